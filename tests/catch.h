@@ -1,0 +1,10 @@
+// Catch2 is version 2 in Debian 12 and version 3 in Ubuntu 24.04; tests are written for both.
+#pragma once
+
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+using Catch::Matchers::ContainsSubstring;
+#else
+#include <catch2/catch.hpp>
+inline auto ContainsSubstring(const std::string &text) { return Catch::Matchers::Contains(text); }
+#endif
