@@ -1,0 +1,286 @@
+/*
+ * emm/emm.h: what an application calls. C99; compiles alone and needs no cuda.h.
+ *
+ * Allocation goes, CUDA context by CUDA context, to the plugin that EMM_PLUGIN names when the
+ * program is launched, or that the program chooses with emm_set_plugin; `passthrough`, straight to
+ * the driver, if nobody names one. What the arguments promise about streams is said at the top of
+ * emm/plugin.h and holds here too.
+ *
+ * Unless a function says otherwise:
+ *   - it may be called from any thread, with any or no current CUDA context;
+ *   - it returns EMM_OK, a positive notice, or a negative error, described by emm_last_error();
+ *   - outputs come last and are untouched on failure; sizes are in bytes;
+ *   - NULL for a required argument is EMM_E_INVALID_VALUE;
+ *   - with a context: EMM_E_RETIRED after emm_context_retire or when the CUDA context has died,
+ *     EMM_E_SHUT_DOWN after emm_shutdown, EMM_E_DEVICE_LOST after a sticky device error. Frees are
+ *     then successes that do nothing, and are counted (emm_get_counters);
+ *   - in a forked child of a process that had loaded the driver: EMM_E_FORKED.
+ */
+#ifndef EMM_EMM_H
+#define EMM_EMM_H
+
+#include <emm/plugin.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of the library in use: "0.1.0". */
+EMM_API const char *emm_version(void);
+
+/* --- errors ----------------------------------------------------------------------------------- */
+
+/*
+ * What the calling thread's last failing call has to say. Every text is UTF-8, never NULL unless
+ * said so, and valid until the thread's next call into emm. The second part is about plugins that
+ * did not load; elsewhere it is NULL.
+ */
+typedef struct emm_error {
+    uint32_t struct_size;  /* bytes that the library fills */
+    emm_status code;       /* EMM_OK: nothing has failed on this thread yet */
+    int32_t driver_result; /* the CUresult behind it, or 0 */
+    uint32_t reserved;
+    const char *text; /* one sentence: what, where, expected, found */
+
+    const char *stage;        /* parse, resolve, permission, elf, dlopen, symbol, negotiate,
+                                 validate, create or initialize */
+    const char *path;         /* the file in question; NULL if there is none */
+    const char *expected;     /* NULL if it does not apply */
+    const char *got;          /* NULL if it does not apply */
+    const char *hint;         /* what to do about it; NULL if nobody knows */
+    const char *const *tried; /* every path tried; ends with NULL */
+    const char *json;         /* all of it as one JSON object; NULL if `stage` is NULL */
+} emm_error;
+
+/* The calling thread's last error. Never NULL; it does not count as a call. */
+EMM_API const emm_error *emm_last_error(void);
+
+/* --- the plugin ------------------------------------------------------------------------------- */
+
+/*
+ * Chooses the plugin from code: `spec` as in EMM_PLUGIN, for example "pool:max=8GiB". The file is
+ * loaded at once; managers are made later, context by context.
+ *   EMM_S_IGNORED   EMM_PLUGIN is set and outranks this call, which did nothing but warn
+ *   EMM_E_BUSY      a context is being served already
+ *   EMM_E_PLUGIN_*  it did not load; what was chosen before stays chosen
+ */
+EMM_API emm_status emm_set_plugin(const char *spec);
+
+/* The same for a plugin that is linked into the program; `options` is the part of a spec after the
+ * colon, "max=8GiB,initial=1GiB", or NULL. */
+EMM_API emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options);
+
+/* What serves this process. All texts live as long as the process. */
+typedef struct emm_plugin_info {
+    uint32_t struct_size; /* in: sizeof(emm_plugin_info) of the caller */
+    uint32_t abi_major;   /* as the plugin states them */
+    uint32_t abi_minor;
+    uint32_t reserved;
+    const char *name;
+    const char *version;     /* "" if the plugin does not say */
+    const char *description; /* "" if the plugin does not say */
+    const char *path;        /* the real path of its file; NULL for a linked-in plugin */
+    const char *build_id;    /* of that file, in hexadecimal; NULL if it has none */
+    const char *spec;        /* the spec that chose it */
+    const char *selected_by; /* "EMM_PLUGIN", "emm_set_plugin", "emm_set_plugin_entry", "default" */
+    uint64_t capabilities;   /* EMM_PLUGIN_* */
+    const emm_option *options;       /* never NULL; ends with a NULL name */
+    const char *const *option_texts; /* the values in force, in that order; NULL: no value */
+} emm_plugin_info;
+
+/*
+ * Tells which plugin is in force. If none is yet, this loads the one that would be; with a list of
+ * specs (a;b), a plugin whose `create` fails later still gives way to the next.
+ *   EMM_E_PLUGIN_*  nothing in the selection loads
+ */
+EMM_API emm_status emm_get_plugin(emm_plugin_info *ret_info);
+
+/* Loads, describes and checks one spec without choosing it; for tools. */
+EMM_API emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info);
+
+/* Calls `visit` with the name and path of each plugin file in the places where a bare name is
+ * looked for, in that order. A non-zero answer ends the walk. */
+typedef int (*emm_plugin_visitor)(const char *name, const char *path, void *user_data);
+EMM_API emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data);
+
+/* --- the driver ------------------------------------------------------------------------------- */
+
+typedef struct emm_driver_info {
+    uint32_t struct_size;  /* in: sizeof(emm_driver_info) of the caller */
+    int32_t cuda_version;  /* 13000 is 13.0 */
+    uint32_t simulated;    /* 1: emm's simulated driver */
+    uint32_t device_count; /* as cuDeviceGetCount says */
+    const char *path;      /* the file it was loaded from */
+} emm_driver_info;
+
+/* Loads the driver if need be, calls cuInit and describes it.
+ *   EMM_E_NO_DRIVER, EMM_E_DRIVER */
+EMM_API emm_status emm_get_driver(emm_driver_info *ret_info);
+
+/* A driver entry point, as emm_host.driver gives it; NULL if there is none. */
+EMM_API emm_function emm_driver_entry(const char *name, int32_t cuda_version);
+
+/*
+ * What emm and its plugin took from the driver, counted if EMM_DRIVER_METER=1 is in the environment
+ * (calls of the application itself do not count). Bytes are in the driver's own granules.
+ */
+typedef struct emm_driver_usage {
+    uint32_t struct_size; /* in: sizeof(emm_driver_usage) of the caller */
+    uint32_t metered;     /* 0: not counted, everything below is 0 */
+    uint64_t device_bytes;
+    uint64_t peak_device_bytes;
+    uint64_t host_bytes; /* pinned */
+    uint64_t peak_host_bytes;
+} emm_driver_usage;
+
+EMM_API emm_status emm_get_driver_usage(emm_driver_usage *ret_usage);
+
+/* Calls `visit` for each driver function that was called at least once. */
+typedef void (*emm_driver_call_visitor)(const char *name, uint64_t calls, void *user_data);
+EMM_API emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *user_data);
+
+/* --- contexts --------------------------------------------------------------------------------- */
+
+/*
+ * The record of a CUDA context and of the manager that serves it, made on first use; the plugin is
+ * loaded then if it was not. Racing threads get the same record. It lives as long as the process
+ * and is known by cuCtxGetId: a CUcontext handle that has come back for a new context gets a new
+ * record. A green context is served by its device's primary context.
+ *   EMM_E_NO_CONTEXT   (current) the thread has none
+ *   EMM_E_RETIRED      this context was retired
+ *   EMM_E_REENTERED    called by the plugin while it makes this context's manager
+ *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
+ */
+EMM_API emm_status emm_context_current(emm_context **ret_context);
+EMM_API emm_status emm_context_from(struct CUctx_st *cuda_context, emm_context **ret_context);
+
+/* The same for the primary context of device `device`, which is retained until emm_shutdown or
+ * emm_context_retire. The one call that brings a context to life: a program without CUDA code of
+ * its own starts here. */
+EMM_API emm_status emm_context_for_device(int32_t device, emm_context **ret_context);
+
+/* Device, CUcontext and id; fills up to the caller's struct_size. */
+EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info);
+
+/* Says that a context is about to be destroyed: pending frees run, the manager is destroyed with
+ * all its memory, the record stays and answers EMM_E_RETIRED. The second time: a success. */
+EMM_API emm_status emm_context_retire(emm_context *context);
+
+/* Drops every allocation of the context, pending frees first. No memory of it may be in use. */
+EMM_API emm_status emm_context_reset(emm_context *context);
+
+/* Calls `visit` for each context that is being served. A non-zero answer ends the walk. */
+typedef int (*emm_context_visitor)(emm_context *context, void *user_data);
+EMM_API emm_status emm_foreach_context(emm_context_visitor visit, void *user_data);
+
+/* Retires every context. Afterwards allocations answer EMM_E_SHUT_DOWN and frees are successes.
+ * Never called by emm itself: without it, everything is left to the end of the process. */
+EMM_API emm_status emm_shutdown(void);
+
+/* --- memory ------------------------------------------------------------------------------------
+ *
+ * Like sized delete: the caller remembers context, size and flags, and emm keeps nothing for each
+ * allocation. Size 0 gives address 0 and success; freeing address 0 is a success. `size` 0 in a
+ * free says that it is not known.
+ *
+ * Out of memory: emm runs pending frees, asks the plugin to trim and the application to give back
+ * (emm_set_pressure_callback), and tries once more, before it answers
+ *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY
+ * What else a plugin may answer stands at the slot of the same name in emm/plugin.h.
+ */
+EMM_API emm_status emm_memalloc(emm_context *context, size_t size, emm_stream stream,
+                                emm_deviceptr *ret_ptr);
+EMM_API emm_status emm_memfree(emm_context *context, emm_deviceptr ptr, size_t size,
+                               emm_stream stream);
+
+/* Pinned host memory. `flags`: EMM_HOST_*. `ret_device` may be NULL; it gets the device address if
+ * EMM_HOST_MAPPED is given, else 0. */
+EMM_API emm_status emm_memhostalloc(emm_context *context, size_t size, uint32_t flags,
+                                    void **ret_host, emm_deviceptr *ret_device);
+EMM_API emm_status emm_memhostfree(emm_context *context, void *host, size_t size, uint32_t flags,
+                                   emm_stream stream);
+
+/* Pins memory of the caller's own. Unpinning is immediate. */
+EMM_API emm_status emm_mempin(emm_context *context, void *host, size_t size, uint32_t flags,
+                              emm_deviceptr *ret_device);
+EMM_API emm_status emm_memunpin(emm_context *context, void *host, size_t size);
+
+/* Managed memory. `flags`: EMM_ATTACH_GLOBAL or EMM_ATTACH_HOST. */
+EMM_API emm_status emm_memallocmanaged(emm_context *context, size_t size, uint32_t flags,
+                                       emm_deviceptr *ret_ptr);
+EMM_API emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, size_t size,
+                                      emm_stream stream);
+
+EMM_API emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *ret_total);
+
+/* Fills up to the caller's struct_size. */
+EMM_API emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats);
+
+/* Returns the plugin's cached memory to the driver until at most `keep_bytes` are cached.
+ * `ret_released` may be NULL. */
+EMM_API emm_status emm_trim(emm_context *context, size_t keep_bytes, size_t *ret_released);
+
+/* The live allocation that holds `ptr`; fills up to the caller's struct_size. */
+EMM_API emm_status emm_query(emm_context *context, emm_deviceptr ptr, emm_block_info *ret_info);
+
+/* The allocation is used on `stream` too: after it is freed, reuse waits for what that stream
+ * holds at that time. */
+EMM_API emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_t size,
+                                  emm_stream stream);
+
+/* `flags`: EMM_ACCESS_*. */
+EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device, uint32_t flags);
+
+/* --- streams ----------------------------------------------------------------------------------
+ *
+ * A registered stream costs less: the plugin need not ask each time whether the handle still names
+ * the same stream. Retire it before destroying it.
+ */
+EMM_API emm_status emm_stream_register(emm_context *context, emm_stream stream);
+EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
+
+/*
+ * Announces that `stream` is about to begin a capture, or that its capture has just ended. While
+ * one is announced, no plugin records an event on the context and unordered frees are held back.
+ * A capture that nobody announced is safe as long as nothing unordered is allocated or freed in
+ * this context while it lasts.
+ */
+EMM_API emm_status emm_capture_begin(emm_context *context, emm_stream stream);
+EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);
+
+/* --- clean-up and pressure -------------------------------------------------------------------- */
+
+/* A section in which nothing is returned to the driver, not even on out of memory. Sections nest,
+ * for each context. Ending the outermost runs the pending frees if a limit is passed.
+ *   EMM_E_INVALID_VALUE   end without begin */
+EMM_API emm_status emm_defer_cleanup_begin(emm_context *context);
+EMM_API emm_status emm_defer_cleanup_end(emm_context *context);
+
+/*
+ * `callback` is asked on out of memory, by the thread that ran out, to free at least `bytes` of the
+ * context's memory; it may call emm, and returns how much it freed. NULL removes it. One for the
+ * process.
+ */
+typedef size_t (*emm_pressure_callback)(emm_context *context, size_t bytes, void *user_data);
+EMM_API emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_data);
+
+/* What the host itself has counted since the process began. */
+typedef struct emm_counters {
+    uint32_t struct_size; /* in: sizeof(emm_counters) of the caller */
+    uint32_t reserved;
+    uint64_t late_frees;      /* after shutdown, retirement or the driver's end */
+    uint64_t pending_count;   /* entries in the queues of pending deallocations now */
+    uint64_t pending_bytes;   /* and the bytes behind them */
+    uint64_t flushes;         /* how often such a queue was emptied */
+    uint64_t failed_deferred; /* pending frees that failed when they ran */
+    uint64_t dropped;         /* pending frees dropped because their context had died */
+    uint64_t memory_retries;  /* allocations tried again after running out of memory */
+} emm_counters;
+
+EMM_API emm_status emm_get_counters(emm_counters *ret_counters);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
