@@ -1,0 +1,141 @@
+# shellcheck shell=bash
+# What tools/quickstart, tools/test and CI share: see that everything emm is built with is there,
+# fetch what is not, build. Nothing is installed, and no network is needed, if nothing is missing.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+logs=$root/.cache/logs
+mkdir -p "$logs"
+
+say() { printf '%s\n' "$*"; }
+stop() {
+    printf 'error: %s\n' "$*" >&2
+    exit 1
+}
+
+# logged NAME COMMAND...: what the command prints goes to a log, which is named if it fails.
+logged() {
+    local log=$logs/$1.log
+    shift
+    "$@" >"$log" 2>&1 </dev/null && return
+    printf '%s\n' "... the last lines of $log:" >&2
+    tail -n 25 "$log" >&2
+    return 1
+}
+
+have_program() { command -v "$1" >/dev/null 2>&1; }
+have_library() { pkg-config --exists "$1" 2>/dev/null; }
+have_meson() {
+    have_program meson && [ "$(printf '1.0\n%s\n' "$(meson --version)" | sort -V | head -n 1)" = 1.0 ]
+}
+have_compiler() { have_program g++ || have_program clang++; }
+have_ninja() { have_program ninja || have_program ninja-build; }
+
+# One line for each thing: how to find out that it is there, and the package that brings it.
+needs='
+have_compiler                   g++
+have_program pkg-config         pkgconf
+have_program python3            python3
+have_meson                      meson
+have_ninja                      ninja-build
+have_library fmt                libfmt-dev
+have_library spdlog             libspdlog-dev
+have_library CLI11              libcli11-dev
+have_library nlohmann_json      nlohmann-json3-dev
+have_library catch2             catch2
+have_library zlib               zlib1g-dev
+'
+
+# The packages whose probe fails, of a list such as the one above.
+missing_of() {
+    local probe package
+    while read -r probe; do
+        [ -n "$probe" ] || continue
+        package=${probe##* }
+        # shellcheck disable=SC2086 # a probe is a command and its argument
+        ${probe% *} || printf '%s ' "$package"
+    done <<<"$1"
+}
+
+# install PACKAGE...: with apt, as root or through sudo.
+install() {
+    local as_root=()
+    have_program apt-get || stop "this system has no apt; please install what these Debian packages hold: $*"
+    if [ "$(id -u)" != 0 ]; then
+        have_program sudo || stop "no sudo here; as root, please run: apt-get install $*"
+        as_root=(sudo)
+    fi
+    say "installing $*"
+    # A package may be there although the lists are out of date, or the other way round.
+    logged apt-update "${as_root[@]}" apt-get update ||
+        say "the package lists could not be refreshed; trying with those at hand"
+    logged apt-install "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y --no-install-recommends "$@" ||
+        stop "apt could not install: $*"
+}
+
+install_missing() {
+    local missing
+    missing=$(missing_of "$1")
+    [ -n "$missing" ] || return 0
+    # shellcheck disable=SC2086 # a list of names
+    install $missing
+    missing=$(missing_of "$1")
+    [ -z "$missing" ] || stop "installed, yet not found or too old: $missing"
+}
+
+# cuda.h supplies types, and its version must know those that emm uses.
+cuda_release=12000
+fetched_headers=$root/.cache/cuda/include
+cuda_header_is_good() {
+    local version
+    version=$(sed -n 's/^#define CUDA_VERSION \([0-9]*\).*/\1/p' "$1/cuda.h" 2>/dev/null)
+    [ "${version:-0}" -ge "$cuda_release" ]
+}
+
+# The folder of a usable cuda.h; of the places where the build looks, in its order.
+cuda_headers() {
+    local folder
+    for folder in /usr/local/cuda/include /opt/cuda/include "$fetched_headers" /usr/include; do
+        if cuda_header_is_good "$folder"; then
+            printf '%s' "$folder"
+            return
+        fi
+    done
+    return 1
+}
+
+# NVIDIA publishes its headers on the Python registry too, 2 MB instead of a toolkit of gigabytes.
+cuda_wheel=nvidia-cuda-runtime==13.0.96
+have_pip() { python3 -m pip --version >/dev/null 2>&1; }
+fetch_cuda_headers() {
+    cuda_headers >/dev/null && return
+    say "no CUDA Toolkit here: fetching NVIDIA's headers ($cuda_wheel)"
+    have_pip || install python3-pip
+    local scratch=$root/.cache/cuda/wheel
+    rm -rf "$scratch"
+    mkdir -p "$scratch" "$fetched_headers"
+    logged cuda-headers python3 -m pip download --disable-pip-version-check --no-deps \
+        --only-binary :all: -d "$scratch" "$cuda_wheel" ||
+        stop "cuda.h is missing: install the CUDA Toolkit, or put its headers into $fetched_headers"
+    python3 -m zipfile -e "$scratch"/*.whl "$scratch"
+    cp -r "$scratch"/nvidia/*/include/. "$fetched_headers"
+    rm -rf "$scratch"
+    cuda_headers >/dev/null || stop "$cuda_wheel was fetched, yet it holds no usable cuda.h"
+}
+
+# set_up: everything that is needed to build is there afterwards.
+set_up() {
+    install_missing "$needs"
+    fetch_cuda_headers
+}
+
+# build FOLDER [MESON OPTION...]: the options count when the folder is new.
+build() {
+    local folder=$1 name=${1##*/}
+    shift
+    if [ ! -f "$folder/build.ninja" ]; then
+        logged "$name-configure" meson setup "$folder" "$root" \
+            "-Dtoolkit_include=$(cuda_headers)" "$@" || stop "emm could not be configured"
+    fi
+    logged "$name" meson compile -C "$folder" || stop "emm did not build"
+}
