@@ -1,0 +1,168 @@
+#include "driver/driver.h"
+
+#include "driver/library.h"
+#include "driver/meter.h"
+#include "observe/error.h"
+#include "observe/log.h"
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+namespace emm::driver {
+namespace {
+
+constexpr int oldest_version = 12000;
+
+std::mutex load_mutex;
+std::atomic<const Driver *> the_driver{nullptr};
+std::atomic<bool> initialized{false};
+Library library; // written once, before the_driver is
+
+emm_status fill(Driver &driver) {
+#define EMM_DRIVER_FILL(name)                                                                      \
+    driver.name =                                                                                  \
+        reinterpret_cast<decltype(driver.name)>(library.entry(#name, 12000));      \
+    if (!driver.name) {                                                                            \
+        return observe::fail(EMM_E_NO_DRIVER, 0,                                                   \
+                             library.path + " has no " #name ", which CUDA 12.0 and later have");  \
+    }
+    EMM_DRIVER_ENTRIES(EMM_DRIVER_FILL)
+#undef EMM_DRIVER_FILL
+    driver.stream_get_ctx =
+        reinterpret_cast<StreamGetCtx12050>(library.entry("cuStreamGetCtx", 12050));
+    return EMM_OK;
+}
+
+emm_status check_version(Driver &driver) {
+    const CUresult result = driver.cuDriverGetVersion(&driver.cuda_version);
+    if (result != CUDA_SUCCESS) {
+        return observe::fail(EMM_E_NO_DRIVER, result,
+                             driver.path + ": cuDriverGetVersion answers error " +
+                                 std::to_string(result));
+    }
+    if (driver.cuda_version < oldest_version) {
+        return observe::fail(EMM_E_NO_DRIVER, 0,
+                             driver.path + " is a driver for CUDA " +
+                                 std::to_string(driver.cuda_version / 1000) + "." +
+                                 std::to_string(driver.cuda_version % 1000 / 10) +
+                                 "; expected 12.0 or later");
+    }
+    return EMM_OK;
+}
+
+emm_status load_locked() {
+    emm_status status = open_library(library);
+    if (status != EMM_OK) {
+        return status;
+    }
+    auto driver = std::make_unique<Driver>();
+    driver->path = library.path;
+    driver->simulated = library.simulated;
+    if ((status = fill(*driver)) != EMM_OK || (status = check_version(*driver)) != EMM_OK) {
+        return status;
+    }
+    observe::log(EMM_LOG_INFO, "driver: " + driver->path + ", CUDA " +
+                                   std::to_string(driver->cuda_version / 1000) + "." +
+                                   std::to_string(driver->cuda_version % 1000 / 10) +
+                                   (driver->simulated ? ", simulated" : ""));
+    the_driver.store(driver.release(), std::memory_order_release);
+    return EMM_OK;
+}
+
+} // namespace
+
+emm_status load(const Driver *&ret_driver) {
+    if (const Driver *driver = loaded()) {
+        ret_driver = driver;
+        return EMM_OK;
+    }
+    std::lock_guard lock(load_mutex);
+    if (!loaded()) {
+        const emm_status status = load_locked();
+        if (status != EMM_OK) {
+            return status;
+        }
+    }
+    ret_driver = loaded();
+    return EMM_OK;
+}
+
+emm_status initialize(const Driver *&ret_driver) {
+    const Driver *driver = nullptr;
+    const emm_status status = load(driver);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if (!initialized.load(std::memory_order_acquire)) {
+        const CUresult result = driver->cuInit(0);
+        if (result != CUDA_SUCCESS) {
+            return observe::fail(EMM_E_NO_DRIVER, result,
+                                 driver->path + ": cuInit failed: " + name_of(result));
+        }
+        initialized.store(true, std::memory_order_release);
+    }
+    ret_driver = driver;
+    return EMM_OK;
+}
+
+const Driver *loaded() noexcept { return the_driver.load(std::memory_order_acquire); }
+
+emm_function entry(const char *name, int32_t cuda_version) noexcept {
+    const Driver *driver = nullptr;
+    return load(driver) == EMM_OK ? library.entry(name, cuda_version) : nullptr;
+}
+
+emm_function metered_entry(const char *name, int32_t cuda_version) noexcept {
+    const emm_function plain = entry(name, cuda_version);
+    return plain ? meter(name, plain) : nullptr;
+}
+
+std::string name_of(CUresult result) {
+    const char *name = nullptr;
+    const Driver *driver = loaded();
+    if (!driver || driver->cuGetErrorName(result, &name) != CUDA_SUCCESS || !name) {
+        name = "CUDA error";
+    }
+    return std::string(name) + " (" + std::to_string(result) + ")";
+}
+
+emm_status status_of(CUresult result) noexcept {
+    switch (result) {
+    case CUDA_SUCCESS: return EMM_OK;
+    case CUDA_ERROR_OUT_OF_MEMORY: return EMM_E_OUT_OF_MEMORY;
+    case CUDA_ERROR_NOT_SUPPORTED: return EMM_E_NOT_SUPPORTED;
+    case CUDA_ERROR_DEINITIALIZED: return EMM_E_SHUT_DOWN;
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED: return EMM_E_RETIRED;
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: return EMM_E_CAPTURING;
+    // After these the context answers every call with an error.
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+    case CUDA_ERROR_DEVICE_UNAVAILABLE: return EMM_E_DEVICE_LOST;
+    default: return EMM_E_DRIVER;
+    }
+}
+
+emm_status fail(CUresult result, const char *call) {
+    const char *text = nullptr;
+    const Driver *driver = loaded();
+    if (!driver || driver->cuGetErrorString(result, &text) != CUDA_SUCCESS || !text) {
+        text = "no text";
+    }
+    return observe::fail(status_of(result), result,
+                         std::string(call) + " failed: " + name_of(result) + ", " + text);
+}
+
+} // namespace emm::driver

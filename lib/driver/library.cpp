@@ -1,0 +1,112 @@
+#include "driver/library.h"
+
+#include "observe/environment.h"
+#include "observe/error.h"
+#include "observe/home.h"
+#include "observe/log.h"
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <link.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace emm::driver {
+namespace {
+
+constexpr const char *soname = "libcuda.so.1";
+
+// The simulated driver says who it is by an entry of its own.
+constexpr const char *simulator_mark = "simcuda_get_counters";
+
+std::string real_path(void *handle) {
+    link_map *map = nullptr;
+    return dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map ? map->l_name : soname;
+}
+
+std::string simulator_path() {
+    const observe::Home &home = observe::home();
+    if (home.build_tree) {
+        return home.folder + "/../tools/simcuda/" + soname;
+    }
+    const std::string beside = home.folder + "/emm/sim/" + soname;
+    return access(beside.c_str(), F_OK) == 0 ? beside : std::string(EMM_PLUGIN_DIR "/sim/") + soname;
+}
+
+bool same_file(const std::string &a, const std::string &b) {
+    struct stat left, right;
+    return stat(a.c_str(), &left) == 0 && stat(b.c_str(), &right) == 0 &&
+           left.st_dev == right.st_dev && left.st_ino == right.st_ino;
+}
+
+emm_status wanted_path(std::string &ret_path) {
+    const std::string_view wanted = observe::environment("EMM_DRIVER");
+    if (wanted == "sim") {
+        ret_path = simulator_path();
+    } else if (wanted.empty()) {
+        ret_path = soname;
+    } else if (wanted.front() == '/') {
+        ret_path = wanted;
+    } else {
+        return observe::fail(EMM_E_NO_DRIVER, 0,
+                             "EMM_DRIVER: expected 'sim' or an absolute path, found '" +
+                                 std::string(wanted) + "'");
+    }
+    return EMM_OK;
+}
+
+// A process has one CUDA driver: what is there already is what the application uses.
+bool take_loaded(Library &library, const std::string &wanted) {
+    library.handle = dlopen(soname, RTLD_NOW | RTLD_NOLOAD);
+    if (!library.handle) {
+        return false;
+    }
+    const std::string found = real_path(library.handle);
+    if (wanted != soname && !same_file(found, wanted)) {
+        observe::log(EMM_LOG_WARN, "EMM_DRIVER is ignored: the process has loaded " + found +
+                                       " already, found " + wanted + " in EMM_DRIVER");
+    }
+    return true;
+}
+
+} // namespace
+
+emm_function Library::entry(const char *name, int cuda_version) const noexcept {
+    using GetProcAddress = CUresult (*)(const char *, void **, int, cuuint64_t, void *);
+    void *found = nullptr;
+    int answer = 0; // CUdriverProcAddressQueryResult
+    const CUresult result = reinterpret_cast<GetProcAddress>(get_proc_address)(
+        name, &found, cuda_version, CU_GET_PROC_ADDRESS_DEFAULT, &answer);
+    return result == CUDA_SUCCESS ? reinterpret_cast<emm_function>(found) : nullptr;
+}
+
+emm_status open_library(Library &ret_library) {
+    Library library;
+    std::string wanted;
+    const emm_status status = wanted_path(wanted);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if (!take_loaded(library, wanted)) {
+        library.handle = dlopen(wanted.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    }
+    if (!library.handle) {
+        const char *why = dlerror();
+        return observe::fail(EMM_E_NO_DRIVER, 0,
+                             "no CUDA driver: " + std::string(why ? why : wanted) +
+                                 " (EMM_DRIVER=sim chooses the simulated driver)");
+    }
+    library.path = real_path(library.handle);
+    library.simulated = dlsym(library.handle, simulator_mark) != nullptr;
+    library.get_proc_address = dlsym(library.handle, "cuGetProcAddress_v2");
+    if (!library.get_proc_address) {
+        return observe::fail(EMM_E_NO_DRIVER, 0,
+                             library.path +
+                                 " has no cuGetProcAddress_v2; expected a driver for CUDA 12.0 "
+                                 "or later");
+    }
+    ret_library = library;
+    return EMM_OK;
+}
+
+} // namespace emm::driver

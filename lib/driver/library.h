@@ -1,0 +1,22 @@
+#pragma once
+
+#include <emm/plugin.h>
+
+#include <string>
+
+namespace emm::driver {
+
+// An open libcuda, and how to ask it for entry points. It is never closed.
+struct Library {
+    void *handle = nullptr;
+    void *get_proc_address = nullptr; // cuGetProcAddress_v2
+    std::string path;
+    bool simulated = false;
+
+    emm_function entry(const char *name, int cuda_version) const noexcept;
+};
+
+// EMM_E_NO_DRIVER, described, if there is no libcuda to be had.
+emm_status open_library(Library &ret_library);
+
+} // namespace emm::driver

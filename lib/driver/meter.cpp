@@ -1,0 +1,176 @@
+// One counting function stands before each driver entry that matters for memory, made from the
+// entry's own type. Only entries whose signature has not changed since CUDA 12.0 are here, so that
+// it does not matter which version a plugin asked for.
+#include "driver/meter.h"
+
+#include "driver/ledger.h"
+#include "observe/environment.h"
+
+#include <atomic>
+#include <cstring>
+
+namespace emm::driver {
+namespace {
+
+// cuMemAlloc packs small blocks at 512 bytes and takes whole 2 MiB pages for the others.
+constexpr uint64_t small_granule = 512, page = uint64_t(2) << 20, small_limit = uint64_t(1) << 20;
+
+uint64_t round_up(uint64_t bytes, uint64_t granule) {
+    return (bytes + granule - 1) / granule * granule;
+}
+
+uint64_t device_granules(uint64_t bytes) {
+    return round_up(bytes, bytes < small_limit ? small_granule : page);
+}
+
+uint64_t host_granules(uint64_t bytes) { return round_up(bytes, 4096); }
+
+Ledger &ledger() {
+    static Ledger *const the_ledger = new Ledger;
+    return *the_ledger;
+}
+
+uint64_t key_of(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+// What a call means for the ledger; most mean nothing. What gives memory back is written down before
+// the call, because another thread may get the same address as soon as the driver has it, and
+// restored if the call fails.
+struct Nothing {
+    template <class... Arguments> static Ledger::Taken before(Arguments...) { return {}; }
+    template <class... Arguments> static void succeeded(Arguments...) {}
+    template <class... Arguments> static void failed(Ledger::Taken, Arguments...) {}
+};
+template <auto name> struct Effect : Nothing {};
+
+struct GivesBack : Nothing {
+    static Ledger::Taken before(uint64_t key) { return ledger().gave_back(key); }
+    static Ledger::Taken before(void *host) { return before(key_of(host)); }
+    static void failed(Ledger::Taken taken, uint64_t key) { ledger().took(key, taken); }
+    static void failed(Ledger::Taken taken, void *host) { failed(taken, key_of(host)); }
+};
+template <> struct Effect<&cuMemFree> : GivesBack {};
+template <> struct Effect<&cuMemRelease> : GivesBack {};
+template <> struct Effect<&cuMemFreeHost> : GivesBack {};
+
+template <> struct Effect<&cuMemAlloc> : Nothing {
+    static void succeeded(CUdeviceptr *ptr, size_t size) {
+        ledger().took(*ptr, {Ledger::Side::device, device_granules(size)});
+    }
+};
+template <> struct Effect<&cuMemAllocManaged> : Nothing {
+    static void succeeded(CUdeviceptr *ptr, size_t size, unsigned) {
+        ledger().took(*ptr, {Ledger::Side::device, device_granules(size)});
+    }
+};
+template <> struct Effect<&cuMemCreate> : Nothing {
+    static void succeeded(CUmemGenericAllocationHandle *handle, size_t size,
+                          const CUmemAllocationProp *, unsigned long long) {
+        ledger().took(*handle, {Ledger::Side::device, size});
+    }
+};
+template <> struct Effect<&cuMemHostAlloc> : Nothing {
+    static void succeeded(void **host, size_t size, unsigned) {
+        ledger().took(key_of(*host), {Ledger::Side::host, host_granules(size)});
+    }
+};
+template <> struct Effect<&cuMemPoolCreate> : Nothing {
+    static void succeeded(CUmemoryPool *pool, const CUmemPoolProps *) { ledger().pool_made(*pool); }
+};
+template <> struct Effect<&cuMemPoolDestroy> : Nothing {
+    static Ledger::Taken before(CUmemoryPool pool) {
+        ledger().pool_gone(pool);
+        return {};
+    }
+};
+
+#if CUDA_VERSION >= 12050
+#define EMM_SINCE_12050(entry) entry(cuCtxRecordEvent)
+#else
+#define EMM_SINCE_12050(entry)
+#endif
+#define EMM_METERED_ENTRIES(entry)                                                                 \
+    entry(cuMemAlloc) entry(cuMemFree) entry(cuMemAllocManaged) entry(cuMemAllocAsync)             \
+    entry(cuMemAllocFromPoolAsync) entry(cuMemFreeAsync) entry(cuMemPoolCreate)                    \
+    entry(cuMemPoolDestroy) entry(cuMemPoolTrimTo) entry(cuMemHostAlloc) entry(cuMemFreeHost)      \
+    entry(cuMemHostRegister) entry(cuMemHostUnregister) entry(cuMemCreate) entry(cuMemRelease)     \
+    entry(cuMemMap) entry(cuMemUnmap) entry(cuMemSetAccess) entry(cuMemAddressReserve)             \
+    entry(cuMemAddressFree) entry(cuMemGetInfo) entry(cuEventCreate) entry(cuEventDestroy)         \
+    entry(cuEventRecord) entry(cuEventQuery) entry(cuEventSynchronize) entry(cuStreamWaitEvent)    \
+    entry(cuStreamSynchronize) entry(cuCtxSynchronize) entry(cuStreamGetId)                        \
+    entry(cuStreamIsCapturing) entry(cuStreamCreate) entry(cuStreamDestroy)                        \
+    entry(cuThreadExchangeStreamCaptureMode) entry(cuCtxPushCurrent) entry(cuCtxPopCurrent)        \
+    EMM_SINCE_12050(entry)
+
+// One for each entry, on cache lines of their own: threads call different entries at once.
+struct alignas(64) Counter {
+    std::atomic<uint64_t> calls{0};
+};
+
+template <auto name, class Function = decltype(name)> struct Metered;
+template <auto name, class... Arguments> struct Metered<name, CUresult (*)(Arguments...)> {
+    static inline CUresult (*real)(Arguments...) = nullptr;
+    static inline Counter counter;
+
+    static CUresult CUDAAPI call(Arguments... arguments) {
+        counter.calls.fetch_add(1, std::memory_order_relaxed);
+        const Ledger::Taken taken = Effect<name>::before(arguments...);
+        const CUresult result = real(arguments...);
+        if (result == CUDA_SUCCESS) {
+            Effect<name>::succeeded(arguments...);
+        } else {
+            Effect<name>::failed(taken, arguments...);
+        }
+        return result;
+    }
+
+    static emm_function install(emm_function entry) {
+        real = reinterpret_cast<CUresult (*)(Arguments...)>(entry);
+        return reinterpret_cast<emm_function>(&call);
+    }
+};
+
+struct Row {
+    const char *name;
+    Counter *counter;
+    emm_function (*install)(emm_function entry);
+};
+
+#define EMM_METERED_ROW(name) Row{#name, &Metered<&::name>::counter, &Metered<&::name>::install},
+const Row rows[] = {EMM_METERED_ENTRIES(EMM_METERED_ROW)};
+
+bool metering() {
+    static const bool on = observe::environment("EMM_DRIVER_METER") == "1";
+    return on;
+}
+
+} // namespace
+
+emm_function meter(const char *name, emm_function entry) noexcept {
+    if (!metering()) {
+        return entry;
+    }
+    for (const Row &row : rows) {
+        if (std::strcmp(row.name, name) == 0) {
+            return row.install(entry);
+        }
+    }
+    return entry;
+}
+
+void read_usage(emm_driver_usage &ret_usage) {
+    ret_usage.metered = metering();
+    if (ret_usage.metered) {
+        ledger().read(ret_usage);
+    }
+}
+
+void visit_calls(emm_driver_call_visitor visit, void *user_data) {
+    for (const Row &row : rows) {
+        const uint64_t calls = row.counter->calls.load(std::memory_order_relaxed);
+        if (calls != 0) {
+            visit(row.name, calls, user_data);
+        }
+    }
+}
+
+} // namespace emm::driver

@@ -1,0 +1,127 @@
+#include "observe/error.h"
+
+#include <nlohmann/json.hpp>
+
+#include <utility>
+
+namespace emm::observe {
+namespace {
+
+// emm_error points into the texts beside it, so a record is filled in place and never moved.
+struct Record {
+    ErrorDetail detail;
+    std::vector<const char *> tried;
+    std::string json;
+    emm_error view = {sizeof(emm_error), EMM_OK, 0, 0, "no error", nullptr, nullptr, nullptr,
+                      nullptr, nullptr, nullptr, nullptr};
+    bool by_plugin = false;
+    ~Record();
+};
+
+// A free may come from a static destructor, after the thread's record has been destroyed.
+thread_local bool record_is_gone = false;
+thread_local Record record;
+
+Record::~Record() { record_is_gone = true; }
+
+const emm_error no_record = {sizeof(emm_error),
+                             EMM_E_SHUT_DOWN,
+                             0,
+                             0,
+                             "the thread is ending, and its errors are no longer recorded",
+                             nullptr,
+                             nullptr,
+                             nullptr,
+                             nullptr,
+                             nullptr,
+                             nullptr,
+                             nullptr};
+
+nlohmann::json text_or_null(const std::string &text) {
+    return text.empty() ? nlohmann::json() : nlohmann::json(text);
+}
+
+std::string to_json(const ErrorDetail &detail) {
+    nlohmann::ordered_json error = {
+        {"code", detail.code},         {"stage", detail.stage},
+        {"message", detail.text},      {"path", text_or_null(detail.path)},
+        {"expected", text_or_null(detail.expected)}, {"got", text_or_null(detail.got)},
+        {"tried", detail.tried},       {"hint", text_or_null(detail.hint)}};
+    return nlohmann::ordered_json{{"error", error}}.dump(
+        -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+const char *pointer_or_null(const std::string &text) {
+    return text.empty() ? nullptr : text.c_str();
+}
+
+void point(Record &to) {
+    const ErrorDetail &detail = to.detail;
+    to.tried.clear();
+    for (const std::string &path : detail.tried) {
+        to.tried.push_back(path.c_str());
+    }
+    to.tried.push_back(nullptr);
+    to.json = detail.stage.empty() ? "" : to_json(detail);
+    to.view = {sizeof(emm_error),
+               detail.code,
+               detail.driver_result,
+               0,
+               detail.text.c_str(),
+               pointer_or_null(detail.stage),
+               pointer_or_null(detail.path),
+               pointer_or_null(detail.expected),
+               pointer_or_null(detail.got),
+               pointer_or_null(detail.hint),
+               detail.stage.empty() ? nullptr : to.tried.data(),
+               pointer_or_null(to.json)};
+}
+
+} // namespace
+
+emm_status fail(ErrorDetail detail) noexcept {
+    const emm_status code = detail.code;
+    if (record_is_gone) {
+        return code;
+    }
+    try {
+        record.detail = std::move(detail);
+        point(record);
+    } catch (const std::exception &) {
+        record.detail = {};
+        record.view = {sizeof(emm_error), code, 0, 0, emm_status_text(code), nullptr, nullptr,
+                       nullptr, nullptr, nullptr, nullptr, nullptr};
+    }
+    record.by_plugin = false;
+    return code;
+}
+
+emm_status fail(emm_status code, int32_t driver_result, std::string text) noexcept {
+    ErrorDetail detail;
+    detail.code = code;
+    detail.driver_result = driver_result;
+    detail.text = std::move(text);
+    return fail(std::move(detail));
+}
+
+const emm_error *last_error() noexcept { return record_is_gone ? &no_record : &record.view; }
+
+ErrorDetail last_detail() { return record_is_gone ? ErrorDetail{} : record.detail; }
+
+emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *text) noexcept {
+    fail(code, driver_result, text ? text : emm_status_text(code));
+    if (!record_is_gone) {
+        record.by_plugin = true;
+    }
+    return code;
+}
+
+emm_status describe(emm_status code, const char *what) noexcept {
+    if (!record_is_gone && record.by_plugin && record.view.code == code) {
+        record.by_plugin = false;
+        return code;
+    }
+    return fail(code, 0, std::string(what) + ": " + emm_status_text(code));
+}
+
+} // namespace emm::observe

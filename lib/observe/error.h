@@ -1,0 +1,35 @@
+#pragma once
+
+#include <emm/emm.h>
+
+#include <string>
+#include <vector>
+
+namespace emm::observe {
+
+// What emm_last_error tells. The fields from `stage` on are for plugins that did not load; an empty
+// text means that the field does not apply.
+struct ErrorDetail {
+    emm_status code = EMM_OK;
+    int32_t driver_result = 0;
+    std::string text, stage, path, expected, got, hint;
+    std::vector<std::string> tried;
+};
+
+// Makes `detail` the calling thread's last error; returns its code.
+emm_status fail(ErrorDetail detail) noexcept;
+emm_status fail(emm_status code, int32_t driver_result, std::string text) noexcept;
+
+const emm_error *last_error() noexcept;
+
+// What was recorded, to be amended and recorded again.
+ErrorDetail last_detail();
+
+// What emm_host.fail does: the same, marked as the plugin's word on the error it is about to return.
+emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *text) noexcept;
+
+// A plugin has answered `code`: keeps its own description of that if it gave one, else says
+// "`what`: " and the code's text.
+emm_status describe(emm_status code, const char *what) noexcept;
+
+} // namespace emm::observe

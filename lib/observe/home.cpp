@@ -1,0 +1,35 @@
+#include "observe/home.h"
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <unistd.h>
+
+namespace emm::observe {
+namespace {
+
+Home find() {
+    Home found;
+    Dl_info info;
+    if (!dladdr(reinterpret_cast<void *>(&home), &info) || !info.dli_fname) {
+        return found;
+    }
+    char *real = realpath(info.dli_fname, nullptr);
+    if (!real) {
+        return found;
+    }
+    found.folder = real;
+    std::free(real);
+    found.folder.erase(found.folder.find_last_of('/'));
+    // Meson writes this file beside the library that it builds, and never installs it.
+    found.build_tree = access((found.folder + "/emm-build-tree").c_str(), F_OK) == 0;
+    return found;
+}
+
+} // namespace
+
+const Home &home() {
+    static const Home *const found = new Home(find());
+    return *found;
+}
+
+} // namespace emm::observe

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+namespace emm::observe {
+
+// Where libemm itself lies: plugins and the simulated driver are looked for from there, so that an
+// installed tree may be moved.
+struct Home {
+    std::string folder;      // of the real file, without a final slash; "" if it cannot be told
+    bool build_tree = false; // the library was not installed: the rest lies where Meson builds it
+};
+
+const Home &home();
+
+} // namespace emm::observe

@@ -1,0 +1,93 @@
+#include "observe/log.h"
+
+#include "observe/environment.h"
+
+#include <emm/plugin.h>
+#include <spdlog/logger.h>
+#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/stdout_sinks.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+namespace emm::observe {
+namespace {
+
+spdlog::level::level_enum spdlog_level(int32_t level) {
+    switch (level) {
+    case EMM_LOG_ERROR: return spdlog::level::err;
+    case EMM_LOG_WARN: return spdlog::level::warn;
+    case EMM_LOG_INFO: return spdlog::level::info;
+    default: return spdlog::level::debug;
+    }
+}
+
+struct Setting {
+    spdlog::level::level_enum level = spdlog::level::warn;
+    std::string file;
+    std::string complaint;
+};
+
+Setting parse(std::string_view text) {
+    Setting setting;
+    const size_t colon = text.find(':');
+    const std::string_view word = text.substr(0, colon);
+    if (word == "error") {
+        setting.level = spdlog::level::err;
+    } else if (word == "info") {
+        setting.level = spdlog::level::info;
+    } else if (word == "debug") {
+        setting.level = spdlog::level::debug;
+    } else if (word == "off") {
+        setting.level = spdlog::level::off;
+    } else if (word != "warn" && !word.empty()) {
+        setting.complaint = "EMM_LOG: expected off, error, warn, info or debug, found '" +
+                            std::string(word) + "'; warn is used";
+    }
+    if (colon != std::string_view::npos) {
+        setting.file = text.substr(colon + 1);
+    }
+    return setting;
+}
+
+spdlog::sink_ptr open_sink(Setting &setting) {
+    if (!setting.file.empty()) {
+        try {
+            return std::make_shared<spdlog::sinks::basic_file_sink_mt>(setting.file);
+        } catch (const spdlog::spdlog_ex &error) {
+            setting.complaint = std::string("EMM_LOG: ") + error.what() + "; standard error is used";
+        }
+    }
+    return std::make_shared<spdlog::sinks::stderr_sink_mt>();
+}
+
+spdlog::logger *make_logger() {
+    Setting setting = parse(environment("EMM_LOG"));
+    if (elevated() && std::getenv("EMM_LOG")) {
+        setting.complaint = "EMM_LOG is ignored: the process has elevated privileges";
+    }
+    spdlog::sink_ptr sink = open_sink(setting);
+    auto logger = std::make_unique<spdlog::logger>("emm", std::move(sink));
+    logger->set_pattern("[%Y-%m-%d %H:%M:%S.%e] [emm] [%l] %v");
+    logger->set_level(setting.level);
+    logger->flush_on(spdlog::level::debug);
+    if (!setting.complaint.empty()) {
+        logger->warn("{}", setting.complaint);
+    }
+    return logger.release();
+}
+
+} // namespace
+
+void log(int32_t level, std::string_view text) noexcept {
+    try {
+        // Never destroyed: a plugin or a static destructor may log after everything else is gone.
+        static spdlog::logger *const logger = make_logger();
+        logger->log(spdlog_level(level), "{}", text);
+    } catch (...) {
+        return;
+    }
+}
+
+} // namespace emm::observe
