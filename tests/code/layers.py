@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""layers.py ROOT: the layers of lib/ use those below them only, and CUDA stays in lib/driver.
+
+    api > core > loader > driver > observe
+
+Includes of our own are written from lib/ ("loader/spec.h") or from the file's folder ("spec.h").
+"""
+import os
+import re
+import sys
+
+LAYERS = ["observe", "driver", "loader", "core", "api"]
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
+CUDA_HEADER = re.compile(r"^cuda\w*\.h$")
+DLOPEN = re.compile(r"\b(dlopen|dlmopen|dlsym|dladdr1?)\s*\(")
+
+
+def sources(folder):
+    for path, folders, files in os.walk(folder):
+        folders.sort()
+        for name in sorted(files):
+            if name.endswith((".h", ".hpp", ".c", ".cpp")):
+                yield os.path.join(path, name)
+
+
+def layer_of(path, lib):
+    first = os.path.relpath(path, lib).split(os.sep)[0]
+    return first if first in LAYERS else None
+
+
+def target_layer(including, name, lib):
+    """The layer of a quoted include, or None if it is not one of lib's."""
+    for base in (os.path.dirname(including), lib):
+        path = os.path.normpath(os.path.join(base, name))
+        if os.path.isfile(path):
+            return layer_of(path, lib)
+    return None
+
+
+def faults(root):
+    lib = os.path.join(root, "lib")
+    for path in sources(lib):
+        where = os.path.relpath(path, root)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        layer = layer_of(path, lib)
+        if layer is None:
+            yield f"{where}: belongs to no layer ({', '.join(reversed(LAYERS))})"
+            continue
+        for bracket, name in INCLUDE.findall(text):
+            if CUDA_HEADER.match(name) and layer != "driver":
+                yield f"{where}: includes {name}, which only lib/driver may"
+            other = target_layer(path, name, lib) if bracket == '"' else None
+            if other and LAYERS.index(other) > LAYERS.index(layer):
+                yield f"{where}: {layer} includes {name} of the layer above it, {other}"
+        if layer not in ("loader", "driver") and DLOPEN.search(text):
+            yield f"{where}: opens libraries, which only lib/loader and lib/driver may"
+    for path in sources(os.path.join(root, "include")):
+        with open(path, encoding="utf-8") as file:
+            for _, name in INCLUDE.findall(file.read()):
+                if CUDA_HEADER.match(name):
+                    yield f"{os.path.relpath(path, root)}: a public header includes {name}"
+
+
+def main():
+    found = list(faults(sys.argv[1]))
+    print("\n".join(found) or "every include goes downwards")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

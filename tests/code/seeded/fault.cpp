@@ -1,0 +1,43 @@
+// Faults on purpose, in a library that is opened at run time, as a plugin is: what a sanitizer
+// build must report. Each kind is named as the option b_sanitize names it.
+
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <thread>
+
+namespace {
+
+int use_after_free() {
+    auto *bytes = static_cast<volatile int *>(std::malloc(sizeof(int)));
+    *bytes = 1;
+    std::free(const_cast<int *>(bytes));
+    return *bytes;
+}
+
+int overflow() {
+    volatile int large = std::numeric_limits<int>::max();
+    return large + 1;
+}
+
+int race() {
+    int shared = 0;
+    auto count = [&shared] {
+        for (int i = 0; i < 1000; ++i)
+            ++shared;
+    };
+    std::thread other(count);
+    count();
+    other.join();
+    return shared;
+}
+
+} // namespace
+
+extern "C" __attribute__((visibility("default"))) int seeded_fault(const char *kind) {
+    if (std::strcmp(kind, "address") == 0)
+        return use_after_free();
+    if (std::strcmp(kind, "undefined") == 0)
+        return overflow();
+    return race();
+}

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""What shared libraries export.
+
+    symbols.py list LIBRARY FILE    exactly the symbols that the file names, one a line
+    symbols.py only LIBRARY NAME    exactly one symbol, this
+"""
+import re
+import subprocess
+import sys
+
+
+def exported(library):
+    listing = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True,
+                             text=True, check=True).stdout
+    names = [line.split()[-1] for line in listing.splitlines()]
+    # A version node of a linker script is listed as a symbol of its own, and after @.
+    nodes = {name.rsplit("@", 1)[-1] for name in names if "@" in name}
+    return {re.split("@", name)[0] for name in names} - nodes
+
+
+def difference(found, wanted):
+    for name in sorted(found - wanted):
+        yield f"{name}: is exported and should not be"
+    for name in sorted(wanted - found):
+        yield f"{name}: should be exported and is not"
+
+
+def main():
+    mode, library, argument = sys.argv[1:]
+    if mode == "list":
+        with open(argument, encoding="utf-8") as file:
+            wanted = {line.strip() for line in file if line.strip()}
+    else:
+        wanted = {argument}
+    found = list(difference(exported(library), wanted))
+    print("\n".join(found) or f"{library} exports what it should: {len(wanted)}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

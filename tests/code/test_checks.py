@@ -1,0 +1,164 @@
+"""Each check in this folder can fail: every test hands it a small tree with one thing wrong."""
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import format as layout
+import layers
+import symbols
+import tree
+
+GOOD = {"meson.build": "", "meson_options.txt": "", "README.md": "", "LICENSE": "",
+        "include/emm/emm.h": "", "lib/README.md": "", "plugins/README.md": "",
+        "tests/README.md": "", "tools/README.md": "", "lib/api/memory.cpp": "",
+        "lib/core/queue.h": "", "lib/loader/spec.h": "", "lib/driver/driver.cpp": "",
+        "lib/observe/log.h": ""}
+
+
+class Tree(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.root)
+        for name, text in GOOD.items():
+            self.write(name, text)
+
+    def write(self, name, text):
+        path = pathlib.Path(self.root, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+    def run_check(self, script):
+        return subprocess.run([sys.executable, str(HERE / script), self.root],
+                              capture_output=True, text=True, check=False)
+
+
+class Layers(Tree):
+    def found(self, name, text):
+        self.write(name, text)
+        return list(layers.faults(self.root))
+
+    def test_a_good_tree_passes(self):
+        self.assertEqual(self.found("lib/api/memory.cpp", '#include "core/queue.h"\n'), [])
+        self.assertEqual(self.run_check("layers.py").returncode, 0)
+
+    def test_an_include_of_a_higher_layer_is_named(self):
+        self.assertEqual(self.found("lib/loader/load.cpp", '#include "core/queue.h"\n'),
+                         ["lib/loader/load.cpp: loader includes core/queue.h of the layer above "
+                          "it, core"])
+        self.assertEqual(self.run_check("layers.py").returncode, 1)
+
+    def test_a_detour_through_the_folder_above_is_seen(self):
+        self.assertEqual(len(self.found("lib/observe/log.cpp", '#include "../api/api.h"\n')), 0)
+        self.write("lib/api/api.h", "")
+        self.assertEqual(len(list(layers.faults(self.root))), 1)
+
+    def test_cuda_headers_are_for_the_driver_layer_alone(self):
+        self.assertEqual(self.found("lib/driver/driver.cpp", "#include <cuda.h>\n"), [])
+        self.assertIn("only lib/driver may", self.found("lib/core/a.cpp", "#include <cuda.h>\n")[0])
+
+    def test_a_public_header_includes_no_cuda_header(self):
+        self.assertEqual(len(self.found("include/emm/emm.h", "#include <cuda.h>\n")), 1)
+
+    def test_libraries_are_opened_in_two_layers_only(self):
+        self.assertEqual(self.found("lib/loader/open.cpp", "dlopen(path, flags);\n"), [])
+        self.assertEqual(len(self.found("lib/api/open.cpp", "dlopen(path, flags);\n")), 1)
+
+    def test_a_source_outside_the_layers_is_named(self):
+        self.assertIn("no layer", self.found("lib/utils/text.h", "")[0])
+
+
+class House(Tree):
+    def found(self, name=None, text=""):
+        if name:
+            self.write(name, text)
+        return list(tree.faults(self.root))
+
+    def test_a_good_tree_passes(self):
+        self.assertEqual(self.found(), [])
+        self.assertEqual(self.run_check("tree.py").returncode, 0)
+
+    def test_a_new_folder_at_the_top_level_is_named(self):
+        self.assertEqual(self.found("docs/page.md"), ["docs: does not belong at the top level"])
+        self.assertEqual(self.run_check("tree.py").returncode, 1)
+
+    def test_what_the_top_level_lacks_is_named(self):
+        pathlib.Path(self.root, "LICENSE").unlink()
+        self.assertEqual(self.found(), ["LICENSE: is missing at the top level"])
+
+    def test_a_folder_without_a_readme_is_named(self):
+        pathlib.Path(self.root, "plugins/README.md").unlink()
+        self.write("plugins/meson.build", "")
+        self.assertEqual(self.found(), ["plugins/README.md: is missing"])
+
+    def test_a_file_of_more_than_500_lines_is_named_unless_it_is_a_test(self):
+        self.assertEqual(self.found("tests/long.cpp", "\n" * 501), [])
+        self.assertEqual(self.found("lib/core/long.cpp", "\n" * 500), [])
+        self.assertEqual(len(self.found("lib/core/long.cpp", "\n" * 501)), 1)
+
+    def test_a_file_without_a_last_line_end_is_named(self):
+        self.assertEqual(len(self.found("lib/core/a.cpp", "int a;")), 1)
+
+    def test_a_note_of_unfinished_work_is_named(self):
+        for word in tree.UNFINISHED:
+            self.assertEqual(self.found("lib/core/a.cpp", f"// {word}\n"),
+                             [f"lib/core/a.cpp: says {word}"])
+
+
+class Layout(Tree):
+    @unittest.skipUnless(layout.formatter(), "clang-format 14 is not installed")
+    def test_a_line_that_clang_format_would_change_fails(self):
+        self.write(".clang-format", "BasedOnStyle: LLVM\n")
+        self.write("lib/core/queue.h", "int a;\n")
+        self.assertEqual(self.run_check("format.py").returncode, 0)
+        self.write("lib/core/queue.h", "int   a  ;\n")
+        self.assertEqual(self.run_check("format.py").returncode, 1)
+
+
+class Shell(Tree):
+    @unittest.skipUnless(shutil.which("shellcheck"), "shellcheck is not installed")
+    def test_a_script_that_shellcheck_warns_of_fails(self):
+        self.write("tools/go", "#!/usr/bin/env bash\necho \"$1\"\n")
+        self.assertEqual(self.run_check("shell.py").returncode, 0)
+        self.write("tools/go", "#!/usr/bin/env bash\necho $1\n")
+        self.assertEqual(self.run_check("shell.py").returncode, 1)
+
+
+@unittest.skipUnless(shutil.which("cc"), "no C compiler")
+class Symbols(Tree):
+    def library(self, text):
+        self.write("a.c", text)
+        path = f"{self.root}/a.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", path, f"{self.root}/a.c"], check=True)
+        return path
+
+    def run_symbols(self, *arguments):
+        return subprocess.run([sys.executable, str(HERE / "symbols.py"), *arguments],
+                              capture_output=True, text=True, check=False)
+
+    def test_a_symbol_too_many_and_one_too_few_are_named(self):
+        path = self.library("int emm_a; int emm_c;\n")
+        self.assertEqual(list(symbols.difference(symbols.exported(path), {"emm_a", "emm_b"})),
+                         ["emm_c: is exported and should not be",
+                          "emm_b: should be exported and is not"])
+
+    def test_a_plugin_with_two_symbols_fails_and_with_one_passes(self):
+        path = self.library("int entry; int other;\n")
+        self.assertEqual(self.run_symbols("only", path, "entry").returncode, 1)
+        path = self.library("int entry; static int other; int *use(void);\n")
+        self.assertEqual(self.run_symbols("only", path, "entry").returncode, 0)
+
+    def test_an_export_list_is_compared_whole(self):
+        path = self.library("int emm_a; int emm_b;\n")
+        self.write("list", "emm_a\nemm_b\n")
+        self.assertEqual(self.run_symbols("list", path, f"{self.root}/list").returncode, 0)
+        self.write("list", "emm_a\n")
+        self.assertEqual(self.run_symbols("list", path, f"{self.root}/list").returncode, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
