@@ -30,6 +30,30 @@ have_meson() {
 have_compiler() { have_program g++ || have_program clang++; }
 have_ninja() { have_program ninja || have_program ninja-build; }
 
+# cuda.h supplies types, and its version must know those that emm uses.
+cuda_release=12000
+fetched_headers=$root/.cache/cuda/include
+cuda_header_is_good() {
+    local version
+    version=$(sed -n 's/^#define CUDA_VERSION \([0-9]*\).*/\1/p' "$1/cuda.h" 2>/dev/null)
+    [ "${version:-0}" -ge "$cuda_release" ]
+}
+
+# The folder of a usable cuda.h; of the places where the build looks, in its order.
+cuda_headers() {
+    local folder
+    for folder in /usr/local/cuda/include /opt/cuda/include "$fetched_headers" /usr/include; do
+        if cuda_header_is_good "$folder"; then
+            printf '%s' "$folder"
+            return
+        fi
+    done
+    return 1
+}
+
+# pip is there to fetch cuda.h, if nothing else brought it.
+have_pip_if_needed() { cuda_headers >/dev/null || python3 -m pip --version >/dev/null 2>&1; }
+
 # One line for each thing: how to find out that it is there, and the package that brings it.
 needs='
 have_compiler                   g++
@@ -43,6 +67,7 @@ have_library CLI11              libcli11-dev
 have_library nlohmann_json      nlohmann-json3-dev
 have_library catch2             catch2
 have_library zlib               zlib1g-dev
+have_pip_if_needed              python3-pip
 '
 
 # The packages whose probe fails, of a list such as the one above.
@@ -83,34 +108,11 @@ install_missing() {
     [ -z "$missing" ] || stop "installed, yet not found or too old: $missing"
 }
 
-# cuda.h supplies types, and its version must know those that emm uses.
-cuda_release=12000
-fetched_headers=$root/.cache/cuda/include
-cuda_header_is_good() {
-    local version
-    version=$(sed -n 's/^#define CUDA_VERSION \([0-9]*\).*/\1/p' "$1/cuda.h" 2>/dev/null)
-    [ "${version:-0}" -ge "$cuda_release" ]
-}
-
-# The folder of a usable cuda.h; of the places where the build looks, in its order.
-cuda_headers() {
-    local folder
-    for folder in /usr/local/cuda/include /opt/cuda/include "$fetched_headers" /usr/include; do
-        if cuda_header_is_good "$folder"; then
-            printf '%s' "$folder"
-            return
-        fi
-    done
-    return 1
-}
-
 # NVIDIA publishes its headers on the Python registry too, 2 MB instead of a toolkit of gigabytes.
 cuda_wheel=nvidia-cuda-runtime==13.0.96
-have_pip() { python3 -m pip --version >/dev/null 2>&1; }
 fetch_cuda_headers() {
     cuda_headers >/dev/null && return
     say "no CUDA Toolkit here: fetching NVIDIA's headers ($cuda_wheel)"
-    have_pip || install python3-pip
     local scratch=$root/.cache/cuda/wheel
     rm -rf "$scratch"
     mkdir -p "$scratch" "$fetched_headers"
