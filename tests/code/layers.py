@@ -12,7 +12,7 @@ import sys
 LAYERS = ["observe", "driver", "loader", "core", "api"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 CUDA_HEADER = re.compile(r"^cuda\w*\.h$")
-DLOPEN = re.compile(r"\b(dlopen|dlmopen|dlsym|dladdr1?)\s*\(")
+DLOPEN = re.compile(r"\b(dlopen|dlmopen|dlsym)\s*\(")
 
 
 def sources(folder):

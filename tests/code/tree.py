@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """tree.py ROOT: the top level is what it should be, folders say what they are, files stay readable."""
 import os
+import shutil
 import subprocess
 import sys
 
@@ -17,13 +18,16 @@ UNFINISHED = ["TO" + "DO", "FIX" + "ME", "X" + "XX"]
 
 def files_of(root):
     """What git tracks or would; without git, everything that is not hidden or a build folder."""
-    listing = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"],
-                             capture_output=True, text=True, check=False)
-    if listing.returncode == 0 and os.path.exists(os.path.join(root, ".git")):
-        return sorted(p for p in listing.stdout.splitlines() if os.path.exists(os.path.join(root, p)))
+    if os.path.exists(os.path.join(root, ".git")) and shutil.which("git"):
+        listing = subprocess.run(["git", "-C", root, "ls-files", "-co", "--exclude-standard"],
+                                 capture_output=True, text=True, check=False)
+        if listing.returncode == 0:
+            files = listing.stdout.splitlines()
+            return sorted(f for f in files if os.path.exists(os.path.join(root, f)))
     found = []
     for path, folders, files in os.walk(root):
-        folders[:] = sorted(f for f in folders if not f.startswith((".", "build", "__pycache__")))
+        folders[:] = sorted(f for f in folders if not f.startswith((".", "build", "__pycache__"))
+                            and not os.path.exists(os.path.join(path, f, "build.ninja")))
         found += [os.path.relpath(os.path.join(path, name), root) for name in sorted(files)]
     return found
 
