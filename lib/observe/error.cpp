@@ -116,9 +116,12 @@ emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *te
     return code;
 }
 
+bool take_plugin_word() noexcept {
+    return !record_is_gone && std::exchange(record.by_plugin, false);
+}
+
 emm_status describe(emm_status code, const char *what) noexcept {
-    if (!record_is_gone && record.by_plugin && record.view.code == code) {
-        record.by_plugin = false;
+    if (take_plugin_word() && record.view.code == code) {
         return code;
     }
     return fail(code, 0, std::string(what) + ": " + emm_status_text(code));

@@ -28,6 +28,9 @@ ErrorDetail last_detail();
 // What emm_host.fail does: the same, marked as the plugin's word on the error it is about to return.
 emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *text) noexcept;
 
+// Whether the last error is a plugin's word that nobody has taken yet; takes it.
+bool take_plugin_word() noexcept;
+
 // A plugin has answered `code`: keeps its own description of that if it gave one, else says
 // "`what`: " and the code's text.
 emm_status describe(emm_status code, const char *what) noexcept;

@@ -1,0 +1,284 @@
+#include "loader/elf.h"
+
+#include "loader/refusal.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <elf.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+namespace emm::loader {
+namespace {
+
+#if defined(__x86_64__)
+constexpr unsigned this_machine = EM_X86_64;
+#elif defined(__aarch64__)
+constexpr unsigned this_machine = EM_AARCH64;
+#else
+#error "add the ELF machine number of this architecture"
+#endif
+
+std::string machine_name(unsigned machine) {
+    switch (machine) {
+    case EM_X86_64:
+        return "x86-64";
+    case EM_AARCH64:
+        return "AArch64";
+    case EM_386:
+        return "32-bit x86";
+    case EM_ARM:
+        return "32-bit Arm";
+    case EM_PPC64:
+        return "PowerPC64";
+    case EM_RISCV:
+        return "RISC-V";
+    default:
+        return "machine " + std::to_string(machine);
+    }
+}
+
+std::string type_name(unsigned type) {
+    switch (type) {
+    case ET_REL:
+        return "an object file (.o)";
+    case ET_EXEC:
+        return "an executable";
+    case ET_CORE:
+        return "a core dump";
+    default:
+        return "type " + std::to_string(type);
+    }
+}
+
+std::string bytes(uint64_t count) {
+    return std::to_string(count) + " bytes";
+}
+
+// Both numbers come from the file, so their sum may overflow.
+bool fits(uint64_t begin, uint64_t size, uint64_t limit) {
+    return begin <= limit && size <= limit - begin;
+}
+
+std::string hexadecimal(const char *from, size_t size) {
+    static const char digits[] = "0123456789abcdef";
+    std::string text;
+    for (size_t i = 0; i < size; ++i) {
+        const auto byte = static_cast<unsigned char>(from[i]);
+        text += {digits[byte >> 4], digits[byte & 15]};
+    }
+    return text;
+}
+
+// Notes are {name size, description size, type}, name, description, each padded to the alignment.
+std::string build_id_among(const std::vector<char> &notes, uint64_t alignment) {
+    constexpr size_t longest_id = 64;
+    const auto padded = [=](uint64_t size) { return (size + alignment - 1) & ~(alignment - 1); };
+    uint64_t at = 0;
+    Elf64_Nhdr note;
+    while (fits(at, sizeof note, notes.size())) {
+        std::memcpy(&note, notes.data() + at, sizeof note);
+        const char *name = notes.data() + at + sizeof note;
+        const uint64_t id = at + sizeof note + padded(note.n_namesz);
+        if (!fits(id, note.n_descsz, notes.size())) {
+            break;
+        }
+        if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == sizeof ELF_NOTE_GNU &&
+            std::memcmp(name, ELF_NOTE_GNU, sizeof ELF_NOTE_GNU) == 0 &&
+            note.n_descsz <= longest_id) {
+            return hexadecimal(notes.data() + id, note.n_descsz);
+        }
+        at = id + padded(note.n_descsz);
+    }
+    return "";
+}
+
+class ElfFile {
+public:
+    ElfFile(int descriptor, const std::string &path) : descriptor_(descriptor), path_(path) {}
+
+    emm_status check();
+    std::string build_id() const;
+
+private:
+    emm_status check_header();
+    emm_status read_segments();
+    emm_status check_segments() const;
+    emm_status check_dynamic() const;
+    bool read(uint64_t offset, void *to, size_t size) const;
+    emm_status bad(std::string problem, std::string expected, std::string got,
+                   std::string hint = "") const;
+    emm_status truncated(uint64_t begin, uint64_t size) const;
+
+    int descriptor_;
+    const std::string &path_;
+    uint64_t size_ = 0;
+    Elf64_Ehdr header_ = {};
+    std::vector<Elf64_Phdr> segments_;
+};
+
+emm_status ElfFile::check() {
+    struct stat status = {};
+    size_ = fstat(descriptor_, &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+    if (size_ == 0) {
+        return bad("the file is empty", "a shared library", "0 bytes");
+    }
+    if (emm_status result = check_header()) {
+        return result;
+    }
+    if (emm_status result = read_segments()) {
+        return result;
+    }
+    if (emm_status result = check_segments()) {
+        return result;
+    }
+    return check_dynamic();
+}
+
+emm_status ElfFile::check_header() {
+    const size_t available = std::min<uint64_t>(size_, sizeof header_);
+    if (!read(0, &header_, available) || available < SELFMAG ||
+        std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0) {
+        return bad("it is no ELF file", "a shared library", "other contents");
+    }
+    if (available < sizeof header_) {
+        return truncated(0, sizeof header_);
+    }
+    if (header_.e_ident[EI_CLASS] != ELFCLASS64) {
+        return bad("it was built for another architecture", "a 64-bit library",
+                   header_.e_ident[EI_CLASS] == ELFCLASS32 ? "a 32-bit one" : "an unknown class");
+    }
+    if (header_.e_ident[EI_DATA] != ELFDATA2LSB) {
+        return bad("it was built for another architecture", "a little-endian library",
+                   "another byte order");
+    }
+    if (header_.e_machine != this_machine) {
+        return bad("it was built for another architecture", machine_name(this_machine),
+                   machine_name(header_.e_machine));
+    }
+    if (header_.e_type != ET_DYN) {
+        return bad("it is no shared library", "a shared library", type_name(header_.e_type),
+                   "link it with -shared");
+    }
+    return EMM_OK;
+}
+
+emm_status ElfFile::read_segments() {
+    if (header_.e_phentsize != sizeof(Elf64_Phdr) || header_.e_phnum == 0) {
+        return bad("its program headers are damaged", bytes(sizeof(Elf64_Phdr)) + " each",
+                   std::to_string(header_.e_phnum) + " of " + bytes(header_.e_phentsize));
+    }
+    const uint64_t size = header_.e_phnum * sizeof(Elf64_Phdr);
+    if (!fits(header_.e_phoff, size, size_)) {
+        return truncated(header_.e_phoff, size);
+    }
+    segments_.resize(header_.e_phnum);
+    return read(header_.e_phoff, segments_.data(), size)
+               ? EMM_OK
+               : bad("its program headers cannot be read", "", "");
+}
+
+emm_status ElfFile::check_segments() const {
+    uint64_t end = 0;
+    bool found = false;
+    for (const Elf64_Phdr &segment : segments_) {
+        if (segment.p_type != PT_LOAD) {
+            continue;
+        }
+        if (!fits(segment.p_offset, segment.p_filesz, size_)) {
+            return truncated(segment.p_offset, segment.p_filesz);
+        }
+        // Else the loader would map them over each other, or over something else.
+        if (segment.p_filesz > segment.p_memsz || segment.p_vaddr < end ||
+            !fits(segment.p_vaddr, segment.p_memsz, INT64_MAX)) {
+            return bad("its segments are damaged", "them in ascending order",
+                       "one at " + std::to_string(segment.p_vaddr));
+        }
+        end = segment.p_vaddr + segment.p_memsz;
+        found = true;
+    }
+    return found ? EMM_OK : bad("it has nothing to load", "a PT_LOAD segment", "none");
+}
+
+emm_status ElfFile::check_dynamic() const {
+    const auto dynamic =
+        std::find_if(segments_.begin(), segments_.end(),
+                     [](const Elf64_Phdr &segment) { return segment.p_type == PT_DYNAMIC; });
+    if (dynamic == segments_.end()) {
+        return bad("it is no shared library", "a dynamic section", "none", "link it with -shared");
+    }
+    for (const Elf64_Phdr &load : segments_) {
+        if (load.p_type == PT_LOAD && dynamic->p_vaddr >= load.p_vaddr &&
+            fits(dynamic->p_vaddr - load.p_vaddr, dynamic->p_filesz, load.p_filesz)) {
+            return EMM_OK;
+        }
+    }
+    return bad("its dynamic section is damaged", "it inside what is loaded", "it outside");
+}
+
+std::string ElfFile::build_id() const {
+    constexpr uint64_t most = 64 * 1024;
+    for (const Elf64_Phdr &segment : segments_) {
+        if (segment.p_type != PT_NOTE || !fits(segment.p_offset, segment.p_filesz, size_)) {
+            continue;
+        }
+        std::vector<char> notes(std::min<uint64_t>(segment.p_filesz, most));
+        if (read(segment.p_offset, notes.data(), notes.size())) {
+            const std::string id = build_id_among(notes, segment.p_align == 8 ? 8 : 4);
+            if (!id.empty()) {
+                return id;
+            }
+        }
+    }
+    return "";
+}
+
+bool ElfFile::read(uint64_t offset, void *to, size_t size) const {
+    auto *next = static_cast<char *>(to);
+    while (size > 0) {
+        const ssize_t got = pread(descriptor_, next, size, static_cast<off_t>(offset));
+        if (got < 0 && errno == EINTR) {
+            continue;
+        }
+        if (got <= 0) {
+            return false;
+        }
+        next += got;
+        offset += static_cast<uint64_t>(got);
+        size -= static_cast<size_t>(got);
+    }
+    return true;
+}
+
+emm_status ElfFile::bad(std::string problem, std::string expected, std::string got,
+                        std::string hint) const {
+    return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,
+                   .stage = "elf",
+                   .path = path_,
+                   .problem = std::move(problem),
+                   .expected = std::move(expected),
+                   .got = std::move(got),
+                   .hint = std::move(hint),
+                   .tried = {path_}});
+}
+
+emm_status ElfFile::truncated(uint64_t begin, uint64_t size) const {
+    return bad("the file is truncated", bytes(size) + " at offset " + std::to_string(begin),
+               bytes(size_) + " in all", "copy or build it again");
+}
+
+} // namespace
+
+emm_status check_elf(int descriptor, const std::string &path, std::string &ret_build_id) {
+    ElfFile file(descriptor, path);
+    if (emm_status status = file.check()) {
+        return status;
+    }
+    ret_build_id = file.build_id();
+    return EMM_OK;
+}
+
+} // namespace emm::loader

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "loader/search.h"
+
+#include <compare>
+#include <string>
+#include <sys/stat.h>
+
+namespace emm::loader {
+
+// What makes two names one file.
+struct FileIdentity {
+    dev_t device = 0;
+    ino_t inode = 0;
+    auto operator<=>(const FileIdentity &) const = default;
+};
+
+// A plugin file, held open while it is being checked, so that all checks are about the same file.
+class PluginFile {
+public:
+    PluginFile() = default;
+    ~PluginFile();
+    PluginFile(const PluginFile &) = delete;
+    PluginFile &operator=(const PluginFile &) = delete;
+
+    // Opens what `found` names; refuses what is missing, unreadable or not a regular file.
+    emm_status open(const Found &found);
+
+    // Refuses a file that somebody other than root and the user could have written.
+    emm_status check_trust(const Search &search) const;
+
+    // Refuses if the real path has come to mean another file since it was opened.
+    emm_status check_unchanged() const;
+
+    int descriptor() const { return descriptor_; }
+    const std::string &path() const { return path_; }
+    FileIdentity identity() const { return {status_.st_dev, status_.st_ino}; }
+
+private:
+    int descriptor_ = -1;
+    struct stat status_ = {};
+    std::string path_; // the real one: symbolic links resolved
+};
+
+} // namespace emm::loader

@@ -1,0 +1,110 @@
+// The only code here that knows dlopen.
+#include "loader/library.h"
+
+#include "loader/refusal.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+namespace emm::loader {
+namespace {
+
+constexpr const char *symbol_stem = "emm_plugin_entry_v";
+constexpr unsigned highest_major_looked_for = 16;
+
+std::string error_text(const std::string &path) {
+    const char *error = dlerror();
+    std::string text = error ? error : "no reason given";
+    // "/the/path.so: undefined symbol: x": the sentence names the path already.
+    return text.rfind(path + ": ", 0) == 0 ? text.substr(path.size() + 2) : text;
+}
+
+emm_status map(const std::string &path, void *&ret_handle) {
+    ret_handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (ret_handle) {
+        return EMM_OK;
+    }
+    return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,
+                   .stage = "dlopen",
+                   .path = path,
+                   .problem = "the dynamic linker refused it",
+                   .got = error_text(path),
+                   .hint = "ldd -r " + path + " shows what is missing",
+                   .tried = {path}});
+}
+
+struct Symbol {
+    void *address = nullptr;
+    std::string library; // that it really lies in
+    bool own = false;    // in the plugin, not in something that the plugin depends on
+};
+
+// dlsym looks through the dependencies too.
+Symbol look_up(void *handle, const std::string &name) {
+    Symbol symbol;
+    symbol.address = dlsym(handle, name.c_str());
+    Dl_info info = {};
+    link_map *holder = nullptr;
+    link_map *plugin = nullptr;
+    if (symbol.address &&
+        dladdr1(symbol.address, &info, reinterpret_cast<void **>(&holder), RTLD_DL_LINKMAP) != 0 &&
+        dlinfo(handle, RTLD_DI_LINKMAP, &plugin) == 0) {
+        symbol.own = holder == plugin;
+        symbol.library = info.dli_fname;
+    }
+    return symbol;
+}
+
+emm_status refuse_without_entry(void *handle, const std::string &path) {
+    for (unsigned major = 0; major <= highest_major_looked_for; ++major) {
+        const std::string name = symbol_stem + std::to_string(major);
+        if (look_up(handle, name).own) {
+            return refuse(
+                {.code = EMM_E_PLUGIN_VERSION,
+                 .stage = "negotiate",
+                 .path = path,
+                 .problem = "it speaks another major version of the plugin ABI",
+                 .expected = "major version " + std::to_string(EMM_PLUGIN_ABI_MAJOR) +
+                             " (" EMM_PLUGIN_ENTRY_SYMBOL ")",
+                 .got = "only major version " + std::to_string(major) + " (" + name + ")",
+                 .hint = major > EMM_PLUGIN_ABI_MAJOR ? "use a newer emm" : "use a newer plugin",
+                 .tried = {path}});
+        }
+    }
+    return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,
+                   .stage = "symbol",
+                   .path = path,
+                   .problem = "it is no emm plugin",
+                   .expected = "it to export " EMM_PLUGIN_ENTRY_SYMBOL,
+                   .got = "no such symbol",
+                   .hint = "define it with EMM_PLUGIN_ENTRY of emm/plugin.h; in C++ it must be "
+                           "extern \"C\" and visible",
+                   .tried = {path}});
+}
+
+} // namespace
+
+emm_status open_library(const std::string &path, emm_plugin_entry &ret_entry) {
+    void *handle = nullptr;
+    if (emm_status status = map(path, handle)) {
+        return status;
+    }
+    const Symbol entry = look_up(handle, EMM_PLUGIN_ENTRY_SYMBOL);
+    if (!entry.address) {
+        return refuse_without_entry(handle, path);
+    }
+    if (!entry.own) {
+        return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,
+                       .stage = "symbol",
+                       .path = path,
+                       .problem = "it is no emm plugin itself",
+                       .expected = "it to export " EMM_PLUGIN_ENTRY_SYMBOL,
+                       .got = "the symbol only in its dependency " + entry.library,
+                       .hint = "name " + entry.library + " instead",
+                       .tried = {path}});
+    }
+    ret_entry = reinterpret_cast<emm_plugin_entry>(entry.address);
+    return EMM_OK;
+}
+
+} // namespace emm::loader

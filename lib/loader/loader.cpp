@@ -1,0 +1,102 @@
+#include "loader/loader.h"
+
+#include "loader/elf.h"
+#include "loader/file.h"
+#include "loader/library.h"
+#include "loader/options.h"
+#include "loader/registry.h"
+#include "loader/table.h"
+#include "observe/log.h"
+
+namespace emm::loader {
+namespace {
+
+emm_status load_file(const PluginFile &file, const emm_host &host, const emm_plugin &defaults,
+                     Plugin &ret) {
+    ret.path = file.path();
+    if (emm_status status = check_elf(file.descriptor(), file.path(), ret.build_id)) {
+        return status;
+    }
+    emm_plugin_entry entry = nullptr;
+    if (emm_status status = open_library(file.path(), entry)) {
+        return status;
+    }
+    if (emm_status status = file.check_unchanged()) {
+        return status;
+    }
+    return take_table(entry, host, defaults, ret);
+}
+
+void announce(const Selection &selection, const std::string &place) {
+    const Plugin &plugin = *selection.plugin;
+    std::string line = "plugin " + plugin.name;
+    line += plugin.version.empty() ? "" : " " + plugin.version;
+    line += plugin.path.empty() ? ", linked in" : ", " + plugin.path;
+    line += plugin.build_id.empty() ? "" : " (build id " + plugin.build_id + ")";
+    line += ", chosen by " + selection.selected_by + " '" + selection.spec + "'";
+    line += place.empty() ? "" : ", found in " + place;
+    observe::log(EMM_LOG_INFO, line);
+}
+
+emm_status select(const Plugin &plugin, const std::vector<Setting> &settings, std::string spec,
+                  const std::string &place, Selection &ret) {
+    if (emm_status status = apply_settings(plugin, settings, ret.option_texts)) {
+        return status;
+    }
+    ret.plugin = &plugin;
+    ret.spec = std::move(spec);
+    announce(ret, place);
+    return EMM_OK;
+}
+
+std::string spec_text(const std::string &name, const std::vector<Setting> &settings) {
+    std::string text = encode(name);
+    const char *separator = ":";
+    for (const Setting &setting : settings) {
+        text += separator + setting.key + "=" + encode(setting.value);
+        separator = ",";
+    }
+    return text;
+}
+
+} // namespace
+
+emm_status load(const Search &search, const Spec &spec, const emm_host &host,
+                const emm_plugin &defaults, Selection &ret_selection) {
+    Found found;
+    if (emm_status status = find(search, spec, found)) {
+        return status;
+    }
+    PluginFile file;
+    if (emm_status status = file.open(found)) {
+        return status;
+    }
+    if (emm_status status = file.check_trust(search)) {
+        return status;
+    }
+    const Plugin *plugin = nullptr;
+    if (emm_status status = Registry::process().obtain(
+            {file.identity(), 0}, [&](Plugin &ret) { return load_file(file, host, defaults, ret); },
+            plugin)) {
+        return status;
+    }
+    return select(*plugin, spec.settings, spec.text, found.place, ret_selection);
+}
+
+emm_status load(const Spec &spec, const emm_host &host, const emm_plugin &defaults,
+                Selection &ret_selection) {
+    return load(process_search(), spec, host, defaults, ret_selection);
+}
+
+emm_status load_entry(emm_plugin_entry entry, const std::vector<Setting> &settings,
+                      const emm_host &host, const emm_plugin &defaults, Selection &ret_selection) {
+    const Plugin *plugin = nullptr;
+    if (emm_status status = Registry::process().obtain(
+            {{}, reinterpret_cast<uintptr_t>(entry)},
+            [&](Plugin &ret) { return take_table(entry, host, defaults, ret); }, plugin)) {
+        return status;
+    }
+    return select(*plugin, settings, spec_text(plugin->name, settings), "", ret_selection);
+}
+
+} // namespace emm::loader

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "loader/plugin.h"
+#include "loader/search.h"
+#include "loader/spec.h"
+
+namespace emm::loader {
+
+// Loads the plugin that `spec` names, or finds it loaded already, and checks the options. A refusal
+// is one sentence in the thread's last error, with the stage it came from: resolve, permission,
+// elf, dlopen, symbol, negotiate or validate. `host` and `defaults` live as long as the process;
+// NULL slots of the plugin are filled from `defaults`.
+emm_status load(const Search &search, const Spec &spec, const emm_host &host,
+                const emm_plugin &defaults, Selection &ret_selection);
+emm_status load(const Spec &spec, const emm_host &host, const emm_plugin &defaults,
+                Selection &ret_selection);
+
+// The same for a plugin that is linked into the program.
+emm_status load_entry(emm_plugin_entry entry, const std::vector<Setting> &settings,
+                      const emm_host &host, const emm_plugin &defaults, Selection &ret_selection);
+
+} // namespace emm::loader

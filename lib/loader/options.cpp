@@ -1,0 +1,228 @@
+#include "loader/options.h"
+
+#include "loader/refusal.h"
+#include "loader/suggest.h"
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <string_view>
+
+namespace emm::loader {
+namespace {
+
+// Without its NULL name at the end, a list would be read for ever.
+constexpr size_t most_options = 256;
+
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+bool is_count(std::string_view text) {
+    // 18 digits always fit in 64 bits.
+    return !text.empty() && text.size() <= 18 && std::all_of(text.begin(), text.end(), is_digit);
+}
+
+bool is_number(std::string_view text) {
+    const size_t point = text.find('.');
+    const auto digits = [](std::string_view part) {
+        return !part.empty() && std::all_of(part.begin(), part.end(), is_digit);
+    };
+    return digits(text.substr(0, point)) &&
+           (point == std::string_view::npos || digits(text.substr(point + 1)));
+}
+
+std::vector<std::string> choices(std::string_view list) {
+    std::vector<std::string> words;
+    for (size_t begin = 0; begin <= list.size();) {
+        const size_t end = std::min(list.find('|', begin), list.size());
+        words.emplace_back(list.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return words;
+}
+
+bool is_choice(const char *list, const std::string &word) {
+    const std::vector<std::string> words = choices(list);
+    return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+bool is_valid(const emm_option &option, const std::string &value) {
+    uint64_t bytes;
+    switch (option.kind) {
+    case EMM_OPTION_SIZE:
+        return emm_parse_size(value.c_str(), &bytes) != 0;
+    case EMM_OPTION_COUNT:
+        return is_count(value);
+    case EMM_OPTION_NUMBER:
+        return is_number(value);
+    case EMM_OPTION_FLAG:
+        return value == "0" || value == "1";
+    case EMM_OPTION_CHOICE:
+        return is_choice(option.default_value, value);
+    default:
+        return true;
+    }
+}
+
+std::string expected_value(const emm_option &option) {
+    switch (option.kind) {
+    case EMM_OPTION_SIZE:
+        return "a size such as 4096, 64KiB or 1.5GiB";
+    case EMM_OPTION_COUNT:
+        return "a whole number such as 16";
+    case EMM_OPTION_NUMBER:
+        return "a decimal number such as 0.5";
+    case EMM_OPTION_FLAG:
+        return "0 or 1";
+    case EMM_OPTION_CHOICE:
+        return "one of " + listed(choices(option.default_value));
+    default:
+        return "a text";
+    }
+}
+
+bool is_name(std::string_view name) {
+    return !name.empty() && std::all_of(name.begin(), name.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || is_digit(c) || c == '_';
+    });
+}
+
+std::vector<std::string> names(const std::vector<emm_option> &options) {
+    std::vector<std::string> list;
+    for (const emm_option &option : options) {
+        if (option.name) {
+            list.emplace_back(option.name);
+        }
+    }
+    return list;
+}
+
+emm_status bad_list(const Plugin &plugin, std::string problem, std::string expected,
+                    std::string got) {
+    return refuse({.code = EMM_E_PLUGIN_INVALID,
+                   .stage = "validate",
+                   .path = plugin.path,
+                   .problem = std::move(problem),
+                   .expected = std::move(expected),
+                   .got = std::move(got)});
+}
+
+emm_status check_choices(const Plugin &plugin, const emm_option &option) {
+    const std::vector<std::string> words =
+        choices(option.default_value ? option.default_value : "");
+    if (std::find(words.begin(), words.end(), "") == words.end()) {
+        return EMM_OK;
+    }
+    return bad_list(plugin, std::string("option '") + option.name + "' has an empty choice",
+                    "words such as a|b|c",
+                    option.default_value ? "'" + std::string(option.default_value) + "'" : "NULL");
+}
+
+emm_status check_option(const Plugin &plugin, const emm_option &option) {
+    if (!is_name(option.name)) {
+        return bad_list(plugin, "an option has a name that nobody could write",
+                        "lower-case letters, digits and '_'", "'" + std::string(option.name) + "'");
+    }
+    const std::string what = "option '" + std::string(option.name) + "'";
+    const std::vector<std::string> before = names(plugin.options);
+    if (std::find(before.begin(), before.end(), option.name) != before.end()) {
+        return bad_list(plugin, what + " is listed twice", "each option once", "it again");
+    }
+    // A plugin with a newer minor may have kinds that only a newer host checks.
+    const bool known = option.kind >= EMM_OPTION_TEXT && option.kind <= EMM_OPTION_CHOICE;
+    if (!known && plugin.abi_minor <= EMM_PLUGIN_ABI_MINOR) {
+        return bad_list(plugin, what + " is of an unknown kind", "1 to 6 (EMM_OPTION_*)",
+                        std::to_string(option.kind));
+    }
+    if (option.kind == EMM_OPTION_CHOICE) {
+        return check_choices(plugin, option);
+    }
+    if (option.default_value && !is_valid(option, option.default_value)) {
+        return bad_list(plugin, what + " has a bad default", expected_value(option),
+                        "'" + std::string(option.default_value) + "'");
+    }
+    return EMM_OK;
+}
+
+emm_status refuse_unknown(const Plugin &plugin, const std::string &key) {
+    const std::vector<std::string> known = names(plugin.options);
+    const std::string guess = suggestion(key, known);
+    return refuse({.code = EMM_E_PLUGIN_SPEC,
+                   .stage = "validate",
+                   .path = plugin.path,
+                   .problem = "plugin '" + plugin.name + "' has no option '" + key + "'" +
+                              (guess.empty() ? "" : "; " + guess),
+                   .expected = known.empty() ? "no options" : "one of " + listed(known),
+                   .got = "'" + key + "'",
+                   .hint = guess.empty() ? "emm info " + plugin.name + " lists them" : guess});
+}
+
+emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Setting &setting) {
+    return refuse({.code = EMM_E_PLUGIN_SPEC,
+                   .stage = "validate",
+                   .path = plugin.path,
+                   .problem = "option '" + setting.key + "' of plugin '" + plugin.name + "'",
+                   .expected = expected_value(option),
+                   .got = "'" + setting.value + "'",
+                   .hint = option.help ? option.help : ""});
+}
+
+// One copy of each text, never freed.
+const char *keep(const std::string &text) {
+    static std::mutex mutex;
+    static auto *const texts = new std::set<std::string>;
+    std::lock_guard lock(mutex);
+    return texts->insert(text).first->c_str();
+}
+
+const char *default_text(const emm_option &option) {
+    if (option.kind == EMM_OPTION_CHOICE) {
+        return keep(choices(option.default_value).front());
+    }
+    return option.default_value;
+}
+
+} // namespace
+
+emm_status check_options(const emm_option *options, Plugin &ret_plugin) {
+    for (const emm_option *option = options; option && option->name; ++option) {
+        if (ret_plugin.options.size() == most_options) {
+            return bad_list(ret_plugin, "its list of options has no end",
+                            "a NULL name within " + std::to_string(most_options) + " options",
+                            "none");
+        }
+        if (emm_status status = check_option(ret_plugin, *option)) {
+            return status;
+        }
+        ret_plugin.options.push_back(*option);
+    }
+    ret_plugin.options.push_back({});
+    return EMM_OK;
+}
+
+emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &settings,
+                          std::vector<const char *> &ret_texts) {
+    std::vector<const char *> texts;
+    for (const emm_option &option : plugin.options) {
+        texts.push_back(option.name ? default_text(option) : nullptr);
+    }
+    for (const Setting &setting : settings) {
+        const auto option = std::find_if(plugin.options.begin(), plugin.options.end(),
+                                         [&](const emm_option &candidate) {
+                                             return candidate.name && setting.key == candidate.name;
+                                         });
+        if (option == plugin.options.end()) {
+            return refuse_unknown(plugin, setting.key);
+        }
+        if (!is_valid(*option, setting.value)) {
+            return refuse_value(plugin, *option, setting);
+        }
+        texts[static_cast<size_t>(option - plugin.options.begin())] = keep(setting.value);
+    }
+    ret_texts = std::move(texts);
+    return EMM_OK;
+}
+
+} // namespace emm::loader

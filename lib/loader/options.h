@@ -1,0 +1,17 @@
+#pragma once
+
+#include "loader/plugin.h"
+#include "loader/spec.h"
+
+namespace emm::loader {
+
+// Checks a plugin's own list of options and copies it, with the NULL name at its end, to
+// ret_plugin.options.
+emm_status check_options(const emm_option *options, Plugin &ret_plugin);
+
+// Checks settings against the plugin's list. *ret_texts gets each option's value, in the order of
+// the list: what was set, else the default, else NULL. The texts live as long as the process.
+emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &settings,
+                          std::vector<const char *> &ret_texts);
+
+} // namespace emm::loader

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <emm/plugin.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace emm::loader {
+
+#define EMM_LOADER_EACH_SLOT(apply)                                                                \
+    apply(create) apply(destroy) apply(initialize) apply(memalloc) apply(memfree)                  \
+        apply(memhostalloc) apply(memhostfree) apply(mempin) apply(memunpin)                       \
+            apply(memallocmanaged) apply(memfreemanaged) apply(get_memory_info)                    \
+                apply(get_ipc_handle) apply(release_ipc_handle) apply(reset) apply(defer_cleanup)  \
+                    apply(trim) apply(query) apply(record_use) apply(stream_notice)                \
+                        apply(set_access) apply(get_stats)
+
+// The functions of emm_plugin by their position after the data; Slot::memalloc is memalloc's.
+enum class Slot : unsigned {
+#define EMM_LOADER_INDEX(slot)                                                                     \
+    slot = (offsetof(emm_plugin, slot) - offsetof(emm_plugin, create)) / sizeof(emm_function),
+    EMM_LOADER_EACH_SLOT(EMM_LOADER_INDEX)
+#undef EMM_LOADER_INDEX
+};
+
+#define EMM_LOADER_NAME(slot) #slot,
+inline constexpr const char *slot_names[] = {EMM_LOADER_EACH_SLOT(EMM_LOADER_NAME)};
+#undef EMM_LOADER_NAME
+
+using Slots = std::array<emm_function, (sizeof(emm_plugin) - offsetof(emm_plugin, create)) /
+                                           sizeof(emm_function)>;
+static_assert(std::size(slot_names) == std::tuple_size_v<Slots>, "a slot has no name");
+static_assert(std::tuple_size_v<Slots> <= 64, "Plugin::defaulted has a bit for each slot");
+
+// A plugin that was loaded and found valid. It lives as long as the process, once for each file or
+// linked-in entry function.
+struct Plugin {
+    emm_plugin table = {};           // every slot is filled: the plugin's own or the default
+    const emm_plugin *own = nullptr; // what the plugin returned; may be shorter than the type says
+    uint64_t defaulted = 0;          // bit Slot::x is set if x came from the defaults
+    std::string name, version, description;
+    std::string path;     // the real one; empty for a linked-in plugin
+    std::string build_id; // hexadecimal; empty if the file has none
+    uint32_t abi_major = 0, abi_minor = 0;
+    std::vector<emm_option> options; // ends with a NULL name
+
+    bool defaults(Slot slot) const { return (defaulted >> static_cast<unsigned>(slot) & 1) != 0; }
+};
+
+// A plugin as one spec chose it. The texts live as long as the process.
+struct Selection {
+    const Plugin *plugin = nullptr;
+    std::string spec;
+    std::string selected_by; // set by the caller beforehand, for the log: "EMM_PLUGIN", ...
+    std::vector<const char *> option_texts; // in the order of plugin->options; NULL: no value
+};
+
+} // namespace emm::loader

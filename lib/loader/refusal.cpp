@@ -1,0 +1,37 @@
+#include "loader/refusal.h"
+
+#include "observe/error.h"
+
+#include <utility>
+
+namespace emm::loader {
+namespace {
+
+std::string sentence(const Refusal &refusal) {
+    std::string text = refusal.path.empty() ? "" : "plugin " + refusal.path + ": ";
+    text += refusal.problem;
+    if (!refusal.expected.empty()) {
+        text += ": expected " + refusal.expected;
+    }
+    if (!refusal.got.empty()) {
+        text += (refusal.expected.empty() ? ": " : ", found ") + refusal.got;
+    }
+    return text;
+}
+
+} // namespace
+
+emm_status refuse(Refusal refusal) {
+    observe::ErrorDetail detail;
+    detail.code = refusal.code;
+    detail.text = sentence(refusal);
+    detail.stage = refusal.stage;
+    detail.path = std::move(refusal.path);
+    detail.expected = std::move(refusal.expected);
+    detail.got = std::move(refusal.got);
+    detail.hint = std::move(refusal.hint);
+    detail.tried = std::move(refusal.tried);
+    return observe::fail(std::move(detail));
+}
+
+} // namespace emm::loader

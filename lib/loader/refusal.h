@@ -1,0 +1,25 @@
+#pragma once
+
+#include <emm/status.h>
+
+#include <string>
+#include <vector>
+
+namespace emm::loader {
+
+// Why a plugin does not load. `refuse` makes one sentence of it and the calling thread's last
+// error: "plugin PATH: PROBLEM: expected EXPECTED, found GOT". Empty texts are left out.
+struct Refusal {
+    emm_status code = EMM_E_PLUGIN_INVALID;
+    const char *stage = "";
+    std::string path = {};
+    std::string problem = {};
+    std::string expected = {};
+    std::string got = {};
+    std::string hint = {};
+    std::vector<std::string> tried = {};
+};
+
+emm_status refuse(Refusal refusal);
+
+} // namespace emm::loader

@@ -1,0 +1,69 @@
+#include "loader/registry.h"
+
+#include "loader/refusal.h"
+
+namespace emm::loader {
+
+// The claim on an entry that is being loaded: withdrawn unless a plugin comes of it.
+class Registry::Loading {
+public:
+    Loading(Registry &registry, const Key &key) : registry_(registry), key_(key) {}
+    Loading(const Loading &) = delete;
+    Loading &operator=(const Loading &) = delete;
+
+    const Plugin *finish(std::unique_ptr<const Plugin> plugin) {
+        std::lock_guard lock(registry_.mutex_);
+        finished_ = true;
+        Entry &entry = registry_.entries_[key_];
+        entry.plugin = std::move(plugin);
+        registry_.changed_.notify_all();
+        return entry.plugin.get();
+    }
+
+    ~Loading() {
+        if (!finished_) {
+            std::lock_guard lock(registry_.mutex_);
+            registry_.entries_.erase(key_);
+            registry_.changed_.notify_all();
+        }
+    }
+
+private:
+    Registry &registry_;
+    const Key &key_;
+    bool finished_ = false;
+};
+
+emm_status Registry::obtain(const Key &key, const Load &load, const Plugin *&ret_plugin) {
+    std::unique_lock lock(mutex_);
+    for (auto it = entries_.find(key); it != entries_.end(); it = entries_.find(key)) {
+        if (it->second.plugin) {
+            ret_plugin = it->second.plugin.get();
+            return EMM_OK;
+        }
+        if (it->second.loading == std::this_thread::get_id()) {
+            return refuse({.code = EMM_E_REENTERED,
+                           .stage = "symbol",
+                           .problem = "a plugin's entry function asked for the plugin that it is "
+                                      "the entry of"});
+        }
+        changed_.wait(lock);
+    }
+    entries_[key].loading = std::this_thread::get_id();
+    lock.unlock();
+
+    Loading loading(*this, key);
+    auto plugin = std::make_unique<Plugin>();
+    if (emm_status status = load(*plugin)) {
+        return status;
+    }
+    ret_plugin = loading.finish(std::move(plugin));
+    return EMM_OK;
+}
+
+Registry &Registry::process() {
+    static auto *const registry = new Registry;
+    return *registry;
+}
+
+} // namespace emm::loader

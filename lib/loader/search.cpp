@@ -1,0 +1,198 @@
+#include "loader/search.h"
+
+#include "loader/refusal.h"
+#include "loader/suggest.h"
+#include "observe/environment.h"
+#include "observe/home.h"
+#include "observe/log.h"
+
+#include <emm/plugin.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace emm::loader {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view prefix = "libemm-";
+constexpr std::string_view suffix = ".so";
+
+// A folder that holds plugin files, or one folder for each of them.
+struct Place {
+    std::string folder;
+    const char *what;
+    bool nested = false;
+
+    std::string file(const std::string &name) const {
+        return folder + (nested ? "/" + name : "") + "/libemm-" + name + ".so";
+    }
+};
+
+std::vector<Place> places(const Search &search) {
+    std::vector<Place> all;
+    const auto add = [&all](Place place) {
+        if (!place.folder.empty() && std::none_of(all.begin(), all.end(), [&](const Place &other) {
+                return other.folder == place.folder;
+            })) {
+            all.push_back(std::move(place));
+        }
+    };
+    if (!search.elevated) {
+        for (const std::string &folder : search.path) {
+            add({folder, "EMM_PLUGIN_PATH"});
+        }
+    }
+    if (search.build_tree) {
+        add({fs::path(search.library_folder).parent_path() / "plugins", "the build tree", true});
+        return all;
+    }
+    if (!search.library_folder.empty()) {
+        add({search.library_folder + "/emm", "the folder emm beside libemm.so"});
+    }
+    add({search.plugin_folder, "the configured plugin folder"});
+    return all;
+}
+
+// The name in "libemm-NAME.so"; "" if the file is not called so.
+std::string plugin_name(const std::string &file) {
+    if (file.size() <= prefix.size() + suffix.size() || file.rfind(prefix, 0) != 0 ||
+        file.compare(file.size() - suffix.size(), suffix.size(), suffix) != 0) {
+        return "";
+    }
+    return file.substr(prefix.size(), file.size() - prefix.size() - suffix.size());
+}
+
+std::vector<std::string> entries(const std::string &folder) {
+    std::vector<std::string> names;
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+        names.push_back(it->path().filename());
+    }
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+bool is_file(const std::string &path) {
+    struct stat status;
+    return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
+std::vector<std::string> candidate_names(const Search &search) {
+    std::vector<std::string> names;
+    for_each_candidate(search, [&names](const std::string &name, const std::string &) {
+        names.push_back(name);
+        return true;
+    });
+    return names;
+}
+
+emm_status refuse_relative(const std::string &name) {
+    std::error_code error;
+    const fs::path absolute = fs::absolute(name, error).lexically_normal();
+    const std::string shortened = plugin_name(fs::path(name).filename());
+    std::string hint = error ? "" : "write " + encode(absolute.string());
+    if (!hint.empty() && !shortened.empty()) {
+        hint += ", or add its folder to EMM_PLUGIN_PATH and write " + encode(shortened);
+    }
+    return refuse(
+        {.code = EMM_E_PLUGIN_SPEC,
+         .stage = "resolve",
+         .path = name,
+         .problem = "a relative path would depend on the working directory",
+         .expected = error ? "an absolute path" : "the absolute path " + absolute.string(),
+         .got = "'" + name + "'",
+         .hint = hint});
+}
+
+emm_status refuse_unknown(const Search &search, const std::string &name,
+                          std::vector<std::string> tried) {
+    const std::vector<std::string> names = candidate_names(search);
+    const std::string guess = suggestion(name, names);
+    std::string hint = guess;
+    if (search.elevated && !search.path.empty()) {
+        hint = "EMM_PLUGIN_PATH is ignored: the process has elevated privileges";
+    } else if (hint.empty()) {
+        hint = names.empty()
+                   ? "no plugin is installed where emm looks; EMM_PLUGIN_PATH adds folders"
+                   : "the plugins found are " + listed(names);
+    }
+    return refuse({.code = EMM_E_PLUGIN_NOT_FOUND,
+                   .stage = "resolve",
+                   .problem = "no plugin is called '" + name + "'" +
+                              (guess.empty() ? "" : "; " + guess) + " (" +
+                              std::to_string(tried.size()) + " places tried)",
+                   .expected = "a file libemm-" + name + ".so",
+                   .got = "none",
+                   .hint = hint,
+                   .tried = std::move(tried)});
+}
+
+emm_status find_name(const Search &search, const std::string &name, Found &ret) {
+    std::vector<std::string> tried;
+    for (const Place &place : places(search)) {
+        tried.push_back(place.file(name));
+        if (access(tried.back().c_str(), F_OK) == 0) {
+            ret = {tried.back(), place.what, std::move(tried)};
+            return EMM_OK;
+        }
+    }
+    return refuse_unknown(search, name, std::move(tried));
+}
+
+std::vector<std::string> split_path(std::string_view text) {
+    std::vector<std::string> folders;
+    while (!text.empty()) {
+        const size_t end = std::min(text.find(':'), text.size());
+        const std::string folder(text.substr(0, end));
+        text.remove_prefix(std::min(end + 1, text.size()));
+        if (!folder.empty() && folder.front() != '/') {
+            observe::log(EMM_LOG_WARN,
+                         "EMM_PLUGIN_PATH: '" + folder + "' is ignored: expected an absolute path");
+        } else if (!folder.empty()) {
+            folders.push_back(folder);
+        }
+    }
+    return folders;
+}
+
+} // namespace
+
+const Search &process_search() {
+    static const auto *const search = new Search{
+        .path = split_path(observe::environment("EMM_PLUGIN_PATH")),
+        .library_folder = observe::home().folder,
+        .plugin_folder = EMM_PLUGIN_DIR,
+        .build_tree = observe::home().build_tree,
+        .user = geteuid(),
+        .allow_untrusted = observe::environment("EMM_ALLOW_UNTRUSTED") == "1",
+        .elevated = observe::elevated(),
+    };
+    return *search;
+}
+
+emm_status find(const Search &search, const Spec &spec, Found &ret_found) {
+    if (spec.is_path) {
+        ret_found = {spec.name, "", {spec.name}};
+        return EMM_OK;
+    }
+    const bool looks_like_a_file =
+        spec.name.find('/') != std::string::npos || fs::path(spec.name).extension() == suffix;
+    return looks_like_a_file ? refuse_relative(spec.name) : find_name(search, spec.name, ret_found);
+}
+
+void for_each_candidate(const Search &search, const CandidateVisitor &visit) {
+    for (const Place &place : places(search)) {
+        for (const std::string &entry : entries(place.folder)) {
+            const std::string name = place.nested ? entry : plugin_name(entry);
+            if (!name.empty() && is_file(place.file(name)) && !visit(name, place.file(name))) {
+                return;
+            }
+        }
+    }
+}
+
+} // namespace emm::loader

@@ -1,0 +1,229 @@
+#include "loader/spec.h"
+
+#include "loader/refusal.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace emm::loader {
+namespace {
+
+struct Escape {
+    char character;
+    std::string_view code;
+};
+
+constexpr Escape escapes[] = {{':', "%3A"}, {';', "%3B"}, {',', "%2C"}, {'=', "%3D"}, {'%', "%25"}};
+constexpr std::string_view escape_list = "%3A %3B %2C %3D or %25";
+
+bool is_control(char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+}
+bool is_delimiter(char c) {
+    return c == ':' || c == ';' || c == ',' || c == '=';
+}
+bool is_key(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+}
+char upper(char c) {
+    return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+}
+
+std::string printable(std::string_view text) {
+    std::string shown(text);
+    std::replace_if(shown.begin(), shown.end(), is_control, '?');
+    return shown;
+}
+
+// Recursive descent; each rule returns a status, and the first failing one describes itself.
+class Parser {
+public:
+    explicit Parser(std::string_view text) : text_(text) {}
+
+    emm_status specs(std::vector<Spec> &ret) {
+        do {
+            Spec spec;
+            if (emm_status status = one_spec(spec)) {
+                return status;
+            }
+            ret.push_back(std::move(spec));
+        } while (take(';'));
+        if (at_end()) {
+            return EMM_OK;
+        }
+        return ret.back().settings.empty() ? unexpected("':', ';' or the end after the plugin")
+                                           : unexpected("',', ';' or the end after the value");
+    }
+
+    emm_status settings_alone(std::vector<Setting> &ret) {
+        if (emm_status status = settings(ret)) {
+            return status;
+        }
+        return at_end() ? EMM_OK : unexpected("',' or the end after the value");
+    }
+
+private:
+    emm_status settings(std::vector<Setting> &ret) {
+        do {
+            const size_t start = position_;
+            Setting setting;
+            if (emm_status status = one_setting(setting)) {
+                return status;
+            }
+            if (std::any_of(ret.begin(), ret.end(),
+                            [&](const Setting &other) { return other.key == setting.key; })) {
+                return fail(start, "each option once", "'" + setting.key + "' again");
+            }
+            ret.push_back(std::move(setting));
+        } while (take(','));
+        return EMM_OK;
+    }
+
+    emm_status one_spec(Spec &ret) {
+        const size_t start = position_;
+        if (emm_status status = word("a plugin's name or absolute path", ret.name)) {
+            return status;
+        }
+        ret.is_path = ret.name.front() == '/';
+        if (take(':')) {
+            if (emm_status status = settings(ret.settings)) {
+                return status;
+            }
+        }
+        ret.text = text_.substr(start, position_ - start);
+        return EMM_OK;
+    }
+
+    emm_status one_setting(Setting &ret) {
+        const size_t start = position_;
+        while (!at_end() && is_key(text_[position_])) {
+            ++position_;
+        }
+        ret.key = text_.substr(start, position_ - start);
+        if (ret.key.empty()) {
+            return fail(position_, "an option's name (lower-case letters, digits and '_')",
+                        found());
+        }
+        if (!take('=')) {
+            return fail(position_, "'=' and a value after '" + ret.key + "'", found());
+        }
+        return decoded(ret.value);
+    }
+
+    emm_status word(const char *what, std::string &ret) {
+        const size_t start = position_;
+        if (emm_status status = decoded(ret)) {
+            return status;
+        }
+        return ret.empty() ? fail(start, what, found()) : EMM_OK;
+    }
+
+    // Everything up to the next delimiter.
+    emm_status decoded(std::string &ret) {
+        while (!at_end() && !is_delimiter(text_[position_])) {
+            const char c = text_[position_];
+            if (is_control(c)) {
+                return fail(position_, "a printable character", found());
+            }
+            if (c != '%') {
+                ret += c;
+                ++position_;
+            } else if (emm_status status = escape(ret)) {
+                return status;
+            }
+        }
+        return EMM_OK;
+    }
+
+    emm_status escape(std::string &ret) {
+        std::string code(text_.substr(position_, 3));
+        std::transform(code.begin(), code.end(), code.begin(), upper);
+        for (const Escape &known : escapes) {
+            if (code == known.code) {
+                ret += known.character;
+                position_ += code.size();
+                return EMM_OK;
+            }
+        }
+        return fail(position_, std::string(escape_list), "'" + printable(code) + "'");
+    }
+
+    bool at_end() const { return position_ == text_.size(); }
+
+    bool take(char c) {
+        if (at_end() || text_[position_] != c) {
+            return false;
+        }
+        ++position_;
+        return true;
+    }
+
+    std::string found() const {
+        if (at_end()) {
+            return "the end";
+        }
+        const char c = text_[position_];
+        return is_control(c) ? "character " + std::to_string(static_cast<unsigned char>(c))
+                             : "'" + std::string(1, c) + "'";
+    }
+
+    // A delimiter where none may stand.
+    emm_status unexpected(const char *expected) const {
+        const char c = text_[position_];
+        return fail(position_, expected, found(),
+                    "inside a path or a value, '" + std::string(1, c) + "' is written " +
+                        encode(std::string_view(&c, 1)));
+    }
+
+    emm_status fail(size_t position, std::string expected, std::string got,
+                    std::string hint = "") const {
+        return refuse({.code = EMM_E_PLUGIN_SPEC,
+                       .stage = "parse",
+                       .problem = "plugin spec '" + printable(text_) + "', column " +
+                                  std::to_string(position + 1),
+                       .expected = std::move(expected),
+                       .got = std::move(got),
+                       .hint = std::move(hint)});
+    }
+
+    std::string_view text_;
+    size_t position_ = 0;
+};
+
+} // namespace
+
+emm_status parse_specs(std::string_view text, std::vector<Spec> &ret_specs) {
+    std::vector<Spec> specs;
+    const emm_status status = Parser(text).specs(specs);
+    if (status == EMM_OK) {
+        ret_specs = std::move(specs);
+    }
+    return status;
+}
+
+emm_status parse_settings(std::string_view text, std::vector<Setting> &ret_settings) {
+    std::vector<Setting> settings;
+    if (!text.empty()) {
+        if (emm_status status = Parser(text).settings_alone(settings)) {
+            return status;
+        }
+    }
+    ret_settings = std::move(settings);
+    return EMM_OK;
+}
+
+std::string encode(std::string_view text) {
+    std::string encoded;
+    for (const char c : text) {
+        const auto escape = std::find_if(std::begin(escapes), std::end(escapes),
+                                         [c](const Escape &e) { return e.character == c; });
+        if (escape == std::end(escapes)) {
+            encoded += c;
+        } else {
+            encoded += escape->code;
+        }
+    }
+    return encoded;
+}
+
+} // namespace emm::loader

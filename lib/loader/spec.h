@@ -1,0 +1,33 @@
+#pragma once
+
+#include <emm/status.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace emm::loader {
+
+struct Setting {
+    std::string key, value;
+};
+
+// One plugin as EMM_PLUGIN names it: name | /absolute/path.so [ ":" key "=" value { "," ... } ]
+struct Spec {
+    std::string text; // as it was written
+    std::string name; // a bare name or an absolute path, decoded
+    bool is_path = false;
+    std::vector<Setting> settings;
+};
+
+// Reads "spec;spec;...". In names, paths and values `: ; , = %` are written %3A %3B %2C %3D %25. An
+// error names the column.
+emm_status parse_specs(std::string_view text, std::vector<Spec> &ret_specs);
+
+// Reads what follows the colon of a spec; nothing at all is no settings.
+emm_status parse_settings(std::string_view text, std::vector<Setting> &ret_settings);
+
+// The inverse: `text` as it is written in a spec.
+std::string encode(std::string_view text);
+
+} // namespace emm::loader

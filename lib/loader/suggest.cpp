@@ -1,0 +1,53 @@
+#include "loader/suggest.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace emm::loader {
+namespace {
+
+// Levenshtein's distance: insertions, deletions and replacements.
+size_t distance(std::string_view a, std::string_view b) {
+    std::vector<size_t> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), size_t{0});
+    for (size_t i = 0; i < a.size(); ++i) {
+        size_t diagonal = row[0];
+        row[0] = i + 1;
+        for (size_t j = 0; j < b.size(); ++j) {
+            const size_t replaced = diagonal + (a[i] != b[j] ? 1 : 0);
+            diagonal = row[j + 1];
+            row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+        }
+    }
+    return row.back();
+}
+
+} // namespace
+
+std::string suggestion(std::string_view text, const std::vector<std::string> &words) {
+    constexpr size_t longest = 64; // nobody misspells more, and the distance is quadratic
+    if (text.size() > longest) {
+        return "";
+    }
+    const std::string *best = nullptr;
+    size_t best_distance = 1 + std::max(text.size() / 3, size_t{1});
+    for (const std::string &word : words) {
+        if (word.size() <= longest && distance(text, word) < best_distance) {
+            best = &word;
+            best_distance = distance(text, word);
+        }
+    }
+    return best ? "did you mean '" + *best + "'?" : "";
+}
+
+std::string listed(std::vector<std::string> words) {
+    std::sort(words.begin(), words.end());
+    words.erase(std::unique(words.begin(), words.end()), words.end());
+    std::string text;
+    for (const std::string &word : words) {
+        text += (text.empty() ? "" : ", ") + word;
+    }
+    return text;
+}
+
+} // namespace emm::loader

@@ -1,0 +1,211 @@
+#include "loader/table.h"
+
+#include "loader/options.h"
+#include "loader/refusal.h"
+#include "observe/error.h"
+
+#include <algorithm>
+#include <exception>
+
+namespace emm::loader {
+namespace {
+
+constexpr Slot required[] = {Slot::create, Slot::destroy, Slot::memalloc, Slot::memfree};
+constexpr uint32_t required_size = offsetof(emm_plugin, memfree) + sizeof(emm_plugin::memfree);
+
+struct Pair {
+    Slot take, give;
+};
+constexpr Pair pairs[] = {{Slot::memhostalloc, Slot::memhostfree},
+                          {Slot::mempin, Slot::memunpin},
+                          {Slot::memallocmanaged, Slot::memfreemanaged},
+                          {Slot::get_ipc_handle, Slot::release_ipc_handle}};
+
+size_t index(Slot slot) {
+    return static_cast<size_t>(slot);
+}
+const char *name(Slot slot) {
+    return slot_names[index(slot)];
+}
+
+Slots slots_of(const emm_plugin &table) {
+    Slots slots;
+    std::memcpy(slots.data(), &table.create, sizeof slots);
+    return slots;
+}
+
+emm_status invalid(const Plugin &plugin, std::string problem, std::string expected, std::string got,
+                   std::string hint = "") {
+    return refuse({.code = EMM_E_PLUGIN_INVALID,
+                   .stage = "validate",
+                   .path = plugin.path,
+                   .problem = std::move(problem),
+                   .expected = std::move(expected),
+                   .got = std::move(got),
+                   .hint = std::move(hint)});
+}
+
+emm_status entry_failed(const Plugin &plugin, emm_status code, std::string got, std::string hint) {
+    return refuse({.code = code,
+                   .stage = "symbol",
+                   .path = plugin.path,
+                   .problem = EMM_PLUGIN_ENTRY_SYMBOL " failed",
+                   .expected = "a table",
+                   .got = std::move(got),
+                   .hint = std::move(hint)});
+}
+
+// What the plugin said with host->fail comes through host's own `fail` into this thread's error.
+emm_status entry_returned_null(const Plugin &plugin, bool described) {
+    if (!described) {
+        return entry_failed(plugin, EMM_E_PLUGIN_FAILED, "NULL and no reason",
+                            "the plugin should call host->fail before it returns NULL");
+    }
+    const emm_error *error = observe::last_error();
+    const emm_status code = error->code < 0 ? error->code : EMM_E_PLUGIN_FAILED;
+    return entry_failed(plugin, code, "NULL, because: " + std::string(error->text), "");
+}
+
+emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret) {
+    observe::take_plugin_word(); // an older one
+    std::string thrown;
+    try {
+        ret.own = entry(&host);
+    } catch (const std::exception &exception) {
+        thrown = "a C++ exception: " + std::string(exception.what());
+    } catch (...) {
+        thrown = "a C++ exception that is no std::exception";
+    }
+    if (!thrown.empty()) {
+        return entry_failed(ret, EMM_E_PLUGIN_EXCEPTION, thrown,
+                            "no exception may leave a plugin's function");
+    }
+    return ret.own ? EMM_OK : entry_returned_null(ret, observe::take_plugin_word());
+}
+
+emm_status refuse_size(const Plugin &plugin, uint32_t size) {
+    return refuse({.code = EMM_E_PLUGIN_INVALID,
+                   .stage = "negotiate",
+                   .path = plugin.path,
+                   .problem = "its table ends inside the required slots (struct_size)",
+                   .expected = "at least " + std::to_string(required_size) + " bytes",
+                   .got = std::to_string(size)});
+}
+
+emm_status negotiate(Plugin &plugin) {
+    const emm_plugin &own = *plugin.own;
+    constexpr uint32_t version_end = offsetof(emm_plugin, interface_minor);
+    if (own.struct_size < version_end) {
+        return refuse_size(plugin, own.struct_size);
+    }
+    plugin.abi_major = own.interface_version;
+    if (own.interface_version != EMM_PLUGIN_ABI_MAJOR) {
+        return refuse({.code = EMM_E_PLUGIN_VERSION,
+                       .stage = "negotiate",
+                       .path = plugin.path,
+                       .problem = "its table is of another major version of the plugin ABI",
+                       .expected = "major version " + std::to_string(EMM_PLUGIN_ABI_MAJOR),
+                       .got = "major version " + std::to_string(own.interface_version),
+                       .hint = "interface_version is EMM_PLUGIN_ABI_MAJOR of the header that the "
+                               "plugin is built with"});
+    }
+    if (own.struct_size < required_size) {
+        return refuse_size(plugin, own.struct_size);
+    }
+    plugin.abi_minor = own.interface_minor;
+    return EMM_OK;
+}
+
+// A table may be shorter or longer than ours; half a slot counts as none.
+emm_plugin as_far_as_it_goes(const emm_plugin *own) {
+    emm_plugin table = {};
+    const size_t whole_slots = own->struct_size & ~(sizeof(emm_function) - 1);
+    std::memcpy(&table, own, std::min(whole_slots, sizeof table));
+    table.struct_size = sizeof table;
+    return table;
+}
+
+emm_status check_name(const Plugin &plugin, const char *text) {
+    constexpr size_t longest = 64;
+    const std::string_view name = text ? text : "";
+    const auto allowed = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || strchr("-_.", c);
+    };
+    if (!name.empty() && name.size() <= longest && std::all_of(name.begin(), name.end(), allowed)) {
+        return EMM_OK;
+    }
+    return invalid(plugin, "its name is not usable", "1 to 64 of a-z, 0-9, '-', '_' and '.'",
+                   text ? "'" + std::string(name.substr(0, longest)) + "'" : "NULL");
+}
+
+emm_status check_required(const Plugin &plugin, const Slots &slots) {
+    std::string missing;
+    for (const Slot slot : required) {
+        if (!slots[index(slot)]) {
+            missing += (missing.empty() ? "" : ", ") + std::string(name(slot));
+        }
+    }
+    return missing.empty()
+               ? EMM_OK
+               : invalid(plugin, "its table lacks required slots",
+                         "create, destroy, memalloc and memfree", "NULL for " + missing);
+}
+
+emm_status check_pairs(const Plugin &plugin, const Slots &slots) {
+    for (const auto &[take, give] : pairs) {
+        const bool has_take = slots[index(take)] != nullptr;
+        if (has_take != (slots[index(give)] != nullptr)) {
+            return invalid(plugin, "its table has half a pair",
+                           std::string(name(take)) + " and " + name(give) + ", or neither",
+                           std::string(name(has_take ? take : give)) + " alone");
+        }
+    }
+    return EMM_OK;
+}
+
+void fill(Plugin &plugin, const emm_plugin &defaults) {
+    Slots slots = slots_of(plugin.table);
+    const Slots fallback = slots_of(defaults);
+    for (size_t i = 0; i < slots.size(); ++i) {
+        if (!slots[i]) {
+            slots[i] = fallback[i];
+            plugin.defaulted |= UINT64_C(1) << i;
+        }
+    }
+    std::memcpy(static_cast<void *>(&plugin.table.create), slots.data(), sizeof slots);
+}
+
+} // namespace
+
+emm_status take_table(emm_plugin_entry entry, const emm_host &host, const emm_plugin &defaults,
+                      Plugin &ret_plugin) {
+    if (emm_status status = call_entry(entry, host, ret_plugin)) {
+        return status;
+    }
+    if (emm_status status = negotiate(ret_plugin)) {
+        return status;
+    }
+    const emm_plugin table = as_far_as_it_goes(ret_plugin.own);
+    const Slots slots = slots_of(table);
+    if (emm_status status = check_name(ret_plugin, table.name)) {
+        return status;
+    }
+    ret_plugin.name = table.name;
+    if (emm_status status = check_required(ret_plugin, slots)) {
+        return status;
+    }
+    if (emm_status status = check_pairs(ret_plugin, slots)) {
+        return status;
+    }
+    if (emm_status status = check_options(table.options, ret_plugin)) {
+        return status;
+    }
+    ret_plugin.version = table.version ? table.version : "";
+    ret_plugin.description = table.description ? table.description : "";
+    ret_plugin.table = table;
+    ret_plugin.table.options = ret_plugin.options.data();
+    fill(ret_plugin, defaults);
+    return EMM_OK;
+}
+
+} // namespace emm::loader
