@@ -21,8 +21,7 @@ Library library; // written once, before the_driver is
 
 emm_status fill(Driver &driver) {
 #define EMM_DRIVER_FILL(name)                                                                      \
-    driver.name =                                                                                  \
-        reinterpret_cast<decltype(driver.name)>(library.entry(#name, 12000));      \
+    driver.name = reinterpret_cast<decltype(driver.name)>(library.entry(#name, 12000));            \
     if (!driver.name) {                                                                            \
         return observe::fail(EMM_E_NO_DRIVER, 0,                                                   \
                              library.path + " has no " #name ", which CUDA 12.0 and later have");  \
@@ -42,11 +41,10 @@ emm_status check_version(Driver &driver) {
                                  std::to_string(result));
     }
     if (driver.cuda_version < oldest_version) {
-        return observe::fail(EMM_E_NO_DRIVER, 0,
-                             driver.path + " is a driver for CUDA " +
-                                 std::to_string(driver.cuda_version / 1000) + "." +
-                                 std::to_string(driver.cuda_version % 1000 / 10) +
-                                 "; expected 12.0 or later");
+        return observe::fail(
+            EMM_E_NO_DRIVER, 0,
+            driver.path + " is a driver for CUDA " + std::to_string(driver.cuda_version / 1000) +
+                "." + std::to_string(driver.cuda_version % 1000 / 10) + "; expected 12.0 or later");
     }
     return EMM_OK;
 }
@@ -106,7 +104,9 @@ emm_status initialize(const Driver *&ret_driver) {
     return EMM_OK;
 }
 
-const Driver *loaded() noexcept { return the_driver.load(std::memory_order_acquire); }
+const Driver *loaded() noexcept {
+    return the_driver.load(std::memory_order_acquire);
+}
 
 emm_function entry(const char *name, int32_t cuda_version) noexcept {
     const Driver *driver = nullptr;
@@ -129,14 +129,20 @@ std::string name_of(CUresult result) {
 
 emm_status status_of(CUresult result) noexcept {
     switch (result) {
-    case CUDA_SUCCESS: return EMM_OK;
-    case CUDA_ERROR_OUT_OF_MEMORY: return EMM_E_OUT_OF_MEMORY;
-    case CUDA_ERROR_NOT_SUPPORTED: return EMM_E_NOT_SUPPORTED;
-    case CUDA_ERROR_DEINITIALIZED: return EMM_E_SHUT_DOWN;
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED: return EMM_E_RETIRED;
+    case CUDA_SUCCESS:
+        return EMM_OK;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return EMM_E_OUT_OF_MEMORY;
+    case CUDA_ERROR_NOT_SUPPORTED:
+        return EMM_E_NOT_SUPPORTED;
+    case CUDA_ERROR_DEINITIALIZED:
+        return EMM_E_SHUT_DOWN;
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+        return EMM_E_RETIRED;
     case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
     case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
-    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT: return EMM_E_CAPTURING;
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+        return EMM_E_CAPTURING;
     // After these the context answers every call with an error.
     case CUDA_ERROR_ILLEGAL_ADDRESS:
     case CUDA_ERROR_LAUNCH_FAILED:
@@ -150,8 +156,10 @@ emm_status status_of(CUresult result) noexcept {
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
     case CUDA_ERROR_EXTERNAL_DEVICE:
-    case CUDA_ERROR_DEVICE_UNAVAILABLE: return EMM_E_DEVICE_LOST;
-    default: return EMM_E_DRIVER;
+    case CUDA_ERROR_DEVICE_UNAVAILABLE:
+        return EMM_E_DEVICE_LOST;
+    default:
+        return EMM_E_DRIVER;
     }
 }
 

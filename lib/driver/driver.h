@@ -10,13 +10,14 @@ namespace emm::driver {
 // The entries that the host itself calls, with their CUDA 12.0 signatures unless said otherwise.
 #define EMM_DRIVER_ENTRIES(entry)                                                                  \
     entry(cuInit) entry(cuDriverGetVersion) entry(cuGetErrorName) entry(cuGetErrorString)          \
-    entry(cuDeviceGet) entry(cuDeviceGetCount) entry(cuDeviceGetUuid)                              \
-    entry(cuDevicePrimaryCtxRetain) entry(cuDevicePrimaryCtxRelease)                               \
-    entry(cuDevicePrimaryCtxGetState) entry(cuCtxGetCurrent) entry(cuCtxPushCurrent)               \
-    entry(cuCtxPopCurrent) entry(cuCtxGetDevice) entry(cuCtxGetId) entry(cuMemGetInfo)             \
-    entry(cuMemHostAlloc) entry(cuMemFreeHost) entry(cuMemHostGetDevicePointer)                    \
-    entry(cuMemHostRegister) entry(cuMemHostUnregister) entry(cuMemAllocManaged) entry(cuMemFree)  \
-    entry(cuThreadExchangeStreamCaptureMode)
+        entry(cuDeviceGet) entry(cuDeviceGetCount) entry(cuDeviceGetUuid)                          \
+            entry(cuDevicePrimaryCtxRetain) entry(cuDevicePrimaryCtxRelease)                       \
+                entry(cuDevicePrimaryCtxGetState) entry(cuCtxGetCurrent) entry(cuCtxPushCurrent)   \
+                    entry(cuCtxPopCurrent) entry(cuCtxGetDevice) entry(cuCtxGetId)                 \
+                        entry(cuMemGetInfo) entry(cuMemHostAlloc) entry(cuMemFreeHost)             \
+                            entry(cuMemHostGetDevicePointer) entry(cuMemHostRegister)              \
+                                entry(cuMemHostUnregister) entry(cuMemAllocManaged)                \
+                                    entry(cuMemFree) entry(cuThreadExchangeStreamCaptureMode)
 
 using StreamGetCtx12050 = CUresult (*)(CUstream, CUcontext *, struct CUgreenCtx_st **);
 
@@ -58,7 +59,7 @@ inline bool is_late(CUresult result) noexcept {
 
 // Makes a context current for a scope.
 class Current {
-  public:
+public:
     Current(const Driver &driver, CUcontext context)
         : driver_(driver), result_(driver.cuCtxPushCurrent(context)) {}
     ~Current() {
@@ -71,14 +72,14 @@ class Current {
     Current &operator=(const Current &) = delete;
     CUresult result() const { return result_; }
 
-  private:
+private:
     const Driver &driver_;
     CUresult result_;
 };
 
 // While it lives, a driver call of this thread invalidates no capture of any stream.
 class RelaxedCapture {
-  public:
+public:
     explicit RelaxedCapture(const Driver &driver) : driver_(driver) {
         driver_.cuThreadExchangeStreamCaptureMode(&mode_);
     }
@@ -86,7 +87,7 @@ class RelaxedCapture {
     RelaxedCapture(const RelaxedCapture &) = delete;
     RelaxedCapture &operator=(const RelaxedCapture &) = delete;
 
-  private:
+private:
     const Driver &driver_;
     CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };

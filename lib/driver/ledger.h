@@ -11,7 +11,7 @@ namespace emm::driver {
 
 // What the metered calls took from the driver and have not given back.
 class Ledger {
-  public:
+public:
     enum class Side { device, host };
 
     struct Taken {
@@ -25,7 +25,7 @@ class Ledger {
     void pool_gone(CUmemoryPool pool);
     void read(emm_driver_usage &ret_usage);
 
-  private:
+private:
     struct Sum {
         uint64_t now = 0, peak = 0;
     };

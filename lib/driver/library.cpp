@@ -30,7 +30,8 @@ std::string simulator_path() {
         return home.folder + "/../tools/simcuda/" + soname;
     }
     const std::string beside = home.folder + "/emm/sim/" + soname;
-    return access(beside.c_str(), F_OK) == 0 ? beside : std::string(EMM_PLUGIN_DIR "/sim/") + soname;
+    return access(beside.c_str(), F_OK) == 0 ? beside
+                                             : std::string(EMM_PLUGIN_DIR "/sim/") + soname;
 }
 
 bool same_file(const std::string &a, const std::string &b) {

@@ -23,18 +23,22 @@ uint64_t device_granules(uint64_t bytes) {
     return round_up(bytes, bytes < small_limit ? small_granule : page);
 }
 
-uint64_t host_granules(uint64_t bytes) { return round_up(bytes, 4096); }
+uint64_t host_granules(uint64_t bytes) {
+    return round_up(bytes, 4096);
+}
 
 Ledger &ledger() {
     static Ledger *const the_ledger = new Ledger;
     return *the_ledger;
 }
 
-uint64_t key_of(const void *pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+uint64_t key_of(const void *pointer) {
+    return reinterpret_cast<uintptr_t>(pointer);
+}
 
-// What a call means for the ledger; most mean nothing. What gives memory back is written down before
-// the call, because another thread may get the same address as soon as the driver has it, and
-// restored if the call fails.
+// What a call means for the ledger; most mean nothing. What gives memory back is written down
+// before the call, because another thread may get the same address as soon as the driver has it,
+// and restored if the call fails.
 struct Nothing {
     template <class... Arguments> static Ledger::Taken before(Arguments...) { return {}; }
     template <class... Arguments> static void succeeded(Arguments...) {}
@@ -90,16 +94,21 @@ template <> struct Effect<&cuMemPoolDestroy> : Nothing {
 #endif
 #define EMM_METERED_ENTRIES(entry)                                                                 \
     entry(cuMemAlloc) entry(cuMemFree) entry(cuMemAllocManaged) entry(cuMemAllocAsync)             \
-    entry(cuMemAllocFromPoolAsync) entry(cuMemFreeAsync) entry(cuMemPoolCreate)                    \
-    entry(cuMemPoolDestroy) entry(cuMemPoolTrimTo) entry(cuMemHostAlloc) entry(cuMemFreeHost)      \
-    entry(cuMemHostRegister) entry(cuMemHostUnregister) entry(cuMemCreate) entry(cuMemRelease)     \
-    entry(cuMemMap) entry(cuMemUnmap) entry(cuMemSetAccess) entry(cuMemAddressReserve)             \
-    entry(cuMemAddressFree) entry(cuMemGetInfo) entry(cuEventCreate) entry(cuEventDestroy)         \
-    entry(cuEventRecord) entry(cuEventQuery) entry(cuEventSynchronize) entry(cuStreamWaitEvent)    \
-    entry(cuStreamSynchronize) entry(cuCtxSynchronize) entry(cuStreamGetId)                        \
-    entry(cuStreamIsCapturing) entry(cuStreamCreate) entry(cuStreamDestroy)                        \
-    entry(cuThreadExchangeStreamCaptureMode) entry(cuCtxPushCurrent) entry(cuCtxPopCurrent)        \
-    EMM_SINCE_12050(entry)
+        entry(cuMemAllocFromPoolAsync) entry(cuMemFreeAsync) entry(cuMemPoolCreate)                \
+            entry(cuMemPoolDestroy) entry(cuMemPoolTrimTo) entry(cuMemHostAlloc)                   \
+                entry(cuMemFreeHost) entry(cuMemHostRegister) entry(cuMemHostUnregister)           \
+                    entry(cuMemCreate) entry(cuMemRelease) entry(cuMemMap) entry(cuMemUnmap)       \
+                        entry(cuMemSetAccess) entry(cuMemAddressReserve) entry(cuMemAddressFree)   \
+                            entry(cuMemGetInfo) entry(cuEventCreate) entry(cuEventDestroy)         \
+                                entry(cuEventRecord) entry(cuEventQuery) entry(cuEventSynchronize) \
+                                    entry(cuStreamWaitEvent) entry(cuStreamSynchronize)            \
+                                        entry(cuCtxSynchronize) entry(cuStreamGetId)               \
+                                            entry(cuStreamIsCapturing) entry(cuStreamCreate)       \
+                                                entry(cuStreamDestroy)                             \
+                                                    entry(cuThreadExchangeStreamCaptureMode)       \
+                                                        entry(cuCtxPushCurrent)                    \
+                                                            entry(cuCtxPopCurrent)                 \
+                                                                EMM_SINCE_12050(entry)
 
 // One for each entry, on cache lines of their own: threads call different entries at once.
 struct alignas(64) Counter {

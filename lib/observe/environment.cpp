@@ -31,7 +31,9 @@ void warn_once(const char *name) {
 
 } // namespace
 
-bool elevated() noexcept { return getauxval(AT_SECURE) != 0; }
+bool elevated() noexcept {
+    return getauxval(AT_SECURE) != 0;
+}
 
 std::string_view environment(const char *name) noexcept {
     const char *value = secure_getenv(name);

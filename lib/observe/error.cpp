@@ -12,8 +12,8 @@ struct Record {
     ErrorDetail detail;
     std::vector<const char *> tried;
     std::string json;
-    emm_error view = {sizeof(emm_error), EMM_OK, 0, 0, "no error", nullptr, nullptr, nullptr,
-                      nullptr, nullptr, nullptr, nullptr};
+    emm_error view = {sizeof(emm_error), EMM_OK,  0,       0,       "no error", nullptr,
+                      nullptr,           nullptr, nullptr, nullptr, nullptr,    nullptr};
     bool by_plugin = false;
     ~Record();
 };
@@ -22,7 +22,9 @@ struct Record {
 thread_local bool record_is_gone = false;
 thread_local Record record;
 
-Record::~Record() { record_is_gone = true; }
+Record::~Record() {
+    record_is_gone = true;
+}
 
 const emm_error no_record = {sizeof(emm_error),
                              EMM_E_SHUT_DOWN,
@@ -42,11 +44,14 @@ nlohmann::json text_or_null(const std::string &text) {
 }
 
 std::string to_json(const ErrorDetail &detail) {
-    nlohmann::ordered_json error = {
-        {"code", detail.code},         {"stage", detail.stage},
-        {"message", detail.text},      {"path", text_or_null(detail.path)},
-        {"expected", text_or_null(detail.expected)}, {"got", text_or_null(detail.got)},
-        {"tried", detail.tried},       {"hint", text_or_null(detail.hint)}};
+    nlohmann::ordered_json error = {{"code", detail.code},
+                                    {"stage", detail.stage},
+                                    {"message", detail.text},
+                                    {"path", text_or_null(detail.path)},
+                                    {"expected", text_or_null(detail.expected)},
+                                    {"got", text_or_null(detail.got)},
+                                    {"tried", detail.tried},
+                                    {"hint", text_or_null(detail.hint)}};
     return nlohmann::ordered_json{{"error", error}}.dump(
         -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -89,8 +94,9 @@ emm_status fail(ErrorDetail detail) noexcept {
         point(record);
     } catch (const std::exception &) {
         record.detail = {};
-        record.view = {sizeof(emm_error), code, 0, 0, emm_status_text(code), nullptr, nullptr,
-                       nullptr, nullptr, nullptr, nullptr, nullptr};
+        record.view = {sizeof(emm_error), code,    0,       0,       emm_status_text(code),
+                       nullptr,           nullptr, nullptr, nullptr, nullptr,
+                       nullptr,           nullptr};
     }
     record.by_plugin = false;
     return code;
@@ -104,9 +110,13 @@ emm_status fail(emm_status code, int32_t driver_result, std::string text) noexce
     return fail(std::move(detail));
 }
 
-const emm_error *last_error() noexcept { return record_is_gone ? &no_record : &record.view; }
+const emm_error *last_error() noexcept {
+    return record_is_gone ? &no_record : &record.view;
+}
 
-ErrorDetail last_detail() { return record_is_gone ? ErrorDetail{} : record.detail; }
+ErrorDetail last_detail() {
+    return record_is_gone ? ErrorDetail{} : record.detail;
+}
 
 emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *text) noexcept {
     fail(code, driver_result, text ? text : emm_status_text(code));

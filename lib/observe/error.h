@@ -25,7 +25,8 @@ const emm_error *last_error() noexcept;
 // What was recorded, to be amended and recorded again.
 ErrorDetail last_detail();
 
-// What emm_host.fail does: the same, marked as the plugin's word on the error it is about to return.
+// What emm_host.fail does: the same, marked as the plugin's word on the error it is about to
+// return.
 emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *text) noexcept;
 
 // Whether the last error is a plugin's word that nobody has taken yet; takes it.

@@ -16,10 +16,14 @@ namespace {
 
 spdlog::level::level_enum spdlog_level(int32_t level) {
     switch (level) {
-    case EMM_LOG_ERROR: return spdlog::level::err;
-    case EMM_LOG_WARN: return spdlog::level::warn;
-    case EMM_LOG_INFO: return spdlog::level::info;
-    default: return spdlog::level::debug;
+    case EMM_LOG_ERROR:
+        return spdlog::level::err;
+    case EMM_LOG_WARN:
+        return spdlog::level::warn;
+    case EMM_LOG_INFO:
+        return spdlog::level::info;
+    default:
+        return spdlog::level::debug;
     }
 }
 
@@ -56,7 +60,8 @@ spdlog::sink_ptr open_sink(Setting &setting) {
         try {
             return std::make_shared<spdlog::sinks::basic_file_sink_mt>(setting.file);
         } catch (const spdlog::spdlog_ex &error) {
-            setting.complaint = std::string("EMM_LOG: ") + error.what() + "; standard error is used";
+            setting.complaint =
+                std::string("EMM_LOG: ") + error.what() + "; standard error is used";
         }
     }
     return std::make_shared<spdlog::sinks::stderr_sink_mt>();

@@ -1,0 +1,126 @@
+#include "core/context.h"
+
+#include "api/check.h"
+#include "core/call.h"
+#include "core/counters.h"
+#include "core/notices.h"
+#include "core/recovery.h"
+#include "core/registry.h"
+
+using namespace emm;
+
+emm_status emm_context_current(emm_context **ret_context) {
+    EMM_REQUIRE(ret_context);
+    const emm_status status = core::admit_process();
+    return status == EMM_OK ? api::guarded([&] { return core::context_current(*ret_context); })
+                            : status;
+}
+
+emm_status emm_context_from(CUctx_st *cuda_context, emm_context **ret_context) {
+    EMM_REQUIRE(cuda_context);
+    EMM_REQUIRE(ret_context);
+    const emm_status status = core::admit_process();
+    return status == EMM_OK
+               ? api::guarded([&] { return core::context_from(cuda_context, *ret_context); })
+               : status;
+}
+
+emm_status emm_context_for_device(int32_t device, emm_context **ret_context) {
+    EMM_REQUIRE(ret_context);
+    const emm_status status = core::admit_process();
+    return status == EMM_OK
+               ? api::guarded([&] { return core::context_for_device(device, *ret_context); })
+               : status;
+}
+
+emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info) {
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(ret_info);
+    const emm_context_info info = core::info_of(*context);
+    emm_copy_sized(ret_info, &info);
+    return EMM_OK;
+}
+
+emm_status emm_context_retire(emm_context *context) {
+    EMM_REQUIRE(context);
+    return api::guarded([&] { return core::retire(*context); });
+}
+
+emm_status emm_context_reset(emm_context *context) {
+    EMM_REQUIRE(context);
+    return api::guarded([&] { return core::reset(*context); });
+}
+
+emm_status emm_foreach_context(emm_context_visitor visit, void *user_data) {
+    EMM_REQUIRE(visit);
+    for (emm_context *context = core::first_context(); context; context = context->next) {
+        if ((context->gate.load() & ~core::gate_needs_current) == 0 &&
+            visit(context, user_data) != 0) {
+            break;
+        }
+    }
+    return EMM_OK;
+}
+
+emm_status emm_shutdown(void) {
+    const emm_status status = core::admit_process();
+    if (status == EMM_E_SHUT_DOWN) {
+        return EMM_OK;
+    }
+    return status == EMM_OK ? api::guarded([] { return core::shut_down(); }) : status;
+}
+
+emm_status emm_stream_register(emm_context *context, emm_stream stream) {
+    EMM_REQUIRE(context);
+    return core::notify_stream(*context, stream, EMM_STREAM_REGISTERED);
+}
+
+emm_status emm_stream_retire(emm_context *context, emm_stream stream) {
+    EMM_REQUIRE(context);
+    return core::notify_stream(*context, stream, EMM_STREAM_RETIRING);
+}
+
+emm_status emm_capture_begin(emm_context *context, emm_stream stream) {
+    EMM_REQUIRE(context);
+    return core::begin_capture(*context, stream);
+}
+
+emm_status emm_capture_end(emm_context *context, emm_stream stream) {
+    EMM_REQUIRE(context);
+    return core::end_capture(*context, stream);
+}
+
+emm_status emm_defer_cleanup_begin(emm_context *context) {
+    EMM_REQUIRE(context);
+    return core::begin_section(*context);
+}
+
+emm_status emm_defer_cleanup_end(emm_context *context) {
+    EMM_REQUIRE(context);
+    return core::end_section(*context);
+}
+
+emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_data) {
+    return api::guarded([&]() -> emm_status {
+        core::set_pressure_callback(callback, user_data);
+        return EMM_OK;
+    });
+}
+
+emm_status emm_get_counters(emm_counters *ret_counters) {
+    EMM_REQUIRE(ret_counters);
+    const core::Counters &counted = core::counters();
+    emm_counters counters = {};
+    counters.struct_size = sizeof counters;
+    counters.late_frees = counted.late_frees;
+    counters.flushes = counted.flushes;
+    counters.failed_deferred = counted.failed_deferred;
+    counters.dropped = counted.dropped;
+    counters.memory_retries = counted.memory_retries;
+    for (emm_context *context = core::first_context(); context; context = context->next) {
+        counters.pending_count += context->pending.count();
+        counters.pending_bytes += context->pending.bytes();
+    }
+    emm_copy_sized(ret_counters, &counters);
+    return EMM_OK;
+}

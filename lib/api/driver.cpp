@@ -1,0 +1,56 @@
+#include "driver/driver.h"
+
+#include "api/check.h"
+#include "core/registry.h"
+#include "driver/meter.h"
+
+using namespace emm;
+
+emm_status emm_get_driver(emm_driver_info *ret_info) {
+    EMM_REQUIRE(ret_info);
+    emm_status status = core::admit_process();
+    if (status != EMM_OK) {
+        return status;
+    }
+    const driver::Driver *driver = nullptr;
+    status = api::guarded([&] { return driver::initialize(driver); });
+    if (status != EMM_OK) {
+        return status;
+    }
+    int count = 0;
+    const CUresult result = driver->cuDeviceGetCount(&count);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuDeviceGetCount");
+    }
+    emm_driver_info info = {};
+    info.struct_size = sizeof info;
+    info.cuda_version = driver->cuda_version;
+    info.simulated = driver->simulated;
+    info.device_count = static_cast<uint32_t>(count);
+    info.path = driver->path.c_str();
+    emm_copy_sized(ret_info, &info);
+    return EMM_OK;
+}
+
+emm_function emm_driver_entry(const char *name, int32_t cuda_version) {
+    return name ? driver::entry(name, cuda_version) : nullptr;
+}
+
+emm_status emm_get_driver_usage(emm_driver_usage *ret_usage) {
+    EMM_REQUIRE(ret_usage);
+    return api::guarded([&]() -> emm_status {
+        emm_driver_usage usage = {};
+        usage.struct_size = sizeof usage;
+        driver::read_usage(usage);
+        emm_copy_sized(ret_usage, &usage);
+        return EMM_OK;
+    });
+}
+
+emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *user_data) {
+    EMM_REQUIRE(visit);
+    return api::guarded([&]() -> emm_status {
+        driver::visit_calls(visit, user_data);
+        return EMM_OK;
+    });
+}

@@ -1,0 +1,94 @@
+#include "core/memory.h"
+
+#include "api/check.h"
+#include "core/call.h"
+
+using namespace emm;
+
+emm_status emm_memalloc(emm_context *context, size_t size, emm_stream stream,
+                        emm_deviceptr *ret_ptr) {
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(ret_ptr);
+    return core::memalloc(*context, size, stream, ret_ptr);
+}
+
+emm_status emm_memfree(emm_context *context, emm_deviceptr ptr, size_t size, emm_stream stream) {
+    EMM_REQUIRE(context);
+    return core::memfree(*context, ptr, size, stream);
+}
+
+emm_status emm_memhostalloc(emm_context *context, size_t size, uint32_t flags, void **ret_host,
+                            emm_deviceptr *ret_device) {
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(ret_host);
+    return core::memhostalloc(*context, size, flags, ret_host, ret_device);
+}
+
+emm_status emm_memhostfree(emm_context *context, void *host, size_t size, uint32_t flags,
+                           emm_stream stream) {
+    EMM_REQUIRE(context);
+    return core::memhostfree(*context, host, size, flags, stream);
+}
+
+emm_status emm_mempin(emm_context *context, void *host, size_t size, uint32_t flags,
+                      emm_deviceptr *ret_device) {
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(host);
+    return core::mempin(*context, host, size, flags, ret_device);
+}
+
+emm_status emm_memunpin(emm_context *context, void *host, size_t size) {
+    EMM_REQUIRE(context);
+    return core::memunpin(*context, host, size);
+}
+
+emm_status emm_memallocmanaged(emm_context *context, size_t size, uint32_t flags,
+                               emm_deviceptr *ret_ptr) {
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(ret_ptr);
+    return core::memallocmanaged(*context, size, flags, ret_ptr);
+}
+
+emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, size_t size,
+                              emm_stream stream) {
+    EMM_REQUIRE(context);
+    return core::memfreemanaged(*context, ptr, size, stream);
+}
+
+emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *ret_total) {
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(ret_free);
+    EMM_REQUIRE(ret_total);
+    const emm_status status = core::admit(*context);
+    return status == EMM_OK ? EMM_CALL(*context, get_memory_info, ret_free, ret_total) : status;
+}
+
+emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats) {
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(ret_stats);
+    return core::get_stats(*context, ret_stats);
+}
+
+emm_status emm_trim(emm_context *context, size_t keep_bytes, size_t *ret_released) {
+    EMM_REQUIRE(context);
+    return core::trim(*context, keep_bytes, ret_released);
+}
+
+emm_status emm_query(emm_context *context, emm_deviceptr ptr, emm_block_info *ret_info) {
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(ret_info);
+    const emm_status status = core::admit(*context);
+    return status == EMM_OK ? EMM_CALL(*context, query, ptr, ret_info) : status;
+}
+
+emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_t size, emm_stream stream) {
+    EMM_REQUIRE(context);
+    const emm_status status = core::admit(*context);
+    return status == EMM_OK ? EMM_CALL(*context, record_use, ptr, size, stream) : status;
+}
+
+emm_status emm_set_peer_access(emm_context *context, int32_t peer_device, uint32_t flags) {
+    EMM_REQUIRE(context);
+    const emm_status status = core::admit(*context);
+    return status == EMM_OK ? EMM_CALL(*context, set_access, peer_device, flags) : status;
+}

@@ -1,0 +1,59 @@
+#include "api/check.h"
+#include "core/registry.h"
+#include "core/selection.h"
+#include "loader/search.h"
+
+using namespace emm;
+
+emm_status emm_set_plugin(const char *spec) {
+    EMM_REQUIRE(spec);
+    const emm_status status = core::admit_process();
+    return status == EMM_OK ? api::guarded([&] { return core::choose(spec); }) : status;
+}
+
+emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options) {
+    EMM_REQUIRE(entry);
+    const emm_status status = core::admit_process();
+    return status == EMM_OK ? api::guarded([&] { return core::choose_entry(entry, options); })
+                            : status;
+}
+
+emm_status emm_get_plugin(emm_plugin_info *ret_info) {
+    EMM_REQUIRE(ret_info);
+    emm_status status = core::admit_process();
+    if (status != EMM_OK) {
+        return status;
+    }
+    const loader::Selection *selection = nullptr;
+    status = api::guarded([&] { return core::current_selection(selection); });
+    if (status == EMM_OK) {
+        core::describe_selection(*selection, ret_info);
+    }
+    return status;
+}
+
+emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info) {
+    EMM_REQUIRE(spec);
+    EMM_REQUIRE(ret_info);
+    emm_status status = core::admit_process();
+    if (status != EMM_OK) {
+        return status;
+    }
+    const loader::Selection *selection = nullptr;
+    status = api::guarded([&] { return core::probe(spec, selection); });
+    if (status == EMM_OK) {
+        core::describe_selection(*selection, ret_info);
+    }
+    return status;
+}
+
+emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data) {
+    EMM_REQUIRE(visit);
+    return api::guarded([&]() -> emm_status {
+        loader::for_each_candidate(loader::process_search(),
+                                   [&](const std::string &name, const std::string &path) {
+                                       return visit(name.c_str(), path.c_str(), user_data) == 0;
+                                   });
+        return EMM_OK;
+    });
+}

@@ -1,0 +1,38 @@
+#include "core/call.h"
+
+#include "observe/error.h"
+
+#include <exception>
+
+namespace emm::core {
+namespace {
+
+std::string slot_of(const emm_context &context, const char *slot) {
+    return "plugin " + context.selection->plugin->name + ", " + slot;
+}
+
+} // namespace
+
+emm_status conclude(emm_context &context, emm_status status, const char *slot) noexcept {
+    if (status >= EMM_OK) {
+        return status;
+    }
+    if (status == EMM_E_DEVICE_LOST) {
+        context.gate.fetch_or(gate_device_lost, std::memory_order_relaxed);
+    }
+    return observe::describe(status, slot_of(context, slot).c_str());
+}
+
+emm_status conclude_exception(const emm_context &context, const char *slot) noexcept {
+    std::string what = "an exception that is no std::exception";
+    try {
+        throw;
+    } catch (const std::exception &error) {
+        what = error.what();
+    } catch (...) {
+    }
+    return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0,
+                         slot_of(context, slot) + ": a C++ exception came out: " + what);
+}
+
+} // namespace emm::core

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "core/context.h"
+
+#include <optional>
+#include <utility>
+
+namespace emm::core {
+
+// What a plugin answered: described if it is an error, and remembered if the device is lost.
+emm_status conclude(emm_context &context, emm_status status, const char *slot) noexcept;
+
+// Describes the C++ exception in flight, which left `slot`.
+emm_status conclude_exception(const emm_context &context, const char *slot) noexcept;
+
+// Calls a slot of the context's plugin, or of the host's defaults where the plugin has none, with
+// the context current if the plugin asks for that.
+template <class Function, class... Arguments>
+emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*function,
+                Arguments... arguments) noexcept {
+    const char *const name = loader::slot_names[static_cast<unsigned>(slot)];
+    const loader::Plugin &plugin = *context.selection->plugin;
+    try {
+        if (plugin.defaults(slot)) {
+            return conclude(context,
+                            (plugin.table.*function)(context.defaults.as_manager(), arguments...),
+                            name);
+        }
+        std::optional<driver::Current> current;
+        if ((plugin.table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
+            current.emplace(context.driver, context.cuda_context);
+        }
+        return conclude(context, (plugin.table.*function)(context.manager, arguments...), name);
+    } catch (...) {
+        return conclude_exception(context, name);
+    }
+}
+
+// The same, with the slot named once.
+#define EMM_CALL(context, slot, ...)                                                               \
+    ::emm::core::call((context), ::emm::loader::Slot::slot,                                        \
+                      &emm_plugin::slot __VA_OPT__(, ) __VA_ARGS__)
+
+} // namespace emm::core

@@ -1,0 +1,151 @@
+#include "core/context.h"
+
+#include "core/counters.h"
+#include "observe/error.h"
+#include "observe/log.h"
+
+#include <cstring>
+
+namespace emm::core {
+namespace {
+
+bool is_primary(const driver::Driver &driver, CUdevice device, CUcontext context) {
+    unsigned flags = 0;
+    int active = 0;
+    CUcontext primary = nullptr;
+    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
+        driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS) {
+        return false;
+    }
+    driver.cuDevicePrimaryCtxRelease(device);
+    return primary == context;
+}
+
+emm_status run(const PendingDeallocations::Entry &entry, uint32_t what) noexcept {
+    try {
+        return entry.function(entry.argument, what);
+    } catch (...) {
+        return EMM_E_PLUGIN_EXCEPTION;
+    }
+}
+
+} // namespace
+
+std::string name_of(const emm_context &context) {
+    return "device " + std::to_string(context.device) + ", context " + std::to_string(context.id);
+}
+
+emm_context_info info_of(emm_context &context) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    info.device = context.device;
+    info.cuda_context = context.cuda_context;
+    info.context_id = context.id;
+    info.context = &context;
+    info.primary = context.primary;
+    std::memcpy(info.device_uuid, context.uuid, sizeof info.device_uuid);
+    return info;
+}
+
+emm_status identify(emm_context &context) {
+    const driver::Driver &driver = context.driver;
+    CUdevice device = 0;
+    CUuuid uuid = {};
+    size_t free = 0, total = 0;
+    driver::Current current(driver, context.cuda_context);
+    CUresult result = current.result();
+    const char *call = "cuCtxPushCurrent";
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuCtxGetDevice(&device);
+        call = "cuCtxGetDevice";
+    }
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuDeviceGetUuid(&uuid, device);
+        call = "cuDeviceGetUuid";
+    }
+    if (result == CUDA_SUCCESS) {
+        driver::RelaxedCapture relaxed(driver);
+        result = driver.cuMemGetInfo(&free, &total);
+        call = "cuMemGetInfo";
+    }
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, call);
+    }
+    context.device = device;
+    std::memcpy(context.uuid, uuid.bytes, sizeof context.uuid);
+    context.primary = is_primary(driver, device, context.cuda_context);
+    context.pending.set_total_memory(total);
+    return EMM_OK;
+}
+
+emm_status admit(const emm_context &context) noexcept {
+    const uint32_t gate = context.gate.load(std::memory_order_acquire);
+    if ((gate & ~gate_needs_current) == 0) {
+        return EMM_OK;
+    }
+    if ((gate & ~gate_needs_current) == gate_unserved) {
+        return observe::fail(EMM_E_BUSY, 0,
+                             "no manager serves the context now: making one failed, or is not done "
+                             "yet; ask for the context again");
+    }
+    const emm_status code = gate & gate_forked      ? EMM_E_FORKED
+                            : gate & gate_shut_down ? EMM_E_SHUT_DOWN
+                            : gate & gate_retired   ? EMM_E_RETIRED
+                                                    : EMM_E_DEVICE_LOST;
+    return observe::fail(code, 0, emm_status_text(code));
+}
+
+bool is_late(emm_context &context, emm_status *ret_status) noexcept {
+    const uint32_t gate = context.gate.load(std::memory_order_acquire);
+    if ((gate & ~gate_needs_current) == 0) {
+        return false;
+    }
+    if ((gate & gate_late) != 0 && (gate & gate_forked) == 0) {
+        ++counters().late_frees;
+        *ret_status = EMM_OK;
+    } else {
+        *ret_status = admit(context);
+    }
+    return true;
+}
+
+bool is_alive(const emm_context &context) noexcept {
+    unsigned long long id = 0;
+    return context.driver.cuCtxGetId(context.cuda_context, &id) == CUDA_SUCCESS && id == context.id;
+}
+
+void flush(emm_context &context) noexcept {
+    const std::vector<PendingDeallocations::Entry> entries = context.pending.take();
+    if (entries.empty()) {
+        return;
+    }
+    const uint32_t what = is_alive(context) ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP;
+    ++counters().flushes;
+    if (what == EMM_DEFERRED_DROP) {
+        counters().dropped += entries.size();
+    }
+    for (const PendingDeallocations::Entry &entry : entries) {
+        if (run(entry, what) < EMM_OK) {
+            ++counters().failed_deferred;
+            observe::log(EMM_LOG_WARN,
+                         std::string("a pending free failed: ") + observe::last_error()->text);
+        }
+    }
+}
+
+emm_status defer(emm_context &context, emm_deferred function, void *argument,
+                 size_t bytes) noexcept {
+    bool due = false;
+    try {
+        due = context.pending.push({function, argument, bytes});
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a pending free");
+    }
+    // Returning memory to the driver would invalidate the capture; the next free comes by here too.
+    if (due && context.captures.load(std::memory_order_relaxed) == 0) {
+        flush(context);
+    }
+    return EMM_OK;
+}
+
+} // namespace emm::core

@@ -1,0 +1,85 @@
+#pragma once
+
+#include "core/default_memory.h"
+#include "core/deferred.h"
+#include "core/turnstile.h"
+#include "driver/driver.h"
+#include "loader/plugin.h"
+
+#include <emm/emm.h>
+
+#include <atomic>
+
+namespace emm::core {
+
+// Why a context does not serve, as bits of emm_context::gate. Zero is the fast path.
+inline constexpr uint32_t gate_unserved = 1;       // no manager yet
+inline constexpr uint32_t gate_retired = 2;        // its manager is gone, or its CUDA context
+inline constexpr uint32_t gate_shut_down = 4;      // emm_shutdown was called
+inline constexpr uint32_t gate_device_lost = 8;    // the plugin reported a sticky error
+inline constexpr uint32_t gate_forked = 16;        // this is a child of the process that served
+inline constexpr uint32_t gate_needs_current = 32; // serves, with its context made current
+inline constexpr uint32_t gate_late = gate_retired | gate_shut_down | gate_device_lost;
+
+} // namespace emm::core
+
+// The record of one CUDA context. Made once for each cuCtxGetId and never destroyed.
+struct emm_context {
+    // What each allocation reads, on one cache line.
+    alignas(64) std::atomic<uint32_t> gate{emm::core::gate_unserved};
+    emm_manager *manager = nullptr;
+    decltype(emm_plugin::memalloc) memalloc = nullptr;
+    decltype(emm_plugin::memfree) memfree = nullptr;
+
+    // Fixed from its making on.
+    alignas(64) const emm::driver::Driver &driver;
+    const CUcontext cuda_context;
+    const uint64_t id;
+    int32_t device = 0;
+    bool primary = false;
+    uint8_t uuid[16] = {};
+
+    // Fixed while it serves.
+    const emm::loader::Selection *selection = nullptr;
+    emm::core::DefaultMemory defaults;
+
+    emm::core::PendingDeallocations pending;
+    emm::core::Turnstile turnstile;    // for making, resetting and retiring the manager
+    std::atomic<uint32_t> captures{0}; // announced and not ended
+    std::atomic<uint32_t> retained{0}; // emm holds the primary context
+    emm_context *next = nullptr;       // in the list of all records
+
+    emm_context(const emm::driver::Driver &the_driver, CUcontext cuda, uint64_t context_id,
+                const emm::core::DeferredLimits &limits)
+        : driver(the_driver), cuda_context(cuda), id(context_id), defaults(*this), pending(limits) {
+    }
+};
+
+namespace emm::core {
+
+// Describes `context` for people: "device 0, context 3".
+std::string name_of(const emm_context &context);
+
+// What a plugin is told about it.
+emm_context_info info_of(emm_context &context);
+
+// Finds out device, UUID and whether it is a primary context.
+emm_status identify(emm_context &context);
+
+// EMM_OK if the context serves, else the reason, described.
+emm_status admit(const emm_context &context) noexcept;
+
+// For frees. True: there is nothing left to do, and *ret_status is the answer.
+bool is_late(emm_context &context, emm_status *ret_status) noexcept;
+
+// The CUDA context is still the one that the record was made for.
+bool is_alive(const emm_context &context) noexcept;
+
+// Runs what is pending; drops it if the CUDA context has died.
+void flush(emm_context &context) noexcept;
+
+// Puts a free on the queue, and flushes if that passes a limit.
+emm_status defer(emm_context &context, emm_deferred function, void *argument,
+                 size_t bytes) noexcept;
+
+} // namespace emm::core

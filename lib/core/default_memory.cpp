@@ -1,0 +1,262 @@
+#include "core/default_memory.h"
+
+#include "core/context.h"
+#include "core/counters.h"
+#include "observe/error.h"
+
+#include <memory>
+#include <string>
+
+namespace emm::core {
+namespace {
+
+std::string hexadecimal(uint64_t address) {
+    char text[24];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
+    return text;
+}
+
+uint64_t address_of(const void *host) {
+    return reinterpret_cast<uintptr_t>(host);
+}
+void *pointer_to(uint64_t address) {
+    return reinterpret_cast<void *>(uintptr_t(address));
+}
+
+// For host memory the driver's "out of memory" is about the host.
+emm_status fail_for_host(CUresult result, const char *call) {
+    const emm_status status = driver::fail(result, call);
+    if (status != EMM_E_OUT_OF_MEMORY) {
+        return status;
+    }
+    observe::ErrorDetail detail = observe::last_detail();
+    detail.code = EMM_E_OUT_OF_HOST_MEMORY;
+    return observe::fail(std::move(detail));
+}
+
+} // namespace
+
+// A free on the queue of pending deallocations.
+struct DefaultMemory::Pending {
+    DefaultMemory *memory;
+    uint64_t address;
+    Kind kind;
+};
+
+emm_status DefaultMemory::add(uint64_t address, Block block) {
+    try {
+        std::lock_guard lock(mutex_);
+        live_[address] = block;
+        return EMM_OK;
+    } catch (const std::bad_alloc &) {
+        release_now(address, block.kind);
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to register an allocation");
+    }
+}
+
+emm_status DefaultMemory::check_and_remove(uint64_t address, Kind kind, size_t size,
+                                           Block *ret_block) {
+    std::unique_lock lock(mutex_);
+    const auto found = live_.find(address);
+    if (found == live_.end() || found->second.kind != kind) {
+        lock.unlock();
+        const char *const kinds[] = {"pinned", "registered", "managed"};
+        return observe::fail(EMM_E_NOT_OWNED, 0,
+                             hexadecimal(address) + " is not " + kinds[static_cast<int>(kind)] +
+                                 " memory of this context: freed already, or never allocated");
+    }
+    if (size != 0 && size != found->second.size) {
+        const size_t expected = found->second.size;
+        lock.unlock();
+        return observe::fail(EMM_E_INVALID_VALUE, 0,
+                             "the size given with " + hexadecimal(address) + ": expected " +
+                                 std::to_string(expected) + ", found " + std::to_string(size));
+    }
+    *ret_block = found->second;
+    live_.erase(found);
+    return EMM_OK;
+}
+
+emm_status DefaultMemory::release_now(uint64_t address, Kind kind) {
+    const driver::Driver &driver = context_.driver;
+    driver::RelaxedCapture relaxed(driver);
+    CUresult result = CUDA_SUCCESS;
+    const char *call = "";
+    switch (kind) {
+    case Kind::pinned:
+        result = driver.cuMemFreeHost(pointer_to(address));
+        call = "cuMemFreeHost";
+        break;
+    case Kind::registered:
+        result = driver.cuMemHostUnregister(pointer_to(address));
+        call = "cuMemHostUnregister";
+        break;
+    case Kind::managed:
+        result = driver.cuMemFree(address);
+        call = "cuMemFree";
+        break;
+    }
+    if (driver::is_late(result)) {
+        ++counters().late_frees;
+        return EMM_OK;
+    }
+    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, call);
+}
+
+emm_status DefaultMemory::release_pending(void *argument, uint32_t what) {
+    const std::unique_ptr<Pending> pending(static_cast<Pending *>(argument));
+    return what == EMM_DEFERRED_RUN ? pending->memory->release_now(pending->address, pending->kind)
+                                    : EMM_OK;
+}
+
+// Without memory for an entry the free happens at once; that costs a wait, and loses nothing.
+emm_status DefaultMemory::release_later(uint64_t address, Block block) {
+    auto pending = std::unique_ptr<Pending>(new (std::nothrow) Pending{this, address, block.kind});
+    if (pending && defer(context_, &release_pending, pending.get(), block.size) == EMM_OK) {
+        pending.release();
+        return EMM_OK;
+    }
+    return release_now(address, block.kind);
+}
+
+emm_status DefaultMemory::device_address(void *host, uint32_t flags, emm_deviceptr *ret_device) {
+    *ret_device = 0;
+    if ((flags & EMM_HOST_MAPPED) == 0) {
+        return EMM_OK;
+    }
+    const CUresult result = context_.driver.cuMemHostGetDevicePointer(ret_device, host, 0);
+    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemHostGetDevicePointer");
+}
+
+emm_status DefaultMemory::host_alloc(size_t size, uint32_t flags, void **ret_host,
+                                     emm_deviceptr *ret_device) {
+    const driver::Driver &driver = context_.driver;
+    const driver::Current current(driver, context_.cuda_context);
+    if (current.result() != CUDA_SUCCESS) {
+        return driver::fail(current.result(), "cuCtxPushCurrent");
+    }
+    const driver::RelaxedCapture relaxed(driver);
+    void *host = nullptr;
+    emm_deviceptr device = 0;
+    const CUresult result = driver.cuMemHostAlloc(&host, size, flags);
+    if (result != CUDA_SUCCESS) {
+        return fail_for_host(result, "cuMemHostAlloc");
+    }
+    emm_status status = device_address(host, flags, &device);
+    if (status != EMM_OK) {
+        driver.cuMemFreeHost(host);
+        return status;
+    }
+    status = add(address_of(host), {Kind::pinned, size});
+    if (status == EMM_OK) {
+        *ret_host = host;
+        *ret_device = device;
+    }
+    return status;
+}
+
+emm_status DefaultMemory::host_free(void *host, size_t size) {
+    Block block;
+    const emm_status status = check_and_remove(address_of(host), Kind::pinned, size, &block);
+    return status == EMM_OK ? release_later(address_of(host), block) : status;
+}
+
+emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_deviceptr *ret_device) {
+    const driver::Driver &driver = context_.driver;
+    const driver::Current current(driver, context_.cuda_context);
+    if (current.result() != CUDA_SUCCESS) {
+        return driver::fail(current.result(), "cuCtxPushCurrent");
+    }
+    const driver::RelaxedCapture relaxed(driver);
+    emm_deviceptr device = 0;
+    const CUresult result = driver.cuMemHostRegister(host, size, flags);
+    if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
+        return observe::fail(EMM_E_BUSY, result,
+                             "a part of the " + std::to_string(size) + " bytes at " +
+                                 hexadecimal(address_of(host)) + " is pinned already");
+    }
+    if (result != CUDA_SUCCESS) {
+        return fail_for_host(result, "cuMemHostRegister");
+    }
+    emm_status status = device_address(host, flags, &device);
+    if (status != EMM_OK) {
+        driver.cuMemHostUnregister(host);
+        return status;
+    }
+    status = add(address_of(host), {Kind::registered, size});
+    if (status == EMM_OK) {
+        *ret_device = device;
+    }
+    return status;
+}
+
+emm_status DefaultMemory::unpin(void *host) {
+    Block block;
+    const emm_status status = check_and_remove(address_of(host), Kind::registered, 0, &block);
+    return status == EMM_OK ? release_now(address_of(host), Kind::registered) : status;
+}
+
+emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr) {
+    const driver::Driver &driver = context_.driver;
+    const driver::Current current(driver, context_.cuda_context);
+    if (current.result() != CUDA_SUCCESS) {
+        return driver::fail(current.result(), "cuCtxPushCurrent");
+    }
+    const driver::RelaxedCapture relaxed(driver);
+    CUdeviceptr ptr = 0;
+    const CUresult result = driver.cuMemAllocManaged(&ptr, size, flags);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuMemAllocManaged");
+    }
+    const emm_status status = add(ptr, {Kind::managed, size});
+    if (status == EMM_OK) {
+        *ret_ptr = ptr;
+    }
+    return status;
+}
+
+emm_status DefaultMemory::free_managed(emm_deviceptr ptr, size_t size) {
+    Block block;
+    const emm_status status = check_and_remove(ptr, Kind::managed, size, &block);
+    return status == EMM_OK ? release_later(ptr, block) : status;
+}
+
+emm_status DefaultMemory::memory_info(size_t *ret_free, size_t *ret_total) {
+    const driver::Driver &driver = context_.driver;
+    const driver::Current current(driver, context_.cuda_context);
+    const driver::RelaxedCapture relaxed(driver);
+    size_t free = 0, total = 0;
+    const CUresult result =
+        current.result() == CUDA_SUCCESS ? driver.cuMemGetInfo(&free, &total) : current.result();
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuMemGetInfo");
+    }
+    *ret_free = free;
+    *ret_total = total;
+    return EMM_OK;
+}
+
+void DefaultMemory::release_all() noexcept {
+    std::map<uint64_t, Block> blocks;
+    {
+        std::lock_guard lock(mutex_);
+        blocks.swap(live_);
+    }
+    if (!is_alive(context_)) {
+        return;
+    }
+    for (const auto &[address, block] : blocks) {
+        release_now(address, block.kind);
+    }
+}
+
+uint64_t DefaultMemory::pinned_bytes() const {
+    std::lock_guard lock(mutex_);
+    uint64_t bytes = 0;
+    for (const auto &[address, block] : live_) {
+        bytes += block.kind == Kind::pinned ? block.size : 0;
+    }
+    return bytes;
+}
+
+} // namespace emm::core

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <emm/emm.h>
+
+#include <map>
+#include <mutex>
+
+namespace emm::core {
+
+// What serves the slots that a plugin leaves NULL: pinned, registered and managed memory of one
+// context, straight from the driver, with a registry so that it can be dropped on reset and that a
+// stale free is refused. NBEP 7's HostOnlyCUDAMemoryManager.
+class DefaultMemory {
+public:
+    explicit DefaultMemory(emm_context &context) : context_(context) {}
+
+    emm_manager *as_manager() { return reinterpret_cast<emm_manager *>(this); }
+
+    emm_status host_alloc(size_t size, uint32_t flags, void **ret_host, emm_deviceptr *ret_device);
+    emm_status host_free(void *host, size_t size);
+    emm_status pin(void *host, size_t size, uint32_t flags, emm_deviceptr *ret_device);
+    emm_status unpin(void *host);
+    emm_status alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr);
+    emm_status free_managed(emm_deviceptr ptr, size_t size);
+    emm_status memory_info(size_t *ret_free, size_t *ret_total);
+
+    // Gives everything back to the driver; if the context has died, forgets it.
+    void release_all() noexcept;
+
+    uint64_t pinned_bytes() const;
+
+private:
+    enum class Kind { pinned, registered, managed };
+    struct Block {
+        Kind kind;
+        size_t size;
+    };
+    struct Pending;
+
+    static emm_status release_pending(void *argument, uint32_t what);
+
+    emm_status add(uint64_t address, Block block);
+    emm_status check_and_remove(uint64_t address, Kind kind, size_t size, Block *ret_block);
+    emm_status release_later(uint64_t address, Block block);
+    emm_status release_now(uint64_t address, Kind kind);
+    emm_status device_address(void *host, uint32_t flags, emm_deviceptr *ret_device);
+
+    emm_context &context_;
+    mutable std::mutex mutex_;
+    std::map<uint64_t, Block> live_; // by address: host and device addresses never coincide
+};
+
+// The table that the loader fills gaps with; its functions take a DefaultMemory for `self`.
+const emm_plugin &default_slots();
+
+} // namespace emm::core

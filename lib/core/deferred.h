@@ -1,0 +1,62 @@
+#pragma once
+
+#include <emm/plugin.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace emm::core {
+
+// How much may be pending before a queue is emptied: strictly more than either limit empties it.
+struct DeferredLimits {
+    uint64_t count = 10;
+    double ratio = 0.2; // of the context's total memory
+};
+
+// EMM_MAX_PENDING_DEALLOCS_COUNT and _RATIO, as Numba has them; a value that makes no sense is
+// warned about and ignored.
+DeferredLimits read_deferred_limits();
+
+// One context's pending deallocations: first in, first out. A flush takes the whole list under the
+// lock and runs it outside, so entries may push, and plugins may be called.
+class PendingDeallocations {
+public:
+    struct Entry {
+        emm_deferred function;
+        void *argument;
+        uint64_t bytes;
+    };
+
+    explicit PendingDeallocations(const DeferredLimits &limits) : limits_(limits) {}
+
+    // The ratio's whole; 0 as long as it is not known, and then only the count limits.
+    void set_total_memory(uint64_t bytes) { total_ = bytes; }
+
+    // True if a limit is passed and no section forbids a flush. May throw std::bad_alloc.
+    bool push(const Entry &entry);
+
+    void enter();
+    // The answer says whether there was a section to leave; *ret_flush, whether a flush is due.
+    bool leave(bool *ret_flush);
+    bool in_section() const;
+
+    // Takes what is pending.
+    std::vector<Entry> take();
+
+    uint64_t count() const;
+    uint64_t bytes() const;
+
+private:
+    bool passed_locked() const;
+
+    const DeferredLimits limits_;
+    std::atomic<uint64_t> total_{0};
+    mutable std::mutex mutex_;
+    std::vector<Entry> entries_;
+    uint64_t bytes_ = 0;
+    uint64_t sections_ = 0;
+};
+
+} // namespace emm::core

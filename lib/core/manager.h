@@ -1,0 +1,18 @@
+#pragma once
+
+#include "loader/plugin.h"
+
+#include <emm/emm.h>
+
+// A manager's life: made for one context, reset, given up.
+namespace emm::core {
+
+// create and initialize. On success the context is ready to serve; its gate is the caller's.
+emm_status create_manager(emm_context &context, const loader::Selection &selection);
+
+// Runs pending frees, destroys the manager and what the host's defaults hold.
+void destroy_manager(emm_context &context) noexcept;
+
+emm_status reset_manager(emm_context &context);
+
+} // namespace emm::core

@@ -1,0 +1,14 @@
+#pragma once
+
+#include <emm/emm.h>
+
+// What an application announces: streams, captures, sections in which nothing is given back.
+namespace emm::core {
+
+emm_status notify_stream(emm_context &context, emm_stream stream, uint32_t notice) noexcept;
+emm_status begin_capture(emm_context &context, emm_stream stream) noexcept;
+emm_status end_capture(emm_context &context, emm_stream stream) noexcept;
+emm_status begin_section(emm_context &context) noexcept;
+emm_status end_section(emm_context &context) noexcept;
+
+} // namespace emm::core

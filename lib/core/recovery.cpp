@@ -1,0 +1,94 @@
+#include "core/recovery.h"
+
+#include "core/call.h"
+#include "core/counters.h"
+#include "observe/error.h"
+#include "observe/log.h"
+
+#include <mutex>
+#include <string>
+
+namespace emm::core {
+namespace {
+
+struct Pressure {
+    std::mutex mutex;
+    emm_pressure_callback callback = nullptr;
+    void *user_data = nullptr;
+};
+
+Pressure &pressure() {
+    static auto *const the_pressure = new Pressure;
+    return *the_pressure;
+}
+
+thread_local bool pressing = false;
+
+std::string free_of_total(emm_context &context) {
+    size_t free = 0, total = 0;
+    const emm_status status = EMM_CALL(context, get_memory_info, &free, &total);
+    return status >= EMM_OK ? std::to_string(free) + " of " + std::to_string(total) + " bytes free"
+                            : "free memory not known";
+}
+
+} // namespace
+
+void recover(emm_context &context, size_t size) noexcept {
+    ++counters().memory_retries;
+    if (!context.pending.in_section()) {
+        if (context.captures.load(std::memory_order_relaxed) == 0) {
+            flush(context);
+        }
+        size_t released = 0;
+        EMM_CALL(context, trim, size_t(0), &released);
+    }
+    press(context, size);
+}
+
+emm_status exhausted(emm_context &context, emm_status status, size_t size) noexcept {
+    try {
+        observe::ErrorDetail detail = observe::last_detail();
+        const std::string said = detail.text;
+        const char *kind =
+            status == EMM_E_OUT_OF_MEMORY ? "out of device memory: " : "out of host memory: ";
+        detail.code = status;
+        detail.text = kind + std::to_string(size) + " bytes asked for, " + free_of_total(context) +
+                      " (" + name_of(context) + "); " + said;
+        return observe::fail(std::move(detail));
+    } catch (const std::bad_alloc &) {
+        return status;
+    }
+}
+
+void set_pressure_callback(emm_pressure_callback callback, void *user_data) {
+    std::lock_guard lock(pressure().mutex);
+    pressure().callback = callback;
+    pressure().user_data = user_data;
+}
+
+size_t press(emm_context &context, size_t bytes) noexcept {
+    if (pressing) {
+        return 0;
+    }
+    emm_pressure_callback callback = nullptr;
+    void *user_data = nullptr;
+    {
+        std::lock_guard lock(pressure().mutex);
+        callback = pressure().callback;
+        user_data = pressure().user_data;
+    }
+    if (!callback) {
+        return 0;
+    }
+    pressing = true;
+    size_t given_back = 0;
+    try {
+        given_back = callback(&context, bytes, user_data);
+    } catch (...) {
+        observe::log(EMM_LOG_WARN, "an exception left the pressure callback; it counts as 0 bytes");
+    }
+    pressing = false;
+    return given_back;
+}
+
+} // namespace emm::core

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <emm/emm.h>
+
+// What happens when memory of any kind runs out: pending frees run, the plugin trims, the
+// application gives back, and the allocation is tried once more. Inside a deferred section nothing
+// is returned to the driver, so that only the application is asked.
+namespace emm::core {
+
+void recover(emm_context &context, size_t size) noexcept;
+
+// The final word: what was asked for, what is free, and what the plugin said.
+emm_status exhausted(emm_context &context, emm_status status, size_t size) noexcept;
+
+inline bool is_exhaustion(emm_status status) noexcept {
+    return status == EMM_E_OUT_OF_MEMORY || status == EMM_E_OUT_OF_HOST_MEMORY;
+}
+
+template <class Attempt>
+emm_status recover_and_retry(emm_context &context, size_t size, Attempt attempt) noexcept {
+    recover(context, size);
+    const emm_status status = attempt();
+    return is_exhaustion(status) ? exhausted(context, status, size) : status;
+}
+
+template <class Attempt>
+emm_status retry_once(emm_context &context, size_t size, Attempt attempt) noexcept {
+    const emm_status status = attempt();
+    return is_exhaustion(status) ? recover_and_retry(context, size, attempt) : status;
+}
+
+// The application's callback; the answer is what it says that it gave back. 0 without one, and from
+// within one.
+void set_pressure_callback(emm_pressure_callback callback, void *user_data);
+size_t press(emm_context &context, size_t bytes) noexcept;
+
+} // namespace emm::core

@@ -1,0 +1,296 @@
+#include "core/registry.h"
+
+#include "core/context.h"
+#include "core/manager.h"
+#include "core/selection.h"
+#include "observe/error.h"
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <pthread.h>
+
+namespace emm::core {
+namespace {
+
+struct Registry {
+    std::mutex mutex;
+    std::map<uint64_t, emm_context *> by_id; // a green context's id leads to its primary's record
+    std::atomic<emm_context *> first{nullptr};
+    const DeferredLimits limits = read_deferred_limits();
+};
+
+Registry &registry() {
+    static auto *const the_registry = new Registry;
+    return *the_registry;
+}
+
+std::atomic<bool> has_shut_down{false};
+bool forked = false; // written by a child's only thread
+
+// The last context that this thread has asked for; the id tells whether the handle still means it.
+struct Remembered {
+    CUcontext cuda_context = nullptr;
+    uint64_t id = 0;
+    emm_context *context = nullptr;
+};
+thread_local Remembered remembered;
+
+void enter_child() {
+    forked = true;
+    for (emm_context *context = first_context(); context; context = context->next) {
+        context->gate.fetch_or(gate_forked, std::memory_order_relaxed);
+    }
+}
+
+// A child of a process that has loaded the driver cannot use it, and locks may be held for ever.
+emm_status load_driver(const driver::Driver *&ret_driver) {
+    const emm_status status = driver::load(ret_driver);
+    if (status == EMM_OK) {
+        static const bool registered = [] {
+            registry(); // so that a child finds it made
+            return pthread_atfork(nullptr, nullptr, &enter_child) == 0;
+        }();
+        if (!registered) {
+            return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a fork handler");
+        }
+    }
+    return status;
+}
+
+// If `cuda_context` is a green context: its device's primary one. Asked for once in its life.
+emm_status resolve_green(const driver::Driver &driver, CUcontext cuda_context,
+                         CUcontext *ret_context) {
+    *ret_context = cuda_context;
+    if (!driver.stream_get_ctx) {
+        return EMM_OK;
+    }
+    const driver::Current current(driver, cuda_context);
+    CUcontext owner = nullptr;
+    CUgreenCtx_st *green = nullptr;
+    CUresult result = current.result();
+    if (result == CUDA_SUCCESS) {
+        result = driver.stream_get_ctx(nullptr, &owner, &green);
+    }
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuStreamGetCtx");
+    }
+    if (green) {
+        *ret_context = owner;
+    }
+    return EMM_OK;
+}
+
+emm_context *find(uint64_t id) {
+    std::lock_guard lock(registry().mutex);
+    const auto found = registry().by_id.find(id);
+    return found == registry().by_id.end() ? nullptr : found->second;
+}
+
+// Racing threads each make a record; the first one that is entered stays.
+emm_status enter(std::unique_ptr<emm_context> made, emm_context *&ret_context) {
+    std::lock_guard lock(registry().mutex);
+    const auto [place, is_new] = registry().by_id.try_emplace(made->id, made.get());
+    ret_context = place->second;
+    if (is_new) {
+        made->next = registry().first.load(std::memory_order_relaxed);
+        registry().first.store(made.release(), std::memory_order_release);
+    }
+    return EMM_OK;
+}
+
+emm_status id_of(const driver::Driver &driver, CUcontext cuda_context, uint64_t *ret_id) {
+    unsigned long long id = 0;
+    const CUresult result = driver.cuCtxGetId(cuda_context, &id);
+    if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+        return observe::fail(EMM_E_RETIRED, result, "the CUDA context has been destroyed");
+    }
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuCtxGetId");
+    }
+    *ret_id = id;
+    return EMM_OK;
+}
+
+// The record for a context that is not known yet.
+emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
+                emm_context *&ret_context) {
+    CUcontext owner = nullptr;
+    emm_status status = resolve_green(driver, cuda_context, &owner);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if (owner != cuda_context) {
+        status = context_from(owner, ret_context);
+        if (status == EMM_OK) {
+            std::lock_guard lock(registry().mutex);
+            registry().by_id.try_emplace(id, ret_context);
+        }
+        return status;
+    }
+    auto made = std::make_unique<emm_context>(driver, cuda_context, id, registry().limits);
+    status = identify(*made);
+    return status == EMM_OK ? enter(std::move(made), ret_context) : status;
+}
+
+// Lets one thread make the manager; the others wait for it and then find it made.
+emm_status serve(emm_context &context) {
+    if ((context.gate.load(std::memory_order_acquire) & gate_unserved) == 0) {
+        return admit(context);
+    }
+    const Passage passage(context.turnstile);
+    if (!passage.entered()) {
+        return observe::fail(EMM_E_REENTERED, 0,
+                             "the plugin asked for the context (" + name_of(context) +
+                                 ") that it is making a manager for");
+    }
+    const uint32_t gate = context.gate.load(std::memory_order_acquire);
+    if ((gate & ~gate_needs_current) != gate_unserved) {
+        return admit(context);
+    }
+    const emm_status status = make_manager(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
+        context.gate.fetch_or(gate_needs_current, std::memory_order_relaxed);
+    }
+    context.gate.fetch_and(~gate_unserved, std::memory_order_release);
+    return admit(context);
+}
+
+} // namespace
+
+emm_context *first_context() noexcept {
+    return registry().first.load(std::memory_order_acquire);
+}
+
+emm_status admit_process() noexcept {
+    if (forked) {
+        return observe::fail(EMM_E_FORKED, 0, emm_status_text(EMM_E_FORKED));
+    }
+    if (has_shut_down.load(std::memory_order_acquire)) {
+        return observe::fail(EMM_E_SHUT_DOWN, 0, emm_status_text(EMM_E_SHUT_DOWN));
+    }
+    return EMM_OK;
+}
+
+emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
+    const driver::Driver *driver = nullptr;
+    uint64_t id = 0;
+    emm_status status = load_driver(driver);
+    if (status != EMM_OK || (status = id_of(*driver, cuda_context, &id)) != EMM_OK) {
+        return status;
+    }
+    if (remembered.id == id && remembered.cuda_context == cuda_context) {
+        const uint32_t gate = remembered.context->gate.load(std::memory_order_acquire);
+        if ((gate & ~gate_needs_current) == 0) {
+            ret_context = remembered.context;
+            return EMM_OK;
+        }
+    }
+    emm_context *context = find(id);
+    if (!context && (status = make(*driver, cuda_context, id, context)) != EMM_OK) {
+        return status;
+    }
+    status = serve(*context);
+    if (status == EMM_OK) {
+        remembered = {cuda_context, id, context};
+        ret_context = context;
+    }
+    return status;
+}
+
+emm_status context_current(emm_context *&ret_context) {
+    const driver::Driver *driver = nullptr;
+    const emm_status status = load_driver(driver);
+    if (status != EMM_OK) {
+        return status;
+    }
+    CUcontext cuda_context = nullptr;
+    const CUresult result = driver->cuCtxGetCurrent(&cuda_context);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_INITIALIZED) {
+        return driver::fail(result, "cuCtxGetCurrent");
+    }
+    if (!cuda_context) {
+        return observe::fail(EMM_E_NO_CONTEXT, result, emm_status_text(EMM_E_NO_CONTEXT));
+    }
+    return context_from(cuda_context, ret_context);
+}
+
+emm_status context_for_device(int32_t device, emm_context *&ret_context) {
+    const driver::Driver *driver = nullptr;
+    emm_status status = load_driver(driver);
+    if (status != EMM_OK || (status = driver::initialize(driver)) != EMM_OK) {
+        return status;
+    }
+    CUdevice handle = 0;
+    int count = 0;
+    CUresult result = driver->cuDeviceGetCount(&count);
+    if (result == CUDA_SUCCESS && (device < 0 || device >= count)) {
+        return observe::fail(EMM_E_INVALID_VALUE, 0,
+                             "device: expected 0 to " + std::to_string(count - 1) + ", found " +
+                                 std::to_string(device));
+    }
+    if (result != CUDA_SUCCESS || (result = driver->cuDeviceGet(&handle, device)) != CUDA_SUCCESS) {
+        return driver::fail(result, "cuDeviceGet");
+    }
+    CUcontext primary = nullptr;
+    result = driver->cuDevicePrimaryCtxRetain(&primary, handle);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuDevicePrimaryCtxRetain");
+    }
+    status = context_from(primary, ret_context);
+    // One reference for each record, however often it is asked for.
+    if (status != EMM_OK || ret_context->retained.exchange(1) != 0) {
+        driver->cuDevicePrimaryCtxRelease(handle);
+    }
+    return status;
+}
+
+emm_status retire(emm_context &context) {
+    const Passage passage(context.turnstile);
+    if (!passage.entered()) {
+        return observe::fail(EMM_E_REENTERED, 0, "the plugin retired the context that it serves");
+    }
+    const uint32_t before = context.gate.fetch_or(gate_retired, std::memory_order_acq_rel);
+    if ((before & (gate_retired | gate_forked)) != 0) {
+        return before & gate_forked ? admit(context) : EMM_OK;
+    }
+    if ((before & gate_unserved) == 0) {
+        destroy_manager(context);
+    }
+    if (context.retained.exchange(0) != 0) {
+        context.driver.cuDevicePrimaryCtxRelease(context.device);
+    }
+    return EMM_OK;
+}
+
+emm_status reset(emm_context &context) {
+    const Passage passage(context.turnstile);
+    if (!passage.entered()) {
+        return observe::fail(EMM_E_REENTERED, 0, "the plugin reset the context that it serves");
+    }
+    emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    status = reset_manager(context);
+    if (!context.manager) {
+        // The plugin could not make a new one; asking for the context again tries again.
+        context.gate.fetch_or(gate_unserved, std::memory_order_release);
+    }
+    return status;
+}
+
+emm_status shut_down() {
+    has_shut_down.store(true, std::memory_order_release);
+    for (emm_context *context = first_context(); context; context = context->next) {
+        retire(*context);
+        context->gate.fetch_or(gate_shut_down, std::memory_order_release);
+    }
+    return EMM_OK;
+}
+
+} // namespace emm::core

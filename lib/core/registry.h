@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cuda.h>
+#include <emm/emm.h>
+
+// The records of all contexts of the process.
+namespace emm::core {
+
+emm_status context_current(emm_context *&ret_context);
+emm_status context_from(CUcontext cuda_context, emm_context *&ret_context);
+emm_status context_for_device(int32_t device, emm_context *&ret_context);
+
+emm_status retire(emm_context &context);
+emm_status reset(emm_context &context);
+emm_status shut_down();
+
+// Every record, newest first; it is never shortened, so that it may be walked at any time.
+emm_context *first_context() noexcept;
+
+// Shut down, or forked: nothing can be asked of this process any more.
+emm_status admit_process() noexcept;
+
+} // namespace emm::core

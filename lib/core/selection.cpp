@@ -1,0 +1,263 @@
+#include "core/selection.h"
+
+#include "core/default_memory.h"
+#include "core/host.h"
+#include "core/manager.h"
+#include "core/turnstile.h"
+#include "loader/loader.h"
+#include "loader/spec.h"
+#include "observe/environment.h"
+#include "observe/error.h"
+#include "observe/log.h"
+
+#include <atomic>
+#include <memory>
+
+namespace emm::core {
+namespace {
+
+// A way of choosing: the specs in order, and the plugin that has been reached. Immutable texts; the
+// turnstile guards the rest while plugins are being called.
+struct Choice {
+    std::vector<loader::Spec> specs; // empty: linked in, and loaded already
+    std::string selected_by;
+    size_t next = 0; // the first spec that has not been tried
+    const loader::Selection *reached = nullptr;
+    std::vector<std::string> refusals; // of the specs before
+};
+
+Turnstile &turnstile() {
+    static auto *const the_turnstile = new Turnstile;
+    return *the_turnstile;
+}
+
+Choice *the_choice = nullptr; // behind the turnstile
+// Set once, by the first manager that was made; what serves is fixed from then on.
+std::atomic<const loader::Selection *> settled{nullptr};
+
+emm_status reentered() {
+    return observe::fail(EMM_E_REENTERED, 0,
+                         "the plugin called emm while emm was calling its entry point or create");
+}
+
+emm_status busy() {
+    return observe::fail(EMM_E_BUSY, 0,
+                         "the plugin cannot be changed any more: a context is being served by " +
+                             settled.load()->plugin->name);
+}
+
+bool environment_outranks(const char *what) {
+    const std::string_view specs = observe::environment("EMM_PLUGIN");
+    if (specs.empty()) {
+        return false;
+    }
+    observe::log(EMM_LOG_WARN, std::string(what) + " is ignored: EMM_PLUGIN is set to '" +
+                                   std::string(specs) + "'");
+    return true;
+}
+
+// What is in force if nobody has chosen from code.
+emm_status initial_choice(Choice *&ret_choice) {
+    auto choice = std::make_unique<Choice>();
+    const std::string_view specs = observe::environment("EMM_PLUGIN");
+    choice->selected_by = specs.empty() ? "default" : "EMM_PLUGIN";
+    const emm_status status =
+        loader::parse_specs(specs.empty() ? "passthrough" : specs, choice->specs);
+    if (status == EMM_OK) {
+        ret_choice = choice.release();
+    }
+    return status;
+}
+
+// Loads specs from choice.next on until one loads.
+emm_status advance(Choice &choice) {
+    emm_status status = EMM_E_PLUGIN_NOT_FOUND;
+    choice.reached = nullptr;
+    while (choice.next < choice.specs.size()) {
+        auto selection = std::make_unique<loader::Selection>();
+        selection->selected_by = choice.selected_by;
+        status = loader::load(choice.specs[choice.next++], host(), default_slots(), *selection);
+        if (status == EMM_OK) {
+            choice.reached = selection.release();
+            return EMM_OK;
+        }
+        choice.refusals.push_back(observe::last_error()->text);
+    }
+    return status;
+}
+
+// The sentence for a list of which nothing served: every refusal, in order.
+emm_status none_left(const Choice &choice, emm_status status) {
+    if (choice.refusals.size() < 2) {
+        return status;
+    }
+    observe::ErrorDetail detail = observe::last_detail();
+    detail.code = status;
+    detail.text = "none of the " + std::to_string(choice.refusals.size()) + " plugins in " +
+                  choice.selected_by + " serves";
+    for (const std::string &refusal : choice.refusals) {
+        detail.text += "; " + refusal;
+    }
+    return observe::fail(std::move(detail));
+}
+
+emm_status reach(Choice *&ret_choice) {
+    if (!the_choice) {
+        const emm_status status = initial_choice(the_choice);
+        if (status != EMM_OK) {
+            return status;
+        }
+    }
+    ret_choice = the_choice;
+    if (ret_choice->reached) {
+        return EMM_OK;
+    }
+    // Every call starts from the first: what was missing a moment ago may be there now.
+    ret_choice->next = 0;
+    ret_choice->refusals.clear();
+    const emm_status status = advance(*ret_choice);
+    return status == EMM_OK ? EMM_OK : none_left(*ret_choice, status);
+}
+
+emm_status replace_choice(std::unique_ptr<Choice> choice) {
+    if (settled.load()) {
+        return busy();
+    }
+    const emm_status status = choice->specs.empty() ? EMM_OK : advance(*choice);
+    if (status != EMM_OK) {
+        return none_left(*choice, status);
+    }
+    delete the_choice;
+    the_choice = choice.release();
+    return EMM_OK;
+}
+
+} // namespace
+
+emm_status choose(const char *spec) {
+    if (environment_outranks("emm_set_plugin")) {
+        return EMM_S_IGNORED;
+    }
+    auto choice = std::make_unique<Choice>();
+    choice->selected_by = "emm_set_plugin";
+    const emm_status status = loader::parse_specs(spec, choice->specs);
+    if (status != EMM_OK) {
+        return status;
+    }
+    const Passage passage(turnstile());
+    return passage.entered() ? replace_choice(std::move(choice)) : reentered();
+}
+
+emm_status choose_entry(emm_plugin_entry entry, const char *options) {
+    if (environment_outranks("emm_set_plugin_entry")) {
+        return EMM_S_IGNORED;
+    }
+    std::vector<loader::Setting> settings;
+    emm_status status = loader::parse_settings(options ? options : "", settings);
+    if (status != EMM_OK) {
+        return status;
+    }
+    const Passage passage(turnstile());
+    if (!passage.entered()) {
+        return reentered();
+    }
+    if (settled.load()) {
+        return busy();
+    }
+    auto selection = std::make_unique<loader::Selection>();
+    selection->selected_by = "emm_set_plugin_entry";
+    status = loader::load_entry(entry, settings, host(), default_slots(), *selection);
+    if (status != EMM_OK) {
+        return status;
+    }
+    auto choice = std::make_unique<Choice>();
+    choice->selected_by = selection->selected_by;
+    choice->reached = selection.release();
+    return replace_choice(std::move(choice));
+}
+
+emm_status current_selection(const loader::Selection *&ret_selection) {
+    if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
+        ret_selection = selection;
+        return EMM_OK;
+    }
+    const Passage passage(turnstile());
+    if (!passage.entered()) {
+        return reentered();
+    }
+    Choice *choice = nullptr;
+    const emm_status status = reach(choice);
+    if (status == EMM_OK) {
+        ret_selection = choice->reached;
+    }
+    return status;
+}
+
+emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
+    std::vector<loader::Spec> specs;
+    emm_status status = loader::parse_specs(spec, specs);
+    if (status != EMM_OK) {
+        return status;
+    }
+    const Passage passage(turnstile());
+    if (!passage.entered()) {
+        return reentered();
+    }
+    auto selection = std::make_unique<loader::Selection>();
+    selection->selected_by = "emm_probe_plugin";
+    status = loader::load(specs.front(), host(), default_slots(), *selection);
+    if (status == EMM_OK) {
+        ret_selection = selection.release();
+    }
+    return status;
+}
+
+void describe_selection(const loader::Selection &selection, emm_plugin_info *ret_info) {
+    const loader::Plugin &plugin = *selection.plugin;
+    emm_plugin_info info = {};
+    info.struct_size = sizeof info;
+    info.abi_major = plugin.abi_major;
+    info.abi_minor = plugin.abi_minor;
+    info.name = plugin.name.c_str();
+    info.version = plugin.version.c_str();
+    info.description = plugin.description.c_str();
+    info.path = plugin.path.empty() ? nullptr : plugin.path.c_str();
+    info.build_id = plugin.build_id.empty() ? nullptr : plugin.build_id.c_str();
+    info.spec = selection.spec.c_str();
+    info.selected_by = selection.selected_by.c_str();
+    info.capabilities = plugin.table.capabilities;
+    info.options = plugin.options.data();
+    info.option_texts = selection.option_texts.data();
+    emm_copy_sized(ret_info, &info);
+}
+
+emm_status make_manager(emm_context &context) {
+    if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
+        return create_manager(context, *selection);
+    }
+    const Passage passage(turnstile());
+    if (!passage.entered()) {
+        return reentered();
+    }
+    if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
+        return create_manager(context, *selection);
+    }
+    Choice *choice = nullptr;
+    emm_status status = reach(choice);
+    while (status == EMM_OK) {
+        status = create_manager(context, *choice->reached);
+        if (status == EMM_OK) {
+            for (const std::string &refusal : choice->refusals) {
+                observe::log(EMM_LOG_WARN, refusal);
+            }
+            settled.store(choice->reached, std::memory_order_release);
+            return EMM_OK;
+        }
+        choice->refusals.push_back(observe::last_error()->text);
+        const emm_status next = advance(*choice);
+        status = choice->reached ? next : none_left(*choice, status);
+    }
+    return status;
+}
+
+} // namespace emm::core
