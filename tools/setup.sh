@@ -6,7 +6,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$root/.cache/logs
 mkdir -p "$logs"
 
-say() { printf '%s\n' "$*"; }
+say() { printf '%s\n' "$@"; }
 stop() {
     printf 'error: %s\n' "$*" >&2
     exit 1
