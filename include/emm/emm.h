@@ -166,7 +166,8 @@ EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *
  * all its memory, the record stays and answers EMM_E_RETIRED. The second time: a success. */
 EMM_API emm_status emm_context_retire(emm_context *context);
 
-/* Drops every allocation of the context, pending frees first. No memory of it may be in use. */
+/* Drops every allocation of the context, pending frees first. No memory of it may be in use, and no
+ * other call for this context may run at the same time; the same goes for retiring. */
 EMM_API emm_status emm_context_reset(emm_context *context);
 
 /* Calls `visit` for each context that is being served. A non-zero answer ends the walk. */
@@ -234,7 +235,9 @@ EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device
 /* --- streams ----------------------------------------------------------------------------------
  *
  * A registered stream costs less: the plugin need not ask each time whether the handle still names
- * the same stream. Retire it before destroying it.
+ * the same stream, nor whether it captures. Register it once it exists; retire it before destroying
+ * it; announce its captures. A stream that is handed to any call must exist: the driver crashes on
+ * a handle of a destroyed stream.
  */
 EMM_API emm_status emm_stream_register(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
@@ -242,8 +245,8 @@ EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
 /*
  * Announces that `stream` is about to begin a capture, or that its capture has just ended. While
  * one is announced, no plugin records an event on the context and unordered frees are held back.
- * A capture that nobody announced is safe as long as nothing unordered is allocated or freed in
- * this context while it lasts.
+ * The capture of an unregistered stream may go unannounced as long as nothing unordered is
+ * allocated or freed in this context while it lasts.
  */
 EMM_API emm_status emm_capture_begin(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);

@@ -33,6 +33,11 @@
  *   - memory freed with EMM_STREAM_UNORDERED may still be in use anywhere in the context, and must
  *     not be given out before all work that the context held at that moment is done.
  *
+ * A handle says nothing about whether its stream still exists, and the driver crashes on one that
+ * does not: touch a stream in a call that carries it, or while it is registered (stream_notice),
+ * and at no other time. Handles come back for new streams; cuStreamGetId tells them apart. Captures
+ * of a registered stream are always announced.
+ *
  * Tags on slots
  *   [thread-safe]      may be called by many threads at once, also for the same manager
  *   [context-current]  the manager's context is current on the calling thread. Without this tag any
@@ -73,14 +78,15 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 #define EMM_STREAM_PER_THREAD ((emm_stream)(uintptr_t)2)
 #define EMM_STREAM_UNORDERED ((emm_stream) ~(uintptr_t)0)
 
-/* emm_plugin.capabilities: what is real about this plugin. Unknown bits are ignored. */
-#define EMM_PLUGIN_NEEDS_CURRENT                                                                   \
-    (UINT64_C(1) << 0)                               /* make the manager's context current around  \
-                                                        each call with a manager; costs 34 ns */
-#define EMM_PLUGIN_STREAM_ORDERED (UINT64_C(1) << 1) /* memfree on a stream does not wait for it   \
-                                                      */
-#define EMM_PLUGIN_CACHES (UINT64_C(1) << 2)         /* keeps freed memory for later requests */
-#define EMM_PLUGIN_CAPTURE (UINT64_C(1) << 3)        /* memalloc works on a capturing stream */
+/* emm_plugin.capabilities: what is real about this plugin. Unknown bits are ignored.
+ *   NEEDS_CURRENT   make the manager's context current around each call that has a manager; 34 ns
+ *   STREAM_ORDERED  memfree on a stream does not wait for it
+ *   CACHES          keeps freed memory for later requests
+ *   CAPTURE         memalloc works on a capturing stream */
+#define EMM_PLUGIN_NEEDS_CURRENT (UINT64_C(1) << 0)
+#define EMM_PLUGIN_STREAM_ORDERED (UINT64_C(1) << 1)
+#define EMM_PLUGIN_CACHES (UINT64_C(1) << 2)
+#define EMM_PLUGIN_CAPTURE (UINT64_C(1) << 3)
 
 /* Log levels of emm_host.log, most severe first. */
 #define EMM_LOG_ERROR 1
@@ -119,10 +125,12 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 
 /* --- what emm offers to plugins -------------------------------------------------------------- */
 
-#define EMM_DEFERRED_DROP                                                                          \
-    0u /* the context has died: its addresses may be somebody else's by now, so                    \
-          release what `argument` itself holds and leave the driver alone */
-#define EMM_DEFERRED_RUN 1u /* free it */
+/*
+ * What a pending free is asked to do: free it, or, when its context has died and its addresses may
+ * be somebody else's by now, release what `argument` itself holds and leave the driver alone.
+ */
+#define EMM_DEFERRED_DROP 0u
+#define EMM_DEFERRED_RUN 1u
 
 /* A pending free. It is called once, on any thread, with any or no current context. */
 typedef emm_status (*emm_deferred)(void *argument, uint32_t what);
@@ -185,15 +193,16 @@ typedef struct emm_context_info {
     uint8_t device_uuid[16];
 } emm_context_info;
 
-/* emm_option.kind: what the host checks about a value before `create`. */
+/*
+ * emm_option.kind: what the host checks about a value before `create`. A choice is one of the words
+ * that default_value lists, "a|b|c"; the first one is the default.
+ */
 #define EMM_OPTION_TEXT 1u   /* anything */
 #define EMM_OPTION_SIZE 2u   /* bytes: 4096, 64KiB, 8MiB, 1.5GiB */
 #define EMM_OPTION_COUNT 3u  /* a whole number, 0 or more */
 #define EMM_OPTION_NUMBER 4u /* a decimal number, 0 or more: 0.5 */
 #define EMM_OPTION_FLAG 5u   /* 0 or 1 */
-#define EMM_OPTION_CHOICE                                                                          \
-    6u /* one of the words that default_value lists, "a|b|c"; the first is the                     \
-          default */
+#define EMM_OPTION_CHOICE 6u
 
 /* One option of a plugin. The layout is fixed for this major version. */
 typedef struct emm_option {
