@@ -297,7 +297,7 @@ typedef struct emm_plugin {
     /*
      * Gives up the manager and all memory behind it, handed out or not. Called by shutdown and
      * retire, never at process exit. The context may have died already: a driver call that says so
-     * is no error. NULL: nothing to do. [init-only] [no-reentry]
+     * is no error. Required. [init-only] [no-reentry]
      */
     emm_status (*destroy)(emm_manager *self);
 

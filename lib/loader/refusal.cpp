@@ -2,6 +2,7 @@
 
 #include "observe/error.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace emm::loader {
@@ -16,6 +17,9 @@ std::string sentence(const Refusal &refusal) {
     if (!refusal.got.empty()) {
         text += (refusal.expected.empty() ? ": " : ", found ") + refusal.got;
     }
+    std::replace_if(
+        text.begin(), text.end(),
+        [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
     return text;
 }
 
@@ -24,6 +28,7 @@ std::string sentence(const Refusal &refusal) {
 emm_status refuse(Refusal refusal) {
     observe::ErrorDetail detail;
     detail.code = refusal.code;
+    detail.driver_result = refusal.driver_result;
     detail.text = sentence(refusal);
     detail.stage = refusal.stage;
     detail.path = std::move(refusal.path);

@@ -8,7 +8,8 @@
 namespace emm::loader {
 
 // Why a plugin does not load. `refuse` makes one sentence of it and the calling thread's last
-// error: "plugin PATH: PROBLEM: expected EXPECTED, found GOT". Empty texts are left out.
+// error: "plugin PATH: PROBLEM: expected EXPECTED, found GOT". Empty texts are left out,
+// control characters replaced.
 struct Refusal {
     emm_status code = EMM_E_PLUGIN_INVALID;
     const char *stage = "";
@@ -18,6 +19,7 @@ struct Refusal {
     std::string got = {};
     std::string hint = {};
     std::vector<std::string> tried = {};
+    int32_t driver_result = 0;
 };
 
 emm_status refuse(Refusal refusal);

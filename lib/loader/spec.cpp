@@ -29,12 +29,6 @@ char upper(char c) {
     return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
 }
 
-std::string printable(std::string_view text) {
-    std::string shown(text);
-    std::replace_if(shown.begin(), shown.end(), is_control, '?');
-    return shown;
-}
-
 // Recursive descent; each rule returns a status, and the first failing one describes itself.
 class Parser {
 public:
@@ -145,7 +139,7 @@ private:
                 return EMM_OK;
             }
         }
-        return fail(position_, std::string(escape_list), "'" + printable(code) + "'");
+        return fail(position_, std::string(escape_list), "'" + code + "'");
     }
 
     bool at_end() const { return position_ == text_.size(); }
@@ -179,7 +173,7 @@ private:
                     std::string hint = "") const {
         return refuse({.code = EMM_E_PLUGIN_SPEC,
                        .stage = "parse",
-                       .problem = "plugin spec '" + printable(text_) + "', column " +
+                       .problem = "plugin spec '" + std::string(text_) + "', column " +
                                   std::to_string(position + 1),
                        .expected = std::move(expected),
                        .got = std::move(got),

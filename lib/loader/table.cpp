@@ -45,25 +45,27 @@ emm_status invalid(const Plugin &plugin, std::string problem, std::string expect
                    .hint = std::move(hint)});
 }
 
-emm_status entry_failed(const Plugin &plugin, emm_status code, std::string got, std::string hint) {
+emm_status entry_failed(const Plugin &plugin, emm_status code, std::string got, std::string hint,
+                        int32_t driver_result = 0) {
     return refuse({.code = code,
                    .stage = "symbol",
                    .path = plugin.path,
                    .problem = EMM_PLUGIN_ENTRY_SYMBOL " failed",
                    .expected = "a table",
                    .got = std::move(got),
-                   .hint = std::move(hint)});
+                   .hint = std::move(hint),
+                   .driver_result = driver_result});
 }
 
-// What the plugin said with host->fail comes through host's own `fail` into this thread's error.
+// What the plugin said with host->fail has become this thread's last error.
 emm_status entry_returned_null(const Plugin &plugin, bool described) {
     if (!described) {
         return entry_failed(plugin, EMM_E_PLUGIN_FAILED, "NULL and no reason",
                             "the plugin should call host->fail before it returns NULL");
     }
-    const emm_error *error = observe::last_error();
-    const emm_status code = error->code < 0 ? error->code : EMM_E_PLUGIN_FAILED;
-    return entry_failed(plugin, code, "NULL, because: " + std::string(error->text), "");
+    const emm_error &error = *observe::last_error();
+    return entry_failed(plugin, error.code < 0 ? error.code : EMM_E_PLUGIN_FAILED,
+                        "NULL, because: " + std::string(error.text), "", error.driver_result);
 }
 
 emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret) {

@@ -1,0 +1,54 @@
+#include "support.h"
+
+#include <tuple>
+
+namespace emm::loader {
+namespace {
+
+using Row = std::tuple<std::string, std::string>;
+
+TEST_CASE("a file that is no library for this machine is refused before it is mapped") {
+    const auto [name, sentence] = GENERATE(
+        Row{"empty", "the file is empty: expected a shared library, found 0 bytes"},
+        Row{"text", "it is no ELF file: expected a shared library, found other contents"},
+        Row{"cut-in-header",
+            "the file is truncated: expected 64 bytes at offset 0, found 40 bytes"},
+        Row{"cut-in-segments", "the file is truncated: expected "},
+        Row{"class-32", "it was built for another architecture: expected a 64-bit library, found a "
+                        "32-bit one"},
+        Row{"big-endian", "expected a little-endian library, found another byte order"},
+        Row{"object-file", "it is no shared library: expected a shared library, found an object "
+                           "file (.o)"},
+        Row{"no-segments", "its program headers are damaged: expected 56 bytes each, found 0 of 56 "
+                           "bytes"},
+        Row{"stray-dynamic", "its dynamic section is damaged: expected it inside what is loaded, "
+                             "found it outside"});
+    const observe::ErrorDetail error = refused(fixture(name));
+    CHECK(error.code == EMM_E_PLUGIN_UNLOADABLE);
+    CHECK(error.stage == "elf");
+    CHECK(error.path == fixture(name));
+    CHECK(error.tried == std::vector<std::string>{fixture(name)});
+    CHECK_THAT(error.text, ContainsSubstring("plugin " + fixture(name) + ": "));
+    CHECK_THAT(error.text, ContainsSubstring(sentence));
+}
+
+TEST_CASE("another machine's library is refused, and both machines are named") {
+    const observe::ErrorDetail error = refused(fixture("other-machine"));
+    CHECK_THAT(error.text, ContainsSubstring("it was built for another architecture"));
+    CHECK_THAT(error.expected + error.got, ContainsSubstring("x86-64"));
+    CHECK_THAT(error.expected + error.got, ContainsSubstring("AArch64"));
+}
+
+TEST_CASE("a library without its section headers loads") {
+    CHECK(loaded(fixture("cut-after-segments")).plugin->name == "good");
+}
+
+TEST_CASE("the GNU build id is read from the file") {
+    const std::string &id = loaded(fixture("good")).plugin->build_id;
+    // An id of 20 bytes, unless the linker was told otherwise.
+    CHECK(id.find_first_not_of("0123456789abcdef") == std::string::npos);
+    CHECK(id.size() == 40);
+}
+
+} // namespace
+} // namespace emm::loader

@@ -1,0 +1,85 @@
+#include "support.h"
+
+namespace emm::loader {
+namespace {
+
+TEST_CASE("an undefined symbol is refused with the dynamic linker's own words") {
+    const observe::ErrorDetail error = refused(fixture("undefined-symbol"));
+    CHECK(error.code == EMM_E_PLUGIN_UNLOADABLE);
+    CHECK(error.stage == "dlopen");
+    CHECK(error.path == fixture("undefined-symbol"));
+    CHECK_THAT(error.text, ContainsSubstring("the dynamic linker refused it: undefined symbol: "
+                                             "emm_fixture_symbol_that_nobody_defines"));
+    CHECK_THAT(error.got, ContainsSubstring("emm_fixture_symbol_that_nobody_defines"));
+    CHECK_THAT(error.hint, ContainsSubstring("ldd -r"));
+}
+
+TEST_CASE("a dependency that is not there is named") {
+    const observe::ErrorDetail error = refused(fixture("needs-absent"));
+    CHECK(error.stage == "dlopen");
+    CHECK_THAT(error.text, ContainsSubstring("libfixture-nobody-has-this.so.7"));
+}
+
+TEST_CASE("a library without the entry symbol is no plugin") {
+    const observe::ErrorDetail error = refused(fixture("no-entry"));
+    CHECK(error.code == EMM_E_PLUGIN_UNLOADABLE);
+    CHECK(error.stage == "symbol");
+    CHECK(error.text == "plugin " + fixture("no-entry") +
+                            ": it is no emm plugin: expected it to export emm_plugin_entry_v1, "
+                            "found no such symbol");
+}
+
+TEST_CASE("an entry symbol that only a dependency exports does not count") {
+    const observe::ErrorDetail error = refused(fixture("entry-in-dependency"));
+    CHECK(error.code == EMM_E_PLUGIN_UNLOADABLE);
+    CHECK(error.stage == "symbol");
+    CHECK_THAT(error.text, ContainsSubstring("found the symbol only in its dependency "));
+    CHECK_THAT(error.got, ContainsSubstring("libfixture-holds-entry.so"));
+}
+
+TEST_CASE("a plugin with another major's entry symbol only is refused with both numbers") {
+    const observe::ErrorDetail error = refused(fixture("only-entry-v2"));
+    CHECK(error.code == EMM_E_PLUGIN_VERSION);
+    CHECK(error.stage == "negotiate");
+    CHECK(error.expected == "major version 1 (emm_plugin_entry_v1)");
+    CHECK(error.got == "only major version 2 (emm_plugin_entry_v2)");
+    CHECK(error.hint == "use a newer emm");
+}
+
+TEST_CASE("an entry that returns NULL silently is told to give a reason") {
+    const observe::ErrorDetail error = refused(fixture("entry-returns-null"));
+    CHECK(error.code == EMM_E_PLUGIN_FAILED);
+    CHECK(error.stage == "symbol");
+    CHECK_THAT(error.text, ContainsSubstring("emm_plugin_entry_v1 failed: expected a table, found "
+                                             "NULL and no reason"));
+    CHECK_THAT(error.hint, ContainsSubstring("host->fail"));
+}
+
+TEST_CASE("an earlier plugin's reason is not taken for this one's") {
+    test_host().fail(EMM_E_DRIVER, 999, "an older failure");
+    CHECK_THAT(refused(fixture("entry-returns-null")).text, ContainsSubstring("no reason"));
+}
+
+TEST_CASE("the reason that an entry gives for returning NULL is passed on, with its code") {
+    const observe::ErrorDetail error = refused(fixture("entry-fails"));
+    CHECK(error.code == EMM_E_NO_DRIVER);
+    CHECK(error.driver_result == 100);
+    CHECK_THAT(error.text,
+               ContainsSubstring("NULL, because: this fixture needs a driver of its own"));
+}
+
+TEST_CASE("a C++ exception that leaves the entry is caught and quoted") {
+    const observe::ErrorDetail error = refused(fixture("entry-throws"));
+    CHECK(error.code == EMM_E_PLUGIN_EXCEPTION);
+    CHECK(error.stage == "symbol");
+    CHECK_THAT(error.text, ContainsSubstring("a C++ exception: thrown by the entry"));
+}
+
+TEST_CASE("anything can be thrown") {
+    const observe::ErrorDetail error = refused(fixture("entry-throws-int"));
+    CHECK(error.code == EMM_E_PLUGIN_EXCEPTION);
+    CHECK_THAT(error.text, ContainsSubstring("no std::exception"));
+}
+
+} // namespace
+} // namespace emm::loader

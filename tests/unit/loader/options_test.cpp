@@ -1,0 +1,122 @@
+#include "support.h"
+
+#include <tuple>
+
+namespace emm::loader {
+namespace {
+
+std::string text(const char *value) {
+    return value ? value : "NULL";
+}
+
+TEST_CASE("an option has the value that was set, else its default, else none") {
+    const Selection selection = loaded(fixture("every-option") + ":max=1.5GiB,growth=vmm");
+    std::vector<std::string> values;
+    for (size_t i = 0; selection.plugin->options[i].name; ++i) {
+        values.push_back(std::string(selection.plugin->options[i].name) + "=" +
+                         text(selection.option_texts[i]));
+    }
+    CHECK(values == std::vector<std::string>{"label=NULL", "max=1.5GiB", "threads=4", "ratio=0.5",
+                                             "trim=0", "growth=vmm"});
+}
+
+TEST_CASE("the first choice is the default") {
+    const Selection selection = loaded(fixture("every-option"));
+    CHECK(text(selection.option_texts[5]) == "segment");
+}
+
+TEST_CASE("an unknown option is refused, the known ones are listed and one is suggested") {
+    const observe::ErrorDetail error = refused(fixture("every-option") + ":maxx=1");
+    CHECK(error.code == EMM_E_PLUGIN_SPEC);
+    CHECK(error.stage == "validate");
+    CHECK(error.path == fixture("every-option"));
+    CHECK_THAT(error.text, ContainsSubstring("plugin 'every-option' has no option 'maxx'; did you "
+                                             "mean 'max'?: expected one of growth, label, max, "
+                                             "ratio, threads, trim, found 'maxx'"));
+    CHECK(error.hint == "did you mean 'max'?");
+}
+
+TEST_CASE("a plugin that takes no options says so") {
+    CHECK(refused(fixture("good") + ":max=1").expected == "no options");
+}
+
+TEST_CASE("a value is checked by its option's kind") {
+    using Row = std::tuple<std::string, std::string, std::string>;
+    const auto [key, value, expected] =
+        GENERATE(Row{"max", "8GB", "a size such as 4096, 64KiB or 1.5GiB"},
+                 Row{"threads", "many", "a whole number such as 16"},
+                 Row{"ratio", "half", "a decimal number such as 0.5"}, Row{"trim", "yes", "0 or 1"},
+                 Row{"growth", "linear", "one of segment, vmm"});
+    const observe::ErrorDetail error = refused(fixture("every-option") + ":" + key + "=" + value);
+    CHECK(error.code == EMM_E_PLUGIN_SPEC);
+    CHECK(error.stage == "validate");
+    CHECK_THAT(error.text, ContainsSubstring("option '" + key + "' of plugin 'every-option': " +
+                                             "expected " + expected + ", found '" + value + "'"));
+}
+
+TEST_CASE("an option that is listed twice is refused") {
+    const observe::ErrorDetail error = refused(fixture("option-listed-twice"));
+    CHECK(error.code == EMM_E_PLUGIN_INVALID);
+    CHECK(error.stage == "validate");
+    CHECK_THAT(error.text, ContainsSubstring("option 'max' is listed twice"));
+}
+
+TEST_CASE("a default that its own kind does not allow is refused") {
+    const observe::ErrorDetail error = refused(fixture("option-bad-default"));
+    CHECK_THAT(error.text, ContainsSubstring("option 'max' has a bad default: expected a size such "
+                                             "as 4096, 64KiB or 1.5GiB, found '8GB'"));
+}
+
+// Linked-in variants of a good plugin, for what needs no file.
+emm_plugin table_with_options;
+
+template <int> const emm_plugin *entry(const emm_host *) {
+    return &table_with_options;
+}
+
+template <int number> emm_plugin_entry entry_with(const emm_option *options) {
+    table_with_options = *loaded(fixture("good")).plugin->own;
+    table_with_options.options = options;
+    return entry<number>;
+}
+
+TEST_CASE("an option's name, kind and choices are checked") {
+    const auto [option, sentence] =
+        GENERATE(std::tuple{emm_option{"Max", nullptr, "", EMM_OPTION_SIZE, 0},
+                            std::string("an option has a name that nobody could write")},
+                 std::tuple{emm_option{"", nullptr, "", EMM_OPTION_SIZE, 0},
+                            std::string("an option has a name that nobody could write")},
+                 std::tuple{emm_option{"max", nullptr, "", 7, 0},
+                            std::string("option 'max' is of an unknown kind: expected 1 to 6")},
+                 std::tuple{emm_option{"max", "a||b", "", EMM_OPTION_CHOICE, 0},
+                            std::string("option 'max' has an empty choice")},
+                 std::tuple{emm_option{"max", nullptr, "", EMM_OPTION_CHOICE, 0},
+                            std::string("expected words such as a|b|c, found NULL")});
+    const emm_option list[] = {option, {}};
+    CHECK_THAT(refused_entry(entry_with<1>(list)).text, ContainsSubstring(sentence));
+}
+
+TEST_CASE("a list of options without an end is not read for ever") {
+    static std::vector<std::string> names;
+    std::vector<emm_option> list;
+    for (int i = 0; i < 300; ++i) {
+        names.push_back("option_" + std::to_string(i));
+    }
+    for (const std::string &name : names) {
+        list.push_back({name.c_str(), nullptr, "", EMM_OPTION_TEXT, 0});
+    }
+    list.push_back({});
+    CHECK_THAT(refused_entry(entry_with<2>(list.data())).text,
+               ContainsSubstring("its list of options has no end"));
+}
+
+TEST_CASE("a kind that only a newer minor knows is passed on unchecked") {
+    static const emm_option list[] = {{"future", "?", "", 7, 0}, {}};
+    const emm_plugin_entry newer = entry_with<3>(list);
+    table_with_options.interface_minor = EMM_PLUGIN_ABI_MINOR + 1;
+    const Selection selection = linked_in(newer, "future=whatever");
+    CHECK(text(selection.option_texts[0]) == "whatever");
+}
+
+} // namespace
+} // namespace emm::loader

@@ -1,0 +1,151 @@
+#include "support.h"
+
+#include <filesystem>
+#include <unistd.h>
+
+namespace emm::loader {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST_CASE("a misspelt name gets a suggestion and the list of what was tried") {
+    const observe::ErrorDetail error = refused("god", search_in(EMM_TEST_FIXTURES));
+    CHECK(error.code == EMM_E_PLUGIN_NOT_FOUND);
+    CHECK(error.stage == "resolve");
+    CHECK_THAT(error.text, ContainsSubstring("no plugin is called 'god'; did you mean 'good'?"));
+    CHECK(error.expected == "a file libemm-god.so");
+    CHECK(error.hint == "did you mean 'good'?");
+    CHECK(error.tried == std::vector<std::string>{fixture("god")});
+}
+
+TEST_CASE("a name like no other is told which plugins there are") {
+    Folder folder;
+    folder.copy("good", "libemm-one.so");
+    folder.copy("good", "libemm-two.so");
+    const observe::ErrorDetail error = refused("somethingelse", search_in(folder.path()));
+    CHECK(error.hint == "the plugins found are one, two");
+}
+
+TEST_CASE("where no plugin is installed, the refusal says so") {
+    Folder folder;
+    const observe::ErrorDetail error = refused("pool", search_in(folder.path()));
+    CHECK_THAT(error.hint, ContainsSubstring("no plugin is installed where emm looks"));
+}
+
+TEST_CASE("a relative path is refused and the absolute form suggested") {
+    const std::string here = fs::current_path().lexically_normal().string();
+    const auto [spec, absolute] =
+        GENERATE_COPY(std::pair(std::string("./libemm-x.so"), here + "/libemm-x.so"),
+                      std::pair(std::string("build/../my.so"), here + "/my.so"),
+                      std::pair(std::string("my.so"), here + "/my.so"));
+    const observe::ErrorDetail error = refused(spec);
+    CHECK(error.code == EMM_E_PLUGIN_SPEC);
+    CHECK(error.stage == "resolve");
+    CHECK(error.expected == "the absolute path " + absolute);
+    CHECK(error.got == "'" + spec + "'");
+    CHECK_THAT(error.text, ContainsSubstring("a relative path would depend"));
+    CHECK_THAT(error.hint, ContainsSubstring("write " + encode(absolute)));
+}
+
+TEST_CASE("the name of a plugin's file is refused, and its bare name suggested too") {
+    CHECK_THAT(refused("libemm-pool.so").hint,
+               ContainsSubstring("add its folder to EMM_PLUGIN_PATH and write pool"));
+}
+
+TEST_CASE("a missing file is named") {
+    const observe::ErrorDetail error = refused("/nonexistent/mine.so");
+    CHECK(error.code == EMM_E_PLUGIN_NOT_FOUND);
+    CHECK(error.stage == "resolve");
+    CHECK(error.path == "/nonexistent/mine.so");
+    CHECK(error.text == "plugin /nonexistent/mine.so: it cannot be opened: expected a readable "
+                        "file, found No such file or directory");
+    CHECK(error.tried == std::vector<std::string>{"/nonexistent/mine.so"});
+}
+
+TEST_CASE("a directory is no plugin") {
+    Folder folder;
+    const observe::ErrorDetail error = refused(folder.path());
+    CHECK(error.code == EMM_E_PLUGIN_NOT_FOUND);
+    CHECK_THAT(error.text, ContainsSubstring("expected a shared library, found a directory"));
+    CHECK_THAT(error.hint, ContainsSubstring("EMM_PLUGIN_PATH"));
+}
+
+TEST_CASE("a named pipe is no plugin, and nobody waits for its writer") {
+    CHECK_THAT(refused("/dev/null").text, ContainsSubstring("found a device, pipe or socket"));
+}
+
+TEST_CASE("EMM_PLUGIN_PATH comes first, then the folder beside libemm, then the configured one") {
+    Folder folder;
+    Search search = search_in(folder.folder("path"));
+    search.path.push_back(folder.folder("path2"));
+    search.library_folder = folder.folder("lib");
+    folder.folder("lib/emm");
+    search.plugin_folder = folder.folder("configured");
+    const std::vector<std::string> order = {"path/", "path2/", "lib/emm/", "configured/"};
+
+    std::vector<std::string> tried;
+    for (const std::string &place : order) {
+        tried.push_back(folder.path() + "/" + place + "libemm-which.so");
+    }
+    CHECK(refused("which", search).tried == tried);
+    for (auto place = order.rbegin(); place != order.rend(); ++place) {
+        const std::string path = folder.copy("good", *place + "libemm-which.so");
+        CHECK(loaded("which", search).plugin->path == path);
+    }
+}
+
+TEST_CASE("in a build tree its plugins are meant, each in a folder of its own") {
+    Folder folder;
+    Search search = search_in("/nonexistent");
+    search.library_folder = folder.folder("lib");
+    search.plugin_folder = folder.folder("configured");
+    search.build_tree = true;
+    folder.folder("plugins/mine");
+    const std::string path = folder.copy("good", "plugins/mine/libemm-mine.so");
+    CHECK(loaded("mine", search).plugin->path == path);
+    CHECK(refused("other", search).tried.back() ==
+          folder.path() + "/plugins/other/libemm-other.so");
+}
+
+TEST_CASE("elevated privileges: EMM_PLUGIN_PATH is not looked at") {
+    Search search = search_in(EMM_TEST_FIXTURES);
+    CHECK(loaded("good", search).plugin->name == "good");
+    search.elevated = true;
+    const observe::ErrorDetail error = refused("good", search);
+    CHECK(error.code == EMM_E_PLUGIN_NOT_FOUND);
+    CHECK(error.tried.empty());
+    CHECK(error.hint == "EMM_PLUGIN_PATH is ignored: the process has elevated privileges");
+}
+
+TEST_CASE("LD_LIBRARY_PATH is never looked at") {
+    setenv("LD_LIBRARY_PATH", EMM_TEST_FIXTURES, 1);
+    CHECK(refused("good", search_in("/nonexistent")).code == EMM_E_PLUGIN_NOT_FOUND);
+    unsetenv("LD_LIBRARY_PATH");
+}
+
+TEST_CASE("candidates are visited place by place, in order, until the visitor has enough") {
+    Folder folder;
+    Search search = search_in(folder.folder("path"));
+    search.plugin_folder = folder.folder("configured");
+    for (const char *file : {"path/libemm-b.so", "path/libemm-a.so", "configured/libemm-a.so"}) {
+        folder.write(file, "");
+    }
+    folder.write("path/libother.so", "");
+    folder.write("path/libemm-.so", "");
+    folder.folder("path/libemm-folder.so");
+
+    std::vector<std::string> seen;
+    const auto note = [&](const std::string &name, const std::string &path) {
+        seen.push_back(name + " " + path.substr(folder.path().size()));
+        return seen.size() < 3;
+    };
+    for_each_candidate(search, note);
+    CHECK(seen == std::vector<std::string>{"a /path/libemm-a.so", "b /path/libemm-b.so",
+                                           "a /configured/libemm-a.so"});
+    seen = {"", ""};
+    for_each_candidate(search, note);
+    CHECK(seen.size() == 3);
+}
+
+} // namespace
+} // namespace emm::loader

@@ -1,0 +1,36 @@
+#include "catch.h"
+#include "loader/suggest.h"
+
+namespace emm::loader {
+namespace {
+
+const std::vector<std::string> plugins = {"async", "passthrough", "pool"};
+
+TEST_CASE("a word with a slip is corrected") {
+    CHECK(suggestion("pol", plugins) == "did you mean 'pool'?");
+    CHECK(suggestion("poool", plugins) == "did you mean 'pool'?");
+    CHECK(suggestion("asinc", plugins) == "did you mean 'async'?");
+    CHECK(suggestion("passtrough", plugins) == "did you mean 'passthrough'?");
+}
+
+TEST_CASE("a word that is like none gets no suggestion") {
+    CHECK(suggestion("jemalloc", plugins).empty());
+    CHECK(suggestion("x", plugins).empty());
+    CHECK(suggestion("pool", {}).empty());
+}
+
+TEST_CASE("the closest of several is suggested") {
+    CHECK(suggestion("pool2", {"poll", "pool", "tool"}) == "did you mean 'pool'?");
+}
+
+TEST_CASE("an endless word is not measured") {
+    CHECK(suggestion(std::string(1 << 20, 'p'), plugins).empty());
+}
+
+TEST_CASE("a list is sorted, and names each word once") {
+    CHECK(listed({"pool", "async", "pool"}) == "async, pool");
+    CHECK(listed({}).empty());
+}
+
+} // namespace
+} // namespace emm::loader
