@@ -1,13 +1,12 @@
 #pragma once
 
-#include <cuda.h>
 #include <emm/emm.h>
 
 // The records of all contexts of the process.
 namespace emm::core {
 
 emm_status context_current(emm_context *&ret_context);
-emm_status context_from(CUcontext cuda_context, emm_context *&ret_context);
+emm_status context_from(CUctx_st *cuda_context, emm_context *&ret_context);
 emm_status context_for_device(int32_t device, emm_context *&ret_context);
 
 emm_status retire(emm_context &context);

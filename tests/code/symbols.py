@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """What shared libraries export.
 
-    symbols.py list LIBRARY FILE    exactly the symbols that the file names, one a line
-    symbols.py only LIBRARY NAME    exactly one symbol, this
+    symbols.py list LIBRARY FILE [HEADER...]    exactly the symbols that the file names, one a line;
+                                                they are the functions that the headers declare
+    symbols.py only LIBRARY NAME                exactly one symbol, this
 """
 import re
 import subprocess
@@ -18,21 +19,29 @@ def exported(library):
     return {re.split("@", name)[0] for name in names} - nodes
 
 
-def difference(found, wanted):
+def declared(header):
+    with open(header, encoding="utf-8") as file:
+        return set(re.findall(r"^EMM_API\s[^(;]*?(\w+)\(", file.read(), re.M))
+
+
+def difference(found, wanted, what="exported"):
     for name in sorted(found - wanted):
-        yield f"{name}: is exported and should not be"
+        yield f"{name}: is {what} and should not be"
     for name in sorted(wanted - found):
-        yield f"{name}: should be exported and is not"
+        yield f"{name}: should be {what} and is not"
 
 
 def main():
-    mode, library, argument = sys.argv[1:]
+    mode, library, argument, *headers = sys.argv[1:]
     if mode == "list":
         with open(argument, encoding="utf-8") as file:
             wanted = {line.strip() for line in file if line.strip()}
     else:
         wanted = {argument}
     found = list(difference(exported(library), wanted))
+    if headers:
+        names = set().union(*map(declared, headers))
+        found += difference(names, wanted, "declared")
     print("\n".join(found) or f"{library} exports what it should: {len(wanted)}")
     return 1 if found else 0
 

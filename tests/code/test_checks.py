@@ -159,6 +159,18 @@ class Symbols(Tree):
         self.write("list", "emm_a\n")
         self.assertEqual(self.run_symbols("list", path, f"{self.root}/list").returncode, 1)
 
+    def test_what_the_headers_declare_is_compared_with_the_export_list(self):
+        path = self.library("int emm_a;\n")
+        self.write("list", "emm_a\n")
+        self.write("emm.h", "EMM_API emm_status emm_a(emm_context *context,\n    int count);\n")
+        arguments = ("list", path, f"{self.root}/list", f"{self.root}/emm.h")
+        self.assertEqual(self.run_symbols(*arguments).returncode, 0)
+        self.write("emm.h", "EMM_API const emm_error *emm_b(void);\n")
+        told = self.run_symbols(*arguments)
+        self.assertEqual(told.returncode, 1)
+        self.assertIn("emm_b: is declared and should not be", told.stdout)
+        self.assertIn("emm_a: should be declared and is not", told.stdout)
+
 
 if __name__ == "__main__":
     unittest.main()
