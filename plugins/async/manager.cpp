@@ -1,0 +1,226 @@
+// async: the driver's own stream-ordered allocator, cuMemAllocAsync, in a pool of its own.
+//
+// What is allocated and freed on a stream goes to that stream. Three things need more:
+//
+//   - Memory for any stream (EMM_STREAM_UNORDERED) is allocated on a private stream, `supply`, and
+//     waited for: an allocation there takes no device time.
+//   - Memory that may be in use anywhere is freed on another private stream, `returns`, which
+//     waits for an event recorded on the whole context (cuCtxRecordEvent, CUDA 12.5; before that
+//     the calling thread waits). Plain cuMemFree would not wait: it does not for such memory.
+//     Memory that record_use has announced on other streams is freed so, too.
+//   - On a stream that captures, cuMemAllocAsync would become a node of the graph, and the memory
+//     the graph's. It is allocated like memory for any stream instead, outside the capture, and a
+//     free on that stream takes effect when the graph is gone (graph_hold.h). An event on the
+//     context would invalidate captures: while one is announced, unordered frees are postponed.
+//
+// The stream that a call carries must live. There is no way to ask: every driver function crashes
+// on the handle of a destroyed stream. So no handle is remembered from one call to the next.
+#include "async/manager.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace emm::async {
+
+using passthrough::Capture;
+using passthrough::capture_of;
+using passthrough::is_late;
+using passthrough::RelaxedCapture;
+
+emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+    release_postponed();
+    Registry::Entry entry = Registry::make_entry(size);
+    CUdeviceptr ptr = 0;
+    const RelaxedCapture relaxed(driver_);
+    CUresult result = allocate(size, stream, &ptr);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY &&
+        driver_.cuStreamSynchronize(returns_) == CUDA_SUCCESS) {
+        result = allocate(size, stream, &ptr);
+    }
+    if (result != CUDA_SUCCESS) {
+        char what[64];
+        snprintf(what, sizeof what, "cuMemAllocFromPoolAsync of %zu bytes", size);
+        registry_.failed();
+        driver_.fail(result, what);
+    }
+    registry_.add(std::move(entry), ptr);
+    *ret_ptr = ptr;
+    return EMM_OK;
+}
+
+CUresult Manager::allocate(size_t size, emm_stream stream, CUdeviceptr *ret_ptr) {
+    if (stream == EMM_STREAM_UNORDERED || capture_of(driver_, stream).active) {
+        return allocate_for_any(size, ret_ptr);
+    }
+    return pool_.allocate(size, stream, ret_ptr);
+}
+
+CUresult Manager::allocate_for_any(size_t size, CUdeviceptr *ret_ptr) {
+    CUdeviceptr ptr = 0;
+    CUresult result = pool_.allocate(size, supply_, &ptr);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = driver_.cuStreamSynchronize(supply_);
+    if (result != CUDA_SUCCESS) {
+        driver_.cuMemFreeAsync(ptr, supply_);
+        return result;
+    }
+    *ret_ptr = ptr;
+    return CUDA_SUCCESS;
+}
+
+emm_status Manager::memfree(emm_deviceptr ptr, size_t, emm_stream stream) {
+    release_postponed();
+    Registry::Entry entry = registry_.take(ptr);
+    if (entry.empty()) {
+        refuse(ptr);
+    }
+    try {
+        release(entry, forget_other_uses(ptr) ? EMM_STREAM_UNORDERED : stream);
+    } catch (...) {
+        registry_.put_back(std::move(entry));
+        throw;
+    }
+    return EMM_OK;
+}
+
+// On a failure, which throws, `entry` is as it was; else it is empty.
+void Manager::release(Registry::Entry &entry, emm_stream stream) {
+    const Capture capture = capture_of(driver_, stream);
+    if (capture.graph) {
+        graphs_.hold(driver_, capture.graph, entry);
+    }
+    if (entry.empty()) {
+        return;
+    }
+    if (capture.active || stream == EMM_STREAM_UNORDERED) {
+        release_behind_everything(entry);
+        return;
+    }
+    const RelaxedCapture relaxed(driver_);
+    given_back(driver_.cuMemFreeAsync(entry.key(), stream), entry);
+}
+
+void Manager::release_behind_everything(Registry::Entry &entry) {
+    if (captures_.load() != 0) {
+        postpone(entry);
+        return;
+    }
+    const RelaxedCapture relaxed(driver_);
+    const CUresult result = wait_for_everything();
+    if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+        postpone(entry); // a capture that nobody announced
+        return;
+    }
+    if (!is_late(result)) {
+        driver_.check(result, "ordering a free behind all work of the context");
+    }
+    given_back(driver_.cuMemFreeAsync(entry.key(), returns_), entry);
+}
+
+// What comes on `returns_` next runs after all work that the context holds now.
+CUresult Manager::wait_for_everything() {
+    if (!driver_.ctx_record_event) {
+        return driver_.cuCtxSynchronize();
+    }
+    CUevent event = nullptr;
+    CUresult result = driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = driver_.ctx_record_event(cuda_context_, event);
+    if (result == CUDA_SUCCESS) {
+        result = driver_.cuStreamWaitEvent(returns_, event, 0);
+    }
+    driver_.cuEventDestroy(event);
+    return result;
+}
+
+void Manager::given_back(CUresult result, Registry::Entry &entry) {
+    if (!is_late(result)) {
+        driver_.check(result, "cuMemFreeAsync");
+    }
+    registry_.returned(entry.mapped());
+    entry = {};
+}
+
+void Manager::postpone(Registry::Entry &entry) {
+    std::lock_guard lock(mutex_);
+    postponed_.reserve(postponed_.size() + 1);
+    postponed_.push_back(std::move(entry));
+    entry = {};
+    has_postponed_ = true;
+}
+
+Manager::Registry::Entry Manager::take_postponed() noexcept {
+    std::lock_guard lock(mutex_);
+    if (postponed_.empty()) {
+        return {};
+    }
+    Registry::Entry entry = std::move(postponed_.back());
+    postponed_.pop_back();
+    has_postponed_ = !postponed_.empty();
+    return entry;
+}
+
+// Frees what the end of a capture, or of a graph, has made free. What has to wait once more, or
+// fails, is postponed again; hence each kind is gone through once.
+void Manager::release_postponed() {
+    size_t postponed = 0;
+    if (has_postponed_ && captures_ == 0) {
+        std::lock_guard lock(mutex_);
+        postponed = postponed_.size();
+    }
+    const auto release_or_postpone = [this](Registry::Entry entry) {
+        try {
+            release_behind_everything(entry);
+        } catch (const PluginError &) {
+            postpone(entry);
+        }
+    };
+    while (graphs_.has_released()) {
+        if (Registry::Entry entry = graphs_.take_released(); !entry.empty()) {
+            release_or_postpone(std::move(entry));
+        }
+    }
+    for (; postponed != 0; --postponed) {
+        if (Registry::Entry entry = take_postponed(); !entry.empty()) {
+            release_or_postpone(std::move(entry));
+        }
+    }
+}
+
+emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
+    emm_block_info info = {};
+    if (!registry_.find(ptr, info)) {
+        refuse(ptr);
+    }
+    std::lock_guard lock(mutex_);
+    used_elsewhere_.insert(info.base);
+    has_used_elsewhere_ = true;
+    return EMM_OK;
+}
+
+bool Manager::forget_other_uses(emm_deviceptr ptr) {
+    if (!has_used_elsewhere_) {
+        return false;
+    }
+    std::lock_guard lock(mutex_);
+    const bool used = used_elsewhere_.erase(ptr) != 0;
+    has_used_elsewhere_ = !used_elsewhere_.empty();
+    return used;
+}
+
+emm_status Manager::stream_notice(emm_stream, uint32_t notice) {
+    if (notice == EMM_STREAM_CAPTURE_BEGINS) {
+        ++captures_;
+    } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
+        --captures_;
+        release_postponed();
+    }
+    return EMM_OK;
+}
+
+} // namespace emm::async

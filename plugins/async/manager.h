@@ -1,0 +1,81 @@
+#pragma once
+
+#include "async/driver.h"
+#include "async/pool.h"
+#include "passthrough/graph_hold.h"
+#include "passthrough/registry.h"
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <vector>
+
+namespace emm::async {
+
+struct Options {
+    uint64_t max_bytes = 0; // 0: no limit
+    uint64_t release_threshold = UINT64_MAX;
+};
+
+class Manager {
+public:
+    Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts);
+    ~Manager() { drop_all(); }
+    Manager(const Manager &) = delete;
+    Manager &operator=(const Manager &) = delete;
+
+    emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
+    emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status get_memory_info(size_t *ret_free, size_t *ret_total);
+    emm_status reset();
+    emm_status defer_cleanup(uint32_t enter);
+    emm_status trim(size_t keep_bytes, size_t *ret_released);
+    emm_status query(emm_deviceptr ptr, emm_block_info *ret_info);
+    emm_status record_use(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status stream_notice(emm_stream stream, uint32_t notice);
+    emm_status set_access(int32_t peer_device, uint32_t flags);
+    emm_status get_stats(emm_stats *ret_stats);
+
+    static const emm_option options[];
+
+private:
+    using Registry = passthrough::Registry;
+
+    Manager(const emm_host &host, const emm_context_info &info, const Options &options);
+
+    CUresult allocate(size_t size, emm_stream stream, CUdeviceptr *ret_ptr);
+    CUresult allocate_for_any(size_t size, CUdeviceptr *ret_ptr);
+
+    void release(Registry::Entry &entry, emm_stream stream);
+    void release_behind_everything(Registry::Entry &entry);
+    CUresult wait_for_everything();
+    void postpone(Registry::Entry &entry);
+    void release_postponed();
+    Registry::Entry take_postponed() noexcept;
+    void given_back(CUresult result, Registry::Entry &entry);
+    bool forget_other_uses(emm_deviceptr ptr);
+    void drop(Registry::Entry entry) noexcept;
+    void drop_all() noexcept;
+    void apply_threshold();
+    [[noreturn]] void refuse(emm_deviceptr ptr) const;
+
+    const Driver driver_;
+    const CUcontext cuda_context_;
+    const uint64_t context_id_;
+    const int32_t device_;
+    const Options options_;
+    const Pool pool_;
+    const PrivateStream supply_;  // allocations that any stream may use
+    const PrivateStream returns_; // frees that wait for everything
+    Registry registry_;
+    passthrough::GraphHold graphs_;
+    std::atomic<uint32_t> captures_{0}; // announced and not ended
+    std::atomic<uint32_t> sections_{0}; // of deferred clean-up
+
+    std::mutex mutex_;
+    std::vector<Registry::Entry> postponed_; // until no capture is announced
+    std::set<emm_deviceptr> used_elsewhere_; // by record_use
+    std::atomic<bool> has_postponed_{false}, has_used_elsewhere_{false};
+};
+
+} // namespace emm::async

@@ -1,0 +1,67 @@
+#include "async/pool.h"
+
+namespace emm::async {
+namespace {
+
+constexpr int limited_pools_version = 12020;
+
+void limit(const Driver &driver, CUmemPoolProps &properties, uint64_t max_bytes) {
+    int version = 0;
+    driver.check(driver.cuDriverGetVersion(&version), "cuDriverGetVersion");
+#if CUDA_VERSION >= 12020
+    properties.maxSize = max_bytes;
+    const bool known = true;
+#else
+    const bool known = false;
+    (void)properties;
+    (void)max_bytes;
+#endif
+    if (!known || version < limited_pools_version) {
+        throw PluginError(EMM_E_NOT_SUPPORTED, 0,
+                          "option max needs a driver, and a cuda.h at build time, of CUDA 12.2");
+    }
+}
+
+} // namespace
+
+Pool::Pool(const Driver &driver, int32_t device, uint64_t max_bytes) : driver_(driver) {
+    CUmemPoolProps properties = {};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device;
+    if (max_bytes != 0) {
+        limit(driver, properties, max_bytes);
+    }
+    driver.check(driver.cuMemPoolCreate(&pool_, &properties), "cuMemPoolCreate");
+}
+
+void Pool::set_release_threshold(uint64_t bytes) const {
+    cuuint64_t value = bytes;
+    driver_.check(driver_.cuMemPoolSetAttribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &value),
+                  "setting a pool's release threshold");
+}
+
+void Pool::set_access(int32_t peer_device, uint32_t flags) const {
+    CUmemAccessDesc access = {};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = peer_device;
+    access.flags = static_cast<CUmemAccess_flags>(flags);
+    driver_.check(driver_.cuMemPoolSetAccess(pool_, &access, 1), "cuMemPoolSetAccess");
+}
+
+void Pool::trim_to(uint64_t bytes) const {
+    driver_.check(driver_.cuMemPoolTrimTo(pool_, bytes), "cuMemPoolTrimTo");
+}
+
+uint64_t Pool::get(CUmemPool_attribute attribute) const {
+    cuuint64_t value = 0;
+    driver_.check(driver_.cuMemPoolGetAttribute(pool_, attribute, &value), "cuMemPoolGetAttribute");
+    return value;
+}
+
+PrivateStream::PrivateStream(const Driver &driver, CUcontext context, uint64_t context_id)
+    : driver_(driver), context_(context), context_id_(context_id) {
+    driver.check(driver.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+}
+
+} // namespace emm::async

@@ -1,0 +1,57 @@
+#pragma once
+
+#include "async/driver.h"
+
+namespace emm::async {
+
+// A memory pool of the driver. It belongs to the device: what is in it outlives the context.
+class Pool {
+public:
+    // `max_bytes` 0: no limit.
+    Pool(const Driver &driver, int32_t device, uint64_t max_bytes);
+    ~Pool() { driver_.cuMemPoolDestroy(pool_); }
+    Pool(const Pool &) = delete;
+    Pool &operator=(const Pool &) = delete;
+
+    CUresult allocate(size_t size, CUstream stream, CUdeviceptr *ret_ptr) const {
+        return driver_.cuMemAllocFromPoolAsync(ret_ptr, size, pool_, stream);
+    }
+    // Free memory beyond this goes back to the driver whenever a stream is waited for.
+    void set_release_threshold(uint64_t bytes) const;
+    void set_access(int32_t peer_device, uint32_t flags) const;
+    void trim_to(uint64_t bytes) const;
+
+    uint64_t reserved() const { return get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT); }
+    uint64_t peak_reserved() const { return get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH); }
+    uint64_t used() const { return get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT); }
+
+private:
+    uint64_t get(CUmemPool_attribute attribute) const;
+
+    const Driver &driver_;
+    CUmemoryPool pool_ = nullptr;
+};
+
+// A stream of our own, which no work of the legacy stream waits for.
+class PrivateStream {
+public:
+    PrivateStream(const Driver &driver, CUcontext context, uint64_t context_id);
+    // A stream dies with its context.
+    ~PrivateStream() {
+        if (driver_.is_alive(context_, context_id_)) {
+            driver_.cuStreamDestroy(stream_);
+        }
+    }
+    PrivateStream(const PrivateStream &) = delete;
+    PrivateStream &operator=(const PrivateStream &) = delete;
+
+    operator CUstream() const { return stream_; }
+
+private:
+    const Driver &driver_;
+    const CUcontext context_;
+    const uint64_t context_id_;
+    CUstream stream_ = nullptr;
+};
+
+} // namespace emm::async

@@ -1,0 +1,171 @@
+// async's slow half: making and dropping, trimming, limits, and what there is to tell.
+#include "async/manager.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace emm::async {
+
+using passthrough::RelaxedCapture;
+
+const emm_option Manager::options[] = {
+    {"max", nullptr,
+     "the most device memory the pool takes, rounded up to the driver's 32 MiB; needs CUDA 12.2",
+     EMM_OPTION_SIZE, 0},
+    {"release_threshold", nullptr,
+     "free memory beyond this goes back to the driver whenever a stream is waited for; without it "
+     "only trim and running out of memory give any back",
+     EMM_OPTION_SIZE, 0},
+    {}};
+
+namespace {
+
+void read_size(const char *const *option_texts, const char *name, uint64_t &ret_bytes) {
+    const char *text = emm_option_text(Manager::options, option_texts, name);
+    if (text) {
+        emm_parse_size(text, &ret_bytes); // checked by the host
+    }
+}
+
+Options read_options(const char *const *option_texts) {
+    Options options;
+    read_size(option_texts, "max", options.max_bytes);
+    read_size(option_texts, "release_threshold", options.release_threshold);
+    return options;
+}
+
+} // namespace
+
+Manager::Manager(const emm_host &host, const emm_context_info &info,
+                 const char *const *option_texts)
+    : Manager(host, info, read_options(option_texts)) {}
+
+Manager::Manager(const emm_host &host, const emm_context_info &info, const Options &options)
+    : driver_(host), cuda_context_(info.cuda_context), context_id_(info.context_id),
+      device_(info.device), options_(options), pool_(driver_, info.device, options.max_bytes),
+      supply_(driver_, cuda_context_, context_id_), returns_(driver_, cuda_context_, context_id_) {
+    apply_threshold();
+}
+
+emm_status Manager::reset() {
+    drop_all();
+    return EMM_OK;
+}
+
+// The pool and its addresses are ours whether the context lives or not. cuMemFree needs no context,
+// and does not wait: none of this is in use any more.
+void Manager::drop_all() noexcept {
+    const RelaxedCapture relaxed(driver_);
+    for (const auto &[ptr, size] : registry_.take_all()) {
+        driver_.cuMemFree(ptr);
+    }
+    for (Registry::Entry entry = graphs_.take_any(); !entry.empty(); entry = graphs_.take_any()) {
+        drop(std::move(entry));
+    }
+    for (Registry::Entry entry = take_postponed(); !entry.empty(); entry = take_postponed()) {
+        drop(std::move(entry));
+    }
+    std::lock_guard lock(mutex_);
+    used_elsewhere_.clear();
+    has_used_elsewhere_ = false;
+}
+
+void Manager::drop(Registry::Entry entry) noexcept {
+    driver_.cuMemFree(entry.key());
+    registry_.returned(entry.mapped());
+}
+
+emm_status Manager::defer_cleanup(uint32_t enter) {
+    if (enter) {
+        ++sections_;
+    } else {
+        --sections_;
+    }
+    apply_threshold();
+    return EMM_OK;
+}
+
+// Sections begin and end on many threads at once, and no lock is held over a driver call: whoever
+// finds that things have changed meanwhile goes over it again.
+void Manager::apply_threshold() {
+    bool deferring;
+    do {
+        deferring = sections_ != 0;
+        pool_.set_release_threshold(deferring ? UINT64_MAX : options_.release_threshold);
+    } while (deferring != (sections_ != 0));
+}
+
+emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
+    if (sections_ != 0) {
+        *ret_released = 0;
+        return EMM_OK;
+    }
+    release_postponed();
+    const RelaxedCapture relaxed(driver_);
+    const uint64_t before = pool_.reserved(), used = pool_.used();
+    pool_.trim_to(keep_bytes > UINT64_MAX - used ? UINT64_MAX : used + keep_bytes);
+    const uint64_t after = pool_.reserved();
+    *ret_released = before > after ? before - after : 0;
+    return EMM_OK;
+}
+
+emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
+    size_t free = 0, total = 0;
+    const RelaxedCapture relaxed(driver_);
+    driver_.check(driver_.cuMemGetInfo(&free, &total), "cuMemGetInfo");
+    const uint64_t used = pool_.used();
+    free += pool_.reserved() - std::min(pool_.reserved(), used);
+    if (options_.max_bytes != 0) {
+        total = std::min(total, options_.max_bytes);
+        free = std::min(free, options_.max_bytes - std::min(options_.max_bytes, used));
+    }
+    *ret_free = std::min(free, total);
+    *ret_total = total;
+    return EMM_OK;
+}
+
+emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
+    emm_block_info info = {};
+    info.struct_size = sizeof info;
+    info.device = device_;
+    if (!registry_.find(ptr, info)) {
+        refuse(ptr);
+    }
+    emm_copy_sized(ret_info, &info);
+    return EMM_OK;
+}
+
+emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
+    const RelaxedCapture relaxed(driver_);
+    pool_.set_access(peer_device, flags);
+    return EMM_OK;
+}
+
+emm_status Manager::get_stats(emm_stats *ret_stats) {
+    emm_stats stats;
+    registry_.fill(stats);
+    const uint64_t used = pool_.used();
+    stats.reserved_bytes = pool_.reserved();
+    stats.peak_reserved_bytes = pool_.peak_reserved();
+    stats.cached_bytes = stats.reserved_bytes - std::min(stats.reserved_bytes, used);
+    emm_copy_sized(ret_stats, &stats);
+    return EMM_OK;
+}
+
+void Manager::refuse(emm_deviceptr ptr) const {
+    char text[128];
+    snprintf(text, sizeof text, "0x%llx is no live allocation of async on device %d", ptr,
+             static_cast<int>(device_));
+    throw PluginError(EMM_E_NOT_OWNED, 0, text);
+}
+
+} // namespace emm::async
+
+EMM_PLUGIN_ENTRY(const emm_host *) {
+    static const emm_plugin table = emm::make_plugin<emm::async::Manager>(
+        "async", EMM_VERSION, "the driver's own stream-ordered pool, cuMemAllocAsync",
+        EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES |
+            EMM_PLUGIN_CAPTURE,
+        emm::async::Manager::options);
+    return &table;
+}

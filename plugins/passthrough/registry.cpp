@@ -1,0 +1,94 @@
+#include "registry.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace emm::passthrough {
+
+Registry::Entry Registry::make_entry(size_t size) {
+    Allocations one;
+    one.emplace(0, size);
+    return one.extract(one.begin());
+}
+
+void Registry::add(Entry entry, emm_deviceptr ptr) noexcept {
+    entry.key() = ptr;
+    std::lock_guard lock(mutex_);
+    ++stats_.allocations;
+    insert_locked(std::move(entry));
+    const uint64_t reserved = stats_.live_bytes + stats_.pending_bytes;
+    stats_.peak_live_bytes = std::max(stats_.peak_live_bytes, stats_.live_bytes);
+    stats_.peak_reserved_bytes = std::max(stats_.peak_reserved_bytes, reserved);
+}
+
+Registry::Entry Registry::take(emm_deviceptr ptr) noexcept {
+    std::lock_guard lock(mutex_);
+    Entry entry = live_.extract(ptr);
+    if (!entry.empty()) {
+        ++stats_.frees;
+        stats_.live_bytes -= entry.mapped();
+        stats_.pending_bytes += entry.mapped();
+    }
+    return entry;
+}
+
+void Registry::put_back(Entry entry) noexcept {
+    std::lock_guard lock(mutex_);
+    --stats_.frees;
+    stats_.pending_bytes -= entry.mapped();
+    insert_locked(std::move(entry));
+}
+
+Registry::Allocations Registry::take_all() noexcept {
+    std::lock_guard lock(mutex_);
+    stats_.live_bytes = 0;
+    return std::exchange(live_, {});
+}
+
+void Registry::returned(size_t size) noexcept {
+    std::lock_guard lock(mutex_);
+    stats_.pending_bytes -= size;
+}
+
+void Registry::failed() noexcept {
+    std::lock_guard lock(mutex_);
+    ++stats_.failures;
+}
+
+bool Registry::find(emm_deviceptr ptr, emm_block_info &ret_info) const noexcept {
+    std::lock_guard lock(mutex_);
+    const auto after = live_.upper_bound(ptr);
+    if (after == live_.begin()) {
+        return false;
+    }
+    const auto &[base, size] = *std::prev(after);
+    if (ptr - base >= size) {
+        return false;
+    }
+    ret_info.kind = EMM_KIND_DEVICE;
+    ret_info.base = base;
+    ret_info.size = size;
+    return true;
+}
+
+void Registry::fill(emm_stats &stats) const noexcept {
+    std::lock_guard lock(mutex_);
+    stats = stats_;
+    stats.struct_size = sizeof stats;
+    stats.live_count = live_.size();
+    stats.reserved_bytes = stats_.live_bytes + stats_.pending_bytes;
+}
+
+// The driver gives an address out again only when it is free: an entry that is still there belongs
+// to memory that somebody freed behind our back.
+void Registry::insert_locked(Entry entry) noexcept {
+    const Entry stale = live_.extract(entry.key());
+    if (!stale.empty()) {
+        stats_.live_bytes -= stale.mapped();
+    }
+    stats_.live_bytes += entry.mapped();
+    live_.insert(std::move(entry));
+}
+
+} // namespace emm::passthrough

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <emm/plugin.h>
+
+#include <map>
+#include <mutex>
+
+namespace emm::passthrough {
+
+// The live allocations of one manager, by address, and what get_stats says about them. What has
+// been taken out counts as pending until the driver has it back.
+class Registry {
+public:
+    // One allocation in transit: key() is its address, mapped() its size.
+    using Allocations = std::map<emm_deviceptr, size_t>;
+    using Entry = Allocations::node_type;
+
+    // An entry is made before the memory, so that adding it cannot fail.
+    static Entry make_entry(size_t size);
+    void add(Entry entry, emm_deviceptr ptr) noexcept;
+
+    // Takes out the allocation that begins at `ptr`; empty if none does.
+    Entry take(emm_deviceptr ptr) noexcept;
+    void put_back(Entry entry) noexcept;
+    Allocations take_all() noexcept;
+
+    // The driver has `size` bytes back that had been taken out.
+    void returned(size_t size) noexcept;
+    void failed() noexcept;
+
+    // The allocation that holds `ptr`; false if none does.
+    bool find(emm_deviceptr ptr, emm_block_info &ret_info) const noexcept;
+    void fill(emm_stats &stats) const noexcept;
+
+private:
+    void insert_locked(Entry entry) noexcept;
+
+    mutable std::mutex mutex_;
+    Allocations live_;
+    emm_stats stats_ = {};
+};
+
+} // namespace emm::passthrough
