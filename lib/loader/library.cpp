@@ -20,6 +20,17 @@ std::string error_text(const std::string &path) {
 }
 
 emm_status map(const std::string &path, void *&ret_handle) {
+    // dlopen would put something else for $LIB or $ORIGIN and map another file than was checked.
+    if (path.find('$') != std::string::npos) {
+        return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,
+                       .stage = "dlopen",
+                       .path = path,
+                       .problem = "the dynamic linker would not take its path as it is written",
+                       .expected = "a path without '$'",
+                       .got = "one with it",
+                       .hint = "move the plugin",
+                       .tried = {path}});
+    }
     ret_handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (ret_handle) {
         return EMM_OK;

@@ -20,6 +20,14 @@ TEST_CASE("a dependency that is not there is named") {
     CHECK_THAT(error.text, ContainsSubstring("libfixture-nobody-has-this.so.7"));
 }
 
+TEST_CASE("a path that the dynamic linker would rewrite is refused") {
+    Folder folder;
+    folder.folder("$LIB");
+    const observe::ErrorDetail error = refused(folder.copy("good", "$LIB/libemm-good.so"));
+    CHECK(error.stage == "dlopen");
+    CHECK(error.expected == "a path without '$'");
+}
+
 TEST_CASE("a library without the entry symbol is no plugin") {
     const observe::ErrorDetail error = refused(fixture("no-entry"));
     CHECK(error.code == EMM_E_PLUGIN_UNLOADABLE);

@@ -1,0 +1,15 @@
+// Prints where this process would look for plugins, for test_search.py.
+#include "loader/search.h"
+
+#include <cstdio>
+
+int main() {
+    const emm::loader::Search &search = emm::loader::process_search();
+    for (const std::string &folder : search.path) {
+        std::printf("path %s\n", folder.c_str());
+    }
+    std::printf("plugin_folder %s\nuser %u\nallow_untrusted %d\nelevated %d\n",
+                search.plugin_folder.c_str(), static_cast<unsigned>(search.user),
+                search.allow_untrusted, search.elevated);
+    return 0;
+}
