@@ -18,7 +18,7 @@ logged() {
     shift
     "$@" >"$log" 2>&1 </dev/null && return
     printf '%s\n' "... the last lines of $log:" >&2
-    tail -n 25 "$log" >&2
+    tail -n 12 "$log" >&2
     return 1
 }
 
