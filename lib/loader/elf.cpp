@@ -216,7 +216,7 @@ emm_status ElfFile::check_dynamic() const {
             return EMM_OK;
         }
     }
-    return bad("its dynamic section is damaged", "it inside what is loaded", "it outside");
+    return bad("its dynamic section is damaged", "an address inside what is loaded", "one outside");
 }
 
 std::string ElfFile::build_id() const {
@@ -266,8 +266,9 @@ emm_status ElfFile::bad(std::string problem, std::string expected, std::string g
 }
 
 emm_status ElfFile::truncated(uint64_t begin, uint64_t size) const {
-    return bad("the file is truncated", bytes(size) + " at offset " + std::to_string(begin),
-               bytes(size_) + " in all", "copy or build it again");
+    const uint64_t needed = size > UINT64_MAX - begin ? UINT64_MAX : begin + size;
+    return bad("the file is truncated", "at least " + bytes(needed), bytes(size_),
+               "copy or build it again");
 }
 
 } // namespace

@@ -128,7 +128,7 @@ emm_status check_option(const Plugin &plugin, const emm_option &option) {
     const std::string what = "option '" + std::string(option.name) + "'";
     const std::vector<std::string> before = names(plugin.options);
     if (std::find(before.begin(), before.end(), option.name) != before.end()) {
-        return bad_list(plugin, what + " is listed twice", "each option once", "it again");
+        return bad_list(plugin, what + " is listed twice", "", "");
     }
     // A plugin with a newer minor may have kinds that only a newer host checks.
     const bool known = option.kind >= EMM_OPTION_TEXT && option.kind <= EMM_OPTION_CHOICE;
@@ -156,7 +156,7 @@ emm_status refuse_unknown(const Plugin &plugin, const std::string &key) {
                               (guess.empty() ? "" : "; " + guess),
                    .expected = known.empty() ? "no options" : "one of " + listed(known),
                    .got = "'" + key + "'",
-                   .hint = guess.empty() ? "emm info " + plugin.name + " lists them" : guess});
+                   .hint = guess});
 }
 
 emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Setting &setting) {

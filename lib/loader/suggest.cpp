@@ -1,6 +1,7 @@
 #include "loader/suggest.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <numeric>
 
 namespace emm::loader {
@@ -30,11 +31,13 @@ std::string suggestion(std::string_view text, const std::vector<std::string> &wo
         return "";
     }
     const std::string *best = nullptr;
-    size_t best_distance = 1 + std::max(text.size() / 3, size_t{1});
+    size_t best_distance = SIZE_MAX;
     for (const std::string &word : words) {
-        if (word.size() <= longest && distance(text, word) < best_distance) {
+        const size_t slips = word.size() <= longest ? distance(text, word) : SIZE_MAX;
+        const size_t allowed = std::max(std::max(text.size(), word.size()) / 3, size_t{1});
+        if (slips <= allowed && slips < best_distance) {
             best = &word;
-            best_distance = distance(text, word);
+            best_distance = slips;
         }
     }
     return best ? "did you mean '" + *best + "'?" : "";

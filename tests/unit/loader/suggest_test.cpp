@@ -10,7 +10,7 @@ TEST_CASE("a word with a slip is corrected") {
     CHECK(suggestion("pol", plugins) == "did you mean 'pool'?");
     CHECK(suggestion("poool", plugins) == "did you mean 'pool'?");
     CHECK(suggestion("asinc", plugins) == "did you mean 'async'?");
-    CHECK(suggestion("passtrough", plugins) == "did you mean 'passthrough'?");
+    CHECK(suggestion("passthru", plugins) == "did you mean 'passthrough'?");
 }
 
 TEST_CASE("a word that is like none gets no suggestion") {
