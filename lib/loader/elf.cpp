@@ -171,7 +171,7 @@ emm_status ElfFile::read_segments() {
         return bad("its program headers are damaged", bytes(sizeof(Elf64_Phdr)) + " each",
                    std::to_string(header_.e_phnum) + " of " + bytes(header_.e_phentsize));
     }
-    const uint64_t size = header_.e_phnum * sizeof(Elf64_Phdr);
+    const uint64_t size = uint64_t{header_.e_phnum} * sizeof(Elf64_Phdr);
     if (!fits(header_.e_phoff, size, size_)) {
         return truncated(header_.e_phoff, size);
     }
@@ -227,7 +227,7 @@ std::string ElfFile::build_id() const {
         }
         std::vector<char> notes(std::min<uint64_t>(segment.p_filesz, most));
         if (read(segment.p_offset, notes.data(), notes.size())) {
-            const std::string id = build_id_among(notes, segment.p_align == 8 ? 8 : 4);
+            std::string id = build_id_among(notes, segment.p_align == 8 ? 8 : 4);
             if (!id.empty()) {
                 return id;
             }

@@ -134,9 +134,10 @@ emm_status refuse_unknown(const Search &search, const std::string &name,
 emm_status find_name(const Search &search, const std::string &name, Found &ret) {
     std::vector<std::string> tried;
     for (const Place &place : places(search)) {
-        tried.push_back(place.file(name));
-        if (access(tried.back().c_str(), F_OK) == 0) {
-            ret = {tried.back(), place.what, std::move(tried)};
+        const std::string path = place.file(name);
+        tried.push_back(path);
+        if (access(path.c_str(), F_OK) == 0) {
+            ret = {path, place.what, std::move(tried)};
             return EMM_OK;
         }
     }
