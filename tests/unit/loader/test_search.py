@@ -39,9 +39,7 @@ class Search(unittest.TestCase):
             program = shutil.copy(PROBE, os.path.join(folder, "probe"))
             os.chown(program, SOMEBODY_ELSE, SOMEBODY_ELSE)
             os.chmod(program, 0o4755)
-            # A process with elevated privileges cannot be searched for leaks.
-            lines, warnings = run(program, EMM_PLUGIN_PATH="/a", EMM_ALLOW_UNTRUSTED="1",
-                                  ASAN_OPTIONS="detect_leaks=0")
+            lines, warnings = run(program, EMM_PLUGIN_PATH="/a", EMM_ALLOW_UNTRUSTED="1")
         if f"user {SOMEBODY_ELSE}" not in lines:
             self.skipTest("this file system ignores the set-user-id bit")
         self.assertIn("elevated 1", lines)
