@@ -1,0 +1,51 @@
+#pragma once
+
+#include "entries.h"
+#include "simulator.h"
+#include "thread.h"
+
+#include <string>
+
+namespace simcuda {
+
+// Counts the call and makes it the thread's; what it must answer at once, if anything, is in
+// `refusal`.
+class Call {
+public:
+    Call(Row row, bool per_thread_stream);
+    ~Call();
+    Call(const Call &) = delete;
+    Call &operator=(const Call &) = delete;
+    CUresult refusal() const { return refusal_; }
+
+private:
+    CUresult check(Row row) const;
+
+    const char *outer_call_;
+    bool outer_variant_;
+    CUresult refusal_;
+};
+
+void count_call(Row row);
+uint64_t calls_of(std::string_view name);
+uint64_t calls_of_all();
+
+// Every entry comes through here: refused, or served with the simulator locked.
+template <typename Body>
+CUresult enter(Row row, bool per_thread_stream, const Body &body) noexcept {
+    const Call call(row, per_thread_stream);
+    if (call.refusal() != CUDA_SUCCESS) {
+        return call.refusal();
+    }
+    Simulator &simulator = sim();
+    const std::lock_guard lock(simulator.mutex);
+    simulator.work.toss();
+    const CUresult result = body();
+    simulator.settle();
+    return result;
+}
+
+// What no program may do: says so and aborts, or with misuse=error answers an error.
+CUresult misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+} // namespace simcuda

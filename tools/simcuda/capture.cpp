@@ -1,0 +1,298 @@
+#include "capture.h"
+
+#include "call.h"
+#include "graph.h"
+#include "simulator.h"
+
+#include <algorithm>
+
+namespace simcuda {
+
+void invalidate(Capture &capture) {
+    capture.invalid = true;
+}
+
+void leave_capture(Stream &stream) {
+    stream.capture->streams.erase(&stream);
+    stream.capture = nullptr;
+    stream.last_nodes.clear();
+}
+
+namespace {
+
+CUresult refuse(Capture &capture, CUresult result) {
+    invalidate(capture);
+    return result;
+}
+
+CUresult check_legacy(const Stream &legacy) {
+    CUresult result = CUDA_SUCCESS;
+    for (const Stream *stream : legacy.context->streams) {
+        if (stream->capture && stream->blocking()) {
+            result = refuse(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+        }
+    }
+    return result;
+}
+
+// Whether the calling thread must not do what might disturb this capture.
+bool concerns_thread(const Capture &capture) {
+    if (this_thread.mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
+        capture.mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return false;
+    }
+    return capture.thread == this_thread.number ||
+           (this_thread.mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+            capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+void end_capture(const std::shared_ptr<Capture> &capture) {
+    while (!capture->streams.empty()) {
+        leave_capture(**capture->streams.begin());
+    }
+    auto &captures = sim().captures;
+    captures.erase(std::remove(captures.begin(), captures.end(), capture), captures.end());
+}
+
+bool all_joined(const Capture &capture) {
+    std::set<const Node *> reached;
+    std::vector<const Node *> next(capture.origin->last_nodes.begin(),
+                                   capture.origin->last_nodes.end());
+    while (!next.empty()) {
+        const Node *node = next.back();
+        next.pop_back();
+        if (reached.insert(node).second) {
+            next.insert(next.end(), node->before.begin(), node->before.end());
+        }
+    }
+    return std::all_of(capture.streams.begin(), capture.streams.end(), [&](const Stream *stream) {
+        return std::all_of(stream->last_nodes.begin(), stream->last_nodes.end(),
+                           [&](const Node *node) { return reached.count(node) != 0; });
+    });
+}
+
+void add_last_nodes(Stream &stream, const std::vector<Node *> &nodes) {
+    for (Node *node : nodes) {
+        if (std::find(stream.last_nodes.begin(), stream.last_nodes.end(), node) ==
+            stream.last_nodes.end()) {
+            stream.last_nodes.push_back(node);
+        }
+    }
+}
+
+CUresult may_end(const Capture &capture, const Stream &stream) {
+    if (capture.origin != &stream) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    }
+    if (capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture.thread != this_thread.number) {
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    }
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+CUresult check_capture(Stream &stream) {
+    if (stream.capture) {
+        return stream.capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+    }
+    return stream.kind == Stream::Kind::legacy ? check_legacy(stream) : CUDA_SUCCESS;
+}
+
+CUresult check_no_capture(Stream &stream) {
+    const CUresult result = check_capture(stream);
+    return result == CUDA_SUCCESS && stream.capture
+               ? refuse(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+               : result;
+}
+
+CUresult check_no_captures(Context &context) {
+    CUresult result = CUDA_SUCCESS;
+    for (const Stream *stream : context.streams) {
+        if (stream->capture) {
+            result = refuse(*stream->capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+    }
+    return result;
+}
+
+CUresult check_unsafe_call() {
+    CUresult result = CUDA_SUCCESS;
+    for (const auto &capture : sim().captures) {
+        if (concerns_thread(*capture)) {
+            result = refuse(*capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+        }
+    }
+    return result;
+}
+
+void add_node(Stream &stream, const Bind &bind) {
+    Graph &graph = *sim().graphs.find(stream.capture->graph);
+    stream.last_nodes = {append_node(graph, this_thread.call, bind, stream.last_nodes)};
+}
+
+CUresult wait_in_capture(Event &event, Stream &stream) {
+    if (!event.capture) {
+        return refuse(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    }
+    if (event.capture->invalid || event.capture->streams.empty()) {
+        return event.capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+                                      : CUDA_ERROR_CAPTURED_EVENT;
+    }
+    if (stream.kind == Stream::Kind::legacy) {
+        return refuse(*event.capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    }
+    if (stream.capture && stream.capture != event.capture) {
+        refuse(*event.capture, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+        return refuse(*stream.capture, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+    }
+    stream.capture = event.capture;
+    stream.capture->streams.insert(&stream);
+    add_last_nodes(stream, event.nodes);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_begin_capture(CUstream h_stream, CUstreamCaptureMode mode) {
+    Stream *stream;
+    const CUresult result = find_stream(h_stream, stream);
+    if (result != CUDA_SUCCESS || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (stream->kind == Stream::Kind::legacy) {
+        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    if (stream->capture) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    auto capture = std::make_shared<Capture>();
+    capture->id = ++sim().capture_ids;
+    capture->mode = mode;
+    capture->thread = this_thread.number;
+    capture->origin = stream;
+    capture->graph = make_graph()->handle;
+    capture->streams.insert(stream);
+    sim().captures.push_back(capture);
+    stream->capture = capture;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_end_capture(CUstream h_stream, CUgraph *ph_graph) {
+    Stream *stream;
+    CUresult result = find_stream(h_stream, stream);
+    if (result != CUDA_SUCCESS || !ph_graph || !stream->capture) {
+        return result != CUDA_SUCCESS ? result
+               : !ph_graph            ? CUDA_ERROR_INVALID_VALUE
+                                      : CUDA_ERROR_ILLEGAL_STATE;
+    }
+    const std::shared_ptr<Capture> capture = stream->capture;
+    result = may_end(*capture, *stream);
+    if (result != CUDA_SUCCESS) {
+        return refuse(*capture, result);
+    }
+    result = capture->invalid        ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED
+             : !all_joined(*capture) ? CUDA_ERROR_STREAM_CAPTURE_UNJOINED
+                                     : CUDA_SUCCESS;
+    end_capture(capture);
+    *ph_graph = result == CUDA_SUCCESS ? capture->graph : nullptr;
+    if (result != CUDA_SUCCESS) {
+        end_graph(sim().graphs.find(capture->graph));
+    }
+    return result;
+}
+
+CUresult api::stream_is_capturing(CUstream h_stream, CUstreamCaptureStatus *capture_status) {
+    Stream *stream;
+    CUresult result = find_stream(h_stream, stream);
+    if (result != CUDA_SUCCESS || !capture_status) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    result = check_capture(*stream);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+        return result;
+    }
+    *capture_status = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
+                      : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                                 : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_get_capture_info_v2(CUstream h_stream,
+                                         CUstreamCaptureStatus *capture_status_out,
+                                         cuuint64_t *id_out, CUgraph *graph_out,
+                                         const CUgraphNode **dependencies_out,
+                                         size_t *num_dependencies_out) {
+    static thread_local std::vector<CUgraphNode> dependencies;
+    Stream *stream;
+    const CUresult result = stream_is_capturing(h_stream, capture_status_out);
+    if (result != CUDA_SUCCESS || *capture_status_out != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
+        return result;
+    }
+    find_stream(h_stream, stream);
+    dependencies.clear();
+    for (const Node *node : stream->last_nodes) {
+        dependencies.push_back(node->handle);
+    }
+    const auto tell = [](auto *where, auto value) {
+        if (where) {
+            *where = value;
+        }
+    };
+    tell(id_out, stream->capture->id);
+    tell(graph_out, stream->capture->graph);
+    tell(dependencies_out, static_cast<const CUgraphNode *>(dependencies.data()));
+    tell(num_dependencies_out, dependencies.size());
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_get_capture_info_v3(CUstream h_stream,
+                                         CUstreamCaptureStatus *capture_status_out,
+                                         cuuint64_t *id_out, CUgraph *graph_out,
+                                         const CUgraphNode **dependencies_out,
+                                         const CUgraphEdgeData **edge_data_out,
+                                         size_t *num_dependencies_out) {
+    if (edge_data_out) {
+        *edge_data_out = nullptr;
+    }
+    return stream_get_capture_info_v2(h_stream, capture_status_out, id_out, graph_out,
+                                      dependencies_out, num_dependencies_out);
+}
+
+CUresult api::stream_update_capture_dependencies(CUstream h_stream, CUgraphNode *dependencies,
+                                                 size_t num_dependencies, unsigned int flags) {
+    Stream *stream;
+    const CUresult result = find_stream(h_stream, stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!stream->capture || stream->capture->invalid) {
+        return CUDA_ERROR_ILLEGAL_STATE;
+    }
+    std::vector<Node *> nodes;
+    for (size_t i = 0; i < num_dependencies; ++i) {
+        nodes.push_back(sim().nodes.find(dependencies[i]));
+        if (!nodes.back()) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+    if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
+        stream->last_nodes.clear();
+    }
+    add_last_nodes(*stream, nodes);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_update_capture_dependencies_v2(CUstream h_stream, CUgraphNode *dependencies,
+                                                    const CUgraphEdgeData *,
+                                                    size_t num_dependencies, unsigned int flags) {
+    return stream_update_capture_dependencies(h_stream, dependencies, num_dependencies, flags);
+}
+
+CUresult api::thread_exchange_stream_capture_mode(CUstreamCaptureMode *mode) {
+    if (!mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    std::swap(*mode, this_thread.mode);
+    return CUDA_SUCCESS;
+}
+
+} // namespace simcuda

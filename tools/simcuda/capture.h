@@ -1,0 +1,40 @@
+#pragma once
+
+#include "event.h"
+#include "stream.h"
+
+#include <cuda.h>
+#include <set>
+
+namespace simcuda {
+
+struct Graph;
+
+// A capture in progress, and the streams that take part.
+struct Capture {
+    uint64_t id = 0;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    uint32_t thread = 0;
+    Stream *origin = nullptr;
+    bool invalid = false;
+    CUgraph graph = nullptr;
+    std::set<Stream *> streams;
+};
+
+void invalidate(Capture &capture);
+void leave_capture(Stream &stream);
+
+// Whether work may be put on the stream: a capture that failed refuses, and so does the legacy
+// stream while a blocking stream captures.
+CUresult check_capture(Stream &stream);
+
+// For what no captured stream, no captured stream of the context, or no captured stream that the
+// thread's mode respects allows: refuses, and invalidates the captures concerned.
+CUresult check_no_capture(Stream &stream);
+CUresult check_no_captures(Context &context);
+CUresult check_unsafe_call();
+
+void add_node(Stream &stream, const Bind &bind);
+CUresult wait_in_capture(Event &event, Stream &stream);
+
+} // namespace simcuda

@@ -1,0 +1,84 @@
+#include "context.h"
+
+#include "call.h"
+#include "simulator.h"
+
+namespace simcuda {
+
+CUresult find_context(CUcontext handle, Context *&ret_context) {
+    Context *context = sim().contexts.find(handle);
+    if (!context) {
+        return sim().contexts.was(handle) ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+                                          : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    ret_context = context;
+    return CUDA_SUCCESS;
+}
+
+CUresult current_context(Context *&ret_context) {
+    const CUcontext handle = this_thread.depth ? this_thread.stack[this_thread.depth - 1] : nullptr;
+    return handle ? find_context(handle, ret_context) : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+Context *make_context(Device &device, unsigned flags, CUcontext handle) {
+    auto *context = new Context;
+    context->id = ++sim().context_ids;
+    context->device = &device;
+    context->flags = flags;
+    context->primary = handle != nullptr;
+    context->handle = handle ? handle : sim().contexts.reserve();
+    sim().contexts.set(context->handle, context);
+    device.contexts.insert(context);
+    context->legacy.reset(make_stream(*context, Stream::Kind::legacy, 0, 0));
+    return context;
+}
+
+void end_context(Context *context) {
+    const CUcontext handle = context->handle;
+    wait_for(*context);
+    while (!context->streams.empty()) {
+        end_stream(*context->streams.begin());
+    }
+    for (const CUdeviceptr start : sim().regions.of(context)) {
+        free_region(start);
+    }
+    for (const auto &device : sim().devices) {
+        device->contexts.erase(context);
+        for (Context *other : device->contexts) {
+            other->peers.erase(context);
+        }
+    }
+    if (context->primary) {
+        sim().contexts.set(handle, nullptr);
+    } else {
+        sim().contexts.erase(handle);
+    }
+    sim().sticky = CUDA_SUCCESS;
+    delete context;
+}
+
+std::vector<OpRef> work_of(const Context &context) {
+    std::vector<OpRef> work = context.orphans;
+    for (const Stream *stream : context.streams) {
+        work.push_back(stream->tail);
+    }
+    return work;
+}
+
+Clock clock_of(const Context &context) {
+    Clock clock = context.orphan_clock;
+    for (const Stream *stream : context.streams) {
+        clock.join(stream->clock, sim().host);
+    }
+    return clock;
+}
+
+void wait_for(Context &context) {
+    const Clock clock = clock_of(context);
+    for (const OpRef &op : work_of(context)) {
+        sim().work.wait(op);
+    }
+    clock.seen_by(sim().host);
+}
+
+} // namespace simcuda

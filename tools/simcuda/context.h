@@ -1,0 +1,49 @@
+#pragma once
+
+#include "clock.h"
+#include "schedule.h"
+
+#include <cuda.h>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+namespace simcuda {
+
+struct Device;
+struct Stream;
+
+struct Context {
+    CUcontext handle = nullptr;
+    uint64_t id = 0;
+    Device *device = nullptr;
+    unsigned flags = 0;
+    bool primary = false;
+
+    std::unique_ptr<Stream> legacy;
+    std::map<uint32_t, std::unique_ptr<Stream>> per_thread; // by thread
+    std::set<Stream *> streams;                             // all of them
+    std::set<Context *> peers;                              // whose memory it may use
+
+    // What destroyed streams left behind, and what all work that comes must wait for.
+    std::vector<OpRef> orphans;
+    Clock orphan_clock;
+    OpRef barrier;
+    Clock barrier_clock;
+};
+
+// The calling thread's context, or why there is none.
+CUresult current_context(Context *&ret_context);
+CUresult find_context(CUcontext handle, Context *&ret_context);
+
+Context *make_context(Device &device, unsigned flags, CUcontext handle);
+// Waits for its work and frees all it holds.
+void end_context(Context *context);
+
+// All that the context has to do at this moment.
+std::vector<OpRef> work_of(const Context &context);
+Clock clock_of(const Context &context);
+void wait_for(Context &context);
+
+} // namespace simcuda

@@ -1,0 +1,82 @@
+#include "call.h"
+#include "simcuda.h"
+#include "simulator.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+namespace simcuda {
+namespace {
+
+int refuse(const std::string &why) {
+    fprintf(stderr, "simcuda: %s\n", why.c_str());
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
+} // namespace
+} // namespace simcuda
+
+using namespace simcuda;
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT void simcuda_get_counters(simcuda_counters *out) {
+    Simulator &simulator = sim();
+    const std::lock_guard lock(simulator.mutex);
+    simcuda_counters counters = {};
+    counters.struct_size = out->struct_size;
+    counters.races = simulator.races;
+    counters.device_bytes = simulator.device_totals.now;
+    counters.peak_device_bytes = simulator.device_totals.peak;
+    counters.host_bytes = simulator.host_totals.now;
+    counters.peak_host_bytes = simulator.host_totals.peak;
+    counters.calls = calls_of_all();
+    counters.device_blocks = simulator.device_totals.blocks;
+    counters.host_blocks = simulator.host_totals.blocks;
+    counters.faults = simulator.fault_count;
+    memcpy(out, &counters, std::min<size_t>(out->struct_size, sizeof counters));
+}
+
+EXPORT void simcuda_reset_peaks() {
+    Simulator &simulator = sim();
+    const std::lock_guard lock(simulator.mutex);
+    simulator.device_totals.peak = simulator.device_totals.now;
+    simulator.host_totals.peak = simulator.host_totals.now;
+}
+
+EXPORT uint64_t simcuda_call_count(const char *name) {
+    return name ? calls_of(name) : 0;
+}
+
+EXPORT const char *simcuda_last_race() {
+    Simulator &simulator = sim();
+    const std::lock_guard lock(simulator.mutex);
+    snprintf(this_thread.last_race, sizeof this_thread.last_race, "%s",
+             simulator.last_race.c_str());
+    return this_thread.last_race;
+}
+
+EXPORT int simcuda_configure(const char *options) {
+    Simulator &simulator = sim();
+    const std::lock_guard lock(simulator.mutex);
+    if (simulator.stage.load() != Stage::fresh) {
+        return refuse("simcuda_configure comes before cuInit");
+    }
+    apply_options(simulator, options);
+    return simulator.bad_options.empty() ? CUDA_SUCCESS : refuse(simulator.bad_options);
+}
+
+EXPORT int simcuda_fail(const char *fault) {
+    Simulator &simulator = sim();
+    const std::lock_guard lock(simulator.mutex);
+    if (!fault || !*fault) {
+        simulator.faults.disarm();
+        simulator.faulty.store(false);
+        simulator.sticky = CUDA_SUCCESS;
+        return CUDA_SUCCESS;
+    }
+    const std::string wrong = simulator.faults.arm(fault);
+    simulator.faulty.store(simulator.faults.armed());
+    return wrong.empty() ? CUDA_SUCCESS : refuse(wrong);
+}

@@ -1,0 +1,122 @@
+#include "device.h"
+
+#include "simulator.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace simcuda {
+namespace {
+
+constexpr uint64_t align_up(uint64_t value, uint64_t to) {
+    return (value + to - 1) / to * to;
+}
+
+// The system call itself: a sanitizer would prepare for every byte of it.
+std::byte *map(void *where, uint64_t size, int protection, int flags, int fd) {
+    const long mapped = syscall(SYS_mmap, where, size, protection, flags, fd, 0);
+    return mapped == -1 ? nullptr : reinterpret_cast<std::byte *>(mapped);
+}
+
+// The file seen at an address that is a multiple of the granule.
+std::byte *map_file(int fd, uint64_t size, int protection) {
+    std::byte *reserved = map(nullptr, size + Device::granule, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
+    if (!reserved) {
+        return nullptr;
+    }
+    auto *aligned = reinterpret_cast<std::byte *>(
+        align_up(reinterpret_cast<uint64_t>(reserved), Device::granule));
+    return map(aligned, size, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd);
+}
+
+} // namespace
+
+// Twice as many addresses as bytes: real memory is paged, so that scattered free pages make one
+// block, and here the space is not to run out before the memory does.
+bool Device::open(uint64_t bytes) {
+    capacity = align_up(bytes, granule);
+    window_size = 2 * capacity;
+    store.fd = memfd_create("simcuda", MFD_CLOEXEC);
+    store.size = window_size;
+    if (store.fd < 0 || ftruncate(store.fd, static_cast<off_t>(window_size)) != 0) {
+        return false;
+    }
+    const bool visible = sim().options.host_access;
+    std::byte *seen = map_file(store.fd, window_size, visible ? PROT_READ | PROT_WRITE : PROT_NONE);
+    store.bytes = visible ? seen : map_file(store.fd, window_size, PROT_READ | PROT_WRITE);
+    window = reinterpret_cast<CUdeviceptr>(seen);
+    granules_.give(0, window_size);
+    return seen && store.bytes;
+}
+
+uint64_t Device::rounded(uint64_t size) {
+    return align_up(size, size < small_limit ? small_granule : granule);
+}
+
+std::optional<uint64_t> Device::take(uint64_t size) {
+    const uint64_t bytes = rounded(size);
+    if (bytes < size || bytes > capacity - used) {
+        return std::nullopt;
+    }
+    std::optional<uint64_t> offset;
+    if (size >= small_limit) {
+        offset = granules_.take(bytes);
+    } else if (offset = small_.take(bytes); !offset) {
+        if (const auto fresh = granules_.take(granule)) {
+            small_.give(*fresh, granule);
+            offset = small_.take(bytes);
+        }
+    }
+    if (offset) {
+        used += bytes;
+        sim().device_totals.add(bytes);
+    }
+    return offset;
+}
+
+void Device::give(uint64_t offset, uint64_t size) {
+    const uint64_t bytes = rounded(size);
+    used -= bytes;
+    sim().device_totals.remove(bytes);
+    if (size >= small_limit) {
+        punch(offset, bytes);
+        granules_.give(offset, bytes);
+        return;
+    }
+    const Extents::Range range = small_.give(offset, bytes);
+    if (range.size == granule) {
+        small_.take_at(range.start, granule);
+        punch(range.start, granule);
+        granules_.give(range.start, granule);
+    }
+    stale_ += bytes;
+    if (stale_ > 32 * granule) {
+        punch_small();
+    }
+}
+
+void Device::punch(uint64_t offset, uint64_t size) {
+    (void)fallocate(store.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    static_cast<off_t>(offset), static_cast<off_t>(size));
+}
+
+void Device::punch_small() {
+    for (const auto &[start, size] : small_.ranges()) {
+        punch(start, size); // whole pages of it go, the rest is cleared
+    }
+    stale_ = 0;
+}
+
+CUresult find_device(CUdevice ordinal, Device *&ret_device) {
+    const auto &devices = sim().devices;
+    if (ordinal < 0 || static_cast<size_t>(ordinal) >= devices.size()) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    ret_device = devices[static_cast<size_t>(ordinal)].get();
+    return CUDA_SUCCESS;
+}
+
+} // namespace simcuda

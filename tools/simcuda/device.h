@@ -1,0 +1,54 @@
+#pragma once
+
+#include "context.h"
+#include "extents.h"
+#include "store.h"
+
+#include <cuda.h>
+#include <optional>
+#include <set>
+
+namespace simcuda {
+
+struct Pool;
+
+// A device and its memory: a sparse file, seen whole at one range of addresses.
+struct Device {
+    static constexpr uint64_t granule = uint64_t(2) << 20;
+    static constexpr uint64_t small_granule = 512;
+    static constexpr uint64_t small_limit = uint64_t(1) << 20; // from here on whole granules
+
+    CUdevice ordinal = 0;
+    Store store;
+    CUdeviceptr window = 0;
+    uint64_t window_size = 0;
+    uint64_t capacity = 0;
+    uint64_t used = 0;
+
+    CUcontext primary_handle = nullptr;
+    unsigned primary_flags = 0;
+    unsigned primary_users = 0;
+    std::set<Context *> contexts;
+
+    Pool *default_pool = nullptr;
+    Pool *current_pool = nullptr;
+
+    bool open(uint64_t bytes);
+
+    static uint64_t rounded(uint64_t size);
+    // Physical memory, as an offset in the store.
+    std::optional<uint64_t> take(uint64_t size);
+    void give(uint64_t offset, uint64_t size);
+
+private:
+    void punch(uint64_t offset, uint64_t size);
+    void punch_small();
+
+    Extents granules_;
+    Extents small_{granule};
+    uint64_t stale_ = 0; // bytes freed in small pieces since the last clean-up
+};
+
+CUresult find_device(CUdevice ordinal, Device *&ret_device);
+
+} // namespace simcuda

@@ -1,0 +1,149 @@
+#include "simulator.h"
+
+#include <cstdio>
+#include <cstring>
+
+namespace simcuda {
+namespace {
+
+// What a program may ask of a device. What is not here is 0.
+const std::map<int, int> &attributes() {
+    static const std::map<int, int> all = {
+        {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},
+        {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X, 1024},
+        {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y, 1024},
+        {CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z, 64},
+        {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X, 2147483647},
+        {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y, 65535},
+        {CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z, 65535},
+        {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK, 49152},
+        {CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY, 65536},
+        {CU_DEVICE_ATTRIBUTE_WARP_SIZE, 32},
+        {CU_DEVICE_ATTRIBUTE_MAX_PITCH, 2147483647},
+        {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK, 65536},
+        {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1980000},
+        {CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT, 512},
+        {CU_DEVICE_ATTRIBUTE_GPU_OVERLAP, 1},
+        {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 132},
+        {CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY, 1},
+        {CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS, 1},
+        {CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT, 3},
+        {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 1},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
+        {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
+        {CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY, 1},
+        {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS, 1},
+        {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, 1},
+        {CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_VIRTUAL_ADDRESS_MANAGEMENT_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, 1},
+        {CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES, 1},
+    };
+    return all;
+}
+
+} // namespace
+
+CUresult api::device_get(CUdevice *device, int ordinal) {
+    Device *found;
+    if (!device) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUresult result = find_device(ordinal, found);
+    if (result == CUDA_SUCCESS) {
+        *device = ordinal;
+    }
+    return result;
+}
+
+CUresult api::device_get_count(int *count) {
+    if (!count) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *count = static_cast<int>(sim().devices.size());
+    return CUDA_SUCCESS;
+}
+
+CUresult api::device_get_name(char *name, int len, CUdevice dev) {
+    Device *device;
+    const CUresult result = find_device(dev, device);
+    if (result != CUDA_SUCCESS || !name || len <= 0) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    snprintf(name, static_cast<size_t>(len), "Simulated device");
+    return CUDA_SUCCESS;
+}
+
+// The same in every process, as with real devices.
+CUresult api::device_get_uuid(CUuuid *uuid, CUdevice dev) {
+    Device *device;
+    const CUresult result = find_device(dev, device);
+    if (result != CUDA_SUCCESS || !uuid) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    std::memcpy(uuid->bytes, "simulated CUDA\0", 16);
+    uuid->bytes[15] = static_cast<char>(dev + 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::device_total_mem(size_t *bytes, CUdevice dev) {
+    Device *device;
+    const CUresult result = find_device(dev, device);
+    if (result != CUDA_SUCCESS || !bytes) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *bytes = device->capacity;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::device_get_attribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
+    Device *device;
+    const CUresult result = find_device(dev, device);
+    if (result != CUDA_SUCCESS || !pi) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    const auto found = attributes().find(attrib);
+    *pi = attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID ? dev + 1
+          : found == attributes().end()            ? 0
+                                                   : found->second;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::device_get_pci_bus_id(char *pci_bus_id, int len, CUdevice dev) {
+    Device *device;
+    const CUresult result = find_device(dev, device);
+    if (result != CUDA_SUCCESS || !pci_bus_id || len < 13) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    snprintf(pci_bus_id, static_cast<size_t>(len), "0000:%02X:00.0", dev + 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::device_get_by_pci_bus_id(CUdevice *dev, const char *pci_bus_id) {
+    unsigned domain = 0, bus = 0, slot = 0;
+    if (!dev || !pci_bus_id ||
+        (sscanf(pci_bus_id, "%x:%x:%x", &domain, &bus, &slot) != 3 &&
+         sscanf(pci_bus_id, "%x:%x", &bus, &slot) != 2)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (domain != 0 || slot != 0 || bus == 0 || bus > sim().devices.size()) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *dev = static_cast<CUdevice>(bus - 1);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::device_can_access_peer(int *can_access_peer, CUdevice dev, CUdevice peer_dev) {
+    Device *device, *peer;
+    CUresult result = find_device(dev, device);
+    result = result == CUDA_SUCCESS ? find_device(peer_dev, peer) : result;
+    if (result != CUDA_SUCCESS || !can_access_peer) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *can_access_peer = dev != peer_dev && sim().options.peers;
+    return CUDA_SUCCESS;
+}
+
+} // namespace simcuda

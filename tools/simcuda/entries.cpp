@@ -1,0 +1,160 @@
+#include "entries.h"
+
+#include "call.h"
+#include "simcuda.h"
+#include "simulator.h"
+
+#include <cstring>
+
+// Names that cuda.h turns into those of later versions; here each is meant as it stands.
+#undef cuDeviceGetUuid
+#undef cuEventElapsedTime
+#undef cuGetProcAddress
+#undef cuStreamUpdateCaptureDependencies
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+using namespace simcuda;
+}
+
+// The exported symbols.
+#define ENTRY(name, since, symbol, function, parameters, arguments)                                \
+    EXPORT CUresult symbol parameters {                                                            \
+        return enter(row_##symbol, false, [&] { return api::function arguments; });                \
+    }
+#define FREE_ENTRY(name, since, symbol, function, parameters, arguments)                           \
+    EXPORT CUresult symbol parameters {                                                            \
+        count_call(row_##symbol);                                                                  \
+        return api::function arguments;                                                            \
+    }
+#define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments)                \
+    ENTRY(name, since, symbol, function, parameters, arguments)                                    \
+    EXPORT CUresult variant parameters {                                                           \
+        return enter(row_##symbol, true, [&] { return api::function arguments; });                 \
+    }
+#include "entries.def"
+#undef ENTRY
+#undef FREE_ENTRY
+#undef STREAM_ENTRY
+
+namespace simcuda {
+namespace {
+
+struct Entry {
+    const char *name;
+    int since;
+    void *function;
+    void *per_thread; // the variant for which stream 0 is the thread's own, or NULL
+};
+
+const Entry table[] = {
+#define ENTRY(name, since, symbol, function, parameters, arguments)                                \
+    {name, since, reinterpret_cast<void *>(&::symbol), nullptr},
+#define FREE_ENTRY ENTRY
+#define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments)                \
+    {name, since, reinterpret_cast<void *>(&::symbol), reinterpret_cast<void *>(&::variant)},
+#include "entries.def"
+#undef ENTRY
+#undef FREE_ENTRY
+#undef STREAM_ENTRY
+};
+
+// Later names for entries that are in the table already.
+const struct {
+    const char *name;
+    int since;
+    Row row;
+} also[] = {{"cuGraphInstantiate", 12000, row_cuGraphInstantiateWithFlags}};
+
+const struct {
+    const char *name;
+    void *function;
+} controls[] = {
+    {"simcuda_get_counters", reinterpret_cast<void *>(&simcuda_get_counters)},
+    {"simcuda_reset_peaks", reinterpret_cast<void *>(&simcuda_reset_peaks)},
+    {"simcuda_call_count", reinterpret_cast<void *>(&simcuda_call_count)},
+    {"simcuda_last_race", reinterpret_cast<void *>(&simcuda_last_race)},
+    {"simcuda_configure", reinterpret_cast<void *>(&simcuda_configure)},
+    {"simcuda_fail", reinterpret_cast<void *>(&simcuda_fail)},
+    {"simcuda_launch", reinterpret_cast<void *>(&simcuda_launch)},
+};
+
+struct Search {
+    const Entry *best = nullptr;
+    int since = 0;
+    bool known = false;
+
+    void offer(const Entry &entry, int entry_since, int version) {
+        known = true;
+        if (entry_since <= version && entry_since >= since) {
+            best = &entry;
+            since = entry_since;
+        }
+    }
+};
+
+Search search(std::string_view name, int version) {
+    Search found;
+    for (const Entry &entry : table) {
+        if (name == entry.name) {
+            found.offer(entry, entry.since, version);
+        }
+    }
+    for (const auto &other : also) {
+        if (name == other.name) {
+            found.offer(table[other.row], other.since, version);
+        }
+    }
+    return found;
+}
+
+void *control(std::string_view name) {
+    for (const auto &each : controls) {
+        if (name == each.name) {
+            return each.function;
+        }
+    }
+    return nullptr;
+}
+
+} // namespace
+
+const char *name_of(Row row) {
+    return table[row].name;
+}
+
+bool is_entry(std::string_view name) {
+    return search(name, 0).known;
+}
+
+CUresult api::get_proc_address(const char *symbol, void **pfn, int version, cuuint64_t flags,
+                               CUdriverProcAddressQueryResult *ret_found) {
+    CUdriverProcAddressQueryResult ignored;
+    ret_found = ret_found ? ret_found : &ignored;
+    if (!symbol || !pfn || flags > CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *pfn = control(symbol);
+    if (*pfn) {
+        *ret_found = CU_GET_PROC_ADDRESS_SUCCESS;
+        return CUDA_SUCCESS;
+    }
+    const int posing_as = driver_version();
+    const Search found = search(symbol, version < posing_as ? version : posing_as);
+    if (!found.best) {
+        *ret_found = found.known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
+                                 : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    const bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
+    *pfn = per_thread && found.best->per_thread ? found.best->per_thread : found.best->function;
+    *ret_found = CU_GET_PROC_ADDRESS_SUCCESS;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::get_proc_address_v1(const char *symbol, void **pfn, int version, cuuint64_t flags) {
+    return get_proc_address(symbol, pfn, version, flags, nullptr);
+}
+
+} // namespace simcuda

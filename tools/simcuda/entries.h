@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cuda.h>
+#include <string_view>
+
+// Types that older headers lack.
+#if CUDA_VERSION < 12030
+struct CUgraphEdgeData;
+#endif
+#if CUDA_VERSION < 12050
+struct CUctxCreateParams;
+using CUgreenCtx = struct CUgreenCtx_st *;
+#endif
+
+namespace simcuda {
+
+// The entries' implementations. They run with the simulator locked.
+namespace api {
+#define ENTRY(name, since, symbol, function, parameters, arguments) CUresult function parameters;
+#define FREE_ENTRY ENTRY
+#define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments)                \
+    CUresult function parameters;
+#include "entries.def"
+#undef ENTRY
+#undef FREE_ENTRY
+#undef STREAM_ENTRY
+} // namespace api
+
+// One number for each line of the table.
+enum Row {
+#define ENTRY(name, since, symbol, function, parameters, arguments) row_##symbol,
+#define FREE_ENTRY ENTRY
+#define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments) row_##symbol,
+#include "entries.def"
+#undef ENTRY
+#undef FREE_ENTRY
+#undef STREAM_ENTRY
+    row_count
+};
+
+const char *name_of(Row row);
+bool is_entry(std::string_view name);
+
+} // namespace simcuda

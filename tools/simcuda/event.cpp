@@ -1,0 +1,196 @@
+#include "event.h"
+
+#include "call.h"
+#include "capture.h"
+#include "simulator.h"
+
+namespace simcuda {
+
+CUresult find_event(CUevent handle, Event *&ret_event) {
+    ret_event = sim().events.find(handle);
+    if (!ret_event) {
+        misuse("event %p %s", static_cast<void *>(handle),
+               sim().events.was(handle) ? "was destroyed" : "is no event");
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    return CUDA_SUCCESS;
+}
+
+namespace {
+
+void set(Event &event, OpRef op, Clock clock) {
+    event.op = std::move(op);
+    event.clock = std::move(clock);
+    event.capture = nullptr;
+    event.nodes.clear();
+}
+
+CUresult record(Event &event, Stream &stream) {
+    const CUresult result = check_capture(stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (event.context != stream.context->handle) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (stream.capture) {
+        event.capture = stream.capture;
+        event.nodes = stream.last_nodes;
+        return CUDA_SUCCESS;
+    }
+    set(event, enqueue_task(stream, {}), stream.clock);
+    return CUDA_SUCCESS;
+}
+
+CUresult wait(Event &event, Stream &stream) {
+    const CUresult result = check_capture(stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (event.capture || stream.capture) {
+        return wait_in_capture(event, stream);
+    }
+    wait_on_stream(stream, event.op, event.clock);
+    return CUDA_SUCCESS;
+}
+
+// Of a recorded event that no capture has taken.
+CUresult find_recorded(CUevent handle, Event *&ret_event) {
+    const CUresult result = find_event(handle, ret_event);
+    return result == CUDA_SUCCESS && ret_event->capture ? CUDA_ERROR_CAPTURED_EVENT : result;
+}
+
+} // namespace
+
+CUresult api::event_create(CUevent *ph_event, unsigned int flags) {
+    constexpr unsigned known =
+        CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    Context *context;
+    const CUresult result = current_context(context);
+    if (result != CUDA_SUCCESS || !ph_event || (flags & ~known)) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    auto *event = new Event;
+    event->context = context->handle;
+    event->flags = flags;
+    event->handle = *ph_event = sim().events.insert(event);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::event_destroy(CUevent h_event) {
+    Event *event;
+    const CUresult result = find_event(h_event, event);
+    if (result == CUDA_SUCCESS) {
+        sim().events.erase(h_event);
+        delete event;
+    }
+    return result;
+}
+
+CUresult api::event_record(CUevent h_event, CUstream h_stream) {
+    Event *event;
+    Stream *stream;
+    CUresult result = find_event(h_event, event);
+    result = result == CUDA_SUCCESS ? find_stream(h_stream, stream) : result;
+    return result == CUDA_SUCCESS ? record(*event, *stream) : result;
+}
+
+CUresult api::event_record_with_flags(CUevent h_event, CUstream h_stream, unsigned int flags) {
+    return flags > CU_EVENT_RECORD_EXTERNAL ? CUDA_ERROR_INVALID_VALUE
+                                            : event_record(h_event, h_stream);
+}
+
+CUresult api::event_query(CUevent h_event) {
+    Event *event;
+    const CUresult result = find_recorded(h_event, event);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const Clock clock = event->clock;
+    if (!sim().work.query(event->op)) {
+        return CUDA_ERROR_NOT_READY;
+    }
+    clock.seen_by(sim().host);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::event_synchronize(CUevent h_event) {
+    Event *event;
+    const CUresult result = find_recorded(h_event, event);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const OpRef op = event->op;
+    const Clock clock = event->clock;
+    sim().work.wait(op);
+    clock.seen_by(sim().host);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::event_elapsed_time(float *p_milliseconds, CUevent h_start, CUevent h_end) {
+    Event *start, *end;
+    CUresult result = find_recorded(h_start, start);
+    result = result == CUDA_SUCCESS ? find_recorded(h_end, end) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!p_milliseconds) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!start->op || !end->op || ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (!start->op->done() || !end->op->done()) {
+        return CUDA_ERROR_NOT_READY;
+    }
+    *p_milliseconds =
+        std::chrono::duration<float, std::milli>(end->op->finished - start->op->finished).count();
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_wait_event(CUstream h_stream, CUevent h_event, unsigned int flags) {
+    Event *event;
+    Stream *stream;
+    CUresult result = find_event(h_event, event);
+    result = result == CUDA_SUCCESS ? find_stream(h_stream, stream) : result;
+    if (result != CUDA_SUCCESS || flags > CU_EVENT_WAIT_EXTERNAL) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    return wait(*event, *stream);
+}
+
+// Covers all streams of the context, and is on none of them.
+CUresult api::ctx_record_event(CUcontext h_ctx, CUevent h_event) {
+    Context *context;
+    Event *event;
+    CUresult result = h_ctx ? find_context(h_ctx, context) : current_context(context);
+    result = result == CUDA_SUCCESS ? find_event(h_event, event) : result;
+    result = result == CUDA_SUCCESS ? check_no_captures(*context) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (event->context != context->handle) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    set(*event, sim().work.add(nullptr, false, work_of(*context)), clock_of(*context));
+    return CUDA_SUCCESS;
+}
+
+CUresult api::ctx_wait_event(CUcontext h_ctx, CUevent h_event) {
+    Context *context;
+    Event *event;
+    CUresult result = h_ctx ? find_context(h_ctx, context) : current_context(context);
+    result = result == CUDA_SUCCESS ? find_event(h_event, event) : result;
+    result = result == CUDA_SUCCESS ? check_no_captures(*context) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    for (Stream *stream : context->streams) {
+        wait_on_stream(*stream, event->op, event->clock);
+    }
+    context->barrier = sim().work.add(nullptr, false, {context->barrier, event->op});
+    context->barrier_clock.join(event->clock, sim().host);
+    return CUDA_SUCCESS;
+}
+
+} // namespace simcuda

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cuda.h>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace simcuda {
+
+// Calls that are to fail: "cuMemAlloc@3" the third one, "cuMemAlloc@3+" all from there on,
+// "any@7" the seventh call of any entry, "cuMemFree@1:700" with that CUresult.
+class Faults {
+public:
+    // What is wrong with the text, "" if nothing.
+    std::string arm(std::string_view text);
+    void disarm() { armed_.clear(); }
+    bool armed() const { return !armed_.empty(); }
+
+    // Counts the call; what it is to answer.
+    CUresult next(std::string_view call);
+
+private:
+    struct Fault {
+        std::string call;
+        uint64_t at = 0, calls = 0;
+        bool onwards = false;
+        int code = 0; // 0: what suits the call
+    };
+    std::vector<Fault> armed_;
+};
+
+// After these a context answers every call with the same error.
+bool is_sticky(CUresult result);
+
+} // namespace simcuda

@@ -1,0 +1,252 @@
+#include "graph.h"
+
+#include "call.h"
+#include "capture.h"
+#include "simulator.h"
+
+#include <algorithm>
+
+namespace simcuda {
+
+void release(UserObject *object, unsigned count) {
+    object->references -= std::min(count, object->references);
+    if (object->references == 0) {
+        sim().callbacks.push_back(
+            [=, destroy = object->destroy, argument = object->argument] { destroy(argument); });
+        sim().user_objects.erase(object->handle);
+        delete object;
+    }
+}
+
+Body::~Body() {
+    for (const auto &node : nodes) {
+        sim().nodes.erase(node->handle);
+    }
+    for (const CUdeviceptr start : memory) {
+        const Region *region = sim().regions.at(start);
+        if (region && region->kind == Kind::graph) {
+            free_region(start);
+        }
+    }
+}
+
+Held::~Held() {
+    for (const auto &[object, count] : objects) {
+        release(object, count);
+    }
+}
+
+CUresult find_graph(CUgraph handle, Graph *&ret_graph) {
+    ret_graph = sim().graphs.find(handle);
+    if (!ret_graph) {
+        misuse("graph %p %s", static_cast<void *>(handle),
+               sim().graphs.was(handle) ? "was destroyed" : "is no graph");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+Graph *make_graph() {
+    auto *graph = new Graph;
+    graph->handle = sim().graphs.insert(graph);
+    return graph;
+}
+
+void end_graph(Graph *graph) {
+    sim().graphs.erase(graph->handle);
+    delete graph;
+}
+
+Node *append_node(Graph &graph, const char *call, const Bind &bind, std::vector<Node *> before) {
+    auto node = std::make_unique<Node>();
+    node->call = call;
+    node->bind = bind;
+    node->before = std::move(before);
+    node->handle = sim().nodes.insert(node.get());
+    graph.body->nodes.push_back(std::move(node));
+    return graph.body->nodes.back().get();
+}
+
+namespace {
+
+CUresult find_executable(CUgraphExec handle, Executable *&ret_executable) {
+    ret_executable = sim().executables.find(handle);
+    if (!ret_executable) {
+        misuse("executable graph %p %s", static_cast<void *>(handle),
+               sim().executables.was(handle) ? "was destroyed" : "does not exist");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+// A launch that is captured becomes part of the graph that captures it.
+void copy_into(Stream &stream, const Executable &executable) {
+    Graph &graph = *sim().graphs.find(stream.capture->graph);
+    std::map<const Node *, Node *> copies;
+    std::set<Node *> last;
+    for (const auto &node : executable.body->nodes) {
+        std::vector<Node *> before;
+        for (const Node *each : node->before) {
+            before.push_back(copies[each]);
+            last.erase(copies[each]);
+        }
+        copies[node.get()] = append_node(graph, node->call, node->bind,
+                                         node->before.empty() ? stream.last_nodes : before);
+        last.insert(copies[node.get()]);
+    }
+    if (!last.empty()) {
+        stream.last_nodes.assign(last.begin(), last.end());
+    }
+}
+
+// One launch: every node becomes a piece of work. Nodes that follow one another are one line of
+// work, the first of which is the stream's.
+class Launch {
+public:
+    Launch(Executable &executable, Stream &stream)
+        : executable_(executable), stream_(stream), before_(predecessors(stream)) {
+        before_.push_back(executable.last);
+        stream.clock.trim(sim().host);
+        stream.clock.join(executable.clock, sim().host);
+        start_ = stream.clock;
+    }
+
+    CUresult run() {
+        for (const auto &node : executable_.body->nodes) {
+            const CUresult result = add(*node);
+            if (result != CUDA_SUCCESS) {
+                return result;
+            }
+        }
+        const auto keep = [body = executable_.body, held = executable_.held] {};
+        stream_.tail = sim().work.add(keep, false, all_);
+        executable_.last = stream_.tail;
+        executable_.clock = stream_.clock;
+        return CUDA_SUCCESS;
+    }
+
+private:
+    struct Step {
+        OpRef op;
+        Clock clock;
+        uint32_t line;
+        bool continued;
+    };
+
+    uint32_t choose_line(const Node &node) {
+        for (const Node *each : node.before) {
+            if (Step &step = steps_.at(each); !step.continued) {
+                step.continued = true;
+                return step.line;
+            }
+        }
+        return lines_++ == 0 ? stream_.line : sim().host.new_line();
+    }
+
+    CUresult add(const Node &node) {
+        Task task;
+        const CUresult result = node.bind ? node.bind(task) : CUDA_SUCCESS;
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        Step step{nullptr, start_, choose_line(node), false};
+        std::vector<OpRef> before = before_;
+        for (const Node *each : node.before) {
+            before.push_back(steps_.at(each).op);
+            step.clock.join(steps_.at(each).clock, sim().host);
+        }
+        const uint64_t time = step.line == stream_.line ? ++stream_.time : ++time_;
+        step.clock.set(step.line, time);
+        const char *outer = std::exchange(this_thread.call, node.call);
+        check_uses(task.uses, stream_, step.line, time, step.clock);
+        this_thread.call = outer;
+        step.op = sim().work.add(std::move(task.run), task.outside, before);
+        all_.push_back(step.op);
+        stream_.clock.join(step.clock, sim().host);
+        steps_[&node] = std::move(step);
+        return CUDA_SUCCESS;
+    }
+
+    Executable &executable_;
+    Stream &stream_;
+    std::vector<OpRef> before_;
+    Clock start_;
+    std::map<const Node *, Step> steps_;
+    std::vector<OpRef> all_;
+    size_t lines_ = 0;
+    uint64_t time_ = 0;
+};
+
+} // namespace
+
+CUresult api::graph_create(CUgraph *ph_graph, unsigned int flags) {
+    if (!ph_graph || flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *ph_graph = make_graph()->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::graph_destroy(CUgraph h_graph) {
+    Graph *graph;
+    const CUresult result = find_graph(h_graph, graph);
+    if (result == CUDA_SUCCESS) {
+        end_graph(graph);
+    }
+    return result;
+}
+
+CUresult api::graph_get_nodes(CUgraph h_graph, CUgraphNode *nodes, size_t *num_nodes) {
+    Graph *graph;
+    const CUresult result = find_graph(h_graph, graph);
+    if (result != CUDA_SUCCESS || !num_nodes) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    const auto &all = graph->body->nodes;
+    for (size_t i = 0; nodes && i < *num_nodes; ++i) {
+        nodes[i] = i < all.size() ? all[i]->handle : nullptr;
+    }
+    *num_nodes = nodes ? std::min(*num_nodes, all.size()) : all.size();
+    return CUDA_SUCCESS;
+}
+
+CUresult api::graph_instantiate(CUgraphExec *ph_graph_exec, CUgraph h_graph, unsigned long long) {
+    Graph *graph;
+    const CUresult result = find_graph(h_graph, graph);
+    if (result != CUDA_SUCCESS || !ph_graph_exec) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    auto *executable = new Executable;
+    executable->body = graph->body;
+    executable->held = std::make_shared<Held>(*graph->held);
+    for (const auto &[object, count] : executable->held->objects) {
+        object->references += count;
+    }
+    executable->handle = *ph_graph_exec = sim().executables.insert(executable);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::graph_launch(CUgraphExec h_graph_exec, CUstream h_stream) {
+    Executable *executable;
+    Stream *stream;
+    CUresult result = find_executable(h_graph_exec, executable);
+    result = result == CUDA_SUCCESS ? find_stream(h_stream, stream) : result;
+    result = result == CUDA_SUCCESS ? check_capture(*stream) : result;
+    if (result == CUDA_SUCCESS && stream->capture) {
+        copy_into(*stream, *executable);
+        return CUDA_SUCCESS;
+    }
+    return result == CUDA_SUCCESS ? Launch(*executable, *stream).run() : result;
+}
+
+CUresult api::graph_exec_destroy(CUgraphExec h_graph_exec) {
+    Executable *executable;
+    const CUresult result = find_executable(h_graph_exec, executable);
+    if (result == CUDA_SUCCESS) {
+        sim().executables.erase(h_graph_exec);
+        delete executable;
+    }
+    return result;
+}
+
+} // namespace simcuda

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "stream.h"
+
+#include <cuda.h>
+#include <map>
+#include <memory>
+#include <vector>
+
+namespace simcuda {
+
+struct UserObject {
+    CUuserObject handle = nullptr;
+    void *argument = nullptr;
+    CUhostFn destroy = nullptr;
+    unsigned references = 0;
+};
+
+void release(UserObject *object, unsigned count);
+
+struct Node {
+    CUgraphNode handle = nullptr;
+    const char *call = ""; // the entry that was captured
+    Bind bind;             // nothing for a node that only orders
+    std::vector<Node *> before;
+};
+
+// The nodes of a graph and what it keeps alive. A graph, its executables and their launches in
+// flight share it.
+struct Body {
+    std::vector<std::unique_ptr<Node>> nodes; // each after those it follows
+    std::vector<CUdeviceptr> memory;          // allocated by captured calls
+    ~Body();
+};
+
+// References to user objects, given back together.
+struct Held {
+    std::map<UserObject *, unsigned> objects;
+    ~Held();
+};
+
+struct Graph {
+    CUgraph handle = nullptr;
+    std::shared_ptr<Body> body = std::make_shared<Body>();
+    std::shared_ptr<Held> held = std::make_shared<Held>();
+};
+
+struct Executable {
+    CUgraphExec handle = nullptr;
+    std::shared_ptr<Body> body;
+    std::shared_ptr<Held> held;
+    OpRef last; // the end of its latest launch
+    Clock clock;
+};
+
+CUresult find_graph(CUgraph handle, Graph *&ret_graph);
+Graph *make_graph();
+void end_graph(Graph *graph);
+Node *append_node(Graph &graph, const char *call, const Bind &bind, std::vector<Node *> before);
+
+} // namespace simcuda

@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <sys/mman.h>
+#include <vector>
+
+namespace simcuda {
+
+// Handles as the driver makes them: that of a destroyed object goes to the next one made. Asking
+// about a handle never touches what it points to.
+template <typename Object, typename Handle> class Handles {
+public:
+    Handle insert(Object *object) {
+        const Handle handle = reserve();
+        slot(handle)->object = object;
+        return handle;
+    }
+    Handle reserve() {
+        if (!free_.empty()) {
+            Slot *slot = free_.back();
+            free_.pop_back();
+            return to_handle(slot);
+        }
+        return to_handle(slots() + used_++);
+    }
+    void set(Handle handle, Object *object) { slot(handle)->object = object; }
+    void erase(Handle handle) {
+        slot(handle)->object = nullptr;
+        free_.push_back(slot(handle));
+    }
+    Object *find(Handle handle) const { return was(handle) ? slot(handle)->object : nullptr; }
+
+    // Whether an object ever had this handle.
+    bool was(Handle handle) const {
+        const auto address = (uintptr_t)handle, first = (uintptr_t)slots_;
+        return slots_ && address >= first && address < first + used_ * sizeof(Slot) &&
+               (address - first) % sizeof(Slot) == 0;
+    }
+
+private:
+    struct Slot {
+        Object *object;
+        uint64_t padding;
+    };
+    static constexpr size_t capacity = size_t(1) << 26;
+
+    static Slot *slot(Handle handle) { return (Slot *)(uintptr_t)handle; }
+    static Handle to_handle(Slot *slot) { return (Handle)(uintptr_t)slot; }
+    Slot *slots() {
+        if (!slots_) {
+            slots_ =
+                static_cast<Slot *>(mmap(nullptr, capacity * sizeof(Slot), PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+        }
+        return slots_;
+    }
+
+    Slot *slots_ = nullptr;
+    size_t used_ = 0;
+    std::vector<Slot *> free_;
+};
+
+} // namespace simcuda

@@ -1,0 +1,72 @@
+#include "call.h"
+#include "simcuda.h"
+#include "simulator.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace simcuda {
+namespace {
+
+// Copies are made by the driver, which reaches everything; a kernel reaches what its context may.
+CUresult check_reach(const Context &context, CUdeviceptr address) {
+    const Region *region = sim().regions.around(address);
+    if (!region || region->on_host() || region->kind == Kind::managed ||
+        region->device == context.device) {
+        return CUDA_SUCCESS;
+    }
+    const auto enabled = [&](const Context *peer) { return peer->device == region->device; };
+    const bool reaches = region->kind == Kind::device
+                             ? std::any_of(context.peers.begin(), context.peers.end(), enabled)
+                             : (region->access >> context.device->ordinal & 1) != 0;
+    return reaches ? CUDA_SUCCESS
+                   : misuse("%s on device %d, which device %d was given no access to",
+                            sim().regions.describe(address).c_str(), region->device->ordinal,
+                            context.device->ordinal);
+}
+
+CUresult bind_ranges(const Context &context, const std::vector<simcuda_range> &ranges,
+                     Task &ret_task) {
+    for (const simcuda_range &range : ranges) {
+        std::vector<Span> spans;
+        CUresult result = resolve("range", range.address, range.size, false, spans);
+        result = result == CUDA_SUCCESS ? check_reach(context, range.address) : result;
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        for (const Span &span : spans) {
+            ret_task.uses.push_back({span, range.write != 0});
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult launch(CUstream handle, void (*function)(void *), void *argument,
+                const std::vector<simcuda_range> &ranges) {
+    Stream *stream;
+    const CUresult result = find_stream(handle, stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    return enqueue(*stream, [=, context = stream->context](Task &ret_task) {
+        ret_task.outside = true;
+        if (function) {
+            ret_task.run = [=] { function(argument); };
+        }
+        return bind_ranges(*context, ranges, ret_task);
+    });
+}
+
+} // namespace
+} // namespace simcuda
+
+// It counts as cuLaunchHostFunc, which it is with ranges.
+extern "C" __attribute__((visibility("default"))) int
+simcuda_launch(CUstream stream, void (*function)(void *), void *argument,
+               const simcuda_range *ranges, size_t count) {
+    using namespace simcuda;
+    return enter(row_cuLaunchHostFunc, false, [&] {
+        this_thread.call = "simcuda_launch";
+        return launch(stream, function, argument, {ranges, ranges + count});
+    });
+}

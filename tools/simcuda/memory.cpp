@@ -1,0 +1,164 @@
+#include "memory.h"
+
+#include "call.h"
+#include "race.h"
+#include "simulator.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace simcuda {
+namespace {
+
+const char *name_of(Kind kind) {
+    switch (kind) {
+    case Kind::device:
+        return "device memory";
+    case Kind::pooled:
+        return "pool memory";
+    case Kind::mapped:
+        return "a mapping";
+    case Kind::host:
+        return "pinned host memory";
+    case Kind::registered:
+        return "registered host memory";
+    case Kind::managed:
+        return "managed memory";
+    case Kind::imported:
+        return "imported memory";
+    case Kind::graph:
+        return "graph memory";
+    }
+    return "memory";
+}
+
+std::string text_of(CUdeviceptr address, uint64_t size) {
+    char text[96];
+    snprintf(text, sizeof text, "[0x%llx, 0x%llx), %" PRIu64 " bytes", address,
+             static_cast<unsigned long long>(address + size), size);
+    return text;
+}
+
+} // namespace
+
+Region &Regions::add(const Region &region) {
+    Region &added = by_start_[region.start] = region;
+    added.id = ++sim().buffer_ids;
+    removed_.erase(region.start);
+    return added;
+}
+
+void Regions::remove(CUdeviceptr start, const char *why) {
+    constexpr size_t remembered = 1 << 16;
+    by_start_.erase(start);
+    if (removed_.size() > remembered) {
+        removed_.clear();
+    }
+    removed_[start] = {why, this_thread.number};
+}
+
+Region *Regions::at(CUdeviceptr start) {
+    const auto found = by_start_.find(start);
+    return found == by_start_.end() ? nullptr : &found->second;
+}
+
+Region *Regions::around(CUdeviceptr address) {
+    auto found = by_start_.upper_bound(address);
+    if (found == by_start_.begin() || address >= (--found)->second.end()) {
+        return nullptr;
+    }
+    return &found->second;
+}
+
+Region *Regions::first_in(CUdeviceptr start, uint64_t size) {
+    if (Region *before = around(start)) {
+        return before;
+    }
+    const auto found = by_start_.lower_bound(start);
+    return found == by_start_.end() || found->first >= start + size ? nullptr : &found->second;
+}
+
+std::vector<CUdeviceptr> Regions::of(const Context *context) const {
+    std::vector<CUdeviceptr> starts;
+    for (const auto &[start, region] : by_start_) {
+        if (region.context == context) {
+            starts.push_back(start);
+        }
+    }
+    return starts;
+}
+
+std::string Regions::describe(CUdeviceptr address) {
+    char start[32];
+    snprintf(start, sizeof start, "0x%llx is ", address);
+    if (const Region *region = around(address)) {
+        const char *where = address == region->start ? "the start of " : "inside ";
+        return start + std::string(where) + name_of(region->kind) + " " +
+               text_of(region->start, region->size);
+    }
+    std::string text = start + std::string("in no allocation");
+    if (const auto removed = removed_.find(address); removed != removed_.end()) {
+        text += "; what started there was freed by " + std::string(removed->second.first) +
+                " in thread " + std::to_string(removed->second.second);
+    }
+    return text;
+}
+
+CUresult resolve(const char *what, CUdeviceptr address, uint64_t size, bool pageable,
+                 std::vector<Span> &ret_spans) {
+    while (size > 0) {
+        const Region *region = sim().regions.around(address);
+        if (!region && pageable && ret_spans.empty()) {
+            ret_spans.push_back({nullptr, address, size, address});
+            return CUDA_SUCCESS;
+        }
+        // Work may run on from one mapping into the next; blocks have nothing behind them.
+        if (!region || (!ret_spans.empty() && region->kind != Kind::mapped)) {
+            return misuse("%s: %s, and %" PRIu64 " bytes from there on are to be used", what,
+                          sim().regions.describe(address).c_str(), size);
+        }
+        if (region->kind == Kind::mapped && region->access == 0) {
+            return misuse("%s: %s, to which no device was given access", what,
+                          sim().regions.describe(address).c_str());
+        }
+        const uint64_t skip = address - region->start;
+        const uint64_t length = std::min(size, region->size - skip);
+        ret_spans.push_back({region->store, region->offset + skip, length, address});
+        address += length;
+        size -= length;
+    }
+    return CUDA_SUCCESS;
+}
+
+void retire_bytes(Store &store, uint64_t offset, uint64_t size, CUdeviceptr address) {
+    if (const auto user = store.shadow.unseen(offset, size, sim().host)) {
+        report_unseen(*user, address, size);
+    }
+    store.shadow.clear(offset, size);
+}
+
+void *map_host(uint64_t size) {
+    const long mapped = syscall(SYS_mmap, nullptr, size, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return mapped == -1 ? nullptr : reinterpret_cast<void *>(mapped);
+}
+
+void free_region(CUdeviceptr start) {
+    const Region region = *sim().regions.at(start);
+    retire_bytes(*region.store, region.offset, region.size, region.start);
+    sim().regions.remove(start, this_thread.call);
+    if (region.kind == Kind::device || region.kind == Kind::graph) {
+        region.device->give(region.offset, region.size);
+        return;
+    }
+    sim().host_totals.remove(region.size);
+    if (region.kind != Kind::registered) {
+        munmap(reinterpret_cast<void *>(start), region.size);
+    }
+}
+
+} // namespace simcuda

@@ -1,0 +1,82 @@
+#pragma once
+
+#include "store.h"
+
+#include <cuda.h>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace simcuda {
+
+struct Context;
+struct Device;
+struct Physical;
+struct Pool;
+
+enum class Kind { device, pooled, mapped, host, registered, managed, imported, graph };
+
+// A range of addresses that work may use.
+struct Region {
+    CUdeviceptr start = 0;
+    uint64_t size = 0;
+    Kind kind = Kind::device;
+    Device *device = nullptr;
+    Context *context = nullptr; // NULL for what belongs to no context
+    Store *store = nullptr;
+    uint64_t offset = 0;
+    uint64_t id = 0;
+    unsigned flags = 0;
+    Pool *pool = nullptr;
+    Physical *physical = nullptr;
+    uint64_t access = 0; // other devices that may use mapped memory, one bit each
+    unsigned opens = 0;  // of imported memory
+
+    CUdeviceptr end() const { return start + size; }
+    bool on_host() const { return kind == Kind::host || kind == Kind::registered; }
+};
+
+class Regions {
+public:
+    Region &add(const Region &region);
+    void remove(CUdeviceptr start, const char *why);
+    Region *at(CUdeviceptr start);       // that starts there
+    Region *around(CUdeviceptr address); // that holds the byte
+    Region *first_in(CUdeviceptr start, uint64_t size);
+    std::vector<CUdeviceptr> of(const Context *context) const;
+
+    // "inside a block of 4096 bytes at 0x...", for messages.
+    std::string describe(CUdeviceptr address);
+
+private:
+    std::map<CUdeviceptr, Region> by_start_;
+    std::map<CUdeviceptr, std::pair<const char *, uint32_t>> removed_; // by what, which thread
+};
+
+// Bytes of one store.
+struct Span {
+    Store *store; // NULL for host memory that the driver knows nothing of
+    uint64_t offset;
+    uint64_t size;
+    CUdeviceptr address;
+
+    std::byte *data() const {
+        return store ? store->at(offset) : reinterpret_cast<std::byte *>(offset);
+    }
+};
+
+// Where the bytes are. `what` names the argument in the message if they are nowhere. Host memory
+// that is not the driver's will do if `pageable`.
+CUresult resolve(const char *what, CUdeviceptr address, uint64_t size, bool pageable,
+                 std::vector<Span> &ret_spans);
+
+// Frees a region of any kind but mapped, without waiting.
+void free_region(CUdeviceptr start);
+
+// Reports work that may still use the bytes, and forgets who used them.
+void retire_bytes(Store &store, uint64_t offset, uint64_t size, CUdeviceptr address);
+
+// Anonymous memory of the host, whole pages.
+void *map_host(uint64_t size);
+
+} // namespace simcuda

@@ -1,0 +1,241 @@
+#include "call.h"
+#include "capture.h"
+#include "simulator.h"
+
+namespace simcuda {
+namespace {
+
+constexpr uint64_t page = 4096;
+
+// Device memory of the current context.
+CUresult allocate(CUdeviceptr *ret_address, uint64_t size) {
+    Context *context;
+    CUresult result = current_context(context);
+    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
+    if (result != CUDA_SUCCESS || !ret_address || size == 0) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    Device &device = *context->device;
+    const auto offset = device.take(size);
+    if (!offset) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    Region region;
+    region.start = device.window + *offset;
+    region.size = size;
+    region.device = &device;
+    region.context = context;
+    region.store = &device.store;
+    region.offset = *offset;
+    *ret_address = sim().regions.add(region).start;
+    return CUDA_SUCCESS;
+}
+
+Region host_region(Kind kind, Context &context, CUdeviceptr start, uint64_t size, unsigned flags) {
+    Region region;
+    region.start = start;
+    region.size = size;
+    region.kind = kind;
+    region.device = context.device;
+    region.context = &context;
+    region.store = &sim().host_memory;
+    region.offset = start;
+    region.flags = flags;
+    return region;
+}
+
+// Host memory that devices can use, at the same address.
+CUresult allocate_host(Kind kind, uint64_t bytes, unsigned flags, Region *&ret_region) {
+    Context *context;
+    CUresult result = current_context(context);
+    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
+    if (result != CUDA_SUCCESS || bytes == 0) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    const uint64_t size = (bytes + page - 1) / page * page;
+    void *memory = size < bytes ? nullptr : map_host(size);
+    if (!memory) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const auto start = reinterpret_cast<CUdeviceptr>(memory);
+    ret_region = &sim().regions.add(host_region(kind, *context, start, size, flags));
+    sim().host_totals.add(size);
+    return CUDA_SUCCESS;
+}
+
+// Waits for the work of the region's context, as long as it takes; then it frees the region, if
+// nobody else has done so meanwhile.
+CUresult wait_and_free(CUdeviceptr start, uint64_t id) {
+    const Region *region = sim().regions.at(start);
+    if (region->context) {
+        wait_for(*region->context);
+    }
+    region = sim().regions.at(start);
+    if (!region || region->id != id) {
+        return misuse("%s while this call was freeing it", sim().regions.describe(start).c_str());
+    }
+    free_region(start);
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+CUresult api::mem_get_info(size_t *free, size_t *total) {
+    Context *context;
+    const CUresult result = current_context(context);
+    if (result != CUDA_SUCCESS || !free || !total) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *free = context->device->capacity - context->device->used;
+    *total = context->device->capacity;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_alloc(CUdeviceptr *dptr, size_t bytesize) {
+    return allocate(dptr, bytesize);
+}
+
+CUresult api::mem_alloc_pitch(CUdeviceptr *dptr, size_t *p_pitch, size_t width_in_bytes,
+                              size_t height, unsigned int element_size_bytes) {
+    constexpr size_t pitch = 512;
+    if (!p_pitch ||
+        (element_size_bytes != 4 && element_size_bytes != 8 && element_size_bytes != 16)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const size_t row = (width_in_bytes + pitch - 1) / pitch * pitch;
+    const CUresult result = allocate(dptr, row * height);
+    if (result == CUDA_SUCCESS) {
+        *p_pitch = row;
+    }
+    return result;
+}
+
+CUresult api::mem_free(CUdeviceptr dptr) {
+    if (dptr == 0) {
+        return CUDA_SUCCESS;
+    }
+    const CUresult result = check_unsafe_call();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const Region *region = sim().regions.at(dptr);
+    if (!region || region->on_host() || region->kind == Kind::mapped ||
+        region->kind == Kind::imported) {
+        return misuse("%s, which is not what cuMemAlloc, cuMemAllocAsync or cuMemAllocManaged gave",
+                      sim().regions.describe(dptr).c_str());
+    }
+    if (region->kind == Kind::pooled) {
+        free_region(dptr); // such memory goes back without waiting
+        return CUDA_SUCCESS;
+    }
+    return wait_and_free(dptr, region->id);
+}
+
+CUresult api::mem_get_address_range(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
+    const Region *region = sim().regions.around(dptr);
+    if (!region) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    if (pbase) {
+        *pbase = region->start;
+    }
+    if (psize) {
+        *psize = region->size;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_host_alloc(void **pp, size_t bytesize, unsigned int flags) {
+    constexpr unsigned known =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    Region *region;
+    if (!pp || (flags & ~known)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUresult result = allocate_host(Kind::host, bytesize, flags, region);
+    if (result == CUDA_SUCCESS) {
+        *pp = reinterpret_cast<void *>(region->start);
+    }
+    return result;
+}
+
+CUresult api::mem_alloc_host(void **pp, size_t bytesize) {
+    return mem_host_alloc(pp, bytesize, 0);
+}
+
+CUresult api::mem_free_host(void *p) {
+    const CUresult result = check_unsafe_call();
+    if (result != CUDA_SUCCESS || !p) {
+        return result;
+    }
+    const auto start = reinterpret_cast<CUdeviceptr>(p);
+    const Region *region = sim().regions.at(start);
+    if (!region || region->kind != Kind::host) {
+        return misuse("%s, which is not what cuMemHostAlloc or cuMemAllocHost gave",
+                      sim().regions.describe(start).c_str());
+    }
+    return wait_and_free(start, region->id);
+}
+
+CUresult api::mem_host_get_device_pointer(CUdeviceptr *pdptr, void *p, unsigned int flags) {
+    const auto address = reinterpret_cast<CUdeviceptr>(p);
+    const Region *region = sim().regions.around(address);
+    if (!pdptr || flags != 0 || !region || !region->on_host()) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *pdptr = address;
+    return CUDA_SUCCESS;
+}
+
+// With unified addresses all pinned memory is portable and mapped.
+CUresult api::mem_host_get_flags(unsigned int *p_flags, void *p) {
+    const Region *region = sim().regions.around(reinterpret_cast<CUdeviceptr>(p));
+    if (!p_flags || !region || region->kind != Kind::host) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *p_flags = region->flags | CU_MEMHOSTALLOC_DEVICEMAP;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_host_register(void *p, size_t bytesize, unsigned int flags) {
+    Context *context;
+    CUresult result = current_context(context);
+    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
+    if (result != CUDA_SUCCESS || !p || bytesize == 0) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    const auto start = reinterpret_cast<CUdeviceptr>(p);
+    if (sim().regions.first_in(start, bytesize)) {
+        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    }
+    sim().regions.add(host_region(Kind::registered, *context, start, bytesize, flags));
+    sim().host_totals.add(bytesize);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_host_unregister(void *p) {
+    const auto start = reinterpret_cast<CUdeviceptr>(p);
+    const CUresult result = check_unsafe_call();
+    if (result != CUDA_SUCCESS || !p) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    const Region *region = sim().regions.at(start);
+    if (!region || region->kind != Kind::registered) {
+        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    }
+    return wait_and_free(start, region->id);
+}
+
+CUresult api::mem_alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
+    Region *region;
+    if (!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUresult result = allocate_host(Kind::managed, bytesize, flags, region);
+    if (result == CUDA_SUCCESS) {
+        *dptr = region->start;
+    }
+    return result;
+}
+
+} // namespace simcuda

@@ -1,0 +1,96 @@
+#include "simulator.h"
+
+#include <cstring>
+
+namespace simcuda {
+namespace {
+
+template <typename Value> CUresult answer(void *data, Value value) {
+    memcpy(data, &value, sizeof value);
+    return CUDA_SUCCESS;
+}
+
+CUcontext context_of(const Region &region) {
+    return region.context ? region.context->handle : nullptr;
+}
+
+CUresult tell(const Region &region, CUpointer_attribute attribute, CUdeviceptr address,
+              void *data) {
+    const bool host = region.on_host();
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        return answer(data, context_of(region));
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        return answer<unsigned>(data, host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
+    case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+        return answer(data, address);
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        return host || region.kind == Kind::managed ? answer(data, address)
+                                                    : CUDA_ERROR_INVALID_VALUE;
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        return answer<unsigned>(data, 0);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        return answer<unsigned long long>(data, region.id);
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        return answer<unsigned>(data, region.kind == Kind::managed);
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        return answer<int>(data, region.device->ordinal);
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        return answer<unsigned>(data, region.kind == Kind::device);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        return answer(data, region.start);
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        return answer<size_t>(data, region.size);
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+        return answer<unsigned>(data, 1);
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        return answer<unsigned>(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+size_t size_of(CUpointer_attribute attribute) {
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+    case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+    case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+    case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+    case CU_POINTER_ATTRIBUTE_MAPPED:
+    case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+        return 4;
+    default:
+        return 8;
+    }
+}
+
+} // namespace
+
+CUresult api::pointer_get_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    const Region *region = sim().regions.around(ptr);
+    if (!data || !region) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return tell(*region, attribute, ptr, data);
+}
+
+// For an address that the driver does not know, this one answers zeros.
+CUresult api::pointer_get_attributes(unsigned int num_attributes, CUpointer_attribute *attributes,
+                                     void **data, CUdeviceptr ptr) {
+    const Region *region = sim().regions.around(ptr);
+    if (!attributes || !data) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (unsigned i = 0; i < num_attributes; ++i) {
+        if (!region || tell(*region, attributes[i], ptr, data[i]) != CUDA_SUCCESS) {
+            memset(data[i], 0, size_of(attributes[i]));
+            if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
+                answer<int>(data[i], -2); // CU_DEVICE_INVALID
+            }
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+} // namespace simcuda

@@ -1,0 +1,133 @@
+#include "schedule.h"
+
+#include "thread.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace simcuda {
+
+void Schedule::configure(Progress progress, uint64_t seed) {
+    progress_ = progress;
+    random_.seed(seed);
+}
+
+OpRef Schedule::add(std::function<void()> run, bool outside, const std::vector<OpRef> &before) {
+    auto op = std::make_shared<Op>();
+    op->run = std::move(run);
+    op->outside = outside;
+    for (const OpRef &each : before) {
+        if (each && !each->done()) {
+            op->before.push_back(each);
+            each->after.push_back(op);
+        }
+    }
+    ++pending_;
+    op->unmet = op->before.size();
+    if (op->unmet == 0) {
+        op->state = Op::State::ready;
+        ready_.push_back(op);
+    }
+    return op;
+}
+
+void Schedule::run(const OpRef &op) {
+    op->state = Op::State::running;
+    if (op->run && op->outside) {
+        mutex_.unlock();
+        const bool outer = std::exchange(this_thread.in_callback, true);
+        op->run();
+        this_thread.in_callback = outer;
+        mutex_.lock();
+    } else if (op->run) {
+        op->run();
+    }
+    finish(op);
+}
+
+void Schedule::finish(const OpRef &op) {
+    op->state = Op::State::done;
+    op->finished = std::chrono::steady_clock::now();
+    op->run = nullptr;
+    --pending_;
+    for (const OpRef &each : op->after) {
+        if (--each->unmet == 0) {
+            each->state = Op::State::ready;
+            ready_.push_back(each);
+        }
+    }
+    op->after.clear();
+    op->before.clear();
+    finished_.notify_all();
+}
+
+OpRef Schedule::take_ready(size_t index) {
+    std::swap(ready_[index], ready_.front());
+    OpRef op = std::move(ready_.front());
+    ready_.pop_front();
+    return op;
+}
+
+// Work that somebody waited for has run, yet is still listed.
+void Schedule::drop_finished() {
+    if (ready_.size() > 2 * pending_ + 64) {
+        const auto finished = [](const OpRef &op) { return op->state != Op::State::ready; };
+        ready_.erase(std::remove_if(ready_.begin(), ready_.end(), finished), ready_.end());
+    }
+}
+
+void Schedule::advance() {
+    drop_finished();
+    while (progress_ == Progress::eager && !ready_.empty()) {
+        const OpRef op = take_ready(0);
+        if (op->state == Op::State::ready) {
+            run(op);
+        }
+    }
+}
+
+void Schedule::toss() {
+    while (progress_ == Progress::random && !ready_.empty() && coin()) {
+        const OpRef op = take_ready(random_() % ready_.size());
+        if (op->state == Op::State::ready) {
+            run(op);
+        }
+    }
+}
+
+bool Schedule::query(const OpRef &op) {
+    if (!op || op->done()) {
+        return true;
+    }
+    const bool now = progress_ == Progress::eager  ? false
+                     : progress_ == Progress::lazy ? std::exchange(op->asked, true)
+                                                   : coin();
+    if (now) {
+        wait(op);
+    }
+    return op->done();
+}
+
+void Schedule::wait(const OpRef &op) {
+    std::vector<OpRef> chain;
+    if (op) {
+        chain.push_back(op);
+    }
+    while (!chain.empty()) {
+        const OpRef last = chain.back();
+        const auto pending = std::find_if(last->before.begin(), last->before.end(),
+                                          [](const OpRef &each) { return !each->done(); });
+        if (last->done()) {
+            chain.pop_back();
+        } else if (last->state == Op::State::ready) {
+            run(last);
+        } else if (pending != last->before.end()) {
+            const OpRef next = *pending;
+            chain.push_back(next);
+        } else {
+            finished_.wait(mutex_); // another thread is running it
+        }
+    }
+}
+
+} // namespace simcuda

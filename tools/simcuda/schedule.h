@@ -1,0 +1,67 @@
+#pragma once
+
+#include "options.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <vector>
+
+namespace simcuda {
+
+// One piece of work on a stream. It runs when those before it are done.
+struct Op {
+    enum class State { waiting, ready, running, done };
+    std::function<void()> run; // or nothing
+    bool outside = false;      // runs without the simulator's lock: it is the program's own code
+    State state = State::waiting;
+    bool asked = false; // a query found it pending
+    size_t unmet = 0;
+    std::vector<std::shared_ptr<Op>> before;
+    std::vector<std::shared_ptr<Op>> after;
+    std::chrono::steady_clock::time_point finished;
+
+    bool done() const { return state == State::done; }
+};
+
+using OpRef = std::shared_ptr<Op>;
+
+// Runs work without threads of its own: inside the calls that put it there, that ask or that wait.
+// The simulator is locked in every call.
+class Schedule {
+public:
+    explicit Schedule(std::mutex &mutex) : mutex_(mutex) {}
+    void configure(Progress progress, uint64_t seed);
+
+    OpRef add(std::function<void()> run, bool outside, const std::vector<OpRef> &before);
+
+    // Runs what the setting says: everything that can run, nothing, or what a coin says.
+    void advance();
+    void toss();
+
+    // Whether it is done by now; asking is what moves lazy work on.
+    bool query(const OpRef &op);
+    void wait(const OpRef &op);
+
+    size_t pending() const { return pending_; }
+
+private:
+    void run(const OpRef &op);
+    void finish(const OpRef &op);
+    OpRef take_ready(size_t index);
+    void drop_finished();
+    bool coin() { return random_() & 1; }
+
+    std::mutex &mutex_;
+    std::condition_variable_any finished_;
+    Progress progress_ = Progress::eager;
+    std::mt19937_64 random_;
+    std::deque<OpRef> ready_;
+    size_t pending_ = 0;
+};
+
+} // namespace simcuda

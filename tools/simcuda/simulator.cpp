@@ -1,0 +1,135 @@
+#include "simulator.h"
+
+#include "thread.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <pthread.h>
+#include <utility>
+
+namespace simcuda {
+
+// Never destroyed: calls may come while the process ends.
+Simulator &sim() {
+    static Simulator *the = [] {
+        auto *simulator = new Simulator;
+        read_environment(*simulator);
+        return simulator;
+    }();
+    return *the;
+}
+
+int driver_version() {
+    return sim().version.load(std::memory_order_relaxed);
+}
+
+void apply_options(Simulator &simulator, const char *text) {
+    Options options = simulator.options;
+    simulator.bad_options = read_options(text, options);
+    Faults faults;
+    for (const std::string &fault : options.faults) {
+        const std::string wrong = faults.arm(fault);
+        simulator.bad_options = simulator.bad_options.empty() ? wrong : simulator.bad_options;
+    }
+    if (simulator.bad_options.empty()) {
+        simulator.options = options;
+        simulator.faults = faults;
+        simulator.faulty.store(faults.armed());
+        simulator.version.store(options.driver);
+    }
+}
+
+void read_environment(Simulator &simulator) {
+    simulator.version.store(simulator.options.driver);
+    apply_options(simulator, secure_getenv("EMM_SIM"));
+}
+
+void Simulator::settle() {
+    work.advance();
+    while (!callbacks.empty()) {
+        const std::vector<std::function<void()>> due = std::exchange(callbacks, {});
+        mutex.unlock();
+        const bool outer = std::exchange(this_thread.in_callback, true);
+        for (const auto &callback : due) {
+            callback();
+        }
+        this_thread.in_callback = outer;
+        mutex.lock();
+    }
+}
+
+namespace {
+
+// A forked child has no driver, as with the real one, and finds out before it takes any lock.
+void in_child() {
+    sim().stage.store(Stage::forked);
+}
+
+void at_exit() {
+    sim().stage.store(Stage::gone);
+}
+
+bool open_devices(Simulator &simulator) {
+    for (int ordinal = 0; ordinal < simulator.options.devices; ++ordinal) {
+        auto device = std::make_unique<Device>();
+        device->ordinal = ordinal;
+        if (!device->open(simulator.options.memory)) {
+            return false;
+        }
+        device->primary_handle = simulator.contexts.reserve();
+        simulator.devices.push_back(std::move(device));
+    }
+    return true;
+}
+
+CUresult start(Simulator &simulator) {
+    if (!simulator.bad_options.empty()) {
+        fprintf(stderr, "simcuda: %s\n", simulator.bad_options.c_str());
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!open_devices(simulator)) {
+        simulator.devices.clear();
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    simulator.work.configure(simulator.options.progress, simulator.options.seed);
+    pthread_atfork(nullptr, nullptr, in_child);
+    if (simulator.options.late) {
+        atexit(at_exit);
+    }
+    simulator.stage.store(Stage::ready, std::memory_order_release);
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+CUresult api::init(unsigned int flags) {
+    Simulator &simulator = sim();
+    switch (simulator.stage.load(std::memory_order_acquire)) {
+    case Stage::forked:
+        return CUDA_ERROR_NOT_INITIALIZED;
+    case Stage::gone:
+        return CUDA_ERROR_DEINITIALIZED;
+    default:
+        break;
+    }
+    const std::lock_guard lock(simulator.mutex);
+    if (flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUresult injected = simulator.faults.next("cuInit");
+    if (injected != CUDA_SUCCESS) {
+        ++simulator.fault_count;
+        return injected;
+    }
+    return simulator.stage.load() == Stage::ready ? CUDA_SUCCESS : start(simulator);
+}
+
+CUresult api::driver_get_version(int *version) {
+    if (!version) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *version = driver_version();
+    return CUDA_SUCCESS;
+}
+
+} // namespace simcuda

@@ -1,0 +1,86 @@
+#pragma once
+
+#include "capture.h"
+#include "clock.h"
+#include "context.h"
+#include "device.h"
+#include "entries.h"
+#include "event.h"
+#include "faults.h"
+#include "graph.h"
+#include "handles.h"
+#include "memory.h"
+#include "options.h"
+#include "schedule.h"
+#include "stream.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace simcuda {
+
+enum class Stage { fresh, ready, forked, gone };
+
+struct Totals {
+    uint64_t now = 0, peak = 0, blocks = 0;
+    void add(uint64_t bytes) {
+        now += bytes;
+        ++blocks;
+        peak = now > peak ? now : peak;
+    }
+    void remove(uint64_t bytes) {
+        now -= bytes;
+        --blocks;
+    }
+};
+
+// All there is of the driver. One mutex guards it.
+struct Simulator {
+    std::mutex mutex;
+    std::atomic<Stage> stage{Stage::fresh};
+    std::atomic<int> version{0};
+
+    Options options;
+    std::string bad_options; // why cuInit will refuse
+    Faults faults;
+    std::atomic<bool> faulty{false};
+    CUresult sticky = CUDA_SUCCESS;
+    uint64_t fault_count = 0;
+
+    Schedule work{mutex};
+    Host host;
+    uint64_t races = 0;
+    std::string last_race;
+
+    std::vector<std::unique_ptr<Device>> devices;
+    Handles<Context, CUcontext> contexts;
+    Handles<Stream, CUstream> streams;
+    Handles<Event, CUevent> events;
+    Handles<Graph, CUgraph> graphs;
+    Handles<Node, CUgraphNode> nodes;
+    Handles<Executable, CUgraphExec> executables;
+    Handles<UserObject, CUuserObject> user_objects;
+    std::vector<std::shared_ptr<Capture>> captures;
+    Regions regions;
+    Store host_memory; // bytes at their own addresses
+    Totals device_totals, host_totals;
+    uint64_t context_ids = 0, stream_ids = 0, buffer_ids = 0, capture_ids = 0; // never twice
+
+    std::vector<std::function<void()>> callbacks; // the program's own code, to run unlocked
+
+    // Ends every call: runs what is due.
+    void settle();
+};
+
+Simulator &sim();
+int driver_version();
+
+// Options over those that are set; what is wrong with them is kept for cuInit to say.
+void apply_options(Simulator &simulator, const char *text);
+void read_environment(Simulator &simulator);
+
+} // namespace simcuda

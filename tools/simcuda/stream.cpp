@@ -1,0 +1,144 @@
+#include "stream.h"
+
+#include "call.h"
+#include "capture.h"
+#include "race.h"
+#include "simulator.h"
+
+namespace simcuda {
+namespace {
+
+CUresult own_stream(Stream *&ret_stream) {
+    Context *context;
+    const CUresult result = current_context(context);
+    if (result == CUDA_SUCCESS) {
+        auto &stream = context->per_thread[this_thread.number];
+        if (!stream) {
+            stream.reset(make_stream(*context, Stream::Kind::per_thread, 0, 0));
+        }
+        ret_stream = stream.get();
+    }
+    return result;
+}
+
+CUresult legacy_stream(Stream *&ret_stream) {
+    Context *context;
+    const CUresult result = current_context(context);
+    if (result == CUDA_SUCCESS) {
+        ret_stream = context->legacy.get();
+    }
+    return result;
+}
+
+void follow(Stream &stream, const Stream &earlier, std::vector<OpRef> &before) {
+    before.push_back(earlier.tail);
+    stream.clock.join(earlier.clock, sim().host);
+}
+
+} // namespace
+
+CUresult find_stream(CUstream handle, Stream *&ret_stream) {
+    if (handle == CU_STREAM_PER_THREAD || (!handle && this_thread.per_thread_stream)) {
+        return own_stream(ret_stream);
+    }
+    if (!handle || handle == CU_STREAM_LEGACY) {
+        return legacy_stream(ret_stream);
+    }
+    ret_stream = sim().streams.find(handle);
+    if (!ret_stream) {
+        misuse("stream %p %s", static_cast<void *>(handle),
+               sim().streams.was(handle) ? "was destroyed" : "is no stream");
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    return CUDA_SUCCESS;
+}
+
+Stream *make_stream(Context &context, Stream::Kind kind, unsigned flags, int priority) {
+    auto *stream = new Stream;
+    stream->kind = kind;
+    stream->id = ++sim().stream_ids;
+    stream->context = &context;
+    stream->flags = flags;
+    stream->priority = priority;
+    stream->line = sim().host.new_line();
+    stream->tail = context.barrier;
+    stream->clock = context.barrier_clock;
+    stream->handle = kind == Stream::Kind::user     ? sim().streams.insert(stream)
+                     : kind == Stream::Kind::legacy ? CU_STREAM_LEGACY
+                                                    : CU_STREAM_PER_THREAD;
+    context.streams.insert(stream);
+    return stream;
+}
+
+// What the stream still has to do goes on without it.
+void end_stream(Stream *stream) {
+    Context &context = *stream->context;
+    context.streams.erase(stream);
+    if (stream->tail && !stream->tail->done()) {
+        context.orphans.push_back(stream->tail);
+    }
+    context.orphan_clock.trim(sim().host);
+    context.orphan_clock.join(stream->clock, sim().host);
+    if (stream->kind == Stream::Kind::user) {
+        sim().streams.erase(stream->handle);
+        delete stream;
+    }
+}
+
+// The legacy stream follows all blocking streams, and they follow it.
+std::vector<OpRef> predecessors(Stream &stream) {
+    std::vector<OpRef> before = {stream.tail};
+    if (stream.kind == Stream::Kind::legacy) {
+        for (const Stream *other : stream.context->streams) {
+            if (other->blocking()) {
+                follow(stream, *other, before);
+            }
+        }
+    } else if (stream.blocking()) {
+        follow(stream, *stream.context->legacy, before);
+    }
+    return before;
+}
+
+OpRef enqueue_task(Stream &stream, Task task, const std::vector<OpRef> &more) {
+    std::vector<OpRef> before = predecessors(stream);
+    before.insert(before.end(), more.begin(), more.end());
+    stream.clock.trim(sim().host);
+    stream.clock.set(stream.line, ++stream.time);
+    check_uses(task.uses, stream, stream.line, stream.time, stream.clock);
+    stream.tail = sim().work.add(std::move(task.run), task.outside, before);
+    return stream.tail;
+}
+
+CUresult enqueue(Stream &stream, const Bind &bind) {
+    CUresult result = check_capture(stream);
+    Task task;
+    if (result == CUDA_SUCCESS) {
+        result = bind(task);
+    }
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (stream.capture) {
+        add_node(stream, bind);
+    } else {
+        enqueue_task(stream, std::move(task));
+    }
+    return CUDA_SUCCESS;
+}
+
+void wait_on_stream(Stream &stream, const OpRef &op, const Clock &clock) {
+    stream.clock.join(clock, sim().host);
+    if (op && !op->done()) {
+        enqueue_task(stream, {}, {op});
+    }
+}
+
+void wait_for(Stream &stream) {
+    const OpRef tail = stream.tail;
+    const Clock clock = stream.clock;
+    sim().work.wait(tail);
+    clock.seen_by(sim().host);
+}
+
+} // namespace simcuda

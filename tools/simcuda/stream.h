@@ -1,0 +1,82 @@
+#pragma once
+
+#include "clock.h"
+#include "memory.h"
+#include "schedule.h"
+
+#include <cuda.h>
+#include <functional>
+#include <memory>
+#include <vector>
+
+namespace simcuda {
+
+struct Capture;
+struct Context;
+struct Node;
+
+constexpr int greatest_stream_priority = -5;
+
+struct Stream {
+    enum class Kind { user, legacy, per_thread };
+    CUstream handle = nullptr;
+    Kind kind = Kind::user;
+    uint64_t id = 0;
+    Context *context = nullptr;
+    unsigned flags = 0;
+    int priority = 0;
+
+    uint32_t line = 0; // its line of work in every clock
+    uint64_t time = 0; // how far that has got
+    Clock clock;       // what comes before its next piece of work
+    OpRef tail;
+
+    std::shared_ptr<Capture> capture; // set while it captures
+    std::vector<Node *> last_nodes;   // what its next node follows
+
+    bool blocking() const { return kind != Kind::legacy && !(flags & CU_STREAM_NON_BLOCKING); }
+};
+
+// A use of memory by a piece of work.
+struct Use {
+    Span span;
+    bool write;
+};
+
+// What a piece of work does, once its addresses are known.
+struct Task {
+    std::function<void()> run;
+    bool outside = false;
+    std::vector<Use> uses;
+};
+
+// Makes the task. Called when the work is put on a stream, and at each launch of a graph that
+// captured it.
+using Bind = std::function<CUresult(Task &ret_task)>;
+
+// The stream a call names: the legacy one, the thread's own, or one that was created.
+CUresult find_stream(CUstream handle, Stream *&ret_stream);
+
+Stream *make_stream(Context &context, Stream::Kind kind, unsigned flags, int priority);
+void end_stream(Stream *stream);
+
+// Puts work on the stream, or into the graph that it captures.
+CUresult enqueue(Stream &stream, const Bind &bind);
+
+// The same without regard to captures, and after `more` as well.
+OpRef enqueue_task(Stream &stream, Task task, const std::vector<OpRef> &more = {});
+
+// Makes the stream's next work wait.
+void wait_on_stream(Stream &stream, const OpRef &op, const Clock &clock);
+
+// What is ordered before work that comes next on this stream.
+std::vector<OpRef> predecessors(Stream &stream);
+
+// Notes the uses on a line of work, and reports what is not ordered.
+void check_uses(const std::vector<Use> &uses, const Stream &stream, uint32_t line, uint64_t time,
+                const Clock &clock);
+
+// Waits until the stream's work of now is done, and knows it.
+void wait_for(Stream &stream);
+
+} // namespace simcuda

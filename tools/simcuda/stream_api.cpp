@@ -1,0 +1,151 @@
+#include "call.h"
+#include "capture.h"
+#include "simulator.h"
+
+#include <algorithm>
+
+namespace simcuda {
+
+CUresult api::stream_create(CUstream *ph_stream, unsigned int flags) {
+    return stream_create_with_priority(ph_stream, flags, 0);
+}
+
+CUresult api::stream_create_with_priority(CUstream *ph_stream, unsigned int flags, int priority) {
+    Context *context;
+    const CUresult result = current_context(context);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!ph_stream || (flags & ~unsigned(CU_STREAM_NON_BLOCKING))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    priority = std::clamp(priority, greatest_stream_priority, 0);
+    *ph_stream = make_stream(*context, Stream::Kind::user, flags, priority)->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_destroy(CUstream h_stream) {
+    Stream *stream;
+    const CUresult result = find_stream(h_stream, stream);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (stream->kind != Stream::Kind::user) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    if (stream->capture) {
+        invalidate(*stream->capture);
+        leave_capture(*stream);
+    }
+    end_stream(stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_get_priority(CUstream h_stream, int *priority) {
+    Stream *stream;
+    const CUresult result = find_stream(h_stream, stream);
+    if (result != CUDA_SUCCESS || !priority) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *priority = stream->priority;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_get_flags(CUstream h_stream, unsigned int *flags) {
+    Stream *stream;
+    const CUresult result = find_stream(h_stream, stream);
+    if (result != CUDA_SUCCESS || !flags) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *flags = stream->flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_get_id(CUstream h_stream, unsigned long long *stream_id) {
+    Stream *stream;
+    if (sim().streams.was(h_stream) && !sim().streams.find(h_stream)) {
+        return CUDA_ERROR_INVALID_HANDLE; // asking who a handle is now does no harm
+    }
+    const CUresult result = find_stream(h_stream, stream);
+    if (result != CUDA_SUCCESS || !stream_id) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *stream_id = stream->id;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_get_ctx(CUstream h_stream, CUcontext *pctx) {
+    Stream *stream;
+    const CUresult result = find_stream(h_stream, stream);
+    if (result != CUDA_SUCCESS || !pctx) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *pctx = stream->context->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_get_ctx_v2(CUstream h_stream, CUcontext *p_ctx, CUgreenCtx *p_green_ctx) {
+    if (!p_green_ctx) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUresult result = stream_get_ctx(h_stream, p_ctx);
+    if (result == CUDA_SUCCESS) {
+        *p_green_ctx = nullptr;
+    }
+    return result;
+}
+
+CUresult api::stream_query(CUstream h_stream) {
+    Stream *stream;
+    CUresult result = find_stream(h_stream, stream);
+    result = result == CUDA_SUCCESS ? check_no_capture(*stream) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const Clock clock = stream->clock;
+    if (!sim().work.query(stream->tail)) {
+        return CUDA_ERROR_NOT_READY;
+    }
+    clock.seen_by(sim().host);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_synchronize(CUstream h_stream) {
+    Stream *stream;
+    CUresult result = find_stream(h_stream, stream);
+    result = result == CUDA_SUCCESS ? check_no_capture(*stream) : result;
+    if (result == CUDA_SUCCESS) {
+        wait_for(*stream);
+    }
+    return result;
+}
+
+CUresult api::launch_host_func(CUstream h_stream, CUhostFn fn, void *user_data) {
+    Stream *stream;
+    const CUresult result = find_stream(h_stream, stream);
+    if (result != CUDA_SUCCESS || !fn) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    return enqueue(*stream, [=](Task &ret_task) {
+        ret_task.run = [=] { fn(user_data); };
+        ret_task.outside = true;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult api::stream_add_callback(CUstream h_stream, CUstreamCallback callback, void *user_data,
+                                  unsigned int flags) {
+    Stream *stream;
+    CUresult result = find_stream(h_stream, stream);
+    result = result == CUDA_SUCCESS ? check_no_capture(*stream) : result;
+    if (result != CUDA_SUCCESS || !callback || flags != 0) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    return enqueue(*stream, [=](Task &ret_task) {
+        ret_task.run = [=] { callback(h_stream, CUDA_SUCCESS, user_data); };
+        ret_task.outside = true;
+        return CUDA_SUCCESS;
+    });
+}
+
+} // namespace simcuda

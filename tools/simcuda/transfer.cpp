@@ -1,0 +1,227 @@
+#include "call.h"
+#include "simcuda.h"
+#include "simulator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+namespace simcuda {
+namespace {
+
+CUdeviceptr address_of(const void *pointer) {
+    return reinterpret_cast<CUdeviceptr>(pointer);
+}
+
+struct Copy {
+    CUdeviceptr to, from;
+    size_t bytes;
+    bool to_host = false, from_host = false; // may be memory that the driver knows nothing of
+};
+
+void add_uses(const std::vector<Span> &spans, bool write, Task &task) {
+    for (const Span &span : spans) {
+        task.uses.push_back({span, write});
+    }
+}
+
+// Both sides may be in pieces, cut at different places.
+void copy_spans(std::vector<Span> to, std::vector<Span> from) {
+    for (size_t i = 0, j = 0; i < to.size() && j < from.size();) {
+        const uint64_t length = std::min(to[i].size, from[j].size);
+        memmove(to[i].data(), from[j].data(), length);
+        for (Span *span : {&to[i], &from[j]}) {
+            span->offset += length;
+            span->size -= length;
+        }
+        i += to[i].size == 0;
+        j += from[j].size == 0;
+    }
+}
+
+CUresult bind_copy(const Copy &copy, Task &ret_task) {
+    std::vector<Span> to, from;
+    CUresult result = resolve("destination", copy.to, copy.bytes, copy.to_host, to);
+    result = result == CUDA_SUCCESS ? resolve("source", copy.from, copy.bytes, copy.from_host, from)
+                                    : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    add_uses(from, false, ret_task);
+    add_uses(to, true, ret_task);
+    ret_task.run = [=] { copy_spans(to, from); };
+    return CUDA_SUCCESS;
+}
+
+bool is_pageable(CUdeviceptr address) {
+    return !sim().regions.around(address);
+}
+
+// What the program owns outright is read before the call returns, for the caller may change it.
+CUresult bind_staged(const Copy &copy, Task &ret_task) {
+    const auto *source = reinterpret_cast<const std::byte *>(copy.from);
+    const auto staged = std::make_shared<std::vector<std::byte>>(source, source + copy.bytes);
+    std::vector<Span> to;
+    const CUresult result = resolve("destination", copy.to, copy.bytes, copy.to_host, to);
+    if (result == CUDA_SUCCESS) {
+        add_uses(to, true, ret_task);
+        ret_task.run = [=] {
+            copy_spans(to, {{nullptr, address_of(staged->data()), copy.bytes, 0}});
+        };
+    }
+    return result;
+}
+
+CUresult copy_on(Stream &stream, const Copy &copy, bool synchronous) {
+    if (copy.bytes == 0) {
+        return CUDA_SUCCESS;
+    }
+    const bool staged = copy.from_host && !stream.capture && is_pageable(copy.from);
+    const CUresult result = enqueue(stream, [=](Task &ret_task) {
+        return staged ? bind_staged(copy, ret_task) : bind_copy(copy, ret_task);
+    });
+    // A copy into memory that is not pinned has happened when the call returns.
+    if (result == CUDA_SUCCESS && !stream.capture &&
+        (synchronous || (copy.to_host && is_pageable(copy.to)))) {
+        wait_for(stream);
+    }
+    return result;
+}
+
+CUresult copy_async(CUstream handle, const Copy &copy) {
+    Stream *stream;
+    const CUresult result = find_stream(handle, stream);
+    return result == CUDA_SUCCESS ? copy_on(*stream, copy, false) : result;
+}
+
+// The forms without a stream wait for the end, though not between two places on devices.
+CUresult copy_now(const Copy &copy) {
+    Stream *stream;
+    const CUresult result = find_stream(nullptr, stream);
+    const auto on_host = [](CUdeviceptr address) {
+        const Region *region = sim().regions.around(address);
+        return !region || region->on_host();
+    };
+    return result == CUDA_SUCCESS ? copy_on(*stream, copy, on_host(copy.to) || on_host(copy.from))
+                                  : result;
+}
+
+template <typename Value> void fill(const std::vector<Span> &spans, Value value) {
+    for (const Span &span : spans) {
+        if constexpr (sizeof(Value) == 1) {
+            memset(span.data(), value, span.size);
+        } else {
+            auto *data = reinterpret_cast<Value *>(span.data());
+            std::fill(data, data + span.size / sizeof value, value);
+        }
+    }
+}
+
+template <typename Value>
+CUresult set_on(CUstream handle, CUdeviceptr address, Value value, size_t count) {
+    Stream *stream;
+    const CUresult result = find_stream(handle, stream);
+    if (result != CUDA_SUCCESS || count == 0) {
+        return result;
+    }
+    if (address % sizeof value != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return enqueue(*stream, [=](Task &ret_task) {
+        std::vector<Span> spans;
+        const CUresult bound = resolve("destination", address, count * sizeof value, false, spans);
+        if (bound == CUDA_SUCCESS) {
+            add_uses(spans, true, ret_task);
+            ret_task.run = [=] { fill(spans, value); };
+        }
+        return bound;
+    });
+}
+
+// The forms without a stream wait only where the host could look at what they write.
+template <typename Value> CUresult set_now(CUdeviceptr address, Value value, size_t count) {
+    const CUresult result = set_on(nullptr, address, value, count);
+    const Region *region = sim().regions.around(address);
+    Stream *stream;
+    if (result == CUDA_SUCCESS && region && (region->on_host() || region->kind == Kind::managed) &&
+        find_stream(nullptr, stream) == CUDA_SUCCESS) {
+        wait_for(*stream);
+    }
+    return result;
+}
+
+} // namespace
+
+CUresult api::memcpy(CUdeviceptr dst, CUdeviceptr src, size_t byte_count) {
+    return copy_now({dst, src, byte_count, true, true});
+}
+
+CUresult api::memcpy_async(CUdeviceptr dst, CUdeviceptr src, size_t byte_count, CUstream h_stream) {
+    return copy_async(h_stream, {dst, src, byte_count, true, true});
+}
+
+CUresult api::memcpy_peer(CUdeviceptr dst_device, CUcontext, CUdeviceptr src_device, CUcontext,
+                          size_t byte_count) {
+    return copy_now({dst_device, src_device, byte_count});
+}
+
+CUresult api::memcpy_peer_async(CUdeviceptr dst_device, CUcontext, CUdeviceptr src_device,
+                                CUcontext, size_t byte_count, CUstream h_stream) {
+    return copy_async(h_stream, {dst_device, src_device, byte_count});
+}
+
+CUresult api::memcpy_htod(CUdeviceptr dst_device, const void *src_host, size_t byte_count) {
+    return copy_now({dst_device, address_of(src_host), byte_count, false, true});
+}
+
+CUresult api::memcpy_dtoh(void *dst_host, CUdeviceptr src_device, size_t byte_count) {
+    return copy_now({address_of(dst_host), src_device, byte_count, true});
+}
+
+CUresult api::memcpy_dtod(CUdeviceptr dst_device, CUdeviceptr src_device, size_t byte_count) {
+    return copy_now({dst_device, src_device, byte_count});
+}
+
+CUresult api::memcpy_htod_async(CUdeviceptr dst_device, const void *src_host, size_t byte_count,
+                                CUstream h_stream) {
+    return copy_async(h_stream, {dst_device, address_of(src_host), byte_count, false, true});
+}
+
+CUresult api::memcpy_dtoh_async(void *dst_host, CUdeviceptr src_device, size_t byte_count,
+                                CUstream h_stream) {
+    return copy_async(h_stream, {address_of(dst_host), src_device, byte_count, true});
+}
+
+CUresult api::memcpy_dtod_async(CUdeviceptr dst_device, CUdeviceptr src_device, size_t byte_count,
+                                CUstream h_stream) {
+    return copy_async(h_stream, {dst_device, src_device, byte_count});
+}
+
+CUresult api::memset_d8(CUdeviceptr dst_device, unsigned char uc, size_t n) {
+    return set_now(dst_device, uc, n);
+}
+
+CUresult api::memset_d16(CUdeviceptr dst_device, unsigned short us, size_t n) {
+    return set_now(dst_device, us, n);
+}
+
+CUresult api::memset_d32(CUdeviceptr dst_device, unsigned int ui, size_t n) {
+    return set_now(dst_device, ui, n);
+}
+
+CUresult api::memset_d8_async(CUdeviceptr dst_device, unsigned char uc, size_t n,
+                              CUstream h_stream) {
+    return set_on(h_stream, dst_device, uc, n);
+}
+
+CUresult api::memset_d16_async(CUdeviceptr dst_device, unsigned short us, size_t n,
+                               CUstream h_stream) {
+    return set_on(h_stream, dst_device, us, n);
+}
+
+CUresult api::memset_d32_async(CUdeviceptr dst_device, unsigned int ui, size_t n,
+                               CUstream h_stream) {
+    return set_on(h_stream, dst_device, ui, n);
+}
+
+} // namespace simcuda
