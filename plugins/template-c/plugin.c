@@ -1,0 +1,134 @@
+/* A memory manager for emm in C: cuMemAlloc with rounded sizes. It knows what is live, so that it
+ * refuses a wrong free and can give up everything. emm/plugin.h says more about each function. */
+#include <emm/plugin.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+/* CUresult is an int; with these, cuda.h is not needed. */
+typedef int (*mem_alloc)(emm_deviceptr *ret_ptr, size_t size);
+typedef int (*mem_free)(emm_deviceptr ptr);
+enum { success = 0, out_of_memory = 2, deinitialized = 4, bucket_count = 4096 };
+
+struct block {
+    emm_deviceptr ptr;
+    size_t size;
+    mem_free cuMemFree; /* a pending free may run while the manager is being destroyed */
+    struct block *next;
+};
+
+struct emm_manager {
+    const emm_host *host;
+    emm_context *context;
+    mem_alloc cuMemAlloc;
+    mem_free cuMemFree;
+    uint64_t granule;
+    pthread_mutex_t mutex; /* around `live`; never held in a driver call */
+    struct block *live[bucket_count];
+};
+
+static const emm_option options[] = {
+    {"granule", "512|64KiB|2MiB", "sizes are rounded up to a multiple", EMM_OPTION_CHOICE, 0},
+    {NULL, NULL, NULL, 0, 0}};
+
+static emm_status create(const emm_host *host, const emm_context_info *info,
+                         const char *const *option_texts, emm_manager **ret_manager) {
+    emm_manager *self = calloc(1, sizeof *self);
+    if (!self) {
+        return host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a manager");
+    }
+    self->host = host;
+    self->context = info->context;
+    self->cuMemAlloc = (mem_alloc)host->driver("cuMemAlloc", 12000);
+    self->cuMemFree = (mem_free)host->driver("cuMemFree", 12000);
+    emm_parse_size(emm_option_text(options, option_texts, "granule"), &self->granule);
+    if (!self->cuMemAlloc || !self->cuMemFree) {
+        free(self);
+        return host->fail(EMM_E_NO_DRIVER, 0, "no cuMemAlloc in this driver");
+    }
+    pthread_mutex_init(&self->mutex, NULL);
+    *ret_manager = self;
+    return EMM_OK;
+}
+
+/* Where the block at `ptr` hangs, or would. */
+static struct block **place_of(emm_manager *self, emm_deviceptr ptr) {
+    struct block **place = &self->live[(ptr >> 9) % bucket_count];
+    while (*place && (*place)->ptr != ptr) {
+        place = &(*place)->next;
+    }
+    return place;
+}
+
+/* `stream` does not matter: any stream may use fresh memory at once. */
+static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
+                           emm_deviceptr *ret_ptr) {
+    const size_t rounded = (size + self->granule - 1) / self->granule * self->granule;
+    struct block *block = malloc(sizeof *block);
+    if (!block) {
+        return self->host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a block's record");
+    }
+    const int result = rounded < size ? out_of_memory : self->cuMemAlloc(&block->ptr, rounded);
+    if (result != success) {
+        free(block);
+        return emm_failf(self->host, result == out_of_memory ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER,
+                         result, "cuMemAlloc of %zu bytes failed: error %d", rounded, result);
+    }
+    *block = (struct block){block->ptr, rounded, self->cuMemFree, NULL};
+    *ret_ptr = block->ptr;
+    pthread_mutex_lock(&self->mutex);
+    *place_of(self, block->ptr) = block;
+    pthread_mutex_unlock(&self->mutex);
+    return EMM_OK;
+}
+
+/* Runs when emm flushes its queue; after EMM_DEFERRED_DROP the address is not ours any more. */
+static emm_status release(void *argument, uint32_t what) {
+    struct block *block = argument;
+    const int result = what == EMM_DEFERRED_RUN ? block->cuMemFree(block->ptr) : success;
+    free(block);
+    return result == success || result == deinitialized ? EMM_OK : EMM_E_DRIVER;
+}
+
+/* The queue asks whether the context still lives before it runs anything. */
+static emm_status give_back(emm_manager *self, struct block *block) {
+    return self->host->defer(self->context, release, block, block->size) == EMM_OK
+               ? EMM_OK
+               : release(block, EMM_DEFERRED_RUN);
+}
+
+/* `stream` does not matter: cuMemFree waits for all of them. */
+static emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
+    pthread_mutex_lock(&self->mutex);
+    struct block **const place = place_of(self, ptr), *const block = *place;
+    *place = block ? block->next : NULL;
+    pthread_mutex_unlock(&self->mutex);
+    return block ? give_back(self, block)
+                 : emm_failf(self->host, EMM_E_NOT_OWNED, 0, "0x%llx is not live here", ptr);
+}
+
+static emm_status destroy(emm_manager *self) {
+    for (size_t i = 0; i < bucket_count; i++) {
+        for (struct block *block; (block = self->live[i]); give_back(self, block)) {
+            self->live[i] = block->next;
+        }
+    }
+    free(self);
+    return EMM_OK;
+}
+
+static const emm_plugin table = {.struct_size = sizeof(emm_plugin),
+                                 .interface_version = EMM_PLUGIN_ABI_MAJOR,
+                                 .interface_minor = EMM_PLUGIN_ABI_MINOR,
+                                 .name = "template-c",
+                                 .version = "0.1",
+                                 .description = "cuMemAlloc with rounded sizes",
+                                 .capabilities = EMM_PLUGIN_NEEDS_CURRENT,
+                                 .options = options,
+                                 .create = create,
+                                 .destroy = destroy,
+                                 .memalloc = memalloc,
+                                 .memfree = memfree};
+
+EMM_PLUGIN_ENTRY(const emm_host *host) {
+    return &table;
+}

@@ -1,0 +1,122 @@
+// A memory manager for emm in C++. It gives out cuMemAlloc's memory, with sizes rounded up as the
+// option `granule` says, and knows what is live, so that it can refuse a wrong free, describe an
+// address and give everything up in the end. emm/plugin.h is the contract. emm::make_plugin makes
+// the table: members named after a slot fill it, and an exception becomes a status.
+#include <emm/plugin.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace {
+
+// CUresult is an int; with these, cuda.h is not needed.
+using MemAlloc = int (*)(emm_deviceptr *ret_ptr, size_t size);
+using MemFree = int (*)(emm_deviceptr ptr);
+constexpr int success = 0, out_of_memory = 2, deinitialized = 4;
+
+constexpr emm_option options[] = {
+    {"granule", "512|64KiB|2MiB", "sizes are rounded up to a multiple", EMM_OPTION_CHOICE, 0},
+    {nullptr, nullptr, nullptr, 0, 0}};
+
+// From an address to its size; a node of it is one allocation.
+using Blocks = std::map<emm_deviceptr, size_t>;
+
+// A pending free: it may run on another thread while the manager is being destroyed.
+struct Release {
+    MemFree mem_free;
+    Blocks::node_type block;
+
+    static emm_status run(void *argument, uint32_t what) {
+        const std::unique_ptr<Release> self(static_cast<Release *>(argument));
+        // After EMM_DEFERRED_DROP the address is not ours any more.
+        const int result = what == EMM_DEFERRED_RUN ? self->mem_free(self->block.key()) : success;
+        return result == success || result == deinitialized ? EMM_OK : EMM_E_DRIVER;
+    }
+};
+
+class Manager {
+public:
+    Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts)
+        : host_(host), context_(info.context), device_(info.device),
+          mem_alloc_(reinterpret_cast<MemAlloc>(host.driver("cuMemAlloc", 12000))),
+          mem_free_(reinterpret_cast<MemFree>(host.driver("cuMemFree", 12000))) {
+        if (!mem_alloc_ || !mem_free_) {
+            throw emm::PluginError(EMM_E_NO_DRIVER, 0, "no cuMemAlloc in this driver");
+        }
+        emm_parse_size(emm_option_text(options, option_texts, "granule"), &granule_);
+    }
+
+    ~Manager() {
+        while (!live_.empty()) {
+            give_back(live_.extract(live_.begin()));
+        }
+    }
+
+    // `stream` does not matter: any stream may use fresh memory at once, and cuMemFree waits for
+    // all of them.
+    emm_status memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
+        const size_t rounded = (size + granule_ - 1) / granule_ * granule_;
+        Blocks one{{0, rounded}}; // made first, so that nothing can fail after cuMemAlloc
+        auto block = one.extract(one.begin());
+        const int result = rounded < size ? out_of_memory : mem_alloc_(&block.key(), rounded);
+        if (result != success) {
+            return emm_failf(&host_, result == out_of_memory ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER,
+                             result, "cuMemAlloc of %zu bytes failed: error %d", rounded, result);
+        }
+        *ret_ptr = block.key();
+        const std::lock_guard<std::mutex> lock(mutex_);
+        live_.insert(std::move(block));
+        return EMM_OK;
+    }
+
+    emm_status memfree(emm_deviceptr ptr, size_t, emm_stream) {
+        Blocks::node_type block;
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            block = live_.extract(ptr);
+        }
+        return block ? give_back(std::move(block))
+                     : emm_failf(&host_, EMM_E_NOT_OWNED, 0, "0x%llx is not live here", ptr);
+    }
+
+    emm_status query(emm_deviceptr ptr, emm_block_info *ret_info) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        auto block = live_.upper_bound(ptr);
+        if (block == live_.begin() || ptr - (--block)->first >= block->second) {
+            return emm_failf(&host_, EMM_E_NOT_OWNED, 0, "0x%llx is not live here", ptr);
+        }
+        const emm_block_info info = {sizeof info,   EMM_KIND_DEVICE, block->first,
+                                     block->second, device_,         0};
+        emm_copy_sized(ret_info, &info);
+        return EMM_OK;
+    }
+
+private:
+    // emm's queue of pending deallocations frees it when it is flushed, if the context still lives.
+    emm_status give_back(Blocks::node_type block) {
+        const size_t size = block.mapped();
+        const auto release = new Release{mem_free_, std::move(block)};
+        return host_.defer(context_, &Release::run, release, size) == EMM_OK
+                   ? EMM_OK
+                   : Release::run(release, EMM_DEFERRED_RUN);
+    }
+
+    const emm_host &host_;
+    emm_context *context_;
+    int32_t device_;
+    MemAlloc mem_alloc_;
+    MemFree mem_free_;
+    uint64_t granule_ = 512;
+    std::mutex mutex_; // around `live_`; never held in a driver call
+    Blocks live_;
+};
+
+} // namespace
+
+EMM_PLUGIN_ENTRY(const emm_host *) {
+    static const emm_plugin table = emm::make_plugin<Manager>(
+        "template-cpp", "0.1", "cuMemAlloc with rounded sizes", EMM_PLUGIN_NEEDS_CURRENT, options);
+    return &table;
+}

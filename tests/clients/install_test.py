@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""install_test.py MESON SOURCE BUILD PREFIX LIBDIR CC CXX SANITIZE TOOL PLUGINS
+
+Installs emm, builds two applications and two plugins against it by pkg-config alone, moves the
+installed tree, and runs each application with each plugin: nothing is built a second time.
+"""
+import functools
+import json
+import pathlib
+import re
+import shutil
+import sys
+
+from out_of_tree import Failure, Workshop, clean_environment, digest, expect, main, run
+
+
+def install(workshop, build, prefix):
+    staging = workshop.folder / "staging"
+    run(workshop.meson + ["install", "-C", build, "--no-rebuild", "--destdir", staging])
+    return staging / pathlib.Path(prefix).relative_to("/")
+
+
+def point_at(installed, libdir):
+    """With -Dpkgconfig.relocatable=false emm.pc names the prefix, and what is staged lies elsewhere."""
+    emm_pc = installed / libdir / "pkgconfig" / "emm.pc"
+    emm_pc.write_text(re.sub("^prefix=/.*", f"prefix={installed}", emm_pc.read_text()))
+
+
+def built(workshop, source, installed, libdir):
+    environment = {"PKG_CONFIG_PATH": str(installed / libdir / "pkgconfig")}
+    build = functools.partial(workshop.build, environment=environment)
+    clients = [build(source / "tests/clients" / name) / name for name in ("client-c", "client-cpp")]
+    plugins = {name: build(source / "plugins" / name) / f"libemm-{name}.so"
+               for name in ("template-c", "template-cpp")}
+    return clients, plugins
+
+
+def served_by(output):
+    facts = dict(line.split(": ", 1) for line in output.splitlines() if ": " in line)
+    return facts.get("plugin"), pathlib.Path(facts.get("path", ""))
+
+
+def check_client(client, spec, name, path, environment):
+    output = run([client], env={**environment, "EMM_PLUGIN": spec})
+    expect(output.endswith("done\n"), f"{client.name} did not come to its end:\n{output}")
+    found_name, found_path = served_by(output)
+    expect(found_name == name, f"EMM_PLUGIN={spec}: expected {name} to serve, found {found_name}")
+    expect(found_path == path, f"EMM_PLUGIN={spec}: expected {path}, found {found_path}")
+    expect("live bytes: 0\n" in output, f"{client.name} on {name}: something stayed live\n{output}")
+
+
+def check_info(tool, spec, name, path, environment):
+    said = json.loads(run([tool, "info", "--json"], env={**environment, "EMM_PLUGIN": spec}))
+    plugin = said["plugin"]
+    expect(plugin["name"] == name, f"emm info: expected {name}, found {plugin['name']}")
+    expect(pathlib.Path(plugin["path"]) == path, f"emm info: expected {path}, found {plugin}")
+    expect(plugin["selected_by"] == "EMM_PLUGIN", f"emm info: not chosen by EMM_PLUGIN: {plugin}")
+    expect(said["driver"]["simulated"] is True, f"emm info: not simulated: {said['driver']}")
+
+
+def check_unset(client, environment):
+    name, _ = served_by(run([client], env=environment))
+    expect(name == "passthrough", f"without EMM_PLUGIN: expected passthrough, found {name}")
+
+
+def check_refusal(client, environment):
+    try:
+        run([client], env={**environment, "EMM_PLUGIN": "no-such-plugin"})
+    except Failure as failure:
+        expect("no-such-plugin" in str(failure), f"the refusal does not name it: {failure}")
+        return
+    raise Failure("EMM_PLUGIN=no-such-plugin: the program ran, with some other plugin")
+
+
+def test(source, build, prefix, libdir, tool, bundled, workshop):
+    installed = install(workshop, build, prefix)
+    point_at(installed, libdir)
+    clients, templates = built(workshop, source, installed, libdir)
+    digests = [digest(client) for client in clients]
+    moved = (workshop.folder / "moved").resolve()
+    shutil.move(installed, moved)
+    environment = clean_environment(EMM_DRIVER="sim", LD_LIBRARY_PATH=str(moved / libdir))
+    plugins = {name: moved / libdir / "emm" / f"libemm-{name}.so" for name in bundled}
+    specs = [(name, name, path) for name, path in plugins.items()]
+    specs += [(str(path), name, path.resolve()) for name, path in templates.items()]
+    for spec, name, path in specs:
+        for client in clients:
+            check_client(client, spec, name, path, environment)
+        if tool:
+            check_info(moved / "bin" / "emm", spec, name, path, environment)
+    check_unset(clients[0], environment)
+    check_refusal(clients[0], environment)
+    expect(digests == [digest(client) for client in clients], "an application was built anew")
+    print(f"{len(clients)} applications on {len(specs)} plugins, in a tree that was moved")
+
+
+if __name__ == "__main__":
+    meson, source, build, prefix, libdir, cc, cxx, sanitize, tool, bundled = sys.argv[1:]
+    sys.exit(main(functools.partial(test, pathlib.Path(source), build, prefix, libdir,
+                                    tool == "true", bundled.split(",")),
+                  Workshop(meson, cc, cxx, sanitize)))
