@@ -1,0 +1,61 @@
+/* What the simulated CUDA driver offers beside CUDA: settings, counters, faults and a stand-in for
+ * kernels. Found with dlsym, or through cuGetProcAddress with any version. C99; needs no cuda.h. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct CUstream_st;
+
+struct simcuda_counters {
+    uint32_t struct_size; /* set by the caller: sizeof(struct simcuda_counters) */
+    uint32_t reserved;
+    uint64_t races;        /* uses of memory that were not ordered after an earlier one */
+    uint64_t device_bytes; /* handed out now by all devices, in the driver's own granules */
+    uint64_t peak_device_bytes;
+    uint64_t host_bytes; /* pinned, registered and managed memory now */
+    uint64_t peak_host_bytes;
+    uint64_t calls;         /* of any cu* entry */
+    uint64_t device_blocks; /* device allocations, physical handles and pool segments now */
+    uint64_t host_blocks;
+    uint64_t faults; /* calls that fault injection made fail */
+};
+
+/* Fills the first out->struct_size bytes. */
+void simcuda_get_counters(struct simcuda_counters *out);
+
+/* The peaks start again from what is held now. */
+void simcuda_reset_peaks(void);
+
+/* How often this entry was called, by its name without version: "cuMemAlloc". */
+uint64_t simcuda_call_count(const char *name);
+
+/* What the latest race was, "" if there was none; valid until the calling thread asks again. */
+const char *simcuda_last_race(void);
+
+/* Options as in EMM_SIM, over those from the environment; before cuInit. 0, or
+ * CUDA_ERROR_INVALID_VALUE with a line on standard error. */
+int simcuda_configure(const char *options);
+
+/* Arms a fault, "cuMemAlloc@3", counted from now on; NULL or "" disarms all. Answers as above. */
+int simcuda_fail(const char *fault);
+
+struct simcuda_range {
+    uint64_t address;
+    uint64_t size;
+    uint32_t write; /* 0: the function reads it */
+    uint32_t reserved;
+};
+
+/* Stands in for a kernel launch: `function` (or nothing) runs in stream order, and is taken to use
+ * just these ranges. It answers a CUresult. */
+int simcuda_launch(struct CUstream_st *stream, void (*function)(void *), void *argument,
+                   const struct simcuda_range *ranges, size_t count);
+
+#ifdef __cplusplus
+}
+#endif
