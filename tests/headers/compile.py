@@ -1,0 +1,58 @@
+#!/usr/bin/env python3
+"""Compiles each public header alone, in every language version that emm promises, before and after
+cuda.h, with all warnings as errors.
+
+    compile.py INCLUDE CUDA_INCLUDE COMPILER... -- HEADER...
+"""
+import itertools
+import shutil
+import subprocess
+import sys
+import tempfile
+
+STANDARDS = {"c": ["c99", "c11"], "c++": ["c++11", "c++14", "c++17", "c++20"]}
+WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+
+
+def sources(header):
+    """(name, text): alone, twice, before and after cuda.h, with the types agreeing."""
+    this, cuda = f"#include <{header}>\n", "#include <cuda.h>\n"
+    agree = ("CUdeviceptr a; CUstream b; CUcontext c;\n"
+             "emm_deviceptr *pa = &a; emm_stream *pb = &b; struct CUctx_st **pc = &c;\n")
+    yield "alone, and twice", this + this
+    if header == "emm/status.h":
+        agree = ""
+    yield "before cuda.h", this + cuda + agree
+    yield "after cuda.h", cuda + this + agree
+
+
+def main():
+    split = sys.argv.index("--")
+    include, cuda, *compilers = sys.argv[1:split]
+    compilers = [c for c in compilers if shutil.which(c)]
+    failures = runs = 0
+    with tempfile.NamedTemporaryFile("w", suffix=".h") as file:
+        for header, compiler in itertools.product(sys.argv[split + 1:], compilers):
+            for what, text in sources(header):
+                file.seek(0)
+                file.truncate()
+                file.write(text)
+                file.flush()
+                for language, standards in STANDARDS.items():
+                    if "++" in compiler and language == "c":
+                        continue
+                    for standard in standards:
+                        runs += 1
+                        answer = subprocess.run(
+                            [compiler, "-x", language, f"-std={standard}", *WARNINGS,
+                             "-I", include, "-isystem", cuda, "-fsyntax-only", file.name],
+                            capture_output=True, text=True)
+                        if answer.returncode != 0:
+                            failures += 1
+                            print(f"{header} {what}, {compiler} -std={standard}:\n{answer.stderr}")
+    print(f"{runs} compilations with {', '.join(compilers)}, {failures} failed")
+    return failures != 0 or runs == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,23 @@
+// The driver calls that these tests make themselves, on whatever driver emm uses.
+#pragma once
+
+#include <emm/emm.h>
+
+#include <cuda.h>
+
+template <class Function> Function driver_entry(const char *name, int version = 12000) {
+    const auto entry = reinterpret_cast<Function>(emm_driver_entry(name, version));
+    INFO(name);
+    REQUIRE(entry);
+    return entry;
+}
+
+#define CU(name) driver_entry<decltype(&::name)>(#name)
+
+inline CUcontext new_context(int device = 0) {
+    using Create = CUresult (*)(CUcontext *, unsigned, CUdevice);
+    CUcontext made = nullptr;
+    REQUIRE(CU(cuInit)(0) == CUDA_SUCCESS);
+    REQUIRE(driver_entry<Create>("cuCtxCreate", 3020)(&made, 0, device) == CUDA_SUCCESS);
+    return made;
+}

@@ -1,0 +1,142 @@
+#include "catch.h"
+#include "recorder.h"
+
+#include <stdexcept>
+
+TEST_CASE("size 0 gives address 0 and never reaches the plugin") {
+    emm_context *context = recorded_context();
+    Recorder::the().clear();
+    emm_deviceptr ptr = 1, device = 1;
+    void *host = &ptr;
+    CHECK(emm_memalloc(context, 0, EMM_STREAM_LEGACY, &ptr) == EMM_OK);
+    CHECK(ptr == 0);
+    CHECK(emm_memhostalloc(context, 0, EMM_HOST_MAPPED, &host, &device) == EMM_OK);
+    CHECK(host == nullptr);
+    CHECK(device == 0);
+    CHECK(emm_memallocmanaged(context, 0, EMM_ATTACH_GLOBAL, &ptr) == EMM_OK);
+    CHECK(Recorder::the().calls().empty());
+}
+
+TEST_CASE("freeing address 0 is a success that never reaches the plugin") {
+    emm_context *context = recorded_context();
+    Recorder::the().clear();
+    CHECK(emm_memfree(context, 0, 0, EMM_STREAM_LEGACY) == EMM_OK);
+    CHECK(emm_memhostfree(context, nullptr, 0, 0, EMM_STREAM_LEGACY) == EMM_OK);
+    CHECK(emm_memfreemanaged(context, 0, 0, EMM_STREAM_LEGACY) == EMM_OK);
+    CHECK(Recorder::the().calls().empty());
+}
+
+TEST_CASE("a NULL argument is refused by name") {
+    emm_deviceptr ptr = 7;
+    CHECK(emm_memalloc(nullptr, 1, EMM_STREAM_LEGACY, &ptr) == EMM_E_INVALID_VALUE);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("emm_memalloc: context is NULL"));
+    CHECK(ptr == 7);
+    emm_context *context = recorded_context();
+    CHECK(emm_memalloc(context, 1, EMM_STREAM_LEGACY, nullptr) == EMM_E_INVALID_VALUE);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("ret_ptr is NULL"));
+}
+
+TEST_CASE("a failed allocation leaves the output alone, whatever the plugin did to it") {
+    emm_context *context = recorded_context();
+    Recorder::the().on_memalloc = [](size_t) { return EMM_E_CAPTURING; };
+    emm_deviceptr ptr = 7;
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_CAPTURING);
+    CHECK(ptr == 7);
+}
+
+TEST_CASE("an error is described in the plugin's words, else in the host's") {
+    emm_context *context = recorded_context();
+    emm_deviceptr ptr = 0;
+    Recorder::the().on_memalloc = [](size_t) {
+        return Recorder::the().host->fail(EMM_E_DRIVER, 700, "the card is on fire");
+    };
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_DRIVER);
+    CHECK(emm_last_error()->driver_result == 700);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("the card is on fire"));
+
+    Recorder::the().on_memalloc = [](size_t) { return EMM_E_DRIVER; };
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_DRIVER);
+    CHECK(emm_last_error()->driver_result == 0);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("plugin recorder, memalloc"));
+}
+
+TEST_CASE("a C++ exception out of a slot becomes a status") {
+    emm_context *context = recorded_context();
+    emm_deviceptr ptr = 7;
+    Recorder::the().on_memalloc = [](size_t) -> emm_status { throw std::runtime_error("oops"); };
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_PLUGIN_EXCEPTION);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("memalloc") && ContainsSubstring("oops"));
+    CHECK(ptr == 7);
+    Recorder::the().on_memfree = []() -> emm_status { throw 3; };
+    CHECK(emm_memfree(context, 0x1000, 64, EMM_STREAM_LEGACY) == EMM_E_PLUGIN_EXCEPTION);
+}
+
+TEST_CASE("running out drains, trims, asks the application and tries once more") {
+    emm_context *context = recorded_context();
+    Recorder &recorder = Recorder::the();
+    recorder.on_memalloc = [](size_t) {
+        return Recorder::the().count("pressure") != 0 ? EMM_OK : EMM_E_OUT_OF_MEMORY;
+    };
+    REQUIRE(recorder.host->defer(
+                context,
+                [](void *, uint32_t what) -> emm_status {
+                    Recorder::the().note(what == EMM_DEFERRED_RUN ? "run" : "drop");
+                    return EMM_OK;
+                },
+                nullptr, 64) == EMM_OK);
+    REQUIRE(emm_set_pressure_callback(
+                [](emm_context *, size_t bytes, void *) {
+                    Recorder::the().note("pressure");
+                    return bytes;
+                },
+                nullptr) == EMM_OK);
+    recorder.clear();
+    emm_deviceptr ptr = 0;
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_OK);
+    CHECK(ptr == 0x1000);
+    CHECK(recorder.calls() == std::vector<std::string>{"memalloc", "run", "pressure", "memalloc"});
+}
+
+TEST_CASE("out of memory says what was asked for and what is free") {
+    emm_context *context = recorded_context();
+    Recorder::the().on_memalloc = [](size_t) { return EMM_E_OUT_OF_MEMORY; };
+    emm_deviceptr ptr = 7;
+    CHECK(emm_memalloc(context, 12345, EMM_STREAM_LEGACY, &ptr) == EMM_E_OUT_OF_MEMORY);
+    CHECK_THAT(emm_last_error()->text,
+               ContainsSubstring("12345 bytes asked for") && ContainsSubstring("bytes free"));
+    CHECK(Recorder::the().count("memalloc") == 2);
+    CHECK(ptr == 7);
+}
+
+TEST_CASE("a pressure callback that runs out itself is not asked again") {
+    emm_context *context = recorded_context();
+    Recorder::the().on_memalloc = [](size_t) { return EMM_E_OUT_OF_MEMORY; };
+    static int depth = 0;
+    emm_set_pressure_callback(
+        [](emm_context *within, size_t, void *) -> size_t {
+            ++depth;
+            emm_deviceptr ptr = 0;
+            CHECK(emm_memalloc(within, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_OUT_OF_MEMORY);
+            return 0;
+        },
+        nullptr);
+    emm_deviceptr ptr = 0;
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_OUT_OF_MEMORY);
+    CHECK(depth == 1);
+}
+
+TEST_CASE("after a lost device allocations say so and frees succeed") {
+    emm_context *context = recorded_context();
+    emm_deviceptr ptr = 0;
+    REQUIRE(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_OK);
+    Recorder::the().on_memalloc = [](size_t) { return EMM_E_DEVICE_LOST; };
+    emm_deviceptr other = 0;
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &other) == EMM_E_DEVICE_LOST);
+    Recorder::the().on_memalloc = [](size_t) { return EMM_OK; };
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &other) == EMM_E_DEVICE_LOST);
+    CHECK(emm_memfree(context, ptr, 64, EMM_STREAM_LEGACY) == EMM_OK);
+    emm_counters counters = {};
+    counters.struct_size = sizeof counters;
+    emm_get_counters(&counters);
+    CHECK(counters.late_frees == 1);
+}
