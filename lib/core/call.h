@@ -21,10 +21,8 @@ emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*f
     const char *const name = loader::slot_names[static_cast<unsigned>(slot)];
     const loader::Plugin &plugin = *context.selection->plugin;
     try {
-        if (plugin.defaults(slot)) {
-            return conclude(context,
-                            (plugin.table.*function)(context.defaults.as_manager(), arguments...),
-                            name);
+        if (plugin.defaults(slot)) { // the host describes its own failures
+            return (plugin.table.*function)(context.defaults.as_manager(), arguments...);
         }
         std::optional<driver::Current> current;
         if ((plugin.table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {

@@ -253,6 +253,9 @@ emm_status make_manager(emm_context &context) {
             settled.store(choice->reached, std::memory_order_release);
             return EMM_OK;
         }
+        if (choice->specs.empty()) {
+            return status; // linked in: there is nothing to fall back to
+        }
         choice->refusals.push_back(observe::last_error()->text);
         const emm_status next = advance(*choice);
         status = choice->reached ? next : none_left(*choice, status);
