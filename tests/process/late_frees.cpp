@@ -2,7 +2,7 @@
 // a thread that ends after main, and after emm_shutdown. Nothing is torn down before that, and
 // nothing crashes; the exit status says whether every free succeeded.
 //
-//     late_frees exit | shutdown | retire
+//     late_frees exit|shutdown|retire PLUGIN.so
 #include <emm/emm.h>
 
 #include <cstdio>
@@ -56,8 +56,12 @@ void at_exit() { freed_by_a_static_destructor.fill(); }
 } // namespace
 
 int main(int argc, char *argv[]) {
-    const char *how = argc > 1 ? argv[1] : "exit";
+    if (argc != 3) {
+        return 2;
+    }
+    const char *how = argv[1];
     emm_context *context = nullptr;
+    require(emm_set_plugin(argv[2]) == EMM_OK, "plugin");
     require(emm_context_for_device(0, &context) == EMM_OK, "context");
     freed_by_a_static_destructor.context = context;
     freed_by_a_static_destructor.fill();
