@@ -1,0 +1,66 @@
+// async alone: the driver's pool behind it.
+#include "gpu.h"
+
+TEST_CASE("freed memory is kept, and trim gives it back down to what is to be kept") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const emm_deviceptr live = gpu.allocate(1 << 20, stream);
+    CHECK(gpu.free(gpu.allocate(256 << 20, stream), 256 << 20, stream) == EMM_OK);
+    synchronize(stream);
+    const emm_stats full = gpu.stats();
+    CHECK(full.cached_bytes >= size_t(256) << 20);
+    CHECK(full.reserved_bytes >= full.cached_bytes + (1 << 20));
+    size_t released = 0;
+    REQUIRE(emm_trim(gpu.emm(), SIZE_MAX, &released) == EMM_OK);
+    CHECK(released == 0);
+    REQUIRE(emm_trim(gpu.emm(), 0, &released) == EMM_OK);
+    CHECK(released >= size_t(256) << 20);
+    CHECK(gpu.stats().reserved_bytes == full.reserved_bytes - released);
+    CHECK(gpu.stats().peak_reserved_bytes == full.reserved_bytes);
+    CHECK(gpu.free(live, 1 << 20, stream) == EMM_OK);
+}
+
+TEST_CASE("cached memory counts as free") {
+    const Gpu gpu;
+    size_t before = 0, after = 0, total = 0;
+    REQUIRE(emm_get_memory_info(gpu.emm(), &before, &total) == EMM_OK);
+    CHECK(gpu.free(gpu.allocate(512 << 20), 512 << 20) == EMM_OK);
+    REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    REQUIRE(emm_get_memory_info(gpu.emm(), &after, &total) == EMM_OK);
+    CHECK(after == before);
+}
+
+TEST_CASE("an unordered free of memory in use waits for nobody") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(1 << 20, stream);
+    fill(ptr, 1 << 20, 1, stream);
+    const uint64_t waits = calls_of("cuStreamSynchronize") + calls_of("cuCtxSynchronize");
+    const uint64_t frees = calls_of("cuMemFree");
+    CHECK(gpu.free(ptr, 1 << 20) == EMM_OK);
+    CHECK(calls_of("cuStreamSynchronize") + calls_of("cuCtxSynchronize") == waits);
+    CHECK(calls_of("cuMemFree") == frees);
+    CHECK(calls_of("cuCtxRecordEvent") > 0);
+}
+
+TEST_CASE("an unordered free that meets a capture nobody announced is kept for later") {
+    const Gpu gpu;
+    const emm_deviceptr ptr = gpu.allocate(1 << 20);
+    fail_next("cuCtxRecordEvent@1:900");
+    CHECK(gpu.free(ptr, 1 << 20) == EMM_OK);
+    fail_next(nullptr);
+    CHECK(gpu.stats().pending_bytes == size_t(1) << 20);
+    CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
+    CHECK(gpu.stats().pending_bytes == 0);
+}
+
+TEST_CASE("a free that the driver refuses leaves the memory the caller's") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(4096, stream);
+    fail_next("cuMemFreeAsync@1:999");
+    CHECK(gpu.free(ptr, 4096, stream) == EMM_E_DRIVER);
+    fail_next(nullptr);
+    CHECK(gpu.stats().live_count == 1);
+    CHECK(gpu.free(ptr, 4096, stream) == EMM_OK);
+}

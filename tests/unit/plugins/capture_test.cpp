@@ -1,0 +1,115 @@
+// Stream captures: nothing invalidates them, and memory stays as long as the graph needs it.
+#include "gpu.h"
+
+namespace {
+
+struct Capture {
+    CUstream stream;
+    explicit Capture(CUstream on) : stream(on) {
+        REQUIRE(CU(cuStreamBeginCapture)(on, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    }
+    bool valid() const {
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        return CU(cuStreamIsCapturing)(stream, &status) == CUDA_SUCCESS &&
+               status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    }
+    CUgraph end() const {
+        CUgraph graph = nullptr;
+        REQUIRE(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
+        return graph;
+    }
+};
+
+CUgraphExec instantiate(CUgraph graph) {
+    CUgraphExec exec = nullptr;
+    REQUIRE(CU(cuGraphInstantiateWithFlags)(&exec, graph, 0) == CUDA_SUCCESS);
+    return exec;
+}
+
+} // namespace
+
+TEST_CASE("allocating and freeing on other streams leaves a capture whole") {
+    const Gpu gpu;
+    const CUstream captured = gpu.make_stream(), other = gpu.make_stream();
+    const emm_deviceptr old = gpu.allocate(1 << 20, other);
+    const Capture capture(captured);
+    for (int i = 0; i < 20; i++) {
+        CHECK(gpu.free(gpu.allocate(8 << 20, other), 8 << 20, other) == EMM_OK);
+    }
+    CHECK(gpu.free(old, 1 << 20, other) == EMM_OK);
+    gpu.allocate(4096);
+    CHECK(capture.valid());
+    CU(cuGraphDestroy)(capture.end());
+}
+
+TEST_CASE("memory freed on a capturing stream stays until the graph and its instances are gone") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const uint64_t races = sim_counters().races;
+    const Capture capture(stream);
+    const emm_deviceptr scratch = gpu.allocate(1 << 20, stream);
+    fill(scratch, 1 << 20, 9, stream);
+    CHECK(gpu.free(scratch, 1 << 20, stream) == EMM_OK);
+    CHECK(gpu.free(scratch, 1 << 20, stream) == EMM_E_NOT_OWNED);
+    CHECK(capture.valid());
+    const CUgraph graph = capture.end();
+    const CUgraphExec exec = instantiate(graph);
+    REQUIRE(CU(cuGraphDestroy)(graph) == CUDA_SUCCESS);
+    for (int i = 0; i < 15; i++) { // a long queue, which would be flushed
+        const emm_deviceptr ptr = gpu.allocate(1 << 20, stream);
+        CHECK(ptr != scratch);
+        CHECK(gpu.free(ptr, 1 << 20, stream) == EMM_OK);
+    }
+    REQUIRE(CU(cuGraphLaunch)(exec, stream) == CUDA_SUCCESS);
+    synchronize(stream);
+    CHECK(last_word(scratch, 1 << 20) == 9);
+    CHECK(gpu.stats().pending_bytes >= size_t(1) << 20);
+    REQUIRE(CU(cuGraphExecDestroy)(exec) == CUDA_SUCCESS);
+    for (int i = 0; i < 15; i++) {
+        CHECK(gpu.free(gpu.allocate(4096, stream), 4096, stream) == EMM_OK);
+    }
+    CHECK(gpu.stats().pending_bytes < size_t(1) << 20);
+    CHECK(sim_counters().races == races);
+}
+
+TEST_CASE("an unordered free while a capture is announced waits, and leaves it whole") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream(), other = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(1 << 20);
+    fill(ptr, 1 << 20, 3, other);
+    REQUIRE(emm_capture_begin(gpu.emm(), stream) == EMM_OK);
+    const Capture capture(stream);
+    CHECK(gpu.free(ptr, 1 << 20) == EMM_OK);
+    CHECK(gpu.stats().pending_bytes == size_t(1) << 20);
+    CHECK(capture.valid());
+    CU(cuGraphDestroy)(capture.end());
+    REQUIRE(emm_capture_end(gpu.emm(), stream) == EMM_OK);
+    REQUIRE(emm_context_reset(gpu.emm()) == EMM_OK);
+    CHECK(gpu.stats().pending_bytes == 0);
+}
+
+TEST_CASE("the legacy stream is served while a stream that synchronizes with it captures") {
+    const Gpu gpu;
+    const CUstream blocking = gpu.make_stream(CU_STREAM_DEFAULT);
+    const emm_deviceptr before = gpu.allocate(4096);
+    const Capture capture(blocking);
+    const emm_deviceptr ptr = gpu.allocate(4096, EMM_STREAM_LEGACY);
+    CHECK(ptr != 0);
+    CHECK(gpu.free(before, 4096, blocking) == EMM_OK);
+    CHECK(capture.valid());
+    CU(cuGraphDestroy)(capture.end());
+    CHECK(gpu.free(ptr, 4096) == EMM_OK);
+}
+
+TEST_CASE("reset takes what graphs still hold") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const Capture capture(stream);
+    const emm_deviceptr scratch = gpu.allocate(1 << 20, stream);
+    CHECK(gpu.free(scratch, 1 << 20, stream) == EMM_OK);
+    const CUgraph graph = capture.end();
+    REQUIRE(emm_context_reset(gpu.emm()) == EMM_OK);
+    CHECK(gpu.stats().pending_bytes == 0);
+    REQUIRE(CU(cuGraphDestroy)(graph) == CUDA_SUCCESS);
+    CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
+}

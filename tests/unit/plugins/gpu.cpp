@@ -1,0 +1,92 @@
+#include "gpu.h"
+
+Gpu::Gpu() {
+    using Create = CUresult (*)(CUcontext *, unsigned, CUdevice);
+    REQUIRE(CU(cuInit)(0) == CUDA_SUCCESS);
+    const auto create = reinterpret_cast<Create>(emm_driver_entry("cuCtxCreate", 3020));
+    REQUIRE(create(&cuda_, 0, 0) == CUDA_SUCCESS);
+    const emm_status status = emm_context_from(cuda_, &emm_);
+    INFO(emm_last_error()->text);
+    REQUIRE(status == EMM_OK);
+}
+
+Gpu::~Gpu() {
+    emm_context_retire(emm_);
+    if (cuda_) {
+        CU(cuCtxDestroy)(cuda_);
+    }
+}
+
+void Gpu::kill() {
+    REQUIRE(CU(cuCtxDestroy)(cuda_) == CUDA_SUCCESS);
+    cuda_ = nullptr;
+}
+
+CUstream Gpu::make_stream(unsigned flags) const {
+    CUstream stream = nullptr;
+    REQUIRE(CU(cuStreamCreate)(&stream, flags) == CUDA_SUCCESS);
+    return stream;
+}
+
+emm_deviceptr Gpu::allocate(size_t size, emm_stream stream) const {
+    emm_deviceptr ptr = 0;
+    const emm_status status = emm_memalloc(emm_, size, stream, &ptr);
+    INFO(emm_last_error()->text);
+    REQUIRE(status == EMM_OK);
+    return ptr;
+}
+
+emm_status Gpu::free(emm_deviceptr ptr, size_t size, emm_stream stream) const {
+    return emm_memfree(emm_, ptr, size, stream);
+}
+
+emm_stats Gpu::stats() const {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    REQUIRE(emm_get_stats(emm_, &stats) == EMM_OK);
+    return stats;
+}
+
+bool simulated() {
+    return emm_driver_entry("simcuda_get_counters", 12000) != nullptr;
+}
+
+simcuda_counters sim_counters() {
+    simcuda_counters counters = {};
+    counters.struct_size = sizeof counters;
+    reinterpret_cast<decltype(&simcuda_get_counters)>(
+        emm_driver_entry("simcuda_get_counters", 12000))(&counters);
+    return counters;
+}
+
+uint64_t calls_of(const char *entry) {
+    return reinterpret_cast<decltype(&simcuda_call_count)>(
+        emm_driver_entry("simcuda_call_count", 12000))(entry);
+}
+
+void fail_next(const char *fault) {
+    const auto fail =
+        reinterpret_cast<decltype(&simcuda_fail)>(emm_driver_entry("simcuda_fail", 12000));
+    REQUIRE(fail(fault) == CUDA_SUCCESS);
+}
+
+std::string plugin_name() {
+    emm_plugin_info info = {};
+    info.struct_size = sizeof info;
+    REQUIRE(emm_get_plugin(&info) == EMM_OK);
+    return info.name;
+}
+
+void fill(emm_deviceptr ptr, size_t size, unsigned value, CUstream stream) {
+    REQUIRE(CU(cuMemsetD32Async)(ptr, value, size / 4, stream) == CUDA_SUCCESS);
+}
+
+unsigned last_word(emm_deviceptr ptr, size_t size) {
+    unsigned word = 0;
+    REQUIRE(CU(cuMemcpyDtoH)(&word, ptr + size / 4 * 4 - 4, 4) == CUDA_SUCCESS);
+    return word;
+}
+
+void synchronize(CUstream stream) {
+    REQUIRE(CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS);
+}

@@ -1,0 +1,49 @@
+// A CUDA context of a test's own on the driver that emm uses, and what tests do with one. Plugins
+// are tested as an application sees them: through emm/emm.h, chosen by EMM_PLUGIN.
+#pragma once
+
+#include "catch.h"
+
+#include <emm/emm.h>
+#include <simcuda.h>
+
+#include <cuda.h>
+#include <string>
+
+// A driver entry with its CUDA 12.0 signature.
+#define CU(name) reinterpret_cast<decltype(&::name)>(emm_driver_entry(#name, 12000))
+
+class Gpu {
+public:
+    Gpu();
+    ~Gpu();
+    Gpu(const Gpu &) = delete;
+    Gpu &operator=(const Gpu &) = delete;
+
+    emm_context *emm() const { return emm_; }
+    CUcontext cuda() const { return cuda_; }
+    CUstream make_stream(unsigned flags = CU_STREAM_NON_BLOCKING) const;
+
+    emm_deviceptr allocate(size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
+    emm_status free(emm_deviceptr ptr, size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
+    emm_stats stats() const;
+
+    // The context dies without emm being told.
+    void kill();
+
+private:
+    CUcontext cuda_ = nullptr;
+    emm_context *emm_ = nullptr;
+};
+
+// Whether this is the simulated driver, and what it has counted.
+bool simulated();
+simcuda_counters sim_counters();
+uint64_t calls_of(const char *entry);
+void fail_next(const char *fault);
+std::string plugin_name();
+
+// Writes `value` all over the block, in stream order.
+void fill(emm_deviceptr ptr, size_t size, unsigned value, CUstream stream);
+unsigned last_word(emm_deviceptr ptr, size_t size);
+void synchronize(CUstream stream);

@@ -1,0 +1,82 @@
+// What happens to memory when a context is reset, retired or dies, and inside deferred sections.
+#include "gpu.h"
+
+TEST_CASE("reset drops everything, refuses old addresses, and serves on") {
+    const Gpu gpu;
+    const uint64_t before = sim_counters().device_bytes;
+    const emm_deviceptr live = gpu.allocate(1 << 20), freed = gpu.allocate(1 << 20);
+    CHECK(gpu.free(freed, 1 << 20) == EMM_OK);
+    REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    REQUIRE(emm_context_reset(gpu.emm()) == EMM_OK);
+    CHECK(gpu.stats().live_bytes == 0);
+    CHECK(gpu.free(live, 1 << 20) == EMM_E_NOT_OWNED);
+    REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(sim_counters().device_bytes == before);
+    CHECK(emm_context_reset(gpu.emm()) == EMM_OK);
+    CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
+}
+
+TEST_CASE("reset works with no current context") {
+    const Gpu gpu;
+    gpu.allocate(4096);
+    CUcontext popped = nullptr;
+    REQUIRE(CU(cuCtxPopCurrent)(&popped) == CUDA_SUCCESS);
+    CHECK(emm_context_reset(gpu.emm()) == EMM_OK);
+    REQUIRE(CU(cuCtxPushCurrent)(popped) == CUDA_SUCCESS);
+    CHECK(gpu.stats().live_count == 0);
+}
+
+TEST_CASE("retiring gives everything back, what is live and what is pending") {
+    const Gpu gpu;
+    const uint64_t before = sim_counters().device_bytes;
+    gpu.allocate(3 << 20);
+    CHECK(gpu.free(gpu.allocate(1 << 20), 1 << 20) == EMM_OK);
+    REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    CHECK(emm_context_retire(gpu.emm()) == EMM_OK);
+    CHECK(sim_counters().device_bytes <= before);
+}
+
+TEST_CASE("a context that died with memory pending and live is retired without harm") {
+    Gpu gpu;
+    gpu.allocate(1 << 20);
+    CHECK(gpu.free(gpu.allocate(1 << 20), 1 << 20) == EMM_OK);
+    gpu.kill();
+    const Gpu next; // perhaps with the same handle and the same addresses
+    const emm_deviceptr theirs = next.allocate(1 << 20);
+    fill(theirs, 1 << 20, 5, nullptr);
+    CHECK(emm_context_retire(gpu.emm()) == EMM_OK);
+    REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    CHECK(last_word(theirs, 1 << 20) == 5);
+    CHECK(next.free(theirs, 1 << 20) == EMM_OK);
+}
+
+TEST_CASE("in a deferred section nothing goes back to the driver") {
+    const Gpu gpu;
+    REQUIRE(emm_defer_cleanup_begin(gpu.emm()) == EMM_OK);
+    for (int i = 0; i < 30; i++) {
+        CHECK(gpu.free(gpu.allocate(2 << 20), 2 << 20) == EMM_OK);
+    }
+    REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    const uint64_t held = sim_counters().device_bytes;
+    size_t released = 1;
+    CHECK(emm_trim(gpu.emm(), 0, &released) == EMM_OK);
+    CHECK(released == 0);
+    CHECK(sim_counters().device_bytes == held);
+    CHECK(emm_defer_cleanup_end(gpu.emm()) == EMM_OK);
+    CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(sim_counters().device_bytes < held);
+}
+
+TEST_CASE("a free that the driver is too late for is a success") {
+    const Gpu gpu;
+    const emm_deviceptr ptr = gpu.allocate(4096);
+    emm_counters before = {}, after = {};
+    before.struct_size = after.struct_size = sizeof before;
+    REQUIRE(emm_get_counters(&before) == EMM_OK);
+    fail_next(plugin_name() == "async" ? "cuMemFreeAsync@1:4" : "cuMemFree@1:4");
+    CHECK(gpu.free(ptr, 4096) == EMM_OK);
+    CHECK(emm_context_reset(gpu.emm()) == EMM_OK);
+    fail_next(nullptr);
+    REQUIRE(emm_get_counters(&after) == EMM_OK);
+    CHECK(after.failed_deferred == before.failed_deferred);
+}

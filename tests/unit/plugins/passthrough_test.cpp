@@ -1,0 +1,57 @@
+// passthrough alone: the queue of pending deallocations is all that stands before the driver.
+#include "gpu.h"
+
+TEST_CASE("frees wait in the queue until more than ten are pending") {
+    const Gpu gpu;
+    const uint64_t calls = calls_of("cuMemFree");
+    for (int i = 0; i < 10; i++) {
+        CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
+    }
+    CHECK(calls_of("cuMemFree") == calls);
+    CHECK(gpu.stats().pending_bytes == 10 * 4096);
+    CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
+    CHECK(calls_of("cuMemFree") == calls + 11);
+    CHECK(gpu.stats().pending_bytes == 0);
+    CHECK(gpu.stats().reserved_bytes == 0);
+}
+
+TEST_CASE("running out of memory frees what is pending and tries again") {
+    const Gpu gpu;
+    size_t free = 0, total = 0;
+    REQUIRE(emm_get_memory_info(gpu.emm(), &free, &total) == EMM_OK);
+    const size_t part = total / 8;
+    CHECK(gpu.free(gpu.allocate(part), part) == EMM_OK);
+    const size_t most = free - (4 << 20);
+    const emm_deviceptr ptr = gpu.allocate(most);
+    CHECK(gpu.stats().pending_bytes == 0);
+    CHECK(gpu.free(ptr, most) == EMM_OK);
+}
+
+TEST_CASE("pending frees of a context that died never reach the driver") {
+    Gpu gpu;
+    for (int i = 0; i < 5; i++) {
+        CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
+    }
+    gpu.kill();
+    const uint64_t calls = calls_of("cuMemFree");
+    CHECK(emm_context_retire(gpu.emm()) == EMM_OK);
+    CHECK(calls_of("cuMemFree") == calls);
+}
+
+TEST_CASE("a pending free that the driver refuses is counted and stops no other") {
+    const Gpu gpu;
+    emm_counters before = {}, after = {};
+    before.struct_size = after.struct_size = sizeof before;
+    REQUIRE(emm_get_counters(&before) == EMM_OK);
+    const uint64_t calls = calls_of("cuMemFree");
+    for (int i = 0; i < 3; i++) {
+        CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
+    }
+    fail_next("cuMemFree@2:1");
+    CHECK(emm_context_reset(gpu.emm()) == EMM_OK);
+    fail_next(nullptr);
+    REQUIRE(emm_get_counters(&after) == EMM_OK);
+    CHECK(calls_of("cuMemFree") == calls + 3);
+    CHECK(after.failed_deferred == before.failed_deferred + 1);
+    CHECK(gpu.stats().pending_bytes == 0);
+}

@@ -1,0 +1,169 @@
+// What every bundled plugin promises about one allocation, its neighbours and its streams.
+#include "gpu.h"
+
+#include <set>
+#include <vector>
+
+TEST_CASE("memory is aligned, apart from other memory, and keeps what is written") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    std::vector<std::pair<emm_deviceptr, size_t>> blocks;
+    unsigned value = 1;
+    for (const size_t size :
+         {size_t(4), size_t(256), size_t(1000), size_t(1) << 20, size_t(5) << 20}) {
+        const emm_deviceptr ptr = gpu.allocate(size, stream);
+        CHECK(ptr % 256 == 0);
+        fill(ptr, size, value++, stream);
+        blocks.emplace_back(ptr, size);
+    }
+    synchronize(stream);
+    value = 1;
+    for (const auto &[ptr, size] : blocks) {
+        CHECK(last_word(ptr, size) == value++);
+        CHECK(gpu.free(ptr, size, stream) == EMM_OK);
+    }
+}
+
+TEST_CASE("a second free of an address is refused, whether or not the first is done") {
+    const Gpu gpu;
+    const emm_deviceptr ptr = gpu.allocate(4096);
+    CHECK(gpu.free(ptr, 4096) == EMM_OK);
+    CHECK(gpu.free(ptr, 4096) == EMM_E_NOT_OWNED);
+    CHECK(gpu.stats().frees == 1);
+}
+
+TEST_CASE("an address that was never given out is refused and named") {
+    const Gpu gpu;
+    CHECK(gpu.free(0xabc000, 0) == EMM_E_NOT_OWNED);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("0xabc000"));
+    const emm_deviceptr ptr = gpu.allocate(4096);
+    CHECK(gpu.free(ptr + 256, 0) == EMM_E_NOT_OWNED);
+    CHECK(gpu.free(ptr, 0) == EMM_OK);
+}
+
+TEST_CASE("query finds the allocation around an address, and only a live one") {
+    const Gpu gpu;
+    const emm_deviceptr ptr = gpu.allocate(10000);
+    emm_block_info info = {};
+    info.struct_size = sizeof info;
+    REQUIRE(emm_query(gpu.emm(), ptr + 9999, &info) == EMM_OK);
+    CHECK(info.base == ptr);
+    CHECK(info.size == 10000);
+    CHECK(info.kind == EMM_KIND_DEVICE);
+    CHECK(info.device == 0);
+    CHECK(info.struct_size == sizeof info);
+    CHECK(emm_query(gpu.emm(), ptr + 10000, &info) == EMM_E_NOT_OWNED);
+    CHECK(emm_query(gpu.emm(), ptr - 1, &info) == EMM_E_NOT_OWNED);
+    CHECK(gpu.free(ptr, 10000) == EMM_OK);
+    CHECK(emm_query(gpu.emm(), ptr, &info) == EMM_E_NOT_OWNED);
+}
+
+TEST_CASE("statistics count what is live, what was asked for and what failed") {
+    const Gpu gpu;
+    const emm_deviceptr a = gpu.allocate(1000), b = gpu.allocate(3000);
+    CHECK(gpu.free(a, 1000) == EMM_OK);
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(gpu.emm(), size_t(1) << 50, EMM_STREAM_UNORDERED, &none) ==
+          EMM_E_OUT_OF_MEMORY);
+    const emm_stats stats = gpu.stats();
+    CHECK(stats.live_bytes == 3000);
+    CHECK(stats.live_count == 1);
+    CHECK(stats.peak_live_bytes == 4000);
+    CHECK(stats.allocations == 2);
+    CHECK(stats.frees == 1);
+    CHECK(stats.failures >= 1);
+    CHECK(stats.reserved_bytes >= 3000);
+    CHECK(stats.peak_reserved_bytes >= stats.reserved_bytes);
+    CHECK(gpu.free(b, 3000) == EMM_OK);
+}
+
+TEST_CASE("an older caller's shorter statistics are filled as far as they go") {
+    const Gpu gpu;
+    emm_stats stats = {};
+    stats.struct_size = offsetof(emm_stats, cached_bytes);
+    stats.cached_bytes = 77;
+    REQUIRE(emm_get_stats(gpu.emm(), &stats) == EMM_OK);
+    CHECK(stats.cached_bytes == 77);
+    CHECK(stats.struct_size == offsetof(emm_stats, cached_bytes));
+}
+
+TEST_CASE("memory freed on a stream is not in use when another stream gets it") {
+    const Gpu gpu;
+    const CUstream first = gpu.make_stream(), second = gpu.make_stream();
+    const uint64_t races = sim_counters().races;
+    const size_t size = 1 << 20;
+    for (unsigned i = 0; i < 40; i++) {
+        const emm_deviceptr a = gpu.allocate(size, first);
+        fill(a, size, i, first);
+        REQUIRE(gpu.free(a, size, first) == EMM_OK);
+        const emm_deviceptr b = gpu.allocate(size, second);
+        fill(b, size, ~i, second);
+        REQUIRE(gpu.free(b, size, second) == EMM_OK);
+    }
+    synchronize(first);
+    synchronize(second);
+    CHECK(sim_counters().races == races);
+}
+
+TEST_CASE("memory freed unordered is not in use when anybody gets it") {
+    const Gpu gpu;
+    const CUstream streams[] = {gpu.make_stream(), gpu.make_stream(CU_STREAM_DEFAULT), nullptr};
+    const uint64_t races = sim_counters().races;
+    const size_t size = 1 << 20;
+    for (unsigned i = 0; i < 60; i++) {
+        const CUstream stream = streams[i % 3];
+        const emm_deviceptr ptr = gpu.allocate(size, i % 2 ? stream : EMM_STREAM_UNORDERED);
+        fill(ptr, size, i, stream);
+        REQUIRE(gpu.free(ptr, size, EMM_STREAM_UNORDERED) == EMM_OK);
+    }
+    REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    CHECK(sim_counters().races == races);
+}
+
+TEST_CASE("memory allocated unordered may be used on any stream at once") {
+    const Gpu gpu;
+    const CUstream first = gpu.make_stream(), second = gpu.make_stream();
+    const uint64_t races = sim_counters().races;
+    const emm_deviceptr ptr = gpu.allocate(4096);
+    fill(ptr, 2048, 1, first);
+    fill(ptr + 2048, 2048, 2, second);
+    synchronize(first);
+    synchronize(second);
+    CHECK(sim_counters().races == races);
+    CHECK(gpu.free(ptr, 4096) == EMM_OK);
+}
+
+TEST_CASE("memory whose use was recorded on another stream waits for that stream") {
+    const Gpu gpu;
+    const CUstream own = gpu.make_stream(), other = gpu.make_stream(), next = gpu.make_stream();
+    const uint64_t races = sim_counters().races;
+    const size_t size = 1 << 20;
+    for (unsigned i = 0; i < 20; i++) {
+        const emm_deviceptr ptr = gpu.allocate(size, own);
+        synchronize(own);
+        fill(ptr, size, i, other);
+        REQUIRE(emm_record_use(gpu.emm(), ptr, size, other) == EMM_OK);
+        REQUIRE(gpu.free(ptr, size, own) == EMM_OK);
+        const emm_deviceptr again = gpu.allocate(size, next);
+        fill(again, size, i, next);
+        REQUIRE(gpu.free(again, size, next) == EMM_OK);
+    }
+    REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    CHECK(sim_counters().races == races);
+    CHECK(emm_record_use(gpu.emm(), 0xabc000, 16, other) == EMM_E_NOT_OWNED);
+}
+
+TEST_CASE("a driver error reaches the caller with its name, and nothing is kept") {
+    const Gpu gpu;
+    const bool pooled = plugin_name() == "async";
+    const char *entry = pooled ? "cuMemAllocFromPoolAsync" : "cuMemAlloc";
+    fail_next((std::string(entry) + "@1:999").c_str());
+    emm_deviceptr ptr = 7;
+    CHECK(emm_memalloc(gpu.emm(), 4096, EMM_STREAM_UNORDERED, &ptr) == EMM_E_DRIVER);
+    CHECK(ptr == 7);
+    CHECK(emm_last_error()->driver_result == CUDA_ERROR_UNKNOWN);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("CUDA_ERROR_UNKNOWN"));
+    fail_next(nullptr);
+    CHECK(gpu.stats().live_count == 0);
+    CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
+}
