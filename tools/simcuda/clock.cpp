@@ -34,6 +34,12 @@ bool Clock::has(uint32_t line, uint64_t time) const {
     return found != entries_.end() && found->first == line && time <= found->second;
 }
 
+bool Clock::is_within(const Clock &other, const Host &host) const {
+    return std::all_of(entries_.begin(), entries_.end(), [&](const auto &entry) {
+        return host.has_seen(entry.first, entry.second) || other.has(entry.first, entry.second);
+    });
+}
+
 void Clock::trim(const Host &host) {
     entries_.erase(
         std::remove_if(entries_.begin(), entries_.end(),

@@ -32,6 +32,7 @@ public:
     void join(const Clock &other, const Host &host);
     void set(uint32_t line, uint64_t time);
     bool has(uint32_t line, uint64_t time) const;
+    bool is_within(const Clock &other, const Host &host) const;
     void trim(const Host &host);
     void seen_by(Host &host) const;
 

@@ -79,6 +79,7 @@ void wait_for(Context &context) {
         sim().work.wait(op);
     }
     clock.seen_by(sim().host);
+    trim_pools();
 }
 
 } // namespace simcuda

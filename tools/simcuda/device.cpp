@@ -56,6 +56,10 @@ uint64_t Device::rounded(uint64_t size) {
     return align_up(size, size < small_limit ? small_granule : granule);
 }
 
+uint64_t Device::rounded_small(uint64_t size) {
+    return align_up(size, small_granule);
+}
+
 std::optional<uint64_t> Device::take(uint64_t size) {
     const uint64_t bytes = rounded(size);
     if (bytes < size || bytes > capacity - used) {

@@ -36,6 +36,7 @@ struct Device {
     bool open(uint64_t bytes);
 
     static uint64_t rounded(uint64_t size);
+    static uint64_t rounded_small(uint64_t size);
     // Physical memory, as an offset in the store.
     std::optional<uint64_t> take(uint64_t size);
     void give(uint64_t offset, uint64_t size);

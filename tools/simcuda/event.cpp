@@ -124,6 +124,7 @@ CUresult api::event_synchronize(CUevent h_event) {
     const Clock clock = event->clock;
     sim().work.wait(op);
     clock.seen_by(sim().host);
+    trim_pools();
     return CUDA_SUCCESS;
 }
 

@@ -8,17 +8,22 @@
 namespace simcuda {
 namespace {
 
+uint64_t access_of(const Region &region) {
+    return region.pool ? region.pool->access : region.access;
+}
+
 // Copies are made by the driver, which reaches everything; a kernel reaches what its context may.
 CUresult check_reach(const Context &context, CUdeviceptr address) {
     const Region *region = sim().regions.around(address);
+    const bool mapped = region && region->kind == Kind::mapped;
     if (!region || region->on_host() || region->kind == Kind::managed ||
-        region->device == context.device) {
+        (region->device == context.device && !mapped)) {
         return CUDA_SUCCESS;
     }
     const auto enabled = [&](const Context *peer) { return peer->device == region->device; };
     const bool reaches = region->kind == Kind::device
                              ? std::any_of(context.peers.begin(), context.peers.end(), enabled)
-                             : (region->access >> context.device->ordinal & 1) != 0;
+                             : (access_of(*region) >> context.device->ordinal & 1) != 0;
     return reaches ? CUDA_SUCCESS
                    : misuse("%s on device %d, which device %d was given no access to",
                             sim().regions.describe(address).c_str(), region->device->ordinal,

@@ -1,6 +1,8 @@
 #include "memory.h"
 
 #include "call.h"
+#include "ipc.h"
+#include "pool.h"
 #include "race.h"
 #include "simulator.h"
 
@@ -149,6 +151,10 @@ void *map_host(uint64_t size) {
 
 void free_region(CUdeviceptr start) {
     const Region region = *sim().regions.at(start);
+    if (region.kind == Kind::pooled || region.kind == Kind::imported) {
+        region.kind == Kind::pooled ? free_pooled(start) : close_import(start);
+        return;
+    }
     retire_bytes(*region.store, region.offset, region.size, region.start);
     sim().regions.remove(start, this_thread.call);
     if (region.kind == Kind::device || region.kind == Kind::graph) {

@@ -29,8 +29,9 @@ struct Region {
     unsigned flags = 0;
     Pool *pool = nullptr;
     Physical *physical = nullptr;
-    uint64_t access = 0; // other devices that may use mapped memory, one bit each
-    unsigned opens = 0;  // of imported memory
+    uint64_t access = 0;      // other devices that may use mapped memory, one bit each
+    unsigned opens = 0;       // of imported memory
+    uint64_t exporter_id = 0; // its id there
 
     CUdeviceptr end() const { return start + size; }
     bool on_host() const { return kind == Kind::host || kind == Kind::registered; }

@@ -120,11 +120,11 @@ CUresult api::mem_free(CUdeviceptr dptr) {
     }
     const Region *region = sim().regions.at(dptr);
     if (!region || region->on_host() || region->kind == Kind::mapped ||
-        region->kind == Kind::imported) {
+        (region->kind == Kind::imported && !region->pool)) {
         return misuse("%s, which is not what cuMemAlloc, cuMemAllocAsync or cuMemAllocManaged gave",
                       sim().regions.describe(dptr).c_str());
     }
-    if (region->kind == Kind::pooled) {
+    if (region->pool) {
         free_region(dptr); // such memory goes back without waiting
         return CUDA_SUCCESS;
     }

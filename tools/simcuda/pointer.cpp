@@ -1,4 +1,6 @@
+#include "pool.h"
 #include "simulator.h"
+#include "vmm.h"
 
 #include <cstring>
 
@@ -12,6 +14,12 @@ template <typename Value> CUresult answer(void *data, Value value) {
 
 CUcontext context_of(const Region &region) {
     return region.context ? region.context->handle : nullptr;
+}
+
+unsigned handle_types_of(const Region &region) {
+    return region.kind == Kind::mapped   ? simcuda::handle_types_of(*region.physical)
+           : region.kind == Kind::pooled ? simcuda::handle_types_of(*region.pool)
+                                         : 0;
 }
 
 CUresult tell(const Region &region, CUpointer_attribute attribute, CUdeviceptr address,
@@ -43,6 +51,10 @@ CUresult tell(const Region &region, CUpointer_attribute attribute, CUdeviceptr a
         return answer<size_t>(data, region.size);
     case CU_POINTER_ATTRIBUTE_MAPPED:
         return answer<unsigned>(data, 1);
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        return answer<unsigned long long>(data, handle_types_of(region));
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        return answer(data, region.pool ? region.pool->handle : nullptr);
     case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
         return answer<unsigned>(data, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
     default:

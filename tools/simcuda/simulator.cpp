@@ -77,6 +77,8 @@ bool open_devices(Simulator &simulator) {
             return false;
         }
         device->primary_handle = simulator.contexts.reserve();
+        device->default_pool = device->current_pool = make_pool(*device, 0);
+        device->default_pool->is_default = true;
         simulator.devices.push_back(std::move(device));
     }
     return true;

@@ -11,8 +11,10 @@
 #include "handles.h"
 #include "memory.h"
 #include "options.h"
+#include "pool.h"
 #include "schedule.h"
 #include "stream.h"
+#include "vmm.h"
 
 #include <atomic>
 #include <functional>
@@ -65,6 +67,12 @@ struct Simulator {
     Handles<Executable, CUgraphExec> executables;
     Handles<UserObject, CUuserObject> user_objects;
     std::vector<std::shared_ptr<Capture>> captures;
+    Handles<Physical, CUmemGenericAllocationHandle> physicals;
+    std::set<Physical *> physical_memory;         // also what has no handle any more
+    std::map<CUdeviceptr, uint64_t> reservations; // sizes of address ranges
+    Handles<Pool, CUmemoryPool> pool_handles;
+    std::vector<std::unique_ptr<Pool>> pools;
+    std::vector<std::unique_ptr<Store>> foreign; // memory of other processes' devices
     Regions regions;
     Store host_memory; // bytes at their own addresses
     Totals device_totals, host_totals;

@@ -139,6 +139,7 @@ void wait_for(Stream &stream) {
     const Clock clock = stream.clock;
     sim().work.wait(tail);
     clock.seen_by(sim().host);
+    trim_pools();
 }
 
 } // namespace simcuda

@@ -1,0 +1,157 @@
+#include "ipc.h"
+
+#include "call.h"
+#include "capture.h"
+#include "share.h"
+#include "simulator.h"
+
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace simcuda {
+namespace {
+
+constexpr uint64_t handle_magic = 0x6370696d6973; // "simipc"
+
+// What a CUipcMemHandle holds: the whole block, and where its exporter keeps the memory's file.
+struct Name {
+    uint64_t magic;
+    int32_t process, descriptor;
+    uint64_t started; // when the exporter did, for process ids come back
+    int32_t device, reserved;
+    uint64_t offset, size;
+    uint64_t id;
+};
+static_assert(sizeof(Name) <= sizeof(CUipcMemHandle));
+
+// The start time of a process, from the kernel; 0 if there is none.
+uint64_t start_of(int32_t process) {
+    char path[64], text[1024] = {};
+    snprintf(path, sizeof path, "/proc/%d/stat", process);
+    FILE *file = fopen(path, "re");
+    if (!file) {
+        return 0;
+    }
+    const size_t length = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    const char *rest = length ? strrchr(text, ')') : nullptr;
+    unsigned long long started = 0;
+    return rest && sscanf(rest + 1,
+                          " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
+                          "%*d %*d %llu",
+                          &started) == 1
+               ? started
+               : 0;
+}
+
+Store *open_store(const Name &name) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", name.process, name.descriptor);
+    const int descriptor = open(path, O_RDWR | O_CLOEXEC);
+    return descriptor < 0 ? nullptr : store_of(descriptor);
+}
+
+// One context of a device at a time may use what a process exported.
+CUresult open_again(Region &region, const Context &context, uint64_t id, CUdeviceptr *ret_address) {
+    if (region.context != &context) {
+        return CUDA_ERROR_ALREADY_MAPPED;
+    }
+    if (region.exporter_id != id) {
+        return misuse("%s, and its exporter has freed it since",
+                      sim().regions.describe(region.start).c_str());
+    }
+    ++region.opens;
+    *ret_address = region.start;
+    return CUDA_SUCCESS;
+}
+
+CUresult open_first(const Name &name, Store *store, Context &context, CUdeviceptr *ret_address) {
+    Region region;
+    region.start = reinterpret_cast<CUdeviceptr>(store->at(name.offset));
+    region.size = name.size;
+    region.kind = Kind::imported;
+    region.device = sim().devices[static_cast<size_t>(name.device)].get();
+    region.context = &context;
+    region.store = store;
+    region.offset = name.offset;
+    region.exporter_id = name.id;
+    region.opens = 1;
+    *ret_address = sim().regions.add(region).start;
+    return CUDA_SUCCESS;
+}
+
+} // namespace
+
+void close_import(CUdeviceptr start) {
+    const Region region = *sim().regions.at(start);
+    retire_bytes(*region.store, region.offset, region.size, region.start);
+    sim().regions.remove(start, this_thread.call);
+}
+
+CUresult api::ipc_get_mem_handle(CUipcMemHandle *p_handle, CUdeviceptr dptr) {
+    const Region *region = sim().regions.around(dptr);
+    if (!p_handle || !region || region->kind != Kind::device) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const Name name = {handle_magic,
+                       getpid(),
+                       region->store->fd,
+                       start_of(getpid()),
+                       region->device->ordinal,
+                       0,
+                       region->offset,
+                       region->size,
+                       region->id};
+    memset(p_handle, 0, sizeof *p_handle);
+    std::memcpy(p_handle, &name, sizeof name);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::ipc_open_mem_handle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags) {
+    Context *context;
+    CUresult result = current_context(context);
+    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    Name name;
+    std::memcpy(&name, &handle, sizeof name);
+    if (!pdptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || name.magic != handle_magic) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (name.process == getpid()) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    Device *device;
+    if (find_device(name.device, device) != CUDA_SUCCESS ||
+        start_of(name.process) != name.started) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    Store *store = open_store(name);
+    if (!store || name.offset + name.size > store->size) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    Region *open = sim().regions.around(reinterpret_cast<CUdeviceptr>(store->at(name.offset)));
+    return open ? open_again(*open, *context, name.id, pdptr)
+                : open_first(name, store, *context, pdptr);
+}
+
+CUresult api::ipc_close_mem_handle(CUdeviceptr dptr) {
+    Region *region = sim().regions.at(dptr);
+    const CUresult result = check_unsafe_call();
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!region || region->kind != Kind::imported || region->pool) {
+        return misuse("%s, which is not what cuIpcOpenMemHandle gave",
+                      sim().regions.describe(dptr).c_str());
+    }
+    if (--region->opens == 0) {
+        close_import(dptr);
+    }
+    return CUDA_SUCCESS;
+}
+
+} // namespace simcuda

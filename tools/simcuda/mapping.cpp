@@ -1,0 +1,181 @@
+#include "call.h"
+#include "race.h"
+#include "simulator.h"
+#include "vmm.h"
+
+#include <algorithm>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace simcuda {
+namespace {
+
+// Replaces what is seen at the addresses: a part of a file, or nothing.
+bool show(CUdeviceptr start, uint64_t size, const Physical *physical) {
+    const bool visible = physical && sim().options.host_access;
+    const int flags = visible ? MAP_SHARED | MAP_NORESERVE | MAP_FIXED
+                              : MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+    return syscall(SYS_mmap, start, size, visible ? PROT_READ | PROT_WRITE : PROT_NONE, flags,
+                   visible ? physical->store->fd : -1, visible ? physical->offset : 0) != -1;
+}
+
+bool is_reserved(CUdeviceptr start, uint64_t size) {
+    const auto &reservations = sim().reservations;
+    auto found = reservations.upper_bound(start);
+    if (found == reservations.begin()) {
+        return false;
+    }
+    --found;
+    return start + size <= found->first + found->second && start + size >= start;
+}
+
+// The mappings that make up the range, none if there is a gap.
+std::vector<Region *> mappings_of(CUdeviceptr start, uint64_t size) {
+    std::vector<Region *> mappings;
+    for (CUdeviceptr at = start; at < start + size; at = mappings.back()->end()) {
+        Region *region = sim().regions.around(at);
+        if (!region || region->kind != Kind::mapped) {
+            return {};
+        }
+        mappings.push_back(region);
+    }
+    return mappings;
+}
+
+bool are_whole(const std::vector<Region *> &mappings, CUdeviceptr start, uint64_t size) {
+    return mappings.front()->start == start && mappings.back()->end() == start + size;
+}
+
+void unmap(Region &region) {
+    const CUdeviceptr start = region.start;
+    Physical &physical = *region.physical;
+    if (const auto user = region.store->shadow.unseen(region.offset, region.size, sim().host)) {
+        report_unseen(*user, start, region.size);
+    }
+    show(start, region.size, nullptr);
+    sim().regions.remove(start, this_thread.call);
+    end_mapping(physical);
+}
+
+} // namespace
+
+CUresult api::mem_address_reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr,
+                                  unsigned long long flags) {
+    const uint64_t align = std::max<uint64_t>(alignment, Device::granule);
+    if (!ptr || flags != 0 || size == 0 || size % Device::granule != 0 ||
+        (alignment & (alignment - 1)) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const long found = syscall(SYS_mmap, nullptr, size + align, PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (found == -1) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const auto first = static_cast<CUdeviceptr>(found);
+    const CUdeviceptr start = (first + align - 1) / align * align;
+    if (start > first) {
+        munmap(reinterpret_cast<void *>(first), start - first);
+    }
+    munmap(reinterpret_cast<void *>(start + size), first + align - start);
+    sim().reservations[start] = size;
+    *ptr = start;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_address_free(CUdeviceptr ptr, size_t size) {
+    const auto found = sim().reservations.find(ptr);
+    if (found == sim().reservations.end() || found->second != size) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (const Region *mapped = sim().regions.first_in(ptr, size)) {
+        return misuse("%s, still in the range of 0x%llx that is to be freed",
+                      sim().regions.describe(mapped->start).c_str(), ptr);
+    }
+    munmap(reinterpret_cast<void *>(ptr), size);
+    sim().reservations.erase(found);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_map(CUdeviceptr ptr, size_t size, size_t offset,
+                      CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    Physical *physical = sim().physicals.find(handle);
+    if (!physical) {
+        return misuse("allocation handle 0x%llx %s", handle,
+                      sim().physicals.was(handle) ? "was released" : "does not exist");
+    }
+    if (offset != 0 || flags != 0 || size == 0 || size % Device::granule != 0 ||
+        ptr % Device::granule != 0 || size > physical->size || !is_reserved(ptr, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (sim().regions.first_in(ptr, size)) {
+        return CUDA_ERROR_ALREADY_MAPPED;
+    }
+    if (!show(ptr, size, physical)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    Region region;
+    region.start = ptr;
+    region.size = size;
+    region.kind = Kind::mapped;
+    region.device = physical->device;
+    region.store = physical->store;
+    region.offset = physical->offset;
+    region.physical = physical;
+    sim().regions.add(region);
+    ++physical->mappings;
+    return CUDA_SUCCESS;
+}
+
+// It does not wait for work, and whoever calls it must know that none uses the range.
+CUresult api::mem_unmap(CUdeviceptr ptr, size_t size) {
+    const Region *first = sim().regions.first_in(ptr, size);
+    if (size == 0 || !is_reserved(ptr, size) || !first) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const Region *last = sim().regions.around(ptr + size - 1);
+    if (first->start < ptr || (last && last->end() > ptr + size)) {
+        return misuse("%s; mappings go as a whole, and [0x%llx, 0x%llx) cuts one",
+                      sim().regions.describe(ptr).c_str(), ptr,
+                      static_cast<unsigned long long>(ptr + size));
+    }
+    while (Region *region = sim().regions.first_in(ptr, size)) {
+        unmap(*region);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
+                             size_t count) {
+    const std::vector<Region *> mappings = mappings_of(ptr, size);
+    if (!desc || mappings.empty() || !are_whole(mappings, ptr, size)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; ++i) {
+        Device *device;
+        if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            find_device(desc[i].location.id, device) != CUDA_SUCCESS) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        const uint64_t bit = uint64_t(1) << device->ordinal;
+        for (Region *region : mappings) {
+            region->access = desc[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE ? region->access & ~bit
+                                                                            : region->access | bit;
+        }
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_get_access(unsigned long long *flags, const CUmemLocation *location,
+                             CUdeviceptr ptr) {
+    const Region *region = sim().regions.around(ptr);
+    if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || !region ||
+        region->kind != Kind::mapped) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *flags = region->access >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                                                : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return CUDA_SUCCESS;
+}
+
+} // namespace simcuda

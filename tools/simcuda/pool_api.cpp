@@ -1,0 +1,404 @@
+#include "call.h"
+#include "capture.h"
+#include "graph.h"
+#include "pool.h"
+#include "share.h"
+#include "simulator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unistd.h>
+
+namespace simcuda {
+namespace {
+
+// What order the work has to keep with those that had the memory before is in the stream by now.
+CUresult give_out(Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_address) {
+    auto part = pool.take(Device::rounded_small(size), stream);
+    if (!part) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    Region region;
+    region.start = pool.device->window + part->offset;
+    region.size = size;
+    region.kind = Kind::pooled;
+    region.device = pool.device;
+    region.context = stream.context;
+    region.store = pool.store;
+    region.offset = part->offset;
+    region.pool = &pool;
+    sim().regions.add(region);
+    stream.clock.join(part->from.clock, sim().host);
+    const Span span{pool.store, region.offset, size, region.start};
+    enqueue_task(stream, {nullptr, false, {{span, true}}}, part->from.work);
+    *ret_address = region.start;
+    return CUDA_SUCCESS;
+}
+
+// Memory of a graph stays where it is until nobody can launch the graph.
+CUresult give_to_graph(const Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_address) {
+    Device &device = *pool.device;
+    const auto offset = device.take(size);
+    if (!offset) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    Region region;
+    region.start = device.window + *offset;
+    region.size = size;
+    region.kind = Kind::graph;
+    region.device = &device;
+    region.store = &device.store;
+    region.offset = *offset;
+    sim().regions.add(region);
+    sim().graphs.find(stream.capture->graph)->body->memory.push_back(region.start);
+    const Span span{&device.store, *offset, size, region.start};
+    add_node(stream, [=](Task &ret_task) {
+        ret_task.uses = {{span, true}};
+        return CUDA_SUCCESS;
+    });
+    *ret_address = region.start;
+    return CUDA_SUCCESS;
+}
+
+CUresult allocate(CUdeviceptr *ret_address, size_t size, Pool *pool, CUstream handle) {
+    Stream *stream;
+    CUresult result = find_stream(handle, stream);
+    result = result == CUDA_SUCCESS ? check_capture(*stream) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    pool = pool ? pool : stream->context->device->current_pool;
+    if (!ret_address || size == 0 || pool->held >= 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return stream->capture ? give_to_graph(*pool, *stream, size, ret_address)
+                           : give_out(*pool, *stream, size, ret_address);
+}
+
+CUresult touch(Stream &stream, const Region &region) {
+    const Span span{region.store, region.offset, region.size, region.start};
+    return enqueue(stream, [=](Task &ret_task) {
+        ret_task.uses = {{span, true}};
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult free_on(Stream &stream, CUdeviceptr start) {
+    const Region region = *sim().regions.at(start);
+    if (stream.capture && region.kind != Kind::graph) {
+        invalidate(*stream.capture);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const CUresult result = touch(stream, region);
+    if (result != CUDA_SUCCESS || region.kind == Kind::graph) {
+        return result;
+    }
+    sim().regions.remove(start, this_thread.call);
+    if (region.kind == Kind::pooled) {
+        region.pool->give(region.offset, Device::rounded_small(region.size), stream.clock,
+                          {stream.tail});
+    }
+    return CUDA_SUCCESS;
+}
+
+struct PointerName {
+    uint64_t magic, pool, offset, size;
+};
+constexpr uint64_t pointer_magic = 0x7274706d6973; // "simptr"
+static_assert(sizeof(PointerName) <= sizeof(CUmemPoolPtrExportData));
+
+uint64_t *amount_of(Pool &pool, CUmemPool_attribute attribute) {
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        return &pool.threshold;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        return &pool.reserved;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        return &pool.reserved_high;
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        return &pool.used;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        return &pool.used_high;
+    default:
+        return nullptr;
+    }
+}
+
+CUresult set_amount(Pool &pool, CUmemPool_attribute attribute, uint64_t value) {
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+        pool.threshold = value;
+        return CUDA_SUCCESS;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        pool.reserved_high = pool.reserved;
+        break;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        pool.used_high = pool.used;
+        break;
+    default:
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return value == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+} // namespace
+
+CUresult api::mem_alloc_async(CUdeviceptr *dptr, size_t bytesize, CUstream h_stream) {
+    return allocate(dptr, bytesize, nullptr, h_stream);
+}
+
+CUresult api::mem_alloc_from_pool_async(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
+                                        CUstream h_stream) {
+    Pool *found;
+    const CUresult result = find_pool(pool, found);
+    return result == CUDA_SUCCESS ? allocate(dptr, bytesize, found, h_stream) : result;
+}
+
+CUresult api::mem_free_async(CUdeviceptr dptr, CUstream h_stream) {
+    Stream *stream;
+    CUresult result = find_stream(h_stream, stream);
+    result = result == CUDA_SUCCESS ? check_capture(*stream) : result;
+    if (result != CUDA_SUCCESS || dptr == 0) {
+        return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
+    }
+    const Region *region = sim().regions.at(dptr);
+    if (!region || (region->kind != Kind::graph && !region->pool)) {
+        return misuse("%s, which is not what cuMemAllocAsync gave",
+                      sim().regions.describe(dptr).c_str());
+    }
+    return free_on(*stream, dptr);
+}
+
+CUresult api::mem_pool_create(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
+    Device *device;
+    if (!pool || !pool_props || pool_props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        pool_props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        find_device(pool_props->location.id, device) != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const auto types = static_cast<unsigned>(pool_props->handleTypes);
+    if (types & ~unsigned(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    *pool = make_pool(*device, types)->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_pool_destroy(CUmemoryPool pool) {
+    Pool *found;
+    const CUresult result = find_pool(pool, found);
+    if (result != CUDA_SUCCESS || found->is_default) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (found->device->current_pool == found) {
+        found->device->current_pool = found->device->default_pool;
+    }
+    sim().pool_handles.erase(pool);
+    found->dying = true;
+    for (const int descriptor : found->keeps) {
+        close(descriptor);
+    }
+    found->keeps.clear();
+    trim_pools();
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
+    Pool *found;
+    const CUresult result = find_pool(pool, found);
+    if (result != CUDA_SUCCESS || !value) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (found->settings.count(attr)) {
+        std::memcpy(&found->settings[attr], value, sizeof(int));
+        return CUDA_SUCCESS;
+    }
+    uint64_t amount;
+    std::memcpy(&amount, value, sizeof amount);
+    return set_amount(*found, attr, amount);
+}
+
+CUresult api::mem_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
+    Pool *found;
+    const CUresult result = find_pool(pool, found);
+    if (result != CUDA_SUCCESS || !value) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (found->settings.count(attr)) {
+        std::memcpy(value, &found->settings[attr], sizeof(int));
+        return CUDA_SUCCESS;
+    }
+    const uint64_t *amount = amount_of(*found, attr);
+    if (amount) {
+        std::memcpy(value, amount, sizeof *amount);
+    }
+    return amount ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult api::mem_pool_trim_to(CUmemoryPool pool, size_t min_bytes_to_keep) {
+    Pool *found;
+    const CUresult result = find_pool(pool, found);
+    if (result == CUDA_SUCCESS) {
+        found->trim(min_bytes_to_keep);
+    }
+    return result;
+}
+
+CUresult api::mem_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
+    Pool *found;
+    const CUresult result = find_pool(pool, found);
+    if (result != CUDA_SUCCESS || !map) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; ++i) {
+        Device *device;
+        const bool none = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            find_device(map[i].location.id, device) != CUDA_SUCCESS ||
+            (device == found->device && none)) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (device != found->device && !sim().options.peers) {
+            return CUDA_ERROR_INVALID_DEVICE;
+        }
+        const uint64_t bit = uint64_t(1) << device->ordinal;
+        found->access = none ? found->access & ~bit : found->access | bit;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_pool_get_access(CUmemAccess_flags *flags, CUmemoryPool mem_pool,
+                                  CUmemLocation *location) {
+    Pool *found;
+    Device *device;
+    const CUresult result = find_pool(mem_pool, found);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        find_device(location->id, device) != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *flags = device == found->device || (found->access >> device->ordinal & 1)
+                 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                 : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::device_get_default_mem_pool(CUmemoryPool *pool_out, CUdevice dev) {
+    Device *device;
+    const CUresult result = find_device(dev, device);
+    if (result == CUDA_SUCCESS && pool_out) {
+        *pool_out = device->default_pool->handle;
+    }
+    return result == CUDA_SUCCESS && !pool_out ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+CUresult api::device_get_mem_pool(CUmemoryPool *pool, CUdevice dev) {
+    Device *device;
+    const CUresult result = find_device(dev, device);
+    if (result == CUDA_SUCCESS && pool) {
+        *pool = device->current_pool->handle;
+    }
+    return result == CUDA_SUCCESS && !pool ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+CUresult api::device_set_mem_pool(CUdevice dev, CUmemoryPool pool) {
+    Device *device;
+    Pool *found;
+    CUresult result = find_device(dev, device);
+    result = result == CUDA_SUCCESS ? find_pool(pool, found) : result;
+    if (result == CUDA_SUCCESS && found->device != device) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (result == CUDA_SUCCESS) {
+        device->current_pool = found;
+    }
+    return result;
+}
+
+CUresult api::mem_pool_export_to_shareable_handle(void *handle_out, CUmemoryPool pool,
+                                                  CUmemAllocationHandleType handle_type,
+                                                  unsigned long long flags) {
+    Pool *found;
+    const CUresult result = find_pool(pool, found);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!handle_out || flags != 0 || found->held >= 0 ||
+        handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        !(found->handle_types & handle_type)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    Share share;
+    const Ticket ticket = {0, Ticket::Kind::pool, found->device->ordinal, found->id, 0,
+                           0, found->handle_types};
+    if (!make_share(ticket, found->store->fd, share)) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+    found->keeps.push_back(share.keep);
+    std::memcpy(handle_out, &share.give, sizeof share.give);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void *handle,
+                                                    CUmemAllocationHandleType handle_type,
+                                                    unsigned long long flags) {
+    const auto descriptor = static_cast<int>(reinterpret_cast<intptr_t>(handle));
+    Ticket ticket;
+    Store *store;
+    Device *device;
+    if (!pool_out || flags != 0 || handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        !open_share(descriptor, Ticket::Kind::pool, ticket, store) ||
+        find_device(ticket.device, device) != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    Pool *pool = make_pool(*device, static_cast<unsigned>(ticket.handle_types));
+    pool->id = ticket.id;
+    pool->store = store;
+    pool->held = dup(descriptor);
+    *pool_out = pool->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_pool_export_pointer(CUmemPoolPtrExportData *share_data_out, CUdeviceptr ptr) {
+    const Region *region = sim().regions.at(ptr);
+    if (!share_data_out || !region || region->kind != Kind::pooled ||
+        region->pool->handle_types == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const PointerName name = {pointer_magic, region->pool->id, region->offset, region->size};
+    memset(share_data_out, 0, sizeof *share_data_out);
+    std::memcpy(share_data_out, &name, sizeof name);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_pool_import_pointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
+                                      CUmemPoolPtrExportData *share_data) {
+    Pool *found;
+    const CUresult result = find_pool(pool, found);
+    if (result != CUDA_SUCCESS || !ptr_out || !share_data) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    PointerName name;
+    std::memcpy(&name, share_data, sizeof name);
+    if (name.magic != pointer_magic || name.pool != found->id || !is_foreign(found->store) ||
+        name.offset + name.size > found->store->size) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    Region region;
+    region.start = reinterpret_cast<CUdeviceptr>(found->store->at(name.offset));
+    region.size = name.size;
+    region.kind = Kind::imported;
+    region.device = found->device;
+    region.store = found->store;
+    region.offset = name.offset;
+    region.pool = found;
+    if (sim().regions.first_in(region.start, region.size)) {
+        return CUDA_ERROR_ALREADY_MAPPED;
+    }
+    *ptr_out = sim().regions.add(region).start;
+    return CUDA_SUCCESS;
+}
+
+} // namespace simcuda

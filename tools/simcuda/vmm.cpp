@@ -1,0 +1,254 @@
+#include "vmm.h"
+
+#include "call.h"
+#include "share.h"
+#include "simulator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <unistd.h>
+
+namespace simcuda {
+namespace {
+
+constexpr unsigned fabric = 8; // CU_MEM_HANDLE_TYPE_FABRIC, which older headers lack
+
+CUresult find_physical(CUmemGenericAllocationHandle handle, Physical *&ret_physical) {
+    ret_physical = sim().physicals.find(handle);
+    if (!ret_physical) {
+        misuse("allocation handle 0x%llx %s", handle,
+               sim().physicals.was(handle) ? "was released" : "does not exist");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult check(const CUmemAllocationProp *properties) {
+    Device *device;
+    if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        find_device(properties->location.id, device) != CUDA_SUCCESS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const auto types = static_cast<unsigned>(properties->requestedHandleTypes);
+    return types & fabric                                                ? CUDA_ERROR_NOT_PERMITTED
+           : types & ~unsigned(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) ? CUDA_ERROR_NOT_SUPPORTED
+                                                                         : CUDA_SUCCESS;
+}
+
+void add_handle(Physical &physical) {
+    if (physical.references++ == 0) {
+        physical.handle = sim().physicals.insert(&physical);
+    }
+}
+
+void give_back(Physical *physical) {
+    auto &all = sim().physical_memory;
+    all.erase(physical);
+    physical->store->shadow.clear(physical->offset, physical->size);
+    if (physical->held < 0) {
+        physical->device->give(physical->offset, physical->size);
+    }
+    if (physical->held >= 0) {
+        close(physical->held);
+    }
+    delete physical;
+}
+
+// Whether anybody holds a descriptor.
+bool is_exported(Physical &physical) {
+    auto &keeps = physical.keeps;
+    keeps.erase(std::remove_if(keeps.begin(), keeps.end(),
+                               [](int keep) { return !is_held(keep) && close(keep) == 0; }),
+                keeps.end());
+    return !keeps.empty();
+}
+
+bool is_used(Physical &physical) {
+    return physical.references > 0 || physical.mappings > 0 || is_exported(physical);
+}
+
+void give_back_unused(Physical *physical) {
+    if (!is_used(*physical)) {
+        give_back(physical);
+    }
+}
+
+// Memory whose last descriptor was closed, here or in another process.
+void collect() {
+    const std::vector<Physical *> all(sim().physical_memory.begin(), sim().physical_memory.end());
+    for (Physical *physical : all) {
+        if (!physical->keeps.empty()) {
+            give_back_unused(physical);
+        }
+    }
+}
+
+Physical *find_by_id(uint64_t id) {
+    for (Physical *physical : sim().physical_memory) {
+        if (physical->id == id && physical->held < 0) {
+            return physical;
+        }
+    }
+    return nullptr;
+}
+
+Physical *adopt(const Ticket &ticket, Store *store, int descriptor) {
+    auto *physical = new Physical;
+    physical->store = store;
+    physical->device = sim().devices[static_cast<size_t>(ticket.device)].get();
+    physical->offset = ticket.offset;
+    physical->size = ticket.size;
+    physical->properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    physical->properties.location = {};
+    physical->properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    physical->properties.location.id = ticket.device;
+    physical->properties.requestedHandleTypes =
+        static_cast<CUmemAllocationHandleType>(ticket.handle_types);
+    physical->held = dup(descriptor);
+    sim().physical_memory.insert(physical);
+    return physical;
+}
+
+} // namespace
+
+unsigned handle_types_of(const Physical &physical) {
+    return static_cast<unsigned>(physical.properties.requestedHandleTypes);
+}
+
+void end_mapping(Physical &physical) {
+    --physical.mappings;
+    give_back_unused(&physical);
+}
+
+CUresult api::mem_create(CUmemGenericAllocationHandle *handle, size_t size,
+                         const CUmemAllocationProp *prop, unsigned long long flags) {
+    const CUresult result = check(prop);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!handle || flags != 0 || size == 0 || size % Device::granule != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    collect();
+    Device &device = *sim().devices[static_cast<size_t>(prop->location.id)];
+    const auto offset = device.take(size);
+    if (!offset) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    auto *physical = new Physical;
+    physical->id = ++sim().buffer_ids;
+    physical->store = &device.store;
+    physical->device = &device;
+    physical->offset = *offset;
+    physical->size = size;
+    physical->properties = *prop;
+    sim().physical_memory.insert(physical);
+    add_handle(*physical);
+    *handle = physical->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_release(CUmemGenericAllocationHandle handle) {
+    Physical *physical;
+    const CUresult result = find_physical(handle, physical);
+    if (result == CUDA_SUCCESS && --physical->references == 0) {
+        sim().physicals.erase(handle);
+        physical->handle = 0;
+        give_back_unused(physical);
+    }
+    return result;
+}
+
+CUresult api::mem_retain_allocation_handle(CUmemGenericAllocationHandle *handle, void *addr) {
+    const Region *region = sim().regions.around(reinterpret_cast<CUdeviceptr>(addr));
+    if (!handle || !region || region->kind != Kind::mapped) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    add_handle(*region->physical);
+    *handle = region->physical->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_get_allocation_properties_from_handle(CUmemAllocationProp *prop,
+                                                        CUmemGenericAllocationHandle handle) {
+    Physical *physical;
+    const CUresult result = find_physical(handle, physical);
+    if (result == CUDA_SUCCESS && prop) {
+        *prop = physical->properties;
+    }
+    return result == CUDA_SUCCESS && !prop ? CUDA_ERROR_INVALID_VALUE : result;
+}
+
+CUresult api::mem_get_allocation_granularity(size_t *granularity, const CUmemAllocationProp *prop,
+                                             CUmemAllocationGranularity_flags option) {
+    const CUresult result = check(prop);
+    if (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED ||
+        result == CUDA_ERROR_INVALID_VALUE) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *granularity = Device::granule;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_export_to_shareable_handle(void *shareable_handle,
+                                             CUmemGenericAllocationHandle handle,
+                                             CUmemAllocationHandleType handle_type,
+                                             unsigned long long flags) {
+    Physical *physical;
+    const CUresult result = find_physical(handle, physical);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!shareable_handle || flags != 0 ||
+        handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        !(handle_types_of(*physical) & handle_type)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (physical->held >= 0) { // imported: hand on what came
+        const int descriptor = dup(physical->held);
+        std::memcpy(shareable_handle, &descriptor, sizeof descriptor);
+        return descriptor < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+    }
+    Share share;
+    const Ticket ticket = {0,
+                           Ticket::Kind::physical,
+                           physical->device->ordinal,
+                           physical->id,
+                           physical->offset,
+                           physical->size,
+                           handle_types_of(*physical)};
+    if (!make_share(ticket, physical->store->fd, share)) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+    physical->keeps.push_back(share.keep);
+    std::memcpy(shareable_handle, &share.give, sizeof share.give);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::mem_import_from_shareable_handle(CUmemGenericAllocationHandle *handle,
+                                               void *os_handle,
+                                               CUmemAllocationHandleType sh_handle_type) {
+    const auto descriptor = static_cast<int>(reinterpret_cast<intptr_t>(os_handle));
+    Ticket ticket;
+    Store *store;
+    if (!handle || sh_handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
+        !open_share(descriptor, Ticket::Kind::physical, ticket, store)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    Device *device;
+    const CUresult result = find_device(ticket.device, device);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    Physical *physical =
+        is_foreign(store) ? adopt(ticket, store, descriptor) : find_by_id(ticket.id);
+    if (!physical) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    add_handle(*physical);
+    *handle = physical->handle;
+    return CUDA_SUCCESS;
+}
+
+} // namespace simcuda
