@@ -125,10 +125,11 @@ void flush(emm_context &context) noexcept {
         counters().dropped += entries.size();
     }
     for (const PendingDeallocations::Entry &entry : entries) {
-        if (run(entry, what) < EMM_OK) {
+        const emm_status status = run(entry, what);
+        if (status < EMM_OK) {
             ++counters().failed_deferred;
-            observe::log(EMM_LOG_WARN,
-                         std::string("a pending free failed: ") + observe::last_error()->text);
+            observe::describe(status, "a pending free");
+            observe::log(EMM_LOG_WARN, observe::last_error()->text);
         }
     }
 }
