@@ -1,7 +1,6 @@
 #include "core/memory.h"
 
 #include "api/check.h"
-#include "core/call.h"
 
 using namespace emm;
 

@@ -8,10 +8,11 @@
 namespace emm::core {
 
 // What a plugin answered: described if it is an error, and remembered if the device is lost.
-emm_status conclude(emm_context &context, emm_status status, const char *slot) noexcept;
+[[gnu::cold]] emm_status conclude(emm_context &context, emm_status status,
+                                  const char *slot) noexcept;
 
 // Describes the C++ exception in flight, which left `slot`.
-emm_status conclude_exception(const emm_context &context, const char *slot) noexcept;
+[[gnu::cold]] emm_status conclude_exception(const emm_context &context, const char *slot) noexcept;
 
 // Calls a slot of the context's plugin, or of the host's defaults where the plugin has none, with
 // the context current if the plugin asks for that.

@@ -1,37 +1,37 @@
-// An allocation's way through the host. The fast path is the first half of memalloc and memfree:
-// one load says that nothing is unusual, one indirect call goes to the plugin. No lock, no map, no
-// clock, no log, no driver call.
 #include "core/memory.h"
 
 #include "core/call.h"
 #include "core/recovery.h"
 
 namespace emm::core {
-namespace {
 
-// The second attempt, after the first ran out of memory.
-emm_status memalloc_again(emm_context &context, size_t size, emm_stream stream,
-                          emm_deviceptr *ret_ptr) noexcept {
+emm_status memalloc_slowly(emm_context &context, size_t size, emm_stream stream,
+                           emm_deviceptr *ret_ptr) noexcept {
+    if (size == 0) {
+        *ret_ptr = 0;
+        return EMM_OK;
+    }
+    emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
     emm_deviceptr ptr = 0;
-    const emm_status status = recover_and_retry(
-        context, size, [&] { return EMM_CALL(context, memalloc, size, stream, &ptr); });
+    status =
+        retry_once(context, size, [&] { return EMM_CALL(context, memalloc, size, stream, &ptr); });
     if (status >= EMM_OK) {
         *ret_ptr = ptr;
     }
     return status;
 }
 
-emm_status memalloc_slowly(emm_context &context, size_t size, emm_stream stream,
+emm_status memalloc_failed(emm_context &context, emm_status status, size_t size, emm_stream stream,
                            emm_deviceptr *ret_ptr) noexcept {
-    emm_status status = admit(context);
-    if (status != EMM_OK) {
-        return status;
+    if (!is_exhaustion(status)) {
+        return conclude(context, status, "memalloc");
     }
     emm_deviceptr ptr = 0;
-    status = EMM_CALL(context, memalloc, size, stream, &ptr);
-    if (status == EMM_E_OUT_OF_MEMORY) {
-        return memalloc_again(context, size, stream, ret_ptr);
-    }
+    status = recover_and_retry(context, size,
+                               [&] { return EMM_CALL(context, memalloc, size, stream, &ptr); });
     if (status >= EMM_OK) {
         *ret_ptr = ptr;
     }
@@ -41,53 +41,10 @@ emm_status memalloc_slowly(emm_context &context, size_t size, emm_stream stream,
 emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size,
                           emm_stream stream) noexcept {
     emm_status status = EMM_OK;
-    if (is_late(context, &status)) {
+    if (ptr == 0 || is_late(context, &status)) {
         return status;
     }
     return EMM_CALL(context, memfree, ptr, size, stream);
-}
-
-} // namespace
-
-emm_status memalloc(emm_context &context, size_t size, emm_stream stream,
-                    emm_deviceptr *ret_ptr) noexcept {
-    if (size == 0) {
-        *ret_ptr = 0;
-        return EMM_OK;
-    }
-    if (context.gate.load(std::memory_order_acquire) != 0) {
-        return memalloc_slowly(context, size, stream, ret_ptr);
-    }
-    emm_deviceptr ptr = 0;
-    try {
-        const emm_status status = context.memalloc(context.manager, size, stream, &ptr);
-        if (status >= EMM_OK) {
-            *ret_ptr = ptr;
-            return status;
-        }
-        if (status != EMM_E_OUT_OF_MEMORY) {
-            return conclude(context, status, "memalloc");
-        }
-    } catch (...) {
-        return conclude_exception(context, "memalloc");
-    }
-    return memalloc_again(context, size, stream, ret_ptr);
-}
-
-emm_status memfree(emm_context &context, emm_deviceptr ptr, size_t size,
-                   emm_stream stream) noexcept {
-    if (ptr == 0) {
-        return EMM_OK;
-    }
-    if (context.gate.load(std::memory_order_acquire) != 0) {
-        return memfree_slowly(context, ptr, size, stream);
-    }
-    try {
-        const emm_status status = context.memfree(context.manager, ptr, size, stream);
-        return status >= EMM_OK ? status : conclude(context, status, "memfree");
-    } catch (...) {
-        return conclude_exception(context, "memfree");
-    }
 }
 
 emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,

@@ -1,14 +1,56 @@
 #pragma once
 
-#include <emm/emm.h>
+#include "core/call.h"
 
 // The raw memory calls of emm.h, with arguments that have been checked.
 namespace emm::core {
 
-emm_status memalloc(emm_context &context, size_t size, emm_stream stream,
-                    emm_deviceptr *ret_ptr) noexcept;
-emm_status memfree(emm_context &context, emm_deviceptr ptr, size_t size,
-                   emm_stream stream) noexcept;
+// Whatever is unusual: size or address 0, a context that does not serve or must be made current, a
+// plugin that fails. Kept out of the way of what is usual.
+[[gnu::noinline, gnu::cold]] emm_status memalloc_slowly(emm_context &context, size_t size,
+                                                        emm_stream stream,
+                                                        emm_deviceptr *ret_ptr) noexcept;
+[[gnu::noinline, gnu::cold]] emm_status memalloc_failed(emm_context &context, emm_status status,
+                                                        size_t size, emm_stream stream,
+                                                        emm_deviceptr *ret_ptr) noexcept;
+[[gnu::noinline, gnu::cold]] emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr,
+                                                       size_t size, emm_stream stream) noexcept;
+
+// The fast path: one load says that nothing is unusual, one indirect call goes to the plugin. No
+// lock, no map, no clock, no log, no driver call.
+inline emm_status memalloc(emm_context &context, size_t size, emm_stream stream,
+                           emm_deviceptr *ret_ptr) noexcept {
+    if (size == 0 || context.gate.load(std::memory_order_acquire) != 0) [[unlikely]] {
+        return memalloc_slowly(context, size, stream, ret_ptr);
+    }
+    emm_deviceptr ptr = 0; // a plugin that fails may have written something
+    emm_status status;
+    try {
+        status = context.memalloc(context.manager, size, stream, &ptr);
+    } catch (...) {
+        return conclude_exception(context, "memalloc");
+    }
+    if (status < EMM_OK) [[unlikely]] {
+        return memalloc_failed(context, status, size, stream, ret_ptr);
+    }
+    *ret_ptr = ptr;
+    return status;
+}
+
+inline emm_status memfree(emm_context &context, emm_deviceptr ptr, size_t size,
+                          emm_stream stream) noexcept {
+    if (ptr == 0 || context.gate.load(std::memory_order_acquire) != 0) [[unlikely]] {
+        return memfree_slowly(context, ptr, size, stream);
+    }
+    emm_status status;
+    try {
+        status = context.memfree(context.manager, ptr, size, stream);
+    } catch (...) {
+        return conclude_exception(context, "memfree");
+    }
+    return status >= EMM_OK ? status : conclude(context, status, "memfree");
+}
+
 emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
                         emm_deviceptr *ret_device) noexcept;
 emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t flags,
