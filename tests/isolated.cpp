@@ -14,7 +14,9 @@ static std::string name_of(const Catch::TestCaseHandle &test) {
 #else
 #define CATCH_CONFIG_RUNNER
 #include <catch2/catch.hpp>
-static std::string name_of(const Catch::TestCase &test) { return test.name; }
+static std::string name_of(const Catch::TestCase &test) {
+    return test.name;
+}
 #endif
 
 namespace {

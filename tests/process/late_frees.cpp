@@ -1,5 +1,5 @@
-// A program that frees what it holds when it is far too late: in a static destructor, after main, on
-// a thread that ends after main, and after emm_shutdown. Nothing is torn down before that, and
+// A program that frees what it holds when it is far too late: in a static destructor, after main,
+// on a thread that ends after main, and after emm_shutdown. Nothing is torn down before that, and
 // nothing crashes; the exit status says whether every free succeeded.
 //
 //     late_frees exit|shutdown|retire PLUGIN.so
@@ -51,7 +51,9 @@ struct Held {
 Held freed_by_a_static_destructor;
 thread_local Held freed_by_a_thread;
 
-void at_exit() { freed_by_a_static_destructor.fill(); }
+void at_exit() {
+    freed_by_a_static_destructor.fill();
+}
 
 } // namespace
 
