@@ -25,6 +25,13 @@ CUresult refuse(Capture &capture, CUresult result) {
     return result;
 }
 
+// A stream captures that synchronizes with the legacy stream.
+bool captures_beside(const Stream &legacy) {
+    const auto &streams = legacy.context->streams;
+    return std::any_of(streams.begin(), streams.end(),
+                       [](const Stream *stream) { return stream->capture && stream->blocking(); });
+}
+
 CUresult check_legacy(const Stream &legacy) {
     CUresult result = CUDA_SUCCESS;
     for (const Stream *stream : legacy.context->streams) {
@@ -202,13 +209,12 @@ CUresult api::stream_end_capture(CUstream h_stream, CUgraph *ph_graph) {
 
 CUresult api::stream_is_capturing(CUstream h_stream, CUstreamCaptureStatus *capture_status) {
     Stream *stream;
-    CUresult result = find_stream(h_stream, stream);
+    const CUresult result = find_stream(h_stream, stream);
     if (result != CUDA_SUCCESS || !capture_status) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
-    result = check_capture(*stream);
-    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
-        return result;
+    if (stream->kind == Stream::Kind::legacy && captures_beside(*stream)) {
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; // asking does no harm
     }
     *capture_status = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
                       : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED

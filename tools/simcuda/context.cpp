@@ -40,7 +40,12 @@ void end_context(Context *context) {
         end_stream(*context->streams.begin());
     }
     for (const CUdeviceptr start : sim().regions.of(context)) {
-        free_region(start);
+        Region *region = sim().regions.at(start);
+        if (region->kind == Kind::pooled) {
+            region->context = nullptr; // a pool and what is in it belong to the device
+        } else {
+            free_region(start);
+        }
     }
     for (const auto &device : sim().devices) {
         device->contexts.erase(context);
