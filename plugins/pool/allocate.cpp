@@ -1,0 +1,155 @@
+#include "manager.h"
+
+namespace emm::pool {
+namespace {
+
+constexpr uint64_t largest_request = uint64_t(1) << 56; // beyond any address space: no overflow
+
+bool fits_a_slot(const Domain &domain, uint64_t size) {
+    return size <= slab_limit && domain.order != Order::capture;
+}
+
+} // namespace
+
+emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+    {
+        const Lock lock(mutex_);
+        Domain *domain = size <= largest_request ? known(stream) : nullptr;
+        const Place place = domain && lost_ == CUDA_SUCCESS ? take(*domain, size) : Place{};
+        if (place) {
+            *ret_ptr = account(place, *domain, size);
+            return EMM_OK;
+        }
+    }
+    return memalloc_slowly(size, stream, ret_ptr);
+}
+
+// A place for `domain` that needs no driver call. The lock is held.
+Heap::Place Manager::take(Domain &domain, uint64_t size) {
+    if (!fits_a_slot(domain, size)) {
+        return {take_block(domain, round_up(size, granule)), nullptr};
+    }
+    const unsigned index = class_of(size);
+    Slot *slot = slabs_.take(domain, index);
+    if (!slot) {
+        std::unique_ptr<Slab, decltype(&delete_slab)> slab(new_slab(index), &delete_slab);
+        Block *block = take_block(domain, slab_bytes(index));
+        if (!block) {
+            return {};
+        }
+        slabs_.add(*slab.release(), *block, domain);
+        touch(domain, 0);
+        slot = slabs_.take(domain, index);
+    }
+    return {nullptr, slot};
+}
+
+emm_deviceptr Manager::account(Place place, Domain &domain, size_t size) {
+    if (place.block) {
+        place.block->asked = size;
+        place.block->capture = domain.capture;
+        if (domain.capture) {
+            domain.capture->references++;
+        }
+    } else {
+        place.slot->asked = uint32_t(size);
+    }
+    domain.balance++;
+    live_ += size;
+    live_rounded_ += size_of(place);
+    live_count_++;
+    allocations_++;
+    peak_live_ = live_ > peak_live_ ? live_ : peak_live_;
+    check();
+    return place.block ? place.block->begin : place.slot->slab->address(*place.slot);
+}
+
+emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+    if (lost_ != CUDA_SUCCESS) {
+        return failed(lost_, "an earlier call");
+    }
+    if (size > largest_request) {
+        return exhausted(size, CUDA_SUCCESS);
+    }
+    Caller caller;
+    emm_status status = identify(stream, caller);
+    if (status == EMM_OK && caller.capturing) {
+        status = enter_capture(caller);
+    }
+    if (status != EMM_OK) {
+        return status;
+    }
+    Lock lock(mutex_);
+    Domain &domain = domain_of(caller);
+    if (caller.visitor == Visitor::passing && domain.answered != wanted_) {
+        domain.references++;
+        upkeep(lock, domain, &caller);
+        domain.references--;
+    }
+    Place place = take(domain, size);
+    if (!place) {
+        domain.references++;
+        acquiring_++;
+        lock.unlock();
+        try {
+            status = acquire_place(caller, domain, size, place);
+        } catch (const std::bad_alloc &) {
+            status = host_.fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "pool: out of host memory");
+        }
+        lock.lock();
+        acquiring_--;
+        domain.references--;
+    }
+    if (place) {
+        *ret_ptr = account(place, domain, size);
+        return EMM_OK;
+    }
+    failures_++;
+    tidy(domain);
+    return status;
+}
+
+// A slab is worth more than one slot, so memory too short for a slab may still do for the slot.
+emm_status Manager::acquire_place(const Caller &caller, Domain &domain, size_t size,
+                                  Place &ret_place) {
+    emm_status status = EMM_OK;
+    Block *block = nullptr;
+    if (fits_a_slot(domain, size)) {
+        const unsigned index = class_of(size);
+        std::unique_ptr<Slab, decltype(&delete_slab)> slab(new_slab(index), &delete_slab);
+        status = acquire(caller, domain, slab_bytes(index), block);
+        if (block) {
+            const Lock lock(mutex_);
+            slabs_.add(*slab.release(), *block, domain);
+            touch(domain, 0);
+            ret_place.slot = slabs_.take(domain, index);
+            return EMM_OK;
+        }
+        if (status != EMM_E_OUT_OF_MEMORY) {
+            return status;
+        }
+    }
+    status = acquire(caller, domain, round_up(size, granule), block);
+    ret_place.block = block;
+    return status;
+}
+
+emm_status Manager::exhausted(size_t size, CUresult result) {
+    unsigned long long live = 0, reserved = 0, largest = 0;
+    {
+        const Lock lock(mutex_);
+        live = live_;
+        reserved = reserved_;
+        largest = heap_.largest_free();
+    }
+    char limit[48] = "no max";
+    if (options_.max != UINT64_MAX) {
+        snprintf(limit, sizeof limit, "max %llu", static_cast<unsigned long long>(options_.max));
+    }
+    return emm_failf(&host_, EMM_E_OUT_OF_MEMORY, result,
+                     "pool: out of device memory: %zu bytes asked for, %llu live, %llu reserved "
+                     "(%s), largest free block %llu",
+                     size, live, reserved, limit, largest);
+}
+
+} // namespace emm::pool

@@ -1,0 +1,46 @@
+#include "block.h"
+
+namespace emm::pool {
+namespace {
+
+constexpr size_t batch = 128;
+
+} // namespace
+
+BlockStore::~BlockStore() {
+    for (Block *blocks : batches_) {
+        delete[] blocks;
+    }
+}
+
+void BlockStore::refill() {
+    batches_.reserve(batches_.size() + 1);
+    Block *blocks = new Block[batch];
+    batches_.push_back(blocks);
+    for (size_t i = 0; i < batch; i++) {
+        give(&blocks[i]);
+    }
+}
+
+Block *BlockStore::take() {
+    Block *block = free_;
+    free_ = block->right;
+    spare_--;
+    *block = Block();
+    random_ ^= random_ << 13; // xorshift: what the treaps' balance rests on
+    random_ ^= random_ >> 17;
+    random_ ^= random_ << 5;
+    for (SizeNode *node : {&block->low, &block->high, &block->own, &block->foreign}) {
+        node->block = block;
+        node->priority = random_;
+    }
+    return block;
+}
+
+void BlockStore::give(Block *block) {
+    block->right = free_;
+    free_ = block;
+    spare_++;
+}
+
+} // namespace emm::pool

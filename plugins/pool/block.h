@@ -1,0 +1,82 @@
+// A block: a stretch of a segment, handed out as one allocation or free as one. The record lies in
+// host memory; the device memory that it describes is never read or written.
+#pragma once
+
+#include "list.h"
+#include "segment.h"
+#include "size_tree.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace emm::pool {
+
+struct Capture;
+struct Domain;
+struct UseRecord;
+
+enum class State : uint8_t {
+    free,   // in the heap's indexes
+    live,   // an allocation
+    slab,   // cut into slots
+    waiting // freed; a use record or a capture has it until it may become free
+};
+
+struct Block {
+    Segment *segment = nullptr;
+    uint64_t begin = 0;
+    uint64_t size = 0;
+    Block *left = nullptr; // neighbours in the segment
+    Block *right = nullptr;
+    State state = State::free;
+
+    // Of a live block.
+    uint64_t asked = 0;
+    Capture *capture = nullptr; // the graph's private memory; NULL for the rest of us
+    UseRecord *uses = nullptr;
+    Slab *slab = nullptr;
+
+    // Of a free block: [dirty_begin, dirty_end) may still be in use by `domain`'s work as of `tag`;
+    // what lies before and after it is complete. The two are equal in a block that is all complete.
+    Domain *domain = nullptr;
+    uint64_t tag = 0;
+    uint64_t dirty_begin = 0;
+    uint64_t dirty_end = 0;
+    SizeNode low;     // the complete part in front, or the whole of a complete block
+    SizeNode high;    // the complete part behind
+    SizeNode own;     // the whole, for the domain itself
+    SizeNode foreign; // the whole, for a stream that is willing to wait for the domain
+
+    Link<Block> pending; // of its domain, oldest tag first; or of the capture that has it
+
+    uint64_t end() const { return begin + size; }
+    bool dirty() const { return dirty_begin != dirty_end; }
+};
+
+// Block records, made in batches and used again; they go away with the store.
+class BlockStore {
+public:
+    ~BlockStore();
+    BlockStore() = default;
+    BlockStore(const BlockStore &) = delete;
+    BlockStore &operator=(const BlockStore &) = delete;
+
+    // The next `count` calls of take cannot fail. Throws std::bad_alloc.
+    void reserve(size_t count) {
+        if (spare_ < count) {
+            refill();
+        }
+    }
+    Block *take();
+    void give(Block *block);
+
+private:
+    void refill();
+
+    std::vector<Block *> batches_;
+    Block *free_ = nullptr;
+    size_t spare_ = 0;
+    uint32_t random_ = 2463534242u;
+};
+
+} // namespace emm::pool

@@ -1,0 +1,88 @@
+// The driver's entries that the pool calls, asked of the host by name and version.
+#pragma once
+
+#include <cuda.h>
+#include <emm/plugin.h>
+
+namespace emm::pool {
+
+// Entries without which there is no pool.
+#define EMM_POOL_REQUIRED(entry)                                                                   \
+    entry(cuMemAlloc) entry(cuMemFree) entry(cuMemGetInfo) entry(cuCtxPushCurrent)                 \
+        entry(cuCtxPopCurrent) entry(cuCtxSynchronize) entry(cuStreamGetId) entry(cuCtxGetId)      \
+            entry(cuStreamIsCapturing) entry(cuStreamWaitEvent) entry(cuEventCreate)               \
+                entry(cuEventDestroy) entry(cuEventRecord) entry(cuEventQuery)                     \
+                    entry(cuEventSynchronize) entry(cuThreadExchangeStreamCaptureMode)
+
+// Entries without which one feature is refused.
+#define EMM_POOL_OPTIONAL(entry)                                                                   \
+    entry(cuUserObjectCreate) entry(cuUserObjectRelease) entry(cuGraphRetainUserObject)            \
+        entry(cuDeviceCanAccessPeer) entry(cuDevicePrimaryCtxRetain)                               \
+            entry(cuDevicePrimaryCtxRelease) entry(cuCtxEnablePeerAccess)                          \
+                entry(cuCtxDisablePeerAccess)
+
+struct Driver {
+#define EMM_POOL_ENTRY(name) decltype(&::name) name = nullptr;
+    EMM_POOL_REQUIRED(EMM_POOL_ENTRY)
+    EMM_POOL_OPTIONAL(EMM_POOL_ENTRY)
+#undef EMM_POOL_ENTRY
+
+    // Spelt out: their names stand for other signatures, or for none, in some versions of cuda.h.
+    CUresult(CUDAAPI *record_context_event)(CUcontext, CUevent) = nullptr; // since CUDA 12.5
+    CUresult(CUDAAPI *capture_info)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
+                                    const CUgraphNode **, size_t *) = nullptr;
+
+    // Throws PluginError if a required entry is missing.
+    explicit Driver(const emm_host &host);
+
+    bool serves_captures() const {
+        return cuUserObjectCreate && cuUserObjectRelease && cuGraphRetainUserObject && capture_info;
+    }
+    bool serves_peers() const {
+        return cuDeviceCanAccessPeer && cuDevicePrimaryCtxRetain && cuDevicePrimaryCtxRelease &&
+               cuCtxEnablePeerAccess && cuCtxDisablePeerAccess;
+    }
+};
+
+// The device can do nothing more in this context.
+bool is_sticky(CUresult result);
+
+// The context, or the whole driver, is gone, and with it what was to be freed or waited for.
+bool is_gone(CUresult result);
+
+// The manager's context is current while this lives.
+class Current {
+public:
+    Current(const Driver &driver, CUcontext context)
+        : driver_(driver), result_(driver.cuCtxPushCurrent(context)) {}
+    ~Current() {
+        CUcontext popped = nullptr;
+        if (result_ == CUDA_SUCCESS) {
+            driver_.cuCtxPopCurrent(&popped);
+        }
+    }
+    Current(const Current &) = delete;
+    Current &operator=(const Current &) = delete;
+    CUresult result() const { return result_; }
+
+private:
+    const Driver &driver_;
+    CUresult result_;
+};
+
+// Calls that would invalidate a capture in progress on some other stream do not while this lives.
+class Relaxed {
+public:
+    explicit Relaxed(const Driver &driver) : driver_(driver) {
+        driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+    }
+    ~Relaxed() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
+    Relaxed(const Relaxed &) = delete;
+    Relaxed &operator=(const Relaxed &) = delete;
+
+private:
+    const Driver &driver_;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
+};
+
+} // namespace emm::pool

@@ -1,0 +1,198 @@
+#include "manager.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+namespace {
+
+// An event for a batch of frees: often enough that memory is not long in coming back, rarely
+// enough that its cost (0.2 us) does not show.
+constexpr uint32_t batch_frees = 64;
+constexpr uint64_t batch_bytes = 2 << 20;
+
+// A stream that frees as much as it allocates may be about to end, so its first few times it is
+// given an event; a stream that does so all day is not.
+constexpr uint32_t early_seals = 16;
+
+} // namespace
+
+uint64_t Manager::size_of(Place place) {
+    return place.block ? place.block->size : place.slot->slab->slot_size;
+}
+
+uint64_t Manager::asked_of(Place place) {
+    return place.block ? place.block->asked : place.slot->asked;
+}
+
+UseRecord *&Manager::uses_of(Place place) {
+    return place.block ? place.block->uses : place.slot->uses;
+}
+
+Capture *Manager::capture_of(Place place) {
+    return place.block ? place.block->capture : nullptr;
+}
+
+emm_status Manager::refuse_free(emm_deviceptr ptr) {
+    return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
+                     "pool: memfree of 0x%llx, which is no live allocation of this manager: freed "
+                     "already, or not where an allocation begins",
+                     ptr);
+}
+
+emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    Lock lock(mutex_);
+    const Place place = heap_.starting_at(ptr);
+    if (!place) {
+        lock.unlock();
+        return refuse_free(ptr);
+    }
+    const uint64_t asked = asked_of(place);
+    if (size != 0 && size != asked) {
+        lock.unlock();
+        return emm_failf(&host_, EMM_E_INVALID_VALUE, 0,
+                         "pool: memfree of 0x%llx as %zu bytes, which was allocated as %llu; it "
+                         "was not freed",
+                         ptr, size, static_cast<unsigned long long>(asked));
+    }
+    Domain *domain = stream == EMM_STREAM_UNORDERED ? &unordered_ : known(stream);
+    if (!domain || uses_of(place) || capture_of(place)) {
+        lock.unlock();
+        return memfree_slowly(ptr, size, stream);
+    }
+    free_on(place, *domain);
+    upkeep(lock, *domain, nullptr);
+    return EMM_OK;
+}
+
+emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream) {
+    Caller caller;
+    if (lost_ != CUDA_SUCCESS || identify(stream, caller) != EMM_OK ||
+        (caller.capturing && enter_capture(caller) != EMM_OK)) {
+        caller = {}; // whatever the stream is, all work of the context covers it
+    }
+    Lock lock(mutex_);
+    const Place place = heap_.starting_at(ptr);
+    if (!place) { // somebody else was quicker
+        lock.unlock();
+        return refuse_free(ptr);
+    }
+    Domain *domain = &unordered_;
+    if (caller.visitor != Visitor::nobody) {
+        try {
+            domain = &domain_of(caller);
+        } catch (const std::bad_alloc &) {
+            caller = {};
+        }
+    }
+    domain->references++;
+    Domain *used = free_on(place, *domain);
+    if (used) {
+        seal_if_reachable(lock, *used);
+    }
+    upkeep(lock, *domain, &caller);
+    domain->references--;
+    tidy(*domain);
+    return EMM_OK;
+}
+
+// An allocation is no more; where its memory goes depends on who may still use it.
+Domain *Manager::free_on(Place place, Domain &domain) {
+    release(place, domain);
+    Capture *capture = capture_of(place);
+    if (capture && capture->gone) {
+        place.block->capture = nullptr;
+        drop_reference(*capture);
+        capture = nullptr;
+    }
+    if (uses_of(place)) {
+        return free_with_uses(place, domain, capture);
+    }
+    if (capture && capture == domain.capture) {
+        capture->references--;
+        give(place, domain); // reusable inside the capture
+    } else if (domain.capture || capture) {
+        hold(place, domain.capture ? *domain.capture : *capture);
+    } else {
+        give(place, domain);
+    }
+    return nullptr;
+}
+
+// The use record sees the memory through all it has to wait for. Returns a stream that should get
+// an event now, or NULL.
+Domain *Manager::free_with_uses(Place place, Domain &domain, Capture *capture) {
+    UseRecord &record = *uses_of(place);
+    uses_of(place) = nullptr;
+    mark_waiting(place);
+    if (capture) { // its reference goes from the block to the record
+        place.block->capture = nullptr;
+        record.uses.push_back({nullptr, capture});
+    }
+    if (domain.capture) {
+        domain.capture->references++;
+        record.uses.push_back({nullptr, domain.capture});
+    }
+    record.home = domain.capture ? &unordered_ : &domain;
+    record.home->references++;
+    return advance(record);
+}
+
+void Manager::release(Place place, Domain &domain) {
+    domain.balance--;
+    live_ -= asked_of(place);
+    live_rounded_ -= size_of(place);
+    live_count_--;
+    frees_++;
+}
+
+void Manager::give(Place place, Domain &domain) {
+    touch(domain, size_of(place));
+    if (place.block) {
+        heap_.give(*place.block, domain);
+    } else {
+        slabs_.give(*place.slot, domain);
+    }
+}
+
+void Manager::mark_waiting(Place place) {
+    (place.block ? place.block->state : place.slot->state) = State::waiting;
+    waiting_ += size_of(place);
+}
+
+// --- after a call
+// ---------------------------------------------------------------------------------
+
+// Work that a call leaves behind for once in a while; the lock may be let go of.
+void Manager::upkeep(Lock &lock, Domain &domain, const Caller *caller) {
+    if (&domain == &unordered_) {
+        if (domain.open_frees >= batch_frees || domain.open_bytes >= batch_bytes) {
+            domain.open_frees = 0;
+            domain.open_bytes = 0;
+            poll(lock, unordered_);
+            seal_all(lock);
+        }
+    } else if (caller && caller->visitor == Visitor::passing && !caller->capturing &&
+               wants_event(domain)) {
+        domain.answered = wanted_;
+        seal(lock, domain, caller->stream);
+    }
+    if (!mailbox_->empty()) {
+        collect_graphs();
+    }
+    if (heap_.whole_bytes() > 0 && deferring_ == 0 && cached_bytes() > options_.release_threshold) {
+        reap(lock, false);
+        release_idle(lock, options_.release_threshold, true);
+    }
+    check();
+}
+
+// A stream that is known to live during this call only gets its event now or never.
+bool Manager::wants_event(const Domain &domain) const {
+    if (domain.newest <= domain.sealed || !streams_.several()) {
+        return false;
+    }
+    return domain.answered != wanted_ || domain.open_bytes >= batch_bytes ||
+           (domain.balance <= 0 && domain.seals < early_seals);
+}
+
+} // namespace emm::pool

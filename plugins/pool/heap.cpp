@@ -1,0 +1,364 @@
+#include "heap.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+namespace {
+
+constexpr uintptr_t slab_bit = 1;
+
+// The dirty part is of no use to an ordinary request, whoever makes it.
+bool is_quarantine(const Domain &domain) {
+    return domain.order == Order::unordered || domain.order == Order::capture;
+}
+
+bool serves_itself(const Domain &domain) {
+    return domain.order == Order::stream || domain.order == Order::capture;
+}
+
+} // namespace
+
+// Two free neighbours become one block unless that would mix what two domains wait for, or give
+// memory that everybody may use to a graph.
+bool can_merge(const Block &a, const Block &b) {
+    if (a.state != State::free || b.state != State::free) {
+        return false;
+    }
+    if (a.domain == b.domain) {
+        return true;
+    }
+    return (!a.dirty() && b.domain->order != Order::capture) ||
+           (!b.dirty() && a.domain->order != Order::capture);
+}
+
+// --- the indexes ---------------------------------------------------------------------------------
+
+void Heap::index(Block &block) {
+    if (!block.dirty()) {
+        block.domain = &anyone;
+        complete_.insert(block.low, block.size, block.begin);
+    } else {
+        Domain &domain = *block.domain;
+        if (block.dirty_begin != block.begin) {
+            complete_.insert(block.low, block.dirty_begin - block.begin, block.begin);
+        }
+        if (block.dirty_end != block.end()) {
+            complete_.insert(block.high, block.end() - block.dirty_end, block.dirty_end);
+        }
+        if (serves_itself(domain)) {
+            domain.own.insert(block.own, block.size, block.begin);
+        }
+        if (domain.order == Order::stream && (domain.registered || block.tag <= domain.sealed)) {
+            foreign_.insert(block.foreign, block.size, block.begin);
+        }
+        quarantined_ += is_quarantine(domain) ? block.dirty_end - block.dirty_begin : 0;
+    }
+    if (block.size == block.segment->size && block.domain->order != Order::capture) {
+        whole_.push_back(*block.segment);
+        whole_bytes_ += block.size;
+    }
+}
+
+void Heap::unindex(Block &block) {
+    for (SizeNode *node : {&block.low, &block.high}) {
+        if (node->linked) {
+            complete_.remove(*node);
+        }
+    }
+    if (block.own.linked) {
+        block.domain->own.remove(block.own);
+    }
+    if (block.foreign.linked) {
+        foreign_.remove(block.foreign);
+    }
+    quarantined_ -= is_quarantine(*block.domain) ? block.dirty_end - block.dirty_begin : 0;
+    if (block.segment->whole.linked) {
+        whole_.remove(*block.segment);
+        whole_bytes_ -= block.segment->size;
+    }
+}
+
+// What is left after a cut. If all the dirt was cut off, it is complete, and may now join its
+// neighbour.
+void Heap::settle(Block &block) {
+    if (block.dirty() || !block.pending.linked) {
+        index(block);
+        return;
+    }
+    block.domain->pending.remove(block);
+    block.domain = &anyone;
+    index(*coalesce(&block));
+}
+
+void Heap::set_start(Block &block) {
+    block.segment->owners[block.segment->index(block.begin)] = reinterpret_cast<uintptr_t>(&block);
+    block.segment->starts.set(block.segment->index(block.begin));
+}
+
+void Heap::clear_start(const Block &block) {
+    block.segment->owners[block.segment->index(block.begin)] = 0;
+    block.segment->starts.clear(block.segment->index(block.begin));
+}
+
+// --- taking --------------------------------------------------------------------------------------
+
+Block *Heap::take(Domain &domain, uint64_t size) {
+    SizeNode *own = serves_itself(domain) ? domain.own.best(size) : nullptr;
+    SizeNode *complete = domain.order == Order::capture && own ? nullptr : complete_.best(size);
+    const bool prefer_own =
+        own && (!complete || complete->block->domain == &domain || own->size <= complete->size);
+    if (prefer_own) {
+        return cut(*own->block, size, false);
+    }
+    return complete ? cut(*complete->block, size, complete == &complete->block->high) : nullptr;
+}
+
+Block *Heap::candidate(uint64_t size) const {
+    const SizeNode *node = foreign_.best(size);
+    return node ? node->block : nullptr;
+}
+
+Block *Heap::candidate_after(const Block &block) const {
+    const SizeNode *node = foreign_.after(block.foreign);
+    return node ? node->block : nullptr;
+}
+
+Block *Heap::take_foreign(Block &block, uint64_t size) {
+    return cut(block, size, false);
+}
+
+Block *Heap::cut(Block &block, uint64_t size, bool from_the_end) {
+    unindex(block);
+    Block *taken = &block;
+    if (block.size != size) {
+        taken = records_.take();
+        taken->segment = block.segment;
+        taken->size = size;
+        taken->begin = from_the_end ? block.end() - size : block.begin;
+        Block *&outer = from_the_end ? block.right : block.left;
+        (from_the_end ? taken->right : taken->left) = outer;
+        (from_the_end ? taken->left : taken->right) = &block;
+        if (outer) {
+            (from_the_end ? outer->left : outer->right) = taken;
+        }
+        outer = taken;
+        if (!from_the_end) {
+            block.begin += size;
+            set_start(block);
+        }
+        block.size -= size;
+        block.dirty_begin = std::clamp(block.dirty_begin, block.begin, block.end());
+        block.dirty_end = std::clamp(block.dirty_end, block.begin, block.end());
+        set_start(*taken);
+        if (!taken->left) {
+            taken->segment->first = taken;
+        }
+        taken->state = State::live;
+        settle(block);
+    } else if (block.pending.linked) {
+        block.domain->pending.remove(block);
+    }
+    taken->state = State::live;
+    taken->domain = nullptr;
+    taken->dirty_begin = taken->dirty_end = 0;
+    return taken;
+}
+
+// --- giving --------------------------------------------------------------------------------------
+
+void Heap::give(Block &block, Domain &domain) {
+    block.state = State::free;
+    block.capture = nullptr;
+    block.slab = nullptr;
+    block.domain = &domain;
+    block.tag = clock;
+    const bool complete = domain.order == Order::anyone;
+    block.dirty_begin = block.begin;
+    block.dirty_end = complete ? block.begin : block.end();
+    if (!complete) {
+        domain.pending.push_back(block);
+    }
+    index(*coalesce(&block));
+}
+
+// The block, not indexed, and its free neighbours as one, not indexed either.
+Block *Heap::coalesce(Block *block) {
+    if (block->left && can_merge(*block->left, *block)) {
+        unindex(*block->left);
+        block = merge(*block->left, *block);
+    }
+    if (block->right && can_merge(*block, *block->right)) {
+        unindex(*block->right);
+        block = merge(*block, *block->right);
+    }
+    return block;
+}
+
+// The record that lives on is the one that is pending, or pending for longer to come: its place in
+// its domain's list stays right.
+Block *Heap::merge(Block &left, Block &right) {
+    const bool keep_left = left.dirty() && (!right.dirty() || left.tag >= right.tag);
+    Block &kept = keep_left ? left : right;
+    Block &gone = keep_left ? right : left;
+    if (gone.dirty()) {
+        kept.dirty_begin = left.dirty_begin;
+        kept.dirty_end = right.dirty_end;
+    }
+    if (gone.pending.linked) {
+        gone.domain->pending.remove(gone);
+    }
+    clear_start(right);
+    clear_start(left);
+    kept.begin = left.begin;
+    kept.size = left.size + right.size;
+    if (!kept.dirty()) {
+        kept.dirty_begin = kept.dirty_end = kept.begin;
+    }
+    kept.left = left.left;
+    kept.right = right.right;
+    (kept.left ? kept.left->right : kept.segment->first) = &kept;
+    if (kept.right) {
+        kept.right->left = &kept;
+    }
+    set_start(kept);
+    records_.give(&gone);
+    return &kept;
+}
+
+void Heap::complete(Domain &domain, uint64_t tag) {
+    while (Block *block = domain.pending.first()) {
+        if (block->tag > tag) {
+            return;
+        }
+        unindex(*block);
+        domain.pending.remove(*block);
+        block->domain = &anyone;
+        block->dirty_begin = block->dirty_end = block->begin;
+        index(*coalesce(block));
+    }
+}
+
+void Heap::offer(Domain &domain, uint64_t tag) {
+    for (Block *block = domain.pending.last(); block && !block->foreign.linked;
+         block = domain.pending.previous(*block)) {
+        if (block->tag <= tag) {
+            foreign_.insert(block->foreign, block->size, block->begin);
+        }
+    }
+}
+
+void Heap::move_all(Domain &from, Domain &to) {
+    while (Block *block = from.pending.first()) {
+        unindex(*block);
+        from.pending.remove(*block);
+        give(*block, to);
+    }
+}
+
+// --- segments ------------------------------------------------------------------------------------
+
+void Heap::prepare(Segment &segment) {
+    map_.reserve(segment.base, segment.size);
+    reserve_record();
+    segment.first = records_.take();
+}
+
+void Heap::add(Segment &segment) {
+    Block *block = segment.first;
+    block->segment = &segment;
+    block->begin = segment.base;
+    block->size = segment.size;
+    segments_.push_back(segment);
+    map_.set(segment.base, segment.size, &segment);
+    set_start(*block);
+    give(*block, anyone);
+}
+
+void Heap::remove(Segment &segment) {
+    Block &block = *segment.first;
+    unindex(block);
+    if (block.pending.linked) {
+        block.domain->pending.remove(block);
+    }
+    map_.set(segment.base, segment.size, nullptr);
+    segments_.remove(segment);
+    segment.first = nullptr;
+    records_.give(&block);
+}
+
+List<Segment, &Segment::all> Heap::forget_all() {
+    List<Segment, &Segment::all> segments;
+    while (Segment *segment = segments_.pop_front()) {
+        map_.set(segment->base, segment->size, nullptr);
+        for (Block *block = segment->first; block;) {
+            Block *next = block->right;
+            records_.give(block);
+            block = next;
+        }
+        segments.push_back(*segment);
+    }
+    whole_ = {};
+    complete_ = {};
+    foreign_ = {};
+    whole_bytes_ = quarantined_ = 0;
+    return segments;
+}
+
+// --- addresses -----------------------------------------------------------------------------------
+
+void Heap::set_slab(Block &block, Slab *slab) {
+    Segment &segment = *block.segment;
+    block.slab = slab;
+    block.state = slab ? State::slab : block.state;
+    const uint64_t end = segment.index(block.end() - 1);
+    for (uint64_t i = segment.index(block.begin); i <= end; i++) {
+        segment.owners[i] = slab ? reinterpret_cast<uintptr_t>(slab) | slab_bit : 0;
+    }
+    if (!slab) {
+        set_start(block);
+    }
+}
+
+Heap::Place Heap::starting_at(uint64_t address) const {
+    const Segment *segment = map_.find(address);
+    if (!segment || address % granule != 0) {
+        return {};
+    }
+    const uintptr_t owner = segment->owners[segment->index(address)];
+    if (owner & slab_bit) {
+        const Slab &slab = *reinterpret_cast<Slab *>(owner & ~slab_bit);
+        const uint64_t offset = address - slab.block->begin;
+        const uint64_t number = offset / slab.slot_size;
+        if (number * slab.slot_size != offset || number >= slab.count ||
+            slab.slots[number].state != State::live) {
+            return {};
+        }
+        return {nullptr, &slab.slots[number]};
+    }
+    Block *block = reinterpret_cast<Block *>(owner);
+    return {block && block->state == State::live ? block : nullptr, nullptr};
+}
+
+Heap::Place Heap::around(uint64_t address) const {
+    const Segment *segment = map_.find(address);
+    if (!segment) {
+        return {};
+    }
+    const uint64_t start = segment->starts.last_at_or_before(segment->index(address));
+    const uintptr_t owner = segment->owners[start];
+    uint64_t first = segment->base + start * granule;
+    if (owner & slab_bit) {
+        const uint32_t slot_size = reinterpret_cast<Slab *>(owner & ~slab_bit)->slot_size;
+        first += (address - first) / slot_size * slot_size;
+    }
+    const Place place = starting_at(first);
+    const uint64_t size = place.slot ? place.slot->asked : place.block ? place.block->asked : 0;
+    return address - first < size ? place : Place{};
+}
+
+uint64_t Heap::largest_free() const {
+    const SizeNode *node = complete_.largest();
+    return node ? node->size : 0;
+}
+
+} // namespace emm::pool

@@ -1,0 +1,93 @@
+// Blocks in segments: best fit, splitting, and coalescing at once, with what each free byte still
+// waits for. Knows no driver; the pool's lock protects it. README.md explains the shape.
+#pragma once
+
+#include "domain.h"
+#include "page_map.h"
+
+#include <string>
+
+namespace emm::pool {
+
+bool can_merge(const Block &a, const Block &b);
+
+class Heap {
+public:
+    Heap() { anyone.order = Order::anyone; }
+
+    // --- blocks ---
+    // The tightest block that `domain` may use at once, cut to `size`; NULL if there is none.
+    // reserve_record() must have succeeded since the last one.
+    Block *take(Domain &domain, uint64_t size);
+    void reserve_record() { records_.reserve(2); }
+
+    // A free block of another domain that `domain` could have after waiting for it: the tightest,
+    // and the next after that.
+    Block *candidate(uint64_t size) const;
+    Block *candidate_after(const Block &block) const;
+    Block *take_foreign(Block &block, uint64_t size);
+
+    // Frees a block, which is no longer indexed anywhere, into `domain`.
+    void give(Block &block, Domain &domain);
+
+    // What `domain` freed with tags up to `tag` is complete.
+    void complete(Domain &domain, uint64_t tag);
+
+    // What a domain freed may now be waited for by others.
+    void offer(Domain &domain, uint64_t tag);
+
+    // All free blocks of `from` become blocks of `to`.
+    void move_all(Domain &from, Domain &to);
+
+    // --- segments ---
+    void prepare(Segment &segment);            // throws std::bad_alloc
+    void add(Segment &segment);                // as one complete block
+    void remove(Segment &segment);             // which is whole
+    List<Segment, &Segment::all> forget_all(); // what it leaves of them is the caller's
+    Segment *first_whole() const { return whole_.first(); }
+    Segment *next_whole(const Segment &segment) const { return whole_.next(segment); }
+    Segment *first_segment() const { return segments_.first(); }
+    Segment *next_segment(const Segment &segment) const { return segments_.next(segment); }
+
+    // --- addresses ---
+    struct Place {
+        Block *block = nullptr; // or
+        Slot *slot = nullptr;
+        explicit operator bool() const { return block || slot; }
+    };
+    Place starting_at(uint64_t address) const; // the live allocation that begins there
+    Place around(uint64_t address) const;      // the live allocation that holds the address
+    void set_slab(Block &block, Slab *slab);   // or NULL, when it becomes a block again
+
+    uint64_t largest_free() const;
+    uint64_t whole_bytes() const { return whole_bytes_; }
+    uint64_t quarantined() const { return quarantined_; } // bytes that nobody may use yet
+
+    // The first broken invariant, in words; empty if all hold.
+    std::string fault() const;
+
+    Domain anyone;
+    uint64_t clock = 1; // what a free is tagged with; every event ends one tag and begins the next
+
+private:
+    void index(Block &block);
+    void unindex(Block &block);
+    Block *cut(Block &block, uint64_t size, bool from_the_end);
+    Block *coalesce(Block *block);
+    Block *merge(Block &left, Block &right);
+    void settle(Block &block);
+    void set_start(Block &block);
+    void clear_start(const Block &block);
+    std::string fault_of(const Segment &segment) const;
+
+    PageMap map_;
+    BlockStore records_;
+    List<Segment, &Segment::all> segments_;
+    List<Segment, &Segment::whole> whole_;
+    SizeTree complete_; // complete parts of all blocks
+    SizeTree foreign_;
+    uint64_t whole_bytes_ = 0;
+    uint64_t quarantined_ = 0;
+};
+
+} // namespace emm::pool

@@ -1,0 +1,267 @@
+// What happens when nothing is at hand. Every rung costs more than the one before it:
+//
+//   reuse            ask which freed memory is complete by now; record events where none tells
+//   wait_for_stream  let the asking stream wait, on the device, for the stream that freed a block
+//   grow             ask the driver for a segment
+//   squeeze          return idle segments and grow again; then wait on the CPU for all work
+//
+// Waiting comes before growth, as in cuMemAllocAsync and RMM: a pool that grows first ends with
+// the sum of all streams' peaks, for good. Memory known to be complete comes before both, so a
+// stream waits only if everything that is free is really in use.
+#include "manager.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+namespace {
+
+constexpr int candidates_tried = 8;
+
+bool says_exhausted(CUresult result) {
+    return result == CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+} // namespace
+
+emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes,
+                            Block *&ret_block) {
+    const Current current(driver_, context_);
+    if (current.result() != CUDA_SUCCESS) {
+        return failed(current.result(), "cuCtxPushCurrent");
+    }
+    CUresult result = CUDA_SUCCESS;
+    Block *block = nullptr;
+    {
+        Lock lock(mutex_);
+        collect_graphs();
+        block = reuse(lock, caller, domain, bytes);
+        block = block ? block : wait_for_stream(lock, caller, domain, bytes);
+        block = block ? block : grow(lock, domain, bytes, result);
+        if (!block && says_exhausted(result)) {
+            block = squeeze(lock, caller, domain, bytes, result);
+        }
+    }
+    if (block) {
+        ret_block = block;
+        return EMM_OK;
+    }
+    if (lost_ != CUDA_SUCCESS) {
+        return failed(lost_, "a driver call");
+    }
+    return says_exhausted(result) ? exhausted(bytes, result) : failed(result, "cuMemAlloc");
+}
+
+Block *Manager::take_block(Domain &domain, uint64_t bytes) {
+    heap_.reserve_record();
+    return heap_.take(domain, bytes);
+}
+
+Block *Manager::reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes) {
+    Block *block = take_block(domain, bytes);
+    if (block) {
+        return block;
+    }
+    // First the stream that has the block that fits best, then all of them.
+    if (Block *candidate = heap_.candidate(bytes)) {
+        Domain &other = *candidate->domain;
+        other.references++;
+        seal_if_reachable(lock, other);
+        poll(lock, other);
+        other.references--;
+        tidy(other);
+        block = take_block(domain, bytes);
+    }
+    if (!block) {
+        wanted_++;
+        reap(lock, caller.visitor == Visitor::nobody);
+        block = take_block(domain, bytes);
+    }
+    return lost_ == CUDA_SUCCESS ? block : nullptr;
+}
+
+Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes) {
+    if (domain.order != Order::stream || lost_ != CUDA_SUCCESS) {
+        return nullptr;
+    }
+    heap_.reserve_record();
+    Block *block = heap_.candidate(bytes);
+    Watch *watch = nullptr;
+    for (int i = 0; block && i < candidates_tried; i++) {
+        watch = block->domain->watches.first();
+        while (watch && watch->tag < block->tag) {
+            watch = block->domain->watches.next(*watch);
+        }
+        if (watch) {
+            break;
+        }
+        block = heap_.candidate_after(*block);
+    }
+    if (!watch) {
+        return nullptr;
+    }
+    Domain &other = *block->domain;
+    other.watches.remove(*watch); // so that nobody records this event anew meanwhile
+    other.references++;
+    Block *taken = heap_.take_foreign(*block, bytes);
+    lock.unlock();
+    CUresult result = CUDA_SUCCESS;
+    if (caller.visitor == Visitor::legacy) {
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        result = driver_.cuStreamIsCapturing(caller.stream, &status);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = driver_.cuStreamWaitEvent(caller.stream, watch->event, 0);
+    }
+    lock.lock();
+    note(result);
+    other.watches.push_front(*watch);
+    other.references--;
+    list(other);
+    if (result == CUDA_SUCCESS) {
+        return taken;
+    }
+    heap_.give(*taken, other);
+    touch(other, bytes);
+    return nullptr;
+}
+
+// Requests up to a few MiB share segments; beyond that a segment is made to measure, because a
+// large block with company is a block that cannot be returned.
+uint64_t Manager::growth_for(uint64_t bytes) const {
+    return round_up(std::max({bytes, options_.segment, segment_granule}), segment_granule) +
+           (ragged_ ? segment_granule : 0);
+}
+
+Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result) {
+    Block *block = nullptr;
+    for (int attempt = 0; attempt < 2 && !block; attempt++) {
+        result = add_segment(lock, growth_for(bytes));
+        if (says_exhausted(result) && growth_for(bytes) != round_up(bytes, segment_granule)) {
+            result = add_segment(lock, round_up(bytes, segment_granule));
+        }
+        if (result != CUDA_SUCCESS) {
+            return nullptr;
+        }
+        block = take_block(domain, bytes); // fails if the segment's ends were ragged: once more
+    }
+    return block;
+}
+
+// Counted before the driver is asked, so that `max` holds whatever other threads do meanwhile.
+CUresult Manager::add_segment(Lock &lock, uint64_t bytes) {
+    if (lost_ != CUDA_SUCCESS) {
+        return lost_;
+    }
+    if (bytes > options_.max || reserved_ > options_.max - bytes) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    reserved_ += bytes;
+    lock.unlock();
+    CUresult result = CUDA_SUCCESS;
+    std::unique_ptr<Segment> segment;
+    try {
+        segment = new_segment(bytes, result);
+    } catch (...) {
+        lock.lock();
+        reserved_ -= bytes;
+        throw;
+    }
+    lock.lock();
+    note(result);
+    if (!segment) {
+        reserved_ -= bytes;
+        return result;
+    }
+    peak_reserved_ = std::max(peak_reserved_, reserved_);
+    ragged_ = ragged_ || segment->size != segment->driver_bytes;
+    heap_.add(*segment.release());
+    return CUDA_SUCCESS;
+}
+
+std::unique_ptr<Segment> Manager::new_segment(uint64_t bytes, CUresult &result) {
+    const Relaxed relaxed(driver_);
+    CUdeviceptr base = 0;
+    result = driver_.cuMemAlloc(&base, bytes);
+    if (result != CUDA_SUCCESS) {
+        return nullptr;
+    }
+    try {
+        // What the driver hands out in such sizes is aligned to 2 MiB; if it is ever not, the
+        // ragged ends are left out.
+        const uint64_t first = round_up(base, segment_granule);
+        const uint64_t last = (base + bytes) / segment_granule * segment_granule;
+        if (first >= last) {
+            driver_.cuMemFree(base);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+            return nullptr;
+        }
+        auto segment = std::make_unique<Segment>(base, bytes, first, last - first);
+        const Lock lock(mutex_);
+        heap_.prepare(*segment);
+        return segment;
+    } catch (...) {
+        driver_.cuMemFree(base);
+        throw;
+    }
+}
+
+Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes,
+                        CUresult &result) {
+    Block *block = nullptr;
+    const bool may_wait = !caller.capturing && announced_ == 0;
+    for (int round = 0; round < (may_wait ? 2 : 1) && !block; round++) {
+        if (round == 1) {
+            wait_for_all(lock);
+        }
+        drop_spares();
+        block = take_block(domain, bytes);
+        while (!block && deferring_ == 0 && heap_.first_whole() && says_exhausted(result)) {
+            release_segment(lock, *heap_.first_whole());
+            block = grow(lock, domain, bytes, result);
+        }
+        block = block ? block : wait_for_stream(lock, caller, domain, bytes);
+    }
+    return block;
+}
+
+// --- back to the driver
+// ---------------------------------------------------------------------------
+
+// cuMemFree itself waits for work that uses the memory, so a whole block may still be dirty.
+uint64_t Manager::release_segment(Lock &lock, Segment &segment) {
+    heap_.remove(segment);
+    lock.unlock();
+    CUresult result = CUDA_SUCCESS;
+    if (context_lives()) {
+        const Relaxed relaxed(driver_);
+        result = driver_.cuMemFree(segment.driver_base);
+    }
+    const uint64_t bytes = segment.driver_bytes;
+    delete &segment;
+    lock.lock();
+    note(result);
+    reserved_ -= bytes;
+    return bytes;
+}
+
+void Manager::drop_spares() {
+    slabs_.drop_spares(heap_.anyone);
+    slabs_.drop_spares(streams_.legacy);
+    streams_.each([this](Domain &domain) { slabs_.drop_spares(domain); });
+}
+
+uint64_t Manager::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
+    uint64_t released = 0;
+    Segment *segment = heap_.first_whole();
+    while (segment && deferring_ == 0 && cached_bytes() > keep) {
+        if (complete_only && segment->first->dirty()) {
+            segment = heap_.next_whole(*segment);
+            continue;
+        }
+        released += release_segment(lock, *segment);
+        segment = heap_.first_whole();
+    }
+    return released;
+}
+
+} // namespace emm::pool

@@ -1,0 +1,189 @@
+#include "manager.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+
+Manager::Manager(const emm_host &host, const emm_context_info &info, const char *const *texts)
+    : host_(host), context_(info.cuda_context), context_id_(info.context_id), device_(info.device),
+      options_(texts), driver_(host) {
+    unordered_.order = Order::unordered;
+    if (options_.initial > 0) {
+        Lock lock(mutex_);
+        const CUresult result = add_segment(lock, round_up(options_.initial, segment_granule));
+        if (result != CUDA_SUCCESS) {
+            throw PluginError(result == CUDA_ERROR_OUT_OF_MEMORY ? EMM_E_OUT_OF_MEMORY
+                                                                 : EMM_E_DRIVER,
+                              result, "pool: the initial memory cannot be had");
+        }
+    }
+    mailbox_ = Mailbox::make();
+}
+
+Manager::~Manager() {
+    reset();
+    const Current current(driver_, context_);
+    while (Watch *watch = spare_watches_.pop_front()) {
+        if (watch->event && current.result() == CUDA_SUCCESS) {
+            driver_.cuEventDestroy(watch->event);
+        }
+        delete watch;
+    }
+    if (!peers_.empty()) {
+        drop_peers();
+    }
+    mailbox_->release();
+}
+
+// A handle of a context that died may be another's by now, and so may be its addresses.
+bool Manager::context_lives() const {
+    unsigned long long id = 0;
+    return driver_.cuCtxGetId(context_, &id) == CUDA_SUCCESS && id == context_id_;
+}
+
+emm_status Manager::reset() {
+    List<Segment, &Segment::all> segments;
+    {
+        const Lock lock(mutex_);
+        forget_everything();
+        segments = heap_.forget_all();
+    }
+    const bool lives = context_lives();
+    while (Segment *segment = segments.pop_front()) {
+        if (lives) {
+            const Relaxed relaxed(driver_);
+            driver_.cuMemFree(segment->driver_base); // nothing to do about a failure
+        }
+        const Lock lock(mutex_);
+        reserved_ -= segment->driver_bytes;
+        delete segment;
+    }
+    return EMM_OK;
+}
+
+// Every allocation, and all that was remembered about freed memory. Registered streams stay
+// registered.
+void Manager::forget_everything() {
+    const auto clear = [this](Domain &domain) {
+        while (Slab *slab = domain.slabs.pop_front()) {
+            delete_slab(slab);
+        }
+        while (Watch *watch = domain.watches.pop_front()) {
+            spare_watches_.push_back(*watch);
+        }
+        domain.forget_memory(heap_.clock);
+        list(domain);
+    };
+    clear(heap_.anyone);
+    clear(unordered_);
+    clear(streams_.legacy);
+    streams_.each(clear);
+    streams_.forget_passing();
+    while (UseRecord *record = uses_.pop_front()) {
+        delete record;
+    }
+    for (auto &[id, capture] : captures_) {
+        for (auto &[key, domain] : capture->domains) {
+            domain->forget_memory(heap_.clock);
+            streams_.recycle(*domain);
+        }
+    }
+    captures_.clear();
+    slabs_.forget();
+    live_ = live_rounded_ = live_count_ = waiting_ = 0;
+}
+
+emm_status Manager::defer_cleanup(uint32_t enter) {
+    const Lock lock(mutex_);
+    if (enter) {
+        deferring_++;
+    } else if (deferring_ > 0) {
+        deferring_--;
+    }
+    return EMM_OK;
+}
+
+emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
+    size_t released = 0;
+    {
+        Lock lock(mutex_);
+        collect_graphs();
+        reap(lock, false);
+        if (deferring_ == 0) {
+            drop_spares();
+        }
+        released = release_idle(lock, keep_bytes, false);
+        check();
+    }
+    *ret_released = released;
+    return EMM_OK;
+}
+
+// --- peers ---------------------------------------------------------------------------------------
+
+// cuCtxEnablePeerAccess covers all of a context's cuMemAlloc memory, present and future, and is
+// called from the side that wants to see it: here the peer's primary context.
+emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
+    if (!driver_.serves_peers() || flags == EMM_ACCESS_READ) {
+        return host_.fail(EMM_E_NOT_SUPPORTED, 0,
+                          "pool: cuMemAlloc memory can be opened to a peer for reading and writing "
+                          "only, by a driver that has peer access");
+    }
+    int possible = 0;
+    CUresult result = driver_.cuDeviceCanAccessPeer(&possible, peer_device, device_);
+    if (result != CUDA_SUCCESS) {
+        return failed(result, "cuDeviceCanAccessPeer");
+    }
+    if (!possible && flags != EMM_ACCESS_NONE) {
+        return emm_failf(&host_, EMM_E_NOT_SUPPORTED, 0,
+                         "pool: device %d cannot reach the memory of device %d", peer_device,
+                         device_);
+    }
+    CUcontext peer = nullptr;
+    result = driver_.cuDevicePrimaryCtxRetain(&peer, peer_device);
+    if (result != CUDA_SUCCESS) {
+        return failed(result, "cuDevicePrimaryCtxRetain");
+    }
+    result = switch_access(peer, flags != EMM_ACCESS_NONE);
+    return keep_peer(peer_device, flags != EMM_ACCESS_NONE, result);
+}
+
+CUresult Manager::switch_access(CUcontext peer, bool on) {
+    const Current current(driver_, peer);
+    if (current.result() != CUDA_SUCCESS) {
+        return current.result();
+    }
+    const CUresult result =
+        on ? driver_.cuCtxEnablePeerAccess(context_, 0) : driver_.cuCtxDisablePeerAccess(context_);
+    const bool was_so = result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ||
+                        result == CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    return was_so ? CUDA_SUCCESS : result;
+}
+
+// Each peer that may reach us keeps one reference on its primary context.
+emm_status Manager::keep_peer(int32_t device, bool on, CUresult result) {
+    int releases = 1;
+    if (result == CUDA_SUCCESS) {
+        const Lock lock(mutex_);
+        const auto known = std::find(peers_.begin(), peers_.end(), device);
+        if (on && known == peers_.end()) {
+            peers_.push_back(device);
+            releases = 0;
+        } else if (!on && known != peers_.end()) {
+            peers_.erase(known);
+            releases = 2;
+        }
+    }
+    while (releases-- > 0) {
+        driver_.cuDevicePrimaryCtxRelease(device);
+    }
+    return result == CUDA_SUCCESS ? EMM_OK : failed(result, "cuCtxEnablePeerAccess");
+}
+
+void Manager::drop_peers() {
+    for (const int32_t device : peers_) {
+        driver_.cuDevicePrimaryCtxRelease(device);
+    }
+}
+
+} // namespace emm::pool

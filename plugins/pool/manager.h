@@ -1,0 +1,188 @@
+// The pool of one context. Its member functions named after slots fill the plugin's table.
+//
+//   allocate.cpp  memalloc: the short way, and the start of the long one
+//   ladder.cpp    the long way: reuse, wait, grow, squeeze, fail
+//   free.cpp      memfree: into which domain
+//   order.cpp     events: recording them, asking them, and what follows from the answer
+//   notices.cpp   which stream a call means; registration, captures announced, record_use
+//   graphs.cpp    memory of captures
+//   report.cpp    query, statistics, memory info
+//   manager.cpp   create, reset, destroy, trim, peers
+//
+// One lock protects everything here. No driver call is made while it is held: functions that take
+// a Lock & may let go of it for one, and whoever calls them looks at everything anew afterwards.
+#pragma once
+
+#include "capture.h"
+#include "driver.h"
+#include "heap.h"
+#include "options.h"
+#include "slabs.h"
+#include "streams.h"
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+
+namespace emm::pool {
+
+class Manager {
+public:
+    Manager(const emm_host &host, const emm_context_info &info, const char *const *texts);
+    ~Manager();
+    Manager(const Manager &) = delete;
+    Manager &operator=(const Manager &) = delete;
+
+    emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
+    emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status get_memory_info(size_t *ret_free, size_t *ret_total);
+    emm_status reset();
+    emm_status defer_cleanup(uint32_t enter);
+    emm_status trim(size_t keep_bytes, size_t *ret_released);
+    emm_status query(emm_deviceptr ptr, emm_block_info *ret_info);
+    emm_status record_use(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status stream_notice(emm_stream stream, uint32_t notice);
+    emm_status set_access(int32_t peer_device, uint32_t flags);
+    emm_status get_stats(emm_stats *ret_stats);
+
+private:
+    using Lock = std::unique_lock<std::mutex>;
+    using Place = Heap::Place;
+
+    // --- allocate.cpp
+    emm_status memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
+    emm_status acquire_place(const Caller &caller, Domain &domain, size_t size, Place &ret_place);
+    Place take(Domain &domain, uint64_t size);
+    emm_deviceptr account(Place place, Domain &domain, size_t size);
+    emm_status exhausted(size_t size, CUresult result);
+
+    // --- ladder.cpp
+    emm_status acquire(const Caller &caller, Domain &domain, uint64_t bytes, Block *&ret_block);
+    Block *take_block(Domain &domain, uint64_t bytes);
+    Block *reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes);
+    Block *wait_for_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes);
+    Block *grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result);
+    Block *squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes,
+                   CUresult &result);
+    uint64_t growth_for(uint64_t bytes) const;
+    CUresult add_segment(Lock &lock, uint64_t bytes);
+    std::unique_ptr<Segment> new_segment(uint64_t bytes, CUresult &result);
+    uint64_t release_segment(Lock &lock, Segment &segment);
+    void drop_spares();
+    uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only);
+
+    // --- free.cpp
+    emm_status memfree_slowly(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status refuse_free(emm_deviceptr ptr);
+    Domain *free_on(Place place, Domain &domain);
+    Domain *free_with_uses(Place place, Domain &domain, Capture *capture);
+    void release(Place place, Domain &domain);
+    void give(Place place, Domain &domain);
+    void mark_waiting(Place place);
+    void upkeep(Lock &lock, Domain &domain, const Caller *caller);
+    bool wants_event(const Domain &domain) const;
+
+    // --- order.cpp
+    void touch(Domain &domain, uint64_t bytes);
+    void list(Domain &domain);
+    bool seal(Lock &lock, Domain &domain, CUstream stream);
+    CUresult record(Watch &watch, CUstream stream);
+    CUresult record_context(Watch &watch);
+    bool seal_if_reachable(Lock &lock, Domain &domain);
+    bool seal_all(Lock &lock);
+    Watch *seal_context(Lock &lock);
+    void finish_context(Watch &watch);
+    void poll(Lock &lock, Domain &domain);
+    void reap(Lock &lock, bool with_context);
+    void wait_for_all(Lock &lock);
+    void complete(Domain &domain, uint64_t tag);
+    void complete_all(uint64_t tag);
+    Domain *advance(UseRecord &record);
+    void finish(UseRecord &record);
+    void tidy(Domain &domain);
+    Watch *spare_watch();
+    void note(CUresult result);
+
+    // --- notices.cpp
+    Domain *known(emm_stream stream);
+    Domain &domain_of(const Caller &caller);
+    emm_status identify(emm_stream stream, Caller &ret_caller);
+    emm_status ask_identity(Caller &caller);
+    emm_status ask_capture(Caller &caller);
+    emm_status failed(CUresult result, const char *call);
+    void begin_capture(Lock &lock, emm_stream stream);
+    void end_capture(emm_stream stream);
+    emm_status enter_stream(emm_stream stream);
+    emm_status retire_stream(emm_stream stream);
+    void add_use(Place place, Use use);
+
+    // --- graphs.cpp
+    emm_status enter_capture(const Caller &caller);
+    emm_status retain_on_graph(const Caller &caller);
+    Domain &capture_domain(const Caller &caller);
+    void hold(Place place, Capture &capture);
+    void collect_graphs();
+    void finish_capture(Capture &capture);
+    void drop_reference(Capture &capture);
+
+    // --- report.cpp
+    uint64_t pending_bytes() const;
+    uint64_t cached_bytes() const;
+    std::string fault() const;
+    void check();
+
+    // --- manager.cpp
+    bool context_lives() const;
+    void forget_everything();
+    CUresult switch_access(CUcontext peer, bool on);
+    emm_status keep_peer(int32_t device, bool on, CUresult result);
+    void drop_peers();
+
+    static uint64_t size_of(Place place);
+    static uint64_t asked_of(Place place);
+    static UseRecord *&uses_of(Place place);
+    static Capture *capture_of(Place place);
+
+    const emm_host &host_;
+    const CUcontext context_;
+    const uint64_t context_id_;
+    const int32_t device_;
+    const Options options_;
+    const Driver driver_;
+
+    std::mutex mutex_;
+    std::condition_variable unpinned_; // a pin or a context record has ended
+
+    Heap heap_;
+    Slabs slabs_{heap_};
+    Streams streams_;
+    Domain unordered_;
+    List<Domain, &Domain::open> open_;
+    List<Domain, &Domain::askable> askable_;
+    List<Watch, &Watch::link> spare_watches_;
+    List<UseRecord, &UseRecord::all> uses_;
+    std::unordered_map<uint64_t, std::unique_ptr<Capture>> captures_;
+    Mailbox *mailbox_ = nullptr;
+    std::vector<int32_t> peers_; // devices whose primary context is retained for set_access
+
+    uint32_t announced_ = 0;       // captures
+    uint32_t context_records_ = 0; // threads that are recording an event on the context
+    uint32_t deferring_ = 0;
+    uint32_t acquiring_ = 0; // threads with a block that is not counted as live yet
+    bool ragged_ = false;    // the driver has given memory that is not aligned to 2 MiB
+    uint64_t wanted_ = 0;    // counts the times that passing streams were asked for an event
+    std::atomic<CUresult> lost_{CUDA_SUCCESS}; // the error after which nothing is reused
+
+    uint64_t reserved_ = 0;
+    uint64_t live_ = 0;         // as asked for
+    uint64_t live_rounded_ = 0; // as taken from the heap or a slab
+    uint64_t live_count_ = 0;
+    uint64_t waiting_ = 0; // with use records and captures
+    uint64_t peak_live_ = 0;
+    uint64_t peak_reserved_ = 0;
+    uint64_t allocations_ = 0;
+    uint64_t frees_ = 0;
+    uint64_t failures_ = 0;
+};
+
+} // namespace emm::pool

@@ -1,0 +1,278 @@
+// Which stream a call means, and what the program says about its streams.
+#include "manager.h"
+
+namespace emm::pool {
+namespace {
+
+const CUstream legacy_handle = reinterpret_cast<CUstream>(uintptr_t(1));
+const CUstream per_thread_handle = reinterpret_cast<CUstream>(uintptr_t(2));
+
+bool is_legacy(CUstream stream) {
+    return stream == nullptr || stream == legacy_handle;
+}
+
+} // namespace
+
+emm_status Manager::failed(CUresult result, const char *call) {
+    note(result);
+    if (is_sticky(result)) {
+        return emm_failf(&host_, EMM_E_DEVICE_LOST, result,
+                         "pool: %s met a sticky device error (%d); no memory is reused", call,
+                         int(result));
+    }
+    if (is_gone(result)) {
+        return emm_failf(&host_, EMM_E_RETIRED, result,
+                         "pool: %s says that the context or the driver has gone (%d)", call,
+                         int(result));
+    }
+    return emm_failf(&host_, EMM_E_DRIVER, result, "pool: %s failed with driver result %d", call,
+                     int(result));
+}
+
+// The domain to allocate for, where that takes no driver call to find out; else NULL. The lock is
+// held.
+Domain *Manager::known(emm_stream stream) {
+    if (stream == EMM_STREAM_UNORDERED) {
+        return &heap_.anyone;
+    }
+    if (is_legacy(stream)) {
+        return &streams_.legacy;
+    }
+    Domain *domain = streams_.find_registered(stream);
+    return domain && domain->reachable() ? domain : nullptr;
+}
+
+// The domain of a call, once its stream is identified. The lock is held.
+Domain &Manager::domain_of(const Caller &caller) {
+    if (caller.visitor == Visitor::nobody) {
+        return heap_.anyone;
+    }
+    if (caller.visitor == Visitor::legacy) {
+        return streams_.legacy;
+    }
+    return caller.capturing ? capture_domain(caller) : streams_.find_or_make(caller.key);
+}
+
+// No lock is held. The stream lives, because the call that carries it has not returned.
+emm_status Manager::identify(emm_stream stream, Caller &ret_caller) {
+    Caller caller;
+    if (stream == EMM_STREAM_UNORDERED) {
+        ret_caller = caller;
+        return EMM_OK;
+    }
+    caller.stream = is_legacy(stream) ? nullptr : stream;
+    caller.visitor = is_legacy(stream) ? Visitor::legacy : Visitor::passing;
+    bool may_capture = caller.visitor == Visitor::passing;
+    if (caller.visitor == Visitor::passing) {
+        const Lock lock(mutex_);
+        if (const Domain *domain = streams_.find_registered(stream)) {
+            caller.visitor = Visitor::registered;
+            caller.key = domain->key;
+            may_capture = !domain->reachable();
+        }
+    }
+    emm_status status = EMM_OK;
+    if (caller.visitor == Visitor::passing) {
+        status = ask_identity(caller);
+    } else if (may_capture) {
+        status = ask_capture(caller);
+    }
+    if (status == EMM_OK) {
+        ret_caller = caller;
+    }
+    return status;
+}
+
+emm_status Manager::ask_identity(Caller &caller) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (caller.stream == per_thread_handle) {
+        const Current current(driver_, context_); // which thread's, and in which context
+        caller.key = thread_key();
+        const CUresult result = driver_.cuStreamIsCapturing(caller.stream, &status);
+        if (result != CUDA_SUCCESS) {
+            return failed(result, "cuStreamIsCapturing");
+        }
+        return status == CU_STREAM_CAPTURE_STATUS_NONE ? EMM_OK : ask_capture(caller);
+    }
+    unsigned long long id = 0;
+    CUresult result = driver_.cuStreamGetId(caller.stream, &id);
+    if (result != CUDA_SUCCESS) {
+        return failed(result, "cuStreamGetId");
+    }
+    caller.key = id;
+    result = driver_.cuStreamIsCapturing(caller.stream, &status);
+    if (result != CUDA_SUCCESS) {
+        return failed(result, "cuStreamIsCapturing");
+    }
+    return status == CU_STREAM_CAPTURE_STATUS_NONE ? EMM_OK : ask_capture(caller);
+}
+
+emm_status Manager::ask_capture(Caller &caller) {
+    if (!driver_.serves_captures()) {
+        return host_.fail(EMM_E_CAPTURING, 0,
+                          "pool: the driver lacks what memory on a capturing stream needs");
+    }
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t id = 0;
+    CUgraph graph = nullptr;
+    const CUresult result =
+        driver_.capture_info(caller.stream, &status, &id, &graph, nullptr, nullptr);
+    if (result != CUDA_SUCCESS) {
+        return failed(result, "cuStreamGetCaptureInfo");
+    }
+    if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
+        return host_.fail(EMM_E_CAPTURING, 0,
+                          "pool: the stream's capture has been invalidated; end it first");
+    }
+    caller.capturing = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    caller.capture_id = id;
+    caller.graph = graph;
+    return EMM_OK;
+}
+
+// --- notices -------------------------------------------------------------------------------------
+
+emm_status Manager::stream_notice(emm_stream stream, uint32_t notice) {
+    switch (notice) {
+    case EMM_STREAM_REGISTERED:
+        return enter_stream(stream);
+    case EMM_STREAM_RETIRING:
+        return retire_stream(stream);
+    case EMM_STREAM_CAPTURE_BEGINS: {
+        Lock lock(mutex_);
+        begin_capture(lock, stream);
+        return EMM_OK;
+    }
+    case EMM_STREAM_CAPTURE_ENDS: {
+        const Lock lock(mutex_);
+        end_capture(stream);
+        return EMM_OK;
+    }
+    default:
+        return EMM_OK; // a notice of a later version
+    }
+}
+
+emm_status Manager::enter_stream(emm_stream stream) {
+    if (is_legacy(stream) || stream == per_thread_handle || stream == EMM_STREAM_UNORDERED) {
+        return EMM_OK; // known without being registered
+    }
+    unsigned long long id = 0;
+    const CUresult result = driver_.cuStreamGetId(stream, &id);
+    if (result != CUDA_SUCCESS) {
+        return failed(result, "cuStreamGetId");
+    }
+    const Lock lock(mutex_);
+    Domain *former = streams_.find_registered(stream);
+    if (former && former->key == id) {
+        return EMM_OK;
+    }
+    Domain &domain = streams_.find_or_make(id);
+    if (former) { // its stream was destroyed without a word, and the handle came back
+        streams_.leave(*former);
+        list(*former);
+        slabs_.disband(*former);
+        tidy(*former);
+    }
+    streams_.enter(domain, stream);
+    list(domain);
+    return EMM_OK;
+}
+
+// The stream's last moment: what it freed gets its event now, and what it kept goes to everybody.
+emm_status Manager::retire_stream(emm_stream stream) {
+    Lock lock(mutex_);
+    Domain *domain = streams_.find_registered(stream);
+    if (!domain) {
+        return EMM_OK;
+    }
+    domain->references++;
+    slabs_.drop_spares(*domain);
+    seal_if_reachable(lock, *domain);
+    unpinned_.wait(lock, [domain] { return domain->pins == 0; });
+    streams_.leave(*domain);
+    list(*domain);
+    slabs_.disband(*domain);
+    domain->references--;
+    tidy(*domain);
+    return EMM_OK;
+}
+
+// When this returns no other thread is recording an event that the capture would not survive.
+void Manager::begin_capture(Lock &lock, emm_stream stream) {
+    announced_++;
+    Domain *domain = streams_.find_registered(stream);
+    if (domain) {
+        domain->capturing++;
+        domain->references++;
+    }
+    unpinned_.wait(lock, [this, domain] {
+        return context_records_ == 0 && streams_.legacy.pins == 0 && (!domain || domain->pins == 0);
+    });
+    if (domain) {
+        domain->references--;
+    }
+}
+
+void Manager::end_capture(emm_stream stream) {
+    announced_ -= announced_ > 0 ? 1 : 0;
+    Domain *domain = streams_.find_registered(stream);
+    if (domain && domain->capturing > 0) {
+        domain->capturing--;
+    }
+}
+
+// --- further uses --------------------------------------------------------------------------------
+
+emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
+    Caller caller;
+    emm_status status = identify(stream, caller);
+    if (status == EMM_OK && caller.capturing) {
+        status = enter_capture(caller);
+    }
+    if (status != EMM_OK) {
+        return status;
+    }
+    Lock lock(mutex_);
+    const Place place = heap_.starting_at(ptr);
+    if (!place) {
+        lock.unlock();
+        return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
+                         "pool: record_use of 0x%llx, where no live allocation begins", ptr);
+    }
+    Use use = {nullptr, nullptr};
+    if (caller.capturing) {
+        use.capture = capture_domain(caller).capture;
+    } else if (caller.visitor == Visitor::legacy || caller.visitor == Visitor::registered) {
+        use.domain = &domain_of(caller);
+    }
+    add_use(place, use);
+    return EMM_OK;
+}
+
+void Manager::add_use(Place place, Use use) {
+    UseRecord *&record = uses_of(place);
+    if (!record) {
+        auto fresh = std::make_unique<UseRecord>();
+        fresh->uses.reserve(4);
+        fresh->block = place.block;
+        fresh->slot = place.slot;
+        record = fresh.release();
+        uses_.push_back(*record);
+    }
+    for (const Use &known : record->uses) {
+        if (known.domain == use.domain && known.capture == use.capture) {
+            return;
+        }
+    }
+    record->uses.reserve(record->uses.size() + 3); // the free may add two and must not fail
+    record->uses.push_back(use);
+    if (use.domain) {
+        use.domain->references++;
+    }
+    if (use.capture) {
+        use.capture->references++;
+    }
+}
+
+} // namespace emm::pool

@@ -1,0 +1,46 @@
+#include "options.h"
+
+#include <cstdio>
+
+namespace emm::pool {
+
+const emm_option option_list[] = {
+    {"max", nullptr, "The most device memory to take from the driver; no limit unless given.",
+     EMM_OPTION_SIZE, 0},
+    {"initial", "0", "Device memory to take at once, before the first request.", EMM_OPTION_SIZE,
+     0},
+    {"release_threshold", nullptr,
+     "Idle memory beyond this goes back to the driver as it is freed; unless given, only a trim or "
+     "exhaustion returns it.",
+     EMM_OPTION_SIZE, 0},
+    {"growth", "segment", "How the pool grows: segment, by pieces of cuMemAlloc.",
+     EMM_OPTION_CHOICE, 0},
+    {"segment", "0", "The least to ask the driver for at a time; 0 lets the pool choose.",
+     EMM_OPTION_SIZE, 0},
+    {nullptr, nullptr, nullptr, 0, 0}};
+
+namespace {
+
+void read_size(const char *const *texts, const char *name, uint64_t &value) {
+    const char *text = emm_option_text(option_list, texts, name);
+    if (text && !emm_parse_size(text, &value)) {
+        char sentence[160];
+        snprintf(sentence, sizeof sentence, "pool: option %s is '%.40s', expected a size like 4GiB",
+                 name, text);
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0, sentence);
+    }
+}
+
+} // namespace
+
+Options::Options(const char *const *texts) {
+    read_size(texts, "max", max);
+    read_size(texts, "initial", initial);
+    read_size(texts, "release_threshold", release_threshold);
+    read_size(texts, "segment", segment);
+    if (initial > max) {
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0, "pool: option initial is larger than max");
+    }
+}
+
+} // namespace emm::pool

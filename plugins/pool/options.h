@@ -1,0 +1,21 @@
+// The pool's options: what `emm info pool` lists and what a spec may say after the colon.
+#pragma once
+
+#include <emm/plugin.h>
+
+namespace emm::pool {
+
+extern const emm_option option_list[];
+
+struct Options {
+    uint64_t max = UINT64_MAX;               // bytes taken from the driver, never exceeded
+    uint64_t initial = 0;                    // bytes to take at once
+    uint64_t release_threshold = UINT64_MAX; // idle bytes to keep
+    uint64_t segment = 0;                    // least growth; 0: the pool's own choice
+
+    // Throws PluginError.
+    explicit Options(const char *const *texts);
+    Options() = default;
+};
+
+} // namespace emm::pool

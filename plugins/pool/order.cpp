@@ -1,0 +1,319 @@
+// Events: when one is recorded, what its completion means, and who must not be touched meanwhile.
+#include "manager.h"
+
+namespace emm::pool {
+namespace {
+
+constexpr int context_events = 4; // outstanding at a time; the newest frees wait for a later one
+
+} // namespace
+
+void Manager::note(CUresult result) {
+    if (is_sticky(result) || is_gone(result)) {
+        CUresult none = CUDA_SUCCESS;
+        lost_.compare_exchange_strong(none, result);
+    }
+}
+
+// `bytes` have just been freed into the domain.
+void Manager::touch(Domain &domain, uint64_t bytes) {
+    domain.newest = heap_.clock;
+    domain.open_bytes += bytes;
+    domain.open_frees++;
+    list(domain);
+}
+
+void Manager::list(Domain &domain) {
+    if (domain.order != Order::stream) {
+        return;
+    }
+    const bool open = domain.newest > domain.completed;
+    const bool askable =
+        !domain.watches.empty() || (domain.registered && domain.newest > domain.sealed);
+    if (open != domain.open.linked) {
+        open ? open_.push_back(domain) : open_.remove(domain);
+    }
+    if (askable != domain.askable.linked) {
+        askable ? askable_.push_back(domain) : askable_.remove(domain);
+    }
+}
+
+Watch *Manager::spare_watch() {
+    Watch *watch = spare_watches_.pop_front();
+    return watch ? watch : new (std::nothrow) Watch;
+}
+
+// --- recording -----------------------------------------------------------------------------------
+
+// Records an event on `stream`, which is the domain's and lives, after all that the domain has
+// freed. The tag is closed first: a free that comes while the lock is away gets the next one.
+bool Manager::seal(Lock &lock, Domain &domain, CUstream stream) {
+    if (domain.newest <= domain.sealed) {
+        return true;
+    }
+    Watch *watch = spare_watch();
+    if (!watch || lost_ != CUDA_SUCCESS) {
+        return false;
+    }
+    watch->tag = heap_.clock++;
+    domain.pins++;
+    domain.references++;
+    lock.unlock();
+    const CUresult result = record(*watch, stream);
+    lock.lock();
+    domain.references--;
+    if (--domain.pins == 0) {
+        unpinned_.notify_all();
+    }
+    note(result);
+    if (result != CUDA_SUCCESS) {
+        spare_watches_.push_back(*watch);
+        return false;
+    }
+    domain.watches.push_back(*watch);
+    domain.sealed = watch->tag > domain.sealed ? watch->tag : domain.sealed;
+    domain.open_bytes = 0;
+    domain.open_frees = 0;
+    domain.seals++;
+    heap_.offer(domain, domain.sealed);
+    list(domain);
+    return true;
+}
+
+// No lock is held.
+CUresult Manager::record(Watch &watch, CUstream stream) {
+    const Current current(driver_, context_);
+    CUresult result = current.result();
+    if (result == CUDA_SUCCESS && !watch.event) {
+        result = driver_.cuEventCreate(&watch.event, CU_EVENT_DISABLE_TIMING);
+    }
+    if (result == CUDA_SUCCESS && stream == nullptr) {
+        // Says so, harmlessly, if an event here would invalidate the capture of a blocking stream.
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+        result = driver_.cuStreamIsCapturing(stream, &status);
+    }
+    return result == CUDA_SUCCESS ? driver_.cuEventRecord(watch.event, stream) : result;
+}
+
+bool Manager::seal_if_reachable(Lock &lock, Domain &domain) {
+    const bool reachable = domain.reachable() && (&domain != &streams_.legacy || announced_ == 0);
+    return reachable && seal(lock, domain, domain.handle);
+}
+
+// Records an event after all work of the context. Not while a capture is announced: it would be
+// invalidated. A driver older than 12.5 has no such event, and is waited for instead.
+bool Manager::seal_all(Lock &lock) {
+    int outstanding = 0;
+    for (Watch *w = unordered_.watches.first(); w; w = unordered_.watches.next(*w)) {
+        outstanding++;
+    }
+    if (unordered_.newest <= unordered_.sealed || outstanding >= context_events) {
+        return false;
+    }
+    Watch *watch = seal_context(lock);
+    if (watch && driver_.record_context_event) {
+        unordered_.watches.push_back(*watch);
+    } else if (watch) {
+        finish_context(*watch);
+    }
+    return watch;
+}
+
+Watch *Manager::seal_context(Lock &lock) {
+    Watch *watch = announced_ == 0 && lost_ == CUDA_SUCCESS ? spare_watch() : nullptr;
+    if (!watch) {
+        return nullptr;
+    }
+    watch->tag = heap_.clock++;
+    context_records_++;
+    lock.unlock();
+    const CUresult result = record_context(*watch);
+    lock.lock();
+    if (--context_records_ == 0) {
+        unpinned_.notify_all();
+    }
+    note(result);
+    if (result != CUDA_SUCCESS) {
+        spare_watches_.push_back(*watch);
+        return nullptr;
+    }
+    unordered_.sealed = watch->tag > unordered_.sealed ? watch->tag : unordered_.sealed;
+    return watch;
+}
+
+// All work that the watch stands for is done.
+void Manager::finish_context(Watch &watch) {
+    const uint64_t tag = watch.tag;
+    spare_watches_.push_back(watch);
+    complete_all(tag);
+}
+
+CUresult Manager::record_context(Watch &watch) {
+    const Current current(driver_, context_);
+    CUresult result = current.result();
+    if (result == CUDA_SUCCESS && !driver_.record_context_event) {
+        return driver_.cuCtxSynchronize();
+    }
+    if (result == CUDA_SUCCESS && !watch.event) {
+        result = driver_.cuEventCreate(&watch.event, CU_EVENT_DISABLE_TIMING);
+    }
+    return result == CUDA_SUCCESS ? driver_.record_context_event(context_, watch.event) : result;
+}
+
+// --- asking --------------------------------------------------------------------------------------
+
+// Learns what is complete. A watch is out of the list while it is asked, so nobody else has it.
+void Manager::poll(Lock &lock, Domain &domain) {
+    domain.references++;
+    while (Watch *watch = domain.watches.pop_front()) {
+        lock.unlock();
+        const CUresult result = driver_.cuEventQuery(watch->event);
+        lock.lock();
+        note(result);
+        if (result == CUDA_ERROR_NOT_READY) {
+            domain.watches.push_front(*watch);
+            break;
+        }
+        const uint64_t tag = watch->tag;
+        spare_watches_.push_back(*watch);
+        if (result == CUDA_SUCCESS) {
+            &domain == &unordered_ ? complete_all(tag) : complete(domain, tag);
+        }
+    }
+    domain.references--;
+    list(domain);
+}
+
+// Records what can be recorded and asks about everything. `with_context` belongs to calls that are
+// unordered themselves: an unannounced capture is promised peace from all others.
+void Manager::reap(Lock &lock, bool with_context) {
+    if (with_context) {
+        seal_all(lock);
+    }
+    poll(lock, unordered_);
+    size_t count = 0;
+    for (Domain *d = askable_.first(); d; d = askable_.next(*d)) {
+        count++;
+    }
+    for (; count > 0 && !askable_.empty() && lost_ == CUDA_SUCCESS; count--) {
+        Domain &domain = *askable_.first();
+        askable_.remove(domain); // to the end: list() in poll puts it there
+        domain.references++;
+        seal_if_reachable(lock, domain);
+        poll(lock, domain);
+        domain.references--;
+        tidy(domain);
+    }
+}
+
+// Everything that was freed before is complete when this returns, unless the device has failed.
+void Manager::wait_for_all(Lock &lock) {
+    Watch *watch = seal_context(lock);
+    if (!watch) {
+        return;
+    }
+    lock.unlock();
+    CUresult result = CUDA_SUCCESS;
+    if (driver_.record_context_event) {
+        const Relaxed relaxed(driver_);
+        result = driver_.cuEventSynchronize(watch->event);
+    }
+    lock.lock();
+    note(result);
+    if (result == CUDA_SUCCESS) {
+        finish_context(*watch);
+    } else {
+        spare_watches_.push_back(*watch);
+    }
+}
+
+// --- what follows --------------------------------------------------------------------------------
+
+void Manager::complete(Domain &domain, uint64_t tag) {
+    domain.references++;
+    domain.completed = tag > domain.completed ? tag : domain.completed;
+    heap_.complete(domain, tag);
+    slabs_.complete(domain, tag);
+    while (UseRecord *record = domain.uses.first()) {
+        if (record->tag > tag) {
+            break;
+        }
+        domain.uses.remove(*record);
+        advance(*record);
+    }
+    if (domain.order == Order::stream && !domain.registered) {
+        slabs_.disband(domain);
+    }
+    domain.references--;
+    list(domain);
+}
+
+void Manager::complete_all(uint64_t tag) {
+    Domain *next = nullptr;
+    for (Domain *domain = open_.first(); domain; domain = next) {
+        next = open_.next(*domain);
+        complete(*domain, tag);
+        tidy(*domain);
+    }
+    complete(unordered_, tag);
+}
+
+// Takes freed memory with uses to the next thing that it waits for, at the end to its home.
+Domain *Manager::advance(UseRecord &record) {
+    while (!record.uses.empty()) {
+        const Use use = record.uses.back();
+        record.uses.pop_back();
+        if (use.capture) {
+            record.all_work = true;
+            if (!use.capture->gone) {
+                use.capture->uses.push_back(record);
+                use.capture->references--;
+                return nullptr;
+            }
+            drop_reference(*use.capture);
+        } else if (!use.domain) {
+            record.all_work = true;
+        } else {
+            use.domain->references--;
+            const bool own = use.domain == record.home;
+            record.all_work = record.all_work || (!own && !use.domain->reachable());
+            if (!own && !record.all_work) {
+                touch(*use.domain, 0);
+                record.tag = use.domain->newest;
+                use.domain->uses.push_back(record);
+                return use.domain;
+            }
+            tidy(*use.domain);
+        }
+    }
+    finish(record);
+    return nullptr;
+}
+
+void Manager::finish(UseRecord &record) {
+    Domain &home = *record.home;
+    const Place place{record.block, record.slot};
+    home.references--;
+    waiting_ -= size_of(place);
+    give(place, record.all_work ? unordered_ : home);
+    uses_.remove(record);
+    delete &record;
+}
+
+// Forgets a stream that left nothing behind. Registered ones stay until they retire.
+void Manager::tidy(Domain &domain) {
+    if (domain.order != Order::stream || domain.registered || domain.references > 0 ||
+        domain.stale || domain.newest > domain.completed || !domain.watches.empty() ||
+        !domain.slabs.empty() || !domain.uses.empty() || !domain.pending.empty()) {
+        return;
+    }
+    for (const SlotQueue &queue : domain.freed) {
+        if (queue.first) {
+            return;
+        }
+    }
+    list(domain);
+    streams_.forget(domain);
+}
+
+} // namespace emm::pool

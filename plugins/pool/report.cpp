@@ -1,0 +1,82 @@
+// What the pool says about itself.
+//
+//   live      handed out, as asked for
+//   pending   freed, and of no use to an ordinary request yet: unordered frees whose context event
+//             is not complete, memory of graphs, memory waiting for its further uses
+//   cached    everything else: what one stream or all may have at once, and what rounding and half
+//             empty slabs cost
+//   reserved  what cuMemAlloc has given: live (rounded) + pending + cached, always
+#include "manager.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+
+uint64_t Manager::pending_bytes() const {
+    return heap_.quarantined() + slabs_.quarantined() + waiting_;
+}
+
+uint64_t Manager::cached_bytes() const {
+    const uint64_t taken = live_rounded_ + pending_bytes();
+    return reserved_ > taken ? reserved_ - taken : 0; // below: a segment is on its way in
+}
+
+emm_status Manager::get_stats(emm_stats *ret_stats) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    {
+        const Lock lock(mutex_);
+        collect_graphs();
+        stats.live_bytes = live_;
+        stats.live_count = live_count_;
+        stats.cached_bytes = cached_bytes();
+        stats.reserved_bytes = reserved_;
+        stats.peak_live_bytes = peak_live_;
+        stats.peak_reserved_bytes = peak_reserved_;
+        stats.allocations = allocations_;
+        stats.frees = frees_;
+        stats.failures = failures_;
+        stats.pending_bytes = pending_bytes();
+    }
+    emm_copy_sized(ret_stats, &stats);
+    return EMM_OK;
+}
+
+emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
+    size_t free = 0, total = 0;
+    {
+        const Current current(driver_, context_);
+        CUresult result = current.result();
+        result = result == CUDA_SUCCESS ? driver_.cuMemGetInfo(&free, &total) : result;
+        if (result != CUDA_SUCCESS) {
+            return failed(result, "cuMemGetInfo");
+        }
+    }
+    const Lock lock(mutex_);
+    const uint64_t room = options_.max > reserved_ ? options_.max - reserved_ : 0;
+    *ret_free = std::min<uint64_t>(free, room) + cached_bytes();
+    *ret_total = std::min<uint64_t>(total, options_.max);
+    return EMM_OK;
+}
+
+emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
+    emm_block_info info = {};
+    info.struct_size = sizeof info;
+    info.kind = EMM_KIND_DEVICE;
+    info.device = device_;
+    {
+        Lock lock(mutex_);
+        const Place place = heap_.around(ptr);
+        if (!place) {
+            lock.unlock();
+            return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
+                             "pool: 0x%llx lies in no live allocation of this manager", ptr);
+        }
+        info.base = place.block ? place.block->begin : place.slot->slab->address(*place.slot);
+        info.size = asked_of(place);
+    }
+    emm_copy_sized(ret_info, &info);
+    return EMM_OK;
+}
+
+} // namespace emm::pool

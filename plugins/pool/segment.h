@@ -1,0 +1,44 @@
+// One piece of device memory from the driver, and who owns each part of it.
+#pragma once
+
+#include "bit_ladder.h"
+#include "host_pages.h"
+#include "list.h"
+
+#include <cstdint>
+
+namespace emm::pool {
+
+struct Block;
+struct Slab;
+
+constexpr uint64_t granule = 512;                // every size and address is a multiple
+constexpr uint64_t segment_granule = 2ull << 20; // what the driver hands out, and aligns to
+
+constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
+struct Segment {
+    Segment(uint64_t driver_address, uint64_t driver_size, uint64_t first, uint64_t bytes)
+        : driver_base(driver_address), driver_bytes(driver_size), base(first), size(bytes),
+          owners(bytes / granule), starts(bytes / granule) {}
+
+    uint64_t end() const { return base + size; }
+    uint64_t index(uint64_t address) const { return (address - base) / granule; }
+
+    const uint64_t driver_base; // as cuMemAlloc gave it, and as cuMemFree wants it
+    const uint64_t driver_bytes;
+    const uint64_t base; // the part in use: aligned to segment_granule
+    const uint64_t size;
+
+    // For the granule in which a block begins, the block; for every granule of a slab, the slab,
+    // told apart by bit 0.
+    HostPages<uintptr_t> owners;
+    BitLadder starts; // where blocks begin
+    Block *first = nullptr;
+    Link<Segment> all;
+    Link<Segment> whole; // one free block spans it
+};
+
+} // namespace emm::pool

@@ -1,0 +1,97 @@
+// Small allocations: a slab is a block cut into slots of one size. A slab is owned by a domain:
+// slots freed there are ready for it at once; slots freed elsewhere come back when they are
+// complete, and meanwhile serve the domain that freed them.
+#pragma once
+
+#include "block.h"
+
+#include <bit>
+#include <cstdint>
+
+namespace emm::pool {
+
+struct Slab;
+
+// Sizes 512, 1024, ... 4096, then eight to each doubling: at most 12.5 % is rounded away.
+constexpr uint64_t slab_limit = 32 << 10;
+constexpr unsigned slab_classes = 32;
+
+constexpr unsigned class_of(uint64_t size) {
+    if (size <= 8 * granule) {
+        return size == 0 ? 0 : unsigned((size - 1) / granule);
+    }
+    const unsigned shift = unsigned(std::bit_width(size - 1)) - 4;
+    return (shift - 9) * 8 + unsigned((size - 1) >> shift);
+}
+
+constexpr uint64_t class_size(unsigned index) {
+    if (index < 8) {
+        return (index + 1) * granule;
+    }
+    return uint64_t(index % 8 + 9) << (index / 8 + 8);
+}
+
+static_assert(class_of(slab_limit) == slab_classes - 1 &&
+              class_size(slab_classes - 1) == slab_limit);
+
+struct Slot {
+    Slot *next = nullptr; // of the ready slots of a slab, or of a queue of freed ones
+    Slab *slab = nullptr;
+    UseRecord *uses = nullptr;
+    uint64_t tag = 0; // of its free
+    uint32_t asked = 0;
+    State state = State::free;
+};
+
+// First in, first out, so that tags ascend.
+struct SlotQueue {
+    Slot *first = nullptr;
+    Slot **end = &first;
+
+    SlotQueue() = default;
+    SlotQueue(const SlotQueue &) = delete;
+    SlotQueue &operator=(const SlotQueue &) = delete;
+
+    void clear() {
+        first = nullptr;
+        end = &first;
+    }
+    void push(Slot &slot) {
+        slot.next = nullptr;
+        *end = &slot;
+        end = &slot.next;
+    }
+    Slot *pop() {
+        Slot *slot = first;
+        first = slot->next;
+        end = first ? end : &first;
+        return slot;
+    }
+};
+
+struct Slab {
+    Block *block = nullptr;
+    Domain *owner = nullptr;
+    unsigned index = 0; // class
+    uint32_t slot_size = 0;
+    uint32_t count = 0;
+    uint32_t ready_count = 0;
+    uint64_t newest = 0; // tag of the newest free by the owner
+    Slot *ready_slots = nullptr;
+    Slot *slots = nullptr;
+    Link<Slab> ready; // of the owner's slabs that have ready slots
+    Link<Slab> owned;
+
+    uint64_t address(const Slot &slot) const {
+        return block->begin + uint64_t(&slot - slots) * slot_size;
+    }
+};
+
+// Throws std::bad_alloc.
+Slab *new_slab(unsigned index);
+void delete_slab(Slab *slab);
+
+// How much memory a slab of this class takes.
+uint64_t slab_bytes(unsigned index);
+
+} // namespace emm::pool

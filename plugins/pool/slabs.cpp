@@ -1,0 +1,132 @@
+#include "slabs.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+
+Slot *Slabs::take(Domain &domain, unsigned index) {
+    Slot *slot = nullptr;
+    if (domain.order != Order::anyone && domain.freed[index].first) {
+        slot = domain.freed[index].pop();
+    } else {
+        Slab *slab = domain.ready[index].first();
+        slab = slab ? slab : heap_.anyone.ready[index].first();
+        if (!slab) {
+            return nullptr;
+        }
+        slot = slab->ready_slots;
+        slab->ready_slots = slot->next;
+        if (--slab->ready_count == 0) {
+            slab->owner->ready[index].remove(*slab);
+        }
+    }
+    slot->state = State::live;
+    return slot;
+}
+
+void Slabs::add(Slab &slab, Block &block, Domain &domain) {
+    slab.block = &block;
+    slab.owner = &domain;
+    slab.newest = heap_.clock; // the block may still be dirty with the domain's own work
+    domain.slabs.push_back(slab);
+    domain.ready[slab.index].push_front(slab);
+    heap_.set_slab(block, &slab);
+}
+
+void Slabs::give(Slot &slot, Domain &domain) {
+    slot.tag = heap_.clock;
+    Slab &slab = *slot.slab;
+    if (slab.owner == &domain) {
+        slab.newest = slot.tag;
+        ready(slot);
+        return;
+    }
+    slot.state = State::waiting;
+    domain.freed[slab.index].push(slot);
+    quarantined_ += domain.order == Order::unordered ? slab.slot_size : 0;
+}
+
+// The slab's owner may use the slot again. Of the slabs without an allocation one is kept, so that
+// a program that allocates and frees one slot does not make and drop a slab each time.
+void Slabs::ready(Slot &slot) {
+    Slab &slab = *slot.slab;
+    slot.state = State::free;
+    slot.next = slab.ready_slots;
+    slab.ready_slots = &slot;
+    auto &others = slab.owner->ready[slab.index];
+    if (slab.ready_count++ == 0) {
+        others.push_front(slab);
+    }
+    const bool alone = others.first() == &slab && !others.next(slab);
+    if (slab.ready_count == slab.count && !alone) {
+        drop(slab);
+    }
+}
+
+void Slabs::drop(Slab &slab) {
+    Domain &owner = *slab.owner;
+    owner.ready[slab.index].remove(slab);
+    owner.slabs.remove(slab);
+    heap_.set_slab(*slab.block, nullptr);
+    // What was ready in it waits for the owner's last free, which may be long complete.
+    const bool complete = slab.newest <= owner.completed;
+    heap_.give(*slab.block, complete ? heap_.anyone : owner);
+    owner.newest = complete ? owner.newest : heap_.clock;
+    delete_slab(&slab);
+}
+
+void Slabs::complete(Domain &domain, uint64_t tag) {
+    for (SlotQueue &queue : domain.freed) {
+        while (queue.first && queue.first->tag <= tag) {
+            Slot *slot = queue.pop();
+            quarantined_ -= domain.order == Order::unordered ? slot->slab->slot_size : 0;
+            ready(*slot);
+        }
+    }
+}
+
+void Slabs::move_freed(Domain &from, Domain &to) {
+    for (SlotQueue &queue : from.freed) {
+        while (queue.first) {
+            give(*queue.pop(), to);
+        }
+    }
+}
+
+void Slabs::disband(Domain &domain) {
+    Slab *next = nullptr;
+    for (Slab *slab = domain.slabs.first(); slab; slab = next) {
+        next = domain.slabs.next(*slab);
+        if (slab->newest > domain.completed) {
+            continue;
+        }
+        domain.slabs.remove(*slab);
+        if (slab->ready.linked) {
+            domain.ready[slab->index].remove(*slab);
+        }
+        slab->owner = &heap_.anyone;
+        slab->newest = 0;
+        heap_.anyone.slabs.push_back(*slab);
+        if (slab->ready_count > 0) {
+            auto &others = heap_.anyone.ready[slab->index];
+            others.push_back(*slab);
+            if (slab->ready_count == slab->count && others.first() != slab) {
+                drop(*slab);
+            }
+        }
+    }
+}
+
+void Slabs::drop_spares(Domain &domain) {
+    for (auto &ready : domain.ready) {
+        Slab *next = nullptr;
+        for (Slab *slab = ready.first(); slab; slab = next) {
+            next = ready.next(*slab);
+            if (slab->ready_count == slab->count) {
+                drop(*slab);
+            }
+        }
+    }
+}
+
+} // namespace emm::pool

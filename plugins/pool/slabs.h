@@ -1,0 +1,44 @@
+// Slots to and from slabs; slabs to and from the heap.
+#pragma once
+
+#include "heap.h"
+
+namespace emm::pool {
+
+class Slabs {
+public:
+    explicit Slabs(Heap &heap) : heap_(heap) {}
+
+    // A slot that `domain` may use at once; NULL if there is none.
+    Slot *take(Domain &domain, unsigned index);
+
+    // Makes a slab for `domain` of a block that has been taken for it.
+    void add(Slab &slab, Block &block, Domain &domain);
+
+    void give(Slot &slot, Domain &domain);
+
+    // What `domain` freed with tags up to `tag` is complete.
+    void complete(Domain &domain, uint64_t tag);
+
+    // Slots that were freed into `from` become slots that were freed into `to`.
+    void move_freed(Domain &from, Domain &to);
+
+    // Gives the slabs that a domain will not need again to everybody.
+    void disband(Domain &domain);
+
+    // Gives slabs without an allocation back to the heap.
+    void drop_spares(Domain &domain);
+
+    void forget() { quarantined_ = 0; } // every slab is gone
+
+    uint64_t quarantined() const { return quarantined_; } // bytes in slots nobody may use yet
+
+private:
+    void ready(Slot &slot);
+    void drop(Slab &slab);
+
+    Heap &heap_;
+    uint64_t quarantined_ = 0;
+};
+
+} // namespace emm::pool

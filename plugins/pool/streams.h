@@ -1,0 +1,66 @@
+// Who asks: what is found out about a call's stream before the pool's lock is taken.
+#pragma once
+
+#include "domain.h"
+
+#include <unordered_map>
+
+namespace emm::pool {
+
+enum class Visitor : uint8_t {
+    nobody,     // EMM_STREAM_UNORDERED
+    legacy,     // always lives
+    registered, // lives until announced otherwise
+    passing     // known to live during this call only
+};
+
+struct Caller {
+    Visitor visitor = Visitor::nobody;
+    CUstream stream = nullptr;
+    uint64_t key = 0;
+    bool capturing = false;
+    bool broken_capture = false; // capturing, and invalidated
+    uint64_t capture_id = 0;
+    CUgraph graph = nullptr;
+};
+
+// The stream domains of a manager. The pool's lock protects it.
+class Streams {
+public:
+    static constexpr uint64_t legacy_key = 0;
+    static constexpr uint64_t thread_keys = uint64_t(1) << 63; // one for each thread's own stream
+
+    Streams();
+    ~Streams();
+
+    Domain *find_registered(CUstream stream) const;
+    Domain *find(uint64_t key) const;
+    Domain &find_or_make(uint64_t key); // throws std::bad_alloc
+    Domain *make();                     // one that has no key, for captures
+    void forget(Domain &domain);        // which nothing refers to any more
+    void recycle(Domain &domain);
+    void forget_passing(); // every domain that is not registered
+
+    void enter(Domain &domain, CUstream stream); // as registered
+    void leave(Domain &domain);                  // registered no more
+    template <class Function> void each(Function function) {
+        for (auto &[key, domain] : by_key_) {
+            function(*domain);
+        }
+    }
+
+    bool several() const { return by_key_.size() + (legacy.newest != 0) > 1; }
+
+    Domain legacy;
+
+private:
+    std::unordered_map<uint64_t, Domain *> by_key_;
+    std::unordered_map<CUstream, Domain *> registered_;
+    std::vector<Domain *> unused_;
+    size_t made_ = 0;
+};
+
+// The calling thread's own, never used again, unlike a pthread_t.
+uint64_t thread_key();
+
+} // namespace emm::pool
