@@ -1,0 +1,256 @@
+#include "simulation.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <mutex>
+#include <stdexcept>
+
+namespace pool_test {
+namespace {
+
+void *open(const char *variable) {
+    const char *path = getenv(variable);
+    void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+    if (!library) {
+        throw std::runtime_error(std::string(variable) + ": " + (path ? dlerror() : "not set"));
+    }
+    return library;
+}
+
+void *driver_library() {
+    static void *const library = open("EMM_TEST_DRIVER");
+    return library;
+}
+
+using GetProcAddress = CUresult (*)(const char *, void **, int, cuuint64_t, void *);
+
+emm_function driver_entry(const char *name, int32_t version) {
+    static const auto get =
+        reinterpret_cast<GetProcAddress>(dlsym(driver_library(), "cuGetProcAddress_v2"));
+    void *entry = nullptr;
+    return get(name, &entry, version, 0, nullptr) == CUDA_SUCCESS
+               ? reinterpret_cast<emm_function>(entry)
+               : nullptr;
+}
+
+thread_local Heard heard;
+
+emm_status hear(emm_status code, int32_t driver_result, const char *text) {
+    heard = {code, driver_result, text};
+    return code;
+}
+
+} // namespace
+
+template <class Function> void Cuda::find(Function &function, const char *name, int version) {
+    function = reinterpret_cast<Function>(driver_entry(name, version));
+    if (!function) {
+        throw std::runtime_error(std::string("the driver has no ") + name);
+    }
+}
+
+Cuda::Cuda() {
+#define FIND(name) find(name, #name);
+    FIND(cuInit)
+    FIND(cuDevicePrimaryCtxRetain)
+    FIND(cuCtxDestroy)
+    FIND(cuCtxGetId)
+    FIND(cuCtxPushCurrent)
+    FIND(cuCtxPopCurrent)
+    FIND(cuCtxSetCurrent)
+    FIND(cuCtxSynchronize)
+    FIND(cuStreamCreate)
+    FIND(cuStreamDestroy)
+    FIND(cuStreamSynchronize)
+    FIND(cuStreamWaitEvent)
+    FIND(cuEventCreate)
+    FIND(cuEventDestroy)
+    FIND(cuEventRecord)
+    FIND(cuMemsetD8Async)
+    FIND(cuStreamBeginCapture)
+    FIND(cuStreamEndCapture)
+    FIND(cuGraphLaunch)
+    FIND(cuGraphDestroy)
+    FIND(cuGraphExecDestroy)
+#undef FIND
+    find(cuGraphInstantiate, "cuGraphInstantiate", 12000);
+    find(cuCtxCreate, "cuCtxCreate", 3020);
+    find(get_counters, "simcuda_get_counters");
+    find(call_count, "simcuda_call_count");
+    find(fail, "simcuda_fail");
+    find(launch, "simcuda_launch");
+    find(last_race, "simcuda_last_race");
+    cuInit(0);
+}
+
+const Cuda &cuda() {
+    static const Cuda entries;
+    return entries;
+}
+
+Heard last_failure() {
+    return heard;
+}
+
+const emm_host &host() {
+    static const emm_host the_host = {
+        sizeof(emm_host),
+        EMM_PLUGIN_ABI_MAJOR,
+        EMM_PLUGIN_ABI_MINOR,
+        0,
+        "test",
+        [](int32_t, const char *) {},
+        hear,
+        driver_entry,
+        [](emm_context *, emm_deferred, void *, size_t) -> emm_status {
+            return EMM_E_NOT_SUPPORTED;
+        },
+        [](emm_context *, size_t) -> size_t { return 0; },
+    };
+    return the_host;
+}
+
+const emm_plugin &pool() {
+    static const emm_plugin *const table = reinterpret_cast<emm_plugin_entry>(
+        dlsym(open("EMM_TEST_POOL"), EMM_PLUGIN_ENTRY_SYMBOL))(&host());
+    return *table;
+}
+
+uint64_t Simulation::device_bytes() {
+    simcuda_counters counters = {};
+    counters.struct_size = sizeof counters;
+    cuda().get_counters(&counters);
+    return counters.device_bytes;
+}
+
+uint64_t Simulation::races() {
+    simcuda_counters counters = {};
+    counters.struct_size = sizeof counters;
+    cuda().get_counters(&counters);
+    return counters.races;
+}
+
+// `options` are written as in a spec: "max=8MiB,initial=2MiB".
+Simulation::Simulation(const std::string &options) {
+    base_bytes_ = device_bytes();
+    REQUIRE(cuda().cuCtxCreate(&context, 0, 0) == CUDA_SUCCESS);
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    info.cuda_context = context;
+    unsigned long long id = 0;
+    cuda().cuCtxGetId(context, &id);
+    info.context_id = id;
+    std::vector<std::string> values;
+    for (const emm_option *option = pool().options; option->name; option++) {
+        const std::string key = std::string(option->name) + "=";
+        const size_t at = ("," + options).find("," + key);
+        values.push_back(
+            at == std::string::npos
+                ? ""
+                : options.substr(at + key.size(), options.find(',', at) - at - key.size()));
+    }
+    std::vector<const char *> texts;
+    for (const std::string &value : values) {
+        texts.push_back(value.empty() ? nullptr : value.c_str());
+    }
+    REQUIRE(pool().create(&host(), &info, texts.data(), &manager) == EMM_OK);
+    REQUIRE(pool().initialize == nullptr);
+}
+
+Simulation::~Simulation() {
+    for (CUstream stream : std::vector<CUstream>(streams_)) {
+        destroy(stream);
+    }
+    close();
+    CHECK(held() == 0);
+    CHECK(races() == 0);
+    cuda().cuCtxDestroy(context);
+}
+
+void Simulation::close() {
+    if (manager) {
+        CHECK(pool().destroy(manager) == EMM_OK);
+        manager = nullptr;
+    }
+}
+
+emm_status Simulation::try_alloc(size_t size, CUstream stream, CUdeviceptr &ret_ptr) {
+    return pool().memalloc(manager, size, stream, &ret_ptr);
+}
+
+CUdeviceptr Simulation::alloc(size_t size, CUstream stream) {
+    CUdeviceptr ptr = 0;
+    const emm_status status = try_alloc(size, stream, ptr);
+    if (status != EMM_OK) {
+        throw std::runtime_error("alloc: " + std::to_string(status) + ": " + heard.text);
+    }
+    return ptr;
+}
+
+emm_status Simulation::free(CUdeviceptr ptr, CUstream stream, size_t size) {
+    return pool().memfree(manager, ptr, size, stream);
+}
+
+CUstream Simulation::stream(bool registered) {
+    CUstream stream = nullptr;
+    REQUIRE(cuda().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    streams_.push_back(stream);
+    if (registered) {
+        notice(stream, EMM_STREAM_REGISTERED);
+        registered_.push_back(stream);
+    }
+    return stream;
+}
+
+void Simulation::destroy(CUstream stream) {
+    const auto known = std::find(registered_.begin(), registered_.end(), stream);
+    if (known != registered_.end()) {
+        if (manager) {
+            notice(stream, EMM_STREAM_RETIRING);
+        }
+        registered_.erase(known);
+    }
+    streams_.erase(std::find(streams_.begin(), streams_.end(), stream));
+    cuda().cuStreamDestroy(stream);
+}
+
+void Simulation::notice(CUstream stream, uint32_t what) {
+    REQUIRE(pool().stream_notice(manager, stream, what) == EMM_OK);
+}
+
+void Simulation::touch(CUdeviceptr ptr, size_t size, CUstream stream) {
+    cuda().cuCtxPushCurrent(context);
+    const CUresult result = cuda().cuMemsetD8Async(ptr, 1, size, stream);
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
+    if (result != CUDA_SUCCESS) {
+        throw std::runtime_error("cuMemsetD8Async: " + std::to_string(result));
+    }
+}
+
+void Simulation::order(CUstream before, CUstream after) {
+    CUevent event = nullptr;
+    cuda().cuCtxPushCurrent(context);
+    cuda().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    cuda().cuEventRecord(event, before);
+    cuda().cuStreamWaitEvent(after, event, 0);
+    cuda().cuEventDestroy(event);
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
+}
+
+emm_stats Simulation::stats() {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    REQUIRE(pool().get_stats(manager, &stats) == EMM_OK);
+    return stats;
+}
+
+size_t Simulation::trim(size_t keep) {
+    size_t released = 0;
+    REQUIRE(pool().trim(manager, keep, &released) == EMM_OK);
+    return released;
+}
+
+} // namespace pool_test

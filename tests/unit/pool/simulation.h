@@ -1,0 +1,105 @@
+// The pool's plugin on the simulated driver, with no host between: a small stand-in answers the
+// plugin's calls. One simulated driver serves a whole test program; each test has a context of its
+// own.
+#pragma once
+
+#include "catch.h"
+
+#include <cuda.h>
+#include <emm/plugin.h>
+#include <simcuda.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pool_test {
+
+// The driver's entries that the tests themselves call.
+struct Cuda {
+    Cuda();
+    template <class Function> void find(Function &function, const char *name, int version = 12000);
+
+    decltype(&::cuInit) cuInit;
+    decltype(&::cuDevicePrimaryCtxRetain) cuDevicePrimaryCtxRetain;
+    CUresult(CUDAAPI *cuCtxCreate)(CUcontext *, unsigned, CUdevice);
+    decltype(&::cuCtxDestroy) cuCtxDestroy;
+    decltype(&::cuCtxGetId) cuCtxGetId;
+    decltype(&::cuCtxPushCurrent) cuCtxPushCurrent;
+    decltype(&::cuCtxPopCurrent) cuCtxPopCurrent;
+    decltype(&::cuCtxSetCurrent) cuCtxSetCurrent;
+    decltype(&::cuCtxSynchronize) cuCtxSynchronize;
+    decltype(&::cuStreamCreate) cuStreamCreate;
+    decltype(&::cuStreamDestroy) cuStreamDestroy;
+    decltype(&::cuStreamSynchronize) cuStreamSynchronize;
+    decltype(&::cuStreamWaitEvent) cuStreamWaitEvent;
+    decltype(&::cuEventCreate) cuEventCreate;
+    decltype(&::cuEventDestroy) cuEventDestroy;
+    decltype(&::cuEventRecord) cuEventRecord;
+    decltype(&::cuMemsetD8Async) cuMemsetD8Async;
+    decltype(&::cuStreamBeginCapture) cuStreamBeginCapture;
+    decltype(&::cuStreamEndCapture) cuStreamEndCapture;
+    CUresult(CUDAAPI *cuGraphInstantiate)(CUgraphExec *, CUgraph, unsigned long long);
+    decltype(&::cuGraphLaunch) cuGraphLaunch;
+    decltype(&::cuGraphDestroy) cuGraphDestroy;
+    decltype(&::cuGraphExecDestroy) cuGraphExecDestroy;
+    decltype(&::simcuda_get_counters) get_counters;
+    decltype(&::simcuda_call_count) call_count;
+    decltype(&::simcuda_fail) fail;
+    decltype(&::simcuda_launch) launch;
+    decltype(&::simcuda_last_race) last_race;
+};
+
+const Cuda &cuda();
+
+// What the stand-in host heard.
+struct Heard {
+    emm_status code;
+    int32_t driver_result;
+    std::string text;
+};
+Heard last_failure();
+const emm_host &host();
+
+// The plugin under test: what the environment's EMM_TEST_POOL names.
+const emm_plugin &pool();
+
+// A context, a manager for it with these options, and what tests do with them all the time. When
+// it goes, nothing may be left: not a race, not a byte.
+class Simulation {
+public:
+    explicit Simulation(const std::string &options = "");
+    ~Simulation();
+    Simulation(const Simulation &) = delete;
+
+    emm_status try_alloc(size_t size, CUstream stream, CUdeviceptr &ret_ptr);
+    CUdeviceptr alloc(size_t size, CUstream stream); // must succeed
+    emm_status free(CUdeviceptr ptr, CUstream stream, size_t size = 0);
+    CUstream stream(bool registered = true);
+    void destroy(CUstream stream); // retires it if need be
+    void notice(CUstream stream, uint32_t what);
+    void touch(CUdeviceptr ptr, size_t size, CUstream stream); // a write, enqueued
+    void order(CUstream before, CUstream after);               // `after` waits for `before`
+    emm_stats stats();
+    size_t trim(size_t keep = 0);
+    void close(); // destroys the manager
+    uint64_t held() const { return device_bytes() - base_bytes_; }
+
+    emm_manager *manager = nullptr;
+    CUcontext context = nullptr;
+
+    static uint64_t device_bytes();
+    static uint64_t races();
+
+private:
+    std::vector<CUstream> streams_;
+    std::vector<CUstream> registered_;
+    uint64_t base_bytes_ = 0;
+};
+
+constexpr size_t KiB = 1024, MiB = 1024 * KiB;
+const CUstream legacy = nullptr;
+const CUstream per_thread = reinterpret_cast<CUstream>(uintptr_t(2));
+const CUstream unordered = EMM_STREAM_UNORDERED;
+
+} // namespace pool_test

@@ -1,0 +1,131 @@
+#include "simulation.h"
+
+using namespace pool_test;
+
+TEST_CASE("max is never exceeded, and the refusal says what there is") {
+    Simulation sim("max=10MiB");
+    std::vector<CUdeviceptr> blocks;
+    CUdeviceptr ptr = 0;
+    while (sim.try_alloc(MiB, legacy, ptr) == EMM_OK) {
+        blocks.push_back(ptr);
+    }
+    CHECK(blocks.size() == 10);
+    CHECK(sim.held() == 10 * MiB);
+    CHECK_THAT(last_failure().text, ContainsSubstring("1048576 bytes asked for"));
+    CHECK_THAT(last_failure().text, ContainsSubstring("10485760 live"));
+    CHECK_THAT(last_failure().text, ContainsSubstring("max 10485760"));
+    CHECK_THAT(last_failure().text, ContainsSubstring("largest free block 0"));
+    CHECK(sim.stats().failures == 1);
+    for (const CUdeviceptr block : blocks) {
+        sim.free(block, legacy);
+    }
+    CHECK(sim.try_alloc(size_t(1) << 60, legacy, ptr) == EMM_E_OUT_OF_MEMORY);
+    CHECK(sim.try_alloc(~size_t(0), legacy, ptr) == EMM_E_OUT_OF_MEMORY);
+    CHECK(sim.alloc(10 * MiB, legacy) != 0);
+}
+
+TEST_CASE("the last bytes below max serve small requests, slab or not") {
+    Simulation sim("max=2MiB");
+    const CUdeviceptr most = sim.alloc(2 * MiB - 1024, legacy);
+    const CUdeviceptr a = sim.alloc(300, legacy), b = sim.alloc(300, legacy);
+    CUdeviceptr none = 0;
+    CHECK(sim.try_alloc(300, legacy, none) == EMM_E_OUT_OF_MEMORY);
+    CHECK(none == 0);
+    sim.free(a, legacy, 300);
+    sim.free(b, legacy, 300);
+    sim.free(most, legacy);
+}
+
+TEST_CASE("rung: memory known to be complete comes before waiting") {
+    Simulation sim("max=20MiB");
+    const CUstream a = sim.stream(), b = sim.stream();
+    const CUdeviceptr ptr = sim.alloc(20 * MiB, a);
+    sim.free(ptr, a);
+    cuda().cuStreamSynchronize(a);
+    const uint64_t waits = cuda().call_count("cuStreamWaitEvent");
+    CHECK(sim.alloc(20 * MiB, b) == ptr);
+    CHECK(cuda().call_count("cuStreamWaitEvent") == waits);
+}
+
+TEST_CASE("rung: idle segments go back when the driver has no more of the right size") {
+    Simulation sim("max=32MiB");
+    std::vector<CUdeviceptr> blocks;
+    for (int i = 0; i < 16; i++) {
+        blocks.push_back(sim.alloc(2 * MiB, legacy));
+    }
+    for (const CUdeviceptr ptr : blocks) {
+        sim.free(ptr, legacy);
+    }
+    const CUdeviceptr large = sim.alloc(30 * MiB, legacy);
+    CHECK(sim.held() <= 32 * MiB);
+    sim.touch(large, 30 * MiB, legacy);
+    CHECK(sim.races() == 0);
+}
+
+TEST_CASE("rung: the driver's own exhaustion is met the same way") {
+    Simulation sim;
+    std::vector<CUdeviceptr> blocks;
+    for (int i = 0; i < 4; i++) {
+        blocks.push_back(sim.alloc(1900 * MiB, legacy));
+    }
+    CUdeviceptr none = 0;
+    CHECK(sim.try_alloc(1900 * MiB, legacy, none) == EMM_E_OUT_OF_MEMORY);
+    CHECK(last_failure().driver_result == CUDA_ERROR_OUT_OF_MEMORY);
+    sim.free(blocks[1], legacy);
+    sim.free(blocks[2], legacy);
+    blocks.push_back(sim.alloc(3000 * MiB, legacy));
+}
+
+TEST_CASE("rung: quarantined memory is waited for when nothing else is left") {
+    for (const CUstream taker : {unordered, legacy}) {
+        Simulation sim("max=8MiB");
+        const CUstream busy = sim.stream(false);
+        for (int i = 0; i < 10; i++) {
+            const CUdeviceptr ptr = sim.alloc(6 * MiB, taker);
+            sim.touch(ptr, 6 * MiB, busy);
+            sim.free(ptr, unordered);
+        }
+        CHECK(sim.races() == 0);
+    }
+}
+
+TEST_CASE("rung: inside a capture nothing is waited for") {
+    Simulation sim("max=8MiB");
+    const CUstream stream = sim.stream(), other = sim.stream();
+    const CUdeviceptr ptr = sim.alloc(8 * MiB, other);
+    sim.touch(ptr, 8 * MiB, other);
+    sim.free(ptr, unordered);
+    sim.notice(stream, EMM_STREAM_CAPTURE_BEGINS);
+    REQUIRE(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    const uint64_t waits = cuda().call_count("cuEventSynchronize");
+    CUdeviceptr none = 0;
+    sim.try_alloc(4 * MiB, stream, none);
+    CHECK(cuda().call_count("cuEventSynchronize") == waits);
+    CUgraph graph = nullptr;
+    CHECK(cuda().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    sim.notice(stream, EMM_STREAM_CAPTURE_ENDS);
+    cuda().cuGraphDestroy(graph);
+}
+
+TEST_CASE("a driver call that fails once costs nothing but that call") {
+    for (const char *fault : {"cuMemAlloc@1", "cuEventRecord@1", "cuCtxRecordEvent@1",
+                              "cuStreamWaitEvent@1", "cuEventCreate@1", "cuStreamGetId@1",
+                              "cuStreamIsCapturing@1", "cuCtxPushCurrent@1", "cuEventQuery@1"}) {
+        Simulation sim("max=16MiB");
+        const CUstream a = sim.stream(), b = sim.stream(false);
+        cuda().fail(fault);
+        for (int i = 0; i < 20; i++) {
+            for (const CUstream stream : {a, b, unordered}) {
+                CUdeviceptr ptr = 0;
+                if (sim.try_alloc(7 * MiB, stream, ptr) == EMM_OK) {
+                    CHECK(sim.free(ptr, stream) == EMM_OK);
+                } else {
+                    CHECK(ptr == 0);
+                }
+            }
+        }
+        cuda().fail("");
+        CHECK(sim.stats().live_count == 0);
+        CHECK(sim.races() == 0);
+    }
+}

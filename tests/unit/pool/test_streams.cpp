@@ -1,0 +1,180 @@
+#include "simulation.h"
+
+using namespace pool_test;
+
+namespace {
+
+// Work that is pending until `gate` opens, on any progress mode: other streams cannot be done
+// with it before.
+struct Gate {
+    explicit Gate(Simulation &sim) : sim(sim), stream(sim.stream(false)) {}
+    Simulation &sim;
+    CUstream stream;
+};
+
+// Frees on one stream, takes on another, touches on both: the driver's clocks judge.
+void pass_on(Simulation &sim, CUstream giver, CUstream taker, size_t size) {
+    std::vector<CUdeviceptr> blocks;
+    for (int i = 0; i < 20; i++) {
+        blocks.push_back(sim.alloc(size, giver));
+        sim.touch(blocks.back(), size, giver == unordered ? legacy : giver);
+    }
+    for (const CUdeviceptr ptr : blocks) {
+        sim.free(ptr, giver);
+    }
+    blocks.clear();
+    for (int i = 0; i < 20; i++) {
+        blocks.push_back(sim.alloc(size, taker));
+        sim.touch(blocks.back(), size, taker == unordered ? legacy : taker);
+    }
+    for (const CUdeviceptr ptr : blocks) {
+        sim.free(ptr, taker);
+    }
+    CHECK(sim.races() == 0);
+}
+
+} // namespace
+
+TEST_CASE("memory goes from one stream to another only after ordering, whatever the streams are") {
+    for (const size_t size : {2 * KiB, 40 * KiB, 3 * MiB}) {
+        Simulation sim;
+        const CUstream streams[] = {sim.stream(), sim.stream(false), legacy,   sim.stream(false),
+                                    per_thread,   sim.stream(),      unordered};
+        for (const CUstream giver : streams) {
+            for (const CUstream taker : streams) {
+                pass_on(sim, giver, taker, size);
+            }
+        }
+    }
+}
+
+TEST_CASE("a registered stream's memory serves another rather than that the pool grows") {
+    Simulation sim;
+    const CUstream a = sim.stream(), b = sim.stream();
+    const CUdeviceptr ptr = sim.alloc(10 * MiB, a);
+    sim.touch(ptr, 10 * MiB, a);
+    sim.free(ptr, a);
+    CHECK(sim.alloc(10 * MiB, b) == ptr);
+    sim.touch(ptr, 10 * MiB, b);
+    CHECK(sim.held() == 10 * MiB);
+}
+
+TEST_CASE("what is complete stays open to all when a stream frees beside it") {
+    Simulation sim("segment=64MiB");
+    const CUstream a = sim.stream(), b = sim.stream();
+    const CUdeviceptr ptr = sim.alloc(MiB, a); // the rest of the segment is untouched
+    sim.touch(ptr, MiB, a);
+    sim.free(ptr, a);
+    const uint64_t waits = cuda().call_count("cuStreamWaitEvent");
+    const uint64_t records = cuda().call_count("cuEventRecord");
+    const CUdeviceptr other = sim.alloc(40 * MiB, b);
+    sim.touch(other, 40 * MiB, b);
+    CHECK(cuda().call_count("cuStreamWaitEvent") == waits);
+    CHECK(cuda().call_count("cuEventRecord") == records);
+    CHECK(sim.held() == 64 * MiB);
+    sim.free(other, b);
+}
+
+TEST_CASE("a handle that comes back for a new stream does not find the old one's memory") {
+    for (const bool registered : {false, true}) {
+        Simulation sim;
+        for (int i = 0; i < 20; i++) {
+            const CUstream stream = sim.stream(registered);
+            for (const size_t size : {3 * KiB, 2 * MiB}) {
+                const CUdeviceptr ptr = sim.alloc(size, stream);
+                sim.touch(ptr, size, stream);
+                sim.free(ptr, stream);
+            }
+            sim.destroy(stream);
+        }
+        CHECK(sim.races() == 0);
+    }
+}
+
+TEST_CASE("ten thousand short-lived streams leave reserved memory flat") {
+    for (const bool registered : {false, true}) {
+        Simulation sim;
+        for (int i = 0; i < 10000; i++) {
+            const CUstream stream = sim.stream(registered);
+            const CUdeviceptr ptr = sim.alloc(64 * KiB, stream);
+            const CUdeviceptr small = sim.alloc(100, stream);
+            sim.touch(ptr, 64 * KiB, stream);
+            sim.free(ptr, stream);
+            sim.free(small, stream);
+            sim.destroy(stream);
+        }
+        CHECK(sim.held() <= 8 * MiB);
+    }
+}
+
+TEST_CASE("an announced further use is waited for") {
+    for (const size_t size : {5 * KiB, 2 * MiB}) {
+        for (const bool registered : {true, false}) {
+            Simulation sim;
+            const CUstream home = sim.stream(), other = sim.stream(registered);
+            const CUstream third = sim.stream();
+            for (int i = 0; i < 10; i++) {
+                const CUdeviceptr ptr = sim.alloc(size, home);
+                sim.touch(ptr, size, home);
+                sim.order(home, other);
+                sim.order(home, third);
+                CHECK(pool().record_use(sim.manager, ptr, size, other) == EMM_OK);
+                CHECK(pool().record_use(sim.manager, ptr, size, third) == EMM_OK);
+                CHECK(pool().record_use(sim.manager, ptr, size, other) == EMM_OK);
+                sim.touch(ptr, size, other);
+                sim.order(other, third);
+                sim.touch(ptr, size, third);
+                CHECK(sim.free(ptr, home) == EMM_OK);
+            }
+            CHECK(sim.races() == 0);
+            CHECK(sim.stats().live_count == 0);
+        }
+    }
+}
+
+TEST_CASE("a further use is announced for live allocations only") {
+    Simulation sim;
+    CHECK(pool().record_use(sim.manager, 0x1000, 1, legacy) == EMM_E_NOT_OWNED);
+    const CUdeviceptr ptr = sim.alloc(MiB, legacy);
+    CHECK(pool().record_use(sim.manager, ptr + 512, 1, legacy) == EMM_E_NOT_OWNED);
+    sim.free(ptr, legacy);
+    CHECK(pool().record_use(sim.manager, ptr, 1, legacy) == EMM_E_NOT_OWNED);
+}
+
+TEST_CASE("unordered frees wait for nobody and come back when all work is done") {
+    Simulation sim;
+    const CUstream busy = sim.stream(false);
+    const CUdeviceptr buffer = sim.alloc(MiB, busy);
+    const uint64_t waits =
+        cuda().call_count("cuCtxSynchronize") + cuda().call_count("cuEventSynchronize");
+    for (int i = 0; i < 3000; i++) {
+        sim.touch(buffer, MiB, busy);
+        const CUdeviceptr ptr = sim.alloc(4 * KiB, unordered);
+        sim.touch(ptr, 4 * KiB, i % 2 ? busy : legacy);
+        sim.free(ptr, unordered);
+    }
+    CHECK(cuda().call_count("cuCtxSynchronize") + cuda().call_count("cuEventSynchronize") == waits);
+    CHECK(sim.races() == 0);
+    cuda().cuStreamSynchronize(busy);
+    sim.free(buffer, busy);
+}
+
+TEST_CASE("a stream that retires leaves its memory to the others") {
+    Simulation sim;
+    const CUstream a = sim.stream();
+    std::vector<CUdeviceptr> blocks;
+    for (int i = 0; i < 500; i++) {
+        blocks.push_back(sim.alloc(1 * KiB + size_t(i) * 100, a));
+        sim.touch(blocks.back(), KiB, a);
+    }
+    for (const CUdeviceptr ptr : blocks) {
+        sim.free(ptr, a);
+    }
+    sim.destroy(a);
+    cuda().cuCtxPushCurrent(sim.context);
+    cuda().cuCtxSynchronize();
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
+    const uint64_t held = sim.held();
+    CHECK(sim.trim() == held);
+}
