@@ -1,0 +1,125 @@
+#include "catch.h"
+#include "problem.h"
+#include "trace/builder.h"
+#include "trace/reader.h"
+
+#include <cstdio>
+#include <fstream>
+#include <unistd.h>
+
+using namespace emm::tool;
+
+namespace {
+
+const std::string header = "time,thread,stream,op,id,size\n";
+
+std::string refusal(const std::string &text) {
+    try {
+        parse_trace(text, "some.csv");
+    } catch (const Failure &failure) {
+        CHECK(failure.problem().path == "some.csv");
+        CHECK(failure.problem().stage == "trace");
+        return failure.what();
+    }
+    return "accepted";
+}
+
+struct File {
+    explicit File(const std::string &bytes) {
+        char name[] = "/tmp/emm-trace-XXXXXX";
+        close(mkstemp(name));
+        path = name;
+        std::ofstream(path, std::ios::binary) << bytes;
+    }
+    ~File() { std::remove(path.c_str()); }
+    std::string path;
+};
+
+} // namespace
+
+TEST_CASE("a trace is read with its threads, streams and blocks numbered from 0") {
+    const Trace trace = parse_trace(header + "0,7,3,alloc,40,100\n"
+                                             "1,7,3,mark,1,0\n"
+                                             "1,9,5,alloc,41,50\r\n"
+                                             "2,9,3,free,40,100\n"
+                                             "3,9,3,alloc,42,70\n",
+                                    "t");
+    REQUIRE(trace.events.size() == 5);
+    CHECK(trace.calls() == 4);
+    CHECK(trace.threads == 2);
+    CHECK(trace.streams == 2);
+    CHECK(trace.blocks == 3);
+    CHECK(trace.peak_live_bytes == 150);
+    CHECK(trace.events[3].op == Op::free);
+    CHECK(trace.events[3].thread == 1);
+    CHECK(trace.events[3].stream == 0);
+    CHECK(trace.events[3].block == 0);
+}
+
+TEST_CASE("a section of deferred clean-up that never ends is kept open") {
+    CHECK(parse_trace(header + "0,0,0,defer_begin,-1,0\n0,0,0,alloc,1,1", "t").open_sections == 1);
+}
+
+TEST_CASE("each refusal names the file, the line, what was expected and what was found") {
+    CHECK(refusal("time,op\n") == "some.csv, line 1: expected the header "
+                                  "time,thread,stream,op,id,size, found 'time,op'");
+    CHECK(refusal("") ==
+          "some.csv, line 1: expected the header time,thread,stream,op,id,size, found ''");
+    CHECK(refusal(header) == "some.csv, line 1: expected at least one event, found none");
+    CHECK(refusal(header + "0,0,0,alloc,1\n") ==
+          "some.csv, line 2: expected 6 fields, time,thread,stream,op,id,size, found 5 in "
+          "'0,0,0,alloc,1'");
+    CHECK(refusal(header + "0,0,0,alloc,1,9,9\n").find("found 7 in") != std::string::npos);
+    CHECK(refusal(header + "0,0,0,alloc,1,12x\n") ==
+          "some.csv, line 2: expected a whole number for size, found '12x'");
+    CHECK(refusal(header + "0,-1,0,alloc,1,1\n") ==
+          "some.csv, line 2: expected a whole number for thread, found '-1'");
+    CHECK(refusal(header + "0,0,0,move,1,1\n") ==
+          "some.csv, line 2: expected alloc, free, mark, defer_begin or defer_end, found 'move'");
+}
+
+TEST_CASE("what no program could have done is refused") {
+    const std::string one = header + "5,0,0,alloc,1,9\n";
+    CHECK(refusal(one + "4,0,0,alloc,2,9\n") ==
+          "some.csv, line 3: expected a time that never decreases, found 4 after 5");
+    CHECK(refusal(one + "5,0,0,alloc,1,9\n") ==
+          "some.csv, line 3: expected an id that was never used before, found id 1 again");
+    CHECK(refusal(one + "5,0,0,alloc,2,0\n") ==
+          "some.csv, line 3: expected an allocation of at least one byte, found size 0 for id 2");
+    CHECK(refusal(one + "5,0,0,free,2,9\n") == "some.csv, line 3: expected the id of a live block, "
+                                               "found a free of id 2, never allocated");
+    CHECK(refusal(one + "5,0,0,free,1,9\n6,0,0,free,1,9\n") ==
+          "some.csv, line 4: expected the id of a live block, found a free of id 1, freed before");
+    CHECK(refusal(one + "5,0,0,free,1,8\n") ==
+          "some.csv, line 3: expected the size of the allocation, 9, found 8 for id 1");
+    CHECK(refusal(one + "5,0,0,defer_end,-1,0\n") ==
+          "some.csv, line 3: expected defer_begin before its defer_end, found defer_end alone");
+}
+
+TEST_CASE("more threads than a machine could run are refused") {
+    std::string text = header;
+    for (int i = 0; i < 1025; i++) {
+        text += "0," + std::to_string(i) + ",0,alloc," + std::to_string(i) + ",1\n";
+    }
+    CHECK(refusal(text) == "some.csv, line 1026: expected at most 1024 threads, found one more");
+}
+
+TEST_CASE("a file in gzip format is unpacked, whatever it is called") {
+    const Trace trace = read_trace(TRACES "/train_gpt.csv.gz");
+    CHECK(trace.threads == 2);
+    CHECK(trace.calls() > 1000);
+}
+
+TEST_CASE("a gzip file that was cut short is refused") {
+    std::ifstream whole(TRACES "/train_gpt.csv.gz", std::ios::binary);
+    std::string bytes(5000, '\0');
+    whole.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+    const File cut(bytes);
+    CHECK_THROWS_WITH(read_trace(cut.path), cut.path + ": expected a gzip file that is whole, "
+                                                       "found one that gzip cannot unpack");
+}
+
+TEST_CASE("a file that is not there is refused by its name") {
+    CHECK_THROWS_WITH(read_trace("/nowhere/t.csv"),
+                      "/nowhere/t.csv: expected a trace file, found No such file or directory");
+}

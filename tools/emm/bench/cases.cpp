@@ -1,0 +1,45 @@
+#include "bench/cases.h"
+
+#include "problem.h"
+
+namespace emm::tool {
+
+const std::vector<Case> &cases() {
+    static const std::vector<Case> all = {
+        {"bare", 256, "two indirect calls to an empty plugin: the floor under vtable"},
+        {"vtable", 256, "the same empty plugin through emm: what emm itself costs"},
+        {"pair", 256, "allocate and free on a registered stream, one for each thread"},
+        {"pair_null", 256, "the same on the legacy default stream"},
+        {"pair_raw", 256, "the same on a stream that was not registered"},
+        {"pair_unordered", 256, "the same with EMM_STREAM_UNORDERED"},
+        {"pair_current", 256, "pair, asking for the current context before each call"},
+        {"mixed", 0, "replace a random block of 10,000; sizes 256 B to 4 KiB"},
+        {"holes", 256, "a pair while 65,536 blocks of up to 8 KiB are free between live ones"},
+        {"large", 0, "replace a random block of 4,096; sizes 1 to 64 MiB"},
+        {"host", 4096, "allocate and free pinned host memory"},
+        {"cross", 256, "allocate here, free on another thread (at least 2 threads)"},
+        {"counter", 0, "count in private memory: how far this machine's threads scale at all"}};
+    return all;
+}
+
+const Case &find_case(const std::string &name) {
+    std::string names;
+    for (const Case &known : cases()) {
+        if (name == known.name) {
+            return known;
+        }
+        names += (names.empty() ? "" : ", ") + std::string(known.name);
+    }
+    Problem problem;
+    problem.stage = "usage";
+    problem.message = "--case: expected names out of " + names + ", found '" + name + "'";
+    problem.expected = names;
+    problem.got = name;
+    throw Failure(problem);
+}
+
+bool is_measured_alone(const std::string &name) {
+    return name == "large";
+}
+
+} // namespace emm::tool

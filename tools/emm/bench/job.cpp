@@ -1,0 +1,68 @@
+#include "bench/bench.h"
+#include "bench/subject.h"
+#include "child.h"
+#include "problem.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+// Does what the parent asks: sets measurements up, runs a round of one, takes them down.
+class Bench {
+public:
+    Bench(Subject &subject, Parent &parent) : subject_(subject), parent_(parent) {}
+
+    void serve() {
+        for (;;) {
+            const Json order = parent_.receive();
+            if (order.contains("end")) {
+                return;
+            }
+            try {
+                parent_.send(obey(order));
+            } catch (const Failure &failure) {
+                parent_.send({{"failed", to_json(failure.problem())}});
+            }
+        }
+    }
+
+private:
+    Json obey(const Json &order) {
+        const auto id = order.at("id").get<int>();
+        if (order.contains("set_up")) {
+            const Json &wanted = order.at("set_up");
+            const Entry entry = {wanted.at("case").get<std::string>(),
+                                 wanted.at("threads").get<uint32_t>(),
+                                 wanted.at("size").get<size_t>()};
+            teams_[id] = std::make_unique<Team>(entry.threads, subject_.maker(entry));
+            return {{"done", true}};
+        }
+        if (order.contains("take_down")) {
+            teams_.erase(id);
+            subject_.tidy();
+            return {{"done", true}};
+        }
+        const Rate rate = teams_.at(id)->round(order.at("seconds").get<double>());
+        return {{"ns_per_pair", rate.ns_per_pair}, {"mpairs_per_s", rate.mpairs_per_s}};
+    }
+
+    Subject &subject_;
+    Parent &parent_;
+    std::map<int, std::unique_ptr<Team>> teams_;
+};
+
+} // namespace
+
+void run_bench_job(const Json &job, Parent &parent) {
+    try {
+        const std::unique_ptr<Subject> subject = make_subject(job.at("kind").get<std::string>());
+        parent.send({{"driver", subject->driver()}, {"spec", subject->spec()}});
+        Bench(*subject, parent).serve();
+    } catch (const Absent &absent) {
+        parent.send({{"absent", absent.reason}});
+    }
+}
+
+} // namespace emm::tool

@@ -1,0 +1,132 @@
+#include "bench/empty_plugin.h"
+#include "bench/make_work.h"
+#include "bench/memory.h"
+#include "bench/stream.h"
+#include "driver.h"
+
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+class PluginSubject : public Subject {
+public:
+    PluginSubject() {
+        emm_plugin_info plugin = {};
+        plugin.struct_size = sizeof plugin;
+        require(emm_get_plugin(&plugin), "resolve");
+        spec_ = plugin.spec ? plugin.spec : "";
+        require(emm_context_for_device(0, &context_), "create");
+        emm_context_info info = {};
+        info.struct_size = sizeof info;
+        require(emm_context_get_info(context_, &info), "run");
+        cuda_context_ = info.cuda_context;
+    }
+
+    Team::Maker maker(const Entry &entry) override {
+        if (entry.name == "host") {
+            return stream_maker<PinnedMemory>(entry);
+        }
+        if (entry.name == "pair_current") {
+            return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
+                enter();
+                auto stream = std::make_unique<Stream>(context_);
+                auto work = std::make_unique<PairWork<CurrentMemory>>(CurrentMemory{stream->get()},
+                                                                      entry.size);
+                return std::make_unique<StreamWork>(std::move(stream), std::move(work));
+            };
+        }
+        if (entry.name == "pair_null") {
+            return fixed_maker(entry, EMM_STREAM_LEGACY);
+        }
+        if (entry.name == "pair_unordered") {
+            return fixed_maker(entry, EMM_STREAM_UNORDERED);
+        }
+        return stream_maker<PluginMemory>(entry);
+    }
+
+    void tidy() override { emm_trim(context_, 0, nullptr); }
+    Json driver() const override { return describe_driver(); }
+    std::string spec() const override { return spec_; }
+
+protected:
+    emm_context *context() const { return context_; }
+    void enter() const {
+        require_cuda(driver_calls().cuCtxSetCurrent(cuda_context_), "cuCtxSetCurrent");
+    }
+
+private:
+    // A stream for each thread.
+    template <class Memory> Team::Maker stream_maker(const Entry &entry) {
+        const auto ring = std::make_shared<RingOf<Memory>>(entry.threads);
+        const size_t room = memory_room();
+        return [=, this](uint32_t thread,
+                         const std::atomic<bool> &stopping) -> std::unique_ptr<Work> {
+            enter();
+            auto stream = std::make_unique<Stream>(entry.name == "pair_raw" ? nullptr : context_);
+            auto work =
+                make_work(entry, Memory{context_, stream->get()}, thread, room, ring, stopping);
+            return std::make_unique<StreamWork>(std::move(stream), std::move(work));
+        };
+    }
+
+    Team::Maker fixed_maker(const Entry &entry, emm_stream stream) {
+        return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
+            enter();
+            return std::make_unique<PairWork<PluginMemory>>(PluginMemory{context_, stream},
+                                                            entry.size);
+        };
+    }
+
+    // A live set takes at most two thirds of what is free: the plugin may need more than it holds.
+    size_t memory_room() const {
+        size_t free = 0, all = 0;
+        require(emm_get_memory_info(context_, &free, &all), "run");
+        return free / 3 * 2;
+    }
+
+    std::string spec_;
+    emm_context *context_ = nullptr;
+    CUcontext cuda_context_ = nullptr;
+};
+
+// The empty plugin, called directly and through emm.
+class EmptySubject : public PluginSubject {
+public:
+    Team::Maker maker(const Entry &entry) override {
+        if (entry.name == "vtable") {
+            Entry pair = entry;
+            pair.name = "pair";
+            return PluginSubject::maker(pair);
+        }
+        return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
+            enter();
+            auto stream = std::make_unique<Stream>(context());
+            auto work = std::make_unique<PairWork<BareMemory>>(bare(stream->get()), entry.size);
+            return std::make_unique<StreamWork>(std::move(stream), std::move(work));
+        };
+    }
+
+private:
+    // Read through a volatile pointer, or the compiler would see what the functions do.
+    static BareMemory bare(emm_stream stream) {
+        const emm_plugin *volatile hidden = empty_plugin_entry(nullptr);
+        const emm_plugin *table = hidden;
+        emm_manager *manager = nullptr;
+        table->create(nullptr, nullptr, nullptr, &manager);
+        return {manager, table->memalloc, table->memfree, stream};
+    }
+};
+
+} // namespace
+
+std::unique_ptr<Subject> make_plugin_subject() {
+    return std::make_unique<PluginSubject>();
+}
+
+std::unique_ptr<Subject> make_empty_subject() {
+    require(emm_set_plugin_entry(empty_plugin_entry, nullptr), "resolve");
+    return std::make_unique<EmptySubject>();
+}
+
+} // namespace emm::tool

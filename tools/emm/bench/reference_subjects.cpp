@@ -1,0 +1,164 @@
+// What plugins are compared with: memory allocators of the processor, the driver's own calls, and a
+// loop that allocates nothing.
+#include "bench/make_work.h"
+#include "bench/memory.h"
+#include "bench/stream.h"
+#include "driver.h"
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+class LibrarySubject : public Subject {
+public:
+    // Through volatile pointers: the compiler knows malloc, and would leave a pair out.
+    LibrarySubject(void *(*allocate)(size_t), void (*release)(void *))
+        : allocate_(allocate), release_(release) {}
+
+    Team::Maker maker(const Entry &entry) override {
+        const LibraryMemory memory = {allocate_, release_};
+        const auto ring = std::make_shared<RingOf<LibraryMemory>>(entry.threads);
+        return [=](uint32_t thread, const std::atomic<bool> &stopping) {
+            return make_work(entry, memory, thread, 0, ring, stopping);
+        };
+    }
+
+private:
+    void *(*volatile allocate_)(size_t);
+    void (*volatile release_)(void *);
+};
+
+class CounterSubject : public Subject {
+public:
+    Team::Maker maker(const Entry &) override {
+        return [](uint32_t, const std::atomic<bool> &) { return std::make_unique<CounterWork>(); };
+    }
+};
+
+// The driver's own calls, on the primary context of device 0.
+class DriverSubject : public Subject {
+public:
+    DriverSubject() {
+        driver_ = describe_driver();
+        if (driver_.at("simulated").get<bool>()) {
+            throw Absent{"the driver is simulated, so what its calls cost says nothing"};
+        }
+        const DriverCalls &calls = driver_calls();
+        require_cuda(calls.cuDeviceGet(&device_, 0), "cuDeviceGet");
+        require_cuda(calls.cuDevicePrimaryCtxRetain(&context_, device_),
+                     "cuDevicePrimaryCtxRetain");
+        enter();
+    }
+    Json driver() const override { return driver_; }
+
+protected:
+    void enter() const {
+        require_cuda(driver_calls().cuCtxSetCurrent(context_), "cuCtxSetCurrent");
+    }
+    template <class Memory> Team::Maker pair_maker(const Entry &entry, const Memory &memory) {
+        return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
+            enter();
+            return std::make_unique<PairWork<Memory>>(memory, entry.size);
+        };
+    }
+    CUdevice device() const { return device_; }
+
+private:
+    Json driver_;
+    CUdevice device_ = 0;
+    CUcontext context_ = nullptr;
+};
+
+class DriverPairs : public DriverSubject {
+public:
+    Team::Maker maker(const Entry &entry) override {
+        const DriverCalls &calls = driver_calls();
+        return pair_maker(entry, DriverMemory{calls.cuMemAlloc, calls.cuMemFree});
+    }
+};
+
+class DriverHostPairs : public DriverSubject {
+public:
+    Team::Maker maker(const Entry &entry) override {
+        const DriverCalls &calls = driver_calls();
+        return pair_maker(entry, DriverHostMemory{calls.cuMemHostAlloc, calls.cuMemFreeHost});
+    }
+};
+
+// The device's default pool, told to keep what is freed, as everybody does who wants speed.
+class DriverAsync : public DriverSubject {
+public:
+    DriverAsync() {
+        cuuint64_t threshold = ~cuuint64_t(0);
+        const auto default_pool =
+            driver_entry<decltype(&cuDeviceGetDefaultMemPool)>("cuDeviceGetDefaultMemPool");
+        const auto set_attribute =
+            driver_entry<decltype(&cuMemPoolSetAttribute)>("cuMemPoolSetAttribute");
+        require_cuda(default_pool(&pool_, device()), "cuDeviceGetDefaultMemPool");
+        require_cuda(set_attribute(pool_, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
+                     "cuMemPoolSetAttribute");
+    }
+
+    Team::Maker maker(const Entry &entry) override {
+        const auto ring = std::make_shared<RingOf<DriverAsyncMemory>>(entry.threads);
+        size_t free = 0, all = 0;
+        require_cuda(driver_calls().cuMemGetInfo(&free, &all), "cuMemGetInfo");
+        const size_t room = free / 3 * 2;
+        return
+            [=, this](uint32_t thread, const std::atomic<bool> &stopping) -> std::unique_ptr<Work> {
+                enter();
+                auto stream = std::make_unique<Stream>(nullptr);
+                const DriverAsyncMemory memory = {allocate_, release_, stream->get()};
+                auto work = make_work(entry, memory, thread, room, ring, stopping);
+                return std::make_unique<StreamWork>(std::move(stream), std::move(work));
+            };
+    }
+    void tidy() override { trim_(pool_, 0); }
+
+private:
+    const decltype(&::cuMemAllocAsync) allocate_ =
+        driver_entry<decltype(&::cuMemAllocAsync)>("cuMemAllocAsync");
+    const decltype(&::cuMemFreeAsync) release_ =
+        driver_entry<decltype(&::cuMemFreeAsync)>("cuMemFreeAsync");
+    const decltype(&::cuMemPoolTrimTo) trim_ =
+        driver_entry<decltype(&::cuMemPoolTrimTo)>("cuMemPoolTrimTo");
+    CUmemoryPool pool_ = nullptr;
+};
+
+} // namespace
+
+std::unique_ptr<Subject> make_malloc_subject() {
+    return std::make_unique<LibrarySubject>(std::malloc, std::free);
+}
+
+// Opened, not linked: linking it would replace malloc in the whole program.
+std::unique_ptr<Subject> make_mimalloc_subject() {
+    void *library = dlopen("libmimalloc.so.2", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        throw Absent{"libmimalloc.so.2 is not installed"};
+    }
+    const auto allocate = reinterpret_cast<void *(*)(size_t)>(dlsym(library, "mi_malloc"));
+    const auto release = reinterpret_cast<void (*)(void *)>(dlsym(library, "mi_free"));
+    if (!allocate || !release) {
+        throw Absent{"libmimalloc.so.2 has no mi_malloc or mi_free"};
+    }
+    return std::make_unique<LibrarySubject>(allocate, release);
+}
+
+std::unique_ptr<Subject> make_driver_subject() {
+    return std::make_unique<DriverPairs>();
+}
+std::unique_ptr<Subject> make_driver_async_subject() {
+    return std::make_unique<DriverAsync>();
+}
+std::unique_ptr<Subject> make_driver_host_subject() {
+    return std::make_unique<DriverHostPairs>();
+}
+std::unique_ptr<Subject> make_counter_subject() {
+    return std::make_unique<CounterSubject>();
+}
+
+} // namespace emm::tool

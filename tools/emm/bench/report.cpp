@@ -1,0 +1,52 @@
+#include "bench/report.h"
+
+#include "driver.h"
+#include "problem.h"
+#include "table.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+std::string size_text(const Json &result) {
+    const auto size = result.at("size").get<uint64_t>();
+    return size == 0 ? "-" : in_bytes(size);
+}
+
+std::string error_text(const Json &result) {
+    const std::string name = result.at("plugin").get<std::string>();
+    const std::string where =
+        result.contains("case") ? fmt::format("{}, {}", name, result.at("case").get<std::string>())
+                                : name;
+    return fmt::format("\n{}: {}\n", where, to_text(problem_from_json(result)));
+}
+
+} // namespace
+
+std::string bench_text(const Json &report) {
+    Table table({"case", "plugin", "threads", "size", "ns/pair", "million pairs/s"});
+    std::string errors;
+    for (const Json &result : report.at("results")) {
+        if (result.contains("error")) {
+            errors += error_text(result);
+            continue;
+        }
+        table.add({result.at("case").get<std::string>(), result.at("plugin").get<std::string>(),
+                   std::to_string(result.at("threads").get<uint32_t>()), size_text(result),
+                   in_tenths(result.at("ns_per_pair").get<double>()),
+                   fmt::format("{:.3f}", result.at("mpairs_per_s").get<double>())});
+    }
+    return fmt::format("driver: {}\n\n{}{}", driver_line(report.at("driver")), table.text(),
+                       errors);
+}
+
+bool bench_is_good(const Json &report) {
+    const Json &results = report.at("results");
+    return std::none_of(results.begin(), results.end(),
+                        [](const Json &result) { return result.contains("error"); });
+}
+
+} // namespace emm::tool

@@ -1,0 +1,47 @@
+#include "bench/subject.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+
+const std::vector<SubjectKind> &subject_kinds() {
+    static const std::vector<SubjectKind> kinds = {
+        {"empty", {"bare", "vtable"}},
+        {plugin_kind,
+         {"pair", "pair_null", "pair_raw", "pair_unordered", "pair_current", "mixed", "holes",
+          "large", "host", "cross"}},
+        {"malloc", {"pair", "mixed", "cross"}},
+        {"mimalloc", {"pair", "mixed", "cross"}},
+        {"cuMemAlloc", {"pair"}},
+        {"cuMemAllocAsync", {"pair", "mixed", "holes", "large", "cross"}},
+        {"cuMemHostAlloc", {"host"}},
+        {"counter", {"counter"}}};
+    return kinds;
+}
+
+Json Subject::driver() const {
+    return nullptr;
+}
+
+std::unique_ptr<Subject> make_subject(const std::string &kind) {
+    static constexpr struct {
+        const char *kind;
+        std::unique_ptr<Subject> (*make)();
+    } makers[] = {{"empty", make_empty_subject},
+                  {plugin_kind, make_plugin_subject},
+                  {"malloc", make_malloc_subject},
+                  {"mimalloc", make_mimalloc_subject},
+                  {"cuMemAlloc", make_driver_subject},
+                  {"cuMemAllocAsync", make_driver_async_subject},
+                  {"cuMemHostAlloc", make_driver_host_subject},
+                  {"counter", make_counter_subject}};
+    for (const auto &maker : makers) {
+        if (kind == maker.kind) {
+            return maker.make();
+        }
+    }
+    throw Absent{"there is no such thing to measure: " + kind};
+}
+
+} // namespace emm::tool

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace emm::tool {
+
+// What one thread does over and over: a pair is one allocation and one free.
+class Work {
+public:
+    virtual ~Work() = default;
+    virtual void run(uint64_t pairs) = 0;
+    // Gives back what it still holds, after all threads have stopped.
+    virtual void clean_up() {}
+};
+
+struct Rate {
+    double ns_per_pair = 0;  // for one thread
+    double mpairs_per_s = 0; // for all together
+};
+
+// Threads that each make their work and then run it in rounds, all at once, each on a processor of
+// its own if there are enough.
+class Team {
+public:
+    // Makes the work of one thread, on that thread. `stopping`, which lives as long as the work, is
+    // true between the end of a round and the beginning of the next.
+    using Maker =
+        std::function<std::unique_ptr<Work>(uint32_t thread, const std::atomic<bool> &stopping)>;
+
+    // Throws what a maker has thrown.
+    Team(uint32_t threads, const Maker &maker);
+    ~Team();
+    Team(const Team &) = delete;
+    Team &operator=(const Team &) = delete;
+
+    // Throws what a thread's work has thrown.
+    Rate round(double seconds);
+
+private:
+    struct Member {
+        std::thread thread;
+        std::unique_ptr<Work> work;
+        double pairs_per_ns = 0;
+    };
+    enum class Order { make, run, clean_up, end };
+
+    void give(Order order);
+    void live(uint32_t number, const Maker &maker);
+    void obey(Order order, Member &member, uint32_t number, const Maker &maker);
+    void run(Member &member);
+    void await_all(std::unique_lock<std::mutex> &lock);
+
+    std::vector<Member> members_;
+    std::mutex mutex_;
+    std::condition_variable ordered_, done_;
+    Order order_ = Order::make;
+    uint64_t orders_ = 0; // given so far
+    size_t busy_ = 0;
+    std::atomic<bool> stopping_{true};
+    std::exception_ptr failure_;
+};
+
+} // namespace emm::tool

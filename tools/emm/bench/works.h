@@ -1,0 +1,215 @@
+#pragma once
+
+#include "bench/team.h"
+#include "workload/random.h"
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <thread>
+#include <vector>
+
+namespace emm::tool {
+
+// The measured loops. `Memory` is one of bench/memory.h.
+
+template <class Memory> class PairWork : public Work {
+public:
+    PairWork(Memory memory, size_t size) : memory_(memory), size_(size) {}
+    void run(uint64_t pairs) override {
+        for (; pairs > 0; pairs--) {
+            memory_.release(memory_.allocate(size_), size_);
+        }
+    }
+
+private:
+    const Memory memory_;
+    const size_t size_;
+};
+
+// Replaces random blocks of a live set by blocks of random sizes, which were drawn beforehand.
+template <class Memory> class ReplaceWork : public Work {
+public:
+    ReplaceWork(Memory memory, size_t live, size_t smallest, size_t largest, uint64_t seed)
+        : memory_(memory), random_(seed) {
+        for (size_t i = 0; i < drawn; i++) {
+            sizes_.push_back(random_.spread(smallest, largest));
+        }
+        for (size_t i = 0; i < live; i++) {
+            blocks_.push_back({memory_.allocate(sizes_[i % drawn]), sizes_[i % drawn]});
+        }
+    }
+    void run(uint64_t pairs) override {
+        for (; pairs > 0; pairs--) {
+            Block &block = blocks_[draw(blocks_.size())];
+            memory_.release(block.address, block.size);
+            block.size = sizes_[next_++ % drawn];
+            block.address = memory_.allocate(block.size);
+        }
+    }
+    void clean_up() override {
+        for (const Block &block : blocks_) {
+            memory_.release(block.address, block.size);
+        }
+        blocks_.clear();
+    }
+
+private:
+    struct Block {
+        typename Memory::Address address;
+        size_t size;
+    };
+    static constexpr size_t drawn = size_t(1) << 16;
+
+    // One multiplication: the choice must cost nothing beside what is measured.
+    size_t draw(size_t limit) {
+        state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+        return static_cast<size_t>(((state_ >> 32) * limit) >> 32);
+    }
+
+    const Memory memory_;
+    Random random_;
+    uint64_t state_ = 1;
+    size_t next_ = 0;
+    std::vector<size_t> sizes_;
+    std::vector<Block> blocks_;
+};
+
+// Pairs while many blocks lie free between blocks that are in use.
+template <class Memory> class HolesWork : public Work {
+public:
+    HolesWork(Memory memory, size_t size, size_t holes, uint64_t seed)
+        : memory_(memory), pairs_(memory, size) {
+        Random random(seed);
+        std::vector<Block> every_other;
+        for (size_t i = 0; i < 2 * holes; i++) {
+            const size_t bytes = random.between(1, 16) * 512;
+            (i % 2 == 0 ? blocks_ : every_other).push_back({memory_.allocate(bytes), bytes});
+        }
+        for (const Block &block : every_other) {
+            memory_.release(block.address, block.size);
+        }
+    }
+    void run(uint64_t pairs) override { pairs_.run(pairs); }
+    void clean_up() override {
+        for (const Block &block : blocks_) {
+            memory_.release(block.address, block.size);
+        }
+        blocks_.clear();
+    }
+
+private:
+    struct Block {
+        typename Memory::Address address;
+        size_t size;
+    };
+    const Memory memory_;
+    PairWork<Memory> pairs_;
+    std::vector<Block> blocks_;
+};
+
+// Blocks on their way from one thread to the next.
+template <class Parcel> class Mailbox {
+public:
+    bool put(const Parcel &parcel) {
+        const size_t written = written_.load(std::memory_order_relaxed);
+        if (written - read_.load(std::memory_order_acquire) == room) {
+            return false;
+        }
+        parcels_[written % room] = parcel;
+        written_.store(written + 1, std::memory_order_release);
+        return true;
+    }
+    bool take(Parcel &ret_parcel) {
+        const size_t read = read_.load(std::memory_order_relaxed);
+        if (written_.load(std::memory_order_acquire) == read) {
+            return false;
+        }
+        ret_parcel = parcels_[read % room];
+        read_.store(read + 1, std::memory_order_release);
+        return true;
+    }
+
+private:
+    static constexpr size_t room = 256;
+    alignas(64) std::atomic<size_t> written_{0};
+    alignas(64) std::atomic<size_t> read_{0};
+    alignas(64) Parcel parcels_[room] = {};
+};
+
+// Threads in a ring: each allocates, sends its block to the next, and frees what the previous one
+// has sent, on the stream where it was allocated.
+template <class Memory> class CrossWork : public Work {
+public:
+    struct Parcel {
+        typename Memory::Address address;
+        Memory owner;
+    };
+    struct Ring {
+        explicit Ring(uint32_t threads) : boxes(threads) {}
+        std::vector<Mailbox<Parcel>> boxes;
+    };
+
+    CrossWork(Memory memory, size_t size, std::shared_ptr<Ring> ring, uint32_t thread,
+              const std::atomic<bool> &stopping)
+        : memory_(memory), size_(size), ring_(std::move(ring)), inbox_(ring_->boxes[thread]),
+          outbox_(ring_->boxes[(thread + 1) % ring_->boxes.size()]), stopping_(stopping) {}
+
+    void run(uint64_t pairs) override {
+        for (; pairs > 0; pairs--) {
+            send({memory_.allocate(size_), memory_});
+            release_one();
+        }
+    }
+    void clean_up() override {
+        while (release_one()) {
+        }
+    }
+
+private:
+    void send(const Parcel &parcel) {
+        while (!outbox_.put(parcel)) {
+            if (release_one()) {
+                continue;
+            }
+            if (stopping_.load(std::memory_order_relaxed)) {
+                memory_.release(parcel.address, size_); // the next thread has gone already
+                return;
+            }
+            std::this_thread::yield();
+        }
+    }
+    bool release_one() {
+        Parcel parcel;
+        if (!inbox_.take(parcel)) {
+            return false;
+        }
+        parcel.owner.release(parcel.address, size_);
+        return true;
+    }
+
+    const Memory memory_;
+    const size_t size_;
+    const std::shared_ptr<Ring> ring_;
+    Mailbox<Parcel> &inbox_;
+    Mailbox<Parcel> &outbox_;
+    const std::atomic<bool> &stopping_;
+};
+
+// No memory at all: sixteen increments, each after the other, of a counter that is nobody else's.
+class CounterWork : public Work {
+public:
+    void run(uint64_t pairs) override {
+        for (; pairs > 0; pairs--) {
+            for (int i = 0; i < 16; i++) {
+                counter_ = counter_ + 1;
+            }
+        }
+    }
+
+private:
+    alignas(128) volatile uint64_t counter_ = 0;
+    char padding_[120] = {};
+};
+
+} // namespace emm::tool

@@ -1,0 +1,173 @@
+#include "child.h"
+
+#include "clock.h"
+#include "problem.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <nlohmann/json.hpp>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+namespace emm::tool {
+namespace {
+
+constexpr double patience = 120;        // seconds of silence
+constexpr double between_reports = 0.1; // seconds
+
+Failure failure(std::string message, std::string hint = {}) {
+    Problem problem;
+    problem.code = EMM_E_PLUGIN_FAILED;
+    problem.stage = "run";
+    problem.message = std::move(message);
+    problem.hint = std::move(hint);
+    return Failure(problem);
+}
+
+std::vector<std::string> changed_environment(const Changes &changes) {
+    std::vector<std::string> all;
+    for (char **entry = environ; *entry; entry++) {
+        const std::string text = *entry;
+        const std::string name = text.substr(0, text.find('='));
+        bool kept = true;
+        for (const auto &[changed, value] : changes) {
+            kept = kept && changed != name;
+        }
+        if (kept) {
+            all.push_back(text);
+        }
+    }
+    for (const auto &[name, value] : changes) {
+        if (value) {
+            all.push_back(name + "=" + *value);
+        }
+    }
+    return all;
+}
+
+pid_t spawn_self(int in, int out, const Changes &changes) {
+    std::vector<std::string> variables = changed_environment(changes);
+    std::vector<char *> pointers;
+    for (std::string &variable : variables) {
+        pointers.push_back(variable.data());
+    }
+    pointers.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    std::string name = "emm", argument = child_argument;
+    char *arguments[] = {name.data(), argument.data(), nullptr};
+    pid_t process = -1;
+    const int error =
+        posix_spawn(&process, "/proc/self/exe", &actions, nullptr, arguments, pointers.data());
+    posix_spawn_file_actions_destroy(&actions);
+    if (error != 0) {
+        throw failure(std::string("cannot start a process: ") + std::strerror(error));
+    }
+    return process;
+}
+
+} // namespace
+
+std::string simulator_settings(const std::vector<std::string> &settings) {
+    const char *given = std::getenv("EMM_SIM");
+    std::string text = given ? given : "";
+    for (const std::string &setting : settings) {
+        const std::string key = setting.substr(0, setting.find('=') + 1);
+        if (("," + text).find("," + key) == std::string::npos) {
+            text += (text.empty() ? "" : ",") + setting;
+        }
+    }
+    return text;
+}
+
+Child::Child(std::string plugin, const Json &job, const Changes &changes)
+    : plugin_(std::move(plugin)) {
+    int down[2], up[2];
+    if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0) {
+        throw failure(std::string("cannot make a pipe: ") + std::strerror(errno));
+    }
+    channel_ = std::make_unique<Channel>(up[0], down[1]);
+    const Channel far_ends(down[0], up[1]);
+    process_ = spawn_self(down[0], up[1], changes);
+    channel_->send(job);
+}
+
+Child::~Child() {
+    if (process_ > 0) {
+        channel_->close_out();
+        Channel::End end = Channel::End::none;
+        while (channel_->receive(patience, end)) {
+        }
+        if (end == Channel::End::timeout) {
+            kill(process_, SIGKILL);
+        }
+        how_it_ended();
+    }
+}
+
+std::string Child::how_it_ended() {
+    int status = 0;
+    while (waitpid(process_, &status, 0) < 0 && errno == EINTR) {
+    }
+    process_ = -1;
+    if (WIFSIGNALED(status)) {
+        const int number = WTERMSIG(status);
+        return "was ended by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
+    }
+    return "ended with status " + std::to_string(WEXITSTATUS(status)) + " and no answer";
+}
+
+Json Child::receive(const Report &report) {
+    while (process_ > 0) {
+        Channel::End end = Channel::End::none;
+        const std::optional<Json> message = channel_->receive(patience, end);
+        if (message && message->contains("progress")) {
+            if (report) {
+                report(message->at("progress").get<double>());
+            }
+        } else if (message && message->contains("error")) {
+            throw Failure(problem_from_json(*message));
+        } else if (message) {
+            return *message;
+        } else if (end == Channel::End::timeout) {
+            kill(process_, SIGKILL);
+            how_it_ended();
+            throw failure(plugin_ + ": no progress for two minutes; its process was stopped");
+        } else {
+            throw failure(plugin_ + ": its process " + how_it_ended());
+        }
+    }
+    throw failure(plugin_ + ": its process has ended before");
+}
+
+Parent::Parent() {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    const int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+    channel_ = std::make_unique<Channel>(STDIN_FILENO, out);
+}
+
+Json Parent::receive() {
+    Channel::End end = Channel::End::none;
+    constexpr double for_ever = 1e6;
+    return channel_->receive(for_ever, end).value_or(Json{{"end", true}});
+}
+
+void Parent::progress(double share) {
+    const double now = seconds_now();
+    if (now - told_ >= between_reports) {
+        told_ = now;
+        send({{"progress", share}});
+    }
+}
+
+} // namespace emm::tool

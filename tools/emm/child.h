@@ -1,0 +1,65 @@
+#pragma once
+
+#include "channel.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <sys/types.h>
+#include <utility>
+#include <vector>
+
+namespace emm::tool {
+
+// Changes to the environment: a name and its value, or none to remove it.
+using Changes = std::vector<std::pair<std::string, std::optional<std::string>>>;
+
+// EMM_SIM as it is, with `settings` ("key=value") put in where their keys are not given already.
+std::string simulator_settings(const std::vector<std::string> &settings);
+
+// This program once more, in a process of its own, so that each plugin has a fresh libemm and
+// driver and a crash takes nothing else with it.
+class Child {
+public:
+    // `plugin` is what messages call it.
+    Child(std::string plugin, const Json &job, const Changes &changes);
+    ~Child();
+    Child(const Child &) = delete;
+    Child &operator=(const Child &) = delete;
+
+    void send(const Json &message) { channel_->send(message); }
+
+    // The next answer. Progress is reported on the way. Throws Failure if the child says that it
+    // failed, ends without an answer, or has been silent for two minutes.
+    using Report = std::function<void(double share)>;
+    Json receive(const Report &report = {});
+
+    const std::string &plugin() const { return plugin_; }
+
+private:
+    std::string how_it_ended();
+
+    std::string plugin_;
+    pid_t process_ = -1;
+    std::unique_ptr<Channel> channel_;
+};
+
+// The other side: what the program does when it is such a process. Standard output becomes standard
+// error, because a plugin may print.
+class Parent {
+public:
+    Parent();
+    Json receive(); // an object {"end": true} when the parent has gone or wants no more
+    void send(const Json &message) { channel_->send(message); }
+    void progress(double share); // keeps the parent from losing patience; may be called often
+
+private:
+    std::unique_ptr<Channel> channel_;
+    double told_ = 0;
+};
+
+// How a child is started: this word alone on its command line, its job on standard input.
+constexpr const char *child_argument = "--child";
+int run_child();
+
+} // namespace emm::tool

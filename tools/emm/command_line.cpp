@@ -1,0 +1,222 @@
+#include "command_line.h"
+
+#include "bench/bench.h"
+#include "bench/cases.h"
+#include "info.h"
+#include "problem.h"
+#include "replay/replay.h"
+#include "workload/workload.h"
+
+#include <emm/emm.h>
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+constexpr int failed = 1, wrong_usage = 2;
+
+const char *const about =
+    "Shows and measures CUDA memory allocators: the plugins through which emm serves\n"
+    "a program's device and pinned host memory.";
+
+const char *const footer =
+    "A SPEC names a plugin and its options: NAME[:KEY=VALUE,...], as in pool:max=8GiB, or the\n"
+    "absolute path of a plugin file in place of NAME. Specs separated by ';' are tried in turn.\n"
+    "Without one, EMM_PLUGIN decides, and without that passthrough serves.\n\n"
+    "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
+    "EMM_LOG. `emm info` shows all of them.\n\n"
+    "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.";
+
+std::string columns(const char *name, const char *help) {
+    return fmt::format("  {:<15} {}\n", name, help);
+}
+
+std::string workload_help() {
+    std::string text = "Workloads for --generate:\n";
+    for (const Workload &workload : workloads()) {
+        text += columns(workload.name, workload.help);
+    }
+    return text;
+}
+
+std::string case_help() {
+    std::string text = "Cases, with one pair of an allocation and its free as the unit:\n";
+    for (const Case &known : cases()) {
+        text += columns(known.name, known.help);
+    }
+    return text;
+}
+
+class CommandLine {
+public:
+    CommandLine() : app_(about, "emm") {
+        app_.footer(footer);
+        app_.require_subcommand(1);
+        app_.get_formatter()->column_width(34);
+        app_.set_version_flag("--version", std::string("emm ") + emm_version());
+        add_info();
+        add_replay();
+        add_bench();
+    }
+
+    int run(int argc, char **argv) {
+        try {
+            app_.parse(argc, argv);
+        } catch (const CLI::ParseError &error) {
+            return app_.exit(error) == 0 ? 0 : wrong_usage;
+        }
+        try {
+            return dispatch();
+        } catch (const Failure &failure) {
+            return tell(failure.problem());
+        }
+    }
+
+private:
+    void add_info() {
+        CLI::App *info = app_.add_subcommand(
+            "info", "What is in force and why: plugin, driver, devices, variables");
+        info->add_option("SPEC", info_.spec, "a plugin to describe, in place of the one in force")
+            ->option_text(" ");
+        json_flag(info, info_.json);
+        info->footer("Loads the plugin, but allocates nothing. A missing driver is shown and is no "
+                     "failure;\na plugin that does not load is one (exit status 1).");
+    }
+
+    void add_replay() {
+        CLI::App *replay = app_.add_subcommand(
+            "replay", "Run a recorded program's allocations through one or more plugins");
+        CLI::Option *file = replay
+                                ->add_option("TRACE", replay_.trace,
+                                             "time,thread,stream,op,id,size lines, plain or gzip")
+                                ->option_text(" ");
+        CLI::Option *workload =
+            replay->add_option("--generate", replay_.workload, "a built-in workload, see below")
+                ->option_text("NAME");
+        file->excludes(workload);
+        workload->excludes(file);
+        replay->add_option("--seed", replay_.seed, "of the built-in workload (default 1)")
+            ->option_text("N");
+        plugin_option(replay, replay_.plugins);
+        replay
+            ->add_option("--order", order_,
+                         "strict (default, for footprints): events in the file's order;\n"
+                         "free (for cost): threads run on their own, and only a free of\n"
+                         "another thread's block waits")
+            ->option_text("strict|free")
+            ->check(CLI::IsMember({"strict", "free"}));
+        replay->add_flag("--touch", replay_.touch,
+                         "write to each block, and check it before its free, on the streams\n"
+                         "concerned: finds memory that is handed over too early");
+        json_flag(replay, replay_.json);
+        replay->footer(workload_help() +
+                       "\nns/event is the time inside emm's calls alone. 'peak reserved' is what "
+                       "the plugin had taken\nfrom the driver, 'leaked' what it had not given back "
+                       "after its context was retired.");
+        replay_command_ = replay;
+    }
+
+    void add_bench() {
+        CLI::App *bench =
+            app_.add_subcommand("bench", "What an allocation costs, side by side with references");
+        plugin_option(bench, bench_.plugins);
+        bench->add_option("--case", bench_.cases, "cases to run (default all), see below")
+            ->option_text("NAME,...")
+            ->delimiter(',');
+        bench->add_option("--threads", bench_.threads, "numbers of threads (default 1)")
+            ->option_text("N,...")
+            ->delimiter(',')
+            ->check(CLI::Range(1, 1024));
+        bench
+            ->add_option("--size", sizes_,
+                         "block sizes, for cases that do not draw their own: 256, 64KiB, 1MiB")
+            ->option_text("BYTES,...")
+            ->delimiter(',')
+            ->check(CLI::Validator(size_problem, "", ""));
+        json_flag(bench, bench_.json);
+        bench->footer(case_help() +
+                      "\nReferences in the same run: malloc of the C library, mimalloc if it is "
+                      "installed, and on a\nreal GPU cuMemAlloc, cuMemAllocAsync and "
+                      "cuMemHostAlloc. All take turns; medians are shown.");
+        bench_command_ = bench;
+    }
+
+    static void json_flag(CLI::App *command, bool &flag) {
+        command->add_flag("--json", flag, "print one JSON object and nothing else");
+    }
+
+    static void plugin_option(CLI::App *command, std::vector<std::string> &specs) {
+        command
+            ->add_option("--plugin", specs,
+                         "a plugin, in a process of its own; may be given several times")
+            ->option_text("SPEC")
+            ->take_all()
+            ->expected(1);
+    }
+
+    static std::string size_problem(std::string &text) {
+        uint64_t size = 0;
+        return emm_parse_size(text.c_str(), &size) && size > 0
+                   ? ""
+                   : "expected a size above 0, such as 256, 64KiB or 1MiB, found '" + text + "'";
+    }
+
+    int dispatch() {
+        if (replay_command_->parsed()) {
+            json_ = replay_.json;
+            if (replay_.trace.empty() == replay_.workload.empty()) {
+                throw usage("replay: expected a trace file or --generate NAME, found neither");
+            }
+            replay_.free_order = order_ == "free";
+            return run_replay(replay_);
+        }
+        if (bench_command_->parsed()) {
+            json_ = bench_.json;
+            for (const std::string &text : sizes_) {
+                emm_parse_size(text.c_str(), &bench_.sizes.emplace_back());
+            }
+            return run_bench(bench_);
+        }
+        json_ = info_.json;
+        return run_info(info_);
+    }
+
+    static Failure usage(std::string message) {
+        Problem problem;
+        problem.stage = "usage";
+        problem.message = std::move(message);
+        return Failure(problem);
+    }
+
+    // A trace that cannot be read is wrong input; nothing has run.
+    int tell(const Problem &problem) const {
+        if (json_) {
+            fmt::print("{}\n", dump(to_json(problem), 2));
+        } else {
+            fmt::print(stderr, "emm: {}\n", to_text(problem));
+        }
+        return problem.stage == "usage" || problem.stage == "trace" ? wrong_usage : failed;
+    }
+
+    CLI::App app_;
+    CLI::App *replay_command_ = nullptr, *bench_command_ = nullptr;
+    InfoOptions info_;
+    ReplayOptions replay_;
+    BenchOptions bench_;
+    std::string order_ = "strict";
+    std::vector<std::string> sizes_;
+    bool json_ = false;
+};
+
+} // namespace
+
+int run_command_line(int argc, char **argv) {
+    std::signal(SIGPIPE, SIG_IGN);
+    return CommandLine().run(argc, argv);
+}
+
+} // namespace emm::tool

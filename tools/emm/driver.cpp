@@ -1,0 +1,125 @@
+#include "driver.h"
+
+#include "problem.h"
+#include "simcuda.h"
+
+#include <emm/emm.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+emm_driver_info driver_info() {
+    emm_driver_info info = {};
+    info.struct_size = sizeof info;
+    require(emm_get_driver(&info), "driver");
+    return info;
+}
+
+std::string uuid_text(const CUuuid &uuid) {
+    std::string text;
+    for (size_t i = 0; i < sizeof uuid.bytes; i++) {
+        text += i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "";
+        text += fmt::format("{:02x}", static_cast<unsigned char>(uuid.bytes[i]));
+    }
+    return text;
+}
+
+Json describe_device(int ordinal) {
+    const DriverCalls &driver = driver_calls();
+    CUdevice device = 0;
+    char name[256] = {};
+    size_t memory = 0;
+    int major = 0, minor = 0;
+    CUuuid uuid = {};
+    require_cuda(driver.cuDeviceGet(&device, ordinal), "cuDeviceGet");
+    require_cuda(driver.cuDeviceGetName(name, sizeof name, device), "cuDeviceGetName");
+    require_cuda(driver.cuDeviceTotalMem(&memory, device), "cuDeviceTotalMem");
+    require_cuda(driver.cuDeviceGetUuid(&uuid, device), "cuDeviceGetUuid");
+    driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
+    driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+    return {{"name", name},
+            {"uuid", uuid_text(uuid)},
+            {"memory", memory},
+            {"compute_capability", fmt::format("{}.{}", major, minor)}};
+}
+
+} // namespace
+
+emm_function driver_entry(const char *name) {
+    const emm_function found = emm_driver_entry(name, 12000);
+    if (!found) {
+        Problem problem;
+        problem.code = EMM_E_NO_DRIVER;
+        problem.stage = "driver";
+        problem.message = std::string("the driver has no ") + name;
+        throw Failure(problem);
+    }
+    return found;
+}
+
+const DriverCalls &driver_calls() {
+    static const DriverCalls calls = [] {
+        driver_info();
+        DriverCalls made;
+#define EMM_TOOL_FILL(name) made.name = driver_entry<decltype(made.name)>(#name);
+        EMM_TOOL_ENTRIES(EMM_TOOL_FILL)
+#undef EMM_TOOL_FILL
+        return made;
+    }();
+    return calls;
+}
+
+void require_cuda(CUresult result, const char *call) {
+    if (result == CUDA_SUCCESS) {
+        return;
+    }
+    const char *name = nullptr;
+    driver_calls().cuGetErrorName(result, &name);
+    Problem problem;
+    problem.code = EMM_E_DRIVER;
+    problem.stage = "driver";
+    problem.message = fmt::format("{}, called by the tool, failed: {} ({})", call,
+                                  name ? name : "unknown error", static_cast<int>(result));
+    throw Failure(problem);
+}
+
+Json describe_driver() {
+    const emm_driver_info info = driver_info();
+    Json devices = Json::array();
+    for (uint32_t i = 0; i < info.device_count; i++) {
+        devices.push_back(describe_device(static_cast<int>(i)));
+    }
+    return {
+        {"name", info.path},
+        {"version", fmt::format("{}.{}", info.cuda_version / 1000, info.cuda_version % 1000 / 10)},
+        {"simulated", info.simulated != 0},
+        {"devices", devices}};
+}
+
+std::string driver_line(const Json &driver) {
+    if (!driver.contains("name")) {
+        return "none";
+    }
+    std::string text =
+        fmt::format("{}{}, CUDA {}", driver.at("simulated").get<bool>() ? "SIMULATED driver, " : "",
+                    driver.at("name").get<std::string>(), driver.at("version").get<std::string>());
+    for (const Json &device : driver.at("devices")) {
+        text += ", " + device.at("name").get<std::string>();
+    }
+    return text;
+}
+
+Races races_seen() {
+    if (!driver_info().simulated) {
+        return {};
+    }
+    simcuda_counters counters = {};
+    counters.struct_size = sizeof counters;
+    driver_entry<decltype(&simcuda_get_counters)>("simcuda_get_counters")(&counters);
+    return {counters.races, driver_entry<decltype(&simcuda_last_race)>("simcuda_last_race")()};
+}
+
+} // namespace emm::tool

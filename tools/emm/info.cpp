@@ -1,0 +1,188 @@
+#include "info.h"
+
+#include "driver.h"
+#include "problem.h"
+#include "table.h"
+
+#include <emm/emm.h>
+
+#include <cstdlib>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+// Every variable that changes what emm does, in the order in which people look for them.
+const char *const variables[] = {"EMM_PLUGIN",
+                                 "EMM_PLUGIN_PATH",
+                                 "EMM_DRIVER",
+                                 "EMM_SIM",
+                                 "EMM_LOG",
+                                 "EMM_EVENT_LOG",
+                                 "EMM_DRIVER_METER",
+                                 "EMM_MAX_PENDING_DEALLOCS_COUNT",
+                                 "EMM_MAX_PENDING_DEALLOCS_RATIO",
+                                 "EMM_IPC_STAGED",
+                                 "EMM_ALLOW_UNTRUSTED"};
+
+const char *kind_name(uint32_t kind) {
+    switch (kind) {
+    case EMM_OPTION_TEXT:
+        return "text";
+    case EMM_OPTION_SIZE:
+        return "size";
+    case EMM_OPTION_COUNT:
+        return "count";
+    case EMM_OPTION_NUMBER:
+        return "number";
+    case EMM_OPTION_FLAG:
+        return "flag";
+    case EMM_OPTION_CHOICE:
+        return "choice";
+    default:
+        return "unknown";
+    }
+}
+
+Json text_or_null(const char *text) {
+    return text ? Json(text) : Json();
+}
+
+Json describe_options(const emm_plugin_info &info) {
+    Json options = Json::array();
+    for (size_t i = 0; info.options && info.options[i].name; i++) {
+        const emm_option &option = info.options[i];
+        options.push_back(
+            {{"name", option.name},
+             {"kind", kind_name(option.kind)},
+             {"default", text_or_null(option.default_value)},
+             {"value", text_or_null(info.option_texts ? info.option_texts[i] : nullptr)},
+             {"help", text_or_null(option.help)}});
+    }
+    return options;
+}
+
+emm_plugin_info find_plugin(const std::string &spec) {
+    emm_plugin_info info = {};
+    info.struct_size = sizeof info;
+    require(spec.empty() ? emm_get_plugin(&info) : emm_probe_plugin(spec.c_str(), &info),
+            "resolve");
+    return info;
+}
+
+Json describe_plugin(const std::string &spec, const emm_plugin_info &info) {
+    return {{"name", info.name},
+            {"version", text_or_null(info.version)},
+            {"path", text_or_null(info.path)},
+            {"abi", fmt::format("{}.{}", info.abi_major, info.abi_minor)},
+            {"selected_by", spec.empty() ? info.selected_by : "argument"},
+            {"options", describe_options(info)}};
+}
+
+Json find_plugins() {
+    Json found = Json::array();
+    const auto note = [](const char *name, const char *path, void *user_data) {
+        static_cast<Json *>(user_data)->push_back({{"name", name}, {"path", path}});
+        return 0;
+    };
+    require(emm_foreach_plugin(note, &found), "resolve");
+    return found;
+}
+
+// A machine without a GPU is no reason to keep silent about the plugin.
+Json driver_or_error() {
+    try {
+        return describe_driver();
+    } catch (const Failure &failure) {
+        return to_json(failure.problem());
+    }
+}
+
+Json describe_environment() {
+    Json all = Json::object();
+    for (const char *variable : variables) {
+        all[variable] = text_or_null(std::getenv(variable));
+    }
+    return all;
+}
+
+std::string text_at(const Json &object, const char *key) {
+    const Json &value = object.at(key);
+    return value.is_string() ? value.get<std::string>() : "-";
+}
+
+std::string options_text(const Json &options) {
+    if (options.empty()) {
+        return "  no options\n";
+    }
+    Table table({"  option", "kind", "value", "default"});
+    std::string help;
+    for (const Json &option : options) {
+        table.add({"  " + text_at(option, "name"), text_at(option, "kind"),
+                   text_at(option, "value"), text_at(option, "default")});
+        help += fmt::format("  {}: {}\n", text_at(option, "name"), text_at(option, "help"));
+    }
+    return table.text() + help;
+}
+
+std::string plugin_text(const Json &plugin, const emm_plugin_info &info) {
+    return fmt::format("plugin         {} {}\n  {}\n  file         {}\n  build id     {}\n"
+                       "  ABI          {}\n  selected by  {}\n  spec         {}\n{}",
+                       info.name, info.version, info.description, text_at(plugin, "path"),
+                       info.build_id ? info.build_id : "-", text_at(plugin, "abi"),
+                       text_at(plugin, "selected_by"), info.spec ? info.spec : "-",
+                       options_text(plugin.at("options")));
+}
+
+std::string driver_text(const Json &driver) {
+    if (driver.contains("error")) {
+        return fmt::format("\ndriver         none: {}\n", to_text(problem_from_json(driver)));
+    }
+    std::string text = fmt::format("\ndriver         {}CUDA {}\n  file         {}\n",
+                                   driver.at("simulated").get<bool>() ? "SIMULATED, " : "",
+                                   text_at(driver, "version"), text_at(driver, "name"));
+    size_t ordinal = 0;
+    for (const Json &device : driver.at("devices")) {
+        text += fmt::format("  device {:<5} {}, {}, compute capability {}, {}\n", ordinal++,
+                            text_at(device, "name"), in_bytes(device.at("memory").get<uint64_t>()),
+                            text_at(device, "compute_capability"), text_at(device, "uuid"));
+    }
+    return text;
+}
+
+std::string found_text(const Json &plugins) {
+    std::string text = "\nplugins found\n";
+    for (const Json &plugin : plugins) {
+        text += fmt::format("  {:<12} {}\n", text_at(plugin, "name"), text_at(plugin, "path"));
+    }
+    return plugins.empty() ? "\nplugins found: none\n" : text;
+}
+
+std::string environment_text(const Json &environment) {
+    std::string text = "\nenvironment\n";
+    for (const auto &[name, value] : environment.items()) {
+        text += fmt::format("  {:<31} {}\n", name,
+                            value.is_string() ? value.get<std::string>() : "(unset)");
+    }
+    return text;
+}
+
+} // namespace
+
+int run_info(const InfoOptions &options) {
+    const emm_plugin_info plugin = find_plugin(options.spec);
+    Json report;
+    report["plugin"] = describe_plugin(options.spec, plugin);
+    report["plugins"] = find_plugins();
+    report["driver"] = driver_or_error();
+    report["environment"] = describe_environment();
+    const std::string text =
+        options.json ? dump(report, 2) + "\n"
+                     : plugin_text(report["plugin"], plugin) + found_text(report["plugins"]) +
+                           driver_text(report["driver"]) + environment_text(report["environment"]);
+    fmt::print("{}", text);
+    return 0;
+}
+
+} // namespace emm::tool

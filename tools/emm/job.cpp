@@ -1,0 +1,44 @@
+// What a child process does: the job that arrives first on its standard input.
+#include "bench/bench.h"
+#include "child.h"
+#include "problem.h"
+#include "replay/replay.h"
+
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+void run(const Json &job, Parent &parent) {
+    const auto name = job.value("job", std::string());
+    if (name == "replay") {
+        run_replay_job(job, parent);
+    } else if (name == "bench") {
+        run_bench_job(job, parent);
+    }
+}
+
+Problem unexpected(const char *what) {
+    Problem problem;
+    problem.code = EMM_E_PLUGIN_FAILED;
+    problem.stage = "run";
+    problem.message = std::string("the tool failed: ") + what;
+    return problem;
+}
+
+} // namespace
+
+int run_child() {
+    Parent parent;
+    try {
+        run(parent.receive(), parent);
+        return 0;
+    } catch (const Failure &failure) {
+        parent.send(to_json(failure.problem()));
+    } catch (const std::exception &error) {
+        parent.send(to_json(unexpected(error.what())));
+    }
+    return 1;
+}
+
+} // namespace emm::tool

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <string>
+
+namespace emm::tool {
+
+// Keys stay in the order in which they are documented.
+using Json = nlohmann::ordered_json;
+
+// Text from plugins and file names need not be UTF-8; what is not is replaced.
+std::string dump(const Json &json, int indent = -1);
+
+} // namespace emm::tool

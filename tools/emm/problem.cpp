@@ -1,0 +1,86 @@
+#include "problem.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace emm::tool {
+namespace {
+
+Json text_or_null(const std::string &text) {
+    return text.empty() ? Json() : Json(text);
+}
+
+std::string text_of(const Json &object, const char *key) {
+    const auto found = object.find(key);
+    return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+std::string text_of(const char *text) {
+    return text ? text : "";
+}
+
+} // namespace
+
+Json to_json(const Problem &problem) {
+    const Json error = {{"code", problem.code},
+                        {"stage", text_or_null(problem.stage)},
+                        {"message", problem.message},
+                        {"path", text_or_null(problem.path)},
+                        {"expected", text_or_null(problem.expected)},
+                        {"got", text_or_null(problem.got)},
+                        {"tried", problem.tried},
+                        {"hint", text_or_null(problem.hint)}};
+    return Json{{"error", error}};
+}
+
+Problem problem_from_json(const Json &json) {
+    const Json &error = json.at("error");
+    Problem problem;
+    problem.code = error.value("code", EMM_E_INVALID_VALUE);
+    problem.stage = text_of(error, "stage");
+    problem.message = text_of(error, "message");
+    problem.path = text_of(error, "path");
+    problem.expected = text_of(error, "expected");
+    problem.got = text_of(error, "got");
+    problem.tried = error.value("tried", std::vector<std::string>());
+    problem.hint = text_of(error, "hint");
+    return problem;
+}
+
+std::string to_text(const Problem &problem) {
+    std::string text = problem.message;
+    if (!problem.tried.empty()) {
+        text += "\n  tried:";
+    }
+    for (const std::string &path : problem.tried) {
+        text += "\n    " + path;
+    }
+    if (!problem.hint.empty()) {
+        text += "\n  hint: " + problem.hint;
+    }
+    return text;
+}
+
+Problem last_problem(const std::string &stage) {
+    const emm_error &error = *emm_last_error();
+    Problem problem;
+    problem.code = error.code;
+    problem.stage = error.stage ? error.stage : stage;
+    problem.message = text_of(error.text);
+    problem.path = text_of(error.path);
+    problem.expected = text_of(error.expected);
+    problem.got = text_of(error.got);
+    for (const char *const *path = error.tried; path && *path; path++) {
+        problem.tried.emplace_back(*path);
+    }
+    problem.hint = text_of(error.hint);
+    return problem;
+}
+
+void require(emm_status status, const std::string &stage) {
+    if (status < 0) {
+        throw Failure(last_problem(stage));
+    }
+}
+
+} // namespace emm::tool

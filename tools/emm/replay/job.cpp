@@ -1,0 +1,167 @@
+#include "child.h"
+#include "clock.h"
+#include "driver.h"
+#include "problem.h"
+#include "replay/meter.h"
+#include "replay/replay.h"
+#include "replay/schedule.h"
+#include "statistics.h"
+#include "trace/reader.h"
+#include "workload/workload.h"
+
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+// One replay, from the first event to what is left in the driver's hands at the end.
+class Replay {
+public:
+    Replay(const Trace &trace, bool free_order, bool touch, Parent &parent)
+        : trace_(trace), free_order_(free_order), touch_(touch), parent_(parent), session_(trace) {}
+
+    Json run() {
+        make_players();
+        play();
+        const uint64_t at_end = total(count_driver_calls());
+        second_half_ = at_end - std::min(at_end, at_middle_);
+        clean_up();
+        return result();
+    }
+
+private:
+    void make_players() {
+        std::vector<size_t> counts(trace_.threads);
+        for (const Event &event : trace_.events) {
+            counts[event.thread]++;
+        }
+        for (const size_t count : counts) {
+            players_.push_back(std::make_unique<Player>(session_, touch_, count));
+        }
+    }
+
+    void play() {
+        Hooks hooks;
+        hooks.middle = [this] { at_middle_ = total(count_driver_calls()); };
+        hooks.progress = [this](double share) { parent_.progress(share); };
+        (free_order_ ? play_freely : play_in_order)(trace_, players_, session_, hooks);
+    }
+
+    static void play_in_order(const Trace &trace, std::vector<std::unique_ptr<Player>> &players,
+                              Session &session, const Hooks &hooks) {
+        play_strictly(trace, players, session, hooks);
+    }
+
+    void clean_up() {
+        Player &last = *players_.front();
+        for (uint32_t i = 0; i < trace_.open_sections; i++) {
+            last.leave_section();
+        }
+        for (uint32_t i = 0; i < trace_.blocks; i++) {
+            last.release_left(session_.block(i));
+            parent_.progress(1);
+        }
+        for (auto &player : players_) {
+            player->finish();
+        }
+        session_.synchronize();
+        for (auto &player : players_) {
+            mismatches_ += player->mismatches();
+            failed_ += player->failed();
+            note_failure(*player);
+        }
+        collect_times();
+        players_.clear();
+        session_.close();
+        races_ = races_seen();
+    }
+
+    // The one that came first in the trace.
+    void note_failure(const Player &player) {
+        if (!player.first_failure().empty() &&
+            (failure_.empty() || player.first_failure_number() < failure_number_)) {
+            failure_ = player.first_failure();
+            failure_number_ = player.first_failure_number();
+        }
+    }
+
+    void collect_times() {
+        for (const auto &player : players_) {
+            times_.insert(times_.end(), player->ticks().begin(), player->ticks().end());
+        }
+    }
+
+    Json result() {
+        emm_driver_usage usage = {};
+        usage.struct_size = sizeof usage;
+        require(emm_get_driver_usage(&usage), "run");
+        const Summary summary = summarize(times_);
+        const double scale = nanoseconds_per_tick();
+        return {{"events", trace_.calls()},
+                {"failed", failed_},
+                {"peak_live_bytes", trace_.peak_live_bytes},
+                {"peak_reserved_bytes", usage.peak_device_bytes},
+                {"leaked", usage.device_bytes + usage.host_bytes},
+                {"early_handovers", mismatches_ + races_.count},
+                {"driver_calls", count_driver_calls()},
+                {"driver_calls_second_half", second_half_},
+                {"ns_per_event",
+                 {{"mean", rounded(summary.mean * scale)},
+                  {"p50", rounded(summary.p50 * scale)},
+                  {"p99", rounded(summary.p99 * scale)},
+                  {"p999", rounded(summary.p999 * scale)}}}};
+    }
+
+public:
+    // What to tell beside the figures: why a call failed, what was handed over too early.
+    Json notes() const {
+        Json notes = Json::array();
+        if (!failure_.empty()) {
+            notes.push_back("the first call that failed: " + failure_);
+        }
+        if (mismatches_ != 0) {
+            notes.push_back(std::to_string(mismatches_) +
+                            " blocks held other bytes than were written to them");
+        }
+        if (!races_.latest.empty()) {
+            notes.push_back("the latest early hand-over: " + races_.latest);
+        }
+        return notes;
+    }
+
+private:
+    const Trace &trace_;
+    const bool free_order_, touch_;
+    Parent &parent_;
+    Session session_;
+    std::vector<std::unique_ptr<Player>> players_;
+    std::vector<uint64_t> times_;
+    uint64_t at_middle_ = 0, second_half_ = 0, mismatches_ = 0, failed_ = 0;
+    std::string failure_;
+    size_t failure_number_ = 0;
+    Races races_;
+};
+
+Trace trace_of(const Json &job) {
+    const auto workload = job.at("workload").get<std::string>();
+    return workload.empty() ? read_trace(job.at("trace").get<std::string>())
+                            : generate(workload, job.at("seed").get<uint64_t>());
+}
+
+} // namespace
+
+void run_replay_job(const Json &job, Parent &parent) {
+    const Trace trace = trace_of(job);
+    emm_plugin_info plugin = {};
+    plugin.struct_size = sizeof plugin;
+    require(emm_get_plugin(&plugin), "resolve");
+    nanoseconds_per_tick();
+    Replay replay(trace, job.at("free_order").get<bool>(), job.at("touch").get<bool>(), parent);
+    const Json result = replay.run();
+    parent.send({{"driver", describe_driver()},
+                 {"spec", plugin.spec ? plugin.spec : ""},
+                 {"notes", replay.notes()},
+                 {"result", result}});
+}
+
+} // namespace emm::tool

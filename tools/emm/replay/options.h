@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace emm::tool {
+
+struct ReplayOptions {
+    std::string trace;    // a file; empty: `workload`
+    std::string workload; // a built-in one
+    uint64_t seed = 1;
+    bool free_order = false;
+    bool touch = false;
+    bool json = false;
+    std::vector<std::string> plugins; // empty: what the environment names
+};
+
+} // namespace emm::tool

@@ -1,0 +1,99 @@
+#include "replay/replay.h"
+
+#include "child.h"
+#include "problem.h"
+#include "progress.h"
+#include "replay/report.h"
+#include "trace/reader.h"
+#include "workload/workload.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+// Read once here, so that a bad file is refused before anything runs.
+std::string checked_name(const ReplayOptions &options) {
+    return options.workload.empty() ? read_trace(options.trace).name
+                                    : generate(options.workload, options.seed).name;
+}
+
+Json job_of(const ReplayOptions &options) {
+    return {
+        {"job", "replay"},      {"trace", options.trace},           {"workload", options.workload},
+        {"seed", options.seed}, {"free_order", options.free_order}, {"touch", options.touch}};
+}
+
+Changes changes_for(const ReplayOptions &options, const std::string &plugin) {
+    Changes changes = {{"EMM_DRIVER_METER", "1"}};
+    if (!plugin.empty()) {
+        changes.emplace_back("EMM_PLUGIN", plugin);
+    }
+    if (options.touch) {
+        changes.emplace_back("EMM_SIM", simulator_settings({"race=count"}));
+    }
+    return changes;
+}
+
+class Replays {
+public:
+    Replays(const ReplayOptions &options, std::string trace) : options_(options) {
+        report_ = {{"driver", nullptr},
+                   {"trace", std::move(trace)},
+                   {"order", options.free_order ? "free" : "strict"},
+                   {"results", Json::array()}};
+    }
+
+    // `plugin` "": what the environment names.
+    void add(const std::string &plugin) {
+        const std::string name = plugin.empty() ? "the plugin in force" : plugin;
+        try {
+            Child child(name, job_of(options_), changes_for(options_, plugin));
+            const Json answer =
+                child.receive([&](double share) { progress_.show("replaying on " + name, share); });
+            progress_.clear();
+            report_["driver"] = answer.at("driver");
+            Json result = {{"plugin", plugin.empty() ? answer.at("spec") : Json(plugin)}};
+            result.update(answer.at("result"));
+            report_["results"].push_back(result);
+            for (const Json &note : answer.at("notes")) {
+                fmt::print(stderr, "{}: {}\n", result.at("plugin").get<std::string>(),
+                           note.get<std::string>());
+            }
+        } catch (const Failure &failure) {
+            progress_.clear();
+            Json result = {{"plugin", plugin.empty() ? Json() : Json(plugin)}};
+            result.update(to_json(failure.problem()));
+            report_["results"].push_back(result);
+        }
+    }
+
+    const Json &report() const { return report_; }
+
+private:
+    const ReplayOptions &options_;
+    Progress progress_;
+    Json report_;
+};
+
+} // namespace
+
+int run_replay(const ReplayOptions &options) {
+    Replays replays(options, checked_name(options));
+    if (options.plugins.empty()) {
+        replays.add("");
+    }
+    for (const std::string &plugin : options.plugins) {
+        replays.add(plugin);
+    }
+    const Json &report = replays.report();
+    const Json &results = report.at("results");
+    if (results.size() == 1 && results.front().contains("error")) {
+        throw Failure(problem_from_json(results.front()));
+    }
+    fmt::print("{}", options.json ? dump(report, 2) + "\n" : replay_text(report));
+    return replay_is_good(report) ? 0 : 1;
+}
+
+} // namespace emm::tool

@@ -1,0 +1,86 @@
+#include "replay/report.h"
+
+#include "driver.h"
+#include "problem.h"
+#include "table.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+std::string figure(const Json &object, const char *key) {
+    return std::to_string(object.at(key).get<uint64_t>());
+}
+
+std::string bytes(const Json &object, const char *key) {
+    return in_bytes(object.at(key).get<uint64_t>());
+}
+
+std::string ratio(const Json &result) {
+    const auto live = result.at("peak_live_bytes").get<double>();
+    const auto reserved = result.at("peak_reserved_bytes").get<double>();
+    return live > 0 ? fmt::format("{:.3f}", reserved / live) : "-";
+}
+
+uint64_t all_calls(const Json &calls) {
+    uint64_t sum = 0;
+    for (const auto &[name, count] : calls.items()) {
+        sum += count.get<uint64_t>();
+    }
+    return sum;
+}
+
+std::vector<std::string> row_of(const Json &result) {
+    const Json &ns = result.at("ns_per_event");
+    return {result.at("plugin").get<std::string>(),
+            figure(result, "events"),
+            figure(result, "failed"),
+            bytes(result, "peak_live_bytes"),
+            bytes(result, "peak_reserved_bytes"),
+            ratio(result),
+            bytes(result, "leaked"),
+            figure(result, "early_handovers"),
+            std::to_string(all_calls(result.at("driver_calls"))),
+            figure(result, "driver_calls_second_half"),
+            in_tenths(ns.at("mean").get<double>()),
+            in_tenths(ns.at("p50").get<double>()),
+            in_tenths(ns.at("p99").get<double>()),
+            in_tenths(ns.at("p999").get<double>())};
+}
+
+bool is_good(const Json &result) {
+    return !result.contains("error") && result.at("failed") == 0 && result.at("leaked") == 0 &&
+           result.at("early_handovers") == 0;
+}
+
+} // namespace
+
+std::string replay_text(const Json &report) {
+    bool any = false;
+    Table table({"plugin", "events", "failed", "peak live", "peak reserved", "ratio", "leaked",
+                 "early hand-overs", "driver calls", "2nd half", "ns/event", "p50", "p99",
+                 "p99.9"});
+    std::string errors;
+    for (const Json &result : report.at("results")) {
+        if (result.contains("error")) {
+            errors += fmt::format("\n{}: {}\n", result.at("plugin").get<std::string>(),
+                                  to_text(problem_from_json(result)));
+        } else {
+            table.add(row_of(result));
+            any = true;
+        }
+    }
+    return fmt::format("driver: {}\ntrace:  {}, {} order\n\n{}{}", driver_line(report.at("driver")),
+                       report.at("trace").get<std::string>(), report.at("order").get<std::string>(),
+                       any ? table.text() : "", errors);
+}
+
+bool replay_is_good(const Json &report) {
+    const Json &results = report.at("results");
+    return std::all_of(results.begin(), results.end(), is_good);
+}
+
+} // namespace emm::tool

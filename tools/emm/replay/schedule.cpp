@@ -1,0 +1,193 @@
+#include "replay/schedule.h"
+
+#include <atomic>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+namespace emm::tool {
+namespace {
+
+constexpr size_t events_a_report = 1024;
+
+// Events that one thread makes without another in between.
+struct Run {
+    uint16_t thread = 0;
+    size_t begin = 0, end = 0;
+};
+
+std::vector<Run> runs_of(const Trace &trace) {
+    std::vector<Run> runs;
+    for (size_t i = 0; i < trace.events.size(); i++) {
+        const uint16_t thread = trace.events[i].thread;
+        if (runs.empty() || runs.back().thread != thread) {
+            runs.push_back({thread, i, i});
+        }
+        runs.back().end = i + 1;
+    }
+    return runs;
+}
+
+// Keeps the first exception of several threads. After one, nothing is played any more, but every
+// thread still goes through its events, so that nobody waits for ever.
+class Outcome {
+public:
+    template <class Function> void attempt(Function function) {
+        if (broken_.load(std::memory_order_relaxed)) {
+            return;
+        }
+        try {
+            function();
+        } catch (...) {
+            const std::lock_guard lock(mutex_);
+            first_ = first_ ? first_ : std::current_exception();
+            broken_ = true;
+        }
+    }
+    void rethrow() const {
+        if (first_) {
+            std::rethrow_exception(first_);
+        }
+    }
+
+private:
+    std::atomic<bool> broken_{false};
+    std::mutex mutex_;
+    std::exception_ptr first_;
+};
+
+template <class Body> void on_threads(uint32_t count, Body body) {
+    std::vector<std::thread> threads;
+    for (uint32_t thread = 0; thread < count; thread++) {
+        threads.emplace_back(body, thread);
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+}
+
+class Strict {
+public:
+    Strict(const Trace &trace, std::vector<std::unique_ptr<Player>> &players,
+           const Session &session, const Hooks &hooks)
+        : trace_(trace), players_(players), session_(session), hooks_(hooks), runs_(runs_of(trace)),
+          turns_(new std::atomic<size_t>[trace.threads]()) {}
+
+    void play() {
+        if (trace_.threads == 1) {
+            outcome_.attempt([&] { play_run(runs_.front()); });
+        } else {
+            turns_[runs_.front().thread] = 1;
+            on_threads(trace_.threads, [this](uint32_t thread) { play_thread(thread); });
+        }
+        outcome_.rethrow();
+    }
+
+private:
+    // turns_[t] is one more than the index of the last run that thread t may begin.
+    void play_thread(uint32_t thread) {
+        outcome_.attempt([&] { session_.enter(); });
+        for (size_t i = 0; i < runs_.size(); i++) {
+            if (runs_[i].thread != thread) {
+                continue;
+            }
+            for (size_t turn; (turn = turns_[thread].load(std::memory_order_acquire)) < i + 1;) {
+                turns_[thread].wait(turn, std::memory_order_acquire);
+            }
+            outcome_.attempt([&] { play_run(runs_[i]); });
+            if (i + 1 < runs_.size()) {
+                std::atomic<size_t> &next = turns_[runs_[i + 1].thread];
+                next.store(i + 2, std::memory_order_release);
+                next.notify_one();
+            }
+        }
+    }
+
+    void play_run(const Run &run) {
+        Player &player = *players_[run.thread];
+        for (size_t i = run.begin; i < run.end; i++) {
+            if (i == trace_.events.size() / 2) {
+                hooks_.middle();
+            }
+            if (i % events_a_report == 0) {
+                hooks_.progress(static_cast<double>(i) / static_cast<double>(trace_.events.size()));
+            }
+            player.play(trace_.events[i], i);
+        }
+    }
+
+    const Trace &trace_;
+    std::vector<std::unique_ptr<Player>> &players_;
+    const Session &session_;
+    const Hooks &hooks_;
+    const std::vector<Run> runs_;
+    std::unique_ptr<std::atomic<size_t>[]> turns_;
+    Outcome outcome_;
+};
+
+class Free {
+public:
+    Free(const Trace &trace, std::vector<std::unique_ptr<Player>> &players, Session &session,
+         const Hooks &hooks)
+        : trace_(trace), players_(players), session_(session), hooks_(hooks), own_(trace.threads),
+          first_halves_(trace.threads) {
+        for (size_t i = 0; i < trace.events.size(); i++) {
+            own_[trace.events[i].thread].push_back(i);
+        }
+        for (uint32_t thread = 0; thread < trace.threads; thread++) {
+            busiest_ = own_[thread].size() > own_[busiest_].size() ? thread : busiest_;
+        }
+    }
+
+    void play() {
+        on_threads(trace_.threads, [this](uint32_t thread) { play_thread(thread); });
+        outcome_.rethrow();
+    }
+
+private:
+    void play_thread(uint32_t thread) {
+        outcome_.attempt([&] { session_.enter(); });
+        const std::vector<size_t> &events = own_[thread];
+        for (size_t done = 0; done < events.size(); done++) {
+            if (done == events.size() / 2 && --first_halves_ == 0) {
+                outcome_.attempt([&] { hooks_.middle(); });
+            }
+            if (thread == busiest_ && done % events_a_report == 0) {
+                hooks_.progress(static_cast<double>(done) / static_cast<double>(events.size()));
+            }
+            play_event(thread, events[done]);
+        }
+    }
+
+    void play_event(uint32_t thread, size_t number) {
+        const Event &event = trace_.events[number];
+        outcome_.attempt([&] { players_[thread]->play(event, number); });
+        Block &block = session_.block(event.block);
+        if (event.op == Op::alloc && block.address() == Block::pending) {
+            block.publish(Block::failed); // it was not played; whoever frees it must not wait
+        }
+    }
+
+    const Trace &trace_;
+    std::vector<std::unique_ptr<Player>> &players_;
+    Session &session_;
+    const Hooks &hooks_;
+    std::vector<std::vector<size_t>> own_; // numbers of each thread's events
+    std::atomic<uint32_t> first_halves_;   // threads that have not reached their middle
+    uint32_t busiest_ = 0;
+    Outcome outcome_;
+};
+
+} // namespace
+
+void play_strictly(const Trace &trace, std::vector<std::unique_ptr<Player>> &players,
+                   const Session &session, const Hooks &hooks) {
+    Strict(trace, players, session, hooks).play();
+}
+
+void play_freely(const Trace &trace, std::vector<std::unique_ptr<Player>> &players,
+                 Session &session, const Hooks &hooks) {
+    Free(trace, players, session, hooks).play();
+}
+
+} // namespace emm::tool

@@ -1,0 +1,50 @@
+#include "replay/session.h"
+
+#include "problem.h"
+
+namespace emm::tool {
+
+Session::Session(const Trace &trace) : blocks_(new Block[trace.blocks]) {
+    require(emm_context_for_device(0, &context_), "create");
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    require(emm_context_get_info(context_, &info), "run");
+    cuda_context_ = info.cuda_context;
+    enter();
+    for (uint32_t i = 0; i < trace.streams; i++) {
+        CUstream stream = nullptr;
+        require_cuda(driver_calls().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING),
+                     "cuStreamCreate");
+        streams_.push_back(stream);
+        require(emm_stream_register(context_, stream), "run");
+    }
+    for (const Event &event : trace.events) {
+        if (event.op == Op::alloc) {
+            Block &allocated = blocks_[event.block];
+            allocated.size = event.size;
+            allocated.number = event.block;
+            allocated.stream = event.stream;
+        }
+    }
+}
+
+void Session::enter() const {
+    require_cuda(driver_calls().cuCtxSetCurrent(cuda_context_), "cuCtxSetCurrent");
+}
+
+void Session::synchronize() const {
+    for (CUstream stream : streams_) {
+        require_cuda(driver_calls().cuStreamSynchronize(stream), "cuStreamSynchronize");
+    }
+}
+
+void Session::close() {
+    for (CUstream stream : streams_) {
+        require(emm_stream_retire(context_, stream), "run");
+        require_cuda(driver_calls().cuStreamDestroy(stream), "cuStreamDestroy");
+    }
+    streams_.clear();
+    require(emm_context_retire(context_), "run");
+}
+
+} // namespace emm::tool

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "driver.h"
+#include "replay/block.h"
+#include "trace/trace.h"
+
+#include <emm/emm.h>
+
+#include <memory>
+#include <vector>
+
+namespace emm::tool {
+
+// The device side of one replay: a context, a registered non-blocking stream for each of the
+// trace's, and its blocks.
+class Session {
+public:
+    explicit Session(const Trace &trace);
+
+    // Makes the CUDA context current on the calling thread, for the tool's own driver calls.
+    void enter() const;
+
+    // Waits for everything on every stream.
+    void synchronize() const;
+
+    // Gives the streams back and retires the context. Throws Failure if that fails.
+    void close();
+
+    emm_context *context() const { return context_; }
+    CUstream stream(uint16_t number) const { return streams_[number]; }
+    Block &block(uint32_t number) const { return blocks_[number]; }
+
+private:
+    emm_context *context_ = nullptr;
+    CUcontext cuda_context_ = nullptr;
+    std::vector<CUstream> streams_;
+    std::unique_ptr<Block[]> blocks_;
+};
+
+} // namespace emm::tool

@@ -1,0 +1,58 @@
+#pragma once
+
+#include "driver.h"
+#include "replay/block.h"
+
+#include <array>
+#include <vector>
+
+namespace emm::tool {
+
+// Uses blocks as a program would: writes a pattern of the block's own to its first and last bytes
+// after each allocation, and copies them back before each free, on the streams concerned. Nothing
+// waits: copies go to a ring of pinned slots, and a part of the ring is compared only when its turn
+// to be used again comes. One for each thread.
+class Toucher {
+public:
+    Toucher();
+    ~Toucher();
+    Toucher(const Toucher &) = delete;
+    Toucher &operator=(const Toucher &) = delete;
+
+    void write(const Block &block, emm_deviceptr address, CUstream stream);
+    void check(const Block &block, emm_deviceptr address, CUstream stream);
+
+    // Compares all that is outstanding.
+    void finish();
+
+    // Blocks whose bytes were not the ones written.
+    uint64_t mismatches() const { return mismatches_; }
+
+private:
+    struct Expected {
+        uint32_t pattern = 0;
+        uint32_t head_bytes = 0, tail_bytes = 0; // 1 to 4; 0: not copied
+    };
+    struct Copied {
+        uint32_t head, tail;
+    };
+    static constexpr size_t slots_a_part = 512, part_count = 8;
+    struct Part {
+        std::array<Expected, slots_a_part> expected;
+        size_t used = 0;
+        std::vector<CUstream> streams; // that the copies are on
+        std::vector<CUevent> events;   // recorded behind them once the part is full
+    };
+
+    void close(Part &part);
+    void compare(Part &part);
+    CUevent take_event();
+
+    std::array<Part, part_count> parts_;
+    size_t current_ = 0;
+    Copied *copied_ = nullptr; // pinned
+    std::vector<CUevent> spare_events_;
+    uint64_t mismatches_ = 0;
+};
+
+} // namespace emm::tool

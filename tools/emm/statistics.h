@@ -1,0 +1,21 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace emm::tool {
+
+struct Summary {
+    double mean = 0, p50 = 0, p99 = 0, p999 = 0;
+};
+
+// Percentiles are values that occurred (nearest rank). Sorts `values`; all zeros if there are none.
+Summary summarize(std::vector<uint64_t> &values);
+
+// The middle value, or the mean of the two in the middle; 0 if there are none.
+double median(std::vector<double> values);
+
+// To one decimal: what a figure of a few hundred nanoseconds can promise.
+double rounded(double value);
+
+} // namespace emm::tool

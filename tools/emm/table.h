@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace emm::tool {
+
+// Text in columns: the first to the left, the others to the right, as wide as need be.
+class Table {
+public:
+    explicit Table(std::vector<std::string> titles) : rows_{std::move(titles)} {}
+    void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+    std::string text() const;
+
+private:
+    std::vector<std::vector<std::string>> rows_;
+};
+
+// "12.3 MiB"
+std::string in_bytes(uint64_t bytes);
+
+// "1234.5"
+std::string in_tenths(double value);
+
+// Texts with ", " between them.
+std::string joined(const std::vector<std::string> &texts);
+
+} // namespace emm::tool

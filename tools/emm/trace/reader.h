@@ -1,0 +1,17 @@
+#pragma once
+
+#include "trace/trace.h"
+
+#include <string>
+#include <string_view>
+
+namespace emm::tool {
+
+// Reads `time,thread,stream,op,id,size`, plain or gzip. Throws Failure, which names the file, the
+// line, what was expected and what was found.
+Trace read_trace(const std::string &path);
+
+// The same for text that is in memory already; `path` is for messages.
+Trace parse_trace(std::string_view text, const std::string &path);
+
+} // namespace emm::tool

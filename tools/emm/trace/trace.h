@@ -1,0 +1,37 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace emm::tool {
+
+enum class Op : uint8_t { alloc, free, mark, defer_begin, defer_end };
+
+// The word for `op` in a trace file.
+const char *name_of(Op op);
+
+// One call of the recorded program. Threads, streams and blocks are numbered from 0 in order of
+// appearance, whatever the file calls them.
+struct Event {
+    Op op = Op::mark;
+    uint16_t thread = 0;
+    uint16_t stream = 0;
+    uint32_t block = 0;
+    uint64_t size = 0;
+};
+
+struct Trace {
+    std::string name; // what the user called it
+    std::vector<Event> events;
+    uint32_t blocks = 0;
+    uint32_t threads = 0;
+    uint32_t streams = 0;
+    uint32_t open_sections = 0;   // deferred sections that the program never left
+    uint64_t peak_live_bytes = 0; // as asked for
+
+    // Events that call emm: all but marks.
+    uint64_t calls() const;
+};
+
+} // namespace emm::tool

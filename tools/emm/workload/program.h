@@ -1,0 +1,70 @@
+#pragma once
+
+#include "trace/builder.h"
+
+#include <string>
+#include <vector>
+
+namespace emm::tool {
+
+constexpr uint64_t KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
+
+// A block that the program under imitation holds.
+struct Held {
+    int64_t id = -1;
+    uint64_t size = 0;
+    uint32_t stream = 0;
+};
+
+// Writes down what an imitated program does.
+class Program {
+public:
+    void work(uint64_t microseconds) { time_ += microseconds; }
+
+    Held alloc(uint64_t size, uint32_t thread = 0, uint32_t stream = 0) {
+        const Held held = {next_id_++, size, stream};
+        live_bytes_ += size;
+        row(Op::alloc, thread, stream, held.id, size);
+        return held;
+    }
+
+    // On the block's own stream, or on another.
+    void free(const Held &held, uint32_t thread = 0) { free_on(held, thread, held.stream); }
+    void free_on(const Held &held, uint32_t thread, uint32_t stream) {
+        live_bytes_ -= held.size;
+        row(Op::free, thread, stream, held.id, held.size);
+    }
+
+    // Newest first, as scopes end.
+    void free_all(std::vector<Held> &blocks, uint32_t thread = 0) {
+        for (; !blocks.empty(); blocks.pop_back()) {
+            free(blocks.back(), thread);
+        }
+    }
+
+    // Used and dropped within one step.
+    void scratch(uint64_t size, uint32_t thread = 0, uint32_t stream = 0) {
+        const Held held = alloc(size, thread, stream);
+        work(5);
+        free(held, thread);
+    }
+
+    void mark(int64_t step) { row(Op::mark, 0, 0, step, 0); }
+    void begin_deferred() { row(Op::defer_begin, 0, 0, -1, 0); }
+    void end_deferred() { row(Op::defer_end, 0, 0, -1, 0); }
+
+    uint64_t live_bytes() const { return live_bytes_; }
+    Trace finish(std::string name) { return builder_.finish(std::move(name)); }
+
+private:
+    void row(Op op, uint32_t thread, uint32_t stream, int64_t id, uint64_t size) {
+        builder_.add({++time_, thread, stream, op, id, size});
+    }
+
+    TraceBuilder builder_;
+    uint64_t time_ = 0;
+    uint64_t live_bytes_ = 0;
+    int64_t next_id_ = 0;
+};
+
+} // namespace emm::tool
