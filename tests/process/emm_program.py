@@ -1,0 +1,52 @@
+"""Runs the emm tool for the tests beside this file, on the simulated driver."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+
+EMM = os.environ["EMM_TEST_PROGRAM"]
+FIXTURES = pathlib.Path(os.environ["EMM_TEST_FIXTURES"])
+HEADER = "time,thread,stream,op,id,size\n"
+
+
+def run(*arguments, **variables):
+    """The finished process. A variable given as None is removed."""
+    environment = {key: value for key, value in os.environ.items()
+                   if not key.startswith("EMM_") or key == "EMM_DRIVER"}
+    for name, value in variables.items():
+        environment.pop(name, None)
+        if value is not None:
+            environment[name] = str(value)
+    return subprocess.run([EMM, *map(str, arguments)], env=environment, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, check=False)
+
+
+def answer(*arguments, status=0, **variables):
+    """What --json prints, which must be one object and nothing else."""
+    done = run(*arguments, "--json", **variables)
+    if done.returncode != status:
+        raise AssertionError(f"{arguments}: expected status {status}, found {done.returncode}\n"
+                             f"{done.stdout}{done.stderr}")
+    return json.loads(done.stdout)
+
+
+def fixture(name):
+    return str(FIXTURES / f"libemm-{name}.so")
+
+
+class Trace:
+    """A trace file for the length of a `with`."""
+
+    def __init__(self, rows):
+        self.file = tempfile.NamedTemporaryFile("w", suffix=".csv")
+        self.file.write(HEADER)
+        for time, row in enumerate(rows):
+            self.file.write(f"{time},{row}\n")
+        self.file.flush()
+
+    def __enter__(self):
+        return self.file.name
+
+    def __exit__(self, *_):
+        self.file.close()

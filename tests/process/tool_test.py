@@ -1,0 +1,275 @@
+#!/usr/bin/env python3
+"""The emm tool as its users meet it: each test's name is the sentence that it proves."""
+import re
+import unittest
+
+from emm_program import Trace, answer, fixture, run
+
+ERROR_KEYS = ["code", "stage", "message", "path", "expected", "got", "tried", "hint"]
+RESULT_KEYS = ["plugin", "events", "failed", "peak_live_bytes", "peak_reserved_bytes", "leaked",
+               "early_handovers", "driver_calls", "driver_calls_second_half", "ns_per_event"]
+PAIR_OF_BLOCKS = ["0,0,alloc,1,1000", "0,0,free,1,1000", "0,0,alloc,2,5000", "0,0,free,2,5000"]
+
+# Stream 0 frees a block, and stream 1 asks for one as large while stream 0's work is pending.
+ACROSS_STREAMS = [row for i in range(0, 400, 2) for row in
+                  (f"0,0,alloc,{i},4096", f"0,0,free,{i},4096",
+                   f"0,1,alloc,{i + 1},4096", f"0,1,free,{i + 1},4096")]
+# Thread 1 frees, on its own stream, what thread 0 has allocated.
+ACROSS_THREADS = [row for i in range(300) for row in
+                  (f"0,0,alloc,{i},{512 * (i % 7 + 1)}", f"1,1,free,{i},{512 * (i % 7 + 1)}")]
+
+
+class Info(unittest.TestCase):
+    def test_it_answers_with_the_documented_keys(self):
+        info = answer("info")
+        self.assertEqual(list(info), ["plugin", "plugins", "driver", "environment"])
+        self.assertEqual(list(info["plugin"]),
+                         ["name", "version", "path", "abi", "selected_by", "options"])
+        self.assertEqual(list(info["driver"]), ["name", "version", "simulated", "devices"])
+        self.assertTrue(info["driver"]["simulated"])
+        self.assertEqual(len(info["driver"]["devices"]), 1)
+        self.assertIn("passthrough", [plugin["name"] for plugin in info["plugins"]])
+
+    def test_with_nothing_said_passthrough_is_in_force_by_default(self):
+        plugin = answer("info")["plugin"]
+        self.assertEqual((plugin["name"], plugin["selected_by"]), ("passthrough", "default"))
+
+    def test_a_plugin_named_in_the_environment_is_in_force(self):
+        info = answer("info", EMM_PLUGIN="async")
+        self.assertEqual((info["plugin"]["name"], info["plugin"]["selected_by"]),
+                         ("async", "EMM_PLUGIN"))
+        self.assertEqual(info["environment"]["EMM_PLUGIN"], "async")
+        self.assertIsNone(info["environment"]["EMM_LOG"])
+
+    def test_a_spec_is_described_with_its_options_and_is_not_what_is_in_force(self):
+        plugin = answer("info", fixture("every-option"), EMM_PLUGIN="async")["plugin"]
+        self.assertEqual(plugin["path"], fixture("every-option"))
+        self.assertEqual(list(plugin["options"][0]), ["name", "kind", "default", "value", "help"])
+
+    def test_a_plugin_that_does_not_load_is_told_as_one_error_object(self):
+        told = answer("info", status=1, EMM_PLUGIN="passthruogh")
+        self.assertEqual(list(told), ["error"])
+        self.assertEqual(list(told["error"]), ERROR_KEYS)
+        self.assertEqual(told["error"]["stage"], "resolve")
+        self.assertGreater(len(told["error"]["tried"]), 0)
+        self.assertIn("passthrough", told["error"]["hint"])
+
+    def test_people_are_told_the_sentence_the_paths_and_the_hint(self):
+        done = run("info", "passthruogh")
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stdout, "")
+        self.assertRegex(done.stderr, r"emm: .*passthruogh")
+        self.assertIn("tried:", done.stderr)
+        self.assertIn("hint:", done.stderr)
+
+    def test_a_missing_driver_is_shown_and_is_no_failure(self):
+        info = answer("info", EMM_DRIVER="/nowhere/libcuda.so.1")
+        self.assertEqual(info["plugin"]["name"], "passthrough")
+        self.assertIn("/nowhere/libcuda.so.1", info["driver"]["error"]["message"])
+        self.assertIn("driver         none",
+                      run("info", EMM_DRIVER="/nowhere/libcuda.so.1").stdout)
+
+    def test_people_are_told_that_the_driver_is_simulated(self):
+        self.assertIn("SIMULATED", run("info").stdout)
+
+
+class Replay(unittest.TestCase):
+    def test_it_answers_with_the_documented_keys(self):
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            told = answer("replay", trace, "--plugin", "passthrough", "--plugin", "async")
+        self.assertEqual(list(told), ["driver", "trace", "order", "results"])
+        self.assertEqual((told["trace"], told["order"]), (trace, "strict"))
+        self.assertTrue(told["driver"]["simulated"])
+        for result, plugin in zip(told["results"], ["passthrough", "async"], strict=True):
+            self.assertEqual(list(result), RESULT_KEYS)
+            self.assertEqual(list(result["ns_per_event"]), ["mean", "p50", "p99", "p999"])
+            self.assertEqual((result["plugin"], result["events"], result["failed"]), (plugin, 4, 0))
+            self.assertEqual((result["leaked"], result["early_handovers"]), (0, 0))
+            self.assertEqual(result["peak_live_bytes"], 5000)
+            self.assertGreaterEqual(result["peak_reserved_bytes"], 5000)
+
+    def test_driver_calls_are_those_of_the_plugin_and_not_of_the_tool(self):
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            calls = answer("replay", trace, "--plugin", "passthrough",
+                           "--touch")["results"][0]["driver_calls"]
+        self.assertEqual((calls["cuMemAlloc"], calls["cuMemFree"]), (2, 2))
+        self.assertNotIn("cuMemsetD32Async", calls)
+        self.assertNotIn("cuStreamCreate", calls)
+
+    def test_the_second_half_begins_with_the_event_in_the_middle(self):
+        rows = [f"0,0,alloc,{i},1000" for i in range(10)] + [f"0,0,mark,{i},0" for i in range(10)]
+        with Trace(rows) as trace:
+            result = answer("replay", trace, "--plugin", "passthrough")["results"][0]
+        self.assertEqual(result["driver_calls"]["cuMemAlloc"], 10)
+        self.assertEqual(result["driver_calls_second_half"], 0)
+
+    def test_blocks_that_the_trace_never_frees_are_no_leak(self):
+        with Trace(["0,0,alloc,1,70000", "0,0,defer_begin,-1,0", "0,0,alloc,2,9"]) as trace:
+            for result in answer("replay", trace, "--plugin", "passthrough", "--plugin",
+                                 "async")["results"]:
+                self.assertEqual((result["leaked"], result["failed"]), (0, 0))
+
+    def test_what_a_plugin_keeps_after_its_context_was_retired_is_a_leak(self):
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            result = answer("replay", trace, "--plugin", fixture("leaking"), status=1)["results"][0]
+        self.assertEqual(result["leaked"], 1024 + 8192)
+
+    def test_calls_that_fail_are_counted_and_the_first_is_explained(self):
+        with Trace(["0,0,alloc,1,1000", "0,0,alloc,2,99000000", "0,0,free,2,99000000",
+                    "0,0,alloc,3,88000000"]) as trace:
+            arguments = ("replay", trace, "--plugin", "passthrough")
+            self.assertEqual(answer(*arguments, status=1,
+                                    EMM_SIM="memory=64MiB")["results"][0]["failed"], 2)
+            told = run(*arguments, EMM_SIM="memory=64MiB").stderr
+        self.assertRegex(told, "event 2, alloc of 99000000 bytes: .+")
+
+    def test_the_option_outranks_the_environment(self):
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            told = answer("replay", trace, "--plugin", "async", EMM_PLUGIN="passthrough")
+            self.assertIn("cuMemAllocFromPoolAsync", told["results"][0]["driver_calls"])
+            told = answer("replay", trace, EMM_PLUGIN="async")
+            self.assertEqual(told["results"][0]["plugin"], "async")
+            self.assertEqual(answer("replay", trace)["results"][0]["plugin"], "passthrough")
+
+    def test_a_plugin_that_does_not_load_is_told_as_one_error_object(self):
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            told = answer("replay", trace, "--plugin", fixture("major-2"), status=1)
+        self.assertEqual(list(told), ["error"])
+        self.assertEqual(list(told["error"]), ERROR_KEYS)
+        self.assertEqual(told["error"]["path"], fixture("major-2"))
+
+    def test_a_plugin_that_crashes_takes_nothing_else_with_it(self):
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            told = answer("replay", trace, "--plugin", fixture("crashing"), "--plugin",
+                          "passthrough", status=1)
+        crashed, good = told["results"]
+        self.assertEqual(list(crashed), ["plugin", "error"])
+        self.assertIn("signal 6", crashed["error"]["message"])
+        self.assertEqual((good["plugin"], good["failed"]), ("passthrough", 0))
+
+    def test_memory_handed_to_another_stream_too_early_is_found_by_touching_it(self):
+        with Trace(ACROSS_STREAMS) as trace:
+            arguments = ("replay", trace, "--plugin", fixture("careless"))
+            untouched = answer(*arguments, EMM_SIM="progress=lazy")["results"][0]
+            touched = answer(*arguments, "--touch", EMM_SIM="progress=lazy", status=1)["results"][0]
+            done = run(*arguments, "--touch", EMM_SIM="progress=lazy")
+        self.assertEqual(untouched["early_handovers"], 0)
+        self.assertGreater(touched["early_handovers"], 0)
+        self.assertIn("early hand-over", done.stderr)
+
+    def test_plugins_that_keep_the_promise_are_found_good_whenever_work_runs(self):
+        for rows in (ACROSS_STREAMS, ACROSS_THREADS):
+            for progress in ("eager", "lazy", "random"):
+                with self.subTest(progress), Trace(rows) as trace:
+                    told = answer("replay", trace, "--touch", "--plugin", "passthrough",
+                                  "--plugin", "async", EMM_SIM=f"progress={progress}")
+                    self.assertEqual([r["early_handovers"] for r in told["results"]], [0, 0])
+
+    def test_threads_on_their_own_wait_for_the_blocks_that_they_free(self):
+        with Trace(ACROSS_THREADS) as trace:
+            told = answer("replay", trace, "--order", "free", "--touch", "--plugin", "passthrough")
+        result = told["results"][0]
+        self.assertEqual(told["order"], "free")
+        self.assertEqual((result["events"], result["failed"], result["leaked"]), (600, 0, 0))
+        self.assertEqual(result["early_handovers"], 0)
+
+    def test_a_workload_of_its_own_needs_no_file(self):
+        told = answer("replay", "--generate", "arrays", "--seed", "3", "--plugin", "passthrough")
+        self.assertEqual(told["trace"], "arrays:seed=3")
+        self.assertGreater(told["results"][0]["events"], 8000)
+
+    def test_a_trace_that_cannot_be_read_is_wrong_usage_and_one_error_object(self):
+        with Trace(["0,0,free,1,9"]) as trace:
+            error = answer("replay", trace, status=2)["error"]
+        self.assertEqual(list(error), ERROR_KEYS)
+        self.assertEqual((error["stage"], error["path"]), ("trace", trace))
+        self.assertIn("line 2", error["message"])
+
+    def test_people_get_a_table_and_nothing_on_standard_error(self):
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            done = run("replay", trace, "--plugin", "passthrough")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("SIMULATED", done.stdout)
+        self.assertRegex(done.stdout, r"(?m)^passthrough +4 +0 +4\.9 KiB ")
+
+
+class Bench(unittest.TestCase):
+    def test_it_answers_with_the_documented_keys(self):
+        told = answer("bench", "--plugin", "passthrough", "--case", "pair,host")
+        self.assertEqual(list(told), ["driver", "results"])
+        for result in told["results"]:
+            self.assertEqual(list(result), ["plugin", "case", "threads", "size", "ns_per_pair",
+                                            "mpairs_per_s"])
+            self.assertGreater(result["ns_per_pair"], 0)
+        self.assertEqual({(r["plugin"], r["case"], r["size"]) for r in told["results"]
+                          if r["plugin"] != "mimalloc"},
+                         {("passthrough", "pair", 256), ("malloc", "pair", 256),
+                          ("passthrough", "host", 4096)})
+
+    def test_the_empty_plugin_is_called_directly_and_through_emm(self):
+        told = answer("bench", "--case", "bare,vtable")
+        self.assertEqual([(r["plugin"], r["case"]) for r in told["results"]],
+                         [("empty", "bare"), ("empty", "vtable")])
+
+    def test_threads_and_sizes_make_a_result_each(self):
+        told = answer("bench", "--plugin", "passthrough", "--case", "pair_raw,counter",
+                      "--threads", "1,2", "--size", "64KiB,1MiB")
+        self.assertEqual([(r["case"], r["threads"], r["size"]) for r in told["results"]],
+                         [("pair_raw", 1, 65536), ("pair_raw", 1, 1048576), ("counter", 1, 0),
+                          ("pair_raw", 2, 65536), ("pair_raw", 2, 1048576), ("counter", 2, 0)])
+
+    def test_every_case_runs_on_a_plugin(self):
+        told = answer("bench", "--plugin", "async")
+        cases = {result["case"] for result in told["results"]}
+        self.assertEqual(cases, {"bare", "vtable", "pair", "pair_null", "pair_raw",
+                                 "pair_unordered", "pair_current", "mixed", "holes", "large",
+                                 "host", "cross", "counter"})
+        self.assertEqual([r for r in told["results"] if "error" in r], [])
+
+    def test_references_that_would_say_nothing_are_left_out_by_name(self):
+        done = run("bench", "--plugin", "passthrough", "--case", "pair")
+        self.assertRegex(done.stderr, "not measured: cuMemAlloc: the driver is simulated")
+
+    def test_an_unknown_case_is_wrong_usage_and_the_known_ones_are_listed(self):
+        done = run("bench", "--case", "pear")
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, "pair_unordered.*'pear'")
+
+    def test_a_plugin_that_does_not_load_is_told_as_one_error_object(self):
+        told = answer("bench", "--plugin", "pol", "--case", "pair", status=1)
+        self.assertEqual(list(told["error"]), ERROR_KEYS)
+
+    def test_beside_others_it_is_one_result_with_an_error(self):
+        told = answer("bench", "--plugin", "pol", "--plugin", "passthrough", "--case", "host",
+                      status=1)
+        self.assertEqual([list(r)[:2] for r in told["results"]],
+                         [["plugin", "error"], ["plugin", "case"]])
+
+    def test_a_plugin_that_crashes_is_one_result_with_an_error(self):
+        told = answer("bench", "--plugin", fixture("crashing"), "--case", "pair", status=1)
+        crashed = [r for r in told["results"] if "error" in r]
+        self.assertEqual([r["plugin"] for r in crashed], [fixture("crashing")])
+        self.assertTrue(any(r["plugin"] == "malloc" for r in told["results"]))
+
+
+class Help(unittest.TestCase):
+    def test_each_command_explains_its_options_cases_and_exit_status(self):
+        for command, words in {"": ["info", "replay", "bench", "Exit status", "SPEC"],
+                               "info": ["SPEC", "--json"],
+                               "replay": ["TRACE", "--order", "--touch", "--generate", "dataframe"],
+                               "bench": ["--case", "--threads", "--size", "pair_unordered"]}.items():
+            done = run(*([command] if command else []), "--help")
+            self.assertEqual(done.returncode, 0)
+            for word in words:
+                self.assertTrue(re.search(re.escape(word), done.stdout), f"{command}: {word}")
+
+    def test_wrong_usage_is_status_2_and_says_so_on_standard_error(self):
+        for arguments in ([], ["replay"], ["replay", "--generate", "trian"], ["bnech"],
+                          ["replay", "/nowhere.csv", "--order", "loose"]):
+            done = run(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+            self.assertNotEqual(done.stderr, "")
+
+
+if __name__ == "__main__":
+    unittest.main()

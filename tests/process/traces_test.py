@@ -1,0 +1,55 @@
+#!/usr/bin/env python3
+"""traces_test.py quick|full TRACES PLUGIN...: every trace, through every plugin, fails nothing, leaks
+nothing and hands nothing over too early.
+
+TRACES is a folder of recordings; EMM_TEST_TRACES may name another. `quick` touches the memory while
+work is pending; `full` does so in every mode of the simulated driver and in both orders.
+"""
+import os
+import pathlib
+import sys
+import unittest
+
+from emm_program import answer
+
+LEVEL, FOLDER, PLUGINS = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3:]
+PROGRESS = ["eager", "lazy", "random"]
+# (order, touched, progress)
+WAYS = {"quick": [("strict", False, "eager"), ("strict", True, "lazy")],
+        "full": [(order, False, "eager") for order in ("strict", "free")]
+                + [(order, True, progress) for order in ("strict", "free")
+                   for progress in PROGRESS]}[LEVEL]
+
+
+def traces():
+    folders = [FOLDER]
+    if os.environ.get("EMM_TEST_TRACES"):
+        folders.append(pathlib.Path(os.environ["EMM_TEST_TRACES"]))
+    files = [path for folder in folders for pattern in ("*.csv", "*.csv.gz")
+             for path in sorted(folder.glob(pattern))]
+    return [[path] for path in files] + [["--generate", name] for name in
+                                         ("train", "dataframe", "arrays", "serve")]
+
+
+class Traces(unittest.TestCase):
+    def check(self, trace, order, touched, progress):
+        arguments = [word for plugin in PLUGINS for word in ("--plugin", plugin)]
+        arguments += ["--order", order] + (["--touch"] if touched else [])
+        told = answer("replay", *trace, *arguments,
+                      EMM_SIM=f"progress={progress},memory=256GiB")
+        for result in told["results"]:
+            self.assertEqual((result["failed"], result["leaked"], result["early_handovers"]),
+                             (0, 0, 0), result)
+            self.assertGreater(result["events"], 0)
+
+    def test_every_trace_replays_on_every_plugin(self):
+        found = traces()
+        self.assertGreater(len(found), 4, f"no recordings in {FOLDER}")
+        for trace in found:
+            for way in WAYS:
+                with self.subTest(trace=str(trace[-1]), way=way):
+                    self.check(trace, *way)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
