@@ -57,7 +57,10 @@ def bench(folder, name):
     if answer:
         table(["plugin", "case", "threads", "size", "ns a pair", "million pairs a second"],
               [[r["plugin"], r["case"], r["threads"], r["size"], f"{r['ns_per_pair']:.1f}",
-                f"{r['mpairs_per_s']:.3f}"] for r in answer["results"]])
+                f"{r['mpairs_per_s']:.3f}"] for r in answer["results"] if "ns_per_pair" in r])
+        for r in answer["results"]:
+            if "error" in r:
+                print(f"*{r['plugin']}, {r.get('case', 'every case')}: {r['error']['message']}*\n")
 
 
 def main():
