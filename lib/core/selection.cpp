@@ -207,7 +207,10 @@ emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
     selection->selected_by = "emm_probe_plugin";
     status = loader::load(specs.front(), host(), default_slots(), *selection);
     if (status == EMM_OK) {
-        ret_selection = selection.release();
+        // What the caller is told lives as long as the process.
+        static auto *const told = new std::vector<std::unique_ptr<loader::Selection>>;
+        told->push_back(std::move(selection));
+        ret_selection = told->back().get();
     }
     return status;
 }
