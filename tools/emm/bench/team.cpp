@@ -1,6 +1,7 @@
 #include "bench/team.h"
 
 #include "clock.h"
+#include "statistics.h"
 
 #include <chrono>
 #include <pthread.h>
@@ -10,7 +11,7 @@
 namespace emm::tool {
 namespace {
 
-constexpr double chunk_seconds = 50e-6; // between looks at the clock
+constexpr double chunk_seconds = 50e-6;
 constexpr uint64_t largest_chunk = uint64_t(1) << 20;
 
 std::vector<int> allowed_processors() {
@@ -79,11 +80,12 @@ Rate Team::round(double seconds) {
     if (failure_) {
         std::rethrow_exception(failure_);
     }
-    double pairs_per_ns = 0;
+    Rate rate;
     for (const Member &member : members_) {
-        pairs_per_ns += member.pairs_per_ns;
+        rate.ns_per_pair += member.ns_per_pair / static_cast<double>(members_.size());
+        rate.mpairs_per_s += member.pairs_per_ns * 1000;
     }
-    return {static_cast<double>(members_.size()) / pairs_per_ns, pairs_per_ns * 1000};
+    return rate;
 }
 
 void Team::give(Order order) {
@@ -145,19 +147,23 @@ void Team::obey(Order order, Member &member, uint32_t number, const Maker &maker
 
 // Chunks grow until one takes long enough for the clock not to matter.
 void Team::run(Member &member) {
-    uint64_t chunk = 1, pairs = 0;
+    std::vector<double> ns_per_pair;
+    uint64_t pairs = 0;
     const double began = seconds_now();
     double now = began;
     do {
+        const uint64_t chunk = member.chunk;
         member.work->run(chunk);
         pairs += chunk;
         const double after = seconds_now();
+        ns_per_pair.push_back((after - now) * 1e9 / static_cast<double>(chunk));
         if (after - now < chunk_seconds && chunk < largest_chunk) {
-            chunk *= 2;
+            member.chunk = 2 * chunk;
         }
         now = after;
     } while (!stopping_.load(std::memory_order_relaxed));
     member.pairs_per_ns = static_cast<double>(pairs) / ((now - began) * 1e9);
+    member.ns_per_pair = median(std::move(ns_per_pair));
 }
 
 } // namespace emm::tool

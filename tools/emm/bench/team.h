@@ -22,8 +22,8 @@ public:
 };
 
 struct Rate {
-    double ns_per_pair = 0;  // for one thread
-    double mpairs_per_s = 0; // for all together
+    double ns_per_pair = 0;  // the median of short stretches: what interrupts them does not show
+    double mpairs_per_s = 0; // by all threads together, interruptions included
 };
 
 // Threads that each make their work and then run it in rounds, all at once, each on a processor of
@@ -45,9 +45,14 @@ public:
     Rate round(double seconds);
 
 private:
+    // Plugins that free in batches must have had their turn in each.
+    static constexpr uint64_t smallest_chunk = 32;
+
     struct Member {
         std::thread thread;
         std::unique_ptr<Work> work;
+        uint64_t chunk = smallest_chunk; // pairs between looks at the clock
+        double ns_per_pair = 0;
         double pairs_per_ns = 0;
     };
     enum class Order { make, run, clean_up, end };
