@@ -10,8 +10,9 @@ namespace emm::tool {
 namespace {
 
 constexpr uint64_t layers = 12, width = 768, vocabulary = 32000, batch = 8, steps = 24;
-constexpr uint64_t half = 2, single = 4; // bytes of a number
-constexpr uint32_t python = 0, autograd = 1, compute = 0, copy = 1;
+constexpr uint64_t half = 2, single = 4;     // bytes of a number
+constexpr uint32_t python = 0, autograd = 1; // threads
+constexpr uint32_t copy = 1;                 // a stream; the other one is 0
 
 class Training {
 public:
