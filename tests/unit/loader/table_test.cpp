@@ -107,7 +107,8 @@ TEST_CASE("a plugin without a name is refused") {
 TEST_CASE("a name is short and in lower case") {
     static emm_plugin plugin = {};
     plugin = *loaded(fixture("good")).plugin->own;
-    const std::string bad = GENERATE("", "My Pool", "pool\n", std::string(65, 'x'));
+    const std::string bad = GENERATE(std::string(), std::string("My Pool"), std::string("pool\n"),
+                                     std::string(65, 'x'));
     plugin.name = bad.c_str();
     const auto entry = [](const emm_host *) -> const emm_plugin * { return &plugin; };
     CHECK_THAT(refused_entry(entry).text, ContainsSubstring("its name is not usable"));
