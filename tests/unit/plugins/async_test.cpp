@@ -30,7 +30,7 @@ TEST_CASE("cached memory counts as free") {
     CHECK(after == before);
 }
 
-TEST_CASE("an unordered free of memory in use waits for nobody") {
+TEST_CASE("an unordered free of memory in use waits for nobody", "[sim]") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();
     const emm_deviceptr ptr = gpu.allocate(1 << 20, stream);
@@ -43,7 +43,7 @@ TEST_CASE("an unordered free of memory in use waits for nobody") {
     CHECK(calls_of("cuCtxRecordEvent") > 0);
 }
 
-TEST_CASE("an unordered free that meets a capture nobody announced is kept for later") {
+TEST_CASE("an unordered free that meets a capture nobody announced is kept for later", "[sim]") {
     const Gpu gpu;
     const emm_deviceptr ptr = gpu.allocate(1 << 20);
     fail_next("cuCtxRecordEvent@1:900");
@@ -54,7 +54,7 @@ TEST_CASE("an unordered free that meets a capture nobody announced is kept for l
     CHECK(gpu.stats().pending_bytes == 0);
 }
 
-TEST_CASE("a free that the driver refuses leaves the memory the caller's") {
+TEST_CASE("a free that the driver refuses leaves the memory the caller's", "[sim]") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();
     const emm_deviceptr ptr = gpu.allocate(4096, stream);

@@ -45,7 +45,7 @@ TEST_CASE("allocating and freeing on other streams leaves a capture whole") {
 TEST_CASE("memory freed on a capturing stream stays until the graph and its instances are gone") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();
-    const uint64_t races = sim_counters().races;
+    const uint64_t before = races();
     const Capture capture(stream);
     const emm_deviceptr scratch = gpu.allocate(1 << 20, stream);
     fill(scratch, 1 << 20, 9, stream);
@@ -68,8 +68,10 @@ TEST_CASE("memory freed on a capturing stream stays until the graph and its inst
     for (int i = 0; i < 15; i++) {
         CHECK(gpu.free(gpu.allocate(4096, stream), 4096, stream) == EMM_OK);
     }
-    CHECK(gpu.stats().pending_bytes < size_t(1) << 20);
-    CHECK(sim_counters().races == races);
+    if (plugin_name() != "pool") { // which looks for it when it next runs short
+        CHECK(gpu.stats().pending_bytes < size_t(1) << 20);
+    }
+    CHECK(races() == before);
 }
 
 TEST_CASE("an unordered free while a capture is announced waits, and leaves it whole") {

@@ -47,26 +47,34 @@ emm_stats Gpu::stats() const {
     return stats;
 }
 
-bool simulated() {
-    return emm_driver_entry("simcuda_get_counters", 12000) != nullptr;
-}
-
-simcuda_counters sim_counters() {
+uint64_t races() {
     simcuda_counters counters = {};
     counters.struct_size = sizeof counters;
-    reinterpret_cast<decltype(&simcuda_get_counters)>(
-        emm_driver_entry("simcuda_get_counters", 12000))(&counters);
-    return counters;
+    const auto get = reinterpret_cast<decltype(&simcuda_get_counters)>(
+        emm_driver_entry("simcuda_get_counters", 12000));
+    if (get) {
+        get(&counters);
+    }
+    return counters.races;
+}
+
+uint64_t device_bytes() {
+    size_t free = 0, total = 0;
+    REQUIRE(CU(cuMemGetInfo)(&free, &total) == CUDA_SUCCESS);
+    return total - free;
 }
 
 uint64_t calls_of(const char *entry) {
-    return reinterpret_cast<decltype(&simcuda_call_count)>(
-        emm_driver_entry("simcuda_call_count", 12000))(entry);
+    const auto count = reinterpret_cast<decltype(&simcuda_call_count)>(
+        emm_driver_entry("simcuda_call_count", 12000));
+    REQUIRE(count);
+    return count(entry);
 }
 
 void fail_next(const char *fault) {
     const auto fail =
         reinterpret_cast<decltype(&simcuda_fail)>(emm_driver_entry("simcuda_fail", 12000));
+    REQUIRE(fail);
     REQUIRE(fail(fault) == CUDA_SUCCESS);
 }
 

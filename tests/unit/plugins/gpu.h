@@ -36,11 +36,15 @@ private:
     emm_context *emm_ = nullptr;
 };
 
-// Whether this is the simulated driver, and what it has counted.
-bool simulated();
-simcuda_counters sim_counters();
+// How often memory was used too early, as far as the driver can tell: a real one cannot.
+uint64_t races();
+// What the device has handed out to everybody.
+uint64_t device_bytes();
+
+// Only on the simulated driver.
 uint64_t calls_of(const char *entry);
 void fail_next(const char *fault);
+
 std::string plugin_name();
 
 // Writes `value` all over the block, in stream order.

@@ -3,7 +3,7 @@
 
 TEST_CASE("reset drops everything, refuses old addresses, and serves on") {
     const Gpu gpu;
-    const uint64_t before = sim_counters().device_bytes;
+    const uint64_t before = device_bytes();
     const emm_deviceptr live = gpu.allocate(1 << 20), freed = gpu.allocate(1 << 20);
     CHECK(gpu.free(freed, 1 << 20) == EMM_OK);
     REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
@@ -11,7 +11,7 @@ TEST_CASE("reset drops everything, refuses old addresses, and serves on") {
     CHECK(gpu.stats().live_bytes == 0);
     CHECK(gpu.free(live, 1 << 20) == EMM_E_NOT_OWNED);
     REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
-    CHECK(sim_counters().device_bytes == before);
+    CHECK(device_bytes() == before);
     CHECK(emm_context_reset(gpu.emm()) == EMM_OK);
     CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
 }
@@ -28,12 +28,12 @@ TEST_CASE("reset works with no current context") {
 
 TEST_CASE("retiring gives everything back, what is live and what is pending") {
     const Gpu gpu;
-    const uint64_t before = sim_counters().device_bytes;
+    const uint64_t before = device_bytes();
     gpu.allocate(3 << 20);
     CHECK(gpu.free(gpu.allocate(1 << 20), 1 << 20) == EMM_OK);
     REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
     CHECK(emm_context_retire(gpu.emm()) == EMM_OK);
-    CHECK(sim_counters().device_bytes <= before);
+    CHECK(device_bytes() <= before);
 }
 
 TEST_CASE("a context that died with memory pending and live is retired without harm") {
@@ -57,17 +57,17 @@ TEST_CASE("in a deferred section nothing goes back to the driver") {
         CHECK(gpu.free(gpu.allocate(2 << 20), 2 << 20) == EMM_OK);
     }
     REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
-    const uint64_t held = sim_counters().device_bytes;
+    const uint64_t held = device_bytes();
     size_t released = 1;
     CHECK(emm_trim(gpu.emm(), 0, &released) == EMM_OK);
     CHECK(released == 0);
-    CHECK(sim_counters().device_bytes == held);
+    CHECK(device_bytes() == held);
     CHECK(emm_defer_cleanup_end(gpu.emm()) == EMM_OK);
     CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
-    CHECK(sim_counters().device_bytes < held);
+    CHECK(device_bytes() < held);
 }
 
-TEST_CASE("a free that the driver is too late for is a success") {
+TEST_CASE("a free that the driver is too late for is a success", "[sim]") {
     const Gpu gpu;
     const emm_deviceptr ptr = gpu.allocate(4096);
     emm_counters before = {}, after = {};

@@ -1,7 +1,7 @@
 // passthrough alone: the queue of pending deallocations is all that stands before the driver.
 #include "gpu.h"
 
-TEST_CASE("frees wait in the queue until more than ten are pending") {
+TEST_CASE("frees wait in the queue until more than ten are pending", "[sim]") {
     const Gpu gpu;
     const uint64_t calls = calls_of("cuMemFree");
     for (int i = 0; i < 10; i++) {
@@ -27,7 +27,7 @@ TEST_CASE("running out of memory frees what is pending and tries again") {
     CHECK(gpu.free(ptr, most) == EMM_OK);
 }
 
-TEST_CASE("pending frees of a context that died never reach the driver") {
+TEST_CASE("pending frees of a context that died never reach the driver", "[sim]") {
     Gpu gpu;
     for (int i = 0; i < 5; i++) {
         CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
@@ -38,7 +38,7 @@ TEST_CASE("pending frees of a context that died never reach the driver") {
     CHECK(calls_of("cuMemFree") == calls);
 }
 
-TEST_CASE("a pending free that the driver refuses is counted and stops no other") {
+TEST_CASE("a pending free that the driver refuses is counted and stops no other", "[sim]") {
     const Gpu gpu;
     emm_counters before = {}, after = {};
     before.struct_size = after.struct_size = sizeof before;

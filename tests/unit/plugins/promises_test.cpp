@@ -90,7 +90,7 @@ TEST_CASE("an older caller's shorter statistics are filled as far as they go") {
 TEST_CASE("memory freed on a stream is not in use when another stream gets it") {
     const Gpu gpu;
     const CUstream first = gpu.make_stream(), second = gpu.make_stream();
-    const uint64_t races = sim_counters().races;
+    const uint64_t before = races();
     const size_t size = 1 << 20;
     for (unsigned i = 0; i < 40; i++) {
         const emm_deviceptr a = gpu.allocate(size, first);
@@ -102,13 +102,13 @@ TEST_CASE("memory freed on a stream is not in use when another stream gets it") 
     }
     synchronize(first);
     synchronize(second);
-    CHECK(sim_counters().races == races);
+    CHECK(races() == before);
 }
 
 TEST_CASE("memory freed unordered is not in use when anybody gets it") {
     const Gpu gpu;
     const CUstream streams[] = {gpu.make_stream(), gpu.make_stream(CU_STREAM_DEFAULT), nullptr};
-    const uint64_t races = sim_counters().races;
+    const uint64_t before = races();
     const size_t size = 1 << 20;
     for (unsigned i = 0; i < 60; i++) {
         const CUstream stream = streams[i % 3];
@@ -117,26 +117,26 @@ TEST_CASE("memory freed unordered is not in use when anybody gets it") {
         REQUIRE(gpu.free(ptr, size, EMM_STREAM_UNORDERED) == EMM_OK);
     }
     REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
-    CHECK(sim_counters().races == races);
+    CHECK(races() == before);
 }
 
 TEST_CASE("memory allocated unordered may be used on any stream at once") {
     const Gpu gpu;
     const CUstream first = gpu.make_stream(), second = gpu.make_stream();
-    const uint64_t races = sim_counters().races;
+    const uint64_t before = races();
     const emm_deviceptr ptr = gpu.allocate(4096);
     fill(ptr, 2048, 1, first);
     fill(ptr + 2048, 2048, 2, second);
     synchronize(first);
     synchronize(second);
-    CHECK(sim_counters().races == races);
+    CHECK(races() == before);
     CHECK(gpu.free(ptr, 4096) == EMM_OK);
 }
 
 TEST_CASE("memory whose use was recorded on another stream waits for that stream") {
     const Gpu gpu;
     const CUstream own = gpu.make_stream(), other = gpu.make_stream(), next = gpu.make_stream();
-    const uint64_t races = sim_counters().races;
+    const uint64_t before = races();
     const size_t size = 1 << 20;
     for (unsigned i = 0; i < 20; i++) {
         const emm_deviceptr ptr = gpu.allocate(size, own);
@@ -149,11 +149,11 @@ TEST_CASE("memory whose use was recorded on another stream waits for that stream
         REQUIRE(gpu.free(again, size, next) == EMM_OK);
     }
     REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
-    CHECK(sim_counters().races == races);
+    CHECK(races() == before);
     CHECK(emm_record_use(gpu.emm(), 0xabc000, 16, other) == EMM_E_NOT_OWNED);
 }
 
-TEST_CASE("a driver error reaches the caller with its name, and nothing is kept") {
+TEST_CASE("a driver error reaches the caller with its number, and nothing is kept", "[sim]") {
     const Gpu gpu;
     const bool pooled = plugin_name() == "async";
     const char *entry = pooled ? "cuMemAllocFromPoolAsync" : "cuMemAlloc";
@@ -162,7 +162,7 @@ TEST_CASE("a driver error reaches the caller with its name, and nothing is kept"
     CHECK(emm_memalloc(gpu.emm(), 4096, EMM_STREAM_UNORDERED, &ptr) == EMM_E_DRIVER);
     CHECK(ptr == 7);
     CHECK(emm_last_error()->driver_result == CUDA_ERROR_UNKNOWN);
-    CHECK_THAT(emm_last_error()->text, ContainsSubstring("CUDA_ERROR_UNKNOWN"));
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("999"));
     fail_next(nullptr);
     CHECK(gpu.stats().live_count == 0);
     CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
