@@ -166,12 +166,12 @@ Block *Heap::cut(Block &block, uint64_t size, bool from_the_end) {
 
 // --- giving --------------------------------------------------------------------------------------
 
-void Heap::give(Block &block, Domain &domain) {
+void Heap::give(Block &block, Domain &domain, uint64_t tag) {
     block.state = State::free;
     block.capture = nullptr;
     block.slab = nullptr;
     block.domain = &domain;
-    block.tag = clock;
+    block.tag = tag;
     const bool complete = domain.order == Order::anyone;
     block.dirty_begin = block.begin;
     block.dirty_end = complete ? block.begin : block.end();

@@ -28,7 +28,10 @@ public:
     Block *take_foreign(Block &block, uint64_t size);
 
     // Frees a block, which is no longer indexed anywhere, into `domain`.
-    void give(Block &block, Domain &domain);
+    void give(Block &block, Domain &domain) { give(block, domain, clock); }
+
+    // The same for memory whose last use is older; `tag` is not below that of any earlier free.
+    void give(Block &block, Domain &domain, uint64_t tag);
 
     // What `domain` freed with tags up to `tag` is complete.
     void complete(Domain &domain, uint64_t tag);

@@ -8,16 +8,27 @@ Manager::Manager(const emm_host &host, const emm_context_info &info, const char 
     : host_(host), context_(info.cuda_context), context_id_(info.context_id), device_(info.device),
       options_(texts), driver_(host) {
     unordered_.order = Order::unordered;
-    if (options_.initial > 0) {
-        Lock lock(mutex_);
-        const CUresult result = add_segment(lock, round_up(options_.initial, segment_granule));
-        if (result != CUDA_SUCCESS) {
-            throw PluginError(result == CUDA_ERROR_OUT_OF_MEMORY ? EMM_E_OUT_OF_MEMORY
-                                                                 : EMM_E_DRIVER,
-                              result, "pool: the initial memory cannot be had");
-        }
-    }
     mailbox_ = Mailbox::make();
+    try {
+        take_initial();
+    } catch (...) {
+        reset();
+        mailbox_->release();
+        throw;
+    }
+}
+
+void Manager::take_initial() {
+    if (options_.initial == 0) {
+        return;
+    }
+    Lock lock(mutex_);
+    const CUresult result = add_segment(lock, round_up(options_.initial, segment_granule));
+    if (result != CUDA_SUCCESS) {
+        const bool exhausted = result == CUDA_ERROR_OUT_OF_MEMORY;
+        throw PluginError(exhausted ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER, result,
+                          "pool: the initial memory cannot be had");
+    }
 }
 
 Manager::~Manager() {

@@ -132,6 +132,7 @@ private:
     void check();
 
     // --- manager.cpp
+    void take_initial();
     bool context_lives() const;
     void forget_everything();
     CUresult switch_access(CUcontext peer, bool on);

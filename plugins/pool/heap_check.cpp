@@ -1,0 +1,84 @@
+// What must hold of every segment, verified.
+#include "heap.h"
+
+#include <cstdio>
+
+namespace emm::pool {
+namespace {
+
+std::string at(const Block &block) {
+    char text[64];
+    snprintf(text, sizeof text,
+             "block 0x%llx + 0x%llx: ", static_cast<unsigned long long>(block.begin),
+             static_cast<unsigned long long>(block.size));
+    return text;
+}
+
+std::string fault_of_free(const Block &block) {
+    const Domain &domain = *block.domain;
+    if (block.dirty() != (domain.order != Order::anyone)) {
+        return "its dirt and its domain disagree";
+    }
+    if (block.dirty() != block.pending.linked) {
+        return "it is dirty and not pending, or the other way round";
+    }
+    if (block.dirty_begin > block.dirty_end ||
+        (block.dirty() && (block.dirty_begin < block.begin || block.dirty_end > block.end()))) {
+        return "its dirty part is not within it";
+    }
+    const uint64_t low = block.dirty() ? block.dirty_begin - block.begin : block.size;
+    const uint64_t high = block.dirty() ? block.end() - block.dirty_end : 0;
+    if (block.low.linked != (low > 0) || (low > 0 && block.low.size != low) ||
+        block.high.linked != (high > 0) || (high > 0 && block.high.size != high)) {
+        return "the index of complete memory disagrees with it";
+    }
+    const bool own = domain.order == Order::stream || domain.order == Order::capture;
+    if (block.own.linked != own || (own && block.own.size != block.size)) {
+        return "its domain's index disagrees with it";
+    }
+    return "";
+}
+
+} // namespace
+
+std::string Heap::fault() const {
+    for (const Segment *segment = segments_.first(); segment; segment = segments_.next(*segment)) {
+        std::string found = fault_of(*segment);
+        if (!found.empty()) {
+            return found;
+        }
+    }
+    return "";
+}
+
+std::string Heap::fault_of(const Segment &segment) const {
+    uint64_t expected = segment.base;
+    const Block *left = nullptr;
+    for (const Block *block = segment.first; block; left = block, block = block->right) {
+        if (block->begin != expected || block->size == 0 || block->left != left) {
+            return at(*block) + "blocks overlap, leave a gap or are not linked both ways";
+        }
+        expected = block->end();
+        const uintptr_t owner = segment.owners[segment.index(block->begin)];
+        const uintptr_t wanted = block->state == State::slab
+                                     ? reinterpret_cast<uintptr_t>(block->slab) | 1
+                                     : reinterpret_cast<uintptr_t>(block);
+        if (owner != wanted) {
+            return at(*block) + "its address leads elsewhere";
+        }
+        if (segment.starts.last_at_or_before(segment.index(block->end() - 1)) !=
+            segment.index(block->begin)) {
+            return at(*block) + "another block seems to begin within it";
+        }
+        if (left && can_merge(*left, *block)) {
+            return at(*block) + "it and its left neighbour should be one";
+        }
+        const std::string found = block->state == State::free ? fault_of_free(*block) : "";
+        if (!found.empty()) {
+            return at(*block) + found;
+        }
+    }
+    return expected == segment.end() ? "" : "the blocks of a segment do not reach its end";
+}
+
+} // namespace emm::pool

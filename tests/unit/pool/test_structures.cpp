@@ -1,0 +1,189 @@
+#include "catch.h"
+
+#include "slabs.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+
+using namespace emm::pool;
+
+TEST_CASE("the tree of sizes finds what an ordered set finds") {
+    std::mt19937 random{1};
+    std::vector<SizeNode> nodes(2000);
+    std::set<std::pair<uint64_t, uint64_t>> model;
+    SizeTree tree;
+    for (SizeNode &node : nodes) {
+        node.priority = uint32_t(random());
+    }
+    for (int i = 0; i < 50000; i++) {
+        const size_t n = random() % nodes.size();
+        SizeNode &node = nodes[n];
+        if (node.linked) {
+            model.erase({node.size, node.address});
+            tree.remove(node);
+        } else {
+            tree.insert(node, random() % 500, n);
+            model.insert({node.size, node.address});
+        }
+        const uint64_t wanted = random() % 520;
+        const auto expected = model.lower_bound({wanted, 0});
+        const SizeNode *found = tree.best(wanted);
+        REQUIRE((found == nullptr) == (expected == model.end()));
+        if (found) {
+            REQUIRE(std::pair(found->size, found->address) == *expected);
+            const auto next = std::next(expected);
+            const SizeNode *after = tree.after(*found);
+            REQUIRE((after == nullptr) == (next == model.end()));
+            REQUIRE((!after || std::pair(after->size, after->address) == *next));
+        }
+        REQUIRE((model.empty() || tree.largest()->size == model.rbegin()->first));
+    }
+}
+
+TEST_CASE("the ladder finds the last member at or before a number") {
+    for (const uint64_t count : {1, 64, 65, 5000, 300000}) {
+        BitLadder ladder(count);
+        std::set<uint64_t> model;
+        std::mt19937_64 random{count};
+        for (int i = 0; i < 20000; i++) {
+            const uint64_t member = random() % count;
+            model.count(member) ? ladder.clear(member) : ladder.set(member);
+            model.count(member) ? void(model.erase(member)) : void(model.insert(member));
+            const uint64_t from = random() % count;
+            auto expected = model.upper_bound(from);
+            REQUIRE(ladder.last_at_or_before(from) ==
+                    (expected == model.begin() ? BitLadder::none : *std::prev(expected)));
+        }
+    }
+}
+
+TEST_CASE("the page map knows each page's segment, and no other page") {
+    PageMap map;
+    auto *one = reinterpret_cast<Segment *>(0x10), *two = reinterpret_cast<Segment *>(0x20);
+    const uint64_t base = 0x7f12'0000'0000, high = uint64_t(1) << 56;
+    for (const auto &[from, size, segment] :
+         {std::tuple(base, 5 * segment_granule, one),
+          std::tuple(base + 5 * segment_granule, 4097 * segment_granule, two),
+          std::tuple(high, segment_granule, one)}) {
+        map.reserve(from, size);
+        map.set(from, size, segment);
+    }
+    CHECK(map.find(base - 1) == nullptr);
+    CHECK(map.find(base) == one);
+    CHECK(map.find(base + 5 * segment_granule - 1) == one);
+    CHECK(map.find(base + 5 * segment_granule) == two);
+    CHECK(map.find(base + 5002 * segment_granule) == nullptr);
+    CHECK(map.find(high + 5) == one);
+    CHECK(map.find(~uint64_t(0)) == nullptr);
+    map.set(base, 5 * segment_granule, nullptr);
+    CHECK(map.find(base) == nullptr);
+}
+
+TEST_CASE("each size has the smallest class that holds it") {
+    for (uint64_t size = 1; size <= slab_limit; size++) {
+        const unsigned index = class_of(size);
+        REQUIRE(index < slab_classes);
+        REQUIRE(class_size(index) >= size);
+        REQUIRE((index == 0 || class_size(index - 1) < size));
+        REQUIRE(class_size(index) % granule == 0);
+    }
+}
+
+namespace {
+
+// What each granule of one segment waits for: the naive truth about a heap.
+class Model {
+public:
+    explicit Model(size_t granules) : owner_(granules, nullptr), tag_(granules), live_(granules) {}
+
+    void take(const Segment &segment, const Block &block, const Domain &domain) {
+        each(segment, block, [&](size_t i) {
+            REQUIRE(!live_[i]);
+            REQUIRE((owner_[i] == nullptr || owner_[i] == &domain));
+            live_[i] = true;
+        });
+    }
+    void give(const Segment &segment, const Block &block, const Domain *domain, uint64_t tag) {
+        each(segment, block, [&](size_t i) {
+            REQUIRE(live_[i]);
+            live_[i] = false;
+            owner_[i] = domain;
+            tag_[i] = tag;
+        });
+    }
+    void complete(const Domain &domain, uint64_t tag) {
+        for (size_t i = 0; i < owner_.size(); i++) {
+            owner_[i] = owner_[i] == &domain && tag_[i] <= tag && !live_[i] ? nullptr : owner_[i];
+        }
+    }
+
+private:
+    template <class Function>
+    static void each(const Segment &segment, const Block &block, Function function) {
+        for (uint64_t i = segment.index(block.begin); i <= segment.index(block.end() - 1); i++) {
+            function(i);
+        }
+    }
+    std::vector<const Domain *> owner_;
+    std::vector<uint64_t> tag_;
+    std::vector<bool> live_;
+};
+
+} // namespace
+
+TEST_CASE("random traffic: the heap gives only what the naive model allows, and stays whole") {
+    for (uint32_t seed = 1; seed <= 20; seed++) {
+        std::mt19937 random{seed};
+        Heap heap;
+        const uint64_t base = 0x7000'0000'0000, size = 4 * segment_granule;
+        Segment segment(base, size, base, size);
+        heap.prepare(segment);
+        heap.add(segment);
+        Domain a, b, unordered;
+        unordered.order = Order::unordered;
+        a.registered = b.registered = true;
+        Model model(size / granule);
+        std::vector<Block *> live;
+        for (int i = 0; i < 2000; i++) {
+            Domain *const takers[] = {&a, &b, &heap.anyone};
+            Domain *const givers[] = {&a, &b, &unordered};
+            const unsigned dice = random() % 100;
+            if (dice < 50) {
+                Domain &domain = *takers[random() % 3];
+                heap.reserve_record();
+                const uint64_t bytes = (1 + random() % (dice < 5 ? 4000 : 200)) * granule;
+                if (Block *block = heap.take(domain, bytes)) {
+                    REQUIRE(block->size == bytes);
+                    model.take(segment, *block, domain);
+                    REQUIRE(heap.starting_at(block->begin).block == block);
+                    live.push_back(block);
+                }
+            } else if (dice < 95 && !live.empty()) {
+                std::swap(live[random() % live.size()], live.back());
+                Domain &domain = *givers[random() % 3];
+                model.give(segment, *live.back(), &domain, heap.clock);
+                heap.give(*live.back(), domain);
+                live.pop_back();
+            } else {
+                Domain &domain = *givers[random() % 3];
+                const uint64_t tag = heap.clock++ - random() % 2;
+                model.complete(domain, tag);
+                heap.complete(domain, tag);
+            }
+            REQUIRE(heap.fault() == "");
+        }
+        for (Block *block : live) {
+            heap.give(*block, a);
+        }
+        for (Domain *domain : {&a, &b, &unordered}) {
+            heap.complete(*domain, heap.clock);
+        }
+        CHECK(heap.first_whole() == &segment);
+        CHECK(heap.largest_free() == size);
+        CHECK(heap.quarantined() == 0);
+        heap.forget_all();
+    }
+}
