@@ -16,6 +16,7 @@ namespace emm::pool {
 namespace {
 
 constexpr int candidates_tried = 8;
+constexpr uint64_t largest_share = 32 << 20;
 
 bool says_exhausted(CUresult result) {
     return result == CUDA_ERROR_OUT_OF_MEMORY;
@@ -125,14 +126,17 @@ Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain
     return nullptr;
 }
 
-// Requests up to a few MiB share segments; beyond that a segment is made to measure, because a
-// large block with company is a block that cannot be returned.
+// Small requests share segments that are a quarter of what there is, up to 32 MiB: larger ones
+// overshoot, smaller ones leave holes that cannot become one. Large requests get their measure.
 uint64_t Manager::growth_for(uint64_t bytes) const {
-    return round_up(std::max({bytes, options_.segment, segment_granule}), segment_granule) +
+    const uint64_t share = std::min(reserved_ / 4, largest_share);
+    const uint64_t least = options_.segment != 0 ? options_.segment : share;
+    return round_up(std::max({bytes, least, segment_granule}), segment_granule) +
            (ragged_ ? segment_granule : 0);
 }
 
 Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result) {
+    exchange_idle(lock, growth_for(bytes));
     Block *block = nullptr;
     for (int attempt = 0; attempt < 2 && !block; attempt++) {
         result = add_segment(lock, growth_for(bytes));
@@ -145,6 +149,22 @@ Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &resul
         block = take_block(domain, bytes); // fails if the segment's ends were ragged: once more
     }
     return block;
+}
+
+// A segment that is idle and too small for what is asked goes back if the pool would else hold
+// more than ever: that is what keeps reserved memory close to live memory, and it ends with the
+// warm-up.
+void Manager::exchange_idle(Lock &lock, uint64_t bytes) {
+    Segment *segment = heap_.first_whole();
+    while (segment && deferring_ == 0 && reserved_ + bytes > peak_reserved_) {
+        const bool needed = reserved_ - segment->driver_bytes < options_.initial;
+        if (needed || segment->first->dirty()) {
+            segment = heap_.next_whole(*segment);
+            continue;
+        }
+        release_segment(lock, *segment);
+        segment = heap_.first_whole();
+    }
 }
 
 // Counted before the driver is asked, so that `max` holds whatever other threads do meanwhile.

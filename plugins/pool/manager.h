@@ -65,6 +65,7 @@ private:
     Block *squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes,
                    CUresult &result);
     uint64_t growth_for(uint64_t bytes) const;
+    void exchange_idle(Lock &lock, uint64_t bytes);
     CUresult add_segment(Lock &lock, uint64_t bytes);
     std::unique_ptr<Segment> new_segment(uint64_t bytes, CUresult &result);
     uint64_t release_segment(Lock &lock, Segment &segment);
