@@ -27,6 +27,10 @@ const char *const footer =
     "A SPEC names a plugin and its options: NAME[:KEY=VALUE,...], as in pool:max=8GiB, or the\n"
     "absolute path of a plugin file in place of NAME. Specs separated by ';' are tried in turn.\n"
     "Without one, EMM_PLUGIN decides, and without that passthrough serves.\n\n"
+    "  emm info pool                                  what the pool is, and its options\n"
+    "  emm replay run.csv.gz --plugin passthrough --plugin pool:max=8GiB\n"
+    "  emm replay --generate train --touch            is anything handed over too early?\n"
+    "  emm bench --plugin pool --case pair,mixed --threads 1,2,4\n\n"
     "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
     "EMM_LOG. `emm info` shows all of them.\n\n"
     "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.";
