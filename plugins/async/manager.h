@@ -54,7 +54,7 @@ private:
     Registry::Entry take_postponed() noexcept;
     void given_back(CUresult result, Registry::Entry &entry);
     bool forget_other_uses(emm_deviceptr ptr);
-    void drop(Registry::Entry entry) noexcept;
+    void drop(emm_deviceptr ptr, bool alive) noexcept;
     void drop_all() noexcept;
     void apply_threshold();
     [[noreturn]] void refuse(emm_deviceptr ptr) const;

@@ -32,6 +32,7 @@ Pool::Pool(const Driver &driver, int32_t device, uint64_t max_bytes) : driver_(d
     if (max_bytes != 0) {
         limit(driver, properties, max_bytes);
     }
+    const passthrough::RelaxedCapture relaxed(driver);
     driver.check(driver.cuMemPoolCreate(&pool_, &properties), "cuMemPoolCreate");
 }
 
@@ -61,6 +62,7 @@ uint64_t Pool::get(CUmemPool_attribute attribute) const {
 
 PrivateStream::PrivateStream(const Driver &driver, CUcontext context, uint64_t context_id)
     : driver_(driver), context_(context), context_id_(context_id) {
+    const passthrough::RelaxedCapture relaxed(driver);
     driver.check(driver.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 }
 

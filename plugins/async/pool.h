@@ -4,12 +4,16 @@
 
 namespace emm::async {
 
-// A memory pool of the driver. It belongs to the device: what is in it outlives the context.
+// A memory pool of the driver. It belongs to the device: what is in it outlives the context. Its
+// functions, down to asking for an attribute, invalidate captures unless the mode is relaxed.
 class Pool {
 public:
     // `max_bytes` 0: no limit.
     Pool(const Driver &driver, int32_t device, uint64_t max_bytes);
-    ~Pool() { driver_.cuMemPoolDestroy(pool_); }
+    ~Pool() {
+        const passthrough::RelaxedCapture relaxed(driver_);
+        driver_.cuMemPoolDestroy(pool_);
+    }
     Pool(const Pool &) = delete;
     Pool &operator=(const Pool &) = delete;
 
@@ -38,6 +42,7 @@ public:
     PrivateStream(const Driver &driver, CUcontext context, uint64_t context_id);
     // A stream dies with its context.
     ~PrivateStream() {
+        const passthrough::RelaxedCapture relaxed(driver_);
         if (driver_.is_alive(context_, context_id_)) {
             driver_.cuStreamDestroy(stream_);
         }

@@ -52,27 +52,37 @@ emm_status Manager::reset() {
     return EMM_OK;
 }
 
-// The pool and its addresses are ours whether the context lives or not. cuMemFree needs no context,
-// and does not wait: none of this is in use any more.
+// What may still be in use by work that the program has not waited for is freed behind that work.
 void Manager::drop_all() noexcept {
     const RelaxedCapture relaxed(driver_);
+    const bool alive = driver_.is_alive(cuda_context_, context_id_);
+    if (alive && captures_ == 0) {
+        wait_for_everything();
+    }
     for (const auto &[ptr, size] : registry_.take_all()) {
-        driver_.cuMemFree(ptr);
+        drop(ptr, alive);
     }
     for (Registry::Entry entry = graphs_.take_any(); !entry.empty(); entry = graphs_.take_any()) {
-        drop(std::move(entry));
+        drop(entry.key(), alive);
+        registry_.returned(entry.mapped());
     }
     for (Registry::Entry entry = take_postponed(); !entry.empty(); entry = take_postponed()) {
-        drop(std::move(entry));
+        drop(entry.key(), alive);
+        registry_.returned(entry.mapped());
+    }
+    if (alive) {
+        driver_.cuStreamSynchronize(returns_); // so that a trim finds all of it free
     }
     std::lock_guard lock(mutex_);
     used_elsewhere_.clear();
     has_used_elsewhere_ = false;
 }
 
-void Manager::drop(Registry::Entry entry) noexcept {
-    driver_.cuMemFree(entry.key());
-    registry_.returned(entry.mapped());
+// Freeing memory whose stream died with its context crashes the driver: it stays with the device.
+void Manager::drop(emm_deviceptr ptr, bool alive) noexcept {
+    if (alive) {
+        driver_.cuMemFreeAsync(ptr, returns_);
+    }
 }
 
 emm_status Manager::defer_cleanup(uint32_t enter) {
@@ -88,6 +98,7 @@ emm_status Manager::defer_cleanup(uint32_t enter) {
 // Sections begin and end on many threads at once, and no lock is held over a driver call: whoever
 // finds that things have changed meanwhile goes over it again.
 void Manager::apply_threshold() {
+    const RelaxedCapture relaxed(driver_);
     bool deferring;
     do {
         deferring = sections_ != 0;
@@ -103,7 +114,11 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     release_postponed();
     const RelaxedCapture relaxed(driver_);
     const uint64_t before = pool_.reserved(), used = pool_.used();
-    pool_.trim_to(keep_bytes > UINT64_MAX - used ? UINT64_MAX : used + keep_bytes);
+    if (before <= used || keep_bytes >= before - used) { // the driver's own sum would overflow
+        *ret_released = 0;
+        return EMM_OK;
+    }
+    pool_.trim_to(used + keep_bytes);
     const uint64_t after = pool_.reserved();
     *ret_released = before > after ? before - after : 0;
     return EMM_OK;
@@ -142,6 +157,7 @@ emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
 }
 
 emm_status Manager::get_stats(emm_stats *ret_stats) {
+    const RelaxedCapture relaxed(driver_);
     emm_stats stats;
     registry_.fill(stats);
     const uint64_t used = pool_.used();

@@ -65,11 +65,9 @@ TEST_CASE("memory freed on a capturing stream stays until the graph and its inst
     CHECK(last_word(scratch, 1 << 20) == 9);
     CHECK(gpu.stats().pending_bytes >= size_t(1) << 20);
     REQUIRE(CU(cuGraphExecDestroy)(exec) == CUDA_SUCCESS);
-    for (int i = 0; i < 15; i++) {
+    // The driver says so in its own time, and pool looks for it only when it next runs short.
+    while (plugin_name() != "pool" && gpu.stats().pending_bytes >= size_t(1) << 20) {
         CHECK(gpu.free(gpu.allocate(4096, stream), 4096, stream) == EMM_OK);
-    }
-    if (plugin_name() != "pool") { // which looks for it when it next runs short
-        CHECK(gpu.stats().pending_bytes < size_t(1) << 20);
     }
     CHECK(races() == before);
 }
