@@ -35,4 +35,11 @@ emm_status conclude_exception(const emm_context &context, const char *slot) noex
                          slot_of(context, slot) + ": a C++ exception came out: " + what);
 }
 
+emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept {
+    if (driver::is_late(result)) {
+        context.gate.fetch_or(gate_retired, std::memory_order_relaxed);
+    }
+    return driver::fail(result, "making the context current");
+}
+
 } // namespace emm::core

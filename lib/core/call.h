@@ -14,6 +14,9 @@ namespace emm::core {
 // Describes the C++ exception in flight, which left `slot`.
 [[gnu::cold]] emm_status conclude_exception(const emm_context &context, const char *slot) noexcept;
 
+// The context could not be made current: it has died, or the driver has gone.
+[[gnu::cold]] emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept;
+
 // Calls a slot of the context's plugin, or of the host's defaults where the plugin has none, with
 // the context current if the plugin asks for that.
 template <class Function, class... Arguments>
@@ -27,7 +30,10 @@ emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*f
         }
         std::optional<driver::Current> current;
         if ((plugin.table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
-            current.emplace(context.driver, context.cuda_context);
+            current.emplace(context.driver, context.cuda_context, context.id);
+            if (current->result() != CUDA_SUCCESS && slot != loader::Slot::destroy) {
+                return conclude_unreachable(context, current->result());
+            }
         }
         return conclude(context, (plugin.table.*function)(context.manager, arguments...), name);
     } catch (...) {

@@ -52,9 +52,9 @@ emm_status identify(emm_context &context) {
     CUdevice device = 0;
     CUuuid uuid = {};
     size_t free = 0, total = 0;
-    driver::Current current(driver, context.cuda_context);
+    driver::Current current(driver, context.cuda_context, context.id);
     CUresult result = current.result();
-    const char *call = "cuCtxPushCurrent";
+    const char *call = "making the context current";
     if (result == CUDA_SUCCESS) {
         result = driver.cuCtxGetDevice(&device);
         call = "cuCtxGetDevice";
@@ -110,8 +110,7 @@ bool is_late(emm_context &context, emm_status *ret_status) noexcept {
 }
 
 bool is_alive(const emm_context &context) noexcept {
-    unsigned long long id = 0;
-    return context.driver.cuCtxGetId(context.cuda_context, &id) == CUDA_SUCCESS && id == context.id;
+    return driver::check_alive(context.driver, context.cuda_context, context.id) == CUDA_SUCCESS;
 }
 
 void flush(emm_context &context) noexcept {

@@ -131,9 +131,9 @@ emm_status DefaultMemory::device_address(void *host, uint32_t flags, emm_devicep
 emm_status DefaultMemory::host_alloc(size_t size, uint32_t flags, void **ret_host,
                                      emm_deviceptr *ret_device) {
     const driver::Driver &driver = context_.driver;
-    const driver::Current current(driver, context_.cuda_context);
+    const driver::Current current(driver, context_.cuda_context, context_.id);
     if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "cuCtxPushCurrent");
+        return driver::fail(current.result(), "making the context current");
     }
     const driver::RelaxedCapture relaxed(driver);
     void *host = nullptr;
@@ -163,9 +163,9 @@ emm_status DefaultMemory::host_free(void *host, size_t size) {
 
 emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_deviceptr *ret_device) {
     const driver::Driver &driver = context_.driver;
-    const driver::Current current(driver, context_.cuda_context);
+    const driver::Current current(driver, context_.cuda_context, context_.id);
     if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "cuCtxPushCurrent");
+        return driver::fail(current.result(), "making the context current");
     }
     const driver::RelaxedCapture relaxed(driver);
     emm_deviceptr device = 0;
@@ -198,9 +198,9 @@ emm_status DefaultMemory::unpin(void *host) {
 
 emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr) {
     const driver::Driver &driver = context_.driver;
-    const driver::Current current(driver, context_.cuda_context);
+    const driver::Current current(driver, context_.cuda_context, context_.id);
     if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "cuCtxPushCurrent");
+        return driver::fail(current.result(), "making the context current");
     }
     const driver::RelaxedCapture relaxed(driver);
     CUdeviceptr ptr = 0;
@@ -223,7 +223,7 @@ emm_status DefaultMemory::free_managed(emm_deviceptr ptr, size_t size) {
 
 emm_status DefaultMemory::memory_info(size_t *ret_free, size_t *ret_total) {
     const driver::Driver &driver = context_.driver;
-    const driver::Current current(driver, context_.cuda_context);
+    const driver::Current current(driver, context_.cuda_context, context_.id);
     const driver::RelaxedCapture relaxed(driver);
     size_t free = 0, total = 0;
     const CUresult result =

@@ -24,9 +24,9 @@ emm_status refused(const emm_context &context, emm_status status, const char *st
 emm_status call_create(emm_context &context, emm_manager *&ret_manager) {
     const emm_plugin &table = context.selection->plugin->table;
     const emm_context_info info = info_of(context);
-    const driver::Current current(context.driver, context.cuda_context);
+    const driver::Current current(context.driver, context.cuda_context, context.id);
     if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "cuCtxPushCurrent");
+        return driver::fail(current.result(), "making the context current");
     }
     try {
         return conclude(

@@ -1,9 +1,22 @@
 #include "core/memory.h"
 
 #include "core/call.h"
+#include "core/counters.h"
 #include "core/recovery.h"
 
 namespace emm::core {
+namespace {
+
+// A free that finds its context dead, or the driver gone, has nothing left to do.
+emm_status forgive_late(emm_status status) noexcept {
+    if (status != EMM_E_RETIRED && status != EMM_E_SHUT_DOWN) {
+        return status;
+    }
+    ++counters().late_frees;
+    return EMM_OK;
+}
+
+} // namespace
 
 emm_status memalloc_slowly(emm_context &context, size_t size, emm_stream stream,
                            emm_deviceptr *ret_ptr) noexcept {
@@ -44,7 +57,7 @@ emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size,
     if (ptr == 0 || is_late(context, &status)) {
         return status;
     }
-    return EMM_CALL(context, memfree, ptr, size, stream);
+    return forgive_late(EMM_CALL(context, memfree, ptr, size, stream));
 }
 
 emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
@@ -76,7 +89,7 @@ emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t f
     if (!host || is_late(context, &status)) {
         return status;
     }
-    return EMM_CALL(context, memhostfree, host, size, flags, stream);
+    return forgive_late(EMM_CALL(context, memhostfree, host, size, flags, stream));
 }
 
 emm_status mempin(emm_context &context, void *host, size_t size, uint32_t flags,
@@ -102,7 +115,7 @@ emm_status memunpin(emm_context &context, void *host, size_t size) noexcept {
     if (!host || size == 0 || is_late(context, &status)) {
         return status;
     }
-    return EMM_CALL(context, memunpin, host, size);
+    return forgive_late(EMM_CALL(context, memunpin, host, size));
 }
 
 emm_status memallocmanaged(emm_context &context, size_t size, uint32_t flags,
@@ -129,7 +142,7 @@ emm_status memfreemanaged(emm_context &context, emm_deviceptr ptr, size_t size,
     if (ptr == 0 || is_late(context, &status)) {
         return status;
     }
-    return EMM_CALL(context, memfreemanaged, ptr, size, stream);
+    return forgive_late(EMM_CALL(context, memfreemanaged, ptr, size, stream));
 }
 
 emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released) noexcept {

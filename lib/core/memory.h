@@ -23,17 +23,23 @@ inline emm_status memalloc(emm_context &context, size_t size, emm_stream stream,
     if (size == 0 || context.gate.load(std::memory_order_acquire) != 0) [[unlikely]] {
         return memalloc_slowly(context, size, stream, ret_ptr);
     }
+    // Only the rare paths read these again. Volatile keeps them on the stack: registers that live
+    // across the call would have to be saved and restored each time.
+    emm_context *volatile const for_context = &context;
+    volatile const size_t for_size = size;
+    volatile const emm_stream for_stream = stream;
+    emm_deviceptr *volatile const for_ptr = ret_ptr;
     emm_deviceptr ptr = 0; // a plugin that fails may have written something
     emm_status status;
     try {
         status = context.memalloc(context.manager, size, stream, &ptr);
     } catch (...) {
-        return conclude_exception(context, "memalloc");
+        return conclude_exception(*for_context, "memalloc");
     }
     if (status < EMM_OK) [[unlikely]] {
-        return memalloc_failed(context, status, size, stream, ret_ptr);
+        return memalloc_failed(*for_context, status, for_size, for_stream, for_ptr);
     }
-    *ret_ptr = ptr;
+    *for_ptr = ptr;
     return status;
 }
 

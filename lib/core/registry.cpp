@@ -60,13 +60,13 @@ emm_status load_driver(const driver::Driver *&ret_driver) {
 }
 
 // If `cuda_context` is a green context: its device's primary one. Asked for once in its life.
-emm_status resolve_green(const driver::Driver &driver, CUcontext cuda_context,
+emm_status resolve_green(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
                          CUcontext *ret_context) {
     *ret_context = cuda_context;
     if (!driver.stream_get_ctx) {
         return EMM_OK;
     }
-    const driver::Current current(driver, cuda_context);
+    const driver::Current current(driver, cuda_context, id);
     CUcontext owner = nullptr;
     CUgreenCtx_st *green = nullptr;
     CUresult result = current.result();
@@ -117,7 +117,7 @@ emm_status id_of(const driver::Driver &driver, CUcontext cuda_context, uint64_t 
 emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
                 emm_context *&ret_context) {
     CUcontext owner = nullptr;
-    emm_status status = resolve_green(driver, cuda_context, &owner);
+    emm_status status = resolve_green(driver, cuda_context, id, &owner);
     if (status != EMM_OK) {
         return status;
     }
@@ -254,13 +254,10 @@ emm_status retire(emm_context &context) {
     if (!passage.entered()) {
         return observe::fail(EMM_E_REENTERED, 0, "the plugin retired the context that it serves");
     }
-    const uint32_t before = context.gate.fetch_or(gate_retired, std::memory_order_acq_rel);
-    if ((before & (gate_retired | gate_forked)) != 0) {
-        return before & gate_forked ? admit(context) : EMM_OK;
+    if ((context.gate.fetch_or(gate_retired, std::memory_order_acq_rel) & gate_forked) != 0) {
+        return admit(context);
     }
-    if ((before & gate_unserved) == 0) {
-        destroy_manager(context);
-    }
+    destroy_manager(context); // what is left of it, if this is not the first time
     if (context.retained.exchange(0) != 0) {
         context.driver.cuDevicePrimaryCtxRelease(context.device);
     }

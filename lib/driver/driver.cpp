@@ -118,6 +118,12 @@ emm_function metered_entry(const char *name, int32_t cuda_version) noexcept {
     return plain ? meter(name, plain) : nullptr;
 }
 
+CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexcept {
+    unsigned long long now = 0;
+    const CUresult result = driver.cuCtxGetId(context, &now);
+    return result == CUDA_SUCCESS && now != id ? CUDA_ERROR_CONTEXT_IS_DESTROYED : result;
+}
+
 std::string name_of(CUresult result) {
     const char *name = nullptr;
     const Driver *driver = loaded();

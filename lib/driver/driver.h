@@ -57,11 +57,19 @@ inline bool is_late(CUresult result) noexcept {
     return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
-// Makes a context current for a scope.
+// Whether the handle still means the context that had this id: CUDA_ERROR_CONTEXT_IS_DESTROYED if
+// not. The driver crashes on other calls with the handle of a context that has died.
+CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexcept;
+
+// Makes a context that is alive current for a scope.
 class Current {
 public:
-    Current(const Driver &driver, CUcontext context)
-        : driver_(driver), result_(driver.cuCtxPushCurrent(context)) {}
+    Current(const Driver &driver, CUcontext context, uint64_t id)
+        : driver_(driver), result_(check_alive(driver, context, id)) {
+        if (result_ == CUDA_SUCCESS) {
+            result_ = driver.cuCtxPushCurrent(context);
+        }
+    }
     ~Current() {
         CUcontext popped;
         if (result_ == CUDA_SUCCESS) {

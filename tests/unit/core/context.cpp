@@ -237,3 +237,18 @@ TEST_CASE("a forked child is refused before any lock, and the parent goes on") {
     emm_deviceptr ptr = 0;
     CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_OK);
 }
+
+TEST_CASE("a dead context is not made current, its frees are late, and it can be retired") {
+    Recorder::the().table.capabilities = EMM_PLUGIN_NEEDS_CURRENT;
+    REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
+    const CUcontext cuda_context = new_context();
+    emm_context *context = from(cuda_context);
+    REQUIRE(CU(cuCtxDestroy)(cuda_context) == CUDA_SUCCESS);
+    emm_deviceptr ptr = 7;
+    CHECK(emm_memfree(context, 0x1000, 64, EMM_STREAM_UNORDERED) == EMM_OK);
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_UNORDERED, &ptr) == EMM_E_RETIRED);
+    CHECK(ptr == 7);
+    CHECK(emm_context_retire(context) == EMM_OK);
+    CHECK(Recorder::the().count("destroy") == 1);
+    CHECK(Recorder::the().count("memfree") == 0);
+}
