@@ -131,7 +131,8 @@ set_up() {
     fetch_cuda_headers
 }
 
-# build FOLDER [MESON OPTION...]: the options count when the folder is new.
+# build FOLDER [MESON OPTION...]: the options count when the folder is new. Builds `target`, or all.
+target=
 build() {
     local folder=$1 name=${1##*/}
     shift
@@ -139,5 +140,5 @@ build() {
         logged "$name-configure" meson setup "$folder" "$root" \
             "-Dtoolkit_include=$(cuda_headers)" "$@" || stop "emm could not be configured"
     fi
-    logged "$name" meson compile -C "$folder" || stop "emm did not build"
+    logged "$name" meson compile -C "$folder" ${target:+"$target"} || stop "emm did not build"
 }
