@@ -78,10 +78,13 @@ void Manager::drop_all() noexcept {
     has_used_elsewhere_ = false;
 }
 
-// Freeing memory whose stream died with its context crashes the driver: it stays with the device.
+// The pool and its addresses are ours also after the context, and its streams, have died: then
+// nothing uses them any more, and cuMemFree, which needs no context, does not wait for them.
 void Manager::drop(emm_deviceptr ptr, bool alive) noexcept {
     if (alive) {
         driver_.cuMemFreeAsync(ptr, returns_);
+    } else {
+        driver_.cuMemFree(ptr);
     }
 }
 
