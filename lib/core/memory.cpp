@@ -7,9 +7,9 @@
 namespace emm::core {
 namespace {
 
-// A free that finds its context dead, or the driver gone, has nothing left to do.
+// A free that finds its context dead, its device lost or the driver gone has nothing left to do.
 emm_status forgive_late(emm_status status) noexcept {
-    if (status != EMM_E_RETIRED && status != EMM_E_SHUT_DOWN) {
+    if (status != EMM_E_RETIRED && status != EMM_E_SHUT_DOWN && status != EMM_E_DEVICE_LOST) {
         return status;
     }
     ++counters().late_frees;
@@ -49,6 +49,10 @@ emm_status memalloc_failed(emm_context &context, emm_status status, size_t size,
         *ret_ptr = ptr;
     }
     return status;
+}
+
+emm_status memfree_failed(emm_context &context, emm_status status) noexcept {
+    return forgive_late(conclude(context, status, "memfree"));
 }
 
 emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size,

@@ -16,6 +16,9 @@ namespace emm::core {
 [[gnu::noinline, gnu::cold]] emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr,
                                                        size_t size, emm_stream stream) noexcept;
 
+[[gnu::noinline, gnu::cold]] emm_status memfree_failed(emm_context &context,
+                                                       emm_status status) noexcept;
+
 // The fast path: one load says that nothing is unusual, one indirect call goes to the plugin. No
 // lock, no map, no clock, no log, no driver call.
 inline emm_status memalloc(emm_context &context, size_t size, emm_stream stream,
@@ -54,7 +57,7 @@ inline emm_status memfree(emm_context &context, emm_deviceptr ptr, size_t size,
     } catch (...) {
         return conclude_exception(context, "memfree");
     }
-    return status >= EMM_OK ? status : conclude(context, status, "memfree");
+    return status >= EMM_OK ? status : memfree_failed(context, status);
 }
 
 emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,

@@ -50,11 +50,18 @@ bool is_sticky(CUresult result);
 // The context, or the whole driver, is gone, and with it what was to be freed or waited for.
 bool is_gone(CUresult result);
 
-// The manager's context is current while this lives.
+// A context that is alive is current while this lives. The driver crashes when it is handed a
+// context that has died, so it is asked for its id first.
 class Current {
 public:
-    Current(const Driver &driver, CUcontext context)
-        : driver_(driver), result_(driver.cuCtxPushCurrent(context)) {}
+    Current(const Driver &driver, CUcontext context, uint64_t id) : driver_(driver) {
+        unsigned long long now = 0;
+        result_ = driver.cuCtxGetId(context, &now);
+        if (result_ == CUDA_SUCCESS) {
+            result_ =
+                now == id ? driver.cuCtxPushCurrent(context) : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+        }
+    }
     ~Current() {
         CUcontext popped = nullptr;
         if (result_ == CUDA_SUCCESS) {

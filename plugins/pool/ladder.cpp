@@ -26,7 +26,7 @@ bool says_exhausted(CUresult result) {
 
 emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes,
                             Block *&ret_block) {
-    const Current current(driver_, context_);
+    const Current current(driver_, context_, context_id_);
     if (current.result() != CUDA_SUCCESS) {
         return failed(current.result(), "cuCtxPushCurrent");
     }

@@ -33,7 +33,7 @@ void Manager::take_initial() {
 
 Manager::~Manager() {
     reset();
-    const Current current(driver_, context_);
+    const Current current(driver_, context_, context_id_);
     while (Watch *watch = spare_watches_.pop_front()) {
         if (watch->event && current.result() == CUDA_SUCCESS) {
             driver_.cuEventDestroy(watch->event);
@@ -160,11 +160,13 @@ emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
 }
 
 CUresult Manager::switch_access(CUcontext peer, bool on) {
-    const Current current(driver_, peer);
-    if (current.result() != CUDA_SUCCESS) {
+    unsigned long long id = 0;
+    CUresult result = driver_.cuCtxGetId(peer, &id);
+    const Current current(driver_, peer, id);
+    if (result != CUDA_SUCCESS || current.result() != CUDA_SUCCESS) {
         return current.result();
     }
-    const CUresult result =
+    result =
         on ? driver_.cuCtxEnablePeerAccess(context_, 0) : driver_.cuCtxDisablePeerAccess(context_);
     const bool was_so = result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ||
                         result == CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;

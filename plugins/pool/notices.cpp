@@ -86,7 +86,8 @@ emm_status Manager::identify(emm_stream stream, Caller &ret_caller) {
 emm_status Manager::ask_identity(Caller &caller) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     if (caller.stream == per_thread_handle) {
-        const Current current(driver_, context_); // which thread's, and in which context
+        const Current current(driver_, context_,
+                              context_id_); // which thread's, and in which context
         caller.key = thread_key();
         const CUresult result = driver_.cuStreamIsCapturing(caller.stream, &status);
         if (result != CUDA_SUCCESS) {
@@ -94,17 +95,22 @@ emm_status Manager::ask_identity(Caller &caller) {
         }
         return status == CU_STREAM_CAPTURE_STATUS_NONE ? EMM_OK : ask_capture(caller);
     }
+    CUresult result = driver_.cuStreamIsCapturing(caller.stream, &status);
+    if (result != CUDA_SUCCESS) {
+        return failed(result, "cuStreamIsCapturing");
+    }
+    if (status != CU_STREAM_CAPTURE_STATUS_NONE) {
+        // A capturing stream refuses to tell its id; within its capture the handle will do.
+        caller.key = reinterpret_cast<uintptr_t>(caller.stream);
+        return ask_capture(caller);
+    }
     unsigned long long id = 0;
-    CUresult result = driver_.cuStreamGetId(caller.stream, &id);
+    result = driver_.cuStreamGetId(caller.stream, &id);
     if (result != CUDA_SUCCESS) {
         return failed(result, "cuStreamGetId");
     }
     caller.key = id;
-    result = driver_.cuStreamIsCapturing(caller.stream, &status);
-    if (result != CUDA_SUCCESS) {
-        return failed(result, "cuStreamIsCapturing");
-    }
-    return status == CU_STREAM_CAPTURE_STATUS_NONE ? EMM_OK : ask_capture(caller);
+    return EMM_OK;
 }
 
 emm_status Manager::ask_capture(Caller &caller) {

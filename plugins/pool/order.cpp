@@ -82,7 +82,7 @@ bool Manager::seal(Lock &lock, Domain &domain, CUstream stream) {
 
 // No lock is held.
 CUresult Manager::record(Watch &watch, CUstream stream) {
-    const Current current(driver_, context_);
+    const Current current(driver_, context_, context_id_);
     CUresult result = current.result();
     if (result == CUDA_SUCCESS && !watch.event) {
         result = driver_.cuEventCreate(&watch.event, CU_EVENT_DISABLE_TIMING);
@@ -149,7 +149,7 @@ void Manager::finish_context(Watch &watch) {
 }
 
 CUresult Manager::record_context(Watch &watch) {
-    const Current current(driver_, context_);
+    const Current current(driver_, context_, context_id_);
     CUresult result = current.result();
     if (result == CUDA_SUCCESS && !driver_.record_context_event) {
         return driver_.cuCtxSynchronize();

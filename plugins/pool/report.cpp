@@ -45,7 +45,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
 emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
     size_t free = 0, total = 0;
     {
-        const Current current(driver_, context_);
+        const Current current(driver_, context_, context_id_);
         CUresult result = current.result();
         result = result == CUDA_SUCCESS ? driver_.cuMemGetInfo(&free, &total) : result;
         if (result != CUDA_SUCCESS) {

@@ -125,6 +125,14 @@ TEST_CASE("a pressure callback that runs out itself is not asked again") {
     CHECK(depth == 1);
 }
 
+TEST_CASE("a free that finds the device lost is a success, and the next allocation says so") {
+    emm_context *context = recorded_context();
+    Recorder::the().on_memfree = [] { return EMM_E_DEVICE_LOST; };
+    CHECK(emm_memfree(context, 0x1000, 64, EMM_STREAM_LEGACY) == EMM_OK);
+    emm_deviceptr ptr = 0;
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_DEVICE_LOST);
+}
+
 TEST_CASE("after a lost device allocations say so and frees succeed") {
     emm_context *context = recorded_context();
     emm_deviceptr ptr = 0;
