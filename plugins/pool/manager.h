@@ -89,6 +89,7 @@ private:
     bool seal(Lock &lock, Domain &domain, CUstream stream);
     CUresult record(Watch &watch, CUstream stream);
     CUresult record_context(Watch &watch);
+    CUresult ask(const Watch &watch);
     bool seal_if_reachable(Lock &lock, Domain &domain);
     bool seal_all(Lock &lock);
     Watch *seal_context(Lock &lock);

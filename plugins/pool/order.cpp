@@ -162,12 +162,18 @@ CUresult Manager::record_context(Watch &watch) {
 
 // --- asking --------------------------------------------------------------------------------------
 
+// Even a query invalidates a capture in global mode.
+CUresult Manager::ask(const Watch &watch) {
+    const Relaxed relaxed(driver_);
+    return driver_.cuEventQuery(watch.event);
+}
+
 // Learns what is complete. A watch is out of the list while it is asked, so nobody else has it.
 void Manager::poll(Lock &lock, Domain &domain) {
     domain.references++;
     while (Watch *watch = domain.watches.pop_front()) {
         lock.unlock();
-        const CUresult result = driver_.cuEventQuery(watch->event);
+        const CUresult result = ask(*watch);
         lock.lock();
         note(result);
         if (result == CUDA_ERROR_NOT_READY) {
