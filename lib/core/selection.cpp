@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace emm::core {
@@ -24,7 +25,8 @@ struct Choice {
     std::string selected_by;
     size_t next = 0; // the first spec that has not been tried
     const loader::Selection *reached = nullptr;
-    std::vector<std::string> refusals; // of the specs before
+    std::vector<const loader::Selection *> passed_over; // plugins may hold on to their texts
+    std::vector<std::string> refusals;                  // of the specs before
 };
 
 Turnstile &turnstile() {
@@ -73,7 +75,9 @@ emm_status initial_choice(Choice *&ret_choice) {
 // Loads specs from choice.next on until one loads.
 emm_status advance(Choice &choice) {
     emm_status status = EMM_E_PLUGIN_NOT_FOUND;
-    choice.reached = nullptr;
+    if (choice.reached) {
+        choice.passed_over.push_back(std::exchange(choice.reached, nullptr));
+    }
     while (choice.next < choice.specs.size()) {
         auto selection = std::make_unique<loader::Selection>();
         selection->selected_by = choice.selected_by;
