@@ -45,23 +45,23 @@ CUresult api::device_primary_ctx_release(CUdevice dev) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    Context *context = sim().contexts.find(device->primary_handle);
-    if (!context || device->primary_users == 0) {
+    if (device->primary_users == 0) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    if (--device->primary_users == 0) {
+    Context *context = sim().contexts.find(device->primary_handle);
+    if (--device->primary_users == 0 && context) {
         end_context(context);
     }
     return CUDA_SUCCESS;
 }
 
+// Who has retained it must still release it.
 CUresult api::device_primary_ctx_reset(CUdevice dev) {
     Device *device;
     const CUresult result = find_device(dev, device);
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    device->primary_users = 0;
     if (Context *context = sim().contexts.find(device->primary_handle)) {
         end_context(context);
     }
@@ -166,8 +166,12 @@ CUresult api::ctx_get_current(CUcontext *pctx) {
 }
 
 CUresult api::ctx_get_device(CUdevice *device) {
+    return ctx_get_device_v2(device, nullptr);
+}
+
+CUresult api::ctx_get_device_v2(CUdevice *device, CUcontext ctx) {
     Context *context;
-    const CUresult result = current_context(context);
+    const CUresult result = context_or_current(ctx, context);
     if (result != CUDA_SUCCESS || !device) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
@@ -221,8 +225,12 @@ CUresult api::ctx_get_stream_priority_range(int *least_priority, int *greatest_p
 }
 
 CUresult api::ctx_synchronize() {
+    return ctx_synchronize_v2(nullptr);
+}
+
+CUresult api::ctx_synchronize_v2(CUcontext ctx) {
     Context *context;
-    CUresult result = current_context(context);
+    CUresult result = context_or_current(ctx, context);
     result = result == CUDA_SUCCESS ? check_no_captures(*context) : result;
     if (result == CUDA_SUCCESS) {
         wait_for(*context);

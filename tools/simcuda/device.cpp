@@ -60,6 +60,11 @@ uint64_t Device::rounded_small(uint64_t size) {
     return align_up(size, small_granule);
 }
 
+uint64_t Device::shift(uint64_t size) {
+    constexpr uint64_t distance = 1024;
+    return size >= small_limit && rounded(size) - size >= distance ? distance : 0;
+}
+
 std::optional<uint64_t> Device::take(uint64_t size) {
     const uint64_t bytes = rounded(size);
     if (bytes < size || bytes > capacity - used) {
@@ -86,6 +91,7 @@ void Device::give(uint64_t offset, uint64_t size) {
     used -= bytes;
     sim().device_totals.remove(bytes);
     if (size >= small_limit) {
+        offset -= offset % granule;
         punch(offset, bytes);
         granules_.give(offset, bytes);
         return;

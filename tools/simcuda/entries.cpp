@@ -145,7 +145,7 @@ CUresult api::get_proc_address(const char *symbol, void **pfn, int version, cuui
     if (!found.best) {
         *ret_found = found.known ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                  : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
-        return CUDA_ERROR_NOT_FOUND;
+        return ret_found == &ignored ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
     }
     const bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     *pfn = per_thread && found.best->per_thread ? found.best->per_thread : found.best->function;

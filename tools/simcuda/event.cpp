@@ -54,10 +54,15 @@ CUresult wait(Event &event, Stream &stream) {
     return CUDA_SUCCESS;
 }
 
-// Of a recorded event that no capture has taken.
+// For calls that ask about an event or wait for it, which captures forbid.
 CUresult find_recorded(CUevent handle, Event *&ret_event) {
-    const CUresult result = find_event(handle, ret_event);
-    return result == CUDA_SUCCESS && ret_event->capture ? CUDA_ERROR_CAPTURED_EVENT : result;
+    CUresult result = find_event(handle, ret_event);
+    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
+    if (result != CUDA_SUCCESS || !ret_event->capture) {
+        return result;
+    }
+    return ret_event->capture->streams.empty() ? CUDA_ERROR_INVALID_VALUE
+                                               : CUDA_ERROR_CAPTURED_EVENT;
 }
 
 } // namespace

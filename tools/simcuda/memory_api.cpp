@@ -21,12 +21,12 @@ CUresult allocate(CUdeviceptr *ret_address, uint64_t size) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     Region region;
-    region.start = device.window + *offset;
+    region.offset = *offset + Device::shift(size);
+    region.start = device.window + region.offset;
     region.size = size;
     region.device = &device;
     region.context = context;
     region.store = &device.store;
-    region.offset = *offset;
     *ret_address = sim().regions.add(region).start;
     return CUDA_SUCCESS;
 }

@@ -71,8 +71,16 @@ CUresult allocate(CUdeviceptr *ret_address, size_t size, Pool *pool, CUstream ha
     if (!ret_address || size == 0 || pool->held >= 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return stream->capture ? give_to_graph(*pool, *stream, size, ret_address)
-                           : give_out(*pool, *stream, size, ret_address);
+    if (stream->capture) {
+        return give_to_graph(*pool, *stream, size, ret_address);
+    }
+    result = check_unsafe_call();
+    return result == CUDA_SUCCESS ? give_out(*pool, *stream, size, ret_address) : result;
+}
+
+void give_back(const Region &region) {
+    region.store->shadow.clear(region.offset, region.size);
+    region.device->give(region.offset, region.size);
 }
 
 CUresult touch(Stream &stream, const Region &region) {
@@ -89,12 +97,15 @@ CUresult free_on(Stream &stream, CUdeviceptr start) {
         invalidate(*stream.capture);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const CUresult result = touch(stream, region);
+    CUresult result = stream.capture ? CUDA_SUCCESS : check_unsafe_call();
+    result = result == CUDA_SUCCESS ? touch(stream, region) : result;
     if (result != CUDA_SUCCESS || region.kind == Kind::graph) {
         return result;
     }
     sim().regions.remove(start, this_thread.call);
-    if (region.kind == Kind::pooled) {
+    if (region.kind == Kind::device) {
+        stream.tail = sim().work.add([=] { give_back(region); }, false, {stream.tail});
+    } else if (region.kind == Kind::pooled) {
         region.pool->give(region.offset, Device::rounded_small(region.size), stream.clock,
                           {stream.tail});
     }
@@ -162,8 +173,8 @@ CUresult api::mem_free_async(CUdeviceptr dptr, CUstream h_stream) {
         return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
     }
     const Region *region = sim().regions.at(dptr);
-    if (!region || (region->kind != Kind::graph && !region->pool)) {
-        return misuse("%s, which is not what cuMemAllocAsync gave",
+    if (!region || (region->kind != Kind::graph && region->kind != Kind::device && !region->pool)) {
+        return misuse("%s, which is not what cuMemAllocAsync or cuMemAlloc gave",
                       sim().regions.describe(dptr).c_str());
     }
     return free_on(*stream, dptr);
@@ -237,7 +248,8 @@ CUresult api::mem_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr
 
 CUresult api::mem_pool_trim_to(CUmemoryPool pool, size_t min_bytes_to_keep) {
     Pool *found;
-    const CUresult result = find_pool(pool, found);
+    CUresult result = find_pool(pool, found);
+    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
     if (result == CUDA_SUCCESS) {
         found->trim(min_bytes_to_keep);
     }

@@ -63,9 +63,6 @@ CUresult api::stream_get_flags(CUstream h_stream, unsigned int *flags) {
 
 CUresult api::stream_get_id(CUstream h_stream, unsigned long long *stream_id) {
     Stream *stream;
-    if (sim().streams.was(h_stream) && !sim().streams.find(h_stream)) {
-        return CUDA_ERROR_INVALID_HANDLE; // asking who a handle is now does no harm
-    }
     const CUresult result = find_stream(h_stream, stream);
     if (result != CUDA_SUCCESS || !stream_id) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
@@ -99,6 +96,7 @@ CUresult api::stream_query(CUstream h_stream) {
     Stream *stream;
     CUresult result = find_stream(h_stream, stream);
     result = result == CUDA_SUCCESS ? check_no_capture(*stream) : result;
+    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -114,6 +112,7 @@ CUresult api::stream_synchronize(CUstream h_stream) {
     Stream *stream;
     CUresult result = find_stream(h_stream, stream);
     result = result == CUDA_SUCCESS ? check_no_capture(*stream) : result;
+    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
     if (result == CUDA_SUCCESS) {
         wait_for(*stream);
     }

@@ -1,0 +1,44 @@
+// Fixtures on the driver to test.
+#pragma once
+
+#include "catch.h"
+#include "driver_table.h"
+
+// The driver initialised, on device 0; fails the test case, or with no real device skips it.
+struct Device {
+    Device();
+    ~Device();
+    CUcontext context = nullptr;
+};
+
+struct Stream {
+    explicit Stream(unsigned flags = CU_STREAM_NON_BLOCKING) {
+        REQUIRE(cu().cuStreamCreate(&handle, flags) == CUDA_SUCCESS);
+    }
+    ~Stream() { cu().cuStreamDestroy(handle); }
+    Stream(const Stream &) = delete;
+    Stream &operator=(const Stream &) = delete;
+    operator CUstream() const { return handle; }
+    CUstream handle = nullptr;
+};
+
+struct Event {
+    Event() { REQUIRE(cu().cuEventCreate(&handle, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS); }
+    ~Event() { cu().cuEventDestroy(handle); }
+    Event(const Event &) = delete;
+    Event &operator=(const Event &) = delete;
+    operator CUevent() const { return handle; }
+    CUevent handle = nullptr;
+};
+
+struct Block {
+    explicit Block(size_t size) { REQUIRE(cu().cuMemAlloc(&address, size) == CUDA_SUCCESS); }
+    ~Block() { cu().cuMemFree(address); }
+    Block(const Block &) = delete;
+    Block &operator=(const Block &) = delete;
+    operator CUdeviceptr() const { return address; }
+    CUdeviceptr address = 0;
+};
+
+unsigned char byte_at(CUdeviceptr address);
+uint64_t context_id(CUcontext context);
