@@ -203,6 +203,8 @@ TEST_CASE("a graph's parallel branches race, and its chains do not") {
     CHECK(races() == 1);
     write(block, 4096, one);
     CHECK(races() == 1);
+    REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
 }
 
 TEST_CASE("a race aborts and says which uses") {
