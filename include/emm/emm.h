@@ -267,6 +267,51 @@ EMM_API emm_status emm_defer_cleanup_end(emm_context *context);
 typedef size_t (*emm_pressure_callback)(emm_context *context, size_t bytes, void *user_data);
 EMM_API emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_data);
 
+/* --- events ----------------------------------------------------------------------------------- */
+
+/* The memory that an event is about. */
+#define EMM_EVENT_DEVICE 1u
+#define EMM_EVENT_HOST 2u /* pinned, by emm_memhostalloc */
+#define EMM_EVENT_PIN 3u  /* the caller's own, by emm_mempin and emm_memunpin */
+#define EMM_EVENT_MANAGED 4u
+
+/* One allocation or free. Pointers are device addresses, or host addresses for EMM_EVENT_HOST and
+ * EMM_EVENT_PIN, as is usual on the calls themselves. */
+typedef struct emm_event {
+    uint32_t struct_size; /* bytes that the library fills */
+    uint32_t memory;      /* EMM_EVENT_* */
+    emm_context *context;
+    emm_deviceptr old_ptr; /* what was freed or unpinned; 0: this is an allocation */
+    emm_deviceptr new_ptr; /* what was allocated or pinned; 0: this is a free, or it failed */
+    uint64_t size;         /* as the caller gave it: 0 in a free says that it was not known */
+    emm_stream stream;     /* EMM_STREAM_UNORDERED for calls that have none */
+    emm_status status;     /* what the caller gets */
+    uint32_t reserved;
+} emm_event;
+
+/*
+ * Is called after each allocation and free that is not of size or address 0, failed ones included,
+ * by the thread that made the call and before it returns; from several threads at once. No lock is
+ * held: it may call emm, and what it allocates and frees itself does not call it again.
+ */
+typedef void (*emm_event_hook)(const emm_event *event, void *user_data);
+
+typedef struct emm_event_hook_info {
+    emm_event_hook hook; /* NULL: none */
+    void *user_data;
+} emm_event_hook_info;
+
+/*
+ * Sets the hook of the process, NULL for none. `ret_previous`, which may be NULL, gets the one
+ * before with its user data: a hook that is to go on calls it with that. At any time, but calls
+ * that other threads have begun may still reach the previous hook after this has returned. Without
+ * a hook, events cost nothing.
+ */
+EMM_API emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
+                                      emm_event_hook_info *ret_previous);
+
+/* --- counters --------------------------------------------------------------------------------- */
+
 /* What the host itself has counted since the process began. */
 typedef struct emm_counters {
     uint32_t struct_size; /* in: sizeof(emm_counters) of the caller */

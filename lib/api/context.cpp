@@ -6,6 +6,7 @@
 #include "core/notices.h"
 #include "core/recovery.h"
 #include "core/registry.h"
+#include "core/watch.h"
 
 using namespace emm;
 
@@ -54,8 +55,7 @@ emm_status emm_context_reset(emm_context *context) {
 emm_status emm_foreach_context(emm_context_visitor visit, void *user_data) {
     EMM_REQUIRE(visit);
     for (emm_context *context = core::first_context(); context; context = context->next) {
-        if ((context->gate.load() & ~core::gate_needs_current) == 0 &&
-            visit(context, user_data) != 0) {
+        if ((context->gate.load() & ~core::gate_serving) == 0 && visit(context, user_data) != 0) {
             break;
         }
     }
@@ -105,6 +105,14 @@ emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_
         core::set_pressure_callback(callback, user_data);
         return EMM_OK;
     });
+}
+
+emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
+                              emm_event_hook_info *ret_previous) {
+    if (core::admit_process() == EMM_E_FORKED) {
+        return EMM_E_FORKED;
+    }
+    return api::guarded([&] { return core::set_event_hook(hook, user_data, ret_previous); });
 }
 
 emm_status emm_get_counters(emm_counters *ret_counters) {

@@ -80,10 +80,10 @@ emm_status identify(emm_context &context) {
 
 emm_status admit(const emm_context &context) noexcept {
     const uint32_t gate = context.gate.load(std::memory_order_acquire);
-    if ((gate & ~gate_needs_current) == 0) {
+    if ((gate & ~gate_serving) == 0) {
         return EMM_OK;
     }
-    if ((gate & ~gate_needs_current) == gate_unserved) {
+    if ((gate & ~gate_serving) == gate_unserved) {
         return observe::fail(EMM_E_BUSY, 0,
                              "no manager serves the context now: making one failed, or is not done "
                              "yet; ask for the context again");
@@ -97,7 +97,7 @@ emm_status admit(const emm_context &context) noexcept {
 
 bool is_late(emm_context &context, emm_status *ret_status) noexcept {
     const uint32_t gate = context.gate.load(std::memory_order_acquire);
-    if ((gate & ~gate_needs_current) == 0) {
+    if ((gate & ~gate_serving) == 0) {
         return false;
     }
     if ((gate & gate_late) != 0 && (gate & gate_forked) == 0) {

@@ -19,6 +19,8 @@ inline constexpr uint32_t gate_shut_down = 4;      // emm_shutdown was called
 inline constexpr uint32_t gate_device_lost = 8;    // the plugin reported a sticky error
 inline constexpr uint32_t gate_forked = 16;        // this is a child of the process that served
 inline constexpr uint32_t gate_needs_current = 32; // serves, with its context made current
+inline constexpr uint32_t gate_watched = 64;       // serves, and each event is told to somebody
+inline constexpr uint32_t gate_serving = gate_needs_current | gate_watched;
 inline constexpr uint32_t gate_late = gate_retired | gate_shut_down | gate_device_lost;
 
 } // namespace emm::core

@@ -3,9 +3,12 @@
 #include "core/call.h"
 #include "core/counters.h"
 #include "core/recovery.h"
+#include "core/watch.h"
 
 namespace emm::core {
 namespace {
+
+using observe::EventType;
 
 // A free that finds its context dead, its device lost or the driver gone has nothing left to do.
 emm_status forgive_late(emm_status status) noexcept {
@@ -16,14 +19,13 @@ emm_status forgive_late(emm_status status) noexcept {
     return EMM_OK;
 }
 
-} // namespace
+// Nothing is unusual but that somebody watches.
+bool serves_as_it_is(const emm_context &context) noexcept {
+    return context.gate.load(std::memory_order_acquire) == gate_watched;
+}
 
-emm_status memalloc_slowly(emm_context &context, size_t size, emm_stream stream,
-                           emm_deviceptr *ret_ptr) noexcept {
-    if (size == 0) {
-        *ret_ptr = 0;
-        return EMM_OK;
-    }
+emm_status memalloc_admitted(emm_context &context, size_t size, emm_stream stream,
+                             emm_deviceptr *ret_ptr) noexcept {
     emm_status status = admit(context);
     if (status != EMM_OK) {
         return status;
@@ -37,35 +39,15 @@ emm_status memalloc_slowly(emm_context &context, size_t size, emm_stream stream,
     return status;
 }
 
-emm_status memalloc_failed(emm_context &context, emm_status status, size_t size, emm_stream stream,
-                           emm_deviceptr *ret_ptr) noexcept {
-    if (!is_exhaustion(status)) {
-        return conclude(context, status, "memalloc");
-    }
-    emm_deviceptr ptr = 0;
-    status = recover_and_retry(context, size,
-                               [&] { return EMM_CALL(context, memalloc, size, stream, &ptr); });
-    if (status >= EMM_OK) {
-        *ret_ptr = ptr;
-    }
-    return status;
-}
-
-emm_status memfree_failed(emm_context &context, emm_status status) noexcept {
-    return forgive_late(conclude(context, status, "memfree"));
-}
-
-emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size,
-                          emm_stream stream) noexcept {
+emm_status memfree_admitted(emm_context &context, emm_deviceptr ptr, size_t size,
+                            emm_stream stream) noexcept {
     emm_status status = EMM_OK;
-    if (ptr == 0 || is_late(context, &status)) {
-        return status;
-    }
-    return forgive_late(EMM_CALL(context, memfree, ptr, size, stream));
+    return is_late(context, &status) ? status
+                                     : forgive_late(EMM_CALL(context, memfree, ptr, size, stream));
 }
 
-emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
-                        emm_deviceptr *ret_device) noexcept {
+emm_status host_alloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
+                      emm_deviceptr *ret_device) noexcept {
     void *host = nullptr;
     emm_deviceptr device = 0;
     emm_status status = EMM_OK;
@@ -87,8 +69,8 @@ emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void 
     return status;
 }
 
-emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t flags,
-                       emm_stream stream) noexcept {
+emm_status host_free(emm_context &context, void *host, size_t size, uint32_t flags,
+                     emm_stream stream) noexcept {
     emm_status status = EMM_OK;
     if (!host || is_late(context, &status)) {
         return status;
@@ -96,8 +78,8 @@ emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t f
     return forgive_late(EMM_CALL(context, memhostfree, host, size, flags, stream));
 }
 
-emm_status mempin(emm_context &context, void *host, size_t size, uint32_t flags,
-                  emm_deviceptr *ret_device) noexcept {
+emm_status pin(emm_context &context, void *host, size_t size, uint32_t flags,
+               emm_deviceptr *ret_device) noexcept {
     emm_deviceptr device = 0;
     emm_status status = EMM_OK;
     if (size != 0) {
@@ -114,7 +96,7 @@ emm_status mempin(emm_context &context, void *host, size_t size, uint32_t flags,
     return status;
 }
 
-emm_status memunpin(emm_context &context, void *host, size_t size) noexcept {
+emm_status unpin(emm_context &context, void *host, size_t size) noexcept {
     emm_status status = EMM_OK;
     if (!host || size == 0 || is_late(context, &status)) {
         return status;
@@ -122,8 +104,8 @@ emm_status memunpin(emm_context &context, void *host, size_t size) noexcept {
     return forgive_late(EMM_CALL(context, memunpin, host, size));
 }
 
-emm_status memallocmanaged(emm_context &context, size_t size, uint32_t flags,
-                           emm_deviceptr *ret_ptr) noexcept {
+emm_status managed_alloc(emm_context &context, size_t size, uint32_t flags,
+                         emm_deviceptr *ret_ptr) noexcept {
     emm_deviceptr ptr = 0;
     emm_status status = EMM_OK;
     if (size != 0) {
@@ -140,8 +122,8 @@ emm_status memallocmanaged(emm_context &context, size_t size, uint32_t flags,
     return status;
 }
 
-emm_status memfreemanaged(emm_context &context, emm_deviceptr ptr, size_t size,
-                          emm_stream stream) noexcept {
+emm_status managed_free(emm_context &context, emm_deviceptr ptr, size_t size,
+                        emm_stream stream) noexcept {
     emm_status status = EMM_OK;
     if (ptr == 0 || is_late(context, &status)) {
         return status;
@@ -149,7 +131,7 @@ emm_status memfreemanaged(emm_context &context, emm_deviceptr ptr, size_t size,
     return forgive_late(EMM_CALL(context, memfreemanaged, ptr, size, stream));
 }
 
-emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released) noexcept {
+emm_status trim_manager(emm_context &context, size_t keep_bytes, size_t *ret_released) noexcept {
     emm_status status = admit(context);
     size_t released = 0;
     if (status == EMM_OK) {
@@ -159,6 +141,117 @@ emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released) n
         *ret_released = released;
     }
     return status;
+}
+
+} // namespace
+
+emm_status memalloc_slowly(emm_context &context, size_t size, emm_stream stream,
+                           emm_deviceptr *ret_ptr, const void *caller) noexcept {
+    if (size == 0) {
+        *ret_ptr = 0;
+        return EMM_OK;
+    }
+    if (!is_watched(context)) {
+        return memalloc_admitted(context, size, stream, ret_ptr);
+    }
+    Watch watch(context, EventType::alloc, 0, size, stream, caller);
+    const emm_status status = serves_as_it_is(context)
+                                  ? memalloc_served(context, size, stream, ret_ptr)
+                                  : memalloc_admitted(context, size, stream, ret_ptr);
+    return watch.allocated(status, ret_ptr);
+}
+
+emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size, emm_stream stream,
+                          const void *caller) noexcept {
+    if (ptr == 0) {
+        return EMM_OK;
+    }
+    if (!is_watched(context)) {
+        return memfree_admitted(context, ptr, size, stream);
+    }
+    Watch watch(context, EventType::free, ptr, size, stream, caller);
+    return watch.done(serves_as_it_is(context) ? memfree_served(context, ptr, size, stream)
+                                               : memfree_admitted(context, ptr, size, stream));
+}
+
+emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
+                        emm_deviceptr *ret_device, const void *caller) noexcept {
+    if (size == 0 || !is_watched(context)) {
+        return host_alloc(context, size, flags, ret_host, ret_device);
+    }
+    Watch watch(context, EventType::host_alloc, 0, size, EMM_STREAM_UNORDERED, caller);
+    return watch.allocated(host_alloc(context, size, flags, ret_host, ret_device), ret_host);
+}
+
+emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t flags,
+                       emm_stream stream, const void *caller) noexcept {
+    if (!host || !is_watched(context)) {
+        return host_free(context, host, size, flags, stream);
+    }
+    Watch watch(context, EventType::host_free, address_of(host), size, stream, caller);
+    return watch.done(host_free(context, host, size, flags, stream));
+}
+
+emm_status mempin(emm_context &context, void *host, size_t size, uint32_t flags,
+                  emm_deviceptr *ret_device, const void *caller) noexcept {
+    if (size == 0 || !is_watched(context)) {
+        return pin(context, host, size, flags, ret_device);
+    }
+    Watch watch(context, EventType::pin, 0, size, EMM_STREAM_UNORDERED, caller);
+    return watch.allocated(pin(context, host, size, flags, ret_device), &host);
+}
+
+emm_status memunpin(emm_context &context, void *host, size_t size, const void *caller) noexcept {
+    if (!host || size == 0 || !is_watched(context)) {
+        return unpin(context, host, size);
+    }
+    Watch watch(context, EventType::unpin, address_of(host), size, EMM_STREAM_UNORDERED, caller);
+    return watch.done(unpin(context, host, size));
+}
+
+emm_status memallocmanaged(emm_context &context, size_t size, uint32_t flags,
+                           emm_deviceptr *ret_ptr, const void *caller) noexcept {
+    if (size == 0 || !is_watched(context)) {
+        return managed_alloc(context, size, flags, ret_ptr);
+    }
+    Watch watch(context, EventType::managed_alloc, 0, size, EMM_STREAM_UNORDERED, caller);
+    return watch.allocated(managed_alloc(context, size, flags, ret_ptr), ret_ptr);
+}
+
+emm_status memfreemanaged(emm_context &context, emm_deviceptr ptr, size_t size, emm_stream stream,
+                          const void *caller) noexcept {
+    if (ptr == 0 || !is_watched(context)) {
+        return managed_free(context, ptr, size, stream);
+    }
+    Watch watch(context, EventType::managed_free, ptr, size, stream, caller);
+    return watch.done(managed_free(context, ptr, size, stream));
+}
+
+emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released,
+                const void *caller) noexcept {
+    if (!is_watched(context)) {
+        return trim_manager(context, keep_bytes, ret_released);
+    }
+    Watch watch(context, EventType::trim, 0, keep_bytes, EMM_STREAM_UNORDERED, caller);
+    return watch.done(trim_manager(context, keep_bytes, ret_released));
+}
+
+emm_status memalloc_failed(emm_context &context, emm_status status, size_t size, emm_stream stream,
+                           emm_deviceptr *ret_ptr) noexcept {
+    if (!is_exhaustion(status)) {
+        return conclude(context, status, "memalloc");
+    }
+    emm_deviceptr ptr = 0;
+    status = recover_and_retry(context, size,
+                               [&] { return EMM_CALL(context, memalloc, size, stream, &ptr); });
+    if (status >= EMM_OK) {
+        *ret_ptr = ptr;
+    }
+    return status;
+}
+
+emm_status memfree_failed(emm_context &context, emm_status status) noexcept {
+    return forgive_late(conclude(context, status, "memfree"));
 }
 
 emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {

@@ -5,27 +5,27 @@
 // The raw memory calls of emm.h, with arguments that have been checked.
 namespace emm::core {
 
-// Whatever is unusual: size or address 0, a context that does not serve or must be made current, a
-// plugin that fails. Kept out of the way of what is usual.
-[[gnu::noinline, gnu::cold]] emm_status memalloc_slowly(emm_context &context, size_t size,
-                                                        emm_stream stream,
-                                                        emm_deviceptr *ret_ptr) noexcept;
+// Who called, for the event log: the caller of the function that calls one of these. A default
+// argument is evaluated where the call is written.
+#define EMM_CALLER const void *caller = __builtin_return_address(0)
+
+// Whatever is unusual: size or address 0, a context that is watched, does not serve or must be made
+// current, a plugin that fails. Kept out of the way of what is usual.
+[[gnu::noinline]] emm_status memalloc_slowly(emm_context &context, size_t size, emm_stream stream,
+                                             emm_deviceptr *ret_ptr, const void *caller) noexcept;
 [[gnu::noinline, gnu::cold]] emm_status memalloc_failed(emm_context &context, emm_status status,
                                                         size_t size, emm_stream stream,
                                                         emm_deviceptr *ret_ptr) noexcept;
-[[gnu::noinline, gnu::cold]] emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr,
-                                                       size_t size, emm_stream stream) noexcept;
+[[gnu::noinline]] emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size,
+                                            emm_stream stream, const void *caller) noexcept;
 
 [[gnu::noinline, gnu::cold]] emm_status memfree_failed(emm_context &context,
                                                        emm_status status) noexcept;
 
-// The fast path: one load says that nothing is unusual, one indirect call goes to the plugin. No
-// lock, no map, no clock, no log, no driver call.
-inline emm_status memalloc(emm_context &context, size_t size, emm_stream stream,
-                           emm_deviceptr *ret_ptr) noexcept {
-    if (size == 0 || context.gate.load(std::memory_order_acquire) != 0) [[unlikely]] {
-        return memalloc_slowly(context, size, stream, ret_ptr);
-    }
+// One indirect call to the plugin of a context that serves.
+[[gnu::always_inline]] inline emm_status memalloc_served(emm_context &context, size_t size,
+                                                         emm_stream stream,
+                                                         emm_deviceptr *ret_ptr) noexcept {
     // Only the rare paths read these again. Volatile keeps them on the stack: registers that live
     // across the call would have to be saved and restored each time.
     emm_context *volatile const for_context = &context;
@@ -46,11 +46,8 @@ inline emm_status memalloc(emm_context &context, size_t size, emm_stream stream,
     return status;
 }
 
-inline emm_status memfree(emm_context &context, emm_deviceptr ptr, size_t size,
-                          emm_stream stream) noexcept {
-    if (ptr == 0 || context.gate.load(std::memory_order_acquire) != 0) [[unlikely]] {
-        return memfree_slowly(context, ptr, size, stream);
-    }
+[[gnu::always_inline]] inline emm_status memfree_served(emm_context &context, emm_deviceptr ptr,
+                                                        size_t size, emm_stream stream) noexcept {
     emm_status status;
     try {
         status = context.memfree(context.manager, ptr, size, stream);
@@ -60,18 +57,41 @@ inline emm_status memfree(emm_context &context, emm_deviceptr ptr, size_t size,
     return status >= EMM_OK ? status : memfree_failed(context, status);
 }
 
+// The fast path: one load says that nothing is unusual. No lock, no map, no clock, no log, no
+// driver call. Inlined, so that the return address is asked for off the path, and is that of the
+// function around it.
+[[gnu::always_inline]] inline emm_status memalloc(emm_context &context, size_t size,
+                                                  emm_stream stream, emm_deviceptr *ret_ptr,
+                                                  const void *caller = nullptr) noexcept {
+    if (size == 0 || context.gate.load(std::memory_order_acquire) != 0) [[unlikely]] {
+        return memalloc_slowly(context, size, stream, ret_ptr,
+                               caller ? caller : __builtin_return_address(0));
+    }
+    return memalloc_served(context, size, stream, ret_ptr);
+}
+
+[[gnu::always_inline]] inline emm_status memfree(emm_context &context, emm_deviceptr ptr,
+                                                 size_t size, emm_stream stream,
+                                                 const void *caller = nullptr) noexcept {
+    if (ptr == 0 || context.gate.load(std::memory_order_acquire) != 0) [[unlikely]] {
+        return memfree_slowly(context, ptr, size, stream,
+                              caller ? caller : __builtin_return_address(0));
+    }
+    return memfree_served(context, ptr, size, stream);
+}
+
 emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
-                        emm_deviceptr *ret_device) noexcept;
+                        emm_deviceptr *ret_device, EMM_CALLER) noexcept;
 emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t flags,
-                       emm_stream stream) noexcept;
+                       emm_stream stream, EMM_CALLER) noexcept;
 emm_status mempin(emm_context &context, void *host, size_t size, uint32_t flags,
-                  emm_deviceptr *ret_device) noexcept;
-emm_status memunpin(emm_context &context, void *host, size_t size) noexcept;
+                  emm_deviceptr *ret_device, EMM_CALLER) noexcept;
+emm_status memunpin(emm_context &context, void *host, size_t size, EMM_CALLER) noexcept;
 emm_status memallocmanaged(emm_context &context, size_t size, uint32_t flags,
-                           emm_deviceptr *ret_ptr) noexcept;
-emm_status memfreemanaged(emm_context &context, emm_deviceptr ptr, size_t size,
-                          emm_stream stream) noexcept;
-emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released) noexcept;
+                           emm_deviceptr *ret_ptr, EMM_CALLER) noexcept;
+emm_status memfreemanaged(emm_context &context, emm_deviceptr ptr, size_t size, emm_stream stream,
+                          EMM_CALLER) noexcept;
+emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released, EMM_CALLER) noexcept;
 emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept;
 
 } // namespace emm::core

@@ -3,6 +3,7 @@
 #include "core/context.h"
 #include "core/manager.h"
 #include "core/selection.h"
+#include "core/watch.h"
 #include "observe/error.h"
 
 #include <atomic>
@@ -146,7 +147,7 @@ emm_status serve(emm_context &context) {
                                  ") that it is making a manager for");
     }
     const uint32_t gate = context.gate.load(std::memory_order_acquire);
-    if ((gate & ~gate_needs_current) != gate_unserved) {
+    if ((gate & ~gate_serving) != gate_unserved) {
         return admit(context);
     }
     const emm_status status = make_manager(context);
@@ -156,6 +157,7 @@ emm_status serve(emm_context &context) {
     if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
         context.gate.fetch_or(gate_needs_current, std::memory_order_relaxed);
     }
+    watch_if_wanted(context);
     context.gate.fetch_and(~gate_unserved, std::memory_order_release);
     return admit(context);
 }
@@ -185,7 +187,7 @@ emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
     }
     if (remembered.id == id && remembered.cuda_context == cuda_context) {
         const uint32_t gate = remembered.context->gate.load(std::memory_order_acquire);
-        if ((gate & ~gate_needs_current) == 0) {
+        if ((gate & ~gate_serving) == 0) {
             ret_context = remembered.context;
             return EMM_OK;
         }

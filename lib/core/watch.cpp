@@ -1,0 +1,102 @@
+#include "core/watch.h"
+
+#include "core/registry.h"
+#include "observe/log.h"
+
+#include <deque>
+#include <mutex>
+
+namespace emm::core {
+namespace {
+
+// Every hook that was ever set, once: a thread may be inside one that was replaced.
+struct Hooks {
+    std::mutex mutex;
+    std::deque<emm_event_hook_info> known;
+    std::atomic<const emm_event_hook_info *> current{nullptr};
+};
+
+Hooks &hooks() {
+    static auto *const the_hooks = new Hooks;
+    return *the_hooks;
+}
+
+const emm_event_hook_info *remember(Hooks &of, emm_event_hook hook, void *user_data) {
+    if (!hook) {
+        return nullptr;
+    }
+    for (const emm_event_hook_info &known : of.known) {
+        if (known.hook == hook && known.user_data == user_data) {
+            return &known;
+        }
+    }
+    return &of.known.emplace_back(emm_event_hook_info{hook, user_data});
+}
+
+void watch(emm_context &context, bool wanted) noexcept {
+    if (wanted) {
+        context.gate.fetch_or(gate_watched, std::memory_order_release);
+    } else {
+        context.gate.fetch_and(~gate_watched, std::memory_order_release);
+    }
+}
+
+uint32_t memory_of(observe::EventType type) noexcept {
+    return static_cast<uint32_t>(type) / 2 + EMM_EVENT_DEVICE;
+}
+
+thread_local bool inside_hook = false;
+
+void call_hook(const emm_event &event) noexcept {
+    const emm_event_hook_info *hook = hooks().current.load(std::memory_order_acquire);
+    if (!hook || inside_hook) {
+        return;
+    }
+    inside_hook = true;
+    try {
+        hook->hook(&event, hook->user_data);
+    } catch (...) {
+        observe::log(EMM_LOG_WARN, "an exception left the event hook; it counts as a return");
+    }
+    inside_hook = false;
+}
+
+} // namespace
+
+emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_info *ret_previous) {
+    Hooks &all = hooks();
+    std::lock_guard lock(all.mutex);
+    const emm_event_hook_info *previous = all.current.load(std::memory_order_relaxed);
+    const emm_event_hook_info *next = remember(all, hook, user_data);
+    all.current.store(next, std::memory_order_release);
+    for (emm_context *context = first_context(); context; context = context->next) {
+        watch(*context, next != nullptr);
+    }
+    if (ret_previous) {
+        *ret_previous = previous ? *previous : emm_event_hook_info{};
+    }
+    return EMM_OK;
+}
+
+void watch_if_wanted(emm_context &context) {
+    // Its record is in the list by now: whoever sets a hook later finds it there.
+    std::lock_guard lock(hooks().mutex);
+    watch(context, hooks().current.load(std::memory_order_relaxed) != nullptr);
+}
+
+emm_status Watch::done(emm_status status) noexcept {
+    if (type_ < observe::EventType::reset) {
+        emm_event event = {};
+        event.struct_size = sizeof event;
+        event.memory = memory_of(type_);
+        event.context = &context_;
+        (observe::is_free(type_) ? event.old_ptr : event.new_ptr) = address_;
+        event.size = size_;
+        event.stream = stream_;
+        event.status = status;
+        call_hook(event);
+    }
+    return status;
+}
+
+} // namespace emm::core
