@@ -1,0 +1,114 @@
+#include "core/array.h"
+
+#include "observe/error.h"
+
+#include <cstdio>
+
+namespace emm::core {
+namespace {
+
+emm_status refuse(std::string text) {
+    return observe::fail(EMM_E_INVALID_VALUE, 0, std::move(text));
+}
+
+std::string hexadecimal(uint64_t value) {
+    char text[24];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+    return text;
+}
+
+emm_status check_head(const emm_array &array, const std::string &where) {
+    if (array.struct_size < sizeof array) {
+        return refuse(where + ": struct_size: expected at least " + std::to_string(sizeof array) +
+                      ", found " + std::to_string(array.struct_size));
+    }
+    if (array.version != 2 && array.version != 3) {
+        return refuse(where + ": version: expected 2 or 3, found " + std::to_string(array.version));
+    }
+    if (array.read_only > 1) {
+        return refuse(where + ": read_only: expected 0 or 1, found " +
+                      std::to_string(array.read_only));
+    }
+    return EMM_OK;
+}
+
+emm_status check_data(const emm_array &array, const Layout &layout, const std::string &where) {
+    if (layout.size == 0 && array.data != 0) {
+        return refuse(where + ": data: expected 0 for an array of no bytes, found " +
+                      hexadecimal(array.data));
+    }
+    if (layout.size != 0 && array.data == 0) {
+        return refuse(where + ": data: expected the address of " + std::to_string(layout.size) +
+                      " bytes, found 0");
+    }
+    uint64_t end = 0;
+    if (array.data < layout.offset ||
+        __builtin_add_overflow(array.data - layout.offset, layout.size, &end)) {
+        return refuse(where + ": data " + hexadecimal(array.data) + ": expected shape " +
+                      text_of(shape_of(array)) +
+                      " to stay in memory, found that its strides lead beyond either end");
+    }
+    return EMM_OK;
+}
+
+emm_status check_stream(const emm_array &array, const std::string &where) {
+    const auto stream = reinterpret_cast<uintptr_t>(array.stream);
+    if (array.version == 2 && stream != 0 && array.stream != EMM_ARRAY_NO_STREAM) {
+        return refuse(where + ": stream: expected none in version 2, found " + hexadecimal(stream));
+    }
+    if (array.version == 3 && stream == 0) {
+        return refuse(where + ": stream: expected EMM_ARRAY_NO_STREAM, 1 (legacy), 2 (per thread) "
+                              "or a stream, found 0, which could mean each of the first three");
+    }
+    return EMM_OK;
+}
+
+// Sizes are compared from the last one on; a size of 1 stands for any.
+bool broadcasts_to(std::span<const int64_t> from, std::span<const int64_t> to) {
+    if (from.size() > to.size()) {
+        return false;
+    }
+    const auto tail = to.last(from.size());
+    for (size_t i = 0; i < from.size(); ++i) {
+        if (from[i] != 1 && from[i] != tail[i]) {
+            return false;
+        }
+    }
+    return true;
+}
+
+emm_status check_mask(const emm_array &mask, const emm_array &array, const std::string &where) {
+    Layout layout;
+    emm_status status = check_head(mask, where);
+    if (status == EMM_OK && mask.mask) { // and so no mask leads back to its array
+        return refuse(where + ": mask: expected NULL, found a mask of the mask");
+    }
+    status = status == EMM_OK ? validate(mask, where, layout) : status;
+    if (status == EMM_OK && !broadcasts_to(shape_of(mask), shape_of(array))) {
+        return refuse(where + ": shape: expected one that broadcasts to " +
+                      text_of(shape_of(array)) + ", found " + text_of(shape_of(mask)));
+    }
+    return status;
+}
+
+} // namespace
+
+emm_status validate(const emm_array &array, const std::string &where, Layout &ret_layout) {
+    Layout layout;
+    emm_status status = check_head(array, where);
+    status = status == EMM_OK ? measure(array, where, layout) : status;
+    status = status == EMM_OK ? check_data(array, layout, where) : status;
+    if (status == EMM_OK && array.descr) {
+        status = check_descr(array.descr, array.descr_count, layout.type.size, where);
+    }
+    if (status == EMM_OK && array.mask) {
+        status = check_mask(*array.mask, array, where + ", mask");
+    }
+    status = status == EMM_OK ? check_stream(array, where) : status;
+    if (status == EMM_OK) {
+        ret_layout = layout;
+    }
+    return status;
+}
+
+} // namespace emm::core

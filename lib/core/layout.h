@@ -1,0 +1,30 @@
+#pragma once
+
+#include "core/typestr.h"
+
+#include <span>
+
+namespace emm::core {
+
+// What shape, strides and typestr make of an array, wherever its data is.
+struct Layout {
+    ElementType type;
+    uint64_t count = 0;  // elements
+    uint64_t size = 0;   // bytes from the lowest to the highest
+    uint64_t offset = 0; // of the element whose indices are all 0, from the lowest byte
+    bool c_contiguous = false;
+    bool f_contiguous = false;
+    int64_t strides[EMM_ARRAY_MAX_DIMENSIONS] = {}; // bytes
+};
+
+inline std::span<const int64_t> shape_of(const emm_array &array) {
+    return {array.shape, array.ndim};
+}
+
+// "(2, 3)"
+std::string text_of(std::span<const int64_t> shape);
+
+// `where` begins the sentence that says why there is no such array.
+emm_status measure(const emm_array &array, const std::string &where, Layout &ret_layout);
+
+} // namespace emm::core
