@@ -12,12 +12,38 @@ bool fits_a_slot(const Domain &domain, uint64_t size) {
 } // namespace
 
 emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+    const uint64_t identity = serving_.load(std::memory_order_relaxed);
+    Magazine *magazine = Thread::magazine_for(identity, stream);
+    if (magazine && magazine->gate.enter()) [[likely]] {
+        const uint64_t address = magazine->take(size);
+        magazine->gate.leave();
+        if (address != 0) [[likely]] {
+            *ret_ptr = address;
+            return EMM_OK;
+        }
+    }
+    return memalloc_locked(size, stream, ret_ptr);
+}
+
+emm_status Manager::memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     {
-        const Lock lock(mutex_);
+        Lock lock(mutex_);
         Domain *domain = size <= largest_request ? known(stream) : nullptr;
-        const Place place = domain && lost_ == CUDA_SUCCESS ? take(*domain, size) : Place{};
+        Place place;
+        if (domain && lost_ == CUDA_SUCCESS) {
+            Magazine *magazine = own_magazine(stream, *domain);
+            if (magazine && magazine->block_count.get() > 0 && size > slab_limit) {
+                unload_blocks(*magazine);
+            }
+            place = take(*domain, size);
+            if (magazine && place.slot) {
+                take_over(*magazine);
+                restock(*magazine, place.slot->index);
+            }
+        }
         if (place) {
             *ret_ptr = account(place, *domain, size);
+            upkeep(lock, *domain, nullptr);
             return EMM_OK;
         }
     }
@@ -32,12 +58,12 @@ Heap::Place Manager::take(Domain &domain, uint64_t size) {
     const unsigned index = class_of(size);
     Slot *slot = slabs_.take(domain, index);
     if (!slot) {
-        std::unique_ptr<Slab, decltype(&delete_slab)> slab(new_slab(index), &delete_slab);
+        slabs_.prepare(index);
         Block *block = take_block(domain, slab_bytes(index));
         if (!block) {
             return {};
         }
-        slabs_.add(*slab.release(), *block, domain);
+        slabs_.add(index, *block, domain);
         touch(domain, 0);
         slot = slabs_.take(domain, index);
     }
@@ -46,17 +72,18 @@ Heap::Place Manager::take(Domain &domain, uint64_t size) {
 
 emm_deviceptr Manager::account(Place place, Domain &domain, size_t size) {
     if (place.block) {
-        place.block->asked = size;
+        place.block->loan.begin(size);
         place.block->capture = domain.capture;
         if (domain.capture) {
+            place.block->loan.mark_special();
             domain.capture->references++;
         }
     } else {
-        place.slot->asked = uint32_t(size);
+        place.slot->loan.begin(size);
     }
     domain.balance++;
-    live_ += size;
-    live_rounded_ += size_of(place);
+    taken_ += size_of(place);
+    live_ += int64_t(size);
     live_count_++;
     allocations_++;
     peak_live_ = live_ > peak_live_ ? live_ : peak_live_;
@@ -116,13 +143,9 @@ emm_status Manager::acquire_place(const Caller &caller, Domain &domain, size_t s
     Block *block = nullptr;
     if (fits_a_slot(domain, size)) {
         const unsigned index = class_of(size);
-        std::unique_ptr<Slab, decltype(&delete_slab)> slab(new_slab(index), &delete_slab);
         status = acquire(caller, domain, slab_bytes(index), block);
         if (block) {
-            const Lock lock(mutex_);
-            slabs_.add(*slab.release(), *block, domain);
-            touch(domain, 0);
-            ret_place.slot = slabs_.take(domain, index);
+            ret_place.slot = slot_of_new_slab(*block, index, domain);
             return EMM_OK;
         }
         if (status != EMM_E_OUT_OF_MEMORY) {
@@ -134,11 +157,24 @@ emm_status Manager::acquire_place(const Caller &caller, Domain &domain, size_t s
     return status;
 }
 
+Slot *Manager::slot_of_new_slab(Block &block, unsigned index, Domain &domain) {
+    const Lock lock(mutex_);
+    touch(domain, 0);
+    try {
+        slabs_.prepare(index);
+    } catch (const std::bad_alloc &) {
+        heap_.give(block, domain);
+        throw;
+    }
+    slabs_.add(index, block, domain);
+    return slabs_.take(domain, index);
+}
+
 emm_status Manager::exhausted(size_t size, CUresult result) {
     unsigned long long live = 0, reserved = 0, largest = 0;
     {
         const Lock lock(mutex_);
-        live = live_;
+        live = live_bytes();
         reserved = reserved_;
         largest = heap_.largest_free();
     }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "list.h"
+#include "loan.h"
 #include "segment.h"
 #include "size_tree.h"
 
@@ -17,7 +18,7 @@ struct UseRecord;
 
 enum class State : uint8_t {
     free,   // in the heap's indexes
-    live,   // an allocation
+    live,   // an allocation, or in a magazine
     slab,   // cut into slots
     waiting // freed; a use record or a capture has it until it may become free
 };
@@ -31,7 +32,7 @@ struct Block {
     State state = State::free;
 
     // Of a live block.
-    uint64_t asked = 0;
+    Loan<uint64_t> loan;
     Capture *capture = nullptr; // the graph's private memory; NULL for the rest of us
     UseRecord *uses = nullptr;
     Slab *slab = nullptr;

@@ -18,8 +18,8 @@ std::string Manager::fault() const {
             blocks += block->state == State::live ? block->size : 0;
         }
     }
-    if (acquiring_ == 0 && blocks > live_rounded_) {
-        return "live blocks are larger than the live bytes counted";
+    if (acquiring_ == 0 && blocks > taken_) {
+        return "live blocks are larger than what is counted as taken";
     }
     if (acquiring_ == 0 && free > cached_bytes()) {
         return "free blocks are larger than the cached bytes counted";

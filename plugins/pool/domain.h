@@ -52,6 +52,7 @@ struct Domain {
     std::atomic<uint32_t> capturing{0}; // announced captures of this stream
     uint32_t pins = 0;                  // threads in a driver call with `handle`
     uint32_t references = 0;            // callers and use records that point here
+    uint32_t magazines = 0;             // that threads have for this stream
 
     SizeTree own;
     List<Block, &Block::pending> pending;

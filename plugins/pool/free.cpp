@@ -21,7 +21,21 @@ uint64_t Manager::size_of(Place place) {
 }
 
 uint64_t Manager::asked_of(Place place) {
-    return place.block ? place.block->asked : place.slot->asked;
+    return place.block ? place.block->loan.size() : place.slot->loan.size();
+}
+
+void Manager::end_loan(Place place) {
+    place.block ? place.block->loan.end() : place.slot->loan.end();
+}
+
+void Manager::mark_special(Place place) {
+    place.block ? place.block->loan.mark_special() : place.slot->loan.mark_special();
+}
+
+// The allocation that begins there, if it is one.
+Heap::Place Manager::lent_at(emm_deviceptr ptr) const {
+    const Place place = heap_.starting_at(ptr);
+    return place && asked_of(place) != 0 ? place : Place{};
 }
 
 UseRecord *&Manager::uses_of(Place place) {
@@ -40,8 +54,21 @@ emm_status Manager::refuse_free(emm_deviceptr ptr) {
 }
 
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    const uint64_t identity = serving_.load(std::memory_order_relaxed);
+    Magazine *magazine = Thread::magazine_for(identity, stream);
+    if (magazine && magazine->gate.enter()) [[likely]] {
+        const bool done = magazine->give(heap_, ptr, size);
+        magazine->gate.leave();
+        if (done) [[likely]] {
+            return EMM_OK;
+        }
+    }
+    return memfree_locked(ptr, size, stream);
+}
+
+emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream stream) {
     Lock lock(mutex_);
-    const Place place = heap_.starting_at(ptr);
+    const Place place = lent_at(ptr);
     if (!place) {
         lock.unlock();
         return refuse_free(ptr);
@@ -59,9 +86,35 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
         lock.unlock();
         return memfree_slowly(ptr, size, stream);
     }
-    free_on(place, *domain);
+    // An unordered free goes to the magazine that unordered allocations come from.
+    Domain &stocked = domain == &unordered_ ? heap_.anyone : *domain;
+    Magazine *magazine = lost_ == CUDA_SUCCESS ? own_magazine(stream, stocked) : nullptr;
+    if (!magazine || !stow(*magazine, place)) {
+        free_on(place, *domain);
+    }
     upkeep(lock, *domain, nullptr);
     return EMM_OK;
+}
+
+// Puts what is freed into a magazine, after making room if it is full.
+bool Manager::stow(Magazine &magazine, Place place) {
+    take_over(magazine);
+    if (place.slot && magazine.unordered) {
+        unload_quarantine(magazine);
+    } else if (place.slot) {
+        Bin &bin = magazine.bins[place.slot->index];
+        if (bin.full()) {
+            widen(bin, place.slot->index);
+        }
+        if (bin.full()) {
+            unload(bin, (bin.count.get() + 1) / 2, magazine.domain);
+        }
+    } else {
+        unload_blocks(magazine);
+    }
+    const emm_deviceptr ptr =
+        place.block ? place.block->begin : place.slot->slab->address(*place.slot);
+    return magazine.give(heap_, ptr, 0);
 }
 
 emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream) {
@@ -71,7 +124,7 @@ emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream)
         caller = {}; // whatever the stream is, all work of the context covers it
     }
     Lock lock(mutex_);
-    const Place place = heap_.starting_at(ptr);
+    const Place place = lent_at(ptr);
     if (!place) { // somebody else was quicker
         lock.unlock();
         return refuse_free(ptr);
@@ -139,10 +192,11 @@ Domain *Manager::free_with_uses(Place place, Domain &domain, Capture *capture) {
 
 void Manager::release(Place place, Domain &domain) {
     domain.balance--;
-    live_ -= asked_of(place);
-    live_rounded_ -= size_of(place);
+    live_ -= int64_t(asked_of(place));
+    taken_ -= size_of(place);
     live_count_--;
     frees_++;
+    end_loan(place);
 }
 
 void Manager::give(Place place, Domain &domain) {
@@ -179,7 +233,8 @@ void Manager::upkeep(Lock &lock, Domain &domain, const Caller *caller) {
     if (!mailbox_->empty()) {
         collect_graphs();
     }
-    if (heap_.whole_bytes() > 0 && deferring_ == 0 && cached_bytes() > options_.release_threshold) {
+    if (options_.release_threshold != UINT64_MAX && heap_.whole_bytes() > 0 && deferring_ == 0 &&
+        cached_bytes() > options_.release_threshold) {
         reap(lock, false);
         release_idle(lock, options_.release_threshold, true);
     }

@@ -5,8 +5,6 @@
 namespace emm::pool {
 namespace {
 
-constexpr uintptr_t slab_bit = 1;
-
 // The dirty part is of no use to an ordinary request, whoever makes it.
 bool is_quarantine(const Domain &domain) {
     return domain.order == Order::unordered || domain.order == Order::capture;
@@ -91,12 +89,12 @@ void Heap::settle(Block &block) {
 }
 
 void Heap::set_start(Block &block) {
-    block.segment->owners[block.segment->index(block.begin)] = reinterpret_cast<uintptr_t>(&block);
+    block.segment->own(block.begin, reinterpret_cast<uintptr_t>(&block));
     block.segment->starts.set(block.segment->index(block.begin));
 }
 
 void Heap::clear_start(const Block &block) {
-    block.segment->owners[block.segment->index(block.begin)] = 0;
+    block.segment->own(block.begin, 0);
     block.segment->starts.clear(block.segment->index(block.begin));
 }
 
@@ -310,33 +308,26 @@ void Heap::set_slab(Block &block, Slab *slab) {
     Segment &segment = *block.segment;
     block.slab = slab;
     block.state = slab ? State::slab : block.state;
+    if (slab) {
+        for (uint32_t i = 0; i < slab->count; i++) {
+            segment.own(block.begin + uint64_t(i) * slab->slot_size,
+                        reinterpret_cast<uintptr_t>(&slab->slots[i]) | slot_bit);
+        }
+        return;
+    }
     const uint64_t end = segment.index(block.end() - 1);
     for (uint64_t i = segment.index(block.begin); i <= end; i++) {
-        segment.owners[i] = slab ? reinterpret_cast<uintptr_t>(slab) | slab_bit : 0;
+        segment.owners[i].store(0, std::memory_order_relaxed);
     }
-    if (!slab) {
-        set_start(block);
-    }
+    set_start(block);
 }
 
 Heap::Place Heap::starting_at(uint64_t address) const {
-    const Segment *segment = map_.find(address);
-    if (!segment || address % granule != 0) {
-        return {};
+    const Place place = found_at(address);
+    if (place.slot) {
+        return place.slot->state == State::live ? place : Place{};
     }
-    const uintptr_t owner = segment->owners[segment->index(address)];
-    if (owner & slab_bit) {
-        const Slab &slab = *reinterpret_cast<Slab *>(owner & ~slab_bit);
-        const uint64_t offset = address - slab.block->begin;
-        const uint64_t number = offset / slab.slot_size;
-        if (number * slab.slot_size != offset || number >= slab.count ||
-            slab.slots[number].state != State::live) {
-            return {};
-        }
-        return {nullptr, &slab.slots[number]};
-    }
-    Block *block = reinterpret_cast<Block *>(owner);
-    return {block && block->state == State::live ? block : nullptr, nullptr};
+    return place.block && place.block->state == State::live ? place : Place{};
 }
 
 Heap::Place Heap::around(uint64_t address) const {
@@ -345,14 +336,14 @@ Heap::Place Heap::around(uint64_t address) const {
         return {};
     }
     const uint64_t start = segment->starts.last_at_or_before(segment->index(address));
-    const uintptr_t owner = segment->owners[start];
     uint64_t first = segment->base + start * granule;
-    if (owner & slab_bit) {
-        const uint32_t slot_size = reinterpret_cast<Slab *>(owner & ~slab_bit)->slot_size;
-        first += (address - first) / slot_size * slot_size;
+    if (const Slot *slot = found_at(first).slot) {
+        first += (address - first) / slot->slab->slot_size * slot->slab->slot_size;
     }
     const Place place = starting_at(first);
-    const uint64_t size = place.slot ? place.slot->asked : place.block ? place.block->asked : 0;
+    const uint64_t size = place.slot    ? place.slot->loan.size()
+                          : place.block ? place.block->loan.size()
+                                        : 0;
     return address - first < size ? place : Place{};
 }
 

@@ -58,7 +58,8 @@ public:
         Slot *slot = nullptr;
         explicit operator bool() const { return block || slot; }
     };
-    Place starting_at(uint64_t address) const; // the live allocation that begins there
+    Place found_at(uint64_t address) const;    // what begins there, live or not; needs no lock
+    Place starting_at(uint64_t address) const; // what begins there and has been taken
     Place around(uint64_t address) const;      // the live allocation that holds the address
     void set_slab(Block &block, Slab *slab);   // or NULL, when it becomes a block again
 
@@ -73,6 +74,8 @@ public:
     uint64_t clock = 1; // what a free is tagged with; every event ends one tag and begins the next
 
 private:
+    static constexpr uintptr_t slot_bit = 1;
+
     void index(Block &block);
     void unindex(Block &block);
     Block *cut(Block &block, uint64_t size, bool from_the_end);
@@ -92,5 +95,17 @@ private:
     uint64_t whole_bytes_ = 0;
     uint64_t quarantined_ = 0;
 };
+
+inline Heap::Place Heap::found_at(uint64_t address) const {
+    const Segment *segment = map_.find(address);
+    if (!segment || address % granule != 0) {
+        return {};
+    }
+    const uintptr_t owner = segment->owner(address);
+    if (owner & slot_bit) {
+        return {nullptr, reinterpret_cast<Slot *>(owner & ~slot_bit)};
+    }
+    return {reinterpret_cast<Block *>(owner), nullptr};
+}
 
 } // namespace emm::pool

@@ -59,9 +59,9 @@ std::string Heap::fault_of(const Segment &segment) const {
             return at(*block) + "blocks overlap, leave a gap or are not linked both ways";
         }
         expected = block->end();
-        const uintptr_t owner = segment.owners[segment.index(block->begin)];
+        const uintptr_t owner = segment.owner(block->begin);
         const uintptr_t wanted = block->state == State::slab
-                                     ? reinterpret_cast<uintptr_t>(block->slab) | 1
+                                     ? reinterpret_cast<uintptr_t>(block->slab->slots) | slot_bit
                                      : reinterpret_cast<uintptr_t>(block);
         if (owner != wanted) {
             return at(*block) + "its address leads elsewhere";

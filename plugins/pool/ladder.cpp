@@ -35,8 +35,12 @@ emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes
     {
         Lock lock(mutex_);
         collect_graphs();
+        drain_own();
         block = reuse(lock, caller, domain, bytes);
         block = block ? block : wait_for_stream(lock, caller, domain, bytes);
+        if (!block && drain_all()) {
+            block = reuse(lock, caller, domain, bytes);
+        }
         block = block ? block : grow(lock, domain, bytes, result);
         if (!block && says_exhausted(result)) {
             block = squeeze(lock, caller, domain, bytes, result);
@@ -233,6 +237,7 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64
         if (round == 1) {
             wait_for_all(lock);
         }
+        drain_all();
         drop_spares();
         block = take_block(domain, bytes);
         while (!block && deferring_ == 0 && heap_.first_whole() && says_exhausted(result)) {
@@ -250,6 +255,7 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64
 // cuMemFree itself waits for work that uses the memory, so a whole block may still be dirty.
 uint64_t Manager::release_segment(Lock &lock, Segment &segment) {
     heap_.remove(segment);
+    await_lookups();
     lock.unlock();
     CUresult result = CUDA_SUCCESS;
     if (context_lives()) {

@@ -4,9 +4,17 @@
 
 namespace emm::pool {
 
+namespace {
+
+std::atomic<uint64_t> next_identity{1};
+
+} // namespace
+
 Manager::Manager(const emm_host &host, const emm_context_info &info, const char *const *texts)
-    : host_(host), context_(info.cuda_context), context_id_(info.context_id), device_(info.device),
+    : identity_(next_identity.fetch_add(1, std::memory_order_relaxed)), serving_(identity_),
+      host_(host), context_(info.cuda_context), context_id_(info.context_id), device_(info.device),
       options_(texts), driver_(host) {
+    Gate::prepare();
     unordered_.order = Order::unordered;
     mailbox_ = Mailbox::make();
     try {
@@ -32,6 +40,11 @@ void Manager::take_initial() {
 }
 
 Manager::~Manager() {
+    {
+        const std::lock_guard ending(Thread::ending());
+        const Lock lock(mutex_);
+        close_magazines(nullptr);
+    }
     reset();
     const Current current(driver_, context_, context_id_);
     while (Watch *watch = spare_watches_.pop_front()) {
@@ -56,6 +69,7 @@ emm_status Manager::reset() {
     List<Segment, &Segment::all> segments;
     {
         const Lock lock(mutex_);
+        close_magazines(nullptr);
         forget_everything();
         segments = heap_.forget_all();
     }
@@ -77,7 +91,7 @@ emm_status Manager::reset() {
 void Manager::forget_everything() {
     const auto clear = [this](Domain &domain) {
         while (Slab *slab = domain.slabs.pop_front()) {
-            delete_slab(slab);
+            slabs_.forget(*slab);
         }
         while (Watch *watch = domain.watches.pop_front()) {
             spare_watches_.push_back(*watch);
@@ -100,8 +114,9 @@ void Manager::forget_everything() {
         }
     }
     captures_.clear();
-    slabs_.forget();
-    live_ = live_rounded_ = live_count_ = waiting_ = 0;
+    slabs_.forget_all();
+    taken_ = waiting_ = 0;
+    live_ = live_count_ = 0;
 }
 
 emm_status Manager::defer_cleanup(uint32_t enter) {
@@ -119,6 +134,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     {
         Lock lock(mutex_);
         collect_graphs();
+        drain_all();
         reap(lock, false);
         if (deferring_ == 0) {
             drop_spares();

@@ -8,9 +8,11 @@
 //   graphs.cpp    memory of captures
 //   report.cpp    query, statistics, memory info
 //   manager.cpp   create, reset, destroy, trim, peers
+//   magazines.cpp what threads keep for themselves
 //
-// One lock protects everything here. No driver call is made while it is held: functions that take
-// a Lock & may let go of it for one, and whoever calls them looks at everything anew afterwards.
+// One lock protects everything here but the magazines. No driver call is made while it is held:
+// functions that take a Lock & may let go of it for one, and whoever calls them looks at everything
+// anew afterwards.
 #pragma once
 
 #include "capture.h"
@@ -19,6 +21,7 @@
 #include "options.h"
 #include "slabs.h"
 #include "streams.h"
+#include "thread.h"
 
 #include <condition_variable>
 #include <memory>
@@ -45,14 +48,18 @@ public:
     emm_status set_access(int32_t peer_device, uint32_t flags);
     emm_status get_stats(emm_stats *ret_stats);
 
+    void part_with(Magazine &magazine);
+
 private:
     using Lock = std::unique_lock<std::mutex>;
     using Place = Heap::Place;
 
     // --- allocate.cpp
+    emm_status memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status acquire_place(const Caller &caller, Domain &domain, size_t size, Place &ret_place);
     Place take(Domain &domain, uint64_t size);
+    Slot *slot_of_new_slab(Block &block, unsigned index, Domain &domain);
     emm_deviceptr account(Place place, Domain &domain, size_t size);
     emm_status exhausted(size_t size, CUresult result);
 
@@ -72,7 +79,27 @@ private:
     void drop_spares();
     uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only);
 
+    // --- magazines.cpp
+    Magazine *own_magazine(emm_stream stream, Domain &domain);
+    void widen(Bin &bin, unsigned index);
+    void restock(Magazine &magazine, unsigned index);
+    void take_over(Magazine &magazine);
+    void unload(Bin &bin, uint32_t count, Domain &domain);
+    void unload_blocks(Magazine &magazine);
+    void unload_quarantine(Magazine &magazine);
+    void drain(Magazine &magazine);
+    void drain_own();
+    bool drain_all();
+    void shut_magazines(const Domain *domain);
+    void reopen_magazines();
+    void await_lookups();
+    void close_magazines(const Domain *domain);
+    void close(Magazine &magazine);
+
     // --- free.cpp
+    emm_status memfree_locked(emm_deviceptr ptr, size_t size, emm_stream stream);
+    Place lent_at(emm_deviceptr ptr) const;
+    bool stow(Magazine &magazine, Place place);
     emm_status memfree_slowly(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status refuse_free(emm_deviceptr ptr);
     Domain *free_on(Place place, Domain &domain);
@@ -129,6 +156,9 @@ private:
 
     // --- report.cpp
     uint64_t pending_bytes() const;
+    uint64_t idle_bytes() const;
+    uint64_t live_bytes() const;
+    void add_magazines(emm_stats &stats) const;
     uint64_t cached_bytes() const;
     std::string fault() const;
     void check();
@@ -143,10 +173,17 @@ private:
 
     static uint64_t size_of(Place place);
     static uint64_t asked_of(Place place);
+    static void end_loan(Place place);
+    static void mark_special(Place place);
     static UseRecord *&uses_of(Place place);
     static Capture *capture_of(Place place);
 
-    const emm_host &host_;
+    // What every call reads, beside nothing that calls write.
+    alignas(128) const uint64_t identity_; // no other manager of the process has had it
+    std::atomic<uint64_t> serving_;        // the same; 0 once nothing is reused any more
+    Heap heap_;
+
+    alignas(128) const emm_host &host_;
     const CUcontext context_;
     const uint64_t context_id_;
     const int32_t device_;
@@ -156,7 +193,6 @@ private:
     std::mutex mutex_;
     std::condition_variable unpinned_; // a pin or a context record has ended
 
-    Heap heap_;
     Slabs slabs_{heap_};
     Streams streams_;
     Domain unordered_;
@@ -164,6 +200,7 @@ private:
     List<Domain, &Domain::askable> askable_;
     List<Watch, &Watch::link> spare_watches_;
     List<UseRecord, &UseRecord::all> uses_;
+    List<Magazine, &Magazine::of_manager> magazines_;
     std::unordered_map<uint64_t, std::unique_ptr<Capture>> captures_;
     Mailbox *mailbox_ = nullptr;
     std::vector<int32_t> peers_; // devices whose primary context is retained for set_access
@@ -177,11 +214,13 @@ private:
     std::atomic<CUresult> lost_{CUDA_SUCCESS}; // the error after which nothing is reused
 
     uint64_t reserved_ = 0;
-    uint64_t live_ = 0;         // as asked for
-    uint64_t live_rounded_ = 0; // as taken from the heap or a slab
-    uint64_t live_count_ = 0;
+    uint64_t taken_ = 0;   // from the heap and the slabs, by the program or by magazines
     uint64_t waiting_ = 0; // with use records and captures
-    uint64_t peak_live_ = 0;
+
+    // Beside what magazines have counted since they were last asked.
+    int64_t live_ = 0; // as asked for
+    int64_t live_count_ = 0;
+    int64_t peak_live_ = 0;
     uint64_t peak_reserved_ = 0;
     uint64_t allocations_ = 0;
     uint64_t frees_ = 0;

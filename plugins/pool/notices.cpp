@@ -175,6 +175,7 @@ emm_status Manager::enter_stream(emm_stream stream) {
     }
     Domain &domain = streams_.find_or_make(id);
     if (former) { // its stream was destroyed without a word, and the handle came back
+        close_magazines(former);
         streams_.leave(*former);
         list(*former);
         slabs_.disband(*former);
@@ -193,6 +194,7 @@ emm_status Manager::retire_stream(emm_stream stream) {
         return EMM_OK;
     }
     domain->references++;
+    close_magazines(domain);
     slabs_.drop_spares(*domain);
     seal_if_reachable(lock, *domain);
     unpinned_.wait(lock, [domain] { return domain->pins == 0; });
@@ -209,6 +211,7 @@ void Manager::begin_capture(Lock &lock, emm_stream stream) {
     announced_++;
     Domain *domain = streams_.find_registered(stream);
     if (domain) {
+        close_magazines(domain);
         domain->capturing++;
         domain->references++;
     }
@@ -240,7 +243,7 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
         return status;
     }
     Lock lock(mutex_);
-    const Place place = heap_.starting_at(ptr);
+    const Place place = lent_at(ptr);
     if (!place) {
         lock.unlock();
         return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
@@ -258,6 +261,7 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
 
 void Manager::add_use(Place place, Use use) {
     UseRecord *&record = uses_of(place);
+    mark_special(place);
     if (!record) {
         auto fresh = std::make_unique<UseRecord>();
         fresh->uses.reserve(4);

@@ -12,6 +12,7 @@ void Manager::note(CUresult result) {
     if (is_sticky(result) || is_gone(result)) {
         CUresult none = CUDA_SUCCESS;
         lost_.compare_exchange_strong(none, result);
+        serving_.store(0, std::memory_order_relaxed);
     }
 }
 
@@ -309,8 +310,9 @@ void Manager::finish(UseRecord &record) {
 // Forgets a stream that left nothing behind. Registered ones stay until they retire.
 void Manager::tidy(Domain &domain) {
     if (domain.order != Order::stream || domain.registered || domain.references > 0 ||
-        domain.stale || domain.newest > domain.completed || !domain.watches.empty() ||
-        !domain.slabs.empty() || !domain.uses.empty() || !domain.pending.empty()) {
+        domain.magazines > 0 || domain.stale || domain.newest > domain.completed ||
+        !domain.watches.empty() || !domain.slabs.empty() || !domain.uses.empty() ||
+        !domain.pending.empty()) {
         return;
     }
     for (const SlotQueue &queue : domain.freed) {

@@ -13,12 +13,34 @@
 namespace emm::pool {
 
 uint64_t Manager::pending_bytes() const {
-    return heap_.quarantined() + slabs_.quarantined() + waiting_;
+    uint64_t bytes = heap_.quarantined() + slabs_.quarantined() + waiting_;
+    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+        bytes += m->quarantined_bytes.get();
+    }
+    return bytes;
+}
+
+// What lies in magazines, for their owners to take again or on its way to the quarantine.
+uint64_t Manager::idle_bytes() const {
+    uint64_t bytes = 0;
+    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+        bytes += m->idle_bytes() + m->quarantined_bytes.get();
+    }
+    return bytes;
 }
 
 uint64_t Manager::cached_bytes() const {
-    const uint64_t taken = live_rounded_ + pending_bytes();
-    return reserved_ > taken ? reserved_ - taken : 0; // below: a segment is on its way in
+    const uint64_t busy = taken_ - std::min(idle_bytes(), taken_) + pending_bytes();
+    return reserved_ > busy ? reserved_ - busy : 0; // below: a segment is on its way in
+}
+
+// Below 0 for a moment if a block was allocated by one thread and freed by another.
+uint64_t Manager::live_bytes() const {
+    int64_t live = live_;
+    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+        live += m->live.get();
+    }
+    return uint64_t(std::max<int64_t>(live, 0));
 }
 
 emm_status Manager::get_stats(emm_stats *ret_stats) {
@@ -27,19 +49,34 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     {
         const Lock lock(mutex_);
         collect_graphs();
-        stats.live_bytes = live_;
-        stats.live_count = live_count_;
+        add_magazines(stats);
         stats.cached_bytes = cached_bytes();
         stats.reserved_bytes = reserved_;
-        stats.peak_live_bytes = peak_live_;
         stats.peak_reserved_bytes = peak_reserved_;
-        stats.allocations = allocations_;
-        stats.frees = frees_;
         stats.failures = failures_;
         stats.pending_bytes = pending_bytes();
     }
     emm_copy_sized(ret_stats, &stats);
     return EMM_OK;
+}
+
+// Each magazine counts for itself, and is read while it does. The peak is exact for one thread on
+// one stream, and otherwise off by no more than magazines hold.
+void Manager::add_magazines(emm_stats &stats) const {
+    int64_t live = live_, count = live_count_, peak = peak_live_;
+    stats.allocations = allocations_;
+    stats.frees = frees_;
+    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+        const uint64_t allocations = m->allocations.get(), frees = m->frees.get();
+        stats.allocations += allocations;
+        stats.frees += frees;
+        count += int64_t(allocations - frees);
+        peak = std::max(peak, live + m->highest.get());
+        live += m->live.get();
+    }
+    stats.live_bytes = uint64_t(std::max<int64_t>(live, 0));
+    stats.live_count = uint64_t(std::max<int64_t>(count, 0));
+    stats.peak_live_bytes = uint64_t(std::max(peak, live));
 }
 
 emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {

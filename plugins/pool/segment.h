@@ -5,6 +5,7 @@
 #include "host_pages.h"
 #include "list.h"
 
+#include <atomic>
 #include <cstdint>
 
 namespace emm::pool {
@@ -26,15 +27,21 @@ struct Segment {
 
     uint64_t end() const { return base + size; }
     uint64_t index(uint64_t address) const { return (address - base) / granule; }
+    uintptr_t owner(uint64_t address) const {
+        return owners[index(address)].load(std::memory_order_acquire);
+    }
+    void own(uint64_t address, uintptr_t owner) {
+        owners[index(address)].store(owner, std::memory_order_release);
+    }
 
     const uint64_t driver_base; // as cuMemAlloc gave it, and as cuMemFree wants it
     const uint64_t driver_bytes;
     const uint64_t base; // the part in use: aligned to segment_granule
     const uint64_t size;
 
-    // For the granule in which a block begins, the block; for every granule of a slab, the slab,
-    // told apart by bit 0.
-    HostPages<uintptr_t> owners;
+    // For the granule in which a block begins, the block; for one in which a slot begins, the slot,
+    // told apart by bit 0. Read without the lock.
+    HostPages<std::atomic<uintptr_t>> owners;
     BitLadder starts; // where blocks begin
     Block *first = nullptr;
     Link<Segment> all;

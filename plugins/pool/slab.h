@@ -39,8 +39,9 @@ struct Slot {
     Slab *slab = nullptr;
     UseRecord *uses = nullptr;
     uint64_t tag = 0; // of its free
-    uint32_t asked = 0;
+    Loan<uint32_t> loan;
     State state = State::free;
+    uint8_t index = 0; // class
 };
 
 // First in, first out, so that tags ascend.
@@ -87,8 +88,10 @@ struct Slab {
     }
 };
 
-// Throws std::bad_alloc.
+// Throws std::bad_alloc. Records of slabs outlive them, because a wrong free may still look at one:
+// Slabs keeps those of dropped slabs for the next slab of the class.
 Slab *new_slab(unsigned index);
+void renew_slab(Slab &slab); // as new
 void delete_slab(Slab *slab);
 
 // How much memory a slab of this class takes.

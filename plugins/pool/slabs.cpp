@@ -24,7 +24,23 @@ Slot *Slabs::take(Domain &domain, unsigned index) {
     return slot;
 }
 
-void Slabs::add(Slab &slab, Block &block, Domain &domain) {
+Slabs::~Slabs() {
+    for (auto &spare : spare_) {
+        while (Slab *slab = spare.pop_front()) {
+            delete_slab(slab);
+        }
+    }
+}
+
+void Slabs::prepare(unsigned index) {
+    if (spare_[index].empty()) {
+        spare_[index].push_front(*new_slab(index));
+    }
+}
+
+void Slabs::add(unsigned index, Block &block, Domain &domain) {
+    Slab &slab = *spare_[index].pop_front();
+    renew_slab(slab);
     slab.block = &block;
     slab.owner = &domain;
     slab.newest = heap_.clock; // the block may still be dirty with the domain's own work
@@ -71,7 +87,7 @@ void Slabs::drop(Slab &slab) {
     // What was ready in it waits for the owner's last free, which may be long complete.
     const bool complete = slab.newest <= owner.completed;
     heap_.give(*slab.block, complete ? heap_.anyone : owner, owner.newest);
-    delete_slab(&slab);
+    forget(slab);
 }
 
 void Slabs::complete(Domain &domain, uint64_t tag) {

@@ -8,12 +8,17 @@ namespace emm::pool {
 class Slabs {
 public:
     explicit Slabs(Heap &heap) : heap_(heap) {}
+    ~Slabs();
+    Slabs(const Slabs &) = delete;
+    Slabs &operator=(const Slabs &) = delete;
 
     // A slot that `domain` may use at once; NULL if there is none.
     Slot *take(Domain &domain, unsigned index);
 
+    // The next call of add for this class cannot fail. Throws std::bad_alloc.
+    void prepare(unsigned index);
     // Makes a slab for `domain` of a block that has been taken for it.
-    void add(Slab &slab, Block &block, Domain &domain);
+    void add(unsigned index, Block &block, Domain &domain);
 
     void give(Slot &slot, Domain &domain);
 
@@ -29,7 +34,8 @@ public:
     // Gives slabs without an allocation back to the heap.
     void drop_spares(Domain &domain);
 
-    void forget() { quarantined_ = 0; } // every slab is gone
+    void forget(Slab &slab) { spare_[slab.index].push_front(slab); } // its block is gone
+    void forget_all() { quarantined_ = 0; }                          // every block is gone
 
     uint64_t quarantined() const { return quarantined_; } // bytes in slots nobody may use yet
 
@@ -38,6 +44,7 @@ private:
     void drop(Slab &slab);
 
     Heap &heap_;
+    List<Slab, &Slab::owned> spare_[slab_classes]; // records without a block
     uint64_t quarantined_ = 0;
 };
 

@@ -1,0 +1,38 @@
+// What the program holds of a slot or block: the size that it asked for, 0 while it holds nothing.
+// Read without a lock by whoever frees an address.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace emm::pool {
+
+template <class Word> class Loan {
+public:
+    Loan() = default;
+    Loan(const Loan &other) : word_(other.word_.load(std::memory_order_relaxed)) {}
+    Loan &operator=(const Loan &other) {
+        put(other.word_.load(std::memory_order_relaxed));
+        return *this;
+    }
+
+    void begin(uint64_t size) { put(Word(size << 1)); }
+    void end() { put(0); }
+    // Its free needs more than a magazine: it has further uses, or is a graph's.
+    void mark_special() { put(word_.load(std::memory_order_relaxed) | special_bit); }
+
+    uint64_t size() const { return word_.load(std::memory_order_relaxed) >> 1; }
+    // The size, or 0 if the free is special or there is nothing to free.
+    uint64_t plain_size() const {
+        const Word word = word_.load(std::memory_order_relaxed);
+        return word & special_bit ? 0 : word >> 1;
+    }
+
+private:
+    static constexpr Word special_bit = 1;
+    void put(Word word) { word_.store(word, std::memory_order_relaxed); }
+
+    std::atomic<Word> word_{0};
+};
+
+} // namespace emm::pool

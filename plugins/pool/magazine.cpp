@@ -1,0 +1,51 @@
+#include "magazine.h"
+
+namespace emm::pool {
+
+Magazine::Magazine(Manager &its_manager, uint64_t identity, Domain &its_domain,
+                   const Thread &its_owner, uint64_t largest)
+    : unordered(its_domain.order == Order::anyone), largest_block(largest), manager(its_manager),
+      manager_identity(identity), domain(its_domain), owner(its_owner) {
+    if (unordered) {
+        quarantine.entries = std::make_unique<Bin::Entry[]>(most_quarantined);
+        quarantine.limit = most_quarantined;
+    }
+}
+
+uint64_t Magazine::take_block(uint64_t bytes, size_t size) {
+    for (uint32_t n = block_count.get(); n-- > 0;) {
+        if (blocks[n].size != bytes) {
+            continue;
+        }
+        const LooseBlock found = blocks[n];
+        block_count.add(uint32_t(-1));
+        block_bytes.add(-bytes);
+        for (; n < block_count.get(); n++) {
+            blocks[n] = blocks[n + 1];
+        }
+        found.block->loan.begin(size);
+        return found.address;
+    }
+    return 0;
+}
+
+bool Magazine::give_block(Block &block) {
+    if (block.size > largest_block || block_count.get() == most_blocks) {
+        return false;
+    }
+    block.loan.end();
+    blocks[block_count.get()] = {block.begin, block.size, &block};
+    block_count.add(1);
+    block_bytes.add(block.size);
+    return true;
+}
+
+uint64_t Magazine::idle_bytes() const {
+    uint64_t bytes = block_bytes.get();
+    for (unsigned i = 0; i < slab_classes; i++) {
+        bytes += bins[i].count.get() * class_size(i);
+    }
+    return bytes;
+}
+
+} // namespace emm::pool

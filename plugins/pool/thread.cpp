@@ -1,0 +1,92 @@
+#include "thread.h"
+
+#include "manager.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace emm::pool {
+
+thread_local Thread *Thread::self_ = nullptr;
+
+namespace {
+
+thread_local bool is_over = false; // this thread is past its ThreadEnd
+
+} // namespace
+
+// Destroyed when its thread ends. The process's first thread ends with the process, and so does the
+// only thread of a fork's child: nothing is torn down then.
+struct ThreadEnd {
+    Thread *thread = nullptr;
+    ~ThreadEnd() {
+        if (syscall(SYS_gettid) == getpid()) {
+            return;
+        }
+        is_over = true;
+        Thread::self_ = nullptr;
+        delete thread;
+    }
+};
+
+Thread *Thread::self() {
+    if (!self_ && !is_over) {
+        static thread_local ThreadEnd end;
+        end.thread = new Thread;
+        self_ = end.thread;
+    }
+    return self_;
+}
+
+std::mutex &Thread::ending() {
+    static std::mutex &the_mutex = *new std::mutex; // outlives whatever the process destroys
+    return the_mutex;
+}
+
+Thread::~Thread() {
+    for (auto &magazine : magazines_) {
+        const std::lock_guard lock(ending());
+        if (!magazine->gate.locked_for_good()) {
+            magazine->manager.part_with(*magazine);
+        }
+    }
+}
+
+void Thread::set_way(uint64_t manager_identity, emm_stream stream, Magazine &magazine) {
+    ways_[number_of(manager_identity, stream)] = {manager_identity, stream, &magazine};
+}
+
+Magazine *Thread::find(const Domain &domain, uint64_t manager_identity) const {
+    for (const auto &magazine : magazines_) {
+        if (&magazine->domain == &domain && magazine->manager_identity == manager_identity &&
+            !magazine->gate.locked_for_good()) {
+            return magazine.get();
+        }
+    }
+    return nullptr;
+}
+
+Magazine &Thread::make_magazine(Manager &manager, uint64_t identity, Domain &domain,
+                                uint64_t largest_block) {
+    forget_dead();
+    magazines_.push_back(
+        std::make_unique<Magazine>(manager, identity, domain, *this, largest_block));
+    return *magazines_.back();
+}
+
+// Magazines whose stream or pool has gone.
+void Thread::forget_dead() {
+    for (size_t i = 0; i < magazines_.size();) {
+        if (!magazines_[i]->gate.locked_for_good()) {
+            i++;
+            continue;
+        }
+        for (Way &way : ways_) {
+            way = way.magazine == magazines_[i].get() ? Way{} : way;
+        }
+        std::swap(magazines_[i], magazines_.back());
+        magazines_.pop_back();
+    }
+}
+
+} // namespace emm::pool

@@ -1,0 +1,63 @@
+// What the pool keeps for each thread: its magazines, and a table that leads from a call's stream
+// to one of them.
+#pragma once
+
+#include "magazine.h"
+
+#include <emm/plugin.h>
+
+#include <mutex>
+#include <vector>
+
+namespace emm::pool {
+
+class Thread {
+public:
+    // The calling thread's magazine for the stream of a pool; NULL if it has none or is ending.
+    static Magazine *magazine_for(uint64_t manager_identity, emm_stream stream) {
+        const Thread *const self = self_;
+        if (!self) {
+            return nullptr;
+        }
+        const Way &way = self->ways_[number_of(manager_identity, stream)];
+        return way.manager == manager_identity && way.stream == stream ? way.magazine : nullptr;
+    }
+
+    // The calling thread's record; NULL if it is ending. Throws std::bad_alloc.
+    static Thread *self();
+    static const Thread *self_if_any() { return self_; }
+
+    // Remembers the way to a magazine of this thread.
+    void set_way(uint64_t manager_identity, emm_stream stream, Magazine &magazine);
+    Magazine *find(const Domain &domain, uint64_t manager_identity) const;
+    Magazine &make_magazine(Manager &manager, uint64_t identity, Domain &domain,
+                            uint64_t largest_block);
+
+    // For a pool that ends: no thread is ending with one of its magazines meanwhile.
+    static std::mutex &ending();
+
+    ~Thread();
+
+private:
+    struct Way {
+        uint64_t manager = 0;
+        emm_stream stream = nullptr;
+        Magazine *magazine = nullptr;
+    };
+    static constexpr unsigned way_bits = 6;
+
+    static unsigned number_of(uint64_t manager_identity, emm_stream stream) {
+        const uint64_t mixed = reinterpret_cast<uintptr_t>(stream) + manager_identity;
+        return unsigned((mixed * 0x9e3779b97f4a7c15u) >> (64 - way_bits));
+    }
+    void forget_dead();
+
+    // So that the way to it is one load, even in a library that was opened at run time.
+    [[gnu::tls_model("initial-exec")]] static thread_local Thread *self_;
+    friend struct ThreadEnd;
+
+    Way ways_[1u << way_bits];
+    std::vector<std::unique_ptr<Magazine>> magazines_;
+};
+
+} // namespace emm::pool
