@@ -5,10 +5,12 @@ nothing and hands nothing over too early.
 TRACES is a folder of recordings; EMM_TEST_TRACES may name another. `quick` touches the memory while
 work is pending; `full` does so in every mode of the simulated driver and in both orders.
 """
+import itertools
 import os
 import pathlib
 import sys
 import unittest
+from concurrent.futures import ThreadPoolExecutor
 
 from emm_program import answer
 
@@ -31,24 +33,29 @@ def traces():
                                          ("train", "dataframe", "arrays", "serve")]
 
 
-class Traces(unittest.TestCase):
-    def check(self, trace, order, touched, progress):
-        arguments = [word for plugin in PLUGINS for word in ("--plugin", plugin)]
-        arguments += ["--order", order] + (["--touch"] if touched else [])
-        told = answer("replay", *trace, *arguments,
-                      EMM_SIM=f"progress={progress},memory=256GiB")
-        for result in told["results"]:
-            self.assertEqual((result["failed"], result["leaked"], result["early_handovers"]),
-                             (0, 0, 0), result)
-            self.assertGreater(result["events"], 0)
+def replayed(trace, order, touched, progress):
+    arguments = [word for plugin in PLUGINS for word in ("--plugin", plugin)]
+    arguments += ["--order", order] + (["--touch"] if touched else [])
+    return answer("replay", *trace, *arguments,
+                  EMM_SIM=f"progress={progress},memory=256GiB")["results"]
 
+
+class Traces(unittest.TestCase):
     def test_every_trace_replays_on_every_plugin(self):
         found = traces()
         self.assertGreater(len(found), 4, f"no recordings in {FOLDER}")
-        for trace in found:
-            for way in WAYS:
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            runs = [(trace, way, pool.submit(replayed, trace, *way))
+                    for trace, way in itertools.product(found, WAYS)]
+            for trace, way, run in runs:
                 with self.subTest(trace=str(trace[-1]), way=way):
-                    self.check(trace, *way)
+                    self.check(run.result())
+
+    def check(self, results):
+        for result in results:
+            self.assertEqual((result["failed"], result["leaked"], result["early_handovers"]),
+                             (0, 0, 0), result)
+            self.assertGreater(result["events"], 0)
 
 
 if __name__ == "__main__":
