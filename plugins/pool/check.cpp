@@ -29,6 +29,9 @@ std::string Manager::fault() const {
 
 void Manager::check() {
 #ifdef EMM_POOL_CHECK
+    if (const char *call = Mutex::offender) {
+        throw std::logic_error(std::string("pool: ") + call + " was called under a lock");
+    }
     constexpr uint64_t often = 64;
     if (const uint64_t calls = allocations_ + frees_; calls < often || calls % often == 0) {
         const std::string found = fault();

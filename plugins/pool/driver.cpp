@@ -7,11 +7,13 @@ namespace {
 
 constexpr int signatures = 12000; // CUDA 12.0 is the oldest that emm runs on
 
-template <class Entry> void ask(const emm_host &host, const char *name, int version, Entry &entry) {
-    entry = reinterpret_cast<Entry>(host.driver(name, version));
+template <class Function>
+void ask(const emm_host &host, const char *name, int version, Entry<Function> &entry) {
+    entry.set(reinterpret_cast<Function>(host.driver(name, version)), name);
 }
 
-template <class Entry> void require(const emm_host &host, const char *name, Entry &entry) {
+template <class Function>
+void require(const emm_host &host, const char *name, Entry<Function> &entry) {
     ask(host, name, signatures, entry);
     if (!entry) {
         char text[128];

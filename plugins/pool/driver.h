@@ -1,6 +1,8 @@
 // The driver's entries that the pool calls, asked of the host by name and version.
 #pragma once
 
+#include "lock.h"
+
 #include <cuda.h>
 #include <emm/plugin.h>
 
@@ -22,15 +24,16 @@ namespace emm::pool {
                 entry(cuCtxDisablePeerAccess)
 
 struct Driver {
-#define EMM_POOL_ENTRY(name) decltype(&::name) name = nullptr;
+#define EMM_POOL_ENTRY(name) Entry<decltype(&::name)> name;
     EMM_POOL_REQUIRED(EMM_POOL_ENTRY)
     EMM_POOL_OPTIONAL(EMM_POOL_ENTRY)
 #undef EMM_POOL_ENTRY
 
     // Spelt out: their names stand for other signatures, or for none, in some versions of cuda.h.
-    CUresult(CUDAAPI *record_context_event)(CUcontext, CUevent) = nullptr; // since CUDA 12.5
-    CUresult(CUDAAPI *capture_info)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
-                                    const CUgraphNode **, size_t *) = nullptr;
+    Entry<CUresult(CUDAAPI *)(CUcontext, CUevent)> record_context_event; // since CUDA 12.5
+    Entry<CUresult(CUDAAPI *)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
+                              const CUgraphNode **, size_t *)>
+        capture_info;
 
     // Throws PluginError if a required entry is missing.
     explicit Driver(const emm_host &host);

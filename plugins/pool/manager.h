@@ -51,7 +51,7 @@ public:
     void part_with(Magazine &magazine);
 
 private:
-    using Lock = std::unique_lock<std::mutex>;
+    using Lock = std::unique_lock<Mutex>;
     using Place = Heap::Place;
 
     // --- allocate.cpp
@@ -190,8 +190,8 @@ private:
     const Options options_;
     const Driver driver_;
 
-    std::mutex mutex_;
-    std::condition_variable unpinned_; // a pin or a context record has ended
+    Mutex mutex_;
+    std::condition_variable_any unpinned_; // a pin or a context record has ended
 
     Slabs slabs_{heap_};
     Streams streams_;

@@ -55,6 +55,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         stats.peak_reserved_bytes = peak_reserved_;
         stats.failures = failures_;
         stats.pending_bytes = pending_bytes();
+        check();
     }
     emm_copy_sized(ret_stats, &stats);
     return EMM_OK;

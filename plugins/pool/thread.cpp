@@ -38,8 +38,8 @@ Thread *Thread::self() {
     return self_;
 }
 
-std::mutex &Thread::ending() {
-    static std::mutex &the_mutex = *new std::mutex; // outlives whatever the process destroys
+Mutex &Thread::ending() {
+    static Mutex &the_mutex = *new Mutex; // outlives whatever the process destroys
     return the_mutex;
 }
 

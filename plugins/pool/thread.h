@@ -2,11 +2,11 @@
 // to one of them.
 #pragma once
 
+#include "lock.h"
 #include "magazine.h"
 
 #include <emm/plugin.h>
 
-#include <mutex>
 #include <vector>
 
 namespace emm::pool {
@@ -34,7 +34,7 @@ public:
                             uint64_t largest_block);
 
     // For a pool that ends: no thread is ending with one of its magazines meanwhile.
-    static std::mutex &ending();
+    static Mutex &ending();
 
     ~Thread();
 

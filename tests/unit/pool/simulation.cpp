@@ -170,6 +170,9 @@ Simulation::~Simulation() {
 
 void Simulation::close() {
     if (manager) {
+        emm_stats last = {}; // asking for them looks at the invariants as well
+        last.struct_size = sizeof last;
+        CHECK(pool().get_stats(manager, &last) == EMM_OK);
         CHECK(pool().destroy(manager) == EMM_OK);
         manager = nullptr;
     }

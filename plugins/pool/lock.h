@@ -1,0 +1,71 @@
+// The pool's lock, and the promise that no driver call is made under it. The build that looks at
+// its own invariants counts the locks that a thread holds and watches the driver's entries.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+
+namespace emm::pool {
+
+#ifdef EMM_POOL_CHECK
+
+class Mutex {
+public:
+    void lock() {
+        mutex_.lock();
+        held_by_this_thread++;
+    }
+    void unlock() {
+        held_by_this_thread--;
+        mutex_.unlock();
+    }
+    // A driver call begins. The first that breaks the promise is remembered for all to see.
+    static void expect_none(const char *call) {
+        const char *none = nullptr;
+        if (held_by_this_thread > 0) {
+            offender.compare_exchange_strong(none, call);
+        }
+    }
+    static inline std::atomic<const char *> offender{nullptr};
+
+private:
+    static inline thread_local int held_by_this_thread = 0;
+    std::mutex mutex_;
+};
+
+template <class Function> class Entry;
+template <class Result, class... Arguments> class Entry<Result (*)(Arguments...)> {
+public:
+    using Function = Result (*)(Arguments...);
+    void set(Function function, const char *name) {
+        function_ = function;
+        name_ = name;
+    }
+    explicit operator bool() const { return function_; }
+    Result operator()(Arguments... arguments) const {
+        Mutex::expect_none(name_);
+        return function_(arguments...);
+    }
+
+private:
+    Function function_ = nullptr;
+    const char *name_ = nullptr;
+};
+
+#else
+
+using Mutex = std::mutex;
+
+template <class Function> class Entry {
+public:
+    void set(Function function, const char *) { function_ = function; }
+    explicit operator bool() const { return function_; }
+    operator Function() const { return function_; }
+
+private:
+    Function function_ = nullptr;
+};
+
+#endif
+
+} // namespace emm::pool

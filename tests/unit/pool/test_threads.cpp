@@ -1,0 +1,246 @@
+#include "simulation.h"
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+using namespace pool_test;
+
+namespace {
+
+void settle(Simulation &sim) {
+    cuda().cuCtxPushCurrent(sim.context);
+    cuda().cuCtxSynchronize();
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
+}
+
+// A thread that does one thing after another as it is told, and keeps its magazines meanwhile.
+class Helper {
+public:
+    Helper() : thread_([this] { live(); }) {}
+    ~Helper() {
+        act(nullptr);
+        thread_.join();
+    }
+    void act(std::function<void()> action) {
+        std::unique_lock lock(mutex_);
+        action_ = std::move(action);
+        told_ = true;
+        changed_.notify_all();
+        changed_.wait(lock, [this] { return !told_; });
+    }
+
+private:
+    void live() {
+        std::unique_lock lock(mutex_);
+        for (bool more = true; more;) {
+            changed_.wait(lock, [this] { return told_; });
+            more = bool(action_);
+            if (more) {
+                action_();
+            }
+            told_ = false;
+            changed_.notify_all();
+        }
+    }
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::function<void()> action_;
+    bool told_ = false;
+    std::thread thread_;
+};
+
+// Leaves free memory of many sizes with whoever calls it.
+void fill_and_free(Simulation &sim, CUstream stream) {
+    std::vector<CUdeviceptr> blocks;
+    for (int i = 0; i < 300; i++) {
+        blocks.push_back(sim.alloc(1 + size_t(i % 60) * 1000, stream));
+        sim.touch(blocks.back(), 1, stream == unordered ? legacy : stream);
+    }
+    for (const CUdeviceptr ptr : blocks) {
+        sim.free(ptr, stream);
+    }
+}
+
+} // namespace
+
+TEST_CASE("ten thousand short-lived threads leave reserved memory flat") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    const CUstream kinds[] = {stream, legacy, unordered, per_thread};
+    uint64_t early = 0;
+    for (int i = 0; i < 10000; i++) {
+        std::thread([&] {
+            const CUstream kind = kinds[i % 4];
+            const CUdeviceptr small = sim.alloc(3000, kind), large = sim.alloc(300 * KiB, kind);
+            sim.free(small, kind);
+            sim.free(large, kind);
+        }).join();
+        early = i == 2000 ? sim.held() : early;
+    }
+    settle(sim);
+    CHECK(sim.held() <= early + 2 * MiB);
+    sim.free(sim.alloc(100, unordered), unordered);
+    sim.trim();
+    CHECK(sim.stats().live_count == 0);
+}
+
+TEST_CASE("a thread that ends strands nothing") {
+    Simulation sim;
+    for (const CUstream stream : {sim.stream(), legacy}) {
+        std::thread([&] { fill_and_free(sim, stream); }).join();
+        settle(sim);
+        const uint64_t held = sim.held();
+        CHECK(held > 0);
+        CHECK(sim.trim() == held);
+    }
+}
+
+TEST_CASE("a trim reaches what other threads keep for themselves") {
+    Simulation sim;
+    Helper one, two;
+    for (const CUstream stream : {sim.stream(), legacy}) {
+        one.act([&] { fill_and_free(sim, stream); });
+        two.act([&] { fill_and_free(sim, stream); });
+        settle(sim);
+        const uint64_t held = sim.held();
+        CHECK(held > 0);
+        CHECK(sim.trim() == held);
+        CHECK(sim.stats().cached_bytes == 0);
+    }
+}
+
+TEST_CASE("exhaustion reaches what other threads keep for themselves") {
+    for (const CUstream keeper : {legacy, unordered}) {
+        Simulation sim("max=4MiB");
+        const CUstream other = sim.stream();
+        Helper helper;
+        helper.act([&] {
+            const CUdeviceptr ptr = sim.alloc(2 * MiB, legacy);
+            sim.touch(ptr, 2 * MiB, legacy);
+            sim.free(ptr, keeper);
+            const CUdeviceptr small = sim.alloc(512, keeper);
+            sim.touch(small, 512, legacy);
+            sim.free(small, keeper);
+        });
+        const CUdeviceptr all = sim.alloc(4 * MiB, other);
+        sim.touch(all, 4 * MiB, other);
+        sim.free(all, other);
+    }
+}
+
+TEST_CASE("a stream's retirement empties every thread's magazine for it") {
+    Simulation sim;
+    const CUstream first = sim.stream();
+    Helper helper;
+    helper.act([&] { fill_and_free(sim, first); });
+    fill_and_free(sim, first);
+    sim.destroy(first);
+    settle(sim);
+    const CUstream second = sim.stream(); // very likely with the first one's handle
+    const uint64_t held = sim.held();
+    helper.act([&] {
+        const CUdeviceptr ptr = sim.alloc(3000, second);
+        sim.touch(ptr, 3000, second);
+        sim.free(ptr, second);
+    });
+    CHECK(sim.held() == held);
+    sim.destroy(second);
+    settle(sim);
+    CHECK(sim.trim() == held);
+}
+
+TEST_CASE("blocks that another thread frees come back to the first, and count once") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    Helper helper;
+    std::vector<CUdeviceptr> blocks;
+    uint64_t early = 0;
+    for (int round = 0; round < 200; round++) {
+        for (int i = 0; i < 100; i++) {
+            blocks.push_back(sim.alloc(2000, stream));
+            sim.touch(blocks.back(), 2000, stream);
+        }
+        CHECK(sim.stats().live_bytes == 100 * 2000);
+        helper.act([&] {
+            for (const CUdeviceptr ptr : blocks) {
+                sim.free(ptr, stream, 2000);
+            }
+        });
+        blocks.clear();
+        const emm_stats stats = sim.stats();
+        CHECK(stats.live_count == 0);
+        CHECK(stats.live_bytes == 0);
+        CHECK(stats.reserved_bytes == stats.pending_bytes + stats.cached_bytes);
+        early = round == 10 ? sim.held() : early;
+    }
+    CHECK(sim.held() == early);
+    CHECK(sim.stats().allocations == 200 * 100);
+    CHECK(sim.stats().frees == 200 * 100);
+}
+
+TEST_CASE("what a magazine holds cannot be freed again") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    Helper helper;
+    for (const size_t size : {KiB, 20 * KiB, 500 * KiB}) {
+        for (const CUstream kind : {stream, unordered}) {
+            for (int i = 0; i < 3; i++) { // through the slow way first, then the quick one
+                const CUdeviceptr ptr = sim.alloc(size, kind);
+                CHECK(sim.free(ptr, kind, size + 1) == EMM_E_INVALID_VALUE);
+                CHECK(sim.free(ptr, kind, size) == EMM_OK);
+                CHECK(sim.free(ptr, kind, size) == EMM_E_NOT_OWNED);
+                helper.act([&] { CHECK(sim.free(ptr, legacy) == EMM_E_NOT_OWNED); });
+            }
+        }
+    }
+}
+
+TEST_CASE("a reset empties every thread's magazines, and they serve on") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    Helper helper;
+    for (int i = 0; i < 3; i++) {
+        helper.act([&] { fill_and_free(sim, stream); });
+        fill_and_free(sim, stream);
+        REQUIRE(pool().reset(sim.manager) == EMM_OK);
+        CHECK(sim.held() == 0);
+        CHECK(sim.stats().cached_bytes == 0);
+        CHECK(sim.stats().live_count == 0);
+    }
+}
+
+TEST_CASE("a thread outlives the pool whose magazines it has") {
+    Helper helper;
+    for (int i = 0; i < 5; i++) {
+        Simulation sim;
+        const CUstream stream = sim.stream();
+        helper.act([&] { fill_and_free(sim, stream); });
+    }
+}
+
+TEST_CASE("a magazine is of no use while its stream captures") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    Helper helper;
+    CUdeviceptr before = 0;
+    helper.act([&] {
+        before = sim.alloc(2000, stream);
+        sim.touch(before, 2000, stream);
+        sim.free(before, stream);
+    });
+    sim.notice(stream, EMM_STREAM_CAPTURE_BEGINS);
+    REQUIRE(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    helper.act([&] {
+        const CUdeviceptr inside = sim.alloc(2000, stream);
+        CHECK(inside != before);
+        sim.free(inside, stream);
+        CHECK(sim.stats().pending_bytes >= 2000);
+    });
+    CUgraph graph = nullptr;
+    REQUIRE(cuda().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    sim.notice(stream, EMM_STREAM_CAPTURE_ENDS);
+    cuda().cuGraphDestroy(graph);
+}
