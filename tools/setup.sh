@@ -125,6 +125,33 @@ fetch_cuda_headers() {
     cuda_headers >/dev/null || stop "$cuda_wheel was fetched, yet it holds no usable cuda.h"
 }
 
+# What some tests compile emm.hpp against, one on each side of a change of names. Tests that miss it
+# are skipped; a toolkit brings one of them.
+cccl_wheels='
+cu12 nvidia-cuda-cccl-cu12==12.9.27
+cu13 nvidia-cuda-cccl==13.3.5.0.6
+'
+fetch_cccl_headers() {
+    local name wheel scratch=$root/.cache/cccl/wheel
+    while read -r name wheel; do
+        if [ -z "$name" ] || [ -d "$root/.cache/cccl/$name" ]; then
+            continue
+        fi
+        say "fetching NVIDIA's C++ headers for tests ($wheel)"
+        rm -rf "$scratch"
+        mkdir -p "$scratch"
+        if logged "cccl-$name" python3 -m pip download --disable-pip-version-check --no-deps \
+            --retries 0 --timeout 20 --only-binary :all: -d "$scratch" "$wheel" &&
+            python3 -m zipfile -e "$scratch"/*.whl "$scratch"; then
+            mv "$(dirname "$(dirname "$(find "$scratch" -path '*/cuda/memory_resource')")")" \
+                "$root/.cache/cccl/$name"
+        else
+            say "... they could not be had: tests that need them are skipped"
+        fi
+        rm -rf "$scratch"
+    done <<<"$cccl_wheels"
+}
+
 # set_up: everything that is needed to build is there afterwards.
 set_up() {
     install_missing "$needs"

@@ -327,9 +327,9 @@ typedef struct emm_plugin {
     emm_status (*memfree)(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream);
 
     /*
-     * Allocates pinned host memory. `flags`: EMM_HOST_*. *ret_device is its device address if
-     * EMM_HOST_MAPPED was given, else 0. The caller owns it until memhostfree. NULL, with
-     * memhostfree: cuMemHostAlloc. [thread-safe] [no-reentry]
+     * Allocates pinned host memory, aligned to at least 256 bytes. `flags`: EMM_HOST_*. *ret_device
+     * is its device address if EMM_HOST_MAPPED was given, else 0. The caller owns it until
+     * memhostfree. NULL, with memhostfree: cuMemHostAlloc. [thread-safe] [no-reentry]
      *   EMM_E_OUT_OF_HOST_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
      */
     emm_status (*memhostalloc)(emm_manager *self, size_t size, uint32_t flags, void **ret_host,

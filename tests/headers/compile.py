@@ -14,6 +14,10 @@ STANDARDS = {"c": ["c99", "c11"], "c++": ["c++11", "c++14", "c++17", "c++20"]}
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 
 
+def languages(header):
+    return {"c++": ["c++20"]} if header.endswith(".hpp") else STANDARDS
+
+
 def sources(header):
     """(name, text): alone, twice, before and after cuda.h, with the types agreeing."""
     this, cuda = f"#include <{header}>\n", "#include <cuda.h>\n"
@@ -38,7 +42,7 @@ def main():
                 file.truncate()
                 file.write(text)
                 file.flush()
-                for language, standards in STANDARDS.items():
+                for language, standards in languages(header).items():
                     if "++" in compiler and language == "c":
                         continue
                     for standard in standards:
