@@ -556,10 +556,10 @@ static inline void emm_copy_sized(void *ret, const void *from) {
 /*
  * emm::make_plugin<Manager>(...) makes a table from a class. Its constructor takes what `create`
  * takes: (const emm_host &, const emm_context_info &, const char *const *option_texts). A public
- * member function named after a slot, with the slot's arguments less `self`, fills that slot; the
- * others stay NULL. An exception that leaves a constructor or member becomes a status:
- * emm::PluginError its own, std::bad_alloc EMM_E_OUT_OF_HOST_MEMORY, anything else
- * EMM_E_PLUGIN_EXCEPTION, with what() as the description.
+ * member function named after a slot, with the slot's arguments less `self`, fills that slot, also
+ * if it is inherited; the others stay NULL. An exception that leaves a constructor or member
+ * becomes a status: emm::PluginError its own, std::bad_alloc EMM_E_OUT_OF_HOST_MEMORY, anything
+ * else EMM_E_PLUGIN_EXCEPTION, with what() as the description.
  */
 namespace emm {
 
@@ -620,20 +620,35 @@ template <class Manager> emm_status destroy(emm_manager *self) noexcept {
 template <class Manager, class Slot> struct Thunk;
 template <class Manager, class... Arguments>
 struct Thunk<Manager, emm_status (*)(emm_manager *, Arguments...)> {
-    template <emm_status (Manager::*member)(Arguments...)>
+    template <class Member, Member member>
     static emm_status call(emm_manager *self, Arguments... arguments) noexcept {
         Held<Manager> *held = reinterpret_cast<Held<Manager> *>(self);
         return guard(held->host, [&]() { return (held->manager.*member)(arguments...); });
     }
 };
 
-/* slot_NAME<Manager>(0) is the thunk if Manager has a member of that name, else NULL. */
+/* Without the Manager a final class is not looked into: nothing can be derived from it. */
+template <class Manager, class Name, bool is_final = __is_final(Manager)>
+struct Both : Manager, Name {};
+template <class Manager, class Name> struct Both<Manager, Name, true> : Name {};
+
+/* slot_NAME<Manager>(0) is the thunk if Manager has a member of that name, else NULL. A name that
+ * both bases of Both have is ambiguous: that shows a member which no pointer could be taken of. */
 #define EMM_ADAPT_(slot)                                                                           \
+    struct Name_##slot {                                                                           \
+        int slot;                                                                                  \
+    };                                                                                             \
+    template <class Class> auto lacks_##slot(int)->decltype((void)&Class::slot, char());           \
+    template <class Class> long lacks_##slot(long);                                                \
     template <class Manager>                                                                       \
     auto slot_##slot(int)->decltype((void)&Manager::slot, decltype(emm_plugin::slot)()) {          \
-        return &Thunk<Manager, decltype(emm_plugin::slot)>::template call<&Manager::slot>;         \
+        return &Thunk<Manager, decltype(emm_plugin::slot)>::template call<                         \
+            decltype(&Manager::slot), &Manager::slot>;                                             \
     }                                                                                              \
     template <class Manager> decltype(emm_plugin::slot) slot_##slot(long) {                        \
+        static_assert(sizeof(lacks_##slot<Both<Manager, Name_##slot>>(0)) == sizeof(char),         \
+                      "the member `" #slot "` cannot serve as the slot of that name: it must be "  \
+                      "public and not overloaded");                                                \
         return nullptr;                                                                            \
     }
 
