@@ -158,8 +158,8 @@ set_up() {
     fetch_cuda_headers
 }
 
-# build FOLDER [MESON OPTION...]: the options count when the folder is new. Builds `target`, or all.
-target=
+# build FOLDER [MESON OPTION...]: the options count when the folder is new. Builds `targets`, or all.
+targets=()
 build() {
     local folder=$1 name=${1##*/}
     shift
@@ -167,5 +167,5 @@ build() {
         logged "$name-configure" meson setup "$folder" "$root" \
             "-Dtoolkit_include=$(cuda_headers)" "$@" || stop "emm could not be configured"
     fi
-    logged "$name" meson compile -C "$folder" ${target:+"$target"} || stop "emm did not build"
+    logged "$name" meson compile -C "$folder" "${targets[@]}" || stop "emm did not build"
 }
