@@ -22,6 +22,20 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
             return EMM_OK;
         }
     }
+    return memalloc_asking(size, stream, ret_ptr);
+}
+
+// For a stream that nobody registered the driver is asked first who it is.
+emm_status Manager::memalloc_asking(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+    Magazine *magazine = passing_magazine(stream);
+    if (magazine && magazine->gate.enter()) {
+        const uint64_t address = magazine->take(size);
+        magazine->gate.leave();
+        if (address != 0) {
+            *ret_ptr = address;
+            return EMM_OK;
+        }
+    }
     return memalloc_locked(size, stream, ret_ptr);
 }
 
@@ -31,15 +45,7 @@ emm_status Manager::memalloc_locked(size_t size, emm_stream stream, emm_devicept
         Domain *domain = size <= largest_request ? known(stream) : nullptr;
         Place place;
         if (domain && lost_ == CUDA_SUCCESS) {
-            Magazine *magazine = own_magazine(stream, *domain);
-            if (magazine && magazine->block_count.get() > 0 && size > slab_limit) {
-                unload_blocks(*magazine);
-            }
-            place = take(*domain, size);
-            if (magazine && place.slot) {
-                take_over(*magazine);
-                restock(*magazine, place.slot->index);
-            }
+            place = take_and_restock(own_magazine(identity_, stream, *domain), *domain, size);
         }
         if (place) {
             *ret_ptr = account(place, *domain, size);
@@ -48,6 +54,20 @@ emm_status Manager::memalloc_locked(size_t size, emm_stream stream, emm_devicept
         }
     }
     return memalloc_slowly(size, stream, ret_ptr);
+}
+
+// A place for `domain` and, while the lock is held anyway, more of the same for its magazine, which
+// may be NULL.
+Heap::Place Manager::take_and_restock(Magazine *magazine, Domain &domain, uint64_t size) {
+    if (magazine && magazine->block_count.get() > 0 && size > slab_limit) {
+        unload_blocks(*magazine);
+    }
+    const Place place = take(domain, size);
+    if (magazine && place.slot) {
+        take_over(*magazine);
+        restock(*magazine, place.slot->index);
+    }
+    return place;
 }
 
 // A place for `domain` that needs no driver call. The lock is held.
@@ -113,7 +133,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         upkeep(lock, domain, &caller);
         domain.references--;
     }
-    Place place = take(domain, size);
+    Place place = take_and_restock(magazine_of(caller, domain), domain, size);
     if (!place) {
         domain.references++;
         acquiring_++;

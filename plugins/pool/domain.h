@@ -72,6 +72,7 @@ struct Domain {
     uint64_t open_bytes = 0; // freed since the last event
     uint32_t open_frees = 0;
     uint32_t seals = 0;
+    uint32_t calls = 0;    // the long way
     uint64_t answered = 0; // the last call for an event that this stream has answered
 
     // All memory has gone elsewhere, by no doing of the domain's.

@@ -63,6 +63,18 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
             return EMM_OK;
         }
     }
+    return memfree_asking(ptr, size, stream);
+}
+
+emm_status Manager::memfree_asking(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    Magazine *magazine = passing_magazine(stream);
+    if (magazine && magazine->gate.enter()) {
+        const bool done = magazine->give(heap_, ptr, size);
+        magazine->gate.leave();
+        if (done) {
+            return EMM_OK;
+        }
+    }
     return memfree_locked(ptr, size, stream);
 }
 
@@ -88,7 +100,7 @@ emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream st
     }
     // An unordered free goes to the magazine that unordered allocations come from.
     Domain &stocked = domain == &unordered_ ? heap_.anyone : *domain;
-    Magazine *magazine = lost_ == CUDA_SUCCESS ? own_magazine(stream, stocked) : nullptr;
+    Magazine *magazine = lost_ == CUDA_SUCCESS ? own_magazine(identity_, stream, stocked) : nullptr;
     if (!magazine || !stow(*magazine, place)) {
         free_on(place, *domain);
     }
@@ -138,7 +150,12 @@ emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream)
         }
     }
     domain->references++;
-    Domain *used = free_on(place, *domain);
+    const bool plain = lost_ == CUDA_SUCCESS && !uses_of(place) && !capture_of(place);
+    Magazine *magazine = plain ? magazine_of(caller, *domain) : nullptr;
+    Domain *used = nullptr;
+    if (!magazine || !stow(*magazine, place)) {
+        used = free_on(place, *domain);
+    }
     if (used) {
         seal_if_reachable(lock, *used);
     }

@@ -4,8 +4,8 @@ namespace emm::pool {
 
 Magazine::Magazine(Manager &its_manager, uint64_t identity, Domain &its_domain,
                    const Thread &its_owner, uint64_t largest)
-    : unordered(its_domain.order == Order::anyone), largest_block(largest), manager(its_manager),
-      manager_identity(identity), domain(its_domain), owner(its_owner) {
+    : unordered(its_domain.order == Order::anyone), largest_block(largest), key(its_domain.key),
+      manager(its_manager), manager_identity(identity), domain(its_domain), owner(its_owner) {
     if (unordered) {
         quarantine.entries = std::make_unique<Bin::Entry[]>(most_quarantined);
         quarantine.limit = most_quarantined;

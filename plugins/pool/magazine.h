@@ -100,12 +100,16 @@ public:
     Gauge<uint32_t> block_count;
     Gauge<uint64_t> block_bytes;
 
+    // Of a stream that nobody registered.
+    const uint64_t key;         // its identity
+    uint64_t registrations = 0; // the last at which it was none of them
+    uint64_t answered = 0;      // the last call for events that it has heard
+
     Manager &manager;
     const uint64_t manager_identity;
     Domain &domain;
     const Thread &owner;
     Link<Magazine> of_manager;
-    Link<Magazine> of_domain;
 
 private:
     uint64_t take_slot(size_t size) {

@@ -10,7 +10,9 @@ namespace {
 constexpr uint64_t bin_bytes = 128 << 10; // the most in one bin
 constexpr uint64_t largest_kept_block = segment_granule;
 constexpr uint32_t most_slots = 64;
-constexpr uint32_t first_limit = 4; // a bin's, doubled each time that it proves too little
+constexpr uint32_t trial_calls = 64; // of a stream that may be about to end
+constexpr size_t most_passing = 16;  // magazines that a thread has for such streams
+constexpr uint32_t first_limit = 4;  // a bin's, doubled each time that it proves too little
 
 uint32_t capacity(unsigned index) {
     return std::clamp(uint32_t(bin_bytes / class_size(index)), first_limit, most_slots);
@@ -18,9 +20,9 @@ uint32_t capacity(unsigned index) {
 
 } // namespace
 
-// The calling thread's magazine for the domain; NULL if it can have none. `stream` leads to it from
-// now on.
-Magazine *Manager::own_magazine(emm_stream stream, Domain &domain) {
+// The calling thread's magazine for the domain; NULL if it can have none. `identity` and `stream`
+// lead to it from now on.
+Magazine *Manager::own_magazine(uint64_t identity, emm_stream stream, Domain &domain) {
     try {
         Thread *thread = Thread::self();
         if (!thread) {
@@ -35,10 +37,61 @@ Magazine *Manager::own_magazine(emm_stream stream, Domain &domain) {
             magazines_.push_back(*magazine);
             domain.magazines++;
         }
-        thread->set_way(identity_, stream, *magazine);
+        thread->set_way(identity, stream, *magazine);
         return magazine;
     } catch (const std::bad_alloc &) {
         return nullptr;
+    }
+}
+
+// The magazine of a stream that nobody registered is found by its handle and proved by its id: a
+// registration, or a call for events, sends its next call the long way.
+Magazine *Manager::passing_magazine(emm_stream stream) {
+    const uint64_t identity = serving_.load(std::memory_order_relaxed) | passing_bit;
+    Magazine *magazine = Thread::magazine_for(identity, stream);
+    if (!magazine || magazine->registrations != registrations_.load(std::memory_order_acquire) ||
+        magazine->answered != wanted_.load(std::memory_order_relaxed)) {
+        return nullptr;
+    }
+    Caller caller;
+    caller.visitor = Visitor::passing;
+    caller.stream = stream;
+    const bool known = ask_identity(caller) == EMM_OK && !caller.capturing;
+    return known && caller.key == magazine->key ? magazine : nullptr;
+}
+
+// The magazine for a call that has come the long way, once that is worth while; else NULL.
+Magazine *Manager::magazine_of(const Caller &caller, Domain &domain) {
+    if (caller.visitor != Visitor::passing || caller.capturing || ++domain.calls < trial_calls) {
+        return nullptr;
+    }
+    make_room_for_passing(domain);
+    Magazine *magazine = own_magazine(identity_ | passing_bit, caller.stream, domain);
+    if (magazine) {
+        magazine->registrations = registrations_.load(std::memory_order_relaxed);
+        magazine->answered = wants_event(domain) ? domain.answered : wanted_.load();
+    }
+    return magazine;
+}
+
+// Streams that nobody registered end without a word, so a thread has a few magazines for them only.
+void Manager::make_room_for_passing(const Domain &domain) {
+    const Thread *self = Thread::self_if_any();
+    size_t count = 0;
+    Magazine *oldest = nullptr;
+    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+        const bool passing = m->domain.order == Order::stream && !m->domain.registered;
+        if (&m->owner == self && &m->domain == &domain) {
+            return;
+        }
+        if (&m->owner == self && passing) {
+            oldest = oldest ? oldest : m;
+            count++;
+        }
+    }
+    if (count >= most_passing) {
+        drain(*oldest);
+        close(*oldest);
     }
 }
 
@@ -215,9 +268,11 @@ void Manager::close_magazines(const Domain *domain) {
 }
 
 void Manager::close(Magazine &magazine) {
+    Domain &domain = magazine.domain;
     magazines_.remove(magazine);
-    magazine.domain.magazines--;
+    domain.magazines--;
     magazine.gate.lock_for_good(); // from here on it is its owner's alone
+    tidy(domain);
 }
 
 // The thread that owns it ends.

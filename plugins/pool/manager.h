@@ -54,10 +54,15 @@ private:
     using Lock = std::unique_lock<Mutex>;
     using Place = Heap::Place;
 
+    // Tells the ways of streams that nobody registered from others in a thread's table.
+    static constexpr uint64_t passing_bit = uint64_t(1) << 63;
+
     // --- allocate.cpp
+    emm_status memalloc_asking(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status acquire_place(const Caller &caller, Domain &domain, size_t size, Place &ret_place);
+    Place take_and_restock(Magazine *magazine, Domain &domain, uint64_t size);
     Place take(Domain &domain, uint64_t size);
     Slot *slot_of_new_slab(Block &block, unsigned index, Domain &domain);
     emm_deviceptr account(Place place, Domain &domain, size_t size);
@@ -80,7 +85,10 @@ private:
     uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only);
 
     // --- magazines.cpp
-    Magazine *own_magazine(emm_stream stream, Domain &domain);
+    Magazine *own_magazine(uint64_t identity, emm_stream stream, Domain &domain);
+    Magazine *passing_magazine(emm_stream stream);
+    Magazine *magazine_of(const Caller &caller, Domain &domain);
+    void make_room_for_passing(const Domain &domain);
     void widen(Bin &bin, unsigned index);
     void restock(Magazine &magazine, unsigned index);
     void take_over(Magazine &magazine);
@@ -97,6 +105,7 @@ private:
     void close(Magazine &magazine);
 
     // --- free.cpp
+    emm_status memfree_asking(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status memfree_locked(emm_deviceptr ptr, size_t size, emm_stream stream);
     Place lent_at(emm_deviceptr ptr) const;
     bool stow(Magazine &magazine, Place place);
@@ -181,6 +190,8 @@ private:
     // What every call reads, beside nothing that calls write.
     alignas(128) const uint64_t identity_; // no other manager of the process has had it
     std::atomic<uint64_t> serving_;        // the same; 0 once nothing is reused any more
+    // Streams entered or left. And the times that passing streams were asked for an event.
+    std::atomic<uint64_t> registrations_{0}, wanted_{0};
     Heap heap_;
 
     alignas(128) const emm_host &host_;
@@ -210,7 +221,6 @@ private:
     uint32_t deferring_ = 0;
     uint32_t acquiring_ = 0; // threads with a block that is not counted as live yet
     bool ragged_ = false;    // the driver has given memory that is not aligned to 2 MiB
-    uint64_t wanted_ = 0;    // counts the times that passing streams were asked for an event
     std::atomic<CUresult> lost_{CUDA_SUCCESS}; // the error after which nothing is reused
 
     uint64_t reserved_ = 0;

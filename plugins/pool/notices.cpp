@@ -182,6 +182,7 @@ emm_status Manager::enter_stream(emm_stream stream) {
         tidy(*former);
     }
     streams_.enter(domain, stream);
+    registrations_.fetch_add(1, std::memory_order_release);
     list(domain);
     return EMM_OK;
 }
