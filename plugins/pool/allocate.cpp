@@ -43,12 +43,12 @@ emm_status Manager::memalloc_locked(size_t size, emm_stream stream, emm_devicept
     {
         Lock lock(mutex_);
         Domain *domain = size <= largest_request ? known(stream) : nullptr;
-        Place place;
+        emm_deviceptr ptr = 0;
         if (domain && lost_ == CUDA_SUCCESS) {
-            place = take_and_restock(own_magazine(identity_, stream, *domain), *domain, size);
+            ptr = take_for(own_magazine(identity_, stream, *domain), *domain, size);
         }
-        if (place) {
-            *ret_ptr = account(place, *domain, size);
+        if (ptr) {
+            *ret_ptr = ptr;
             upkeep(lock, *domain, nullptr);
             return EMM_OK;
         }
@@ -56,18 +56,24 @@ emm_status Manager::memalloc_locked(size_t size, emm_stream stream, emm_devicept
     return memalloc_slowly(size, stream, ret_ptr);
 }
 
-// A place for `domain` and, while the lock is held anyway, more of the same for its magazine, which
-// may be NULL.
-Heap::Place Manager::take_and_restock(Magazine *magazine, Domain &domain, uint64_t size) {
-    if (magazine && magazine->block_count.get() > 0 && size > slab_limit) {
+// Memory for `domain` that needs no driver call and, while the lock is held anyway, more of it for
+// the magazine, which may be NULL. 0: there is none.
+emm_deviceptr Manager::take_for(Magazine *magazine, Domain &domain, size_t size) {
+    if (magazine) {
+        take_over(*magazine);
+        if (size <= slab_limit) {
+            restock(*magazine, class_of(size));
+        }
+        if (const emm_deviceptr ptr = magazine->take(size)) {
+            return ptr;
+        }
         unload_blocks(*magazine);
     }
     const Place place = take(domain, size);
     if (magazine && place.slot) {
-        take_over(*magazine);
         restock(*magazine, place.slot->index);
     }
-    return place;
+    return place ? account(place, domain, size) : 0;
 }
 
 // A place for `domain` that needs no driver call. The lock is held.
@@ -133,8 +139,12 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         upkeep(lock, domain, &caller);
         domain.references--;
     }
-    Place place = take_and_restock(magazine_of(caller, domain), domain, size);
-    if (!place) {
+    if (const emm_deviceptr ptr = take_for(magazine_of(caller, domain), domain, size)) {
+        *ret_ptr = ptr;
+        return EMM_OK;
+    }
+    Place place;
+    {
         domain.references++;
         acquiring_++;
         lock.unlock();

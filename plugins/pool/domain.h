@@ -2,6 +2,7 @@
 // context, a graph's life, or nothing. Every free block and every freed slot belongs to one.
 #pragma once
 
+#include "bin.h"
 #include "block.h"
 #include "slab.h"
 
@@ -60,6 +61,10 @@ struct Domain {
     List<Slab, &Slab::ready> ready[slab_classes];
     List<Slab, &Slab::owned> slabs;
     List<UseRecord, &UseRecord::link> uses;
+
+    // Slots in batches, for the domain's magazines, while there are any.
+    Batch *shelf[slab_classes] = {};
+    uint64_t shelf_bytes = 0;
 
     List<Watch, &Watch::link> watches;
     uint64_t newest = 0;    // tag of the newest free

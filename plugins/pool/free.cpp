@@ -7,7 +7,7 @@ namespace {
 
 // An event for a batch of frees: often enough that memory is not long in coming back, rarely
 // enough that its cost (0.2 us) does not show.
-constexpr uint32_t batch_frees = 64;
+constexpr uint32_t batch_frees = 256;
 constexpr uint64_t batch_bytes = 2 << 20;
 
 // A stream that frees as much as it allocates may be about to end, so its first few times it is
@@ -111,16 +111,8 @@ emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream st
 // Puts what is freed into a magazine, after making room if it is full.
 bool Manager::stow(Magazine &magazine, Place place) {
     take_over(magazine);
-    if (place.slot && magazine.unordered) {
-        unload_quarantine(magazine);
-    } else if (place.slot) {
-        Bin &bin = magazine.bins[place.slot->index];
-        if (bin.full()) {
-            widen(bin, place.slot->index);
-        }
-        if (bin.full()) {
-            unload(bin, (bin.count.get() + 1) / 2, magazine.domain);
-        }
+    if (place.slot) {
+        make_room(magazine, place.slot->index);
     } else {
         unload_blocks(magazine);
     }

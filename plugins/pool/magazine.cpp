@@ -1,16 +1,24 @@
 #include "magazine.h"
 
 namespace emm::pool {
+namespace {
+
+uint64_t bytes_in(const Magazine::Bins &bins) {
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < slab_classes; i++) {
+        bytes += bins[i].count.get() * class_size(i);
+    }
+    return bytes;
+}
+
+} // namespace
 
 Magazine::Magazine(Manager &its_manager, uint64_t identity, Domain &its_domain,
                    const Thread &its_owner, uint64_t largest)
-    : unordered(its_domain.order == Order::anyone), largest_block(largest), key(its_domain.key),
-      manager(its_manager), manager_identity(identity), domain(its_domain), owner(its_owner) {
-    if (unordered) {
-        quarantine.entries = std::make_unique<Bin::Entry[]>(most_quarantined);
-        quarantine.limit = most_quarantined;
-    }
-}
+    : unordered(its_domain.order == Order::anyone), largest_block(largest),
+      quarantine(unordered ? std::make_unique<Bins>() : nullptr), key(its_domain.key),
+      manager(its_manager), manager_identity(identity), domain(its_domain), owner(its_owner),
+      returns_(unordered ? quarantine->data() : bins.data()) {}
 
 uint64_t Magazine::take_block(uint64_t bytes, size_t size) {
     for (uint32_t n = block_count.get(); n-- > 0;) {
@@ -41,11 +49,11 @@ bool Magazine::give_block(Block &block) {
 }
 
 uint64_t Magazine::idle_bytes() const {
-    uint64_t bytes = block_bytes.get();
-    for (unsigned i = 0; i < slab_classes; i++) {
-        bytes += bins[i].count.get() * class_size(i);
-    }
-    return bytes;
+    return block_bytes.get() + bytes_in(bins);
+}
+
+uint64_t Magazine::quarantined_bytes() const {
+    return quarantine ? bytes_in(*quarantine) : 0;
 }
 
 } // namespace emm::pool

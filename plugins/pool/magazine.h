@@ -9,39 +9,18 @@
 
 #include "domain.h"
 #include "gate.h"
-#include "gauge.h"
 #include "heap.h"
 
 #include <array>
-#include <memory>
 
 namespace emm::pool {
 
 class Manager;
 class Thread;
 
-// Slots of one class, newest last.
-struct Bin {
-    struct Entry {
-        uint64_t address;
-        Slot *slot;
-    };
-    Gauge<uint32_t> count;
-    uint32_t limit = 0;
-    std::unique_ptr<Entry[]> entries;
-
-    bool full() const { return count.get() == limit; }
-    void push(uint64_t address, Slot &slot) {
-        const uint32_t n = count.get();
-        entries[n] = {address, &slot};
-        count.set(n + 1);
-    }
-};
-
 class alignas(128) Magazine {
 public:
     static constexpr uint32_t most_blocks = 4;
-    static constexpr uint32_t most_quarantined = 64;
 
     Magazine(Manager &manager, uint64_t manager_identity, Domain &domain, const Thread &owner,
              uint64_t largest_block);
@@ -73,8 +52,9 @@ public:
     }
 
     // --- for whoever has the pool's lock
-    uint64_t idle_bytes() const; // in bins and blocks
-    bool empty() const { return idle_bytes() == 0 && quarantined_bytes.get() == 0; }
+    uint64_t idle_bytes() const; // to be taken again
+    uint64_t quarantined_bytes() const;
+    bool empty() const { return idle_bytes() == 0 && quarantined_bytes() == 0; }
 
     Gate gate;
     const bool unordered;
@@ -85,9 +65,9 @@ public:
     Gauge<int64_t> live;    // bytes allocated here less those freed here
     Gauge<int64_t> highest; // that it has been
 
-    std::array<Bin, slab_classes> bins;
-    Bin quarantine; // slots of any class
-    Gauge<uint64_t> quarantined_bytes;
+    using Bins = std::array<Bin, slab_classes>;
+    Bins bins;
+    const std::unique_ptr<Bins> quarantine; // of the unordered one
 
     // Beyond slots: the last few freed, for requests of just their size. Any other request sends
     // them home first, so that they join their neighbours before a best fit is looked for.
@@ -118,7 +98,7 @@ private:
         if (n == 0) {
             return 0;
         }
-        const Bin::Entry entry = bin.entries[n - 1];
+        const SlotAt entry = bin.slots[n - 1];
         bin.count.set(n - 1);
         entry.slot->loan.begin(size);
         return entry.address;
@@ -126,6 +106,8 @@ private:
     uint64_t take_block(uint64_t bytes, size_t size);
     bool give_slot(uint64_t address, Slot &slot);
     bool give_block(Block &block);
+
+    Bin *const returns_; // where freed slots go: bins, or the quarantine
 };
 
 inline bool Magazine::give(const Heap &heap, uint64_t address, size_t size) {
@@ -144,15 +126,12 @@ inline bool Magazine::give(const Heap &heap, uint64_t address, size_t size) {
 }
 
 inline bool Magazine::give_slot(uint64_t address, Slot &slot) {
-    Bin &bin = unordered ? quarantine : bins[slot.index];
+    Bin &bin = returns_[slot.index];
     if (bin.full()) {
         return false;
     }
     slot.loan.end();
-    bin.push(address, slot);
-    if (unordered) {
-        quarantined_bytes.add(class_size(slot.index));
-    }
+    bin.push({address, &slot});
     return true;
 }
 

@@ -9,10 +9,12 @@ namespace {
 
 constexpr uint64_t bin_bytes = 128 << 10; // the most in one bin
 constexpr uint64_t largest_kept_block = segment_granule;
-constexpr uint32_t most_slots = 64;
-constexpr uint32_t trial_calls = 64; // of a stream that may be about to end
-constexpr size_t most_passing = 16;  // magazines that a thread has for such streams
-constexpr uint32_t first_limit = 4;  // a bin's, doubled each time that it proves too little
+constexpr uint64_t most_shelved = 1 << 20; // bytes, for a domain
+constexpr uint32_t most_slots = Batch::most;
+constexpr uint32_t trial_calls = 64;           // of a stream that may be about to end
+constexpr size_t most_passing = 16;            // magazines that a thread has for such streams
+constexpr uint64_t most_quarantined = 1 << 20; // bytes, in one magazine
+constexpr uint32_t first_limit = 4; // a bin's, doubled each time that it proves too little
 
 uint32_t capacity(unsigned index) {
     return std::clamp(uint32_t(bin_bytes / class_size(index)), first_limit, most_slots);
@@ -98,32 +100,143 @@ void Manager::make_room_for_passing(const Domain &domain) {
 // --- filling -------------------------------------------------------------------------------------
 
 // A larger bin, if that is allowed and there is host memory for it.
-void Manager::widen(Bin &bin, unsigned index) {
+void Manager::widen(Bin &bin, unsigned index, uint32_t limit) {
     try {
-        if (!bin.entries) {
-            bin.entries = std::make_unique<Bin::Entry[]>(capacity(index));
+        if (!bin.slots) {
+            bin.slots = std::make_unique<SlotAt[]>(capacity(index));
         }
-        bin.limit = std::min(std::max(2 * bin.limit, first_limit), capacity(index));
+        bin.limit = std::min(std::max({2 * bin.limit, limit, first_limit}), capacity(index));
     } catch (const std::bad_alloc &) {
     }
 }
 
-// Brings an empty bin to half of what it may hold, with what the domain has at hand.
+// Fills an empty bin: with a batch that some magazine had too much, else to half of what it may
+// hold with what the domain has at hand.
 void Manager::restock(Magazine &magazine, unsigned index) {
     Bin &bin = magazine.bins[index];
-    widen(bin, index);
-    while (bin.count.get() < bin.limit / 2) {
-        Slot *slot = slabs_.take(magazine.domain, index);
+    Domain &domain = magazine.domain;
+    if (bin.count.get() > 0) {
+        return;
+    }
+    if (Batch *batch = domain.shelf[index]) {
+        widen(bin, index, batch->count);
+        if (bin.limit >= batch->count) {
+            take_from_shelf(domain, *batch);
+            std::copy_n(batch->slots, batch->count, bin.slots.get());
+            bin.count.set(batch->count);
+            recycle(*batch);
+            return;
+        }
+    }
+    widen(bin, index, 0);
+    while (bin.count.get() < (magazine.unordered ? bin.limit : bin.limit / 2)) {
+        Slot *slot = slabs_.take(domain, index);
         if (!slot) {
             return;
         }
         taken_ += class_size(index);
-        magazine.domain.balance++;
-        bin.push(slot->slab->address(*slot), *slot);
+        domain.balance++;
+        bin.push({slot->slab->address(*slot), slot});
+    }
+}
+
+// --- batches -------------------------------------------------------------------------------------
+
+Batch *Manager::spare_batch() {
+    Batch *batch = spare_batches_;
+    if (batch) {
+        spare_batches_ = batch->next;
+    }
+    return batch ? batch : new (std::nothrow) Batch;
+}
+
+void Manager::recycle(Batch &batch) {
+    batch.next = spare_batches_;
+    spare_batches_ = &batch;
+}
+
+// The `count` oldest slots of a bin as a batch; NULL without host memory.
+Batch *Manager::make_batch(Bin &bin, unsigned index, uint32_t count) {
+    Batch *batch = spare_batch();
+    if (batch) {
+        batch->index = index;
+        batch->count = count;
+        std::copy_n(bin.slots.get(), count, batch->slots);
+        forget_oldest(bin, count);
+    }
+    return batch;
+}
+
+void Manager::forget_oldest(Bin &bin, uint32_t count) {
+    std::copy(&bin.slots[count], &bin.slots[bin.count.get()], &bin.slots[0]);
+    bin.count.add(-count);
+}
+
+// False: the domain's magazines have no use for it, or somebody is looking for whole blocks.
+bool Manager::may_shelve(const Domain &domain, uint64_t bytes) const {
+    return acquiring_ == 0 && domain.magazines > 0 && domain.shelf_bytes + bytes <= most_shelved;
+}
+
+void Manager::put_on_shelf(Domain &domain, Batch &batch) {
+    batch.next = domain.shelf[batch.index];
+    domain.shelf[batch.index] = &batch;
+    domain.shelf_bytes += batch.bytes();
+    domain.balance -= batch.count;
+    shelved_ += batch.bytes();
+}
+
+void Manager::take_from_shelf(Domain &domain, Batch &batch) {
+    domain.shelf[batch.index] = batch.next;
+    domain.shelf_bytes -= batch.bytes();
+    domain.balance += batch.count;
+    shelved_ -= batch.bytes();
+}
+
+void Manager::clear_shelf(Domain &domain) {
+    if (domain.shelf_bytes == 0) {
+        return;
+    }
+    for (unsigned i = 0; i < slab_classes; i++) {
+        while (Batch *batch = domain.shelf[i]) {
+            take_from_shelf(domain, *batch);
+            give_slots(batch->slots, batch->count, domain);
+            recycle(*batch);
+        }
+    }
+}
+
+// All work that may use what was freed unordered with tags up to this one is done.
+void Manager::complete_batches(uint64_t tag) {
+    while (quarantine_.first && quarantine_.first->tag <= tag) {
+        Batch &batch = *quarantine_.pop();
+        quarantined_ -= batch.bytes();
+        if (may_shelve(heap_.anyone, batch.bytes())) {
+            put_on_shelf(heap_.anyone, batch);
+        } else {
+            give_slots(batch.slots, batch.count, heap_.anyone);
+            recycle(batch);
+        }
     }
 }
 
 // --- emptying ------------------------------------------------------------------------------------
+
+// Slots that nobody has go home.
+void Manager::give_slots(const SlotAt *slots, uint32_t count, Domain &domain) {
+    if (count == 0) {
+        return;
+    }
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        Slot &slot = *slots[i].slot;
+        bytes += class_size(slot.index);
+        domain.order == Order::anyone ? slabs_.give_complete(slot) : slabs_.give(slot, domain);
+    }
+    taken_ -= bytes;
+    domain.balance -= count;
+    touch(domain, bytes);
+    domain.open_frees += count;
+}
 
 // What the magazine counted becomes part of the manager's statistics.
 void Manager::take_over(Magazine &magazine) {
@@ -138,24 +251,23 @@ void Manager::take_over(Magazine &magazine) {
     magazine.highest.set(0);
 }
 
-// The `count` oldest go home.
-void Manager::unload(Bin &bin, uint32_t count, Domain &domain) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        Slot &slot = *bin.entries[i].slot;
-        bytes += class_size(slot.index);
-        slabs_.give(slot, domain);
+// The `count` oldest go on the shelf if they may, else home.
+void Manager::unload(Bin &bin, unsigned index, uint32_t count, Domain &domain) {
+    if (may_shelve(domain, count * class_size(index))) {
+        if (Batch *batch = make_batch(bin, index, count)) {
+            put_on_shelf(domain, *batch);
+            return;
+        }
     }
-    std::copy(&bin.entries[count], &bin.entries[bin.count.get()], &bin.entries[0]);
-    bin.count.add(-count);
-    taken_ -= bytes;
-    domain.balance -= count;
-    touch(domain, bytes);
-    domain.open_frees += count;
+    give_slots(bin.slots.get(), count, domain);
+    forget_oldest(bin, count);
 }
 
 void Manager::unload_blocks(Magazine &magazine) {
     Domain &domain = magazine.domain;
+    if (magazine.block_count.get() == 0) {
+        return;
+    }
     for (uint32_t i = 0; i < magazine.block_count.get(); i++) {
         heap_.give(*magazine.blocks[i].block, domain);
     }
@@ -166,32 +278,63 @@ void Manager::unload_blocks(Magazine &magazine) {
     magazine.block_bytes.set(0);
 }
 
-void Manager::unload_quarantine(Magazine &magazine) {
-    if (magazine.quarantine.count.get() > 0) {
-        unload(magazine.quarantine, magazine.quarantine.count.get(), unordered_);
-        magazine.quarantined_bytes.set(0);
+// For one more freed slot of this class.
+void Manager::make_room(Magazine &magazine, unsigned index) {
+    if (magazine.unordered) {
+        Magazine::Bins &bins = *magazine.quarantine;
+        quarantine(bins[index], index);
+        widen(bins[index], index, Batch::most);
+        for (unsigned i = 0; i < slab_classes && magazine.quarantined_bytes() > most_quarantined;
+             i++) {
+            quarantine(bins[i], i);
+        }
+        return;
+    }
+    Bin &bin = magazine.bins[index];
+    if (bin.full()) {
+        widen(bin, index, 0);
+    }
+    if (bin.full()) {
+        unload(bin, index, (bin.count.get() + 1) / 2, magazine.domain);
     }
 }
 
+// A bin of unordered frees joins the manager's quarantine as it is.
+void Manager::quarantine(Bin &bin, unsigned index) {
+    const uint32_t count = bin.count.get();
+    Batch *batch = count > 0 ? make_batch(bin, index, count) : nullptr;
+    if (batch) {
+        batch->tag = heap_.clock;
+        quarantine_.push(*batch);
+        quarantined_ += batch->bytes();
+        unordered_.open_frees += count;
+        touch(unordered_, batch->bytes());
+    }
+}
+
+// Leaves nothing in a magazine.
 void Manager::drain(Magazine &magazine) {
     take_over(magazine);
     if (magazine.empty()) {
         return;
     }
     for (Bin &bin : magazine.bins) {
-        if (bin.count.get() > 0) {
-            unload(bin, bin.count.get(), magazine.domain);
-        }
+        give_slots(bin.slots.get(), bin.count.get(), magazine.domain);
+        bin.count.set(0);
     }
-    if (magazine.block_count.get() > 0) {
-        unload_blocks(magazine);
+    unload_blocks(magazine);
+    for (unsigned i = 0; magazine.quarantine && i < slab_classes; i++) {
+        Bin &bin = (*magazine.quarantine)[i];
+        give_slots(bin.slots.get(), bin.count.get(), unordered_);
+        bin.count.set(0);
     }
-    unload_quarantine(magazine);
 }
 
+// What the calling thread keeps, and what lies on shelves.
 void Manager::drain_own() {
     const Thread *self = Thread::self_if_any();
-    for (Magazine *m = magazines_.first(); m && self; m = magazines_.next(*m)) {
+    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+        clear_shelf(m->domain);
         if (&m->owner == self) {
             drain(*m);
         }
@@ -200,13 +343,14 @@ void Manager::drain_own() {
 
 // False: there was nothing in any of them.
 bool Manager::drain_all() {
-    bool any = false;
+    bool any = shelved_ > 0;
     for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
         any = any || !m->empty();
     }
     if (any) {
         shut_magazines(nullptr);
         for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+            clear_shelf(m->domain);
             drain(*m);
         }
         reopen_magazines();
@@ -272,6 +416,9 @@ void Manager::close(Magazine &magazine) {
     magazines_.remove(magazine);
     domain.magazines--;
     magazine.gate.lock_for_good(); // from here on it is its owner's alone
+    if (domain.magazines == 0) {
+        clear_shelf(domain);
+    }
     tidy(domain);
 }
 

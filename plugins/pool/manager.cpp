@@ -53,6 +53,10 @@ Manager::~Manager() {
         }
         delete watch;
     }
+    while (Batch *batch = spare_batches_) {
+        spare_batches_ = batch->next;
+        delete batch;
+    }
     if (!peers_.empty()) {
         drop_peers();
     }
@@ -99,6 +103,9 @@ void Manager::forget_everything() {
         domain.forget_memory(heap_.clock);
         list(domain);
     };
+    while (quarantine_.first) {
+        recycle(*quarantine_.pop());
+    }
     clear(heap_.anyone);
     clear(unordered_);
     clear(streams_.legacy);
@@ -115,7 +122,7 @@ void Manager::forget_everything() {
     }
     captures_.clear();
     slabs_.forget_all();
-    taken_ = waiting_ = 0;
+    taken_ = waiting_ = quarantined_ = 0;
     live_ = live_count_ = 0;
 }
 
@@ -134,12 +141,14 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     {
         Lock lock(mutex_);
         collect_graphs();
+        acquiring_++; // whole blocks
         drain_all();
         reap(lock, false);
         if (deferring_ == 0) {
             drop_spares();
         }
         released = release_idle(lock, keep_bytes, false);
+        acquiring_--;
         check();
     }
     *ret_released = released;

@@ -62,7 +62,7 @@ private:
     emm_status memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status acquire_place(const Caller &caller, Domain &domain, size_t size, Place &ret_place);
-    Place take_and_restock(Magazine *magazine, Domain &domain, uint64_t size);
+    emm_deviceptr take_for(Magazine *magazine, Domain &domain, size_t size);
     Place take(Domain &domain, uint64_t size);
     Slot *slot_of_new_slab(Block &block, unsigned index, Domain &domain);
     emm_deviceptr account(Place place, Domain &domain, size_t size);
@@ -89,12 +89,23 @@ private:
     Magazine *passing_magazine(emm_stream stream);
     Magazine *magazine_of(const Caller &caller, Domain &domain);
     void make_room_for_passing(const Domain &domain);
-    void widen(Bin &bin, unsigned index);
+    void widen(Bin &bin, unsigned index, uint32_t limit);
     void restock(Magazine &magazine, unsigned index);
     void take_over(Magazine &magazine);
-    void unload(Bin &bin, uint32_t count, Domain &domain);
+    Batch *spare_batch();
+    void recycle(Batch &batch);
+    Batch *make_batch(Bin &bin, unsigned index, uint32_t count);
+    void forget_oldest(Bin &bin, uint32_t count);
+    bool may_shelve(const Domain &domain, uint64_t bytes) const;
+    void put_on_shelf(Domain &domain, Batch &batch);
+    void take_from_shelf(Domain &domain, Batch &batch);
+    void clear_shelf(Domain &domain);
+    void complete_batches(uint64_t tag);
+    void give_slots(const SlotAt *slots, uint32_t count, Domain &domain);
+    void unload(Bin &bin, unsigned index, uint32_t count, Domain &domain);
     void unload_blocks(Magazine &magazine);
-    void unload_quarantine(Magazine &magazine);
+    void make_room(Magazine &magazine, unsigned index);
+    void quarantine(Bin &bin, unsigned index);
     void drain(Magazine &magazine);
     void drain_own();
     bool drain_all();
@@ -212,6 +223,8 @@ private:
     List<Watch, &Watch::link> spare_watches_;
     List<UseRecord, &UseRecord::all> uses_;
     List<Magazine, &Magazine::of_manager> magazines_;
+    Batch *spare_batches_ = nullptr;
+    BatchQueue quarantine_; // slots freed unordered
     std::unordered_map<uint64_t, std::unique_ptr<Capture>> captures_;
     Mailbox *mailbox_ = nullptr;
     std::vector<int32_t> peers_; // devices whose primary context is retained for set_access
@@ -226,6 +239,7 @@ private:
     uint64_t reserved_ = 0;
     uint64_t taken_ = 0;   // from the heap and the slabs, by the program or by magazines
     uint64_t waiting_ = 0; // with use records and captures
+    uint64_t shelved_ = 0, quarantined_ = 0; // in batches
 
     // Beside what magazines have counted since they were last asked.
     int64_t live_ = 0; // as asked for

@@ -241,6 +241,9 @@ void Manager::complete(Domain &domain, uint64_t tag) {
     domain.completed = tag > domain.completed ? tag : domain.completed;
     heap_.complete(domain, tag);
     slabs_.complete(domain, tag);
+    if (&domain == &unordered_) {
+        complete_batches(tag);
+    }
     while (UseRecord *record = domain.uses.first()) {
         if (record->tag > tag) {
             break;

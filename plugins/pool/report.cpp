@@ -13,18 +13,19 @@
 namespace emm::pool {
 
 uint64_t Manager::pending_bytes() const {
-    uint64_t bytes = heap_.quarantined() + slabs_.quarantined() + waiting_;
+    uint64_t bytes = heap_.quarantined() + slabs_.quarantined() + waiting_ + quarantined_;
     for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        bytes += m->quarantined_bytes.get();
+        bytes += m->quarantined_bytes();
     }
     return bytes;
 }
 
-// What lies in magazines, for their owners to take again or on its way to the quarantine.
+// What lies in magazines and batches, for their owners to take again or on its way to the
+// quarantine.
 uint64_t Manager::idle_bytes() const {
-    uint64_t bytes = 0;
+    uint64_t bytes = shelved_ + quarantined_;
     for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        bytes += m->idle_bytes() + m->quarantined_bytes.get();
+        bytes += m->idle_bytes() + m->quarantined_bytes();
     }
     return bytes;
 }

@@ -21,6 +21,7 @@ public:
     void add(unsigned index, Block &block, Domain &domain);
 
     void give(Slot &slot, Domain &domain);
+    void give_complete(Slot &slot) { ready(slot); } // which waits for nothing
 
     // What `domain` freed with tags up to `tag` is complete.
     void complete(Domain &domain, uint64_t tag);
