@@ -310,6 +310,15 @@ typedef struct emm_event_hook_info {
 EMM_API emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
                                       emm_event_hook_info *ret_previous);
 
+/*
+ * Completes the event log `path` (EMM_EVENT_LOG) of a process that was killed or aborted: what it
+ * had recorded and not yet written is in `path`.spool, becomes rows, and the spool goes. A success
+ * that does nothing if there is no spool; a log whose process ends by itself is complete.
+ *   EMM_E_BUSY            a living process is writing it
+ *   EMM_E_INVALID_VALUE   the spool cannot be read, or the log not be written
+ */
+EMM_API emm_status emm_event_log_recover(const char *path);
+
 /* --- counters --------------------------------------------------------------------------------- */
 
 /* What the host itself has counted since the process began. */

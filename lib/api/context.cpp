@@ -7,6 +7,7 @@
 #include "core/recovery.h"
 #include "core/registry.h"
 #include "core/watch.h"
+#include "observe/events/event_log.h"
 
 using namespace emm;
 
@@ -44,12 +45,14 @@ emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info
 
 emm_status emm_context_retire(emm_context *context) {
     EMM_REQUIRE(context);
-    return api::guarded([&] { return core::retire(*context); });
+    const void *const caller = __builtin_return_address(0);
+    return api::guarded([&] { return core::retire(*context, caller); });
 }
 
 emm_status emm_context_reset(emm_context *context) {
     EMM_REQUIRE(context);
-    return api::guarded([&] { return core::reset(*context); });
+    const void *const caller = __builtin_return_address(0);
+    return api::guarded([&] { return core::reset(*context, caller); });
 }
 
 emm_status emm_foreach_context(emm_context_visitor visit, void *user_data) {
@@ -67,7 +70,8 @@ emm_status emm_shutdown(void) {
     if (status == EMM_E_SHUT_DOWN) {
         return EMM_OK;
     }
-    return status == EMM_OK ? api::guarded([] { return core::shut_down(); }) : status;
+    const void *const caller = __builtin_return_address(0);
+    return status == EMM_OK ? api::guarded([&] { return core::shut_down(caller); }) : status;
 }
 
 emm_status emm_stream_register(emm_context *context, emm_stream stream) {
@@ -92,12 +96,12 @@ emm_status emm_capture_end(emm_context *context, emm_stream stream) {
 
 emm_status emm_defer_cleanup_begin(emm_context *context) {
     EMM_REQUIRE(context);
-    return core::begin_section(*context);
+    return core::begin_section(*context, __builtin_return_address(0));
 }
 
 emm_status emm_defer_cleanup_end(emm_context *context) {
     EMM_REQUIRE(context);
-    return core::end_section(*context);
+    return core::end_section(*context, __builtin_return_address(0));
 }
 
 emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_data) {
@@ -113,6 +117,11 @@ emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
         return EMM_E_FORKED;
     }
     return api::guarded([&] { return core::set_event_hook(hook, user_data, ret_previous); });
+}
+
+emm_status emm_event_log_recover(const char *path) {
+    EMM_REQUIRE(path);
+    return api::guarded([&] { return observe::recover_event_log(path); });
 }
 
 emm_status emm_get_counters(emm_counters *ret_counters) {

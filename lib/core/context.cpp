@@ -51,7 +51,6 @@ emm_status identify(emm_context &context) {
     const driver::Driver &driver = context.driver;
     CUdevice device = 0;
     CUuuid uuid = {};
-    size_t free = 0, total = 0;
     driver::Current current(driver, context.cuda_context, context.id);
     CUresult result = current.result();
     const char *call = "making the context current";
@@ -65,7 +64,7 @@ emm_status identify(emm_context &context) {
     }
     if (result == CUDA_SUCCESS) {
         driver::RelaxedCapture relaxed(driver);
-        result = driver.cuMemGetInfo(&free, &total);
+        result = driver.cuMemGetInfo(&context.free_at_first, &context.total_memory);
         call = "cuMemGetInfo";
     }
     if (result != CUDA_SUCCESS) {
@@ -74,7 +73,7 @@ emm_status identify(emm_context &context) {
     context.device = device;
     std::memcpy(context.uuid, uuid.bytes, sizeof context.uuid);
     context.primary = is_primary(driver, device, context.cuda_context);
-    context.pending.set_total_memory(total);
+    context.pending.set_total_memory(context.total_memory);
     return EMM_OK;
 }
 

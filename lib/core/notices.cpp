@@ -1,6 +1,7 @@
 #include "core/notices.h"
 
 #include "core/call.h"
+#include "core/watch.h"
 #include "observe/error.h"
 
 namespace emm::core {
@@ -15,6 +16,37 @@ bool leave_capture(emm_context &context) noexcept {
         }
     }
     return false;
+}
+
+emm_status begin_unwatched(emm_context &context) noexcept {
+    emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    context.pending.enter();
+    status = EMM_CALL(context, defer_cleanup, 1u);
+    if (status < EMM_OK) {
+        bool due = false;
+        context.pending.leave(&due);
+    }
+    return status;
+}
+
+emm_status end_unwatched(emm_context &context) noexcept {
+    emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    bool due = false;
+    if (!context.pending.leave(&due)) {
+        return observe::fail(EMM_E_INVALID_VALUE, 0,
+                             "emm_defer_cleanup_end: no section has begun in this context");
+    }
+    status = EMM_CALL(context, defer_cleanup, 0u);
+    if (due && context.captures.load(std::memory_order_relaxed) == 0) {
+        flush(context);
+    }
+    return status;
 }
 
 } // namespace
@@ -49,35 +81,14 @@ emm_status end_capture(emm_context &context, emm_stream stream) noexcept {
     return EMM_CALL(context, stream_notice, stream, EMM_STREAM_CAPTURE_ENDS);
 }
 
-emm_status begin_section(emm_context &context) noexcept {
-    emm_status status = admit(context);
-    if (status != EMM_OK) {
-        return status;
-    }
-    context.pending.enter();
-    status = EMM_CALL(context, defer_cleanup, 1u);
-    if (status < EMM_OK) {
-        bool due = false;
-        context.pending.leave(&due);
-    }
-    return status;
+emm_status begin_section(emm_context &context, const void *caller) noexcept {
+    return watched(context, observe::EventType::defer_begin, caller,
+                   [&] { return begin_unwatched(context); });
 }
 
-emm_status end_section(emm_context &context) noexcept {
-    emm_status status = admit(context);
-    if (status != EMM_OK) {
-        return status;
-    }
-    bool due = false;
-    if (!context.pending.leave(&due)) {
-        return observe::fail(EMM_E_INVALID_VALUE, 0,
-                             "emm_defer_cleanup_end: no section has begun in this context");
-    }
-    status = EMM_CALL(context, defer_cleanup, 0u);
-    if (due && context.captures.load(std::memory_order_relaxed) == 0) {
-        flush(context);
-    }
-    return status;
+emm_status end_section(emm_context &context, const void *caller) noexcept {
+    return watched(context, observe::EventType::defer_end, caller,
+                   [&] { return end_unwatched(context); });
 }
 
 } // namespace emm::core

@@ -8,7 +8,7 @@ namespace emm::core {
 emm_status notify_stream(emm_context &context, emm_stream stream, uint32_t notice) noexcept;
 emm_status begin_capture(emm_context &context, emm_stream stream) noexcept;
 emm_status end_capture(emm_context &context, emm_stream stream) noexcept;
-emm_status begin_section(emm_context &context) noexcept;
-emm_status end_section(emm_context &context) noexcept;
+emm_status begin_section(emm_context &context, const void *caller) noexcept;
+emm_status end_section(emm_context &context, const void *caller) noexcept;
 
 } // namespace emm::core

@@ -40,6 +40,7 @@ thread_local Remembered remembered;
 
 void enter_child() {
     forked = true;
+    observe::leave_event_log_to_parent();
     for (emm_context *context = first_context(); context; context = context->next) {
         context->gate.fetch_or(gate_forked, std::memory_order_relaxed);
     }
@@ -162,6 +163,38 @@ emm_status serve(emm_context &context) {
     return admit(context);
 }
 
+emm_status retire_unwatched(emm_context &context) {
+    const Passage passage(context.turnstile);
+    if (!passage.entered()) {
+        return observe::fail(EMM_E_REENTERED, 0, "the plugin retired the context that it serves");
+    }
+    if ((context.gate.fetch_or(gate_retired, std::memory_order_acq_rel) & gate_forked) != 0) {
+        return admit(context);
+    }
+    destroy_manager(context); // what is left of it, if this is not the first time
+    if (context.retained.exchange(0) != 0) {
+        context.driver.cuDevicePrimaryCtxRelease(context.device);
+    }
+    return EMM_OK;
+}
+
+emm_status reset_unwatched(emm_context &context) {
+    const Passage passage(context.turnstile);
+    if (!passage.entered()) {
+        return observe::fail(EMM_E_REENTERED, 0, "the plugin reset the context that it serves");
+    }
+    emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    status = reset_manager(context);
+    if (!context.manager) {
+        // The plugin could not make a new one; asking for the context again tries again.
+        context.gate.fetch_or(gate_unserved, std::memory_order_release);
+    }
+    return status;
+}
+
 } // namespace
 
 emm_context *first_context() noexcept {
@@ -251,42 +284,20 @@ emm_status context_for_device(int32_t device, emm_context *&ret_context) {
     return status;
 }
 
-emm_status retire(emm_context &context) {
-    const Passage passage(context.turnstile);
-    if (!passage.entered()) {
-        return observe::fail(EMM_E_REENTERED, 0, "the plugin retired the context that it serves");
-    }
-    if ((context.gate.fetch_or(gate_retired, std::memory_order_acq_rel) & gate_forked) != 0) {
-        return admit(context);
-    }
-    destroy_manager(context); // what is left of it, if this is not the first time
-    if (context.retained.exchange(0) != 0) {
-        context.driver.cuDevicePrimaryCtxRelease(context.device);
-    }
-    return EMM_OK;
+emm_status retire(emm_context &context, const void *caller) {
+    return watched(context, observe::EventType::retire, caller,
+                   [&] { return retire_unwatched(context); });
 }
 
-emm_status reset(emm_context &context) {
-    const Passage passage(context.turnstile);
-    if (!passage.entered()) {
-        return observe::fail(EMM_E_REENTERED, 0, "the plugin reset the context that it serves");
-    }
-    emm_status status = admit(context);
-    if (status != EMM_OK) {
-        return status;
-    }
-    status = reset_manager(context);
-    if (!context.manager) {
-        // The plugin could not make a new one; asking for the context again tries again.
-        context.gate.fetch_or(gate_unserved, std::memory_order_release);
-    }
-    return status;
+emm_status reset(emm_context &context, const void *caller) {
+    return watched(context, observe::EventType::reset, caller,
+                   [&] { return reset_unwatched(context); });
 }
 
-emm_status shut_down() {
+emm_status shut_down(const void *caller) {
     has_shut_down.store(true, std::memory_order_release);
     for (emm_context *context = first_context(); context; context = context->next) {
-        retire(*context);
+        retire(*context, caller);
         context->gate.fetch_or(gate_shut_down, std::memory_order_release);
     }
     return EMM_OK;

@@ -13,7 +13,6 @@ namespace {
 struct Hooks {
     std::mutex mutex;
     std::deque<emm_event_hook_info> known;
-    std::atomic<const emm_event_hook_info *> current{nullptr};
 };
 
 Hooks &hooks() {
@@ -48,7 +47,7 @@ uint32_t memory_of(observe::EventType type) noexcept {
 thread_local bool inside_hook = false;
 
 void call_hook(const emm_event &event) noexcept {
-    const emm_event_hook_info *hook = hooks().current.load(std::memory_order_acquire);
+    const emm_event_hook_info *hook = current_hook.load(std::memory_order_acquire);
     if (!hook || inside_hook) {
         return;
     }
@@ -66,11 +65,11 @@ void call_hook(const emm_event &event) noexcept {
 emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_info *ret_previous) {
     Hooks &all = hooks();
     std::lock_guard lock(all.mutex);
-    const emm_event_hook_info *previous = all.current.load(std::memory_order_relaxed);
+    const emm_event_hook_info *previous = current_hook.load(std::memory_order_relaxed);
     const emm_event_hook_info *next = remember(all, hook, user_data);
-    all.current.store(next, std::memory_order_release);
+    current_hook.store(next, std::memory_order_release);
     for (emm_context *context = first_context(); context; context = context->next) {
-        watch(*context, next != nullptr);
+        watch(*context, next || is_logging);
     }
     if (ret_previous) {
         *ret_previous = previous ? *previous : emm_event_hook_info{};
@@ -79,24 +78,27 @@ emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_i
 }
 
 void watch_if_wanted(emm_context &context) {
+    if (observe::open_event_log()) {
+        is_logging = true;
+        Watch(context, observe::EventType::context, context.free_at_first, context.total_memory,
+              EMM_STREAM_UNORDERED, nullptr)
+            .done(EMM_OK);
+    }
     // Its record is in the list by now: whoever sets a hook later finds it there.
     std::lock_guard lock(hooks().mutex);
-    watch(context, hooks().current.load(std::memory_order_relaxed) != nullptr);
+    watch(context, current_hook.load(std::memory_order_relaxed) || is_logging);
 }
 
-emm_status Watch::done(emm_status status) noexcept {
-    if (type_ < observe::EventType::reset) {
-        emm_event event = {};
-        event.struct_size = sizeof event;
-        event.memory = memory_of(type_);
-        event.context = &context_;
-        (observe::is_free(type_) ? event.old_ptr : event.new_ptr) = address_;
-        event.size = size_;
-        event.stream = stream_;
-        event.status = status;
-        call_hook(event);
-    }
-    return status;
+void Watch::tell_hook(emm_status status) const noexcept {
+    emm_event event = {};
+    event.struct_size = sizeof event;
+    event.memory = memory_of(type_);
+    event.context = &context_;
+    (observe::is_free(type_) ? event.old_ptr : event.new_ptr) = address_;
+    event.size = size_;
+    event.stream = stream_;
+    event.status = status;
+    call_hook(event);
 }
 
 } // namespace emm::core

@@ -1,16 +1,20 @@
 #pragma once
 
 #include "core/context.h"
-#include "observe/events/record.h"
+#include "observe/events/event_log.h"
 
-// Who is told of each event: the hook that the application has set. While there is one, every
-// context's gate has gate_watched, so that calls take the slow path, which tells.
+// Who is told of each event: the log that EMM_EVENT_LOG names, and the hook that the application
+// has set. While there is one of them, every context's gate has gate_watched, so that calls take
+// the slow path, which tells.
 namespace emm::core {
 
 emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_info *ret_previous);
 
 // A context begins to serve.
 void watch_if_wanted(emm_context &context);
+
+inline std::atomic<bool> is_logging{false}; // true before the first context is watched
+inline std::atomic<const emm_event_hook_info *> current_hook{nullptr};
 
 inline bool is_watched(const emm_context &context) noexcept {
     const uint32_t gate = context.gate.load(std::memory_order_acquire);
@@ -27,7 +31,12 @@ public:
     Watch(emm_context &context, observe::EventType type, emm_deviceptr address, size_t size,
           emm_stream stream, const void *caller) noexcept
         : context_(context), type_(type), address_(address), size_(size), stream_(stream),
-          caller_(caller) {}
+          caller_(caller),
+          lane_(is_logging.load(std::memory_order_relaxed) ? observe::event_lane() : nullptr) {
+        if (lane_) {
+            start();
+        }
+    }
 
     // These answer `status`. What a failed call has left in its output does not count.
     emm_status allocated(emm_status status, const emm_deviceptr *ptr) noexcept {
@@ -38,15 +47,71 @@ public:
         address_ = status >= EMM_OK ? address_of(*host) : 0;
         return done(status);
     }
-    emm_status done(emm_status status) noexcept;
+    emm_status done(emm_status status) noexcept {
+        if (lane_) {
+            record(status);
+        }
+        if (type_ < observe::EventType::reset && current_hook.load(std::memory_order_relaxed)) {
+            tell_hook(status);
+        }
+        return status;
+    }
 
 private:
+    void start() noexcept {
+        if (is_allocation(type_)) {
+            start_ = observe::event_ticks();
+            return;
+        }
+        late_ = (context_.gate.load(std::memory_order_relaxed) & gate_late) != 0;
+        outer_ = lane_->begin();
+        start_ = observe::event_ticks();
+        lane_->began(start_);
+    }
+    void record(emm_status status) noexcept {
+        if (is_allocation(type_)) {
+            outer_ = lane_->begin();
+        }
+        const uint64_t end = observe::event_ticks();
+        observe::EventRecord *const record = lane_->next(address_of(caller_));
+        if (!record) {
+            lane_->abandon(outer_);
+            return;
+        }
+        record->start = start_;
+        record->end = end;
+        record->address = address_;
+        record->size = size_;
+        record->stream = address_of(stream_);
+        record->caller = address_of(caller_);
+        record->context = static_cast<uint32_t>(context_.id);
+        record->status = status;
+        record->device = static_cast<uint16_t>(context_.device);
+        record->type = type_;
+        record->late = late_ && is_free(type_) && status >= EMM_OK;
+        lane_->commit(is_allocation(type_) ? end : start_, outer_);
+    }
+    void tell_hook(emm_status status) const noexcept;
+
     emm_context &context_;
     const observe::EventType type_;
     emm_deviceptr address_;
     const size_t size_;
     const emm_stream stream_;
     const void *const caller_;
+    observe::EventLane *const lane_; // NULL: nothing is recorded
+    bool late_ = false;
+    uint64_t outer_ = 0, start_ = 0;
 };
+
+// A call that is no allocation and no free.
+template <class Call>
+emm_status watched(emm_context &context, observe::EventType type, const void *caller, Call call) {
+    if (!is_watched(context)) {
+        return call();
+    }
+    Watch watch(context, type, 0, 0, EMM_STREAM_UNORDERED, caller);
+    return watch.done(call());
+}
 
 } // namespace emm::core

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 namespace emm::observe {
 
@@ -19,15 +20,38 @@ enum class EventType : uint8_t {
     trim,
     defer_begin,
     defer_end,
-    context, // begins to serve; `address` is the free memory of its device, `size` the total
+    context, // begins to serve: `address` is the free memory of its device, `size` the total
 };
 
-inline bool is_allocation(EventType type) noexcept {
+// In that order; contexts have no row in the log.
+inline constexpr std::string_view event_names[] = {
+    "Alloc",        "Free",  "Alloc Host", "Free Host", "Pin",         "Unpin",    "Alloc Managed",
+    "Free Managed", "Reset", "Retire",     "Trim",      "Defer Begin", "Defer End"};
+
+inline constexpr bool is_allocation(EventType type) noexcept {
     return type < EventType::reset && static_cast<unsigned>(type) % 2 == 0;
 }
 
-inline bool is_free(EventType type) noexcept {
+inline constexpr bool is_free(EventType type) noexcept {
     return type < EventType::reset && static_cast<unsigned>(type) % 2 == 1;
 }
+
+// One event as it is recorded, in the order of a cache line.
+struct EventRecord {
+    uint64_t start, end; // by event_ticks()
+    uint64_t address, size, stream;
+    uint64_t caller; // a return address
+    uint32_t context;
+    int32_t status;
+    uint16_t device;
+    EventType type;
+    uint8_t late; // a free that found its context gone, and did nothing
+    uint32_t reserved;
+
+    // When memory changed hands: nobody has an address before the end of its allocation, or after
+    // the start of its free. By this order the log never shows an address twice.
+    uint64_t moment() const noexcept { return is_allocation(type) ? end : start; }
+};
+static_assert(sizeof(EventRecord) == 64);
 
 } // namespace emm::observe

@@ -1,0 +1,407 @@
+#include "observe/events/event_log.h"
+
+#include "observe/environment.h"
+#include "observe/events/module.h"
+#include "observe/events/scribe.h"
+#include "observe/events/spool.h"
+#include "observe/log.h"
+
+#include <emm/plugin.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <csignal>
+#include <cstring>
+#include <ctime>
+#include <deque>
+#include <fcntl.h>
+#include <linux/membarrier.h>
+#include <mutex>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+
+namespace emm::observe {
+namespace {
+
+constexpr auto between_writes = std::chrono::milliseconds(50);
+constexpr size_t most_chunks = 16384; // 1 GiB waiting to be written: recording has to wait for it
+
+// After this, what any thread did before is seen here, and whatever it does later sees what was
+// done here before: a fence in every other thread, paid for by this one.
+void fence_all_threads() noexcept {
+    static const bool registered =
+        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+    if (!registered || syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) {
+        const timespec long_enough = {0, 1'000'000};
+        nanosleep(&long_enough, nullptr);
+    }
+}
+
+} // namespace
+
+[[gnu::tls_model("initial-exec")]] thread_local constinit EventLane *own_event_lane = nullptr;
+
+class EventLog {
+public:
+    static EventLog *open(const std::string &path, std::string &ret_reason);
+
+    EventLane *take_lane();
+    void give_back(EventLane *lane);
+    bool next_chunk(EventLane &lane);
+    void know_module(EventLane &lane, uint64_t caller);
+    void write(bool everything) noexcept;
+    void write_at_exit() noexcept;
+
+private:
+    EventLog(std::unique_ptr<Spool> spool, int csv, std::string path)
+        : path_(std::move(path)), spool_(std::move(spool)), scribe_(*spool_, csv) {
+        spare_ = spool_->chunks();
+        chunks_ = spare_.size();
+    }
+    void start_writer();
+    void write_for_ever() noexcept;
+    bool grow();
+    Chunk *spare_chunk(EventLane &lane);
+    void keep_spares();
+    uint64_t watermark() noexcept;
+    std::vector<std::vector<Chunk *>> chunks_of_lanes();
+    void recycle();
+    void stop_writing() noexcept;
+
+    const std::string path_;
+    const std::unique_ptr<Spool> spool_;
+    pthread_key_t key_ = 0; // whose destructor gives a thread's lane back
+
+    std::mutex growing_;            // over the spool's list of chunks
+    std::atomic<size_t> chunks_{0}; // in that
+
+    std::mutex mutex_; // over the rest of this block; held for moments only
+    std::condition_variable wanted_;
+    std::deque<EventLane> lanes_;
+    std::vector<EventLane *> idle_lanes_;
+    std::vector<Chunk *> spare_;
+    std::atomic<bool> lost_{false}; // an event, because there was no room: said once
+
+    std::mutex writing_; // over the rest
+    Scribe scribe_;
+    bool stopped_ = false; // the log cannot be written to
+};
+
+namespace {
+
+std::atomic<EventLog *> the_log{nullptr}; // set once, before the first event
+std::atomic<bool> left_to_parent{false};
+
+void give_back_lane(void *lane) {
+    own_event_lane = nullptr;
+    if (!left_to_parent) {
+        the_log.load()->give_back(static_cast<EventLane *>(lane));
+    }
+}
+
+// "%p" is the process id.
+std::string expanded(std::string_view name) {
+    std::string path;
+    for (size_t i = 0; i < name.size(); ++i) {
+        const bool is_id = name.substr(i, 2) == "%p";
+        path += is_id ? std::to_string(getpid()) : std::string(1, name[i]);
+        i += is_id;
+    }
+    return path;
+}
+
+EventLog *open_named() noexcept {
+    try {
+        const std::string path = expanded(environment("EMM_EVENT_LOG"));
+        std::string reason;
+        EventLog *log = path.empty() ? nullptr : EventLog::open(path, reason);
+        if (!reason.empty()) {
+            observe::log(EMM_LOG_WARN, "EMM_EVENT_LOG: " + reason + "; events are not recorded");
+        }
+        return log;
+    } catch (const std::exception &error) {
+        observe::log(EMM_LOG_WARN, std::string("EMM_EVENT_LOG: ") + error.what());
+        return nullptr;
+    }
+}
+
+} // namespace
+
+EventLog *EventLog::open(const std::string &path, std::string &ret_reason) {
+    std::unique_ptr<Spool> spool = Spool::create(path + ".spool", ret_reason);
+    if (!spool) {
+        return nullptr;
+    }
+    const int csv = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (csv < 0 || ::write(csv, Rows::header.data(), Rows::header.size()) !=
+                       static_cast<ssize_t>(Rows::header.size())) {
+        ret_reason = "cannot write " + path + ": " + std::strerror(errno);
+        spool->unlink();
+        return nullptr;
+    }
+    SpoolHeader &header = spool->header();
+    header.ns_per_tick = nanoseconds_per_event_tick();
+    header.first_tick = event_ticks();
+    header.csv_bytes[0] = Rows::header.size();
+    std::unique_ptr<EventLog> log(new EventLog(std::move(spool), csv, path));
+    if (pthread_key_create(&log->key_, give_back_lane) != 0) {
+        ret_reason = "no key for what each thread records";
+        log->spool_->unlink();
+        return nullptr;
+    }
+    log->start_writer();
+    return log.release(); // never destroyed: frees may come after everything else
+}
+
+// No signal of the program is delivered there.
+void EventLog::start_writer() {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+        std::thread writer([this] { write_for_ever(); });
+        pthread_setname_np(writer.native_handle(), "emm-events");
+        writer.detach();
+    } catch (const std::system_error &) {
+        EventLane::is_immediate = true;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+void EventLog::write_for_ever() noexcept {
+    for (;;) {
+        {
+            std::unique_lock lock(mutex_);
+            wanted_.wait_for(lock, between_writes);
+        }
+        keep_spares();
+        write(false);
+    }
+}
+
+bool EventLog::grow() {
+    std::lock_guard growing(growing_);
+    const size_t before = chunks_;
+    if (before >= most_chunks || !spool_->grow()) {
+        return false;
+    }
+    chunks_ = spool_->chunks().size();
+    std::lock_guard lock(mutex_);
+    spare_.insert(spare_.end(), spool_->chunks().begin() + static_cast<ptrdiff_t>(before),
+                  spool_->chunks().end());
+    return true;
+}
+
+// Makes room before it is needed: page faults are for the writer.
+void EventLog::keep_spares() {
+    for (;;) {
+        {
+            std::lock_guard lock(mutex_);
+            if (spare_.size() >= chunks_ / 4) {
+                return;
+            }
+        }
+        if (!grow()) {
+            return;
+        }
+    }
+}
+
+EventLane *EventLog::take_lane() {
+    EventLane *lane = nullptr;
+    {
+        std::lock_guard lock(mutex_);
+        if (!idle_lanes_.empty()) {
+            lane = idle_lanes_.back();
+            idle_lanes_.pop_back();
+        } else {
+            idle_lanes_.reserve(lanes_.size() + 1); // giving back must not fail
+            lane = &lanes_.emplace_back(static_cast<uint32_t>(lanes_.size()));
+        }
+    }
+    pthread_setspecific(key_, lane);
+    return lane;
+}
+
+void EventLog::give_back(EventLane *lane) {
+    std::lock_guard lock(mutex_);
+    idle_lanes_.push_back(lane);
+}
+
+// What is waiting to be written may grow up to a limit; beyond it, recording waits.
+Chunk *EventLog::spare_chunk(EventLane &lane) {
+    for (int attempt = 0; attempt < 3; ++attempt) {
+        {
+            std::lock_guard lock(mutex_);
+            if (!spare_.empty()) {
+                lane.chunks_.push_back(spare_.back());
+                spare_.pop_back();
+                if (spare_.size() < chunks_ / 8) {
+                    wanted_.notify_one();
+                }
+                return lane.chunks_.back();
+            }
+        }
+        if (!grow()) {
+            write(false);
+        }
+    }
+    return nullptr;
+}
+
+bool EventLog::next_chunk(EventLane &lane) {
+    Chunk *const chunk = spare_chunk(lane);
+    if (!chunk) {
+        if (!lost_.exchange(true)) {
+            log(EMM_LOG_WARN, path_ + ": events are lost, there is no room for them");
+        }
+        return false;
+    }
+    chunk->lane = lane.number_;
+    chunk->sequence = lane.sequence_++;
+    lane.chunk_ = chunk;
+    lane.used_ = 0;
+    return true;
+}
+
+// The range is remembered even if nothing is loaded there, such as code made at run time.
+void EventLog::know_module(EventLane &lane, uint64_t caller) {
+    for (const EventLane::Range &range : lane.modules_) {
+        if (caller - range.begin < range.end - range.begin) {
+            lane.module_ = range;
+            return;
+        }
+    }
+    constexpr uint64_t page = 4096;
+    const std::optional<Module> module = find_module(caller);
+    const uint64_t begin = caller & ~(page - 1);
+    lane.module_ = module ? EventLane::Range{module->begin, module->end}
+                          : EventLane::Range{begin, begin + page};
+    lane.modules_.push_back(lane.module_);
+    if (module) {
+        std::lock_guard lock(mutex_);
+        spool_->add_module(to_line(*module));
+    }
+}
+
+// The moment before which every event has been committed.
+uint64_t EventLog::watermark() noexcept {
+    uint64_t moment = event_ticks();
+    fence_all_threads();
+    std::lock_guard lock(mutex_);
+    for (const EventLane &lane : lanes_) {
+        const uint64_t since = lane.busy_since_.load(std::memory_order_acquire);
+        moment = since == 0 ? moment : std::min(moment, since);
+    }
+    return moment;
+}
+
+std::vector<std::vector<Chunk *>> EventLog::chunks_of_lanes() {
+    std::lock_guard lock(mutex_);
+    std::vector<std::vector<Chunk *>> all;
+    for (const EventLane &lane : lanes_) {
+        all.push_back(lane.chunks_);
+    }
+    return all;
+}
+
+// Chunks that are full and written are empty again.
+void EventLog::recycle() {
+    std::lock_guard lock(mutex_);
+    for (EventLane &lane : lanes_) {
+        auto end = lane.chunks_.begin();
+        for (; end != lane.chunks_.end() && scribe_.written(**end) == Chunk::capacity &&
+               *end != lane.chunks_.back();
+             ++end) {
+            (*end)->committed.store(0, std::memory_order_release);
+            std::fill(std::begin((*end)->written), std::end((*end)->written), 0);
+            spare_.push_back(*end);
+        }
+        lane.chunks_.erase(lane.chunks_.begin(), end);
+    }
+}
+
+void EventLog::write(bool everything) noexcept {
+    std::lock_guard lock(writing_);
+    if (stopped_) {
+        return;
+    }
+    try {
+        const uint64_t until = everything ? ~uint64_t(0) : watermark();
+        if (scribe_.write(chunks_of_lanes(), until)) {
+            recycle();
+            return;
+        }
+        log(EMM_LOG_WARN, "cannot write " + path_ + ": " + std::strerror(errno) +
+                              "; what is missing is in " + path_ + ".spool");
+    } catch (const std::exception &error) {
+        log(EMM_LOG_WARN, path_ + ": " + error.what());
+    }
+    stopped_ = true;
+}
+
+void EventLog::write_at_exit() noexcept {
+    EventLane::is_immediate = true;
+    fence_all_threads(); // an event is either seen here, or its thread sees that it has to write it
+    write(true);
+    std::lock_guard lock(writing_);
+    if (!stopped_) {
+        spool_->unlink();
+    }
+}
+
+EventRecord *EventLane::next_slowly(uint64_t caller) noexcept {
+    EventLog &log = *the_log.load(std::memory_order_relaxed);
+    try {
+        log.know_module(*this, caller);
+        if ((chunk_ && used_ != Chunk::capacity) || log.next_chunk(*this)) {
+            return &chunk_->records[used_];
+        }
+    } catch (const std::exception &error) {
+        observe::log(EMM_LOG_WARN, std::string("an event is lost: ") + error.what());
+    }
+    return nullptr;
+}
+
+void EventLane::write_all() noexcept {
+    the_log.load(std::memory_order_relaxed)->write(true);
+}
+
+EventLane *take_event_lane() noexcept {
+    try {
+        own_event_lane = the_log.load(std::memory_order_relaxed)->take_lane();
+    } catch (const std::bad_alloc &) {
+        return nullptr;
+    }
+    return own_event_lane;
+}
+
+bool open_event_log() noexcept {
+    static const bool open = [] {
+        the_log = open_named();
+        return the_log != nullptr;
+    }();
+    return open;
+}
+
+void leave_event_log_to_parent() noexcept {
+    left_to_parent = true;
+}
+
+namespace {
+
+// After the program's own exit handlers and static destructors. Nothing is torn down: what is freed
+// after this is written by the thread that frees it.
+[[gnu::destructor]] void write_at_exit() {
+    EventLog *const log = the_log;
+    if (log && !left_to_parent) {
+        log->write_at_exit();
+    }
+}
+
+} // namespace
+
+} // namespace emm::observe

@@ -1,0 +1,53 @@
+#include "observe/events/locations.h"
+
+#include "observe/events/symbol.h"
+
+#include <cstdio>
+
+namespace emm::observe {
+namespace {
+
+std::string hexadecimal(uint64_t number) {
+    char text[32];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(number));
+    return text;
+}
+
+std::string as_field(const std::string &text) {
+    if (text.find_first_of(",\"\r\n") == std::string::npos) {
+        return text;
+    }
+    std::string quoted = "\"";
+    for (const char letter : text) {
+        quoted += letter == '"' ? "\"\"" : std::string(1, letter);
+    }
+    return quoted + "\"";
+}
+
+} // namespace
+
+void Locations::add(Module module) {
+    modules_.push_back(std::move(module));
+    known_.clear(); // an address may have been another module's
+}
+
+const std::string &Locations::of(uint64_t caller) {
+    const auto [found, is_new] = known_.try_emplace(caller);
+    if (is_new) {
+        found->second = as_field(make(caller));
+    }
+    return found->second;
+}
+
+std::string Locations::make(uint64_t caller) const {
+    for (auto module = modules_.rbegin(); module != modules_.rend(); ++module) {
+        if (module->holds(caller)) {
+            const std::string symbol = symbol_at(module->path, caller - module->base);
+            return module->path + "+" + hexadecimal(caller - module->base) +
+                   (symbol.empty() ? "" : " (" + symbol + ")");
+        }
+    }
+    return hexadecimal(caller);
+}
+
+} // namespace emm::observe

@@ -1,0 +1,77 @@
+#include "observe/events/module.h"
+
+#include <charconv>
+#include <climits>
+#include <cstdio>
+#include <link.h>
+#include <unistd.h>
+
+namespace emm::observe {
+namespace {
+
+std::string path_of_program() {
+    char path[PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+    return length > 0 ? std::string(path, static_cast<size_t>(length)) : "";
+}
+
+struct Search {
+    uint64_t address;
+    std::optional<Module> found;
+};
+
+int visit(dl_phdr_info *info, size_t, void *data) {
+    Search &search = *static_cast<Search *>(data);
+    for (int i = 0; i < info->dlpi_phnum; ++i) {
+        const ElfW(Phdr) &segment = info->dlpi_phdr[i];
+        const uint64_t begin = info->dlpi_addr + segment.p_vaddr;
+        if (segment.p_type == PT_LOAD && search.address - begin < segment.p_memsz) {
+            search.found = Module{begin, begin + segment.p_memsz, info->dlpi_addr, info->dlpi_name};
+            return 1;
+        }
+    }
+    return 0;
+}
+
+bool take_number(std::string_view &line, uint64_t &ret_number) {
+    const auto [stopped, error] =
+        std::from_chars(line.data(), line.data() + line.size(), ret_number, 16);
+    if (error != std::errc() || stopped == line.data() + line.size() || *stopped != ' ') {
+        return false;
+    }
+    line.remove_prefix(static_cast<size_t>(stopped - line.data()) + 1);
+    return true;
+}
+
+} // namespace
+
+std::optional<Module> find_module(uint64_t address) {
+    Search search = {address, std::nullopt};
+    dl_iterate_phdr(visit, &search);
+    if (search.found && search.found->path.empty()) {
+        search.found->path = path_of_program();
+    }
+    return search.found;
+}
+
+std::string to_line(const Module &module) {
+    char numbers[64];
+    std::snprintf(
+        numbers, sizeof numbers, "%llx %llx %llx ", static_cast<unsigned long long>(module.begin),
+        static_cast<unsigned long long>(module.end), static_cast<unsigned long long>(module.base));
+    return numbers + module.path + "\n";
+}
+
+std::optional<Module> take_module(std::string_view &text) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    Module module;
+    if (!take_number(line, module.begin) || !take_number(line, module.end) ||
+        !take_number(line, module.base)) {
+        return std::nullopt;
+    }
+    module.path = line;
+    return module;
+}
+
+} // namespace emm::observe

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace emm::observe {
+
+// A program or library where it lies in this process, or lay in one that has ended.
+struct Module {
+    uint64_t begin = 0, end = 0; // addresses
+    uint64_t base = 0;           // what is added to an address in the file
+    std::string path;
+
+    bool holds(uint64_t address) const noexcept { return address - begin < end - begin; }
+};
+
+// The module that is loaded around `address`. Takes no lock that is held while libraries
+// initialize themselves.
+std::optional<Module> find_module(uint64_t address);
+
+// One line, and back. The second takes a line from the front of `text`; none if it is malformed.
+std::string to_line(const Module &module);
+std::optional<Module> take_module(std::string_view &text);
+
+} // namespace emm::observe

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "observe/events/locations.h"
+#include "observe/events/record.h"
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace emm::observe {
+
+// Turns events, in the order of their moments, into the rows of the log: the columns of the example
+// in NBEP 7. What is live is counted here, and so are sizes that a free did not know.
+class Rows {
+public:
+    static constexpr std::string_view header =
+        "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current Allocs,"
+        "Start,End,Elapsed,Location\n";
+
+    Rows(uint64_t first_tick, double ns_per_tick) : first_(first_tick), scale_(ns_per_tick) {}
+
+    Locations &locations() { return locations_; }
+    void append(const EventRecord &record, std::string &text);
+
+    // Takes in a row that was written before: what it says is live, and how much is free.
+    void resume(std::string_view row);
+
+private:
+    struct Device {
+        uint64_t free_at_first = 0, total = 0; // as the driver told
+        uint64_t used = 0;                     // device memory that emm gave out since
+        uint64_t allocations = 0;              // of every kind
+    };
+    struct Live {
+        uint64_t size;
+        uint32_t context;
+        uint16_t device;
+        EventType type;
+    };
+    // Contexts of rows that were read back are not known.
+    static constexpr uint32_t any_context = ~uint32_t(0);
+
+    uint64_t account(const EventRecord &record);
+    void take(const EventRecord &record);
+    void give_back(std::unordered_map<uint64_t, Live>::iterator block);
+    void drop_all(const EventRecord &record);
+    uint64_t nanoseconds(uint64_t ticks) const;
+
+    const uint64_t first_;
+    const double scale_;
+    Locations locations_;
+    std::unordered_map<uint16_t, Device> devices_;
+    std::unordered_map<uint64_t, Live> live_; // by address and type
+};
+
+} // namespace emm::observe

@@ -1,0 +1,124 @@
+#include "observe/events/scribe.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <queue>
+#include <unistd.h>
+#include <utility>
+
+namespace emm::observe {
+namespace {
+
+constexpr size_t enough_text = size_t(256) << 10;
+
+} // namespace
+
+// Goes through a lane's records, and says in each chunk's next slot how far it came.
+struct Scribe::Cursor {
+    const std::vector<Chunk *> *chunks;
+    size_t slot;
+    size_t chunk = 0;
+    uint32_t end = 0;
+
+    const EventRecord &record() const {
+        const Chunk &at = *(*chunks)[chunk];
+        return at.records[at.written[slot]];
+    }
+    uint64_t moment() const { return record().moment(); }
+
+    // To the first record from here on; false if there is none.
+    bool settle() {
+        for (; chunk < chunks->size(); ++chunk) {
+            const Chunk &at = *(*chunks)[chunk];
+            end = std::min<uint32_t>(at.committed.load(std::memory_order_acquire), Chunk::capacity);
+            if (at.written[slot] < end) {
+                return true;
+            }
+        }
+        return false;
+    }
+    bool advance() {
+        Chunk &at = *(*chunks)[chunk];
+        return ++at.written[slot] < end || settle();
+    }
+};
+
+Scribe::Scribe(Spool &spool, int csv)
+    : spool_(spool), csv_(csv), rows_(spool.header().first_tick, spool.header().ns_per_tick) {
+    const SpoolHeader &header = spool.header();
+    csv_bytes_ = header.csv_bytes[header.epoch.load(std::memory_order_relaxed) & 1];
+}
+
+uint32_t Scribe::written(const Chunk &chunk) const {
+    return chunk.written[spool_.header().epoch.load(std::memory_order_relaxed) & 1];
+}
+
+bool Scribe::write(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark) {
+    const size_t now = spool_.header().epoch.load(std::memory_order_relaxed) & 1;
+    for (const std::vector<Chunk *> &lane : lanes) {
+        for (Chunk *chunk : lane) {
+            chunk->written[1 - now] = chunk->written[now];
+        }
+    }
+    if (!merge(lanes, watermark) || !flush()) {
+        return false;
+    }
+    spool_.header().csv_bytes[1 - now] = csv_bytes_;
+    spool_.header().epoch.fetch_add(1, std::memory_order_release);
+    return true;
+}
+
+bool Scribe::merge(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark) {
+    const size_t slot = 1 - (spool_.header().epoch.load(std::memory_order_relaxed) & 1);
+    const auto later = [](const Cursor &one, const Cursor &other) {
+        return one.moment() > other.moment();
+    };
+    std::priority_queue<Cursor, std::vector<Cursor>, decltype(later)> cursors(later);
+    for (const std::vector<Chunk *> &lane : lanes) {
+        Cursor cursor{&lane, slot};
+        if (cursor.settle()) {
+            cursors.push(cursor);
+        }
+    }
+    while (!cursors.empty() && cursors.top().moment() < watermark) {
+        Cursor cursor = cursors.top();
+        cursors.pop();
+        learn_modules(); // the record's is known to the spool since before it was committed
+        rows_.append(cursor.record(), text_);
+        if (cursor.advance()) {
+            cursors.push(cursor);
+        }
+        if (text_.size() >= enough_text && !flush()) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void Scribe::learn_modules() {
+    std::string_view text = spool_.modules();
+    if (text.size() == modules_known_) {
+        return;
+    }
+    text.remove_prefix(std::exchange(modules_known_, text.size()));
+    while (!text.empty()) {
+        if (std::optional<Module> module = take_module(text)) {
+            rows_.locations().add(std::move(*module));
+        }
+    }
+}
+
+bool Scribe::flush() {
+    for (size_t done = 0; done < text_.size();) {
+        const ssize_t now = ::write(csv_, text_.data() + done, text_.size() - done);
+        if (now < 0 && errno != EINTR) {
+            return false;
+        }
+        done += now > 0 ? static_cast<size_t>(now) : 0;
+    }
+    csv_bytes_ += text_.size();
+    text_.clear();
+    return true;
+}
+
+} // namespace emm::observe

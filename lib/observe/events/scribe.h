@@ -1,0 +1,40 @@
+#pragma once
+
+#include "observe/events/rows.h"
+#include "observe/events/spool.h"
+
+#include <string>
+#include <vector>
+
+namespace emm::observe {
+
+// Writes a spool's events into the log, in the order of their moments.
+class Scribe {
+public:
+    // `csv` is an open file, positioned at its end, which is where the header says.
+    Scribe(Spool &spool, int csv);
+
+    Rows &rows() { return rows_; }
+
+    // The chunks of each lane, in order. Events from `watermark` on stay in the spool. False: the
+    // log cannot be written (errno); then nothing is taken as written.
+    bool write(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark);
+
+    // How many of a chunk's records are in the log.
+    uint32_t written(const Chunk &chunk) const;
+
+private:
+    struct Cursor; // a place in a lane
+    bool merge(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark);
+    void learn_modules();
+    bool flush();
+
+    Spool &spool_;
+    const int csv_;
+    Rows rows_;
+    std::string text_;         // of rows, on its way to the file
+    uint64_t csv_bytes_ = 0;   // in the file
+    size_t modules_known_ = 0; // bytes of the spool's text about them
+};
+
+} // namespace emm::observe

@@ -1,0 +1,90 @@
+#pragma once
+
+#include "observe/events/record.h"
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace emm::observe {
+
+/*
+ * The file beside the log in which events wait for being written out. It is mapped and shared, so
+ * that what has been recorded survives the process, however that ends:
+ *
+ *     +--------+---------+---------+---------+----
+ *     | header | modules | chunk 0 | chunk 1 | ...
+ *     +--------+---------+---------+---------+----
+ *
+ * A chunk belongs to one lane (a thread's, see event_log.h), which fills it record by record;
+ * `committed` says how many there are. Chunks whose records are in the log are used again.
+ *
+ * How far the log has been written is kept twice, in turns: `epoch` says which of the two counts.
+ * A process that is killed while it writes leaves the log longer than csv_bytes[epoch & 1]; what is
+ * behind that is cut off, and nothing is there twice or missing.
+ */
+struct Chunk {
+    static constexpr size_t capacity = 1023;
+
+    std::atomic<uint32_t> committed;
+    uint32_t lane;
+    uint64_t sequence; // within the lane
+    uint32_t written[2];
+    uint64_t reserved[5];
+    EventRecord records[capacity];
+};
+static_assert(sizeof(Chunk) == 65536);
+
+struct SpoolHeader {
+    char magic[16];
+    uint64_t first_tick;
+    double ns_per_tick;
+    std::atomic<uint64_t> epoch;
+    uint64_t csv_bytes[2];
+    std::atomic<uint64_t> module_bytes; // of text
+};
+
+class Spool {
+public:
+    ~Spool();
+    Spool(const Spool &) = delete;
+    Spool &operator=(const Spool &) = delete;
+
+    // Both leave nothing behind if they fail, and say why. The first begins anew; the second opens
+    // what a process that has ended has left: null with no reason if there is nothing, busy if the
+    // process has not ended.
+    static std::unique_ptr<Spool> create(const std::string &path, std::string &ret_reason);
+    static std::unique_ptr<Spool> open(const std::string &path, std::string &ret_reason,
+                                       bool &ret_busy);
+
+    SpoolHeader &header() const { return *header_; }
+    const std::vector<Chunk *> &chunks() const { return chunks_; }
+
+    // Appends chunks that are empty, and ready to be written to without a page fault. False: the
+    // disk is full.
+    bool grow();
+
+    // Appends to the text about modules; does nothing if that is full.
+    void add_module(const std::string &line);
+    std::string_view modules() const;
+
+    // The file is not needed any more; the mappings stay.
+    void unlink();
+
+private:
+    Spool(int file, std::string path) : file_(file), path_(std::move(path)) {}
+    bool lock(std::string &ret_reason, bool &ret_busy) const;
+    bool map_head();
+    bool map_chunks(uint64_t offset);
+
+    const int file_;
+    const std::string path_;
+    SpoolHeader *header_ = nullptr;
+    char *modules_ = nullptr;
+    std::vector<Chunk *> chunks_;
+};
+
+} // namespace emm::observe

@@ -1,0 +1,191 @@
+// event_log SCENARIO [ARGUMENT]: a program that allocates and comes to some end, with EMM_EVENT_LOG
+// set or not. Its plugin gives out numbers; what one thread frees, the next that asks gets.
+#include <emm/emm.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+std::mutex mutex;
+auto &freed = *new std::vector<emm_deviceptr>; // outlives static destructors
+emm_deviceptr unused = 0x1000;
+std::atomic<bool> exhausted{false};
+
+emm_status create(const emm_host *, const emm_context_info *, const char *const *,
+                  emm_manager **ret_manager) {
+    *ret_manager = reinterpret_cast<emm_manager *>(&unused);
+    return EMM_OK;
+}
+
+emm_status destroy(emm_manager *) {
+    return EMM_OK;
+}
+
+emm_status memalloc(emm_manager *, size_t, emm_stream, emm_deviceptr *ret_ptr) {
+    if (exhausted) {
+        return EMM_E_OUT_OF_MEMORY;
+    }
+    std::lock_guard lock(mutex);
+    if (freed.empty()) {
+        *ret_ptr = unused;
+        unused += 0x1000;
+    } else {
+        *ret_ptr = freed.back();
+        freed.pop_back();
+    }
+    return EMM_OK;
+}
+
+emm_status memfree(emm_manager *, emm_deviceptr ptr, size_t, emm_stream) {
+    std::lock_guard lock(mutex);
+    freed.push_back(ptr);
+    return EMM_OK;
+}
+
+const emm_plugin *entry(const emm_host *) {
+    static emm_plugin table = {};
+    table.struct_size = sizeof table;
+    table.interface_version = EMM_PLUGIN_ABI_MAJOR;
+    table.name = "numbers";
+    table.create = create;
+    table.destroy = destroy;
+    table.memalloc = memalloc;
+    table.memfree = memfree;
+    return &table;
+}
+
+emm_context *the_context = nullptr;
+
+void check(emm_status status) {
+    if (status < 0) {
+        std::fprintf(stderr, "%s\n", emm_last_error()->text);
+        std::_Exit(3);
+    }
+}
+
+emm_deviceptr allocate(size_t size) {
+    emm_deviceptr ptr = 0;
+    check(emm_memalloc(the_context, size, EMM_STREAM_LEGACY, &ptr));
+    return ptr;
+}
+
+void release(emm_deviceptr ptr, size_t size) {
+    check(emm_memfree(the_context, ptr, size, EMM_STREAM_LEGACY));
+}
+
+// `pairs` allocations and frees, three blocks being live at a time.
+void churn(int pairs) {
+    emm_deviceptr live[3] = {};
+    for (int i = 0; i < pairs; ++i) {
+        emm_deviceptr &block = live[i % 3];
+        if (block) {
+            release(block, 0);
+        }
+        block = allocate(static_cast<size_t>(i % 7 + 1) * 100);
+    }
+    for (const emm_deviceptr block : live) {
+        release(block, 0);
+    }
+}
+
+void on_threads(int count, int pairs) {
+    std::vector<std::thread> threads;
+    for (int i = 0; i < count; ++i) {
+        threads.emplace_back(churn, pairs);
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+}
+
+void one_of_each() {
+    void *host = nullptr;
+    emm_deviceptr managed = 0;
+    static char own[4096];
+    const emm_deviceptr device = allocate(80);
+    check(emm_memhostalloc(the_context, 4096, 0, &host, nullptr));
+    check(emm_mempin(the_context, own, sizeof own, 0, nullptr));
+    check(emm_memallocmanaged(the_context, 512, EMM_ATTACH_GLOBAL, &managed));
+    check(emm_memfreemanaged(the_context, managed, 512, EMM_STREAM_LEGACY));
+    check(emm_memunpin(the_context, own, sizeof own));
+    check(emm_memhostfree(the_context, host, 4096, 0, EMM_STREAM_LEGACY));
+    check(emm_defer_cleanup_begin(the_context));
+    emm_memfree(the_context, device, 0, EMM_STREAM_UNORDERED);
+    check(emm_defer_cleanup_end(the_context));
+    exhausted = true;
+    emm_deviceptr none = 0;
+    emm_memalloc(the_context, 99, nullptr, &none);
+    exhausted = false;
+    check(emm_trim(the_context, 0, nullptr));
+    const emm_deviceptr dropped = allocate(256);
+    check(emm_context_reset(the_context));
+    allocate(128);
+    check(emm_context_retire(the_context));
+    check(emm_memfree(the_context, dropped, 256, EMM_STREAM_LEGACY));
+}
+
+void fork_a_child() {
+    churn(10);
+    const pid_t child = fork();
+    if (child == 0) {
+        emm_deviceptr ptr = 0;
+        const bool refused = emm_memalloc(the_context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_FORKED;
+        std::exit(refused ? 0 : 4); // with exit handlers
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    check(WIFEXITED(status) && WEXITSTATUS(status) == 0 ? EMM_OK : EMM_E_FORKED);
+    churn(10);
+}
+
+bool until_the_very_end = false;
+
+// After the log's own exit handler, which has no priority.
+[[gnu::destructor(101)]] void allocate_after_everything() {
+    if (until_the_very_end) {
+        churn(1000);
+    }
+}
+
+void run(const char *scenario) {
+    const auto is = [&](const char *name) { return std::strcmp(scenario, name) == 0; };
+    if (is("each")) {
+        one_of_each();
+    } else if (is("threads")) {
+        on_threads(8, 20'000);
+    } else if (is("waves")) {
+        for (int i = 0; i < 50; ++i) {
+            on_threads(8, 30);
+        }
+    } else if (is("late")) {
+        until_the_very_end = true;
+        churn(10);
+    } else if (is("fork")) {
+        fork_a_child();
+    } else {
+        on_threads(4, 5000);
+        is("abort") ? std::abort() : is("_exit") ? _exit(0) : (void)raise(SIGKILL);
+    }
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    if (argc == 3 && std::strcmp(argv[1], "recover") == 0) {
+        const emm_status status = emm_event_log_recover(argv[2]);
+        std::fprintf(stderr, "%s\n", status < 0 ? emm_last_error()->text : "");
+        return status < 0 ? 1 : 0;
+    }
+    check(emm_set_plugin_entry(&entry, nullptr));
+    check(emm_context_for_device(0, &the_context));
+    run(argc > 1 ? argv[1] : "each");
+}
