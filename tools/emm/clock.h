@@ -20,6 +20,16 @@ inline uint64_t ticks() {
 #endif
 }
 
+// The same after everything before it has been executed, as libemm's event log reads it.
+inline uint64_t ordered_ticks() {
+#if defined(__x86_64__)
+    unsigned processor;
+    return __rdtscp(&processor);
+#else
+    return ticks();
+#endif
+}
+
 // Compared with the steady clock once, which takes 20 ms.
 double nanoseconds_per_tick();
 

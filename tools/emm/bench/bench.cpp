@@ -8,9 +8,13 @@
 #include "progress.h"
 #include "statistics.h"
 
+#include <cerrno>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <unistd.h>
 
 namespace emm::tool {
 namespace {
@@ -19,9 +23,35 @@ namespace {
 constexpr int rounds = 15;
 constexpr double round_seconds = 0.01, threaded_round_seconds = 0.02;
 
-Changes changes_for(const PlannedSubject &subject) {
-    // The meter would be part of what is measured.
+// A folder for the event log of the case `logged`. The spool is real, the rows go nowhere.
+class ScratchLog {
+public:
+    ScratchLog() {
+        char name[] = "/tmp/emm-bench-XXXXXX";
+        folder_ = mkdtemp(name) ? name : "";
+        if (!folder_.empty() && symlink("/dev/null", path()->c_str()) != 0) {
+            fmt::print(stderr, "{}: {}\n", *path(), std::strerror(errno));
+        }
+    }
+    ~ScratchLog() {
+        if (!folder_.empty()) {
+            unlink(path()->c_str());
+            unlink((*path() + ".spool").c_str());
+            rmdir(folder_.c_str());
+        }
+    }
+    ScratchLog(const ScratchLog &) = delete;
+    ScratchLog &operator=(const ScratchLog &) = delete;
+    std::optional<std::string> path() const { return folder_ + "/log.csv"; }
+
+private:
+    std::string folder_;
+};
+
+Changes changes_for(const PlannedSubject &subject, const ScratchLog &log) {
+    // Both would be part of what is measured.
     Changes changes = {{"EMM_DRIVER_METER", std::nullopt},
+                       {"EMM_EVENT_LOG", subject.kind == logged_kind ? log.path() : std::nullopt},
                        {"EMM_SIM", simulator_settings({"memory=256GiB"})}};
     if (subject.kind != plugin_kind) {
         changes.emplace_back("EMM_PLUGIN", std::nullopt);
@@ -70,7 +100,7 @@ private:
         const std::string label = subject.label().empty() ? "the plugin in force" : subject.label();
         try {
             auto child = std::make_unique<Child>(
-                label, Json{{"job", "bench"}, {"kind", subject.kind}}, changes_for(subject));
+                label, Json{{"job", "bench"}, {"kind", subject.kind}}, changes_for(subject, log_));
             const Json hello = child->receive();
             if (hello.contains("absent")) {
                 fmt::print(stderr, "not measured: {}: {}\n", label,
@@ -177,6 +207,7 @@ private:
     }
 
     const BenchOptions &options_;
+    const ScratchLog log_; // outlives the processes
     Progress progress_;
     Plan plan_;
     std::vector<Participant> participants_;

@@ -8,6 +8,9 @@ const std::vector<Case> &cases() {
     static const std::vector<Case> all = {
         {"bare", 256, "two indirect calls to an empty plugin: the floor under vtable"},
         {"vtable", 256, "the same empty plugin through emm: what emm itself costs"},
+        {"clock", 256,
+         "four readings of the event log's clock: the floor between vtable and logged"},
+        {"logged", 256, "vtable with EMM_EVENT_LOG set: two events a pair"},
         {"pair", 256, "allocate and free on a registered stream, one for each thread"},
         {"pair_null", 256, "the same on the legacy default stream"},
         {"pair_raw", 256, "the same on a stream that was not registered"},

@@ -94,7 +94,11 @@ private:
 class EmptySubject : public PluginSubject {
 public:
     Team::Maker maker(const Entry &entry) override {
-        if (entry.name == "vtable") {
+        if (entry.name == "clock") {
+            return
+                [](uint32_t, const std::atomic<bool> &) { return std::make_unique<ClockWork>(); };
+        }
+        if (entry.name != "bare") {
             Entry pair = entry;
             pair.name = "pair";
             return PluginSubject::maker(pair);

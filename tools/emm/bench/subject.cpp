@@ -7,7 +7,8 @@ namespace emm::tool {
 
 const std::vector<SubjectKind> &subject_kinds() {
     static const std::vector<SubjectKind> kinds = {
-        {"empty", {"bare", "vtable"}},
+        {"empty", {"bare", "vtable", "clock"}},
+        {logged_kind, {"logged"}},
         {plugin_kind,
          {"pair", "pair_null", "pair_raw", "pair_unordered", "pair_current", "mixed", "holes",
           "large", "host", "cross"}},
@@ -29,6 +30,7 @@ std::unique_ptr<Subject> make_subject(const std::string &kind) {
         const char *kind;
         std::unique_ptr<Subject> (*make)();
     } makers[] = {{"empty", make_empty_subject},
+                  {logged_kind, make_empty_subject},
                   {plugin_kind, make_plugin_subject},
                   {"malloc", make_malloc_subject},
                   {"mimalloc", make_mimalloc_subject},

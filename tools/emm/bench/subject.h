@@ -41,7 +41,7 @@ struct SubjectKind {
     std::vector<const char *> cases;
 };
 
-constexpr const char *plugin_kind = "plugin";
+constexpr const char *plugin_kind = "plugin", *logged_kind = "empty, logged";
 const std::vector<SubjectKind> &subject_kinds();
 
 // Throws Absent or Failure.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "bench/team.h"
+#include "clock.h"
 #include "workload/random.h"
 
 #include <atomic>
@@ -25,6 +26,23 @@ public:
 private:
     const Memory memory_;
     const size_t size_;
+};
+
+// What the event log reads for a pair: its clock before and after each of two calls.
+class ClockWork : public Work {
+public:
+    void run(uint64_t pairs) override {
+        uint64_t sum = 0;
+        for (; pairs > 0; pairs--) {
+            for (int i = 0; i < 4; i++) {
+                sum += ordered_ticks();
+            }
+        }
+        sum_ = sum;
+    }
+
+private:
+    volatile uint64_t sum_ = 0;
 };
 
 // Replaces random blocks of a live set by blocks of random sizes, which were drawn beforehand.
