@@ -14,6 +14,7 @@ namespace emm::pool {
 
 struct Capture;
 struct Domain;
+struct HostPool;
 struct UseRecord;
 
 enum class State : uint8_t {
@@ -36,6 +37,7 @@ struct Block {
     Capture *capture = nullptr; // the graph's private memory; NULL for the rest of us
     UseRecord *uses = nullptr;
     Slab *slab = nullptr;
+    HostPool *host = nullptr; // of pinned memory, until its heap has it back
 
     // Of a free block: [dirty_begin, dirty_end) may still be in use by `domain`'s work as of `tag`;
     // what lies before and after it is complete. The two are equal in a block that is all complete.

@@ -24,7 +24,11 @@ std::string Manager::fault() const {
     if (acquiring_ == 0 && free > cached_bytes()) {
         return "free blocks are larger than the cached bytes counted";
     }
-    return heap_.fault();
+    std::string found = heap_.fault();
+    for (const auto &pool : hosts_) {
+        found = pool && found.empty() ? pool->fault() : found;
+    }
+    return found;
 }
 
 void Manager::check() {

@@ -48,6 +48,7 @@ struct Domain {
     uint64_t key = 0;          // identity of the stream, never used again
     CUstream handle = nullptr; // to be touched only while `registered`
     bool registered = false;   // lives until announced otherwise
+    bool nonblocking = false;  // no other stream's work is implied in its own
     bool stale = false;        // returned to the store
     Capture *capture = nullptr;
     std::atomic<uint32_t> capturing{0}; // announced captures of this stream
@@ -57,7 +58,8 @@ struct Domain {
 
     SizeTree own;
     List<Block, &Block::pending> pending;
-    SlotQueue freed[slab_classes]; // slots of others' slabs, freed here
+    List<Block, &Block::pending> host; // pinned memory freed here
+    SlotQueue freed[slab_classes];     // slots of others' slabs, freed here
     List<Slab, &Slab::ready> ready[slab_classes];
     List<Slab, &Slab::owned> slabs;
     List<UseRecord, &UseRecord::link> uses;
@@ -83,7 +85,7 @@ struct Domain {
     // All memory has gone elsewhere, by no doing of the domain's.
     void forget_memory(uint64_t clock) {
         own = {};
-        pending = {};
+        pending = host = {};
         uses = {};
         for (unsigned i = 0; i < slab_classes; i++) {
             freed[i].clear();

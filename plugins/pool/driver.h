@@ -21,7 +21,8 @@ namespace emm::pool {
     entry(cuUserObjectCreate) entry(cuUserObjectRelease) entry(cuGraphRetainUserObject)            \
         entry(cuDeviceCanAccessPeer) entry(cuDevicePrimaryCtxRetain)                               \
             entry(cuDevicePrimaryCtxRelease) entry(cuCtxEnablePeerAccess)                          \
-                entry(cuCtxDisablePeerAccess)
+                entry(cuCtxDisablePeerAccess) entry(cuMemHostAlloc) entry(cuMemFreeHost)           \
+                    entry(cuMemHostGetDevicePointer) entry(cuStreamQuery) entry(cuStreamGetFlags)
 
 struct Driver {
 #define EMM_POOL_ENTRY(name) Entry<decltype(&::name)> name;
@@ -40,6 +41,9 @@ struct Driver {
 
     bool serves_captures() const {
         return cuUserObjectCreate && cuUserObjectRelease && cuGraphRetainUserObject && capture_info;
+    }
+    bool serves_host() const {
+        return cuMemHostAlloc && cuMemFreeHost && cuMemHostGetDevicePointer;
     }
     bool serves_peers() const {
         return cuDeviceCanAccessPeer && cuDevicePrimaryCtxRetain && cuDevicePrimaryCtxRelease &&

@@ -210,7 +210,12 @@ void Manager::release(Place place, Domain &domain) {
 
 void Manager::give(Place place, Domain &domain) {
     touch(domain, size_of(place));
-    if (place.block) {
+    if (place.block && place.block->host) {
+        place.block->state = State::waiting;
+        place.block->tag = heap_.clock;
+        host_waiting_ += place.block->size;
+        domain.host.push_back(*place.block);
+    } else if (place.block) {
         heap_.give(*place.block, domain);
     } else {
         slabs_.give(*place.slot, domain);
@@ -219,7 +224,7 @@ void Manager::give(Place place, Domain &domain) {
 
 void Manager::mark_waiting(Place place) {
     (place.block ? place.block->state : place.slot->state) = State::waiting;
-    waiting_ += size_of(place);
+    waiting_of(place) += size_of(place);
 }
 
 // --- after a call
@@ -252,7 +257,7 @@ void Manager::upkeep(Lock &lock, Domain &domain, const Caller *caller) {
 
 // A stream that is known to live during this call only gets its event now or never.
 bool Manager::wants_event(const Domain &domain) const {
-    if (domain.newest <= domain.sealed || !streams_.several()) {
+    if (domain.newest <= domain.sealed || (!streams_.several() && domain.host.empty())) {
         return false;
     }
     return domain.answered != wanted_ || domain.open_bytes >= batch_bytes ||

@@ -101,7 +101,7 @@ void Manager::finish_capture(Capture &capture) {
     capture.domains.clear();
     while (Block *block = capture.blocks.pop_front()) {
         Capture *owner = block->capture;
-        waiting_ -= block->size;
+        waiting_of({block, nullptr}) -= block->size;
         if (owner && !owner->gone) { // freed in this capture, allocated in another that lives
             hold({block, nullptr}, *owner);
             continue;

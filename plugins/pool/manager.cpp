@@ -15,10 +15,11 @@ Manager::Manager(const emm_host &host, const emm_context_info &info, const char 
       host_(host), context_(info.cuda_context), context_id_(info.context_id), device_(info.device),
       options_(texts), driver_(host) {
     Gate::prepare();
-    unordered_.order = Order::unordered;
+    unordered_.order = everywhere_.order = Order::unordered;
     mailbox_ = Mailbox::make();
     try {
         take_initial();
+        number_ = everywhere::enter(*this);
     } catch (...) {
         reset();
         mailbox_->release();
@@ -40,6 +41,7 @@ void Manager::take_initial() {
 }
 
 Manager::~Manager() {
+    everywhere::leave(number_);
     {
         const std::lock_guard ending(Thread::ending());
         const Lock lock(mutex_);
@@ -70,12 +72,22 @@ bool Manager::context_lives() const {
 }
 
 emm_status Manager::reset() {
-    List<Segment, &Segment::all> segments;
+    List<Segment, &Segment::all> segments, pinned;
     {
         const Lock lock(mutex_);
         close_magazines(nullptr);
         forget_everything();
         segments = heap_.forget_all();
+        for (auto &pool : hosts_) {
+            if (pool) {
+                forget_host(*pool, pinned);
+            }
+        }
+    }
+    while (Segment *segment = pinned.pop_front()) {
+        const uint64_t bytes = free_host_segment(*segment);
+        const Lock lock(mutex_);
+        host_reserved_ -= bytes;
     }
     const bool lives = context_lives();
     while (Segment *segment = segments.pop_front()) {
@@ -108,6 +120,8 @@ void Manager::forget_everything() {
     }
     clear(heap_.anyone);
     clear(unordered_);
+    clear(everywhere_);
+    marks_.clear();
     clear(streams_.legacy);
     streams_.each(clear);
     streams_.forget_passing();
@@ -124,6 +138,7 @@ void Manager::forget_everything() {
     slabs_.forget_all();
     taken_ = waiting_ = quarantined_ = 0;
     live_ = live_count_ = 0;
+    host_live_ = host_taken_ = host_waiting_ = 0;
 }
 
 emm_status Manager::defer_cleanup(uint32_t enter) {
@@ -144,10 +159,12 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         acquiring_++; // whole blocks
         drain_all();
         reap(lock, false);
+        poll_everywhere(lock);
         if (deferring_ == 0) {
             drop_spares();
         }
         released = release_idle(lock, keep_bytes, false);
+        released += release_host(lock, keep_bytes - std::min<uint64_t>(keep_bytes, cached_bytes()));
         acquiring_--;
         check();
     }

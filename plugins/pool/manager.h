@@ -7,6 +7,8 @@
 //   notices.cpp   which stream a call means; registration, captures announced, record_use
 //   graphs.cpp    memory of captures
 //   report.cpp    query, statistics, memory info
+//   host.cpp      memhostalloc and memhostfree: pinned host memory
+//   everywhere.cpp  portable memory that all contexts may still use
 //   manager.cpp   create, reset, destroy, trim, peers
 //   magazines.cpp what threads keep for themselves
 //
@@ -17,13 +19,16 @@
 
 #include "capture.h"
 #include "driver.h"
+#include "everywhere.h"
 #include "heap.h"
+#include "host_pool.h"
 #include "options.h"
 #include "slabs.h"
 #include "streams.h"
 #include "thread.h"
 
 #include <condition_variable>
+#include <deque>
 #include <memory>
 #include <mutex>
 
@@ -38,6 +43,9 @@ public:
 
     emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status memhostalloc(size_t size, uint32_t flags, void **ret_host,
+                            emm_deviceptr *ret_device);
+    emm_status memhostfree(void *host, size_t size, uint32_t flags, emm_stream stream);
     emm_status get_memory_info(size_t *ret_free, size_t *ret_total);
     emm_status reset();
     emm_status defer_cleanup(uint32_t enter);
@@ -49,6 +57,11 @@ public:
     emm_status get_stats(emm_stats *ret_stats);
 
     void part_with(Magazine &magazine);
+
+    // For managers of other contexts: a mark stands for all work that this context holds now.
+    uint64_t mark_work(); // 0: not possible now
+    bool has_passed(uint64_t mark);
+    bool pass_everything();
 
 private:
     using Lock = std::unique_lock<Mutex>;
@@ -130,7 +143,33 @@ private:
     void upkeep(Lock &lock, Domain &domain, const Caller *caller);
     bool wants_event(const Domain &domain) const;
 
+    // --- host.cpp
+    HostPool &host_pool(uint32_t flags);
+    Block *acquire_host(HostPool &pool, uint64_t size, CUresult &result);
+    void ask_for_host(Lock &lock, HostPool &pool, uint64_t size);
+    Block *grow_host(Lock &lock, HostPool &pool, uint64_t size, CUresult &result);
+    CUresult add_host_segment(Lock &lock, HostPool &pool, uint64_t bytes);
+    std::unique_ptr<Segment> new_host_segment(HostPool &pool, uint64_t bytes, CUresult &result);
+    void forget_host(HostPool &pool, List<Segment, &Segment::all> &segments);
+    uint64_t release_host(Lock &lock, uint64_t keep);
+    uint64_t free_host_segment(Segment &segment);
+    Block *squeeze_host(Lock &lock, HostPool &pool, uint64_t size, CUresult &result);
+    emm_status refuse_host(size_t size, CUresult result);
+    emm_status refuse_host_free(const void *host);
+    emm_status memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream stream);
+    Domain &unordered_domain(const HostPool &pool);
+    Domain *free_host(Place place, Domain &domain);
+    void host_upkeep(Lock &lock, Domain &domain, const Caller *caller);
+    void shelve(Domain &domain, uint64_t tag);
+    uint64_t host_cached() const;
+
+    // --- everywhere.cpp
+    bool seal_everywhere(Lock &lock);
+    void poll_everywhere(Lock &lock);
+    bool wait_everywhere(Lock &lock);
+
     // --- order.cpp
+    bool ask_idle(Lock &lock, Domain &domain);
     void touch(Domain &domain, uint64_t bytes);
     void list(Domain &domain);
     bool seal(Lock &lock, Domain &domain, CUstream stream);
@@ -143,7 +182,7 @@ private:
     void finish_context(Watch &watch);
     void poll(Lock &lock, Domain &domain);
     void reap(Lock &lock, bool with_context);
-    void wait_for_all(Lock &lock);
+    bool wait_for_all(Lock &lock);
     void complete(Domain &domain, uint64_t tag);
     void complete_all(uint64_t tag);
     Domain *advance(UseRecord &record);
@@ -196,6 +235,9 @@ private:
     static void end_loan(Place place);
     static void mark_special(Place place);
     static UseRecord *&uses_of(Place place);
+    uint64_t &waiting_of(Place place) {
+        return place.block && place.block->host ? host_waiting_ : waiting_;
+    }
     static Capture *capture_of(Place place);
 
     // What every call reads, beside nothing that calls write.
@@ -209,6 +251,7 @@ private:
     const CUcontext context_;
     const uint64_t context_id_;
     const int32_t device_;
+    uint64_t number_ = 0; // among the managers of this process
     const Options options_;
     const Driver driver_;
 
@@ -218,6 +261,9 @@ private:
     Slabs slabs_{heap_};
     Streams streams_;
     Domain unordered_;
+    Domain everywhere_;                  // portable pinned memory freed with no stream
+    std::deque<WorkMarks> marks_;        // what it waits for, oldest first
+    std::unique_ptr<HostPool> hosts_[8]; // by flags
     List<Domain, &Domain::open> open_;
     List<Domain, &Domain::askable> askable_;
     List<Watch, &Watch::link> spare_watches_;
@@ -235,6 +281,11 @@ private:
     uint32_t acquiring_ = 0; // threads with a block that is not counted as live yet
     bool ragged_ = false;    // the driver has given memory that is not aligned to 2 MiB
     std::atomic<CUresult> lost_{CUDA_SUCCESS}; // the error after which nothing is reused
+
+    uint64_t host_reserved_ = 0;
+    uint64_t host_live_ = 0;    // as asked for
+    uint64_t host_taken_ = 0;   // as taken from a pool
+    uint64_t host_waiting_ = 0; // freed, and not complete
 
     uint64_t reserved_ = 0;
     uint64_t taken_ = 0;   // from the heap and the slabs, by the program or by magazines

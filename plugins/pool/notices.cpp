@@ -168,6 +168,10 @@ emm_status Manager::enter_stream(emm_stream stream) {
     if (result != CUDA_SUCCESS) {
         return failed(result, "cuStreamGetId");
     }
+    unsigned flags = CU_STREAM_DEFAULT;
+    if (driver_.cuStreamGetFlags && driver_.cuStreamGetFlags(stream, &flags) != CUDA_SUCCESS) {
+        flags = CU_STREAM_DEFAULT;
+    }
     const Lock lock(mutex_);
     Domain *former = streams_.find_registered(stream);
     if (former && former->key == id) {
@@ -182,6 +186,7 @@ emm_status Manager::enter_stream(emm_stream stream) {
         tidy(*former);
     }
     streams_.enter(domain, stream);
+    domain.nonblocking = (flags & CU_STREAM_NON_BLOCKING) != 0;
     registrations_.fetch_add(1, std::memory_order_release);
     list(domain);
     return EMM_OK;
@@ -244,7 +249,10 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
         return status;
     }
     Lock lock(mutex_);
-    const Place place = lent_at(ptr);
+    Place place = lent_at(ptr);
+    for (const auto &pool : hosts_) { // mapped host memory has one name for both sides
+        place = !place && pool ? pool->heap.starting_at(ptr) : place;
+    }
     if (!place) {
         lock.unlock();
         return emm_failf(&host_, EMM_E_NOT_OWNED, 0,

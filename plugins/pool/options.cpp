@@ -7,6 +7,8 @@ namespace emm::pool {
 const emm_option option_list[] = {
     {"max", nullptr, "The most device memory to take from the driver; no limit unless given.",
      EMM_OPTION_SIZE, 0},
+    {"host_max", nullptr, "The most pinned host memory to take; no limit unless given.",
+     EMM_OPTION_SIZE, 0},
     {"initial", "0", "Device memory to take at once, before the first request.", EMM_OPTION_SIZE,
      0},
     {"release_threshold", nullptr,
@@ -35,6 +37,7 @@ void read_size(const char *const *texts, const char *name, uint64_t &value) {
 
 Options::Options(const char *const *texts) {
     read_size(texts, "max", max);
+    read_size(texts, "host_max", host_max);
     read_size(texts, "initial", initial);
     read_size(texts, "release_threshold", release_threshold);
     read_size(texts, "segment", segment);

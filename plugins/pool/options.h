@@ -9,6 +9,7 @@ extern const emm_option option_list[];
 
 struct Options {
     uint64_t max = UINT64_MAX;               // bytes taken from the driver, never exceeded
+    uint64_t host_max = UINT64_MAX;          // bytes of pinned host memory, never exceeded
     uint64_t initial = 0;                    // bytes to take at once
     uint64_t release_threshold = UINT64_MAX; // idle bytes to keep
     uint64_t segment = 0;                    // least growth; 0: the pool's own choice

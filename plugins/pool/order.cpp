@@ -169,6 +169,37 @@ CUresult Manager::ask(const Watch &watch) {
     return driver_.cuEventQuery(watch.event);
 }
 
+// A stream that has nothing to do has completed all that was freed on it; asking that costs less
+// than an event, and an answer comes at once. A blocking stream is not asked: the legacy stream's
+// work may come before its own without being in it.
+bool Manager::ask_idle(Lock &lock, Domain &domain) {
+    if (!domain.nonblocking || !domain.reachable() || !driver_.cuStreamQuery ||
+        lost_ != CUDA_SUCCESS) {
+        return false;
+    }
+    const uint64_t tag = heap_.clock++;
+    domain.pins++;
+    domain.references++;
+    lock.unlock();
+    CUresult result = CUDA_SUCCESS;
+    {
+        const Current current(driver_, context_, context_id_);
+        const Relaxed relaxed(driver_);
+        result = current.result();
+        result = result == CUDA_SUCCESS ? driver_.cuStreamQuery(domain.handle) : result;
+    }
+    lock.lock();
+    if (--domain.pins == 0) {
+        unpinned_.notify_all();
+    }
+    domain.references--;
+    note(result);
+    if (result == CUDA_SUCCESS) {
+        complete(domain, tag);
+    }
+    return result == CUDA_SUCCESS;
+}
+
 // Learns what is complete. A watch is out of the list while it is asked, so nobody else has it.
 void Manager::poll(Lock &lock, Domain &domain) {
     domain.references++;
@@ -213,11 +244,12 @@ void Manager::reap(Lock &lock, bool with_context) {
     }
 }
 
-// Everything that was freed before is complete when this returns, unless the device has failed.
-void Manager::wait_for_all(Lock &lock) {
+// Whether everything that was freed before is complete: it is when this returns, unless a capture
+// forbids it or the device has failed.
+bool Manager::wait_for_all(Lock &lock) {
     Watch *watch = seal_context(lock);
     if (!watch) {
-        return;
+        return false;
     }
     lock.unlock();
     CUresult result = CUDA_SUCCESS;
@@ -227,11 +259,12 @@ void Manager::wait_for_all(Lock &lock) {
     }
     lock.lock();
     note(result);
-    if (result == CUDA_SUCCESS) {
-        finish_context(*watch);
-    } else {
+    if (result != CUDA_SUCCESS) {
         spare_watches_.push_back(*watch);
+        return false;
     }
+    finish_context(*watch);
+    return true;
 }
 
 // --- what follows --------------------------------------------------------------------------------
@@ -241,6 +274,7 @@ void Manager::complete(Domain &domain, uint64_t tag) {
     domain.completed = tag > domain.completed ? tag : domain.completed;
     heap_.complete(domain, tag);
     slabs_.complete(domain, tag);
+    shelve(domain, tag);
     if (&domain == &unordered_) {
         complete_batches(tag);
     }
@@ -304,8 +338,8 @@ void Manager::finish(UseRecord &record) {
     Domain &home = *record.home;
     const Place place{record.block, record.slot};
     home.references--;
-    waiting_ -= size_of(place);
-    give(place, record.all_work ? unordered_ : home);
+    waiting_of(place) -= size_of(place);
+    give(place, record.all_work && &home != &everywhere_ ? unordered_ : home);
     uses_.remove(record);
     delete &record;
 }
@@ -315,7 +349,7 @@ void Manager::tidy(Domain &domain) {
     if (domain.order != Order::stream || domain.registered || domain.references > 0 ||
         domain.magazines > 0 || domain.stale || domain.newest > domain.completed ||
         !domain.watches.empty() || !domain.slabs.empty() || !domain.uses.empty() ||
-        !domain.pending.empty()) {
+        !domain.pending.empty() || !domain.host.empty()) {
         return;
     }
     for (const SlotQueue &queue : domain.freed) {

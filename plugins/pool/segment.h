@@ -36,7 +36,8 @@ struct Segment {
 
     const uint64_t driver_base; // as cuMemAlloc gave it, and as cuMemFree wants it
     const uint64_t driver_bytes;
-    const uint64_t base; // the part in use: aligned to segment_granule
+    uint64_t device_base = 0; // of pinned memory that is mapped: the device's name for driver_base
+    const uint64_t base;      // the part in use: aligned to segment_granule
     const uint64_t size;
 
     // For the granule in which a block begins, the block; for one in which a slot begins, the slot,

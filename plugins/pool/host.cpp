@@ -1,0 +1,418 @@
+// Pinned host memory: pooled, because pinning costs the driver a millisecond. What was freed is
+// handed out again once the CPU has seen its work complete: whoever gets it may write at once.
+#include "manager.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+namespace {
+
+constexpr uint32_t all_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_WRITE_COMBINED;
+constexpr uint64_t largest_request = uint64_t(1) << 56;
+constexpr uint64_t largest_share = 32 << 20;
+constexpr uint64_t blocks_a_segment = 8;
+constexpr uint32_t batch_frees = 64;
+constexpr uint64_t batch_bytes = 2 << 20;
+
+bool is_portable(const HostPool &pool) {
+    return pool.flags & EMM_HOST_PORTABLE;
+}
+
+} // namespace
+
+HostPool &Manager::host_pool(uint32_t flags) {
+    auto &pool = hosts_[flags];
+    if (!pool) {
+        pool = std::make_unique<HostPool>(flags);
+    }
+    return *pool;
+}
+
+uint64_t Manager::host_cached() const {
+    const uint64_t taken = host_taken_ + host_waiting_;
+    return host_reserved_ > taken ? host_reserved_ - taken : 0;
+}
+
+// --- allocating ----------------------------------------------------------------------------------
+
+emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
+                                 emm_deviceptr *ret_device) {
+    if ((flags & ~all_flags) != 0 || !driver_.serves_host()) {
+        return emm_failf(&host_, EMM_E_NOT_SUPPORTED, 0,
+                         "pool: pinned memory with flags 0x%x cannot be had here", flags);
+    }
+    Lock lock(mutex_);
+    HostPool &pool = host_pool(flags);
+    Block *block = nullptr;
+    if (lost_ == CUDA_SUCCESS && size <= largest_request) {
+        block = pool.take_shelved(size);
+    }
+    if (!block) {
+        lock.unlock();
+        if (lost_ != CUDA_SUCCESS) {
+            return failed(lost_, "an earlier call");
+        }
+        CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+        block = size <= largest_request ? acquire_host(pool, size, result) : nullptr;
+        if (!block) {
+            return refuse_host(size, result);
+        }
+        lock.lock();
+    }
+    block->state = State::live;
+    block->loan.begin(size);
+    block->host = &pool;
+    host_live_ += size;
+    host_taken_ += block->size;
+    check();
+    *ret_host = reinterpret_cast<void *>(block->begin);
+    const Segment &segment = *block->segment;
+    *ret_device =
+        segment.device_base ? segment.device_base + (block->begin - segment.driver_base) : 0;
+    return EMM_OK;
+}
+
+emm_status Manager::refuse_host(size_t size, CUresult result) {
+    if (lost_ != CUDA_SUCCESS) {
+        return failed(lost_, "a driver call");
+    }
+    if (result != CUDA_ERROR_OUT_OF_MEMORY) {
+        return failed(result, "cuMemHostAlloc");
+    }
+    unsigned long long live = 0, reserved = 0;
+    {
+        const Lock lock(mutex_);
+        live = host_live_;
+        reserved = host_reserved_;
+    }
+    return emm_failf(&host_, EMM_E_OUT_OF_HOST_MEMORY, result,
+                     "pool: out of pinned host memory: %zu bytes asked for, %llu live, %llu "
+                     "reserved",
+                     size, live, reserved);
+}
+
+Block *Manager::acquire_host(HostPool &pool, uint64_t size, CUresult &result) {
+    const Current current(driver_, context_, context_id_);
+    result = current.result();
+    if (result != CUDA_SUCCESS) {
+        return nullptr;
+    }
+    Lock lock(mutex_);
+    collect_graphs();
+    Block *block = pool.take(size);
+    if (!block && !pool.outgrown(size)) {
+        ask_for_host(lock, pool, size);
+        block = lost_ == CUDA_SUCCESS ? pool.take(size) : nullptr;
+    }
+    if (!block) {
+        block = grow_host(lock, pool, size, result);
+    }
+    if (!block && result == CUDA_ERROR_OUT_OF_MEMORY) {
+        block = squeeze_host(lock, pool, size, result);
+    }
+    return lost_ == CUDA_SUCCESS ? block : nullptr;
+}
+
+// Asks about one stream after another until one of them has given enough back. No event is recorded
+// on the context here: an unannounced capture would not survive it, unless somebody has freed with
+// no stream.
+void Manager::ask_for_host(Lock &lock, HostPool &pool, uint64_t size) {
+    if (size <= shelf_limit) {
+        pool.shelves[class_of(size)].questions++;
+    }
+    const auto served = [&] {
+        return size <= shelf_limit && !pool.shelves[class_of(size)].blocks.empty();
+    };
+    wanted_++;
+    size_t count = 0;
+    for (Domain *d = askable_.first(); d; d = askable_.next(*d)) {
+        count++;
+    }
+    for (; count > 0 && !askable_.empty() && lost_ == CUDA_SUCCESS && !served(); count--) {
+        Domain &domain = *askable_.first();
+        domain.references++;
+        if (!domain.host.empty() && !ask_idle(lock, domain)) {
+            seal_if_reachable(lock, domain);
+            poll(lock, domain);
+        }
+        domain.references--;
+        if (domain.askable.linked) { // others have their turn first
+            askable_.remove(domain);
+            list(domain);
+        }
+        tidy(domain);
+    }
+    if (!unordered_.host.empty() && !served()) {
+        poll(lock, unordered_);
+        seal_all(lock);
+    }
+    if (!everywhere_.host.empty() && !served()) {
+        poll_everywhere(lock);
+        seal_everywhere(lock);
+    }
+}
+
+// Some blocks at a time if they are not large: then the driver is asked about several at once.
+Block *Manager::grow_host(Lock &lock, HostPool &pool, uint64_t size, CUresult &result) {
+    if (size <= shelf_limit && pool.outgrown(size)) {
+        Shelf &shelf = pool.shelves[class_of(size)];
+        shelf.questions = 0;
+        shelf.growths++;
+    } else {
+        pool.clear_shelves();
+        if (Block *block = pool.take(size)) {
+            return block;
+        }
+    }
+    const uint64_t exact = round_up(host_rounding(size), segment_granule);
+    const uint64_t several = std::min(host_rounding(size) * blocks_a_segment, largest_share);
+    const uint64_t wanted = std::max(exact, round_up(several, segment_granule));
+    for (int attempt = 0; attempt < 2; attempt++) {
+        const uint64_t extra = pool.ragged ? segment_granule : 0;
+        result = add_host_segment(lock, pool, wanted + extra);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && wanted != exact) {
+            result = add_host_segment(lock, pool, exact + extra);
+        }
+        Block *block = result == CUDA_SUCCESS ? pool.take(size) : nullptr;
+        if (block || result != CUDA_SUCCESS) {
+            return block; // none if the segment's ends were ragged: once more
+        }
+    }
+    return nullptr;
+}
+
+// Idle memory goes back, of other sizes and flags; then all work is waited for, unless that could
+// hurt a capture.
+Block *Manager::squeeze_host(Lock &lock, HostPool &pool, uint64_t size, CUresult &result) {
+    Block *block = nullptr;
+    for (int round = 0; round < 2 && !block; round++) {
+        if (round == 1) {
+            if (announced_ != 0 || !wait_for_all(lock)) {
+                return nullptr;
+            }
+            wait_everywhere(lock);
+        } else {
+            ask_for_host(lock, pool, size);
+        }
+        pool.clear_shelves();
+        block = pool.take(size);
+        if (!block && deferring_ == 0 && release_host(lock, 0) > 0) {
+            block = grow_host(lock, pool, size, result);
+        }
+    }
+    return block;
+}
+
+CUresult Manager::add_host_segment(Lock &lock, HostPool &pool, uint64_t bytes) {
+    if (bytes > options_.host_max || host_reserved_ > options_.host_max - bytes) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    host_reserved_ += bytes;
+    lock.unlock();
+    CUresult result = CUDA_SUCCESS;
+    std::unique_ptr<Segment> segment;
+    try {
+        segment = new_host_segment(pool, bytes, result);
+    } catch (...) {
+        lock.lock();
+        host_reserved_ -= bytes;
+        throw;
+    }
+    lock.lock();
+    note(result);
+    if (!segment) {
+        host_reserved_ -= bytes;
+        return result;
+    }
+    pool.ragged = pool.ragged || segment->size != segment->driver_bytes;
+    pool.heap.add(*segment.release());
+    return CUDA_SUCCESS;
+}
+
+// No lock is held. Pages are shared with nobody: the ends that are not aligned are left out.
+std::unique_ptr<Segment> Manager::new_host_segment(HostPool &pool, uint64_t bytes,
+                                                   CUresult &result) {
+    const Relaxed relaxed(driver_);
+    void *host = nullptr;
+    CUdeviceptr device = 0;
+    result = driver_.cuMemHostAlloc(&host, bytes, pool.flags);
+    if (result == CUDA_SUCCESS && (pool.flags & EMM_HOST_MAPPED)) {
+        result = driver_.cuMemHostGetDevicePointer(&device, host, 0);
+    }
+    const auto base = reinterpret_cast<uintptr_t>(host);
+    const uint64_t first = round_up(base, segment_granule);
+    const uint64_t last = (base + bytes) / segment_granule * segment_granule;
+    std::unique_ptr<Segment> segment;
+    try {
+        if (result == CUDA_SUCCESS && first < last) {
+            segment = std::make_unique<Segment>(base, bytes, first, last - first);
+            segment->device_base = device;
+            const Lock lock(mutex_);
+            pool.heap.prepare(*segment);
+        } else if (result == CUDA_SUCCESS) {
+            const Lock lock(mutex_);
+            pool.ragged = true;
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    } catch (...) {
+        driver_.cuMemFreeHost(host);
+        throw;
+    }
+    if (!segment && host) {
+        driver_.cuMemFreeHost(host);
+    }
+    return segment;
+}
+
+// Gives whole segments back until no more than `keep` is cached. All that lies in a pool's heap is
+// complete, so the driver has nothing to wait for.
+uint64_t Manager::release_host(Lock &lock, uint64_t keep) {
+    uint64_t released = 0;
+    for (auto &pool : hosts_) {
+        if (!pool || deferring_ != 0 || host_cached() <= keep) {
+            continue;
+        }
+        pool->clear_shelves();
+        Segment *segment = pool->heap.first_whole();
+        while (segment && host_cached() > keep) {
+            pool->heap.remove(*segment);
+            lock.unlock();
+            released += segment->driver_bytes;
+            const uint64_t bytes = free_host_segment(*segment);
+            lock.lock();
+            host_reserved_ -= bytes;
+            segment = pool->heap.first_whole();
+        }
+    }
+    return released;
+}
+
+// No lock is held.
+uint64_t Manager::free_host_segment(Segment &segment) {
+    if (context_lives()) {
+        const Relaxed relaxed(driver_);
+        driver_.cuMemFreeHost(reinterpret_cast<void *>(segment.driver_base));
+    }
+    const uint64_t bytes = segment.driver_bytes;
+    delete &segment;
+    return bytes;
+}
+
+// Its segments go to `segments`; what the caller does with them is its own affair.
+void Manager::forget_host(HostPool &pool, List<Segment, &Segment::all> &segments) {
+    for (Shelf &shelf : pool.shelves) {
+        shelf = {};
+    }
+    List<Segment, &Segment::all> all = pool.heap.forget_all();
+    while (Segment *segment = all.pop_front()) {
+        segments.push_back(*segment);
+    }
+}
+
+// --- freeing -------------------------------------------------------------------------------------
+
+emm_status Manager::refuse_host_free(const void *host) {
+    return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
+                     "pool: memhostfree of %p, which is no live pinned allocation of this manager "
+                     "with these flags: freed already, or not where an allocation begins",
+                     host);
+}
+
+Domain &Manager::unordered_domain(const HostPool &pool) {
+    return is_portable(pool) ? everywhere_ : unordered_;
+}
+
+emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_stream stream) {
+    Lock lock(mutex_);
+    HostPool *pool = (flags & ~all_flags) == 0 ? hosts_[flags].get() : nullptr;
+    const auto address = reinterpret_cast<uintptr_t>(host);
+    const Place place = pool ? pool->heap.starting_at(address) : Place{};
+    if (!place) {
+        lock.unlock();
+        return refuse_host_free(host);
+    }
+    const uint64_t asked = place.block->loan.size();
+    if (size != 0 && size != asked) {
+        lock.unlock();
+        return emm_failf(&host_, EMM_E_INVALID_VALUE, 0,
+                         "pool: memhostfree of %p as %zu bytes, which was allocated as %llu; it "
+                         "was not freed",
+                         host, size, static_cast<unsigned long long>(asked));
+    }
+    Domain *domain = stream == EMM_STREAM_UNORDERED ? &unordered_domain(*pool) : known(stream);
+    if (!domain || place.block->uses) {
+        lock.unlock();
+        return memhostfree_slowly(*pool, address, stream);
+    }
+    free_host(place, *domain);
+    host_upkeep(lock, *domain, nullptr);
+    return EMM_OK;
+}
+
+emm_status Manager::memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream stream) {
+    Caller caller;
+    if (lost_ != CUDA_SUCCESS || identify(stream, caller) != EMM_OK ||
+        (caller.capturing && enter_capture(caller) != EMM_OK)) {
+        caller = {};
+    }
+    Lock lock(mutex_);
+    const Place place = pool.heap.starting_at(host);
+    if (!place) { // somebody else was quicker
+        lock.unlock();
+        return refuse_host_free(reinterpret_cast<void *>(host));
+    }
+    Domain *domain = &unordered_domain(pool);
+    if (caller.visitor != Visitor::nobody) {
+        try {
+            domain = &domain_of(caller);
+        } catch (const std::bad_alloc &) {
+            caller = {};
+        }
+    }
+    domain->references++;
+    Domain *used = free_host(place, *domain);
+    if (used) {
+        seal_if_reachable(lock, *used);
+    }
+    host_upkeep(lock, *domain, &caller);
+    domain->references--;
+    tidy(*domain);
+    return EMM_OK;
+}
+
+// Returns a stream that should get an event now, or NULL.
+Domain *Manager::free_host(Place place, Domain &domain) {
+    host_live_ -= place.block->loan.size();
+    host_taken_ -= place.block->size;
+    place.block->loan.end();
+    if (place.block->uses) {
+        return free_with_uses(place, domain, nullptr);
+    }
+    domain.capture ? hold(place, *domain.capture) : give(place, domain);
+    return nullptr;
+}
+
+void Manager::host_upkeep(Lock &lock, Domain &domain, const Caller *caller) {
+    if (&domain != &everywhere_) {
+        upkeep(lock, domain, caller);
+    } else if (domain.open_frees >= batch_frees || domain.open_bytes >= batch_bytes) {
+        domain.open_frees = 0;
+        domain.open_bytes = 0;
+        poll_everywhere(lock);
+        seal_everywhere(lock);
+    }
+}
+
+// What `domain` freed with tags up to `tag` is complete.
+void Manager::shelve(Domain &domain, uint64_t tag) {
+    while (Block *block = domain.host.first()) {
+        if (block->tag > tag) {
+            return;
+        }
+        domain.host.remove(*block);
+        host_waiting_ -= block->size;
+        block->host->give(*block);
+    }
+}
+
+} // namespace emm::pool

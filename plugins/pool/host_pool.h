@@ -1,0 +1,46 @@
+// Pinned host memory of one set of flags. The CPU may write to an allocation the moment it has it,
+// so memory comes back only when the CPU has seen the work on it complete. A heap holds what is
+// complete and whole; on its shelves lie blocks of the sizes that were asked for, complete and
+// ready. What is not complete waits in its domain.
+#pragma once
+
+#include "heap.h"
+
+namespace emm::pool {
+
+constexpr uint64_t shelf_limit = 64 << 20; // above, every block goes through the heap
+constexpr unsigned shelf_classes = class_of(shelf_limit) + 1;
+
+constexpr uint64_t host_rounding(uint64_t size) {
+    return size <= shelf_limit ? class_size(class_of(size)) : round_up(size, segment_granule);
+}
+
+struct Shelf {
+    List<Block, &Block::pending> blocks;
+    uint32_t questions = 0; // asked of the driver since this size last grew
+    uint32_t growths = 0;   // for the sake of fewer questions
+};
+
+struct HostPool {
+    explicit HostPool(uint32_t host_flags) : flags(host_flags) {}
+
+    // A complete block for `size` bytes; NULL if there is none.
+    Block *take(uint64_t size);
+    Block *take_shelved(uint64_t size) {
+        return size <= shelf_limit ? shelves[class_of(size)].blocks.pop_front() : nullptr;
+    }
+    void give(Block &block); // which is complete
+    void clear_shelves();    // into the heap, where neighbours become one
+
+    // Whether questions have cost about as much as another block would.
+    bool outgrown(uint64_t size) const;
+
+    std::string fault() const; // the first broken invariant; empty if all hold
+
+    const uint32_t flags;
+    bool ragged = false; // the driver has given memory that is not aligned to 2 MiB
+    Heap heap;
+    Shelf shelves[shelf_classes];
+};
+
+} // namespace emm::pool
