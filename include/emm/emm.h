@@ -162,12 +162,17 @@ EMM_API emm_status emm_context_for_device(int32_t device, emm_context **ret_cont
 /* Device, CUcontext and id; fills up to the caller's struct_size. */
 EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info);
 
-/* Says that a context is about to be destroyed: pending frees run, the manager is destroyed with
- * all its memory, the record stays and answers EMM_E_RETIRED. The second time: a success. */
+/*
+ * Says that a context is about to be destroyed: pending frees run, the manager is destroyed with
+ * all its memory, the record stays and answers EMM_E_RETIRED. The second time: a success. Handles
+ * become inert. No memory of the context may be in use, and no other call for it may run at the
+ * same time, except for those that take or make handles.
+ *   EMM_E_REENTERED   called by the plugin, or from within a pressure callback, or from an event
+ *                     hook that was called for a handle
+ */
 EMM_API emm_status emm_context_retire(emm_context *context);
 
-/* Drops every allocation of the context, pending frees first. No memory of it may be in use, and no
- * other call for this context may run at the same time; the same goes for retiring. */
+/* Drops every allocation of the context, pending frees first; the rest as for retiring. */
 EMM_API emm_status emm_context_reset(emm_context *context);
 
 /* Calls `visit` for each context that is being served. A non-zero answer ends the walk. */
@@ -231,6 +236,104 @@ EMM_API emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_
 
 /* `flags`: EMM_ACCESS_*. */
 EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device, uint32_t flags);
+
+/* --- handles -----------------------------------------------------------------------------------
+ *
+ * An emm_memory is a counted reference to one allocation: NBEP 7's MemoryPointer, MappedMemory and
+ * PinnedMemory. It knows what the raw calls leave to the caller (context, size, flags, the manager
+ * that it came from), and goes home to that manager at its end, whatever plugin, context or thread
+ * is current then; NEP 49 asks the same of NumPy's handlers.
+ *
+ *   - Who makes a handle owns one reference. Each reference is given back once, by any thread; the
+ *     memory is freed with the last one, or before by emm_memory_free.
+ *   - A reset or retirement of the context drops the memory. Its handles are inert from then on:
+ *     freeing or releasing one succeeds, does nothing and is counted (late_frees). Memory that is
+ *     somebody else's (emm_memory_wrap) is left alone by a reset.
+ *   - Handles, unlike the raw calls, may be made, used and released while the context is being
+ *     reset or retired: what has begun is waited for, a release finds its handle inert, and an
+ *     allocation waits until the reset is over.
+ *   - A handle of size 0 has address 0, and asks nothing of the plugin.
+ *   - A function that makes a handle fails as the raw call of the same name does, or with
+ *     EMM_E_OUT_OF_HOST_MEMORY if there is no memory for the handle; the owner is then the
+ *     caller's still, and its finalizer is not called.
+ */
+typedef struct emm_memory emm_memory;
+
+/* emm_memory_info.state */
+#define EMM_MEMORY_LIVE 1u
+#define EMM_MEMORY_FREED 2u /* by emm_memory_free; a view: its parent */
+#define EMM_MEMORY_INERT 3u /* the context was reset, retired or has died since */
+
+/* Gives up what `owner` stands for. Called once, when the handle's memory has been given up,
+ * whether or not that did anything; by any thread, with any or no current context. It may call emm.
+ */
+typedef void (*emm_finalizer)(void *owner);
+
+typedef struct emm_memory_info {
+    uint32_t struct_size; /* in: sizeof(emm_memory_info) of the caller */
+    uint32_t kind;        /* EMM_KIND_* */
+    uint32_t state;       /* EMM_MEMORY_* */
+    uint32_t flags;       /* EMM_HOST_* or EMM_ATTACH_*, as given */
+    emm_context *context;
+    emm_deviceptr ptr; /* 0: it has no device address */
+    void *host;        /* NULL: it has no host address; managed memory has both */
+    uint64_t size;
+    uint64_t generation; /* of the context, in which it was made; a reset begins a new one */
+    emm_stream stream;   /* where its last free is ordered */
+    void *owner;         /* as given; NULL: none */
+    emm_memory *parent;  /* of a view, else NULL; the caller gets no reference to it */
+} emm_memory_info;
+
+/* Device memory. Freed on `stream`, which must then exist, unless emm_memory_set_stream names
+ * another. EMM_STREAM_PER_THREAD is the calling thread's: released by a different one, the memory
+ * is freed with EMM_STREAM_UNORDERED. */
+EMM_API emm_status emm_memory_alloc(emm_context *context, size_t size, emm_stream stream,
+                                    emm_memory **ret_memory);
+
+/* Pinned host memory, EMM_KIND_MAPPED with EMM_HOST_MAPPED, else EMM_KIND_PINNED. Freed with
+ * EMM_STREAM_UNORDERED, unless emm_memory_set_stream names a stream; the same for managed memory.
+ */
+EMM_API emm_status emm_memory_hostalloc(emm_context *context, size_t size, uint32_t flags,
+                                        emm_memory **ret_memory);
+EMM_API emm_status emm_memory_managed(emm_context *context, size_t size, uint32_t flags,
+                                      emm_memory **ret_memory);
+
+/* Pins `size` bytes at `host`, which `owner` keeps: they are unpinned before `finalizer` is called.
+ * Both may be NULL. The kinds are those of pinned host memory. */
+EMM_API emm_status emm_memory_pin(emm_context *context, void *host, size_t size, uint32_t flags,
+                                  void *owner, emm_finalizer finalizer, emm_memory **ret_memory);
+
+/* A handle on memory that is not emm's, at `ptr`, `host` or both: EMM_KIND_EXTERNAL. All that
+ * happens at its end is that `finalizer`, which may be NULL, is called with `owner`. */
+EMM_API emm_status emm_memory_wrap(emm_context *context, emm_deviceptr ptr, void *host, size_t size,
+                                   void *owner, emm_finalizer finalizer, emm_memory **ret_memory);
+
+/*
+ * A handle on the bytes [start, stop) of `memory`. It keeps the whole alive until it is released,
+ * and shares its state; a view of a view has the same parent. It cannot be freed on its own.
+ *   EMM_E_INVALID_VALUE   the range does not lie within `memory`
+ *   EMM_E_ALREADY_FREED
+ */
+EMM_API emm_status emm_memory_view(emm_memory *memory, size_t start, size_t stop,
+                                   emm_memory **ret_view);
+
+/* Takes and gives back one reference. Releasing NULL is a success. The last release returns what
+ * freeing the memory has returned; the handle is gone in any case. */
+EMM_API emm_status emm_memory_retain(emm_memory *memory);
+EMM_API emm_status emm_memory_release(emm_memory *memory);
+
+/*
+ * Frees the memory now, whoever else still has a reference; they are to release it as before.
+ *   EMM_E_ALREADY_FREED   the second time; nothing happened
+ *   EMM_E_INVALID_VALUE   `memory` is a view
+ */
+EMM_API emm_status emm_memory_free(emm_memory *memory);
+
+/* Names the stream after whose work the memory may be used again: of a view, that of its parent. */
+EMM_API emm_status emm_memory_set_stream(emm_memory *memory, emm_stream stream);
+
+/* Fills up to the caller's struct_size. Asks the driver whether the context lives: 20 ns. */
+EMM_API emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_info);
 
 /* --- streams ----------------------------------------------------------------------------------
  *
@@ -325,7 +428,7 @@ EMM_API emm_status emm_event_log_recover(const char *path);
 typedef struct emm_counters {
     uint32_t struct_size; /* in: sizeof(emm_counters) of the caller */
     uint32_t reserved;
-    uint64_t late_frees;      /* after shutdown, retirement or the driver's end */
+    uint64_t late_frees;      /* after reset, shutdown, retirement or the driver's end */
     uint64_t pending_count;   /* entries in the queues of pending deallocations now */
     uint64_t pending_bytes;   /* and the bytes behind them */
     uint64_t flushes;         /* how often such a queue was emptied */

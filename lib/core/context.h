@@ -2,6 +2,7 @@
 
 #include "core/default_memory.h"
 #include "core/deferred.h"
+#include "core/epoch.h"
 #include "core/turnstile.h"
 #include "driver/driver.h"
 #include "loader/plugin.h"
@@ -32,6 +33,9 @@ struct emm_context {
     emm_manager *manager = nullptr;
     decltype(emm_plugin::memalloc) memalloc = nullptr;
     decltype(emm_plugin::memfree) memfree = nullptr;
+
+    // What else a call by a handle reads.
+    emm::core::Epoch epoch;
 
     // Fixed from its making on.
     alignas(64) const emm::driver::Driver &driver;

@@ -66,6 +66,10 @@ void set_pressure_callback(emm_pressure_callback callback, void *user_data) {
     pressure().user_data = user_data;
 }
 
+bool is_pressing() noexcept {
+    return pressing;
+}
+
 size_t press(emm_context &context, size_t bytes) noexcept {
     if (pressing) {
         return 0;

@@ -33,5 +33,6 @@ emm_status retry_once(emm_context &context, size_t size, Attempt attempt) noexce
 // within one.
 void set_pressure_callback(emm_pressure_callback callback, void *user_data);
 size_t press(emm_context &context, size_t bytes) noexcept;
+bool is_pressing() noexcept; // this thread is within one
 
 } // namespace emm::core

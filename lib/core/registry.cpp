@@ -2,6 +2,7 @@
 
 #include "core/context.h"
 #include "core/manager.h"
+#include "core/recovery.h"
 #include "core/selection.h"
 #include "core/watch.h"
 #include "observe/error.h"
@@ -163,7 +164,21 @@ emm_status serve(emm_context &context) {
     return admit(context);
 }
 
+// The plugin is at work below this call, and is to finish first; a reset that waited for that here
+// would wait for ever.
+emm_status refuse_inside(const char *what) {
+    if (this_thread.depth == 0 && !is_pressing()) {
+        return EMM_OK;
+    }
+    return observe::fail(EMM_E_REENTERED, 0,
+                         std::string("a context cannot be ") + what +
+                             " from within a call that the plugin is still working on");
+}
+
 emm_status retire_unwatched(emm_context &context) {
+    if (const emm_status status = refuse_inside("retired"); status != EMM_OK) {
+        return status;
+    }
     const Passage passage(context.turnstile);
     if (!passage.entered()) {
         return observe::fail(EMM_E_REENTERED, 0, "the plugin retired the context that it serves");
@@ -171,6 +186,7 @@ emm_status retire_unwatched(emm_context &context) {
     if ((context.gate.fetch_or(gate_retired, std::memory_order_acq_rel) & gate_forked) != 0) {
         return admit(context);
     }
+    const Closed closed(context.epoch);
     destroy_manager(context); // what is left of it, if this is not the first time
     if (context.retained.exchange(0) != 0) {
         context.driver.cuDevicePrimaryCtxRelease(context.device);
@@ -179,6 +195,9 @@ emm_status retire_unwatched(emm_context &context) {
 }
 
 emm_status reset_unwatched(emm_context &context) {
+    if (const emm_status status = refuse_inside("reset"); status != EMM_OK) {
+        return status;
+    }
     const Passage passage(context.turnstile);
     if (!passage.entered()) {
         return observe::fail(EMM_E_REENTERED, 0, "the plugin reset the context that it serves");
@@ -187,6 +206,7 @@ emm_status reset_unwatched(emm_context &context) {
     if (status != EMM_OK) {
         return status;
     }
+    const Closed closed(context.epoch);
     status = reset_manager(context);
     if (!context.manager) {
         // The plugin could not make a new one; asking for the context again tries again.
@@ -295,6 +315,9 @@ emm_status reset(emm_context &context, const void *caller) {
 }
 
 emm_status shut_down(const void *caller) {
+    if (const emm_status status = refuse_inside("retired"); status != EMM_OK) {
+        return status;
+    }
     has_shut_down.store(true, std::memory_order_release);
     for (emm_context *context = first_context(); context; context = context->next) {
         retire(*context, caller);

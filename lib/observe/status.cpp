@@ -53,6 +53,8 @@ const char *emm_status_text(emm_status status) {
         return "a C++ exception left the plugin";
     case EMM_E_REENTERED:
         return "the plugin called back into what it was being called for";
+    case EMM_E_ALREADY_FREED:
+        return "the memory behind the handle has been freed already";
     default:
         return status > 0 ? "success, with a notice that this version of emm does not know"
                           : "an error that this version of emm does not know";

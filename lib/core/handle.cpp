@@ -1,0 +1,318 @@
+#include "core/handle.h"
+
+#include "core/counters.h"
+#include "observe/error.h"
+#include "observe/log.h"
+
+#include <memory>
+#include <new>
+#include <string>
+
+namespace emm::core {
+namespace {
+
+bool is_forked(const emm_context &context) noexcept {
+    return (context.gate.load(std::memory_order_acquire) & gate_forked) != 0;
+}
+
+// The memory that a handle is, or is a part of.
+const emm_memory &whole(const emm_memory &memory) noexcept {
+    return memory.parent ? *memory.parent : memory;
+}
+
+void order_by(emm_memory &memory, emm_stream stream) noexcept {
+    memory.stream_thread.store(thread_number(), std::memory_order_relaxed);
+    memory.stream.store(stream, std::memory_order_release);
+}
+
+// Another thread's per-thread stream cannot be named here.
+emm_stream stream_of(const emm_memory &memory) noexcept {
+    const emm_stream stream = memory.stream.load(std::memory_order_acquire);
+    const bool is_mine = memory.stream_thread.load(std::memory_order_relaxed) == thread_number();
+    return stream == EMM_STREAM_PER_THREAD && !is_mine ? EMM_STREAM_UNORDERED : stream;
+}
+
+// For an allocation that found its context being reset.
+[[gnu::noinline, gnu::cold]] emm_status wait_for_reset(emm_context &context) noexcept {
+    if (this_thread.depth != 0) {
+        // The reset may be waiting for the call that this one is inside of.
+        return observe::fail(EMM_E_BUSY, 0,
+                             "the context is being reset, and the allocation was asked for from "
+                             "within a call that may have to end first");
+    }
+    const Passage passage(context.turnstile);
+    if (!passage.entered()) {
+        return observe::fail(EMM_E_REENTERED, 0,
+                             "the plugin asked for memory of the context that it is resetting");
+    }
+    return admit(context);
+}
+
+using Owned = std::unique_ptr<emm_memory>;
+
+// The record comes first: once there is memory, nothing can fail.
+Owned make_record(emm_context &context, uint32_t kind, WayHome way, size_t size,
+                  uint32_t flags) noexcept {
+    Owned memory(new (std::nothrow) emm_memory);
+    if (!memory) {
+        observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a handle");
+        return memory;
+    }
+    memory->context = &context;
+    memory->kind = static_cast<uint8_t>(kind);
+    memory->way = size != 0 ? way : WayHome::none;
+    memory->size = size;
+    memory->flags = flags;
+    return memory;
+}
+
+// Calls `allocate` in an epoch that serves, and hands the handle out if it succeeds.
+template <class Allocate>
+emm_status fill(Owned memory, emm_memory **ret_memory, Allocate allocate) noexcept {
+    if (!memory) {
+        return EMM_E_OUT_OF_HOST_MEMORY;
+    }
+    emm_context &context = *memory->context;
+    for (;;) {
+        {
+            const HandleCall call(context.epoch);
+            if (Epoch::is_serving(call.epoch())) [[likely]] {
+                memory->epoch = call.epoch();
+                const emm_status status = allocate(*memory);
+                if (status >= EMM_OK) {
+                    *ret_memory = memory.release();
+                }
+                return status;
+            }
+        }
+        const emm_status status = wait_for_reset(context);
+        if (status != EMM_OK) {
+            return status;
+        }
+    }
+}
+
+emm_status give_back(emm_memory &memory, const void *caller) noexcept {
+    emm_context &context = *memory.context;
+    if (memory.way == WayHome::none) {
+        return EMM_OK;
+    }
+    const HandleCall call(context.epoch);
+    if (call.epoch() != memory.epoch) {
+        ++counters().late_frees;
+        return EMM_OK;
+    }
+    const emm_stream stream = stream_of(memory);
+    switch (memory.way) {
+    case WayHome::memfree:
+        return memfree(context, memory.ptr, memory.size, stream, caller);
+    case WayHome::memhostfree:
+        return memhostfree(context, memory.host, memory.size, memory.flags, stream, caller);
+    case WayHome::memunpin:
+        return memunpin(context, memory.host, memory.size, caller);
+    case WayHome::memfreemanaged:
+        return memfreemanaged(context, memory.ptr, memory.size, stream, caller);
+    case WayHome::none:
+        break;
+    }
+    return EMM_OK;
+}
+
+void finalize(const emm_memory &memory) noexcept {
+    try {
+        memory.finalizer(memory.owner);
+    } catch (...) {
+        observe::log(EMM_LOG_WARN, "an exception left a memory handle's finalizer");
+    }
+}
+
+// Once for each handle that is no view. The finalizer runs when nothing is left to do, inside of
+// no call, so that it may call anything.
+emm_status give_up(emm_memory &memory, const void *caller) noexcept {
+    const emm_status status = give_back(memory, caller);
+    if (memory.finalizer) {
+        finalize(memory);
+    }
+    return status;
+}
+
+// Gives one reference back; true: it was the last. If there is but one, nobody can be making more.
+bool drop_reference(emm_memory &memory) noexcept {
+    return memory.references.load(std::memory_order_acquire) == 1 ||
+           memory.references.fetch_sub(1, std::memory_order_acq_rel) == 1;
+}
+
+uint32_t state_of(const emm_memory &memory) noexcept {
+    const emm_context &context = *memory.context;
+    if (memory.freed.load(std::memory_order_acquire)) {
+        return EMM_MEMORY_FREED;
+    }
+    const bool is_ours = memory.kind != EMM_KIND_EXTERNAL;
+    const uint32_t gate = context.gate.load(std::memory_order_acquire);
+    if ((is_ours && memory.epoch != context.epoch.serving()) ||
+        (gate & (gate_retired | gate_shut_down)) != 0 || !is_alive(context)) {
+        return EMM_MEMORY_INERT;
+    }
+    return EMM_MEMORY_LIVE;
+}
+
+} // namespace
+
+emm_status make_device(emm_context &context, size_t size, emm_stream stream,
+                       emm_memory **ret_memory, const void *caller) noexcept {
+    Owned memory = make_record(context, EMM_KIND_DEVICE, WayHome::memfree, size, 0);
+    return fill(std::move(memory), ret_memory, [=](emm_memory &made) {
+        order_by(made, stream);
+        return memalloc(*made.context, size, stream, &made.ptr, caller);
+    });
+}
+
+emm_status make_host(emm_context &context, size_t size, uint32_t flags, emm_memory **ret_memory,
+                     const void *caller) noexcept {
+    const uint32_t kind = (flags & EMM_HOST_MAPPED) != 0 ? EMM_KIND_MAPPED : EMM_KIND_PINNED;
+    Owned memory = make_record(context, kind, WayHome::memhostfree, size, flags);
+    return fill(std::move(memory), ret_memory, [=](emm_memory &made) {
+        return memhostalloc(*made.context, size, flags, &made.host, &made.ptr, caller);
+    });
+}
+
+emm_status make_pinned(emm_context &context, void *host, size_t size, uint32_t flags, void *owner,
+                       emm_finalizer finalizer, emm_memory **ret_memory,
+                       const void *caller) noexcept {
+    const uint32_t kind = (flags & EMM_HOST_MAPPED) != 0 ? EMM_KIND_MAPPED : EMM_KIND_PINNED;
+    Owned memory = make_record(context, kind, WayHome::memunpin, size, flags);
+    return fill(std::move(memory), ret_memory, [=](emm_memory &made) {
+        const emm_status status = mempin(*made.context, host, size, flags, &made.ptr, caller);
+        made.host = size != 0 ? host : nullptr;
+        made.owner = owner;
+        made.finalizer = finalizer;
+        return status;
+    });
+}
+
+emm_status make_managed(emm_context &context, size_t size, uint32_t flags, emm_memory **ret_memory,
+                        const void *caller) noexcept {
+    Owned memory = make_record(context, EMM_KIND_MANAGED, WayHome::memfreemanaged, size, flags);
+    return fill(std::move(memory), ret_memory, [=](emm_memory &made) {
+        const emm_status status = memallocmanaged(*made.context, size, flags, &made.ptr, caller);
+        made.host = reinterpret_cast<void *>(uintptr_t(made.ptr));
+        return status;
+    });
+}
+
+emm_status make_external(emm_context &context, emm_deviceptr ptr, void *host, size_t size,
+                         void *owner, emm_finalizer finalizer, emm_memory **ret_memory) noexcept {
+    const emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    Owned memory = make_record(context, EMM_KIND_EXTERNAL, WayHome::none, size, 0);
+    if (!memory) {
+        return EMM_E_OUT_OF_HOST_MEMORY;
+    }
+    memory->epoch = context.epoch.serving();
+    memory->ptr = ptr;
+    memory->host = host;
+    memory->owner = owner;
+    memory->finalizer = finalizer;
+    *ret_memory = memory.release();
+    return EMM_OK;
+}
+
+emm_status make_view(emm_memory &memory, size_t start, size_t stop,
+                     emm_memory **ret_view) noexcept {
+    if (start > stop || stop > memory.size) {
+        return observe::fail(
+            EMM_E_INVALID_VALUE, 0,
+            "a view: expected 0 <= start <= stop <= " + std::to_string(memory.size) + ", found " +
+                std::to_string(start) + " to " + std::to_string(stop));
+    }
+    emm_memory &parent = memory.parent ? *memory.parent : memory;
+    if (is_forked(*memory.context)) {
+        return admit(*memory.context);
+    }
+    if (parent.freed.load(std::memory_order_acquire)) {
+        return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));
+    }
+    const size_t size = stop - start;
+    Owned view = make_record(*memory.context, memory.kind, WayHome::none, size, memory.flags);
+    if (!view) {
+        return EMM_E_OUT_OF_HOST_MEMORY;
+    }
+    view->epoch = parent.epoch;
+    view->ptr = memory.ptr != 0 && size != 0 ? memory.ptr + start : 0;
+    view->host = memory.host && size != 0 ? static_cast<char *>(memory.host) + start : nullptr;
+    view->parent = &parent;
+    parent.references.fetch_add(1, std::memory_order_relaxed);
+    *ret_view = view.release();
+    return EMM_OK;
+}
+
+emm_status retain(emm_memory &memory) noexcept {
+    if (is_forked(*memory.context)) [[unlikely]] {
+        return admit(*memory.context);
+    }
+    memory.references.fetch_add(1, std::memory_order_relaxed);
+    return EMM_OK;
+}
+
+emm_status release(emm_memory &memory, const void *caller) noexcept {
+    if (is_forked(*memory.context)) [[unlikely]] {
+        return admit(*memory.context);
+    }
+    if (!drop_reference(memory)) {
+        return EMM_OK;
+    }
+    const Owned last(&memory);
+    if (memory.parent) {
+        return release(*memory.parent, caller);
+    }
+    return memory.freed.load(std::memory_order_relaxed) ? EMM_OK : give_up(memory, caller);
+}
+
+emm_status free_now(emm_memory &memory, const void *caller) noexcept {
+    if (is_forked(*memory.context)) {
+        return admit(*memory.context);
+    }
+    if (memory.parent) {
+        return observe::fail(EMM_E_INVALID_VALUE, 0,
+                             "a view has no memory of its own to be freed: release it, or free "
+                             "what it is a part of");
+    }
+    if (memory.freed.exchange(true, std::memory_order_acq_rel)) {
+        return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));
+    }
+    return give_up(memory, caller);
+}
+
+emm_status set_stream(emm_memory &memory, emm_stream stream) noexcept {
+    if (is_forked(*memory.context)) {
+        return admit(*memory.context);
+    }
+    order_by(memory.parent ? *memory.parent : memory, stream);
+    return EMM_OK;
+}
+
+emm_status describe(const emm_memory &memory, emm_memory_info *ret_info) noexcept {
+    if (is_forked(*memory.context)) {
+        return admit(*memory.context);
+    }
+    const emm_memory &all = whole(memory);
+    emm_memory_info info = {};
+    info.struct_size = sizeof info;
+    info.kind = memory.kind;
+    info.state = state_of(all);
+    info.flags = memory.flags;
+    info.context = memory.context;
+    info.ptr = memory.ptr;
+    info.host = memory.host;
+    info.size = memory.size;
+    info.generation = Epoch::generation(all.epoch);
+    info.stream = all.stream.load(std::memory_order_acquire);
+    info.owner = all.owner;
+    info.parent = memory.parent;
+    emm_copy_sized(ret_info, &info);
+    return EMM_OK;
+}
+
+} // namespace emm::core

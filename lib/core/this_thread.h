@@ -1,0 +1,29 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace emm::core {
+
+// What a call by a handle must know about its thread. Trivial, so that a handle may be released by
+// a thread that is ending; initial-exec, because a look at it must not be a function call.
+struct ThisThread {
+    uint32_t number = 0; // 1 and up; 0: not given yet
+    uint32_t depth = 0;  // calls by handles that this thread is inside of
+};
+
+[[gnu::tls_model("initial-exec")]] inline constinit thread_local ThisThread this_thread;
+
+[[gnu::noinline, gnu::cold]] inline void number_this_thread() noexcept {
+    static std::atomic<uint32_t> last{0};
+    this_thread.number = ++last;
+}
+
+inline uint32_t thread_number() noexcept {
+    if (this_thread.number == 0) [[unlikely]] {
+        number_this_thread();
+    }
+    return this_thread.number;
+}
+
+} // namespace emm::core
