@@ -63,6 +63,15 @@ def bench(folder, name):
                 print(f"*{r['plugin']}, {r.get('case', 'every case')}: {r['error']['message']}*\n")
 
 
+def said(folder, title, pattern):
+    logs = sorted(folder.glob(pattern))
+    if logs:
+        print(f"### {title}\n\n```")
+        for log in logs:
+            print("\n".join(f"{log.stem}: {line}" for line in log.read_text().splitlines()))
+        print("```\n")
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     head(folder)
@@ -76,6 +85,8 @@ def main():
     replays(folder, "replay")
     print("### The same with every block written and checked (--touch)\n")
     replays(folder, "touch")
+    said(folder, "Thrust, CUB and cuda::mr over emm.hpp", "thrust-*.log")
+    said(folder, "Event logs, written and read back", "events-*.log")
     print("### Cost of an allocation\n")
     bench(folder, "bench")
     print("### Threads\n")
