@@ -88,6 +88,84 @@ typedef struct emm_array_layout {
 EMM_API emm_status emm_array_get_layout(const emm_array *array, emm_array_layout *ret_layout,
                                         int64_t *ret_strides);
 
+/* --- to and from memory handles --------------------------------------------------------------- */
+
+/* emm_array_import: nothing is ordered behind the array's stream; the caller sees to that. */
+#define EMM_ARRAY_NO_SYNC 1u
+
+/*
+ * Makes a handle of the memory that an array of somebody else lies in. It spans the bytes that the
+ * array reaches, the layout's `size`, and the element whose indices are all 0 lies `offset` behind
+ * its start. It has the device address that this context uses, and the host's if there is one.
+ *
+ * `stream` is where the data will be used. What is put there after the call runs behind what the
+ * array's stream holds now; with EMM_STREAM_UNORDERED the call waits for that instead. Version 2
+ * has no stream: then, and with EMM_ARRAY_NO_STREAM, there is nothing to wait for.
+ *
+ * Whoever owns the memory and the array's stream must keep both while they are used. With a
+ * `finalizer` the handle sees to it: it calls finalizer(owner) when it is given up, on any thread.
+ * Without one it is the caller's duty. On failure the owner is still the caller's.
+ *
+ * The array's mask, if any, is an array too: import it in its turn.
+ *   EMM_E_INVALID_VALUE   a rule is broken, or CUDA knows nothing of `data` in this context
+ *   EMM_E_CAPTURING       the array's stream captures, and the call would have to wait for it
+ *   EMM_E_DRIVER
+ */
+EMM_API emm_status emm_array_import(emm_context *context, const emm_array *array, emm_stream stream,
+                                    uint32_t flags, void *owner, emm_finalizer finalizer,
+                                    emm_memory **ret_memory, emm_array_layout *ret_layout);
+
+/*
+ * Completes an array that lies in `memory`, its element with the indices 0 `offset` bytes behind
+ * the start. The caller has filled in version, ndim, shape, strides, typestr, read_only, descr and
+ * mask; this checks them, sees that they stay inside the memory, and fills struct_size, data and
+ * stream. Strides become NULL if the array is C-contiguous; memory pinned EMM_HOST_READ_ONLY makes
+ * the array read-only.
+ *
+ * `stream` is where the data is ready, EMM_STREAM_UNORDERED if it is ready now. Version 3 hands it
+ * on; version 2 cannot, so the call waits for it. The handle is not retained: keep it, as its
+ * stream, while somebody uses the array.
+ *   EMM_E_INVALID_VALUE   a rule is broken, the array leaves the memory or has no device address
+ *   EMM_E_ALREADY_FREED, EMM_E_NOT_OWNED   the memory was freed, or is inert after a reset
+ *   EMM_E_CAPTURING, EMM_E_DRIVER   as emm_array_import
+ */
+EMM_API emm_status emm_array_export(emm_memory *memory, uint64_t offset, emm_stream stream,
+                                    emm_array *array);
+
+/* --- DLPack -----------------------------------------------------------------------------------
+ *
+ * A tensor in `memory` for whoever speaks DLPack 1, as dlpack/dlpack.h declares it. `array` says
+ * version, ndim, shape, strides, typestr and read_only, and `offset` where, as above; its data and
+ * stream are not looked at: the caller orders the consumer's work behind the producer's. The tensor
+ * keeps the memory alive until its deleter is called, on any thread. Its data pointer is that of
+ * the element with the indices 0 and its byte_offset is 0, as many consumers expect.
+ *
+ * The device is kDLCUDA, kDLCUDAHost (pinned and mapped memory) or kDLCUDAManaged; for external
+ * memory it is what the driver says. `type` is for elements that no typestr can name, such as
+ * bfloat16, and NULL otherwise.
+ *   EMM_E_INVALID_VALUE   as above; a mask or a descr; strides that are no whole elements
+ *   EMM_E_NOT_SUPPORTED   DLPack has no such type: other byte order, text, times, records
+ *   EMM_E_ALREADY_FREED, EMM_E_NOT_OWNED   the memory was freed, or is inert after a reset
+ */
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
+
+typedef struct emm_dlpack_type {
+    uint8_t code;   /* DLDataTypeCode */
+    uint8_t bits;   /* of one lane */
+    uint16_t lanes; /* bits * lanes are as many as the typestr's */
+} emm_dlpack_type;
+
+EMM_API emm_status emm_dlpack_export(emm_memory *memory, uint64_t offset, const emm_array *array,
+                                     const emm_dlpack_type *type,
+                                     struct DLManagedTensorVersioned **ret_tensor);
+
+/* The struct from before DLPack 1, which cannot say that data is read-only: that is refused. */
+EMM_API emm_status emm_dlpack_export_unversioned(emm_memory *memory, uint64_t offset,
+                                                 const emm_array *array,
+                                                 const emm_dlpack_type *type,
+                                                 struct DLManagedTensor **ret_tensor);
+
 #ifdef __cplusplus
 }
 #endif

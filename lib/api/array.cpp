@@ -1,10 +1,27 @@
-#include "core/array.h"
+#include "core/exchange.h"
+#include "core/handle.h"
 
 #include "api/check.h"
 
 #include <algorithm>
 
 using namespace emm;
+
+namespace {
+
+void tell(const core::Layout &found, emm_array_layout *ret_layout) {
+    emm_array_layout layout = {};
+    layout.struct_size = sizeof layout;
+    layout.flags = (found.c_contiguous ? EMM_ARRAY_C_CONTIGUOUS : 0) |
+                   (found.f_contiguous ? EMM_ARRAY_F_CONTIGUOUS : 0);
+    layout.itemsize = found.type.size;
+    layout.count = found.count;
+    layout.size = found.size;
+    layout.offset = found.offset;
+    emm_copy_sized(ret_layout, &layout);
+}
+
+} // namespace
 
 emm_status emm_array_validate(const emm_array *array) {
     EMM_REQUIRE(array);
@@ -24,18 +41,47 @@ emm_status emm_array_get_layout(const emm_array *array, emm_array_layout *ret_la
         if (status != EMM_OK) {
             return status;
         }
-        emm_array_layout layout = {};
-        layout.struct_size = sizeof layout;
-        layout.flags = (found.c_contiguous ? EMM_ARRAY_C_CONTIGUOUS : 0) |
-                       (found.f_contiguous ? EMM_ARRAY_F_CONTIGUOUS : 0);
-        layout.itemsize = found.type.size;
-        layout.count = found.count;
-        layout.size = found.size;
-        layout.offset = found.offset;
-        emm_copy_sized(ret_layout, &layout);
+        tell(found, ret_layout);
         if (ret_strides) {
             std::copy_n(found.strides, array->ndim, ret_strides);
         }
         return status;
+    });
+}
+
+emm_status emm_array_import(emm_context *context, const emm_array *array, emm_stream stream,
+                            uint32_t flags, void *owner, emm_finalizer finalizer,
+                            emm_memory **ret_memory, emm_array_layout *ret_layout) {
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(array);
+    EMM_REQUIRE(ret_memory);
+    return api::guarded([&] {
+        core::Layout layout;
+        core::Place place;
+        emm_status status = core::validate(*array, "array", layout);
+        status = status == EMM_OK ? core::admit(*context) : status;
+        if (status == EMM_OK) {
+            status = core::take_over(*context, *array, layout, stream, flags, place);
+        }
+        if (status == EMM_OK) {
+            status = core::make_external(*context, place.begin, place.host, layout.size, owner,
+                                         finalizer, ret_memory);
+        }
+        if (status == EMM_OK && ret_layout) {
+            tell(layout, ret_layout);
+        }
+        return status;
+    });
+}
+
+emm_status emm_array_export(emm_memory *memory, uint64_t offset, emm_stream stream,
+                            emm_array *array) {
+    EMM_REQUIRE(memory);
+    EMM_REQUIRE(array);
+    return api::guarded([&] {
+        emm_memory_info info = {};
+        info.struct_size = sizeof info;
+        const emm_status status = core::describe(*memory, &info);
+        return status < EMM_OK ? status : core::hand_over(info, offset, stream, *array);
     });
 }

@@ -11,12 +11,6 @@ emm_status refuse(std::string text) {
     return observe::fail(EMM_E_INVALID_VALUE, 0, std::move(text));
 }
 
-std::string hexadecimal(uint64_t value) {
-    char text[24];
-    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-    return text;
-}
-
 emm_status check_head(const emm_array &array, const std::string &where) {
     if (array.struct_size < sizeof array) {
         return refuse(where + ": struct_size: expected at least " + std::to_string(sizeof array) +
@@ -92,6 +86,12 @@ emm_status check_mask(const emm_array &mask, const emm_array &array, const std::
 }
 
 } // namespace
+
+std::string hexadecimal(uint64_t value) {
+    char text[24];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+    return text;
+}
 
 emm_status validate(const emm_array &array, const std::string &where, Layout &ret_layout) {
     Layout layout;

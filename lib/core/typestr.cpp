@@ -72,7 +72,7 @@ emm_status parse_typestr(const char *text, const std::string &where, ElementType
     }
     const std::string_view whole(text, strnlen(text, 64));
     const std::string said = where + ": typestr " + quoted(whole) + ": ";
-    if (whole.size() < 3 || !std::strchr("<>|", whole[0])) {
+    if (whole.size() < 2 || !std::strchr("<>|", whole[0])) {
         return refuse(said + "expected a byte order (< > or |), a kind and a number of bytes");
     }
     ElementType type{whole[0], whole[1], 0};

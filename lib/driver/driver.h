@@ -17,7 +17,11 @@ namespace emm::driver {
                         entry(cuMemGetInfo) entry(cuMemHostAlloc) entry(cuMemFreeHost)             \
                             entry(cuMemHostGetDevicePointer) entry(cuMemHostRegister)              \
                                 entry(cuMemHostUnregister) entry(cuMemAllocManaged)                \
-                                    entry(cuMemFree) entry(cuThreadExchangeStreamCaptureMode)
+                                    entry(cuMemFree) entry(cuThreadExchangeStreamCaptureMode)      \
+                                        entry(cuPointerGetAttribute) entry(cuStreamSynchronize)    \
+                                            entry(cuStreamIsCapturing) entry(cuStreamWaitEvent)    \
+                                                entry(cuEventCreate) entry(cuEventRecord)          \
+                                                    entry(cuEventDestroy)
 
 using StreamGetCtx12050 = CUresult (*)(CUstream, CUcontext *, struct CUgreenCtx_st **);
 

@@ -16,6 +16,8 @@ static void run(const test *tests) {
 
 int main(void) {
     run(rule_tests);
+    run(exchange_tests);
+    run(dlpack_tests);
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0 || passed == 0;
 }
