@@ -2,6 +2,7 @@
  * emm/emm.hpp: C++20 over emm/emm.h, header only: exceptions instead of codes, and emm as the
  * allocator that other libraries ask for. It includes no CUDA header and none of those libraries.
  *
+ *   MemoryPointer, MappedMemory, PinnedMemory, ManagedMemory    counted references to memory
  *   PinnedResource    a std::pmr::memory_resource of pinned host memory
  *   DeviceResource    device memory for cuda::mr, in the names of every CCCL
  *   DeviceAllocator   device memory for Thrust's vectors and temporaries
@@ -21,8 +22,10 @@
 #include <memory>
 #include <memory_resource>
 #include <new>
+#include <span>
 #include <stdexcept>
 #include <type_traits>
+#include <utility>
 
 namespace emm {
 
@@ -98,6 +101,198 @@ public:
 
 private:
     emm_context *context_;
+};
+
+// --- memory --------------------------------------------------------------------------------------
+//
+// NBEP 7's classes, over the handles of emm.h, whose rules they follow. A copy is another reference
+// to the same memory, which is given back with the last one; an empty object refers to none.
+
+namespace detail {
+
+// An owner in C++: what it shares is let go of when the memory is given up.
+class Owner {
+public:
+    explicit Owner(std::shared_ptr<void> owner)
+        : owner_(owner ? new std::shared_ptr<void>(std::move(owner)) : nullptr) {}
+    void *get() const noexcept { return owner_.get(); }
+    emm_finalizer finalizer() const noexcept { return owner_ ? &finalize : nullptr; }
+    void release() noexcept { static_cast<void>(owner_.release()); }
+
+private:
+    static void finalize(void *owner) { delete static_cast<std::shared_ptr<void> *>(owner); }
+
+    std::unique_ptr<std::shared_ptr<void>> owner_;
+};
+
+} // namespace detail
+
+// What the classes below have in common.
+class Memory {
+public:
+    Memory() noexcept = default;
+    Memory(const Memory &other) : handle_(other.handle_), info_(other.info_) {
+        if (handle_) {
+            check(emm_memory_retain(handle_));
+        }
+    }
+    Memory(Memory &&other) noexcept
+        : handle_(std::exchange(other.handle_, nullptr)), info_(std::exchange(other.info_, {})) {}
+    Memory &operator=(Memory other) noexcept {
+        std::swap(handle_, other.handle_);
+        std::swap(info_, other.info_);
+        return *this;
+    }
+    ~Memory() { emm_memory_release(handle_); }
+
+    explicit operator bool() const noexcept { return handle_ != nullptr; }
+    emm_memory *get() const noexcept { return handle_; }
+    // Gives up the reference without giving it back.
+    emm_memory *release() noexcept {
+        info_ = {};
+        return std::exchange(handle_, nullptr);
+    }
+
+    emm_context *context() const noexcept { return info_.context; }
+    size_t size() const noexcept { return info_.size; }
+    uint32_t kind() const noexcept { return info_.kind; }
+    // As it is now: its state may have changed.
+    emm_memory_info info() const {
+        emm_memory_info info = {};
+        info.struct_size = sizeof info;
+        check(emm_memory_get_info(handle_, &info));
+        return info;
+    }
+
+    // Frees the memory now, whoever else refers to it.
+    void free() { check(emm_memory_free(handle_)); }
+    // Where the last free is ordered.
+    void set_stream(emm_stream stream) { check(emm_memory_set_stream(handle_, stream)); }
+
+protected:
+    // Takes the reference over.
+    explicit Memory(emm_memory *handle) : handle_(handle) {
+        try {
+            info_ = info();
+        } catch (...) {
+            emm_memory_release(handle_);
+            throw;
+        }
+    }
+
+    emm_memory *part(size_t start, size_t stop) const {
+        emm_memory *view = nullptr;
+        check(emm_memory_view(handle_, start, stop, &view));
+        return view;
+    }
+    template <class T> std::span<T> host_span() const {
+        return {static_cast<T *>(info_.host), info_.host ? size() / sizeof(T) : 0};
+    }
+
+    static emm_memory *hostalloc(emm_context *context, size_t size, uint32_t flags) {
+        emm_memory *memory = nullptr;
+        check(emm_memory_hostalloc(context, size, flags, &memory));
+        return memory;
+    }
+    static emm_memory *pin(emm_context *context, std::span<std::byte> range, uint32_t flags,
+                           std::shared_ptr<void> keep) {
+        detail::Owner owner(std::move(keep));
+        emm_memory *memory = nullptr;
+        check(emm_memory_pin(context, range.data(), range.size(), flags, owner.get(),
+                             owner.finalizer(), &memory));
+        owner.release();
+        return memory;
+    }
+
+    emm_memory *handle_ = nullptr;
+    emm_memory_info info_ = {};
+};
+
+// Memory with a device address.
+class MemoryPointer : public Memory {
+public:
+    MemoryPointer() noexcept = default;
+    // Takes over a reference that the C interface gave.
+    explicit MemoryPointer(emm_memory *handle) : Memory(handle) {}
+    MemoryPointer(emm_context *context, size_t size, emm_stream stream = EMM_STREAM_UNORDERED)
+        : Memory(allocate(context, size, stream)) {}
+    // Somebody else's memory; `owner` is shared until the last reference goes.
+    static MemoryPointer wrap(emm_context *context, emm_deviceptr ptr, size_t size,
+                              std::shared_ptr<void> keep = {}) {
+        detail::Owner owner(std::move(keep));
+        emm_memory *memory = nullptr;
+        check(
+            emm_memory_wrap(context, ptr, nullptr, size, owner.get(), owner.finalizer(), &memory));
+        owner.release();
+        return MemoryPointer(memory);
+    }
+
+    emm_deviceptr ptr() const noexcept { return info_.ptr; }
+    // The same, for kernels and libraries that want a pointer.
+    template <class T = void> T *data() const noexcept {
+        return reinterpret_cast<T *>(static_cast<uintptr_t>(info_.ptr));
+    }
+    // The bytes [start, stop).
+    MemoryPointer view(size_t start, size_t stop) const { return MemoryPointer(part(start, stop)); }
+
+private:
+    static emm_memory *allocate(emm_context *context, size_t size, emm_stream stream) {
+        emm_memory *memory = nullptr;
+        check(emm_memory_alloc(context, size, stream, &memory));
+        return memory;
+    }
+};
+
+// Pinned host memory that a device can use at the address of MemoryPointer.
+class MappedMemory : public MemoryPointer {
+public:
+    MappedMemory() noexcept = default;
+    explicit MappedMemory(emm_memory *handle) : MemoryPointer(handle) {}
+    MappedMemory(emm_context *context, size_t size, uint32_t flags = 0)
+        : MemoryPointer(hostalloc(context, size, flags | EMM_HOST_MAPPED)) {}
+    // Pins memory of the caller's own; `owner` is shared until it is unpinned.
+    static MappedMemory pin(emm_context *context, std::span<std::byte> range, uint32_t flags = 0,
+                            std::shared_ptr<void> owner = {}) {
+        return MappedMemory(Memory::pin(context, range, flags | EMM_HOST_MAPPED, std::move(owner)));
+    }
+
+    template <class T = std::byte> std::span<T> span() const { return host_span<T>(); }
+    MappedMemory view(size_t start, size_t stop) const { return MappedMemory(part(start, stop)); }
+};
+
+// Pinned host memory.
+class PinnedMemory : public Memory {
+public:
+    PinnedMemory() noexcept = default;
+    explicit PinnedMemory(emm_memory *handle) : Memory(handle) {}
+    PinnedMemory(emm_context *context, size_t size, uint32_t flags = 0)
+        : Memory(hostalloc(context, size, flags)) {}
+    static PinnedMemory pin(emm_context *context, std::span<std::byte> range, uint32_t flags = 0,
+                            std::shared_ptr<void> owner = {}) {
+        return PinnedMemory(Memory::pin(context, range, flags, std::move(owner)));
+    }
+
+    template <class T = std::byte> std::span<T> span() const { return host_span<T>(); }
+    PinnedMemory view(size_t start, size_t stop) const { return PinnedMemory(part(start, stop)); }
+};
+
+// Managed memory, at one address everywhere.
+class ManagedMemory : public MemoryPointer {
+public:
+    ManagedMemory() noexcept = default;
+    explicit ManagedMemory(emm_memory *handle) : MemoryPointer(handle) {}
+    ManagedMemory(emm_context *context, size_t size, uint32_t flags = EMM_ATTACH_GLOBAL)
+        : MemoryPointer(allocate(context, size, flags)) {}
+
+    template <class T = std::byte> std::span<T> span() const { return host_span<T>(); }
+    ManagedMemory view(size_t start, size_t stop) const { return ManagedMemory(part(start, stop)); }
+
+private:
+    static emm_memory *allocate(emm_context *context, size_t size, uint32_t flags) {
+        emm_memory *memory = nullptr;
+        check(emm_memory_managed(context, size, flags, &memory));
+        return memory;
+    }
 };
 
 // --- allocators for other libraries --------------------------------------------------------------

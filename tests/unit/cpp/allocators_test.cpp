@@ -1,23 +1,10 @@
 // emm.hpp as the allocator of other libraries, without those libraries.
-#include "catch.h"
-
-#include <emm/emm.hpp>
+#include "gpu.h"
 
 #include <cuda.h>
 #include <vector>
 
 namespace {
-
-emm_context *gpu() {
-    return emm::context_for_device(0);
-}
-
-emm_stats stats() {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    REQUIRE(emm_get_stats(gpu(), &stats) == EMM_OK);
-    return stats;
-}
 
 struct device_accessible {};
 
