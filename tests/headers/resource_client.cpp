@@ -1,5 +1,5 @@
 // What a user of cuda::mr does with emm's resource. Compiled only: cuda::mr needs CUDA's runtime.
-#define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE // CCCL before 3.0
+#define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE // CCCL before 3.1
 
 #include <cuda/memory_resource>
 #include <cuda/stream_ref>
