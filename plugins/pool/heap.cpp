@@ -88,14 +88,14 @@ void Heap::settle(Block &block) {
     index(*coalesce(&block));
 }
 
-void Heap::set_start(Block &block) {
-    block.segment->own(block.begin, reinterpret_cast<uintptr_t>(&block));
-    block.segment->starts.set(block.segment->index(block.begin));
-}
-
-void Heap::clear_start(const Block &block) {
-    block.segment->own(block.begin, 0);
-    block.segment->starts.clear(block.segment->index(block.begin));
+// From now on the block is found by its address.
+void Heap::own(Block &block) {
+    Segment &segment = *block.segment;
+    segment.own(block.begin, reinterpret_cast<uintptr_t>(&block));
+    for (uint64_t page = round_up(block.begin, segment_granule); page < block.end();
+         page += segment_granule) {
+        segment.covers[(page - segment.base) / segment_granule] = &block;
+    }
 }
 
 // --- taking --------------------------------------------------------------------------------------
@@ -142,12 +142,10 @@ Block *Heap::cut(Block &block, uint64_t size, bool from_the_end) {
         outer = taken;
         if (!from_the_end) {
             block.begin += size;
-            set_start(block);
         }
         block.size -= size;
         block.dirty_begin = std::clamp(block.dirty_begin, block.begin, block.end());
         block.dirty_end = std::clamp(block.dirty_end, block.begin, block.end());
-        set_start(*taken);
         if (!taken->left) {
             taken->segment->first = taken;
         }
@@ -159,12 +157,14 @@ Block *Heap::cut(Block &block, uint64_t size, bool from_the_end) {
     taken->state = State::live;
     taken->domain = nullptr;
     taken->dirty_begin = taken->dirty_end = 0;
+    own(*taken);
     return taken;
 }
 
 // --- giving --------------------------------------------------------------------------------------
 
 void Heap::give(Block &block, Domain &domain, uint64_t tag) {
+    block.segment->own(block.begin, 0);
     block.state = State::free;
     block.capture = nullptr;
     block.slab = nullptr;
@@ -205,8 +205,6 @@ Block *Heap::merge(Block &left, Block &right) {
     if (gone.pending.linked) {
         gone.domain->pending.remove(gone);
     }
-    clear_start(right);
-    clear_start(left);
     kept.begin = left.begin;
     kept.size = left.size + right.size;
     if (!kept.dirty()) {
@@ -218,7 +216,6 @@ Block *Heap::merge(Block &left, Block &right) {
     if (kept.right) {
         kept.right->left = &kept;
     }
-    set_start(kept);
     records_.give(&gone);
     return &kept;
 }
@@ -268,7 +265,6 @@ void Heap::add(Segment &segment) {
     block->size = segment.size;
     segments_.push_back(segment);
     map_.set(segment.base, segment.size, &segment);
-    set_start(*block);
     give(*block, anyone);
 }
 
@@ -319,7 +315,7 @@ void Heap::set_slab(Block &block, Slab *slab) {
     for (uint64_t i = segment.index(block.begin); i <= end; i++) {
         segment.owners[i].store(0, std::memory_order_relaxed);
     }
-    set_start(block);
+    own(block);
 }
 
 Heap::Place Heap::starting_at(uint64_t address) const {
@@ -335,16 +331,36 @@ Heap::Place Heap::around(uint64_t address) const {
     if (!segment) {
         return {};
     }
-    const uint64_t start = segment->starts.last_at_or_before(segment->index(address));
-    uint64_t first = segment->base + start * granule;
-    if (const Slot *slot = found_at(first).slot) {
-        first += (address - first) / slot->slab->slot_size * slot->slab->slot_size;
-    }
-    const Place place = starting_at(first);
+    const Place place = last_before(*segment, address);
+    const uint64_t first = place.slot    ? place.slot->slab->address(*place.slot)
+                           : place.block ? place.block->begin
+                                         : 0;
     const uint64_t size = place.slot    ? place.slot->loan.size()
                           : place.block ? place.block->loan.size()
                                         : 0;
     return address - first < size ? place : Place{};
+}
+
+// What begins at the address or before it, nearest first, as far back as the next 2 MiB; if nothing
+// does, what covers those.
+Heap::Place Heap::last_before(const Segment &segment, uint64_t address) const {
+    const uint64_t page = address / segment_granule * segment_granule;
+    for (uint64_t at = address / granule * granule;; at -= granule) {
+        if (segment.owner(at) != 0) {
+            return starting_at(at);
+        }
+        if (at == page) {
+            break;
+        }
+    }
+    Block *block = segment.covers[(page - segment.base) / segment_granule];
+    const bool holds =
+        block && block->segment == &segment && block->begin <= address && address < block->end();
+    if (!holds) {
+        return {};
+    }
+    const uint64_t step = block->state == State::slab ? block->slab->slot_size : block->size;
+    return starting_at(block->begin + (address - block->begin) / step * step);
 }
 
 uint64_t Heap::largest_free() const {

@@ -82,8 +82,8 @@ private:
     Block *coalesce(Block *block);
     Block *merge(Block &left, Block &right);
     void settle(Block &block);
-    void set_start(Block &block);
-    void clear_start(const Block &block);
+    void own(Block &block);
+    Place last_before(const Segment &segment, uint64_t address) const;
     std::string fault_of(const Segment &segment) const;
 
     PageMap map_;

@@ -60,15 +60,17 @@ std::string Heap::fault_of(const Segment &segment) const {
         }
         expected = block->end();
         const uintptr_t owner = segment.owner(block->begin);
-        const uintptr_t wanted = block->state == State::slab
+        const uintptr_t wanted = block->state == State::free ? 0
+                                 : block->state == State::slab
                                      ? reinterpret_cast<uintptr_t>(block->slab->slots) | slot_bit
                                      : reinterpret_cast<uintptr_t>(block);
         if (owner != wanted) {
             return at(*block) + "its address leads elsewhere";
         }
-        if (segment.starts.last_at_or_before(segment.index(block->end() - 1)) !=
-            segment.index(block->begin)) {
-            return at(*block) + "another block seems to begin within it";
+        if (block->state != State::slab && block->size > granule &&
+            (segment.owner(block->begin + granule) != 0 ||
+             segment.owner(block->end() - granule) != 0)) {
+            return at(*block) + "another seems to begin within it";
         }
         if (left && can_merge(*left, *block)) {
             return at(*block) + "it and its left neighbour should be one";

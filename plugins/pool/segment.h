@@ -1,12 +1,12 @@
 // One piece of device memory from the driver, and who owns each part of it.
 #pragma once
 
-#include "bit_ladder.h"
 #include "host_pages.h"
 #include "list.h"
 
 #include <atomic>
 #include <cstdint>
+#include <vector>
 
 namespace emm::pool {
 
@@ -23,7 +23,7 @@ constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
 struct Segment {
     Segment(uint64_t driver_address, uint64_t driver_size, uint64_t first, uint64_t bytes)
         : driver_base(driver_address), driver_bytes(driver_size), base(first), size(bytes),
-          owners(bytes / granule), starts(bytes / granule) {}
+          owners(bytes / granule), covers(bytes / segment_granule) {}
 
     uint64_t end() const { return base + size; }
     uint64_t index(uint64_t address) const { return (address - base) / granule; }
@@ -40,10 +40,11 @@ struct Segment {
     const uint64_t base;      // the part in use: aligned to segment_granule
     const uint64_t size;
 
-    // For the granule in which a block begins, the block; for one in which a slot begins, the slot,
-    // told apart by bit 0. Read without the lock.
+    // For the granule in which a block that is not free begins, the block; for one in which a slot
+    // begins, the slot, told apart by bit 0; 0 for all others. Read without the lock.
     HostPages<std::atomic<uintptr_t>> owners;
-    BitLadder starts; // where blocks begin
+    // For each 2 MiB, the last block handed out that holds their first byte: perhaps no more.
+    std::vector<Block *> covers;
     Block *first = nullptr;
     Link<Segment> all;
     Link<Segment> whole; // one free block spans it

@@ -6,7 +6,9 @@ void SizeTree::insert(SizeNode &node, uint64_t size, uint64_t address) {
     node.size = size;
     node.address = address;
     node.linked = true;
-    SizeNode **link = &root_;
+    const unsigned bin = bin_of(size);
+    occupied_[bin / 64] |= uint64_t(1) << bin % 64;
+    SizeNode **link = &roots_[bin];
     while (*link && (*link)->priority >= node.priority) {
         link = &(*link)->child[(*link)->before(node)];
     }
@@ -26,7 +28,8 @@ void SizeTree::insert(SizeNode &node, uint64_t size, uint64_t address) {
 }
 
 void SizeTree::remove(SizeNode &node) {
-    SizeNode **link = &root_;
+    const unsigned bin = bin_of(node.size);
+    SizeNode **link = &roots_[bin];
     while (*link != &node) {
         link = &(*link)->child[(*link)->before(node)];
     }
@@ -41,34 +44,64 @@ void SizeTree::remove(SizeNode &node) {
     }
     *link = low ? low : high;
     node.linked = false;
+    if (!roots_[bin]) {
+        occupied_[bin / 64] &= ~(uint64_t(1) << bin % 64);
+    }
+}
+
+SizeNode *SizeTree::first_from(unsigned bin) const {
+    if (bin >= bins) {
+        return nullptr;
+    }
+    uint64_t rest = occupied_[bin / 64] >> bin % 64 << bin % 64;
+    for (unsigned word = bin / 64; rest == 0;) {
+        if (++word == words) {
+            return nullptr;
+        }
+        rest = occupied_[word];
+        bin = word * 64;
+    }
+    SizeNode *node = roots_[bin / 64 * 64 + unsigned(std::countr_zero(rest))];
+    while (node->child[0]) {
+        node = node->child[0];
+    }
+    return node;
 }
 
 SizeNode *SizeTree::best(uint64_t size) const {
+    const unsigned bin = bin_of(size);
     SizeNode *found = nullptr;
-    for (SizeNode *node = root_; node;) {
+    for (SizeNode *node = roots_[bin]; node;) {
         const bool fits = node->size >= size;
         found = fits ? node : found;
         node = node->child[!fits];
     }
-    return found;
+    return found ? found : first_from(bin + 1);
 }
 
 SizeNode *SizeTree::after(const SizeNode &position) const {
+    const unsigned bin = bin_of(position.size);
     SizeNode *found = nullptr;
-    for (SizeNode *node = root_; node;) {
+    for (SizeNode *node = roots_[bin]; node;) {
         const bool later = position.before(*node);
         found = later ? node : found;
         node = node->child[!later];
     }
-    return found;
+    return found ? found : first_from(bin + 1);
 }
 
 SizeNode *SizeTree::largest() const {
-    SizeNode *node = root_;
-    while (node && node->child[1]) {
-        node = node->child[1];
+    for (unsigned word = words; word-- > 0;) {
+        if (occupied_[word] == 0) {
+            continue;
+        }
+        SizeNode *node = roots_[word * 64 + 63 - unsigned(std::countl_zero(occupied_[word]))];
+        while (node->child[1]) {
+            node = node->child[1];
+        }
+        return node;
     }
-    return node;
+    return nullptr;
 }
 
 } // namespace emm::pool

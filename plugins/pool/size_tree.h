@@ -1,6 +1,8 @@
-// An index of blocks by size: best fit, and of equal sizes the one at the lowest address.
+// An index of blocks by size: best fit, and of equal sizes the one at the lowest address. Sizes are
+// told apart roughly by bins, sixteen to each doubling, and exactly by a tree in each bin.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 namespace emm::pool {
@@ -31,10 +33,28 @@ public:
     SizeNode *best(uint64_t size) const;
     SizeNode *after(const SizeNode &node) const;
     SizeNode *largest() const;
-    bool empty() const { return !root_; }
+    bool empty() const { return !largest(); }
 
 private:
-    SizeNode *root_ = nullptr;
+    static constexpr unsigned unit_bits = 9; // finer differences are left to the trees
+    static constexpr unsigned step_bits = 4;
+    static constexpr unsigned steps = 1 << step_bits;
+    static constexpr unsigned bins = 28 * steps; // the last one: 64 GiB and all beyond
+    static constexpr unsigned words = bins / 64;
+
+    static unsigned bin_of(uint64_t size) {
+        const uint64_t units = size >> unit_bits;
+        if (units < steps) {
+            return unsigned(units);
+        }
+        const unsigned doubling = unsigned(std::bit_width(units)) - step_bits;
+        const unsigned bin = doubling * steps + unsigned(units >> (doubling - 1)) % steps;
+        return bin < bins ? bin : bins - 1;
+    }
+    SizeNode *first_from(unsigned bin) const; // the smallest in this bin or any later one
+
+    SizeNode *roots_[bins] = {};
+    uint64_t occupied_[words] = {};
 };
 
 } // namespace emm::pool

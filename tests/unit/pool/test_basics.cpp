@@ -73,6 +73,23 @@ TEST_CASE("query finds the allocation around an address, and nothing beside it")
     }
 }
 
+TEST_CASE("query finds small allocations wherever their slab lies") {
+    Simulation sim;
+    std::vector<CUdeviceptr> blocks;
+    for (int i = 0; i < 300; i++) {
+        blocks.push_back(sim.alloc(30000, legacy));
+    }
+    for (const CUdeviceptr ptr : blocks) {
+        emm_block_info info = {};
+        info.struct_size = sizeof info;
+        for (const size_t offset : {0, 15000, 29999}) {
+            REQUIRE(pool().query(sim.manager, ptr + offset, &info) == EMM_OK);
+            CHECK(info.base == ptr);
+        }
+        sim.free(ptr, legacy);
+    }
+}
+
 TEST_CASE("the statistics add up") {
     Simulation sim;
     const CUstream stream = sim.stream();

@@ -43,23 +43,6 @@ TEST_CASE("the tree of sizes finds what an ordered set finds") {
     }
 }
 
-TEST_CASE("the ladder finds the last member at or before a number") {
-    for (const uint64_t count : {1, 64, 65, 5000, 300000}) {
-        BitLadder ladder(count);
-        std::set<uint64_t> model;
-        std::mt19937_64 random{count};
-        for (int i = 0; i < 20000; i++) {
-            const uint64_t member = random() % count;
-            model.count(member) ? ladder.clear(member) : ladder.set(member);
-            model.count(member) ? void(model.erase(member)) : void(model.insert(member));
-            const uint64_t from = random() % count;
-            auto expected = model.upper_bound(from);
-            REQUIRE(ladder.last_at_or_before(from) ==
-                    (expected == model.begin() ? BitLadder::none : *std::prev(expected)));
-        }
-    }
-}
-
 TEST_CASE("the page map knows each page's segment, and no other page") {
     PageMap map;
     auto *one = reinterpret_cast<Segment *>(0x10), *two = reinterpret_cast<Segment *>(0x20);
@@ -133,6 +116,44 @@ private:
 };
 
 } // namespace
+
+TEST_CASE("an address within an allocation leads to where it begins") {
+    Heap heap;
+    const uint64_t base = 0x7000'0000'0000, size = 16 * segment_granule;
+    Segment segment(base, size, base, size);
+    heap.prepare(segment);
+    heap.add(segment);
+    Domain domain;
+    domain.registered = true;
+    std::mt19937_64 random{1};
+    std::vector<Block *> live;
+    for (const uint64_t bytes : {3 * segment_granule, uint64_t(5) << 10, segment_granule / 2,
+                                 7 * segment_granule + granule, segment_granule - granule}) {
+        heap.reserve_record();
+        live.push_back(heap.take(domain, bytes));
+        live.back()->loan.begin(bytes - 100);
+    }
+    for (int freed = 0; freed < 2; freed++) {
+        for (int i = 0; i < 2000; i++) {
+            const uint64_t address = base + random() % size;
+            const Block *found = heap.around(address).block;
+            const Block *expected = nullptr;
+            for (const Block *block : live) {
+                const bool within = address - block->begin < block->size - 100;
+                expected = within && block->loan.size() != 0 ? block : expected;
+            }
+            REQUIRE(found == expected);
+        }
+        live[3]->loan.end();
+        heap.give(*live[3], domain);
+        live.erase(live.begin() + 3);
+    }
+    for (Block *block : live) {
+        heap.give(*block, domain);
+    }
+    heap.complete(domain, heap.clock);
+    heap.forget_all();
+}
 
 TEST_CASE("random traffic: the heap gives only what the naive model allows, and stays whole") {
     for (uint32_t seed = 1; seed <= 20; seed++) {
