@@ -220,6 +220,7 @@ private:
     void add_magazines(emm_stats &stats) const;
     uint64_t cached_bytes() const;
     std::string fault() const;
+    std::string fault_of_magazines() const;
     void check();
 
     // --- manager.cpp
