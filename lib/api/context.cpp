@@ -13,6 +13,9 @@ using namespace emm;
 
 emm_status emm_context_current(emm_context **ret_context) {
     EMM_REQUIRE(ret_context);
+    if (core::is_still_current(*ret_context)) {
+        return EMM_OK;
+    }
     const emm_status status = core::admit_process();
     return status == EMM_OK ? api::guarded([&] { return core::context_current(*ret_context); })
                             : status;

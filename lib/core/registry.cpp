@@ -257,6 +257,26 @@ emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
     return status;
 }
 
+// What most calls find: the context that this thread has asked for before is current, and still
+// the one it was. The gate comes first, because a fork's child must not touch the driver.
+bool is_still_current(emm_context *&ret_context) noexcept {
+    const Remembered &last = remembered;
+    if (!last.context ||
+        (last.context->gate.load(std::memory_order_acquire) & ~gate_serving) != 0) {
+        return false;
+    }
+    const driver::Driver &driver = last.context->driver;
+    CUcontext cuda_context = nullptr;
+    unsigned long long id = 0;
+    if (driver.cuCtxGetCurrent(&cuda_context) != CUDA_SUCCESS ||
+        cuda_context != last.cuda_context || driver.cuCtxGetId(cuda_context, &id) != CUDA_SUCCESS ||
+        id != last.id) {
+        return false;
+    }
+    ret_context = last.context;
+    return true;
+}
+
 emm_status context_current(emm_context *&ret_context) {
     const driver::Driver *driver = nullptr;
     const emm_status status = load_driver(driver);

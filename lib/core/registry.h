@@ -5,6 +5,7 @@
 // The records of all contexts of the process.
 namespace emm::core {
 
+bool is_still_current(emm_context *&ret_context) noexcept; // quick; false: ask the next
 emm_status context_current(emm_context *&ret_context);
 emm_status context_from(CUctx_st *cuda_context, emm_context *&ret_context);
 emm_status context_for_device(int32_t device, emm_context *&ret_context);
