@@ -186,3 +186,142 @@ TEST_CASE("many threads, each with its own streams and each other's blocks, stay
     CHECK(sim.stats().live_count == 0);
     CHECK(sim.stats().live_bytes == 0);
 }
+
+namespace {
+
+// What one of several threads does: streams that come and go, a stream and blocks shared with the
+// others, further uses, trims, and now and then a capture.
+class Busy {
+public:
+    struct Parcel {
+        std::atomic<CUdeviceptr> ptr{0};
+    };
+    struct Common {
+        CUstream stream = nullptr;
+        Parcel unordered[32]; // freed by whoever comes by, with no stream
+        Parcel ordered[32];   // the same, on the common stream
+        std::atomic<uint64_t> failures{0};
+    };
+
+    Busy(Simulation &sim, Common &common, uint32_t seed)
+        : sim_(sim), common_(common), random_(seed) {
+        cuda().cuCtxSetCurrent(sim.context);
+        make_stream();
+    }
+    ~Busy() { drop_stream(); }
+
+    void step() {
+        const unsigned dice = below(1000);
+        const CUstream stream = dice < 500 ? own_ : dice < 900 ? common_.stream : per_thread;
+        const size_t size = any_size();
+        CUdeviceptr ptr = 0;
+        if (sim_.try_alloc(size, stream, ptr) != EMM_OK) {
+            common_.failures++;
+            return;
+        }
+        sim_.touch(ptr, size, stream);
+        if (dice % 50 == 0) {
+            fail_if(pool().record_use(sim_.manager, ptr, size, legacy));
+        }
+        if (stream == common_.stream && dice % 2 == 0) {
+            hand_over(common_.ordered[below(32)], ptr, common_.stream);
+        } else if (dice % 5 == 0) {
+            hand_over(common_.unordered[below(32)], ptr, unordered);
+        } else {
+            fail_if(sim_.free(ptr, stream, size));
+        }
+        if (dice < 4) {
+            drop_stream();
+            make_stream();
+        } else if (dice < 6) {
+            size_t released = 0;
+            fail_if(pool().trim(sim_.manager, 0, &released));
+        } else if (dice < 8) {
+            capture();
+        }
+    }
+
+private:
+    unsigned below(unsigned bound) { return unsigned(random_() % bound); }
+    size_t any_size() { return 1 + below(below(8) ? 20 * KiB : below(8) ? MiB : 4 * MiB); }
+    void fail_if(emm_status status) { common_.failures += status != EMM_OK; }
+
+    void hand_over(Parcel &parcel, CUdeviceptr ptr, CUstream stream) {
+        if (const CUdeviceptr other = parcel.ptr.exchange(ptr)) {
+            fail_if(sim_.free(other, stream));
+        }
+    }
+    void make_stream() {
+        registered_ = below(3) != 0;
+        cuda().cuStreamCreate(&own_, CU_STREAM_NON_BLOCKING);
+        if (registered_) {
+            fail_if(pool().stream_notice(sim_.manager, own_, EMM_STREAM_REGISTERED));
+        }
+    }
+    void drop_stream() {
+        if (registered_) {
+            fail_if(pool().stream_notice(sim_.manager, own_, EMM_STREAM_RETIRING));
+        }
+        cuda().cuStreamDestroy(own_);
+    }
+    void capture() {
+        fail_if(pool().stream_notice(sim_.manager, own_, EMM_STREAM_CAPTURE_BEGINS));
+        cuda().cuStreamBeginCapture(own_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        CUdeviceptr ptr = 0;
+        fail_if(sim_.try_alloc(3000, own_, ptr));
+        sim_.touch(ptr, 3000, own_);
+        fail_if(sim_.free(ptr, own_));
+        CUgraph graph = nullptr;
+        CUgraphExec exec = nullptr;
+        common_.failures += cuda().cuStreamEndCapture(own_, &graph) != CUDA_SUCCESS;
+        fail_if(pool().stream_notice(sim_.manager, own_, EMM_STREAM_CAPTURE_ENDS));
+        common_.failures += cuda().cuGraphInstantiate(&exec, graph, 0) != CUDA_SUCCESS;
+        common_.failures += cuda().cuGraphLaunch(exec, own_) != CUDA_SUCCESS;
+        cuda().cuGraphExecDestroy(exec);
+        cuda().cuGraphDestroy(graph);
+    }
+
+    Simulation &sim_;
+    Common &common_;
+    std::mt19937 random_;
+    CUstream own_ = nullptr;
+    bool registered_ = false;
+};
+
+} // namespace
+
+TEST_CASE("threads that come and go, with streams that do, share blocks without harm") {
+    for (const char *options : {"", "max=256MiB", "release_threshold=32MiB"}) {
+        Simulation sim(options);
+        Busy::Common common;
+        common.stream = sim.stream();
+        std::vector<std::thread> threads;
+        for (uint32_t t = 0; t < 6; t++) {
+            threads.emplace_back([&, t] {
+                for (uint32_t life = 0; life < 5; life++) { // each in a thread of its own
+                    std::thread([&] {
+                        Busy busy(sim, common, t * 100 + life);
+                        for (int i = 0; i < 1000; i++) {
+                            busy.step();
+                        }
+                    }).join();
+                }
+            });
+        }
+        for (std::thread &thread : threads) {
+            thread.join();
+        }
+        for (size_t i = 0; i < 32; i++) {
+            if (const CUdeviceptr ptr = common.unordered[i].ptr) {
+                CHECK(sim.free(ptr, unordered) == EMM_OK);
+            }
+            if (const CUdeviceptr ptr = common.ordered[i].ptr) {
+                CHECK(sim.free(ptr, common.stream) == EMM_OK);
+            }
+        }
+        INFO(options << ": " << last_failure().text << cuda().last_race());
+        CHECK(common.failures == 0);
+        CHECK(sim.races() == 0);
+        CHECK(sim.stats().live_count == 0);
+    }
+}
