@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """The emm tool as its users meet it: each test's name is the sentence that it proves."""
+import os
 import re
+import subprocess
+import tempfile
 import unittest
 
 from emm_program import Trace, answer, fixture, run
@@ -193,6 +196,48 @@ class Replay(unittest.TestCase):
         self.assertRegex(done.stdout, r"(?m)^passthrough +4 +0 +4\.9 KiB ")
 
 
+class EventLog(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.log = os.path.join(folder.name, "log.csv")
+
+    def test_a_replay_that_was_logged_replays_from_its_log_with_the_same_events_and_peak(self):
+        for trace in (["--generate", "dataframe"], ["--generate", "train"]):
+            with self.subTest(trace[-1]):
+                first = answer("replay", *trace, "--plugin", "pool",
+                               EMM_EVENT_LOG=self.log)["results"][0]
+                second = answer("replay", self.log, "--plugin", "passthrough")["results"][0]
+                told = answer("events", self.log)
+                self.assertEqual((second["failed"], second["leaked"]), (0, 0))
+                self.assertEqual(second["peak_live_bytes"], first["peak_live_bytes"])
+                self.assertEqual(told["allocations"], told["frees"])
+                left = second["events"] - first["events"]  # freed at the end of the first replay
+                self.assertGreaterEqual(left, 0)
+                self.assertEqual(told["peak_live_bytes"], first["peak_live_bytes"])
+
+    def test_a_trace_that_frees_all_has_as_many_events_in_its_log(self):
+        with Trace(ACROSS_THREADS) as trace:
+            first = answer("replay", trace, "--plugin", "pool",
+                           EMM_EVENT_LOG=self.log)["results"][0]
+        subprocess.run(["gzip", self.log], check=True)
+        second = answer("replay", self.log + ".gz", "--plugin", "pool")["results"][0]
+        self.assertEqual((second["events"], second["peak_live_bytes"], second["failed"]),
+                         (first["events"], first["peak_live_bytes"], 0))
+
+    def test_the_log_of_a_plugin_that_crashed_is_completed(self):
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            run("replay", trace, "--plugin", fixture("crashing"), EMM_EVENT_LOG=self.log)
+        self.assertTrue(os.path.exists(self.log + ".spool"))
+        told = answer("events", self.log)
+        self.assertTrue(told["completed"])
+        self.assertFalse(os.path.exists(self.log + ".spool"))
+        self.assertFalse(answer("events", self.log)["completed"])
+
+    def test_a_log_that_is_not_there_is_wrong_usage(self):
+        self.assertEqual(answer("events", self.log, status=2)["error"]["stage"], "trace")
+
+
 class Bench(unittest.TestCase):
     def test_it_answers_with_the_documented_keys(self):
         told = answer("bench", "--plugin", "passthrough", "--case", "pair,host")
@@ -254,8 +299,8 @@ class Bench(unittest.TestCase):
 
 class Help(unittest.TestCase):
     def test_each_command_explains_its_options_cases_and_exit_status(self):
-        for command, words in {"": ["info", "replay", "bench", "Exit status", "SPEC"],
-                               "info": ["SPEC", "--json"],
+        for command, words in {"": ["info", "replay", "bench", "events", "Exit status"],
+                               "info": ["SPEC", "--json"], "events": ["LOG", "--json"],
                                "replay": ["TRACE", "--order", "--touch", "--generate", "dataframe"],
                                "bench": ["--case", "--threads", "--size", "pair_unordered"]}.items():
             done = run(*([command] if command else []), "--help")

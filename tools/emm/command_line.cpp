@@ -2,6 +2,7 @@
 
 #include "bench/bench.h"
 #include "bench/cases.h"
+#include "events.h"
 #include "info.h"
 #include "problem.h"
 #include "replay/replay.h"
@@ -32,7 +33,7 @@ const char *const footer =
     "  emm replay --generate train --touch            is anything handed over too early?\n"
     "  emm bench --plugin pool --case pair,mixed --threads 1,2,4\n\n"
     "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
-    "EMM_LOG. `emm info` shows all of them.\n\n"
+    "EMM_LOG, EMM_EVENT_LOG. `emm info` shows all of them.\n\n"
     "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.";
 
 std::string columns(const char *name, const char *help) {
@@ -65,6 +66,7 @@ public:
         add_info();
         add_replay();
         add_bench();
+        add_events();
     }
 
     int run(int argc, char **argv) {
@@ -94,10 +96,12 @@ private:
     void add_replay() {
         CLI::App *replay = app_.add_subcommand(
             "replay", "Run a recorded program's allocations through one or more plugins");
-        CLI::Option *file = replay
-                                ->add_option("TRACE", replay_.trace,
-                                             "time,thread,stream,op,id,size lines, plain or gzip")
-                                ->option_text(" ");
+        CLI::Option *file =
+            replay
+                ->add_option("TRACE", replay_.trace,
+                             "time,thread,stream,op,id,size lines or an event log,\n"
+                             "plain or gzip")
+                ->option_text(" ");
         CLI::Option *workload =
             replay->add_option("--generate", replay_.workload, "a built-in workload, see below")
                 ->option_text("NAME");
@@ -149,6 +153,19 @@ private:
         bench_command_ = bench;
     }
 
+    void add_events() {
+        CLI::App *events = app_.add_subcommand(
+            "events", "Complete the event log of a program that was killed, and sum it up");
+        events->add_option("LOG", events_.log, "the file that EMM_EVENT_LOG named")
+            ->option_text(" ")
+            ->required();
+        json_flag(events, events_.json);
+        events->footer("What the program had recorded and not yet written lies beside the log, in "
+                       "LOG.spool;\nit becomes rows, and the spool goes. `emm replay LOG` does the "
+                       "same first.");
+        events_command_ = events;
+    }
+
     static void json_flag(CLI::App *command, bool &flag) {
         command->add_flag("--json", flag, "print one JSON object and nothing else");
     }
@@ -185,6 +202,10 @@ private:
             }
             return run_bench(bench_);
         }
+        if (events_command_->parsed()) {
+            json_ = events_.json;
+            return run_events(events_);
+        }
         json_ = info_.json;
         return run_info(info_);
     }
@@ -207,10 +228,11 @@ private:
     }
 
     CLI::App app_;
-    CLI::App *replay_command_ = nullptr, *bench_command_ = nullptr;
+    CLI::App *replay_command_ = nullptr, *bench_command_ = nullptr, *events_command_ = nullptr;
     InfoOptions info_;
     ReplayOptions replay_;
     BenchOptions bench_;
+    EventsOptions events_;
     std::string order_ = "strict";
     std::vector<std::string> sizes_;
     bool json_ = false;

@@ -61,10 +61,11 @@ TEST_CASE("a section of deferred clean-up that never ends is kept open") {
 }
 
 TEST_CASE("each refusal names the file, the line, what was expected and what was found") {
-    CHECK(refusal("time,op\n") == "some.csv, line 1: expected the header "
-                                  "time,thread,stream,op,id,size, found 'time,op'");
-    CHECK(refusal("") ==
-          "some.csv, line 1: expected the header time,thread,stream,op,id,size, found ''");
+    CHECK(refusal("time,op\n") ==
+          "some.csv, line 1: expected the header "
+          "time,thread,stream,op,id,size or that of an event log, found 'time,op'");
+    CHECK(refusal("") == "some.csv, line 1: expected the header time,thread,stream,op,id,size or "
+                         "that of an event log, found ''");
     CHECK(refusal(header) == "some.csv, line 1: expected at least one event, found none");
     CHECK(refusal(header + "0,0,0,alloc,1\n") ==
           "some.csv, line 2: expected 6 fields, time,thread,stream,op,id,size, found 5 in "
@@ -102,6 +103,31 @@ TEST_CASE("more threads than a machine could run are refused") {
         text += "0," + std::to_string(i) + ",0,alloc," + std::to_string(i) + ",1\n";
     }
     CHECK(refusal(text) == "some.csv, line 1026: expected at most 1024 threads, found one more");
+}
+
+TEST_CASE("an event log is read by its addresses, and what is not device memory is a mark") {
+    const std::string log =
+        "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current Allocs,"
+        "Start,End,Elapsed,Location\n";
+    const auto row = [](const std::string &begin) { return begin + ",9,9,1,0.1,0.2,0.1,a+0x1\n"; };
+    const Trace trace = parse_trace(
+        log + row("Alloc,0,0x10,0,100") + row("Alloc,0,0x20,0x7f00,50") +
+            row("Free,0,0x10,-1,100") + "Alloc,0,0x10,0,7,9,9,1,0.1,0.2,0.1,\"x (f(a, b)+0x1)\"\n" +
+            row("Alloc Failure,0,0x0,0,999") + row("Pin,0,0x30,-1,10") + row("Free,0,0x99,0,0") +
+            row("Defer End,0,0x0,-1,0") + row("Reset,0,0x0,-1,0"),
+        "t");
+    CHECK(trace.calls() == 6); // two of them because of the reset
+    CHECK(trace.blocks == 3);
+    CHECK(trace.threads == 1);
+    CHECK(trace.streams == 3);
+    CHECK(trace.peak_live_bytes == 150);
+    CHECK(refusal(log + row("Alloc,0,0x10,0,1") + row("Alloc,0,0x10,0,1")) ==
+          "some.csv, line 3: expected an address that is not in use, found a second allocation at "
+          "0x10");
+    CHECK(refusal(log + "Alloc,0,0x10\n") ==
+          "some.csv, line 2: expected the 12 fields of an event log, found 3");
+    CHECK(refusal(log + row("Alloc,0,ten,0,1")) ==
+          "some.csv, line 2: expected a number for Address, found 'ten'");
 }
 
 TEST_CASE("a file in gzip format is unpacked, whatever it is called") {

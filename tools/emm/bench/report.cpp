@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <map>
 #include <nlohmann/json.hpp>
 
 namespace emm::tool {
@@ -24,6 +25,23 @@ std::string error_text(const Json &result) {
     return fmt::format("\n{}: {}\n", where, to_text(problem_from_json(result)));
 }
 
+// vtable, clock and logged are measured in turns; two events make a pair.
+std::string recording_text(const Json &report) {
+    std::map<std::string, double> ns;
+    for (const Json &result : report.at("results")) {
+        if (!result.contains("error") && result.at("threads") == 1) {
+            ns[result.at("case").get<std::string>()] = result.at("ns_per_pair").get<double>();
+        }
+    }
+    if (ns.count("logged") == 0 || ns.count("clock") == 0 || ns.count("vtable") == 0) {
+        return "";
+    }
+    return fmt::format(
+        "\nan event recorded by EMM_EVENT_LOG costs {:.1f} ns, and {:.1f} ns for two "
+        "readings of the clock\n",
+        (ns["logged"] - ns["vtable"] - ns["clock"]) / 2, ns["clock"] / 2);
+}
+
 } // namespace
 
 std::string bench_text(const Json &report) {
@@ -39,8 +57,8 @@ std::string bench_text(const Json &report) {
                    in_tenths(result.at("ns_per_pair").get<double>()),
                    fmt::format("{:.3f}", result.at("mpairs_per_s").get<double>())});
     }
-    return fmt::format("driver: {}\n\n{}{}", driver_line(report.at("driver")), table.text(),
-                       errors);
+    return fmt::format("driver: {}\n\n{}{}{}", driver_line(report.at("driver")), table.text(),
+                       recording_text(report), errors);
 }
 
 bool bench_is_good(const Json &report) {

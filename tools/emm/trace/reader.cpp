@@ -2,6 +2,7 @@
 
 #include "problem.h"
 #include "trace/builder.h"
+#include "trace/event_log.h"
 #include "trace/file.h"
 
 #include <array>
@@ -84,13 +85,6 @@ std::optional<std::string_view> take_line(std::string_view &rest) {
     return line;
 }
 
-void check_header(std::string_view &rest) {
-    const std::string_view line = take_line(rest).value_or("");
-    if (line != header) {
-        throw Malformed("the header " + std::string(header), quoted(line));
-    }
-}
-
 Failure refusal(const Malformed &malformed, const std::string &path, size_t line) {
     Problem problem;
     problem.stage = "trace";
@@ -107,10 +101,18 @@ Trace parse_trace(std::string_view text, const std::string &path) {
     TraceBuilder builder;
     size_t line_number = 1;
     try {
-        check_header(text);
+        const std::string_view first = take_line(text).value_or("");
+        const bool is_log = first == EventLogReader::header;
+        if (!is_log && first != header) {
+            throw Malformed("the header " + std::string(header) + " or that of an event log",
+                            quoted(first));
+        }
+        EventLogReader log(builder);
         while (const std::optional<std::string_view> line = take_line(text)) {
             line_number++;
-            if (!line->empty()) {
+            if (!line->empty() && is_log) {
+                log.add(*line);
+            } else if (!line->empty()) {
                 builder.add(row_of(*line));
             }
         }
@@ -121,6 +123,7 @@ Trace parse_trace(std::string_view text, const std::string &path) {
 }
 
 Trace read_trace(const std::string &path) {
+    complete_event_log(path);
     return parse_trace(read_file(path), path);
 }
 

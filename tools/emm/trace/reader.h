@@ -7,8 +7,8 @@
 
 namespace emm::tool {
 
-// Reads `time,thread,stream,op,id,size`, plain or gzip. Throws Failure, which names the file, the
-// line, what was expected and what was found.
+// Reads `time,thread,stream,op,id,size` or an event log, plain or gzip. Throws Failure, which names
+// the file, the line, what was expected and what was found.
 Trace read_trace(const std::string &path);
 
 // The same for text that is in memory already; `path` is for messages.

@@ -1,0 +1,40 @@
+#include "events.h"
+
+#include "json.h"
+#include "trace/event_log.h"
+#include "trace/file.h"
+#include "trace/reader.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+
+int run_events(const EventsOptions &options) {
+    const bool was_incomplete = complete_event_log(options.log);
+    const std::string text = read_file(options.log);
+    const bool has_events = text.find('\n') < text.size() - 1;
+    const Trace log = has_events ? parse_trace(text, options.log) : Trace();
+    const auto count = [&](Op op) {
+        return std::count_if(log.events.begin(), log.events.end(),
+                             [op](const Event &event) { return event.op == op; });
+    };
+    const auto allocations = count(Op::alloc), frees = count(Op::free);
+    if (options.json) {
+        fmt::print("{}\n", dump(Json{{"log", options.log},
+                                     {"completed", was_incomplete},
+                                     {"allocations", allocations},
+                                     {"frees", frees},
+                                     {"peak_live_bytes", log.peak_live_bytes}},
+                                2));
+    } else {
+        fmt::print("{}: {}; device memory: {} allocations, {} frees, at most {} bytes live\n",
+                   options.log,
+                   was_incomplete ? "completed from what the program had recorded" : "complete",
+                   allocations, frees, log.peak_live_bytes);
+    }
+    return 0;
+}
+
+} // namespace emm::tool

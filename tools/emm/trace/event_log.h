@@ -1,0 +1,43 @@
+#pragma once
+
+#include "trace/builder.h"
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+namespace emm::tool {
+
+// Completes the log of a program that was killed; true if there was anything to do. Throws Failure.
+bool complete_event_log(const std::string &path);
+
+// Reads the rows of an event log (EMM_EVENT_LOG) as a program of one thread: the log does not tell
+// threads apart. Device memory is replayed; what failed, came too late or is about other memory is
+// a mark.
+class EventLogReader {
+public:
+    static constexpr std::string_view header =
+        "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current Allocs,"
+        "Start,End,Elapsed,Location";
+
+    explicit EventLogReader(TraceBuilder &builder) : builder_(builder) {}
+    void add(std::string_view line);
+
+private:
+    struct Live {
+        int64_t id;
+        uint64_t device, stream, size;
+    };
+
+    void allocated(uint64_t address, const Live &block);
+    void freed(std::unordered_map<uint64_t, Live>::iterator block, uint64_t stream);
+    void drop_all(uint64_t device);
+    void section(Op op);
+
+    TraceBuilder &builder_;
+    int64_t next_id_ = 0;
+    uint64_t depth_ = 0; // of deferred sections
+    std::unordered_map<uint64_t, Live> live_;
+};
+
+} // namespace emm::tool
