@@ -28,7 +28,7 @@ namespace emm::observe {
 class EventLog;
 
 // What one thread at a time records. Its moments never decrease but where calls nest.
-class EventLane {
+class alignas(64) EventLane {
 public:
     explicit EventLane(uint32_t number) : number_(number) {}
 
