@@ -3,7 +3,8 @@
 
     cccl.py old|new INCLUDE CUDA_INCLUDE SOURCE COMPILER... -- FOLDER...
 
-`old` are versions before 3.1, `new` the others. Exits with 77, to be skipped, if no folder has any.
+`old` are versions before 3.1, `new` the others. Exits with 77, to be skipped, if no folder has any,
+or if CUDA_INCLUDE lacks what the runtime's own headers include.
 """
 import pathlib
 import re
@@ -39,6 +40,9 @@ def main():
                if version is not None and (version >= RENAMED) == (which == "new")]
     if not folders:
         print(f"skipped: no {which} CCCL; found versions {[v for v in found if v]}")
+        return 77
+    if not (pathlib.Path(cuda) / "crt/host_defines.h").is_file():
+        print(f"skipped: {cuda} has no crt/host_defines.h, which cuda_runtime_api.h includes")
         return 77
     compilers = [compiler for compiler in compilers if shutil.which(compiler)]
     results = [compiles(compiler, include, cuda, folder, source)
