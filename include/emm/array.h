@@ -106,7 +106,7 @@ EMM_API emm_status emm_array_get_layout(const emm_array *array, emm_array_layout
  * `finalizer` the handle sees to it: it calls finalizer(owner) when it is given up, on any thread.
  * Without one it is the caller's duty. On failure the owner is still the caller's.
  *
- * The array's mask, if any, is an array too: import it in its turn.
+ * The array's mask, if any, is an array too: import it in its turn. `ret_layout` may be NULL.
  *   EMM_E_INVALID_VALUE   a rule is broken, or CUDA knows nothing of `data` in this context
  *   EMM_E_CAPTURING       the array's stream captures, and the call would have to wait for it
  *   EMM_E_DRIVER
@@ -134,11 +134,12 @@ EMM_API emm_status emm_array_export(emm_memory *memory, uint64_t offset, emm_str
 
 /* --- DLPack -----------------------------------------------------------------------------------
  *
- * A tensor in `memory` for whoever speaks DLPack 1, as dlpack/dlpack.h declares it. `array` says
- * version, ndim, shape, strides, typestr and read_only, and `offset` where, as above; its data and
- * stream are not looked at: the caller orders the consumer's work behind the producer's. The tensor
- * keeps the memory alive until its deleter is called, on any thread. Its data pointer is that of
- * the element with the indices 0 and its byte_offset is 0, as many consumers expect.
+ * A tensor in `memory` for whoever speaks DLPack 1. To look inside it, include dlpack/dlpack.h,
+ * before this header or after it. `array` says version, ndim, shape, strides, typestr and
+ * read_only, `offset` where, as above; its data and stream are not looked at: the caller orders the
+ * consumer's work behind the producer's. The tensor keeps the memory alive until its deleter is
+ * called, on any thread. Its data pointer is that of the element with the indices 0 and its
+ * byte_offset is 0, as many consumers expect.
  *
  * The device is kDLCUDA, kDLCUDAHost (pinned and mapped memory) or kDLCUDAManaged; for external
  * memory it is what the driver says. `type` is for elements that no typestr can name, such as

@@ -55,6 +55,11 @@ emm_status emm_array_import(emm_context *context, const emm_array *array, emm_st
     EMM_REQUIRE(context);
     EMM_REQUIRE(array);
     EMM_REQUIRE(ret_memory);
+    if ((flags & ~EMM_ARRAY_NO_SYNC) != 0) {
+        return observe::fail(EMM_E_INVALID_VALUE, 0,
+                             "emm_array_import: flags: expected 0 or EMM_ARRAY_NO_SYNC, found " +
+                                 std::to_string(flags));
+    }
     return api::guarded([&] {
         core::Layout layout;
         core::Place place;

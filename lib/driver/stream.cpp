@@ -5,11 +5,9 @@
 namespace emm::driver {
 namespace {
 
-emm_status wait(const Driver &driver, CUstream stream) {
-    // Waiting for a stream that captures would fail, and invalidate the capture.
-    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    if (driver.cuStreamIsCapturing(stream, &capture) == CUDA_SUCCESS &&
-        capture != CU_STREAM_CAPTURE_STATUS_NONE) {
+// Waiting for a stream that captures would fail, and invalidate the capture.
+emm_status wait(const Driver &driver, CUstream stream, CUstreamCaptureStatus capture) {
+    if (capture != CU_STREAM_CAPTURE_STATUS_NONE) {
         return observe::fail(EMM_E_CAPTURING, 0,
                              "the stream where the data is ready captures, and cannot be waited "
                              "for; name the stream where the data will be used");
@@ -29,11 +27,18 @@ emm_status order(const Driver &driver, emm_stream before, emm_stream after) {
     if (before == after) {
         return EMM_OK;
     }
+    // The legacy stream answers with an error, harmlessly, while a stream that it waits for
+    // captures.
+    CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
+    CUresult result = driver.cuStreamIsCapturing(before, &capture);
+    if (result != CUDA_SUCCESS) {
+        return fail(result, "cuStreamIsCapturing");
+    }
     if (after == EMM_STREAM_UNORDERED) {
-        return wait(driver, before);
+        return wait(driver, before, capture);
     }
     CUevent event = nullptr;
-    CUresult result = driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    result = driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
     if (result != CUDA_SUCCESS) {
         return fail(result, "cuEventCreate");
     }
@@ -44,7 +49,7 @@ emm_status order(const Driver &driver, emm_stream before, emm_stream after) {
     }
     driver.cuEventDestroy(event);
     if (!recorded && is_foreign(result)) {
-        return wait(driver, before);
+        return wait(driver, before, capture);
     }
     return result == CUDA_SUCCESS ? EMM_OK
                                   : fail(result, recorded ? "cuStreamWaitEvent" : "cuEventRecord");

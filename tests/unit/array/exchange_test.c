@@ -66,6 +66,9 @@ static void refused_owner(void) {
     CHECK_REFUSED(emm_array_import(gpu(), &array, EMM_STREAM_UNORDERED, 0, &finalized,
                                    count_finalized, &memory, NULL),
                   EMM_E_INVALID_VALUE, "can use, found none that CUDA knows");
+    CHECK_REFUSED(emm_array_import(gpu(), &array, EMM_STREAM_UNORDERED, 2, &finalized,
+                                   count_finalized, &memory, NULL),
+                  EMM_E_INVALID_VALUE, "expected 0 or EMM_ARRAY_NO_SYNC, found 2");
     CHECK(finalized == 0 && memory == NULL);
 }
 
@@ -120,7 +123,8 @@ static void consume(void *unused) {
 }
 
 static void ordered_on_stream(void) {
-    const CUstream producer = new_stream(), consumer = new_stream();
+    const CUstream producer = new_stream(CU_STREAM_NON_BLOCKING),
+                   consumer = new_stream(CU_STREAM_NON_BLOCKING);
     emm_memory *memory = device_memory(128);
     emm_array array = floats(info_of(memory).ptr);
     array.stream = producer;
@@ -136,7 +140,7 @@ static void ordered_on_stream(void) {
 }
 
 static void waited_for(void) {
-    const CUstream producer = new_stream();
+    const CUstream producer = new_stream(CU_STREAM_NON_BLOCKING);
     emm_memory *memory = device_memory(128);
     emm_array array = floats(info_of(memory).ptr);
     array.stream = producer;
@@ -149,7 +153,7 @@ static void waited_for(void) {
 }
 
 static void nothing_to_wait_for(void) {
-    const CUstream stream = new_stream();
+    const CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
     emm_memory *memory = device_memory(128);
     emm_array array = floats(info_of(memory).ptr);
     const uint64_t before =
@@ -167,23 +171,29 @@ static void nothing_to_wait_for(void) {
     emm_memory_release(memory);
 }
 
-static void capturing_producer(void) {
+/* Tries to wait for `waited_for` while `captured` captures; the capture must survive. */
+static void try_during_capture(CUstream captured, emm_stream waited_for) {
     typedef CUresult(CUDAAPI * begin)(CUstream, CUstreamCaptureMode);
     typedef CUresult(CUDAAPI * end)(CUstream, CUgraph *);
     typedef CUresult(CUDAAPI * destroy)(CUgraph);
-    const CUstream producer = new_stream();
     CUgraph graph = NULL;
     emm_memory *memory = device_memory(128), *taken = NULL;
     emm_array array = floats(info_of(memory).ptr);
-    array.stream = producer;
-    CHECK(CU(begin, "cuStreamBeginCapture")(producer, CU_STREAM_CAPTURE_MODE_RELAXED) ==
+    array.stream = waited_for;
+    CHECK(CU(begin, "cuStreamBeginCapture")(captured, CU_STREAM_CAPTURE_MODE_RELAXED) ==
           CUDA_SUCCESS);
-    CHECK_REFUSED(
-        emm_array_import(gpu(), &array, EMM_STREAM_UNORDERED, 0, NULL, NULL, &taken, NULL),
-        EMM_E_CAPTURING, "captures, and cannot be waited for");
-    CHECK(CU(end, "cuStreamEndCapture")(producer, &graph) == CUDA_SUCCESS);
+    CHECK(emm_array_import(gpu(), &array, EMM_STREAM_UNORDERED, 0, NULL, NULL, &taken, NULL) ==
+          EMM_E_CAPTURING);
+    CHECK(CU(end, "cuStreamEndCapture")(captured, &graph) == CUDA_SUCCESS);
     CHECK(CU(destroy, "cuGraphDestroy")(graph) == CUDA_SUCCESS);
     emm_memory_release(memory);
+}
+
+static void capturing_producer(void) {
+    const CUstream stream = new_stream(CU_STREAM_NON_BLOCKING);
+    try_during_capture(stream, stream);
+    /* The legacy stream waits for blocking ones. */
+    try_during_capture(new_stream(CU_STREAM_DEFAULT), EMM_ARRAY_STREAM_LEGACY);
 }
 
 static void exported(void) {
@@ -203,7 +213,7 @@ static void exported(void) {
 }
 
 static void exported_in_version_2(void) {
-    const CUstream producer = new_stream();
+    const CUstream producer = new_stream(CU_STREAM_NON_BLOCKING);
     emm_memory *memory = device_memory(128);
     emm_array array = floats(0);
     array.version = 2;

@@ -15,11 +15,11 @@ emm_context *gpu(void) {
     return context;
 }
 
-CUstream new_stream(void) {
+CUstream new_stream(unsigned flags) {
     typedef CUresult(CUDAAPI * create)(CUstream *, unsigned);
     CUstream stream = NULL;
     gpu();
-    CHECK(CU(create, "cuStreamCreate")(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    CHECK(CU(create, "cuStreamCreate")(&stream, flags) == CUDA_SUCCESS);
     return stream;
 }
 

@@ -12,7 +12,7 @@ emm_context *gpu(void);
 /* A driver entry with its CUDA 12.0 signature, as type `type`. */
 #define CU(type, name) ((type)emm_driver_entry(name, 12000))
 
-CUstream new_stream(void);
+CUstream new_stream(unsigned flags);
 void wait_for(CUstream stream);
 
 /* Runs `function` in stream order. */
