@@ -81,7 +81,7 @@ TEST_CASE("ten thousand short-lived threads leave reserved memory flat") {
         early = i == 2000 ? sim.held() : early;
     }
     settle(sim);
-    CHECK(sim.held() <= early + 2 * MiB);
+    CHECK(sim.held() <= early + 16 * MiB); // 8,000 threads would strand 1,200 MiB and more
     sim.free(sim.alloc(100, unordered), unordered);
     sim.trim();
     CHECK(sim.stats().live_count == 0);
