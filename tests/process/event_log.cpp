@@ -169,6 +169,11 @@ void run(const char *scenario) {
     } else if (is("late")) {
         until_the_very_end = true;
         churn(10);
+    } else if (is("wait")) {
+        churn(10);
+        std::puts("recorded");
+        std::fflush(stdout);
+        std::getchar();
     } else if (is("fork")) {
         fork_a_child();
     } else {

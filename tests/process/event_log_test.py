@@ -124,6 +124,19 @@ class EventLog(unittest.TestCase):
         self.assertEqual(done.stderr.count("EMM_EVENT_LOG"), 1)
         self.assertRegex(done.stderr, "nowhere/log.csv.*No such file.*events are not recorded")
 
+    def test_a_log_that_a_living_process_writes_is_left_to_it(self):
+        with subprocess.Popen([PROGRAM, "wait"], env=dict(os.environ, EMM_EVENT_LOG=str(self.log)),
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+            writer.stdout.readline()
+            second = self.run_program("fork")
+            self.assertEqual(second.returncode, 0)
+            self.assertIn(f"written by process {writer.pid}; events are not", second.stderr)
+            completing = self.run_program("recover", self.log)
+            self.assertEqual(completing.returncode, 1)
+            self.assertIn(f"written by process {writer.pid}", completing.stderr)
+        self.assertEqual(writer.returncode, 0)
+        self.check_pairs(10)
+
     def test_the_process_id_can_be_part_of_the_name(self):
         self.run_program("fork", log=self.folder / "log-%p.csv")
         (name,) = os.listdir(self.folder)
