@@ -55,11 +55,21 @@ Magazine *Manager::passing_magazine(emm_stream stream) {
         magazine->answered != wanted_.load(std::memory_order_relaxed)) {
         return nullptr;
     }
-    Caller caller;
-    caller.visitor = Visitor::passing;
-    caller.stream = stream;
-    const bool known = ask_identity(caller) == EMM_OK && !caller.capturing;
-    return known && caller.key == magazine->key ? magazine : nullptr;
+    return is_still(stream, magazine->key) ? magazine : nullptr;
+}
+
+// The handle means the stream of that identity, which does not capture.
+bool Manager::is_still(emm_stream stream, uint64_t key) {
+    if (key >= Streams::thread_keys) { // the calling thread's own, in our context
+        Caller caller;
+        caller.stream = stream;
+        return ask_identity(caller) == EMM_OK && !caller.capturing && caller.key == key;
+    }
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    unsigned long long id = 0;
+    return driver_.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
+           status == CU_STREAM_CAPTURE_STATUS_NONE &&
+           driver_.cuStreamGetId(stream, &id) == CUDA_SUCCESS && id == key;
 }
 
 // The magazine for a call that has come the long way, once that is worth while; else NULL.

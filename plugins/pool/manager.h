@@ -100,6 +100,7 @@ private:
     // --- magazines.cpp
     Magazine *own_magazine(uint64_t identity, emm_stream stream, Domain &domain);
     Magazine *passing_magazine(emm_stream stream);
+    bool is_still(emm_stream stream, uint64_t key);
     Magazine *magazine_of(const Caller &caller, Domain &domain);
     void make_room_for_passing(const Domain &domain);
     void widen(Bin &bin, unsigned index, uint32_t limit);
