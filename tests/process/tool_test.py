@@ -267,8 +267,8 @@ class Bench(unittest.TestCase):
         told = answer("bench", "--plugin", "async")
         cases = {result["case"] for result in told["results"]}
         self.assertEqual(cases, {"bare", "vtable", "clock", "logged", "pair", "pair_null", "pair_raw",
-                                 "pair_unordered", "pair_current", "mixed", "holes", "large",
-                                 "host", "cross", "counter"})
+                                 "pair_unordered", "pair_current", "handle", "mixed", "holes",
+                                 "large", "host", "cross", "counter"})
         self.assertEqual([r for r in told["results"] if "error" in r], [])
 
     def test_references_that_would_say_nothing_are_left_out_by_name(self):

@@ -57,12 +57,13 @@ struct Counts {
 TEST_CASE("everything that is compared with a pair takes turns with it") {
     BenchOptions options;
     options.plugins = {"pool", "async"};
-    options.cases = {"pair", "pair_null"};
+    options.cases = {"pair", "pair_null", "handle"};
     CHECK(told(make_plan(options)) ==
           std::vector<std::string>{"pair/pool/1/256 pair/async/1/256 pair/malloc/1/256 "
                                    "pair/mimalloc/1/256 pair/cuMemAlloc/1/256 "
                                    "pair/cuMemAllocAsync/1/256 pair_null/pool/1/256 "
-                                   "pair_null/async/1/256"});
+                                   "pair_null/async/1/256 handle/pool/1/256 "
+                                   "handle/async/1/256"});
 }
 
 TEST_CASE("bare and vtable take turns, and start nothing else") {

@@ -16,6 +16,7 @@ const std::vector<Case> &cases() {
         {"pair_raw", 256, "the same on a stream that was not registered"},
         {"pair_unordered", 256, "the same with EMM_STREAM_UNORDERED"},
         {"pair_current", 256, "pair, asking for the current context before each call"},
+        {"handle", 256, "pair, with a handle made and released (emm_memory)"},
         {"mixed", 0, "replace a random block of 10,000; sizes 256 B to 4 KiB"},
         {"holes", 256, "a pair while 65,536 blocks of up to 8 KiB are free between live ones"},
         {"large", 0, "replace a random block of 4,096; sizes 1 to 64 MiB"},

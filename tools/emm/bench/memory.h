@@ -60,6 +60,20 @@ struct CurrentMemory {
     }
 };
 
+// Memory that is counted and goes home by itself.
+struct HandleMemory {
+    using Address = emm_memory *;
+    emm_context *context = nullptr;
+    emm_stream stream = nullptr;
+
+    Address allocate(size_t size) const {
+        Address address;
+        expect(emm_memory_alloc(context, size, stream, &address));
+        return address;
+    }
+    void release(Address address, size_t) const { expect(emm_memory_release(address)); }
+};
+
 struct PinnedMemory {
     using Address = void *;
     emm_context *context = nullptr;

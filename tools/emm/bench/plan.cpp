@@ -68,7 +68,7 @@ std::string comparison_of(const std::string &name) {
     if (name == "vtable" || name == "clock" || name == "logged") {
         return "bare";
     }
-    return name.rfind("pair", 0) == 0 ? "pair" : name;
+    return name == "handle" || name.rfind("pair", 0) == 0 ? "pair" : name;
 }
 
 // Entries by what they are compared in, in the order in which they were first met.

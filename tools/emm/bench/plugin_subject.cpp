@@ -27,6 +27,9 @@ public:
         if (entry.name == "host") {
             return stream_maker<PinnedMemory>(entry);
         }
+        if (entry.name == "handle") {
+            return stream_maker<HandleMemory>(entry);
+        }
         if (entry.name == "pair_current") {
             return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
                 enter();
