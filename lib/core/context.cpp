@@ -112,6 +112,15 @@ bool is_alive(const emm_context &context) noexcept {
     return driver::check_alive(context.driver, context.cuda_context, context.id) == CUDA_SUCCESS;
 }
 
+bool has_died(emm_context &context) noexcept {
+    const bool died =
+        driver::is_late(driver::check_alive(context.driver, context.cuda_context, context.id));
+    if (died) {
+        context.gate.fetch_or(gate_retired, std::memory_order_relaxed);
+    }
+    return died;
+}
+
 void flush(emm_context &context) noexcept {
     const std::vector<PendingDeallocations::Entry> entries = context.pending.take();
     if (entries.empty()) {

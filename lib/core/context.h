@@ -82,6 +82,9 @@ bool is_late(emm_context &context, emm_status *ret_status) noexcept;
 // The CUDA context is still the one that the record was made for.
 bool is_alive(const emm_context &context) noexcept;
 
+// Asks that of a context that serves; once it is known to have died, it answers as a retired one.
+bool has_died(emm_context &context) noexcept;
+
 // Runs what is pending; drops it if the CUDA context has died.
 void flush(emm_context &context) noexcept;
 

@@ -143,14 +143,14 @@ bool drop_reference(emm_memory &memory) noexcept {
 }
 
 uint32_t state_of(const emm_memory &memory) noexcept {
-    const emm_context &context = *memory.context;
+    emm_context &context = *memory.context;
     if (memory.freed.load(std::memory_order_acquire)) {
         return EMM_MEMORY_FREED;
     }
     const bool is_ours = memory.kind != EMM_KIND_EXTERNAL;
     const uint32_t gate = context.gate.load(std::memory_order_acquire);
     if ((is_ours && memory.epoch != context.epoch.serving()) ||
-        (gate & (gate_retired | gate_shut_down)) != 0 || !is_alive(context)) {
+        (gate & (gate_retired | gate_shut_down)) != 0 || has_died(context)) {
         return EMM_MEMORY_INERT;
     }
     return EMM_MEMORY_LIVE;

@@ -137,6 +137,24 @@ emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t i
     return status == EMM_OK ? enter(std::move(made), ret_context) : status;
 }
 
+bool is_unserved(const emm_context &context) noexcept {
+    return (context.gate.load(std::memory_order_acquire) & ~gate_serving) == gate_unserved;
+}
+
+// By the one thread that has passed the turnstile.
+emm_status begin_serving(emm_context &context) {
+    const emm_status status = make_manager(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
+        context.gate.fetch_or(gate_needs_current, std::memory_order_relaxed);
+    }
+    watch_if_wanted(context);
+    context.gate.fetch_and(~gate_unserved, std::memory_order_release);
+    return admit(context);
+}
+
 // Lets one thread make the manager; the others wait for it and then find it made.
 emm_status serve(emm_context &context) {
     if ((context.gate.load(std::memory_order_acquire) & gate_unserved) == 0) {
@@ -148,20 +166,7 @@ emm_status serve(emm_context &context) {
                              "the plugin asked for the context (" + name_of(context) +
                                  ") that it is making a manager for");
     }
-    const uint32_t gate = context.gate.load(std::memory_order_acquire);
-    if ((gate & ~gate_serving) != gate_unserved) {
-        return admit(context);
-    }
-    const emm_status status = make_manager(context);
-    if (status != EMM_OK) {
-        return status;
-    }
-    if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
-        context.gate.fetch_or(gate_needs_current, std::memory_order_relaxed);
-    }
-    watch_if_wanted(context);
-    context.gate.fetch_and(~gate_unserved, std::memory_order_release);
-    return admit(context);
+    return is_unserved(context) ? begin_serving(context) : admit(context);
 }
 
 // The plugin is at work below this call, and is to finish first; a reset that waited for that here
@@ -202,6 +207,9 @@ emm_status reset_unwatched(emm_context &context) {
     if (!passage.entered()) {
         return observe::fail(EMM_E_REENTERED, 0, "the plugin reset the context that it serves");
     }
+    if (is_unserved(context)) {
+        return begin_serving(context); // an earlier reset could not; there is nothing to drop
+    }
     emm_status status = admit(context);
     if (status != EMM_OK) {
         return status;
@@ -209,7 +217,8 @@ emm_status reset_unwatched(emm_context &context) {
     const Closed closed(context.epoch);
     status = reset_manager(context);
     if (!context.manager) {
-        // The plugin could not make a new one; asking for the context again tries again.
+        // The plugin could not make a new one; another reset, or asking for the context, tries
+        // again.
         context.gate.fetch_or(gate_unserved, std::memory_order_release);
     }
     return status;
