@@ -5,6 +5,37 @@
 
 #include <cstdlib>
 
+namespace {
+
+uint64_t pending() {
+    emm_counters counters = {};
+    counters.struct_size = sizeof counters;
+    emm_get_counters(&counters);
+    return counters.pending_count;
+}
+
+// What is written by way of one address is read by way of the other.
+bool keeps(emm_memory *memory) {
+    emm_memory_info info = {};
+    info.struct_size = sizeof info;
+    REQUIRE(emm_memory_get_info(memory, &info) == EMM_OK);
+    const uint64_t written = 0x1122334455667788;
+    uint64_t read = 0;
+    if (info.host) {
+        *static_cast<volatile uint64_t *>(info.host) = written;
+    } else {
+        REQUIRE(CU(cuMemcpyHtoD)(info.ptr, &written, sizeof written) == CUDA_SUCCESS);
+    }
+    if (info.ptr != 0) {
+        REQUIRE(CU(cuMemcpyDtoH)(&read, info.ptr, sizeof read) == CUDA_SUCCESS);
+    } else {
+        read = *static_cast<volatile uint64_t *>(info.host);
+    }
+    return read == written;
+}
+
+} // namespace
+
 TEST_CASE("pinned memory comes from the driver and goes back through the queue") {
     emm_context *context = recorded_context();
     void *host = nullptr;
@@ -66,6 +97,101 @@ TEST_CASE("managed memory comes and goes") {
     CHECK(ptr % 256 == 0);
     CHECK(emm_memfreemanaged(context, ptr, 0, EMM_STREAM_UNORDERED) == EMM_OK);
     CHECK(emm_memfreemanaged(context, ptr, 0, EMM_STREAM_UNORDERED) == EMM_E_NOT_OWNED);
+}
+
+TEST_CASE("a plugin file of four functions does every kind of memory, by the host's defaults") {
+    setenv("EMM_PLUGIN_PATH", EMM_TEST_FIXTURES, 1);
+    REQUIRE(emm_set_plugin("good") == EMM_OK);
+    emm_context *context = nullptr;
+    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    emm_context_info at = {};
+    at.struct_size = sizeof at;
+    REQUIRE(emm_context_get_info(context, &at) == EMM_OK);
+    REQUIRE(CU(cuCtxSetCurrent)(at.cuda_context) == CUDA_SUCCESS); // for the fixture's cuMemAlloc
+    emm_memory *made[5] = {};
+    void *range = std::aligned_alloc(4096, 8192);
+    CHECK(emm_memory_alloc(context, 8192, EMM_STREAM_LEGACY, &made[0]) == EMM_OK);
+    CHECK(emm_memory_hostalloc(context, 8192, EMM_HOST_WRITE_COMBINED, &made[1]) == EMM_OK);
+    CHECK(emm_memory_hostalloc(context, 8192, EMM_HOST_MAPPED | EMM_HOST_PORTABLE, &made[2]) ==
+          EMM_OK);
+    CHECK(emm_memory_pin(context, range, 8192, EMM_HOST_MAPPED, range, &std::free, &made[3]) ==
+          EMM_OK);
+    CHECK(emm_memory_managed(context, 8192, EMM_ATTACH_GLOBAL, &made[4]) == EMM_OK);
+    for (size_t i = 0; i < 5; ++i) {
+        INFO(i);
+        CHECK(keeps(made[i]));
+        CHECK(emm_memory_release(made[i]) == EMM_OK);
+    }
+    // Device memory is the plugin's own affair, and unpinning is immediate.
+    CHECK(pending() == 3);
+    size_t free = 0, total = 0;
+    CHECK(emm_get_memory_info(context, &free, &total) == EMM_OK);
+    CHECK(emm_context_reset(context) == EMM_OK);
+    CHECK(pending() == 0);
+    CHECK(emm_context_retire(context) == EMM_OK);
+}
+
+TEST_CASE("the defaults of a plugin of four functions keep to deferred sections") {
+    emm_context *context = recorded_context();
+    REQUIRE(emm_defer_cleanup_begin(context) == EMM_OK);
+    for (int i = 0; i < 20; ++i) {
+        emm_memory *memory = nullptr;
+        REQUIRE((i % 2 != 0
+                     ? emm_memory_hostalloc(context, 4096, 0, &memory)
+                     : emm_memory_managed(context, 4096, EMM_ATTACH_GLOBAL, &memory)) == EMM_OK);
+        CHECK(emm_memory_release(memory) == EMM_OK);
+    }
+    CHECK(pending() == 20);
+    CHECK(emm_defer_cleanup_end(context) == EMM_OK);
+    CHECK(pending() == 0);
+}
+
+TEST_CASE("running out of host or managed memory drains, asks the application and tries again") {
+    static size_t asked;
+    Recorder::the().table.memhostalloc = [](emm_manager *, size_t, uint32_t, void **ret_host,
+                                            emm_deviceptr *) -> emm_status {
+        *ret_host = &asked;
+        return asked != 0 ? EMM_OK : EMM_E_OUT_OF_HOST_MEMORY;
+    };
+    Recorder::the().table.memhostfree = [](emm_manager *, void *, size_t, uint32_t,
+                                           emm_stream) -> emm_status { return EMM_OK; };
+    Recorder::the().table.mempin = [](emm_manager *, void *, size_t, uint32_t,
+                                      emm_deviceptr *) -> emm_status {
+        return asked != 0 ? EMM_OK : EMM_E_OUT_OF_HOST_MEMORY;
+    };
+    Recorder::the().table.memunpin = [](emm_manager *, void *, size_t) -> emm_status {
+        return EMM_OK;
+    };
+    Recorder::the().table.memallocmanaged = [](emm_manager *, size_t, uint32_t,
+                                               emm_deviceptr *ret_ptr) -> emm_status {
+        *ret_ptr = 0x1000;
+        return asked != 0 ? EMM_OK : EMM_E_OUT_OF_MEMORY;
+    };
+    Recorder::the().table.memfreemanaged = [](emm_manager *, emm_deviceptr, size_t,
+                                              emm_stream) -> emm_status { return EMM_OK; };
+    emm_context *context = recorded_context();
+    emm_set_pressure_callback([](emm_context *, size_t bytes, void *) { return asked = bytes; },
+                              nullptr);
+    void *host = nullptr;
+    emm_deviceptr ptr = 0;
+    CHECK(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
+    CHECK(asked == 4096);
+    asked = 0;
+    CHECK(emm_mempin(context, &asked, 64, 0, nullptr) == EMM_OK);
+    CHECK(asked == 64);
+    asked = 0;
+    CHECK(emm_memallocmanaged(context, 512, EMM_ATTACH_GLOBAL, &ptr) == EMM_OK);
+    CHECK(asked == 512);
+    emm_counters counters = {};
+    counters.struct_size = sizeof counters;
+    emm_get_counters(&counters);
+    CHECK(counters.memory_retries == 3);
+    asked = 0;
+    emm_set_pressure_callback(nullptr, nullptr);
+    host = &ptr;
+    CHECK(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_E_OUT_OF_HOST_MEMORY);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("out of host memory: 4096 bytes"));
+    CHECK(host == &ptr);
 }
 
 TEST_CASE("memory figures come from the driver") {

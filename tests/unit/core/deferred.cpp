@@ -1,7 +1,9 @@
 #include "core/deferred.h"
 #include "catch.h"
+#include "driver_calls.h"
 #include "recorder.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <thread>
@@ -17,6 +19,11 @@ const PendingDeallocations::Entry of_bytes(uint64_t bytes) {
 
 emm_status note_run(void *, uint32_t what) {
     Recorder::the().note(what == EMM_DEFERRED_RUN ? "run" : "drop");
+    return EMM_OK;
+}
+
+emm_status count_run(void *times, uint32_t) {
+    ++*static_cast<std::atomic<int> *>(times);
     return EMM_OK;
 }
 
@@ -128,18 +135,18 @@ TEST_CASE("both limits can be set by variable") {
 
 TEST_CASE("frees that race from 16 threads all run, each once") {
     emm_context *context = recorded_context();
-    static std::atomic<int> ran{0};
+    static std::atomic<int> ran[16 * 500] = {};
     std::vector<std::thread> threads;
     for (int i = 0; i < 16; ++i) {
-        threads.emplace_back([context] {
+        threads.emplace_back([context, i] {
             for (int k = 0; k < 500; ++k) {
-                Recorder::the().host->defer(
-                    context,
-                    [](void *, uint32_t) -> emm_status {
-                        ++ran;
-                        return EMM_OK;
-                    },
-                    nullptr, 1);
+                if (k % 100 == i) {
+                    emm_defer_cleanup_begin(context);
+                }
+                Recorder::the().host->defer(context, &count_run, &ran[i * 500 + k], 1);
+                if (k % 100 == i + 20) {
+                    emm_defer_cleanup_end(context);
+                }
             }
         });
     }
@@ -147,5 +154,115 @@ TEST_CASE("frees that race from 16 threads all run, each once") {
         thread.join();
     }
     REQUIRE(emm_context_retire(context) == EMM_OK);
-    CHECK(ran == 16 * 500);
+    CHECK(
+        std::all_of(std::begin(ran), std::end(ran), [](const auto &times) { return times == 1; }));
+}
+
+TEST_CASE("the limit on entries is what its variable says, strictly more") {
+    setenv("EMM_MAX_PENDING_DEALLOCS_COUNT", "2", 1);
+    emm_context *context = recorded_context();
+    defer(context, 1);
+    defer(context, 1);
+    CHECK(Recorder::the().count("run") == 0);
+    defer(context, 1);
+    CHECK(Recorder::the().count("run") == 3);
+}
+
+TEST_CASE("with a limit of 0 entries no free is kept") {
+    setenv("EMM_MAX_PENDING_DEALLOCS_COUNT", "0", 1);
+    emm_context *context = recorded_context();
+    defer(context, 1);
+    CHECK(Recorder::the().count("run") == 1);
+}
+
+TEST_CASE("the limit on bytes is a ratio of the context's memory, strictly more") {
+    setenv("EMM_MAX_PENDING_DEALLOCS_RATIO", "0.5", 1);
+    emm_context *context = recorded_context();
+    size_t free = 0, total = 0;
+    REQUIRE(emm_get_memory_info(context, &free, &total) == EMM_OK);
+    REQUIRE(total % 2 == 0);
+    defer(context, total / 2);
+    CHECK(Recorder::the().count("run") == 0);
+    CHECK(counters().pending_bytes == total / 2);
+    defer(context, 1);
+    CHECK(Recorder::the().count("run") == 2);
+    CHECK(counters().pending_bytes == 0);
+}
+
+TEST_CASE("host memory counts with its real size") {
+    setenv("EMM_MAX_PENDING_DEALLOCS_RATIO", "0.0001", 1);
+    emm_context *context = recorded_context();
+    size_t free = 0, total = 0;
+    REQUIRE(emm_get_memory_info(context, &free, &total) == EMM_OK);
+    const size_t small = 4096, large = total / 10'000 + 1;
+    void *first = nullptr, *second = nullptr;
+    REQUIRE(emm_memhostalloc(context, small, 0, &first, nullptr) == EMM_OK);
+    REQUIRE(emm_memhostalloc(context, large, 0, &second, nullptr) == EMM_OK);
+    CHECK(emm_memhostfree(context, first, 0, 0, EMM_STREAM_UNORDERED) == EMM_OK);
+    CHECK(counters().pending_bytes == small);
+    CHECK(emm_memhostfree(context, second, 0, 0, EMM_STREAM_UNORDERED) == EMM_OK);
+    CHECK(counters().pending_count == 0);
+    CHECK(counters().flushes == 1);
+}
+
+TEST_CASE("a section belongs to its context") {
+    emm_context *inside = recorded_context(), *outside = nullptr;
+    REQUIRE(emm_context_from(new_context(), &outside) == EMM_OK);
+    REQUIRE(emm_defer_cleanup_begin(inside) == EMM_OK);
+    for (int i = 0; i < 11; ++i) {
+        defer(inside, 1);
+    }
+    CHECK(Recorder::the().count("run") == 0);
+    for (int i = 0; i < 11; ++i) {
+        defer(outside, 1);
+    }
+    CHECK(Recorder::the().count("run") == 11);
+    CHECK(emm_defer_cleanup_end(outside) == EMM_E_INVALID_VALUE);
+    CHECK(emm_defer_cleanup_end(inside) == EMM_OK);
+    CHECK(Recorder::the().count("run") == 22);
+}
+
+TEST_CASE("the outermost end leaves pending what no limit forbids") {
+    emm_context *context = recorded_context();
+    REQUIRE(emm_defer_cleanup_begin(context) == EMM_OK);
+    REQUIRE(emm_defer_cleanup_begin(context) == EMM_OK);
+    for (int i = 0; i < 11; ++i) {
+        defer(context, 1);
+    }
+    CHECK(emm_defer_cleanup_end(context) == EMM_OK);
+    CHECK(Recorder::the().count("run") == 0);
+    CHECK(emm_defer_cleanup_end(context) == EMM_OK);
+    CHECK(Recorder::the().count("run") == 11);
+    REQUIRE(emm_defer_cleanup_begin(context) == EMM_OK);
+    defer(context, 1);
+    CHECK(emm_defer_cleanup_end(context) == EMM_OK);
+    CHECK(counters().pending_count == 1);
+}
+
+TEST_CASE("a reset runs what is pending, in a section too") {
+    emm_context *context = recorded_context();
+    REQUIRE(emm_defer_cleanup_begin(context) == EMM_OK);
+    defer(context, 1);
+    REQUIRE(emm_context_reset(context) == EMM_OK);
+    CHECK(Recorder::the().count("run") == 1);
+    CHECK(emm_defer_cleanup_end(context) == EMM_OK);
+}
+
+TEST_CASE("entries run in the order of their frees, and may free themselves") {
+    static emm_context *context;
+    static std::vector<int> order;
+    static int numbers[11];
+    context = recorded_context();
+    for (int i = 0; i < 11; ++i) {
+        numbers[i] = i;
+        REQUIRE(Recorder::the().host->defer(
+                    context,
+                    [](void *number, uint32_t) -> emm_status {
+                        order.push_back(*static_cast<int *>(number));
+                        return Recorder::the().host->defer(context, &note_run, nullptr, 1);
+                    },
+                    &numbers[i], 1) == EMM_OK);
+    }
+    CHECK(order == std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+    CHECK(Recorder::the().count("run") == 11);
 }

@@ -154,35 +154,47 @@ void act(emm_context *context, Shelf &shelf, std::minstd_rand &random) {
     }
 }
 
-struct Traffic {
-    std::vector<emm_context *> contexts;
-    std::vector<std::unique_ptr<Shelf>> shelves;
-    std::atomic<int> running{0};
-    std::vector<std::thread> threads;
-
-    explicit Traffic(std::vector<emm_context *> served) : contexts(std::move(served)) {
-        for (size_t i = 0; i < contexts.size(); ++i) {
-            shelves.push_back(std::make_unique<Shelf>());
+// 16 threads at work on their shelves until they are told to stop.
+class Traffic {
+public:
+    explicit Traffic(std::vector<emm_context *> served) : contexts_(std::move(served)) {
+        for (size_t i = 0; i < contexts_.size(); ++i) {
+            shelves_.push_back(std::make_unique<Shelf>());
         }
         for (unsigned i = 0; i < 16; ++i) {
-            ++running;
-            threads.emplace_back([this, i] {
-                std::minstd_rand random(i + 1);
-                for (int k = 0; k < 4000; ++k) {
-                    const size_t which = random() % contexts.size();
-                    act(contexts[which], *shelves[which], random);
-                }
-                --running;
-            });
+            threads_.emplace_back([this, i] { work(i); });
         }
     }
-    // Everybody is done, and every handle has gone.
-    void finish() {
-        for (std::thread &thread : threads) {
+    // Until all threads together have done so much more.
+    void wait(uint64_t acts) const {
+        for (const uint64_t enough = acts_ + acts; acts_ < enough;) {
+            std::this_thread::yield();
+        }
+    }
+    // Afterwards every handle has gone.
+    void stop() {
+        stopping_ = true;
+        for (std::thread &thread : threads_) {
             thread.join();
         }
-        shelves.clear();
+        shelves_.clear();
     }
+
+private:
+    void work(unsigned seed) {
+        std::minstd_rand random(seed + 1);
+        while (!stopping_) {
+            const size_t which = random() % contexts_.size();
+            act(contexts_[which], *shelves_[which], random);
+            ++acts_;
+        }
+    }
+
+    const std::vector<emm_context *> contexts_;
+    std::vector<std::unique_ptr<Shelf>> shelves_;
+    std::atomic<bool> stopping_{false};
+    std::atomic<uint64_t> acts_{0};
+    std::vector<std::thread> threads_;
 };
 
 emm_context *served(CUcontext cuda_context) {
@@ -195,16 +207,15 @@ emm_context *served(CUcontext cuda_context) {
 
 TEST_CASE("16 threads use the same handles while their contexts are reset") {
     REQUIRE(emm_set_plugin_entry(&watcher_entry, nullptr) == EMM_OK);
-    emm_context *primary = nullptr;
-    REQUIRE(emm_context_for_device(0, &primary) == EMM_OK);
-    Traffic traffic({primary, served(new_context())});
-    uint64_t resets = 0;
-    while (traffic.running != 0) {
-        expect(emm_context_reset(traffic.contexts[resets++ % 2]) == EMM_OK);
-        std::this_thread::yield();
+    emm_context *contexts[2] = {};
+    REQUIRE(emm_context_for_device(0, &contexts[0]) == EMM_OK);
+    contexts[1] = served(new_context());
+    Traffic traffic({contexts[0], contexts[1]});
+    for (int i = 0; i < 200; ++i) {
+        traffic.wait(200);
+        CHECK(emm_context_reset(contexts[i % 2]) == EMM_OK);
     }
-    traffic.finish();
-    CHECK(resets > 1);
+    traffic.stop();
     CHECK(faults == 0);
     CHECK(wrapped != 0);
     CHECK(finalized == wrapped);
@@ -214,9 +225,10 @@ TEST_CASE("16 threads use the same handles while their context is retired") {
     REQUIRE(emm_set_plugin_entry(&watcher_entry, nullptr) == EMM_OK);
     emm_context *context = served(new_context());
     Traffic traffic({context});
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    traffic.wait(2000);
     CHECK(emm_context_retire(context) == EMM_OK);
-    traffic.finish();
+    traffic.wait(2000);
+    traffic.stop();
     CHECK(faults == 0);
     CHECK(finalized == wrapped);
 }
@@ -225,16 +237,16 @@ TEST_CASE("two threads that reset the same context take turns") {
     REQUIRE(emm_set_plugin_entry(&watcher_entry, nullptr) == EMM_OK);
     emm_context *context = served(new_context());
     Traffic traffic({context});
-    std::thread other([&] {
-        while (traffic.running != 0) {
+    const auto reset_often = [&] {
+        for (int i = 0; i < 100; ++i) {
+            traffic.wait(100);
             expect(emm_context_reset(context) == EMM_OK);
         }
-    });
-    while (traffic.running != 0) {
-        expect(emm_context_reset(context) == EMM_OK);
-    }
+    };
+    std::thread other(reset_often);
+    reset_often();
     other.join();
-    traffic.finish();
+    traffic.stop();
     CHECK(faults == 0);
     CHECK(finalized == wrapped);
 }
