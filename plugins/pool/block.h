@@ -20,6 +20,7 @@ struct UseRecord;
 enum class State : uint8_t {
     free,   // in the heap's indexes
     live,   // an allocation, or in a magazine
+    hole,   // addresses with no memory behind them
     slab,   // cut into slots
     waiting // freed; a use record or a capture has it until it may become free
 };

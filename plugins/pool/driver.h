@@ -22,7 +22,10 @@ namespace emm::pool {
         entry(cuDeviceCanAccessPeer) entry(cuDevicePrimaryCtxRetain)                               \
             entry(cuDevicePrimaryCtxRelease) entry(cuCtxEnablePeerAccess)                          \
                 entry(cuCtxDisablePeerAccess) entry(cuMemHostAlloc) entry(cuMemFreeHost)           \
-                    entry(cuMemHostGetDevicePointer) entry(cuStreamQuery) entry(cuStreamGetFlags)
+                    entry(cuMemHostGetDevicePointer) entry(cuStreamQuery) entry(cuStreamGetFlags)  \
+                        entry(cuMemAddressReserve) entry(cuMemAddressFree) entry(cuMemCreate)      \
+                            entry(cuMemRelease) entry(cuMemMap) entry(cuMemUnmap)                  \
+                                entry(cuMemSetAccess)
 
 struct Driver {
 #define EMM_POOL_ENTRY(name) Entry<decltype(&::name)> name;
@@ -44,6 +47,10 @@ struct Driver {
     }
     bool serves_host() const {
         return cuMemHostAlloc && cuMemFreeHost && cuMemHostGetDevicePointer;
+    }
+    bool serves_pages() const {
+        return cuMemAddressReserve && cuMemAddressFree && cuMemCreate && cuMemRelease && cuMemMap &&
+               cuMemUnmap && cuMemSetAccess;
     }
     bool serves_peers() const {
         return cuDeviceCanAccessPeer && cuDevicePrimaryCtxRetain && cuDevicePrimaryCtxRelease &&

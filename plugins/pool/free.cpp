@@ -247,8 +247,8 @@ void Manager::upkeep(Lock &lock, Domain &domain, const Caller *caller) {
     if (!mailbox_->empty()) {
         collect_graphs();
     }
-    if (options_.release_threshold != UINT64_MAX && heap_.whole_bytes() > 0 && deferring_ == 0 &&
-        cached_bytes() > options_.release_threshold) {
+    if (options_.release_threshold != UINT64_MAX && (heap_.whole_bytes() > 0 || options_.paged) &&
+        deferring_ == 0 && cached_bytes() > options_.release_threshold) {
         reap(lock, false);
         release_idle(lock, options_.release_threshold, true);
     }

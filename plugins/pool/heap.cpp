@@ -20,7 +20,7 @@ bool serves_itself(const Domain &domain) {
 // memory that everybody may use to a graph.
 bool can_merge(const Block &a, const Block &b) {
     if (a.state != State::free || b.state != State::free) {
-        return false;
+        return a.state == State::hole && b.state == State::hole;
     }
     if (a.domain == b.domain) {
         return true;
@@ -32,6 +32,10 @@ bool can_merge(const Block &a, const Block &b) {
 // --- the indexes ---------------------------------------------------------------------------------
 
 void Heap::index(Block &block) {
+    if (block.state == State::hole) {
+        holes_.insert(block.low, block.size, block.begin);
+        return;
+    }
     if (!block.dirty()) {
         block.domain = &anyone;
         complete_.insert(block.low, block.size, block.begin);
@@ -51,13 +55,18 @@ void Heap::index(Block &block) {
         }
         quarantined_ += is_quarantine(domain) ? block.dirty_end - block.dirty_begin : 0;
     }
-    if (block.size == block.segment->size && block.domain->order != Order::capture) {
+    if (block.size == block.segment->size && block.domain->order != Order::capture &&
+        !block.segment->paged()) {
         whole_.push_back(*block.segment);
         whole_bytes_ += block.size;
     }
 }
 
 void Heap::unindex(Block &block) {
+    if (block.state == State::hole) {
+        holes_.remove(block.low);
+        return;
+    }
     for (SizeNode *node : {&block.low, &block.high}) {
         if (node->linked) {
             complete_.remove(*node);
@@ -294,6 +303,7 @@ List<Segment, &Segment::all> Heap::forget_all() {
     whole_ = {};
     complete_ = {};
     foreign_ = {};
+    holes_ = {};
     whole_bytes_ = quarantined_ = 0;
     return segments;
 }

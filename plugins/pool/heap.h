@@ -20,6 +20,7 @@ public:
     // reserve_record() must have succeeded since the last one.
     Block *take(Domain &domain, uint64_t size);
     void reserve_record() { records_.reserve(2); }
+    void reserve_records(size_t count) { records_.reserve(count); }
 
     // A free block of another domain that `domain` could have after waiting for it: the tightest,
     // and the next after that.
@@ -51,6 +52,25 @@ public:
     Segment *next_whole(const Segment &segment) const { return whole_.next(segment); }
     Segment *first_segment() const { return segments_.first(); }
     Segment *next_segment(const Segment &segment) const { return segments_.next(segment); }
+
+    // --- pages: heap_pages.cpp ---
+    struct Room {
+        Block *hole = nullptr;
+        uint64_t missing = 0; // bytes, in whole pages
+        bool at_its_end = false;
+        bool bridge = false; // joins what is free on both sides
+        uint64_t excess = 0; // bytes that the bridged blocks have too many
+    };
+    // Where memory would make a block of this size together with what is free beside it.
+    Room room_for(const Domain &domain, uint64_t bytes) const;
+    void add_space(Segment &segment); // as one hole
+    void make_hole(Block &block);     // of a taken block without memory
+    Block *take_hole(Room room);
+    // The next larger complete part that has whole pages; and how many.
+    const SizeNode *part_with_pages(const SizeNode &position) const;
+    static uint64_t whole_pages(const SizeNode &part);
+    Block *take_pages(const SizeNode &part, uint64_t pages, bool last); // reserve four records
+    Block *split(Block &block, uint64_t front); // one record must be reserved
 
     // --- addresses ---
     struct Place {
@@ -84,6 +104,7 @@ private:
     void settle(Block &block);
     void own(Block &block);
     Place last_before(const Segment &segment, uint64_t address) const;
+    Room room_in(Block &hole, const Domain &domain, uint64_t bytes) const;
     std::string fault_of(const Segment &segment) const;
 
     PageMap map_;
@@ -92,6 +113,7 @@ private:
     List<Segment, &Segment::whole> whole_;
     SizeTree complete_; // complete parts of all blocks
     SizeTree foreign_;
+    SizeTree holes_;
     uint64_t whole_bytes_ = 0;
     uint64_t quarantined_ = 0;
 };

@@ -60,7 +60,8 @@ std::string Heap::fault_of(const Segment &segment) const {
         }
         expected = block->end();
         const uintptr_t owner = segment.owner(block->begin);
-        const uintptr_t wanted = block->state == State::free ? 0
+        const bool idle = block->state == State::free || block->state == State::hole;
+        const uintptr_t wanted = idle ? 0
                                  : block->state == State::slab
                                      ? reinterpret_cast<uintptr_t>(block->slab->slots) | slot_bit
                                      : reinterpret_cast<uintptr_t>(block);
@@ -74,6 +75,16 @@ std::string Heap::fault_of(const Segment &segment) const {
         }
         if (left && can_merge(*left, *block)) {
             return at(*block) + "it and its left neighbour should be one";
+        }
+        if (block->state == State::hole &&
+            (block->begin % segment_granule != 0 || block->size % segment_granule != 0 ||
+             segment.handles[(block->begin - segment.base) / segment_granule] != 0)) {
+            return at(*block) + "a hole has memory behind it";
+        }
+        if (segment.paged() && block->state == State::free &&
+            (segment.handles[(block->begin - segment.base) / segment_granule] == 0 ||
+             segment.handles[(block->end() - 1 - segment.base) / segment_granule] == 0)) {
+            return at(*block) + "free, and a part has no memory behind it";
         }
         const std::string found = block->state == State::free ? fault_of_free(*block) : "";
         if (!found.empty()) {

@@ -130,16 +130,19 @@ Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain
     return nullptr;
 }
 
-// Small requests share segments that are a quarter of what there is, up to 32 MiB: larger ones
+// Small requests share segments that are a sixteenth of what there is, up to 32 MiB: larger ones
 // overshoot, smaller ones leave holes that cannot become one. Large requests get their measure.
 uint64_t Manager::growth_for(uint64_t bytes) const {
-    const uint64_t share = std::min(reserved_ / 4, largest_share);
+    const uint64_t share = std::min(reserved_ / 16, largest_share);
     const uint64_t least = options_.segment != 0 ? options_.segment : share;
     return round_up(std::max({bytes, least, segment_granule}), segment_granule) +
            (ragged_ ? segment_granule : 0);
 }
 
 Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result) {
+    if (options_.paged) {
+        return grow_paged(lock, domain, bytes, result);
+    }
     exchange_idle(lock, growth_for(bytes));
     Block *block = nullptr;
     for (int attempt = 0; attempt < 2 && !block; attempt++) {
@@ -240,6 +243,9 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64
         drain_all();
         drop_spares();
         block = take_block(domain, bytes);
+        if (!block && options_.paged) {
+            block = grow_paged(lock, domain, bytes, result);
+        }
         while (!block && deferring_ == 0 && heap_.first_whole() && says_exhausted(result)) {
             release_segment(lock, *heap_.first_whole());
             block = grow(lock, domain, bytes, result);
@@ -277,6 +283,9 @@ void Manager::drop_spares() {
 }
 
 uint64_t Manager::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
+    if (options_.paged) {
+        return release_pages(lock, keep);
+    }
     uint64_t released = 0;
     Segment *segment = heap_.first_whole();
     while (segment && deferring_ == 0 && cached_bytes() > keep) {

@@ -16,6 +16,9 @@ Manager::Manager(const emm_host &host, const emm_context_info &info, const char 
       options_(texts), driver_(host) {
     Gate::prepare();
     unordered_.order = everywhere_.order = Order::unordered;
+    if (options_.paged) {
+        allow_paging();
+    }
     mailbox_ = Mailbox::make();
     try {
         take_initial();
@@ -32,7 +35,11 @@ void Manager::take_initial() {
         return;
     }
     Lock lock(mutex_);
-    const CUresult result = add_segment(lock, round_up(options_.initial, segment_granule));
+    const uint64_t bytes = round_up(options_.initial, segment_granule);
+    CUresult result = options_.paged ? add_space(lock, bytes) : add_segment(lock, bytes);
+    if (options_.paged && result == CUDA_SUCCESS) {
+        result = fill(lock, heap_.room_for(heap_.anyone, bytes));
+    }
     if (result != CUDA_SUCCESS) {
         const bool exhausted = result == CUDA_ERROR_OUT_OF_MEMORY;
         throw PluginError(exhausted ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER, result,
@@ -90,13 +97,24 @@ emm_status Manager::reset() {
         host_reserved_ -= bytes;
     }
     const bool lives = context_lives();
+    if (lives && options_.paged && !segments.empty()) {
+        const Current current(driver_, context_, context_id_);
+        driver_.cuCtxSynchronize(); // unlike cuMemFree, cuMemUnmap waits for nothing
+    }
     while (Segment *segment = segments.pop_front()) {
+        if (lives && segment->paged()) {
+            const uint64_t bytes = free_space(*segment);
+            const Lock lock(mutex_);
+            reserved_ -= bytes;
+            delete segment;
+            continue;
+        }
         if (lives) {
             const Relaxed relaxed(driver_);
             driver_.cuMemFree(segment->driver_base); // nothing to do about a failure
         }
         const Lock lock(mutex_);
-        reserved_ -= segment->driver_bytes;
+        reserved_ = segment->paged() ? 0 : reserved_ - segment->driver_bytes;
         delete segment;
     }
     return EMM_OK;
@@ -177,7 +195,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
 // cuCtxEnablePeerAccess covers all of a context's cuMemAlloc memory, present and future, and is
 // called from the side that wants to see it: here the peer's primary context.
 emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
-    if (!driver_.serves_peers() || flags == EMM_ACCESS_READ) {
+    if (!driver_.serves_peers() || (flags == EMM_ACCESS_READ && !options_.paged)) {
         return host_.fail(EMM_E_NOT_SUPPORTED, 0,
                           "pool: cuMemAlloc memory can be opened to a peer for reading and writing "
                           "only, by a driver that has peer access");
@@ -191,6 +209,9 @@ emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
         return emm_failf(&host_, EMM_E_NOT_SUPPORTED, 0,
                          "pool: device %d cannot reach the memory of device %d", peer_device,
                          device_);
+    }
+    if (options_.paged) {
+        return set_paged_access(peer_device, flags);
     }
     CUcontext peer = nullptr;
     result = driver_.cuDevicePrimaryCtxRetain(&peer, peer_device);

@@ -9,6 +9,7 @@
 //   report.cpp    query, statistics, memory info
 //   host.cpp      memhostalloc and memhostfree: pinned host memory
 //   everywhere.cpp  portable memory that all contexts may still use
+//   paging.cpp    growth=vmm: pages behind addresses
 //   manager.cpp   create, reset, destroy, trim, peers
 //   magazines.cpp what threads keep for themselves
 //
@@ -164,6 +165,22 @@ private:
     void shelve(Domain &domain, uint64_t tag);
     uint64_t host_cached() const;
 
+    // --- paging.cpp
+    void allow_paging();
+    Block *grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result);
+    CUresult add_space(Lock &lock, uint64_t bytes);
+    uint64_t steal(const Block &target, const Heap::Room &room, uint64_t wanted,
+                   std::vector<Block *> &blocks);
+    CUresult fill(Lock &lock, Heap::Room room);
+    void part(Block &block, uint64_t pages, bool front_is_memory);
+    uint64_t unmap(Block &block, std::vector<uint64_t> &handles, CUresult &result);
+    void create_pages(std::vector<uint64_t> &handles, uint64_t count, CUresult &result);
+    uint64_t map_pages(Block &block, const std::vector<uint64_t> &handles,
+                       const std::vector<CUmemAccessDesc> &access, CUresult &result);
+    uint64_t release_pages(Lock &lock, uint64_t keep);
+    uint64_t free_space(Segment &segment);
+    emm_status set_paged_access(int32_t peer, uint32_t flags);
+
     // --- everywhere.cpp
     bool seal_everywhere(Lock &lock);
     void poll_everywhere(Lock &lock);
@@ -283,6 +300,11 @@ private:
     uint32_t acquiring_ = 0; // threads with a block that is not counted as live yet
     bool ragged_ = false;    // the driver has given memory that is not aligned to 2 MiB
     std::atomic<CUresult> lost_{CUDA_SUCCESS}; // the error after which nothing is reused
+
+    std::vector<CUmemAccessDesc> access_; // of growth=vmm: who may use the pages
+    bool changing_access_ = false;        // while no thread maps or unmaps
+    uint32_t fills_ = 0;                  // threads that do
+    uint64_t most_taken_ = 0;             // by the program, when pages were last missing
 
     uint64_t host_reserved_ = 0;
     uint64_t host_live_ = 0;    // as asked for

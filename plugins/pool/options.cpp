@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <cstdio>
+#include <cstring>
 
 namespace emm::pool {
 
@@ -15,7 +16,9 @@ const emm_option option_list[] = {
      "Idle memory beyond this goes back to the driver as it is freed; unless given, only a trim or "
      "exhaustion returns it.",
      EMM_OPTION_SIZE, 0},
-    {"growth", "segment", "How the pool grows: segment, by pieces of cuMemAlloc.",
+    {"growth", "segment|vmm",
+     "How the pool grows: segment, by pieces of cuMemAlloc; vmm, by pages behind reserved "
+     "addresses, so that large blocks are made of any free pages.",
      EMM_OPTION_CHOICE, 0},
     {"segment", "0", "The least to ask the driver for at a time; 0 lets the pool choose.",
      EMM_OPTION_SIZE, 0},
@@ -41,6 +44,8 @@ Options::Options(const char *const *texts) {
     read_size(texts, "initial", initial);
     read_size(texts, "release_threshold", release_threshold);
     read_size(texts, "segment", segment);
+    const char *growth = emm_option_text(option_list, texts, "growth");
+    paged = growth && strcmp(growth, "vmm") == 0;
     if (initial > max) {
         throw PluginError(EMM_E_PLUGIN_SPEC, 0, "pool: option initial is larger than max");
     }

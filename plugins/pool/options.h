@@ -12,6 +12,7 @@ struct Options {
     uint64_t host_max = UINT64_MAX;          // bytes of pinned host memory, never exceeded
     uint64_t initial = 0;                    // bytes to take at once
     uint64_t release_threshold = UINT64_MAX; // idle bytes to keep
+    bool paged = false;                      // growth=vmm
     uint64_t segment = 0;                    // least growth; 0: the pool's own choice
 
     // Throws PluginError.

@@ -25,6 +25,7 @@ struct Segment {
         : driver_base(driver_address), driver_bytes(driver_size), base(first), size(bytes),
           owners(bytes / granule), covers(bytes / segment_granule) {}
 
+    bool paged() const { return handles.size() > 0; }
     uint64_t end() const { return base + size; }
     uint64_t index(uint64_t address) const { return (address - base) / granule; }
     uintptr_t owner(uint64_t address) const {
@@ -45,6 +46,7 @@ struct Segment {
     HostPages<std::atomic<uintptr_t>> owners;
     // For each 2 MiB, the last block handed out that holds their first byte: perhaps no more.
     std::vector<Block *> covers;
+    HostPages<uint64_t> handles; // of growth=vmm: what is mapped at each page; 0: nothing
     Block *first = nullptr;
     Link<Segment> all;
     Link<Segment> whole; // one free block spans it

@@ -123,7 +123,8 @@ private:
 } // namespace
 
 TEST_CASE("random traffic on streams that come and go is never handed memory early") {
-    for (const char *options : {"", "max=192MiB", "release_threshold=8MiB"}) {
+    for (const char *options : {"", "max=192MiB", "release_threshold=8MiB", "growth=vmm",
+                                "growth=vmm,max=192MiB", "growth=vmm,release_threshold=8MiB"}) {
         for (uint32_t seed = 1; seed <= 2; seed++) {
             Simulation sim(options);
             Traffic traffic(sim, seed);

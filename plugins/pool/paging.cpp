@@ -1,0 +1,369 @@
+// growth=vmm: physical pages of 2 MiB behind ranges of addresses. A block that fits nowhere is made
+// where the fewest pages are missing; those come from free blocks elsewhere, or are new. Only
+// complete memory is ever taken apart: cuMemUnmap does not wait, and what a graph may use is never
+// complete.
+#include "manager.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace emm::pool {
+namespace {
+
+constexpr uint64_t page = segment_granule;
+constexpr uint64_t least_space = uint64_t(64) << 30; // addresses cost next to nothing
+constexpr uint64_t slack = 128; // new pages are preferred up to 1/128 above the most ever taken
+
+CUmemAllocationProp properties(int32_t device) {
+    CUmemAllocationProp found = {};
+    found.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    found.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    found.location.id = device;
+    return found;
+}
+
+uint64_t &handle_at(const Block &block, uint64_t number) {
+    const Segment &segment = *block.segment;
+    return segment.handles[(block.begin - segment.base) / page + number];
+}
+
+} // namespace
+
+void Manager::allow_paging() {
+    if (!driver_.serves_pages()) {
+        throw PluginError(EMM_E_NOT_SUPPORTED, 0,
+                          "pool: growth=vmm needs a driver with virtual memory management");
+    }
+    CUmemAccessDesc own = {};
+    own.location = properties(device_).location;
+    own.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    access_.push_back(own);
+}
+
+Block *Manager::grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result) {
+    constexpr int attempts = 4; // others may be quicker with what lies around
+    for (int i = 0; i < attempts; i++) {
+        const Heap::Room room = heap_.room_for(domain, bytes);
+        if (!room.hole) {
+            result = add_space(lock, bytes);
+            if (result != CUDA_SUCCESS) {
+                return nullptr;
+            }
+            continue;
+        }
+        result = room.missing > 0 ? fill(lock, room) : CUDA_SUCCESS;
+        Block *block = take_block(domain, bytes);
+        if (block || result != CUDA_SUCCESS) {
+            return block;
+        }
+    }
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+    return nullptr;
+}
+
+CUresult Manager::add_space(Lock &lock, uint64_t bytes) {
+    const uint64_t size = std::max(least_space, round_up(2 * bytes, page));
+    lock.unlock();
+    CUresult result = CUDA_SUCCESS;
+    std::unique_ptr<Segment> segment;
+    try {
+        CUdeviceptr base = 0;
+        result = driver_.cuMemAddressReserve(&base, size, page, 0, 0);
+        if (result == CUDA_SUCCESS) {
+            try {
+                segment = std::make_unique<Segment>(base, size, base, size);
+                segment->handles = HostPages<uint64_t>(size / page);
+                const Lock again(mutex_);
+                heap_.prepare(*segment);
+            } catch (...) {
+                driver_.cuMemAddressFree(base, size);
+                throw;
+            }
+        }
+    } catch (...) {
+        lock.lock();
+        throw;
+    }
+    lock.lock();
+    note(result);
+    if (segment) {
+        heap_.add_space(*segment.release());
+    }
+    return result;
+}
+
+// The pages of complete free blocks, smallest blocks first. What is to become one with the target
+// is spared, but for what it has too much.
+uint64_t Manager::steal(const Block &target, const Heap::Room &room, uint64_t wanted,
+                        std::vector<Block *> &blocks) {
+    const Block *left = room.bridge || !room.at_its_end ? target.left : nullptr;
+    const Block *right = room.bridge || room.at_its_end ? target.right : nullptr;
+    uint64_t pages = 0;
+    const auto take = [&](const SizeNode &part, uint64_t most, bool last) {
+        heap_.reserve_records(4);
+        const uint64_t taken = std::min({Heap::whole_pages(part), wanted - pages, most});
+        if (taken > 0) {
+            blocks.push_back(heap_.take_pages(part, taken, last));
+            pages += taken;
+        }
+        return taken;
+    };
+    SizeNode position;
+    position.size = page - 1;
+    try {
+        while (pages < wanted) {
+            const SizeNode *part = heap_.part_with_pages(position);
+            if (!part) {
+                break;
+            }
+            position.size = part->size;
+            position.address = part->address;
+            if (part->block != left && part->block != right) {
+                take(*part, wanted, false);
+            }
+        }
+        uint64_t excess = room.excess / page;
+        if (excess > 0 && right && right->state == State::free && !right->dirty()) {
+            excess -= take(right->low, excess, true);
+        }
+        if (excess > 0 && left && left->state == State::free && !left->dirty()) {
+            take(left->low, excess, false);
+        }
+    } catch (const std::bad_alloc &) {
+        return pages; // new ones will do
+    }
+    return pages;
+}
+
+// Puts memory behind a part of a hole.
+CUresult Manager::fill(Lock &lock, Heap::Room room) {
+    const uint64_t bytes = room.missing;
+    const uint64_t pages = bytes / page;
+    std::vector<Block *> stolen;
+    std::vector<uint64_t> handles;
+    handles.reserve(pages);
+    stolen.reserve(pages);
+    heap_.reserve_records(4);
+    Block &target = *heap_.take_hole(room);
+    most_taken_ = std::max(most_taken_, taken_ + waiting_ + bytes);
+    const uint64_t goal = std::min(options_.max, most_taken_ + most_taken_ / slack);
+    const uint64_t at_ease = goal > reserved_ ? std::min(pages, (goal - reserved_) / page) : 0;
+    const uint64_t moved = deferring_ == 0 ? steal(target, room, pages - at_ease, stolen) : 0;
+    const uint64_t fresh = pages - moved;
+    if (fresh > (options_.max - std::min(options_.max, reserved_)) / page) {
+        for (Block *block : stolen) {
+            heap_.give(*block, heap_.anyone);
+        }
+        heap_.make_hole(target);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    reserved_ += fresh * page;
+    peak_reserved_ = std::max(peak_reserved_, reserved_);
+    unpinned_.wait(lock, [this] { return !changing_access_; });
+    const std::vector<CUmemAccessDesc> access = access_;
+    fills_++;
+    lock.unlock();
+    CUresult result = CUDA_SUCCESS;
+    std::vector<uint64_t> gone(stolen.size());
+    for (size_t i = 0; i < stolen.size() && result == CUDA_SUCCESS; i++) {
+        gone[i] = unmap(*stolen[i], handles, result);
+    }
+    create_pages(handles, handles.size() + fresh, result);
+    const uint64_t created = handles.size();
+    const uint64_t mapped = map_pages(target, handles, access, result);
+    lock.lock();
+    fills_--;
+    unpinned_.notify_all();
+    note(result);
+    uint64_t unmapped = 0;
+    for (size_t i = 0; i < stolen.size(); i++) {
+        unmapped += gone[i];
+        part(*stolen[i], gone[i], false);
+    }
+    reserved_ -= (fresh - (created - unmapped)) * page + (created - mapped) * page;
+    part(target, mapped, true);
+    check();
+    return result;
+}
+
+// The first pages of a taken block become free memory and the rest a hole, or the other way round.
+void Manager::part(Block &block, uint64_t pages, bool front_is_memory) {
+    const auto settle = [this](Block &piece, bool memory) {
+        memory ? heap_.give(piece, heap_.anyone) : heap_.make_hole(piece);
+    };
+    if (pages > 0 && pages * page < block.size) {
+        heap_.reserve_records(1);
+        Block *rest = heap_.split(block, pages * page);
+        settle(*rest, !front_is_memory);
+    }
+    settle(block, (pages > 0) == front_is_memory);
+}
+
+// --- the driver's side; no lock is held ----------------------------------------------------------
+
+uint64_t Manager::unmap(Block &block, std::vector<uint64_t> &handles, CUresult &result) {
+    const Relaxed relaxed(driver_);
+    const uint64_t pages = block.size / page;
+    for (uint64_t i = 0; i < pages; i++) {
+        result = driver_.cuMemUnmap(block.begin + i * page, page);
+        if (result != CUDA_SUCCESS) {
+            return i;
+        }
+        handles.push_back(std::exchange(handle_at(block, i), 0));
+    }
+    return pages;
+}
+
+void Manager::create_pages(std::vector<uint64_t> &handles, uint64_t count, CUresult &result) {
+    const Relaxed relaxed(driver_);
+    const CUmemAllocationProp wanted = properties(device_);
+    while (handles.size() < count && result == CUDA_SUCCESS) {
+        CUmemGenericAllocationHandle handle = 0;
+        result = driver_.cuMemCreate(&handle, page, &wanted, 0);
+        if (result == CUDA_SUCCESS) {
+            handles.push_back(handle);
+        }
+    }
+}
+
+// How many pages are in place, from the block's beginning; the other handles are gone. What there
+// is gets mapped even if it is less than was wanted.
+uint64_t Manager::map_pages(Block &block, const std::vector<uint64_t> &handles,
+                            const std::vector<CUmemAccessDesc> &access, CUresult &result) {
+    const Relaxed relaxed(driver_);
+    uint64_t mapped = 0;
+    CUresult latest = CUDA_SUCCESS;
+    while (mapped < handles.size() && latest == CUDA_SUCCESS) {
+        latest = driver_.cuMemMap(block.begin + mapped * page, page, 0, handles[mapped], 0);
+        mapped += latest == CUDA_SUCCESS;
+    }
+    if (mapped > 0) {
+        const CUresult granted =
+            driver_.cuMemSetAccess(block.begin, mapped * page, access.data(), access.size());
+        if (granted != CUDA_SUCCESS) {
+            driver_.cuMemUnmap(block.begin, mapped * page);
+            mapped = 0;
+            latest = granted;
+        }
+    }
+    for (uint64_t i = 0; i < handles.size(); i++) {
+        if (i < mapped) {
+            handle_at(block, i) = handles[i];
+        } else {
+            driver_.cuMemRelease(handles[i]);
+        }
+    }
+    result = result == CUDA_SUCCESS ? latest : result;
+    return mapped;
+}
+
+// --- back to the driver --------------------------------------------------------------------------
+
+uint64_t Manager::release_pages(Lock &lock, uint64_t keep) {
+    uint64_t released = 0;
+    SizeNode position;
+    position.size = page - 1;
+    CUresult result = CUDA_SUCCESS;
+    while (deferring_ == 0 && cached_bytes() > keep && result == CUDA_SUCCESS) {
+        const SizeNode *found = heap_.part_with_pages(position);
+        if (!found) {
+            break;
+        }
+        position.size = found->size;
+        position.address = found->address;
+        const uint64_t wanted = (cached_bytes() - keep + page - 1) / page;
+        std::vector<uint64_t> handles;
+        handles.reserve(Heap::whole_pages(*found));
+        heap_.reserve_records(4);
+        Block &block =
+            *heap_.take_pages(*found, std::min(Heap::whole_pages(*found), wanted), false);
+        unpinned_.wait(lock, [this] { return !changing_access_; });
+        fills_++;
+        lock.unlock();
+        const uint64_t gone = unmap(block, handles, result);
+        for (const uint64_t handle : handles) {
+            driver_.cuMemRelease(handle);
+        }
+        lock.lock();
+        fills_--;
+        unpinned_.notify_all();
+        note(result);
+        reserved_ -= gone * page;
+        released += gone * page;
+        part(block, gone, false);
+    }
+    return released;
+}
+
+// No lock is held, and nobody uses the memory any more; the device may still be at it.
+uint64_t Manager::free_space(Segment &segment) {
+    uint64_t bytes = 0;
+    const Relaxed relaxed(driver_);
+    for (uint64_t i = 0; i < segment.handles.size(); i++) {
+        if (const uint64_t handle = segment.handles[i]) {
+            driver_.cuMemUnmap(segment.base + i * page, page);
+            driver_.cuMemRelease(handle);
+            bytes += page;
+        }
+    }
+    driver_.cuMemAddressFree(segment.driver_base, segment.driver_bytes);
+    return bytes;
+}
+
+// --- peers ---------------------------------------------------------------------------------------
+
+// What is mapped now, run by run, and by way of `access_` what will be. Nothing is mapped or
+// unmapped meanwhile.
+emm_status Manager::set_paged_access(int32_t peer, uint32_t flags) {
+    CUmemAccessDesc wanted = {};
+    wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    wanted.location.id = peer;
+    wanted.flags = static_cast<CUmemAccess_flags>(flags);
+    std::vector<std::pair<uint64_t, uint64_t>> runs;
+    Lock lock(mutex_);
+    unpinned_.wait(lock, [this] { return !changing_access_; });
+    changing_access_ = true;
+    unpinned_.wait(lock, [this] { return fills_ == 0; });
+    CUresult result = CUDA_SUCCESS;
+    try {
+        access_.reserve(access_.size() + 1);
+        for (Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
+            for (uint64_t i = 0; i < s->handles.size(); i++) {
+                const uint64_t address = s->base + i * page;
+                if (s->handles[i] == 0) {
+                    continue;
+                }
+                if (!runs.empty() && runs.back().first + runs.back().second == address) {
+                    runs.back().second += page;
+                } else {
+                    runs.emplace_back(address, page);
+                }
+            }
+        }
+    } catch (...) {
+        changing_access_ = false;
+        unpinned_.notify_all();
+        throw;
+    }
+    lock.unlock();
+    for (const auto &[address, bytes] : runs) {
+        if (result == CUDA_SUCCESS) {
+            result = driver_.cuMemSetAccess(address, bytes, &wanted, 1);
+        }
+    }
+    lock.lock();
+    if (result == CUDA_SUCCESS) {
+        access_.erase(std::remove_if(access_.begin(), access_.end(),
+                                     [&](const auto &known) { return known.location.id == peer; }),
+                      access_.end());
+        if (flags != EMM_ACCESS_NONE) {
+            access_.push_back(wanted);
+        }
+    }
+    changing_access_ = false;
+    unpinned_.notify_all();
+    lock.unlock();
+    return result == CUDA_SUCCESS ? EMM_OK : failed(result, "cuMemSetAccess");
+}
+
+} // namespace emm::pool
