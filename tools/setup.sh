@@ -59,6 +59,7 @@ needs='
 have_compiler                   g++
 have_program pkg-config         pkgconf
 have_program python3            python3
+have_program dpkg-architecture  dpkg-dev
 have_meson                      meson
 have_ninja                      ninja-build
 have_library fmt                libfmt-dev

@@ -27,6 +27,7 @@ struct Choice {
     const loader::Selection *reached = nullptr;
     std::vector<const loader::Selection *> passed_over; // plugins may hold on to their texts
     std::vector<std::string> refusals;                  // of the specs before
+    size_t warned = 0;                                  // about that many of them
 };
 
 Turnstile &turnstile() {
@@ -72,6 +73,13 @@ emm_status initial_choice(Choice *&ret_choice) {
     return status;
 }
 
+// A plugin that was named gives way to the next one in the list, and not without a word.
+void warn_of_refusals(Choice &choice) {
+    for (; choice.warned < choice.refusals.size(); ++choice.warned) {
+        observe::log(EMM_LOG_WARN, choice.refusals[choice.warned]);
+    }
+}
+
 // Loads specs from choice.next on until one loads.
 emm_status advance(Choice &choice) {
     emm_status status = EMM_E_PLUGIN_NOT_FOUND;
@@ -84,6 +92,7 @@ emm_status advance(Choice &choice) {
         status = loader::load(choice.specs[choice.next++], host(), default_slots(), *selection);
         if (status == EMM_OK) {
             choice.reached = selection.release();
+            warn_of_refusals(choice);
             return EMM_OK;
         }
         choice.refusals.push_back(observe::last_error()->text);
@@ -120,6 +129,7 @@ emm_status reach(Choice *&ret_choice) {
     // Every call starts from the first: what was missing a moment ago may be there now.
     ret_choice->next = 0;
     ret_choice->refusals.clear();
+    ret_choice->warned = 0;
     const emm_status status = advance(*ret_choice);
     return status == EMM_OK ? EMM_OK : none_left(*ret_choice, status);
 }
@@ -255,9 +265,6 @@ emm_status make_manager(emm_context &context) {
     while (status == EMM_OK) {
         status = create_manager(context, *choice->reached);
         if (status == EMM_OK) {
-            for (const std::string &refusal : choice->refusals) {
-                observe::log(EMM_LOG_WARN, refusal);
-            }
             settled.store(choice->reached, std::memory_order_release);
             return EMM_OK;
         }

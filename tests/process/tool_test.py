@@ -65,8 +65,17 @@ class Info(unittest.TestCase):
         self.assertIn("tried:", done.stderr)
         self.assertIn("hint:", done.stderr)
 
-    def test_a_missing_driver_is_shown_and_is_no_failure(self):
-        info = answer("info", EMM_DRIVER="/nowhere/libcuda.so.1")
+    def test_a_machine_without_a_driver_is_no_failure(self):
+        self.assertEqual(run("info", EMM_DRIVER=None).returncode, 0)
+
+    def test_a_plugin_that_gives_way_to_the_next_in_the_list_is_named_in_a_warning(self):
+        done = run("info", EMM_PLUGIN="passthruogh;async")
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("async", done.stdout)
+        self.assertEqual(done.stderr.count("[warning] no plugin is called 'passthruogh'"), 1)
+
+    def test_a_driver_that_was_named_and_is_missing_is_shown_and_is_a_failure(self):
+        info = answer("info", status=1, EMM_DRIVER="/nowhere/libcuda.so.1")
         self.assertEqual(info["plugin"]["name"], "passthrough")
         self.assertIn("/nowhere/libcuda.so.1", info["driver"]["error"]["message"])
         self.assertIn("driver         none",

@@ -181,7 +181,8 @@ int run_info(const InfoOptions &options) {
                      : plugin_text(report["plugin"], plugin) + found_text(report["plugins"]) +
                            driver_text(report["driver"]) + environment_text(report["environment"]);
     fmt::print("{}", text);
-    return 0;
+    // A machine may have no driver; one that was asked for by name must be there.
+    return report["driver"].contains("error") && std::getenv("EMM_DRIVER") ? 1 : 0;
 }
 
 } // namespace emm::tool
