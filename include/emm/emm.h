@@ -337,6 +337,43 @@ EMM_API emm_status emm_memory_set_stream(emm_memory *memory, emm_stream stream);
 /* Fills up to the caller's struct_size. Asks the driver whether the context lives: 20 ns. */
 EMM_API emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_info);
 
+/* --- memory of other processes -----------------------------------------------------------------
+ *
+ * One process exports device memory, sends the emm_ipc_handle as bytes, and another of the same
+ * user opens it. So far this is CUDA's legacy IPC: for memory in a block of cuMemAlloc, as
+ * passthrough and pool use it, opened on the device that it lies on.
+ *
+ * A handle ends when its export is released or the exporter ends; opening it afterwards is refused,
+ * unless the two processes have different network namespaces, where that cannot be seen. What is
+ * open then stays mapped until it is closed, whatever becomes of the exporter.
+ */
+
+/*
+ * Exports device memory, or the part that a view is. The export refers to the memory, which is kept
+ * until emm_release_ipc_handle or a reset: released as often as exported, from this context.
+ * Freeing it before (emm_memory_free) is EMM_E_BUSY. EMM_E_NOT_SUPPORTED   not device memory of
+ * emm's, or the driver exports none of its kind EMM_E_ALREADY_FREED, EMM_E_NOT_OWNED (dropped by a
+ * reset)
+ */
+EMM_API emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_handle);
+
+/*
+ * Opens what another process exports: EMM_KIND_IPC, closed with the last release of the handle.
+ * Opening the same export again costs no driver call and gives the same address.
+ *   EMM_E_INVALID_VALUE   the handle is damaged, of another device or user, or this process's own
+ *   EMM_E_NOT_OWNED       its export was released, or its exporter has ended
+ *   EMM_E_BUSY            another context of this device has it open
+ *   EMM_E_NOT_SUPPORTED   it is of a kind that cannot be opened here
+ */
+EMM_API emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
+                                       emm_memory **ret_memory);
+
+/* The raw calls: the caller keeps [ptr, ptr + size) allocated until the export is released.
+ *   EMM_E_NOT_OWNED   (release) the context has no such export */
+EMM_API emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t size,
+                                      emm_ipc_handle *ret_handle);
+EMM_API emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *handle);
+
 /* --- streams ----------------------------------------------------------------------------------
  *
  * A registered stream costs less: the plugin need not ask each time whether the handle still names

@@ -254,8 +254,8 @@ typedef struct emm_block_info {
 typedef struct emm_ipc_handle {
     uint32_t magic;
     uint32_t version;
-    uint32_t kind; /* EMM_IPC_* */
-    uint32_t flags;
+    uint32_t kind;  /* EMM_IPC_* */
+    uint32_t flags; /* the exporter's network namespace; 0: not known */
     uint8_t handle[64];
     uint64_t offset;        /* of the allocation in what was exported */
     uint64_t size;          /* of the allocation */

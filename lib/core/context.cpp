@@ -29,6 +29,21 @@ emm_status run(const PendingDeallocations::Entry &entry, uint32_t what) noexcept
     }
 }
 
+CUresult find_pci_address(const driver::Driver &driver, CUdevice device, uint32_t (&ret_pci)[3]) {
+    const CUdevice_attribute attributes[] = {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID,
+                                             CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
+                                             CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID};
+    for (int i = 0; i < 3; ++i) {
+        int value = 0;
+        const CUresult result = driver.cuDeviceGetAttribute(&value, attributes[i], device);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        ret_pci[i] = static_cast<uint32_t>(value);
+    }
+    return CUDA_SUCCESS;
+}
+
 } // namespace
 
 std::string name_of(const emm_context &context) {
@@ -61,6 +76,10 @@ emm_status identify(emm_context &context) {
     if (result == CUDA_SUCCESS) {
         result = driver.cuDeviceGetUuid(&uuid, device);
         call = "cuDeviceGetUuid";
+    }
+    if (result == CUDA_SUCCESS) {
+        result = find_pci_address(driver, device, context.pci);
+        call = "cuDeviceGetAttribute";
     }
     if (result == CUDA_SUCCESS) {
         driver::RelaxedCapture relaxed(driver);

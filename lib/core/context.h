@@ -44,6 +44,7 @@ struct emm_context {
     int32_t device = 0;
     bool primary = false;
     uint8_t uuid[16] = {};
+    uint32_t pci[3] = {};                       // domain, bus, device
     size_t free_at_first = 0, total_memory = 0; // bytes, when the record was made
 
     // Fixed while it serves.

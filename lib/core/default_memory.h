@@ -14,6 +14,7 @@ class DefaultMemory {
 public:
     explicit DefaultMemory(emm_context &context) : context_(context) {}
 
+    emm_context &context() const { return context_; }
     emm_manager *as_manager() { return reinterpret_cast<emm_manager *>(this); }
 
     emm_status host_alloc(size_t size, uint32_t flags, void **ret_host, emm_deviceptr *ret_device);

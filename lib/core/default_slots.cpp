@@ -1,7 +1,7 @@
 // The slots of a plugin that leaves them out. Those that keep memory take a DefaultMemory for
 // `self`; the rest say politely that the plugin cannot do this, or that there is nothing to do.
 #include "core/default_memory.h"
-
+#include "core/ipc/exports.h"
 #include "observe/error.h"
 
 namespace emm::core {
@@ -42,11 +42,12 @@ emm_plugin make_table() {
     table.get_memory_info = [](emm_manager *self, size_t *ret_free, size_t *ret_total) {
         return memory(self).memory_info(ret_free, ret_total);
     };
-    table.get_ipc_handle = [](emm_manager *, emm_deviceptr, size_t, emm_ipc_handle *) {
-        return not_supported("export memory to other processes");
+    table.get_ipc_handle = [](emm_manager *self, emm_deviceptr ptr, size_t size,
+                              emm_ipc_handle *ret_handle) {
+        return ipc::get_legacy_handle(memory(self).context(), ptr, size, ret_handle);
     };
-    table.release_ipc_handle = [](emm_manager *, const emm_ipc_handle *) {
-        return not_supported("export memory to other processes");
+    table.release_ipc_handle = [](emm_manager *, const emm_ipc_handle *) -> emm_status {
+        return EMM_OK; // CUDA keeps nothing for a handle
     };
     // Never called: the host destroys and creates instead.
     table.reset = [](emm_manager *) -> emm_status { return EMM_OK; };

@@ -1,6 +1,9 @@
 #include "core/handle.h"
 
 #include "core/counters.h"
+#include "core/ipc/exports.h"
+#include "core/ipc/imports.h"
+#include "core/ipc/seal.h"
 #include "observe/error.h"
 #include "observe/log.h"
 
@@ -112,6 +115,8 @@ emm_status give_back(emm_memory &memory, const void *caller) noexcept {
         return memunpin(context, memory.host, memory.size, caller);
     case WayHome::memfreemanaged:
         return memfreemanaged(context, memory.ptr, memory.size, stream, caller);
+    case WayHome::close_import:
+        return ipc::close_import(*memory.import);
     case WayHome::none:
         break;
     }
@@ -219,6 +224,49 @@ emm_status make_external(emm_context &context, emm_deviceptr ptr, void *host, si
     return EMM_OK;
 }
 
+emm_status make_import(emm_context &context, const emm_ipc_handle &handle,
+                       emm_memory **ret_memory) noexcept {
+    emm_status status = admit(context);
+    status = status == EMM_OK ? ipc::check(context, handle) : status;
+    if (status != EMM_OK) {
+        return status;
+    }
+    Owned memory = make_record(context, EMM_KIND_IPC, WayHome::close_import, handle.size, 0);
+    return fill(std::move(memory), ret_memory, [&](emm_memory &made) {
+        emm_deviceptr base = 0;
+        const emm_status opened = ipc::open_import(context, handle, &made.import, &base);
+        made.ptr = base + handle.offset;
+        return opened;
+    });
+}
+
+emm_status make_export(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept {
+    emm_context &context = *memory.context;
+    emm_memory &all = memory.parent ? *memory.parent : memory;
+    emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if (memory.kind != EMM_KIND_DEVICE) {
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0,
+                             "an export: expected device memory that emm allocated, found kind " +
+                                 std::to_string(memory.kind));
+    }
+    if (memory.size == 0) {
+        return observe::fail(EMM_E_INVALID_VALUE, 0,
+                             "an export: expected 1 byte or more, found none");
+    }
+    if (all.freed.load(std::memory_order_acquire)) {
+        return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));
+    }
+    const HandleCall call(context.epoch);
+    if (call.epoch() != all.epoch) {
+        return observe::fail(EMM_E_NOT_OWNED, 0,
+                             "an export: the memory was dropped when its context was reset");
+    }
+    return ipc::get_handle(context, &all, memory.ptr, memory.size, ret_handle);
+}
+
 emm_status make_view(emm_memory &memory, size_t start, size_t stop,
                      emm_memory **ret_view) noexcept {
     if (start > stop || stop > memory.size) {
@@ -278,6 +326,10 @@ emm_status free_now(emm_memory &memory, const void *caller) noexcept {
         return observe::fail(EMM_E_INVALID_VALUE, 0,
                              "a view has no memory of its own to be freed: release it, or free "
                              "what it is a part of");
+    }
+    if (memory.exports.load(std::memory_order_acquire) != 0) {
+        return observe::fail(EMM_E_BUSY, 0,
+                             "the memory is exported: release its IPC handles before it is freed");
     }
     if (memory.freed.exchange(true, std::memory_order_acq_rel)) {
         return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));

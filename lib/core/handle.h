@@ -4,10 +4,14 @@
 
 #include <atomic>
 
+namespace emm::core::ipc {
+struct Import;
+}
+
 namespace emm::core {
 
 // How memory goes home.
-enum class WayHome : uint8_t { none, memfree, memhostfree, memunpin, memfreemanaged };
+enum class WayHome : uint8_t { none, memfree, memhostfree, memunpin, memfreemanaged, close_import };
 
 } // namespace emm::core
 
@@ -15,6 +19,7 @@ enum class WayHome : uint8_t { none, memfree, memhostfree, memunpin, memfreemana
 struct emm_memory {
     std::atomic<uint32_t> references{1};
     std::atomic<bool> freed{false};
+    std::atomic<uint32_t> exports{0};
     emm::core::WayHome way = emm::core::WayHome::none;
     uint8_t kind = 0;
     uint32_t flags = 0;
@@ -28,6 +33,7 @@ struct emm_memory {
     void *owner = nullptr;
     emm_finalizer finalizer = nullptr;
     emm_memory *parent = nullptr;
+    emm::core::ipc::Import *import = nullptr;
 };
 
 // The calls of emm.h that take or make a handle, with arguments that have been checked.
@@ -43,7 +49,11 @@ emm_status make_managed(emm_context &context, size_t size, uint32_t flags, emm_m
                         EMM_CALLER) noexcept;
 emm_status make_external(emm_context &context, emm_deviceptr ptr, void *host, size_t size,
                          void *owner, emm_finalizer finalizer, emm_memory **ret_memory) noexcept;
+emm_status make_import(emm_context &context, const emm_ipc_handle &handle,
+                       emm_memory **ret_memory) noexcept;
 emm_status make_view(emm_memory &memory, size_t start, size_t stop, emm_memory **ret_view) noexcept;
+
+emm_status make_export(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept;
 
 emm_status retain(emm_memory &memory) noexcept;
 emm_status release(emm_memory &memory, EMM_CALLER) noexcept;

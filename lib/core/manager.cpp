@@ -2,6 +2,8 @@
 
 #include "core/call.h"
 #include "core/host.h"
+#include "core/ipc/exports.h"
+#include "core/ipc/imports.h"
 #include "observe/error.h"
 #include "observe/log.h"
 
@@ -65,6 +67,8 @@ emm_status create_manager(emm_context &context, const loader::Selection &selecti
 }
 
 void destroy_manager(emm_context &context) noexcept {
+    ipc::end_exports(context);
+    ipc::close_imports(context);
     flush(context);
     if (context.manager) {
         const emm_status status = EMM_CALL(context, destroy);
@@ -83,6 +87,8 @@ emm_status reset_manager(emm_context &context) {
         destroy_manager(context);
         return create_manager(context, selection);
     }
+    ipc::end_exports(context);
+    ipc::close_imports(context);
     flush(context);
     const emm_status status = EMM_CALL(context, reset);
     context.defaults.release_all();

@@ -21,7 +21,12 @@ namespace emm::driver {
                                         entry(cuPointerGetAttribute) entry(cuStreamSynchronize)    \
                                             entry(cuStreamIsCapturing) entry(cuStreamWaitEvent)    \
                                                 entry(cuEventCreate) entry(cuEventRecord)          \
-                                                    entry(cuEventDestroy)
+                                                    entry(cuEventDestroy)                          \
+                                                        entry(cuDeviceGetAttribute)                \
+                                                            entry(cuMemGetAddressRange)            \
+                                                                entry(cuIpcGetMemHandle)           \
+                                                                    entry(cuIpcOpenMemHandle)      \
+                                                                        entry(cuIpcCloseMemHandle)
 
 using StreamGetCtx12050 = CUresult (*)(CUstream, CUcontext *, struct CUgreenCtx_st **);
 

@@ -32,7 +32,7 @@ def built(workshop, source, installed, libdir):
     clients = [build(source / "tests/clients" / name) / name for name in ("client-c", "client-cpp")]
     plugins = {name: build(source / "plugins" / name) / f"libemm-{name}.so"
                for name in ("template-c", "template-cpp")}
-    return clients, plugins
+    return clients, plugins, build(source / "tests/clients/client-ipc")
 
 
 def served_by(output):
@@ -58,6 +58,13 @@ def check_info(tool, spec, name, path, environment):
     expect(said["driver"]["simulated"] is True, f"emm info: not simulated: {said['driver']}")
 
 
+def check_sharing(programs, environment):
+    for spec in ("passthrough", "pool"):
+        output = run([programs / "exporter", programs / "importer"],
+                     env={**environment, "EMM_PLUGIN": spec})
+        expect(output == "opened: 524288 bytes\ndone\n", f"sharing on {spec}: {output}")
+
+
 def check_unset(client, environment):
     name, _ = served_by(run([client], env=environment))
     expect(name == "passthrough", f"without EMM_PLUGIN: expected passthrough, found {name}")
@@ -75,7 +82,7 @@ def check_refusal(client, environment):
 def test(source, build, prefix, libdir, tool, bundled, workshop):
     installed = install(workshop, build, prefix)
     point_at(installed, libdir)
-    clients, templates = built(workshop, source, installed, libdir)
+    clients, templates, sharing = built(workshop, source, installed, libdir)
     digests = [digest(client) for client in clients]
     moved = (workshop.folder / "moved").resolve()
     shutil.move(installed, moved)
@@ -88,6 +95,7 @@ def test(source, build, prefix, libdir, tool, bundled, workshop):
             check_client(client, spec, name, path, environment)
         if tool:
             check_info(moved / "bin" / "emm", spec, name, path, environment)
+    check_sharing(sharing, environment)
     check_unset(clients[0], environment)
     check_refusal(clients[0], environment)
     expect(digests == [digest(client) for client in clients], "an application was built anew")

@@ -1,0 +1,38 @@
+#include "api/check.h"
+#include "core/handle.h"
+#include "core/ipc/exports.h"
+
+using namespace emm;
+
+emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_handle) {
+    EMM_REQUIRE(memory);
+    EMM_REQUIRE(ret_handle);
+    return core::make_export(*memory, ret_handle);
+}
+
+emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
+                               emm_memory **ret_memory) {
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(handle);
+    EMM_REQUIRE(ret_memory);
+    const emm_ipc_handle copy = *handle; // checked and used alike, should it lie in shared memory
+    return core::make_import(*context, copy, ret_memory);
+}
+
+emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t size,
+                              emm_ipc_handle *ret_handle) {
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(ptr);
+    EMM_REQUIRE(size);
+    EMM_REQUIRE(ret_handle);
+    const emm_status status = core::admit(*context);
+    return status == EMM_OK ? core::ipc::get_handle(*context, nullptr, ptr, size, ret_handle)
+                            : status;
+}
+
+emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *handle) {
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(handle);
+    emm_status status = EMM_OK;
+    return core::is_late(*context, &status) ? status : core::ipc::release_handle(*context, *handle);
+}

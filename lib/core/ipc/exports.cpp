@@ -1,0 +1,155 @@
+#include "core/ipc/exports.h"
+
+#include "core/call.h"
+#include "core/handle.h"
+#include "core/ipc/mark.h"
+#include "core/ipc/seal.h"
+#include "observe/error.h"
+
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <string>
+
+namespace emm::core::ipc {
+namespace {
+
+struct Export {
+    emm_context *context;
+    emm_memory *memory; // holds a reference to it
+    emm_deviceptr ptr;
+    emm_ipc_handle handle;
+    int mark;
+    uint32_t count;
+};
+
+struct Exports {
+    std::mutex mutex;
+    std::list<Export> all;
+    uint64_t last_generation = 0;
+};
+
+Exports &exports() {
+    static auto *const the_exports = new Exports;
+    return *the_exports;
+}
+
+bool find_again(const Export &wanted, size_t size, emm_ipc_handle *ret_handle) {
+    const std::lock_guard lock(exports().mutex);
+    for (Export &each : exports().all) {
+        if (each.context == wanted.context && wanted.memory && each.memory == wanted.memory &&
+            each.ptr == wanted.ptr && each.handle.size == size) {
+            ++each.count;
+            *ret_handle = each.handle;
+            return true;
+        }
+    }
+    return false;
+}
+
+uint64_t next_generation() {
+    const std::lock_guard lock(exports().mutex);
+    return ++exports().last_generation;
+}
+
+// What an export holds besides its record.
+void let_go(const Export &ended) noexcept {
+    clear_mark(ended.mark);
+    if (ended.memory) {
+        ended.memory->exports.fetch_sub(1, std::memory_order_release);
+        release(*ended.memory, nullptr);
+    }
+}
+
+emm_status seal_and_mark(Export &made) {
+    const uint64_t generation = next_generation();
+    const emm_status status = seal(*made.context, generation, made.handle);
+    return status == EMM_OK ? set_mark(generation, &made.mark) : status;
+}
+
+emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
+    emm_context &context = *made.context;
+    std::list<Export> entry(1, made);
+    Export &entered = entry.front();
+    emm_status status = EMM_CALL(context, get_ipc_handle, made.ptr, size, &entered.handle);
+    if (status < EMM_OK) {
+        return status;
+    }
+    status = seal_and_mark(entered);
+    if (status != EMM_OK) {
+        const observe::ErrorDetail detail = observe::last_detail();
+        const emm_ipc_handle *const unused = &entered.handle;
+        EMM_CALL(context, release_ipc_handle, unused);
+        return observe::fail(detail);
+    }
+    if (made.memory) {
+        made.memory->references.fetch_add(1, std::memory_order_relaxed);
+        made.memory->exports.fetch_add(1, std::memory_order_release);
+    }
+    const std::lock_guard lock(exports().mutex);
+    exports().all.splice(exports().all.end(), entry);
+    *ret_handle = entered.handle;
+    return EMM_OK;
+}
+
+} // namespace
+
+emm_status get_handle(emm_context &context, emm_memory *memory, emm_deviceptr ptr, size_t size,
+                      emm_ipc_handle *ret_handle) noexcept {
+    const Export wanted = {&context, memory, ptr, {}, -1, 1};
+    if (find_again(wanted, size, ret_handle)) {
+        return EMM_OK;
+    }
+    try {
+        return add(wanted, size, ret_handle);
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note an export");
+    }
+}
+
+emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) noexcept {
+    std::list<Export> ended;
+    {
+        const std::lock_guard lock(exports().mutex);
+        auto &all = exports().all;
+        for (auto each = all.begin(); each != all.end(); ++each) {
+            if (each->context == &context &&
+                std::memcmp(&each->handle, &handle, sizeof handle) == 0) {
+                if (--each->count != 0) {
+                    return EMM_OK;
+                }
+                ended.splice(ended.end(), all, each);
+                break;
+            }
+        }
+    }
+    if (ended.empty()) {
+        return observe::fail(EMM_E_NOT_OWNED, 0,
+                             "the IPC handle is none that " + name_of(context) +
+                                 " exports: released already, dropped by a reset, or another's");
+    }
+    const emm_ipc_handle *const exported = &ended.front().handle;
+    const emm_status status = EMM_CALL(context, release_ipc_handle, exported);
+    let_go(ended.front());
+    return status;
+}
+
+void end_exports(emm_context &context) noexcept {
+    std::list<Export> ended;
+    {
+        const std::lock_guard lock(exports().mutex);
+        auto &all = exports().all;
+        for (auto each = all.begin(); each != all.end();) {
+            const auto next = std::next(each);
+            if (each->context == &context) {
+                ended.splice(ended.end(), all, each);
+            }
+            each = next;
+        }
+    }
+    for (const Export &each : ended) {
+        let_go(each);
+    }
+}
+
+} // namespace emm::core::ipc

@@ -1,0 +1,163 @@
+#include "core/ipc/imports.h"
+
+#include "core/counters.h"
+#include "observe/error.h"
+
+#include <condition_variable>
+#include <cstring>
+#include <list>
+#include <mutex>
+
+namespace emm::core::ipc {
+
+struct Import {
+    emm_context *context;
+    uint8_t handle[64];
+    uint8_t nonce[16];
+    emm_deviceptr base = 0;
+    uint32_t count = 1;
+    bool settled = false; // else a thread is opening or closing it, without the lock
+};
+
+namespace {
+
+using List = std::list<Import>;
+
+struct Imports {
+    std::mutex mutex;
+    std::condition_variable has_settled;
+    List all;
+};
+
+Imports &imports() {
+    static auto *const the_imports = new Imports;
+    return *the_imports;
+}
+
+bool is_of(const Import &import, const emm_ipc_handle &handle) {
+    return std::memcmp(import.handle, handle.handle, sizeof import.handle) == 0 &&
+           std::memcmp(import.nonce, handle.nonce, sizeof import.nonce) == 0;
+}
+
+// The opening of the same export on the same device, once nobody works on it.
+Import *find(std::unique_lock<std::mutex> &lock, const emm_context &context,
+             const emm_ipc_handle &handle) {
+    for (;;) {
+        Import *found = nullptr;
+        for (Import &each : imports().all) {
+            found = is_of(each, handle) && each.context->device == context.device ? &each : found;
+        }
+        if (!found || found->settled) {
+            return found;
+        }
+        imports().has_settled.wait(lock);
+    }
+}
+
+void remove(Import &import) {
+    const std::lock_guard lock(imports().mutex);
+    imports().all.remove_if([&](const Import &each) { return &each == &import; });
+    imports().has_settled.notify_all();
+}
+
+CUresult open_with_driver(const emm_context &context, const Import &import, CUdeviceptr *ret_base) {
+    const driver::Driver &driver = context.driver;
+    const driver::Current current(driver, context.cuda_context, context.id);
+    if (current.result() != CUDA_SUCCESS) {
+        return current.result();
+    }
+    const driver::RelaxedCapture relaxed(driver);
+    CUipcMemHandle handle;
+    std::memcpy(&handle, import.handle, sizeof handle);
+    return driver.cuIpcOpenMemHandle(ret_base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+}
+
+CUresult close_with_driver(const Import &import) noexcept {
+    const emm_context &context = *import.context;
+    const driver::Current current(context.driver, context.cuda_context, context.id);
+    if (current.result() != CUDA_SUCCESS) {
+        return current.result();
+    }
+    const driver::RelaxedCapture relaxed(context.driver);
+    return context.driver.cuIpcCloseMemHandle(import.base);
+}
+
+emm_status refuse_second(const emm_context &context, const emm_context &first) {
+    return observe::fail(EMM_E_BUSY, 0,
+                         "an export may be open in one context of a device: expected " +
+                             name_of(first) + ", which has it open, found " + name_of(context));
+}
+
+emm_status close_last(Import &import) noexcept {
+    const CUresult result = close_with_driver(import);
+    remove(import);
+    if (driver::is_late(result)) {
+        ++counters().late_frees;
+        return EMM_OK;
+    }
+    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuIpcCloseMemHandle");
+}
+
+} // namespace
+
+emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Import **ret_import,
+                       emm_deviceptr *ret_base) {
+    std::unique_lock lock(imports().mutex);
+    if (Import *const found = find(lock, context, handle)) {
+        if (found->context != &context) {
+            return refuse_second(context, *found->context);
+        }
+        ++found->count;
+        *ret_import = found;
+        *ret_base = found->base;
+        return EMM_OK;
+    }
+    Import &made = imports().all.emplace_back();
+    made.context = &context;
+    std::memcpy(made.handle, handle.handle, sizeof made.handle);
+    std::memcpy(made.nonce, handle.nonce, sizeof made.nonce);
+    lock.unlock();
+    CUdeviceptr base = 0;
+    const CUresult result = open_with_driver(context, made, &base);
+    if (result != CUDA_SUCCESS) {
+        remove(made);
+        return driver::fail(result, "cuIpcOpenMemHandle");
+    }
+    lock.lock();
+    made.base = base;
+    made.settled = true;
+    imports().has_settled.notify_all();
+    *ret_import = &made;
+    *ret_base = base;
+    return EMM_OK;
+}
+
+emm_status close_import(Import &import) noexcept {
+    {
+        const std::lock_guard lock(imports().mutex);
+        if (--import.count != 0) {
+            return EMM_OK;
+        }
+        import.settled = false;
+    }
+    return close_last(import);
+}
+
+void close_imports(emm_context &context) noexcept {
+    for (;;) {
+        Import *found = nullptr;
+        {
+            const std::lock_guard lock(imports().mutex);
+            for (Import &each : imports().all) {
+                found = each.context == &context && each.settled ? &each : found;
+            }
+            if (!found) {
+                return;
+            }
+            found->settled = false;
+        }
+        close_last(*found);
+    }
+}
+
+} // namespace emm::core::ipc

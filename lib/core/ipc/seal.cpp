@@ -1,0 +1,140 @@
+#include "core/ipc/seal.h"
+
+#include "core/context.h"
+#include "core/ipc/mark.h"
+#include "observe/error.h"
+
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+namespace emm::core::ipc {
+namespace {
+
+constexpr uint32_t expected_magic = 0x696d6d65; // "emmi"
+constexpr uint32_t expected_version = 1;
+
+// CRC-32: every change of up to four bytes in a row is seen.
+uint32_t checksum_of(const emm_ipc_handle &handle) noexcept {
+    const auto *bytes = reinterpret_cast<const unsigned char *>(&handle);
+    uint32_t sum = ~0u;
+    for (size_t i = 0; i < offsetof(emm_ipc_handle, checksum); ++i) {
+        sum ^= bytes[i];
+        for (int bit = 0; bit < 8; ++bit) {
+            sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
+        }
+    }
+    return ~sum;
+}
+
+std::string hexadecimal(uint64_t value) {
+    char text[24];
+    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
+    return text;
+}
+
+std::string hexadecimal(const uint8_t (&bytes)[16]) {
+    std::string text;
+    for (const uint8_t byte : bytes) {
+        char two[4];
+        std::snprintf(two, sizeof two, "%02x", static_cast<unsigned>(byte));
+        text += two;
+    }
+    return text;
+}
+
+std::string address_of(uint32_t domain, uint32_t bus, uint32_t device) {
+    char text[40];
+    std::snprintf(text, sizeof text, "%04x:%02x:%02x", domain, bus, device);
+    return text;
+}
+
+emm_status refuse(const std::string &what, const std::string &expected, const std::string &found) {
+    return observe::fail(EMM_E_INVALID_VALUE, 0,
+                         "an IPC handle's " + what + ": expected " + expected + ", found " + found);
+}
+
+emm_status check_form(const emm_ipc_handle &handle) {
+    if (handle.magic != expected_magic) {
+        return refuse("magic", hexadecimal(expected_magic), hexadecimal(handle.magic));
+    }
+    if (handle.version != expected_version) {
+        return refuse("version", std::to_string(expected_version), std::to_string(handle.version));
+    }
+    if (const uint32_t sum = checksum_of(handle); handle.checksum != sum) {
+        return refuse("checksum", hexadecimal(sum), hexadecimal(handle.checksum));
+    }
+    if (handle.size == 0 || handle.size > handle.exported_size ||
+        handle.offset > handle.exported_size - handle.size) {
+        return refuse("part", "1 or more of " + std::to_string(handle.exported_size) + " bytes",
+                      std::to_string(handle.size) + " at offset " + std::to_string(handle.offset));
+    }
+    return EMM_OK;
+}
+
+emm_status check_kind(const emm_ipc_handle &handle) {
+    if (handle.kind == EMM_IPC_LEGACY) {
+        return EMM_OK;
+    }
+    if (handle.kind > EMM_IPC_LEGACY && handle.kind <= EMM_IPC_POOL) {
+        const char *const names[] = {"file descriptors", "fabric", "a memory pool"};
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0,
+                             std::string("an IPC handle's kind: expected legacy, which is what "
+                                         "this host opens, found ") +
+                                 names[handle.kind - EMM_IPC_FILE_DESCRIPTOR]);
+    }
+    return refuse("kind", "1 to 4", std::to_string(handle.kind));
+}
+
+emm_status check_device(const emm_context &context, const emm_ipc_handle &handle) {
+    if (std::memcmp(handle.device_uuid, context.uuid, sizeof context.uuid) != 0) {
+        return refuse("device",
+                      "the UUID of " + name_of(context) + ", " + hexadecimal(context.uuid),
+                      hexadecimal(handle.device_uuid));
+    }
+    const uint32_t(&pci)[3] = context.pci;
+    if (handle.pci_domain != pci[0] || handle.pci_bus != pci[1] || handle.pci_device != pci[2]) {
+        return refuse("PCI address", address_of(pci[0], pci[1], pci[2]),
+                      address_of(handle.pci_domain, handle.pci_bus, handle.pci_device));
+    }
+    return EMM_OK;
+}
+
+emm_status check_exporter(const emm_ipc_handle &handle) {
+    uint8_t own[16];
+    const emm_status status = get_nonce(own);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if (std::memcmp(handle.nonce, own, sizeof own) == 0) {
+        return refuse("exporter", "another process", "this one, whose memory it is already");
+    }
+    return check_mark(handle);
+}
+
+} // namespace
+
+emm_status seal(const emm_context &context, uint64_t generation, emm_ipc_handle &handle) {
+    handle.magic = expected_magic;
+    handle.version = expected_version;
+    handle.flags = network_namespace();
+    handle.generation = generation;
+    std::memcpy(handle.device_uuid, context.uuid, sizeof handle.device_uuid);
+    handle.pci_domain = context.pci[0];
+    handle.pci_bus = context.pci[1];
+    handle.pci_device = context.pci[2];
+    if (const emm_status status = get_nonce(handle.nonce); status != EMM_OK) {
+        return status;
+    }
+    handle.checksum = checksum_of(handle);
+    return check_form(handle); // as a plugin might have filled it
+}
+
+emm_status check(const emm_context &context, const emm_ipc_handle &handle) {
+    emm_status status = check_form(handle);
+    status = status == EMM_OK ? check_kind(handle) : status;
+    status = status == EMM_OK ? check_device(context, handle) : status;
+    return status == EMM_OK ? check_exporter(handle) : status;
+}
+
+} // namespace emm::core::ipc

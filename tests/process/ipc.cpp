@@ -1,0 +1,387 @@
+// Memory between two processes: ipc ROUNDS. This program starts itself as its own peer, and in each
+// round one of the two exports and the peer is killed at some step.
+#include <emm/emm.h>
+
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <cuda.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <random>
+#include <signal.h>
+#include <spawn.h>
+#include <string>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "simcuda.h"
+
+namespace {
+
+constexpr size_t whole = 1 << 20, start = 1 << 18, part = 1 << 18;
+
+#define CHECK(condition)                                                                           \
+    if (!(condition)) {                                                                            \
+        std::fprintf(stderr, "%d: %s:%d: not so: %s (%s)\n", getpid(), __FILE__, __LINE__,         \
+                     #condition, emm_last_error()->text);                                          \
+        std::_Exit(1);                                                                             \
+    }
+
+struct Message {
+    char what = 0;
+    int32_t status = 0;
+    emm_ipc_handle handle = {};
+};
+
+void send(int socket, const Message &message) {
+    CHECK(::send(socket, &message, sizeof message, MSG_NOSIGNAL) == sizeof message);
+}
+
+// False: the other process has ended.
+bool receive(int socket, Message &message) {
+    pollfd waiting = {socket, POLLIN, 0};
+    CHECK(poll(&waiting, 1, 30000) == 1);
+    return recv(socket, &message, sizeof message, 0) == sizeof message;
+}
+
+void expect(int socket, char what) {
+    Message message;
+    CHECK(receive(socket, message) && message.what == what);
+}
+
+emm_context *device_context() {
+    emm_context *context = nullptr;
+    CHECK(emm_context_for_device(0, &context) == EMM_OK);
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    CHECK(emm_context_get_info(context, &info) == EMM_OK);
+    const auto set_current =
+        reinterpret_cast<decltype(&cuCtxSetCurrent)>(emm_driver_entry("cuCtxSetCurrent", 12000));
+    CHECK(set_current(info.cuda_context) == CUDA_SUCCESS);
+    return context;
+}
+
+emm_deviceptr address_of(emm_memory *memory) {
+    emm_memory_info info = {};
+    info.struct_size = sizeof info;
+    CHECK(emm_memory_get_info(memory, &info) == EMM_OK);
+    return info.ptr;
+}
+
+void fill(emm_deviceptr address, int value, size_t size) {
+    const auto set = reinterpret_cast<CUresult (*)(CUdeviceptr, unsigned char, size_t)>(
+        emm_driver_entry("cuMemsetD8", 12000));
+    const auto wait = reinterpret_cast<CUresult (*)()>(emm_driver_entry("cuCtxSynchronize", 12000));
+    CHECK(set(address, static_cast<unsigned char>(value), size) == CUDA_SUCCESS);
+    CHECK(wait() == CUDA_SUCCESS);
+}
+
+bool holds(emm_deviceptr address, int value, size_t size) {
+    const auto copy = reinterpret_cast<CUresult (*)(void *, CUdeviceptr, size_t)>(
+        emm_driver_entry("cuMemcpyDtoH", 12000));
+    std::string bytes(size, 0);
+    CHECK(copy(bytes.data(), address, size) == CUDA_SUCCESS);
+    return bytes == std::string(size, static_cast<char>(value));
+}
+
+uint64_t driver_calls() {
+    // Once: looking it up is a driver call.
+    static const auto get = reinterpret_cast<decltype(&simcuda_get_counters)>(
+        emm_driver_entry("simcuda_get_counters", 12000));
+    simcuda_counters counters = {};
+    counters.struct_size = sizeof counters;
+    if (get) {
+        get(&counters);
+    }
+    return counters.calls;
+}
+
+uint64_t openings() {
+    const auto count = reinterpret_cast<decltype(&simcuda_call_count)>(
+        emm_driver_entry("simcuda_call_count", 12000));
+    return count ? count("cuIpcOpenMemHandle") : 1;
+}
+
+// --- memory with a part that is exported
+
+struct Exported {
+    emm_memory *memory = nullptr, *view = nullptr;
+    emm_ipc_handle handle = {};
+
+    Exported(emm_context *context, int value) {
+        CHECK(emm_memory_alloc(context, whole, EMM_STREAM_LEGACY, &memory) == EMM_OK);
+        CHECK(emm_memory_view(memory, start, start + part, &view) == EMM_OK);
+        fill(address_of(memory), value, whole);
+        CHECK(emm_memory_export(view, &handle) == EMM_OK);
+    }
+    void check_rest(int value) const {
+        CHECK(holds(address_of(memory), value, start));
+        CHECK(holds(address_of(memory) + start + part, value, whole - start - part));
+    }
+    void give_up(emm_context *context) const {
+        CHECK(emm_memory_free(memory) == EMM_E_BUSY);
+        CHECK(emm_release_ipc_handle(context, &handle) == EMM_OK);
+        CHECK(emm_release_ipc_handle(context, &handle) == EMM_E_NOT_OWNED);
+        CHECK(emm_memory_release(view) == EMM_OK);
+        CHECK(emm_memory_release(memory) == EMM_OK);
+    }
+};
+
+// --- handles that are to be refused
+
+uint32_t checksum_of(const emm_ipc_handle &handle) {
+    const auto *bytes = reinterpret_cast<const unsigned char *>(&handle);
+    uint32_t sum = ~0u;
+    for (size_t i = 0; i < offsetof(emm_ipc_handle, checksum); ++i) {
+        sum ^= bytes[i];
+        for (int bit = 0; bit < 8; ++bit) {
+            sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
+        }
+    }
+    return ~sum;
+}
+
+void expect_refusal(emm_context *context, const emm_ipc_handle &handle, const char *text) {
+    emm_memory *memory = nullptr;
+    CHECK(emm_memory_open_ipc(context, &handle, &memory) < EMM_OK);
+    CHECK(!memory && std::strstr(emm_last_error()->text, text));
+}
+
+template <class Change>
+void refuse_changed(emm_context *context, emm_ipc_handle handle, const char *text, Change change) {
+    change(handle);
+    handle.checksum = checksum_of(handle);
+    expect_refusal(context, handle, text);
+}
+
+void refuse_damaged(emm_context *context, const emm_ipc_handle &good) {
+    const uint64_t before = driver_calls();
+    for (size_t i = 0; i < sizeof good; ++i) {
+        emm_ipc_handle bad = good;
+        reinterpret_cast<unsigned char *>(&bad)[i] ^= 0xff;
+        expect_refusal(context, bad, "expected");
+    }
+    using Handle = emm_ipc_handle;
+    refuse_changed(context, good, "magic", [](Handle &bad) { ++bad.magic; });
+    refuse_changed(context, good, "version", [](Handle &bad) { ++bad.version; });
+    refuse_changed(context, good, "kind", [](Handle &bad) { bad.kind = EMM_IPC_FABRIC; });
+    refuse_changed(context, good, "kind", [](Handle &bad) { bad.kind = 99; });
+    refuse_changed(context, good, "part", [](Handle &bad) { bad.offset = ~0ull; });
+    refuse_changed(context, good, "part", [](Handle &bad) { bad.size = 0; });
+    refuse_changed(context, good, "device", [](Handle &bad) { ++bad.device_uuid[3]; });
+    refuse_changed(context, good, "PCI", [](Handle &bad) { ++bad.pci_bus; });
+    refuse_changed(context, good, "goes on", [](Handle &bad) { ++bad.nonce[7]; });
+    refuse_changed(context, good, "goes on", [](Handle &bad) { bad.generation += 1000; });
+    CHECK(driver_calls() == before);
+}
+
+void open_often(emm_context *context, const emm_ipc_handle &handle) {
+    const uint64_t before = openings();
+    emm_memory *opened[100];
+    for (emm_memory *&each : opened) {
+        CHECK(emm_memory_open_ipc(context, &handle, &each) == EMM_OK);
+        CHECK(address_of(each) == address_of(opened[0]));
+    }
+    CHECK(openings() - before <= 1);
+    emm_ipc_handle none;
+    CHECK(emm_memory_export(opened[0], &none) == EMM_E_NOT_SUPPORTED);
+    for (emm_memory *each : opened) {
+        CHECK(emm_memory_release(each) == EMM_OK);
+    }
+}
+
+// --- the peer
+
+void serve_import(int socket, emm_context *context, const emm_ipc_handle &handle) {
+    emm_memory *opened = nullptr;
+    CHECK(emm_memory_open_ipc(context, &handle, &opened) == EMM_OK);
+    send(socket, {'o', 0, {}});
+    CHECK(holds(address_of(opened), 7, part));
+    fill(address_of(opened), 9, part);
+    send(socket, {'u', 0, {}});
+    CHECK(emm_memory_release(opened) == EMM_OK);
+    send(socket, {'c', 0, {}});
+}
+
+int be_peer(int socket) {
+    emm_context *context = device_context();
+    for (Message message; receive(socket, message);) {
+        emm_memory *stale = nullptr;
+        switch (message.what) {
+        case 'i':
+            serve_import(socket, context, message.handle);
+            break;
+        case 'd':
+            open_often(context, message.handle);
+            refuse_damaged(context, message.handle);
+            send(socket, {'d', 0, {}});
+            break;
+        case 's':
+            send(socket, {'s', emm_memory_open_ipc(context, &message.handle, &stale), {}});
+            break;
+        case 'e': {
+            const Exported exported(context, 5);
+            send(socket, {'e', 0, exported.handle});
+            if (receive(socket, message)) {
+                CHECK(message.what == 'r' && holds(address_of(exported.view), 6, part));
+                exported.check_rest(5);
+                exported.give_up(context);
+                send(socket, {'r', 0, {}});
+            }
+            break;
+        }
+        }
+    }
+    return 0;
+}
+
+class Peer {
+public:
+    Peer() {
+        int ends[2];
+        CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+        CHECK(fcntl(ends[1], F_SETFD, 0) == 0);
+        std::string number = std::to_string(ends[1]);
+        char program[] = "ipc", role[] = "peer";
+        char *arguments[] = {program, role, number.data(), nullptr};
+        CHECK(posix_spawn(&process, "/proc/self/exe", nullptr, nullptr, arguments, environ) == 0);
+        close(ends[1]);
+        socket = ends[0];
+    }
+    ~Peer() {
+        close(socket);
+        int status = 0;
+        waitpid(process, &status, 0);
+        CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0) ||
+              (killed && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
+    }
+    Peer(const Peer &) = delete;
+    Peer &operator=(const Peer &) = delete;
+    void kill() {
+        killed = true;
+        ::kill(process, SIGKILL);
+        siginfo_t info;
+        waitid(P_PID, static_cast<id_t>(process), &info, WEXITED | WNOWAIT);
+    }
+
+    int socket = -1;
+    pid_t process = 0;
+    bool killed = false;
+};
+
+// --- this process's side
+
+void keep_rules(emm_context *context) {
+    const Peer peer;
+    const Exported exported(context, 7);
+    emm_memory *own = nullptr;
+    CHECK(emm_memory_open_ipc(context, &exported.handle, &own) == EMM_E_INVALID_VALUE);
+    CHECK(std::strstr(emm_last_error()->text, "another process"));
+    send(peer.socket, {'d', 0, exported.handle});
+    expect(peer.socket, 'd');
+    exported.give_up(context);
+    send(peer.socket, {'s', 0, exported.handle});
+    Message answer;
+    CHECK(receive(peer.socket, answer) && answer.status == EMM_E_NOT_OWNED);
+}
+
+// Steps: 0 exported, 1 opened, 2 in use, 3 closed, 4 nobody is killed.
+void export_to_victim(emm_context *context, int step, int delay) {
+    Peer peer;
+    const Exported exported(context, 7);
+    send(peer.socket, {'i', 0, exported.handle});
+    const char *const answers = "ouc";
+    for (int i = 0; i < step && i < 3; ++i) {
+        expect(peer.socket, answers[i]);
+    }
+    if (step < 4) {
+        usleep(static_cast<useconds_t>(delay));
+        peer.kill();
+    }
+    exported.check_rest(7);
+    CHECK(step < 2 || holds(address_of(exported.view), 9, part));
+    exported.give_up(context);
+}
+
+void import_from_victim(emm_context *context, int step) {
+    Peer peer;
+    Message message;
+    send(peer.socket, {'e', 0, {}});
+    CHECK(receive(peer.socket, message) && message.what == 'e');
+    emm_memory *opened = nullptr;
+    if (step == 0) {
+        peer.kill();
+        CHECK(emm_memory_open_ipc(context, &message.handle, &opened) == EMM_E_NOT_OWNED);
+        return;
+    }
+    CHECK(emm_memory_open_ipc(context, &message.handle, &opened) == EMM_OK);
+    if (step == 1) {
+        peer.kill();
+    }
+    CHECK(holds(address_of(opened), 5, part));
+    fill(address_of(opened), 6, part);
+    if (step == 2) {
+        peer.kill();
+    }
+    CHECK(holds(address_of(opened), 6, part));
+    CHECK(emm_memory_release(opened) == EMM_OK);
+    if (step == 4) {
+        send(peer.socket, {'r', 0, {}});
+        expect(peer.socket, 'r');
+    } else if (step == 3) {
+        peer.kill();
+    }
+    CHECK(emm_memory_open_ipc(context, &message.handle, &opened) == EMM_E_NOT_OWNED);
+}
+
+int open_descriptors() {
+    int count = 0;
+    DIR *folder = opendir("/proc/self/fd");
+    while (readdir(folder)) {
+        ++count;
+    }
+    closedir(folder);
+    return count;
+}
+
+uint64_t live_bytes(emm_context *context) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    CHECK(emm_get_stats(context, &stats) == EMM_OK);
+    return stats.live_bytes;
+}
+
+void play(emm_context *context, int rounds) {
+    std::mt19937 random(20240521);
+    int descriptors = 0;
+    for (int round = 0; round < rounds; ++round) {
+        const int step = static_cast<int>(random() % 5);
+        if (random() % 2 != 0) {
+            export_to_victim(context, step, static_cast<int>(random() % 2000));
+        } else {
+            import_from_victim(context, step);
+        }
+        CHECK(live_bytes(context) == 0);
+        if (round == 9) {
+            descriptors = open_descriptors();
+        }
+    }
+    // The simulator keeps one for each exporter's memory file.
+    CHECK(driver_calls() != 0 || rounds < 10 || open_descriptors() == descriptors);
+}
+
+} // namespace
+
+int main(int argc, char *argv[]) {
+    if (argc == 3) {
+        return be_peer(std::atoi(argv[2]));
+    }
+    emm_context *context = device_context();
+    keep_rules(context);
+    play(context, argc == 2 ? std::atoi(argv[1]) : 20);
+    return 0;
+}
