@@ -79,7 +79,7 @@ emm_deviceptr Manager::take_for(Magazine *magazine, Domain &domain, size_t size)
 // A place for `domain` that needs no driver call. The lock is held.
 Heap::Place Manager::take(Domain &domain, uint64_t size) {
     if (!fits_a_slot(domain, size)) {
-        return {take_block(domain, round_up(size, granule)), nullptr};
+        return {take_block(domain, block_bytes(size)), nullptr};
     }
     const unsigned index = class_of(size);
     Slot *slot = slabs_.take(domain, index);
@@ -114,7 +114,7 @@ emm_deviceptr Manager::account(Place place, Domain &domain, size_t size) {
     allocations_++;
     peak_live_ = live_ > peak_live_ ? live_ : peak_live_;
     check();
-    return place.block ? place.block->begin : place.slot->slab->address(*place.slot);
+    return begin_of(place);
 }
 
 emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
@@ -182,7 +182,7 @@ emm_status Manager::acquire_place(const Caller &caller, Domain &domain, size_t s
             return status;
         }
     }
-    status = acquire(caller, domain, round_up(size, granule), block);
+    status = acquire(caller, domain, block_bytes(size), block);
     ret_place.block = block;
     return status;
 }

@@ -31,11 +31,12 @@ struct Use {
     Capture *capture; // NULL: none
 };
 
-// What record_use said about one allocation.
+// What record_use said about one allocation, and how often it is exported.
 struct UseRecord {
     Block *block = nullptr;
     Slot *slot = nullptr;
     Domain *home = nullptr; // where it was freed
+    uint32_t exports = 0;   // while there are any, it goes nowhere
     bool all_work = false;  // nothing less than the context's event will do
     uint64_t tag = 0;
     std::vector<Use> uses;
@@ -57,6 +58,7 @@ struct Domain {
     uint32_t magazines = 0;             // that threads have for this stream
 
     SizeTree own;
+    SizeTree own_dedicated; // blocks of dedicated segments
     List<Block, &Block::pending> pending;
     List<Block, &Block::pending> host; // pinned memory freed here
     SlotQueue freed[slab_classes];     // slots of others' slabs, freed here
@@ -84,7 +86,7 @@ struct Domain {
 
     // All memory has gone elsewhere, by no doing of the domain's.
     void forget_memory(uint64_t clock) {
-        own = {};
+        own = own_dedicated = {};
         pending = host = {};
         uses = {};
         for (unsigned i = 0; i < slab_classes; i++) {

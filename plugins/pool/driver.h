@@ -25,7 +25,7 @@ namespace emm::pool {
                     entry(cuMemHostGetDevicePointer) entry(cuStreamQuery) entry(cuStreamGetFlags)  \
                         entry(cuMemAddressReserve) entry(cuMemAddressFree) entry(cuMemCreate)      \
                             entry(cuMemRelease) entry(cuMemMap) entry(cuMemUnmap)                  \
-                                entry(cuMemSetAccess)
+                                entry(cuMemSetAccess) entry(cuIpcGetMemHandle)
 
 struct Driver {
 #define EMM_POOL_ENTRY(name) Entry<decltype(&::name)> name;

@@ -16,6 +16,14 @@ constexpr uint32_t early_seals = 16;
 
 } // namespace
 
+const Segment &Manager::segment_of(Place place) {
+    return *(place.block ? place.block : place.slot->slab->block)->segment;
+}
+
+uint64_t Manager::begin_of(Place place) {
+    return place.block ? place.block->begin : place.slot->slab->address(*place.slot);
+}
+
 uint64_t Manager::size_of(Place place) {
     return place.block ? place.block->size : place.slot->slab->slot_size;
 }
@@ -30,6 +38,10 @@ void Manager::end_loan(Place place) {
 
 void Manager::mark_special(Place place) {
     place.block ? place.block->loan.mark_special() : place.slot->loan.mark_special();
+}
+
+void Manager::end_special(Place place) {
+    place.block ? place.block->loan.end_special() : place.slot->loan.end_special();
 }
 
 // The allocation that begins there, if it is one.
@@ -116,9 +128,7 @@ bool Manager::stow(Magazine &magazine, Place place) {
     } else {
         unload_blocks(magazine);
     }
-    const emm_deviceptr ptr =
-        place.block ? place.block->begin : place.slot->slab->address(*place.slot);
-    return magazine.give(heap_, ptr, 0);
+    return magazine.give(heap_, begin_of(place), 0);
 }
 
 emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream) {

@@ -14,6 +14,15 @@ bool serves_itself(const Domain &domain) {
     return domain.order == Order::stream || domain.order == Order::capture;
 }
 
+SizeTree &own_like(const Block &block) {
+    return block.segment->dedicated ? block.domain->own_dedicated : block.domain->own;
+}
+
+// Whether another stream may wait for the block, if tags up to `tag` can be waited for.
+bool is_offered(const Block &block, uint64_t tag) {
+    return block.domain->order == Order::stream && block.tag <= tag && !block.segment->dedicated;
+}
+
 } // namespace
 
 // Two free neighbours become one block unless that would mix what two domains wait for, or give
@@ -36,21 +45,22 @@ void Heap::index(Block &block) {
         holes_.insert(block.low, block.size, block.begin);
         return;
     }
+    SizeTree &complete = complete_like(block);
     if (!block.dirty()) {
         block.domain = &anyone;
-        complete_.insert(block.low, block.size, block.begin);
+        complete.insert(block.low, block.size, block.begin);
     } else {
         Domain &domain = *block.domain;
         if (block.dirty_begin != block.begin) {
-            complete_.insert(block.low, block.dirty_begin - block.begin, block.begin);
+            complete.insert(block.low, block.dirty_begin - block.begin, block.begin);
         }
         if (block.dirty_end != block.end()) {
-            complete_.insert(block.high, block.end() - block.dirty_end, block.dirty_end);
+            complete.insert(block.high, block.end() - block.dirty_end, block.dirty_end);
         }
         if (serves_itself(domain)) {
-            domain.own.insert(block.own, block.size, block.begin);
+            own_like(block).insert(block.own, block.size, block.begin);
         }
-        if (domain.order == Order::stream && (domain.registered || block.tag <= domain.sealed)) {
+        if (is_offered(block, domain.registered ? block.tag : domain.sealed)) {
             foreign_.insert(block.foreign, block.size, block.begin);
         }
         quarantined_ += is_quarantine(domain) ? block.dirty_end - block.dirty_begin : 0;
@@ -69,11 +79,11 @@ void Heap::unindex(Block &block) {
     }
     for (SizeNode *node : {&block.low, &block.high}) {
         if (node->linked) {
-            complete_.remove(*node);
+            complete_like(block).remove(*node);
         }
     }
     if (block.own.linked) {
-        block.domain->own.remove(block.own);
+        own_like(block).remove(block.own);
     }
     if (block.foreign.linked) {
         foreign_.remove(block.foreign);
@@ -118,6 +128,17 @@ Block *Heap::take(Domain &domain, uint64_t size) {
         return cut(*own->block, size, false);
     }
     return complete ? cut(*complete->block, size, complete == &complete->block->high) : nullptr;
+}
+
+Block *Heap::take_dedicated(Domain &domain, uint64_t size) {
+    const uint64_t most = size + std::max(size / 8, segment_granule);
+    for (SizeTree *tree : {&domain.own_dedicated, &complete_dedicated_}) {
+        const SizeNode *node = tree->best(size);
+        if (node && node->size <= most) {
+            return cut(*node->block, node->block->size, false);
+        }
+    }
+    return nullptr;
 }
 
 Block *Heap::candidate(uint64_t size) const {
@@ -245,7 +266,7 @@ void Heap::complete(Domain &domain, uint64_t tag) {
 void Heap::offer(Domain &domain, uint64_t tag) {
     for (Block *block = domain.pending.last(); block && !block->foreign.linked;
          block = domain.pending.previous(*block)) {
-        if (block->tag <= tag) {
+        if (is_offered(*block, tag)) {
             foreign_.insert(block->foreign, block->size, block->begin);
         }
     }
@@ -257,55 +278,6 @@ void Heap::move_all(Domain &from, Domain &to) {
         from.pending.remove(*block);
         give(*block, to);
     }
-}
-
-// --- segments ------------------------------------------------------------------------------------
-
-void Heap::prepare(Segment &segment) {
-    map_.reserve(segment.base, segment.size);
-    reserve_record();
-    segment.first = records_.take();
-}
-
-void Heap::add(Segment &segment) {
-    Block *block = segment.first;
-    block->segment = &segment;
-    block->begin = segment.base;
-    block->size = segment.size;
-    segments_.push_back(segment);
-    map_.set(segment.base, segment.size, &segment);
-    give(*block, anyone);
-}
-
-void Heap::remove(Segment &segment) {
-    Block &block = *segment.first;
-    unindex(block);
-    if (block.pending.linked) {
-        block.domain->pending.remove(block);
-    }
-    map_.set(segment.base, segment.size, nullptr);
-    segments_.remove(segment);
-    segment.first = nullptr;
-    records_.give(&block);
-}
-
-List<Segment, &Segment::all> Heap::forget_all() {
-    List<Segment, &Segment::all> segments;
-    while (Segment *segment = segments_.pop_front()) {
-        map_.set(segment->base, segment->size, nullptr);
-        for (Block *block = segment->first; block;) {
-            Block *next = block->right;
-            records_.give(block);
-            block = next;
-        }
-        segments.push_back(*segment);
-    }
-    whole_ = {};
-    complete_ = {};
-    foreign_ = {};
-    holes_ = {};
-    whole_bytes_ = quarantined_ = 0;
-    return segments;
 }
 
 // --- addresses -----------------------------------------------------------------------------------

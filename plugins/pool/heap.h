@@ -19,6 +19,8 @@ public:
     // The tightest block that `domain` may use at once, cut to `size`; NULL if there is none.
     // reserve_record() must have succeeded since the last one.
     Block *take(Domain &domain, uint64_t size);
+    // A whole dedicated segment, not much larger than that.
+    Block *take_dedicated(Domain &domain, uint64_t size);
     void reserve_record() { records_.reserve(2); }
     void reserve_records(size_t count) { records_.reserve(count); }
 
@@ -96,6 +98,9 @@ public:
 private:
     static constexpr uintptr_t slot_bit = 1;
 
+    SizeTree &complete_like(const Block &block) {
+        return block.segment->dedicated ? complete_dedicated_ : complete_;
+    }
     void index(Block &block);
     void unindex(Block &block);
     Block *cut(Block &block, uint64_t size, bool from_the_end);
@@ -111,7 +116,8 @@ private:
     BlockStore records_;
     List<Segment, &Segment::all> segments_;
     List<Segment, &Segment::whole> whole_;
-    SizeTree complete_; // complete parts of all blocks
+    SizeTree complete_; // complete parts of all blocks but those of dedicated segments
+    SizeTree complete_dedicated_;
     SizeTree foreign_;
     SizeTree holes_;
     uint64_t whole_bytes_ = 0;

@@ -58,7 +58,7 @@ emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes
 
 Block *Manager::take_block(Domain &domain, uint64_t bytes) {
     heap_.reserve_record();
-    return heap_.take(domain, bytes);
+    return is_dedicated(bytes) ? heap_.take_dedicated(domain, bytes) : heap_.take(domain, bytes);
 }
 
 Block *Manager::reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes) {
@@ -85,7 +85,7 @@ Block *Manager::reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t
 }
 
 Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes) {
-    if (domain.order != Order::stream || lost_ != CUDA_SUCCESS) {
+    if (domain.order != Order::stream || lost_ != CUDA_SUCCESS || is_dedicated(bytes)) {
         return nullptr;
     }
     heap_.reserve_record();
@@ -130,11 +130,23 @@ Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain
     return nullptr;
 }
 
+// What a request takes that does not fit a slot. Under ipc=dedicated it is whole segments from a
+// certain size on, and no other sizes are multiples of a segment's granule.
+uint64_t Manager::block_bytes(uint64_t size) const {
+    const uint64_t bytes = round_up(size, granule);
+    return bytes < options_.dedicated_from ? bytes : round_up(bytes, segment_granule);
+}
+
+bool Manager::is_dedicated(uint64_t bytes) const {
+    return bytes >= options_.dedicated_from && bytes % segment_granule == 0;
+}
+
 // Small requests share segments that are a sixteenth of what there is, up to 32 MiB: larger ones
 // overshoot, smaller ones leave holes that cannot become one. Large requests get their measure.
 uint64_t Manager::growth_for(uint64_t bytes) const {
     const uint64_t share = std::min(reserved_ / 16, largest_share);
-    const uint64_t least = options_.segment != 0 ? options_.segment : share;
+    const uint64_t wanted = options_.segment != 0 ? options_.segment : share;
+    const uint64_t least = is_dedicated(bytes) ? bytes : wanted;
     return round_up(std::max({bytes, least, segment_granule}), segment_granule) +
            (ragged_ ? segment_granule : 0);
 }
@@ -146,9 +158,10 @@ Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &resul
     exchange_idle(lock, growth_for(bytes));
     Block *block = nullptr;
     for (int attempt = 0; attempt < 2 && !block; attempt++) {
-        result = add_segment(lock, growth_for(bytes));
+        const bool dedicated = is_dedicated(bytes);
+        result = add_segment(lock, growth_for(bytes), dedicated);
         if (says_exhausted(result) && growth_for(bytes) != round_up(bytes, segment_granule)) {
-            result = add_segment(lock, round_up(bytes, segment_granule));
+            result = add_segment(lock, round_up(bytes, segment_granule), dedicated);
         }
         if (result != CUDA_SUCCESS) {
             return nullptr;
@@ -175,7 +188,7 @@ void Manager::exchange_idle(Lock &lock, uint64_t bytes) {
 }
 
 // Counted before the driver is asked, so that `max` holds whatever other threads do meanwhile.
-CUresult Manager::add_segment(Lock &lock, uint64_t bytes) {
+CUresult Manager::add_segment(Lock &lock, uint64_t bytes, bool dedicated) {
     if (lost_ != CUDA_SUCCESS) {
         return lost_;
     }
@@ -201,6 +214,7 @@ CUresult Manager::add_segment(Lock &lock, uint64_t bytes) {
     }
     peak_reserved_ = std::max(peak_reserved_, reserved_);
     ragged_ = ragged_ || segment->size != segment->driver_bytes;
+    segment->dedicated = dedicated;
     heap_.add(*segment.release());
     return CUDA_SUCCESS;
 }

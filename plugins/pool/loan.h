@@ -18,8 +18,10 @@ public:
 
     void begin(uint64_t size) { put(Word(size << 1)); }
     void end() { put(0); }
-    // Its free needs more than a magazine: it has further uses, or is a graph's.
+    // Its free needs more than a magazine: it has further uses, is a graph's, or
+    // is exported.
     void mark_special() { put(word_.load(std::memory_order_relaxed) | special_bit); }
+    void end_special() { begin(size()); }
 
     uint64_t size() const { return word_.load(std::memory_order_relaxed) >> 1; }
     // The size, or 0 if the free is special or there is nothing to free.

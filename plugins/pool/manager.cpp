@@ -36,7 +36,7 @@ void Manager::take_initial() {
     }
     Lock lock(mutex_);
     const uint64_t bytes = round_up(options_.initial, segment_granule);
-    CUresult result = options_.paged ? add_space(lock, bytes) : add_segment(lock, bytes);
+    CUresult result = options_.paged ? add_space(lock, bytes) : add_segment(lock, bytes, false);
     if (options_.paged && result == CUDA_SUCCESS) {
         result = fill(lock, heap_.room_for(heap_.anyone, bytes));
     }
@@ -153,6 +153,7 @@ void Manager::forget_everything() {
         }
     }
     captures_.clear();
+    exports_.clear();
     slabs_.forget_all();
     taken_ = waiting_ = quarantined_ = 0;
     live_ = live_count_ = 0;

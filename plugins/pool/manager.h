@@ -7,6 +7,7 @@
 //   notices.cpp   which stream a call means; registration, captures announced, record_use
 //   graphs.cpp    memory of captures
 //   report.cpp    query, statistics, memory info
+//   share.cpp     get_ipc_handle: memory that other processes have open
 //   host.cpp      memhostalloc and memhostfree: pinned host memory
 //   everywhere.cpp  portable memory that all contexts may still use
 //   paging.cpp    growth=vmm: pages behind addresses
@@ -48,6 +49,8 @@ public:
                             emm_deviceptr *ret_device);
     emm_status memhostfree(void *host, size_t size, uint32_t flags, emm_stream stream);
     emm_status get_memory_info(size_t *ret_free, size_t *ret_total);
+    emm_status get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
+    emm_status release_ipc_handle(const emm_ipc_handle *handle);
     emm_status reset();
     emm_status defer_cleanup(uint32_t enter);
     emm_status trim(size_t keep_bytes, size_t *ret_released);
@@ -67,6 +70,11 @@ public:
 private:
     using Lock = std::unique_lock<Mutex>;
     using Place = Heap::Place;
+
+    struct Export {
+        UseRecord *record;
+        emm_ipc_handle handle; // as the host got it: what identifies it is in it
+    };
 
     // Tells the ways of streams that nobody registered from others in a thread's table.
     static constexpr uint64_t passing_bit = uint64_t(1) << 63;
@@ -90,9 +98,11 @@ private:
     Block *grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result);
     Block *squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes,
                    CUresult &result);
+    uint64_t block_bytes(uint64_t size) const;
+    bool is_dedicated(uint64_t bytes) const;
     uint64_t growth_for(uint64_t bytes) const;
     void exchange_idle(Lock &lock, uint64_t bytes);
-    CUresult add_segment(Lock &lock, uint64_t bytes);
+    CUresult add_segment(Lock &lock, uint64_t bytes, bool dedicated);
     std::unique_ptr<Segment> new_segment(uint64_t bytes, CUresult &result);
     uint64_t release_segment(Lock &lock, Segment &segment);
     void drop_spares();
@@ -220,6 +230,7 @@ private:
     void end_capture(emm_stream stream);
     emm_status enter_stream(emm_stream stream);
     emm_status retire_stream(emm_stream stream);
+    UseRecord &record_of(Place place);
     void add_use(Place place, Use use);
 
     // --- graphs.cpp
@@ -230,6 +241,11 @@ private:
     void collect_graphs();
     void finish_capture(Capture &capture);
     void drop_reference(Capture &capture);
+
+    // --- share.cpp
+    emm_status refuse_export(emm_deviceptr ptr, size_t size, Place place);
+    CUresult get_driver_handle(const Segment &segment, emm_ipc_handle &handle);
+    void end_export(Lock &lock, UseRecord &record);
 
     // --- report.cpp
     uint64_t pending_bytes() const;
@@ -249,10 +265,13 @@ private:
     emm_status keep_peer(int32_t device, bool on, CUresult result);
     void drop_peers();
 
+    static const Segment &segment_of(Place place);
+    static uint64_t begin_of(Place place);
     static uint64_t size_of(Place place);
     static uint64_t asked_of(Place place);
     static void end_loan(Place place);
     static void mark_special(Place place);
+    static void end_special(Place place);
     static UseRecord *&uses_of(Place place);
     uint64_t &waiting_of(Place place) {
         return place.block && place.block->host ? host_waiting_ : waiting_;
@@ -288,6 +307,7 @@ private:
     List<Watch, &Watch::link> spare_watches_;
     List<UseRecord, &UseRecord::all> uses_;
     List<Magazine, &Magazine::of_manager> magazines_;
+    std::vector<Export> exports_;
     Batch *spare_batches_ = nullptr;
     BatchQueue quarantine_; // slots freed unordered
     std::unordered_map<uint64_t, std::unique_ptr<Capture>> captures_;

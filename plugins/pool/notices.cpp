@@ -268,9 +268,8 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
     return EMM_OK;
 }
 
-void Manager::add_use(Place place, Use use) {
+UseRecord &Manager::record_of(Place place) {
     UseRecord *&record = uses_of(place);
-    mark_special(place);
     if (!record) {
         auto fresh = std::make_unique<UseRecord>();
         fresh->uses.reserve(4);
@@ -279,13 +278,19 @@ void Manager::add_use(Place place, Use use) {
         record = fresh.release();
         uses_.push_back(*record);
     }
-    for (const Use &known : record->uses) {
+    mark_special(place);
+    return *record;
+}
+
+void Manager::add_use(Place place, Use use) {
+    UseRecord &record = record_of(place);
+    for (const Use &known : record.uses) {
         if (known.domain == use.domain && known.capture == use.capture) {
             return;
         }
     }
-    record->uses.reserve(record->uses.size() + 3); // the free may add two and must not fail
-    record->uses.push_back(use);
+    record.uses.reserve(record.uses.size() + 3); // the free may add two and must not fail
+    record.uses.push_back(use);
     if (use.domain) {
         use.domain->references++;
     }

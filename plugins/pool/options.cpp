@@ -22,9 +22,19 @@ const emm_option option_list[] = {
      EMM_OPTION_CHOICE, 0},
     {"segment", "0", "The least to ask the driver for at a time; 0 lets the pool choose.",
      EMM_OPTION_SIZE, 0},
+    {"ipc", "shared|dedicated",
+     "What another process sees of an export: shared, the segment, with its neighbours; dedicated, "
+     "the allocation alone, which has a segment of its own.",
+     EMM_OPTION_CHOICE, 0},
+    {"dedicated_from", "1MiB",
+     "With ipc=dedicated, the least allocation that has a segment (a multiple of 2 MiB) of its "
+     "own; smaller ones cannot be exported. At least 64 KiB.",
+     EMM_OPTION_SIZE, 0},
     {nullptr, nullptr, nullptr, 0, 0}};
 
 namespace {
+
+constexpr uint64_t least_dedicated = 64 << 10; // no slot is as large
 
 void read_size(const char *const *texts, const char *name, uint64_t &value) {
     const char *text = emm_option_text(option_list, texts, name);
@@ -46,8 +56,28 @@ Options::Options(const char *const *texts) {
     read_size(texts, "segment", segment);
     const char *growth = emm_option_text(option_list, texts, "growth");
     paged = growth && strcmp(growth, "vmm") == 0;
+    read_ipc(texts);
     if (initial > max) {
         throw PluginError(EMM_E_PLUGIN_SPEC, 0, "pool: option initial is larger than max");
+    }
+}
+
+void Options::read_ipc(const char *const *texts) {
+    const char *ipc = emm_option_text(option_list, texts, "ipc");
+    dedicated = ipc && strcmp(ipc, "dedicated") == 0;
+    uint64_t from = 1 << 20;
+    read_size(texts, "dedicated_from", from);
+    if (from < least_dedicated) {
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0,
+                          "pool: option dedicated_from: expected at least 64KiB");
+    }
+    if (dedicated && paged) {
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0,
+                          "pool: option ipc=dedicated: expected growth=segment, found growth=vmm, "
+                          "which has no segments to dedicate");
+    }
+    if (dedicated) {
+        dedicated_from = from;
     }
 }
 

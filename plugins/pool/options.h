@@ -14,10 +14,15 @@ struct Options {
     uint64_t release_threshold = UINT64_MAX; // idle bytes to keep
     bool paged = false;                      // growth=vmm
     uint64_t segment = 0;                    // least growth; 0: the pool's own choice
+    bool dedicated = false;                  // ipc=dedicated
+    uint64_t dedicated_from = UINT64_MAX;    // the least that has a segment of its own
 
     // Throws PluginError.
     explicit Options(const char *const *texts);
     Options() = default;
+
+private:
+    void read_ipc(const char *const *texts);
 };
 
 } // namespace emm::pool

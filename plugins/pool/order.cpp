@@ -304,6 +304,9 @@ void Manager::complete_all(uint64_t tag) {
 
 // Takes freed memory with uses to the next thing that it waits for, at the end to its home.
 Domain *Manager::advance(UseRecord &record) {
+    if (record.exports > 0) {
+        return nullptr;
+    }
     while (!record.uses.empty()) {
         const Use use = record.uses.back();
         record.uses.pop_back();

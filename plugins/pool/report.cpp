@@ -113,7 +113,7 @@ emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
             return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
                              "pool: 0x%llx lies in no live allocation of this manager", ptr);
         }
-        info.base = place.block ? place.block->begin : place.slot->slab->address(*place.slot);
+        info.base = begin_of(place);
         info.size = asked_of(place);
     }
     emm_copy_sized(ret_info, &info);

@@ -37,6 +37,7 @@ struct Segment {
 
     const uint64_t driver_base; // as cuMemAlloc gave it, and as cuMemFree wants it
     const uint64_t driver_bytes;
+    bool dedicated = false;   // to one allocation at a time: never cut
     uint64_t device_base = 0; // of pinned memory that is mapped: the device's name for driver_base
     const uint64_t base;      // the part in use: aligned to segment_granule
     const uint64_t size;

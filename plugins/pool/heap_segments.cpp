@@ -1,0 +1,53 @@
+// Segments in and out of the heap.
+#include "heap.h"
+
+namespace emm::pool {
+
+void Heap::prepare(Segment &segment) {
+    map_.reserve(segment.base, segment.size);
+    reserve_record();
+    segment.first = records_.take();
+}
+
+void Heap::add(Segment &segment) {
+    Block *block = segment.first;
+    block->segment = &segment;
+    block->begin = segment.base;
+    block->size = segment.size;
+    segments_.push_back(segment);
+    map_.set(segment.base, segment.size, &segment);
+    give(*block, anyone);
+}
+
+void Heap::remove(Segment &segment) {
+    Block &block = *segment.first;
+    unindex(block);
+    if (block.pending.linked) {
+        block.domain->pending.remove(block);
+    }
+    map_.set(segment.base, segment.size, nullptr);
+    segments_.remove(segment);
+    segment.first = nullptr;
+    records_.give(&block);
+}
+
+List<Segment, &Segment::all> Heap::forget_all() {
+    List<Segment, &Segment::all> segments;
+    while (Segment *segment = segments_.pop_front()) {
+        map_.set(segment->base, segment->size, nullptr);
+        for (Block *block = segment->first; block;) {
+            Block *next = block->right;
+            records_.give(block);
+            block = next;
+        }
+        segments.push_back(*segment);
+    }
+    whole_ = {};
+    complete_ = complete_dedicated_ = {};
+    foreign_ = {};
+    holes_ = {};
+    whole_bytes_ = quarantined_ = 0;
+    return segments;
+}
+
+} // namespace emm::pool
