@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <spawn.h>
 #include <sys/prctl.h>
@@ -19,7 +20,6 @@ extern char **environ;
 namespace emm::tool {
 namespace {
 
-constexpr double patience = 120;        // seconds of silence
 constexpr double between_reports = 0.1; // seconds
 
 Failure failure(std::string message, std::string hint = {}) {
@@ -52,7 +52,7 @@ std::vector<std::string> changed_environment(const Changes &changes) {
     return all;
 }
 
-pid_t spawn_self(int in, int out, const Changes &changes) {
+pid_t spawn_self(int in, int out, int errors, const Changes &changes) {
     std::vector<std::string> variables = changed_environment(changes);
     std::vector<char *> pointers;
     for (std::string &variable : variables) {
@@ -63,6 +63,7 @@ pid_t spawn_self(int in, int out, const Changes &changes) {
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, in, STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
+    posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
     std::string name = "emm", argument = child_argument;
     char *arguments[] = {name.data(), argument.data(), nullptr};
     pid_t process = -1;
@@ -89,31 +90,39 @@ std::string simulator_settings(const std::vector<std::string> &settings) {
     return text;
 }
 
-Child::Child(std::string plugin, const Json &job, const Changes &changes)
-    : plugin_(std::move(plugin)) {
+Child::Child(std::string plugin, const Json &job, const Changes &changes,
+             const ChildSettings &settings)
+    : plugin_(std::move(plugin)), patience_(settings.patience) {
     int down[2], up[2];
     if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0) {
         throw failure(std::string("cannot make a pipe: ") + std::strerror(errno));
     }
     channel_ = std::make_unique<Channel>(up[0], down[1]);
     const Channel far_ends(down[0], up[1]);
-    process_ = spawn_self(down[0], up[1], changes);
+    process_ = spawn_self(down[0], up[1], settings.errors, changes);
     channel_->send(job);
 }
 
 Child::~Child() {
     if (process_ > 0) {
-        channel_->close_out();
-        Channel::End end = Channel::End::none;
-        while (channel_->receive(patience, end)) {
-        }
-        if (end == Channel::End::timeout) {
-            kill(process_, SIGKILL);
-        }
-        how_it_ended();
+        finish();
     }
 }
 
+std::string Child::finish() {
+    channel_->close_out();
+    Channel::End end = Channel::End::none;
+    while (channel_->receive(patience_, end)) {
+    }
+    if (end == Channel::End::timeout) {
+        kill(process_, SIGKILL);
+        how_it_ended();
+        return "did not come to its end";
+    }
+    return how_it_ended();
+}
+
+// "": with status 0.
 std::string Child::how_it_ended() {
     int status = 0;
     while (waitpid(process_, &status, 0) < 0 && errno == EINTR) {
@@ -123,13 +132,14 @@ std::string Child::how_it_ended() {
         const int number = WTERMSIG(status);
         return "was ended by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
     }
-    return "ended with status " + std::to_string(WEXITSTATUS(status)) + " and no answer";
+    const int code = WEXITSTATUS(status);
+    return code == 0 ? "" : "ended with status " + std::to_string(code);
 }
 
 Json Child::receive(const Report &report) {
     while (process_ > 0) {
         Channel::End end = Channel::End::none;
-        const std::optional<Json> message = channel_->receive(patience, end);
+        const std::optional<Json> message = channel_->receive(patience_, end);
         if (message && message->contains("progress")) {
             if (report) {
                 report(message->at("progress").get<double>());
@@ -141,9 +151,12 @@ Json Child::receive(const Report &report) {
         } else if (end == Channel::End::timeout) {
             kill(process_, SIGKILL);
             how_it_ended();
-            throw failure(plugin_ + ": no progress for two minutes; its process was stopped");
+            throw failure(
+                fmt::format("{}: silent for {} s; its process was stopped", plugin_, patience_));
         } else {
-            throw failure(plugin_ + ": its process " + how_it_ended());
+            const std::string end_of_it = how_it_ended();
+            throw failure(plugin_ + ": its process " + (end_of_it.empty() ? "ended" : end_of_it) +
+                          " without an answer");
         }
     }
     throw failure(plugin_ + ": its process has ended before");

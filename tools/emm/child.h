@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <sys/types.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -17,12 +18,19 @@ using Changes = std::vector<std::pair<std::string, std::optional<std::string>>>;
 // EMM_SIM as it is, with `settings` ("key=value") put in where their keys are not given already.
 std::string simulator_settings(const std::vector<std::string> &settings);
 
+// How long a process may be silent, and where its standard error goes.
+struct ChildSettings {
+    double patience = 120; // seconds
+    int errors = STDERR_FILENO;
+};
+
 // This program once more, in a process of its own, so that each plugin has a fresh libemm and
 // driver and a crash takes nothing else with it.
 class Child {
 public:
     // `plugin` is what messages call it.
-    Child(std::string plugin, const Json &job, const Changes &changes);
+    Child(std::string plugin, const Json &job, const Changes &changes,
+          const ChildSettings &settings = {});
     ~Child();
     Child(const Child &) = delete;
     Child &operator=(const Child &) = delete;
@@ -30,9 +38,12 @@ public:
     void send(const Json &message) { channel_->send(message); }
 
     // The next answer. Progress is reported on the way. Throws Failure if the child says that it
-    // failed, ends without an answer, or has been silent for two minutes.
+    // failed, ends without an answer, or has been silent for too long.
     using Report = std::function<void(double share)>;
     Json receive(const Report &report = {});
+
+    // Lets it end: "" if it did so with status 0, else how.
+    std::string finish();
 
     const std::string &plugin() const { return plugin_; }
 
@@ -40,6 +51,7 @@ private:
     std::string how_it_ended();
 
     std::string plugin_;
+    double patience_;
     pid_t process_ = -1;
     std::unique_ptr<Channel> channel_;
 };

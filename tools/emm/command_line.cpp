@@ -2,6 +2,7 @@
 
 #include "bench/bench.h"
 #include "bench/cases.h"
+#include "check/check.h"
 #include "events.h"
 #include "info.h"
 #include "problem.h"
@@ -31,7 +32,8 @@ const char *const footer =
     "  emm info pool                                  what the pool is, and its options\n"
     "  emm replay run.csv.gz --plugin passthrough --plugin pool:max=8GiB\n"
     "  emm replay --generate train --touch            is anything handed over too early?\n"
-    "  emm bench --plugin pool --case pair,mixed --threads 1,2,4\n\n"
+    "  emm bench --plugin pool --case pair,mixed --threads 1,2,4\n"
+    "  EMM_DRIVER=sim emm check $PWD/libemm-mine.so     does a plugin keep its duties?\n\n"
     "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
     "EMM_LOG, EMM_EVENT_LOG. `emm info` shows all of them.\n\n"
     "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.";
@@ -67,6 +69,7 @@ public:
         add_replay();
         add_bench();
         add_events();
+        add_check();
     }
 
     int run(int argc, char **argv) {
@@ -166,6 +169,32 @@ private:
         events_command_ = events;
     }
 
+    void add_check() {
+        CLI::App *check = app_.add_subcommand(
+            "check", "Whether a plugin keeps its duties, each case in a process of its own");
+        check->add_option("SPEC", check_.spec, "the plugin")->option_text(" ");
+        check
+            ->add_option("--filter", check_.filters,
+                         "only cases with this in their name, or of this duty; may be given\n"
+                         "several times")
+            ->option_text("TEXT")
+            ->take_all()
+            ->expected(1);
+        check->add_option("--seed", check_.seed, "of what is random (default 1)")->option_text("N");
+        check->add_option("--limit", check_.limit, "seconds that a case may take (default 30)")
+            ->option_text("SECONDS")
+            ->check(CLI::PositiveNumber);
+        check->add_option("--jobs", check_.jobs, "cases at a time (default: a processor each)")
+            ->option_text("N");
+        check->add_flag("--list", check_.list, "name the cases and what they ask; run none");
+        json_flag(check, check_.json);
+        check->footer("Duties (EMM-P-01 ...) are numbered in plugins/README.md. With "
+                      "EMM_DRIVER=sim, which needs\nno GPU, every case runs; on a real driver "
+                      "those that only the simulated one can judge are\nskipped by name. Speed is "
+                      "not judged.");
+        check_command_ = check;
+    }
+
     static void json_flag(CLI::App *command, bool &flag) {
         command->add_flag("--json", flag, "print one JSON object and nothing else");
     }
@@ -206,6 +235,13 @@ private:
             json_ = events_.json;
             return run_events(events_);
         }
+        if (check_command_->parsed()) {
+            json_ = check_.json;
+            if (check_.spec.empty() && !check_.list) {
+                throw usage("check: expected a SPEC, found none");
+            }
+            return run_check(check_);
+        }
         json_ = info_.json;
         return run_info(info_);
     }
@@ -229,10 +265,12 @@ private:
 
     CLI::App app_;
     CLI::App *replay_command_ = nullptr, *bench_command_ = nullptr, *events_command_ = nullptr;
+    CLI::App *check_command_ = nullptr;
     InfoOptions info_;
     ReplayOptions replay_;
     BenchOptions bench_;
     EventsOptions events_;
+    CheckOptions check_;
     std::string order_ = "strict";
     std::vector<std::string> sizes_;
     bool json_ = false;

@@ -1,5 +1,6 @@
 // What a child process does: the job that arrives first on its standard input.
 #include "bench/bench.h"
+#include "check/check.h"
 #include "child.h"
 #include "problem.h"
 #include "replay/replay.h"
@@ -15,6 +16,8 @@ void run(const Json &job, Parent &parent) {
         run_replay_job(job, parent);
     } else if (name == "bench") {
         run_bench_job(job, parent);
+    } else if (name.rfind("check-", 0) == 0) {
+        run_check_job(job, parent);
     }
 }
 

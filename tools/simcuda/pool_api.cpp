@@ -71,6 +71,9 @@ CUresult allocate(CUdeviceptr *ret_address, size_t size, Pool *pool, CUstream ha
     if (!ret_address || size == 0 || pool->held >= 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (size > pool->device->capacity) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     if (stream->capture) {
         return give_to_graph(*pool, *stream, size, ret_address);
     }

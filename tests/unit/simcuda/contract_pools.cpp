@@ -46,6 +46,16 @@ TEST_CASE("memory freed on a stream is given out on it again at once") {
     REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
 }
 
+TEST_CASE("a pool gives no block of a size that no device has") {
+    const Device device;
+    const Stream stream;
+    const Pool pool;
+    for (const size_t size : {~size_t(0), ~size_t(0) - 4095, size_t(1) << 50}) {
+        CUdeviceptr address = 77;
+        CHECK(cu().cuMemAllocFromPoolAsync(&address, size, pool.handle, stream) != CUDA_SUCCESS);
+    }
+}
+
 TEST_CASE("a pool counts what is used and what is reserved") {
     const Device device;
     const Stream stream;

@@ -1,0 +1,173 @@
+#include "check/bare.h"
+
+#include "check/gpu.h"
+
+#include <algorithm>
+#include <cstring>
+#include <dlfcn.h>
+#include <emm/emm.h>
+#include <mutex>
+
+namespace emm::tool::check {
+namespace {
+
+struct Pending {
+    emm_deferred function;
+    void *argument;
+};
+
+std::mutex mutex;
+std::vector<Pending> pending;
+Defer defer_how = Defer::queue;
+thread_local Said said;
+
+void kit_log(int32_t, const char *text) {
+    std::fprintf(stderr, "log: %s\n", text);
+}
+
+emm_status kit_fail(emm_status code, int32_t, const char *text) {
+    said.code = code;
+    said.text = text ? text : "";
+    return code;
+}
+
+emm_function kit_driver(const char *name, int32_t cuda_version) {
+    return emm_driver_entry(name, cuda_version);
+}
+
+emm_status kit_defer(emm_context *, emm_deferred function, void *argument, size_t) {
+    Defer how;
+    {
+        const std::lock_guard lock(mutex);
+        how = defer_how;
+        if (how == Defer::queue) {
+            pending.push_back({function, argument});
+        }
+    }
+    if (how == Defer::at_once) {
+        function(argument, EMM_DEFERRED_RUN);
+    }
+    return how == Defer::refuse ? kit_fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "the kit queues nothing")
+                                : EMM_OK;
+}
+
+size_t kit_pressure(emm_context *, size_t) {
+    return 0;
+}
+
+constexpr emm_host the_host = {sizeof(emm_host),
+                               EMM_PLUGIN_ABI_MAJOR,
+                               EMM_PLUGIN_ABI_MINOR,
+                               0,
+                               "the conformance kit",
+                               &kit_log,
+                               &kit_fail,
+                               &kit_driver,
+                               &kit_defer,
+                               &kit_pressure};
+
+} // namespace
+
+const Said &last_said() {
+    return said;
+}
+
+void forget_said() {
+    said = Said();
+}
+
+void set_defer(Defer how) {
+    const std::lock_guard lock(mutex);
+    defer_how = how;
+}
+
+size_t run_deferred(uint32_t what) {
+    std::vector<Pending> taken;
+    {
+        const std::lock_guard lock(mutex);
+        taken.swap(pending);
+    }
+    for (const Pending &entry : taken) {
+        entry.function(entry.argument, what);
+    }
+    return taken.size();
+}
+
+const emm_host &kit_host() {
+    return the_host;
+}
+
+emm_plugin_entry open_entry(const std::string &path) {
+    void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    expect(library != nullptr, "the library does not open: {}", library ? "" : dlerror());
+    void *entry = dlsym(library, EMM_PLUGIN_ENTRY_SYMBOL);
+    expect(entry != nullptr, "the library has no {}", EMM_PLUGIN_ENTRY_SYMBOL);
+    return reinterpret_cast<emm_plugin_entry>(entry);
+}
+
+Bare::Bare(const Subject &subject, const emm_host *host) : table_(open_entry(subject.path)(host)) {
+    expect(table_ != nullptr, "the entry function returned NULL: {}", said.text);
+    std::memcpy(&slots_, table_, std::min<size_t>(table_->struct_size, sizeof slots_));
+    for (const auto &text : subject.option_texts) {
+        texts_.push_back(text ? text->c_str() : nullptr);
+    }
+    texts_.push_back(nullptr);
+}
+
+emm_context_info describe_current() {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    CUcontext context = nullptr;
+    require_cuda(EMM_CHECK_CUDA(cuCtxGetCurrent)(&context), "cuCtxGetCurrent");
+    info.cuda_context = context;
+    unsigned long long id = 0;
+    require_cuda(EMM_CHECK_CUDA(cuCtxGetId)(context, &id), "cuCtxGetId");
+    info.context_id = id;
+    require_cuda(EMM_CHECK_CUDA(cuCtxGetDevice)(&info.device), "cuCtxGetDevice");
+    CUuuid uuid = {};
+    require_cuda(driver_calls().cuDeviceGetUuid(&uuid, info.device), "cuDeviceGetUuid");
+    std::memcpy(info.device_uuid, uuid.bytes, sizeof uuid.bytes);
+    info.context = reinterpret_cast<emm_context *>(&pending); // opaque: only the kit looks at it
+    return info;
+}
+
+emm_status try_create(const Bare &bare, emm_manager **ret_manager) {
+    const emm_context_info info = describe_current();
+    return call("create", bare.slots().create, &kit_host(), &info, bare.option_texts(),
+                ret_manager);
+}
+
+BareManager::BareManager(const Bare &bare, bool initialize) : bare_(bare) {
+    const emm_status made = try_create(bare, &self_);
+    expect(made >= EMM_OK && self_, "create failed: {}, {}", made, said.text);
+    if (initialize && slots().initialize) {
+        const emm_status ready = EMM_SLOT(*this, initialize);
+        expect(ready >= EMM_OK, "initialize failed: {}, {}", ready, said.text);
+    }
+}
+
+BareManager::~BareManager() {
+    if (self_) {
+        slots().destroy(self_);
+    }
+}
+
+void BareManager::destroy() {
+    const emm_status gone = call("destroy", slots().destroy, self_);
+    self_ = nullptr;
+    expect(gone >= EMM_OK, "destroy failed: {}, {}", gone, said.text);
+}
+
+emm_deviceptr BareManager::alloc(size_t size, emm_stream stream) const {
+    emm_deviceptr ptr = 0;
+    const emm_status got = EMM_SLOT(*this, memalloc, size, stream, &ptr);
+    expect(got >= EMM_OK && ptr != 0, "memalloc of {} bytes failed: {}, {}", size, got, said.text);
+    return ptr;
+}
+
+void BareManager::free(emm_deviceptr ptr, size_t size, emm_stream stream) const {
+    const emm_status freed = EMM_SLOT(*this, memfree, ptr, size, stream);
+    expect(freed >= EMM_OK, "memfree of {} bytes failed: {}, {}", size, freed, said.text);
+}
+
+} // namespace emm::tool::check

@@ -1,0 +1,94 @@
+#pragma once
+
+#include "check/case.h"
+
+#include <emm/plugin.h>
+
+#include <cstddef>
+
+namespace emm::tool::check {
+
+// The kit as a host. What a plugin said last with host->fail, and what it put on the queue.
+struct Said {
+    emm_status code = EMM_OK;
+    std::string text;
+};
+const Said &last_said(); // by the calling thread
+void forget_said();
+
+enum class Defer { queue, at_once, refuse };
+void set_defer(Defer how);
+size_t run_deferred(uint32_t what); // EMM_DEFERRED_*; how many there were
+
+// The host's services as version 1.0 has them.
+const emm_host &kit_host();
+
+// A plugin's library, opened in this process, and its table: called directly, with no libemm
+// between. To be made once in a process.
+class Bare {
+public:
+    explicit Bare(const Subject &subject, const emm_host *host = &kit_host());
+
+    const emm_plugin *table() const { return table_; }
+    // As far as the table goes; the rest is NULL.
+    const emm_plugin &slots() const { return slots_; }
+    bool needs_current() const { return (slots_.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0; }
+    const char *const *option_texts() const { return texts_.data(); }
+
+private:
+    const emm_plugin *table_;
+    emm_plugin slots_ = {};
+    std::vector<const char *> texts_;
+};
+
+// The entry function, not yet called.
+emm_plugin_entry open_entry(const std::string &path);
+
+// Calls a slot. What leaves it other than by return is a breach.
+template <class... Parameters, class... Arguments>
+emm_status call(const char *name, emm_status (*slot)(Parameters...), Arguments... arguments) {
+    try {
+        return slot(arguments...);
+    } catch (const std::exception &error) {
+        throw Breach(fmt::format("a C++ exception left {}: {}", name, error.what()));
+    } catch (...) {
+        throw Breach(fmt::format("a C++ exception left {}", name));
+    }
+}
+
+// One manager, for the context that is current; destroyed at the latest with this.
+class BareManager {
+public:
+    explicit BareManager(const Bare &bare, bool initialize = true);
+    ~BareManager();
+    BareManager(const BareManager &) = delete;
+    BareManager &operator=(const BareManager &) = delete;
+
+    // Slots by name, with this manager: EMM_SLOT(manager, memalloc, 256, stream, &ptr).
+    template <class Slot, class... Arguments>
+    emm_status operator()(const char *name, Slot slot, Arguments... arguments) const {
+        return call(name, slot, self_, arguments...);
+    }
+    const emm_plugin &slots() const { return bare_.slots(); }
+    emm_manager *self() const { return self_; }
+
+    // What must succeed.
+    emm_deviceptr alloc(size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
+    void free(emm_deviceptr ptr, size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
+    void destroy();
+
+private:
+    const Bare &bare_;
+    emm_manager *self_ = nullptr;
+};
+
+#define EMM_SLOT(manager, slot, ...)                                                               \
+    (manager)(#slot, (manager).slots().slot __VA_OPT__(, ) __VA_ARGS__)
+
+// Describes the context that is current, as create gets it.
+emm_context_info describe_current();
+
+// Tries create; what it made is the caller's.
+emm_status try_create(const Bare &bare, emm_manager **ret_manager);
+
+} // namespace emm::tool::check

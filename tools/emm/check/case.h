@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <fmt/format.h>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace emm::tool::check {
+
+// The plugin that is checked, as its loading has shown it.
+struct Subject {
+    std::string spec;
+    std::string path;
+    std::vector<std::optional<std::string>> option_texts;
+    uint64_t seed = 1;
+    bool simulated = false;
+    std::string mode; // the simulated driver's progress
+};
+
+// A duty that was not kept.
+class Breach : public std::exception {
+public:
+    explicit Breach(std::string text) : text_(std::move(text)) {}
+    const char *what() const noexcept override { return text_.c_str(); }
+
+private:
+    std::string text_;
+};
+
+// Why a case has nothing to say about this plugin.
+class Skipped : public Breach {
+public:
+    using Breach::Breach;
+};
+
+template <class... Arguments>
+void expect(bool kept, fmt::format_string<Arguments...> text, Arguments &&...arguments) {
+    if (!kept) {
+        throw Breach(fmt::format(text, std::forward<Arguments>(arguments)...));
+    }
+}
+
+// What a case asks for. It is skipped, and says so, where the driver cannot give it.
+constexpr unsigned on_simulator = 1; // counts, faults and misuse are only seen there
+constexpr unsigned every_mode = 2;   // runs once for each way in which pending work makes progress
+constexpr unsigned two_devices = 4;
+
+struct Case {
+    const char *name;   // "subject/what"
+    const char *duties; // their numbers in plugins/README.md, separated by a space
+    const char *says;   // what is true if it passes
+    void (*run)(const Subject &);
+    unsigned needs = 0;
+    const char *settings = ""; // for the simulated driver
+};
+
+// All of them, in the order of the duties.
+const std::vector<Case> &cases();
+
+} // namespace emm::tool::check

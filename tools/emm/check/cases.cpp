@@ -1,0 +1,16 @@
+#include "check/cases.h"
+
+namespace emm::tool::check {
+
+const std::vector<Case> &cases() {
+    static const std::vector<Case> all = [] {
+        std::vector<Case> made;
+        for (const auto &part : {library_cases(), table_cases(), memory_cases()}) {
+            made.insert(made.end(), part.begin(), part.end());
+        }
+        return made;
+    }();
+    return all;
+}
+
+} // namespace emm::tool::check

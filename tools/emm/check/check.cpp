@@ -1,0 +1,177 @@
+#include "check/check.h"
+
+#include "check/report.h"
+#include "child.h"
+#include "clock.h"
+#include "problem.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdio>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <unistd.h>
+
+namespace emm::tool {
+namespace {
+
+using check::Outcome;
+using check::Planned;
+
+// Plugins are chosen from code here, and with the limits that emm has by itself.
+Changes changes_for(const std::string &simulator) {
+    return {{"EMM_PLUGIN", std::nullopt},
+            {"EMM_EVENT_LOG", std::nullopt},
+            {"EMM_MAX_PENDING_DEALLOCS_COUNT", std::nullopt},
+            {"EMM_MAX_PENDING_DEALLOCS_RATIO", std::nullopt},
+            {"EMM_SIM", simulator}};
+}
+
+// A file without a name that takes a process's standard error.
+class Pad {
+public:
+    Pad() : file_(std::tmpfile()) {}
+    ~Pad() {
+        if (file_) {
+            std::fclose(file_);
+        }
+    }
+    Pad(const Pad &) = delete;
+    Pad &operator=(const Pad &) = delete;
+    int descriptor() const { return file_ ? fileno(file_) : STDERR_FILENO; }
+
+    // The end of it is enough.
+    std::string text() const {
+        constexpr long most = 4000;
+        if (!file_ || std::fseek(file_, 0, SEEK_END) != 0) {
+            return "";
+        }
+        std::fseek(file_, std::max(0L, std::ftell(file_) - most), SEEK_SET);
+        std::string text(most, '\0');
+        text.resize(std::fread(text.data(), 1, text.size(), file_));
+        return text;
+    }
+
+private:
+    std::FILE *file_;
+};
+
+Json describe(const CheckOptions &options) {
+    const Planned nothing = {&check::cases().front(), ""};
+    const Json job = {{"job", "check-describe"}, {"spec", options.spec}};
+    Child child(options.spec, job, changes_for(check::simulator_settings(nothing, options.seed)),
+                {options.limit, STDERR_FILENO});
+    return child.receive();
+}
+
+// Cases run side by side, and are told in their order.
+class Run {
+public:
+    Run(const CheckOptions &options, const Json &subject, const std::vector<Planned> &planned)
+        : options_(options), subject_(subject), planned_(planned), outcomes_(planned.size()) {}
+
+    void work() {
+        for (;;) {
+            const size_t i = next();
+            if (i >= planned_.size()) {
+                return;
+            }
+            const Outcome outcome = run(planned_[i]);
+            const std::lock_guard lock(mutex_);
+            outcomes_[i] = outcome;
+            ended_.notify_all();
+        }
+    }
+
+    Outcome wait_for(size_t i) {
+        std::unique_lock lock(mutex_);
+        ended_.wait(lock, [&] { return outcomes_[i].has_value(); });
+        return *outcomes_[i];
+    }
+
+private:
+    size_t next() {
+        const std::lock_guard lock(mutex_);
+        return next_++;
+    }
+
+    Outcome run(const Planned &planned) const {
+        const Pad pad;
+        const double begun = seconds_now();
+        Outcome outcome = run_child(planned, pad.descriptor());
+        outcome.seconds = seconds_now() - begun;
+        outcome.output = pad.text();
+        return outcome;
+    }
+
+    Outcome run_child(const Planned &planned, int errors) const {
+        const Json job = {{"job", "check-case"},   {"case", planned.entry->name},
+                          {"mode", planned.mode},  {"seed", options_.seed},
+                          {"spec", options_.spec}, {"subject", subject_}};
+        try {
+            Child child("the case", job,
+                        changes_for(check::simulator_settings(planned, options_.seed)),
+                        {options_.limit, errors});
+            const Json answer = child.receive();
+            const std::string end = child.finish();
+            Outcome outcome;
+            outcome.state = answer.at("outcome").get<std::string>();
+            outcome.message = answer.at("message").get<std::string>();
+            if (!end.empty() && outcome.state != "failed") {
+                outcome.state = "failed";
+                outcome.message = "all went well, but then the process " + end;
+            }
+            return outcome;
+        } catch (const Failure &failure) {
+            return {"failed", failure.problem().message, "", 0};
+        }
+    }
+
+    const CheckOptions &options_;
+    const Json &subject_;
+    const std::vector<Planned> &planned_;
+    std::mutex mutex_;
+    std::condition_variable ended_;
+    size_t next_ = 0;
+    std::vector<std::optional<Outcome>> outcomes_;
+};
+
+unsigned jobs_of(const CheckOptions &options) {
+    return options.jobs ? options.jobs : std::max(1u, std::thread::hardware_concurrency());
+}
+
+} // namespace
+
+int run_check(const CheckOptions &options) {
+    const bool listing = options.list;
+    const Json subject = listing ? Json() : describe(options);
+    const auto planned = check::plan(options, listing || subject.at("simulated").get<bool>());
+    if (planned.empty()) {
+        Problem problem;
+        problem.stage = "usage";
+        problem.message = "check: the filter names no case; --list shows them all";
+        throw Failure(problem);
+    }
+    if (listing) {
+        check::list(planned, options.json);
+        return 0;
+    }
+    const double begun = seconds_now();
+    check::Report report(options, subject);
+    Run run(options, subject, planned);
+    std::vector<std::thread> workers;
+    for (unsigned i = 0; i < jobs_of(options); i++) {
+        workers.emplace_back(&Run::work, &run);
+    }
+    for (size_t i = 0; i < planned.size(); i++) {
+        report.add(planned[i], run.wait_for(i));
+    }
+    for (std::thread &worker : workers) {
+        worker.join();
+    }
+    report.end(seconds_now() - begun);
+    return report.good() ? 0 : 1;
+}
+
+} // namespace emm::tool

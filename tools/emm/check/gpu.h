@@ -1,0 +1,69 @@
+#pragma once
+
+#include "driver.h"
+#include "simcuda.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace emm::tool::check {
+
+// A driver entry by its name without version.
+#define EMM_CHECK_CUDA(name) (::emm::tool::driver_entry<decltype(&::name)>(#name))
+
+// The primary context of a device, made current on this thread and retained for good.
+CUcontext enter_device(int device = 0);
+void enter(CUcontext context); // nullptr: none
+
+// Another context of device 0; current afterwards.
+CUcontext make_context();
+
+// A stream that does not wait for the legacy one; destroyed once.
+class Lane {
+public:
+    explicit Lane(unsigned flags = CU_STREAM_NON_BLOCKING);
+    ~Lane() { close(); }
+    Lane(const Lane &) = delete;
+    Lane &operator=(const Lane &) = delete;
+    CUstream get() const { return stream_; }
+    void synchronize() const;
+    void wait_for(const Lane &other) const; // for what it holds now
+    void close();
+
+private:
+    CUstream stream_ = nullptr;
+};
+
+// Writes `value` to the first and last bytes of a block, in the stream's order.
+void mark(CUstream stream, emm_deviceptr ptr, size_t size, uint8_t value);
+
+// Reads them back, in the stream's order, and waits.
+bool is_marked(CUstream stream, emm_deviceptr ptr, size_t size, uint8_t value);
+
+// Work that takes a while on a real device; the simulated one keeps its work pending by itself.
+void stall(CUstream stream, bool simulated);
+
+// Finds what is asked below; to be called first, because nothing is found after emm_shutdown.
+void open_simulator();
+
+// The simulated driver's counters, and what it holds for everybody.
+simcuda_counters counters();
+uint64_t held_bytes();
+uint64_t calls_of(const char *name);
+std::string latest_race(); // "": none
+
+// Arms a fault of the simulated driver for as long as it lives.
+class Fault {
+public:
+    explicit Fault(const std::string &what);
+    ~Fault();
+    Fault(const Fault &) = delete;
+    Fault &operator=(const Fault &) = delete;
+    bool happened() const; // whether a call has failed since
+
+private:
+    uint64_t before_;
+};
+
+} // namespace emm::tool::check

@@ -1,0 +1,64 @@
+#include "check/hosted.h"
+
+namespace emm::tool::check {
+
+void must(emm_status status, const char *what) {
+    expect(status >= EMM_OK, "{} failed: {} {}", what, status, emm_last_error()->text);
+}
+
+void choose(const Subject &subject) {
+    static const bool chosen = [&] {
+        must(emm_set_plugin(subject.spec.c_str()), "loading the plugin");
+        return true;
+    }();
+    static_cast<void>(chosen);
+}
+
+Hosted::Hosted(const Subject &subject, int device) {
+    choose(subject);
+    cuda_ = enter_device(device);
+    must(emm_context_for_device(device, &context_), "making a manager");
+}
+
+Hosted::Hosted(const Subject &subject, CUcontext cuda) : cuda_(cuda) {
+    choose(subject);
+    enter(cuda);
+    must(emm_context_from(cuda, &context_), "making a manager");
+}
+
+emm_deviceptr Hosted::alloc(size_t size, emm_stream stream) const {
+    emm_deviceptr ptr = 0;
+    const emm_status got = emm_memalloc(context_, size, stream, &ptr);
+    expect(got >= EMM_OK && ptr != 0, "memalloc of {} bytes failed: {} {}", size, got,
+           got < EMM_OK ? emm_last_error()->text : "(address 0)");
+    return ptr;
+}
+
+void Hosted::free(emm_deviceptr ptr, size_t size, emm_stream stream) const {
+    must(emm_memfree(context_, ptr, size, stream), "memfree");
+}
+
+void Hosted::enlist(const Lane &lane) const {
+    must(emm_stream_register(context_, lane.get()), "announcing a stream");
+}
+
+void Hosted::retire(Lane &lane) const {
+    must(emm_stream_retire(context_, lane.get()), "announcing a stream's end");
+    lane.close();
+}
+
+emm_stats Hosted::stats() const {
+    emm_stats found = {};
+    found.struct_size = sizeof found;
+    must(emm_get_stats(context_, &found), "get_stats");
+    return found;
+}
+
+uint64_t Hosted::capabilities() const {
+    emm_plugin_info info = {};
+    info.struct_size = sizeof info;
+    must(emm_get_plugin(&info), "asking for the plugin");
+    return info.capabilities;
+}
+
+} // namespace emm::tool::check

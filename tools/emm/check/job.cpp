@@ -1,0 +1,111 @@
+// What a process of `emm check` does: it runs one case and answers how that ended.
+#include "check/case.h"
+#include "check/check.h"
+#include "check/gpu.h"
+#include "check/sharing.h"
+#include "child.h"
+#include "driver.h"
+#include "problem.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+using check::Case;
+using check::Subject;
+
+std::string text(const char *maybe) {
+    return maybe ? maybe : "";
+}
+
+Json describe(const std::string &spec) {
+    emm_plugin_info info = {};
+    info.struct_size = sizeof info;
+    require(emm_probe_plugin(spec.c_str(), &info), "resolve");
+    Json texts = Json::array();
+    for (size_t i = 0; info.options[i].name; i++) {
+        texts.push_back(info.option_texts[i] ? Json(info.option_texts[i]) : Json());
+    }
+    const Json driver = describe_driver();
+    return {{"spec", spec},
+            {"name", text(info.name)},
+            {"version", text(info.version)},
+            {"path", text(info.path)},
+            {"option_texts", texts},
+            {"driver", driver},
+            {"driver_line", driver_line(driver)},
+            {"simulated", driver.at("simulated")},
+            {"devices", driver.at("devices").size()}};
+}
+
+Subject subject_of(const Json &job) {
+    const Json &told = job.at("subject");
+    Subject subject;
+    subject.spec = job.at("spec").get<std::string>();
+    subject.path = told.at("path").get<std::string>();
+    for (const Json &option : told.at("option_texts")) {
+        subject.option_texts.push_back(option.is_null() ? std::nullopt
+                                                        : std::optional(option.get<std::string>()));
+    }
+    subject.seed = job.at("seed").get<uint64_t>();
+    subject.mode = job.at("mode").get<std::string>();
+    subject.simulated = told.at("simulated").get<bool>();
+    return subject;
+}
+
+const Case &find_case(const std::string &name) {
+    for (const Case &entry : check::cases()) {
+        if (entry.name == name) {
+            return entry;
+        }
+    }
+    throw check::Breach("there is no case " + name);
+}
+
+void run_case(const Json &job) {
+    const Subject subject = subject_of(job);
+    const Case &entry = find_case(job.at("case").get<std::string>());
+    if ((entry.needs & check::on_simulator) && !subject.simulated) {
+        throw check::Skipped("it needs the simulated driver");
+    }
+    if ((entry.needs & check::two_devices) && !subject.simulated &&
+        job.at("subject").at("devices").get<size_t>() < 2) {
+        throw check::Skipped("it needs two devices");
+    }
+    if (subject.simulated) {
+        check::open_simulator();
+    }
+    entry.run(subject);
+    const std::string race = subject.simulated ? check::latest_race() : "";
+    check::expect(race.empty(), "memory was handed over too early: {}", race);
+}
+
+Json answer_to(const Json &job) {
+    try {
+        run_case(job);
+        return {{"outcome", "passed"}, {"message", ""}};
+    } catch (const check::Skipped &skipped) {
+        return {{"outcome", "skipped"}, {"message", skipped.what()}};
+    } catch (const check::Breach &breach) {
+        return {{"outcome", "failed"}, {"message", breach.what()}};
+    } catch (const Failure &failure) {
+        return {{"outcome", "failed"}, {"message", failure.what()}};
+    }
+}
+
+} // namespace
+
+void run_check_job(const Json &job, Parent &parent) {
+    const auto name = job.at("job").get<std::string>();
+    if (name == "check-describe") {
+        parent.send(describe(job.at("spec").get<std::string>()));
+    } else if (name == "check-peer") {
+        parent.send(check::open_shared(job));
+    } else {
+        parent.send(answer_to(job));
+    }
+}
+
+} // namespace emm::tool

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "check/hosted.h"
+
+#include <map>
+
+namespace emm::tool::check {
+
+// Live blocks with marks of their own: none may lie on another, and none may change.
+class LiveSet {
+public:
+    explicit LiveSet(const Hosted &hosted, emm_stream stream = EMM_STREAM_LEGACY)
+        : hosted_(hosted), stream_(stream) {}
+
+    size_t count() const { return blocks_.size(); }
+    void add(size_t size);
+    void remove(size_t index);
+    void check() const;
+    void clear();
+
+private:
+    struct Block {
+        size_t size;
+        uint8_t value;
+    };
+    using Blocks = std::map<emm_deviceptr, Block>;
+    void check(const Blocks::value_type &block) const;
+
+    const Hosted &hosted_;
+    emm_stream stream_;
+    uint8_t next_ = 0;
+    Blocks blocks_;
+};
+
+} // namespace emm::tool::check

@@ -1,0 +1,171 @@
+// Device memory: what is handed out, and what is taken back.
+#include "check/bare.h"
+#include "check/cases.h"
+#include "check/hosted.h"
+#include "check/live_set.h"
+
+#include <limits>
+#include <random>
+
+namespace emm::tool::check {
+namespace {
+
+constexpr size_t everything = std::numeric_limits<size_t>::max();
+
+void alignment(const Subject &subject) {
+    const Hosted hosted(subject);
+    std::vector<std::pair<emm_deviceptr, size_t>> blocks;
+    for (const size_t size : {1, 3, 255, 256, 257, 511, 513, 1000, 4095, 4097, 65537, 1048577}) {
+        for (int i = 0; i < 4; i++) {
+            const emm_deviceptr ptr = hosted.alloc(size);
+            expect(ptr % 256 == 0, "a block of {} bytes lies at 0x{:x}: expected a multiple of 256",
+                   size, ptr);
+            blocks.emplace_back(ptr, size);
+        }
+    }
+    for (const auto &[ptr, size] : blocks) {
+        hosted.free(ptr, size);
+    }
+}
+
+// Powers of two and their neighbours, up to what the device holds.
+void sizes(const Subject &subject) {
+    const Hosted hosted(subject);
+    size_t free = 0, total = 0;
+    must(emm_get_memory_info(hosted.get(), &free, &total), "get_memory_info");
+    LiveSet live(hosted);
+    for (size_t power = 1; power <= free / 4; power *= 2) {
+        for (const size_t size : {power - 1, power, power + 1}) {
+            if (size > 0) {
+                live.add(size);
+            }
+        }
+        if (power >= (size_t(64) << 20)) {
+            live.clear();
+        }
+    }
+    live.clear();
+}
+
+void traffic(const Subject &subject) {
+    const Hosted hosted(subject);
+    LiveSet live(hosted);
+    std::mt19937_64 random(subject.seed);
+    for (int i = 0; i < 2000; i++) {
+        if (live.count() > 100 || (live.count() > 0 && random() % 3 == 0)) {
+            live.remove(random() % live.count());
+        } else {
+            live.add(1 + random() % (size_t(1) << (random() % 22)));
+        }
+    }
+    live.clear();
+}
+
+void exhaustion(const Subject &subject) {
+    const Hosted hosted(subject);
+    constexpr size_t piece = size_t(32) << 20;
+    std::vector<emm_deviceptr> blocks;
+    emm_status status = EMM_OK;
+    for (size_t i = 0; i < 100 && status >= EMM_OK; i++) {
+        emm_deviceptr ptr = 0;
+        status = emm_memalloc(hosted.get(), piece, EMM_STREAM_LEGACY, &ptr);
+        if (status >= EMM_OK) {
+            blocks.push_back(ptr);
+        }
+    }
+    expect(status == EMM_E_OUT_OF_MEMORY,
+           "with {} blocks of 32 MiB taken from a device of 512 MiB it answers {}: expected {} "
+           "(EMM_E_OUT_OF_MEMORY)",
+           blocks.size(), status, EMM_E_OUT_OF_MEMORY);
+    expect(blocks.size() >= 8, "it ran out of memory after {} of 16 blocks", blocks.size());
+    hosted.free(blocks.back(), piece, EMM_STREAM_LEGACY);
+    blocks.back() = hosted.alloc(piece, EMM_STREAM_LEGACY);
+    for (const emm_deviceptr ptr : blocks) {
+        hosted.free(ptr, piece, EMM_STREAM_LEGACY);
+    }
+    hosted.free(hosted.alloc(8 * piece, EMM_STREAM_LEGACY), 8 * piece, EMM_STREAM_LEGACY);
+}
+
+void absurd(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    const BareManager manager(bare);
+    for (const size_t size : {everything, everything - 1, everything - 255, everything - 4095,
+                              everything / 2 + 1, size_t(1) << 50}) {
+        emm_deviceptr ptr = 77;
+        const emm_status status = EMM_SLOT(manager, memalloc, size, EMM_STREAM_LEGACY, &ptr);
+        expect(status == EMM_E_OUT_OF_MEMORY || status == EMM_E_INVALID_VALUE,
+               "memalloc of {} bytes answers {}: expected {} (EMM_E_OUT_OF_MEMORY) or {} "
+               "(EMM_E_INVALID_VALUE)",
+               size, status, EMM_E_OUT_OF_MEMORY, EMM_E_INVALID_VALUE);
+    }
+    const emm_deviceptr ptr = manager.alloc(256);
+    manager.free(ptr, 256);
+}
+
+void free_without_size(const Subject &subject) {
+    const Hosted hosted(subject);
+    for (int round = 0; round < 50; round++) {
+        for (const size_t size : {1, 300, 5000, 70000, 3000000}) {
+            hosted.free(hosted.alloc(size), round % 2 ? 0 : size);
+        }
+    }
+}
+
+void refuse(const BareManager &manager, emm_deviceptr ptr, size_t size, const char *what) {
+    const emm_status status = EMM_SLOT(manager, memfree, ptr, size, EMM_STREAM_LEGACY);
+    expect(status == EMM_E_NOT_OWNED, "{} answers {}: expected {} (EMM_E_NOT_OWNED)", what, status,
+           EMM_E_NOT_OWNED);
+}
+
+void wrong_free(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    const BareManager manager(bare);
+    const emm_deviceptr kept = manager.alloc(1 << 20), gone = manager.alloc(1 << 20);
+    mark(nullptr, kept, 1 << 20, 0x5a);
+    manager.free(gone, 1 << 20, EMM_STREAM_LEGACY);
+    refuse(manager, gone, 1 << 20, "a second free");
+    refuse(manager, kept + 256, 0, "a free of an address inside a block");
+    refuse(manager, 0x7000, 256, "a free of an address that nobody gave");
+    expect(is_marked(nullptr, kept, 1 << 20, 0x5a), "a refused free changed a live block");
+    manager.free(kept, 1 << 20, EMM_STREAM_LEGACY);
+}
+
+// Everything, handed out or not, is the driver's again.
+void leaks(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    const uint64_t before = held_bytes();
+    BareManager manager(bare);
+    for (const size_t size : {1, 1000, 40000, 1000000, 30000000}) {
+        const emm_deviceptr freed = manager.alloc(size);
+        manager.alloc(size); // stays
+        manager.free(freed, size);
+    }
+    manager.destroy();
+    run_deferred(EMM_DEFERRED_RUN);
+    expect(held_bytes() == before, "{} bytes are the driver's no more after destroy",
+           held_bytes() - before);
+}
+
+} // namespace
+
+std::vector<Case> memory_cases() {
+    return {
+        {"memory/alignment", "EMM-P-12", "device memory is aligned to 256 bytes", alignment},
+        {"memory/sizes", "EMM-P-13", "blocks of every size are whole and apart from each other",
+         sizes},
+        {"memory/traffic", "EMM-P-13", "blocks stay whole and apart while others come and go",
+         traffic},
+        {"memory/exhaustion", "EMM-P-14", "it says that memory ran out, and recovers", exhaustion,
+         on_simulator, "memory=512MiB"},
+        {"memory/absurd", "EMM-P-14", "sizes that nobody has are refused", absurd},
+        {"memory/no-size", "EMM-P-17", "a free need not know the size", free_without_size},
+        {"memory/wrong-free", "EMM-P-18", "what is not live is not freed", wrong_free},
+        {"memory/leaks", "EMM-P-11", "destroy returns everything to the driver", leaks,
+         on_simulator},
+    };
+}
+
+} // namespace emm::tool::check

@@ -1,0 +1,73 @@
+#include "check/plan.h"
+
+#include "child.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace emm::tool::check {
+namespace {
+
+bool names_duty(const Case &entry, const std::string &filter) {
+    return (" " + std::string(entry.duties) + " ").find(" " + filter + " ") != std::string::npos;
+}
+
+bool wanted(const CheckOptions &options, const Planned &planned) {
+    const auto lets_through = [&](const std::string &filter) {
+        return planned.name().find(filter) != std::string::npos ||
+               names_duty(*planned.entry, filter);
+    };
+    return options.filters.empty() ||
+           std::any_of(options.filters.begin(), options.filters.end(), lets_through);
+}
+
+// Appends the settings whose keys are not there yet.
+void add(std::string &text, const std::string &settings) {
+    for (size_t from = 0; from < settings.size();) {
+        const size_t to = std::min(settings.find(',', from), settings.size());
+        const std::string setting = settings.substr(from, to - from);
+        const std::string key = setting.substr(0, setting.find('=') + 1);
+        if (("," + text).find("," + key) == std::string::npos) {
+            text += (text.empty() ? "" : ",") + setting;
+        }
+        from = to + 1;
+    }
+}
+
+} // namespace
+
+std::string Planned::name() const {
+    return mode.empty() ? entry->name : std::string(entry->name) + "@" + mode;
+}
+
+std::vector<Planned> plan(const CheckOptions &options, bool simulated) {
+    std::vector<Planned> made;
+    for (const Case &entry : cases()) {
+        const bool in_modes = simulated && (entry.needs & every_mode);
+        const std::vector<std::string> modes =
+            in_modes ? std::vector<std::string>{"eager", "lazy", "random"}
+                     : std::vector<std::string>{""};
+        for (const std::string &mode : modes) {
+            const Planned planned = {&entry, mode};
+            if (wanted(options, planned)) {
+                made.push_back(planned);
+            }
+        }
+    }
+    return made;
+}
+
+std::string simulator_settings(const Planned &planned, uint64_t seed) {
+    std::string text = planned.entry->settings;
+    if (!planned.mode.empty()) {
+        add(text, "progress=" + planned.mode);
+    }
+    add(text, "race=count,seed=" + std::to_string(seed));
+    if (const char *given = std::getenv("EMM_SIM")) {
+        add(text, given);
+    }
+    add(text, "memory=8GiB");
+    return text;
+}
+
+} // namespace emm::tool::check

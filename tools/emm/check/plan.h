@@ -1,0 +1,24 @@
+#pragma once
+
+#include "check/case.h"
+#include "check/options.h"
+
+#include <string>
+#include <vector>
+
+namespace emm::tool::check {
+
+// One run of a case.
+struct Planned {
+    const Case *entry;
+    std::string mode; // "": the case does not depend on it
+    std::string name() const;
+};
+
+// What the filters let through, on a simulated driver or on a real one.
+std::vector<Planned> plan(const CheckOptions &options, bool simulated);
+
+// EMM_SIM for it: what the case asks for, then what the environment says, then the kit's own.
+std::string simulator_settings(const Planned &planned, uint64_t seed);
+
+} // namespace emm::tool::check

@@ -1,0 +1,125 @@
+#include "check/report.h"
+
+#include <algorithm>
+#include <sstream>
+
+namespace emm::tool::check {
+namespace {
+
+std::vector<std::string> split(const std::string &text) {
+    std::istringstream words(text);
+    std::vector<std::string> found;
+    for (std::string word; words >> word;) {
+        found.push_back(word);
+    }
+    return found;
+}
+
+void print_indented(const std::string &text) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+        fmt::print("          {}\n", line);
+    }
+}
+
+const char *word_for(const std::string &state) {
+    return state == "passed" ? "ok" : state == "failed" ? "FAIL" : "skip";
+}
+
+std::string joined_words(const std::vector<std::string> &words) {
+    std::string text;
+    for (const std::string &word : words) {
+        text += (text.empty() ? "" : " ") + word;
+    }
+    return text;
+}
+
+} // namespace
+
+Report::Report(const CheckOptions &options, const Json &subject)
+    : options_(options), subject_(subject) {
+    if (options.json) {
+        return;
+    }
+    const auto text = [&](const char *key) { return subject.at(key).get<std::string>(); };
+    fmt::print("plugin: {} {} ({})\n", text("name"), text("version"), text("path"));
+    fmt::print("driver: {}\nseed: {}\n\n", text("driver_line"), options.seed);
+}
+
+void Report::add(const Planned &planned, const Outcome &outcome) {
+    const auto duties = split(planned.entry->duties);
+    if (outcome.state == "failed") {
+        ++failed_;
+        for (const std::string &duty : duties) {
+            if (std::find(broken_.begin(), broken_.end(), duty) == broken_.end()) {
+                broken_.push_back(duty);
+            }
+        }
+    } else {
+        ++(outcome.state == "passed" ? passed_ : skipped_);
+    }
+    if (options_.json) {
+        told_.push_back({{"name", planned.name()},
+                         {"duties", duties},
+                         {"outcome", outcome.state},
+                         {"message", outcome.message},
+                         {"output", outcome.output},
+                         {"seconds", outcome.seconds}});
+        return;
+    }
+    fmt::print("{:>4}  {:<30} {:<18} {:5.0f} ms\n", word_for(outcome.state), planned.name(),
+               planned.entry->duties, outcome.seconds * 1000);
+    print_indented(outcome.message);
+    if (outcome.state == "failed") {
+        print_indented(outcome.output);
+        fmt::print("          duty: {}\n          again: emm check '{}' --filter {} --seed {}\n",
+                   planned.entry->says, options_.spec, planned.name(), options_.seed);
+    }
+    std::fflush(stdout);
+}
+
+std::string Report::verdict() const {
+    const std::string name = subject_.at("name").get<std::string>();
+    if (passed_ + failed_ == 0) {
+        return name + ": nothing was checked";
+    }
+    return failed_ == 0 ? name + " keeps every duty that was checked"
+                        : name + " fails " + joined_words(broken_);
+}
+
+void Report::end(double seconds) {
+    if (options_.json) {
+        Json report = subject_;
+        report.erase("driver_line");
+        report["seed"] = options_.seed;
+        report["cases"] = told_;
+        report["passed"] = passed_;
+        report["failed"] = failed_;
+        report["skipped"] = skipped_;
+        report["verdict"] = verdict();
+        fmt::print("{}\n", dump(report, 2));
+        return;
+    }
+    fmt::print("\n{} cases: {} passed, {} failed, {} skipped, in {:.1f} s\nverdict: {}\n",
+               passed_ + failed_ + skipped_, passed_, failed_, skipped_, seconds, verdict());
+}
+
+void list(const std::vector<Planned> &planned, bool json) {
+    Json all = Json::array();
+    for (const Planned &one : planned) {
+        if (json) {
+            all.push_back({{"name", one.name()},
+                           {"duties", split(one.entry->duties)},
+                           {"says", one.entry->says},
+                           {"needs_simulator", (one.entry->needs & on_simulator) != 0}});
+        } else {
+            fmt::print("{:<26} {:<27} {}{}\n", one.name(), one.entry->duties, one.entry->says,
+                       one.entry->needs & on_simulator ? " (simulated driver only)" : "");
+        }
+    }
+    if (json) {
+        fmt::print("{}\n", dump(Json{{"cases", all}}, 2));
+    }
+}
+
+} // namespace emm::tool::check

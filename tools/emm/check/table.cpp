@@ -1,0 +1,156 @@
+// The table, and hosts that are older or newer than the plugin.
+#include "check/bare.h"
+#include "check/cases.h"
+#include "check/gpu.h"
+#include "check/hosted.h"
+#include "check/tail.h"
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <iterator>
+
+namespace emm::tool::check {
+namespace {
+
+// A round with the four functions that every plugin has.
+void work(const Bare &bare) {
+    BareManager manager(bare);
+    const emm_deviceptr one = manager.alloc(1000), two = manager.alloc(5000000);
+    manager.free(one, 1000);
+    manager.free(two, 5000000);
+    manager.destroy();
+    run_deferred(EMM_DEFERRED_RUN);
+}
+
+// The host's struct ends where memory ends.
+void older_host(const Subject &subject) {
+    enter_device();
+    const Tail<emm_host> host(kit_host());
+    work(Bare(subject, host.get()));
+}
+
+// A later minor version: more behind what the plugin knows, and nothing there that it may call.
+void newer_host(const Subject &subject) {
+    enter_device();
+    static struct {
+        emm_host known;
+        uint64_t later[8];
+    } host;
+    host.known = kit_host();
+    host.known.struct_size = sizeof host;
+    host.known.abi_minor = EMM_PLUGIN_ABI_MINOR + 7;
+    std::fill(std::begin(host.later), std::end(host.later), 1);
+    work(Bare(subject, &host.known));
+}
+
+void quiet_entry(const Subject &subject) {
+    const auto calls_made = [] { return counters().calls - calls_of("cuGetProcAddress"); };
+    const uint64_t calls = calls_made();
+    const auto threads = [] {
+        return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+    };
+    const auto before = threads();
+    const Bare bare(subject);
+    expect(calls_made() == calls, "loading it made {} driver calls: that is for create",
+           calls_made() - calls);
+    expect(threads() == before, "loading it started a thread: that is for create");
+}
+
+void constant(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    const emm_plugin before = bare.slots();
+    work(bare);
+    emm_plugin after = {};
+    std::memcpy(&after, bare.table(), std::min<size_t>(before.struct_size, sizeof after));
+    expect(std::memcmp(&before, &after, sizeof before) == 0, "the table changed while it was used");
+}
+
+bool is_plain(const char *text, bool dash) {
+    for (const char *at = text; *at; at++) {
+        const bool fine = (*at >= 'a' && *at <= 'z') || (*at >= '0' && *at <= '9') || *at == '_' ||
+                          (dash && *at == '-');
+        if (!fine) {
+            return false;
+        }
+    }
+    return *text != '\0';
+}
+
+void texts(const Subject &subject) {
+    const Bare bare(subject);
+    const emm_plugin &slots = bare.slots();
+    expect(is_plain(slots.name, true), "its name is '{}': expected lower case, digits, - and _",
+           slots.name);
+    for (const emm_option *option = slots.options; option && option->name; option++) {
+        expect(is_plain(option->name, false),
+               "an option is called '{}': expected lower case, digits and _", option->name);
+        expect(option->help && *option->help, "the option {} has no help", option->name);
+    }
+}
+
+// emm as it would be before, or after, slots were appended: it sees a copy of the table that ends
+// elsewhere.
+struct OtherHost {
+    emm_plugin_entry entry = nullptr;
+    size_t bytes = 0;
+    uint32_t minor = 0;
+    alignas(8) unsigned char table[512] = {};
+} other;
+
+const emm_plugin *as_another_host_sees_it(const emm_host *host) {
+    const emm_plugin *own = other.entry(host);
+    if (own) {
+        std::fill(other.table + sizeof(emm_plugin), std::end(other.table), uint8_t(0xa5));
+        std::memcpy(other.table, own, std::min<size_t>(other.bytes, own->struct_size));
+        auto *copy = reinterpret_cast<emm_plugin *>(other.table);
+        copy->struct_size = static_cast<uint32_t>(other.bytes);
+        copy->interface_minor = other.minor;
+        return copy;
+    }
+    return nullptr;
+}
+
+void serve_with(const Subject &subject, size_t bytes, uint32_t minor) {
+    other.entry = open_entry(subject.path);
+    other.bytes = bytes;
+    other.minor = minor;
+    const size_t colon = subject.spec.find(':');
+    const std::string options = colon == std::string::npos ? "" : subject.spec.substr(colon + 1);
+    must(emm_set_plugin_entry(&as_another_host_sees_it, options.c_str()), "taking the table");
+    emm_context *context = nullptr;
+    must(emm_context_for_device(0, &context), "making a manager");
+    emm_deviceptr ptr = 0;
+    must(emm_memalloc(context, 1 << 20, EMM_STREAM_LEGACY, &ptr), "memalloc");
+    must(emm_memfree(context, ptr, 1 << 20, EMM_STREAM_LEGACY), "memfree");
+    must(emm_context_reset(context), "reset");
+    must(emm_shutdown(), "shutdown");
+}
+
+void short_table(const Subject &subject) {
+    serve_with(subject, offsetof(emm_plugin, memhostalloc), 0);
+}
+
+void long_table(const Subject &subject) {
+    serve_with(subject, sizeof(emm_plugin) + 64, EMM_PLUGIN_ABI_MINOR + 1);
+}
+
+} // namespace
+
+std::vector<Case> table_cases() {
+    return {
+        {"table/texts", "EMM-P-05", "names are plain, and options are explained", texts},
+        {"table/constant", "EMM-P-06", "the table does not change", constant},
+        {"table/quiet-entry", "EMM-P-07", "loading does nothing but return the table", quiet_entry,
+         on_simulator},
+        {"table/older-host", "EMM-P-08", "it reads no more of the host than there is", older_host},
+        {"table/newer-host", "EMM-P-08", "it works for a host of a later minor version",
+         newer_host},
+        {"table/short", "EMM-P-08 EMM-H-01",
+         "it works where the slots beyond the fourth are not known", short_table},
+        {"table/long", "EMM-H-01", "slots that emm does not know are left alone", long_table},
+    };
+}
+
+} // namespace emm::tool::check
