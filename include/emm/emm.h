@@ -341,7 +341,10 @@ EMM_API emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_
  *
  * One process exports device memory, sends the emm_ipc_handle as bytes, and another of the same
  * user opens it. So far this is CUDA's legacy IPC: for memory in a block of cuMemAlloc, as
- * passthrough and pool use it, opened on the device that it lies on.
+ * passthrough and pool use it.
+ *
+ * It may be opened on another device than it lies on: mapped where the devices reach each other,
+ * else, or with EMM_IPC_STAGED=1 in the environment, as a copy.
  *
  * A handle ends when its export is released or the exporter ends; opening it afterwards is refused,
  * unless the two processes have different network namespaces, where that cannot be seen. What is
@@ -351,16 +354,20 @@ EMM_API emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_
 /*
  * Exports device memory, or the part that a view is. The export refers to the memory, which is kept
  * until emm_release_ipc_handle or a reset: released as often as exported, from this context.
- * Freeing it before (emm_memory_free) is EMM_E_BUSY. EMM_E_NOT_SUPPORTED   not device memory of
- * emm's, or the driver exports none of its kind EMM_E_ALREADY_FREED, EMM_E_NOT_OWNED (dropped by a
- * reset)
+ * Freeing it before (emm_memory_free) is EMM_E_BUSY.
+ *   EMM_E_NOT_SUPPORTED   not device memory of emm's, or of a kind that the driver does not export
+ *   EMM_E_ALREADY_FREED
+ *   EMM_E_NOT_OWNED       dropped by a reset
  */
 EMM_API emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_handle);
 
 /*
  * Opens what another process exports: EMM_KIND_IPC, closed with the last release of the handle.
- * Opening the same export again costs no driver call and gives the same address.
- *   EMM_E_INVALID_VALUE   the handle is damaged, of another device or user, or this process's own
+ * Opening the same export again costs no driver call and gives the same address. A copy is
+ * EMM_KIND_DEVICE, memory of the context like any other: the caller's, made anew at each opening,
+ * and no writer sees the other's writes.
+ *   EMM_E_INVALID_VALUE   the handle is damaged, of a device that this process does not see, of
+ *                         another user, or this process's own
  *   EMM_E_NOT_OWNED       its export was released, or its exporter has ended
  *   EMM_E_BUSY            another context of this device has it open
  *   EMM_E_NOT_SUPPORTED   it is of a kind that cannot be opened here

@@ -1,6 +1,7 @@
 #include "core/context.h"
 
 #include "core/counters.h"
+#include "driver/device.h"
 #include "observe/error.h"
 #include "observe/log.h"
 
@@ -29,21 +30,6 @@ emm_status run(const PendingDeallocations::Entry &entry, uint32_t what) noexcept
     }
 }
 
-CUresult find_pci_address(const driver::Driver &driver, CUdevice device, uint32_t (&ret_pci)[3]) {
-    const CUdevice_attribute attributes[] = {CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID,
-                                             CU_DEVICE_ATTRIBUTE_PCI_BUS_ID,
-                                             CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID};
-    for (int i = 0; i < 3; ++i) {
-        int value = 0;
-        const CUresult result = driver.cuDeviceGetAttribute(&value, attributes[i], device);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
-        ret_pci[i] = static_cast<uint32_t>(value);
-    }
-    return CUDA_SUCCESS;
-}
-
 } // namespace
 
 std::string name_of(const emm_context &context) {
@@ -65,32 +51,28 @@ emm_context_info info_of(emm_context &context) {
 emm_status identify(emm_context &context) {
     const driver::Driver &driver = context.driver;
     CUdevice device = 0;
-    CUuuid uuid = {};
     driver::Current current(driver, context.cuda_context, context.id);
     CUresult result = current.result();
-    const char *call = "making the context current";
-    if (result == CUDA_SUCCESS) {
-        result = driver.cuCtxGetDevice(&device);
-        call = "cuCtxGetDevice";
-    }
-    if (result == CUDA_SUCCESS) {
-        result = driver.cuDeviceGetUuid(&uuid, device);
-        call = "cuDeviceGetUuid";
-    }
-    if (result == CUDA_SUCCESS) {
-        result = find_pci_address(driver, device, context.pci);
-        call = "cuDeviceGetAttribute";
-    }
-    if (result == CUDA_SUCCESS) {
-        driver::RelaxedCapture relaxed(driver);
-        result = driver.cuMemGetInfo(&context.free_at_first, &context.total_memory);
-        call = "cuMemGetInfo";
-    }
     if (result != CUDA_SUCCESS) {
-        return driver::fail(result, call);
+        return driver::fail(result, "making the context current");
+    }
+    result = driver.cuCtxGetDevice(&device);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuCtxGetDevice");
+    }
+    driver::DeviceIdentity identity;
+    const emm_status status = driver::identify_device(driver, device, &identity);
+    if (status != EMM_OK) {
+        return status;
+    }
+    driver::RelaxedCapture relaxed(driver);
+    result = driver.cuMemGetInfo(&context.free_at_first, &context.total_memory);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuMemGetInfo");
     }
     context.device = device;
-    std::memcpy(context.uuid, uuid.bytes, sizeof context.uuid);
+    std::memcpy(context.uuid, identity.uuid, sizeof context.uuid);
+    std::memcpy(context.pci, identity.pci, sizeof context.pci);
     context.primary = is_primary(driver, device, context.cuda_context);
     context.pending.set_total_memory(context.total_memory);
     return EMM_OK;

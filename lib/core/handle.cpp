@@ -1,9 +1,11 @@
 #include "core/handle.h"
 
 #include "core/counters.h"
+#include "core/ipc/devices.h"
 #include "core/ipc/exports.h"
 #include "core/ipc/imports.h"
 #include "core/ipc/seal.h"
+#include "core/ipc/staged.h"
 #include "observe/error.h"
 #include "observe/log.h"
 
@@ -161,6 +163,21 @@ uint32_t state_of(const emm_memory &memory) noexcept {
     return EMM_MEMORY_LIVE;
 }
 
+// Whether what the handle names may be opened, and from where.
+emm_status find_way(const emm_context &context, const emm_ipc_handle &handle, int32_t &ret_device,
+                    bool &ret_reachable) noexcept {
+    try {
+        emm_status status = admit(context);
+        status = status == EMM_OK ? ipc::check(context, handle, &ret_device) : status;
+        if (status == EMM_OK && ret_device != context.device) {
+            status = ipc::can_reach(context.driver, context.device, ret_device, &ret_reachable);
+        }
+        return status;
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to open an export");
+    }
+}
+
 } // namespace
 
 emm_status make_device(emm_context &context, size_t size, emm_stream stream,
@@ -224,12 +241,15 @@ emm_status make_external(emm_context &context, emm_deviceptr ptr, void *host, si
     return EMM_OK;
 }
 
-emm_status make_import(emm_context &context, const emm_ipc_handle &handle,
-                       emm_memory **ret_memory) noexcept {
-    emm_status status = admit(context);
-    status = status == EMM_OK ? ipc::check(context, handle) : status;
-    if (status != EMM_OK) {
+emm_status make_import(emm_context &context, const emm_ipc_handle &handle, emm_memory **ret_memory,
+                       const void *caller) noexcept {
+    int32_t device = context.device;
+    bool reachable = true;
+    if (const emm_status status = find_way(context, handle, device, reachable); status != EMM_OK) {
         return status;
+    }
+    if (!reachable) {
+        return ipc::open_copy(context, device, handle, ret_memory, caller);
     }
     Owned memory = make_record(context, EMM_KIND_IPC, WayHome::close_import, handle.size, 0);
     return fill(std::move(memory), ret_memory, [&](emm_memory &made) {

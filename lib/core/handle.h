@@ -49,8 +49,8 @@ emm_status make_managed(emm_context &context, size_t size, uint32_t flags, emm_m
                         EMM_CALLER) noexcept;
 emm_status make_external(emm_context &context, emm_deviceptr ptr, void *host, size_t size,
                          void *owner, emm_finalizer finalizer, emm_memory **ret_memory) noexcept;
-emm_status make_import(emm_context &context, const emm_ipc_handle &handle,
-                       emm_memory **ret_memory) noexcept;
+emm_status make_import(emm_context &context, const emm_ipc_handle &handle, emm_memory **ret_memory,
+                       EMM_CALLER) noexcept;
 emm_status make_view(emm_memory &memory, size_t start, size_t stop, emm_memory **ret_view) noexcept;
 
 emm_status make_export(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept;

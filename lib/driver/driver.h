@@ -20,13 +20,14 @@ namespace emm::driver {
                                     entry(cuMemFree) entry(cuThreadExchangeStreamCaptureMode)      \
                                         entry(cuPointerGetAttribute) entry(cuStreamSynchronize)    \
                                             entry(cuStreamIsCapturing) entry(cuStreamWaitEvent)    \
-                                                entry(cuEventCreate) entry(cuEventRecord)          \
-                                                    entry(cuEventDestroy)                          \
-                                                        entry(cuDeviceGetAttribute)                \
-                                                            entry(cuMemGetAddressRange)            \
-                                                                entry(cuIpcGetMemHandle)           \
-                                                                    entry(cuIpcOpenMemHandle)      \
-                                                                        entry(cuIpcCloseMemHandle)
+                                                entry(cuEventCreate) entry(cuEventRecord) entry(   \
+                                                    cuEventDestroy) entry(cuDeviceGetAttribute)    \
+                                                    entry(cuMemGetAddressRange)                    \
+                                                        entry(cuIpcGetMemHandle)                   \
+                                                            entry(cuIpcOpenMemHandle)              \
+                                                                entry(cuIpcCloseMemHandle)         \
+                                                                    entry(cuDeviceCanAccessPeer)   \
+                                                                        entry(cuMemcpyPeer)
 
 using StreamGetCtx12050 = CUresult (*)(CUstream, CUcontext *, struct CUgreenCtx_st **);
 

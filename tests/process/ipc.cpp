@@ -159,6 +159,8 @@ void refuse_changed(emm_context *context, emm_ipc_handle handle, const char *tex
 }
 
 void refuse_damaged(emm_context *context, const emm_ipc_handle &good) {
+    // Which devices there are is asked when the first handle of another comes, once.
+    refuse_changed(context, good, "device", [](emm_ipc_handle &bad) { ++bad.device_uuid[3]; });
     const uint64_t before = driver_calls();
     for (size_t i = 0; i < sizeof good; ++i) {
         emm_ipc_handle bad = good;

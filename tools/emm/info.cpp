@@ -23,6 +23,7 @@ const char *const variables[] = {"EMM_PLUGIN",
                                  "EMM_DRIVER_METER",
                                  "EMM_MAX_PENDING_DEALLOCS_COUNT",
                                  "EMM_MAX_PENDING_DEALLOCS_RATIO",
+                                 "EMM_IPC_STAGED",
                                  "EMM_ALLOW_UNTRUSTED"};
 
 const char *kind_name(uint32_t kind) {

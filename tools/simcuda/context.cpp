@@ -1,6 +1,7 @@
 #include "context.h"
 
 #include "call.h"
+#include "ipc.h"
 #include "simulator.h"
 
 namespace simcuda {
@@ -43,7 +44,7 @@ void end_context(Context *context) {
         Region *region = sim().regions.at(start);
         if (region->kind == Kind::pooled) {
             region->context = nullptr; // a pool and what is in it belong to the device
-        } else {
+        } else if (region->opens.count(context) == 0 || !leave_import(*region, context)) {
             free_region(start);
         }
     }

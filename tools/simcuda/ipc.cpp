@@ -54,15 +54,18 @@ Store *open_store(const Name &name) {
 }
 
 // One context of a device at a time may use what a process exported.
-CUresult open_again(Region &region, const Context &context, uint64_t id, CUdeviceptr *ret_address) {
-    if (region.context != &context) {
-        return CUDA_ERROR_ALREADY_MAPPED;
+CUresult open_again(Region &region, Context &context, uint64_t id, CUdeviceptr *ret_address) {
+    for (const auto &[opener, count] : region.opens) {
+        if (opener != &context && opener->device == context.device) {
+            return CUDA_ERROR_ALREADY_MAPPED;
+        }
     }
     if (region.exporter_id != id) {
         return misuse("%s, and its exporter has freed it since",
                       sim().regions.describe(region.start).c_str());
     }
-    ++region.opens;
+    ++region.opens[&context];
+    region.access |= uint64_t(1) << context.device->ordinal;
     *ret_address = region.start;
     return CUDA_SUCCESS;
 }
@@ -77,12 +80,19 @@ CUresult open_first(const Name &name, Store *store, Context &context, CUdevicept
     region.store = store;
     region.offset = name.offset;
     region.exporter_id = name.id;
-    region.opens = 1;
+    region.opens[&context] = 1;
+    region.access = uint64_t(1) << context.device->ordinal;
     *ret_address = sim().regions.add(region).start;
     return CUDA_SUCCESS;
 }
 
 } // namespace
+
+bool leave_import(Region &region, Context *context) {
+    region.opens.erase(context);
+    region.context = region.opens.empty() ? nullptr : region.opens.begin()->first;
+    return region.context;
+}
 
 void close_import(CUdeviceptr start) {
     const Region region = *sim().regions.at(start);
@@ -129,6 +139,9 @@ CUresult api::ipc_open_mem_handle(CUdeviceptr *pdptr, CUipcMemHandle handle, uns
         start_of(name.process) != name.started) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (device != context->device && !sim().options.peers) {
+        return CUDA_ERROR_MAP_FAILED;
+    }
     Store *store = open_store(name);
     if (!store || name.offset + name.size > store->size) {
         return CUDA_ERROR_INVALID_VALUE;
@@ -148,7 +161,10 @@ CUresult api::ipc_close_mem_handle(CUdeviceptr dptr) {
         return misuse("%s, which is not what cuIpcOpenMemHandle gave",
                       sim().regions.describe(dptr).c_str());
     }
-    if (--region->opens == 0) {
+    Context *context;
+    const bool known = current_context(context) == CUDA_SUCCESS && region->opens.count(context);
+    context = known ? context : region->opens.begin()->first;
+    if (--region->opens[context] == 0 && !leave_import(*region, context)) {
         close_import(dptr);
     }
     return CUDA_SUCCESS;

@@ -84,10 +84,10 @@ Region *Regions::first_in(CUdeviceptr start, uint64_t size) {
     return found == by_start_.end() || found->first >= start + size ? nullptr : &found->second;
 }
 
-std::vector<CUdeviceptr> Regions::of(const Context *context) const {
+std::vector<CUdeviceptr> Regions::of(Context *context) const {
     std::vector<CUdeviceptr> starts;
     for (const auto &[start, region] : by_start_) {
-        if (region.context == context) {
+        if (region.context == context || region.opens.count(context) != 0) {
             starts.push_back(start);
         }
     }

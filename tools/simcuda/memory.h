@@ -29,9 +29,9 @@ struct Region {
     unsigned flags = 0;
     Pool *pool = nullptr;
     Physical *physical = nullptr;
-    uint64_t access = 0;      // other devices that may use mapped memory, one bit each
-    unsigned opens = 0;       // of imported memory
-    uint64_t exporter_id = 0; // its id there
+    uint64_t access = 0;                 // other devices that may use mapped memory, one bit each
+    std::map<Context *, unsigned> opens; // of imported memory, one context a device
+    uint64_t exporter_id = 0;            // its id there
 
     CUdeviceptr end() const { return start + size; }
     bool on_host() const { return kind == Kind::host || kind == Kind::registered; }
@@ -44,7 +44,7 @@ public:
     Region *at(CUdeviceptr start);       // that starts there
     Region *around(CUdeviceptr address); // that holds the byte
     Region *first_in(CUdeviceptr start, uint64_t size);
-    std::vector<CUdeviceptr> of(const Context *context) const;
+    std::vector<CUdeviceptr> of(Context *context) const;
 
     // "inside a block of 4096 bytes at 0x...", for messages.
     std::string describe(CUdeviceptr address);

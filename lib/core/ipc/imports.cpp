@@ -104,7 +104,7 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Impor
                        emm_deviceptr *ret_base) {
     std::unique_lock lock(imports().mutex);
     if (Import *const found = find(lock, context, handle)) {
-        if (found->context != &context) {
+        if (found->context->id != context.id) {
             return refuse_second(context, *found->context);
         }
         ++found->count;

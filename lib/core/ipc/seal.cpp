@@ -1,6 +1,7 @@
 #include "core/ipc/seal.h"
 
 #include "core/context.h"
+#include "core/ipc/devices.h"
 #include "core/ipc/mark.h"
 #include "observe/error.h"
 
@@ -30,22 +31,6 @@ uint32_t checksum_of(const emm_ipc_handle &handle) noexcept {
 std::string hexadecimal(uint64_t value) {
     char text[24];
     std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-    return text;
-}
-
-std::string hexadecimal(const uint8_t (&bytes)[16]) {
-    std::string text;
-    for (const uint8_t byte : bytes) {
-        char two[4];
-        std::snprintf(two, sizeof two, "%02x", static_cast<unsigned>(byte));
-        text += two;
-    }
-    return text;
-}
-
-std::string address_of(uint32_t domain, uint32_t bus, uint32_t device) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%04x:%02x:%02x", domain, bus, device);
     return text;
 }
 
@@ -86,20 +71,6 @@ emm_status check_kind(const emm_ipc_handle &handle) {
     return refuse("kind", "1 to 4", std::to_string(handle.kind));
 }
 
-emm_status check_device(const emm_context &context, const emm_ipc_handle &handle) {
-    if (std::memcmp(handle.device_uuid, context.uuid, sizeof context.uuid) != 0) {
-        return refuse("device",
-                      "the UUID of " + name_of(context) + ", " + hexadecimal(context.uuid),
-                      hexadecimal(handle.device_uuid));
-    }
-    const uint32_t(&pci)[3] = context.pci;
-    if (handle.pci_domain != pci[0] || handle.pci_bus != pci[1] || handle.pci_device != pci[2]) {
-        return refuse("PCI address", address_of(pci[0], pci[1], pci[2]),
-                      address_of(handle.pci_domain, handle.pci_bus, handle.pci_device));
-    }
-    return EMM_OK;
-}
-
 emm_status check_exporter(const emm_ipc_handle &handle) {
     uint8_t own[16];
     const emm_status status = get_nonce(own);
@@ -130,10 +101,10 @@ emm_status seal(const emm_context &context, uint64_t generation, emm_ipc_handle 
     return check_form(handle); // as a plugin might have filled it
 }
 
-emm_status check(const emm_context &context, const emm_ipc_handle &handle) {
+emm_status check(const emm_context &context, const emm_ipc_handle &handle, int32_t *ret_device) {
     emm_status status = check_form(handle);
     status = status == EMM_OK ? check_kind(handle) : status;
-    status = status == EMM_OK ? check_device(context, handle) : status;
+    status = status == EMM_OK ? find_device(context, handle, ret_device) : status;
     return status == EMM_OK ? check_exporter(handle) : status;
 }
 

@@ -8,7 +8,8 @@ namespace emm::core::ipc {
 // exported_size.
 emm_status seal(const emm_context &context, uint64_t generation, emm_ipc_handle &handle);
 
-// Whether `handle` is whole and may be opened in `context`. No driver call is made.
-emm_status check(const emm_context &context, const emm_ipc_handle &handle);
+// Whether `handle` is whole, lies on a device of this process, and may be opened. The driver does
+// not see it.
+emm_status check(const emm_context &context, const emm_ipc_handle &handle, int32_t *ret_device);
 
 } // namespace emm::core::ipc

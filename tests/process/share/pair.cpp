@@ -1,0 +1,261 @@
+#include "pair.h"
+
+#include <algorithm>
+#include <cstring>
+#include <cuda.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <map>
+#include <poll.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+
+#include "simcuda.h"
+
+namespace share {
+namespace {
+
+template <class Function> Function entry(const char *name, int32_t version = 12000) {
+    return reinterpret_cast<Function>(emm_driver_entry(name, version));
+}
+
+void make_current(emm_context *context) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    CHECK(emm_context_get_info(context, &info) == EMM_OK);
+    CHECK(entry<decltype(&cuCtxSetCurrent)>("cuCtxSetCurrent")(info.cuda_context) == CUDA_SUCCESS);
+}
+
+void wait_for_all() {
+    CHECK(entry<CUresult (*)()>("cuCtxSynchronize")() == CUDA_SUCCESS);
+}
+
+constexpr size_t sample = size_t(1) << 20;
+
+std::vector<size_t> samples_of(size_t size) {
+    if (size <= 64 * sample) {
+        return {};
+    }
+    return {0, size / 2, size - sample};
+}
+
+uint64_t entries_of(const char *path) {
+    uint64_t count = 0;
+    DIR *folder = opendir(path);
+    while (readdir(folder)) {
+        ++count;
+    }
+    closedir(folder);
+    return count - 2; // . and ..
+}
+
+// --- the peer
+
+struct Slot {
+    emm_context *context;
+    emm_memory *memory;
+    size_t size;
+};
+std::map<uint32_t, Slot> slots;
+
+Answer open_slot(int device, const Request &request) {
+    Answer answer;
+    emm_context *context = context_on(device, request.which);
+    emm_memory *memory = nullptr;
+    answer.status = emm_memory_open_ipc(context, &request.handle, &memory);
+    if (answer.status < EMM_OK) {
+        std::snprintf(answer.text, sizeof answer.text, "%s", emm_last_error()->text);
+        return answer;
+    }
+    slots[request.slot] = {context, memory, static_cast<size_t>(request.handle.size)};
+    answer.kind = kind_of(memory);
+    answer.number = address_of(memory);
+    return answer;
+}
+
+Answer do_as_told(int device, const Request &request) {
+    Answer answer;
+    if (request.what == 'o') {
+        return open_slot(device, request);
+    }
+    if (request.what == 'n') {
+        const auto count = entry<decltype(&simcuda_call_count)>("simcuda_call_count");
+        answer.number = count ? count("cuIpcOpenMemHandle") +
+                                    count("cuMemImportFromShareableHandle") +
+                                    count("cuMemPoolImportPointer")
+                              : 0;
+        return answer;
+    }
+    if (request.what == 's') {
+        answer.number = open_descriptors();
+        answer.threads = live_threads();
+        return answer;
+    }
+    const Slot slot = slots.at(request.slot);
+    const emm_deviceptr address = address_of(slot.memory);
+    if (request.what == 'h') {
+        answer.number = holds(slot.context, address, slot.size, request.value);
+    } else if (request.what == 'f') {
+        fill(slot.context, address, slot.size, request.value);
+    } else {
+        CHECK(emm_memory_release(slot.memory) == EMM_OK);
+        slots.erase(request.slot);
+    }
+    return answer;
+}
+
+} // namespace
+
+emm_context *context_on(int32_t device, uint32_t which) {
+    static std::map<std::pair<int32_t, uint32_t>, emm_context *> known;
+    emm_context *&context = known[{device, which}];
+    if (context) {
+        return context;
+    }
+    CHECK(emm_context_for_device(device, &context) == EMM_OK);
+    if (which != 0) {
+        const auto create =
+            entry<CUresult (*)(CUcontext *, unsigned, CUdevice)>("cuCtxCreate", 3020);
+        CUcontext more = nullptr;
+        CHECK(create(&more, 0, device) == CUDA_SUCCESS);
+        CHECK(emm_context_from(more, &context) == EMM_OK);
+    }
+    return context;
+}
+
+emm_deviceptr address_of(emm_memory *memory) {
+    emm_memory_info info = {};
+    info.struct_size = sizeof info;
+    CHECK(emm_memory_get_info(memory, &info) == EMM_OK);
+    return info.ptr;
+}
+
+uint32_t kind_of(emm_memory *memory) {
+    emm_memory_info info = {};
+    info.struct_size = sizeof info;
+    CHECK(emm_memory_get_info(memory, &info) == EMM_OK);
+    return info.kind;
+}
+
+void fill(emm_context *context, emm_deviceptr address, size_t size, int value) {
+    const auto set = entry<CUresult (*)(CUdeviceptr, unsigned char, size_t)>("cuMemsetD8");
+    const auto byte = static_cast<unsigned char>(value);
+    make_current(context);
+    const std::vector<size_t> samples = samples_of(size);
+    for (const size_t at : samples) {
+        CHECK(set(address + at, byte, sample) == CUDA_SUCCESS);
+    }
+    CHECK(!samples.empty() || set(address, byte, size) == CUDA_SUCCESS);
+    wait_for_all();
+}
+
+bool holds(emm_context *context, emm_deviceptr address, size_t size, int value) {
+    const auto copy = entry<CUresult (*)(void *, CUdeviceptr, size_t)>("cuMemcpyDtoH");
+    make_current(context);
+    const std::vector<size_t> samples = samples_of(size);
+    std::string bytes(samples.empty() ? size : samples.size() * sample, 0);
+    for (size_t i = 0; i < samples.size(); ++i) {
+        CHECK(copy(&bytes[i * sample], address + samples[i], sample) == CUDA_SUCCESS);
+    }
+    CHECK(!samples.empty() || copy(bytes.data(), address, size) == CUDA_SUCCESS);
+    return bytes.find_first_not_of(static_cast<char>(value)) == bytes.npos;
+}
+
+uint64_t open_descriptors() {
+    return entries_of("/proc/self/fd") - 1; // the folder itself
+}
+
+uint64_t live_threads() {
+    return entries_of("/proc/self/task");
+}
+
+uint64_t live_bytes(emm_context *context) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    CHECK(emm_get_stats(context, &stats) == EMM_OK);
+    return stats.live_bytes;
+}
+
+bool is_simulated() {
+    return emm_driver_entry("simcuda_call_count", 12000) != nullptr;
+}
+
+int device_count() {
+    int count = 0;
+    context_on(0); // loads the driver
+    CHECK(entry<decltype(&cuDeviceGetCount)>("cuDeviceGetCount")(&count) == CUDA_SUCCESS);
+    return count;
+}
+
+bool can_reach(int from, int to) {
+    int possible = 0;
+    CHECK(entry<decltype(&cuDeviceCanAccessPeer)>("cuDeviceCanAccessPeer")(&possible, from, to) ==
+          CUDA_SUCCESS);
+    return possible != 0;
+}
+
+int be_peer(int socket, int device) {
+    Request request;
+    while (recv(socket, &request, sizeof request, 0) == sizeof request) {
+        const Answer answer = do_as_told(device, request);
+        CHECK(send(socket, &answer, sizeof answer, MSG_NOSIGNAL) == sizeof answer);
+    }
+    for (const auto &[number, slot] : slots) {
+        CHECK(emm_memory_release(slot.memory) == EMM_OK);
+    }
+    return 0;
+}
+
+Peer::Peer(int device, std::vector<std::string> environment) {
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    CHECK(fcntl(ends[1], F_SETFD, 0) == 0);
+    std::vector<char *> variables;
+    for (std::string &each : environment) {
+        variables.push_back(each.data());
+    }
+    for (char **each = environ; *each; ++each) {
+        const std::string name(*each, std::strcspn(*each, "=") + 1);
+        const bool replaced = std::any_of(environment.begin(), environment.end(),
+                                          [&](const auto &own) { return own.rfind(name, 0) == 0; });
+        if (!replaced) {
+            variables.push_back(*each);
+        }
+    }
+    variables.push_back(nullptr);
+    std::string number = std::to_string(ends[1]), ordinal = std::to_string(device);
+    char program[] = "share", role[] = "peer";
+    char *arguments[] = {program, role, number.data(), ordinal.data(), nullptr};
+    CHECK(posix_spawn(&process_, "/proc/self/exe", nullptr, nullptr, arguments, variables.data()) ==
+          0);
+    ::close(ends[1]);
+    socket_ = ends[0];
+}
+
+Peer::~Peer() {
+    end();
+}
+
+void Peer::end() {
+    if (socket_ < 0) {
+        return;
+    }
+    ::close(std::exchange(socket_, -1));
+    int status = 0;
+    waitpid(process_, &status, 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+Answer Peer::ask(const Request &request) const {
+    Answer answer;
+    pollfd waiting = {socket_, POLLIN, 0};
+    CHECK(send(socket_, &request, sizeof request, MSG_NOSIGNAL) == sizeof request);
+    CHECK(poll(&waiting, 1, 60000) == 1);
+    CHECK(recv(socket_, &answer, sizeof answer, 0) == sizeof answer);
+    return answer;
+}
+
+} // namespace share

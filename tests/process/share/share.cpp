@@ -1,0 +1,321 @@
+// Memory shared by two processes, on the simulated driver or a real one: share [CASE...]
+//
+// EMM_PLUGIN says whose memory. A case that the machine or the plugin cannot serve is skipped by
+// name; EMM_TEST_MUST_SHARE names cases that may not be.
+#include "pair.h"
+
+#include <cstring>
+#include <functional>
+#include <unistd.h>
+
+using namespace share;
+
+namespace {
+
+constexpr size_t KiB = 1 << 10, MiB = KiB << 10, GiB = MiB << 10;
+
+// Why a case is skipped; empty: it went through.
+using Outcome = std::string;
+
+// Memory with an export, on device 0.
+class Exported {
+public:
+    explicit Exported(size_t size) : context(context_on(0)), bytes(size) {
+        CHECK(emm_memory_alloc(context, size, EMM_STREAM_LEGACY, &memory) == EMM_OK);
+        status = emm_memory_export(memory, &handle);
+        refusal = status == EMM_OK ? "" : emm_last_error()->text;
+        CHECK(status == EMM_OK || status == EMM_E_NOT_SUPPORTED);
+    }
+    ~Exported() {
+        release();
+        CHECK(emm_memory_release(memory) == EMM_OK);
+    }
+    void release() {
+        CHECK(status != EMM_OK || emm_release_ipc_handle(context, &handle) == EMM_OK);
+        status = EMM_E_NOT_OWNED;
+    }
+    Exported(const Exported &) = delete;
+    Exported &operator=(const Exported &) = delete;
+    void fill(int value) const { share::fill(context, address_of(memory), bytes, value); }
+    bool holds(int value) const { return share::holds(context, address_of(memory), bytes, value); }
+
+    emm_context *const context;
+    const size_t bytes;
+    emm_memory *memory = nullptr;
+    emm_ipc_handle handle = {};
+    emm_status status = EMM_OK;
+    std::string refusal;
+};
+
+Outcome exchange(size_t size) {
+    const Exported exported(size);
+    if (exported.status != EMM_OK) {
+        return exported.refusal;
+    }
+    const Peer peer;
+    exported.fill(7);
+    const Answer opened = peer.open(0, exported.handle);
+    CHECK(opened.status == EMM_OK && opened.kind == EMM_KIND_IPC);
+    CHECK(peer.holds(0, 7));
+    peer.fill(0, 9);
+    CHECK(exported.holds(9));
+    exported.fill(11);
+    CHECK(peer.holds(0, 11));
+    peer.close(0);
+    CHECK(exported.holds(11));
+    return "";
+}
+
+Outcome share_whole() {
+    // A pool may have reasons to export no small ones.
+    for (const size_t size : {4 * KiB, 700 * KiB}) {
+        if (const Outcome refused = exchange(size); !refused.empty()) {
+            std::printf("   %zu bytes: %s\n", size, refused.c_str());
+        }
+    }
+    const Outcome refused = exchange(5 * MiB + 512);
+    return refused.empty() ? exchange(33 * MiB) : refused;
+}
+
+Outcome share_huge() {
+    emm_context *context = context_on(0);
+    size_t free = 0, total = 0;
+    CHECK(emm_get_memory_info(context, &free, &total) == EMM_OK);
+    return free < 9 * GiB ? "less than 9 GiB of device memory are free" : exchange(8 * GiB);
+}
+
+// A part that is released while the whole is exported, and the other way round.
+Outcome share_part() {
+    Exported exported(6 * MiB);
+    if (exported.status != EMM_OK) {
+        return exported.refusal;
+    }
+    const Peer peer;
+    const size_t start = MiB + 512, stop = 3 * MiB;
+    emm_memory *view = nullptr;
+    emm_ipc_handle part = {};
+    CHECK(emm_memory_view(exported.memory, start, stop, &view) == EMM_OK);
+    CHECK(emm_memory_export(view, &part) == EMM_OK);
+    exported.fill(7);
+    const Answer opened = peer.open(0, exported.handle), opened_part = peer.open(1, part);
+    CHECK(opened.status == EMM_OK && opened_part.status == EMM_OK);
+    CHECK(opened_part.number == opened.number + start);
+    peer.fill(1, 9);
+    CHECK(holds(exported.context, address_of(view), stop - start, 9));
+    CHECK(holds(exported.context, address_of(exported.memory), start, 7));
+    CHECK(holds(exported.context, address_of(exported.memory) + stop, exported.bytes - stop, 7));
+    CHECK(emm_release_ipc_handle(exported.context, &part) == EMM_OK);
+    CHECK(emm_memory_release(view) == EMM_OK);
+    CHECK(peer.open(2, part).status == EMM_E_NOT_OWNED);
+    CHECK(emm_memory_free(exported.memory) == EMM_E_BUSY);
+    CHECK(peer.open(2, exported.handle).status == EMM_OK);
+    exported.fill(11);
+    CHECK(peer.holds(0, 11) && peer.holds(1, 11) && peer.holds(2, 11));
+    for (const uint32_t slot : {1u, 0u, 2u}) {
+        peer.close(slot);
+    }
+    exported.release();
+    CHECK(peer.open(0, exported.handle).status == EMM_E_NOT_OWNED);
+    return "";
+}
+
+Outcome open_hundred_times() {
+    const Exported exported(5 * MiB);
+    if (exported.status != EMM_OK) {
+        return exported.refusal;
+    }
+    const Peer peer;
+    const Answer first = peer.open(0, exported.handle);
+    const uint64_t openings = peer.openings();
+    for (uint32_t slot = 1; slot < 100; ++slot) {
+        const Answer again = peer.open(slot, exported.handle);
+        CHECK(again.status == EMM_OK && again.number == first.number);
+    }
+    CHECK(peer.openings() == openings && (!is_simulated() || openings > 0));
+    for (uint32_t slot = 0; slot < 100; ++slot) {
+        peer.close(slot);
+    }
+    if (!is_simulated()) {
+        std::printf("   a real driver does not count its calls: one address is what was checked\n");
+    }
+    return "";
+}
+
+Outcome open_in_second_context() {
+    const Exported exported(5 * MiB);
+    if (exported.status != EMM_OK) {
+        return exported.refusal;
+    }
+    const Peer peer;
+    CHECK(peer.open(0, exported.handle).status == EMM_OK);
+    const Answer refused = peer.open(1, exported.handle, 1);
+    if (exported.handle.kind == EMM_IPC_LEGACY) {
+        CHECK(refused.status == EMM_E_BUSY && std::strstr(refused.text, "one context"));
+        peer.close(0);
+        CHECK(peer.open(1, exported.handle, 1).status == EMM_OK);
+        CHECK(peer.open(0, exported.handle).status == EMM_E_BUSY);
+        peer.close(1);
+    }
+    return "";
+}
+
+Outcome refuse_own() {
+    const Exported exported(5 * MiB);
+    if (exported.status != EMM_OK) {
+        return exported.refusal;
+    }
+    emm_memory *none = nullptr;
+    CHECK(emm_memory_open_ipc(exported.context, &exported.handle, &none) == EMM_E_INVALID_VALUE);
+    CHECK(!none && std::strstr(emm_last_error()->text, "another process"));
+    return "";
+}
+
+// Whatever sharing takes of a process it gives back; a thread that serves may stay for the next.
+Outcome leave_nothing() {
+    const Peer peer;
+    uint64_t before[2] = {}, threads[2] = {};
+    for (int round = 0; round < 20; ++round) {
+        {
+            const Exported exported(5 * MiB), other(MiB);
+            if (exported.status != EMM_OK) {
+                return exported.refusal;
+            }
+            CHECK(peer.open(0, exported.handle).status == EMM_OK);
+            CHECK(peer.open(1, other.handle).status == EMM_OK);
+            CHECK(peer.open(2, other.handle).status == EMM_OK);
+            for (const uint32_t slot : {0u, 1u, 2u}) {
+                peer.close(slot);
+            }
+        }
+        const Answer held = peer.ask({'s', 0, 0, 0, {}});
+        if (round < 2) { // the first rounds bring files and threads that stay
+            before[0] = open_descriptors(), before[1] = held.number;
+            threads[0] = live_threads(), threads[1] = held.threads;
+        }
+        CHECK(open_descriptors() == before[0] && held.number == before[1]);
+        CHECK(live_threads() == threads[0] && held.threads == threads[1]);
+        CHECK(live_bytes(context_on(0)) == 0);
+    }
+    return "";
+}
+
+// --- devices
+
+Outcome open_over_there(std::vector<std::string> environment) {
+    Exported exported(5 * MiB);
+    if (exported.status != EMM_OK) {
+        return exported.refusal;
+    }
+    const Peer peer(1, std::move(environment));
+    exported.fill(7);
+    CHECK(peer.open(0, exported.handle).kind == EMM_KIND_IPC);
+    CHECK(peer.holds(0, 7));
+    peer.fill(0, 9);
+    CHECK(exported.holds(9));
+    const uint64_t openings = peer.openings();
+    CHECK(peer.open(1, exported.handle).status == EMM_OK);
+    CHECK(peer.openings() == openings);
+    peer.close(1);
+    peer.close(0);
+    return "";
+}
+
+Outcome copy_over_there(std::vector<std::string> environment) {
+    Exported exported(5 * MiB);
+    if (exported.status != EMM_OK) {
+        return exported.refusal;
+    }
+    const Peer peer(1, std::move(environment));
+    emm_memory *view = nullptr;
+    emm_ipc_handle part = {};
+    CHECK(emm_memory_view(exported.memory, MiB, 2 * MiB, &view) == EMM_OK);
+    CHECK(emm_memory_export(view, &part) == EMM_OK);
+    exported.fill(7);
+    fill(exported.context, address_of(view), MiB, 8);
+    const Answer first = peer.open(0, exported.handle), second = peer.open(1, part);
+    CHECK(first.kind == EMM_KIND_DEVICE && second.kind == EMM_KIND_DEVICE);
+    CHECK(peer.holds(1, 8));
+    peer.fill(1, 9);
+    CHECK(holds(exported.context, address_of(view), MiB, 8));
+    exported.fill(10);
+    CHECK(peer.open(2, exported.handle).status == EMM_OK && peer.holds(2, 10));
+    // The copies are the peer's, whatever becomes of what was copied.
+    CHECK(emm_release_ipc_handle(exported.context, &part) == EMM_OK);
+    CHECK(emm_memory_release(view) == EMM_OK);
+    exported.release();
+    CHECK(peer.holds(1, 9) && peer.holds(2, 10));
+    for (const uint32_t slot : {0u, 1u, 2u}) {
+        peer.close(slot);
+    }
+    return "";
+}
+
+Outcome open_on_peer_device() {
+    if (device_count() < 2) {
+        return "there is one device only";
+    }
+    return can_reach(1, 0) ? open_over_there({}) : "the devices do not reach each other";
+}
+
+Outcome copy_when_forced() {
+    return device_count() < 2 ? "there is one device only" : copy_over_there({"EMM_IPC_STAGED=1"});
+}
+
+Outcome copy_when_unreachable() {
+    if (device_count() < 2) {
+        return "there is one device only";
+    }
+    if (is_simulated()) {
+        return copy_over_there({std::string("EMM_SIM=") + std::getenv("EMM_SIM") + ",peer=0"});
+    }
+    return can_reach(1, 0) ? "the devices reach each other" : copy_over_there({});
+}
+
+struct Case {
+    const char *name;
+    Outcome (*run)();
+};
+
+const Case cases[] = {
+    {"whole", share_whole},
+    {"part", share_part},
+    {"huge", share_huge},
+    {"hundred-times", open_hundred_times},
+    {"second-context", open_in_second_context},
+    {"own-process", refuse_own},
+    {"nothing-left", leave_nothing},
+    {"peer-device", open_on_peer_device},
+    {"staged", copy_when_forced},
+    {"unreachable", copy_when_unreachable},
+};
+
+bool is_named(const char *name, int count, char *const *names) {
+    bool found = count == 0;
+    for (int i = 0; i < count; ++i) {
+        found = found || std::strcmp(names[i], name) == 0;
+    }
+    return found;
+}
+
+} // namespace
+
+int main(int argc, char *argv[]) {
+    if (argc == 4 && std::strcmp(argv[1], "peer") == 0) {
+        return be_peer(std::atoi(argv[2]), std::atoi(argv[3]));
+    }
+    const char *const must = std::getenv("EMM_TEST_MUST_SHARE");
+    int passed = 0;
+    for (const Case &each : cases) {
+        if (!is_named(each.name, argc - 1, argv + 1)) {
+            continue;
+        }
+        std::printf("%s ...\n", each.name);
+        std::fflush(stdout);
+        const Outcome skipped = each.run();
+        passed += skipped.empty();
+        std::printf("%s %s%s\n", each.name,
+                    skipped.empty() ? "passed" : "skipped: ", skipped.c_str());
+        CHECK(skipped.empty() || !must || !std::strstr(must, each.name));
+    }
+    return passed > 0 ? 0 : 77;
+}
