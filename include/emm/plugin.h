@@ -125,6 +125,51 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 
 /* --- what emm offers to plugins -------------------------------------------------------------- */
 
+/* emm_ipc_handle.kind */
+#define EMM_IPC_LEGACY 1u          /* CUipcMemHandle */
+#define EMM_IPC_FILE_DESCRIPTOR 2u /* memory of cuMemCreate, served over a socket */
+#define EMM_IPC_FABRIC 3u          /* CUmemFabricHandle */
+#define EMM_IPC_POOL 4u            /* CUmemPoolPtrExportData */
+
+/*
+ * What another process needs to open an allocation: plain bytes. A plugin fills kind, handle,
+ * offset, size and exported_size; the host fills the rest.
+ */
+typedef struct emm_ipc_handle {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t kind;  /* EMM_IPC_* */
+    uint32_t flags; /* the exporter's network namespace; 0: not known */
+    uint8_t handle[64];
+    uint64_t offset;        /* of the allocation in what was exported */
+    uint64_t size;          /* of the allocation */
+    uint64_t exported_size; /* of what was exported */
+    uint64_t generation;
+    uint8_t nonce[16]; /* of the exporting process: process ids collide across containers */
+    uint8_t device_uuid[16];
+    uint32_t pci_domain;
+    uint32_t pci_bus;
+    uint32_t pci_device;
+    uint32_t checksum; /* of everything before it */
+} emm_ipc_handle;
+
+/* A piece of physical memory. The layout is fixed for this major version. */
+typedef struct emm_ipc_part {
+    uint64_t handle; /* CUmemGenericAllocationHandle; of EMM_IPC_POOL, the CUmemoryPool */
+    uint64_t size;   /* bytes, from the piece's beginning; of EMM_IPC_POOL, 0 */
+} emm_ipc_part;
+
+/* What an export is made of, for serve_ipc. The plugin sets struct_size; all of it is copied. */
+typedef struct emm_ipc_source {
+    uint32_t struct_size;
+    uint32_t kind;             /* EMM_IPC_FILE_DESCRIPTOR or EMM_IPC_POOL */
+    const emm_ipc_part *parts; /* in the order of their addresses, without a gap */
+    uint64_t part_count;       /* of EMM_IPC_POOL: 1 */
+    uint64_t offset;           /* of the allocation, from the first part's beginning */
+    uint64_t size;             /* of the allocation */
+    const void *pointer;       /* of EMM_IPC_POOL: the CUmemPoolPtrExportData; else NULL */
+} emm_ipc_source;
+
 /*
  * What a pending free is asked to do: free it, or, when its context has died and its addresses may
  * be somebody else's by now, release what `argument` itself holds and leave the driver alone.
@@ -179,6 +224,28 @@ typedef struct emm_host {
      * within a pressure callback.
      */
     size_t (*pressure)(emm_context *context, size_t bytes);
+
+    /*
+     * For get_ipc_handle of memory that goes to other processes by file descriptor. The host serves
+     * it from a thread of its own, to processes of this user that have the handle: it exports each
+     * part (cuMemExportToShareableHandle; so the parts were made with
+     * CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) when somebody opens the handle, and keeps no
+     * descriptor. Fills all of *ret_handle that a plugin fills. The parts stay the plugin's, which
+     * keeps them as they are until withdraw_ipc has returned, or reset or destroy is called for
+     * the context's manager: the host withdraws by itself before those.
+     *   EMM_E_INVALID_VALUE        no such kind, or the allocation does not lie in the parts
+     *   EMM_E_OUT_OF_HOST_MEMORY   no memory, socket or thread to serve it with
+     */
+    emm_status (*serve_ipc)(emm_context *context, const emm_ipc_source *source,
+                            emm_ipc_handle *ret_handle);
+
+    /*
+     * For release_ipc_handle: ends what serve_ipc began. When it returns, the host touches the
+     * parts no more. It may wait for a few driver calls, so call it with no lock held. Processes
+     * that have the memory open keep it: the driver frees a part when nobody has it.
+     *   EMM_E_NOT_OWNED            not served, or not any more
+     */
+    emm_status (*withdraw_ipc)(emm_context *context, const emm_ipc_handle *handle);
 } emm_host;
 
 /* What a manager is made for. Valid during `create` only; copy what is needed. */
@@ -240,34 +307,6 @@ typedef struct emm_block_info {
     int32_t device;       /* ordinal */
     uint32_t reserved;
 } emm_block_info;
-
-/* emm_ipc_handle.kind */
-#define EMM_IPC_LEGACY 1u          /* CUipcMemHandle */
-#define EMM_IPC_FILE_DESCRIPTOR 2u /* memory of cuMemCreate, served over a socket */
-#define EMM_IPC_FABRIC 3u          /* CUmemFabricHandle */
-#define EMM_IPC_POOL 4u            /* CUmemPoolPtrExportData */
-
-/*
- * What another process needs to open an allocation: plain bytes. A plugin fills kind, handle,
- * offset, size and exported_size; the host fills the rest.
- */
-typedef struct emm_ipc_handle {
-    uint32_t magic;
-    uint32_t version;
-    uint32_t kind;  /* EMM_IPC_* */
-    uint32_t flags; /* the exporter's network namespace; 0: not known */
-    uint8_t handle[64];
-    uint64_t offset;        /* of the allocation in what was exported */
-    uint64_t size;          /* of the allocation */
-    uint64_t exported_size; /* of what was exported */
-    uint64_t generation;
-    uint8_t nonce[16]; /* of the exporting process: process ids collide across containers */
-    uint8_t device_uuid[16];
-    uint32_t pci_domain;
-    uint32_t pci_bus;
-    uint32_t pci_device;
-    uint32_t checksum; /* of everything before it */
-} emm_ipc_handle;
 
 /* --- what a plugin offers to emm ------------------------------------------------------------- */
 
@@ -719,7 +758,9 @@ EMM_AT_(emm_host, fail, 32);
 EMM_AT_(emm_host, driver, 40);
 EMM_AT_(emm_host, defer, 48);
 EMM_AT_(emm_host, pressure, 56);
-EMM_SIZE_(emm_host, 64);
+EMM_AT_(emm_host, serve_ipc, 64);
+EMM_AT_(emm_host, withdraw_ipc, 72);
+EMM_SIZE_(emm_host, 80);
 
 EMM_AT_(emm_context_info, struct_size, 0);
 EMM_AT_(emm_context_info, device, 4);
@@ -761,6 +802,19 @@ EMM_AT_(emm_block_info, size, 16);
 EMM_AT_(emm_block_info, device, 24);
 EMM_AT_(emm_block_info, reserved, 28);
 EMM_SIZE_(emm_block_info, 32);
+
+EMM_AT_(emm_ipc_part, handle, 0);
+EMM_AT_(emm_ipc_part, size, 8);
+EMM_SIZE_(emm_ipc_part, 16);
+
+EMM_AT_(emm_ipc_source, struct_size, 0);
+EMM_AT_(emm_ipc_source, kind, 4);
+EMM_AT_(emm_ipc_source, parts, 8);
+EMM_AT_(emm_ipc_source, part_count, 16);
+EMM_AT_(emm_ipc_source, offset, 24);
+EMM_AT_(emm_ipc_source, size, 32);
+EMM_AT_(emm_ipc_source, pointer, 40);
+EMM_SIZE_(emm_ipc_source, 48);
 
 EMM_AT_(emm_ipc_handle, magic, 0);
 EMM_AT_(emm_ipc_handle, version, 4);

@@ -1,10 +1,13 @@
 #include "core/host.h"
 
 #include "core/context.h"
+#include "core/ipc/offers.h"
 #include "core/recovery.h"
 #include "driver/driver.h"
 #include "observe/error.h"
 #include "observe/log.h"
+
+#include <new>
 
 namespace emm::core {
 namespace {
@@ -21,16 +24,23 @@ size_t host_pressure(emm_context *context, size_t bytes) {
     return press(*context, bytes);
 }
 
-constexpr emm_host the_host = {sizeof(emm_host),
-                               EMM_PLUGIN_ABI_MAJOR,
-                               EMM_PLUGIN_ABI_MINOR,
-                               0,
-                               EMM_VERSION,
-                               &host_log,
-                               &observe::fail_by_plugin,
-                               &driver::metered_entry,
-                               &host_defer,
-                               &host_pressure};
+emm_status host_serve_ipc(emm_context *context, const emm_ipc_source *source,
+                          emm_ipc_handle *ret_handle) {
+    try {
+        return ipc::add_offer(*context, *source, ret_handle);
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to serve an export");
+    }
+}
+
+emm_status host_withdraw_ipc(emm_context *context, const emm_ipc_handle *handle) {
+    return ipc::end_offer(*context, *handle);
+}
+
+constexpr emm_host the_host = {
+    sizeof(emm_host), EMM_PLUGIN_ABI_MAJOR,     EMM_PLUGIN_ABI_MINOR,   0,           EMM_VERSION,
+    &host_log,        &observe::fail_by_plugin, &driver::metered_entry, &host_defer, &host_pressure,
+    &host_serve_ipc,  &host_withdraw_ipc};
 
 } // namespace
 

@@ -1,7 +1,7 @@
 #include "core/registry.h"
 
 #include "core/context.h"
-#include "core/ipc/mark.h"
+#include "core/ipc/socket.h"
 #include "core/manager.h"
 #include "core/recovery.h"
 #include "core/selection.h"
@@ -43,7 +43,7 @@ thread_local Remembered remembered;
 void enter_child() {
     forked = true;
     observe::leave_event_log_to_parent();
-    ipc::leave_marks_to_parent();
+    ipc::leave_sockets_to_parent();
     for (emm_context *context = first_context(); context; context = context->next) {
         context->gate.fetch_or(gate_forked, std::memory_order_relaxed);
     }

@@ -27,6 +27,7 @@ emm_status fill(Driver &driver) {
                              library.path + " has no " #name ", which CUDA 12.0 and later have");  \
     }
     EMM_DRIVER_ENTRIES(EMM_DRIVER_FILL)
+    EMM_DRIVER_MAPPING_ENTRIES(EMM_DRIVER_FILL)
 #undef EMM_DRIVER_FILL
     driver.stream_get_ctx =
         reinterpret_cast<StreamGetCtx12050>(library.entry("cuStreamGetCtx", 12050));

@@ -29,11 +29,19 @@ namespace emm::driver {
                                                                     entry(cuDeviceCanAccessPeer)   \
                                                                         entry(cuMemcpyPeer)
 
+// Those for memory of cuMemCreate and memory pools that other processes have.
+#define EMM_DRIVER_MAPPING_ENTRIES(entry)                                                          \
+    entry(cuCtxSynchronize) entry(cuMemAddressReserve) entry(cuMemAddressFree) entry(cuMemMap)     \
+        entry(cuMemUnmap) entry(cuMemSetAccess) entry(cuMemRelease)                                \
+            entry(cuMemExportToShareableHandle) entry(cuMemImportFromShareableHandle)              \
+                entry(cuMemPoolExportToShareableHandle)
+
 using StreamGetCtx12050 = CUresult (*)(CUstream, CUcontext *, struct CUgreenCtx_st **);
 
 struct Driver {
 #define EMM_DRIVER_MEMBER(name) decltype(&::name) name = nullptr;
     EMM_DRIVER_ENTRIES(EMM_DRIVER_MEMBER)
+    EMM_DRIVER_MAPPING_ENTRIES(EMM_DRIVER_MEMBER)
 #undef EMM_DRIVER_MEMBER
     StreamGetCtx12050 stream_get_ctx = nullptr; // NULL before CUDA 12.5
     std::string path;

@@ -25,7 +25,8 @@ namespace emm::pool {
                     entry(cuMemHostGetDevicePointer) entry(cuStreamQuery) entry(cuStreamGetFlags)  \
                         entry(cuMemAddressReserve) entry(cuMemAddressFree) entry(cuMemCreate)      \
                             entry(cuMemRelease) entry(cuMemMap) entry(cuMemUnmap)                  \
-                                entry(cuMemSetAccess) entry(cuIpcGetMemHandle)
+                                entry(cuMemSetAccess) entry(cuIpcGetMemHandle)                     \
+                                    entry(cuDeviceGetAttribute)
 
 struct Driver {
 #define EMM_POOL_ENTRY(name) Entry<decltype(&::name)> name;

@@ -12,8 +12,8 @@ std::atomic<uint64_t> next_identity{1};
 
 Manager::Manager(const emm_host &host, const emm_context_info &info, const char *const *texts)
     : identity_(next_identity.fetch_add(1, std::memory_order_relaxed)), serving_(identity_),
-      host_(host), context_(info.cuda_context), context_id_(info.context_id), device_(info.device),
-      options_(texts), driver_(host) {
+      host_(host), emm_context_(info.context), context_(info.cuda_context),
+      context_id_(info.context_id), device_(info.device), options_(texts), driver_(host) {
     Gate::prepare();
     unordered_.order = everywhere_.order = Order::unordered;
     if (options_.paged) {

@@ -33,6 +33,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace emm::pool {
 
@@ -244,7 +245,12 @@ private:
 
     // --- share.cpp
     emm_status refuse_export(emm_deviceptr ptr, size_t size, Place place);
-    CUresult get_driver_handle(const Segment &segment, emm_ipc_handle &handle);
+    static std::vector<emm_ipc_part> pages_behind(const Segment &segment, uint64_t ptr,
+                                                  uint64_t size);
+    emm_status serve_pages(const std::vector<emm_ipc_part> &pages, uint64_t ptr, uint64_t size,
+                           emm_ipc_handle &handle);
+    emm_status get_driver_handle(const Segment &segment, uint64_t ptr, uint64_t size,
+                                 emm_ipc_handle &handle);
     void end_export(Lock &lock, UseRecord &record);
 
     // --- report.cpp
@@ -286,6 +292,7 @@ private:
     Heap heap_;
 
     alignas(128) const emm_host &host_;
+    emm_context *const emm_context_; // for the host
     const CUcontext context_;
     const uint64_t context_id_;
     const int32_t device_;
@@ -322,6 +329,7 @@ private:
     std::atomic<CUresult> lost_{CUDA_SUCCESS}; // the error after which nothing is reused
 
     std::vector<CUmemAccessDesc> access_; // of growth=vmm: who may use the pages
+    bool pages_shareable_ = false;        // with other processes
     bool changing_access_ = false;        // while no thread maps or unmaps
     uint32_t fills_ = 0;                  // threads that do
     uint64_t most_taken_ = 0;             // by the program, when pages were last missing

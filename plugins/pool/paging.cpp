@@ -14,11 +14,14 @@ constexpr uint64_t page = segment_granule;
 constexpr uint64_t least_space = uint64_t(64) << 30; // addresses cost next to nothing
 constexpr uint64_t slack = 128; // new pages are preferred up to 1/128 above the most ever taken
 
-CUmemAllocationProp properties(int32_t device) {
+CUmemAllocationProp properties(int32_t device, bool shareable) {
     CUmemAllocationProp found = {};
     found.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     found.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     found.location.id = device;
+    if (shareable) {
+        found.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    }
     return found;
 }
 
@@ -34,8 +37,18 @@ void Manager::allow_paging() {
         throw PluginError(EMM_E_NOT_SUPPORTED, 0,
                           "pool: growth=vmm needs a driver with virtual memory management");
     }
+    int shareable = 0;
+    const bool served =
+        host_.struct_size >= offsetof(emm_host, withdraw_ipc) + sizeof host_.withdraw_ipc &&
+        host_.serve_ipc && host_.withdraw_ipc && driver_.cuDeviceGetAttribute;
+    pages_shareable_ =
+        served &&
+        driver_.cuDeviceGetAttribute(
+            &shareable, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device_) ==
+            CUDA_SUCCESS &&
+        shareable != 0;
     CUmemAccessDesc own = {};
-    own.location = properties(device_).location;
+    own.location = properties(device_, false).location;
     own.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     access_.push_back(own);
 }
@@ -216,7 +229,7 @@ uint64_t Manager::unmap(Block &block, std::vector<uint64_t> &handles, CUresult &
 
 void Manager::create_pages(std::vector<uint64_t> &handles, uint64_t count, CUresult &result) {
     const Relaxed relaxed(driver_);
-    const CUmemAllocationProp wanted = properties(device_);
+    const CUmemAllocationProp wanted = properties(device_, pages_shareable_);
     while (handles.size() < count && result == CUDA_SUCCESS) {
         CUmemGenericAllocationHandle handle = 0;
         result = driver_.cuMemCreate(&handle, page, &wanted, 0);

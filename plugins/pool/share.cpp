@@ -1,6 +1,7 @@
 // Memory that other processes have open: CUDA's legacy IPC, which names a whole block of
-// cuMemAlloc, and the offset in it. An allocation that is freed while it is exported waits with its
-// use record until the last export ends, so neither a trim nor another allocation gets at it.
+// cuMemAlloc, and the offset in it; or, of growth=vmm, the pages behind it, which the host serves
+// by descriptor. An allocation that is freed while it is exported waits with its use record until
+// the last export ends, so neither a trim nor another allocation gets at it, and its pages stay.
 #include "manager.h"
 
 #include <algorithm>
@@ -19,33 +20,63 @@ bool is_same(const emm_ipc_handle &a, const emm_ipc_handle &b) {
 emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle) {
     Lock lock(mutex_);
     const Place place = heap_.around(ptr);
-    const bool hidden =
-        place && !options_.paged && options_.dedicated && !segment_of(place).dedicated;
-    if (!place || options_.paged || hidden || size > begin_of(place) + asked_of(place) - ptr) {
+    const bool hidden = place && options_.dedicated && !segment_of(place).dedicated;
+    if (!place || hidden || size > begin_of(place) + asked_of(place) - ptr) {
         lock.unlock();
         return refuse_export(ptr, size, place);
+    }
+    const Segment &segment = segment_of(place);
+    std::vector<emm_ipc_part> pages;
+    if (segment.paged()) {
+        pages = pages_behind(segment, ptr, size);
     }
     exports_.reserve(exports_.size() + 1);
     UseRecord &record = record_of(place);
     record.exports++;
-    const Segment &segment = segment_of(place);
     emm_ipc_handle handle = {};
-    handle.kind = EMM_IPC_LEGACY;
-    handle.offset = ptr - segment.driver_base;
-    handle.size = size;
-    handle.exported_size = segment.driver_bytes;
     lock.unlock();
-    const CUresult result = get_driver_handle(segment, handle);
+    const emm_status status = segment.paged() ? serve_pages(pages, ptr, size, handle)
+                                              : get_driver_handle(segment, ptr, size, handle);
     lock.lock();
-    if (result != CUDA_SUCCESS) {
+    if (status != EMM_OK) {
         end_export(lock, record);
-        lock.unlock();
-        return failed(result, "cuIpcGetMemHandle");
+        return status;
     }
     exports_.reserve(exports_.size() + 1);
     exports_.push_back({&record, handle});
     *ret_handle = handle;
     return EMM_OK;
+}
+
+// They are all there: the allocation is live.
+std::vector<emm_ipc_part> Manager::pages_behind(const Segment &segment, uint64_t ptr,
+                                                uint64_t size) {
+    const uint64_t first = (ptr - segment.base) / segment_granule;
+    const uint64_t last = (ptr + size - 1 - segment.base) / segment_granule;
+    std::vector<emm_ipc_part> pages;
+    pages.reserve(last - first + 1);
+    for (uint64_t i = first; i <= last; i++) {
+        pages.push_back({segment.handles[i], segment_granule});
+    }
+    return pages;
+}
+
+emm_status Manager::serve_pages(const std::vector<emm_ipc_part> &pages, uint64_t ptr, uint64_t size,
+                                emm_ipc_handle &handle) {
+    if (!pages_shareable_) {
+        return host_.fail(EMM_E_NOT_SUPPORTED, 0,
+                          "pool: memory of growth=vmm is shared by file descriptor, which takes a "
+                          "device that supports it and a host that serves it; growth=segment has "
+                          "legacy handles");
+    }
+    emm_ipc_source source = {};
+    source.struct_size = sizeof source;
+    source.kind = EMM_IPC_FILE_DESCRIPTOR;
+    source.parts = pages.data();
+    source.part_count = pages.size();
+    source.offset = ptr % segment_granule;
+    source.size = size;
+    return host_.serve_ipc(emm_context_, &source, &handle);
 }
 
 emm_status Manager::refuse_export(emm_deviceptr ptr, size_t size, Place place) {
@@ -54,10 +85,6 @@ emm_status Manager::refuse_export(emm_deviceptr ptr, size_t size, Place place) {
                          "pool: an export of 0x%llx, which lies in no live allocation of this "
                          "manager",
                          ptr);
-    }
-    if (options_.paged) {
-        return host_.fail(EMM_E_NOT_SUPPORTED, 0,
-                          "pool: memory of growth=vmm has no legacy handle; growth=segment does");
     }
     if (options_.dedicated && !segment_of(place).dedicated) {
         return emm_failf(&host_, EMM_E_NOT_SUPPORTED, 0,
@@ -70,24 +97,36 @@ emm_status Manager::refuse_export(emm_deviceptr ptr, size_t size, Place place) {
                      size, ptr);
 }
 
-CUresult Manager::get_driver_handle(const Segment &segment, emm_ipc_handle &handle) {
-    if (!driver_.cuIpcGetMemHandle) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
-    const Current current(driver_, context_, context_id_);
-    if (current.result() != CUDA_SUCCESS) {
-        return current.result();
-    }
-    const Relaxed relaxed(driver_);
+emm_status Manager::get_driver_handle(const Segment &segment, uint64_t ptr, uint64_t size,
+                                      emm_ipc_handle &handle) {
     CUipcMemHandle made;
-    const CUresult result = driver_.cuIpcGetMemHandle(&made, segment.driver_base);
-    if (result == CUDA_SUCCESS) {
-        std::memcpy(handle.handle, &made, sizeof handle.handle);
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+    if (driver_.cuIpcGetMemHandle) {
+        const Current current(driver_, context_, context_id_);
+        const Relaxed relaxed(driver_);
+        result = current.result() == CUDA_SUCCESS
+                     ? driver_.cuIpcGetMemHandle(&made, segment.driver_base)
+                     : current.result();
     }
-    return result;
+    if (result != CUDA_SUCCESS) {
+        return failed(result, "cuIpcGetMemHandle");
+    }
+    handle.kind = EMM_IPC_LEGACY;
+    std::memcpy(handle.handle, &made, sizeof handle.handle);
+    handle.offset = ptr - segment.driver_base;
+    handle.size = size;
+    handle.exported_size = segment.driver_bytes;
+    return EMM_OK;
 }
 
+// The host lets go of the pages before somebody else may have them.
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
+    if (handle->kind == EMM_IPC_FILE_DESCRIPTOR && options_.paged && pages_shareable_) {
+        const emm_status status = host_.withdraw_ipc(emm_context_, handle);
+        if (status != EMM_OK) {
+            return status;
+        }
+    }
     Lock lock(mutex_);
     const auto found = std::find_if(exports_.begin(), exports_.end(), [&](const Export &each) {
         return is_same(each.handle, *handle);

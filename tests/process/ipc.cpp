@@ -103,7 +103,7 @@ uint64_t driver_calls() {
 uint64_t openings() {
     const auto count = reinterpret_cast<decltype(&simcuda_call_count)>(
         emm_driver_entry("simcuda_call_count", 12000));
-    return count ? count("cuIpcOpenMemHandle") : 1;
+    return count ? count("cuIpcOpenMemHandle") + count("cuMemAddressReserve") : 1;
 }
 
 // --- memory with a part that is exported

@@ -3,6 +3,7 @@
 #include "core/call.h"
 #include "core/handle.h"
 #include "core/ipc/mark.h"
+#include "core/ipc/offers.h"
 #include "core/ipc/seal.h"
 #include "observe/error.h"
 
@@ -63,7 +64,11 @@ void let_go(const Export &ended) noexcept {
 
 emm_status seal_and_mark(Export &made) {
     const uint64_t generation = next_generation();
-    const emm_status status = seal(*made.context, generation, made.handle);
+    made.handle.generation = generation;
+    const bool served =
+        made.handle.kind == EMM_IPC_FILE_DESCRIPTOR || made.handle.kind == EMM_IPC_POOL;
+    emm_status status = served ? publish_offer(*made.context, made.handle) : EMM_OK;
+    status = status == EMM_OK ? seal(*made.context, generation, made.handle) : status;
     return status == EMM_OK ? set_mark(generation, &made.mark) : status;
 }
 
@@ -150,6 +155,7 @@ void end_exports(emm_context &context) noexcept {
     for (const Export &each : ended) {
         let_go(each);
     }
+    end_offers(context);
 }
 
 } // namespace emm::core::ipc

@@ -1,20 +1,25 @@
 #include "core/ipc/imports.h"
 
 #include "core/counters.h"
+#include "core/ipc/descriptors.h"
 #include "observe/error.h"
 
 #include <condition_variable>
 #include <cstring>
 #include <list>
 #include <mutex>
+#include <new>
+#include <utility>
 
 namespace emm::core::ipc {
 
 struct Import {
     emm_context *context;
+    uint32_t kind;
     uint8_t handle[64];
     uint8_t nonce[16];
     emm_deviceptr base = 0;
+    Mapping mapping; // of parts
     uint32_t count = 1;
     bool settled = false; // else a thread is opening or closing it, without the lock
 };
@@ -35,8 +40,15 @@ Imports &imports() {
 }
 
 bool is_of(const Import &import, const emm_ipc_handle &handle) {
-    return std::memcmp(import.handle, handle.handle, sizeof import.handle) == 0 &&
+    return import.kind == handle.kind &&
+           std::memcmp(import.handle, handle.handle, sizeof import.handle) == 0 &&
            std::memcmp(import.nonce, handle.nonce, sizeof import.nonce) == 0;
+}
+
+// CUDA opens a legacy handle in one context of a device. Parts can be mapped for each.
+bool shares(const Import &import, const emm_context &context) {
+    return import.kind == EMM_IPC_LEGACY ? import.context->device == context.device
+                                         : import.context == &context;
 }
 
 // The opening of the same export on the same device, once nobody works on it.
@@ -45,7 +57,7 @@ Import *find(std::unique_lock<std::mutex> &lock, const emm_context &context,
     for (;;) {
         Import *found = nullptr;
         for (Import &each : imports().all) {
-            found = is_of(each, handle) && each.context->device == context.device ? &each : found;
+            found = is_of(each, handle) && shares(each, context) ? &each : found;
         }
         if (!found || found->settled) {
             return found;
@@ -60,26 +72,45 @@ void remove(Import &import) {
     imports().has_settled.notify_all();
 }
 
-CUresult open_with_driver(const emm_context &context, const Import &import, CUdeviceptr *ret_base) {
+emm_status open_legacy(const emm_context &context, Import &import) {
     const driver::Driver &driver = context.driver;
     const driver::Current current(driver, context.cuda_context, context.id);
     if (current.result() != CUDA_SUCCESS) {
-        return current.result();
+        return driver::fail(current.result(), "making the context current");
     }
     const driver::RelaxedCapture relaxed(driver);
     CUipcMemHandle handle;
     std::memcpy(&handle, import.handle, sizeof handle);
-    return driver.cuIpcOpenMemHandle(ret_base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    CUdeviceptr base = 0;
+    const CUresult result =
+        driver.cuIpcOpenMemHandle(&base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+    import.base = base;
+    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuIpcOpenMemHandle");
 }
 
-CUresult close_with_driver(const Import &import) noexcept {
+emm_status open_parts(const emm_context &context, const emm_ipc_handle &handle, Import &import) {
+    try {
+        const emm_status status = map_export(context, handle, &import.mapping);
+        import.base = import.mapping.base;
+        return status;
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note an export's parts");
+    }
+}
+
+emm_status close_legacy(const Import &import) noexcept {
     const emm_context &context = *import.context;
     const driver::Current current(context.driver, context.cuda_context, context.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return current.result();
+    CUresult result = current.result();
+    if (result == CUDA_SUCCESS) {
+        const driver::RelaxedCapture relaxed(context.driver);
+        result = context.driver.cuIpcCloseMemHandle(import.base);
     }
-    const driver::RelaxedCapture relaxed(context.driver);
-    return context.driver.cuIpcCloseMemHandle(import.base);
+    if (driver::is_late(result)) {
+        ++counters().late_frees;
+        return EMM_OK;
+    }
+    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuIpcCloseMemHandle");
 }
 
 emm_status refuse_second(const emm_context &context, const emm_context &first) {
@@ -89,13 +120,11 @@ emm_status refuse_second(const emm_context &context, const emm_context &first) {
 }
 
 emm_status close_last(Import &import) noexcept {
-    const CUresult result = close_with_driver(import);
+    const emm_status status = import.kind == EMM_IPC_LEGACY
+                                  ? close_legacy(import)
+                                  : unmap_export(*import.context, std::move(import.mapping));
     remove(import);
-    if (driver::is_late(result)) {
-        ++counters().late_frees;
-        return EMM_OK;
-    }
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuIpcCloseMemHandle");
+    return status;
 }
 
 } // namespace
@@ -114,21 +143,21 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Impor
     }
     Import &made = imports().all.emplace_back();
     made.context = &context;
+    made.kind = handle.kind;
     std::memcpy(made.handle, handle.handle, sizeof made.handle);
     std::memcpy(made.nonce, handle.nonce, sizeof made.nonce);
     lock.unlock();
-    CUdeviceptr base = 0;
-    const CUresult result = open_with_driver(context, made, &base);
-    if (result != CUDA_SUCCESS) {
+    const emm_status status = handle.kind == EMM_IPC_LEGACY ? open_legacy(context, made)
+                                                            : open_parts(context, handle, made);
+    if (status != EMM_OK) {
         remove(made);
-        return driver::fail(result, "cuIpcOpenMemHandle");
+        return status;
     }
     lock.lock();
-    made.base = base;
     made.settled = true;
     imports().has_settled.notify_all();
     *ret_import = &made;
-    *ret_base = base;
+    *ret_base = made.base;
     return EMM_OK;
 }
 

@@ -3,6 +3,8 @@
 #include "core/context.h"
 #include "core/ipc/devices.h"
 #include "core/ipc/mark.h"
+#include "core/ipc/server.h"
+#include "core/ipc/socket.h"
 #include "observe/error.h"
 
 #include <cstddef>
@@ -57,15 +59,34 @@ emm_status check_form(const emm_ipc_handle &handle) {
     return EMM_OK;
 }
 
+// A part is 4 KiB at least, wherever CUDA runs.
+emm_status check_parts(const emm_ipc_handle &handle) {
+    DescriptorHandle it;
+    std::memcpy(&it, handle.handle, sizeof it);
+    const uint64_t most = handle.exported_size / 4096;
+    if (it.parts == 0 || it.parts > most) {
+        return refuse("number of parts", "1 to " + std::to_string(most), std::to_string(it.parts));
+    }
+    for (const uint8_t byte : it.zeros) {
+        if (byte != 0) {
+            return refuse("unused bytes", "zeros", std::to_string(byte));
+        }
+    }
+    return EMM_OK;
+}
+
 emm_status check_kind(const emm_ipc_handle &handle) {
     if (handle.kind == EMM_IPC_LEGACY) {
         return EMM_OK;
     }
+    if (handle.kind == EMM_IPC_FILE_DESCRIPTOR) {
+        return check_parts(handle);
+    }
     if (handle.kind > EMM_IPC_LEGACY && handle.kind <= EMM_IPC_POOL) {
         const char *const names[] = {"file descriptors", "fabric", "a memory pool"};
         return observe::fail(EMM_E_NOT_SUPPORTED, 0,
-                             std::string("an IPC handle's kind: expected legacy, which is what "
-                                         "this host opens, found ") +
+                             std::string("an IPC handle's kind: expected legacy or file "
+                                         "descriptors, which this host opens, found ") +
                                  names[handle.kind - EMM_IPC_FILE_DESCRIPTOR]);
     }
     return refuse("kind", "1 to 4", std::to_string(handle.kind));

@@ -107,6 +107,8 @@ const emm_host &host() {
             return EMM_E_NOT_SUPPORTED;
         },
         [](emm_context *, size_t) -> size_t { return 0; },
+        nullptr, // serves no IPC
+        nullptr,
     };
     return the_host;
 }

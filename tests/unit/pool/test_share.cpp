@@ -160,7 +160,7 @@ TEST_CASE("a driver that gives no handle leaves nothing exported") {
     CHECK(sim.trim() == 4 * MiB);
 }
 
-TEST_CASE("memory of pages has no legacy handle, and the refusal says what has") {
+TEST_CASE("memory of pages needs a host that serves it, and the refusal says what does not") {
     Simulation sim("growth=vmm");
     const CUdeviceptr ptr = sim.alloc(4 * MiB, legacy);
     CHECK(refusal(sim, ptr, MiB) == EMM_E_NOT_SUPPORTED);

@@ -64,7 +64,9 @@ constexpr emm_host the_host = {sizeof(emm_host),
                                &kit_fail,
                                &kit_driver,
                                &kit_defer,
-                               &kit_pressure};
+                               &kit_pressure,
+                               nullptr, // serves no IPC
+                               nullptr};
 
 } // namespace
 

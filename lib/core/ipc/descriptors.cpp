@@ -1,0 +1,180 @@
+#include "core/ipc/descriptors.h"
+
+#include "core/counters.h"
+#include "core/ipc/connection.h"
+#include "core/ipc/server.h"
+#include "observe/error.h"
+
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <unistd.h>
+#include <utility>
+
+namespace emm::core::ipc {
+namespace {
+
+uint64_t parts_of(const emm_ipc_handle &handle) noexcept {
+    DescriptorHandle it;
+    std::memcpy(&it, handle.handle, sizeof it);
+    return it.parts;
+}
+
+emm_status map_part(const driver::Driver &driver, CUdeviceptr address, uint64_t size,
+                    int descriptor) {
+    CUmemGenericAllocationHandle memory = 0;
+    CUresult result = driver.cuMemImportFromShareableHandle(
+        &memory, reinterpret_cast<void *>(static_cast<intptr_t>(descriptor)),
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuMemImportFromShareableHandle");
+    }
+    result = driver.cuMemMap(address, size, 0, memory, 0);
+    driver.cuMemRelease(memory); // the mapping keeps it
+    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemMap");
+}
+
+// Maps the parts of one message behind those that are mapped, and closes the descriptors.
+emm_status map_batch(const driver::Driver &driver, const Reply &reply,
+                     const int (&descriptors)[parts_at_once], uint64_t &mapped, Mapping &mapping) {
+    emm_status status = EMM_OK;
+    for (uint32_t i = 0; i < reply.count; ++i) {
+        const uint64_t size = reply.sizes[i];
+        if (status == EMM_OK && (size == 0 || size > mapping.size - mapped)) {
+            status =
+                observe::fail(EMM_E_INVALID_VALUE, 0,
+                              "an IPC handle's parts: expected " + std::to_string(mapping.size) +
+                                  " bytes in all, found one that leads beyond");
+        }
+        status = status == EMM_OK ? map_part(driver, mapping.base + mapped, size, descriptors[i])
+                                  : status;
+        if (status == EMM_OK) {
+            mapping.parts.push_back(size);
+            mapped += size;
+        }
+        close(descriptors[i]);
+    }
+    return status;
+}
+
+CUresult take_down(const driver::Driver &driver, const Mapping &mapping) noexcept {
+    CUresult result = CUDA_SUCCESS;
+    CUdeviceptr address = mapping.base;
+    for (const uint64_t size : mapping.parts) {
+        const CUresult unmapped = driver.cuMemUnmap(address, size);
+        result = result == CUDA_SUCCESS ? unmapped : result;
+        address += size;
+    }
+    return result == CUDA_SUCCESS ? driver.cuMemAddressFree(mapping.base, mapping.size) : result;
+}
+
+emm_status grant_access(const emm_context &context, const Mapping &mapping) {
+    CUmemAccessDesc own = {};
+    own.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    own.location.id = context.device;
+    own.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    const CUresult result = context.driver.cuMemSetAccess(mapping.base, mapping.size, &own, 1);
+    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemSetAccess");
+}
+
+// The exporter has answered by the time that addresses are reserved for what it has.
+emm_status map_all(const emm_context &context, Connection &connection, uint64_t parts,
+                   Mapping &mapping) {
+    const driver::Driver &driver = context.driver;
+    uint64_t mapped = 0;
+    emm_status status = EMM_OK;
+    while (status == EMM_OK && mapping.parts.size() < parts) {
+        Reply reply;
+        int descriptors[parts_at_once];
+        status = connection.ask(mapping.parts.size(), &reply, descriptors);
+        if (status != EMM_OK) {
+            break;
+        }
+        const CUresult reserved =
+            mapping.base ? CUDA_SUCCESS
+                         : driver.cuMemAddressReserve(&mapping.base, mapping.size, 0, 0, 0);
+        if (reserved != CUDA_SUCCESS) {
+            status = driver::fail(reserved, "cuMemAddressReserve");
+            for (uint32_t i = 0; i < reply.count; ++i) {
+                close(descriptors[i]);
+            }
+            break;
+        }
+        status = map_batch(driver, reply, descriptors, mapped, mapping);
+    }
+    if (status == EMM_OK && mapped != mapping.size) {
+        status = observe::fail(EMM_E_INVALID_VALUE, 0,
+                               "an IPC handle's parts: expected " + std::to_string(mapping.size) +
+                                   " bytes in all, found " + std::to_string(mapped));
+    }
+    return status == EMM_OK ? grant_access(context, mapping) : status;
+}
+
+emm_status unmap_now(const emm_context &context, const Mapping &mapping) noexcept {
+    const driver::Current current(context.driver, context.cuda_context, context.id);
+    const driver::RelaxedCapture relaxed(context.driver);
+    CUresult result = current.result();
+    result = result == CUDA_SUCCESS ? context.driver.cuCtxSynchronize() : result;
+    result = result == CUDA_SUCCESS ? take_down(context.driver, mapping) : result;
+    if (driver::is_late(result)) {
+        ++counters().late_frees;
+        return EMM_OK;
+    }
+    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemUnmap");
+}
+
+struct Pending {
+    const emm_context &context;
+    Mapping mapping;
+};
+
+emm_status run_pending(void *argument, uint32_t what) {
+    const std::unique_ptr<Pending> pending(static_cast<Pending *>(argument));
+    return what == EMM_DEFERRED_RUN ? unmap_now(pending->context, pending->mapping) : EMM_OK;
+}
+
+} // namespace
+
+emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
+                      Mapping *ret_mapping) {
+    const uint64_t parts = parts_of(handle);
+    Mapping mapping;
+    mapping.size = handle.exported_size;
+    mapping.parts.reserve(parts);
+    Connection connection(handle, parts);
+    emm_status status = connection.open();
+    if (status != EMM_OK) {
+        return status;
+    }
+    const driver::Current current(context.driver, context.cuda_context, context.id);
+    if (current.result() != CUDA_SUCCESS) {
+        return driver::fail(current.result(), "making the context current");
+    }
+    const driver::RelaxedCapture relaxed(context.driver);
+    status = map_all(context, connection, parts, mapping);
+    if (status != EMM_OK) {
+        const observe::ErrorDetail detail = observe::last_detail();
+        if (mapping.base) {
+            take_down(context.driver, mapping);
+        }
+        return observe::fail(detail);
+    }
+    *ret_mapping = std::move(mapping);
+    return EMM_OK;
+}
+
+emm_status unmap_export(emm_context &context, Mapping mapping) noexcept {
+    const emm_status status = unmap_now(context, mapping);
+    if (status != EMM_E_CAPTURING) {
+        return status;
+    }
+    std::unique_ptr<Pending> pending(new (std::nothrow) Pending{context, std::move(mapping)});
+    if (!pending || defer(context, &run_pending, pending.get(), pending->mapping.size) != EMM_OK) {
+        return status;
+    }
+    pending.release();
+    return EMM_OK;
+}
+
+} // namespace emm::core::ipc

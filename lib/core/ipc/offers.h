@@ -1,0 +1,42 @@
+// What this process serves by descriptor: the parts behind each export, while the export lasts.
+#pragma once
+
+#include "core/context.h"
+#include "core/ipc/wire.h"
+
+namespace emm::core::ipc {
+
+// What plugins call: host->serve_ipc and host->withdraw_ipc. The handle is a random number, which
+// whoever asks for the parts has to know.
+emm_status add_offer(emm_context &context, const emm_ipc_source &source,
+                     emm_ipc_handle *ret_handle);
+emm_status end_offer(const emm_context &context, const emm_ipc_handle &handle) noexcept;
+
+// The handle is now an export's: from here on somebody may ask for it, by its generation.
+emm_status publish_offer(const emm_context &context, const emm_ipc_handle &handle);
+
+// The context's parts are about to go.
+void end_offers(const emm_context &context) noexcept;
+
+// The answer to a request, and the descriptors that go with it. The offer is not withdrawn while
+// this lives.
+class Batch {
+public:
+    explicit Batch(const Request &request) noexcept;
+    ~Batch();
+    Batch(const Batch &) = delete;
+    Batch &operator=(const Batch &) = delete;
+    const Reply &reply() const { return reply_; }
+    const int *descriptors() const { return descriptors_; }
+
+private:
+    void refuse(emm_status status, int32_t driver_result) noexcept;
+    void fill(const emm_context &context, uint32_t kind) noexcept;
+
+    struct Offer *offer_ = nullptr;
+    Reply reply_ = {};
+    emm_ipc_part parts_[parts_at_once];
+    int descriptors_[parts_at_once];
+};
+
+} // namespace emm::core::ipc

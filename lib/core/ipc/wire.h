@@ -1,0 +1,56 @@
+// What importer and exporter say to each other: a request, a reply with descriptors, and so on
+// until the importer has all parts. It asks for the next ones when it has done with the last, so
+// neither side ever has more of them open than one message carries, however many there are.
+#pragma once
+
+#include <emm/emm.h>
+
+#include <ctime>
+
+namespace emm::core::ipc {
+
+// SCM_RIGHTS carries 253; these are what both processes are short of for a moment.
+inline constexpr uint32_t parts_at_once = 64;
+
+inline constexpr uint32_t wire_magic = 0x69777265;
+
+// The number of a process's serving socket among its sockets. Exports have 1 and up.
+inline constexpr uint64_t serving_number = 0;
+
+// How long either side waits for the other to go on.
+inline constexpr int64_t patience = 4'000'000'000; // nanoseconds
+
+inline int64_t now() noexcept {
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * INT64_C(1'000'000'000) + time.tv_nsec;
+}
+
+struct Request {
+    uint32_t magic;
+    uint32_t most;       // how many parts may come
+    uint8_t nonce[16];   // what the handle says
+    uint64_t generation; // likewise
+    uint8_t handle[64];  // likewise: nobody else knows it
+    uint64_t first;      // the first part that is asked for
+};
+
+struct Reply {
+    uint32_t magic;
+    int32_t status;        // EMM_OK, or why there are no parts
+    int32_t driver_result; // behind the status
+    uint32_t count;        // of parts here: one descriptor each, in order
+    uint64_t total;        // of all parts
+    uint64_t sizes[parts_at_once];
+};
+
+// One message that does not wait. The descriptors stay the caller's.
+bool send_message(int socket, const void *message, size_t size, const int *descriptors,
+                  uint32_t count) noexcept;
+
+// The size of the message that came, 0 at the other side's end, or -1 with errno. There may be
+// fewer descriptors than were sent, if this process has no room for more.
+long receive_message(int socket, void *message, size_t size, int *descriptors,
+                     uint32_t *ret_count) noexcept;
+
+} // namespace emm::core::ipc
