@@ -91,6 +91,9 @@ def main():
     bench(folder, "bench")
     print("### Threads\n")
     bench(folder, "bench-threads")
+    table_of_peers = folder / "peers/peers.md"
+    if table_of_peers.exists():
+        print(f"### Beside other allocators\n\n{table_of_peers.read_text()}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "bench/subject.h"
+#include "bench/entry.h"
 #include "bench/works.h"
 
 #include <memory>

@@ -2,6 +2,7 @@
 #include "bench/make_work.h"
 #include "bench/memory.h"
 #include "bench/stream.h"
+#include "bench/subject.h"
 #include "driver.h"
 
 #include <nlohmann/json.hpp>

@@ -1,21 +1,14 @@
 #pragma once
 
+#include "bench/entry.h"
 #include "bench/team.h"
 #include "json.h"
 
-#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace emm::tool {
-
-// One measurement of one subject.
-struct Entry {
-    std::string name; // of the case
-    uint32_t threads = 1;
-    size_t size = 0;
-};
 
 // What is measured: a plugin, or something to compare plugins with. Each has a process of its own.
 class Subject {

@@ -227,7 +227,7 @@ public:
 
 private:
     alignas(128) volatile uint64_t counter_ = 0;
-    char padding_[120] = {};
+    [[maybe_unused]] char padding_[120] = {};
 };
 
 } // namespace emm::tool

@@ -1,0 +1,208 @@
+#pragma once
+
+#include "bench/make_work.h"
+#include "bench/team.h"
+#include "clock.h"
+#include "driver.h"
+#include "play.h"
+#include "statistics.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace emm::peers {
+
+// Every peer is measured by this one program, compiled for each family of allocators:
+//
+//     PROGRAM ALLOCATOR bench CASE THREADS SIZE ROUNDS SECONDS
+//     PROGRAM ALLOCATOR random COUNT LARGEST_MIB
+//     PROGRAM ALLOCATOR streams STREAMS KERNELS
+//     PROGRAM ALLOCATOR replay < RECORDING
+//
+// It prints one JSON object; one with `error` when the peer has failed. A family is a class
+//
+//     struct Family {
+//         using Memory = ...; // of the shape described in tools/emm/bench/memory.h
+//         Family(const std::string &allocator, Driver &driver, Purpose purpose);
+//         Memory on(CUstream stream);
+//     };
+//
+// A pool whose size is its user's choice is made large where cost is measured, so that it never has
+// to grow, and as small as can be where its footprint is.
+enum class Purpose { cost, footprint };
+
+template <class Address> CUdeviceptr number(Address address) {
+    if constexpr (std::is_pointer_v<Address>) {
+        return reinterpret_cast<CUdeviceptr>(address);
+    } else {
+        return static_cast<CUdeviceptr>(address);
+    }
+}
+
+template <class Family> class Peer {
+public:
+    using Memory = typename Family::Memory;
+
+    Peer(std::vector<std::string> arguments, const Driver::Lookup &lookup)
+        : arguments_(std::move(arguments)), driver_(lookup), free_before_(driver_.free_memory()) {}
+
+    void run() {
+        const std::string &verb = argument(1);
+        if (verb == "bench") {
+            bench({argument(2), static_cast<uint32_t>(integer(3)), integer(4)});
+        } else if (verb == "random") {
+            random_allocations_cost();
+        } else if (verb == "streams") {
+            multi_stream(integer(2), integer(3));
+        } else if (verb == "replay") {
+            replay(read_recording(std::cin));
+        } else {
+            throw std::runtime_error("expected bench, random, streams or replay, found '" + verb +
+                                     "'");
+        }
+    }
+
+private:
+    const std::string &argument(size_t i) const { return arguments_.at(i); }
+    size_t integer(size_t i) const { return std::stoull(argument(i)); }
+    Family family(Purpose purpose) { return Family(argument(0), driver_, purpose); }
+
+    void bench(const tool::Entry &entry) {
+        Family allocator = family(Purpose::cost);
+        const auto ring = std::make_shared<tool::RingOf<Memory>>(entry.threads);
+        const size_t room = free_before_ / 3 * 2;
+        tool::Team team(entry.threads, [&](uint32_t thread, const std::atomic<bool> &stopping) {
+            driver_.enter();
+            return tool::make_work(entry, allocator.on(driver_.make_stream()), thread, room, ring,
+                                   stopping);
+        });
+        std::vector<double> ns, rates;
+        for (size_t round = integer(5); round > 0; round--) {
+            const tool::Rate rate = team.round(std::stod(argument(6)));
+            ns.push_back(rate.ns_per_pair);
+            rates.push_back(rate.mpairs_per_s);
+        }
+        std::printf("{\"ns_per_pair\": %.2f, \"mpairs_per_s\": %.4f}\n", tool::median(ns),
+                    tool::median(rates));
+    }
+
+    Player<Memory> player(const Recording &recording, Family &allocator) {
+        std::vector<CUstream> streams;
+        std::vector<Memory> memories;
+        for (uint32_t i = 0; i < recording.streams; i++) {
+            streams.push_back(driver_.make_stream());
+            memories.push_back(allocator.on(streams.back()));
+        }
+        return {recording, driver_, std::move(streams), std::move(memories)};
+    }
+
+    // The first run warms up, unless it is so slow that a second one would tell nothing new.
+    void random_allocations_cost() {
+        Family allocator = family(Purpose::cost);
+        const Recording recording =
+            random_allocations(static_cast<uint32_t>(integer(2)), integer(3) << 20);
+        Player<Memory> plays = player(recording, allocator);
+        const double first = plays.seconds();
+        std::vector<double> seconds;
+        for (double spent = 0; first < 1 && spent < 0.2 && seconds.size() < 15;) {
+            seconds.push_back(plays.seconds());
+            spent += seconds.back();
+        }
+        const double median = seconds.empty() ? first : tool::median(seconds);
+        std::printf("{\"ns_per_event\": %.2f}\n",
+                    median * 1e9 / static_cast<double>(recording.events.size()));
+    }
+
+    // RMM's benchmark of temporary allocations between kernels, with each stream warmed up.
+    void multi_stream(size_t streams, size_t kernels) {
+        if (!driver_.can_launch()) {
+            std::printf("{\"absent\": \"the driver runs no kernels\"}\n");
+            return;
+        }
+        Family allocator = family(Purpose::cost);
+        std::vector<CUstream> all;
+        std::vector<Memory> memories;
+        for (size_t i = 0; i < streams; i++) {
+            all.push_back(driver_.make_stream());
+            memories.push_back(allocator.on(all.back()));
+        }
+        std::vector<double> seconds;
+        for (size_t round = 0; round < 31; round++) {
+            const double began = tool::seconds_now();
+            for (size_t i = 0; i < kernels; i++) {
+                const Memory &memory = memories[i % streams];
+                const auto address = memory.allocate(sizeof(int64_t));
+                driver_.launch_spin(all[i % streams], number(address));
+                memory.release(address, sizeof(int64_t));
+            }
+            driver_.synchronize();
+            seconds.push_back(tool::seconds_now() - began);
+        }
+        std::printf("{\"us_per_round\": %.2f}\n", tool::median(seconds) * 1e6);
+    }
+
+    // Footprint in the first pass, cost in the second, when the allocator is warm.
+    void replay(const Recording &recording) {
+        if (recording.events.empty()) {
+            throw std::runtime_error("the recording is empty");
+        }
+        Family allocator = family(Purpose::footprint);
+        Player<Memory> plays = player(recording, allocator);
+        const std::vector<Footprint> footprints = plays.watched(free_before_);
+        const double ticks = static_cast<double>(plays.timed());
+        Footprint peak;
+        for (const Footprint &footprint : footprints) {
+            peak.live = std::max(peak.live, footprint.live);
+            peak.reserved = std::max(peak.reserved, footprint.reserved);
+        }
+        std::printf("{\"peak_live_bytes\": %zu, \"peak_reserved_bytes\": %zu, "
+                    "\"ns_per_event\": %.2f, \"course\": [",
+                    peak.live, peak.reserved,
+                    ticks * tool::nanoseconds_per_tick() /
+                        static_cast<double>(recording.events.size()));
+        print_course(footprints);
+        std::printf("]}\n");
+    }
+
+    // At most 400 points, each the peak of its stretch: what a plot can show.
+    static void print_course(const std::vector<Footprint> &footprints) {
+        const size_t points = std::min<size_t>(400, footprints.size());
+        for (size_t point = 0; point < points; point++) {
+            Footprint peak;
+            for (size_t i = footprints.size() * point / points;
+                 i < footprints.size() * (point + 1) / points; i++) {
+                peak.live = std::max(peak.live, footprints[i].live);
+                peak.reserved = std::max(peak.reserved, footprints[i].reserved);
+            }
+            std::printf("%s[%zu, %zu]", point == 0 ? "" : ", ", peak.live, peak.reserved);
+        }
+    }
+
+    const std::vector<std::string> arguments_;
+    Driver driver_;
+    const size_t free_before_;
+};
+
+// The whole of a family's main function. `driver` finds the driver, or throws.
+template <class Family> int run_peer(int count, char **arguments, Driver::Lookup (*driver)()) {
+    try {
+        Peer<Family>({arguments + 1, arguments + count}, driver()).run();
+        return 0;
+    } catch (const std::exception &failure) {
+        std::string text;
+        for (const char *c = failure.what(); *c && *c != '\n'; c++) {
+            text += *c == '"' || *c == '\\' ? '\'' : *c;
+        }
+        std::printf("{\"error\": \"%s\"}\n", text.c_str());
+        return 1;
+    }
+}
+
+} // namespace emm::peers

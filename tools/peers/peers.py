@@ -1,0 +1,158 @@
+"""Runs each case on each allocator, in a process of its own, and gathers the answers."""
+import ctypes
+import json
+import os
+import subprocess
+import sys
+
+import families
+import plot
+from families import Missing
+from plan import ALLOCATORS, REFERENCE, shared_value
+
+
+def gpu_name():
+    """The first GPU's name; None without one, or if emm was told to use the simulated driver."""
+    if os.environ.get("EMM_DRIVER") == "sim":
+        return None
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return None
+    name, device = ctypes.create_string_buffer(256), ctypes.c_int()
+    found = (cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), 0) == 0
+             and cuda.cuDeviceGetName(name, 256, device) == 0)
+    return name.value.decode() if found else None
+
+
+class Run:
+    def __init__(self, build, out, timeout):
+        self.build, self.out, self.timeout = build, out, timeout
+        self.gpu = gpu_name()
+        self.commands, self.missing = {}, {}
+        for family, find in families.BUILDERS.items():
+            try:
+                if family != "emm" and not self.gpu:
+                    raise Missing("needs a GPU")
+                self.commands[family] = find(build, out)
+            except Missing as missing:
+                self.missing[family] = {"absent": str(missing), "detail": missing.detail}
+
+    def report(self, cases):
+        results = []
+        for i, case in enumerate(cases):
+            for allocator in ALLOCATORS:
+                print(f"{i + 1}/{len(cases)} {case.name}: {allocator.name}", file=sys.stderr)
+                results += self.cell(case, allocator)
+        add_ratios(results)
+        pairs = dict.fromkeys((r["case"], r["unit"]) for r in results)
+        return {"device": self.gpu or "simulated driver", "reference": REFERENCE,
+                "allocators": [a.name for a in ALLOCATORS],
+                "cases": [{"case": case, "unit": unit} for case, unit in pairs],
+                "results": results, "good": not any("error" in r for r in results
+                                               if r["allocator"].startswith("emm "))}
+
+    def cell(self, case, allocator):
+        """One result; two for a replay, which tells a footprint and a cost."""
+        told = {"allocator": allocator.name, "case": case.name, "unit": case.unit}
+        is_replay = case.arguments[0] == "replay"
+        cost = {**told, "unit": "ns an event"}
+        missing = self.missing.get(allocator.family)
+        answer = missing or self.ask(allocator, case, allocator.argument)
+        if "absent" in answer or "error" in answer:
+            return [{**told, **answer}] + ([{**cost, **answer}] if is_replay else [])
+        if not is_replay:
+            return [{**told, "value": case.value(answer), "raw": answer,
+                     "interpreter": answer.get("interpreter_ns")}]
+        footprint = {**told, "value": case.value(answer) if allocator.grows else None,
+                     "peak_live_bytes": answer["peak_live_bytes"]}
+        if allocator.grows:
+            footprint["course"] = answer["course"]
+        if allocator.has_fixed:
+            footprint["fixed"] = self.smallest_fixed(allocator, case, answer["peak_live_bytes"])
+        return [footprint, {**cost, "value": answer["ns_per_event"],
+                            "interpreter": answer.get("interpreter_ns")}]
+
+    def smallest_fixed(self, allocator, case, live):
+        """The smallest size that serves, over what is live, to 2 %; None: four times did not."""
+        def serves(factor):
+            argument = f"{allocator.argument}:{int(live * factor)}"
+            return "error" not in self.ask(allocator, case, argument)
+
+        high = next((factor for factor in (1.1, 1.5, 2.0, 4.0) if serves(factor)), None)
+        low = {1.1: 1.0, 1.5: 1.1, 2.0: 1.5, 4.0: 2.0}.get(high)
+        while high and high - low > 0.02:
+            middle = (low + high) / 2
+            low, high = (low, middle) if serves(middle) else (middle, high)
+        return high
+
+    def ask(self, allocator, case, argument):
+        command = [*self.commands[allocator.family], argument, *case.arguments]
+        environment = {**os.environ, **allocator.environment}
+        for variable in ("EMM_EVENT_LOG", "EMM_DRIVER_METER"):  # would be part of what is measured
+            environment.pop(variable, None)
+        if not self.gpu:
+            environment.update({"EMM_DRIVER": "sim", "EMM_SIM": "memory=256GiB"})
+        try:
+            done = subprocess.run(command, input=case.events, capture_output=True, text=True,
+                                  env=environment, timeout=self.timeout, check=False)
+        except subprocess.TimeoutExpired:
+            return {"error": f"took more than {self.timeout:.0f} s"}
+        try:
+            return json.loads(done.stdout)
+        except ValueError:
+            said = done.stderr.strip().splitlines() or ["no word on why"]
+            return {"error": f"ended with status {done.returncode}: {said[-1]}"}
+
+
+def add_ratios(results):
+    reference = {(r["case"], r["unit"]): r.get("value") for r in results
+                 if r["allocator"] == REFERENCE}
+    for result in results:
+        of = reference.get((result["case"], result["unit"]))
+        if of and result.get("value"):
+            result["ratio"] = result["value"] / of
+
+
+def title(report):
+    return (f"{report['device']}; cost beside {report['reference']}'s in the same run in "
+            "parentheses\n\n")
+
+
+# Those whose courses differ enough to be told apart.
+DRAWN = ("emm pool", "emm pool:growth=vmm", "cuMemAllocAsync", "PyTorch", "RMM pool", "CuPy pool")
+
+
+def write_plots(report, out):
+    for name, drawing in (("threads", threads_plot(report)), ("reserved", reserved_plot(report))):
+        if drawing:
+            (out / f"{name}.svg").write_text(drawing)
+
+
+def threads_plot(report):
+    series, ticks = {}, set()
+    for result in report["results"]:
+        threads = {"pair, 256 B": 1}.get(result["case"])
+        if result["case"].startswith("pair, ") and result["case"].endswith(" threads"):
+            threads = int(result["case"].split()[1])
+        if threads and result.get("value"):
+            ticks.add(threads)
+            ns = shared_value(result["raw"])
+            series.setdefault(result["allocator"], []).append((threads, ns))
+    return plot.lines(f"A pair of 256 B on {report['device']}", "threads",
+                      "ns a pair, all threads together", list(series.items()), sorted(ticks), True)
+
+
+def reserved_plot(report):
+    drawn = [r for r in report["results"] if r.get("course") and r["allocator"] in DRAWN]
+    last = [r for r in drawn if r["case"] == (drawn[-1]["case"] if drawn else None)]
+    if not last:
+        return None
+
+    def line(result, which):
+        step = 100 / len(result["course"])
+        return [(i * step, point[which] / (1 << 20)) for i, point in enumerate(result["course"])]
+
+    series = [("live", line(last[0], 0))] + [(r["allocator"], line(r, 1)) for r in last]
+    return plot.lines(f"Memory taken by {last[0]['case']} on {report['device']}",
+                      "per cent of the recording's events", "MiB", series)

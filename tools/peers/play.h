@@ -1,0 +1,105 @@
+#pragma once
+
+#include "clock.h"
+#include "driver.h"
+#include "recording.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
+
+namespace emm::peers {
+
+struct Footprint {
+    size_t live = 0, reserved = 0;
+};
+
+// A recording on one kind of memory, one of them for each of its streams, event by event in its
+// own order, so that the same blocks live at the same time whoever serves them.
+template <class Memory> class Player {
+public:
+    Player(const Recording &recording, Driver &driver, std::vector<CUstream> streams,
+           std::vector<Memory> memories)
+        : recording_(recording), driver_(driver), streams_(std::move(streams)),
+          memories_(std::move(memories)), blocks_(recording.blocks) {}
+
+    // Ticks spent in the allocator. What is still live at the end is released, not timed.
+    uint64_t timed() {
+        uint64_t spent = 0;
+        for (const Event &event : recording_.events) {
+            order(event);
+            const uint64_t began = tool::ticks();
+            play(event);
+            spent += tool::ticks() - began;
+        }
+        release_rest();
+        return spent;
+    }
+
+    // Nothing beside the events: one reading of the clock for all of them.
+    double seconds() {
+        const double began = tool::seconds_now();
+        for (const Event &event : recording_.events) {
+            play(event);
+        }
+        const double passed = tool::seconds_now() - began;
+        release_rest();
+        return passed;
+    }
+
+    // What each event left taken of the device's memory, out of `free_before`.
+    std::vector<Footprint> watched(size_t free_before) {
+        std::vector<Footprint> footprints;
+        footprints.reserve(recording_.events.size());
+        size_t live = 0;
+        for (const Event &event : recording_.events) {
+            order(event);
+            play(event);
+            live = event.is_free ? live - event.size : live + event.size;
+            footprints.push_back(
+                {live, free_before - std::min(free_before, driver_.free_memory())});
+        }
+        release_rest();
+        return footprints;
+    }
+
+private:
+    struct Block {
+        typename Memory::Address address;
+        size_t size; // 0: not live
+        uint32_t stream;
+    };
+
+    void play(const Event &event) {
+        Block &block = blocks_[event.block];
+        if (event.is_free) {
+            memories_[event.stream].release(block.address, event.size);
+            block.size = 0;
+        } else {
+            block = {memories_[event.stream].allocate(event.size), event.size, event.stream};
+        }
+    }
+    // A free on another stream than the allocation's is the caller's to order.
+    void order(const Event &event) {
+        const uint32_t owner = blocks_[event.block].stream;
+        if (event.is_free && owner != event.stream) {
+            driver_.order(streams_[owner], streams_[event.stream]);
+        }
+    }
+    void release_rest() {
+        for (Block &block : blocks_) {
+            if (block.size != 0) {
+                memories_[block.stream].release(block.address, block.size);
+                block.size = 0;
+            }
+        }
+    }
+
+    const Recording &recording_;
+    Driver &driver_;
+    std::vector<CUstream> streams_;
+    std::vector<Memory> memories_;
+    std::vector<Block> blocks_;
+};
+
+} // namespace emm::peers

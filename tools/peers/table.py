@@ -1,0 +1,51 @@
+"""The table, as Markdown."""
+from plan import REFERENCE
+
+
+def figure(value):
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def times(ratio):
+    return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.1f}x"
+
+
+def cell(result):
+    if "absent" in result:
+        return result["absent"]
+    if "error" in result:
+        return "failed"
+    if result["unit"] == "reserved / live":
+        parts = [f"{result['value']:.3f}"] if result["value"] else []
+        if "fixed" in result:
+            parts.append(f"fixed {result['fixed']:.2f}" if result["fixed"]
+                         else "fixed: 4.0 is too small")
+        return ", ".join(parts)
+    text = figure(result["value"])
+    if result.get("interpreter"):
+        text += f", interpreter {figure(result['interpreter'])}"
+    if result.get("ratio") and result["allocator"] != REFERENCE:
+        text += f" ({times(result['ratio'])})"
+    return text
+
+
+def markdown(report):
+    names = report["allocators"]
+    lines = ["| case | unit | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
+    for case in report["cases"]:
+        cells = {r["allocator"]: cell(r) for r in report["results"]
+                 if (r["case"], r["unit"]) == (case["case"], case["unit"])}
+        lines.append(f"| {case['case']} | {case['unit']} | "
+                     + " | ".join(cells[name] for name in names) + " |")
+    notes = dict.fromkeys(note(r) for r in report["results"] if note(r))
+    return "\n".join([*lines, "", *(f"- {text}" for text in notes)]) + "\n"
+
+
+def note(result):
+    if "error" in result:
+        return f"{result['allocator']}, {result['case']}: {result['error']}"
+    if result.get("detail"):
+        return f"{result['allocator']}: {result['detail']}"
+    return None
