@@ -165,8 +165,9 @@ typedef struct emm_ipc_source {
     uint32_t kind;             /* EMM_IPC_FILE_DESCRIPTOR or EMM_IPC_POOL */
     const emm_ipc_part *parts; /* in the order of their addresses, without a gap */
     uint64_t part_count;       /* of EMM_IPC_POOL: 1 */
-    uint64_t offset;           /* of the allocation, from the first part's beginning */
-    uint64_t size;             /* of the allocation */
+    uint64_t offset;           /* of what is shared, from the first part's beginning or, of
+                                  EMM_IPC_POOL, from where the allocation begins */
+    uint64_t size;             /* of what is shared */
     const void *pointer;       /* of EMM_IPC_POOL: the CUmemPoolPtrExportData; else NULL */
 } emm_ipc_source;
 

@@ -34,7 +34,9 @@ namespace emm::driver {
     entry(cuCtxSynchronize) entry(cuMemAddressReserve) entry(cuMemAddressFree) entry(cuMemMap)     \
         entry(cuMemUnmap) entry(cuMemSetAccess) entry(cuMemRelease)                                \
             entry(cuMemExportToShareableHandle) entry(cuMemImportFromShareableHandle)              \
-                entry(cuMemPoolExportToShareableHandle)
+                entry(cuMemPoolExportToShareableHandle) entry(cuMemPoolImportFromShareableHandle)  \
+                    entry(cuMemPoolImportPointer) entry(cuMemPoolSetAccess)                        \
+                        entry(cuMemPoolDestroy)
 
 using StreamGetCtx12050 = CUresult (*)(CUstream, CUcontext *, struct CUgreenCtx_st **);
 

@@ -77,6 +77,9 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t, emm_stream stream) {
     if (entry.empty()) {
         refuse(ptr);
     }
+    if (hold_back(entry)) {
+        return EMM_OK;
+    }
     try {
         release(entry, forget_other_uses(ptr) ? EMM_STREAM_UNORDERED : stream);
     } catch (...) {

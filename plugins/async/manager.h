@@ -6,6 +6,7 @@
 #include "passthrough/registry.h"
 
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <set>
 #include <vector>
@@ -15,6 +16,7 @@ namespace emm::async {
 struct Options {
     uint64_t max_bytes = 0; // 0: no limit
     uint64_t release_threshold = UINT64_MAX;
+    bool ipc = false; // the pool can be shared
 };
 
 class Manager {
@@ -27,6 +29,8 @@ public:
     emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status get_memory_info(size_t *ret_free, size_t *ret_total);
+    emm_status get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
+    emm_status release_ipc_handle(const emm_ipc_handle *handle);
     emm_status reset();
     emm_status defer_cleanup(uint32_t enter);
     emm_status trim(size_t keep_bytes, size_t *ret_released);
@@ -54,12 +58,22 @@ private:
     Registry::Entry take_postponed() noexcept;
     void given_back(CUresult result, Registry::Entry &entry);
     bool forget_other_uses(emm_deviceptr ptr);
+    Registry::Entry end_export(const emm_ipc_handle &handle);
+    bool hold_back(Registry::Entry &entry);
+    Registry::Entry take_held_back() noexcept;
     void drop(emm_deviceptr ptr, bool alive) noexcept;
     void drop_all() noexcept;
     void apply_threshold();
     [[noreturn]] void refuse(emm_deviceptr ptr) const;
 
+    struct Shared {
+        std::vector<emm_ipc_handle> exports;
+        Registry::Entry freed; // while there are exports
+    };
+
+    const emm_host &host_;
     const Driver driver_;
+    emm_context *const context_;
     const CUcontext cuda_context_;
     const uint64_t context_id_;
     const int32_t device_;
@@ -75,7 +89,8 @@ private:
     std::mutex mutex_;
     std::vector<Registry::Entry> postponed_; // until no capture is announced
     std::set<emm_deviceptr> used_elsewhere_; // by record_use
-    std::atomic<bool> has_postponed_{false}, has_used_elsewhere_{false};
+    std::map<emm_deviceptr, Shared> shared_; // by where the allocation begins
+    std::atomic<bool> has_postponed_{false}, has_used_elsewhere_{false}, has_shared_{false};
 };
 
 } // namespace emm::async

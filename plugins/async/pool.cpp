@@ -24,11 +24,14 @@ void limit(const Driver &driver, CUmemPoolProps &properties, uint64_t max_bytes)
 
 } // namespace
 
-Pool::Pool(const Driver &driver, int32_t device, uint64_t max_bytes) : driver_(driver) {
+Pool::Pool(const Driver &driver, int32_t device, uint64_t max_bytes, bool shareable)
+    : driver_(driver) {
     CUmemPoolProps properties = {};
     properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = device;
+    properties.handleTypes =
+        shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
     if (max_bytes != 0) {
         limit(driver, properties, max_bytes);
     }

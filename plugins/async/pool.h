@@ -8,8 +8,8 @@ namespace emm::async {
 // functions, down to asking for an attribute, invalidate captures unless the mode is relaxed.
 class Pool {
 public:
-    // `max_bytes` 0: no limit.
-    Pool(const Driver &driver, int32_t device, uint64_t max_bytes);
+    // `max_bytes` 0: no limit. `shareable`: other processes can open it, by file descriptor.
+    Pool(const Driver &driver, int32_t device, uint64_t max_bytes, bool shareable);
     ~Pool() {
         const passthrough::RelaxedCapture relaxed(driver_);
         driver_.cuMemPoolDestroy(pool_);
@@ -25,6 +25,7 @@ public:
     void set_access(int32_t peer_device, uint32_t flags) const;
     void trim_to(uint64_t bytes) const;
 
+    uint64_t number() const { return reinterpret_cast<uintptr_t>(pool_); } // the driver's handle
     uint64_t reserved() const { return get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT); }
     uint64_t peak_reserved() const { return get(CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH); }
     uint64_t used() const { return get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT); }

@@ -16,6 +16,10 @@ const emm_option Manager::options[] = {
      "free memory beyond this goes back to the driver whenever a stream is waited for; without it "
      "only trim and running out of memory give any back",
      EMM_OPTION_SIZE, 0},
+    {"ipc", "0",
+     "1: other processes can open the memory; the driver keeps all memory of such a pool, whatever "
+     "trim and release_threshold say",
+     EMM_OPTION_FLAG, 0},
     {}};
 
 namespace {
@@ -31,6 +35,8 @@ Options read_options(const char *const *option_texts) {
     Options options;
     read_size(option_texts, "max", options.max_bytes);
     read_size(option_texts, "release_threshold", options.release_threshold);
+    const char *ipc = emm_option_text(Manager::options, option_texts, "ipc");
+    options.ipc = ipc && ipc[0] == '1';
     return options;
 }
 
@@ -41,8 +47,9 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
     : Manager(host, info, read_options(option_texts)) {}
 
 Manager::Manager(const emm_host &host, const emm_context_info &info, const Options &options)
-    : driver_(host), cuda_context_(info.cuda_context), context_id_(info.context_id),
-      device_(info.device), options_(options), pool_(driver_, info.device, options.max_bytes),
+    : host_(host), driver_(host), context_(info.context), cuda_context_(info.cuda_context),
+      context_id_(info.context_id), device_(info.device), options_(options),
+      pool_(driver_, info.device, options.max_bytes, options.ipc),
       supply_(driver_, cuda_context_, context_id_), returns_(driver_, cuda_context_, context_id_) {
     apply_threshold();
 }
@@ -63,6 +70,10 @@ void Manager::drop_all() noexcept {
         drop(ptr, alive);
     }
     for (Registry::Entry entry = graphs_.take_any(); !entry.empty(); entry = graphs_.take_any()) {
+        drop(entry.key(), alive);
+        registry_.returned(entry.mapped());
+    }
+    for (Registry::Entry entry = take_held_back(); !entry.empty(); entry = take_held_back()) {
         drop(entry.key(), alive);
         registry_.returned(entry.mapped());
     }

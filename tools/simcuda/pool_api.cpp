@@ -351,6 +351,7 @@ CUresult api::mem_pool_export_to_shareable_handle(void *handle_out, CUmemoryPool
     if (!make_share(ticket, found->store->fd, share)) {
         return CUDA_ERROR_UNKNOWN;
     }
+    close_unheld(found->keeps);
     found->keeps.push_back(share.keep);
     std::memcpy(handle_out, &share.give, sizeof share.give);
     return CUDA_SUCCESS;

@@ -2,6 +2,7 @@
 
 #include "simulator.h"
 
+#include <algorithm>
 #include <cstring>
 #include <poll.h>
 #include <sys/mman.h>
@@ -103,9 +104,13 @@ bool open_share(int descriptor, Ticket::Kind kind, Ticket &ret_ticket, Store *&r
     return ret_store != nullptr;
 }
 
-bool is_held(int keep) {
-    pollfd waiting = {keep, 0, 0};
-    return poll(&waiting, 1, 0) == 0 || !(waiting.revents & POLLHUP);
+void close_unheld(std::vector<int> &keeps) {
+    const auto is_over = [](int keep) {
+        pollfd waiting = {keep, 0, 0};
+        const bool over = poll(&waiting, 1, 0) != 0 && (waiting.revents & POLLHUP);
+        return over && close(keep) == 0;
+    };
+    keeps.erase(std::remove_if(keeps.begin(), keeps.end(), is_over), keeps.end());
 }
 
 Store *store_of(int descriptor) {

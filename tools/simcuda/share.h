@@ -3,6 +3,7 @@
 #include "store.h"
 
 #include <cstdint>
+#include <vector>
 
 namespace simcuda {
 
@@ -29,8 +30,8 @@ bool make_share(Ticket ticket, int memory, Share &ret_share);
 // Reads a descriptor that some process made. The store is a device's own, or a foreign one.
 bool open_share(int descriptor, Ticket::Kind kind, Ticket &ret_ticket, Store *&ret_store);
 
-// Whether anybody still holds the other end.
-bool is_held(int keep);
+// Closes the exporter's ends whose other end nobody holds any more.
+void close_unheld(std::vector<int> &keeps);
 
 // The store behind a file of this or another process; it takes the descriptor over.
 Store *store_of(int descriptor);

@@ -57,11 +57,8 @@ void give_back(Physical *physical) {
 
 // Whether anybody holds a descriptor.
 bool is_exported(Physical &physical) {
-    auto &keeps = physical.keeps;
-    keeps.erase(std::remove_if(keeps.begin(), keeps.end(),
-                               [](int keep) { return !is_held(keep) && close(keep) == 0; }),
-                keeps.end());
-    return !keeps.empty();
+    close_unheld(physical.keeps);
+    return !physical.keeps.empty();
 }
 
 bool is_used(Physical &physical) {
@@ -221,6 +218,7 @@ CUresult api::mem_export_to_shareable_handle(void *shareable_handle,
     if (!make_share(ticket, physical->store->fd, share)) {
         return CUDA_ERROR_UNKNOWN;
     }
+    close_unheld(physical->keeps);
     physical->keeps.push_back(share.keep);
     std::memcpy(shareable_handle, &share.give, sizeof share.give);
     return CUDA_SUCCESS;

@@ -6,11 +6,13 @@
 
 namespace emm::core::ipc {
 
-// Another process's physical memory, mapped here: the parts side by side.
+// Another process's physical memory, mapped here: the parts side by side. Or an allocation of its
+// memory pool.
 struct Mapping {
     emm_deviceptr base = 0;
     uint64_t size = 0; // of the reserved addresses
     std::vector<uint64_t> parts;
+    CUmemoryPool pool = nullptr; // a view of it for this allocation; NULL: parts
 };
 
 // Fetches the parts of what a checked handle names and maps them, for the context's device to use.

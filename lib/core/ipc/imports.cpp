@@ -2,6 +2,7 @@
 
 #include "core/counters.h"
 #include "core/ipc/descriptors.h"
+#include "core/ipc/pooled.h"
 #include "observe/error.h"
 
 #include <condition_variable>
@@ -45,10 +46,11 @@ bool is_of(const Import &import, const emm_ipc_handle &handle) {
            std::memcmp(import.nonce, handle.nonce, sizeof import.nonce) == 0;
 }
 
-// CUDA opens a legacy handle in one context of a device. Parts can be mapped for each.
+// CUDA opens a legacy handle, or a pool's allocation, once for a device. Parts can be mapped for
+// each context.
 bool shares(const Import &import, const emm_context &context) {
-    return import.kind == EMM_IPC_LEGACY ? import.context->device == context.device
-                                         : import.context == &context;
+    return import.kind == EMM_IPC_FILE_DESCRIPTOR ? import.context == &context
+                                                  : import.context->device == context.device;
 }
 
 // The opening of the same export on the same device, once nobody works on it.
@@ -90,7 +92,9 @@ emm_status open_legacy(const emm_context &context, Import &import) {
 
 emm_status open_parts(const emm_context &context, const emm_ipc_handle &handle, Import &import) {
     try {
-        const emm_status status = map_export(context, handle, &import.mapping);
+        const emm_status status = handle.kind == EMM_IPC_POOL
+                                      ? map_pooled(context, handle, &import.mapping)
+                                      : map_export(context, handle, &import.mapping);
         import.base = import.mapping.base;
         return status;
     } catch (const std::bad_alloc &) {

@@ -80,8 +80,9 @@ emm_status check(const emm_ipc_source &source, uint64_t &ret_total) {
         return refuse_source("a kind that is served by descriptor");
     }
     if (is_pool) {
-        ret_total = source.size;
-        return source.part_count == 1 && source.pointer && source.size > 0
+        ret_total = source.offset + source.size;
+        return source.part_count == 1 && source.pointer && source.size > 0 &&
+                       source.size <= UINT64_MAX - source.offset
                    ? EMM_OK
                    : refuse_source("one memory pool and the export data of a pointer");
     }
@@ -139,7 +140,7 @@ emm_status add_offer(emm_context &context, const emm_ipc_source &source,
     emm_ipc_handle made = {};
     made.kind = source.kind;
     std::memcpy(made.handle, offer.handle, sizeof made.handle);
-    made.offset = source.kind == EMM_IPC_POOL ? 0 : source.offset;
+    made.offset = source.offset;
     made.size = source.size;
     made.exported_size = total;
     offer.parts.assign(source.parts, source.parts + source.part_count);

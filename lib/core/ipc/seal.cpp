@@ -76,18 +76,16 @@ emm_status check_parts(const emm_ipc_handle &handle) {
 }
 
 emm_status check_kind(const emm_ipc_handle &handle) {
-    if (handle.kind == EMM_IPC_LEGACY) {
+    if (handle.kind == EMM_IPC_LEGACY || handle.kind == EMM_IPC_POOL) {
         return EMM_OK;
     }
     if (handle.kind == EMM_IPC_FILE_DESCRIPTOR) {
         return check_parts(handle);
     }
-    if (handle.kind > EMM_IPC_LEGACY && handle.kind <= EMM_IPC_POOL) {
-        const char *const names[] = {"file descriptors", "fabric", "a memory pool"};
+    if (handle.kind == EMM_IPC_FABRIC) {
         return observe::fail(EMM_E_NOT_SUPPORTED, 0,
-                             std::string("an IPC handle's kind: expected legacy or file "
-                                         "descriptors, which this host opens, found ") +
-                                 names[handle.kind - EMM_IPC_FILE_DESCRIPTOR]);
+                             "an IPC handle's kind: expected legacy, file descriptors or a memory "
+                             "pool, which this host opens, found fabric");
     }
     return refuse("kind", "1 to 4", std::to_string(handle.kind));
 }

@@ -99,8 +99,9 @@ Outcome share_part() {
     exported.fill(7);
     const Answer opened = peer.open(0, exported.handle), opened_part = peer.open(1, part);
     CHECK(opened.status == EMM_OK && opened_part.status == EMM_OK);
-    // One block of cuMemAlloc is one mapping; pages are mapped for each export.
-    CHECK(exported.handle.kind != EMM_IPC_LEGACY || opened_part.number == opened.number + start);
+    // Pages are mapped for each export; all else is one mapping.
+    CHECK(exported.handle.kind == EMM_IPC_FILE_DESCRIPTOR ||
+          opened_part.number == opened.number + start);
     peer.fill(1, 9);
     CHECK(holds(exported.context, address_of(view), stop - start, 9));
     CHECK(holds(exported.context, address_of(exported.memory), start, 7));

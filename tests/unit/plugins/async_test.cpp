@@ -64,3 +64,48 @@ TEST_CASE("a free that the driver refuses leaves the memory the caller's", "[sim
     CHECK(gpu.stats().live_count == 1);
     CHECK(gpu.free(ptr, 4096, stream) == EMM_OK);
 }
+
+TEST_CASE("exported memory that is freed goes to nobody until its export ends", "[.ipc]") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const emm_deviceptr ptr = gpu.allocate(4 << 20, stream);
+    emm_ipc_handle whole = {}, part = {}, none = {};
+    REQUIRE(emm_get_ipc_handle(gpu.emm(), ptr, 4 << 20, &whole) == EMM_OK);
+    REQUIRE(emm_get_ipc_handle(gpu.emm(), ptr + 512, 1 << 20, &part) == EMM_OK);
+    CHECK(emm_get_ipc_handle(gpu.emm(), ptr + 512, 4 << 20, &none) == EMM_E_INVALID_VALUE);
+    CHECK(whole.kind == EMM_IPC_POOL);
+    CHECK(part.offset == 512);
+    CHECK(gpu.free(ptr, 4 << 20, stream) == EMM_OK);
+    CHECK(gpu.free(ptr, 4 << 20, stream) == EMM_E_NOT_OWNED);
+    CHECK(emm_get_ipc_handle(gpu.emm(), ptr, 1, &none) == EMM_E_NOT_OWNED);
+    CHECK(emm_release_ipc_handle(gpu.emm(), &whole) == EMM_OK);
+    const emm_deviceptr other = gpu.allocate(4 << 20, stream);
+    CHECK(other != ptr);
+    CHECK(gpu.stats().pending_bytes == 4 << 20);
+    CHECK(emm_release_ipc_handle(gpu.emm(), &part) == EMM_OK);
+    CHECK(emm_release_ipc_handle(gpu.emm(), &part) == EMM_E_NOT_OWNED);
+    CHECK(gpu.stats().pending_bytes == 0);
+    CHECK(gpu.free(other, 4 << 20, stream) == EMM_OK);
+}
+
+TEST_CASE("a reset drops exported memory, and its exports", "[.ipc]") {
+    const Gpu gpu;
+    const emm_deviceptr kept = gpu.allocate(4 << 20), freed = gpu.allocate(4 << 20);
+    emm_ipc_handle first = {}, second = {};
+    REQUIRE(emm_get_ipc_handle(gpu.emm(), kept, 4 << 20, &first) == EMM_OK);
+    REQUIRE(emm_get_ipc_handle(gpu.emm(), freed, 4 << 20, &second) == EMM_OK);
+    CHECK(gpu.free(freed, 4 << 20) == EMM_OK);
+    REQUIRE(emm_context_reset(gpu.emm()) == EMM_OK);
+    CHECK(emm_release_ipc_handle(gpu.emm(), &first) == EMM_E_NOT_OWNED);
+    CHECK(emm_release_ipc_handle(gpu.emm(), &second) == EMM_E_NOT_OWNED);
+    CHECK(gpu.stats().live_bytes + gpu.stats().pending_bytes == 0);
+}
+
+TEST_CASE("a pool that was not made to be shared exports nothing, and says what would") {
+    const Gpu gpu;
+    const emm_deviceptr ptr = gpu.allocate(4 << 20);
+    emm_ipc_handle none = {};
+    CHECK(emm_get_ipc_handle(gpu.emm(), ptr, 4 << 20, &none) == EMM_E_NOT_SUPPORTED);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("async:ipc=1"));
+    CHECK(gpu.free(ptr, 4 << 20) == EMM_OK);
+}

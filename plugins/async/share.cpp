@@ -1,0 +1,123 @@
+// Memory that other processes have open: the pool goes to them by file descriptor, which emm
+// serves, and each allocation by a name in it. What is freed while it is exported is held back
+// until its last export ends: an importer has to let go before the exporter does.
+#include "async/manager.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace emm::async {
+namespace {
+
+bool is_same(const emm_ipc_handle &a, const emm_ipc_handle &b) {
+    return a.offset == b.offset && a.size == b.size &&
+           std::memcmp(a.handle, b.handle, sizeof a.handle) == 0;
+}
+
+void check_size(const emm_block_info &info, emm_deviceptr ptr, size_t size) {
+    const uint64_t left = info.base + info.size - ptr;
+    if (size > left) {
+        char text[128];
+        snprintf(text, sizeof text,
+                 "async: an export's size: expected at most the %llu bytes that are left, found "
+                 "%zu",
+                 static_cast<unsigned long long>(left), size);
+        throw PluginError(EMM_E_INVALID_VALUE, 0, text);
+    }
+}
+
+} // namespace
+
+emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle) {
+    if (!options_.ipc) {
+        throw PluginError(EMM_E_NOT_SUPPORTED, 0,
+                          "async: the pool is one that other processes cannot open; async:ipc=1 "
+                          "makes one that they can");
+    }
+    emm_block_info info = {};
+    if (!registry_.find(ptr, info)) {
+        refuse(ptr);
+    }
+    check_size(info, ptr, size);
+    CUmemPoolPtrExportData name = {};
+    const emm_ipc_part part = {pool_.number(), 0};
+    emm_ipc_source source = {};
+    source.struct_size = sizeof source;
+    source.kind = EMM_IPC_POOL;
+    source.parts = &part;
+    source.part_count = 1;
+    source.offset = ptr - info.base;
+    source.size = size;
+    source.pointer = &name;
+    driver_.check(driver_.cuMemPoolExportPointer(&name, info.base), "cuMemPoolExportPointer");
+    emm_ipc_handle made = {};
+    const emm_status status = host_.serve_ipc(context_, &source, &made);
+    if (status == EMM_OK) {
+        std::lock_guard lock(mutex_);
+        shared_[info.base].exports.push_back(made);
+        has_shared_ = true;
+        *ret_handle = made;
+    }
+    return status;
+}
+
+emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
+    const emm_status status = host_.withdraw_ipc(context_, handle);
+    if (Registry::Entry entry = end_export(*handle); !entry.empty()) {
+        release_behind_everything(entry);
+    }
+    return status;
+}
+
+// What had been freed meanwhile, if that was its last export.
+Manager::Registry::Entry Manager::end_export(const emm_ipc_handle &handle) {
+    std::lock_guard lock(mutex_);
+    for (auto each = shared_.begin(); each != shared_.end(); ++each) {
+        auto &exports = each->second.exports;
+        const auto found = std::find_if(exports.begin(), exports.end(),
+                                        [&](const auto &one) { return is_same(one, handle); });
+        if (found == exports.end()) {
+            continue;
+        }
+        exports.erase(found);
+        if (!exports.empty()) {
+            return {};
+        }
+        Registry::Entry freed = std::move(each->second.freed);
+        shared_.erase(each);
+        has_shared_ = !shared_.empty();
+        return freed;
+    }
+    return {};
+}
+
+// True if the allocation is exported; `entry` is then kept until it is not.
+bool Manager::hold_back(Registry::Entry &entry) {
+    if (!has_shared_) {
+        return false;
+    }
+    std::lock_guard lock(mutex_);
+    const auto found = shared_.find(entry.key());
+    if (found == shared_.end()) {
+        return false;
+    }
+    found->second.freed = std::move(entry);
+    entry = {};
+    return true;
+}
+
+// Of a reset: one after another, and with the last the exports are over.
+Manager::Registry::Entry Manager::take_held_back() noexcept {
+    std::lock_guard lock(mutex_);
+    for (auto &[ptr, shared] : shared_) {
+        if (!shared.freed.empty()) {
+            return std::exchange(shared.freed, {});
+        }
+    }
+    shared_.clear();
+    has_shared_ = false;
+    return {};
+}
+
+} // namespace emm::async
