@@ -340,8 +340,10 @@ EMM_API emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_
 /* --- memory of other processes -----------------------------------------------------------------
  *
  * One process exports device memory, sends the emm_ipc_handle as bytes, and another of the same
- * user opens it. So far this is CUDA's legacy IPC: for memory in a block of cuMemAlloc, as
- * passthrough and pool use it.
+ * user opens it. What kind of handle that is (emm_ipc_handle.kind) is for the plugin to say: CUDA's
+ * legacy IPC for blocks of cuMemAlloc (passthrough, pool), file descriptors for physical memory
+ * (pool:growth=vmm) or for a memory pool (async:ipc=1). Fabric handles are not opened yet. For
+ * descriptors the importer asks the exporter, which must be alive and in its network namespace.
  *
  * It may be opened on another device than it lies on: mapped where the devices reach each other,
  * else, or with EMM_IPC_STAGED=1 in the environment, as a copy.
