@@ -3,24 +3,27 @@
 #include "observe/environment.h"
 #include "observe/log.h"
 
-#include <cstdlib>
+#include <charconv>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace emm::core {
 namespace {
 
-// Reads a number that is 0 or more and takes the whole text; otherwise warns and keeps *ret.
-void read_number(const char *name, double *ret) {
-    const std::string text(observe::environment(name));
+// Reads a number from 0 to `most` that takes the whole text; otherwise warns and keeps *ret.
+template <typename Number>
+void read_number(const char *name, Number most, const char *expected, Number *ret) {
+    const std::string_view text = observe::environment(name);
     if (text.empty()) {
         return;
     }
-    char *end = nullptr;
-    const double number = std::strtod(text.c_str(), &end);
-    if (*end != '\0' || !(number >= 0)) {
-        observe::log(EMM_LOG_WARN, std::string(name) + ": expected a number, 0 or more, found '" +
-                                       text + "'; the default is used");
+    Number number{};
+    const char *const last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(text.data(), last, number);
+    if (error != std::errc() || end != last || text.front() == '-' || !(number <= most)) {
+        observe::log(EMM_LOG_WARN, std::string(name) + ": expected " + expected + ", found '" +
+                                       std::string(text) + "'; the default is used");
         return;
     }
     *ret = number;
@@ -30,11 +33,15 @@ void read_number(const char *name, double *ret) {
 
 DeferredLimits read_deferred_limits() {
     DeferredLimits limits;
-    double count = static_cast<double>(limits.count);
-    read_number("EMM_MAX_PENDING_DEALLOCS_COUNT", &count);
-    read_number("EMM_MAX_PENDING_DEALLOCS_RATIO", &limits.ratio);
-    limits.count = count < 1e18 ? static_cast<uint64_t>(count) : UINT64_MAX;
+    read_number("EMM_MAX_PENDING_DEALLOCS_COUNT", UINT64_MAX, "a whole number, 0 or more",
+                &limits.count);
+    read_number("EMM_MAX_PENDING_DEALLOCS_RATIO", 1.0, "a number from 0 to 1", &limits.ratio);
     return limits;
+}
+
+const DeferredLimits &deferred_limits() {
+    static const auto *const limits = new DeferredLimits(read_deferred_limits());
+    return *limits;
 }
 
 bool PendingDeallocations::push(const Entry &entry) {

@@ -19,6 +19,9 @@ struct DeferredLimits {
 // warned about and ignored.
 DeferredLimits read_deferred_limits();
 
+// Those of this process, read once, when a plugin is first asked about.
+const DeferredLimits &deferred_limits();
+
 // One context's pending deallocations: first in, first out. A flush takes the whole list under the
 // lock and runs it outside, so entries may push, and plugins may be called.
 class PendingDeallocations {

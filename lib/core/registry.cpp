@@ -21,7 +21,6 @@ struct Registry {
     std::mutex mutex;
     std::map<uint64_t, emm_context *> by_id; // a green context's id leads to its primary's record
     std::atomic<emm_context *> first{nullptr};
-    const DeferredLimits limits = read_deferred_limits();
 };
 
 Registry &registry() {
@@ -134,7 +133,7 @@ emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t i
         }
         return status;
     }
-    auto made = std::make_unique<emm_context>(driver, cuda_context, id, registry().limits);
+    auto made = std::make_unique<emm_context>(driver, cuda_context, id, deferred_limits());
     status = identify(*made);
     return status == EMM_OK ? enter(std::move(made), ret_context) : status;
 }

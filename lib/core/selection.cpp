@@ -1,6 +1,7 @@
 #include "core/selection.h"
 
 #include "core/default_memory.h"
+#include "core/deferred.h"
 #include "core/host.h"
 #include "core/manager.h"
 #include "core/turnstile.h"
@@ -196,6 +197,7 @@ emm_status current_selection(const loader::Selection *&ret_selection) {
         ret_selection = selection;
         return EMM_OK;
     }
+    deferred_limits(); // warns now, not first when a context is served
     const Passage passage(turnstile());
     if (!passage.entered()) {
         return reentered();
@@ -209,6 +211,7 @@ emm_status current_selection(const loader::Selection *&ret_selection) {
 }
 
 emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
+    deferred_limits();
     std::vector<loader::Spec> specs;
     emm_status status = loader::parse_specs(spec, specs);
     if (status != EMM_OK) {

@@ -133,6 +133,19 @@ TEST_CASE("both limits can be set by variable") {
     CHECK(limits.ratio == 0.2);
 }
 
+TEST_CASE("limits that make no sense leave the defaults in force") {
+    for (const char *count : {"ten", "-1", "2.5", "3 ", "99999999999999999999"}) {
+        setenv("EMM_MAX_PENDING_DEALLOCS_COUNT", count, 1);
+        CHECK(emm::core::read_deferred_limits().count == 10);
+    }
+    for (const char *ratio : {"5", "1.01", "-0.1", "nan", "inf", "0.5x"}) {
+        setenv("EMM_MAX_PENDING_DEALLOCS_RATIO", ratio, 1);
+        CHECK(emm::core::read_deferred_limits().ratio == 0.2);
+    }
+    setenv("EMM_MAX_PENDING_DEALLOCS_RATIO", "1", 1);
+    CHECK(emm::core::read_deferred_limits().ratio == 1);
+}
+
 TEST_CASE("frees that race from 16 threads all run, each once") {
     emm_context *context = recorded_context();
     static std::atomic<int> ran[16 * 500] = {};
