@@ -1,6 +1,7 @@
 #include "core/memory.h"
 
 #include "api/check.h"
+#include "core/peer.h"
 
 using namespace emm;
 
@@ -88,6 +89,5 @@ emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_t size, 
 
 emm_status emm_set_peer_access(emm_context *context, int32_t peer_device, uint32_t flags) {
     EMM_REQUIRE(context);
-    const emm_status status = core::admit(*context);
-    return status == EMM_OK ? EMM_CALL(*context, set_access, peer_device, flags) : status;
+    return api::guarded([&] { return core::set_peer_access(*context, peer_device, flags); });
 }

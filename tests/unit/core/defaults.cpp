@@ -34,6 +34,25 @@ bool keeps(emm_memory *memory) {
     return read == written;
 }
 
+// The context of device 0 on a simulated machine that `settings` describe; NULL on a real one,
+// which need not be like that.
+emm_context *recorded_beside_a_peer(const char *settings) {
+    setenv("EMM_SIM", settings, 1);
+    Recorder::the().table.set_access = [](emm_manager *, int32_t, uint32_t) -> emm_status {
+        Recorder::the().note("set_access");
+        return EMM_OK;
+    };
+    emm_context *context = recorded_context();
+    emm_driver_info driver = {};
+    driver.struct_size = sizeof driver;
+    REQUIRE(emm_get_driver(&driver) == EMM_OK);
+    if (!driver.simulated) {
+        WARN("skipped: the driver is not simulated");
+        return nullptr;
+    }
+    return context;
+}
+
 } // namespace
 
 TEST_CASE("pinned memory comes from the driver and goes back through the queue") {
@@ -54,6 +73,17 @@ TEST_CASE("pinned memory comes from the driver and goes back through the queue")
     emm_get_counters(&counters);
     CHECK(counters.pending_count == 1);
     CHECK(counters.pending_bytes == 1 << 20);
+}
+
+TEST_CASE("pinned memory of the default is aligned to 256 bytes, however little is asked for") {
+    emm_context *context = recorded_context();
+    for (size_t size = 1; size <= 100'000; size = size * 3 + 1) {
+        void *host = nullptr;
+        emm_deviceptr device = 0;
+        REQUIRE(emm_memhostalloc(context, size, EMM_HOST_MAPPED, &host, &device) == EMM_OK);
+        CHECK(reinterpret_cast<uintptr_t>(host) % 256 == 0);
+        CHECK(device % 256 == 0);
+    } // kept, so that each has neighbours
 }
 
 TEST_CASE("without the mapped flag there is no device address") {
@@ -209,11 +239,42 @@ TEST_CASE("what the plugin does not do is refused politely or is nothing") {
     size_t released = 7;
     CHECK(emm_query(context, 0x1000, &block) == EMM_E_NOT_SUPPORTED);
     CHECK(emm_record_use(context, 0x1000, 1, EMM_STREAM_LEGACY) == EMM_E_NOT_SUPPORTED);
-    CHECK(emm_set_peer_access(context, 1, EMM_ACCESS_READ) == EMM_E_NOT_SUPPORTED);
     CHECK(emm_trim(context, 0, &released) == EMM_OK);
     CHECK(released == 0);
     CHECK(emm_stream_register(context, EMM_STREAM_PER_THREAD) == EMM_OK);
     CHECK(emm_stream_retire(context, EMM_STREAM_PER_THREAD) == EMM_OK);
+}
+
+TEST_CASE("peer access without a peer, or without a way to it, is refused in a sentence") {
+    setenv("EMM_SIM", "devices=2,peer=0", 1);
+    emm_context *context = recorded_context();
+    for (const int32_t peer : {-1, 0, 101}) {
+        CHECK(emm_set_peer_access(context, peer, EMM_ACCESS_READ_WRITE) == EMM_E_INVALID_VALUE);
+        CHECK_THAT(emm_last_error()->text,
+                   ContainsSubstring("peer_device: expected another device than the context's own, "
+                                     "0, of the ") &&
+                       ContainsSubstring("here, found " + std::to_string(peer)));
+    }
+    CHECK(emm_set_peer_access(context, 1, 2) == EMM_E_INVALID_VALUE);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("(0, 1 or 3), found 2"));
+}
+
+TEST_CASE("peer access that the devices do not have is refused before the plugin is asked") {
+    if (emm_context *context = recorded_beside_a_peer("devices=2,peer=0")) {
+        CHECK(emm_set_peer_access(context, 1, EMM_ACCESS_READ) == EMM_E_NOT_SUPPORTED);
+        CHECK_THAT(emm_last_error()->text,
+                   ContainsSubstring("device 1 cannot reach the memory of device 0"));
+        CHECK(Recorder::the().count("set_access") == 0);
+        CHECK(emm_set_peer_access(context, 1, EMM_ACCESS_NONE) == EMM_OK);
+        CHECK(Recorder::the().count("set_access") == 1);
+    }
+}
+
+TEST_CASE("peer access that the devices have is the plugin's to give") {
+    if (emm_context *context = recorded_beside_a_peer("devices=2,peer=1")) {
+        CHECK(emm_set_peer_access(context, 1, EMM_ACCESS_READ) == EMM_OK);
+        CHECK(Recorder::the().count("set_access") == 1);
+    }
 }
 
 TEST_CASE("reset and retire give the defaults' memory back") {

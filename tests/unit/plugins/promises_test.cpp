@@ -24,6 +24,19 @@ TEST_CASE("memory is aligned, apart from other memory, and keeps what is written
     }
 }
 
+TEST_CASE("pinned memory is aligned to 256 bytes, however little is asked for") {
+    const Gpu gpu;
+    for (const uint32_t flags : {0u, EMM_HOST_MAPPED, EMM_HOST_PORTABLE | EMM_HOST_MAPPED}) {
+        for (size_t size = 1; size <= 100'000; size = size * 3 + 1) {
+            void *host = nullptr;
+            emm_deviceptr device = 0;
+            REQUIRE(emm_memhostalloc(gpu.emm(), size, flags, &host, &device) == EMM_OK);
+            CHECK(reinterpret_cast<uintptr_t>(host) % 256 == 0);
+            CHECK(device % 256 == 0);
+        } // kept, so that each has neighbours
+    }
+}
+
 TEST_CASE("a second free of an address is refused, whether or not the first is done") {
     const Gpu gpu;
     const emm_deviceptr ptr = gpu.allocate(4096);

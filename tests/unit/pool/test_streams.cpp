@@ -4,14 +4,6 @@ using namespace pool_test;
 
 namespace {
 
-// Work that is pending until `gate` opens, on any progress mode: other streams cannot be done
-// with it before.
-struct Gate {
-    explicit Gate(Simulation &sim) : sim(sim), stream(sim.stream(false)) {}
-    Simulation &sim;
-    CUstream stream;
-};
-
 // Frees on one stream, takes on another, touches on both: the driver's clocks judge.
 void pass_on(Simulation &sim, CUstream giver, CUstream taker, size_t size) {
     std::vector<CUdeviceptr> blocks;

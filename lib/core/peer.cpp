@@ -1,0 +1,65 @@
+#include "core/peer.h"
+
+#include "core/call.h"
+#include "observe/error.h"
+
+#include <string>
+
+namespace emm::core {
+namespace {
+
+emm_status check_flags(uint32_t flags) {
+    if (flags == EMM_ACCESS_NONE || flags == EMM_ACCESS_READ || flags == EMM_ACCESS_READ_WRITE) {
+        return EMM_OK;
+    }
+    return observe::fail(
+        EMM_E_INVALID_VALUE, 0,
+        "flags: expected EMM_ACCESS_NONE, _READ or _READ_WRITE (0, 1 or 3), found " +
+            std::to_string(flags));
+}
+
+emm_status check_ordinal(const emm_context &context, int32_t peer_device) {
+    int count = 0;
+    const CUresult result = context.driver.cuDeviceGetCount(&count);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuDeviceGetCount");
+    }
+    if (peer_device >= 0 && peer_device < count && peer_device != context.device) {
+        return EMM_OK;
+    }
+    return observe::fail(EMM_E_INVALID_VALUE, 0,
+                         "peer_device: expected another device than the context's own, " +
+                             std::to_string(context.device) + ", of the " + std::to_string(count) +
+                             " here, found " + std::to_string(peer_device));
+}
+
+emm_status check_reach(const emm_context &context, int32_t peer_device) {
+    int possible = 0;
+    const CUresult result =
+        context.driver.cuDeviceCanAccessPeer(&possible, peer_device, context.device);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuDeviceCanAccessPeer");
+    }
+    if (possible) {
+        return EMM_OK;
+    }
+    return observe::fail(EMM_E_NOT_SUPPORTED, 0,
+                         "device " + std::to_string(peer_device) +
+                             " cannot reach the memory of device " +
+                             std::to_string(context.device));
+}
+
+} // namespace
+
+emm_status set_peer_access(emm_context &context, int32_t peer_device, uint32_t flags) {
+    emm_status status = admit(context);
+    if (status == EMM_OK && (status = check_flags(flags)) == EMM_OK) {
+        status = check_ordinal(context, peer_device);
+    }
+    if (status == EMM_OK && flags != EMM_ACCESS_NONE) {
+        status = check_reach(context, peer_device);
+    }
+    return status == EMM_OK ? EMM_CALL(context, set_access, peer_device, flags) : status;
+}
+
+} // namespace emm::core
