@@ -96,8 +96,10 @@ emm_status initialize(const Driver *&ret_driver) {
     if (!initialized.load(std::memory_order_acquire)) {
         const CUresult result = driver->cuInit(0);
         if (result != CUDA_SUCCESS) {
+            const std::string complaint = library.complaint();
             return observe::fail(EMM_E_NO_DRIVER, result,
-                                 driver->path + ": cuInit failed: " + name_of(result));
+                                 driver->path + ": cuInit failed: " + name_of(result) +
+                                     (complaint.empty() ? "" : ": " + complaint));
         }
         initialized.store(true, std::memory_order_release);
     }

@@ -81,6 +81,11 @@ emm_function Library::entry(const char *name, int cuda_version) const noexcept {
     return result == CUDA_SUCCESS ? reinterpret_cast<emm_function>(found) : nullptr;
 }
 
+std::string Library::complaint() const {
+    void *const found = simulated ? dlsym(handle, "simcuda_complaint") : nullptr;
+    return found ? reinterpret_cast<const char *(*)()>(found)() : "";
+}
+
 emm_status open_library(Library &ret_library) {
     Library library;
     std::string wanted;

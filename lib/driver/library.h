@@ -14,6 +14,9 @@ struct Library {
     bool simulated = false;
 
     emm_function entry(const char *name, int cuda_version) const noexcept;
+
+    // What the simulated driver has to say about its settings; "" if nothing, or if it is another.
+    std::string complaint() const;
 };
 
 // EMM_E_NO_DRIVER, described, if there is no libcuda to be had.

@@ -66,6 +66,16 @@ std::string plugin_name(const std::string &file) {
     return file.substr(prefix.size(), file.size() - prefix.size() - suffix.size());
 }
 
+// What remains of "libemm-NAME.so" without the one, the other or both of its ends.
+std::string bare_name(std::string file) {
+    if (file.size() > suffix.size() &&
+        file.compare(file.size() - suffix.size(), suffix.size(), suffix) == 0) {
+        file.resize(file.size() - suffix.size());
+    }
+    const bool prefixed = file.size() > prefix.size() && file.rfind(prefix, 0) == 0;
+    return prefixed ? file.substr(prefix.size()) : file;
+}
+
 std::vector<std::string> entries(const std::string &folder) {
     std::vector<std::string> names;
     std::error_code error;
@@ -90,14 +100,26 @@ std::vector<std::string> candidate_names(const Search &search) {
     return names;
 }
 
-emm_status refuse_relative(const std::string &name) {
+// The ways to write what a relative path was probably meant to be.
+std::string absolute_hint(const Search &search, const std::string &name,
+                          const std::string &absolute) {
+    const std::string file = fs::path(name).filename();
+    const std::string bare = encode(bare_name(file));
+    const std::vector<std::string> names = candidate_names(search);
+    if (std::find(names.begin(), names.end(), bare) != names.end()) {
+        return "write " + bare + " for the plugin of that name, or " + encode(absolute) +
+               " for that file";
+    }
+    const std::string hint = "write " + encode(absolute);
+    return plugin_name(file).empty()
+               ? hint
+               : hint + ", or add its folder to EMM_PLUGIN_PATH and write " + bare;
+}
+
+emm_status refuse_relative(const Search &search, const std::string &name) {
     std::error_code error;
     const fs::path absolute = fs::absolute(name, error).lexically_normal();
-    const std::string shortened = plugin_name(fs::path(name).filename());
-    std::string hint = error ? "" : "write " + encode(absolute.string());
-    if (!hint.empty() && !shortened.empty()) {
-        hint += ", or add its folder to EMM_PLUGIN_PATH and write " + encode(shortened);
-    }
+    const std::string hint = error ? "" : absolute_hint(search, name, absolute.string());
     return refuse(
         {.code = EMM_E_PLUGIN_SPEC,
          .stage = "resolve",
@@ -111,7 +133,7 @@ emm_status refuse_relative(const std::string &name) {
 emm_status refuse_unknown(const Search &search, const std::string &name,
                           std::vector<std::string> tried) {
     const std::vector<std::string> names = candidate_names(search);
-    const std::string guess = suggestion(name, names);
+    const std::string guess = suggestion(bare_name(name), names);
     std::string hint = guess;
     if (search.elevated && !search.path.empty()) {
         hint = "EMM_PLUGIN_PATH is ignored: the process has elevated privileges";
@@ -124,7 +146,8 @@ emm_status refuse_unknown(const Search &search, const std::string &name,
                    .stage = "resolve",
                    .problem = "no plugin is called '" + name + "'" +
                               (guess.empty() ? "" : "; " + guess) + " (" +
-                              std::to_string(tried.size()) + " places tried)",
+                              std::to_string(tried.size()) +
+                              (tried.size() == 1 ? " place tried)" : " places tried)"),
                    .expected = "a file libemm-" + name + ".so",
                    .got = "none",
                    .hint = hint,
@@ -182,7 +205,8 @@ emm_status find(const Search &search, const Spec &spec, Found &ret_found) {
     }
     const bool looks_like_a_file =
         spec.name.find('/') != std::string::npos || fs::path(spec.name).extension() == suffix;
-    return looks_like_a_file ? refuse_relative(spec.name) : find_name(search, spec.name, ret_found);
+    return looks_like_a_file ? refuse_relative(search, spec.name)
+                             : find_name(search, spec.name, ret_found);
 }
 
 void for_each_candidate(const Search &search, const CandidateVisitor &visit) {

@@ -49,6 +49,11 @@ class Info(unittest.TestCase):
         self.assertEqual(plugin["path"], fixture("every-option"))
         self.assertEqual(list(plugin["options"][0]), ["name", "kind", "default", "value", "help"])
 
+    def test_a_path_with_dots_in_it_is_taken_and_the_real_one_is_told(self):
+        folder, file = os.path.split(fixture("every-option"))
+        dotted = f"{folder}/../{os.path.basename(folder)}/./{file}"
+        self.assertEqual(answer("info", dotted)["plugin"]["path"], os.path.realpath(dotted))
+
     def test_a_plugin_that_does_not_load_is_told_as_one_error_object(self):
         told = answer("info", status=1, EMM_PLUGIN="passthruogh")
         self.assertEqual(list(told), ["error"])
@@ -63,7 +68,8 @@ class Info(unittest.TestCase):
         self.assertEqual(done.stdout, "")
         self.assertRegex(done.stderr, r"emm: .*passthruogh")
         self.assertIn("tried:", done.stderr)
-        self.assertIn("hint:", done.stderr)
+        self.assertEqual(done.stderr.count("did you mean 'passthrough'?"), 1)
+        self.assertIn("hint: write pool", run("info", "libemm-pool.so").stderr)
 
     def test_a_machine_without_a_driver_is_no_failure(self):
         self.assertEqual(run("info", EMM_DRIVER=None).returncode, 0)
@@ -80,6 +86,23 @@ class Info(unittest.TestCase):
         self.assertIn("/nowhere/libcuda.so.1", info["driver"]["error"]["message"])
         self.assertIn("driver         none",
                       run("info", EMM_DRIVER="/nowhere/libcuda.so.1").stdout)
+
+    def test_a_limit_on_pending_frees_that_makes_no_sense_is_warned_about_once(self):
+        for name, value, expected in (("COUNT", "ten", "a whole number, 0 or more"),
+                                      ("RATIO", "5", "a number from 0 to 1")):
+            name = f"EMM_MAX_PENDING_DEALLOCS_{name}"
+            done = run("info", **{name: value})
+            self.assertEqual(done.returncode, 0)
+            self.assertEqual(done.stderr.count("[warning]"), 1)
+            self.assertIn(f"{name}: expected {expected}, found '{value}'; the default is used",
+                          done.stderr)
+
+    def test_a_setting_of_the_simulated_driver_that_makes_no_sense_is_named(self):
+        for setting in ("colour=red", "progress=slow", "fail=cuMemAlloc@x", "fail=cuNoCall@1"):
+            message = answer("info", status=1,
+                             EMM_SIM="devices=2," + setting)["driver"]["error"]["message"]
+            self.assertIn("EMM_SIM", message)
+            self.assertIn(setting.split("=")[0 if "colour" in setting else 1], message)
 
     def test_people_are_told_that_the_driver_is_simulated(self):
         self.assertIn("SIMULATED", run("info").stdout)
@@ -233,6 +256,17 @@ class EventLog(unittest.TestCase):
         second = answer("replay", self.log + ".gz", "--plugin", "pool")["results"][0]
         self.assertEqual((second["events"], second["peak_live_bytes"], second["failed"]),
                          (first["events"], first["peak_live_bytes"], 0))
+
+    def test_plugins_that_overwrite_each_others_log_are_warned_of(self):
+        plugins = ("--plugin", "passthrough", "--plugin", "async")
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            shared = run("replay", trace, *plugins, EMM_EVENT_LOG=self.log)
+            apart = run("replay", trace, *plugins, EMM_EVENT_LOG=self.log + ".%p")
+            alone = run("replay", trace, *plugins[:2], EMM_EVENT_LOG=self.log)
+        self.assertEqual([done.returncode for done in (shared, apart, alone)], [0, 0, 0])
+        self.assertRegex(shared.stderr, "only the last one's events remain; put %p into the name")
+        self.assertEqual((apart.stderr, alone.stderr), ("", ""))
+        self.assertEqual(len(os.listdir(os.path.dirname(self.log))), 3)
 
     def test_the_log_of_a_plugin_that_crashed_is_completed(self):
         with Trace(PAIR_OF_BLOCKS) as trace:

@@ -55,7 +55,8 @@ std::string to_text(const Problem &problem) {
     for (const std::string &path : problem.tried) {
         text += "\n    " + path;
     }
-    if (!problem.hint.empty()) {
+    // The sentence may say it already, for those who see nothing else.
+    if (!problem.hint.empty() && problem.message.find(problem.hint) == std::string::npos) {
         text += "\n  hint: " + problem.hint;
     }
     return text;

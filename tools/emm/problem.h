@@ -23,7 +23,7 @@ struct Problem {
 Json to_json(const Problem &problem);
 Problem problem_from_json(const Json &json);
 
-// For people: the sentence, the paths tried, the hint.
+// For people: the sentence, the paths tried, the hint unless the sentence has it.
 std::string to_text(const Problem &problem);
 
 // What libemm has to say about the calling thread's last failing call, which was made in `stage`.

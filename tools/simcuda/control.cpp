@@ -57,6 +57,12 @@ EXPORT const char *simcuda_last_race() {
     return this_thread.last_race;
 }
 
+EXPORT const char *simcuda_complaint() {
+    Simulator &simulator = sim();
+    const std::lock_guard lock(simulator.mutex);
+    return simulator.bad_options.c_str();
+}
+
 EXPORT int simcuda_configure(const char *options) {
     Simulator &simulator = sim();
     const std::lock_guard lock(simulator.mutex);

@@ -75,6 +75,7 @@ const struct {
     {"simcuda_reset_peaks", reinterpret_cast<void *>(&simcuda_reset_peaks)},
     {"simcuda_call_count", reinterpret_cast<void *>(&simcuda_call_count)},
     {"simcuda_last_race", reinterpret_cast<void *>(&simcuda_last_race)},
+    {"simcuda_complaint", reinterpret_cast<void *>(&simcuda_complaint)},
     {"simcuda_configure", reinterpret_cast<void *>(&simcuda_configure)},
     {"simcuda_fail", reinterpret_cast<void *>(&simcuda_fail)},
     {"simcuda_launch", reinterpret_cast<void *>(&simcuda_launch)},

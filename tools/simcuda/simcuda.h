@@ -37,6 +37,10 @@ uint64_t simcuda_call_count(const char *name);
 /* What the latest race was, "" if there was none; valid until the calling thread asks again. */
 const char *simcuda_last_race(void);
 
+/* Why cuInit refuses the options that it was given, "" if it does not; valid for as long as they
+ * are not given anew. */
+const char *simcuda_complaint(void);
+
 /* Options as in EMM_SIM, over those from the environment; before cuInit. 0, or
  * CUDA_ERROR_INVALID_VALUE with a line on standard error. */
 int simcuda_configure(const char *options);

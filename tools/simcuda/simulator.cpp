@@ -29,7 +29,9 @@ void apply_options(Simulator &simulator, const char *text) {
     Faults faults;
     for (const std::string &fault : options.faults) {
         const std::string wrong = faults.arm(fault);
-        simulator.bad_options = simulator.bad_options.empty() ? wrong : simulator.bad_options;
+        if (!wrong.empty() && simulator.bad_options.empty()) {
+            simulator.bad_options = "EMM_SIM: " + wrong;
+        }
     }
     if (simulator.bad_options.empty()) {
         simulator.options = options;

@@ -52,6 +52,13 @@ TEST_CASE("the name of a plugin's file is refused, and its bare name suggested t
                ContainsSubstring("add its folder to EMM_PLUGIN_PATH and write pool"));
 }
 
+TEST_CASE("the name of the file of a plugin that is found by name leads to that name") {
+    const auto spec = GENERATE("libemm-good.so", "./libemm-good.so", "good.so");
+    CHECK_THAT(refused(spec, search_in(EMM_TEST_FIXTURES)).hint,
+               ContainsSubstring("write good for the plugin of that name, or /"));
+    CHECK(refused("libemm-good", search_in(EMM_TEST_FIXTURES)).hint == "did you mean 'good'?");
+}
+
 TEST_CASE("a missing file is named") {
     const observe::ErrorDetail error = refused("/nonexistent/mine.so");
     CHECK(error.code == EMM_E_PLUGIN_NOT_FOUND);

@@ -27,6 +27,13 @@ TEST_CASE("a problem is the object that a load failure is, and comes back from i
           "no plugin is called 'pol'\n  tried:\n    /a\n    /b\n  hint: did you mean 'pool'?");
 }
 
+TEST_CASE("a hint that is in the sentence is not told again") {
+    Problem problem;
+    problem.hint = "did you mean 'pool'?";
+    problem.message = "no plugin is called 'pol'; " + problem.hint;
+    CHECK(to_text(problem) == problem.message);
+}
+
 TEST_CASE("bytes that are no UTF-8 do not keep an error from being told") {
     Problem problem;
     problem.message = "a file called \xff";

@@ -7,6 +7,7 @@
 #include "trace/reader.h"
 #include "workload/workload.h"
 
+#include <cstdlib>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -77,10 +78,21 @@ private:
     Json report_;
 };
 
+void warn_of_shared_event_log(const ReplayOptions &options) {
+    const char *log = std::getenv("EMM_EVENT_LOG");
+    if (log && options.plugins.size() > 1 && std::string(log).find("%p") == std::string::npos) {
+        fmt::print(stderr,
+                   "emm: EMM_EVENT_LOG: each plugin writes {} anew, and only the last one's events "
+                   "remain; put %p into the name to keep all\n",
+                   log);
+    }
+}
+
 } // namespace
 
 int run_replay(const ReplayOptions &options) {
     Replays replays(options, checked_name(options));
+    warn_of_shared_event_log(options);
     if (options.plugins.empty()) {
         replays.add("");
     }
