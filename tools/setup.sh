@@ -12,6 +12,15 @@ stop() {
     exit 1
 }
 
+# usage_if_asked TEXT ARGUMENT...: the script's usage, if that is all that is wanted of it.
+usage_if_asked() {
+    local text=$1 argument
+    shift
+    for argument; do
+        case $argument in -h | --help) say "$text"; exit 0 ;; esac
+    done
+}
+
 # logged NAME COMMAND...: what the command prints goes to a log, which is named if it fails.
 logged() {
     local log=$logs/$1.log

@@ -13,6 +13,10 @@
 #ifndef EMM_EMM_HPP
 #define EMM_EMM_HPP
 
+#if !defined(__cplusplus) || __cplusplus < 202002L
+#error "emm/emm.hpp needs C++20 (-std=c++20); emm/emm.h serves older C++ and C"
+#else
+
 #include <emm/emm.h>
 
 #include <concepts>
@@ -473,4 +477,5 @@ private:
 
 } // namespace emm
 
+#endif /* C++20 */
 #endif

@@ -30,6 +30,13 @@ def sources(header):
     yield "after cuda.h", cuda + this + agree
 
 
+def refuses_older(compiler, include, header):
+    """A header for C++20 says so in one error, not in a hundred."""
+    answer = subprocess.run([compiler, "-x", "c++", "-std=c++17", "-I", include, "-fsyntax-only", "-"],
+                            input=f"#include <{header}>\n", capture_output=True, text=True)
+    return answer.stderr.count("error:") == 1 and "needs C++20" in answer.stderr
+
+
 def main():
     split = sys.argv.index("--")
     include, cuda, *compilers = sys.argv[1:split]
@@ -54,6 +61,10 @@ def main():
                         if answer.returncode != 0:
                             failures += 1
                             print(f"{header} {what}, {compiler} -std={standard}:\n{answer.stderr}")
+    for header, compiler in itertools.product(sys.argv[split + 1:], compilers):
+        if header.endswith(".hpp") and not refuses_older(compiler, include, header):
+            failures += 1
+            print(f"{header}, {compiler} -std=c++17: expected one error, which names C++20")
     print(f"{runs} compilations with {', '.join(compilers)}, {failures} failed")
     return failures != 0 or runs == 0
 
