@@ -90,7 +90,9 @@ class Answers(unittest.TestCase):
         result = self.ask("import os, sys; print('no such thing', file=sys.stderr); os.abort()")
         self.assertIn("no such thing", result["error"])
         self.assertEqual(table.cell(result), "failed")
-        self.assertIn("no such thing", table.note(result))
+        told = table.notes([result, {**result, "case": "another"}])
+        self.assertEqual(len(told), 1)
+        self.assertIn("cuMemAlloc, a case, another: ended with status -6: no such thing", told[0])
 
     def test_a_figure_is_told_with_its_ratio(self):
         result = self.ask("print('{\"ns_per_pair\": 650.4}')")

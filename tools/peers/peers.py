@@ -114,9 +114,9 @@ def add_ratios(results):
             result["ratio"] = result["value"] / of
 
 
-def title(report):
+def title(report, quick):
     return (f"{report['device']}; cost beside {report['reference']}'s in the same run in "
-            "parentheses\n\n")
+            "parentheses" + ("; too short a run for its figures to mean anything" if quick else "") + "\n\n")
 
 
 # Those whose courses differ enough to be told apart.

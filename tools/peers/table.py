@@ -18,7 +18,7 @@ def cell(result):
     if "error" in result:
         return "failed"
     if result["unit"] == "reserved / live":
-        parts = [f"{result['value']:.3f}"] if result["value"] else []
+        parts = [f"{result['value']:.3f}"] if result["value"] is not None else []
         if "fixed" in result:
             parts.append(f"fixed {result['fixed']:.2f}" if result["fixed"]
                          else "fixed: 4.0 is too small")
@@ -39,13 +39,16 @@ def markdown(report):
                  if (r["case"], r["unit"]) == (case["case"], case["unit"])}
         lines.append(f"| {case['case']} | {case['unit']} | "
                      + " | ".join(cells[name] for name in names) + " |")
-    notes = dict.fromkeys(note(r) for r in report["results"] if note(r))
-    return "\n".join([*lines, "", *(f"- {text}" for text in notes)]) + "\n"
+    return "\n".join([*lines, "", *notes(report["results"])]) + "\n"
 
 
-def note(result):
-    if "error" in result:
-        return f"{result['allocator']}, {result['case']}: {result['error']}"
-    if result.get("detail"):
-        return f"{result['allocator']}: {result['detail']}"
-    return None
+def notes(results):
+    """What the cells have no room for, each reason once."""
+    cases = {}
+    for result in results:
+        reason = result.get("error") or result.get("detail")
+        if reason:
+            named = cases.setdefault((result["allocator"], reason), {})
+            named.update({result["case"]: None} if "error" in result else {})
+    return [f"- {', '.join([allocator, *named])}: {reason}"
+            for (allocator, reason), named in cases.items()]
