@@ -75,6 +75,14 @@ class WithoutAGpu(unittest.TestCase):
             self.assertGreaterEqual(len(root.findall("{*}polyline")), least, name)
 
 
+class Only(unittest.TestCase):
+    def test_a_name_that_no_column_has_is_wrong_usage_and_the_names_are_told(self):
+        done = subprocess.run([RUN, "--only", "RMM pol"], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("RMM pool", done.stderr)
+
+
 class Answers(unittest.TestCase):
     def setUp(self):
         self.run = peers.Run.__new__(peers.Run)

@@ -46,7 +46,8 @@ def compile_peer(name, include, link, folder):
     include = [*include, toolkit() / "include", HERE / "../emm", HERE]
     # Without NDEBUG, assertions in RMM's headers would be part of what is measured.
     command = ["c++", "-std=c++20", "-O2", "-DNDEBUG", "-D_GNU_SOURCE",
-               *(f"-I{path}" for path in include), HERE / f"{name}.cpp", *SOURCES, "-o", program, *link, "-lpthread", "-ldl", "-lrt"]
+               *(f"-I{path}" for path in include), HERE / f"{name}.cpp", *SOURCES,
+               "-o", program, *link, "-lpthread", "-ldl", "-lrt"]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
                           check=False)
     (folder / f"peer-{name}.log").write_text(done.stdout + done.stderr)

@@ -8,7 +8,7 @@ import sys
 import families
 import plot
 from families import Missing
-from plan import ALLOCATORS, REFERENCE, shared_value
+from plan import REFERENCE, shared_value
 
 
 def gpu_name():
@@ -26,28 +26,29 @@ def gpu_name():
 
 
 class Run:
-    def __init__(self, build, out, timeout):
-        self.build, self.out, self.timeout = build, out, timeout
+    def __init__(self, options, out):
+        self.timeout, self.allocators = options.timeout, options.allocators
         self.gpu = gpu_name()
         self.commands, self.missing = {}, {}
-        for family, find in families.BUILDERS.items():
+        for family in {allocator.family: None for allocator in self.allocators}:
+            find = families.BUILDERS[family]
             try:
                 if family != "emm" and not self.gpu:
                     raise Missing("needs a GPU")
-                self.commands[family] = find(build, out)
+                self.commands[family] = find(options.build.resolve(), out)
             except Missing as missing:
                 self.missing[family] = {"absent": str(missing), "detail": missing.detail}
 
     def report(self, cases):
         results = []
         for i, case in enumerate(cases):
-            for allocator in ALLOCATORS:
+            for allocator in self.allocators:
                 print(f"{i + 1}/{len(cases)} {case.name}: {allocator.name}", file=sys.stderr)
                 results += self.cell(case, allocator)
         add_ratios(results)
         pairs = dict.fromkeys((r["case"], r["unit"]) for r in results)
         return {"device": self.gpu or "simulated driver", "reference": REFERENCE,
-                "allocators": [a.name for a in ALLOCATORS],
+                "allocators": [a.name for a in self.allocators],
                 "cases": [{"case": case, "unit": unit} for case, unit in pairs],
                 "results": results, "good": not any("error" in r for r in results
                                                if r["allocator"].startswith("emm "))}
@@ -115,8 +116,9 @@ def add_ratios(results):
 
 
 def title(report, quick):
+    shortness = "; too short a run for its figures to mean anything" if quick else ""
     return (f"{report['device']}; cost beside {report['reference']}'s in the same run in "
-            "parentheses" + ("; too short a run for its figures to mean anything" if quick else "") + "\n\n")
+            f"parentheses{shortness}\n\n")
 
 
 # Those whose courses differ enough to be told apart.

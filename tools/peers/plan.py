@@ -24,7 +24,7 @@ ALLOCATORS = [
     Allocator("cuMemAlloc", "cuda", "cuMemAlloc"),
     Allocator("cuMemAllocAsync", "cuda", "cuMemAllocAsync"),
     Allocator("PyTorch", "torch", "native"),
-    Allocator("PyTorch, expandable", "torch", "native",
+    Allocator("PyTorch expandable", "torch", "native",
               {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}),
     Allocator("RMM pool", "rmm", "pool", has_fixed=True),
     Allocator("RMM arena", "rmm", "arena", grows=False, has_fixed=True),
