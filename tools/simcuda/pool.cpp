@@ -4,7 +4,6 @@
 #include "simulator.h"
 
 #include <algorithm>
-#include <unistd.h>
 
 namespace simcuda {
 namespace {
@@ -29,12 +28,6 @@ bool is_over(const std::unique_ptr<Pool> &pool) {
 }
 
 } // namespace
-
-Pool::~Pool() {
-    if (held >= 0) {
-        close(held);
-    }
-}
 
 void Pool::insert(uint64_t offset, Vacancy vacancy) {
     by_size.insert({vacancy.size, offset});

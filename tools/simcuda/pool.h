@@ -38,8 +38,8 @@ struct Pool {
     Store *store = nullptr;
     unsigned handle_types = 0;
     bool is_default = false, dying = false;
-    int held = -1;          // of an imported pool
-    std::vector<int> keeps; // of an exported one
+    bool imported = false;
+    uint64_t ticket = 0; // where that of an exported one lies
 
     std::map<uint64_t, uint64_t> segments; // by offset
     std::map<uint64_t, Vacancy> vacancies; // by offset, never across segments
@@ -50,7 +50,6 @@ struct Pool {
     uint64_t reserved = 0, reserved_high = 0, used = 0, used_high = 0, blocks = 0;
 
     Pool() = default;
-    ~Pool();
     Pool(const Pool &) = delete;
     Pool &operator=(const Pool &) = delete;
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <unistd.h>
 
 namespace simcuda {
 namespace {
@@ -68,7 +67,7 @@ CUresult allocate(CUdeviceptr *ret_address, size_t size, Pool *pool, CUstream ha
         return result;
     }
     pool = pool ? pool : stream->context->device->current_pool;
-    if (!ret_address || size == 0 || pool->held >= 0) {
+    if (!ret_address || size == 0 || pool->imported) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (size > pool->device->capacity) {
@@ -209,10 +208,6 @@ CUresult api::mem_pool_destroy(CUmemoryPool pool) {
     }
     sim().pool_handles.erase(pool);
     found->dying = true;
-    for (const int descriptor : found->keeps) {
-        close(descriptor);
-    }
-    found->keeps.clear();
     trim_pools();
     return CUDA_SUCCESS;
 }
@@ -340,20 +335,25 @@ CUresult api::mem_pool_export_to_shareable_handle(void *handle_out, CUmemoryPool
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (!handle_out || flags != 0 || found->held >= 0 ||
+    if (!handle_out || flags != 0 || found->imported ||
         handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
         !(found->handle_types & handle_type)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    Share share;
-    const Ticket ticket = {0, Ticket::Kind::pool, found->device->ordinal, found->id, 0,
-                           0, found->handle_types};
-    if (!make_share(ticket, found->store->fd, share)) {
+    if (found->ticket == 0) {
+        const Ticket ticket = {0, Ticket::Kind::pool, found->device->ordinal, found->id, 0,
+                               0, found->handle_types};
+        const uint64_t place = new_ticket_place(*found->store);
+        if (!write_ticket(*found->store, place, ticket)) {
+            return CUDA_ERROR_UNKNOWN;
+        }
+        found->ticket = place;
+    }
+    const int descriptor = make_share(*found->store, found->ticket);
+    if (descriptor < 0) {
         return CUDA_ERROR_UNKNOWN;
     }
-    close_unheld(found->keeps);
-    found->keeps.push_back(share.keep);
-    std::memcpy(handle_out, &share.give, sizeof share.give);
+    std::memcpy(handle_out, &descriptor, sizeof descriptor);
     return CUDA_SUCCESS;
 }
 
@@ -364,15 +364,16 @@ CUresult api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void
     Ticket ticket;
     Store *store;
     Device *device;
+    uint64_t place;
     if (!pool_out || flags != 0 || handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        !open_share(descriptor, Ticket::Kind::pool, ticket, store) ||
+        !open_share(descriptor, Ticket::Kind::pool, ticket, store, place) ||
         find_device(ticket.device, device) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     Pool *pool = make_pool(*device, static_cast<unsigned>(ticket.handle_types));
     pool->id = ticket.id;
     pool->store = store;
-    pool->held = dup(descriptor);
+    pool->imported = true;
     *pool_out = pool->handle;
     return CUDA_SUCCESS;
 }

@@ -2,11 +2,9 @@
 
 #include "simulator.h"
 
-#include <algorithm>
-#include <cstring>
-#include <poll.h>
+#include <cstdio>
+#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,29 +14,28 @@ namespace {
 
 constexpr uint64_t ticket_magic = 0x74656b6369746d73; // "smticket"
 
-union Control {
-    cmsghdr header;
-    char bytes[CMSG_SPACE(sizeof(int))];
-};
+constexpr uint64_t ticket_room = 64;
+static_assert(sizeof(Ticket) <= ticket_room);
 
-msghdr message_of(iovec &part, Control &control) {
-    msghdr message = {};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.bytes;
-    message.msg_controllen = sizeof control.bytes;
-    return message;
+int open_again(int descriptor) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/self/fd/%d", descriptor);
+    return open(path, O_RDWR | O_CLOEXEC);
 }
 
-bool send_ticket(int socket, Ticket &ticket, int memory) {
-    Control control = {};
-    iovec part = {&ticket, sizeof ticket};
-    const msghdr message = message_of(part, control);
-    control.header.cmsg_level = SOL_SOCKET;
-    control.header.cmsg_type = SCM_RIGHTS;
-    control.header.cmsg_len = CMSG_LEN(sizeof memory);
-    memcpy(CMSG_DATA(&control.header), &memory, sizeof memory);
-    return sendmsg(socket, &message, MSG_NOSIGNAL) == static_cast<ssize_t>(sizeof ticket);
+// A lock of the open file, and of all processes that have it open by way of this descriptor.
+struct flock lock_of(uint64_t place, int type) {
+    struct flock lock = {};
+    lock.l_type = static_cast<short>(type);
+    lock.l_whence = SEEK_SET;
+    lock.l_start = static_cast<off_t>(place);
+    lock.l_len = 1;
+    return lock;
+}
+
+bool set_lock(int descriptor, uint64_t place, int type) {
+    struct flock lock = lock_of(place, type);
+    return fcntl(descriptor, F_OFD_SETLK, &lock) == 0;
 }
 
 bool same_file(int a, int b) {
@@ -68,49 +65,62 @@ Store *open_foreign(int descriptor) {
 
 } // namespace
 
-bool make_share(Ticket ticket, int memory, Share &ret_share) {
-    int ends[2];
-    ticket.magic = ticket_magic;
-    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
-        return false;
-    }
-    if (!send_ticket(ends[0], ticket, memory)) {
-        close(ends[0]);
-        close(ends[1]);
-        return false;
-    }
-    ret_share = {ends[0], ends[1]};
-    return true;
+uint64_t new_ticket_place(const Store &store) {
+    return store.size + ticket_room * ++sim().tickets;
 }
 
-bool open_share(int descriptor, Ticket::Kind kind, Ticket &ret_ticket, Store *&ret_store) {
-    Control control = {};
+bool write_ticket(const Store &store, uint64_t place, Ticket ticket) {
+    ticket.magic = ticket_magic;
+    return pwrite(store.fd, &ticket, sizeof ticket, static_cast<off_t>(place)) == sizeof ticket;
+}
+
+int make_share(const Store &store, uint64_t place) {
+    const int made = open_again(store.fd);
+    if (made >= 0 && set_lock(made, place, F_RDLCK) &&
+        lseek(made, static_cast<off_t>(place), SEEK_SET) == static_cast<off_t>(place)) {
+        return made;
+    }
+    if (made >= 0) {
+        close(made);
+    }
+    return -1;
+}
+
+bool open_share(int descriptor, Ticket::Kind kind, Ticket &ret_ticket, Store *&ret_store,
+                uint64_t &ret_place) {
+    const off_t place = lseek(descriptor, 0, SEEK_CUR);
     Ticket ticket = {};
-    iovec part = {&ticket, sizeof ticket};
-    msghdr message = message_of(part, control);
-    const ssize_t got = recvmsg(descriptor, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    const cmsghdr *header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-    if (!header || header->cmsg_type != SCM_RIGHTS) {
+    if (place < 0 || pread(descriptor, &ticket, sizeof ticket, place) != sizeof ticket ||
+        ticket.magic != ticket_magic || ticket.kind != kind) {
         return false;
     }
-    int memory;
-    memcpy(&memory, CMSG_DATA(header), sizeof memory);
-    if (got != sizeof ticket || ticket.magic != ticket_magic || ticket.kind != kind) {
-        close(memory);
+    const int memory = open_again(descriptor);
+    Store *const store = memory < 0 ? nullptr : store_of(memory);
+    if (!store) {
         return false;
     }
     ret_ticket = ticket;
-    ret_store = store_of(memory);
-    return ret_store != nullptr;
+    ret_store = store;
+    ret_place = static_cast<uint64_t>(place);
+    return true;
 }
 
-void close_unheld(std::vector<int> &keeps) {
-    const auto is_over = [](int keep) {
-        pollfd waiting = {keep, 0, 0};
-        const bool over = poll(&waiting, 1, 0) != 0 && (waiting.revents & POLLHUP);
-        return over && close(keep) == 0;
-    };
-    keeps.erase(std::remove_if(keeps.begin(), keeps.end(), is_over), keeps.end());
+bool is_held(const Store &store, uint64_t place) {
+    struct flock lock = lock_of(place, F_WRLCK);
+    return fcntl(store.fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+void hold(Store &store, uint64_t place) {
+    if (++store.held[place] == 1) {
+        set_lock(store.fd, place, F_RDLCK);
+    }
+}
+
+void let_go(Store &store, uint64_t place) {
+    if (--store.held[place] == 0) {
+        store.held.erase(place);
+        set_lock(store.fd, place, F_UNLCK);
+    }
 }
 
 Store *store_of(int descriptor) {

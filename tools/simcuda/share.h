@@ -7,9 +7,10 @@
 
 namespace simcuda {
 
-// What a shareable file descriptor says. It is one end of a socket pair in which this message and
-// the descriptor of the memory's file lie waiting: any process that is given it can look at them,
-// also when the exporter has ended, and the exporter can tell when nobody holds it any more.
+// What a shareable file descriptor says. The descriptor is the memory's file, opened anew, and
+// stands at the place behind the memory where this lies. It has a lock on that place, which is
+// there for as long as any process has the descriptor, or imported memory by it: that is how the
+// exporter knows that the memory is still somebody's, and it needs no descriptor for it.
 struct Ticket {
     enum class Kind : uint32_t { physical, pool };
     uint64_t magic;
@@ -20,18 +21,23 @@ struct Ticket {
     uint64_t handle_types;
 };
 
-struct Share {
-    int keep = -1; // the exporter's end
-    int give = -1; // the other, for the program
-};
+// Where a ticket is put: one for each thing that is shared, however often.
+uint64_t new_ticket_place(const Store &store);
+bool write_ticket(const Store &store, uint64_t place, Ticket ticket);
 
-bool make_share(Ticket ticket, int memory, Share &ret_share);
+// A descriptor for the program; -1: there is none.
+int make_share(const Store &store, uint64_t place);
 
 // Reads a descriptor that some process made. The store is a device's own, or a foreign one.
-bool open_share(int descriptor, Ticket::Kind kind, Ticket &ret_ticket, Store *&ret_store);
+bool open_share(int descriptor, Ticket::Kind kind, Ticket &ret_ticket, Store *&ret_store,
+                uint64_t &ret_place);
 
-// Closes the exporter's ends whose other end nobody holds any more.
-void close_unheld(std::vector<int> &keeps);
+// Whether anybody else has a descriptor, or what was imported by it.
+bool is_held(const Store &store, uint64_t place);
+
+// What this process has imported is counted.
+void hold(Store &store, uint64_t place);
+void let_go(Store &store, uint64_t place);
 
 // The store behind a file of this or another process; it takes the descriptor over.
 Store *store_of(int descriptor);

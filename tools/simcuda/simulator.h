@@ -77,6 +77,7 @@ struct Simulator {
     Store host_memory; // bytes at their own addresses
     Totals device_totals, host_totals;
     uint64_t context_ids = 0, stream_ids = 0, buffer_ids = 0, capture_ids = 0; // never twice
+    uint64_t tickets = 0;                                                      // likewise
 
     std::vector<std::function<void()>> callbacks; // the program's own code, to run unlocked
 

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 
 namespace simcuda {
 
@@ -13,6 +14,7 @@ struct Store {
     std::byte *bytes = nullptr; // NULL for host memory, where offsets are addresses
     uint64_t size = 0;
     Shadow shadow;
+    std::map<uint64_t, unsigned> held; // of another process: what was imported, by its ticket
 
     std::byte *at(uint64_t offset) const {
         return bytes ? bytes + offset : reinterpret_cast<std::byte *>(offset);

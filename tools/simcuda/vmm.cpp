@@ -4,9 +4,7 @@
 #include "share.h"
 #include "simulator.h"
 
-#include <algorithm>
 #include <cstring>
-#include <unistd.h>
 
 namespace simcuda {
 namespace {
@@ -46,22 +44,20 @@ void give_back(Physical *physical) {
     auto &all = sim().physical_memory;
     all.erase(physical);
     physical->store->shadow.clear(physical->offset, physical->size);
-    if (physical->held < 0) {
+    if (physical->imported) {
+        let_go(*physical->store, physical->ticket);
+    } else {
         physical->device->give(physical->offset, physical->size);
-    }
-    if (physical->held >= 0) {
-        close(physical->held);
     }
     delete physical;
 }
 
-// Whether anybody holds a descriptor.
-bool is_exported(Physical &physical) {
-    close_unheld(physical.keeps);
-    return !physical.keeps.empty();
+// Whether another process has it, or anybody a descriptor.
+bool is_exported(const Physical &physical) {
+    return physical.ticket != 0 && !physical.imported && is_held(*physical.store, physical.ticket);
 }
 
-bool is_used(Physical &physical) {
+bool is_used(const Physical &physical) {
     return physical.references > 0 || physical.mappings > 0 || is_exported(physical);
 }
 
@@ -75,7 +71,7 @@ void give_back_unused(Physical *physical) {
 void collect() {
     const std::vector<Physical *> all(sim().physical_memory.begin(), sim().physical_memory.end());
     for (Physical *physical : all) {
-        if (!physical->keeps.empty()) {
+        if (physical->ticket != 0) {
             give_back_unused(physical);
         }
     }
@@ -83,14 +79,14 @@ void collect() {
 
 Physical *find_by_id(uint64_t id) {
     for (Physical *physical : sim().physical_memory) {
-        if (physical->id == id && physical->held < 0) {
+        if (physical->id == id && !physical->imported) {
             return physical;
         }
     }
     return nullptr;
 }
 
-Physical *adopt(const Ticket &ticket, Store *store, int descriptor) {
+Physical *adopt(const Ticket &ticket, Store *store, uint64_t place) {
     auto *physical = new Physical;
     physical->store = store;
     physical->device = sim().devices[static_cast<size_t>(ticket.device)].get();
@@ -102,7 +98,9 @@ Physical *adopt(const Ticket &ticket, Store *store, int descriptor) {
     physical->properties.location.id = ticket.device;
     physical->properties.requestedHandleTypes =
         static_cast<CUmemAllocationHandleType>(ticket.handle_types);
-    physical->held = dup(descriptor);
+    physical->ticket = place;
+    physical->imported = true;
+    hold(*store, place);
     sim().physical_memory.insert(physical);
     return physical;
 }
@@ -202,25 +200,25 @@ CUresult api::mem_export_to_shareable_handle(void *shareable_handle,
         !(handle_types_of(*physical) & handle_type)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (physical->held >= 0) { // imported: hand on what came
-        const int descriptor = dup(physical->held);
-        std::memcpy(shareable_handle, &descriptor, sizeof descriptor);
-        return descriptor < 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
+    if (physical->ticket == 0) {
+        const Ticket ticket = {0,
+                               Ticket::Kind::physical,
+                               physical->device->ordinal,
+                               physical->id,
+                               physical->offset,
+                               physical->size,
+                               handle_types_of(*physical)};
+        const uint64_t place = new_ticket_place(*physical->store);
+        if (!write_ticket(*physical->store, place, ticket)) {
+            return CUDA_ERROR_UNKNOWN;
+        }
+        physical->ticket = place;
     }
-    Share share;
-    const Ticket ticket = {0,
-                           Ticket::Kind::physical,
-                           physical->device->ordinal,
-                           physical->id,
-                           physical->offset,
-                           physical->size,
-                           handle_types_of(*physical)};
-    if (!make_share(ticket, physical->store->fd, share)) {
+    const int descriptor = make_share(*physical->store, physical->ticket);
+    if (descriptor < 0) {
         return CUDA_ERROR_UNKNOWN;
     }
-    close_unheld(physical->keeps);
-    physical->keeps.push_back(share.keep);
-    std::memcpy(shareable_handle, &share.give, sizeof share.give);
+    std::memcpy(shareable_handle, &descriptor, sizeof descriptor);
     return CUDA_SUCCESS;
 }
 
@@ -230,8 +228,9 @@ CUresult api::mem_import_from_shareable_handle(CUmemGenericAllocationHandle *han
     const auto descriptor = static_cast<int>(reinterpret_cast<intptr_t>(os_handle));
     Ticket ticket;
     Store *store;
+    uint64_t place;
     if (!handle || sh_handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        !open_share(descriptor, Ticket::Kind::physical, ticket, store)) {
+        !open_share(descriptor, Ticket::Kind::physical, ticket, store, place)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     Device *device;
@@ -239,8 +238,7 @@ CUresult api::mem_import_from_shareable_handle(CUmemGenericAllocationHandle *han
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    Physical *physical =
-        is_foreign(store) ? adopt(ticket, store, descriptor) : find_by_id(ticket.id);
+    Physical *physical = is_foreign(store) ? adopt(ticket, store, place) : find_by_id(ticket.id);
     if (!physical) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -3,7 +3,6 @@
 #include "store.h"
 
 #include <cuda.h>
-#include <vector>
 
 namespace simcuda {
 
@@ -18,8 +17,8 @@ struct Physical {
     uint64_t offset = 0, size = 0;
     CUmemAllocationProp properties = {};
     unsigned references = 0, mappings = 0;
-    std::vector<int> keeps; // of the descriptors that were given out
-    int held = -1;          // of imported memory: keeps the exporter from taking it back
+    uint64_t ticket = 0;   // where its ticket lies; 0: it was never exported
+    bool imported = false; // from another process, which cannot take it back
 };
 
 unsigned handle_types_of(const Physical &physical);

@@ -1,0 +1,174 @@
+// Who may not have what this process serves by descriptor: another user, whoever does not know the
+// handle, and those who connect and say nothing.
+#include "core/ipc/socket.h"
+#include "core/ipc/wire.h"
+
+#include <emm/emm.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <poll.h>
+#include <random>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+
+using namespace emm::core::ipc;
+
+namespace {
+
+constexpr size_t bytes = 3 << 20;
+
+#define CHECK(condition)                                                                           \
+    if (!(condition)) {                                                                            \
+        std::fprintf(stderr, "%d: %s:%d: not so: %s (%s)\n", getpid(), __FILE__, __LINE__,         \
+                     #condition, emm_last_error()->text);                                          \
+        std::_Exit(1);                                                                             \
+    }
+
+Request request_for(const emm_ipc_handle &handle) {
+    Request request = {};
+    request.magic = wire_magic;
+    request.most = parts_at_once;
+    std::memcpy(request.nonce, handle.nonce, sizeof request.nonce);
+    request.generation = handle.generation;
+    std::memcpy(request.handle, handle.handle, sizeof request.handle);
+    return request;
+}
+
+int connect_to_exporter(const emm_ipc_handle &handle) {
+    const int made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    CHECK(made >= 0 && connect_to(made, handle.nonce, serving_number) == 0);
+    return made;
+}
+
+// How many descriptors came; -1: the exporter hung up.
+int ask(int socket, const Request &request) {
+    Reply reply = {};
+    int descriptors[parts_at_once];
+    uint32_t count = 0;
+    pollfd waiting = {socket, POLLIN, 0};
+    if (!send_message(socket, &request, sizeof request, nullptr, 0)) {
+        return -1;
+    }
+    CHECK(poll(&waiting, 1, 30000) == 1);
+    const long got = receive_message(socket, &reply, sizeof reply, descriptors, &count);
+    for (uint32_t i = 0; i < count; ++i) {
+        close(descriptors[i]);
+    }
+    return got <= 0 ? -1 : static_cast<int>(count);
+}
+
+void expect_for_stranger(const emm_ipc_handle &handle) {
+    const int asking = connect_to_exporter(handle);
+    const Request good = request_for(handle);
+    CHECK(ask(asking, good) == 2);
+    for (size_t i = 0; i < sizeof good.handle; ++i) {
+        Request bad = good;
+        bad.handle[i] ^= 0x40;
+        CHECK(ask(asking, bad) == 0);
+    }
+    Request bad = good;
+    ++bad.nonce[3];
+    CHECK(ask(asking, bad) == 0);
+    bad = good;
+    ++bad.generation;
+    CHECK(ask(asking, bad) == 0);
+    bad = good;
+    bad.generation = 0;
+    CHECK(ask(asking, bad) == 0);
+    for (const uint64_t first : {UINT64_C(2), UINT64_MAX}) {
+        bad = good;
+        bad.first = first;
+        CHECK(ask(asking, bad) == 0);
+    }
+    std::mt19937 random(7);
+    for (int i = 0; i < 100; ++i) {
+        auto *const at = reinterpret_cast<unsigned char *>(&bad);
+        for (size_t k = sizeof bad.magic; k < sizeof bad; ++k) {
+            at[k] = static_cast<unsigned char>(random());
+        }
+        CHECK(ask(asking, bad) == 0);
+    }
+    bad.magic = 0;
+    CHECK(ask(asking, bad) == -1);
+    close(asking);
+}
+
+// More than the exporter keeps, and none of them says anything.
+void expect_beside_silent(const emm_ipc_handle &handle) {
+    std::vector<int> silent(50);
+    for (int &each : silent) {
+        each = connect_to_exporter(handle);
+    }
+    const int asking = connect_to_exporter(handle);
+    CHECK(ask(asking, request_for(handle)) == 2);
+    for (const int each : silent) {
+        close(each);
+    }
+    close(asking);
+}
+
+void expect_as_nobody(const emm_ipc_handle &handle) {
+    constexpr uid_t nobody = 65534;
+    CHECK(setresgid(nobody, nobody, nobody) == 0 && setresuid(nobody, nobody, nobody) == 0);
+    const int asking = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    uint32_t user = nobody;
+    const int error = connect_to(asking, handle.nonce, serving_number);
+    CHECK(error == 0 && !is_own_user(asking, &user) && user == 0);
+    CHECK(ask(asking, request_for(handle)) == -1);
+    const int marked = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    connect_to(marked, handle.nonce, handle.generation);
+    CHECK(!is_own_user(marked, &user));
+}
+
+// In a process that has no driver, so that it may be forked.
+template <class What> pid_t start(int (&ends)[2], What what) {
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        emm_ipc_handle handle;
+        close(ends[0]);
+        CHECK(recv(ends[1], &handle, sizeof handle, 0) == sizeof handle);
+        what(handle);
+        std::_Exit(0);
+    }
+    close(ends[1]);
+    return child;
+}
+
+void finish(pid_t child, int socket, const emm_ipc_handle &handle) {
+    int status = -1;
+    CHECK(send(socket, &handle, sizeof handle, MSG_NOSIGNAL) == sizeof handle);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    close(socket);
+}
+
+} // namespace
+
+int main() {
+    int guess[2], silent[2], nobody[2];
+    const bool is_root = geteuid() == 0;
+    const pid_t guessing = start(guess, expect_for_stranger);
+    const pid_t saying_nothing = start(silent, expect_beside_silent);
+    const pid_t as_nobody = is_root ? start(nobody, expect_as_nobody) : 0;
+    emm_context *context = nullptr;
+    emm_memory *memory = nullptr;
+    emm_ipc_handle handle = {};
+    CHECK(emm_context_for_device(0, &context) == EMM_OK);
+    CHECK(emm_memory_alloc(context, bytes, EMM_STREAM_LEGACY, &memory) == EMM_OK);
+    CHECK(emm_memory_export(memory, &handle) == EMM_OK && handle.kind == EMM_IPC_FILE_DESCRIPTOR);
+    finish(guessing, guess[0], handle);
+    finish(saying_nothing, silent[0], handle);
+    if (is_root) {
+        finish(as_nobody, nobody[0], handle);
+    } else {
+        std::printf("skipped: another user is refused (only root can become one)\n");
+    }
+    CHECK(emm_release_ipc_handle(context, &handle) == EMM_OK);
+    CHECK(emm_memory_release(memory) == EMM_OK);
+    return 0;
+}
