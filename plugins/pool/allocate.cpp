@@ -1,5 +1,7 @@
 #include "manager.h"
 
+#include <algorithm>
+
 namespace emm::pool {
 namespace {
 
@@ -139,6 +141,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         upkeep(lock, domain, &caller);
         domain.references--;
     }
+    most_taken_ = std::max(most_taken_, taken_ + waiting_ + size);
     if (const emm_deviceptr ptr = take_for(magazine_of(caller, domain), domain, size)) {
         *ret_ptr = ptr;
         return EMM_OK;
@@ -159,6 +162,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
     }
     if (place) {
         *ret_ptr = account(place, domain, size);
+        upkeep(lock, domain, nullptr);
         return EMM_OK;
     }
     failures_++;

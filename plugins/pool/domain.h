@@ -57,8 +57,7 @@ struct Domain {
     uint32_t references = 0;            // callers and use records that point here
     uint32_t magazines = 0;             // that threads have for this stream
 
-    SizeTree own;
-    SizeTree own_dedicated; // blocks of dedicated segments
+    SizeTree own[zones];
     List<Block, &Block::pending> pending;
     List<Block, &Block::pending> host; // pinned memory freed here
     SlotQueue freed[slab_classes];     // slots of others' slabs, freed here
@@ -86,7 +85,9 @@ struct Domain {
 
     // All memory has gone elsewhere, by no doing of the domain's.
     void forget_memory(uint64_t clock) {
-        own = own_dedicated = {};
+        for (SizeTree &tree : own) {
+            tree = {};
+        }
         pending = host = {};
         uses = {};
         for (unsigned i = 0; i < slab_classes; i++) {

@@ -10,17 +10,23 @@ bool is_quarantine(const Domain &domain) {
     return domain.order == Order::unordered || domain.order == Order::capture;
 }
 
+// It could serve as something larger: as a segment, or by its pages.
+bool is_idle(const Block &block) {
+    return block.segment->whole.linked || block.segment->paged();
+}
+
 bool serves_itself(const Domain &domain) {
     return domain.order == Order::stream || domain.order == Order::capture;
 }
 
 SizeTree &own_like(const Block &block) {
-    return block.segment->dedicated ? block.domain->own_dedicated : block.domain->own;
+    return block.domain->own[unsigned(block.segment->zone)];
 }
 
 // Whether another stream may wait for the block, if tags up to `tag` can be waited for.
 bool is_offered(const Block &block, uint64_t tag) {
-    return block.domain->order == Order::stream && block.tag <= tag && !block.segment->dedicated;
+    return block.domain->order == Order::stream && block.tag <= tag &&
+           block.segment->zone != Zone::dedicated;
 }
 
 } // namespace
@@ -42,7 +48,7 @@ bool can_merge(const Block &a, const Block &b) {
 
 void Heap::index(Block &block) {
     if (block.state == State::hole) {
-        holes_.insert(block.low, block.size, block.begin);
+        holes_[unsigned(block.segment->zone)].insert(block.low, block.size, block.begin);
         return;
     }
     SizeTree &complete = complete_like(block);
@@ -61,7 +67,7 @@ void Heap::index(Block &block) {
             own_like(block).insert(block.own, block.size, block.begin);
         }
         if (is_offered(block, domain.registered ? block.tag : domain.sealed)) {
-            foreign_.insert(block.foreign, block.size, block.begin);
+            foreign_like(block).insert(block.foreign, block.size, block.begin);
         }
         quarantined_ += is_quarantine(domain) ? block.dirty_end - block.dirty_begin : 0;
     }
@@ -74,7 +80,7 @@ void Heap::index(Block &block) {
 
 void Heap::unindex(Block &block) {
     if (block.state == State::hole) {
-        holes_.remove(block.low);
+        holes_[unsigned(block.segment->zone)].remove(block.low);
         return;
     }
     for (SizeNode *node : {&block.low, &block.high}) {
@@ -86,7 +92,7 @@ void Heap::unindex(Block &block) {
         own_like(block).remove(block.own);
     }
     if (block.foreign.linked) {
-        foreign_.remove(block.foreign);
+        foreign_like(block).remove(block.foreign);
     }
     quarantined_ -= is_quarantine(*block.domain) ? block.dirty_end - block.dirty_begin : 0;
     if (block.segment->whole.linked) {
@@ -119,11 +125,16 @@ void Heap::own(Block &block) {
 
 // --- taking --------------------------------------------------------------------------------------
 
-Block *Heap::take(Domain &domain, uint64_t size) {
-    SizeNode *own = serves_itself(domain) ? domain.own.best(size) : nullptr;
-    SizeNode *complete = domain.order == Order::capture && own ? nullptr : complete_.best(size);
+Block *Heap::take(Domain &domain, uint64_t size, Zone zone, uint64_t most) {
+    SizeNode *own = serves_itself(domain) ? domain.own[unsigned(zone)].best(size) : nullptr;
+    SizeNode *complete =
+        domain.order == Order::capture && own ? nullptr : complete_[unsigned(zone)].best(size);
     const bool prefer_own =
         own && (!complete || complete->block->domain == &domain || own->size <= complete->size);
+    const SizeNode *chosen = prefer_own ? own : complete;
+    if (chosen && chosen->size > most && is_idle(*chosen->block)) {
+        return nullptr;
+    }
     if (prefer_own) {
         return cut(*own->block, size, false);
     }
@@ -132,7 +143,8 @@ Block *Heap::take(Domain &domain, uint64_t size) {
 
 Block *Heap::take_dedicated(Domain &domain, uint64_t size) {
     const uint64_t most = size + std::max(size / 8, segment_granule);
-    for (SizeTree *tree : {&domain.own_dedicated, &complete_dedicated_}) {
+    constexpr auto zone = unsigned(Zone::dedicated);
+    for (SizeTree *tree : {&domain.own[zone], &complete_[zone]}) {
         const SizeNode *node = tree->best(size);
         if (node && node->size <= most) {
             return cut(*node->block, node->block->size, false);
@@ -141,13 +153,13 @@ Block *Heap::take_dedicated(Domain &domain, uint64_t size) {
     return nullptr;
 }
 
-Block *Heap::candidate(uint64_t size) const {
-    const SizeNode *node = foreign_.best(size);
+Block *Heap::candidate(uint64_t size, Zone zone) const {
+    const SizeNode *node = foreign_[unsigned(zone)].best(size);
     return node ? node->block : nullptr;
 }
 
 Block *Heap::candidate_after(const Block &block) const {
-    const SizeNode *node = foreign_.after(block.foreign);
+    const SizeNode *node = foreign_[unsigned(block.segment->zone)].after(block.foreign);
     return node ? node->block : nullptr;
 }
 
@@ -267,7 +279,7 @@ void Heap::offer(Domain &domain, uint64_t tag) {
     for (Block *block = domain.pending.last(); block && !block->foreign.linked;
          block = domain.pending.previous(*block)) {
         if (is_offered(*block, tag)) {
-            foreign_.insert(block->foreign, block->size, block->begin);
+            foreign_like(*block).insert(block->foreign, block->size, block->begin);
         }
     }
 }
@@ -346,8 +358,12 @@ Heap::Place Heap::last_before(const Segment &segment, uint64_t address) const {
 }
 
 uint64_t Heap::largest_free() const {
-    const SizeNode *node = complete_.largest();
-    return node ? node->size : 0;
+    uint64_t size = 0;
+    for (const SizeTree &complete : complete_) {
+        const SizeNode *node = complete.largest();
+        size = node ? std::max(size, node->size) : size;
+    }
+    return size;
 }
 
 } // namespace emm::pool

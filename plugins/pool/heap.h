@@ -18,7 +18,9 @@ public:
     // --- blocks ---
     // The tightest block that `domain` may use at once, cut to `size`; NULL if there is none.
     // reserve_record() must have succeeded since the last one.
-    Block *take(Domain &domain, uint64_t size);
+    // A segment that is one free block, or memory that has pages, is left alone if it has more
+    // than `most` bytes.
+    Block *take(Domain &domain, uint64_t size, Zone zone = Zone::large, uint64_t most = UINT64_MAX);
     // A whole dedicated segment, not much larger than that.
     Block *take_dedicated(Domain &domain, uint64_t size);
     void reserve_record() { records_.reserve(2); }
@@ -26,7 +28,7 @@ public:
 
     // A free block of another domain that `domain` could have after waiting for it: the tightest,
     // and the next after that.
-    Block *candidate(uint64_t size) const;
+    Block *candidate(uint64_t size, Zone zone) const;
     Block *candidate_after(const Block &block) const;
     Block *take_foreign(Block &block, uint64_t size);
 
@@ -64,7 +66,7 @@ public:
         uint64_t excess = 0; // bytes that the bridged blocks have too many
     };
     // Where memory would make a block of this size together with what is free beside it.
-    Room room_for(const Domain &domain, uint64_t bytes) const;
+    Room room_for(const Domain &domain, uint64_t bytes, Zone zone) const;
     void add_space(Segment &segment); // as one hole
     void make_hole(Block &block);     // of a taken block without memory
     Block *take_hole(Room room);
@@ -86,6 +88,7 @@ public:
     void set_slab(Block &block, Slab *slab);   // or NULL, when it becomes a block again
 
     uint64_t largest_free() const;
+    uint64_t bytes_in(Zone zone) const { return zone_bytes_[unsigned(zone)]; }
     uint64_t whole_bytes() const { return whole_bytes_; }
     uint64_t quarantined() const { return quarantined_; } // bytes that nobody may use yet
 
@@ -98,9 +101,8 @@ public:
 private:
     static constexpr uintptr_t slot_bit = 1;
 
-    SizeTree &complete_like(const Block &block) {
-        return block.segment->dedicated ? complete_dedicated_ : complete_;
-    }
+    SizeTree &complete_like(const Block &block) { return complete_[unsigned(block.segment->zone)]; }
+    SizeTree &foreign_like(const Block &block) { return foreign_[unsigned(block.segment->zone)]; }
     void index(Block &block);
     void unindex(Block &block);
     Block *cut(Block &block, uint64_t size, bool from_the_end);
@@ -116,10 +118,10 @@ private:
     BlockStore records_;
     List<Segment, &Segment::all> segments_;
     List<Segment, &Segment::whole> whole_;
-    SizeTree complete_; // complete parts of all blocks but those of dedicated segments
-    SizeTree complete_dedicated_;
-    SizeTree foreign_;
-    SizeTree holes_;
+    SizeTree complete_[zones]; // complete parts of all blocks
+    SizeTree foreign_[zones];
+    SizeTree holes_[zones];
+    uint64_t zone_bytes_[zones] = {};
     uint64_t whole_bytes_ = 0;
     uint64_t quarantined_ = 0;
 };

@@ -59,7 +59,8 @@ Heap::Room Heap::room_in(Block &hole, const Domain &domain, uint64_t bytes) cons
 
 // Where the fewest pages are missing, among a few holes that are as small as possible and the
 // largest.
-Heap::Room Heap::room_for(const Domain &domain, uint64_t bytes) const {
+Heap::Room Heap::room_for(const Domain &domain, uint64_t bytes, Zone zone) const {
+    const SizeTree &holes = holes_[unsigned(zone)];
     Room best;
     const auto consider = [&](const SizeNode *hole) {
         const Room room = hole ? room_in(*hole->block, domain, bytes) : Room{};
@@ -67,12 +68,12 @@ Heap::Room Heap::room_for(const Domain &domain, uint64_t bytes) const {
             best = room;
         }
     };
-    const SizeNode *hole = holes_.best(segment_granule);
-    for (int i = 0; hole && i < holes_considered; i++, hole = holes_.after(*hole)) {
+    const SizeNode *hole = holes.best(segment_granule);
+    for (int i = 0; hole && i < holes_considered; i++, hole = holes.after(*hole)) {
         consider(hole);
     }
-    consider(holes_.best(round_up(bytes, segment_granule)));
-    consider(holes_.largest());
+    consider(holes.best(round_up(bytes, segment_granule)));
+    consider(holes.largest());
     return best;
 }
 
@@ -88,11 +89,15 @@ uint64_t Heap::whole_pages(const SizeNode &part) {
 }
 
 const SizeNode *Heap::part_with_pages(const SizeNode &position) const {
-    const SizeNode *part = complete_.after(position);
-    while (part && !(part->block->segment->paged() && whole_pages(*part) > 0)) {
-        part = complete_.after(*part);
+    const SizeNode *found = nullptr;
+    for (const SizeTree &complete : complete_) {
+        const SizeNode *part = complete.after(position);
+        while (part && !(part->block->segment->paged() && whole_pages(*part) > 0)) {
+            part = complete.after(*part);
+        }
+        found = part && (!found || part->before(*found)) ? part : found;
     }
-    return part;
+    return found;
 }
 
 // `last`: those at its end.

@@ -15,6 +15,7 @@ void Heap::add(Segment &segment) {
     block->begin = segment.base;
     block->size = segment.size;
     segments_.push_back(segment);
+    zone_bytes_[unsigned(segment.zone)] += segment.size;
     map_.set(segment.base, segment.size, &segment);
     give(*block, anyone);
 }
@@ -27,6 +28,7 @@ void Heap::remove(Segment &segment) {
     }
     map_.set(segment.base, segment.size, nullptr);
     segments_.remove(segment);
+    zone_bytes_[unsigned(segment.zone)] -= segment.size;
     segment.first = nullptr;
     records_.give(&block);
 }
@@ -43,9 +45,10 @@ List<Segment, &Segment::all> Heap::forget_all() {
         segments.push_back(*segment);
     }
     whole_ = {};
-    complete_ = complete_dedicated_ = {};
-    foreign_ = {};
-    holes_ = {};
+    for (unsigned zone = 0; zone < zones; zone++) {
+        complete_[zone] = foreign_[zone] = holes_[zone] = {};
+        zone_bytes_[zone] = 0;
+    }
     whole_bytes_ = quarantined_ = 0;
     return segments;
 }

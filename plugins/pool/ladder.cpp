@@ -17,6 +17,8 @@ namespace {
 
 constexpr int candidates_tried = 8;
 constexpr uint64_t largest_share = 32 << 20;
+constexpr uint64_t small_limit = 1 << 20;
+constexpr uint64_t ease = 64; // that part of all memory may be idle to spare driver calls
 
 bool says_exhausted(CUresult result) {
     return result == CUDA_ERROR_OUT_OF_MEMORY;
@@ -26,6 +28,15 @@ bool says_exhausted(CUresult result) {
 
 emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes,
                             Block *&ret_block) {
+    {
+        const Lock lock(mutex_);
+        collect_graphs();
+        drain_own();
+        ret_block = lost_ == CUDA_SUCCESS ? take_block(domain, bytes) : nullptr;
+        if (ret_block) {
+            return EMM_OK;
+        }
+    }
     const Current current(driver_, context_, context_id_);
     if (current.result() != CUDA_SUCCESS) {
         return failed(current.result(), "cuCtxPushCurrent");
@@ -34,9 +45,10 @@ emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes
     Block *block = nullptr;
     {
         Lock lock(mutex_);
-        collect_graphs();
-        drain_own();
-        block = reuse(lock, caller, domain, bytes);
+        const bool at_ease = zone_for(bytes) == Zone::small && !options_.paged &&
+                             heap_.bytes_in(Zone::small) + growth_for(bytes) <= reserved_ / ease;
+        block = at_ease ? grow(lock, domain, bytes, result) : nullptr;
+        block = block ? block : reuse(lock, caller, domain, bytes);
         block = block ? block : wait_for_stream(lock, caller, domain, bytes);
         if (!block && drain_all()) {
             block = reuse(lock, caller, domain, bytes);
@@ -58,7 +70,34 @@ emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes
 
 Block *Manager::take_block(Domain &domain, uint64_t bytes) {
     heap_.reserve_record();
-    return is_dedicated(bytes) ? heap_.take_dedicated(domain, bytes) : heap_.take(domain, bytes);
+    const Zone zone = zone_for(bytes);
+    if (zone == Zone::dedicated) {
+        return heap_.take_dedicated(domain, bytes);
+    }
+    // A small piece of it would keep an idle segment from serving what it was made for.
+    const bool affordable = reserved_ + growth_for(bytes) <= most_taken_ + most_taken_ / ease;
+    const uint64_t most_of_idle = affordable && !options_.paged ? 16 * bytes : UINT64_MAX;
+    Block *block = heap_.take(domain, bytes, zone, most_of_idle);
+    if (block || zone == Zone::large) {
+        return block;
+    }
+    if (reserved_ <= options_.initial) { // which is for every size
+        return heap_.take(domain, bytes, Zone::large);
+    }
+    // No page can be had from a piece that is smaller.
+    return options_.paged ? heap_.take(domain, bytes, Zone::large, segment_granule - 1) : nullptr;
+}
+
+// Zones keep memory together; when there is no other, that does not matter any more.
+Block *Manager::take_anywhere(Domain &domain, uint64_t bytes) {
+    const Zone zone = zone_for(bytes);
+    Block *block = take_block(domain, bytes);
+    if (block || zone == Zone::dedicated) {
+        return block;
+    }
+    block = heap_.take(domain, bytes, zone);
+    return block ? block
+                 : heap_.take(domain, bytes, zone == Zone::small ? Zone::large : Zone::small);
 }
 
 Block *Manager::reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes) {
@@ -67,7 +106,7 @@ Block *Manager::reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t
         return block;
     }
     // First the stream that has the block that fits best, then all of them.
-    if (Block *candidate = heap_.candidate(bytes)) {
+    if (Block *candidate = heap_.candidate(bytes, zone_for(bytes))) {
         Domain &other = *candidate->domain;
         other.references++;
         seal_if_reachable(lock, other);
@@ -85,11 +124,11 @@ Block *Manager::reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t
 }
 
 Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes) {
-    if (domain.order != Order::stream || lost_ != CUDA_SUCCESS || is_dedicated(bytes)) {
+    if (domain.order != Order::stream || lost_ != CUDA_SUCCESS) {
         return nullptr;
     }
     heap_.reserve_record();
-    Block *block = heap_.candidate(bytes);
+    Block *block = heap_.candidate(bytes, zone_for(bytes));
     Watch *watch = nullptr;
     for (int i = 0; block && i < candidates_tried; i++) {
         watch = block->domain->watches.first();
@@ -137,16 +176,21 @@ uint64_t Manager::block_bytes(uint64_t size) const {
     return bytes < options_.dedicated_from ? bytes : round_up(bytes, segment_granule);
 }
 
-bool Manager::is_dedicated(uint64_t bytes) const {
-    return bytes >= options_.dedicated_from && bytes % segment_granule == 0;
+Zone Manager::zone_for(uint64_t bytes) const {
+    if (bytes >= options_.dedicated_from && bytes % segment_granule == 0) {
+        return Zone::dedicated;
+    }
+    return bytes <= small_limit ? Zone::small : Zone::large;
 }
 
-// Small requests share segments that are a sixteenth of what there is, up to 32 MiB: larger ones
-// overshoot, smaller ones leave holes that cannot become one. Large requests get their measure.
+// Requests share segments that are a fraction of what there is, up to 32 MiB: larger ones
+// overshoot, smaller ones leave holes that cannot become one. Larger requests get their measure.
 uint64_t Manager::growth_for(uint64_t bytes) const {
-    const uint64_t share = std::min(reserved_ / 16, largest_share);
+    const Zone zone = zone_for(bytes);
+    const uint64_t part = zone == Zone::small ? heap_.bytes_in(zone) / 32 : reserved_ / 16;
+    const uint64_t share = std::min(part, largest_share);
     const uint64_t wanted = options_.segment != 0 ? options_.segment : share;
-    const uint64_t least = is_dedicated(bytes) ? bytes : wanted;
+    const uint64_t least = zone == Zone::dedicated ? bytes : wanted;
     return round_up(std::max({bytes, least, segment_granule}), segment_granule) +
            (ragged_ ? segment_granule : 0);
 }
@@ -156,17 +200,20 @@ Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &resul
         return grow_paged(lock, domain, bytes, result);
     }
     exchange_idle(lock, growth_for(bytes));
+    const Zone zone = zone_for(bytes);
     Block *block = nullptr;
     for (int attempt = 0; attempt < 2 && !block; attempt++) {
-        const bool dedicated = is_dedicated(bytes);
-        result = add_segment(lock, growth_for(bytes), dedicated);
+        result = add_segment(lock, growth_for(bytes), zone);
         if (says_exhausted(result) && growth_for(bytes) != round_up(bytes, segment_granule)) {
-            result = add_segment(lock, round_up(bytes, segment_granule), dedicated);
+            result = add_segment(lock, round_up(bytes, segment_granule), zone);
         }
         if (result != CUDA_SUCCESS) {
             return nullptr;
         }
-        block = take_block(domain, bytes); // fails if the segment's ends were ragged: once more
+        // Fails if the segment's ends were ragged: once more.
+        heap_.reserve_record();
+        block =
+            zone == Zone::dedicated ? take_block(domain, bytes) : heap_.take(domain, bytes, zone);
     }
     return block;
 }
@@ -188,7 +235,7 @@ void Manager::exchange_idle(Lock &lock, uint64_t bytes) {
 }
 
 // Counted before the driver is asked, so that `max` holds whatever other threads do meanwhile.
-CUresult Manager::add_segment(Lock &lock, uint64_t bytes, bool dedicated) {
+CUresult Manager::add_segment(Lock &lock, uint64_t bytes, Zone zone) {
     if (lost_ != CUDA_SUCCESS) {
         return lost_;
     }
@@ -214,7 +261,7 @@ CUresult Manager::add_segment(Lock &lock, uint64_t bytes, bool dedicated) {
     }
     peak_reserved_ = std::max(peak_reserved_, reserved_);
     ragged_ = ragged_ || segment->size != segment->driver_bytes;
-    segment->dedicated = dedicated;
+    segment->zone = zone;
     heap_.add(*segment.release());
     return CUDA_SUCCESS;
 }
@@ -256,7 +303,7 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64
         }
         drain_all();
         drop_spares();
-        block = take_block(domain, bytes);
+        block = take_anywhere(domain, bytes);
         if (!block && options_.paged) {
             block = grow_paged(lock, domain, bytes, result);
         }

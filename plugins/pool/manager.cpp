@@ -36,9 +36,10 @@ void Manager::take_initial() {
     }
     Lock lock(mutex_);
     const uint64_t bytes = round_up(options_.initial, segment_granule);
-    CUresult result = options_.paged ? add_space(lock, bytes) : add_segment(lock, bytes, false);
+    CUresult result = options_.paged ? add_space(lock, bytes, Zone::large)
+                                     : add_segment(lock, bytes, Zone::large);
     if (options_.paged && result == CUDA_SUCCESS) {
-        result = fill(lock, heap_.room_for(heap_.anyone, bytes));
+        result = fill(lock, heap_.room_for(heap_.anyone, bytes, Zone::large));
     }
     if (result != CUDA_SUCCESS) {
         const bool exhausted = result == CUDA_ERROR_OUT_OF_MEMORY;

@@ -94,16 +94,17 @@ private:
     // --- ladder.cpp
     emm_status acquire(const Caller &caller, Domain &domain, uint64_t bytes, Block *&ret_block);
     Block *take_block(Domain &domain, uint64_t bytes);
+    Block *take_anywhere(Domain &domain, uint64_t bytes);
     Block *reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes);
     Block *wait_for_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes);
     Block *grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result);
     Block *squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes,
                    CUresult &result);
     uint64_t block_bytes(uint64_t size) const;
-    bool is_dedicated(uint64_t bytes) const;
+    Zone zone_for(uint64_t bytes) const;
     uint64_t growth_for(uint64_t bytes) const;
     void exchange_idle(Lock &lock, uint64_t bytes);
-    CUresult add_segment(Lock &lock, uint64_t bytes, bool dedicated);
+    CUresult add_segment(Lock &lock, uint64_t bytes, Zone zone);
     std::unique_ptr<Segment> new_segment(uint64_t bytes, CUresult &result);
     uint64_t release_segment(Lock &lock, Segment &segment);
     void drop_spares();
@@ -179,7 +180,7 @@ private:
     // --- paging.cpp
     void allow_paging();
     Block *grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result);
-    CUresult add_space(Lock &lock, uint64_t bytes);
+    CUresult add_space(Lock &lock, uint64_t bytes, Zone zone);
     uint64_t steal(const Block &target, const Heap::Room &room, uint64_t wanted,
                    std::vector<Block *> &blocks);
     CUresult fill(Lock &lock, Heap::Room room);
@@ -332,7 +333,7 @@ private:
     bool pages_shareable_ = false;        // with other processes
     bool changing_access_ = false;        // while no thread maps or unmaps
     uint32_t fills_ = 0;                  // threads that do
-    uint64_t most_taken_ = 0;             // by the program, when pages were last missing
+    uint64_t most_taken_ = 0;             // when a call last came the long way
 
     uint64_t host_reserved_ = 0;
     uint64_t host_live_ = 0;    // as asked for

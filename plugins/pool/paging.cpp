@@ -56,9 +56,9 @@ void Manager::allow_paging() {
 Block *Manager::grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result) {
     constexpr int attempts = 4; // others may be quicker with what lies around
     for (int i = 0; i < attempts; i++) {
-        const Heap::Room room = heap_.room_for(domain, bytes);
+        const Heap::Room room = heap_.room_for(domain, bytes, zone_for(bytes));
         if (!room.hole) {
-            result = add_space(lock, bytes);
+            result = add_space(lock, bytes, zone_for(bytes));
             if (result != CUDA_SUCCESS) {
                 return nullptr;
             }
@@ -74,7 +74,7 @@ Block *Manager::grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult 
     return nullptr;
 }
 
-CUresult Manager::add_space(Lock &lock, uint64_t bytes) {
+CUresult Manager::add_space(Lock &lock, uint64_t bytes, Zone zone) {
     const uint64_t size = std::max(least_space, round_up(2 * bytes, page));
     lock.unlock();
     CUresult result = CUDA_SUCCESS;
@@ -100,6 +100,7 @@ CUresult Manager::add_space(Lock &lock, uint64_t bytes) {
     lock.lock();
     note(result);
     if (segment) {
+        segment->zone = zone;
         heap_.add_space(*segment.release());
     }
     return result;

@@ -13,6 +13,10 @@ namespace emm::pool {
 struct Block;
 struct Slab;
 
+// What a segment serves. What is small would pin large segments, so it is kept out of them.
+enum class Zone : uint8_t { large, small, dedicated }; // the last: one allocation at a time, uncut
+constexpr unsigned zones = 3;
+
 constexpr uint64_t granule = 512;                // every size and address is a multiple
 constexpr uint64_t segment_granule = 2ull << 20; // what the driver hands out, and aligns to
 
@@ -37,7 +41,7 @@ struct Segment {
 
     const uint64_t driver_base; // as cuMemAlloc gave it, and as cuMemFree wants it
     const uint64_t driver_bytes;
-    bool dedicated = false;   // to one allocation at a time: never cut
+    Zone zone = Zone::large;
     uint64_t device_base = 0; // of pinned memory that is mapped: the device's name for driver_base
     const uint64_t base;      // the part in use: aligned to segment_granule
     const uint64_t size;

@@ -119,16 +119,37 @@ TEST_CASE("neighbours are coalesced, so that what was freed in parts serves as a
     Simulation sim("segment=64MiB");
     const CUstream stream = sim.stream();
     std::vector<CUdeviceptr> parts;
-    for (int i = 0; i < 64; i++) {
-        parts.push_back(sim.alloc(MiB, stream));
+    for (int i = 0; i < 32; i++) {
+        parts.push_back(sim.alloc(2 * MiB, stream));
     }
     const uint64_t held = sim.held();
     for (size_t i = 0; i < parts.size(); i++) {
-        sim.free(parts[(i * 29) % 64], stream);
+        sim.free(parts[(i * 29) % 32], stream);
     }
     const CUdeviceptr whole = sim.alloc(64 * MiB, stream);
     CHECK(sim.held() == held);
     sim.free(whole, stream);
+}
+
+TEST_CASE("a small allocation keeps no large segment from going back") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    const CUdeviceptr large = sim.alloc(40 * MiB, stream);
+    const CUdeviceptr small = sim.alloc(MiB, stream);
+    sim.free(large, stream);
+    CHECK(sim.trim() == 40 * MiB);
+    CHECK(sim.held() == 2 * MiB);
+    sim.free(small, stream);
+}
+
+TEST_CASE("what was taken at the start serves small and large requests") {
+    Simulation sim("initial=64MiB");
+    const CUstream stream = sim.stream();
+    const CUdeviceptr small = sim.alloc(1000, stream);
+    const CUdeviceptr large = sim.alloc(40 * MiB, stream);
+    CHECK(sim.held() == 64 * MiB);
+    sim.free(small, stream);
+    sim.free(large, stream);
 }
 
 TEST_CASE("trim gives everything back once nothing is live, and keeps what it is told to keep") {

@@ -54,8 +54,8 @@ TEST_CASE("a registered stream's memory serves another rather than that the pool
 TEST_CASE("what is complete stays open to all when a stream frees beside it") {
     Simulation sim("segment=64MiB");
     const CUstream a = sim.stream(), b = sim.stream();
-    const CUdeviceptr ptr = sim.alloc(MiB, a); // the rest of the segment is untouched
-    sim.touch(ptr, MiB, a);
+    const CUdeviceptr ptr = sim.alloc(2 * MiB, a); // the rest of the segment is untouched
+    sim.touch(ptr, 2 * MiB, a);
     sim.free(ptr, a);
     const uint64_t waits = cuda().call_count("cuStreamWaitEvent");
     const uint64_t records = cuda().call_count("cuEventRecord");
