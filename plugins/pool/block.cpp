@@ -30,7 +30,7 @@ Block *BlockStore::take() {
     random_ ^= random_ << 13; // xorshift: what the treaps' balance rests on
     random_ ^= random_ >> 17;
     random_ ^= random_ << 5;
-    for (SizeNode *node : {&block->low, &block->high, &block->own, &block->foreign}) {
+    for (SizeNode *node : {&block->low, &block->high, &block->own}) {
         node->block = block;
         node->priority = random_;
     }

@@ -46,10 +46,9 @@ struct Block {
     uint64_t tag = 0;
     uint64_t dirty_begin = 0;
     uint64_t dirty_end = 0;
-    SizeNode low;     // the complete part in front, or the whole of a complete block
-    SizeNode high;    // the complete part behind
-    SizeNode own;     // the whole, for the domain itself
-    SizeNode foreign; // the whole, for a stream that is willing to wait for the domain
+    SizeNode low;  // the complete part in front, or the whole of a complete block
+    SizeNode high; // the complete part behind
+    SizeNode own;  // the whole, for the domain itself and for who is willing to wait for it
 
     Link<Block> pending; // of its domain, oldest tag first; or of the capture that has it
 

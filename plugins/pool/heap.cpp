@@ -23,12 +23,6 @@ SizeTree &own_like(const Block &block) {
     return block.domain->own[unsigned(block.segment->zone)];
 }
 
-// Whether another stream may wait for the block, if tags up to `tag` can be waited for.
-bool is_offered(const Block &block, uint64_t tag) {
-    return block.domain->order == Order::stream && block.tag <= tag &&
-           block.segment->zone != Zone::dedicated;
-}
-
 } // namespace
 
 // Two free neighbours become one block unless that would mix what two domains wait for, or give
@@ -66,9 +60,6 @@ void Heap::index(Block &block) {
         if (serves_itself(domain)) {
             own_like(block).insert(block.own, block.size, block.begin);
         }
-        if (is_offered(block, domain.registered ? block.tag : domain.sealed)) {
-            foreign_like(block).insert(block.foreign, block.size, block.begin);
-        }
         quarantined_ += is_quarantine(domain) ? block.dirty_end - block.dirty_begin : 0;
     }
     if (block.size == block.segment->size && block.domain->order != Order::capture &&
@@ -90,9 +81,6 @@ void Heap::unindex(Block &block) {
     }
     if (block.own.linked) {
         own_like(block).remove(block.own);
-    }
-    if (block.foreign.linked) {
-        foreign_like(block).remove(block.foreign);
     }
     quarantined_ -= is_quarantine(*block.domain) ? block.dirty_end - block.dirty_begin : 0;
     if (block.segment->whole.linked) {
@@ -153,17 +141,16 @@ Block *Heap::take_dedicated(Domain &domain, uint64_t size) {
     return nullptr;
 }
 
-Block *Heap::candidate(uint64_t size, Zone zone) const {
-    const SizeNode *node = foreign_[unsigned(zone)].best(size);
-    return node ? node->block : nullptr;
+const SizeNode *Heap::offered_after(const Domain &domain, const SizeNode &position, Zone zone) {
+    const SizeTree &own = domain.own[unsigned(zone)];
+    const SizeNode *node = own.after(position);
+    while (node && !domain.registered && node->block->tag > domain.sealed) {
+        node = own.after(*node);
+    }
+    return node;
 }
 
-Block *Heap::candidate_after(const Block &block) const {
-    const SizeNode *node = foreign_[unsigned(block.segment->zone)].after(block.foreign);
-    return node ? node->block : nullptr;
-}
-
-Block *Heap::take_foreign(Block &block, uint64_t size) {
+Block *Heap::take_offered(Block &block, uint64_t size) {
     return cut(block, size, false);
 }
 
@@ -272,15 +259,6 @@ void Heap::complete(Domain &domain, uint64_t tag) {
         block->domain = &anyone;
         block->dirty_begin = block->dirty_end = block->begin;
         index(*coalesce(block));
-    }
-}
-
-void Heap::offer(Domain &domain, uint64_t tag) {
-    for (Block *block = domain.pending.last(); block && !block->foreign.linked;
-         block = domain.pending.previous(*block)) {
-        if (is_offered(*block, tag)) {
-            foreign_like(*block).insert(block->foreign, block->size, block->begin);
-        }
     }
 }
 

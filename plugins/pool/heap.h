@@ -26,11 +26,9 @@ public:
     void reserve_record() { records_.reserve(2); }
     void reserve_records(size_t count) { records_.reserve(count); }
 
-    // A free block of another domain that `domain` could have after waiting for it: the tightest,
-    // and the next after that.
-    Block *candidate(uint64_t size, Zone zone) const;
-    Block *candidate_after(const Block &block) const;
-    Block *take_foreign(Block &block, uint64_t size);
+    // The next larger block of `domain`, a stream's, that others could have after waiting for it.
+    static const SizeNode *offered_after(const Domain &domain, const SizeNode &position, Zone zone);
+    Block *take_offered(Block &block, uint64_t size);
 
     // Frees a block, which is no longer indexed anywhere, into `domain`.
     void give(Block &block, Domain &domain) { give(block, domain, clock); }
@@ -40,9 +38,6 @@ public:
 
     // What `domain` freed with tags up to `tag` is complete.
     void complete(Domain &domain, uint64_t tag);
-
-    // What a domain freed may now be waited for by others.
-    void offer(Domain &domain, uint64_t tag);
 
     // All free blocks of `from` become blocks of `to`.
     void move_all(Domain &from, Domain &to);
@@ -102,7 +97,6 @@ private:
     static constexpr uintptr_t slot_bit = 1;
 
     SizeTree &complete_like(const Block &block) { return complete_[unsigned(block.segment->zone)]; }
-    SizeTree &foreign_like(const Block &block) { return foreign_[unsigned(block.segment->zone)]; }
     void index(Block &block);
     void unindex(Block &block);
     Block *cut(Block &block, uint64_t size, bool from_the_end);
@@ -119,7 +113,6 @@ private:
     List<Segment, &Segment::all> segments_;
     List<Segment, &Segment::whole> whole_;
     SizeTree complete_[zones]; // complete parts of all blocks
-    SizeTree foreign_[zones];
     SizeTree holes_[zones];
     uint64_t zone_bytes_[zones] = {};
     uint64_t whole_bytes_ = 0;

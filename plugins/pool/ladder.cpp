@@ -100,13 +100,28 @@ Block *Manager::take_anywhere(Domain &domain, uint64_t bytes) {
                  : heap_.take(domain, bytes, zone == Zone::small ? Zone::large : Zone::small);
 }
 
+// A free block of another stream that `domain` could have after waiting for it: the tightest, or
+// the next after `previous`.
+Block *Manager::candidate_for(const Domain &domain, uint64_t bytes, const Block *previous) const {
+    const Zone zone = zone_for(bytes);
+    SizeNode position;
+    position.size = previous ? previous->size : bytes;
+    position.address = previous ? previous->begin : 0;
+    const SizeNode *found = nullptr;
+    for (Domain *d = zone == Zone::dedicated ? nullptr : open_.first(); d; d = open_.next(*d)) {
+        const SizeNode *node = d == &domain ? nullptr : Heap::offered_after(*d, position, zone);
+        found = node && (!found || node->before(*found)) ? node : found;
+    }
+    return found ? found->block : nullptr;
+}
+
 Block *Manager::reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes) {
     Block *block = take_block(domain, bytes);
     if (block) {
         return block;
     }
     // First the stream that has the block that fits best, then all of them.
-    if (Block *candidate = heap_.candidate(bytes, zone_for(bytes))) {
+    if (Block *candidate = candidate_for(domain, bytes, nullptr)) {
         Domain &other = *candidate->domain;
         other.references++;
         seal_if_reachable(lock, other);
@@ -128,7 +143,7 @@ Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain
         return nullptr;
     }
     heap_.reserve_record();
-    Block *block = heap_.candidate(bytes, zone_for(bytes));
+    Block *block = candidate_for(domain, bytes, nullptr);
     Watch *watch = nullptr;
     for (int i = 0; block && i < candidates_tried; i++) {
         watch = block->domain->watches.first();
@@ -138,7 +153,7 @@ Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain
         if (watch) {
             break;
         }
-        block = heap_.candidate_after(*block);
+        block = candidate_for(domain, bytes, block);
     }
     if (!watch) {
         return nullptr;
@@ -146,7 +161,7 @@ Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain
     Domain &other = *block->domain;
     other.watches.remove(*watch); // so that nobody records this event anew meanwhile
     other.references++;
-    Block *taken = heap_.take_foreign(*block, bytes);
+    Block *taken = heap_.take_offered(*block, bytes);
     lock.unlock();
     CUresult result = CUDA_SUCCESS;
     if (caller.visitor == Visitor::legacy) {

@@ -95,6 +95,7 @@ private:
     emm_status acquire(const Caller &caller, Domain &domain, uint64_t bytes, Block *&ret_block);
     Block *take_block(Domain &domain, uint64_t bytes);
     Block *take_anywhere(Domain &domain, uint64_t bytes);
+    Block *candidate_for(const Domain &domain, uint64_t bytes, const Block *previous) const;
     Block *reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes);
     Block *wait_for_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes);
     Block *grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result);

@@ -76,7 +76,6 @@ bool Manager::seal(Lock &lock, Domain &domain, CUstream stream) {
     domain.open_bytes = 0;
     domain.open_frees = 0;
     domain.seals++;
-    heap_.offer(domain, domain.sealed);
     list(domain);
     return true;
 }
