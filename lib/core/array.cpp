@@ -7,9 +7,7 @@
 namespace emm::core {
 namespace {
 
-emm_status refuse(std::string text) {
-    return observe::fail(EMM_E_INVALID_VALUE, 0, std::move(text));
-}
+using observe::refuse;
 
 emm_status check_head(const emm_array &array, const std::string &where) {
     if (array.struct_size < sizeof array) {

@@ -2,6 +2,7 @@
 
 #include "core/context.h"
 #include "core/counters.h"
+#include "core/watch.h"
 #include "observe/error.h"
 
 #include <memory>
@@ -16,9 +17,6 @@ std::string hexadecimal(uint64_t address) {
     return text;
 }
 
-uint64_t address_of(const void *host) {
-    return reinterpret_cast<uintptr_t>(host);
-}
 void *pointer_to(uint64_t address) {
     return reinterpret_cast<void *>(uintptr_t(address));
 }

@@ -7,9 +7,7 @@
 namespace emm::core {
 namespace {
 
-emm_status refuse(std::string text) {
-    return observe::fail(EMM_E_INVALID_VALUE, 0, std::move(text));
-}
+using observe::refuse;
 
 emm_status check_shape(const emm_array &array, const std::string &where) {
     if (array.ndim > EMM_ARRAY_MAX_DIMENSIONS) {

@@ -13,9 +13,7 @@ namespace {
 constexpr uint64_t largest_element = INT32_MAX; // NumPy's limit
 constexpr unsigned deepest_descr = 16;
 
-emm_status refuse(std::string text) {
-    return observe::fail(EMM_E_INVALID_VALUE, 0, std::move(text));
-}
+using observe::refuse;
 
 std::string quoted(std::string_view text) {
     return '"' + std::string(text) + '"';

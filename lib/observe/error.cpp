@@ -110,6 +110,10 @@ emm_status fail(emm_status code, int32_t driver_result, std::string text) noexce
     return fail(std::move(detail));
 }
 
+emm_status refuse(std::string text) noexcept {
+    return fail(EMM_E_INVALID_VALUE, 0, std::move(text));
+}
+
 const emm_error *last_error() noexcept {
     return record_is_gone ? &no_record : &record.view;
 }

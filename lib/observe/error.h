@@ -19,6 +19,7 @@ struct ErrorDetail {
 // Makes `detail` the calling thread's last error; returns its code.
 emm_status fail(ErrorDetail detail) noexcept;
 emm_status fail(emm_status code, int32_t driver_result, std::string text) noexcept;
+emm_status refuse(std::string text) noexcept; // a value that makes no sense
 
 const emm_error *last_error() noexcept;
 

@@ -9,7 +9,7 @@ namespace {
 
 constexpr uint32_t all_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_WRITE_COMBINED;
 constexpr uint64_t largest_request = uint64_t(1) << 56;
-constexpr uint64_t largest_share = 32 << 20;
+constexpr uint64_t largest_part = 32 << 20;
 constexpr uint64_t blocks_a_segment = 8;
 constexpr uint32_t batch_frees = 64;
 constexpr uint64_t batch_bytes = 2 << 20;
@@ -165,7 +165,7 @@ Block *Manager::grow_host(Lock &lock, HostPool &pool, uint64_t size, CUresult &r
         }
     }
     const uint64_t exact = round_up(host_rounding(size), segment_granule);
-    const uint64_t several = std::min(host_rounding(size) * blocks_a_segment, largest_share);
+    const uint64_t several = std::min(host_rounding(size) * blocks_a_segment, largest_part);
     const uint64_t wanted = std::max(exact, round_up(several, segment_granule));
     for (int attempt = 0; attempt < 2; attempt++) {
         const uint64_t extra = pool.ragged ? segment_granule : 0;

@@ -17,7 +17,7 @@ std::string text_of(const Access &access) {
     return text;
 }
 
-std::string text_of(CUdeviceptr address, uint64_t size) {
+std::string range_of(CUdeviceptr address, uint64_t size) {
     char text[96];
     snprintf(text, sizeof text, "[0x%llx, 0x%llx)", address,
              static_cast<unsigned long long>(address + size));
@@ -37,13 +37,13 @@ void report(const std::string &text) {
 } // namespace
 
 void report_race(const Access &earlier, const Access &later, CUdeviceptr address, uint64_t size) {
-    report(text_of(later) + " uses " + text_of(address, size) + " and is not ordered after " +
+    report(text_of(later) + " uses " + range_of(address, size) + " and is not ordered after " +
            text_of(earlier));
 }
 
 void report_unseen(const Access &user, CUdeviceptr address, uint64_t size) {
     report(std::string(this_thread.call) + " (thread " + std::to_string(this_thread.number) +
-           ") takes " + text_of(address, size) + " away, and nobody has seen the end of " +
+           ") takes " + range_of(address, size) + " away, and nobody has seen the end of " +
            text_of(user));
 }
 

@@ -11,13 +11,13 @@
 namespace emm::tool {
 namespace {
 
-constexpr size_t columns = 12;
+constexpr size_t log_columns = 12;
 
 // The last one, which may be quoted, is all that is left.
-std::array<std::string_view, columns> split(std::string_view line) {
-    std::array<std::string_view, columns> fields;
+std::array<std::string_view, log_columns> split_log(std::string_view line) {
+    std::array<std::string_view, log_columns> fields;
     std::string_view rest = line;
-    for (size_t i = 0; i + 1 < columns; i++) {
+    for (size_t i = 0; i + 1 < log_columns; i++) {
         const size_t comma = rest.find(',');
         if (comma == std::string_view::npos) {
             throw Malformed("the 12 fields of an event log", std::to_string(i + 1));
@@ -58,7 +58,7 @@ bool complete_event_log(const std::string &path) {
 }
 
 void EventLogReader::add(std::string_view line) {
-    const auto fields = split(line);
+    const auto fields = split_log(line);
     const std::string_view type = fields[0];
     const uint64_t device = number(fields[1], "Device ID"), address = number(fields[2], "Address");
     const uint64_t stream = stream_of(fields[3]), size = number(fields[4], "Size (bytes)");

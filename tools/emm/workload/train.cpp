@@ -9,10 +9,10 @@
 namespace emm::tool {
 namespace {
 
-constexpr uint64_t layers = 12, width = 768, vocabulary = 32000, batch = 8, steps = 24;
-constexpr uint64_t half = 2, single = 4;     // bytes of a number
+constexpr uint64_t gpt_layers = 12, gpt_width = 768, gpt_vocabulary = 32000, batch = 8, steps = 24;
+constexpr uint64_t gpt_half = 2, single = 4; // bytes of a number
 constexpr uint32_t python = 0, autograd = 1; // threads
-constexpr uint32_t copy = 1;                 // a stream; the other one is 0
+constexpr uint32_t copy_stream = 1;          // a stream; the other one is 0
 
 class Training {
 public:
@@ -20,7 +20,7 @@ public:
 
     Trace run() {
         program_.alloc(8 * MiB); // the matrix library's workspace, for good
-        make(half);
+        make(gpt_half);
         make(single);
         for (uint64_t step = 0; step < steps; step++) {
             program_.mark(static_cast<int64_t>(step));
@@ -31,11 +31,12 @@ public:
 
 private:
     void list_parameters() {
-        parameters_ = {vocabulary * width, 1024 * width};
-        for (uint64_t layer = 0; layer < layers; layer++) {
+        parameters_ = {gpt_vocabulary * gpt_width, 1024 * gpt_width};
+        for (uint64_t layer = 0; layer < gpt_layers; layer++) {
             for (const uint64_t numbers :
-                 {3 * width * width, 3 * width, width * width, width, 4 * width * width, 4 * width,
-                  4 * width * width, width, width, width, width, width}) {
+                 {3 * gpt_width * gpt_width, 3 * gpt_width, gpt_width * gpt_width, gpt_width,
+                  4 * gpt_width * gpt_width, 4 * gpt_width, 4 * gpt_width * gpt_width, gpt_width,
+                  gpt_width, gpt_width, gpt_width, gpt_width}) {
                 parameters_.push_back(numbers);
             }
         }
@@ -50,9 +51,9 @@ private:
 
     void train(uint64_t step) {
         tokens_ = batch * 64 * random_.between(4, 16);
-        hidden_ = tokens_ * width * half;
-        const Held input = program_.alloc(tokens_ * 8, python, copy);
-        const Held target = program_.alloc(tokens_ * 8, python, copy);
+        hidden_ = tokens_ * gpt_width * gpt_half;
+        const Held input = program_.alloc(tokens_ * 8, python, copy_stream);
+        const Held target = program_.alloc(tokens_ * 8, python, copy_stream);
         program_.work(200);
         forward();
         head();
@@ -68,7 +69,7 @@ private:
 
     void forward() {
         Held x = program_.alloc(hidden_);
-        for (uint64_t layer = 0; layer < layers; layer++) {
+        for (uint64_t layer = 0; layer < gpt_layers; layer++) {
             std::vector<Held> kept = {x};
             x = block(kept);
             saved_.push_back(std::move(kept));
@@ -104,12 +105,12 @@ private:
 
     // The logits, their loss, and its gradient.
     void head() {
-        const Held logits = program_.alloc(tokens_ * vocabulary * half);
+        const Held logits = program_.alloc(tokens_ * gpt_vocabulary * gpt_half);
         const Held loss = program_.alloc(single);
-        const Held gradient = program_.alloc(tokens_ * vocabulary * half, autograd);
+        const Held gradient = program_.alloc(tokens_ * gpt_vocabulary * gpt_half, autograd);
         program_.free(logits, autograd);
         flowing_ = program_.alloc(hidden_, autograd);
-        gradients_.push_back(program_.alloc(vocabulary * width * half, autograd));
+        gradients_.push_back(program_.alloc(gpt_vocabulary * gpt_width * gpt_half, autograd));
         program_.free(gradient, autograd);
         program_.free(loss);
     }
@@ -121,11 +122,11 @@ private:
         for (; !saved_.empty(); saved_.pop_back()) {
             for (int tensor = 0; tensor < 12; tensor++) {
                 undo(saved_.back());
-                gradients_.push_back(program_.alloc(parameters_[--parameter] * half, autograd));
+                gradients_.push_back(program_.alloc(parameters_[--parameter] * gpt_half, autograd));
             }
             program_.free_all(saved_.back(), autograd);
         }
-        gradients_.push_back(program_.alloc(parameters_[1] * half, autograd));
+        gradients_.push_back(program_.alloc(parameters_[1] * gpt_half, autograd));
         program_.free(flowing_, autograd);
     }
 
