@@ -63,8 +63,8 @@ emm_status Manager::reset() {
 void Manager::drop_all() noexcept {
     const RelaxedCapture relaxed(driver_);
     const bool alive = driver_.is_alive(cuda_context_, context_id_);
-    if (alive && captures_ == 0) {
-        wait_for_everything();
+    if (alive && captures_ == 0 && wait_for_everything() != CUDA_SUCCESS) {
+        driver_.cuCtxSynchronize();
     }
     for (const auto &[ptr, size] : registry_.take_all()) {
         drop(ptr, alive);

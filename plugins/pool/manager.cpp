@@ -103,19 +103,15 @@ emm_status Manager::reset() {
         driver_.cuCtxSynchronize(); // unlike cuMemFree, cuMemUnmap waits for nothing
     }
     while (Segment *segment = segments.pop_front()) {
-        if (lives && segment->paged()) {
-            const uint64_t bytes = free_space(*segment);
-            const Lock lock(mutex_);
-            reserved_ -= bytes;
-            delete segment;
-            continue;
-        }
-        if (lives) {
+        uint64_t bytes = segment->driver_bytes;
+        if (segment->paged()) {
+            bytes = free_space(*segment); // pages are the device's, not the context's
+        } else if (lives) {
             const Relaxed relaxed(driver_);
             driver_.cuMemFree(segment->driver_base); // nothing to do about a failure
         }
         const Lock lock(mutex_);
-        reserved_ = segment->paged() ? 0 : reserved_ - segment->driver_bytes;
+        reserved_ -= bytes;
         delete segment;
     }
     return EMM_OK;

@@ -248,14 +248,21 @@ uint64_t Manager::map_pages(Block &block, const std::vector<uint64_t> &handles,
     uint64_t mapped = 0;
     CUresult latest = CUDA_SUCCESS;
     while (mapped < handles.size() && latest == CUDA_SUCCESS) {
-        latest = driver_.cuMemMap(block.begin + mapped * page, page, 0, handles[mapped], 0);
+        const CUdeviceptr at = block.begin + mapped * page;
+        latest = driver_.cuMemMap(at, page, 0, handles[mapped], 0);
+        if (latest == CUDA_ERROR_ALREADY_MAPPED && block.segment->stuck &&
+            driver_.cuMemUnmap(at, page) == CUDA_SUCCESS) {
+            latest = driver_.cuMemMap(at, page, 0, handles[mapped], 0);
+        }
         mapped += latest == CUDA_SUCCESS;
     }
     if (mapped > 0) {
         const CUresult granted =
             driver_.cuMemSetAccess(block.begin, mapped * page, access.data(), access.size());
         if (granted != CUDA_SUCCESS) {
-            driver_.cuMemUnmap(block.begin, mapped * page);
+            if (driver_.cuMemUnmap(block.begin, mapped * page) != CUDA_SUCCESS) {
+                block.segment->stuck = true;
+            }
             mapped = 0;
             latest = granted;
         }
@@ -315,12 +322,16 @@ uint64_t Manager::free_space(Segment &segment) {
     const Relaxed relaxed(driver_);
     for (uint64_t i = 0; i < segment.handles.size(); i++) {
         if (const uint64_t handle = segment.handles[i]) {
-            driver_.cuMemUnmap(segment.base + i * page, page);
+            if (driver_.cuMemUnmap(segment.base + i * page, page) != CUDA_SUCCESS) {
+                segment.stuck = true;
+            }
             driver_.cuMemRelease(handle);
             bytes += page;
         }
     }
-    driver_.cuMemAddressFree(segment.driver_base, segment.driver_bytes);
+    if (!segment.stuck) {
+        driver_.cuMemAddressFree(segment.driver_base, segment.driver_bytes);
+    }
     return bytes;
 }
 

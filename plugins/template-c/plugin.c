@@ -7,12 +7,14 @@
 /* CUresult is an int; with these, cuda.h is not needed. */
 typedef int (*mem_alloc)(emm_deviceptr *ret_ptr, size_t size);
 typedef int (*mem_free)(emm_deviceptr ptr);
-enum { success = 0, out_of_memory = 2, deinitialized = 4, bucket_count = 4096 };
+typedef int (*exchange_mode)(int *mode); /* of the thread, towards streams that capture */
+enum { success = 0, out_of_memory = 2, deinitialized = 4, relaxed = 2, bucket_count = 4096 };
 
 struct block {
     emm_deviceptr ptr;
     size_t size;
     mem_free cuMemFree; /* a pending free may run while the manager is being destroyed */
+    exchange_mode exchange;
     struct block *next;
 };
 
@@ -21,6 +23,7 @@ struct emm_manager {
     emm_context *context;
     mem_alloc cuMemAlloc;
     mem_free cuMemFree;
+    exchange_mode exchange;
     uint64_t granule;
     pthread_mutex_t mutex; /* around `live`; never held in a driver call */
     struct block *live[bucket_count];
@@ -40,8 +43,9 @@ static emm_status create(const emm_host *host, const emm_context_info *info,
     self->context = info->context;
     self->cuMemAlloc = (mem_alloc)host->driver("cuMemAlloc", 12000);
     self->cuMemFree = (mem_free)host->driver("cuMemFree", 12000);
+    self->exchange = (exchange_mode)host->driver("cuThreadExchangeStreamCaptureMode", 12000);
     emm_parse_size(emm_option_text(options, option_texts, "granule"), &self->granule);
-    if (!self->cuMemAlloc || !self->cuMemFree) {
+    if (!self->cuMemAlloc || !self->cuMemFree || !self->exchange) {
         free(self);
         return host->fail(EMM_E_NO_DRIVER, 0, "no cuMemAlloc in this driver");
     }
@@ -67,13 +71,16 @@ static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
     if (!block) {
         return self->host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a block's record");
     }
+    int mode = relaxed;
+    self->exchange(&mode); /* otherwise cuMemAlloc would invalidate captures of other streams */
     const int result = rounded < size ? out_of_memory : self->cuMemAlloc(&block->ptr, rounded);
+    self->exchange(&mode);
     if (result != success) {
         free(block);
         return emm_failf(self->host, result == out_of_memory ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER,
                          result, "cuMemAlloc of %zu bytes failed: error %d", rounded, result);
     }
-    *block = (struct block){block->ptr, rounded, self->cuMemFree, NULL};
+    *block = (struct block){block->ptr, rounded, self->cuMemFree, self->exchange, NULL};
     *ret_ptr = block->ptr;
     pthread_mutex_lock(&self->mutex);
     *place_of(self, block->ptr) = block;
@@ -84,7 +91,10 @@ static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
 /* Runs when emm flushes its queue; after EMM_DEFERRED_DROP the address is not ours any more. */
 static emm_status release(void *argument, uint32_t what) {
     struct block *block = argument;
+    int mode = relaxed;
+    block->exchange(&mode);
     const int result = what == EMM_DEFERRED_RUN ? block->cuMemFree(block->ptr) : success;
+    block->exchange(&mode);
     free(block);
     return result == success || result == deinitialized ? EMM_OK : EMM_E_DRIVER;
 }

@@ -14,7 +14,21 @@ namespace {
 // CUresult is an int; with these, cuda.h is not needed.
 using MemAlloc = int (*)(emm_deviceptr *ret_ptr, size_t size);
 using MemFree = int (*)(emm_deviceptr ptr);
+using ExchangeMode = int (*)(int *mode);
 constexpr int success = 0, out_of_memory = 2, deinitialized = 4;
+
+// While it lives, this thread's driver calls invalidate no capture of any stream.
+class Relaxed {
+public:
+    explicit Relaxed(ExchangeMode exchange) : exchange_(exchange) { exchange_(&mode_); }
+    ~Relaxed() { exchange_(&mode_); }
+    Relaxed(const Relaxed &) = delete;
+    Relaxed &operator=(const Relaxed &) = delete;
+
+private:
+    ExchangeMode exchange_;
+    int mode_ = 2;
+};
 
 constexpr emm_option options[] = {
     {"granule", "512|64KiB|2MiB", "sizes are rounded up to a multiple", EMM_OPTION_CHOICE, 0},
@@ -26,10 +40,12 @@ using Blocks = std::map<emm_deviceptr, size_t>;
 // A pending free: it may run on another thread while the manager is being destroyed.
 struct Release {
     MemFree mem_free;
+    ExchangeMode exchange;
     Blocks::node_type block;
 
     static emm_status run(void *argument, uint32_t what) {
         const std::unique_ptr<Release> self(static_cast<Release *>(argument));
+        const Relaxed relaxed(self->exchange);
         // After EMM_DEFERRED_DROP the address is not ours any more.
         const int result = what == EMM_DEFERRED_RUN ? self->mem_free(self->block.key()) : success;
         return result == success || result == deinitialized ? EMM_OK : EMM_E_DRIVER;
@@ -41,8 +57,10 @@ public:
     Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts)
         : host_(host), context_(info.context), device_(info.device),
           mem_alloc_(reinterpret_cast<MemAlloc>(host.driver("cuMemAlloc", 12000))),
-          mem_free_(reinterpret_cast<MemFree>(host.driver("cuMemFree", 12000))) {
-        if (!mem_alloc_ || !mem_free_) {
+          mem_free_(reinterpret_cast<MemFree>(host.driver("cuMemFree", 12000))),
+          exchange_(reinterpret_cast<ExchangeMode>(
+              host.driver("cuThreadExchangeStreamCaptureMode", 12000))) {
+        if (!mem_alloc_ || !mem_free_ || !exchange_) {
             throw emm::PluginError(EMM_E_NO_DRIVER, 0, "no cuMemAlloc in this driver");
         }
         emm_parse_size(emm_option_text(options, option_texts, "granule"), &granule_);
@@ -60,6 +78,7 @@ public:
         const size_t rounded = (size + granule_ - 1) / granule_ * granule_;
         Blocks one{{0, rounded}}; // made first, so that nothing can fail after cuMemAlloc
         auto block = one.extract(one.begin());
+        const Relaxed relaxed(exchange_);
         const int result = rounded < size ? out_of_memory : mem_alloc_(&block.key(), rounded);
         if (result != success) {
             return emm_failf(&host_, result == out_of_memory ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER,
@@ -97,7 +116,7 @@ private:
     // emm's queue of pending deallocations frees it when it is flushed, if the context still lives.
     emm_status give_back(Blocks::node_type block) {
         const size_t size = block.mapped();
-        const auto release = new Release{mem_free_, std::move(block)};
+        const auto release = new Release{mem_free_, exchange_, std::move(block)};
         return host_.defer(context_, &Release::run, release, size) == EMM_OK
                    ? EMM_OK
                    : Release::run(release, EMM_DEFERRED_RUN);
@@ -108,6 +127,7 @@ private:
     int32_t device_;
     MemAlloc mem_alloc_;
     MemFree mem_free_;
+    ExchangeMode exchange_;
     uint64_t granule_ = 512;
     std::mutex mutex_; // around `live_`; never held in a driver call
     Blocks live_;

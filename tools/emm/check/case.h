@@ -43,6 +43,8 @@ void expect(bool kept, fmt::format_string<Arguments...> text, Arguments &&...arg
     }
 }
 
+constexpr size_t mib = size_t(1) << 20;
+
 // What a case asks for. It is skipped, and says so, where the driver cannot give it.
 constexpr unsigned on_simulator = 1; // counts, faults and misuse are only seen there
 constexpr unsigned every_mode = 2;   // runs once for each way in which pending work makes progress

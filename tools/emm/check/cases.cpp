@@ -5,7 +5,10 @@ namespace emm::tool::check {
 const std::vector<Case> &cases() {
     static const std::vector<Case> all = [] {
         std::vector<Case> made;
-        for (const auto &part : {library_cases(), table_cases(), memory_cases()}) {
+        for (const auto &part :
+             {library_cases(), table_cases(), lifetime_cases(), memory_cases(), account_cases(),
+              thread_cases(), fault_cases(), stream_cases(), capture_cases(), cleanup_cases(),
+              host_memory_cases(), process_cases(), host_side_cases()}) {
             made.insert(made.end(), part.begin(), part.end());
         }
         return made;

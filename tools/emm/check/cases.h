@@ -7,6 +7,16 @@ namespace emm::tool::check {
 // One function for each file of cases.
 std::vector<Case> library_cases();
 std::vector<Case> table_cases();
+std::vector<Case> lifetime_cases();
 std::vector<Case> memory_cases();
+std::vector<Case> account_cases();
+std::vector<Case> thread_cases();
+std::vector<Case> fault_cases();
+std::vector<Case> stream_cases();
+std::vector<Case> capture_cases();
+std::vector<Case> cleanup_cases();
+std::vector<Case> host_memory_cases();
+std::vector<Case> process_cases();
+std::vector<Case> host_side_cases();
 
 } // namespace emm::tool::check

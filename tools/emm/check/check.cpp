@@ -60,8 +60,7 @@ private:
 Json describe(const CheckOptions &options) {
     const Planned nothing = {&check::cases().front(), ""};
     const Json job = {{"job", "check-describe"}, {"spec", options.spec}};
-    Child child(options.spec, job, changes_for(check::simulator_settings(nothing, options.seed)),
-                {options.limit, STDERR_FILENO});
+    Child child(options.spec, job, changes_for(check::simulator_settings(nothing, options.seed)));
     return child.receive();
 }
 

@@ -42,9 +42,9 @@ void enter(CUcontext context) {
 }
 
 CUcontext make_context() {
-    using Create = CUresult (*)(CUcontext *, unsigned, CUdevice);
+    using Create = CUresult (*)(CUcontext *, void *, int, unsigned, CUdevice); // CUDA 12's
     CUcontext context = nullptr;
-    require_cuda(driver_entry<Create>("cuCtxCreate")(&context, 0, 0), "cuCtxCreate");
+    require_cuda(driver_entry<Create>("cuCtxCreate")(&context, nullptr, 0, 0, 0), "cuCtxCreate");
     return context;
 }
 

@@ -44,7 +44,7 @@ bool is_marked(CUstream stream, emm_deviceptr ptr, size_t size, uint8_t value);
 // Work that takes a while on a real device; the simulated one keeps its work pending by itself.
 void stall(CUstream stream, bool simulated);
 
-// Finds what is asked below; to be called first, because nothing is found after emm_shutdown.
+// Finds what is asked below, unless that has been done.
 void open_simulator();
 
 // The simulated driver's counters, and what it holds for everybody.

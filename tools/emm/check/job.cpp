@@ -74,9 +74,6 @@ void run_case(const Json &job) {
         job.at("subject").at("devices").get<size_t>() < 2) {
         throw check::Skipped("it needs two devices");
     }
-    if (subject.simulated) {
-        check::open_simulator();
-    }
     entry.run(subject);
     const std::string race = subject.simulated ? check::latest_race() : "";
     check::expect(race.empty(), "memory was handed over too early: {}", race);

@@ -113,6 +113,9 @@ const emm_plugin *as_another_host_sees_it(const emm_host *host) {
 }
 
 void serve_with(const Subject &subject, size_t bytes, uint32_t minor) {
+    if (subject.simulated) {
+        open_simulator(); // nothing is found after emm_shutdown
+    }
     other.entry = open_entry(subject.path);
     other.bytes = bytes;
     other.minor = minor;

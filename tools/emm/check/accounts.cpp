@@ -1,0 +1,225 @@
+// What a plugin tells about itself.
+#include "check/bare.h"
+#include "check/cases.h"
+#include "check/gpu.h"
+#include "check/hosted.h"
+#include "check/tail.h"
+
+namespace emm::tool::check {
+namespace {
+
+void memory_info(const Subject &subject) {
+    const Hosted hosted(subject);
+    size_t of_device = 0, unused = 0;
+    require_cuda(driver_calls().cuMemGetInfo(&unused, &of_device), "cuMemGetInfo");
+    size_t last = 0;
+    const auto ask = [&] {
+        size_t free = 0, total = 0;
+        must(emm_get_memory_info(hosted.get(), &free, &total), "get_memory_info");
+        expect(free <= total, "{} bytes are free of {} in all", free, total);
+        expect(total <= of_device, "{} bytes in all, on a device of {}", total, of_device);
+        return free;
+    };
+    last = ask();
+    const emm_deviceptr ptr = hosted.alloc(64 * mib);
+    expect(ask() <= last, "more is free after an allocation than before");
+    hosted.free(ptr, 64 * mib);
+    ask();
+}
+
+emm_stats stats_of(const BareManager &manager) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    const emm_status status = EMM_SLOT(manager, get_stats, &stats);
+    expect(status >= EMM_OK, "get_stats fails: {} {}", status, last_said().text);
+    return stats;
+}
+
+void equal(const char *what, uint64_t found, uint64_t expected) {
+    expect(found == expected, "{} is {}: expected {}", what, found, expected);
+}
+
+void check_sums(const emm_stats &stats, uint64_t bytes, uint64_t count) {
+    equal("live_bytes", stats.live_bytes, bytes);
+    equal("live_count", stats.live_count, count);
+    equal("allocations less frees", stats.allocations - stats.frees, count);
+    expect(stats.peak_live_bytes >= stats.live_bytes, "peak_live_bytes is {}, live_bytes {}",
+           stats.peak_live_bytes, stats.live_bytes);
+    expect(stats.reserved_bytes >= stats.live_bytes, "reserved_bytes is {}, live_bytes {}",
+           stats.reserved_bytes, stats.live_bytes);
+    expect(stats.peak_reserved_bytes >= stats.reserved_bytes,
+           "peak_reserved_bytes is {}, reserved_bytes {}", stats.peak_reserved_bytes,
+           stats.reserved_bytes);
+}
+
+void statistics(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().get_stats) {
+        throw Skipped("it leaves get_stats out");
+    }
+    const BareManager manager(bare);
+    std::vector<std::pair<emm_deviceptr, size_t>> blocks;
+    uint64_t bytes = 0;
+    for (const size_t size : {1, 1000, 33333, 444444, 7654321}) {
+        blocks.emplace_back(manager.alloc(size), size);
+        bytes += size;
+        check_sums(stats_of(manager), bytes, blocks.size());
+    }
+    emm_deviceptr ptr = 0;
+    EMM_SLOT(manager, memalloc, size_t(1) << 50, EMM_STREAM_UNORDERED, &ptr);
+    equal("failures", stats_of(manager).failures, 1);
+    while (!blocks.empty()) {
+        manager.free(blocks.back().first, blocks.back().second);
+        bytes -= blocks.back().second;
+        blocks.pop_back();
+        check_sums(stats_of(manager), bytes, blocks.size());
+    }
+}
+
+// Structs of callers that are older and newer: what lies behind is theirs.
+template <class Struct, class Fill> void fill_sizes(const char *what, const Fill &fill) {
+    for (const size_t size :
+         {size_t(8), size_t(16), sizeof(Struct) - 8, sizeof(Struct), sizeof(Struct) + 32}) {
+        Struct blank = {};
+        blank.struct_size = static_cast<uint32_t>(size);
+        const Tail<Struct> tail(blank, size);
+        fill(tail.get());
+        expect(tail.get()->struct_size == size, "{} changed the caller's struct_size from {} to {}",
+               what, size, tail.get()->struct_size);
+    }
+}
+
+void struct_sizes(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    const emm_plugin &slots = bare.slots();
+    if (!slots.get_stats && !slots.query) {
+        throw Skipped("it leaves get_stats and query out");
+    }
+    const BareManager manager(bare);
+    const emm_deviceptr ptr = manager.alloc(mib);
+    if (slots.get_stats) {
+        fill_sizes<emm_stats>("get_stats",
+                              [&](emm_stats *stats) { EMM_SLOT(manager, get_stats, stats); });
+    }
+    if (slots.query) {
+        fill_sizes<emm_block_info>(
+            "query", [&](emm_block_info *info) { EMM_SLOT(manager, query, ptr, info); });
+    }
+    manager.free(ptr, mib);
+}
+
+void query(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().query) {
+        throw Skipped("it leaves query out");
+    }
+    const BareManager manager(bare);
+    for (const size_t size : {size_t(1), size_t(1000), size_t(100000), 3 * mib}) {
+        const emm_deviceptr ptr = manager.alloc(size);
+        for (const size_t offset : {size_t(0), size / 2, size - 1}) {
+            emm_block_info info = {};
+            info.struct_size = sizeof info;
+            const emm_status status = EMM_SLOT(manager, query, ptr + offset, &info);
+            expect(status >= EMM_OK, "query of a live block fails: {} {}", status,
+                   last_said().text);
+            expect(info.base == ptr && info.size >= size,
+                   "query at {} bytes into a block at 0x{:x} of {} tells 0x{:x} and {}", offset,
+                   ptr, size, info.base, info.size);
+            expect(info.kind == EMM_KIND_DEVICE && info.device == 0,
+                   "query tells kind {} on device {}: expected {} on 0", info.kind, info.device,
+                   EMM_KIND_DEVICE);
+        }
+        manager.free(ptr, size);
+        emm_block_info info = {};
+        info.struct_size = sizeof info;
+        const emm_status status = EMM_SLOT(manager, query, ptr, &info);
+        expect(status == EMM_E_NOT_OWNED, "query of a freed block answers {}: expected {}", status,
+               EMM_E_NOT_OWNED);
+    }
+}
+
+// Failures of any slot that can be made to fail from outside.
+class Failures {
+public:
+    explicit Failures(const BareManager &manager) : manager_(manager) {}
+
+    template <class Check> void each(const Check &check) {
+        constexpr size_t too_much = size_t(1) << 50;
+        const emm_plugin &slots = manager_.slots();
+        emm_deviceptr ptr = 77;
+        void *host = &ptr;
+        emm_status got = EMM_SLOT(manager_, memalloc, too_much, EMM_STREAM_LEGACY, &ptr);
+        tell(check, "memalloc", got, ptr == 77);
+        got = EMM_SLOT(manager_, memfree, 0x7000, 256, EMM_STREAM_LEGACY);
+        tell(check, "memfree", got, true);
+        if (slots.memhostalloc) {
+            ptr = 77;
+            const emm_status status =
+                EMM_SLOT(manager_, memhostalloc, too_much, EMM_HOST_MAPPED, &host, &ptr);
+            tell(check, "memhostalloc", status, ptr == 77 && host == &ptr);
+        }
+        if (slots.query) {
+            emm_block_info info = {sizeof info, 7, 7, 7, 7, 7};
+            const emm_status status = EMM_SLOT(manager_, query, 0x7000, &info);
+            tell(check, "query", status, info.kind == 7 && info.base == 7 && info.size == 7);
+        }
+        if (slots.get_ipc_handle) {
+            emm_ipc_handle handle = {};
+            handle.offset = 7;
+            const emm_status status = EMM_SLOT(manager_, get_ipc_handle, 0x7000, 256, &handle);
+            tell(check, "get_ipc_handle", status, handle.offset == 7 && handle.size == 0);
+        }
+    }
+
+private:
+    template <class Check>
+    static void tell(const Check &check, const char *slot, emm_status status, bool untouched) {
+        if (status < EMM_OK) {
+            check(slot, status, untouched);
+        }
+        forget_said();
+    }
+
+    const BareManager &manager_;
+};
+
+void untouched(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    const BareManager manager(bare);
+    Failures(manager).each([](const char *slot, emm_status status, bool kept) {
+        expect(kept, "{} answers {} and has written to its outputs", slot, status);
+    });
+}
+
+void described(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    const BareManager manager(bare);
+    Failures(manager).each([](const char *slot, emm_status status, bool) {
+        expect(status >= EMM_E_ALREADY_FREED, "{} answers {}, which is no code of emm/status.h",
+               slot, status);
+        expect(last_said().code == status && !last_said().text.empty(),
+               "{} answers {} and did not say why: expected host->fail with that code before it",
+               slot, status);
+    });
+}
+
+} // namespace
+
+std::vector<Case> account_cases() {
+    return {
+        {"errors/described", "EMM-P-15", "a failure is a known code, and says why", described},
+        {"errors/untouched", "EMM-P-16", "outputs are untouched on failure", untouched},
+        {"accounts/memory-info", "EMM-P-29", "free and total memory make sense", memory_info},
+        {"accounts/statistics", "EMM-P-30", "statistics add up", statistics},
+        {"accounts/struct-sizes", "EMM-P-08", "a caller's struct is filled as far as it goes",
+         struct_sizes},
+        {"accounts/query", "EMM-P-31", "query describes what is live and nothing else", query},
+    };
+}
+
+} // namespace emm::tool::check

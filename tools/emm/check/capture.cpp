@@ -1,0 +1,173 @@
+// Captures: they stay valid, and what a graph uses stays its own.
+#include "check/cases.h"
+#include "check/hosted.h"
+
+namespace emm::tool::check {
+namespace {
+
+// A capture in the mode that tolerates least; announced if its stream is.
+class Capture {
+public:
+    Capture(const Hosted &hosted, const Lane &lane, bool announced)
+        : hosted_(hosted), lane_(lane), announced_(announced) {
+        if (announced_) {
+            must(emm_capture_begin(hosted_.get(), lane_.get()), "announcing a capture");
+        }
+        require_cuda(
+            EMM_CHECK_CUDA(cuStreamBeginCapture)(lane_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL),
+            "cuStreamBeginCapture");
+    }
+    ~Capture() {
+        if (exec_) {
+            EMM_CHECK_CUDA(cuGraphExecDestroy)(exec_);
+        }
+        if (graph_) {
+            EMM_CHECK_CUDA(cuGraphDestroy)(graph_);
+        }
+    }
+    Capture(const Capture &) = delete;
+    Capture &operator=(const Capture &) = delete;
+
+    void end(const char *after) {
+        const CUresult result = EMM_CHECK_CUDA(cuStreamEndCapture)(lane_.get(), &graph_);
+        if (announced_) {
+            must(emm_capture_end(hosted_.get(), lane_.get()), "announcing a capture's end");
+        }
+        expect(result == CUDA_SUCCESS, "the capture was invalidated by {}: CUDA error {}", after,
+               static_cast<int>(result));
+    }
+
+    void launch() {
+        if (!exec_) {
+            require_cuda(EMM_CHECK_CUDA(cuGraphInstantiate)(&exec_, graph_, 0),
+                         "cuGraphInstantiate");
+        }
+        require_cuda(EMM_CHECK_CUDA(cuGraphLaunch)(exec_, lane_.get()), "cuGraphLaunch");
+    }
+
+private:
+    const Hosted &hosted_;
+    const Lane &lane_;
+    bool announced_;
+    CUgraph graph_ = nullptr;
+    CUgraphExec exec_ = nullptr;
+};
+
+// Calls for another stream, by the thread that captures.
+void work_beside(const Hosted &hosted, const Lane &other) {
+    for (const size_t size : {size_t(1000), mib, 40 * mib}) {
+        for (int i = 0; i < 6; i++) {
+            const emm_deviceptr ptr = hosted.alloc(size, other.get());
+            mark(other.get(), ptr, size, 1);
+            hosted.free(ptr, size, other.get());
+        }
+    }
+}
+
+void bystander(const Subject &subject) {
+    const Hosted hosted(subject);
+    Lane lane;
+    const Lane other;
+    hosted.enlist(lane);
+    work_beside(hosted, other);
+    const emm_deviceptr before = hosted.alloc(mib);
+    {
+        Capture capture(hosted, lane, true);
+        work_beside(hosted, other);
+        for (const size_t size : {size_t(1000), mib, 40 * mib}) {
+            hosted.free(hosted.alloc(size), size);
+        }
+        hosted.free(before, mib);
+        must(emm_trim(hosted.get(), 0, nullptr), "trim");
+        capture.end("calls that had nothing to do with it");
+    }
+    hosted.retire(lane);
+    work_beside(hosted, other);
+}
+
+void unannounced(const Subject &subject) {
+    const Hosted hosted(subject);
+    const Lane lane, other;
+    Capture capture(hosted, lane, false);
+    work_beside(hosted, other);
+    capture.end("calls for another stream");
+}
+
+void inside(const Subject &subject) {
+    const Hosted hosted(subject);
+    Lane lane;
+    const Lane other;
+    hosted.enlist(lane);
+    {
+        Capture capture(hosted, lane, true);
+        emm_deviceptr first = 0, second = 0;
+        const emm_status got = emm_memalloc(hosted.get(), mib, lane.get(), &first);
+        if (got == EMM_E_CAPTURING) {
+            capture.end("an allocation that was refused");
+            hosted.retire(lane);
+            expect(!(hosted.capabilities() & EMM_PLUGIN_CAPTURE),
+                   "it claims EMM_PLUGIN_CAPTURE and refuses an allocation in a capture");
+            throw Skipped("it refuses allocations in a capture, and says so");
+        }
+        must(got, "memalloc in a capture");
+        mark(lane.get(), first, mib, 1);
+        hosted.free(first, mib, lane.get());
+        second = hosted.alloc(mib, lane.get());
+        mark(lane.get(), second, mib, 2);
+        hosted.free(second, mib, lane.get());
+        capture.end("allocations in it");
+        for (int i = 0; i < 3; i++) {
+            capture.launch();
+            const emm_deviceptr mine = hosted.alloc(mib, other.get());
+            mark(other.get(), mine, mib, 3);
+            expect(is_marked(other.get(), mine, mib, 3), "a graph wrote to somebody's memory");
+            hosted.free(mine, mib, other.get());
+            lane.synchronize();
+        }
+    }
+    hosted.retire(lane);
+    work_beside(hosted, other);
+}
+
+// The graph uses the block whenever it runs, though it was freed while it was captured.
+void free_inside(const Subject &subject) {
+    const Hosted hosted(subject);
+    Lane lane;
+    const Lane other;
+    hosted.enlist(lane);
+    const emm_deviceptr ptr = hosted.alloc(mib, lane.get());
+    {
+        Capture capture(hosted, lane, true);
+        mark(lane.get(), ptr, mib, 1);
+        hosted.free(ptr, mib, lane.get());
+        capture.end("a free in it");
+        for (int i = 0; i < 3; i++) {
+            capture.launch();
+            const emm_deviceptr mine = hosted.alloc(mib, other.get());
+            mark(other.get(), mine, mib, 3);
+            lane.synchronize();
+            expect(is_marked(other.get(), mine, mib, 3),
+                   "memory that a graph still writes to was handed out");
+            hosted.free(mine, mib, other.get());
+        }
+    }
+    hosted.retire(lane);
+}
+
+} // namespace
+
+std::vector<Case> capture_cases() {
+    return {
+        {"capture/bystander", "EMM-P-25", "calls beside an announced capture leave it valid",
+         bystander, every_mode},
+        {"capture/unannounced", "EMM-P-25", "ordered calls beside any capture leave it valid",
+         unannounced, every_mode},
+        {"capture/inside", "EMM-P-25 EMM-P-41",
+         "memory allocated in a capture is the graph's, or refused without harm", inside,
+         every_mode},
+        {"capture/free-inside", "EMM-P-25", "a free in a capture waits for the graph's end",
+         free_inside, every_mode},
+    };
+}
+
+} // namespace emm::tool::check

@@ -1,0 +1,244 @@
+// What is freed later, what is kept, and when it goes back to the driver.
+#include "check/bare.h"
+#include "check/cases.h"
+#include "check/hosted.h"
+
+namespace emm::tool::check {
+namespace {
+
+std::vector<emm_deviceptr> take(const Hosted &hosted, unsigned count, size_t size) {
+    std::vector<emm_deviceptr> blocks;
+    for (unsigned i = 0; i < count; i++) {
+        blocks.push_back(hosted.alloc(size));
+    }
+    return blocks;
+}
+
+void free_all(const Hosted &hosted, const std::vector<emm_deviceptr> &blocks, size_t size) {
+    for (const emm_deviceptr ptr : blocks) {
+        hosted.free(ptr, size);
+    }
+}
+
+void section(const Subject &subject) {
+    const Hosted hosted(subject);
+    emm_context *context = hosted.get();
+    const auto blocks = take(hosted, 40, 2 * mib);
+    const uint64_t taken = held_bytes();
+    const auto nothing_went = [&](const char *when) {
+        expect(held_bytes() >= taken, "{} bytes went back to the driver {}", taken - held_bytes(),
+               when);
+    };
+    must(emm_defer_cleanup_begin(context), "defer_cleanup");
+    must(emm_defer_cleanup_begin(context), "defer_cleanup");
+    free_all(hosted, blocks, 2 * mib);
+    nothing_went("as it was freed in a section");
+    must(emm_trim(context, 0, nullptr), "trim");
+    nothing_went("by a trim in a section");
+    must(emm_defer_cleanup_end(context), "defer_cleanup");
+    must(emm_trim(context, 0, nullptr), "trim");
+    nothing_went("when an inner section ended");
+    must(emm_defer_cleanup_end(context), "defer_cleanup");
+    hosted.free(hosted.alloc(mib), mib);
+}
+
+// Running out of memory in a section is an answer, and no reason to give memory back.
+void section_without_memory(const Subject &subject) {
+    const Hosted hosted(subject);
+    const auto blocks = take(hosted, 6, 32 * mib);
+    const uint64_t taken = held_bytes();
+    must(emm_defer_cleanup_begin(hosted.get()), "defer_cleanup");
+    free_all(hosted, blocks, 32 * mib);
+    emm_deviceptr ptr = 0;
+    const emm_status status = emm_memalloc(hosted.get(), 224 * mib, EMM_STREAM_LEGACY, &ptr);
+    expect(held_bytes() >= taken, "{} bytes went back to the driver in a section",
+           taken - held_bytes());
+    must(emm_defer_cleanup_end(hosted.get()), "defer_cleanup");
+    if (status < EMM_OK) {
+        ptr = hosted.alloc(224 * mib, EMM_STREAM_LEGACY);
+    }
+    hosted.free(ptr, 224 * mib, EMM_STREAM_LEGACY);
+}
+
+void deferred_at_once(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    set_defer(Defer::at_once);
+    BareManager manager(bare);
+    for (int i = 0; i < 20; i++) {
+        manager.free(manager.alloc(mib), mib);
+        manager.free(manager.alloc(mib, EMM_STREAM_LEGACY), mib, EMM_STREAM_LEGACY);
+    }
+    manager.alloc(mib); // for destroy
+    manager.destroy();
+    set_defer(Defer::queue);
+}
+
+// It runs them itself, or answers an error and has the block live as before.
+void deferred_refused(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    const uint64_t before = held_bytes();
+    BareManager manager(bare);
+    for (int i = 0; i < 20; i++) {
+        const emm_deviceptr ptr = manager.alloc(mib);
+        set_defer(Defer::refuse);
+        const emm_status status = EMM_SLOT(manager, memfree, ptr, mib, EMM_STREAM_UNORDERED);
+        set_defer(Defer::queue);
+        if (status < EMM_OK) {
+            manager.free(ptr, mib);
+        }
+    }
+    manager.alloc(mib); // for destroy
+    set_defer(Defer::refuse);
+    manager.destroy();
+    set_defer(Defer::queue);
+    run_deferred(EMM_DEFERRED_RUN);
+    expect(held_bytes() == before,
+           "{} bytes were lost with frees that the host did not take into its queue",
+           held_bytes() - before);
+}
+
+// The queue of a context that has died: what is in it is somebody else's by now.
+void deferred_dropped(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    BareManager manager(bare);
+    if (bare.slots().stream_notice) { // plugins that keep memory put frees off while one captures
+        EMM_SLOT(manager, stream_notice, EMM_STREAM_PER_THREAD, EMM_STREAM_CAPTURE_BEGINS);
+    }
+    for (int i = 0; i < 3; i++) {
+        manager.free(manager.alloc(mib), mib);
+    }
+    const uint64_t frees = calls_of("cuMemFree") + calls_of("cuMemFreeAsync");
+    const size_t dropped = run_deferred(EMM_DEFERRED_DROP);
+    expect(calls_of("cuMemFree") + calls_of("cuMemFreeAsync") == frees,
+           "a pending free that was to be dropped called the driver");
+    if (bare.slots().stream_notice) {
+        EMM_SLOT(manager, stream_notice, EMM_STREAM_PER_THREAD, EMM_STREAM_CAPTURE_ENDS);
+    }
+    if (dropped == 0) {
+        throw Skipped("it puts nothing on the host's queue");
+    }
+}
+
+// Another thread may be flushing the queue while the manager goes.
+void deferred_outlives(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    const uint64_t before = held_bytes();
+    BareManager manager(bare);
+    for (int i = 0; i < 5; i++) {
+        manager.free(manager.alloc(mib), mib);
+    }
+    manager.alloc(mib); // stays
+    manager.destroy();
+    run_deferred(EMM_DEFERRED_RUN);
+    expect(held_bytes() == before, "{} bytes are the driver's no more", held_bytes() - before);
+}
+
+void fill_cache(const BareManager &manager) {
+    for (const size_t size : {mib, 5 * mib, 70 * mib}) {
+        std::vector<emm_deviceptr> blocks(8);
+        for (emm_deviceptr &ptr : blocks) {
+            ptr = manager.alloc(size);
+        }
+        for (const emm_deviceptr ptr : blocks) {
+            manager.free(ptr, size);
+        }
+    }
+    run_deferred(EMM_DEFERRED_RUN);
+}
+
+// How much is cached afterwards; 0 if nobody counts.
+uint64_t trim_to(const BareManager &manager, size_t keep) {
+    const uint64_t before = held_bytes();
+    size_t released = 0;
+    const emm_status status = EMM_SLOT(manager, trim, keep, &released);
+    expect(status >= EMM_OK, "trim fails: {} {}", status, last_said().text);
+    run_deferred(EMM_DEFERRED_RUN);
+    const uint64_t went = before - held_bytes();
+    expect(released <= went, "trim says that it released {} bytes, and the driver got {}", released,
+           went);
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    if (manager.slots().get_stats) {
+        EMM_SLOT(manager, get_stats, &stats);
+    }
+    return stats.cached_bytes;
+}
+
+void trim(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().trim) {
+        throw Skipped("it leaves trim out: it caches nothing");
+    }
+    const BareManager manager(bare);
+    const uint64_t idle = held_bytes();
+    const emm_deviceptr kept = manager.alloc(mib);
+    mark(nullptr, kept, mib, 0x77);
+    fill_cache(manager);
+    trim_to(manager, 0);
+    expect(is_marked(nullptr, kept, mib, 0x77), "a trim changed a live block");
+    expect(held_bytes() < idle + 64 * mib,
+           "after a trim to 0 with 1 MiB live, {} bytes more than before are taken",
+           held_bytes() - idle);
+    manager.free(kept, mib);
+    fill_cache(manager);
+    for (const size_t keep : {64 * mib, size_t(0)}) {
+        const uint64_t cached = trim_to(manager, keep);
+        expect(cached <= keep, "after a trim to {} bytes {} are still cached, and nothing is live",
+               keep, cached);
+    }
+}
+
+struct Hoard {
+    const Hosted *hosted;
+    std::vector<emm_deviceptr> blocks;
+};
+
+// The application frees from inside: a lock held by whoever asks would be taken twice.
+void pressure(const Subject &subject) {
+    const Hosted hosted(subject);
+    Hoard hoard = {&hosted, take(hosted, 6, 32 * mib)};
+    const auto give = [](emm_context *, size_t, void *argument) -> size_t {
+        auto &mine = *static_cast<Hoard *>(argument);
+        const size_t count = mine.blocks.size();
+        for (const emm_deviceptr ptr : std::exchange(mine.blocks, {})) {
+            mine.hosted->free(ptr, 32 * mib);
+        }
+        return count * 32 * mib;
+    };
+    must(emm_set_pressure_callback(give, &hoard), "setting a callback");
+    const emm_deviceptr ptr = hosted.alloc(192 * mib);
+    expect(hoard.blocks.empty(), "more than the device has was given out");
+    hosted.free(ptr, 192 * mib);
+    must(emm_set_pressure_callback(nullptr, nullptr), "removing a callback");
+}
+
+} // namespace
+
+std::vector<Case> cleanup_cases() {
+    return {
+        {"cleanup/section", "EMM-P-26", "in a deferred section the driver gets nothing back",
+         section, on_simulator},
+        {"cleanup/no-memory", "EMM-P-26", "nor does it when memory runs out there",
+         section_without_memory, on_simulator, "memory=256MiB"},
+        {"cleanup/at-once", "EMM-P-27", "a pending free may run before defer returns",
+         deferred_at_once},
+        {"cleanup/refused", "EMM-P-27", "a free that the queue refuses is not lost",
+         deferred_refused, on_simulator},
+        {"cleanup/dropped", "EMM-P-27", "a pending free that is dropped leaves the driver alone",
+         deferred_dropped, on_simulator},
+        {"cleanup/outlives", "EMM-P-27", "a pending free may outlive its manager",
+         deferred_outlives, on_simulator},
+        {"cleanup/trim", "EMM-P-28", "trim returns what is cached, says how much, and no more",
+         trim, on_simulator},
+        {"cleanup/pressure", "EMM-P-43 EMM-H-07",
+         "the application can give back when memory runs out", pressure, on_simulator,
+         "memory=256MiB"},
+    };
+}
+
+} // namespace emm::tool::check

@@ -1,0 +1,294 @@
+// The driver failing: at the first call of an operation, at the second, and so on until the
+// operation makes no call that fails; once, and from there on.
+#include "check/bare.h"
+#include "check/cases.h"
+#include "check/gpu.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+namespace emm::tool::check {
+namespace {
+
+struct Step {
+    std::string fault;
+    emm_status status;
+};
+
+// What an operation took that says that it failed. If the driver also fails while that is undone
+// (every call from there on), nobody can do better.
+void nothing_taken(uint64_t before, const Step &step) {
+    expect(step.status >= EMM_OK || step.fault.back() == '+' || held_bytes() <= before,
+           "after {} {} bytes stay taken from the driver", step.fault, held_bytes() - before);
+}
+
+// What the driver refuses to take back stays taken.
+enum class Leaks { none, of_refused_frees };
+
+// Each time with a manager of its own. `prepare` is done in peace and gives what the operation
+// works on; `afterwards` is done in peace too.
+template <class Prepare, class Operation, class Afterwards>
+unsigned fail_each(const Bare &bare, const Prepare &prepare, const Operation &operation,
+                   const Afterwards &afterwards, Leaks leaks = Leaks::none) {
+    unsigned injected = 0;
+    const uint64_t before = held_bytes();
+    for (const char *how : {"", "+"}) {
+        bool happened = true;
+        for (unsigned n = 1; happened && n < 500; n++) {
+            BareManager manager(bare);
+            auto state = prepare(manager);
+            Step step = {fmt::format("any@{}{}", n, how), EMM_OK};
+            {
+                const Fault fault(step.fault);
+                step.status = operation(manager, state);
+                happened = fault.happened();
+            }
+            injected += happened;
+            afterwards(manager, state, step);
+            manager.destroy();
+            run_deferred(EMM_DEFERRED_RUN);
+            if (leaks == Leaks::none) {
+                nothing_taken(before, step);
+            }
+        }
+    }
+    fmt::print(stderr, "{} driver calls failed\n", injected);
+    return injected;
+}
+
+struct Block {
+    emm_deviceptr ptr = 77;
+    size_t size = mib;
+    emm_stream stream = EMM_STREAM_LEGACY;
+};
+
+void allocation_of(const Subject &subject, size_t size, emm_stream stream) {
+    enter_device();
+    const Bare bare(subject);
+    const auto get = [&](const BareManager &manager, Block &block) {
+        return EMM_SLOT(manager, memalloc, block.size, block.stream, &block.ptr);
+    };
+    fail_each(
+        bare,
+        [&](const BareManager &) {
+            return Block{77, size, stream};
+        },
+        get,
+        [&](const BareManager &manager, Block &block, const Step &step) {
+            if (step.status < EMM_OK) {
+                expect(block.ptr == 77, "memalloc fails after {} and has written to its output",
+                       step.fault);
+                const emm_status again = get(manager, block);
+                expect(again >= EMM_OK, "memalloc fails after {}, and again without it: {} {}",
+                       step.fault, again, last_said().text);
+            }
+            mark(nullptr, block.ptr, block.size, 1);
+            manager.free(block.ptr, block.size, block.stream);
+        });
+}
+
+void memalloc(const Subject &subject) {
+    allocation_of(subject, 3 * mib, EMM_STREAM_LEGACY);
+}
+
+void memalloc_unordered(const Subject &subject) {
+    allocation_of(subject, 1000, EMM_STREAM_UNORDERED);
+}
+
+// A free that fails may be tried again; what the driver refuses to take stays taken.
+void memfree(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    for (const emm_stream stream : {EMM_STREAM_LEGACY, EMM_STREAM_UNORDERED}) {
+        const auto release = [&](const BareManager &manager, const Block &block) {
+            return EMM_SLOT(manager, memfree, block.ptr, block.size, stream);
+        };
+        fail_each(
+            bare,
+            [&](const BareManager &manager) {
+                return Block{manager.alloc(mib), mib, stream};
+            },
+            release,
+            [&](const BareManager &manager, const Block &block, const Step &step) {
+                const emm_status again = step.status < EMM_OK ? release(manager, block) : EMM_OK;
+                expect(again >= EMM_OK || again == EMM_E_NOT_OWNED,
+                       "memfree fails after {}, and again without it: {} {}", step.fault, again,
+                       last_said().text);
+                manager.free(manager.alloc(mib), mib);
+            },
+            Leaks::of_refused_frees);
+    }
+}
+
+void create(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    const uint64_t before = held_bytes();
+    for (const char *how : {"", "+"}) {
+        bool happened = true;
+        for (unsigned n = 1; happened && n < 500; n++) {
+            auto *const none = reinterpret_cast<emm_manager *>(&happened);
+            emm_manager *made = none;
+            const emm_context_info info = describe_current();
+            emm_status status = EMM_OK;
+            const std::string what = fmt::format("any@{}{}", n, how);
+            {
+                const Fault fault(what);
+                status = call("create", bare.slots().create, &kit_host(), &info,
+                              bare.option_texts(), &made);
+                happened = fault.happened();
+            }
+            if (status < EMM_OK) {
+                expect(made == none, "create fails after {} and has written to its output", what);
+            } else {
+                call("destroy", bare.slots().destroy, made);
+            }
+            run_deferred(EMM_DEFERRED_RUN);
+            nothing_taken(before, {what, status});
+        }
+    }
+    BareManager manager(bare);
+    manager.free(manager.alloc(mib), mib);
+}
+
+std::vector<emm_deviceptr> fill(const BareManager &manager) {
+    std::vector<emm_deviceptr> blocks;
+    for (const size_t size : {size_t(1000), mib, 20 * mib}) {
+        blocks.push_back(manager.alloc(size));
+    }
+    return blocks;
+}
+
+void empty(const BareManager &manager, const std::vector<emm_deviceptr> &blocks) {
+    for (const emm_deviceptr ptr : blocks) {
+        manager.free(ptr, 0);
+    }
+    run_deferred(EMM_DEFERRED_RUN);
+}
+
+void trim_refused(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().trim) {
+        throw Skipped("it leaves trim out");
+    }
+    const auto cut = [](const BareManager &manager, size_t &released) {
+        return EMM_SLOT(manager, trim, size_t(0), &released);
+    };
+    fail_each(
+        bare,
+        [](const BareManager &manager) {
+            empty(manager, fill(manager));
+            return size_t(77);
+        },
+        cut,
+        [&](const BareManager &manager, size_t &released, const Step &step) {
+            expect(step.status >= EMM_OK || released == 77,
+                   "trim fails after {} and has written to its output", step.fault);
+            const emm_status again = cut(manager, released);
+            expect(again >= EMM_OK, "trim fails after {}, and again without it: {} {}", step.fault,
+                   again, last_said().text);
+            empty(manager, fill(manager));
+        },
+        Leaks::of_refused_frees);
+}
+
+void reset(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().reset) {
+        throw Skipped("it leaves reset out: emm destroys and creates");
+    }
+    const auto clear = [](const BareManager &manager, int) { return EMM_SLOT(manager, reset); };
+    fail_each(
+        bare,
+        [](const BareManager &manager) {
+            fill(manager);
+            return 0;
+        },
+        clear,
+        [&](const BareManager &manager, int, const Step &step) {
+            const emm_status again = clear(manager, 0);
+            expect(again >= EMM_OK, "reset fails after {}, and again without it: {} {}", step.fault,
+                   again, last_said().text);
+            empty(manager, fill(manager));
+        },
+        Leaks::of_refused_frees);
+}
+
+struct Pinned {
+    void *host = nullptr;
+    emm_deviceptr device = 77;
+};
+
+void host_alloc(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().memhostalloc) {
+        throw Skipped("it leaves pinned memory to emm");
+    }
+    const auto get = [](const BareManager &manager, Pinned &pinned) {
+        return EMM_SLOT(manager, memhostalloc, mib, EMM_HOST_MAPPED, &pinned.host, &pinned.device);
+    };
+    fail_each(
+        bare, [](const BareManager &) { return Pinned(); }, get,
+        [&](const BareManager &manager, Pinned &pinned, const Step &step) {
+            if (step.status < EMM_OK) {
+                expect(!pinned.host && pinned.device == 77,
+                       "memhostalloc fails after {} and has written to its outputs", step.fault);
+                const emm_status again = get(manager, pinned);
+                expect(again >= EMM_OK, "memhostalloc fails after {}, and again without it: {} {}",
+                       step.fault, again, last_said().text);
+            }
+            std::memset(pinned.host, 1, mib);
+            EMM_SLOT(manager, memhostfree, pinned.host, mib, EMM_HOST_MAPPED, EMM_STREAM_UNORDERED);
+        });
+}
+
+// Its end is a status too, whatever the driver says.
+void destroy(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    for (unsigned n = 1; n < 50; n++) {
+        emm_manager *made = nullptr;
+        expect(try_create(bare, &made) >= EMM_OK, "create fails: {}", last_said().text);
+        if (bare.slots().initialize) {
+            call("initialize", bare.slots().initialize, made);
+        }
+        emm_deviceptr ptr = 0;
+        call("memalloc", bare.slots().memalloc, made, 5 * mib, EMM_STREAM_LEGACY, &ptr);
+        require_cuda(EMM_CHECK_CUDA(cuCtxSynchronize)(), "cuCtxSynchronize");
+        const Fault fault(fmt::format("any@{}", n));
+        const emm_status status = call("destroy", bare.slots().destroy, made);
+        expect(status >= EMM_E_ALREADY_FREED, "destroy answers {}", status);
+        run_deferred(EMM_DEFERRED_RUN);
+        if (!fault.happened()) {
+            return;
+        }
+    }
+}
+
+} // namespace
+
+std::vector<Case> fault_cases() {
+    return {
+        {"faults/create", "EMM-P-21 EMM-P-09", "a create that fails leaves nothing behind", create,
+         on_simulator},
+        {"faults/memalloc", "EMM-P-21", "an allocation that fails leaves nothing behind", memalloc,
+         on_simulator},
+        {"faults/unordered", "EMM-P-21", "the same without a stream", memalloc_unordered,
+         on_simulator},
+        {"faults/memfree", "EMM-P-21", "a free that fails does not stop what comes next", memfree,
+         on_simulator},
+        {"faults/trim", "EMM-P-21", "a trim that fails can be done again", trim_refused,
+         on_simulator},
+        {"faults/reset", "EMM-P-21", "a reset that fails can be done again", reset, on_simulator},
+        {"faults/memhostalloc", "EMM-P-21", "pinned memory that fails leaves nothing behind",
+         host_alloc, on_simulator},
+        {"faults/destroy", "EMM-P-21", "a destroy that fails comes to its end", destroy,
+         on_simulator},
+    };
+}
+
+} // namespace emm::tool::check

@@ -1,0 +1,141 @@
+// Pinned, registered and managed memory, by the plugin or by emm in its place.
+#include "check/bare.h"
+#include "check/cases.h"
+#include "check/hosted.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+namespace emm::tool::check {
+namespace {
+
+void check_pinned(const Hosted &hosted, size_t size, uint32_t flags) {
+    void *host = nullptr;
+    emm_deviceptr device = 77;
+    must(emm_memhostalloc(hosted.get(), size, flags, &host, &device), "memhostalloc");
+    expect(host && reinterpret_cast<uintptr_t>(host) % 256 == 0,
+           "pinned memory lies at {}: expected a multiple of 256", host);
+    expect((device != 0) == ((flags & EMM_HOST_MAPPED) != 0),
+           "with flags {} its device address is 0x{:x}", flags, device);
+    std::memset(host, 0x44, size);
+    if (device) {
+        expect(is_marked(nullptr, device, size, 0x44), "the device sees other bytes than the host");
+    }
+    must(emm_memhostfree(hosted.get(), host, size % 2 ? 0 : size, flags, EMM_STREAM_UNORDERED),
+         "memhostfree");
+}
+
+void pinned(const Subject &subject) {
+    const Hosted hosted(subject);
+    for (const uint32_t flags : {0u, EMM_HOST_PORTABLE, EMM_HOST_MAPPED, EMM_HOST_WRITE_COMBINED,
+                                 EMM_HOST_PORTABLE | EMM_HOST_MAPPED, 7u}) {
+        for (const size_t size : {size_t(1), size_t(4096), size_t(100001), 5 * mib}) {
+            check_pinned(hosted, size, flags);
+        }
+    }
+}
+
+// What a stream still reads or writes is not given to anybody else.
+void pinned_streams(const Subject &subject) {
+    const Hosted hosted(subject);
+    Lane lane;
+    hosted.enlist(lane);
+    for (int round = 0; round < 10; round++) {
+        void *host = nullptr, *next = nullptr;
+        emm_deviceptr device = 0;
+        must(emm_memhostalloc(hosted.get(), mib, EMM_HOST_MAPPED, &host, &device), "memhostalloc");
+        stall(lane.get(), subject.simulated);
+        mark(lane.get(), device, mib, 1);
+        must(emm_memhostfree(hosted.get(), host, mib, EMM_HOST_MAPPED,
+                             round % 2 ? lane.get() : EMM_STREAM_UNORDERED),
+             "memhostfree");
+        must(emm_memhostalloc(hosted.get(), mib, EMM_HOST_MAPPED, &next, &device), "memhostalloc");
+        std::memset(next, 2, mib);
+        lane.synchronize();
+        const auto *bytes = static_cast<const unsigned char *>(next);
+        expect(bytes[0] == 2 && bytes[mib - 1] == 2,
+               "pinned memory was handed out while a stream was still writing to it");
+        must(emm_memhostfree(hosted.get(), next, mib, EMM_HOST_MAPPED, EMM_STREAM_UNORDERED),
+             "memhostfree");
+    }
+    hosted.retire(lane);
+}
+
+void pinned_leaks(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().memhostalloc) {
+        throw Skipped("it leaves pinned memory to emm");
+    }
+    const uint64_t before = held_bytes();
+    BareManager manager(bare);
+    for (int i = 0; i < 20; i++) {
+        void *host = nullptr;
+        emm_deviceptr device = 0;
+        emm_status status = EMM_SLOT(manager, memhostalloc, mib, 0u, &host, &device);
+        expect(status >= EMM_OK, "memhostalloc fails: {} {}", status, last_said().text);
+        if (i % 2) {
+            status = EMM_SLOT(manager, memhostfree, host, mib, 0u, EMM_STREAM_UNORDERED);
+            expect(status >= EMM_OK, "memhostfree fails: {} {}", status, last_said().text);
+        }
+    }
+    manager.destroy();
+    run_deferred(EMM_DEFERRED_RUN);
+    expect(held_bytes() == before, "{} bytes are still taken from the driver after destroy",
+           held_bytes() - before);
+}
+
+void registered(const Subject &subject) {
+    const Hosted hosted(subject);
+    const std::unique_ptr<void, decltype(&std::free)> range(std::aligned_alloc(65536, 262144),
+                                                            &std::free);
+    std::memset(range.get(), 0x55, 262144);
+    for (int round = 0; round < 3; round++) {
+        emm_deviceptr device = 0;
+        must(emm_mempin(hosted.get(), range.get(), 262144, EMM_HOST_MAPPED, &device), "mempin");
+        expect(device != 0, "a mapped range has no device address");
+        expect(is_marked(nullptr, device, 262144, 0x55), "the device sees other bytes");
+        emm_deviceptr again = 77;
+        const emm_status second =
+            emm_mempin(hosted.get(), range.get(), 262144, EMM_HOST_MAPPED, &again);
+        expect(second == EMM_E_BUSY, "pinning a range a second time answers {}: expected {}",
+               second, EMM_E_BUSY);
+        must(emm_memunpin(hosted.get(), range.get(), 262144), "memunpin");
+    }
+    const emm_status status = emm_memunpin(hosted.get(), range.get(), 262144);
+    expect(status == EMM_E_NOT_OWNED, "unpinning twice answers {}: expected {}", status,
+           EMM_E_NOT_OWNED);
+}
+
+void managed(const Subject &subject) {
+    const Hosted hosted(subject);
+    for (const size_t size : {size_t(1), size_t(100000), 3 * mib}) {
+        emm_deviceptr ptr = 0;
+        const emm_status got = emm_memallocmanaged(hosted.get(), size, EMM_ATTACH_GLOBAL, &ptr);
+        if (got == EMM_E_NOT_SUPPORTED) {
+            throw Skipped("there is no managed memory here");
+        }
+        must(got, "memallocmanaged");
+        expect(ptr % 256 == 0, "managed memory lies at 0x{:x}: expected a multiple of 256", ptr);
+        std::memset(reinterpret_cast<void *>(ptr), 0x66, size);
+        expect(is_marked(nullptr, ptr, size, 0x66), "the device sees other bytes than the host");
+        must(emm_memfreemanaged(hosted.get(), ptr, size, EMM_STREAM_UNORDERED), "memfreemanaged");
+    }
+}
+
+} // namespace
+
+std::vector<Case> host_memory_cases() {
+    return {
+        {"host/pinned", "EMM-P-32", "pinned memory is aligned, whole and mapped as asked", pinned},
+        {"host/streams", "EMM-P-32", "pinned memory is not handed over too early", pinned_streams,
+         every_mode},
+        {"host/leaks", "EMM-P-32 EMM-P-11", "destroy returns pinned memory too", pinned_leaks,
+         on_simulator},
+        {"host/registered", "EMM-P-33", "a range is pinned once, and unpinned at once", registered},
+        {"host/managed", "EMM-P-34", "managed memory is whole and aligned", managed},
+    };
+}
+
+} // namespace emm::tool::check

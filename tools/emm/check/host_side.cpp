@@ -1,0 +1,151 @@
+// emm's own side: what a plugin may count on, watched from between the two.
+#include "check/bare.h"
+#include "check/cases.h"
+#include "check/hosted.h"
+
+#include <atomic>
+#include <cstring>
+#include <set>
+#include <thread>
+
+namespace emm::tool::check {
+namespace {
+
+// The plugin's own table, and what was seen of emm's calls to it.
+struct Watch {
+    emm_plugin_entry entry = nullptr;
+    emm_plugin own = {}, shown = {};
+    std::set<uint64_t> contexts; // create comes one at a time for each
+    std::atomic<unsigned> creates{0}, zeros{0}, without_output{0}, elsewhere{0};
+    CUcontext expected = nullptr;
+} watch;
+
+void note_current() {
+    CUcontext current = nullptr;
+    EMM_CHECK_CUDA(cuCtxGetCurrent)(&current);
+    const bool promised = (watch.own.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0;
+    watch.elsewhere += promised && watch.expected && current != watch.expected;
+}
+
+emm_status create(const emm_host *host, const emm_context_info *info,
+                  const char *const *option_texts, emm_manager **ret_manager) {
+    CUcontext current = nullptr;
+    EMM_CHECK_CUDA(cuCtxGetCurrent)(&current);
+    watch.elsewhere += current != info->cuda_context;
+    watch.creates += 1;
+    watch.contexts.insert(info->context_id);
+    return watch.own.create(host, info, option_texts, ret_manager);
+}
+
+emm_status memalloc(emm_manager *self, size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+    watch.zeros += size == 0;
+    watch.without_output += ret_ptr == nullptr;
+    note_current();
+    return watch.own.memalloc(self, size, stream, ret_ptr);
+}
+
+emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
+    watch.zeros += ptr == 0;
+    note_current();
+    return watch.own.memfree(self, ptr, size, stream);
+}
+
+emm_status trim(emm_manager *self, size_t keep_bytes, size_t *ret_released) {
+    watch.without_output += ret_released == nullptr;
+    note_current();
+    if (watch.own.trim) {
+        return watch.own.trim(self, keep_bytes, ret_released);
+    }
+    *ret_released = 0;
+    return EMM_OK;
+}
+
+const emm_plugin *watched(const emm_host *host) {
+    const emm_plugin *own = watch.entry(host);
+    if (!own) {
+        return nullptr;
+    }
+    std::memcpy(&watch.own, own, std::min<size_t>(own->struct_size, sizeof watch.own));
+    watch.shown = watch.own;
+    watch.shown.struct_size = sizeof watch.shown;
+    watch.shown.create = create;
+    watch.shown.memalloc = memalloc;
+    watch.shown.memfree = memfree;
+    watch.shown.trim = trim;
+    return &watch.shown;
+}
+
+void put_in_between(const Subject &subject) {
+    watch.entry = open_entry(subject.path);
+    const size_t colon = subject.spec.find(':');
+    const std::string options = colon == std::string::npos ? "" : subject.spec.substr(colon + 1);
+    must(emm_set_plugin_entry(&watched, options.c_str()), "taking the table");
+}
+
+void arguments(const Subject &subject) {
+    put_in_between(subject);
+    emm_context *context = nullptr;
+    must(emm_context_for_device(0, &context), "making a manager");
+    emm_deviceptr ptr = 77;
+    must(emm_memalloc(context, 0, EMM_STREAM_LEGACY, &ptr), "memalloc of 0 bytes");
+    expect(ptr == 0, "an allocation of 0 bytes has address 0x{:x}", ptr);
+    must(emm_memfree(context, 0, 0, EMM_STREAM_LEGACY), "a free of address 0");
+    must(emm_memalloc(context, mib, EMM_STREAM_LEGACY, &ptr), "memalloc");
+    must(emm_memfree(context, ptr, mib, EMM_STREAM_LEGACY), "memfree");
+    must(emm_trim(context, 0, nullptr), "trim without an output");
+    expect(watch.zeros == 0, "size 0 or address 0 reached the plugin");
+    expect(watch.without_output == 0, "an output was NULL");
+}
+
+void current(const Subject &subject) {
+    put_in_between(subject);
+    const CUcontext mine = enter_device();
+    const CUcontext other = make_context();
+    enter(nullptr);
+    emm_context *context = nullptr;
+    must(emm_context_for_device(0, &context), "making a manager");
+    watch.expected = mine;
+    for (const CUcontext now : {CUcontext(nullptr), other, mine}) {
+        enter(now);
+        emm_deviceptr ptr = 0;
+        must(emm_memalloc(context, mib, EMM_STREAM_UNORDERED, &ptr), "memalloc");
+        must(emm_memfree(context, ptr, mib, EMM_STREAM_UNORDERED), "memfree");
+        must(emm_trim(context, 0, nullptr), "trim");
+        CUcontext after = nullptr;
+        EMM_CHECK_CUDA(cuCtxGetCurrent)(&after);
+        expect(after == now, "another context is current after a call than before");
+    }
+    expect(watch.elsewhere == 0, "a call came without the context that it was promised");
+}
+
+void once(const Subject &subject) {
+    put_in_between(subject);
+    std::vector<std::thread> threads;
+    std::atomic<unsigned> failed{0};
+    for (int i = 0; i < 4; i++) {
+        threads.emplace_back([&] {
+            emm_context *context = nullptr;
+            failed += emm_context_for_device(0, &context) < EMM_OK;
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    expect(failed == 0, "a racing thread got no manager");
+    expect(watch.creates == 1 && watch.contexts.size() == 1,
+           "create was called {} times for one context", watch.creates.load());
+}
+
+} // namespace
+
+std::vector<Case> host_side_cases() {
+    return {
+        {"host-side/arguments", "EMM-H-02 EMM-H-03",
+         "nothing of size 0 comes, and outputs are there", arguments},
+        {"host-side/current", "EMM-H-04 EMM-H-05", "the context that was promised is current",
+         current},
+        {"host-side/once", "EMM-H-06", "racing threads make one manager", once},
+    };
+}
+
+} // namespace emm::tool::check

@@ -1,0 +1,142 @@
+// Managers: made, made ready, reset, given up, and left behind by their contexts.
+#include "check/bare.h"
+#include "check/cases.h"
+#include "check/hosted.h"
+
+#include <thread>
+
+namespace emm::tool::check {
+namespace {
+
+void each_context(const Subject &subject) {
+    const CUcontext first = enter_device();
+    const Bare bare(subject);
+    const BareManager one(bare);
+    const emm_deviceptr kept = one.alloc(mib);
+    mark(nullptr, kept, mib, 0x11);
+    const CUcontext second = make_context();
+    BareManager other(bare);
+    expect(one.self() != other.self(), "two contexts got the same manager");
+    other.free(other.alloc(mib), mib);
+    other.alloc(mib); // stays
+    other.destroy();
+    run_deferred(EMM_DEFERRED_RUN);
+    require_cuda(EMM_CHECK_CUDA(cuCtxDestroy)(second), "cuCtxDestroy");
+    enter(first);
+    expect(is_marked(nullptr, kept, mib, 0x11), "a block changed when another context's manager "
+                                                "was destroyed");
+    one.free(kept, mib);
+}
+
+void initialize_again(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().initialize) {
+        throw Skipped("it leaves initialize out");
+    }
+    const BareManager manager(bare);
+    const emm_deviceptr kept = manager.alloc(mib);
+    mark(nullptr, kept, mib, 0x22);
+    for (int i = 0; i < 3; i++) {
+        const emm_status ready = EMM_SLOT(manager, initialize);
+        expect(ready >= EMM_OK, "initialize fails the next time: {} {}", ready, last_said().text);
+    }
+    const emm_deviceptr other = manager.alloc(mib);
+    expect(other != kept, "after another initialize a live block is handed out again");
+    expect(is_marked(nullptr, kept, mib, 0x22), "another initialize changed a live block");
+    manager.free(other, mib);
+    manager.free(kept, mib);
+}
+
+void reset_first(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().reset) {
+        throw Skipped("it leaves reset out: emm destroys and creates");
+    }
+    const BareManager manager(bare, false);
+    for (int i = 0; i < 2; i++) {
+        const emm_status status = EMM_SLOT(manager, reset);
+        expect(status >= EMM_OK, "reset before initialize fails: {} {}", status, last_said().text);
+    }
+    if (bare.slots().initialize) {
+        EMM_SLOT(manager, initialize);
+    }
+    manager.free(manager.alloc(mib), mib);
+    for (int i = 0; i < 2; i++) {
+        const emm_status status = EMM_SLOT(manager, reset);
+        expect(status >= EMM_OK, "reset fails: {} {}", status, last_said().text);
+    }
+    manager.free(manager.alloc(mib), mib);
+}
+
+void reset_drops(const Subject &subject) {
+    const Hosted hosted(subject);
+    const uint64_t before = held_bytes();
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < 20; i++) {
+            hosted.alloc(3 * mib);
+        }
+        must(emm_context_reset(hosted.get()), "reset");
+        must(emm_trim(hosted.get(), 0, nullptr), "trim");
+        expect(held_bytes() <= before, "after reset {} bytes of what was live are still taken",
+               held_bytes() - before);
+    }
+    hosted.free(hosted.alloc(mib), mib);
+}
+
+void reset_without_context(const Subject &subject) {
+    const Hosted hosted(subject);
+    hosted.alloc(mib);
+    std::string trouble;
+    std::thread([&] {
+        try {
+            must(emm_context_reset(hosted.get()), "reset on a thread without a context");
+            hosted.free(hosted.alloc(mib), mib);
+        } catch (const Breach &breach) {
+            trouble = breach.what();
+        }
+    }).join();
+    expect(trouble.empty(), "{}", trouble);
+}
+
+void dead_context(const Subject &subject) {
+    const Hosted primary(subject);
+    const uint64_t before = held_bytes();
+    const CUcontext context = make_context();
+    {
+        const Hosted hosted(subject, context);
+        std::vector<emm_deviceptr> blocks;
+        for (int i = 0; i < 30; i++) {
+            blocks.push_back(hosted.alloc(mib));
+        }
+        for (int i = 0; i < 5; i++) {
+            hosted.free(blocks[static_cast<size_t>(i)], mib);
+        }
+        enter(primary.cuda());
+        require_cuda(EMM_CHECK_CUDA(cuCtxDestroy)(context), "cuCtxDestroy");
+        must(emm_context_retire(hosted.get()), "retiring a context that has died");
+        must(emm_memfree(hosted.get(), blocks.back(), mib, EMM_STREAM_UNORDERED),
+             "a free in a retired context");
+    }
+    expect(held_bytes() == before, "{} bytes of a context that died are still taken",
+           held_bytes() - before);
+    primary.free(primary.alloc(mib), mib);
+}
+
+} // namespace
+
+std::vector<Case> lifetime_cases() {
+    return {
+        {"create/each-context", "EMM-P-09", "each context has a manager of its own", each_context},
+        {"initialize/again", "EMM-P-10", "later calls of initialize disturb nothing",
+         initialize_again},
+        {"reset/first", "EMM-P-36", "reset may come before initialize, and again", reset_first},
+        {"reset/drops", "EMM-P-36", "reset drops every allocation", reset_drops, on_simulator},
+        {"reset/no-context", "EMM-P-36", "reset needs no current context", reset_without_context},
+        {"context/dead", "EMM-P-39", "a context that died takes nothing with it", dead_context,
+         on_simulator},
+    };
+}
+
+} // namespace emm::tool::check

@@ -1,0 +1,156 @@
+// Other processes, and the end of this one.
+#include "check/cases.h"
+#include "check/hosted.h"
+#include "check/sharing.h"
+#include "child.h"
+#include "problem.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace emm::tool::check {
+namespace {
+
+std::string in_hexadecimal(const emm_ipc_handle &handle) {
+    std::string text;
+    for (size_t i = 0; i < sizeof handle; i++) {
+        text += fmt::format("{:02x}", reinterpret_cast<const unsigned char *>(&handle)[i]);
+    }
+    return text;
+}
+
+emm_ipc_handle from_hexadecimal(const std::string &text) {
+    emm_ipc_handle handle = {};
+    for (size_t i = 0; i < sizeof handle; i++) {
+        reinterpret_cast<unsigned char *>(&handle)[i] =
+            static_cast<unsigned char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
+    }
+    return handle;
+}
+
+void shared(const Subject &subject) {
+    const Hosted hosted(subject);
+    std::vector<emm_deviceptr> around;
+    for (int i = 0; i < 4; i++) { // so that it need not lie where its block begins
+        around.push_back(hosted.alloc(mib));
+    }
+    const emm_deviceptr ptr = around[2];
+    mark(nullptr, ptr, mib, 0x5c);
+    require_cuda(driver_calls().cuStreamSynchronize(nullptr), "cuStreamSynchronize");
+    emm_ipc_handle handle = {};
+    const emm_status given = emm_get_ipc_handle(hosted.get(), ptr, mib, &handle);
+    if (given == EMM_E_NOT_SUPPORTED) {
+        throw Skipped(std::string("its memory cannot be shared: ") + emm_last_error()->text);
+    }
+    must(given, "get_ipc_handle");
+    must(emm_trim(hosted.get(), 0, nullptr), "trim");
+    const Json job = {{"job", "check-peer"}, {"handle", in_hexadecimal(handle)}, {"size", mib}};
+    Child peer("the other process", job, {});
+    const Json found = peer.receive();
+    const std::string end = peer.finish();
+    expect(end.empty(), "the process that opened it {}", end);
+    expect(found.at("same").get<bool>(), "another process finds other bytes in it");
+    must(emm_release_ipc_handle(hosted.get(), &handle), "release_ipc_handle");
+    for (const emm_deviceptr each : around) {
+        hosted.free(each, mib);
+    }
+}
+
+void forked(const Subject &subject) {
+    const Hosted hosted(subject);
+    const emm_deviceptr ptr = hosted.alloc(mib);
+    mark(nullptr, ptr, mib, 0x3c);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        emm_deviceptr mine = 0;
+        const bool refused =
+            emm_memalloc(hosted.get(), mib, EMM_STREAM_LEGACY, &mine) == EMM_E_FORKED;
+        std::exit(refused ? 0 : 3);
+    }
+    int status = 0;
+    expect(child > 0 && waitpid(child, &status, 0) == child, "the kit cannot fork");
+    expect(!WIFSIGNALED(status), "a forked child was ended by signal {}", WTERMSIG(status));
+    expect(WEXITSTATUS(status) == 0, "a forked child ended with status {}", WEXITSTATUS(status));
+    expect(is_marked(nullptr, ptr, mib, 0x3c), "memory changed when a forked child ended");
+    hosted.free(ptr, mib);
+}
+
+// The driver goes first: a program's own exit handlers free afterwards.
+struct Left {
+    emm_context *context = nullptr;
+    std::vector<emm_deviceptr> blocks;
+    void *host = nullptr;
+};
+
+Left &left() {
+    static auto *held = new Left;
+    return *held;
+}
+
+void free_late() {
+    bool good = true;
+    for (const emm_deviceptr ptr : left().blocks) {
+        good = emm_memfree(left().context, ptr, mib, EMM_STREAM_UNORDERED) >= EMM_OK && good;
+    }
+    if (left().host) {
+        good =
+            emm_memhostfree(left().context, left().host, mib, 0, EMM_STREAM_UNORDERED) >= EMM_OK &&
+            good;
+    }
+    if (!good) {
+        fmt::print(stderr, "a free at the end of the process failed: {}\n", emm_last_error()->text);
+        _exit(3);
+    }
+}
+
+void leave(const Subject &subject) {
+    const Hosted hosted(subject);
+    left().context = hosted.get();
+    for (int i = 0; i < 10; i++) {
+        left().blocks.push_back(hosted.alloc(mib));
+    }
+    must(emm_memhostalloc(hosted.get(), mib, 0, &left().host, nullptr), "memhostalloc");
+}
+
+void exit_live(const Subject &subject) {
+    leave(subject);
+}
+
+void exit_late(const Subject &subject) {
+    std::atexit(&free_late); // before the plugin is there: it comes after the plugin's own
+    leave(subject);
+}
+
+} // namespace
+
+Json open_shared(const Json &job) {
+    const size_t size = job.at("size").get<size_t>();
+    const emm_ipc_handle handle = from_hexadecimal(job.at("handle").get<std::string>());
+    enter_device();
+    emm_context *context = nullptr;
+    require(emm_context_for_device(0, &context), "run");
+    emm_memory *memory = nullptr;
+    require(emm_memory_open_ipc(context, &handle, &memory), "run");
+    emm_memory_info info = {};
+    info.struct_size = sizeof info;
+    require(emm_memory_get_info(memory, &info), "run");
+    const bool same = is_marked(nullptr, info.ptr, size, 0x5c);
+    require(emm_memory_release(memory), "run");
+    return {{"same", same}};
+}
+
+std::vector<Case> process_cases() {
+    return {
+        {"process/shared", "EMM-P-35", "another process sees what is shared", shared},
+        {"process/forked", "EMM-P-37 EMM-H-10", "a forked child ends without harm", forked},
+        {"process/exit", "EMM-P-38", "a process may end with memory live", exit_live},
+        {"process/late-free", "EMM-P-38", "a free after the driver has gone is a success",
+         exit_late, 0, "late=1"},
+    };
+}
+
+} // namespace emm::tool::check

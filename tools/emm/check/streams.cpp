@@ -1,0 +1,315 @@
+// Order: nobody gets memory that somebody may still be using.
+#include "check/cases.h"
+#include "check/hosted.h"
+
+#include <array>
+#include <atomic>
+#include <random>
+
+namespace emm::tool::check {
+namespace {
+
+constexpr std::array<size_t, 4> sizes = {256, 5000, 100000, 3000000};
+
+// Two streams, both announced or neither.
+struct Pair {
+    const Hosted &hosted;
+    const Subject &subject;
+    bool announced;
+    Lane a, b;
+
+    Pair(const Hosted &hosted_in, const Subject &subject_in, bool announced_in)
+        : hosted(hosted_in), subject(subject_in), announced(announced_in) {
+        if (announced) {
+            hosted.enlist(a);
+            hosted.enlist(b);
+        }
+    }
+    ~Pair() {
+        for (Lane *lane : {&a, &b}) {
+            if (announced && lane->get()) {
+                emm_stream_retire(hosted.get(), lane->get());
+            }
+        }
+    }
+
+    emm_deviceptr used_on_a(size_t size, emm_stream on) const {
+        stall(a.get(), subject.simulated);
+        const emm_deviceptr ptr = hosted.alloc(size, on);
+        mark(a.get(), ptr, size, 1);
+        return ptr;
+    }
+
+    // Takes blocks of this size for `on` and uses them on b: what a still had to write to them
+    // would be found there.
+    void take_on_b(size_t size, emm_stream on) const {
+        std::array<emm_deviceptr, 4> blocks = {};
+        for (emm_deviceptr &ptr : blocks) {
+            ptr = hosted.alloc(size, on);
+            mark(b.get(), ptr, size, 2);
+        }
+        a.synchronize();
+        for (const emm_deviceptr ptr : blocks) {
+            expect(is_marked(b.get(), ptr, size, 2),
+                   "a block of {} bytes was handed out while its former owner was still writing",
+                   size);
+            hosted.free(ptr, size, b.get());
+        }
+    }
+};
+
+template <class Body> void in_pairs(const Subject &subject, const Body &body) {
+    const Hosted hosted(subject);
+    for (const bool announced : {true, false}) {
+        const Pair pair(hosted, subject, announced);
+        for (int round = 0; round < 3; round++) {
+            for (const size_t size : sizes) {
+                body(pair, size);
+            }
+        }
+    }
+}
+
+void same(const Subject &subject) {
+    in_pairs(subject, [](const Pair &pair, size_t size) {
+        for (int i = 0; i < 5; i++) {
+            pair.hosted.free(pair.used_on_a(size, pair.a.get()), size, pair.a.get());
+        }
+    });
+}
+
+void across(const Subject &subject) {
+    in_pairs(subject, [](const Pair &pair, size_t size) {
+        pair.hosted.free(pair.used_on_a(size, pair.a.get()), size, pair.a.get());
+        pair.take_on_b(size, pair.b.get());
+    });
+}
+
+void unordered_free(const Subject &subject) {
+    in_pairs(subject, [](const Pair &pair, size_t size) {
+        const emm_deviceptr ptr = pair.used_on_a(size, EMM_STREAM_UNORDERED);
+        pair.hosted.free(ptr, size, EMM_STREAM_UNORDERED);
+        pair.take_on_b(size, pair.b.get());
+    });
+}
+
+void unordered_alloc(const Subject &subject) {
+    in_pairs(subject, [](const Pair &pair, size_t size) {
+        pair.hosted.free(pair.used_on_a(size, pair.a.get()), size, pair.a.get());
+        pair.take_on_b(size, EMM_STREAM_UNORDERED);
+    });
+}
+
+void other_uses(const Subject &subject) {
+    in_pairs(subject, [](const Pair &pair, size_t size) {
+        const emm_deviceptr ptr = pair.hosted.alloc(size, pair.b.get());
+        mark(pair.b.get(), ptr, size, 3);
+        pair.a.wait_for(pair.b);
+        stall(pair.a.get(), pair.subject.simulated);
+        mark(pair.a.get(), ptr, size, 1);
+        const emm_status noted = emm_record_use(pair.hosted.get(), ptr, size, pair.a.get());
+        if (noted == EMM_E_NOT_SUPPORTED) {
+            throw Skipped("it leaves record_use out");
+        }
+        must(noted, "record_use");
+        pair.hosted.free(ptr, size, pair.b.get());
+        pair.take_on_b(size, pair.b.get());
+    });
+}
+
+// The streams that every context has.
+void built_in(const Subject &subject) {
+    const Hosted hosted(subject);
+    const Lane lane;
+    for (const emm_stream stream : {EMM_STREAM_LEGACY, EMM_STREAM_PER_THREAD}) {
+        for (const size_t size : sizes) {
+            const emm_deviceptr first = hosted.alloc(size, stream);
+            stall(stream, subject.simulated);
+            mark(stream, first, size, 1);
+            hosted.free(first, size, stream);
+            const emm_deviceptr second = hosted.alloc(size, lane.get());
+            mark(lane.get(), second, size, 2);
+            require_cuda(driver_calls().cuStreamSynchronize(stream), "cuStreamSynchronize");
+            expect(is_marked(lane.get(), second, size, 2),
+                   "a block of {} bytes was handed out too early", size);
+            hosted.free(second, size, lane.get());
+        }
+    }
+}
+
+// The driver stops a program that uses the handle of a stream that is no more.
+void retired(const Subject &subject) {
+    const Hosted hosted(subject);
+    const Lane other;
+    for (const bool announced : {true, false}) {
+        for (int round = 0; round < 10; round++) {
+            Lane lane;
+            if (announced) {
+                hosted.enlist(lane);
+            }
+            for (const size_t size : sizes) {
+                const emm_deviceptr ptr = hosted.alloc(size, lane.get());
+                mark(lane.get(), ptr, size, 1);
+                hosted.free(ptr, size, lane.get());
+            }
+            if (announced) {
+                hosted.retire(lane);
+            }
+            lane.close();
+            for (const size_t size : sizes) {
+                const emm_deviceptr ptr = hosted.alloc(size, other.get());
+                mark(other.get(), ptr, size, 2);
+                hosted.free(ptr, size, round % 2 ? other.get() : EMM_STREAM_UNORDERED);
+            }
+        }
+    }
+}
+
+// A handle that comes back is another stream, which is not behind the old one's work.
+void recycled(const Subject &subject) {
+    const Hosted hosted(subject);
+    for (int round = 0; round < 20; round++) {
+        Lane lane;
+        const emm_stream stream = lane.get();
+        for (const size_t size : sizes) {
+            const emm_deviceptr ptr = hosted.alloc(size, stream);
+            mark(stream, ptr, size, 1);
+            hosted.free(ptr, size, stream);
+        }
+    }
+}
+
+// Any order of what is allowed, on announced and other streams.
+class Traffic {
+public:
+    Traffic(const Hosted &hosted, uint64_t seed) : hosted_(hosted), random_(seed) {
+        hosted.enlist(lanes_[0]);
+        hosted.enlist(lanes_[1]);
+    }
+    ~Traffic() {
+        emm_stream_retire(hosted_.get(), lanes_[0].get());
+        emm_stream_retire(hosted_.get(), lanes_[1].get());
+    }
+
+    void step() {
+        if (live_.size() < 30 && random_() % 5 < 2) {
+            begin();
+        } else if (!live_.empty()) {
+            const size_t index = random_() % live_.size();
+            if (random_() % 2) {
+                use(live_[index], random_() % lanes_.size());
+            } else {
+                end(index);
+            }
+        }
+    }
+    void finish() {
+        while (!live_.empty()) {
+            end(live_.size() - 1);
+        }
+    }
+
+private:
+    struct Block {
+        emm_deviceptr ptr;
+        size_t size;
+        size_t last; // the lane that all uses are ordered on
+        uint8_t value;
+    };
+
+    void begin() {
+        const size_t lane = random_() % lanes_.size(), size = size_t(512) << (random_() % 8);
+        const bool ordered = random_() % 4 != 0;
+        const emm_stream stream = ordered ? lanes_[lane].get() : EMM_STREAM_UNORDERED;
+        live_.push_back({hosted_.alloc(size, stream), size, lane, ++next_});
+        mark(lanes_[lane].get(), live_.back().ptr, size, next_);
+    }
+
+    void move(Block &block, size_t lane) {
+        if (lane != block.last) {
+            lanes_[lane].wait_for(lanes_[block.last]);
+            block.last = lane;
+        }
+    }
+
+    void use(Block &block, size_t lane) {
+        move(block, lane);
+        expect(is_marked(lanes_[lane].get(), block.ptr, block.size, block.value),
+               "a live block of {} bytes has changed", block.size);
+        mark(lanes_[lane].get(), block.ptr, block.size, block.value);
+    }
+
+    void end(size_t index) {
+        Block block = live_[index];
+        live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(index));
+        move(block, random_() % lanes_.size());
+        const bool ordered = random_() % 4 != 0;
+        hosted_.free(block.ptr, block.size,
+                     ordered ? lanes_[block.last].get() : EMM_STREAM_UNORDERED);
+    }
+
+    const Hosted &hosted_;
+    std::mt19937_64 random_;
+    std::array<Lane, 4> lanes_;
+    std::vector<Block> live_;
+    uint8_t next_ = 0;
+};
+
+void traffic(const Subject &subject) {
+    const Hosted hosted(subject);
+    Traffic made(hosted, subject.seed);
+    for (int i = 0; i < 1500; i++) {
+        made.step();
+    }
+    made.finish();
+}
+
+void waits_for_nobody(const Subject &subject) {
+    const Hosted hosted(subject);
+    if (!(hosted.capabilities() & EMM_PLUGIN_STREAM_ORDERED)) {
+        throw Skipped("it does not claim EMM_PLUGIN_STREAM_ORDERED");
+    }
+    static std::atomic<bool> over{false};
+    const Lane lane;
+    std::vector<emm_deviceptr> blocks;
+    for (int i = 0; i < 20; i++) {
+        blocks.push_back(hosted.alloc(100000, lane.get()));
+        mark(lane.get(), blocks.back(), 100000, 1);
+    }
+    require_cuda(EMM_CHECK_CUDA(cuLaunchHostFunc)(
+                     lane.get(), [](void *) { over = true; }, nullptr),
+                 "cuLaunchHostFunc");
+    for (const emm_deviceptr ptr : blocks) {
+        hosted.free(ptr, 100000, lane.get());
+    }
+    expect(!over, "it claims EMM_PLUGIN_STREAM_ORDERED, and a free waited for the stream's work");
+}
+
+} // namespace
+
+std::vector<Case> stream_cases() {
+    return {
+        {"streams/same", "EMM-P-22", "a stream may have its own memory again", same, every_mode},
+        {"streams/across", "EMM-P-22", "another stream gets memory when order is there", across,
+         every_mode},
+        {"streams/unordered-free", "EMM-P-22",
+         "memory freed without a stream waits for all of them", unordered_free, every_mode},
+        {"streams/unordered-alloc", "EMM-P-22",
+         "memory allocated without a stream is free of everybody's work", unordered_alloc,
+         every_mode},
+        {"streams/built-in", "EMM-P-22", "the legacy and the per-thread stream are streams",
+         built_in, every_mode},
+        {"streams/traffic", "EMM-P-22", "no order of allowed calls hands memory over too early",
+         traffic, every_mode},
+        {"streams/other-uses", "EMM-P-23", "announced uses on other streams are waited for",
+         other_uses, every_mode},
+        {"streams/retired", "EMM-P-24", "a stream is not touched when it is gone", retired,
+         every_mode},
+        {"streams/recycled", "EMM-P-24", "a handle that comes back is a new stream", recycled,
+         every_mode},
+        {"streams/waits-for-nobody", "EMM-P-41", "what claims to free in stream order does",
+         waits_for_nobody, on_simulator, "progress=lazy"},
+    };
+}
+
+} // namespace emm::tool::check
