@@ -9,7 +9,7 @@
 namespace emm::tool::check {
 namespace {
 
-constexpr std::array<size_t, 4> sizes = {256, 5000, 100000, 3000000};
+constexpr std::array<size_t, 4> block_sizes = {256, 5000, 100000, 3000000};
 
 // Two streams, both announced or neither.
 struct Pair {
@@ -63,7 +63,7 @@ template <class Body> void in_pairs(const Subject &subject, const Body &body) {
     for (const bool announced : {true, false}) {
         const Pair pair(hosted, subject, announced);
         for (int round = 0; round < 3; round++) {
-            for (const size_t size : sizes) {
+            for (const size_t size : block_sizes) {
                 body(pair, size);
             }
         }
@@ -122,7 +122,7 @@ void built_in(const Subject &subject) {
     const Hosted hosted(subject);
     const Lane lane;
     for (const emm_stream stream : {EMM_STREAM_LEGACY, EMM_STREAM_PER_THREAD}) {
-        for (const size_t size : sizes) {
+        for (const size_t size : block_sizes) {
             const emm_deviceptr first = hosted.alloc(size, stream);
             stall(stream, subject.simulated);
             mark(stream, first, size, 1);
@@ -147,7 +147,7 @@ void retired(const Subject &subject) {
             if (announced) {
                 hosted.enlist(lane);
             }
-            for (const size_t size : sizes) {
+            for (const size_t size : block_sizes) {
                 const emm_deviceptr ptr = hosted.alloc(size, lane.get());
                 mark(lane.get(), ptr, size, 1);
                 hosted.free(ptr, size, lane.get());
@@ -156,7 +156,7 @@ void retired(const Subject &subject) {
                 hosted.retire(lane);
             }
             lane.close();
-            for (const size_t size : sizes) {
+            for (const size_t size : block_sizes) {
                 const emm_deviceptr ptr = hosted.alloc(size, other.get());
                 mark(other.get(), ptr, size, 2);
                 hosted.free(ptr, size, round % 2 ? other.get() : EMM_STREAM_UNORDERED);
@@ -171,7 +171,7 @@ void recycled(const Subject &subject) {
     for (int round = 0; round < 20; round++) {
         Lane lane;
         const emm_stream stream = lane.get();
-        for (const size_t size : sizes) {
+        for (const size_t size : block_sizes) {
             const emm_deviceptr ptr = hosted.alloc(size, stream);
             mark(stream, ptr, size, 1);
             hosted.free(ptr, size, stream);
@@ -255,7 +255,7 @@ private:
     uint8_t next_ = 0;
 };
 
-void traffic(const Subject &subject) {
+void ordered_traffic(const Subject &subject) {
     const Hosted hosted(subject);
     Traffic made(hosted, subject.seed);
     for (int i = 0; i < 1500; i++) {
@@ -300,7 +300,7 @@ std::vector<Case> stream_cases() {
         {"streams/built-in", "EMM-P-22", "the legacy and the per-thread stream are streams",
          built_in, every_mode},
         {"streams/traffic", "EMM-P-22", "no order of allowed calls hands memory over too early",
-         traffic, every_mode},
+         ordered_traffic, every_mode},
         {"streams/other-uses", "EMM-P-23", "announced uses on other streams are waited for",
          other_uses, every_mode},
         {"streams/retired", "EMM-P-24", "a stream is not touched when it is gone", retired,
