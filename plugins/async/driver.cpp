@@ -13,6 +13,7 @@ Driver::Driver(const emm_host &host) : passthrough::Driver(host) {
     require_entry(host, "cuMemPoolSetAccess", cuMemPoolSetAccess);
     require_entry(host, "cuMemPoolTrimTo", cuMemPoolTrimTo);
     require_entry(host, "cuMemAllocFromPoolAsync", cuMemAllocFromPoolAsync);
+    require_entry(host, "cuMemPoolExportToShareableHandle", cuMemPoolExportToShareableHandle);
     require_entry(host, "cuMemPoolExportPointer", cuMemPoolExportPointer);
     require_entry(host, "cuMemFreeAsync", cuMemFreeAsync);
     require_entry(host, "cuMemGetInfo", cuMemGetInfo);

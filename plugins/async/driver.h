@@ -16,6 +16,7 @@ struct Driver : passthrough::Driver {
     decltype(&::cuMemPoolSetAccess) cuMemPoolSetAccess;
     decltype(&::cuMemPoolTrimTo) cuMemPoolTrimTo;
     decltype(&::cuMemAllocFromPoolAsync) cuMemAllocFromPoolAsync;
+    decltype(&::cuMemPoolExportToShareableHandle) cuMemPoolExportToShareableHandle;
     decltype(&::cuMemPoolExportPointer) cuMemPoolExportPointer;
     decltype(&::cuMemFreeAsync) cuMemFreeAsync;
     decltype(&::cuMemGetInfo) cuMemGetInfo;

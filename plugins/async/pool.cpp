@@ -1,5 +1,7 @@
 #include "async/pool.h"
 
+#include <unistd.h>
+
 namespace emm::async {
 namespace {
 
@@ -37,6 +39,22 @@ Pool::Pool(const Driver &driver, int32_t device, uint64_t max_bytes, bool sharea
     }
     const passthrough::RelaxedCapture relaxed(driver);
     driver.check(driver.cuMemPoolCreate(&pool_, &properties), "cuMemPoolCreate");
+    if (shareable) {
+        export_once();
+    }
+}
+
+// Before that the driver refuses to name allocations in the pool. The descriptor is not needed:
+// the host has another one made for each importer.
+void Pool::export_once() {
+    int descriptor = -1;
+    const CUresult result = driver_.cuMemPoolExportToShareableHandle(
+        &descriptor, pool_, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (result != CUDA_SUCCESS) {
+        driver_.cuMemPoolDestroy(pool_);
+        driver_.check(result, "cuMemPoolExportToShareableHandle");
+    }
+    close(descriptor);
 }
 
 void Pool::set_release_threshold(uint64_t bytes) const {

@@ -31,6 +31,7 @@ public:
     uint64_t used() const { return get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT); }
 
 private:
+    void export_once();
     uint64_t get(CUmemPool_attribute attribute) const;
 
     const Driver &driver_;

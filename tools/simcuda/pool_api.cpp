@@ -378,10 +378,11 @@ CUresult api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void
     return CUDA_SUCCESS;
 }
 
+// A whole allocation, and only once the pool itself has been exported.
 CUresult api::mem_pool_export_pointer(CUmemPoolPtrExportData *share_data_out, CUdeviceptr ptr) {
     const Region *region = sim().regions.at(ptr);
-    if (!share_data_out || !region || region->kind != Kind::pooled ||
-        region->pool->handle_types == 0) {
+    if (!share_data_out || !region || region->start != ptr || region->kind != Kind::pooled ||
+        region->pool->ticket == 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     const PointerName name = {pointer_magic, region->pool->id, region->offset, region->size};

@@ -158,12 +158,14 @@ TEST_CASE("a pool goes to another process by descriptor, and its memory by name"
     REQUIRE(cu().cuMemAllocFromPoolAsync(&address, 4096, pool, stream) == CUDA_SUCCESS);
     REQUIRE(cu().cuMemsetD8Async(address, 5, 4096, stream) == CUDA_SUCCESS);
     REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    Request request;
+    CHECK(cu().cuMemPoolExportPointer(&request.pointer, address) == CUDA_ERROR_INVALID_VALUE);
     REQUIRE(cu().cuMemPoolExportToShareableHandle(
                 &descriptor, pool, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS);
-    Request request;
     request.what = 'p';
     request.offset = 100;
     request.write = 8;
+    CHECK(cu().cuMemPoolExportPointer(&request.pointer, address + 512) == CUDA_ERROR_INVALID_VALUE);
     REQUIRE(cu().cuMemPoolExportPointer(&request.pointer, address) == CUDA_SUCCESS);
     const Reply reply = peer.ask(request, descriptor);
     CHECK(reply.first == CUDA_SUCCESS);
