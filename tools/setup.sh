@@ -169,13 +169,15 @@ set_up() {
 }
 
 # build FOLDER [MESON OPTION...]: the options count when the folder is new. Builds `targets`, or all.
+# A whole build takes half the time when eight files are compiled as one.
 targets=()
 build() {
     local folder=$1 name=${1##*/}
     shift
     if [ ! -f "$folder/build.ninja" ]; then
         logged "$name-configure" meson setup "$folder" "$root" \
-            "-Dtoolkit_include=$(cuda_headers)" "$@" || stop "emm could not be configured"
+            "-Dtoolkit_include=$(cuda_headers)" -Dunity=on -Dunity_size=8 "$@" ||
+            stop "emm could not be configured"
     fi
     logged "$name" meson compile -C "$folder" "${targets[@]}" || stop "emm did not build"
 }
