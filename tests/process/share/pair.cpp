@@ -254,7 +254,15 @@ Answer Peer::ask(const Request &request) const {
     pollfd waiting = {socket_, POLLIN, 0};
     CHECK(send(socket_, &request, sizeof request, MSG_NOSIGNAL) == sizeof request);
     CHECK(poll(&waiting, 1, 60000) == 1);
-    CHECK(recv(socket_, &answer, sizeof answer, 0) == sizeof answer);
+    if (recv(socket_, &answer, sizeof answer, 0) != sizeof answer) {
+        int status = 0;
+        waitpid(process_, &status, 0);
+        std::fprintf(stderr,
+                     "%d: asked to '%c', the other process ended: exit status %d, signal %d\n",
+                     getpid(), request.what, WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+                     WIFSIGNALED(status) ? WTERMSIG(status) : 0);
+        std::_Exit(1);
+    }
     return answer;
 }
 
