@@ -60,13 +60,6 @@ const Entry table[] = {
 #undef STREAM_ENTRY
 };
 
-// Later names for entries that are in the table already.
-const struct {
-    const char *name;
-    int since;
-    Row row;
-} also[] = {{"cuGraphInstantiate", 12000, row_cuGraphInstantiateWithFlags}};
-
 const struct {
     const char *name;
     void *function;
@@ -100,11 +93,6 @@ Search search(std::string_view name, int version) {
     for (const Entry &entry : table) {
         if (name == entry.name) {
             found.offer(entry, entry.since, version);
-        }
-    }
-    for (const auto &other : also) {
-        if (name == other.name) {
-            found.offer(table[other.row], other.since, version);
         }
     }
     return found;

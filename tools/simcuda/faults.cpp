@@ -32,7 +32,7 @@ bool takes_memory(std::string_view call) {
                                         "cuStreamCreateWithPriority",
                                         "cuEventCreate",
                                         "cuGraphCreate",
-                                        "cuGraphInstantiate",
+                                        "cuGraphInstantiateWithFlags",
                                         "cuUserObjectCreate",
                                         "cuIpcOpenMemHandle"}) {
         if (call == name) {

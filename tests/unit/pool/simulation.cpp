@@ -74,7 +74,7 @@ Cuda::Cuda() {
     FIND(cuGraphDestroy)
     FIND(cuGraphExecDestroy)
 #undef FIND
-    find(cuGraphInstantiate, "cuGraphInstantiate", 12000);
+    find(cuGraphInstantiate, "cuGraphInstantiateWithFlags", 11040);
     find(cuCtxCreate, "cuCtxCreate", 3020);
     find(get_counters, "simcuda_get_counters");
     find(call_count, "simcuda_call_count");

@@ -46,7 +46,7 @@
                                                                         entry(cuEventSynchronize) entry(                          \
                                                                             cuEventDestroy) entry(cuGraphDestroy)                 \
                                                                             entry(cuGraphGetNodes) entry(                         \
-                                                                                cuGraphInstantiate)                               \
+                                                                                cuGraphInstantiateWithFlags)                      \
                                                                                 entry(cuGraphLaunch) entry(                       \
                                                                                     cuGraphExecDestroy)                           \
                                                                                     entry(                                        \

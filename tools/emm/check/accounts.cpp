@@ -22,7 +22,9 @@ void memory_info(const Subject &subject) {
     };
     last = ask();
     const emm_deviceptr ptr = hosted.alloc(64 * mib);
-    expect(ask() <= last, "more is free after an allocation than before");
+    const size_t now = ask();
+    // On a real device others give memory back at any time, the other cases among them.
+    expect(now <= last || !subject.simulated, "more is free after an allocation than before");
     hosted.free(ptr, 64 * mib);
     ask();
 }

@@ -39,8 +39,8 @@ public:
 
     void launch() {
         if (!exec_) {
-            require_cuda(EMM_CHECK_CUDA(cuGraphInstantiate)(&exec_, graph_, 0),
-                         "cuGraphInstantiate");
+            require_cuda(EMM_CHECK_CUDA(cuGraphInstantiateWithFlags)(&exec_, graph_, 0),
+                         "cuGraphInstantiateWithFlags");
         }
         require_cuda(EMM_CHECK_CUDA(cuGraphLaunch)(exec_, lane_.get()), "cuGraphLaunch");
     }
