@@ -27,6 +27,21 @@ void check_size(const emm_block_info &info, emm_deviceptr ptr, size_t size) {
     }
 }
 
+// cuMemPoolImportPointer ends the importing process with a larger one: driver 580, 4 GiB go well,
+// 6 GiB do not, in programs without emm too.
+void check_importable(const emm_block_info &info) {
+    constexpr uint64_t largest = uint64_t(4) << 30;
+    if (info.size > largest) {
+        char text[200];
+        snprintf(text, sizeof text,
+                 "async: an export: expected an allocation of at most %llu bytes, which CUDA can "
+                 "import from a memory pool, found %llu; pool:growth=vmm shares larger ones",
+                 static_cast<unsigned long long>(largest),
+                 static_cast<unsigned long long>(info.size));
+        throw PluginError(EMM_E_NOT_SUPPORTED, 0, text);
+    }
+}
+
 } // namespace
 
 emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle) {
@@ -40,6 +55,7 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
         refuse(ptr);
     }
     check_size(info, ptr, size);
+    check_importable(info);
     CUmemPoolPtrExportData name = {};
     const emm_ipc_part part = {pool_.number(), 0};
     emm_ipc_source source = {};

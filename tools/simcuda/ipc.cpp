@@ -2,6 +2,7 @@
 
 #include "call.h"
 #include "capture.h"
+#include "pool.h"
 #include "share.h"
 #include "simulator.h"
 
@@ -98,6 +99,9 @@ void close_import(CUdeviceptr start) {
     const Region region = *sim().regions.at(start);
     retire_bytes(*region.store, region.offset, region.size, region.start);
     sim().regions.remove(start, this_thread.call);
+    if (region.pool) {
+        --region.pool->opened;
+    }
 }
 
 CUresult api::ipc_get_mem_handle(CUipcMemHandle *p_handle, CUdeviceptr dptr) {

@@ -39,6 +39,7 @@ struct Pool {
     unsigned handle_types = 0;
     bool is_default = false, dying = false;
     bool imported = false;
+    unsigned opened = 0; // allocations that an imported one has here
     uint64_t ticket = 0; // where that of an exported one lies
 
     std::map<uint64_t, uint64_t> segments; // by offset

@@ -110,6 +110,8 @@ CUresult free_on(Stream &stream, CUdeviceptr start) {
     } else if (region.kind == Kind::pooled) {
         region.pool->give(region.offset, Device::rounded_small(region.size), stream.clock,
                           {stream.tail});
+    } else if (region.kind == Kind::imported) {
+        --region.pool->opened;
     }
     return CUDA_SUCCESS;
 }
@@ -118,6 +120,19 @@ struct PointerName {
     uint64_t magic, pool, offset, size;
 };
 constexpr uint64_t pointer_magic = 0x7274706d6973; // "simptr"
+
+// A larger one of a pool ends the process that imports it, with driver 580.
+constexpr uint64_t largest_importable = uint64_t(4) << 30;
+
+Pool *find_imported(const Store *store, uint64_t id) {
+    for (const auto &pool : sim().pools) {
+        if (pool->imported && !pool->dying && pool->store == store && pool->id == id) {
+            return pool.get();
+        }
+    }
+    return nullptr;
+}
+
 static_assert(sizeof(PointerName) <= sizeof(CUmemPoolPtrExportData));
 
 uint64_t *amount_of(Pool &pool, CUmemPool_attribute attribute) {
@@ -200,7 +215,7 @@ CUresult api::mem_pool_create(CUmemoryPool *pool, const CUmemPoolProps *pool_pro
 CUresult api::mem_pool_destroy(CUmemoryPool pool) {
     Pool *found;
     const CUresult result = find_pool(pool, found);
-    if (result != CUDA_SUCCESS || found->is_default) {
+    if (result != CUDA_SUCCESS || found->is_default || found->opened != 0) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
     if (found->device->current_pool == found) {
@@ -357,6 +372,7 @@ CUresult api::mem_pool_export_to_shareable_handle(void *handle_out, CUmemoryPool
     return CUDA_SUCCESS;
 }
 
+// A pool is in a process once, however often it is imported, and once destroyed it is gone.
 CUresult api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void *handle,
                                                     CUmemAllocationHandleType handle_type,
                                                     unsigned long long flags) {
@@ -370,10 +386,13 @@ CUresult api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void
         find_device(ticket.device, device) != CUDA_SUCCESS) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    Pool *pool = make_pool(*device, static_cast<unsigned>(ticket.handle_types));
-    pool->id = ticket.id;
-    pool->store = store;
-    pool->imported = true;
+    Pool *pool = find_imported(store, ticket.id);
+    if (!pool) {
+        pool = make_pool(*device, static_cast<unsigned>(ticket.handle_types));
+        pool->id = ticket.id;
+        pool->store = store;
+        pool->imported = true;
+    }
     *pool_out = pool->handle;
     return CUDA_SUCCESS;
 }
@@ -404,8 +423,18 @@ CUresult api::mem_pool_import_pointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
         name.offset + name.size > found->store->size) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (name.size > largest_importable) {
+        return misuse("an allocation of %llu bytes: a real driver crashes beyond %llu",
+                      static_cast<unsigned long long>(name.size),
+                      static_cast<unsigned long long>(largest_importable));
+    }
+    const auto start = reinterpret_cast<CUdeviceptr>(found->store->at(name.offset));
+    if (sim().regions.at(start)) { // and the first cuMemFree ends it
+        *ptr_out = start;
+        return CUDA_SUCCESS;
+    }
     Region region;
-    region.start = reinterpret_cast<CUdeviceptr>(found->store->at(name.offset));
+    region.start = start;
     region.size = name.size;
     region.kind = Kind::imported;
     region.device = found->device;
@@ -415,6 +444,7 @@ CUresult api::mem_pool_import_pointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
     if (sim().regions.first_in(region.start, region.size)) {
         return CUDA_ERROR_ALREADY_MAPPED;
     }
+    ++found->opened;
     *ptr_out = sim().regions.add(region).start;
     return CUDA_SUCCESS;
 }

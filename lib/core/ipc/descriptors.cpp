@@ -2,6 +2,7 @@
 
 #include "core/counters.h"
 #include "core/ipc/connection.h"
+#include "core/ipc/pooled.h"
 #include "core/ipc/server.h"
 #include "observe/error.h"
 
@@ -58,16 +59,9 @@ emm_status map_batch(const driver::Driver &driver, const Reply &reply,
     return status;
 }
 
-// The importer frees an allocation of a pool before the exporter may.
-CUresult leave_pool(const driver::Driver &driver, const Mapping &mapping) noexcept {
-    const CUresult result = driver.cuMemFree(mapping.base);
-    const CUresult destroyed = driver.cuMemPoolDestroy(mapping.pool);
-    return result == CUDA_SUCCESS ? destroyed : result;
-}
-
 CUresult take_down(const driver::Driver &driver, const Mapping &mapping) noexcept {
     if (mapping.pool) {
-        return leave_pool(driver, mapping);
+        return unmap_pooled(driver, mapping);
     }
     CUresult result = CUDA_SUCCESS;
     CUdeviceptr address = mapping.base;

@@ -12,7 +12,7 @@ struct Mapping {
     emm_deviceptr base = 0;
     uint64_t size = 0; // of the reserved addresses
     std::vector<uint64_t> parts;
-    CUmemoryPool pool = nullptr; // a view of it for this allocation; NULL: parts
+    CUmemoryPool pool = nullptr; // as imported; NULL: parts
 };
 
 // Fetches the parts of what a checked handle names and maps them, for the context's device to use.

@@ -46,14 +46,20 @@ bool is_of(const Import &import, const emm_ipc_handle &handle) {
            std::memcmp(import.nonce, handle.nonce, sizeof import.nonce) == 0;
 }
 
-// CUDA opens a legacy handle, or a pool's allocation, once for a device. Parts can be mapped for
-// each context.
+// CUDA opens a legacy handle once for a device, and a pool's allocation once for a process. Parts
+// can be mapped for each context.
 bool shares(const Import &import, const emm_context &context) {
-    return import.kind == EMM_IPC_FILE_DESCRIPTOR ? import.context == &context
-                                                  : import.context->device == context.device;
+    switch (import.kind) {
+    case EMM_IPC_FILE_DESCRIPTOR:
+        return import.context == &context;
+    case EMM_IPC_POOL:
+        return true;
+    default:
+        return import.context->device == context.device;
+    }
 }
 
-// The opening of the same export on the same device, once nobody works on it.
+// The opening of the same export that this context would share, once nobody works on it.
 Import *find(std::unique_lock<std::mutex> &lock, const emm_context &context,
              const emm_ipc_handle &handle) {
     for (;;) {
@@ -117,9 +123,10 @@ emm_status close_legacy(const Import &import) noexcept {
     return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuIpcCloseMemHandle");
 }
 
-emm_status refuse_second(const emm_context &context, const emm_context &first) {
+emm_status refuse_second(const emm_context &context, const emm_context &first, uint32_t kind) {
     return observe::fail(EMM_E_BUSY, 0,
-                         "an export may be open in one context of a device: expected " +
+                         std::string("an export may be open in one context of a ") +
+                             (kind == EMM_IPC_POOL ? "process" : "device") + ": expected " +
                              name_of(first) + ", which has it open, found " + name_of(context));
 }
 
@@ -138,7 +145,7 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Impor
     std::unique_lock lock(imports().mutex);
     if (Import *const found = find(lock, context, handle)) {
         if (found->context->id != context.id) {
-            return refuse_second(context, *found->context);
+            return refuse_second(context, *found->context, handle.kind);
         }
         ++found->count;
         *ret_import = found;

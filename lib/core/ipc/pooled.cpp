@@ -1,14 +1,39 @@
 #include "core/ipc/pooled.h"
 
 #include "core/ipc/connection.h"
+#include "core/turnstile.h"
 #include "observe/error.h"
 
 #include <cstring>
+#include <map>
+#include <new>
 #include <unistd.h>
 #include <utility>
 
 namespace emm::core::ipc {
 namespace {
+
+// Importing a pool once more gives the same one, and CUDA does not count: its end is that of all
+// its mappings, so they are counted here. Whoever imports or leaves a pool is alone with that, or
+// one might be given what another is about to destroy.
+struct ImportedPools {
+    Turnstile turnstile;
+    std::map<CUmemoryPool, unsigned> mappings;
+};
+
+ImportedPools &pools() {
+    static auto *const the_pools = new ImportedPools;
+    return *the_pools;
+}
+
+CUresult leave_pool(const driver::Driver &driver, CUmemoryPool pool) noexcept {
+    const auto found = pools().mappings.find(pool);
+    if (--found->second != 0) {
+        return CUDA_SUCCESS;
+    }
+    pools().mappings.erase(found);
+    return driver.cuMemPoolDestroy(pool);
+}
 
 emm_status fetch_descriptor(const emm_ipc_handle &handle, int *ret_descriptor) {
     Connection connection(handle, 1);
@@ -32,11 +57,21 @@ emm_status grant_access(const emm_context &context, CUmemoryPool pool) {
 }
 
 emm_status import_pool(const emm_context &context, int descriptor, CUmemoryPool *ret_pool) {
+    CUmemoryPool pool = nullptr;
     const CUresult result = context.driver.cuMemPoolImportFromShareableHandle(
-        ret_pool, reinterpret_cast<void *>(static_cast<intptr_t>(descriptor)),
+        &pool, reinterpret_cast<void *>(static_cast<intptr_t>(descriptor)),
         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    return result == CUDA_SUCCESS ? EMM_OK
-                                  : driver::fail(result, "cuMemPoolImportFromShareableHandle");
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuMemPoolImportFromShareableHandle");
+    }
+    try {
+        ++pools().mappings[pool];
+    } catch (const std::bad_alloc &) { // then it is nobody else's either
+        context.driver.cuMemPoolDestroy(pool);
+        throw;
+    }
+    *ret_pool = pool;
+    return EMM_OK;
 }
 
 emm_status import_pointer(const emm_context &context, const emm_ipc_handle &handle,
@@ -64,6 +99,7 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
         return driver::fail(current.result(), "making the context current");
     }
     const driver::RelaxedCapture relaxed(context.driver);
+    const Passage alone(pools().turnstile);
     Mapping mapping;
     status = import_pool(context, descriptor, &mapping.pool);
     close(descriptor);
@@ -73,11 +109,18 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
     status = grant_access(context, mapping.pool);
     status = status == EMM_OK ? import_pointer(context, handle, mapping) : status;
     if (status != EMM_OK) {
-        context.driver.cuMemPoolDestroy(mapping.pool);
+        leave_pool(context.driver, mapping.pool);
         return status;
     }
     *ret_mapping = std::move(mapping);
     return EMM_OK;
+}
+
+CUresult unmap_pooled(const driver::Driver &driver, const Mapping &mapping) noexcept {
+    const Passage alone(pools().turnstile);
+    const CUresult result = driver.cuMemFree(mapping.base);
+    const CUresult destroyed = leave_pool(driver, mapping.pool);
+    return result == CUDA_SUCCESS ? destroyed : result;
 }
 
 } // namespace emm::core::ipc

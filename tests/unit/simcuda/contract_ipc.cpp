@@ -143,7 +143,7 @@ TEST_CASE("physical memory goes to another process by descriptor") {
     CHECK(cu().cuMemAddressFree(address, size) == CUDA_SUCCESS);
 }
 
-TEST_CASE("a pool goes to another process by descriptor, and its memory by name") {
+TEST_CASE("a pool goes to another process by descriptor, once, and its memory by name") {
     const Peer peer;
     const Device device;
     const Stream stream;
@@ -171,6 +171,10 @@ TEST_CASE("a pool goes to another process by descriptor, and its memory by name"
     CHECK(reply.first == CUDA_SUCCESS);
     CHECK(reply.again == CUDA_SUCCESS);
     CHECK(reply.read == 5);
+    CHECK(reply.same_pool);
+    CHECK(reply.same_address);
+    CHECK(reply.early == CUDA_ERROR_INVALID_VALUE);
+    CHECK(reply.destroyed == CUDA_SUCCESS);
     CHECK(byte_at(address + 100) == 8);
     CHECK(close(descriptor) == 0);
     CHECK(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);

@@ -16,7 +16,9 @@ struct Request {
 struct Reply {
     CUresult first = CUDA_ERROR_UNKNOWN; // of the import
     CUresult again = CUDA_ERROR_UNKNOWN; // of one more
-    bool same_address = false;
+    CUresult early = CUDA_ERROR_UNKNOWN; // of destroying a pool whose memory is open
+    CUresult destroyed = CUDA_ERROR_UNKNOWN;
+    bool same_pool = false, same_address = false;
     unsigned char read = 0; // what was at the offset before the write
 };
 

@@ -66,21 +66,27 @@ void open_descriptor(const Request &request, int descriptor, Reply &reply) {
 }
 
 void open_pool(const Request &request, int descriptor, Reply &reply) {
-    CUmemoryPool pool = nullptr;
-    CUdeviceptr address = 0;
+    CUmemoryPool pool = nullptr, same = nullptr;
+    CUdeviceptr address = 0, again = 0;
     CUmemPoolPtrExportData pointer = request.pointer;
-    reply.first = cu().cuMemPoolImportFromShareableHandle(
-        &pool, as_handle(descriptor), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    for (CUmemoryPool *const each : {&pool, &same}) {
+        reply.first = cu().cuMemPoolImportFromShareableHandle(
+            each, as_handle(descriptor), CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    }
     close(descriptor);
     if (reply.first != CUDA_SUCCESS) {
         return;
     }
+    reply.same_pool = same == pool;
     reply.again = cu().cuMemPoolImportPointer(&address, pool, &pointer);
     if (reply.again == CUDA_SUCCESS) {
+        cu().cuMemPoolImportPointer(&again, pool, &pointer);
+        reply.same_address = again == address;
         exchange(address, request, reply);
+        reply.early = cu().cuMemPoolDestroy(pool);
         cu().cuMemFree(address);
     }
-    cu().cuMemPoolDestroy(pool);
+    reply.destroyed = cu().cuMemPoolDestroy(pool);
 }
 
 } // namespace
