@@ -19,9 +19,14 @@ std::atomic<const Driver *> the_driver{nullptr};
 std::atomic<bool> initialized{false};
 Library library; // written once, before the_driver is
 
+emm_function metered(const char *name, int32_t cuda_version) noexcept {
+    const emm_function plain = library.entry(name, cuda_version);
+    return plain ? meter(name, plain) : nullptr;
+}
+
 emm_status fill(Driver &driver) {
 #define EMM_DRIVER_FILL(name)                                                                      \
-    driver.name = reinterpret_cast<decltype(driver.name)>(library.entry(#name, 12000));            \
+    driver.name = reinterpret_cast<decltype(driver.name)>(metered(#name, 12000));                  \
     if (!driver.name) {                                                                            \
         return observe::fail(EMM_E_NO_DRIVER, 0,                                                   \
                              library.path + " has no " #name ", which CUDA 12.0 and later have");  \
@@ -117,8 +122,8 @@ emm_function entry(const char *name, int32_t cuda_version) noexcept {
 }
 
 emm_function metered_entry(const char *name, int32_t cuda_version) noexcept {
-    const emm_function plain = entry(name, cuda_version);
-    return plain ? meter(name, plain) : nullptr;
+    const Driver *driver = nullptr;
+    return load(driver) == EMM_OK ? metered(name, cuda_version) : nullptr;
 }
 
 CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexcept {

@@ -92,23 +92,32 @@ template <> struct Effect<&cuMemPoolDestroy> : Nothing {
 #else
 #define EMM_SINCE_12050(entry)
 #endif
+#define EMM_METERED_MEMORY(entry)                                                                  \
+    entry(cuMemAlloc) entry(cuMemFree) entry(cuMemAllocManaged) entry(cuMemHostAlloc)              \
+        entry(cuMemFreeHost) entry(cuMemHostRegister) entry(cuMemHostUnregister)                   \
+            entry(cuMemGetInfo)
+#define EMM_METERED_POOLS(entry)                                                                   \
+    entry(cuMemAllocAsync) entry(cuMemAllocFromPoolAsync) entry(cuMemFreeAsync)                    \
+        entry(cuMemPoolCreate) entry(cuMemPoolDestroy) entry(cuMemPoolTrimTo)
+#define EMM_METERED_MAPPINGS(entry)                                                                \
+    entry(cuMemCreate) entry(cuMemRelease) entry(cuMemMap) entry(cuMemUnmap) entry(cuMemSetAccess) \
+        entry(cuMemAddressReserve) entry(cuMemAddressFree)
+#define EMM_METERED_SHARING(entry)                                                                 \
+    entry(cuIpcGetMemHandle) entry(cuIpcOpenMemHandle) entry(cuIpcCloseMemHandle)                  \
+        entry(cuMemExportToShareableHandle) entry(cuMemImportFromShareableHandle)                  \
+            entry(cuMemPoolExportToShareableHandle) entry(cuMemPoolImportFromShareableHandle)      \
+                entry(cuMemPoolExportPointer) entry(cuMemPoolImportPointer)
+#define EMM_METERED_ORDER(entry)                                                                   \
+    entry(cuEventCreate) entry(cuEventDestroy) entry(cuEventRecord) entry(cuEventQuery)            \
+        entry(cuEventSynchronize) entry(cuStreamWaitEvent) entry(cuStreamSynchronize)              \
+            entry(cuCtxSynchronize) entry(cuStreamGetId) entry(cuStreamIsCapturing)                \
+                entry(cuStreamCreate) entry(cuStreamDestroy)                                       \
+                    entry(cuThreadExchangeStreamCaptureMode) entry(cuCtxPushCurrent)               \
+                        entry(cuCtxPopCurrent) EMM_SINCE_12050(entry)
 #define EMM_METERED_ENTRIES(entry)                                                                 \
-    entry(cuMemAlloc) entry(cuMemFree) entry(cuMemAllocManaged) entry(cuMemAllocAsync)             \
-        entry(cuMemAllocFromPoolAsync) entry(cuMemFreeAsync) entry(cuMemPoolCreate)                \
-            entry(cuMemPoolDestroy) entry(cuMemPoolTrimTo) entry(cuMemHostAlloc)                   \
-                entry(cuMemFreeHost) entry(cuMemHostRegister) entry(cuMemHostUnregister)           \
-                    entry(cuMemCreate) entry(cuMemRelease) entry(cuMemMap) entry(cuMemUnmap)       \
-                        entry(cuMemSetAccess) entry(cuMemAddressReserve) entry(cuMemAddressFree)   \
-                            entry(cuMemGetInfo) entry(cuEventCreate) entry(cuEventDestroy)         \
-                                entry(cuEventRecord) entry(cuEventQuery) entry(cuEventSynchronize) \
-                                    entry(cuStreamWaitEvent) entry(cuStreamSynchronize)            \
-                                        entry(cuCtxSynchronize) entry(cuStreamGetId)               \
-                                            entry(cuStreamIsCapturing) entry(cuStreamCreate)       \
-                                                entry(cuStreamDestroy)                             \
-                                                    entry(cuThreadExchangeStreamCaptureMode)       \
-                                                        entry(cuCtxPushCurrent)                    \
-                                                            entry(cuCtxPopCurrent)                 \
-                                                                EMM_SINCE_12050(entry)
+    EMM_METERED_MEMORY(entry)                                                                      \
+    EMM_METERED_POOLS(entry)                                                                       \
+    EMM_METERED_MAPPINGS(entry) EMM_METERED_SHARING(entry) EMM_METERED_ORDER(entry)
 
 // One for each entry, on cache lines of their own: threads call different entries at once.
 struct alignas(64) Counter {
