@@ -13,8 +13,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include "simcuda.h"
-
 namespace share {
 namespace {
 
@@ -76,17 +74,22 @@ Answer open_slot(int device, const Request &request) {
     return answer;
 }
 
+void add_openings(const char *name, uint64_t calls, void *sum) {
+    for (const char *opening :
+         {"cuIpcOpenMemHandle", "cuMemImportFromShareableHandle", "cuMemPoolImportPointer"}) {
+        if (std::strcmp(name, opening) == 0) {
+            *static_cast<uint64_t *>(sum) += calls;
+        }
+    }
+}
+
 Answer do_as_told(int device, const Request &request) {
     Answer answer;
     if (request.what == 'o') {
         return open_slot(device, request);
     }
     if (request.what == 'n') {
-        const auto count = entry<decltype(&simcuda_call_count)>("simcuda_call_count");
-        answer.number = count ? count("cuIpcOpenMemHandle") +
-                                    count("cuMemImportFromShareableHandle") +
-                                    count("cuMemPoolImportPointer")
-                              : 0;
+        CHECK(emm_foreach_driver_call(&add_openings, &answer.number) == EMM_OK);
         return answer;
     }
     if (request.what == 's') {
