@@ -81,6 +81,16 @@ def check_refusal(client, environment):
     raise Failure("EMM_PLUGIN=no-such-plugin: the program ran, with some other plugin")
 
 
+def check_python(moved, libdir, workshop):
+    package = moved / libdir / "emm" / "python"
+    # Python itself is built without sanitizers, and could not load a library that has them.
+    if package.is_dir() and "-Db_sanitize=none" in workshop.settings:
+        found = run([sys.executable, "-c", "import emm; print(emm.library_path)"],
+                    env=clean_environment(PYTHONPATH=str(package))).strip()
+        expected = (moved / libdir / "libemm.so.1").resolve()
+        expect(pathlib.Path(found) == expected, f"Python: expected {expected}, found {found}")
+
+
 def test(source, build, prefix, libdir, tool, bundled, workshop):
     installed = install(workshop, build, prefix)
     point_at(installed, libdir)
@@ -100,6 +110,7 @@ def test(source, build, prefix, libdir, tool, bundled, workshop):
     check_sharing(sharing, environment)
     check_unset(clients[0], environment)
     check_refusal(clients[0], environment)
+    check_python(moved, libdir, workshop)
     expect(digests == [digest(client) for client in clients], "an application was built anew")
     print(f"{len(clients)} applications on {len(specs)} plugins, in a tree that was moved")
 

@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+"""package_test.py INCLUDE: the Python package emm against the headers, and on the simulated driver."""
+import ctypes
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import unittest
+
+import emm
+from emm import _api
+
+INCLUDE = pathlib.Path(sys.argv.pop(1)) / "emm"
+STRUCTS = {"emm_context_info": emm.ContextInfo, "emm_option": _api.Option,
+           "emm_stats": emm.Stats, "emm_block_info": _api.BlockInfo,
+           "emm_ipc_handle": emm.IpcHandle}
+
+
+def text_of(header):
+    return re.sub(r"/\*.*?\*/", "", (INCLUDE / header).read_text(), flags=re.S)
+
+
+def functions(text):
+    for name, arguments in re.findall(r"EMM_API [^;]*?\b(emm_\w+)\(([^;]*)\);", text):
+        yield name, 0 if arguments == "void" else arguments.count(",") + 1
+
+
+def fields(text, struct):
+    body = re.search(r"typedef struct %s \{(.*?)\} %s;" % (struct, struct), text, re.S).group(1)
+    return re.findall(r"(\w+)(?:\[\d+\])?;", body)
+
+
+def python(program, **variables):
+    return subprocess.run([sys.executable, "-c", program], env={**os.environ, **variables},
+                          text=True, capture_output=True, timeout=60, check=False)
+
+
+class Declarations(unittest.TestCase):
+    def test_each_function_of_the_header_is_declared_with_as_many_arguments(self):
+        found = dict([*functions(text_of("emm.h")), *functions(text_of("status.h"))])
+        self.assertEqual(found, {name: len(of) for name, of in _api.FUNCTIONS.items()})
+
+    def test_structs_have_the_members_of_the_header_in_their_order(self):
+        header = text_of("emm.h")
+        for name, struct in {"emm_error": _api.LastError, "emm_plugin_info": emm.PluginInfo,
+                             "emm_driver_info": emm.DriverInfo, "emm_event": _api.Event,
+                             "emm_driver_usage": _api.DriverUsage, "emm_counters": emm.Counters,
+                             "emm_memory_info": emm.MemoryInfo}.items():
+            self.assertEqual(fields(header, name), [field for field, _ in struct._fields_], name)
+
+    def test_members_lie_where_the_header_pins_them(self):
+        text = (INCLUDE / "plugin.h").read_text()
+        for name, struct in STRUCTS.items():
+            pinned = re.findall(rf"^EMM_AT_\({name}, (\w+), (\d+)\);", text, re.M)
+            self.assertEqual([(field, int(at)) for field, at in pinned],
+                             [(field, getattr(struct, field).offset)
+                              for field, _ in struct._fields_], name)
+            size, = re.findall(rf"^EMM_SIZE_\({name}, (\d+)\);", text, re.M)
+            self.assertEqual(int(size), ctypes.sizeof(struct), name)
+
+    def test_status_codes_are_those_of_the_header(self):
+        codes = dict(re.findall(r"#define (EMM_[ES]_\w+) \(?(-?\d+)\)?", text_of("status.h")))
+        for name in dir(_api):
+            if name.startswith(("EMM_E_", "EMM_S_")):
+                self.assertEqual(int(codes[name]), getattr(_api, name), name)
+
+
+class Loading(unittest.TestCase):
+    def test_the_library_is_the_one_that_was_named(self):
+        self.assertEqual(emm.library_path, os.path.realpath(os.environ["EMM_LIBRARY"]))
+
+    def test_a_library_that_is_missing_is_named(self):
+        done = python("import emm", EMM_LIBRARY="/nowhere/libemm.so.1")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ImportError: libemm cannot be loaded from /nowhere/libemm.so.1", done.stderr)
+
+    def test_importing_loads_no_driver(self):
+        done = python("import emm\nprint('libcuda' in open('/proc/self/maps').read())")
+        self.assertEqual(done.stdout, "False\n", done.stderr)
+
+
+class Calls(unittest.TestCase):
+    def test_a_context_of_a_device_gives_and_takes_memory(self):
+        context = emm.context_for_device(0)
+        ptr = ctypes.c_ulonglong()
+        emm.check(emm.lib.emm_memalloc(context, 4096, emm.UNORDERED, ctypes.byref(ptr)))
+        self.assertEqual(ptr.value % 256, 0)
+        self.assertEqual(emm.stats(context).live_bytes, 4096)
+        emm.check(emm.lib.emm_memfree(context, ptr, 4096, emm.UNORDERED))
+        free, total = emm.memory_info(context)
+        self.assertLessEqual(free, total)
+
+    def test_out_of_memory_is_an_error_of_memory_with_emms_sentence(self):
+        context = emm.context_for_device(0)
+        with self.assertRaises(MemoryError) as raised:
+            emm.check(emm.lib.emm_memalloc(context, 1 << 60, emm.UNORDERED,
+                                           ctypes.byref(ctypes.c_ulonglong())))
+        self.assertEqual(raised.exception.status, _api.EMM_E_OUT_OF_MEMORY)
+        self.assertIn(str(1 << 60), str(raised.exception))
+
+    def test_a_plugin_that_does_not_load_tells_the_stage(self):
+        done = python("import emm\ntry:\n    emm.set_plugin('no-such')\nexcept emm.Error as error:"
+                      "\n    print(error.stage)", EMM_PLUGIN="")
+        self.assertEqual(done.stdout, "resolve\n", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,37 @@
+"""emm for Python: the C API of libemm by ctypes, and bridges for Numba, CuPy, PyTorch and NumPy.
+
+`lib` is libemm with every function of emm/emm.h declared; the functions and constants keep their C
+names. `check` turns a status into an exception. Importing this loads libemm and touches no CUDA.
+"""
+from ._api import (
+    UNORDERED,
+    ContextInfo,
+    Counters,
+    DriverInfo,
+    IpcHandle,
+    MemoryInfo,
+    PluginInfo,
+    Stats,
+    lib,
+    library_path,
+)
+from ._error import Error, OutOfMemoryError, check
+from ._process import (
+    context_for_device,
+    current_context,
+    driver_info,
+    memory_info,
+    plugin_info,
+    set_plugin,
+    shutdown,
+    stats,
+)
+
+__version__ = lib.emm_version().decode()
+
+__all__ = [
+    "UNORDERED", "ContextInfo", "Counters", "DriverInfo", "Error", "IpcHandle", "MemoryInfo",
+    "OutOfMemoryError", "PluginInfo", "Stats", "check", "context_for_device", "current_context",
+    "driver_info", "lib", "library_path", "memory_info", "plugin_info", "set_plugin", "shutdown",
+    "stats",
+]

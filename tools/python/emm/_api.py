@@ -1,0 +1,231 @@
+"""emm/emm.h and emm/status.h for ctypes: the structs, and a prototype for each function."""
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_int,
+    c_int32,
+    c_size_t,
+    c_uint8,
+    c_uint32,
+    c_uint64,
+    c_ulonglong,
+    c_void_p,
+    sizeof,
+)
+
+from . import _library
+
+UNORDERED = c_void_p(-1).value  # EMM_STREAM_UNORDERED
+
+EMM_OK = 0
+EMM_S_IGNORED = 1
+EMM_E_INVALID_VALUE = -1
+EMM_E_OUT_OF_MEMORY = -2
+EMM_E_OUT_OF_HOST_MEMORY = -3
+EMM_E_NOT_SUPPORTED = -4
+EMM_E_BUSY = -5
+EMM_E_RETIRED = -6
+EMM_E_FORKED = -7
+EMM_E_DEVICE_LOST = -8
+EMM_E_SHUT_DOWN = -9
+EMM_E_DRIVER = -10
+EMM_E_NO_DRIVER = -11
+EMM_E_NO_CONTEXT = -12
+EMM_E_NOT_OWNED = -13
+EMM_E_CAPTURING = -14
+EMM_E_PLUGIN_FAILED = -21
+EMM_E_ALREADY_FREED = -24
+
+EMM_HOST_PORTABLE = 1
+EMM_HOST_MAPPED = 2
+EMM_HOST_WRITE_COMBINED = 4
+EMM_HOST_READ_ONLY = 8
+EMM_ATTACH_GLOBAL = 1
+EMM_ATTACH_HOST = 2
+EMM_MEMORY_LIVE = 1
+EMM_MEMORY_FREED = 2
+EMM_MEMORY_INERT = 3
+EMM_IPC_LEGACY = 1
+
+
+class Sized(Structure):
+    """A struct that begins with its own size, which the caller fills in."""
+
+    def __init__(self, **values):
+        super().__init__(struct_size=sizeof(self), **values)
+
+
+class LastError(Structure):
+    _fields_ = [("struct_size", c_uint32), ("code", c_int32), ("driver_result", c_int32),
+                ("reserved", c_uint32), ("text", c_char_p), ("stage", c_char_p),
+                ("path", c_char_p), ("expected", c_char_p), ("got", c_char_p), ("hint", c_char_p),
+                ("tried", POINTER(c_char_p)), ("json", c_char_p)]
+
+
+class Option(Structure):
+    _fields_ = [("name", c_char_p), ("default_value", c_char_p), ("help", c_char_p),
+                ("kind", c_uint32), ("reserved", c_uint32)]
+
+
+class PluginInfo(Sized):
+    _fields_ = [("struct_size", c_uint32), ("abi_major", c_uint32), ("abi_minor", c_uint32),
+                ("reserved", c_uint32), ("name", c_char_p), ("version", c_char_p),
+                ("description", c_char_p), ("path", c_char_p), ("build_id", c_char_p),
+                ("spec", c_char_p), ("selected_by", c_char_p), ("capabilities", c_uint64),
+                ("options", POINTER(Option)), ("option_texts", POINTER(c_char_p))]
+
+
+class DriverInfo(Sized):
+    _fields_ = [("struct_size", c_uint32), ("cuda_version", c_int32), ("simulated", c_uint32),
+                ("device_count", c_uint32), ("path", c_char_p)]
+
+
+class DriverUsage(Sized):
+    _fields_ = [("struct_size", c_uint32), ("metered", c_uint32), ("device_bytes", c_uint64),
+                ("peak_device_bytes", c_uint64), ("host_bytes", c_uint64),
+                ("peak_host_bytes", c_uint64)]
+
+
+class ContextInfo(Sized):
+    _fields_ = [("struct_size", c_uint32), ("device", c_int32), ("cuda_context", c_void_p),
+                ("context_id", c_uint64), ("context", c_void_p), ("primary", c_uint32),
+                ("reserved", c_uint32), ("device_uuid", c_uint8 * 16)]
+
+
+class Stats(Sized):
+    _fields_ = [("struct_size", c_uint32), ("reserved", c_uint32)] + [
+        (name, c_uint64) for name in (
+            "live_bytes", "live_count", "cached_bytes", "reserved_bytes", "peak_live_bytes",
+            "peak_reserved_bytes", "allocations", "frees", "failures", "pending_bytes",
+            "host_live_bytes", "host_reserved_bytes")]
+
+
+class BlockInfo(Sized):
+    _fields_ = [("struct_size", c_uint32), ("kind", c_uint32), ("base", c_ulonglong),
+                ("size", c_uint64), ("device", c_int32), ("reserved", c_uint32)]
+
+
+class MemoryInfo(Sized):
+    _fields_ = [("struct_size", c_uint32), ("kind", c_uint32), ("state", c_uint32),
+                ("flags", c_uint32), ("context", c_void_p), ("ptr", c_ulonglong),
+                ("host", c_void_p), ("size", c_uint64), ("generation", c_uint64),
+                ("stream", c_void_p), ("owner", c_void_p), ("parent", c_void_p)]
+
+
+class IpcHandle(Structure):
+    _fields_ = [("magic", c_uint32), ("version", c_uint32), ("kind", c_uint32),
+                ("flags", c_uint32), ("handle", c_uint8 * 64), ("offset", c_uint64),
+                ("size", c_uint64), ("exported_size", c_uint64), ("generation", c_uint64),
+                ("nonce", c_uint8 * 16), ("device_uuid", c_uint8 * 16), ("pci_domain", c_uint32),
+                ("pci_bus", c_uint32), ("pci_device", c_uint32), ("checksum", c_uint32)]
+
+
+class Event(Structure):
+    _fields_ = [("struct_size", c_uint32), ("memory", c_uint32), ("context", c_void_p),
+                ("old_ptr", c_ulonglong), ("new_ptr", c_ulonglong), ("size", c_uint64),
+                ("stream", c_void_p), ("status", c_int32), ("reserved", c_uint32)]
+
+
+EventHook = CFUNCTYPE(None, POINTER(Event), c_void_p)
+
+
+class EventHookInfo(Structure):
+    _fields_ = [("hook", EventHook), ("user_data", c_void_p)]
+
+
+class Counters(Sized):
+    _fields_ = [("struct_size", c_uint32), ("reserved", c_uint32)] + [
+        (name, c_uint64) for name in (
+            "late_frees", "pending_count", "pending_bytes", "flushes", "failed_deferred",
+            "dropped", "memory_retries")]
+
+
+Finalizer = CFUNCTYPE(None, c_void_p)
+PluginVisitor = CFUNCTYPE(c_int, c_char_p, c_char_p, c_void_p)
+ContextVisitor = CFUNCTYPE(c_int, c_void_p, c_void_p)
+DriverCallVisitor = CFUNCTYPE(None, c_char_p, c_uint64, c_void_p)
+PressureCallback = CFUNCTYPE(c_size_t, c_void_p, c_size_t, c_void_p)
+
+# Contexts, memory handles and streams are opaque. Outputs are declared as void *, so that byref of
+# any type does, and so does NULL.
+CONTEXT = MEMORY = STREAM = OUT = HOST = c_void_p
+PTR = c_ulonglong
+
+# What follows the name is the arguments; the result is a status unless RESULTS says otherwise.
+FUNCTIONS = {
+    "emm_version": [],
+    "emm_status_text": [c_int32],
+    "emm_last_error": [],
+    "emm_set_plugin": [c_char_p],
+    "emm_set_plugin_entry": [c_void_p, c_char_p],
+    "emm_get_plugin": [OUT],
+    "emm_probe_plugin": [c_char_p, OUT],
+    "emm_foreach_plugin": [PluginVisitor, c_void_p],
+    "emm_get_driver": [OUT],
+    "emm_driver_entry": [c_char_p, c_int32],
+    "emm_get_driver_usage": [OUT],
+    "emm_foreach_driver_call": [DriverCallVisitor, c_void_p],
+    "emm_context_current": [OUT],
+    "emm_context_from": [c_void_p, OUT],
+    "emm_context_for_device": [c_int32, OUT],
+    "emm_context_get_info": [CONTEXT, OUT],
+    "emm_context_retire": [CONTEXT],
+    "emm_context_reset": [CONTEXT],
+    "emm_foreach_context": [ContextVisitor, c_void_p],
+    "emm_shutdown": [],
+    "emm_memalloc": [CONTEXT, c_size_t, STREAM, OUT],
+    "emm_memfree": [CONTEXT, PTR, c_size_t, STREAM],
+    "emm_memhostalloc": [CONTEXT, c_size_t, c_uint32, OUT, OUT],
+    "emm_memhostfree": [CONTEXT, HOST, c_size_t, c_uint32, STREAM],
+    "emm_mempin": [CONTEXT, HOST, c_size_t, c_uint32, OUT],
+    "emm_memunpin": [CONTEXT, HOST, c_size_t],
+    "emm_memallocmanaged": [CONTEXT, c_size_t, c_uint32, OUT],
+    "emm_memfreemanaged": [CONTEXT, PTR, c_size_t, STREAM],
+    "emm_get_memory_info": [CONTEXT, OUT, OUT],
+    "emm_get_stats": [CONTEXT, OUT],
+    "emm_trim": [CONTEXT, c_size_t, OUT],
+    "emm_query": [CONTEXT, PTR, OUT],
+    "emm_record_use": [CONTEXT, PTR, c_size_t, STREAM],
+    "emm_set_peer_access": [CONTEXT, c_int32, c_uint32],
+    "emm_memory_alloc": [CONTEXT, c_size_t, STREAM, OUT],
+    "emm_memory_hostalloc": [CONTEXT, c_size_t, c_uint32, OUT],
+    "emm_memory_managed": [CONTEXT, c_size_t, c_uint32, OUT],
+    "emm_memory_pin": [CONTEXT, HOST, c_size_t, c_uint32, c_void_p, Finalizer, OUT],
+    "emm_memory_wrap": [CONTEXT, PTR, HOST, c_size_t, c_void_p, Finalizer, OUT],
+    "emm_memory_view": [MEMORY, c_size_t, c_size_t, OUT],
+    "emm_memory_retain": [MEMORY],
+    "emm_memory_release": [MEMORY],
+    "emm_memory_free": [MEMORY],
+    "emm_memory_set_stream": [MEMORY, STREAM],
+    "emm_memory_get_info": [MEMORY, OUT],
+    "emm_memory_export": [MEMORY, OUT],
+    "emm_memory_open_ipc": [CONTEXT, OUT, OUT],
+    "emm_get_ipc_handle": [CONTEXT, PTR, c_size_t, OUT],
+    "emm_release_ipc_handle": [CONTEXT, OUT],
+    "emm_stream_register": [CONTEXT, STREAM],
+    "emm_stream_retire": [CONTEXT, STREAM],
+    "emm_capture_begin": [CONTEXT, STREAM],
+    "emm_capture_end": [CONTEXT, STREAM],
+    "emm_defer_cleanup_begin": [CONTEXT],
+    "emm_defer_cleanup_end": [CONTEXT],
+    "emm_set_pressure_callback": [PressureCallback, c_void_p],
+    "emm_set_event_hook": [EventHook, c_void_p, OUT],
+    "emm_event_log_recover": [c_char_p],
+    "emm_get_counters": [OUT],
+}
+RESULTS = {"emm_version": c_char_p, "emm_status_text": c_char_p, "emm_driver_entry": c_void_p,
+           "emm_last_error": POINTER(LastError)}
+
+
+def declare(library):
+    for name, arguments in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes = arguments
+        function.restype = RESULTS.get(name, c_int32)
+    return library
+
+
+lib = declare(_library.load())
+library_path = _library.path_of(lib.emm_version)

@@ -1,0 +1,31 @@
+"""A status that says failure, as an exception."""
+from ._api import EMM_E_OUT_OF_HOST_MEMORY, EMM_E_OUT_OF_MEMORY, lib
+
+
+class Error(RuntimeError):
+    """What emm_last_error says: `status`, `driver_result` (a CUresult, or 0) and the sentence.
+
+    If a plugin did not load, `stage`, `path`, `hint` and `json` tell more; else they are None.
+    """
+
+    def __init__(self, status):
+        found = lib.emm_last_error().contents
+        super().__init__((found.text or lib.emm_status_text(status)).decode())
+        self.status = status
+        self.driver_result = found.driver_result
+        for name in ("stage", "path", "hint", "json"):
+            value = getattr(found, name)
+            setattr(self, name, value.decode() if value is not None else None)
+
+
+class OutOfMemoryError(Error, MemoryError):
+    """Device memory or pinned host memory is exhausted."""
+
+
+def check(status):
+    """Returns a success or a notice; raises what stands behind a failure."""
+    if status >= 0:
+        return status
+    if status in (EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY):
+        raise OutOfMemoryError(status)
+    raise Error(status)

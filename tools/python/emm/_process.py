@@ -1,0 +1,54 @@
+"""What a Python program asks of emm as a whole: plugin, driver, contexts, figures."""
+from ctypes import byref, c_size_t, c_void_p
+
+from ._api import DriverInfo, PluginInfo, Stats, lib
+from ._error import check
+
+
+def set_plugin(spec):
+    """Chooses the plugin; True unless EMM_PLUGIN outranks the call."""
+    return check(lib.emm_set_plugin(spec.encode())) == 0
+
+
+def plugin_info():
+    """The plugin in force, which this loads if need be."""
+    info = PluginInfo()
+    check(lib.emm_get_plugin(byref(info)))
+    return info
+
+
+def driver_info():
+    info = DriverInfo()
+    check(lib.emm_get_driver(byref(info)))
+    return info
+
+
+def current_context():
+    """The emm_context of the thread's current CUDA context, as an integer."""
+    context = c_void_p()
+    check(lib.emm_context_current(byref(context)))
+    return context.value
+
+
+def context_for_device(device):
+    """The emm_context of a device's primary context, which is brought to life."""
+    context = c_void_p()
+    check(lib.emm_context_for_device(device, byref(context)))
+    return context.value
+
+
+def memory_info(context):
+    """Free and total bytes, as the context's manager sees them."""
+    free, total = c_size_t(), c_size_t()
+    check(lib.emm_get_memory_info(context, byref(free), byref(total)))
+    return free.value, total.value
+
+
+def stats(context):
+    found = Stats()
+    check(lib.emm_get_stats(context, byref(found)))
+    return found
+
+
+def shutdown():
+    check(lib.emm_shutdown())
