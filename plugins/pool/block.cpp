@@ -27,13 +27,6 @@ Block *BlockStore::take() {
     free_ = block->right;
     spare_--;
     *block = Block();
-    random_ ^= random_ << 13; // xorshift: what the treaps' balance rests on
-    random_ ^= random_ >> 17;
-    random_ ^= random_ << 5;
-    for (SizeNode *node : {&block->low, &block->high, &block->own}) {
-        node->block = block;
-        node->priority = random_;
-    }
     return block;
 }
 

@@ -25,36 +25,46 @@ enum class State : uint8_t {
     waiting // freed; a use record or a capture has it until it may become free
 };
 
-struct Block {
-    Segment *segment = nullptr;
+// What neighbours look at comes first, then what a free block's owner does, then its nodes: a call
+// touches no more cache lines than it must.
+struct alignas(record_alignment) Block {
+    State state = State::free;
+    Domain *domain = nullptr; // of a free block
     uint64_t begin = 0;
     uint64_t size = 0;
     Block *left = nullptr; // neighbours in the segment
     Block *right = nullptr;
-    State state = State::free;
-
-    // Of a live block.
-    Loan<uint64_t> loan;
-    Capture *capture = nullptr; // the graph's private memory; NULL for the rest of us
-    UseRecord *uses = nullptr;
-    Slab *slab = nullptr;
-    HostPool *host = nullptr; // of pinned memory, until its heap has it back
+    Segment *segment = nullptr;
+    Loan<uint64_t> loan; // of a live block
 
     // Of a free block: [dirty_begin, dirty_end) may still be in use by `domain`'s work as of `tag`;
     // what lies before and after it is complete. The two are equal in a block that is all complete.
-    Domain *domain = nullptr;
-    uint64_t tag = 0;
     uint64_t dirty_begin = 0;
     uint64_t dirty_end = 0;
+    uint64_t tag = 0;
+    Link<Block> pending; // of its domain, oldest tag first; or of the capture that has it
+
+    // Of a live block.
+    UseRecord *uses = nullptr;
+    Capture *capture = nullptr; // the graph's private memory; NULL for the rest of us
+
+    SizeNode own;  // the whole, for the domain itself and for who is willing to wait for it
     SizeNode low;  // the complete part in front, or the whole of a complete block
     SizeNode high; // the complete part behind
-    SizeNode own;  // the whole, for the domain itself and for who is willing to wait for it
 
-    Link<Block> pending; // of its domain, oldest tag first; or of the capture that has it
+    Slab *slab = nullptr;
+    HostPool *host = nullptr; // of pinned memory, until its heap has it back
 
     uint64_t end() const { return begin + size; }
     bool dirty() const { return dirty_begin != dirty_end; }
 };
+
+static_assert(sizeof(Block) == record_alignment);
+
+inline Block *SizeNode::block() const {
+    return reinterpret_cast<Block *>(reinterpret_cast<uintptr_t>(this) / record_alignment *
+                                     record_alignment);
+}
 
 // Block records, made in batches and used again; they go away with the store.
 class BlockStore {
@@ -79,7 +89,6 @@ private:
     std::vector<Block *> batches_;
     Block *free_ = nullptr;
     size_t spare_ = 0;
-    uint32_t random_ = 2463534242u;
 };
 
 } // namespace emm::pool

@@ -19,6 +19,14 @@ bool serves_itself(const Domain &domain) {
     return domain.order == Order::stream || domain.order == Order::capture;
 }
 
+// Most of what a call costs is waiting for what lies in records.
+void prefetch(const Block *block) {
+    if (block) {
+        __builtin_prefetch(block);
+        __builtin_prefetch(&block->own);
+    }
+}
+
 SizeTree &own_like(const Block &block) {
     return block.domain->own[unsigned(block.segment->zone)];
 }
@@ -74,15 +82,21 @@ void Heap::unindex(Block &block) {
         holes_[unsigned(block.segment->zone)].remove(block.low);
         return;
     }
-    for (SizeNode *node : {&block.low, &block.high}) {
-        if (node->linked) {
-            complete_like(block).remove(*node);
+    const Domain &domain = *block.domain;
+    if (!block.dirty()) {
+        complete_like(block).remove(block.low);
+    } else {
+        if (block.dirty_begin != block.begin) {
+            complete_like(block).remove(block.low);
         }
+        if (block.dirty_end != block.end()) {
+            complete_like(block).remove(block.high);
+        }
+        if (serves_itself(domain)) {
+            own_like(block).remove(block.own);
+        }
+        quarantined_ -= is_quarantine(domain) ? block.dirty_end - block.dirty_begin : 0;
     }
-    if (block.own.linked) {
-        own_like(block).remove(block.own);
-    }
-    quarantined_ -= is_quarantine(*block.domain) ? block.dirty_end - block.dirty_begin : 0;
     if (block.segment->whole.linked) {
         whole_.remove(*block.segment);
         whole_bytes_ -= block.segment->size;
@@ -104,10 +118,20 @@ void Heap::settle(Block &block) {
 // From now on the block is found by its address.
 void Heap::own(Block &block) {
     Segment &segment = *block.segment;
-    segment.own(block.begin, reinterpret_cast<uintptr_t>(&block));
+    const bool large = 2 * block.size > segment_granule;
+    if (!large || !map_.page(block.begin)->add_start(block.begin, block)) {
+        segment.own(block.begin, reinterpret_cast<uintptr_t>(&block));
+    }
     for (uint64_t page = round_up(block.begin, segment_granule); page < block.end();
          page += segment_granule) {
         segment.covers[(page - segment.base) / segment_granule] = &block;
+    }
+}
+
+void Heap::disown(Block &block) {
+    const bool owns = block.state != State::free; // a new segment leads nowhere yet
+    if (owns && !map_.page(block.begin)->remove_start(block.begin)) {
+        block.segment->own(block.begin, 0);
     }
 }
 
@@ -118,15 +142,15 @@ Block *Heap::take(Domain &domain, uint64_t size, Zone zone, uint64_t most) {
     SizeNode *complete =
         domain.order == Order::capture && own ? nullptr : complete_[unsigned(zone)].best(size);
     const bool prefer_own =
-        own && (!complete || complete->block->domain == &domain || own->size <= complete->size);
+        own && (!complete || complete->block()->domain == &domain || own->size <= complete->size);
     const SizeNode *chosen = prefer_own ? own : complete;
-    if (chosen && chosen->size > most && is_idle(*chosen->block)) {
+    if (chosen && chosen->size > most && is_idle(*chosen->block())) {
         return nullptr;
     }
     if (prefer_own) {
-        return cut(*own->block, size, false);
+        return cut(*own->block(), size, false);
     }
-    return complete ? cut(*complete->block, size, complete == &complete->block->high) : nullptr;
+    return complete ? cut(*complete->block(), size, complete == &complete->block()->high) : nullptr;
 }
 
 Block *Heap::take_dedicated(Domain &domain, uint64_t size) {
@@ -135,7 +159,7 @@ Block *Heap::take_dedicated(Domain &domain, uint64_t size) {
     for (SizeTree *tree : {&domain.own[zone], &complete_[zone]}) {
         const SizeNode *node = tree->best(size);
         if (node && node->size <= most) {
-            return cut(*node->block, node->block->size, false);
+            return cut(*node->block(), node->block()->size, false);
         }
     }
     return nullptr;
@@ -144,7 +168,7 @@ Block *Heap::take_dedicated(Domain &domain, uint64_t size) {
 const SizeNode *Heap::offered_after(const Domain &domain, const SizeNode &position, Zone zone) {
     const SizeTree &own = domain.own[unsigned(zone)];
     const SizeNode *node = own.after(position);
-    while (node && !domain.registered && node->block->tag > domain.sealed) {
+    while (node && !domain.registered && node->block()->tag > domain.sealed) {
         node = own.after(*node);
     }
     return node;
@@ -193,7 +217,9 @@ Block *Heap::cut(Block &block, uint64_t size, bool from_the_end) {
 // --- giving --------------------------------------------------------------------------------------
 
 void Heap::give(Block &block, Domain &domain, uint64_t tag) {
-    block.segment->own(block.begin, 0);
+    prefetch(block.left);
+    prefetch(block.right);
+    disown(block);
     block.state = State::free;
     block.capture = nullptr;
     block.slab = nullptr;
@@ -317,8 +343,9 @@ Heap::Place Heap::around(uint64_t address) const {
 // does, what covers those.
 Heap::Place Heap::last_before(const Segment &segment, uint64_t address) const {
     const uint64_t page = address / segment_granule * segment_granule;
+    const Block *start = map_.page(page)->last_start(address);
     for (uint64_t at = address / granule * granule;; at -= granule) {
-        if (segment.owner(at) != 0) {
+        if (segment.owner(at) != 0 || (start && start->begin == at)) {
             return starting_at(at);
         }
         if (at == page) {

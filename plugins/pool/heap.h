@@ -104,6 +104,7 @@ private:
     Block *merge(Block &left, Block &right);
     void settle(Block &block);
     void own(Block &block);
+    void disown(Block &block);
     Place last_before(const Segment &segment, uint64_t address) const;
     Room room_in(Block &hole, const Domain &domain, uint64_t bytes) const;
     std::string fault_of(const Segment &segment) const;
@@ -120,8 +121,15 @@ private:
 };
 
 inline Heap::Place Heap::found_at(uint64_t address) const {
-    const Segment *segment = map_.find(address);
-    if (!segment || address % granule != 0) {
+    const Page *page = map_.page(address);
+    if (!page || address % granule != 0) {
+        return {};
+    }
+    if (Block *block = page->start_at(address)) {
+        return {block, nullptr};
+    }
+    const Segment *segment = page->segment.load(std::memory_order_acquire);
+    if (!segment) {
         return {};
     }
     const uintptr_t owner = segment->owner(address);

@@ -28,12 +28,12 @@ std::string fault_of_free(const Block &block) {
     }
     const uint64_t low = block.dirty() ? block.dirty_begin - block.begin : block.size;
     const uint64_t high = block.dirty() ? block.end() - block.dirty_end : 0;
-    if (block.low.linked != (low > 0) || (low > 0 && block.low.size != low) ||
-        block.high.linked != (high > 0) || (high > 0 && block.high.size != high)) {
+    if (block.low.linked() != (low > 0) || (low > 0 && block.low.size != low) ||
+        block.high.linked() != (high > 0) || (high > 0 && block.high.size != high)) {
         return "the index of complete memory disagrees with it";
     }
     const bool own = domain.order == Order::stream || domain.order == Order::capture;
-    if (block.own.linked != own || (own && block.own.size != block.size)) {
+    if (block.own.linked() != own || (own && block.own.size != block.size)) {
         return "its domain's index disagrees with it";
     }
     return "";
@@ -59,18 +59,15 @@ std::string Heap::fault_of(const Segment &segment) const {
             return at(*block) + "blocks overlap, leave a gap or are not linked both ways";
         }
         expected = block->end();
-        const uintptr_t owner = segment.owner(block->begin);
+        const Place place = found_at(block->begin);
         const bool idle = block->state == State::free || block->state == State::hole;
-        const uintptr_t wanted = idle ? 0
-                                 : block->state == State::slab
-                                     ? reinterpret_cast<uintptr_t>(block->slab->slots) | slot_bit
-                                     : reinterpret_cast<uintptr_t>(block);
-        if (owner != wanted) {
+        const bool is_slab = block->state == State::slab;
+        if (place.block != (idle || is_slab ? nullptr : block) ||
+            place.slot != (is_slab ? block->slab->slots : nullptr)) {
             return at(*block) + "its address leads elsewhere";
         }
-        if (block->state != State::slab && block->size > granule &&
-            (segment.owner(block->begin + granule) != 0 ||
-             segment.owner(block->end() - granule) != 0)) {
+        if (!is_slab && block->size > granule &&
+            (found_at(block->begin + granule) || found_at(block->end() - granule))) {
             return at(*block) + "another seems to begin within it";
         }
         if (left && can_merge(*left, *block)) {

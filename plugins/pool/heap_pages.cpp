@@ -38,7 +38,7 @@ void Heap::add_space(Segment &segment) {
 }
 
 void Heap::make_hole(Block &block) {
-    block.segment->own(block.begin, 0);
+    disown(block);
     block.state = State::hole;
     block.domain = &anyone;
     block.dirty_begin = block.dirty_end = block.begin;
@@ -63,7 +63,7 @@ Heap::Room Heap::room_for(const Domain &domain, uint64_t bytes, Zone zone) const
     const SizeTree &holes = holes_[unsigned(zone)];
     Room best;
     const auto consider = [&](const SizeNode *hole) {
-        const Room room = hole ? room_in(*hole->block, domain, bytes) : Room{};
+        const Room room = hole ? room_in(*hole->block(), domain, bytes) : Room{};
         if (room.hole && (!best.hole || room.missing < best.missing)) {
             best = room;
         }
@@ -92,7 +92,7 @@ const SizeNode *Heap::part_with_pages(const SizeNode &position) const {
     const SizeNode *found = nullptr;
     for (const SizeTree &complete : complete_) {
         const SizeNode *part = complete.after(position);
-        while (part && !(part->block->segment->paged() && whole_pages(*part) > 0)) {
+        while (part && !(part->block()->segment->paged() && whole_pages(*part) > 0)) {
             part = complete.after(*part);
         }
         found = part && (!found || part->before(*found)) ? part : found;
@@ -102,7 +102,7 @@ const SizeNode *Heap::part_with_pages(const SizeNode &position) const {
 
 // `last`: those at its end.
 Block *Heap::take_pages(const SizeNode &part, uint64_t pages, bool last) {
-    Block &block = *part.block;
+    Block &block = *part.block();
     const uint64_t bytes = pages * segment_granule;
     const uint64_t begin =
         first_page(part) + (last ? whole_pages(part) * segment_granule - bytes : 0);

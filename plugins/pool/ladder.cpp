@@ -112,7 +112,7 @@ Block *Manager::candidate_for(const Domain &domain, uint64_t bytes, const Block 
         const SizeNode *node = d == &domain ? nullptr : Heap::offered_after(*d, position, zone);
         found = node && (!found || node->before(*found)) ? node : found;
     }
-    return found ? found->block : nullptr;
+    return found ? found->block() : nullptr;
 }
 
 Block *Manager::reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes) {

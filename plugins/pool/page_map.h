@@ -1,5 +1,6 @@
-// From an address to the segment around it: a radix tree over the 2 MiB pages of 57 bits of
-// address space. Lookups are three loads, need no lock, and may run beside changes.
+// From an address to what is there: a radix tree over the 2 MiB pages of 57 bits of address space.
+// Lookups are three loads, need no lock, and may run beside changes. A page knows its segment and
+// the large blocks that begin in it; where small ones begin is in the segment.
 #pragma once
 
 #include "segment.h"
@@ -10,6 +11,34 @@
 
 namespace emm::pool {
 
+struct alignas(32) Page {
+    std::atomic<Segment *> segment{nullptr};
+    // Blocks that begin in it: the record's address, which is a multiple of 64, and where, in
+    // granules. No more than two blocks of over half a page can.
+    std::atomic<uint64_t> starts[2] = {};
+
+    Block *start_at(uint64_t address) const {
+        for (const std::atomic<uint64_t> &start : starts) {
+            const uint64_t word = start.load(std::memory_order_acquire);
+            if (word != 0 && word % granules == place_of(address)) {
+                return block_in(word);
+            }
+        }
+        return nullptr;
+    }
+    // The last block that begins at the address or before; NULL if none does in this page.
+    Block *last_start(uint64_t address) const;
+    bool add_start(uint64_t address, Block &block); // false: there are two already
+    bool remove_start(uint64_t address);            // false: there was none
+
+private:
+    static constexpr uint64_t granules = segment_granule / granule;
+    static uint64_t place_of(uint64_t address) { return address / granule % granules; }
+    static Block *block_in(uint64_t word) {
+        return reinterpret_cast<Block *>(word / granules * record_alignment);
+    }
+};
+
 class PageMap {
 public:
     PageMap() = default;
@@ -19,27 +48,32 @@ public:
 
     // Makes room for [base, base + size); afterwards `set` of any part of it allocates nothing.
     void reserve(uint64_t base, uint64_t size);
+    // Each page of it begins empty.
     void set(uint64_t base, uint64_t size, Segment *segment);
 
-    Segment *find(uint64_t address) const {
-        const uint64_t page = address / segment_granule;
-        if (page >> (3 * level_bits)) {
+    Page *page(uint64_t address) const {
+        const uint64_t number = address / segment_granule;
+        if (number >> (3 * level_bits)) {
             return nullptr;
         }
-        const Middle *middle = root_[page >> (2 * level_bits)].load(std::memory_order_acquire);
-        const Leaf *leaf =
-            middle ? (*middle)[(page >> level_bits) % fanout].load(std::memory_order_acquire)
+        const Middle *middle = root_[number >> (2 * level_bits)].load(std::memory_order_acquire);
+        Leaf *leaf =
+            middle ? (*middle)[(number >> level_bits) % fanout].load(std::memory_order_acquire)
                    : nullptr;
-        return leaf ? (*leaf)[page % fanout].load(std::memory_order_acquire) : nullptr;
+        return leaf ? &(*leaf)[number % fanout] : nullptr;
+    }
+    Segment *find(uint64_t address) const {
+        const Page *there = page(address);
+        return there ? there->segment.load(std::memory_order_acquire) : nullptr;
     }
 
 private:
     static constexpr unsigned level_bits = 12;
     static constexpr uint64_t fanout = 1 << level_bits;
-    using Leaf = std::array<std::atomic<Segment *>, fanout>;
+    using Leaf = std::array<Page, fanout>;
     using Middle = std::array<std::atomic<Leaf *>, fanout>;
 
-    Leaf *leaf_of(uint64_t page);
+    Leaf *leaf_of(uint64_t number);
 
     std::array<std::atomic<Middle *>, fanout> root_ = {};
 };

@@ -132,7 +132,7 @@ uint64_t Manager::steal(const Block &target, const Heap::Room &room, uint64_t wa
             }
             position.size = part->size;
             position.address = part->address;
-            if (part->block != left && part->block != right) {
+            if (part->block() != left && part->block() != right) {
                 take(*part, wanted, false);
             }
         }

@@ -19,6 +19,7 @@ constexpr unsigned zones = 3;
 
 constexpr uint64_t granule = 512;                // every size and address is a multiple
 constexpr uint64_t segment_granule = 2ull << 20; // what the driver hands out, and aligns to
+constexpr uint64_t record_alignment = 256;       // of blocks' records
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -47,8 +48,9 @@ struct Segment {
     const uint64_t base;      // the part in use: aligned to segment_granule
     const uint64_t size;
 
-    // For the granule in which a block that is not free begins, the block; for one in which a slot
-    // begins, the slot, told apart by bit 0; 0 for all others. Read without the lock.
+    // For the granule in which a block that is not free begins, the block, unless the map of pages
+    // leads to it; for one in which a slot begins, the slot, told apart by bit 0; 0 for all others.
+    // Read without the lock.
     HostPages<std::atomic<uintptr_t>> owners;
     // For each 2 MiB, the last block handed out that holds their first byte: perhaps no more.
     std::vector<Block *> covers;

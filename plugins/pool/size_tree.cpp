@@ -5,11 +5,10 @@ namespace emm::pool {
 void SizeTree::insert(SizeNode &node, uint64_t size, uint64_t address) {
     node.size = size;
     node.address = address;
-    node.linked = true;
     const unsigned bin = bin_of(size);
     occupied_[bin / 64] |= uint64_t(1) << bin % 64;
     SizeNode **link = &roots_[bin];
-    while (*link && (*link)->priority >= node.priority) {
+    while (*link && (*link)->priority() >= node.priority()) {
         link = &(*link)->child[(*link)->before(node)];
     }
     // The subtree found is split in two around the new node, which takes its place.
@@ -36,14 +35,14 @@ void SizeTree::remove(SizeNode &node) {
     SizeNode *low = node.child[0];
     SizeNode *high = node.child[1];
     while (low && high) {
-        const bool take_low = low->priority >= high->priority;
+        const bool take_low = low->priority() >= high->priority();
         SizeNode *&top = take_low ? low : high;
         *link = top;
         link = &top->child[take_low];
         top = *link;
     }
     *link = low ? low : high;
-    node.linked = false;
+    node.size = 0;
     if (!roots_[bin]) {
         occupied_[bin / 64] &= ~(uint64_t(1) << bin % 64);
     }

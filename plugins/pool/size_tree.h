@@ -1,5 +1,5 @@
 // An index of blocks by size: best fit, and of equal sizes the one at the lowest address. Sizes are
-// told apart roughly by bins, sixteen to each doubling, and exactly by a tree in each bin.
+// told apart roughly by bins, sixty-four to each doubling, and exactly by a tree in each bin.
 #pragma once
 
 #include <bit>
@@ -12,14 +12,17 @@ struct Block;
 // Part of a block; one block may be in several trees, or twice in one, with a node for each.
 struct SizeNode {
     SizeNode *child[2] = {nullptr, nullptr};
-    Block *block = nullptr;
-    uint64_t size = 0;
+    uint64_t size = 0; // 0: in no tree
     uint64_t address = 0;
-    uint32_t priority = 0; // random: the tree is a treap, so no order of insertions makes it a list
-    bool linked = false;
 
+    bool linked() const { return size != 0; }
+    Block *block() const; // whose record it is in
     bool before(const SizeNode &other) const {
         return size != other.size ? size < other.size : address < other.address;
+    }
+    // As good as random: the tree is a treap, so no order of insertions makes it a list.
+    uint64_t priority() const {
+        return reinterpret_cast<uintptr_t>(this) / sizeof(SizeNode) * 0x9e3779b97f4a7c15u;
     }
 };
 
@@ -37,9 +40,9 @@ public:
 
 private:
     static constexpr unsigned unit_bits = 9; // finer differences are left to the trees
-    static constexpr unsigned step_bits = 4;
+    static constexpr unsigned step_bits = 6;
     static constexpr unsigned steps = 1 << step_bits;
-    static constexpr unsigned bins = 28 * steps; // the last one: 64 GiB and all beyond
+    static constexpr unsigned bins = 23 * steps; // the last one: 127 GiB and all beyond
     static constexpr unsigned words = bins / 64;
 
     static unsigned bin_of(uint64_t size) {

@@ -15,17 +15,14 @@ TEST_CASE("the tree of sizes finds what an ordered set finds") {
     std::vector<SizeNode> nodes(2000);
     std::set<std::pair<uint64_t, uint64_t>> model;
     SizeTree tree;
-    for (SizeNode &node : nodes) {
-        node.priority = uint32_t(random());
-    }
     for (int i = 0; i < 50000; i++) {
         const size_t n = random() % nodes.size();
         SizeNode &node = nodes[n];
-        if (node.linked) {
+        if (node.linked()) {
             model.erase({node.size, node.address});
             tree.remove(node);
         } else {
-            tree.insert(node, random() % 500, n);
+            tree.insert(node, 1 + random() % 500, n);
             model.insert({node.size, node.address});
         }
         const uint64_t wanted = random() % 520;
