@@ -1,0 +1,34 @@
+// CuPy's allocator of C functions.
+#include "client.h"
+
+namespace {
+
+void *param(uintptr_t flags) {
+    return reinterpret_cast<void *>(flags);
+}
+
+} // namespace
+
+TEST_CASE("CuPy's memory goes back though nobody says how large it was") {
+    for (const uintptr_t flags : {uintptr_t(0), EMM_CUPY_TESTED, EMM_CUPY_LEGACY}) {
+        void *ptr = emm_cupy_malloc(param(flags), 1 << 20, 0);
+        REQUIRE(ptr != nullptr);
+        CHECK(stats().live_bytes == 1 << 20);
+        emm_cupy_free(param(flags), ptr, 0);
+        CHECK(stats().live_bytes == 0);
+    }
+}
+
+TEST_CASE("CuPy out of memory gets NULL where it looks, else an exception with the bytes") {
+    CHECK(emm_cupy_malloc(param(EMM_CUPY_TESTED), too_much, 0) == nullptr);
+    CHECK(emm_last_error()->code == EMM_E_OUT_OF_MEMORY);
+    const std::string text = thrown_by([] { emm_cupy_malloc(param(0), too_much, 0); });
+    CHECK(contains(text, std::to_string(too_much) + " bytes on device 0"));
+}
+
+TEST_CASE("what CuPy frees after the end is a success that does nothing") {
+    void *ptr = emm_cupy_malloc(param(0), 4096, 0);
+    REQUIRE(emm_shutdown() == EMM_OK);
+    emm_cupy_free(param(0), ptr, 0);
+    CHECK(late_frees() == 1);
+}

@@ -1,0 +1,147 @@
+// NumPy's handler, called as NumPy calls it.
+#include "client.h"
+
+#include <cstring>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace {
+
+struct Numpy {
+    const NumpyAllocator allocator = emm_numpy_handler(0)->allocator;
+
+    unsigned char *make(size_t size) const {
+        return static_cast<unsigned char *>(allocator.malloc(allocator.ctx, size));
+    }
+    unsigned char *make_zeroed(size_t count, size_t size) const {
+        return static_cast<unsigned char *>(allocator.calloc(allocator.ctx, count, size));
+    }
+    unsigned char *resize(void *ptr, size_t size) const {
+        return static_cast<unsigned char *>(allocator.realloc(allocator.ctx, ptr, size));
+    }
+    void drop(void *ptr, size_t size) const { allocator.free(allocator.ctx, ptr, size); }
+};
+
+// Whether the driver knows it as host memory of its own.
+bool is_pinned(const void *ptr) {
+    unsigned type = 0;
+    const CUresult result = CU(cuPointerGetAttribute)(
+        &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CUdeviceptr(reinterpret_cast<uintptr_t>(ptr)));
+    return result == CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST;
+}
+
+} // namespace
+
+TEST_CASE("NumPy's handler has NumPy's layout, a name and a version") {
+    CHECK(sizeof(NumpyHandler) == 128 + 5 * sizeof(void *));
+    CHECK(offsetof(NumpyHandler, version) == 127);
+    const NumpyHandler *handler = emm_numpy_handler(0);
+    CHECK(std::string(handler->name) == "emm pinned memory of device 0");
+    CHECK(handler->version == 1);
+    CHECK(std::string(emm_numpy_capsule_name()) == "mem_handler");
+    CHECK(emm_numpy_handler(0) == handler);
+}
+
+TEST_CASE("a handler for a device that does not exist is refused") {
+    CHECK(emm_numpy_handler(999) == nullptr);
+    CHECK(emm_last_error()->code < EMM_OK);
+    CHECK(emm_numpy_handler(-1) == nullptr);
+}
+
+TEST_CASE("NumPy's arrays lie in pinned memory, aligned for its widest instructions") {
+    const Numpy numpy;
+    for (const size_t size : {size_t(1), size_t(100), size_t(1) << 20}) {
+        unsigned char *array = numpy.make(size);
+        REQUIRE(array != nullptr);
+        CHECK(is_pinned(array));
+        CHECK(reinterpret_cast<uintptr_t>(array) % 64 == 0);
+        std::memset(array, 1, size);
+        CHECK(stats().host_live_bytes == size);
+        numpy.drop(array, 0); // as for an array whose shape was changed
+        CHECK(stats().host_live_bytes == 0);
+    }
+}
+
+TEST_CASE("zeroed arrays are zero although their memory was used before") {
+    const Numpy numpy;
+    for (int round = 0; round < 3; round++) {
+        unsigned char *array = numpy.make_zeroed(1000, 8);
+        REQUIRE(array != nullptr);
+        CHECK(std::string(reinterpret_cast<char *>(array), 8000) == std::string(8000, '\0'));
+        std::memset(array, 0xff, 8000);
+        numpy.drop(array, 8000);
+    }
+}
+
+TEST_CASE("an array that is resized keeps its bytes") {
+    const Numpy numpy;
+    unsigned char *array = numpy.resize(nullptr, 100);
+    std::memset(array, 7, 100);
+    array = numpy.resize(array, 100'000);
+    CHECK(array[0] == 7);
+    CHECK(array[99] == 7);
+    CHECK(numpy.resize(array, 60'000) == array);
+    array = numpy.resize(array, 10);
+    CHECK(array[9] == 7);
+    CHECK(stats().host_live_bytes < 1000);
+    numpy.drop(array, 10);
+    CHECK(stats().host_live_bytes == 0);
+}
+
+TEST_CASE("NumPy is told by NULL when there is no memory, and keeps what it had") {
+    const Numpy numpy;
+    CHECK(numpy.make(SIZE_MAX - 10) == nullptr);
+    CHECK(numpy.make_zeroed(SIZE_MAX / 4, 8) == nullptr);
+    unsigned char *array = numpy.make(10);
+    array[9] = 5;
+    CHECK(numpy.resize(array, SIZE_MAX - 10) == nullptr);
+    CHECK(array[9] == 5);
+    numpy.drop(array, 10);
+    numpy.drop(nullptr, 0);
+}
+
+TEST_CASE("after the end NumPy's arrays lie in ordinary memory, and each is freed by its kind") {
+    const Numpy numpy;
+    unsigned char *pinned = numpy.make(4096);
+    REQUIRE(emm_shutdown() == EMM_OK);
+    unsigned char *array = numpy.make(100);
+    REQUIRE(array != nullptr);
+    CHECK_FALSE(is_pinned(array));
+    array = numpy.resize(array, 1000);
+    std::memset(array, 1, 1000);
+    numpy.drop(array, 1000);
+    CHECK(late_frees() == 0);
+    numpy.drop(pinned, 4096);
+    CHECK(late_frees() == 1);
+}
+
+TEST_CASE("an array that a reset took the memory of does not take the next one's") {
+    const Numpy numpy;
+    unsigned char *lost = numpy.make(4096);
+    REQUIRE(emm_context_reset(gpu()) == EMM_OK);
+    unsigned char *array = numpy.make(4096);
+    for (int round = 0; round < 100 && array != lost; round++) {
+        array = numpy.make(4096);
+    }
+    const uint64_t live = stats().host_live_bytes;
+    numpy.drop(lost, 4096);
+    CHECK(stats().host_live_bytes == live);
+    array = numpy.resize(array, 8192);
+    numpy.drop(array, 8192);
+    CHECK(stats().host_live_bytes == live - 4096);
+}
+
+TEST_CASE("in a forked child NumPy goes on in ordinary memory") {
+    const Numpy numpy;
+    numpy.drop(numpy.make(100), 100);
+    const pid_t child = fork();
+    if (child == 0) {
+        unsigned char *array = numpy.make_zeroed(10, 10);
+        const bool good = array && array[99] == 0;
+        numpy.drop(array, 100);
+        _exit(good ? 0 : 1);
+    }
+    int status = -1;
+    REQUIRE(waitpid(child, &status, 0) == child);
+    CHECK(status == 0);
+}

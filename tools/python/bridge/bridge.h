@@ -1,0 +1,73 @@
+// libemm-bridge: emm behind functions whose signatures other projects have fixed. Whoever allocates
+// through it names a device, and is served by the record of that device's primary context.
+//
+// PyTorch and CuPy take whatever address comes back, so what allocates for them throws a
+// std::runtime_error instead of giving NULL. What frees never throws: a free after emm_shutdown,
+// after the driver's end or in a forked child is a success that does nothing.
+#pragma once
+
+#include <emm/emm.h>
+
+#include <functional>
+#include <sys/types.h>
+#include <utility>
+
+extern "C" {
+
+// --- PyTorch: torch.cuda.memory.CUDAPluggableAllocator -------------------------------------------
+//
+// Memory is freed on the stream that it was allocated on, which must still exist: PyTorch's own
+// streams live as long as the process, those of torch.cuda.ExternalStream may not.
+
+EMM_API void *emm_torch_malloc(ssize_t size, int device, emm_stream stream);
+EMM_API void emm_torch_free(void *ptr, size_t size, int device, emm_stream stream);
+
+// set_record_stream_fn: the memory is used on `stream` too.
+EMM_API void emm_torch_record_stream(void *ptr, emm_stream stream);
+
+// set_begin_allocate_to_pool and set_end_allocate_to_pool_fn, which surround the capture of a
+// graph. The memory of a capture needs no pool of PyTorch's: emm keeps it until the graph is gone.
+using TorchPool = std::pair<unsigned long long, unsigned long long>;
+using TorchFilter = std::function<bool(emm_stream)>;
+EMM_API void emm_torch_begin_allocate_to_pool(int device, TorchPool pool, TorchFilter filter);
+EMM_API void emm_torch_end_allocate_to_pool(int device, TorchPool pool);
+
+// set_reset_fn: torch.cuda.empty_cache() returns what is cached to the driver, on every device.
+EMM_API void emm_torch_empty_cache(void);
+
+// --- CuPy: cupy.cuda.CFunctionAllocator ----------------------------------------------------------
+//
+// There is no stream here, so memory is EMM_STREAM_UNORDERED: any stream may use it at once, and it
+// is given out again when all work that the context held at its free is done. `param` is the
+// address 0 or a sum of these, the same for both functions.
+
+#define EMM_CUPY_TESTED uintptr_t(1) // the caller tests for NULL: nothing is thrown
+#define EMM_CUPY_LEGACY uintptr_t(2) // the memory belongs to the legacy default stream
+
+EMM_API void *emm_cupy_malloc(void *param, size_t size, int device);
+EMM_API void emm_cupy_free(void *param, void *ptr, int device);
+
+// --- NumPy: PyDataMem_Handler, NEP 49 ------------------------------------------------------------
+
+// As numpy/ndarraytypes.h has it since NumPy 1.22.
+struct NumpyAllocator {
+    void *ctx;
+    void *(*malloc)(void *ctx, size_t size);
+    void *(*calloc)(void *ctx, size_t count, size_t size);
+    void *(*realloc)(void *ctx, void *ptr, size_t size);
+    void (*free)(void *ctx, void *ptr, size_t size);
+};
+struct NumpyHandler {
+    char name[127];
+    uint8_t version;
+    NumpyAllocator allocator;
+};
+
+// The handler that puts arrays into pinned memory, by the context of `device`. It lives as long as
+// the process. NULL, and emm_last_error says why, if that device cannot be served.
+EMM_API NumpyHandler *emm_numpy_handler(int device);
+
+// "mem_handler", which the capsule around a handler must be called, at an address that lasts.
+EMM_API const char *emm_numpy_capsule_name(void);
+
+} // extern "C"

@@ -1,0 +1,42 @@
+#include "device.h"
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+
+namespace emm::bridge {
+namespace {
+
+// Records live as long as the process. One that dies with its context is not looked for again: the
+// addresses it gave out may be somebody else's by the time they are freed.
+std::atomic<emm_context *> contexts[most_devices];
+
+} // namespace
+
+emm_context *known_context(int device) noexcept {
+    return device >= 0 && device < most_devices ? contexts[device].load(std::memory_order_acquire)
+                                                : nullptr;
+}
+
+emm_status find_context(int device, emm_context **ret_context) noexcept {
+    emm_context *context = known_context(device);
+    if (!context) {
+        const emm_status status = emm_context_for_device(device, &context);
+        if (status < EMM_OK) {
+            return status;
+        }
+        if (device < most_devices) {
+            contexts[device].store(context, std::memory_order_release);
+        }
+    }
+    *ret_context = context;
+    return EMM_OK;
+}
+
+void refuse(const char *what, size_t size, int device) {
+    const std::string text = emm_last_error()->text;
+    throw std::runtime_error(std::string(what) + " " + std::to_string(size) + " bytes on device " +
+                             std::to_string(device) + ". " + text);
+}
+
+} // namespace emm::bridge

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <emm/emm.h>
+
+namespace emm::bridge {
+
+// The record of the primary context of `device`.
+emm_status find_context(int device, emm_context **ret_context) noexcept;
+
+// The same, but only if it has been asked for before: what is freed was allocated. Else NULL.
+emm_context *known_context(int device) noexcept;
+
+constexpr int most_devices = 64;
+
+// Throws what the calling thread's last error says.
+[[noreturn]] void refuse(const char *what, size_t size, int device);
+
+} // namespace emm::bridge

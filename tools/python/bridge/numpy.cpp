@@ -1,0 +1,101 @@
+#include "arrays.h"
+#include "bridge.h"
+#include "device.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+using namespace emm;
+using bridge::Arrays;
+
+namespace {
+
+// An array has no device: work of any context may still read it when it is freed.
+constexpr uint32_t host_flags = EMM_HOST_PORTABLE;
+
+// After emm_shutdown, a reset of the device or a fork nothing can be pinned any more, and NumPy
+// must go on.
+bool is_past(emm_status status) {
+    return status == EMM_E_SHUT_DOWN || status == EMM_E_RETIRED || status == EMM_E_FORKED;
+}
+
+void *allocate(void *ctx, size_t size) {
+    const size_t room = std::max<size_t>(size, 1);
+    emm_memory *memory = nullptr;
+    const emm_status status =
+        emm_memory_hostalloc(static_cast<emm_context *>(ctx), room, host_flags, &memory);
+    if (status < EMM_OK) {
+        return is_past(status) ? std::malloc(room) : nullptr;
+    }
+    emm_memory_info info = {};
+    info.struct_size = sizeof info;
+    if (emm_memory_get_info(memory, &info) < EMM_OK ||
+        !Arrays::of_process().enter(info.host, {memory, room})) {
+        emm_memory_release(memory);
+        return nullptr;
+    }
+    return info.host;
+}
+
+void *allocate_zeroed(void *ctx, size_t count, size_t size) {
+    if (size != 0 && count > SIZE_MAX / size) {
+        return nullptr;
+    }
+    void *array = allocate(ctx, count * size);
+    return array ? std::memset(array, 0, count * size) : nullptr;
+}
+
+void deallocate(void *, void *array, size_t) {
+    if (!array) {
+        return;
+    }
+    const Arrays::Entry entry = Arrays::of_process().remove(array);
+    if (entry.memory) {
+        emm_memory_release(entry.memory);
+    } else {
+        std::free(array);
+    }
+}
+
+// What still fits stays where it is, unless half of the block would lie idle.
+void *reallocate(void *ctx, void *array, size_t size) {
+    const Arrays::Entry entry = array ? Arrays::of_process().find(array) : Arrays::Entry{};
+    if (array && !entry.memory) {
+        return std::realloc(array, std::max<size_t>(size, 1));
+    }
+    if (array && size <= entry.room && size >= entry.room / 2) {
+        return array;
+    }
+    void *moved = allocate(ctx, size);
+    if (moved && array) {
+        std::memcpy(moved, array, std::min(size, entry.room));
+        deallocate(ctx, array, size);
+    }
+    return moved;
+}
+
+} // namespace
+
+NumpyHandler *emm_numpy_handler(int device) {
+    static std::mutex mutex;
+    static NumpyHandler handlers[bridge::most_devices];
+    emm_context *context = nullptr;
+    if (bridge::find_context(device, &context) < EMM_OK || device >= bridge::most_devices) {
+        return nullptr;
+    }
+    const std::lock_guard lock(mutex);
+    NumpyHandler &handler = handlers[device];
+    if (handler.version == 0) {
+        std::snprintf(handler.name, sizeof handler.name, "emm pinned memory of device %d", device);
+        handler.allocator = {context, allocate, allocate_zeroed, reallocate, deallocate};
+        handler.version = 1;
+    }
+    return &handler;
+}
+
+const char *emm_numpy_capsule_name(void) {
+    return "mem_handler";
+}
