@@ -213,7 +213,7 @@ Outcome share_with_container() {
         if (!ids.entered()) {
             return "process ids of its own take privileges";
         }
-        peer.emplace();
+        peer.emplace(0, std::vector<std::string>{"EMM_TEST_OWN_PROC=1"});
     }
     exported.fill(7);
     CHECK(peer->open(0, exported.handle).status == EMM_OK);
