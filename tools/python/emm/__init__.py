@@ -26,12 +26,13 @@ from ._process import (
     shutdown,
     stats,
 )
+from ._register import register
 
 __version__ = lib.emm_version().decode()
 
 __all__ = [
     "UNORDERED", "ContextInfo", "Counters", "DriverInfo", "Error", "IpcHandle", "MemoryInfo",
     "OutOfMemoryError", "PluginInfo", "Stats", "check", "context_for_device", "current_context",
-    "driver_info", "lib", "library_path", "memory_info", "plugin_info", "set_plugin", "shutdown",
-    "stats",
+    "driver_info", "lib", "library_path", "memory_info", "plugin_info", "register", "set_plugin",
+    "shutdown", "stats",
 ]

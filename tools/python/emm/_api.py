@@ -36,6 +36,7 @@ EMM_E_NO_CONTEXT = -12
 EMM_E_NOT_OWNED = -13
 EMM_E_CAPTURING = -14
 EMM_E_PLUGIN_FAILED = -21
+EMM_E_PLUGIN_EXCEPTION = -22
 EMM_E_ALREADY_FREED = -24
 
 EMM_HOST_PORTABLE = 1
@@ -148,9 +149,9 @@ ContextVisitor = CFUNCTYPE(c_int, c_void_p, c_void_p)
 DriverCallVisitor = CFUNCTYPE(None, c_char_p, c_uint64, c_void_p)
 PressureCallback = CFUNCTYPE(c_size_t, c_void_p, c_size_t, c_void_p)
 
-# Contexts, memory handles and streams are opaque. Outputs are declared as void *, so that byref of
-# any type does, and so does NULL.
-CONTEXT = MEMORY = STREAM = OUT = HOST = c_void_p
+# Contexts, memory handles and streams are opaque. Outputs and callbacks are declared as void *, so
+# that byref of any type does, an instance of the callback's type, and NULL.
+CONTEXT = MEMORY = STREAM = OUT = HOST = CALLBACK = c_void_p
 PTR = c_ulonglong
 
 # What follows the name is the arguments; the result is a status unless RESULTS says otherwise.
@@ -159,21 +160,21 @@ FUNCTIONS = {
     "emm_status_text": [c_int32],
     "emm_last_error": [],
     "emm_set_plugin": [c_char_p],
-    "emm_set_plugin_entry": [c_void_p, c_char_p],
+    "emm_set_plugin_entry": [CALLBACK, c_char_p],
     "emm_get_plugin": [OUT],
     "emm_probe_plugin": [c_char_p, OUT],
-    "emm_foreach_plugin": [PluginVisitor, c_void_p],
+    "emm_foreach_plugin": [CALLBACK, c_void_p],
     "emm_get_driver": [OUT],
     "emm_driver_entry": [c_char_p, c_int32],
     "emm_get_driver_usage": [OUT],
-    "emm_foreach_driver_call": [DriverCallVisitor, c_void_p],
+    "emm_foreach_driver_call": [CALLBACK, c_void_p],
     "emm_context_current": [OUT],
     "emm_context_from": [c_void_p, OUT],
     "emm_context_for_device": [c_int32, OUT],
     "emm_context_get_info": [CONTEXT, OUT],
     "emm_context_retire": [CONTEXT],
     "emm_context_reset": [CONTEXT],
-    "emm_foreach_context": [ContextVisitor, c_void_p],
+    "emm_foreach_context": [CALLBACK, c_void_p],
     "emm_shutdown": [],
     "emm_memalloc": [CONTEXT, c_size_t, STREAM, OUT],
     "emm_memfree": [CONTEXT, PTR, c_size_t, STREAM],
@@ -192,8 +193,8 @@ FUNCTIONS = {
     "emm_memory_alloc": [CONTEXT, c_size_t, STREAM, OUT],
     "emm_memory_hostalloc": [CONTEXT, c_size_t, c_uint32, OUT],
     "emm_memory_managed": [CONTEXT, c_size_t, c_uint32, OUT],
-    "emm_memory_pin": [CONTEXT, HOST, c_size_t, c_uint32, c_void_p, Finalizer, OUT],
-    "emm_memory_wrap": [CONTEXT, PTR, HOST, c_size_t, c_void_p, Finalizer, OUT],
+    "emm_memory_pin": [CONTEXT, HOST, c_size_t, c_uint32, c_void_p, CALLBACK, OUT],
+    "emm_memory_wrap": [CONTEXT, PTR, HOST, c_size_t, c_void_p, CALLBACK, OUT],
     "emm_memory_view": [MEMORY, c_size_t, c_size_t, OUT],
     "emm_memory_retain": [MEMORY],
     "emm_memory_release": [MEMORY],
@@ -210,8 +211,8 @@ FUNCTIONS = {
     "emm_capture_end": [CONTEXT, STREAM],
     "emm_defer_cleanup_begin": [CONTEXT],
     "emm_defer_cleanup_end": [CONTEXT],
-    "emm_set_pressure_callback": [PressureCallback, c_void_p],
-    "emm_set_event_hook": [EventHook, c_void_p, OUT],
+    "emm_set_pressure_callback": [CALLBACK, c_void_p],
+    "emm_set_event_hook": [CALLBACK, c_void_p, OUT],
     "emm_event_log_recover": [c_char_p],
     "emm_get_counters": [OUT],
 }

@@ -6,12 +6,18 @@ class Error(RuntimeError):
     """What emm_last_error says: `status`, `driver_result` (a CUresult, or 0) and the sentence.
 
     If a plugin did not load, `stage`, `path`, `hint` and `json` tell more; else they are None.
+    A plugin in Python raises it with a sentence of its own.
     """
 
-    def __init__(self, status):
+    def __init__(self, status, text=None):
+        self.status = status
+        self.driver_result = 0
+        self.stage = self.path = self.hint = self.json = None
+        if text is not None:
+            super().__init__(text)
+            return
         found = lib.emm_last_error().contents
         super().__init__((found.text or lib.emm_status_text(status)).decode())
-        self.status = status
         self.driver_result = found.driver_result
         for name in ("stage", "path", "hint", "json"):
             value = getattr(found, name)

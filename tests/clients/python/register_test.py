@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""A plugin written in Python serves this process. EMM_PLUGIN is not set."""
+import ctypes
+import threading
+import unittest
+
+import emm
+from emm import _api
+
+driver = {name: ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(emm.lib.emm_driver_entry(entry, 12000))
+          for name, entry, arguments in (
+              ("alloc", b"cuMemAlloc", [ctypes.c_void_p, ctypes.c_size_t]),
+              ("free", b"cuMemFree", [ctypes.c_ulonglong]))}
+
+
+class Plain:
+    """What a plugin can be at least, and a few slots whose outputs differ."""
+    made, last = [], None
+
+    def __init__(self, info):
+        self.info = info
+        self.live = {}
+        Plain.made.append(self)
+        Plain.last = self
+
+    def destroy(self):
+        for ptr in self.live:
+            driver["free"](ptr)
+        self.live = None
+
+    def memalloc(self, size, stream):
+        if size == 13:
+            raise ZeroDivisionError("thirteen")
+        if size == 14:
+            raise emm.Error(_api.EMM_E_NOT_SUPPORTED, "not fourteen")
+        if size > 1 << 30:
+            raise MemoryError("more than 1 GiB")
+        ptr = ctypes.c_ulonglong()
+        assert driver["alloc"](ctypes.byref(ptr), size) == 0
+        self.live[ptr.value] = (size, stream)
+        return ptr.value
+
+    def memfree(self, ptr, size, stream):
+        if self.live.pop(ptr, None) is None:
+            raise emm.Error(_api.EMM_E_NOT_OWNED, "not live")
+        driver["free"](ptr)
+
+    def get_memory_info(self):
+        return 32, 64
+
+    def get_stats(self):
+        return emm.Stats(live_bytes=sum(size for size, _ in self.live.values()))
+
+
+def setUpModule():
+    assert emm.register(Plain, description="over the driver")
+
+
+def alloc(size, stream=emm.UNORDERED):
+    ptr = ctypes.c_ulonglong()
+    emm.check(emm.lib.emm_memalloc(context(), size, stream, ctypes.byref(ptr)))
+    return ptr.value
+
+
+def free(ptr):
+    emm.check(emm.lib.emm_memfree(context(), ptr, 0, emm.UNORDERED))
+
+
+def context():
+    return emm.context_for_device(0)
+
+
+class Registered(unittest.TestCase):
+    def test_it_is_the_plugin_in_force(self):
+        info = emm.plugin_info()
+        self.assertEqual((info.name, info.description), (b"plain", b"over the driver"))
+        self.assertEqual(info.selected_by, b"emm_set_plugin_entry")
+
+    def test_its_manager_knows_the_context(self):
+        context()
+        self.assertEqual(Plain.made[0].info.device, 0)
+        self.assertEqual(Plain.made[0].info.primary, 1)
+
+    def test_memory_comes_from_it_with_size_and_stream_as_integers(self):
+        ptr, other = alloc(4096), alloc(256, stream=0)
+        self.assertEqual(Plain.last.live[ptr], (4096, emm.UNORDERED))
+        self.assertEqual(Plain.last.live[other], (256, 0))
+        free(ptr)
+        free(other)
+        self.assertNotIn(ptr, Plain.last.live)
+
+    def test_outputs_may_be_several_or_a_struct(self):
+        self.assertEqual(emm.memory_info(context()), (32, 64))
+        ptr = alloc(100)
+        self.assertEqual(emm.stats(context()).live_bytes, 100)
+        free(ptr)
+
+    def test_what_it_leaves_out_is_the_hosts(self):
+        memory = ctypes.c_void_p()
+        emm.check(emm.lib.emm_memory_hostalloc(context(), 4096, 0, ctypes.byref(memory)))
+        emm.check(emm.lib.emm_memory_release(memory))
+
+    def test_an_exception_becomes_a_status_and_its_sentence(self):
+        for size, status, text in ((13, _api.EMM_E_PLUGIN_EXCEPTION, "ZeroDivisionError: thirteen"),
+                                   (14, _api.EMM_E_NOT_SUPPORTED, "not fourteen"),
+                                   (1 << 40, _api.EMM_E_OUT_OF_MEMORY, "more than 1 GiB")):
+            with self.assertRaisesRegex(emm.Error, text) as raised:
+                alloc(size)
+            self.assertEqual(raised.exception.status, status)
+
+    def test_memory_that_is_not_live_is_refused(self):
+        with self.assertRaises(emm.Error) as raised:
+            free(4096)
+        self.assertEqual(raised.exception.status, _api.EMM_E_NOT_OWNED)
+
+    def test_threads_may_call_it_at_the_same_time(self):
+        failures = []
+
+        def churn():
+            try:
+                for _ in range(100):
+                    free(alloc(512))
+            except Exception as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=churn) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
+    def test_zz_a_reset_destroys_the_manager_and_makes_another(self):
+        served, before = context(), Plain.last
+        alloc(100)
+        emm.check(emm.lib.emm_context_reset(served))
+        alloc(100)
+        self.assertIsNone(before.live)
+        self.assertIsNot(Plain.last, before)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

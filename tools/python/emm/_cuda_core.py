@@ -1,0 +1,42 @@
+"""emm as a memory resource of cuda.core."""
+from ctypes import byref, c_ulonglong
+
+from cuda.core import Buffer
+from cuda.core import MemoryResource as Base
+
+from ._api import UNORDERED, lib
+from ._error import check
+
+
+class MemoryResource(Base):
+    """Device memory of one context. `dropped` says that a reset has taken it all back.
+
+    Every stream may use the memory at once, and it may be in use on any when it goes: the stream
+    that it is given back on may have ended by then.
+    """
+
+    def __init__(self, context, device_id):
+        self._context = context
+        self._device_id = device_id
+        self.dropped = False
+
+    def allocate(self, size, stream=None):
+        ptr = c_ulonglong()
+        check(lib.emm_memalloc(self._context, size, UNORDERED, byref(ptr)))
+        return Buffer.from_handle(ptr=ptr.value, size=size, mr=self)
+
+    def deallocate(self, ptr, size, stream=None):
+        if not self.dropped:
+            check(lib.emm_memfree(self._context, int(ptr), size, UNORDERED))
+
+    @property
+    def is_device_accessible(self):
+        return True
+
+    @property
+    def is_host_accessible(self):
+        return False
+
+    @property
+    def device_id(self):
+        return self._device_id

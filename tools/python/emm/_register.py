@@ -1,0 +1,119 @@
+"""A plugin written in Python: its methods, as the table of callbacks that emm asks for.
+
+emm calls them from any thread, as a plugin's functions are called; ctypes takes the interpreter's
+lock for the length of a call. They must not be called any more once the interpreter has ended,
+which a program in Python cannot do.
+"""
+import _thread
+import itertools
+from ctypes import addressof, memmove, sizeof, string_at
+
+from . import _api
+from ._api import Sized, lib
+from ._error import Error, check
+from ._plugin_api import (
+    ABI_MAJOR,
+    ABI_MINOR,
+    NEEDS_CURRENT,
+    SLOTS,
+    TYPES,
+    Create,
+    Destroy,
+    Entry,
+    Plugin,
+)
+
+_registered = []  # emm keeps what it is given as long as the process lives
+
+
+class _Table:
+    """The callbacks over one class of managers."""
+
+    def __init__(self, manager, name, description, capabilities):
+        self.manager = manager
+        self.managers = {}
+        self.keys = itertools.count(1)
+        self.host = None
+        self.plugin = Plugin(
+            struct_size=sizeof(Plugin), interface_version=ABI_MAJOR, interface_minor=ABI_MINOR,
+            name=name.encode(), description=description.encode(), capabilities=capabilities,
+            create=Create(self.create), destroy=Destroy(self.destroy))
+        for slot in SLOTS:
+            if callable(getattr(manager, slot, None)):
+                setattr(self.plugin, slot, self.callback(slot))
+        self.entry = Entry(self.enter)
+
+    def enter(self, host):
+        self.host = host.contents
+        return addressof(self.plugin)
+
+    def create(self, _host, info, _option_texts, ret_manager):
+        def make():
+            key = next(self.keys)
+            # The struct is emm's, and lives as long as this call.
+            kept = _api.ContextInfo.from_buffer_copy(string_at(info, sizeof(_api.ContextInfo)))
+            self.managers[key] = self.manager(kept)
+            ret_manager[0] = key
+        return self.guard(make)
+
+    def destroy(self, key):
+        def unmake():
+            gone = self.managers.pop(key)
+            getattr(gone, "destroy", lambda: None)()
+        return self.guard(unmake)
+
+    def callback(self, slot):
+        inputs, outputs = SLOTS[slot]
+        count = len(inputs)
+        method = getattr(self.manager, slot)
+
+        def call(key, *arguments):
+            result = method(self.managers[key], *arguments[:count])
+            if len(outputs) == 1:
+                store(arguments[count], result)
+            elif outputs:
+                for place, value in zip(arguments[count:], result):
+                    store(place, value)
+
+        return TYPES[slot](lambda *arguments: self.guard(call, *arguments))
+
+    def guard(self, function, *arguments):
+        """What an exception that would leave a callback says to emm."""
+        try:
+            function(*arguments)
+        except Error as error:
+            return self.fail(error.status, error.driver_result, error)
+        except MemoryError as error:
+            return self.fail(_api.EMM_E_OUT_OF_MEMORY, 0, error)
+        except BaseException as error:  # it cannot go any further
+            if isinstance(error, KeyboardInterrupt):
+                _thread.interrupt_main()
+            return self.fail(_api.EMM_E_PLUGIN_EXCEPTION, 0, f"{type(error).__name__}: {error}")
+        return _api.EMM_OK
+
+    def fail(self, status, driver_result, text):
+        return self.host.fail(status, driver_result, str(text).encode())
+
+
+def store(place, value):
+    """Writes an output; a struct that says its size is filled as far as the caller's goes."""
+    if isinstance(value, Sized):
+        wanted = min(place.contents.struct_size, value.struct_size)
+        value.struct_size = place.contents.struct_size
+        memmove(place, addressof(value), wanted)
+    else:
+        place[0] = value
+
+
+def register(manager, name=None, description="", capabilities=NEEDS_CURRENT):
+    """Makes a class the plugin of this process; False if EMM_PLUGIN outranks it.
+
+    `manager(info)` makes the manager of a CUDA context, described by an emm.ContextInfo. Its
+    methods are named after the slots of emm/plugin.h and take their arguments, less `self` and the
+    outputs, which they return; memalloc and memfree must be there, `destroy` may be. An exception
+    becomes a failure: emm.Error its own status, MemoryError out of memory. The context is current
+    in each call, unless `capabilities` say otherwise.
+    """
+    table = _Table(manager, name or manager.__name__.lower(), description, capabilities)
+    _registered.append(table)
+    return check(lib.emm_set_plugin_entry(table.entry, None)) == _api.EMM_OK
