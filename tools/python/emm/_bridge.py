@@ -1,0 +1,28 @@
+"""libemm-bridge: beside libemm, or where the same build has made it."""
+import ctypes
+import pathlib
+
+from ._api import library_path
+
+NAME = "libemm-bridge.so"
+
+
+def find():
+    folder = pathlib.Path(library_path).parent
+    for path in (folder / NAME, folder.parent / "tools/python/bridge" / NAME):
+        if path.is_file():
+            return str(path)
+    raise ImportError(f"{NAME} is not beside {library_path}")
+
+
+bridge_path = find()
+bridge = ctypes.CDLL(bridge_path)
+bridge.emm_numpy_handler.argtypes = [ctypes.c_int]
+bridge.emm_numpy_handler.restype = ctypes.c_void_p
+bridge.emm_numpy_capsule_name.argtypes = []
+bridge.emm_numpy_capsule_name.restype = ctypes.c_void_p
+
+
+def address(name):
+    """Of one of the functions, for those who take it as a number."""
+    return ctypes.cast(getattr(bridge, name), ctypes.c_void_p).value
