@@ -158,6 +158,22 @@ void refuse_changed(emm_context *context, emm_ipc_handle handle, const char *tex
     expect_refusal(context, handle, text);
 }
 
+// Noise, and noise between what every handle has in common.
+void refuse_random(emm_context *context, const emm_ipc_handle &good) {
+    std::mt19937 random(1);
+    for (int i = 0; i < 1000; ++i) {
+        emm_ipc_handle bad;
+        for (size_t at = 0; at < sizeof bad; ++at) {
+            reinterpret_cast<unsigned char *>(&bad)[at] = static_cast<unsigned char>(random());
+        }
+        expect_refusal(context, bad, "expected");
+        refuse_changed(context, bad, "", [&](emm_ipc_handle &noise) {
+            noise.magic = good.magic, noise.version = good.version;
+            noise.kind = i % 2 ? good.kind : noise.kind;
+        });
+    }
+}
+
 void refuse_damaged(emm_context *context, const emm_ipc_handle &good) {
     // Which devices there are is asked when the first handle of another comes, once.
     refuse_changed(context, good, "device", [](emm_ipc_handle &bad) { ++bad.device_uuid[3]; });
@@ -178,6 +194,7 @@ void refuse_damaged(emm_context *context, const emm_ipc_handle &good) {
     refuse_changed(context, good, "PCI", [](Handle &bad) { ++bad.pci_bus; });
     refuse_changed(context, good, "goes on", [](Handle &bad) { ++bad.nonce[7]; });
     refuse_changed(context, good, "goes on", [](Handle &bad) { bad.generation += 1000; });
+    refuse_random(context, good);
     CHECK(driver_calls() == before);
 }
 
@@ -289,6 +306,11 @@ void keep_rules(emm_context *context) {
     send(peer.socket, {'s', 0, exported.handle});
     Message answer;
     CHECK(receive(peer.socket, answer) && answer.status == EMM_E_NOT_OWNED);
+    // The address may be in use again, and exported; the old handle is none the better for it.
+    const Exported again(context, 7);
+    send(peer.socket, {'s', 0, exported.handle});
+    CHECK(receive(peer.socket, answer) && answer.status == EMM_E_NOT_OWNED);
+    again.give_up(context);
 }
 
 // Steps: 0 exported, 1 opened, 2 in use, 3 closed, 4 nobody is killed.
