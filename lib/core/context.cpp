@@ -109,8 +109,9 @@ bool is_late(emm_context &context, emm_status *ret_status) noexcept {
     return true;
 }
 
+// Whatever else the driver answers says nothing about that.
 bool is_alive(const emm_context &context) noexcept {
-    return driver::check_alive(context.driver, context.cuda_context, context.id) == CUDA_SUCCESS;
+    return !driver::is_late(driver::check_alive(context.driver, context.cuda_context, context.id));
 }
 
 bool has_died(emm_context &context) noexcept {

@@ -52,8 +52,8 @@ emm_status DefaultMemory::add(uint64_t address, Block block) {
     }
 }
 
-emm_status DefaultMemory::check_and_remove(uint64_t address, Kind kind, size_t size,
-                                           Block *ret_block) {
+emm_status DefaultMemory::take(uint64_t address, Kind kind, size_t size,
+                               Live::node_type *ret_block) {
     std::unique_lock lock(mutex_);
     const auto found = live_.find(address);
     if (found == live_.end() || found->second.kind != kind) {
@@ -70,9 +70,13 @@ emm_status DefaultMemory::check_and_remove(uint64_t address, Kind kind, size_t s
                              "the size given with " + hexadecimal(address) + ": expected " +
                                  std::to_string(expected) + ", found " + std::to_string(size));
     }
-    *ret_block = found->second;
-    live_.erase(found);
+    *ret_block = live_.extract(found);
     return EMM_OK;
+}
+
+void DefaultMemory::put_back(Live::node_type block) {
+    const std::lock_guard lock(mutex_);
+    live_.insert(std::move(block));
 }
 
 emm_status DefaultMemory::release_now(uint64_t address, Kind kind) {
@@ -108,13 +112,24 @@ emm_status DefaultMemory::release_pending(void *argument, uint32_t what) {
 }
 
 // Without memory for an entry the free happens at once; that costs a wait, and loses nothing.
-emm_status DefaultMemory::release_later(uint64_t address, Block block) {
-    auto pending = std::unique_ptr<Pending>(new (std::nothrow) Pending{this, address, block.kind});
-    if (pending && defer(context_, &release_pending, pending.get(), block.size) == EMM_OK) {
+emm_status DefaultMemory::release_later(Live::node_type block) {
+    auto pending = std::unique_ptr<Pending>(new (std::nothrow)
+                                                Pending{this, block.key(), block.mapped().kind});
+    if (pending &&
+        defer(context_, &release_pending, pending.get(), block.mapped().size) == EMM_OK) {
         pending.release();
         return EMM_OK;
     }
-    return release_now(address, block.kind);
+    return release_or_put_back(std::move(block));
+}
+
+// What the driver does not take back stays the caller's, who may try again.
+emm_status DefaultMemory::release_or_put_back(Live::node_type block) {
+    const emm_status status = release_now(block.key(), block.mapped().kind);
+    if (status < EMM_OK) {
+        put_back(std::move(block));
+    }
+    return status;
 }
 
 emm_status DefaultMemory::device_address(void *host, uint32_t flags, emm_deviceptr *ret_device) {
@@ -154,9 +169,9 @@ emm_status DefaultMemory::host_alloc(size_t size, uint32_t flags, void **ret_hos
 }
 
 emm_status DefaultMemory::host_free(void *host, size_t size) {
-    Block block;
-    const emm_status status = check_and_remove(address_of(host), Kind::pinned, size, &block);
-    return status == EMM_OK ? release_later(address_of(host), block) : status;
+    Live::node_type block;
+    const emm_status status = take(address_of(host), Kind::pinned, size, &block);
+    return status == EMM_OK ? release_later(std::move(block)) : status;
 }
 
 emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_deviceptr *ret_device) {
@@ -189,9 +204,9 @@ emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_devic
 }
 
 emm_status DefaultMemory::unpin(void *host) {
-    Block block;
-    const emm_status status = check_and_remove(address_of(host), Kind::registered, 0, &block);
-    return status == EMM_OK ? release_now(address_of(host), Kind::registered) : status;
+    Live::node_type block;
+    const emm_status status = take(address_of(host), Kind::registered, 0, &block);
+    return status == EMM_OK ? release_or_put_back(std::move(block)) : status;
 }
 
 emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr) {
@@ -214,9 +229,9 @@ emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_devicep
 }
 
 emm_status DefaultMemory::free_managed(emm_deviceptr ptr, size_t size) {
-    Block block;
-    const emm_status status = check_and_remove(ptr, Kind::managed, size, &block);
-    return status == EMM_OK ? release_later(ptr, block) : status;
+    Live::node_type block;
+    const emm_status status = take(ptr, Kind::managed, size, &block);
+    return status == EMM_OK ? release_later(std::move(block)) : status;
 }
 
 emm_status DefaultMemory::memory_info(size_t *ret_free, size_t *ret_total) {

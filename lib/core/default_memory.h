@@ -36,19 +36,22 @@ private:
         Kind kind;
         size_t size;
     };
+    using Live = std::map<uint64_t, Block>; // by address: host and device addresses never coincide
     struct Pending;
 
     static emm_status release_pending(void *argument, uint32_t what);
 
     emm_status add(uint64_t address, Block block);
-    emm_status check_and_remove(uint64_t address, Kind kind, size_t size, Block *ret_block);
-    emm_status release_later(uint64_t address, Block block);
+    emm_status take(uint64_t address, Kind kind, size_t size, Live::node_type *ret_block);
+    void put_back(Live::node_type block);
+    emm_status release_later(Live::node_type block);
+    emm_status release_or_put_back(Live::node_type block);
     emm_status release_now(uint64_t address, Kind kind);
     emm_status device_address(void *host, uint32_t flags, emm_deviceptr *ret_device);
 
     emm_context &context_;
     mutable std::mutex mutex_;
-    std::map<uint64_t, Block> live_; // by address: host and device addresses never coincide
+    Live live_;
 };
 
 // The table that the loader fills gaps with; its functions take a DefaultMemory for `self`.

@@ -133,12 +133,38 @@ void finalize(const emm_memory &memory) noexcept {
     }
 }
 
-// Once for each handle that is no view. The finalizer runs when nothing is left to do, inside of
-// no call, so that it may call anything.
-emm_status give_up(emm_memory &memory, const void *caller) noexcept {
-    const emm_status status = give_back(memory, caller);
-    if (memory.finalizer) {
-        finalize(memory);
+// The driver, or host memory, failed the free: another time it may succeed. An import sees to that
+// itself.
+bool may_be_tried_again(const emm_memory &memory, emm_status status) noexcept {
+    return memory.way != WayHome::close_import &&
+           (status == EMM_E_DRIVER || status == EMM_E_OUT_OF_MEMORY ||
+            status == EMM_E_OUT_OF_HOST_MEMORY);
+}
+
+// The second try, with the pending frees. There is no third: what the plugin still has then goes
+// with its next reset.
+emm_status give_back_at_last(void *argument, uint32_t what) {
+    const Owned memory(static_cast<emm_memory *>(argument));
+    const emm_status status = what == EMM_DEFERRED_RUN ? give_back(*memory, nullptr) : EMM_OK;
+    if (memory->finalizer) {
+        finalize(*memory);
+    }
+    return status;
+}
+
+// Once for each handle that is no view, which ends with it. The finalizer runs when nothing is left
+// to do, inside of no call, so that it may call anything.
+emm_status give_up(Owned memory, const void *caller) noexcept {
+    const emm_status status = give_back(*memory, caller);
+    if (may_be_tried_again(*memory, status)) {
+        const observe::Preserved said;
+        if (defer(*memory->context, &give_back_at_last, memory.get(), memory->size) == EMM_OK) {
+            memory.release();
+            return status;
+        }
+    }
+    if (memory->finalizer) {
+        finalize(*memory);
     }
     return status;
 }
@@ -331,11 +357,11 @@ emm_status release(emm_memory &memory, const void *caller) noexcept {
     if (!drop_reference(memory)) {
         return EMM_OK;
     }
-    const Owned last(&memory);
+    Owned last(&memory);
     if (memory.parent) {
         return release(*memory.parent, caller);
     }
-    return memory.freed.load(std::memory_order_relaxed) ? EMM_OK : give_up(memory, caller);
+    return memory.freed.load(std::memory_order_relaxed) ? EMM_OK : give_up(std::move(last), caller);
 }
 
 emm_status free_now(emm_memory &memory, const void *caller) noexcept {
@@ -354,7 +380,13 @@ emm_status free_now(emm_memory &memory, const void *caller) noexcept {
     if (memory.freed.exchange(true, std::memory_order_acq_rel)) {
         return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));
     }
-    return give_up(memory, caller);
+    const emm_status status = give_back(memory, caller);
+    if (may_be_tried_again(memory, status)) {
+        memory.freed.store(false, std::memory_order_release);
+    } else if (memory.finalizer) {
+        finalize(memory);
+    }
+    return status;
 }
 
 emm_status set_stream(emm_memory &memory, emm_stream stream) noexcept {

@@ -7,13 +7,15 @@
 namespace emm::observe {
 namespace {
 
+constexpr emm_error no_error = {sizeof(emm_error), EMM_OK,  0,       0,       "no error", nullptr,
+                                nullptr,           nullptr, nullptr, nullptr, nullptr,    nullptr};
+
 // emm_error points into the texts beside it, so a record is filled in place and never moved.
 struct Record {
     ErrorDetail detail;
     std::vector<const char *> tried;
     std::string json;
-    emm_error view = {sizeof(emm_error), EMM_OK,  0,       0,       "no error", nullptr,
-                      nullptr,           nullptr, nullptr, nullptr, nullptr,    nullptr};
+    emm_error view = no_error;
     bool by_plugin = false;
     ~Record();
 };
@@ -120,6 +122,13 @@ const emm_error *last_error() noexcept {
 
 ErrorDetail last_detail() {
     return record_is_gone ? ErrorDetail{} : record.detail;
+}
+
+Preserved::Preserved() noexcept {
+    if (!record_is_gone) {
+        std::swap(detail_, record.detail);
+        record.view = no_error;
+    }
 }
 
 emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *text) noexcept {

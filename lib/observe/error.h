@@ -3,6 +3,7 @@
 #include <emm/emm.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace emm::observe {
@@ -25,6 +26,19 @@ const emm_error *last_error() noexcept;
 
 // What was recorded, to be amended and recorded again.
 ErrorDetail last_detail();
+
+// Keeps the calling thread's last error for a scope in which others may come.
+class Preserved {
+public:
+    Preserved() noexcept;
+    ~Preserved() { fail(std::move(detail_)); }
+    Preserved(const Preserved &) = delete;
+    Preserved &operator=(const Preserved &) = delete;
+    emm_status code() const { return detail_.code; }
+
+private:
+    ErrorDetail detail_;
+};
 
 // What emm_host.fail does: the same, marked as the plugin's word on the error it is about to
 // return.

@@ -80,9 +80,11 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t, emm_stream stream) {
     if (hold_back(entry)) {
         return EMM_OK;
     }
+    Uses::node_type elsewhere = forget_other_uses(ptr);
     try {
-        release(entry, forget_other_uses(ptr) ? EMM_STREAM_UNORDERED : stream);
+        release(entry, elsewhere.empty() ? stream : EMM_STREAM_UNORDERED);
     } catch (...) {
+        remember_other_uses(std::move(elsewhere));
         registry_.put_back(std::move(entry));
         throw;
     }
@@ -149,47 +151,37 @@ void Manager::given_back(CUresult result, Registry::Entry &entry) {
     entry = {};
 }
 
-void Manager::postpone(Registry::Entry &entry) {
+void Manager::postpone(Registry::Entry &entry) noexcept {
     std::lock_guard lock(mutex_);
-    postponed_.reserve(postponed_.size() + 1);
-    postponed_.push_back(std::move(entry));
+    postponed_.insert(std::move(entry));
     entry = {};
     has_postponed_ = true;
 }
 
-Manager::Registry::Entry Manager::take_postponed() noexcept {
+passthrough::Registry::Allocations Manager::take_postponed() noexcept {
     std::lock_guard lock(mutex_);
-    if (postponed_.empty()) {
-        return {};
-    }
-    Registry::Entry entry = std::move(postponed_.back());
-    postponed_.pop_back();
-    has_postponed_ = !postponed_.empty();
-    return entry;
+    has_postponed_ = false;
+    return std::exchange(postponed_, {});
 }
 
 // Frees what the end of a capture, or of a graph, has made free. What has to wait once more, or
-// fails, is postponed again; hence each kind is gone through once.
-void Manager::release_postponed() {
-    size_t postponed = 0;
-    if (has_postponed_ && captures_ == 0) {
-        std::lock_guard lock(mutex_);
-        postponed = postponed_.size();
-    }
+// fails, is postponed again.
+void Manager::release_postponed() noexcept {
     const auto release_or_postpone = [this](Registry::Entry entry) {
         try {
             release_behind_everything(entry);
-        } catch (const PluginError &) {
+        } catch (...) {
             postpone(entry);
         }
     };
-    while (graphs_.has_released()) {
-        if (Registry::Entry entry = graphs_.take_released(); !entry.empty()) {
-            release_or_postpone(std::move(entry));
+    if (has_postponed_ && captures_ == 0) {
+        Registry::Allocations postponed = take_postponed();
+        while (!postponed.empty()) {
+            release_or_postpone(postponed.extract(postponed.begin()));
         }
     }
-    for (; postponed != 0; --postponed) {
-        if (Registry::Entry entry = take_postponed(); !entry.empty()) {
+    while (graphs_.has_released()) {
+        if (Registry::Entry entry = graphs_.take_released(); !entry.empty()) {
             release_or_postpone(std::move(entry));
         }
     }
@@ -206,14 +198,22 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
     return EMM_OK;
 }
 
-bool Manager::forget_other_uses(emm_deviceptr ptr) {
+Manager::Uses::node_type Manager::forget_other_uses(emm_deviceptr ptr) noexcept {
     if (!has_used_elsewhere_) {
-        return false;
+        return {};
     }
     std::lock_guard lock(mutex_);
-    const bool used = used_elsewhere_.erase(ptr) != 0;
+    Uses::node_type use = used_elsewhere_.extract(ptr);
     has_used_elsewhere_ = !used_elsewhere_.empty();
-    return used;
+    return use;
+}
+
+void Manager::remember_other_uses(Uses::node_type use) noexcept {
+    if (!use.empty()) {
+        std::lock_guard lock(mutex_);
+        used_elsewhere_.insert(std::move(use));
+        has_used_elsewhere_ = true;
+    }
 }
 
 emm_status Manager::stream_notice(emm_stream, uint32_t notice) {

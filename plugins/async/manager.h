@@ -22,7 +22,7 @@ struct Options {
 class Manager {
 public:
     Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts);
-    ~Manager() { drop_all(); }
+    ~Manager();
     Manager(const Manager &) = delete;
     Manager &operator=(const Manager &) = delete;
 
@@ -44,6 +44,7 @@ public:
 
 private:
     using Registry = passthrough::Registry;
+    using Uses = std::set<emm_deviceptr>;
 
     Manager(const emm_host &host, const emm_context_info &info, const Options &options);
 
@@ -53,16 +54,19 @@ private:
     void release(Registry::Entry &entry, emm_stream stream);
     void release_behind_everything(Registry::Entry &entry);
     CUresult wait_for_everything();
-    void postpone(Registry::Entry &entry);
-    void release_postponed();
-    Registry::Entry take_postponed() noexcept;
+    void postpone(Registry::Entry &entry) noexcept;
+    void release_postponed() noexcept;
+    Registry::Allocations take_postponed() noexcept;
     void given_back(CUresult result, Registry::Entry &entry);
-    bool forget_other_uses(emm_deviceptr ptr);
+    Uses::node_type forget_other_uses(emm_deviceptr ptr) noexcept;
+    void remember_other_uses(Uses::node_type use) noexcept;
+    void note_export(emm_deviceptr base, const emm_ipc_handle &handle);
     Registry::Entry end_export(const emm_ipc_handle &handle);
     bool hold_back(Registry::Entry &entry);
     Registry::Entry take_held_back() noexcept;
     void drop(emm_deviceptr ptr, bool alive) noexcept;
-    void drop_all() noexcept;
+    CUresult order_frees() noexcept;
+    void drop_all(bool alive) noexcept;
     void apply_threshold();
     [[noreturn]] void refuse(emm_deviceptr ptr) const;
 
@@ -87,8 +91,8 @@ private:
     std::atomic<uint32_t> sections_{0}; // of deferred clean-up
 
     std::mutex mutex_;
-    std::vector<Registry::Entry> postponed_; // until no capture is announced
-    std::set<emm_deviceptr> used_elsewhere_; // by record_use
+    Registry::Allocations postponed_;        // until no capture is announced
+    Uses used_elsewhere_;                    // by record_use
     std::map<emm_deviceptr, Shared> shared_; // by where the allocation begins
     std::atomic<bool> has_postponed_{false}, has_used_elsewhere_{false}, has_shared_{false};
 };

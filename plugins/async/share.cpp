@@ -70,18 +70,36 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
     emm_ipc_handle made = {};
     const emm_status status = host_.serve_ipc(context_, &source, &made);
     if (status == EMM_OK) {
-        std::lock_guard lock(mutex_);
-        shared_[info.base].exports.push_back(made);
-        has_shared_ = true;
+        try {
+            note_export(info.base, made);
+        } catch (...) {
+            host_.withdraw_ipc(context_, &made);
+            throw;
+        }
         *ret_handle = made;
     }
     return status;
 }
 
+void Manager::note_export(emm_deviceptr base, const emm_ipc_handle &handle) {
+    std::lock_guard lock(mutex_);
+    const auto [place, is_new] = shared_.try_emplace(base);
+    try {
+        place->second.exports.push_back(handle);
+    } catch (...) {
+        if (is_new) {
+            shared_.erase(place);
+        }
+        throw;
+    }
+    has_shared_ = true;
+}
+
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
     const emm_status status = host_.withdraw_ipc(context_, handle);
     if (Registry::Entry entry = end_export(*handle); !entry.empty()) {
-        release_behind_everything(entry);
+        postpone(entry);
+        release_postponed();
     }
     return status;
 }

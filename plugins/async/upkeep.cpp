@@ -55,17 +55,35 @@ Manager::Manager(const emm_host &host, const emm_context_info &info, const Optio
 }
 
 emm_status Manager::reset() {
-    drop_all();
+    const RelaxedCapture relaxed(driver_);
+    const bool alive = driver_.is_alive(cuda_context_, context_id_);
+    if (alive) {
+        driver_.check(order_frees(), "ordering a reset behind all work of the context");
+    }
+    drop_all(alive);
     return EMM_OK;
 }
 
-// What may still be in use by work that the program has not waited for is freed behind that work.
-void Manager::drop_all() noexcept {
+// Rather than take away what may be in use, leave it to the driver and the end of the process.
+Manager::~Manager() {
     const RelaxedCapture relaxed(driver_);
     const bool alive = driver_.is_alive(cuda_context_, context_id_);
-    if (alive && captures_ == 0 && wait_for_everything() != CUDA_SUCCESS) {
-        driver_.cuCtxSynchronize();
+    if (!alive || order_frees() == CUDA_SUCCESS) {
+        drop_all(alive);
     }
+}
+
+// What may still be in use by work that the program has not waited for is freed behind that work.
+// One way may fail, and the other one too.
+CUresult Manager::order_frees() noexcept {
+    CUresult result = captures_ == 0 ? wait_for_everything() : CUDA_SUCCESS;
+    for (int tries = 0; tries < 2 && result != CUDA_SUCCESS; ++tries) {
+        result = driver_.cuCtxSynchronize();
+    }
+    return result;
+}
+
+void Manager::drop_all(bool alive) noexcept {
     for (const auto &[ptr, size] : registry_.take_all()) {
         drop(ptr, alive);
     }
@@ -77,9 +95,9 @@ void Manager::drop_all() noexcept {
         drop(entry.key(), alive);
         registry_.returned(entry.mapped());
     }
-    for (Registry::Entry entry = take_postponed(); !entry.empty(); entry = take_postponed()) {
-        drop(entry.key(), alive);
-        registry_.returned(entry.mapped());
+    for (const auto &[ptr, size] : take_postponed()) {
+        drop(ptr, alive);
+        registry_.returned(size);
     }
     if (alive) {
         driver_.cuStreamSynchronize(returns_); // so that a trim finds all of it free

@@ -53,7 +53,8 @@ Driver::Driver(const emm_host &host) {
 
 bool Driver::is_alive(CUcontext context, uint64_t id) const noexcept {
     unsigned long long found = 0;
-    return cuCtxGetId(context, &found) == CUDA_SUCCESS && found == id;
+    const CUresult result = cuCtxGetId(context, &found);
+    return result == CUDA_SUCCESS ? found == id : !is_late(result);
 }
 
 void Driver::fail(CUresult result, const char *what) const {

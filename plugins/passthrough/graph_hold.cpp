@@ -4,7 +4,7 @@
 
 namespace emm::passthrough {
 
-Capture capture_of(const Driver &driver, emm_stream stream) noexcept {
+Capture capture_of(const Driver &driver, emm_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t id = 0;
     CUgraph graph = nullptr;
@@ -15,7 +15,9 @@ Capture capture_of(const Driver &driver, emm_stream stream) noexcept {
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         return {true, nullptr};
     }
-    if (result != CUDA_SUCCESS || status == CU_STREAM_CAPTURE_STATUS_NONE) {
+    // Not knowing is no answer: what is taken to be outside a capture would become part of it.
+    driver.check(result, "cuStreamGetCaptureInfo");
+    if (status == CU_STREAM_CAPTURE_STATUS_NONE) {
         return {};
     }
     return {true, status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? graph : nullptr};

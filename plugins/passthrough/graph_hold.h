@@ -15,7 +15,7 @@ struct Capture {
     CUgraph graph = nullptr; // what it captures into; NULL for the legacy stream, and when the
                              // capture has been invalidated
 };
-Capture capture_of(const Driver &driver, emm_stream stream) noexcept;
+Capture capture_of(const Driver &driver, emm_stream stream);
 
 // Keeps memory that was freed on a capturing stream: every launch of the graph will use it again,
 // so it has to stay until the graph and all that was made from it are gone. The graph owns a user

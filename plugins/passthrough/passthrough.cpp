@@ -96,11 +96,12 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
 emm_status Manager::memfree(emm_deviceptr ptr, size_t, emm_stream stream) {
     defer_what_graphs_released();
     auto pending = std::make_unique<PendingFree>(PendingFree{state_, {}});
+    const CUgraph graph = capture_of(state_->driver, stream).graph;
     pending->entry = state_->registry.take(ptr);
     if (pending->entry.empty()) {
         refuse(ptr);
     }
-    if (const CUgraph graph = capture_of(state_->driver, stream).graph) {
+    if (graph) {
         hold(graph, pending->entry);
     }
     return pending->entry.empty() ? EMM_OK : defer(std::move(pending));

@@ -76,7 +76,8 @@ Manager::~Manager() {
 // A handle of a context that died may be another's by now, and so may be its addresses.
 bool Manager::context_lives() const {
     unsigned long long id = 0;
-    return driver_.cuCtxGetId(context_, &id) == CUDA_SUCCESS && id == context_id_;
+    const CUresult result = driver_.cuCtxGetId(context_, &id);
+    return result == CUDA_SUCCESS ? id == context_id_ : !is_gone(result);
 }
 
 emm_status Manager::reset() {
@@ -224,8 +225,9 @@ CUresult Manager::switch_access(CUcontext peer, bool on) {
     unsigned long long id = 0;
     CUresult result = driver_.cuCtxGetId(peer, &id);
     const Current current(driver_, peer, id);
-    if (result != CUDA_SUCCESS || current.result() != CUDA_SUCCESS) {
-        return current.result();
+    result = result == CUDA_SUCCESS ? current.result() : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     result =
         on ? driver_.cuCtxEnablePeerAccess(context_, 0) : driver_.cuCtxDisablePeerAccess(context_);

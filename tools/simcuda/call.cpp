@@ -39,9 +39,8 @@ CUresult inject(const char *name) {
         return CUDA_SUCCESS;
     }
     const std::lock_guard lock(simulator.mutex);
-    const CUresult result = simulator.faults.next(name);
+    const CUresult result = this_thread.spared ? CUDA_SUCCESS : simulator.faults.next(name);
     if (result != CUDA_SUCCESS) {
-        ++simulator.fault_count;
         if (is_sticky(result)) {
             simulator.sticky = result;
         }

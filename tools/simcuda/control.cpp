@@ -34,7 +34,7 @@ EXPORT void simcuda_get_counters(simcuda_counters *out) {
     counters.calls = calls_of_all();
     counters.device_blocks = simulator.device_totals.blocks;
     counters.host_blocks = simulator.host_totals.blocks;
-    counters.faults = simulator.fault_count;
+    counters.faults = simulator.faults.injected();
     memcpy(out, &counters, std::min<size_t>(out->struct_size, sizeof counters));
 }
 
@@ -71,6 +71,26 @@ EXPORT int simcuda_configure(const char *options) {
     }
     apply_options(simulator, options);
     return simulator.bad_options.empty() ? CUDA_SUCCESS : refuse(simulator.bad_options);
+}
+
+EXPORT void simcuda_spare(int spared) {
+    this_thread.spared = spared != 0;
+}
+
+EXPORT uint64_t simcuda_fault_count(const char *name) {
+    Simulator &simulator = sim();
+    const std::lock_guard lock(simulator.mutex);
+    return name ? simulator.faults.injected(name) : 0;
+}
+
+EXPORT const char *simcuda_last_fault() {
+    Simulator &simulator = sim();
+    const std::lock_guard lock(simulator.mutex);
+    return simulator.faults.last();
+}
+
+EXPORT int simcuda_is_inside() {
+    return this_thread.call && !this_thread.in_callback;
 }
 
 EXPORT int simcuda_fail(const char *fault) {

@@ -71,6 +71,10 @@ const struct {
     {"simcuda_complaint", reinterpret_cast<void *>(&simcuda_complaint)},
     {"simcuda_configure", reinterpret_cast<void *>(&simcuda_configure)},
     {"simcuda_fail", reinterpret_cast<void *>(&simcuda_fail)},
+    {"simcuda_spare", reinterpret_cast<void *>(&simcuda_spare)},
+    {"simcuda_fault_count", reinterpret_cast<void *>(&simcuda_fault_count)},
+    {"simcuda_last_fault", reinterpret_cast<void *>(&simcuda_last_fault)},
+    {"simcuda_is_inside", reinterpret_cast<void *>(&simcuda_is_inside)},
     {"simcuda_launch", reinterpret_cast<void *>(&simcuda_launch)},
 };
 

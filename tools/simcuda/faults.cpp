@@ -72,10 +72,10 @@ std::string Faults::arm(std::string_view text) {
     return "";
 }
 
-CUresult Faults::next(std::string_view call) {
+CUresult Faults::next(const char *call) {
     CUresult result = CUDA_SUCCESS;
     for (Fault &fault : armed_) {
-        if (fault.call != "any" && fault.call != call) {
+        if (fault.call != "any" && call != fault.call) {
             continue;
         }
         ++fault.calls;
@@ -85,7 +85,17 @@ CUresult Faults::next(std::string_view call) {
                                           : CUDA_ERROR_UNKNOWN;
         }
     }
+    if (result != CUDA_SUCCESS) {
+        ++injected_;
+        ++injected_into_[call];
+        last_ = call;
+    }
     return result;
+}
+
+uint64_t Faults::injected(std::string_view call) const {
+    const auto found = injected_into_.find(call);
+    return found == injected_into_.end() ? 0 : found->second;
 }
 
 bool is_sticky(CUresult result) {

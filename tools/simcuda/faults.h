@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cuda.h>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,8 +17,13 @@ public:
     void disarm() { armed_.clear(); }
     bool armed() const { return !armed_.empty(); }
 
-    // Counts the call; what it is to answer.
-    CUresult next(std::string_view call);
+    // Counts the call, a name of static storage; what it is to answer.
+    CUresult next(const char *call);
+
+    // How often one did not succeed, and which did not the last time: "" if none.
+    uint64_t injected() const { return injected_; }
+    uint64_t injected(std::string_view call) const;
+    const char *last() const { return last_; }
 
 private:
     struct Fault {
@@ -27,6 +33,9 @@ private:
         int code = 0; // 0: what suits the call
     };
     std::vector<Fault> armed_;
+    std::map<std::string_view, uint64_t> injected_into_;
+    uint64_t injected_ = 0;
+    const char *last_ = "";
 };
 
 // After these a context answers every call with the same error.

@@ -48,6 +48,19 @@ int simcuda_configure(const char *options);
 /* Arms a fault, "cuMemAlloc@3", counted from now on; NULL or "" disarms all. Answers as above. */
 int simcuda_fail(const char *fault);
 
+/* While `spared` is not 0, armed faults leave the calling thread's calls alone and do not count
+ * them: a test's own. */
+void simcuda_spare(int spared);
+
+/* How often injection made this entry fail, by its name without version, and which one it was that
+ * failed last, "" if none has; static storage. */
+uint64_t simcuda_fault_count(const char *name);
+const char *simcuda_last_fault(void);
+
+/* 1 while the calling thread is inside a call and not in a function of the program's that the call
+ * has called: what happens now is the simulator's own doing. */
+int simcuda_is_inside(void);
+
 struct simcuda_range {
     uint64_t address;
     uint64_t size;

@@ -120,9 +120,8 @@ CUresult api::init(unsigned int flags) {
     if (flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const CUresult injected = simulator.faults.next("cuInit");
+    const CUresult injected = this_thread.spared ? CUDA_SUCCESS : simulator.faults.next("cuInit");
     if (injected != CUDA_SUCCESS) {
-        ++simulator.fault_count;
         return injected;
     }
     return simulator.stage.load() == Stage::ready ? CUDA_SUCCESS : start(simulator);

@@ -51,7 +51,6 @@ struct Simulator {
     Faults faults;
     std::atomic<bool> faulty{false};
     CUresult sticky = CUDA_SUCCESS;
-    uint64_t fault_count = 0;
 
     Schedule work{mutex};
     Host host;

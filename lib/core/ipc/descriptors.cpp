@@ -51,7 +51,7 @@ emm_status map_batch(const driver::Driver &driver, const Reply &reply,
         status = status == EMM_OK ? map_part(driver, mapping.base + mapped, size, descriptors[i])
                                   : status;
         if (status == EMM_OK) {
-            mapping.parts.push_back(size);
+            mapping.parts.push_back({mapped, size});
             mapped += size;
         }
         close(descriptors[i]);
@@ -59,16 +59,20 @@ emm_status map_batch(const driver::Driver &driver, const Reply &reply,
     return status;
 }
 
-CUresult take_down(const driver::Driver &driver, const Mapping &mapping) noexcept {
+// After a failure `mapping` is what is still there, to be taken down another time.
+CUresult take_down(const driver::Driver &driver, Mapping &mapping) noexcept {
     if (mapping.pool) {
         return unmap_pooled(driver, mapping);
     }
     CUresult result = CUDA_SUCCESS;
-    CUdeviceptr address = mapping.base;
-    for (const uint64_t size : mapping.parts) {
-        const CUresult unmapped = driver.cuMemUnmap(address, size);
-        result = result == CUDA_SUCCESS ? unmapped : result;
-        address += size;
+    for (size_t i = mapping.parts.size(); i-- > 0;) {
+        const Mapping::Part part = mapping.parts[i];
+        const CUresult unmapped = driver.cuMemUnmap(mapping.base + part.offset, part.size);
+        if (unmapped == CUDA_SUCCESS) {
+            mapping.parts.erase(mapping.parts.begin() + static_cast<ptrdiff_t>(i));
+        } else {
+            result = unmapped;
+        }
     }
     return result == CUDA_SUCCESS ? driver.cuMemAddressFree(mapping.base, mapping.size) : result;
 }
@@ -115,7 +119,7 @@ emm_status map_all(const emm_context &context, Connection &connection, uint64_t 
     return status == EMM_OK ? grant_access(context, mapping) : status;
 }
 
-emm_status unmap_now(const emm_context &context, const Mapping &mapping) noexcept {
+emm_status unmap_now(const emm_context &context, Mapping &mapping) noexcept {
     const driver::Current current(context.driver, context.cuda_context, context.id);
     const driver::RelaxedCapture relaxed(context.driver);
     CUresult result = current.result();
@@ -168,13 +172,18 @@ emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
     return EMM_OK;
 }
 
-emm_status unmap_export(emm_context &context, Mapping mapping) noexcept {
+emm_status unmap_export(emm_context &context, Mapping &mapping) noexcept {
     const emm_status status = unmap_now(context, mapping);
     if (status != EMM_E_CAPTURING) {
         return status;
     }
-    std::unique_ptr<Pending> pending(new (std::nothrow) Pending{context, std::move(mapping)});
-    if (!pending || defer(context, &run_pending, pending.get(), pending->mapping.size) != EMM_OK) {
+    std::unique_ptr<Pending> pending(new (std::nothrow) Pending{context, {}});
+    if (!pending) {
+        return status;
+    }
+    std::swap(pending->mapping, mapping);
+    if (defer(context, &run_pending, pending.get(), pending->mapping.size) != EMM_OK) {
+        std::swap(pending->mapping, mapping);
         return status;
     }
     pending.release();

@@ -23,6 +23,7 @@ struct Import {
     Mapping mapping; // of parts
     uint32_t count = 1;
     bool settled = false; // else a thread is opening or closing it, without the lock
+    bool ended = false;   // the driver did not close it, or not all of it
 };
 
 namespace {
@@ -130,12 +131,41 @@ emm_status refuse_second(const emm_context &context, const emm_context &first, u
                              name_of(first) + ", which has it open, found " + name_of(context));
 }
 
-emm_status close_last(Import &import) noexcept {
-    const emm_status status = import.kind == EMM_IPC_LEGACY
-                                  ? close_legacy(import)
-                                  : unmap_export(*import.context, std::move(import.mapping));
-    remove(import);
+emm_status close_now(Import &import) noexcept {
+    return import.kind == EMM_IPC_LEGACY ? close_legacy(import)
+                                         : unmap_export(*import.context, import.mapping);
+}
+
+// What the driver does not close is tried again before it is opened anew, and at the end of its
+// context.
+emm_status close_or_keep(Import &import) noexcept {
+    const emm_status status = close_now(import);
+    if (status >= EMM_OK) {
+        remove(import);
+        return status;
+    }
+    const std::lock_guard lock(imports().mutex);
+    import.settled = import.ended = true;
+    imports().has_settled.notify_all();
     return status;
+}
+
+// The opening of the same export that can be shared, if any.
+emm_status find_open(std::unique_lock<std::mutex> &lock, const emm_context &context,
+                     const emm_ipc_handle &handle, Import *&ret_import) {
+    for (;;) {
+        ret_import = find(lock, context, handle);
+        if (!ret_import || !ret_import->ended) {
+            return EMM_OK;
+        }
+        ret_import->settled = false;
+        lock.unlock();
+        const emm_status status = close_or_keep(*ret_import);
+        lock.lock();
+        if (status < EMM_OK) {
+            return status;
+        }
+    }
 }
 
 } // namespace
@@ -143,7 +173,11 @@ emm_status close_last(Import &import) noexcept {
 emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Import **ret_import,
                        emm_deviceptr *ret_base) {
     std::unique_lock lock(imports().mutex);
-    if (Import *const found = find(lock, context, handle)) {
+    Import *found = nullptr;
+    if (const emm_status status = find_open(lock, context, handle, found); status < EMM_OK) {
+        return status;
+    }
+    if (found) {
         if (found->context->id != context.id) {
             return refuse_second(context, *found->context, handle.kind);
         }
@@ -180,7 +214,7 @@ emm_status close_import(Import &import) noexcept {
         }
         import.settled = false;
     }
-    return close_last(import);
+    return close_or_keep(import);
 }
 
 void close_imports(emm_context &context) noexcept {
@@ -196,7 +230,8 @@ void close_imports(emm_context &context) noexcept {
             }
             found->settled = false;
         }
-        close_last(*found);
+        close_now(*found);
+        remove(*found);
     }
 }
 

@@ -28,11 +28,15 @@ ImportedPools &pools() {
 
 CUresult leave_pool(const driver::Driver &driver, CUmemoryPool pool) noexcept {
     const auto found = pools().mappings.find(pool);
-    if (--found->second != 0) {
+    if (found->second > 1) {
+        --found->second;
         return CUDA_SUCCESS;
     }
-    pools().mappings.erase(found);
-    return driver.cuMemPoolDestroy(pool);
+    const CUresult result = driver.cuMemPoolDestroy(pool);
+    if (result == CUDA_SUCCESS) {
+        pools().mappings.erase(found);
+    }
+    return result;
 }
 
 emm_status fetch_descriptor(const emm_ipc_handle &handle, int *ret_descriptor) {
@@ -116,11 +120,14 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
     return EMM_OK;
 }
 
-CUresult unmap_pooled(const driver::Driver &driver, const Mapping &mapping) noexcept {
+CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept {
     const Passage alone(pools().turnstile);
-    const CUresult result = driver.cuMemFree(mapping.base);
-    const CUresult destroyed = leave_pool(driver, mapping.pool);
-    return result == CUDA_SUCCESS ? destroyed : result;
+    const CUresult result = mapping.base ? driver.cuMemFree(mapping.base) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    mapping.base = 0;
+    return leave_pool(driver, mapping.pool);
 }
 
 } // namespace emm::core::ipc

@@ -10,6 +10,6 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
                       Mapping *ret_mapping);
 
 // The importer frees an allocation of a pool before the exporter may.
-CUresult unmap_pooled(const driver::Driver &driver, const Mapping &mapping) noexcept;
+CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept;
 
 } // namespace emm::core::ipc

@@ -9,7 +9,7 @@ namespace {
 
 // The driver takes the way through host memory where there is no other.
 emm_status copy(const emm_context &to, emm_deviceptr target, const emm_context &from,
-                emm_deviceptr source, size_t size) noexcept {
+                emm_deviceptr source, size_t size, bool *ret_ended) noexcept {
     const driver::Driver &driver = to.driver;
     const driver::Current current(driver, to.cuda_context, to.id);
     if (current.result() != CUDA_SUCCESS) {
@@ -21,7 +21,12 @@ emm_status copy(const emm_context &to, emm_deviceptr target, const emm_context &
         return driver::fail(result, "cuMemcpyPeer");
     }
     result = driver.cuStreamSynchronize(CU_STREAM_LEGACY);
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuStreamSynchronize");
+    if (result != CUDA_SUCCESS) {
+        // Until the copy has ended, what it reads must stay.
+        *ret_ended = driver.cuCtxSynchronize() == CUDA_SUCCESS;
+        return driver::fail(result, "cuStreamSynchronize");
+    }
+    return EMM_OK;
 }
 
 emm_status open_copy_from(emm_context &source, emm_context &context, const emm_ipc_handle &handle,
@@ -32,20 +37,23 @@ emm_status open_copy_from(emm_context &source, emm_context &context, const emm_i
     if (status != EMM_OK) {
         return status;
     }
+    bool ended = true;
     emm_memory *memory = nullptr;
     status = make_device(context, handle.size, EMM_STREAM_UNORDERED, &memory, caller);
     if (status >= EMM_OK) {
         const emm_status copied =
-            copy(context, memory->ptr, source, base + handle.offset, handle.size);
+            copy(context, memory->ptr, source, base + handle.offset, handle.size, &ended);
         status = copied == EMM_OK ? status : copied;
     }
-    const observe::ErrorDetail detail = observe::last_detail();
-    close_import(*import);
+    const observe::Preserved said;
+    if (ended) {
+        close_import(*import);
+    } // else it is closed at the end of its context
     if (status < EMM_OK) {
         if (memory) {
             release(*memory, caller);
         }
-        return observe::fail(detail);
+        return status;
     }
     *ret_memory = memory;
     return status;

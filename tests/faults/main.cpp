@@ -1,0 +1,271 @@
+// faults KIND PLUGIN... [-- WORKLOAD...]: makes each driver call (or allocation, or start of a
+// thread) fail in turn while emm does all that it is used for.
+//
+// A line for each workload says how many failures there were; the last one, how many in all.
+// Each workload has a process of its own, so that a crash is one more thing that is told.
+#include "pass.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace faults;
+
+namespace {
+
+constexpr unsigned most = 20000;  // in one loop: more, and it does not end
+constexpr unsigned patience = 60; // seconds for a pass
+constexpr unsigned reach = 12;    // calls after a failure that make up its clean-up
+
+// How failures are put together.
+enum Way { once, onwards, twice, broken, ways };
+const char *const names[ways] = {"once", "from there on", "twice", "for good"};
+
+// What a process tells the one that started it, whatever becomes of it.
+struct Report {
+    unsigned long failures[ways];
+    unsigned complaints;
+    bool refused;
+    bool done;
+    // of a single pass
+    unsigned failed;
+    char doing[160];
+};
+
+template <class Type> Type *shared() {
+    void *const at =
+        mmap(nullptr, sizeof(Type), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    must(at != MAP_FAILED, "shared memory");
+    return new (at) Type();
+}
+
+Report *const report = shared<Report>();
+
+void tell(const Verdict &verdict, const char *plugin, const Workload &workload) {
+    for (const std::string &complaint : verdict.complaints) {
+        if (++report->complaints <= 12) {
+            std::fprintf(stderr, "%s, %s, %s%s%s: %s\n", plugin, workload.name, report->doing,
+                         verdict.outcome.last.empty() ? "" : " at ", verdict.outcome.last.c_str(),
+                         complaint.c_str());
+        }
+    }
+}
+
+// Runs `what` in a child; false if it did not come to its end.
+template <class What> bool in_child(What what, const char *plugin, const Workload &workload) {
+    std::fflush(nullptr);
+    report->done = false;
+    const pid_t child = fork();
+    if (child == 0) {
+        what();
+        report->done = true;
+        std::fflush(nullptr);
+        std::exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0 && report->done) {
+        return true;
+    }
+    ++report->complaints;
+    std::fprintf(stderr, "%s, %s, %s: the process %s %d\n", plugin, workload.name, report->doing,
+                 WIFSIGNALED(status) ? "died of signal" : "ended with",
+                 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    return false;
+}
+
+struct Subject {
+    const char *plugin;
+    const Workload &workload;
+    const Offer *offer;
+
+    // How many failures there were; 0 also if that cannot be known.
+    unsigned fail(const Plan &plan) const {
+        std::snprintf(report->doing, sizeof report->doing, "%s", text_of(plan).c_str());
+        if (workload.leaves == Leaves::no_process) {
+            const bool ended = in_child([&] { fail_here(plan); }, plugin, workload);
+            return ended ? report->failed : 1;
+        }
+        fail_here(plan);
+        return report->failed;
+    }
+
+private:
+    void fail_here(const Plan &plan) const {
+        if (workload.leaves == Leaves::no_process) {
+            open_driver();
+        }
+        alarm(patience);
+        const Verdict verdict = pass(workload, plan, offer);
+        alarm(0);
+        tell(verdict, plugin, workload);
+        report->failed = verdict.outcome.failed;
+    }
+};
+
+void fail_in_turn(const Subject &subject, Plan plan, Way way) {
+    for (plan.first = 1; plan.first < most; ++plan.first) {
+        const unsigned failed = subject.fail(plan);
+        if (failed == 0) {
+            return;
+        }
+        report->failures[way] += failed;
+    }
+    stop("it never ends without a failure");
+}
+
+void fail_twice(const Subject &subject) {
+    for (unsigned first = 1; first < most; ++first) {
+        for (unsigned second = first + 1; second <= first + reach; ++second) {
+            const unsigned failed = subject.fail({Kind::driver, first, false, second, 0});
+            if (failed == 0) {
+                return;
+            }
+            if (failed == 1) {
+                break;
+            }
+            report->failures[twice] += failed;
+        }
+    }
+}
+
+void run_loops(const Subject &subject, Kind kind) {
+    constexpr int illegal_address = 700;
+    fail_in_turn(subject, {kind, 1, false, 0, 0}, once);
+    if (kind == Kind::threads) {
+        return;
+    }
+    fail_in_turn(subject, {kind, 1, true, 0, 0}, onwards);
+    if (kind == Kind::driver) {
+        fail_in_turn(subject, {kind, 1, false, 0, illegal_address}, broken);
+        if (!std::getenv("EMM_TEST_NO_PAIRS")) {
+            fail_twice(subject);
+        }
+    }
+}
+
+void run_workload(const char *plugin, const Workload &workload, Kind kind) {
+    setenv("EMM_PLUGIN", plugin, 1);
+    if (workload.variable) {
+        setenv(workload.variable, workload.value, 1);
+    }
+    const Offer *const offer = workload.needs_offer ? new Offer : nullptr;
+    std::snprintf(report->doing, sizeof report->doing, "in peace");
+    const auto try_it = [&] {
+        open_driver();
+        const Verdict verdict = pass_in_peace(workload, offer);
+        report->refused = verdict.refused || (offer && !offer->is_there());
+        if (!report->refused) {
+            tell(verdict, plugin, workload);
+        }
+    };
+    if (!in_child(try_it, plugin, workload) || report->refused || report->complaints) {
+        delete offer;
+        return;
+    }
+    const Subject subject = {plugin, workload, offer};
+    if (workload.leaves != Leaves::no_process) {
+        open_driver();
+        pass_in_peace(workload, offer); // what is made once in a process
+    }
+    run_loops(subject, kind);
+    delete offer;
+}
+
+// The number of failures.
+unsigned long run_and_tell(const char *plugin, const Workload &workload, Kind kind) {
+    using Clock = std::chrono::steady_clock;
+    const Clock::time_point begin = Clock::now();
+    *report = {};
+    std::fflush(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+        prctl(PR_SET_NAME, workload.name);
+        run_workload(plugin, workload, kind);
+        std::fflush(nullptr);
+        std::exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        ++report->complaints;
+        std::fprintf(stderr, "%s, %s, %s: the process %s %d\n", plugin, workload.name,
+                     report->doing, WIFSIGNALED(status) ? "died of signal" : "ended with",
+                     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+    }
+    std::string text = report->refused ? " not supported" : "";
+    unsigned long sum = 0;
+    for (int way = 0; way < ways; ++way) {
+        sum += report->failures[way];
+        if (report->failures[way]) {
+            text += (text.empty() ? " " : ", ") + std::to_string(report->failures[way]) + " " +
+                    names[way];
+        }
+    }
+    std::printf("%-16s %-12s %s%s; %.1f s\n", plugin, workload.name, text.c_str(),
+                report->complaints
+                    ? (", " + std::to_string(report->complaints) + " COMPLAINTS").c_str()
+                    : "",
+                std::chrono::duration<double>(Clock::now() - begin).count());
+    return sum;
+}
+
+bool is_named(const Workload &workload, char **names) {
+    bool found = !*names;
+    for (; *names; ++names) {
+        found = found || std::strcmp(workload.name, *names) == 0;
+    }
+    return found;
+}
+
+bool read_kind(const char *text, Kind &ret_kind) {
+    const char *const kinds[] = {"driver", "memory", "threads"};
+    for (int i = 0; i < 3; ++i) {
+        if (std::strcmp(text, kinds[i]) == 0) {
+            ret_kind = static_cast<Kind>(i);
+            return true;
+        }
+    }
+    return false;
+}
+
+} // namespace
+
+int main(int argc, char *argv[]) {
+    Kind kind;
+    if (argc < 3 || !read_kind(argv[1], kind)) {
+        std::fprintf(stderr, "usage: faults driver|memory|threads PLUGIN... [-- WORKLOAD...]\n");
+        return 2;
+    }
+    char **wanted = argv + 2;
+    while (*wanted && std::strcmp(*wanted, "--") != 0) {
+        ++wanted;
+    }
+    char **const plugins_end = wanted;
+    wanted += *wanted ? 1 : 0;
+    unsigned long sum = 0, complaints = 0, runs = 0;
+    const rlimit no_core = {0, 0};
+    setrlimit(RLIMIT_CORE, &no_core); // 64 GiB of nothing take a while to write
+    for (char **plugin = argv + 2; plugin != plugins_end; ++plugin) {
+        for (const Workload &workload : workloads()) {
+            if (is_named(workload, wanted)) {
+                sum += run_and_tell(*plugin, workload, kind);
+                complaints += report->complaints;
+                ++runs;
+            }
+        }
+    }
+    std::printf("total: %lu failures of %s in %lu workloads, %lu complaints\n", sum,
+                kind == Kind::driver   ? "driver calls"
+                : kind == Kind::memory ? "allocations"
+                                       : "threads",
+                runs, complaints);
+    return complaints != 0 || sum == 0;
+}

@@ -1,0 +1,143 @@
+#include "pass.h"
+
+#include <memory>
+#include <optional>
+
+namespace faults {
+namespace {
+
+using Complaints = std::vector<std::string>;
+
+void expect(bool kept, Complaints &complaints, const std::string &otherwise) {
+    if (!kept) {
+        complaints.push_back(otherwise);
+    }
+}
+
+void take_complaints(Run &run, const std::string &when, Complaints &complaints) {
+    for (const std::string &complaint : run.complaints) {
+        complaints.push_back(when + complaint);
+    }
+    run.complaints.clear();
+}
+
+// The sentence for a failure says what failed; its code is one that suits what was made to fail.
+void judge_status(const Run &run, const Plan &plan, const Outcome &outcome,
+                  Complaints &complaints) {
+    if (!run.has_failed()) {
+        return;
+    }
+    expect(outcome.failed > 0, complaints, "nothing was made to fail, and " + run.failed_at());
+    expect(plan.kind == Kind::driver || run.status() == EMM_E_OUT_OF_HOST_MEMORY, complaints,
+           "expected EMM_E_OUT_OF_HOST_MEMORY (-3): " + run.failed_at());
+}
+
+// Managed memory is emm's own, whatever the plugin, and freed through the queue.
+void empty_queue(emm_context *context) {
+    for (int i = 0; i < 12; i++) {
+        emm_deviceptr ptr = 0;
+        must(emm_memallocmanaged(context, 4096, EMM_ATTACH_GLOBAL, &ptr) == EMM_OK, "memory");
+        must(emm_memfreemanaged(context, ptr, 4096, EMM_STREAM_UNORDERED) == EMM_OK, "its free");
+    }
+}
+
+void judge_counters(emm_context *context, Complaints &complaints) {
+    // The free of a handle that failed is tried again when the queue is emptied.
+    empty_queue(context);
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    if (emm_get_stats(context, &stats) < EMM_OK) {
+        complaints.push_back(std::string("no statistics afterwards: ") + emm_last_error()->text);
+        return;
+    }
+    expect(stats.live_bytes == 0 && stats.live_count == 0, complaints,
+           std::to_string(stats.live_bytes) + " bytes in " + std::to_string(stats.live_count) +
+               " blocks still count as live");
+    expect(stats.host_live_bytes == 0, complaints,
+           std::to_string(stats.host_live_bytes) + " bytes of host memory still count as live");
+}
+
+void judge_end(const Holdings &before, const Outcome &outcome, const Plan &plan,
+               Complaints &complaints) {
+    emm_counters counters = {};
+    counters.struct_size = sizeof counters;
+    emm_get_counters(&counters);
+    expect(counters.pending_count == 0, complaints,
+           std::to_string(counters.pending_count) + " frees are still pending");
+    // What the driver has refused to take back, nobody can return to it.
+    const Holdings after = holdings();
+    expect(after == before || outcome.keeps_memory || plan.code, complaints,
+           "leaked: " + text_of(before) + " before, " + text_of(after) + " after");
+    expect(races() == 0, complaints, "memory was handed over too early");
+}
+
+// The same operation, nothing being made to fail any more.
+void repeat(const Workload &workload, World *world, const Offer *offer, Complaints &complaints) {
+    Run again(world, offer);
+    (workload.again ? workload.again : workload.run)(again);
+    expect(!again.has_failed(), complaints,
+           "it failed again when nothing was made to fail: " + again.failed_at());
+    again.clean_up();
+    take_complaints(again, "the second time, ", complaints);
+}
+
+std::unique_ptr<World> make_world(const Workload &workload) {
+    return workload.from_nothing ? nullptr : std::make_unique<World>(workload.device);
+}
+
+} // namespace
+
+Verdict pass(const Workload &workload, const Plan &plan, const Offer *offer) {
+    Verdict verdict;
+    Complaints &complaints = verdict.complaints;
+    const Holdings before = holdings();
+    std::unique_ptr<World> world = make_world(workload);
+    {
+        Run run(world.get(), offer, plan.code != 0);
+        arm(plan);
+        workload.run(run);
+        run.clean_up();
+        expect(run.is_clean() || run.status() != EMM_E_DEVICE_LOST, complaints,
+               "the device is lost, and a free fails");
+        if (plan.code && world) {
+            const Inside broken;
+            world->retire();
+        }
+        verdict.outcome = disarm();
+        judge_status(run, plan, verdict.outcome, complaints);
+        run.clean_up();
+        expect(run.is_clean(), complaints, "something cannot be freed afterwards");
+        take_complaints(run, "", complaints);
+        if (workload.leaves == Leaves::context && plan.code == 0) {
+            judge_counters(run.context(), complaints);
+        }
+    }
+    if (plan.code) {
+        // Nothing comes after a broken device.
+    } else if (workload.leaves == Leaves::no_context) {
+        World other;
+        repeat(workload, &other, offer, complaints);
+    } else {
+        repeat(workload, world.get(), offer, complaints);
+    }
+    world.reset();
+    if (!workload.from_nothing) {
+        judge_end(before, verdict.outcome, plan, complaints);
+    }
+    return verdict;
+}
+
+Verdict pass_in_peace(const Workload &workload, const Offer *offer) {
+    Verdict verdict;
+    std::unique_ptr<World> world = make_world(workload);
+    Run run(world.get(), offer);
+    workload.run(run);
+    if (run.has_failed()) {
+        verdict.refused = workload.optional && run.status() == EMM_E_NOT_SUPPORTED;
+        verdict.complaints.push_back("nothing was made to fail, and " + run.failed_at());
+    }
+    run.clean_up();
+    return verdict;
+}
+
+} // namespace faults

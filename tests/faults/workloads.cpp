@@ -1,0 +1,346 @@
+#include "workloads.h"
+
+#include <cstdlib>
+#include <memory>
+
+namespace faults {
+namespace {
+
+void device(Run &run) {
+    for (const emm_stream stream :
+         {EMM_STREAM_LEGACY, EMM_STREAM_PER_THREAD, EMM_STREAM_UNORDERED,
+          emm_stream(run.world().known()), emm_stream(run.world().other())}) {
+        run.alloc(1000, stream);
+        run.alloc(3 * mib, stream);
+        run.free_oldest();
+    }
+    run.free_all();
+}
+
+void host(Run &run) {
+    for (const uint32_t flags :
+         {0u, EMM_HOST_MAPPED, EMM_HOST_PORTABLE, EMM_HOST_MAPPED | EMM_HOST_WRITE_COMBINED}) {
+        run.hostalloc(5000, flags);
+        run.hostalloc(3 * mib, flags, run.world().known());
+    }
+    run.free_all();
+    run.hostalloc(5000, EMM_HOST_MAPPED);
+    run.free_all();
+}
+
+void pin(Run &run) {
+    run.pin(64 * kib, 0);
+    run.pin(64 * kib, EMM_HOST_MAPPED);
+    run.free_all();
+}
+
+void managed(Run &run) {
+    run.managed(64 * kib);
+    run.managed(3 * mib, run.world().known());
+    run.free_all();
+}
+
+void handles(Run &run) {
+    emm_context *const of = run.context();
+    emm_memory *const whole = run.handle("memory_alloc", [&](emm_memory **made) {
+        return emm_memory_alloc(of, 3 * mib, run.world().known(), made);
+    });
+    run.handle("memory_view",
+               [&](emm_memory **made) { return emm_memory_view(whole, 100, mib, made); });
+    run.handle("memory_hostalloc", [&](emm_memory **made) {
+        return emm_memory_hostalloc(of, 5000, EMM_HOST_MAPPED, made);
+    });
+    run.handle("memory_managed", [&](emm_memory **made) {
+        return emm_memory_managed(of, 5000, EMM_ATTACH_GLOBAL, made);
+    });
+    auto *const own = static_cast<char *>(std::aligned_alloc(4096, 64 * kib));
+    emm_memory *const pinned = run.handle("memory_pin", [&](emm_memory **made) {
+        return emm_memory_pin(of, own, 64 * kib, 0, own, &std::free, made);
+    });
+    if (!pinned) {
+        std::free(own);
+    }
+    run.handle("memory_wrap", [&](emm_memory **made) {
+        return emm_memory_wrap(of, 0, &run, sizeof run, nullptr, nullptr, made);
+    });
+    emm_memory_info info = {};
+    info.struct_size = sizeof info;
+    run.call("memory_get_info", [&] { return emm_memory_get_info(whole, &info); });
+    run.call("memory_free", [&] { return emm_memory_free(whole); });
+    run.free_all();
+}
+
+// Slabs, segments of each size, and memory freed on other streams than its own.
+void growth(Run &run) {
+    for (int i = 0; i < 12; i++) {
+        run.alloc(size_t(200) << (i % 6), run.world().known());
+    }
+    for (const size_t size : {mib, 3 * mib, 24 * mib}) {
+        run.alloc(size, run.world().known());
+        run.alloc(size, run.world().other());
+    }
+    run.free_every_second();
+    run.alloc(12 * mib, EMM_STREAM_UNORDERED);
+    run.free_all();
+}
+
+void streams(Run &run) {
+    emm_context *const of = run.context();
+    CUstream stream = nullptr;
+    run.own(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS, "a stream");
+    if (run.call("stream_register", [&] { return emm_stream_register(of, stream); })) {
+        run.owe("stream_retire", [=] { return emm_stream_retire(of, stream); });
+    }
+    run.alloc(5000, stream);
+    run.alloc(3 * mib, stream);
+    const emm_deviceptr block = run.latest();
+    run.call("record_use", [&] {
+        const emm_status status = emm_record_use(of, block, 0, run.world().known());
+        return status == EMM_E_NOT_SUPPORTED ? EMM_OK : status;
+    });
+    emm_block_info around = {};
+    around.struct_size = sizeof around;
+    run.call("query", [&] {
+        const emm_status status = emm_query(of, block + 5, &around);
+        return status == EMM_E_NOT_SUPPORTED ? EMM_OK : status;
+    });
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    size_t free = 77, total = 77;
+    run.call("get_stats", [&] { return emm_get_stats(of, &stats); });
+    if (!run.call("get_memory_info", [&] { return emm_get_memory_info(of, &free, &total); })) {
+        run.left_alone("get_memory_info", free + total, size_t(154));
+    }
+    run.free_all();
+    run.clean_up(); // a stream that emm knows must live
+    if (run.is_clean()) {
+        CU(cuStreamDestroy)(stream);
+    }
+}
+
+void trim(Run &run) {
+    for (const size_t size : {size_t(3000), mib, 20 * mib}) {
+        run.alloc(size, run.world().known());
+        run.hostalloc(size, 0);
+    }
+    run.free_all();
+    size_t released = 77;
+    for (const size_t keep : {8 * mib, size_t(0)}) {
+        released = 77;
+        if (!run.call("trim", [&] { return emm_trim(run.context(), keep, &released); })) {
+            run.left_alone("trim", released, size_t(77));
+            return;
+        }
+    }
+}
+
+// Large blocks out of what small ones have left behind.
+void remap(Run &run) {
+    for (int i = 0; i < 6; i++) {
+        run.alloc(4 * mib, run.world().known());
+    }
+    run.free_every_second();
+    run.own(CU(cuStreamSynchronize)(run.world().known()) == CUDA_SUCCESS, "waiting");
+    run.alloc(10 * mib, run.world().known());
+    run.alloc(11 * mib, run.world().other());
+    run.free_all();
+}
+
+void reset(Run &run) {
+    run.alloc(3000, run.world().known());
+    run.alloc(9 * mib, EMM_STREAM_UNORDERED);
+    run.hostalloc(mib, EMM_HOST_MAPPED);
+    run.managed(mib);
+    emm_memory *const inert = run.handle("memory_alloc", [&](emm_memory **made) {
+        return emm_memory_alloc(run.context(), mib, EMM_STREAM_LEGACY, made);
+    });
+    run.free_oldest();
+    if (run.call("context_reset", [&] { return emm_context_reset(run.context()); })) {
+        run.forget();
+        run.call("releasing what was reset", [&] { return emm_memory_release(inert); });
+    } else {
+        run.owe("context_reset", [&] { return emm_context_reset(run.context()); });
+    }
+    run.alloc(mib, EMM_STREAM_LEGACY);
+    run.free_all();
+}
+
+void capture(Run &run) {
+    emm_context *const of = run.context();
+    const CUstream stream = run.world().known();
+    run.alloc(mib, stream);
+    run.alloc(mib, EMM_STREAM_UNORDERED);
+    if (!run.call("capture_begin", [&] { return emm_capture_begin(of, stream); })) {
+        return;
+    }
+    run.owe(
+        "capture_end", [=] { return emm_capture_end(of, stream); }, true);
+    if (!run.own(CU(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS,
+                 "beginning a capture")) {
+        return;
+    }
+    run.alloc(5000, stream);
+    run.alloc(6 * mib, stream);
+    run.alloc(7 * mib, run.world().other());
+    run.free_latest(3);
+    run.alloc(6 * mib, stream);
+    run.free_latest(1);
+    CUgraph graph = nullptr;
+    CUgraphExec made = nullptr;
+    if (CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS) {
+        run.own(CU(cuGraphInstantiateWithFlags)(&made, graph, 0) == CUDA_SUCCESS, "an instance");
+        CU(cuGraphDestroy)(graph);
+    } else if (!run.has_failed() && !run.may_break()) {
+        run.complain("a capture has become invalid, and no call has failed");
+    }
+    run.free_all();
+    run.alloc(3 * mib, stream);
+    if (made) {
+        CU(cuGraphExecDestroy)(made);
+    }
+    run.free_all();
+    run.call("trim", [&] { return emm_trim(of, 0, nullptr); });
+}
+
+// The queue, its limits, and a section in which nothing goes back.
+void deferred(Run &run) {
+    emm_context *const of = run.context();
+    if (run.call("defer_cleanup_begin", [&] { return emm_defer_cleanup_begin(of); })) {
+        run.owe(
+            "defer_cleanup_end", [=] { return emm_defer_cleanup_end(of); }, true);
+    }
+    for (int i = 0; i < 6; i++) {
+        run.alloc(mib, run.world().known());
+        run.hostalloc(5000, 0);
+        run.managed(5000);
+    }
+    run.free_all();
+    for (int i = 0; i < 12; i++) {
+        run.alloc(3 * mib, EMM_STREAM_UNORDERED);
+        run.free_all();
+    }
+}
+
+void retire(Run &run) {
+    run.alloc(3000, run.world().known());
+    run.alloc(9 * mib, EMM_STREAM_UNORDERED);
+    run.hostalloc(mib, EMM_HOST_MAPPED);
+    run.managed(mib);
+    run.free_oldest();
+    if (run.call("context_retire", [&] { return emm_context_retire(run.context()); })) {
+        run.forget();
+    }
+}
+
+// As far as a program comes that has just begun.
+void load(Run &run) {
+    emm_driver_info driver = {};
+    driver.struct_size = sizeof driver;
+    emm_plugin_info plugin = {};
+    plugin.struct_size = sizeof plugin;
+    emm_context *context = nullptr;
+    run.call("get_driver", [&] { return emm_get_driver(&driver); });
+    run.call("get_plugin", [&] { return emm_get_plugin(&plugin); });
+    if (!run.call("context_for_device", [&] { return emm_context_for_device(0, &context); })) {
+        run.left_alone<emm_context *>("context_for_device", context, nullptr);
+    }
+    run.set_context(context);
+    run.alloc(5000, EMM_STREAM_LEGACY);
+    run.hostalloc(5000, EMM_HOST_MAPPED);
+    run.free_all();
+}
+
+void shut_down(Run &run) {
+    run.alloc(3000, run.world().known());
+    run.alloc(9 * mib, EMM_STREAM_UNORDERED);
+    run.hostalloc(mib, EMM_HOST_MAPPED);
+    run.free_oldest();
+    if (run.call("shutdown", [&] { return emm_shutdown(); })) {
+        run.call("a late free", [&] { return emm_memfree(run.context(), 0x1000, 0, nullptr); });
+        run.forget();
+    }
+}
+
+void shut_down_again(Run &run) {
+    run.call("shutdown", [&] { return emm_shutdown(); });
+}
+
+void peers(Run &run) {
+    emm_context *const of = run.context();
+    run.alloc(mib, run.world().known());
+    for (const uint32_t flags : {EMM_ACCESS_READ_WRITE, EMM_ACCESS_NONE}) {
+        run.call("set_peer_access", [&] { return emm_set_peer_access(of, 1, flags); });
+        run.alloc(9 * mib, run.world().known());
+    }
+    run.free_all();
+}
+
+void share(Run &run) {
+    emm_context *const of = run.context();
+    emm_memory *const memory = run.handle("memory_alloc", [&](emm_memory **made) {
+        return emm_memory_alloc(of, 5 * mib, run.world().known(), made);
+    });
+    emm_ipc_handle handle = {};
+    if (run.call("memory_export", [&] { return emm_memory_export(memory, &handle); })) {
+        run.owe("release_ipc_handle", [=] { return emm_release_ipc_handle(of, &handle); });
+    } else if (memory) {
+        run.left_alone("memory_export", handle.size, uint64_t(0));
+    }
+    run.free_all();
+}
+
+void open(Run &run) {
+    for (int i = 0; i < 2; i++) {
+        run.handle("memory_open_ipc", [&](emm_memory **made) {
+            return emm_memory_open_ipc(run.context(), &run.offer().handle(), made);
+        });
+    }
+    run.free_all();
+}
+
+} // namespace
+
+const std::vector<Workload> &workloads() {
+    static const std::vector<Workload> all = [] {
+        std::vector<Workload> made;
+        const auto add = [&](const char *name, void (*run)(Run &)) -> Workload & {
+            made.emplace_back();
+            made.back().name = name;
+            made.back().run = run;
+            return made.back();
+        };
+        add("device", device);
+        add("host", host);
+        add("pin", pin);
+        add("managed", managed);
+        add("handles", handles);
+        add("growth", growth);
+        add("streams", streams);
+        add("trim", trim);
+        add("remap", remap);
+        add("reset", reset);
+        add("capture", capture);
+        add("deferred", deferred);
+        add("peers", peers).optional = true;
+        Workload &sharing = add("share", share);
+        sharing.optional = true;
+        Workload &opening = add("open", open);
+        opening.optional = opening.needs_offer = true;
+        Workload &copying = add("open a copy", open);
+        copying.optional = copying.needs_offer = true;
+        copying.variable = "EMM_IPC_STAGED";
+        copying.value = "1";
+        copying.device = 1;
+        add("retire", retire).leaves = Leaves::no_context;
+        Workload &loading = add("load", load);
+        loading.leaves = Leaves::no_process;
+        loading.from_nothing = true;
+        Workload &ending = add("shutdown", shut_down);
+        ending.leaves = Leaves::no_process;
+        ending.again = shut_down_again;
+        return made;
+    }();
+    return all;
+}
+
+} // namespace faults
