@@ -324,9 +324,8 @@ EMM_API emm_status emm_memory_view(emm_memory *memory, size_t start, size_t stop
                                    emm_memory **ret_view);
 
 /* Takes and gives back one reference. Releasing NULL is a success. The last release returns what
- * freeing the memory has returned; the handle is gone in any case. If the driver or a lack of host
- * memory has failed the free, it is tried once more with the context's pending frees, and the
- * finalizer is called after that. */
+ * freeing the memory has returned; the handle is gone in any case. If the driver or host memory has
+ * failed the free, it is tried once more with the pending frees, and finalized after that. */
 EMM_API emm_status emm_memory_retain(emm_memory *memory);
 EMM_API emm_status emm_memory_release(emm_memory *memory);
 
