@@ -2,6 +2,7 @@
 """snippets_test.py README: each block of Python in it runs. Skipped by name where a client is missing.
 
 What imports a library that has a CUDA runtime of its own needs a GPU; the others run on any driver.
+EMM_TEST_NUMBA names a folder that is put on PYTHONPATH, for what an installation of Numba lacks.
 """
 import importlib.util
 import os
@@ -13,6 +14,8 @@ import unittest
 
 import emm
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": ":".join(
+    filter(None, [os.environ.get("EMM_TEST_NUMBA"), os.environ.get("PYTHONPATH")]))}
 README = pathlib.Path(sys.argv.pop(1))
 NEED_A_GPU = {"cupy", "numba", "torch"}
 
@@ -27,6 +30,11 @@ def snippets():
             yield heading, part[len("```python\n"):-len("```")]
 
 
+def run(program):
+    return subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
+                          timeout=100, env=ENVIRONMENT, check=False)
+
+
 def obstacle(program):
     """Why a block cannot run here, or None."""
     clients = set(re.findall(r"^(?:import|from) (\w+)", program, re.M)) - {"emm"}
@@ -39,6 +47,9 @@ def obstacle(program):
                 return "the driver is simulated"
         except emm.Error as error:
             return str(error)
+    # A Numba may be older than the NumPy beside it, and lack names that it compiles with.
+    if "numba" in clients and run("import numba.cuda.np.arrayobj").returncode != 0:
+        return "numba does not work with this NumPy"
     return None
 
 
@@ -52,8 +63,7 @@ def add(number, heading, program):
 
     @unittest.skipIf(reason, reason)
     def test(self):
-        done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
-                              timeout=100, env=os.environ, check=False)
+        done = run(program)
         self.assertEqual(done.returncode, 0, done.stderr)
 
     setattr(Snippets, f"test_{number}_{re.sub('[^a-z0-9]+', '_', heading.lower())}", test)

@@ -19,6 +19,16 @@ TEST_CASE("CuPy's memory goes back though nobody says how large it was") {
     }
 }
 
+TEST_CASE("CuPy's pinned memory is the host's, and goes back the same way") {
+    auto *ptr = static_cast<char *>(emm_cupy_malloc(param(EMM_CUPY_PINNED), 1 << 20, 0));
+    REQUIRE(ptr != nullptr);
+    ptr[(1 << 20) - 1] = 1;
+    CHECK(stats().host_live_bytes == 1 << 20);
+    emm_cupy_free(param(EMM_CUPY_PINNED), ptr, 0);
+    CHECK(stats().host_live_bytes == 0);
+    CHECK(emm_cupy_malloc(param(EMM_CUPY_PINNED + EMM_CUPY_TESTED), SIZE_MAX / 2, 0) == nullptr);
+}
+
 TEST_CASE("CuPy out of memory gets NULL where it looks, else an exception with the bytes") {
     CHECK(emm_cupy_malloc(param(EMM_CUPY_TESTED), too_much, 0) == nullptr);
     CHECK(emm_last_error()->code == EMM_E_OUT_OF_MEMORY);

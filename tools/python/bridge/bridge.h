@@ -43,6 +43,7 @@ EMM_API void emm_torch_empty_cache(void);
 
 #define EMM_CUPY_TESTED uintptr_t(1) // the caller tests for NULL: nothing is thrown
 #define EMM_CUPY_LEGACY uintptr_t(2) // the memory belongs to the legacy default stream
+#define EMM_CUPY_PINNED uintptr_t(4) // pinned host memory, for all devices
 
 EMM_API void *emm_cupy_malloc(void *param, size_t size, int device);
 EMM_API void emm_cupy_free(void *param, void *ptr, int device);

@@ -9,22 +9,24 @@ safe. What is allocated while another stream is current, which may be destroyed 
 is, waits after its free for all work of the context. An allocation inside a capture needs
 emm.lib.emm_capture_begin before the capture and emm_capture_end after it.
 """
-from ctypes import byref, c_void_p
-
 import cupy
-from cupy.cuda import get_current_stream
+from cupy.cuda import PinnedMemoryPointer, get_current_stream
 
-from ._api import EMM_HOST_PORTABLE, UNORDERED, lib
+from ._api import lib
 from ._bridge import address, bridge
-from ._error import check
-from ._process import context_for_device
 
-_TESTED, _LEGACY = 1, 2  # EMM_CUPY_*
+_TESTED, _LEGACY, _PINNED = 1, 2, 4  # EMM_CUPY_*
 
 
 def _function_allocator(param):
-    return cupy.cuda.CFunctionAllocator(param, address("emm_cupy_malloc"),
+    return cupy.cuda.CFunctionAllocator(_TESTED | param, address("emm_cupy_malloc"),
                                         address("emm_cupy_free"), bridge).malloc
+
+
+def _refuse(size):
+    error = cupy.cuda.memory.OutOfMemoryError(size, -1)
+    error.args = (f"{error.args[0]}: {lib.emm_last_error().contents.text.decode()}",)
+    raise error
 
 
 class Allocator:
@@ -34,8 +36,8 @@ class Allocator:
     """
 
     def __init__(self, ordered=True):
-        self._any_stream = _function_allocator(_TESTED)
-        self._default_stream = _function_allocator(_TESTED | _LEGACY) if ordered else None
+        self._any_stream = _function_allocator(0)
+        self._default_stream = _function_allocator(_LEGACY) if ordered else None
 
     def __call__(self, size):
         if self._default_stream and get_current_stream().ptr == 0:
@@ -43,38 +45,19 @@ class Allocator:
         else:
             pointer = self._any_stream(size)
         if size and not pointer.ptr:
-            self._refuse(size)
+            _refuse(size)
         return pointer
 
-    @staticmethod
-    def _refuse(size):
-        reason = lib.emm_last_error().contents.text.decode()
-        error = cupy.cuda.memory.OutOfMemoryError(size, -1)
-        error.args = (f"{error.args[0]}: {reason}",)
-        raise error
 
-
-class PinnedMemory:
-    """Pinned memory of emm's, as cupy.cuda.PinnedMemory has it."""
-
-    def __init__(self, size):
-        self.size, self.ptr = size, 0
-        self._context = context_for_device(cupy.cuda.runtime.getDevice())
-        host = c_void_p()
-        check(lib.emm_memhostalloc(self._context, size, EMM_HOST_PORTABLE, byref(host), None))
-        self.ptr = host.value or 0
-
-    def __del__(self, free=lib.emm_memhostfree, flags=EMM_HOST_PORTABLE, stream=UNORDERED):
-        if self.ptr:
-            free(self._context, self.ptr, self.size, flags, stream)
-
-    def __int__(self):
-        return self.ptr
+_pinned = _function_allocator(_PINNED)
 
 
 def pinned_allocator(size):
     """What cupy.cuda.set_pinned_memory_allocator takes."""
-    return cupy.cuda.PinnedMemoryPointer(PinnedMemory(size), 0)
+    memory = _pinned(size).mem
+    if size and not memory.ptr:
+        _refuse(size)
+    return PinnedMemoryPointer(memory, 0)
 
 
 def use(ordered=True):
