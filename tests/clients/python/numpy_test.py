@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """numpy_test.py: NumPy's arrays in pinned memory, on any driver. Skipped where NumPy is missing."""
 import gc
+import importlib.util
 import os
+import pathlib
 import subprocess
 import sys
 import threading
@@ -21,6 +23,8 @@ try:
 except ImportError:  # NumPy 1
     from numpy.core.multiarray import get_handler_name
 
+SUITE = pathlib.Path(__file__).resolve().parents[1] / "gpu"  # where pinned_suite.py is
+HAS_PYTEST = importlib.util.find_spec("pytest") and importlib.util.find_spec("hypothesis")
 PINNED = "emm pinned memory of device 0"
 DEFAULT = "default_allocator"
 CONTEXT = emm.context_for_device(0)
@@ -164,6 +168,18 @@ class Ends(unittest.TestCase):
                       "    os._exit(int(numpy.ones(1000).sum()) - 1000)\n"
                       "print(os.wait()[1])")
         self.assertEqual((done.returncode, done.stdout), (0, "0\n"), done.stderr)
+
+
+class OwnTests(unittest.TestCase):
+    @unittest.skipUnless(HAS_PYTEST, "pytest or hypothesis is missing")
+    def test_numpys_tests_of_memory_policies_pass_with_pinned_memory(self):
+        core = "numpy._core" if importlib.util.find_spec("numpy._core") else "numpy.core"
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "pinned_suite",
+             "--pyargs", f"{core}.tests.test_mem_policy"], text=True, capture_output=True,
+            env={**os.environ, "PYTHONPATH": f"{SUITE}:{os.environ['PYTHONPATH']}"}, timeout=120,
+            check=False)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
 
 
 if __name__ == "__main__":
