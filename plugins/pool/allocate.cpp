@@ -27,11 +27,16 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     return memalloc_asking(size, stream, ret_ptr);
 }
 
-// For a stream that nobody registered the driver is asked first who it is.
+// What other threads freed on the stream lies on its shelf. For a stream that nobody registered the
+// driver is asked first who it is.
 emm_status Manager::memalloc_asking(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
-    Magazine *magazine = passing_magazine(stream);
+    Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
+    magazine = magazine ? magazine : passing_magazine(stream);
     if (magazine && magazine->gate.enter()) {
-        const uint64_t address = magazine->take(size);
+        uint64_t address = magazine->take(size);
+        if (address == 0 && size <= slab_limit && swap_in(*magazine, class_of(size))) {
+            address = magazine->take(size);
+        }
         magazine->gate.leave();
         if (address != 0) {
             *ret_ptr = address;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "gauge.h"
+#include "lock.h"
 #include "slab.h"
 
 #include <memory>
@@ -38,6 +39,16 @@ struct Batch {
     SlotAt slots[most];
 
     uint64_t bytes() const { return count * class_size(index); }
+};
+
+// The batches of one stream on their way from magazine to magazine. A thread swaps with it inside
+// its magazine's gate and without the pool's lock, so it has a lock of its own, within which no
+// other is taken.
+struct SlotShelf {
+    Mutex mutex;
+    Batch *batches[slab_classes] = {};
+    Batch *spares = nullptr; // empty ones, for who swaps next
+    uint64_t bytes = 0;
 };
 
 // Batches in the order that they came in.

@@ -54,7 +54,8 @@ bool are_idle(const Batch *batch) {
 // Of magazines only the calling thread's can be looked into.
 std::string Manager::fault_of_magazines() const {
     for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        for (const Batch *batch : m->domain.shelf) {
+        const std::lock_guard lock(m->domain.shelf.mutex);
+        for (const Batch *batch : m->domain.shelf.batches) {
             if (!are_idle(batch)) {
                 return "a shelf holds what is in use";
             }

@@ -65,9 +65,7 @@ struct Domain {
     List<Slab, &Slab::owned> slabs;
     List<UseRecord, &UseRecord::link> uses;
 
-    // Slots in batches, for the domain's magazines, while there are any.
-    Batch *shelf[slab_classes] = {};
-    uint64_t shelf_bytes = 0;
+    SlotShelf shelf; // for the domain's magazines, while there are any
 
     List<Watch, &Watch::link> watches;
     uint64_t newest = 0;    // tag of the newest free

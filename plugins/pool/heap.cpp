@@ -56,17 +56,17 @@ void Heap::index(Block &block) {
     SizeTree &complete = complete_like(block);
     if (!block.dirty()) {
         block.domain = &anyone;
-        complete.insert(block.low, block.size, block.begin);
+        insert(complete, block.low, block.size, block.begin);
     } else {
         Domain &domain = *block.domain;
         if (block.dirty_begin != block.begin) {
-            complete.insert(block.low, block.dirty_begin - block.begin, block.begin);
+            insert(complete, block.low, block.dirty_begin - block.begin, block.begin);
         }
         if (block.dirty_end != block.end()) {
-            complete.insert(block.high, block.end() - block.dirty_end, block.dirty_end);
+            insert(complete, block.high, block.end() - block.dirty_end, block.dirty_end);
         }
         if (serves_itself(domain)) {
-            own_like(block).insert(block.own, block.size, block.begin);
+            insert(own_like(block), block.own, block.size, block.begin);
         }
         quarantined_ += is_quarantine(domain) ? block.dirty_end - block.dirty_begin : 0;
     }
@@ -77,6 +77,41 @@ void Heap::index(Block &block) {
     }
 }
 
+// Whether a part of that size of the block is in its index.
+bool Heap::counts(const Block &block, uint64_t size) const {
+    return size > small_limit || !scraps_apart_ || block.segment->zone != Zone::large;
+}
+
+void Heap::insert(SizeTree &tree, SizeNode &node, uint64_t size, uint64_t address) const {
+    if (counts(*node.block(), size)) {
+        tree.insert(node, size, address);
+    }
+}
+
+void Heap::remove(SizeTree &tree, SizeNode &node, uint64_t size) const {
+    if (counts(*node.block(), size)) {
+        tree.remove(node);
+    }
+}
+
+template <class Function> void Heap::each_free(Function function) {
+    for (Segment *segment = segments_.first(); segment; segment = segments_.next(*segment)) {
+        for (Block *block = segment->first; block; block = block->right) {
+            if (block->state == State::free) {
+                function(*block);
+            }
+        }
+    }
+}
+
+void Heap::sort_scraps_in() {
+    if (scraps_apart_) {
+        each_free([this](Block &block) { unindex(block); });
+        scraps_apart_ = false;
+        each_free([this](Block &block) { index(block); });
+    }
+}
+
 void Heap::unindex(Block &block) {
     if (block.state == State::hole) {
         holes_[unsigned(block.segment->zone)].remove(block.low);
@@ -84,16 +119,16 @@ void Heap::unindex(Block &block) {
     }
     const Domain &domain = *block.domain;
     if (!block.dirty()) {
-        complete_like(block).remove(block.low);
+        remove(complete_like(block), block.low, block.size);
     } else {
         if (block.dirty_begin != block.begin) {
-            complete_like(block).remove(block.low);
+            remove(complete_like(block), block.low, block.dirty_begin - block.begin);
         }
         if (block.dirty_end != block.end()) {
-            complete_like(block).remove(block.high);
+            remove(complete_like(block), block.high, block.end() - block.dirty_end);
         }
         if (serves_itself(domain)) {
-            own_like(block).remove(block.own);
+            remove(own_like(block), block.own, block.size);
         }
         quarantined_ -= is_quarantine(domain) ? block.dirty_end - block.dirty_begin : 0;
     }
@@ -367,6 +402,13 @@ uint64_t Heap::largest_free() const {
     for (const SizeTree &complete : complete_) {
         const SizeNode *node = complete.largest();
         size = node ? std::max(size, node->size) : size;
+    }
+    for (const Segment *segment = size == 0 ? segments_.first() : nullptr; segment;
+         segment = segments_.next(*segment)) {
+        for (const Block *block = segment->first; block; block = block->right) {
+            const bool complete = block->state == State::free && !block->dirty();
+            size = complete ? std::max(size, block->size) : size;
+        }
     }
     return size;
 }

@@ -21,6 +21,10 @@ public:
     // A segment that is one free block, or memory that has pages, is left alone if it has more
     // than `most` bytes.
     Block *take(Domain &domain, uint64_t size, Zone zone = Zone::large, uint64_t most = UINT64_MAX);
+    // What the large zone has of no more than `small_limit` is kept out of its indexes, because
+    // nobody asks it for so little. Until it is sorted in, in case that somebody must.
+    void set_scraps_apart() { scraps_apart_ = true; } // before there is any memory
+    void sort_scraps_in();
     // A whole dedicated segment, not much larger than that.
     Block *take_dedicated(Domain &domain, uint64_t size);
     void reserve_record() { records_.reserve(2); }
@@ -98,6 +102,10 @@ private:
 
     SizeTree &complete_like(const Block &block) { return complete_[unsigned(block.segment->zone)]; }
     void index(Block &block);
+    bool counts(const Block &block, uint64_t size) const;
+    void insert(SizeTree &tree, SizeNode &node, uint64_t size, uint64_t address) const;
+    void remove(SizeTree &tree, SizeNode &node, uint64_t size) const;
+    template <class Function> void each_free(Function function);
     void unindex(Block &block);
     Block *cut(Block &block, uint64_t size, bool from_the_end);
     Block *coalesce(Block *block);
@@ -108,6 +116,7 @@ private:
     Place last_before(const Segment &segment, uint64_t address) const;
     Room room_in(Block &hole, const Domain &domain, uint64_t bytes) const;
     std::string fault_of(const Segment &segment) const;
+    std::string fault_of_free(const Block &block) const;
 
     PageMap map_;
     BlockStore records_;
@@ -118,6 +127,7 @@ private:
     uint64_t zone_bytes_[zones] = {};
     uint64_t whole_bytes_ = 0;
     uint64_t quarantined_ = 0;
+    bool scraps_apart_ = false;
 };
 
 inline Heap::Place Heap::found_at(uint64_t address) const {

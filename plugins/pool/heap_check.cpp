@@ -14,7 +14,9 @@ std::string at(const Block &block) {
     return text;
 }
 
-std::string fault_of_free(const Block &block) {
+} // namespace
+
+std::string Heap::fault_of_free(const Block &block) const {
     const Domain &domain = *block.domain;
     if (block.dirty() != (domain.order != Order::anyone)) {
         return "its dirt and its domain disagree";
@@ -26,20 +28,20 @@ std::string fault_of_free(const Block &block) {
         (block.dirty() && (block.dirty_begin < block.begin || block.dirty_end > block.end()))) {
         return "its dirty part is not within it";
     }
-    const uint64_t low = block.dirty() ? block.dirty_begin - block.begin : block.size;
-    const uint64_t high = block.dirty() ? block.end() - block.dirty_end : 0;
+    const auto counted = [&](uint64_t size) { return counts(block, size) ? size : 0; };
+    const uint64_t low = counted(block.dirty() ? block.dirty_begin - block.begin : block.size);
+    const uint64_t high = counted(block.dirty() ? block.end() - block.dirty_end : 0);
     if (block.low.linked() != (low > 0) || (low > 0 && block.low.size != low) ||
         block.high.linked() != (high > 0) || (high > 0 && block.high.size != high)) {
         return "the index of complete memory disagrees with it";
     }
-    const bool own = domain.order == Order::stream || domain.order == Order::capture;
+    const bool serves = domain.order == Order::stream || domain.order == Order::capture;
+    const bool own = serves && counts(block, block.size);
     if (block.own.linked() != own || (own && block.own.size != block.size)) {
         return "its domain's index disagrees with it";
     }
     return "";
 }
-
-} // namespace
 
 std::string Heap::fault() const {
     for (const Segment *segment = segments_.first(); segment; segment = segments_.next(*segment)) {

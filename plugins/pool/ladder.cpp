@@ -17,7 +17,6 @@ namespace {
 
 constexpr int candidates_tried = 8;
 constexpr uint64_t largest_share = 32 << 20;
-constexpr uint64_t small_limit = 1 << 20;
 constexpr uint64_t ease = 64; // that part of all memory may be idle to spare driver calls
 
 bool says_exhausted(CUresult result) {
@@ -96,6 +95,9 @@ Block *Manager::take_anywhere(Domain &domain, uint64_t bytes) {
         return block;
     }
     block = heap_.take(domain, bytes, zone);
+    if (!block && zone == Zone::small) {
+        heap_.sort_scraps_in();
+    }
     return block ? block
                  : heap_.take(domain, bytes, zone == Zone::small ? Zone::large : Zone::small);
 }

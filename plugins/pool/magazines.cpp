@@ -20,6 +20,12 @@ uint32_t capacity(unsigned index) {
     return std::clamp(uint32_t(bin_bytes / class_size(index)), first_limit, most_slots);
 }
 
+// How many slots the next batch has.
+uint32_t waiting_on(SlotShelf &shelf, unsigned index) {
+    const std::lock_guard lock(shelf.mutex);
+    return shelf.batches[index] ? shelf.batches[index]->count : 0;
+}
+
 } // namespace
 
 // The calling thread's magazine for the domain; NULL if it can have none. `identity` and `stream`
@@ -128,13 +134,9 @@ void Manager::restock(Magazine &magazine, unsigned index) {
     if (bin.count.get() > 0) {
         return;
     }
-    if (Batch *batch = domain.shelf[index]) {
-        widen(bin, index, batch->count);
-        if (bin.limit >= batch->count) {
-            take_from_shelf(domain, *batch);
-            std::copy_n(batch->slots, batch->count, bin.slots.get());
-            bin.count.set(batch->count);
-            recycle(*batch);
+    if (const uint32_t waiting = waiting_on(domain.shelf, index)) {
+        widen(bin, index, waiting);
+        if (swap_in(magazine, index)) {
             return;
         }
     }
@@ -169,12 +171,16 @@ void Manager::recycle(Batch &batch) {
 Batch *Manager::make_batch(Bin &bin, unsigned index, uint32_t count) {
     Batch *batch = spare_batch();
     if (batch) {
-        batch->index = index;
-        batch->count = count;
-        std::copy_n(bin.slots.get(), count, batch->slots);
-        forget_oldest(bin, count);
+        fill_batch(*batch, bin, index, count);
     }
     return batch;
+}
+
+void Manager::fill_batch(Batch &batch, Bin &bin, unsigned index, uint32_t count) {
+    batch.index = index;
+    batch.count = count;
+    std::copy_n(bin.slots.get(), count, batch.slots);
+    forget_oldest(bin, count);
 }
 
 void Manager::forget_oldest(Bin &bin, uint32_t count) {
@@ -182,36 +188,79 @@ void Manager::forget_oldest(Bin &bin, uint32_t count) {
     bin.count.add(-count);
 }
 
-// False: the domain's magazines have no use for it, or somebody is looking for whole blocks.
-bool Manager::may_shelve(const Domain &domain, uint64_t bytes) const {
-    return acquiring_ == 0 && domain.magazines > 0 && domain.shelf_bytes + bytes <= most_shelved;
+// False: the shelf is full, or somebody is looking for whole blocks.
+bool Manager::may_shelve(const SlotShelf &shelf, uint64_t bytes) const {
+    return acquiring_.load(std::memory_order_relaxed) == 0 && shelf.bytes + bytes <= most_shelved;
 }
 
-void Manager::put_on_shelf(Domain &domain, Batch &batch) {
-    batch.next = domain.shelf[batch.index];
-    domain.shelf[batch.index] = &batch;
-    domain.shelf_bytes += batch.bytes();
-    domain.balance -= batch.count;
-    shelved_ += batch.bytes();
+// The shelf's lock is held.
+void Manager::put_on_shelf(SlotShelf &shelf, Batch &batch) {
+    batch.next = shelf.batches[batch.index];
+    shelf.batches[batch.index] = &batch;
+    shelf.bytes += batch.bytes();
+    shelved_.fetch_add(batch.bytes(), std::memory_order_relaxed);
 }
 
-void Manager::take_from_shelf(Domain &domain, Batch &batch) {
-    domain.shelf[batch.index] = batch.next;
-    domain.shelf_bytes -= batch.bytes();
-    domain.balance += batch.count;
-    shelved_ -= batch.bytes();
+// One of no more than that many slots, or NULL. The shelf's lock is held.
+Batch *Manager::take_from_shelf(SlotShelf &shelf, unsigned index, uint32_t most) {
+    Batch *batch = shelf.batches[index];
+    if (!batch || batch->count > most) {
+        return nullptr;
+    }
+    shelf.batches[index] = batch->next;
+    shelf.bytes -= batch->bytes();
+    shelved_.fetch_sub(batch->bytes(), std::memory_order_relaxed);
+    return batch;
+}
+
+// Fills an empty bin from the stream's shelf. By its owner inside the gate, or with the pool's
+// lock.
+bool Manager::swap_in(Magazine &magazine, unsigned index) {
+    Bin &bin = magazine.bins[index];
+    SlotShelf &shelf = magazine.domain.shelf;
+    if (bin.count.get() > 0) {
+        return false;
+    }
+    const std::lock_guard lock(shelf.mutex);
+    Batch *batch = take_from_shelf(shelf, index, bin.limit);
+    if (batch) {
+        std::copy_n(batch->slots, batch->count, bin.slots.get());
+        bin.count.set(batch->count);
+        batch->next = shelf.spares;
+        shelf.spares = batch;
+    }
+    return batch;
+}
+
+// Puts the older half of a full bin on the stream's shelf, if there is an empty batch for it.
+bool Manager::swap_out(Magazine &magazine, unsigned index) {
+    Bin &bin = magazine.bins[index];
+    SlotShelf &shelf = magazine.domain.shelf;
+    const uint32_t count = (bin.count.get() + 1) / 2;
+    if (magazine.unordered || bin.limit < capacity(index)) {
+        return false;
+    }
+    const std::lock_guard lock(shelf.mutex);
+    Batch *batch = may_shelve(shelf, count * class_size(index)) ? shelf.spares : nullptr;
+    if (batch) {
+        shelf.spares = batch->next;
+        fill_batch(*batch, bin, index, count);
+        put_on_shelf(shelf, *batch);
+    }
+    return batch;
 }
 
 void Manager::clear_shelf(Domain &domain) {
-    if (domain.shelf_bytes == 0) {
-        return;
-    }
+    const std::lock_guard lock(domain.shelf.mutex);
     for (unsigned i = 0; i < slab_classes; i++) {
-        while (Batch *batch = domain.shelf[i]) {
-            take_from_shelf(domain, *batch);
+        while (Batch *batch = take_from_shelf(domain.shelf, i, Batch::most)) {
             give_slots(batch->slots, batch->count, domain);
             recycle(*batch);
         }
+    }
+    while (Batch *batch = domain.shelf.spares) {
+        domain.shelf.spares = batch->next;
+        recycle(*batch);
     }
 }
 
@@ -220,8 +269,10 @@ void Manager::complete_batches(uint64_t tag) {
     while (quarantine_.first && quarantine_.first->tag <= tag) {
         Batch &batch = *quarantine_.pop();
         quarantined_ -= batch.bytes();
-        if (may_shelve(heap_.anyone, batch.bytes())) {
-            put_on_shelf(heap_.anyone, batch);
+        SlotShelf &shelf = heap_.anyone.shelf;
+        const std::lock_guard lock(shelf.mutex);
+        if (heap_.anyone.magazines > 0 && may_shelve(shelf, batch.bytes())) {
+            put_on_shelf(shelf, batch);
         } else {
             give_slots(batch.slots, batch.count, heap_.anyone);
             recycle(batch);
@@ -263,10 +314,11 @@ void Manager::take_over(Magazine &magazine) {
 
 // The `count` oldest go on the shelf if they may, else home.
 void Manager::unload(Bin &bin, unsigned index, uint32_t count, Domain &domain) {
-    if (may_shelve(domain, count * class_size(index))) {
-        if (Batch *batch = make_batch(bin, index, count)) {
-            put_on_shelf(domain, *batch);
-            return;
+    {
+        const std::lock_guard lock(domain.shelf.mutex);
+        const bool may = may_shelve(domain.shelf, count * class_size(index));
+        if (Batch *batch = may ? make_batch(bin, index, count) : nullptr) {
+            return put_on_shelf(domain.shelf, *batch);
         }
     }
     give_slots(bin.slots.get(), count, domain);

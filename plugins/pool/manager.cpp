@@ -18,6 +18,8 @@ Manager::Manager(const emm_host &host, const emm_context_info &info, const char 
     unordered_.order = everywhere_.order = Order::unordered;
     if (options_.paged) {
         allow_paging();
+    } else if (options_.initial == 0) { // only then do small requests never ask the large zone
+        heap_.set_scraps_apart();
     }
     mailbox_ = Mailbox::make();
     try {

@@ -123,10 +123,13 @@ private:
     Batch *spare_batch();
     void recycle(Batch &batch);
     Batch *make_batch(Bin &bin, unsigned index, uint32_t count);
-    void forget_oldest(Bin &bin, uint32_t count);
-    bool may_shelve(const Domain &domain, uint64_t bytes) const;
-    void put_on_shelf(Domain &domain, Batch &batch);
-    void take_from_shelf(Domain &domain, Batch &batch);
+    static void fill_batch(Batch &batch, Bin &bin, unsigned index, uint32_t count);
+    static void forget_oldest(Bin &bin, uint32_t count);
+    bool may_shelve(const SlotShelf &shelf, uint64_t bytes) const;
+    void put_on_shelf(SlotShelf &shelf, Batch &batch);
+    Batch *take_from_shelf(SlotShelf &shelf, unsigned index, uint32_t most);
+    bool swap_in(Magazine &magazine, unsigned index);
+    bool swap_out(Magazine &magazine, unsigned index);
     void clear_shelf(Domain &domain);
     void complete_batches(uint64_t tag);
     void give_slots(const SlotAt *slots, uint32_t count, Domain &domain);
@@ -326,8 +329,9 @@ private:
     uint32_t announced_ = 0;       // captures
     uint32_t context_records_ = 0; // threads that are recording an event on the context
     uint32_t deferring_ = 0;
-    uint32_t acquiring_ = 0; // threads with a block that is not counted as live yet
-    bool ragged_ = false;    // the driver has given memory that is not aligned to 2 MiB
+    // Threads with a block that is not counted as live yet.
+    std::atomic<uint32_t> acquiring_{0};
+    bool ragged_ = false; // the driver has given memory that is not aligned to 2 MiB
     std::atomic<CUresult> lost_{CUDA_SUCCESS}; // the error after which nothing is reused
 
     std::vector<CUmemAccessDesc> access_; // of growth=vmm: who may use the pages
@@ -342,9 +346,10 @@ private:
     uint64_t host_waiting_ = 0; // freed, and not complete
 
     uint64_t reserved_ = 0;
-    uint64_t taken_ = 0;   // from the heap and the slabs, by the program or by magazines
-    uint64_t waiting_ = 0; // with use records and captures
-    uint64_t shelved_ = 0, quarantined_ = 0; // in batches
+    uint64_t taken_ = 0;       // from the heap and the slabs, by the program or by magazines
+    uint64_t waiting_ = 0;     // with use records and captures
+    uint64_t quarantined_ = 0; // in batches
+    alignas(128) std::atomic<uint64_t> shelved_{0};
 
     // Beside what magazines have counted since they were last asked.
     int64_t live_ = 0; // as asked for

@@ -19,6 +19,7 @@ constexpr unsigned zones = 3;
 
 constexpr uint64_t granule = 512;                // every size and address is a multiple
 constexpr uint64_t segment_granule = 2ull << 20; // what the driver hands out, and aligns to
+constexpr uint64_t small_limit = 1 << 20;        // the most that belongs in the small zone
 constexpr uint64_t record_alignment = 256;       // of blocks' records
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {

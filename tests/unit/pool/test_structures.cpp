@@ -40,6 +40,37 @@ TEST_CASE("the tree of sizes finds what an ordered set finds") {
     }
 }
 
+TEST_CASE("scraps are overlooked until they are sorted in, and never lost") {
+    Heap heap;
+    heap.set_scraps_apart();
+    const uint64_t base = 0x7000'0000'0000, size = 2 * segment_granule;
+    Segment segment(base, size, base, size);
+    heap.prepare(segment);
+    heap.add(segment);
+    Domain domain;
+    domain.registered = true;
+    const auto take = [&](uint64_t bytes) {
+        heap.reserve_record();
+        return heap.take(domain, bytes);
+    };
+    Block *const first = take(small_limit), *const second = take(size - 2 * small_limit);
+    CHECK(heap.largest_free() == small_limit);
+    CHECK(take(granule) == nullptr);
+    heap.give(*first, domain); // one scrap of the domain's, one of everybody's
+    CHECK(take(granule) == nullptr);
+    CHECK(heap.fault() == "");
+    heap.sort_scraps_in();
+    CHECK(heap.fault() == "");
+    Block *const one = take(small_limit), *const other = take(small_limit);
+    REQUIRE((one && other));
+    for (Block *block : {one, other, second}) {
+        heap.give(*block, domain);
+    }
+    heap.complete(domain, heap.clock);
+    CHECK(heap.largest_free() == size);
+    heap.forget_all();
+}
+
 TEST_CASE("the page map knows each page's segment, and no other page") {
     PageMap map;
     auto *one = reinterpret_cast<Segment *>(0x10), *two = reinterpret_cast<Segment *>(0x20);
