@@ -31,7 +31,9 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
 // driver is asked first who it is.
 emm_status Manager::memalloc_asking(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
-    magazine = magazine ? magazine : passing_magazine(stream);
+    if (!magazine || magazine->gate.locked_for_good()) {
+        magazine = passing_magazine(stream);
+    }
     if (magazine && magazine->gate.enter()) {
         uint64_t address = magazine->take(size);
         if (address == 0 && size <= slab_limit && swap_in(*magazine, class_of(size))) {

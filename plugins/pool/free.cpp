@@ -80,7 +80,9 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
 
 emm_status Manager::memfree_asking(emm_deviceptr ptr, size_t size, emm_stream stream) {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
-    magazine = magazine ? magazine : passing_magazine(stream);
+    if (!magazine || magazine->gate.locked_for_good()) {
+        magazine = passing_magazine(stream);
+    }
     if (magazine && magazine->gate.enter()) {
         const Slot *slot = heap_.found_at(ptr).slot;
         if (slot && magazine->bins[slot->index].full()) {

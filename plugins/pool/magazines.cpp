@@ -287,6 +287,7 @@ void Manager::give_slots(const SlotAt *slots, uint32_t count, Domain &domain) {
     if (count == 0) {
         return;
     }
+    touch(domain, 0); // first: a slab that this makes idle takes its tag from the domain
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         Slot &slot = *slots[i].slot;

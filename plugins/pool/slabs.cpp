@@ -86,7 +86,7 @@ void Slabs::drop(Slab &slab) {
     heap_.set_slab(*slab.block, nullptr);
     // What was ready in it waits for the owner's last free, which may be long complete.
     const bool complete = slab.newest <= owner.completed;
-    heap_.give(*slab.block, complete ? heap_.anyone : owner, owner.newest);
+    heap_.give(*slab.block, complete ? heap_.anyone : owner, std::max(owner.newest, slab.newest));
     forget(slab);
 }
 

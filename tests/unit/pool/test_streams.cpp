@@ -1,5 +1,7 @@
 #include "simulation.h"
 
+#include <algorithm>
+
 using namespace pool_test;
 
 namespace {
@@ -38,6 +40,36 @@ TEST_CASE("memory goes from one stream to another only after ordering, whatever 
             }
         }
     }
+}
+
+TEST_CASE("slots on their way home wait for what was done with them, not for what came before") {
+    Simulation sim;
+    const CUstream first = sim.stream(), second = sim.stream();
+    const auto use = [&](size_t count, size_t size, CUstream stream) {
+        std::vector<CUdeviceptr> blocks;
+        for (size_t i = 0; i < count; i++) {
+            blocks.push_back(sim.alloc(size, stream));
+            sim.touch(blocks.back(), size, stream);
+        }
+        return blocks;
+    };
+    const auto free_all = [&](const std::vector<CUdeviceptr> &blocks, CUstream stream) {
+        for (const CUdeviceptr ptr : blocks) {
+            CHECK(sim.free(ptr, stream) == EMM_OK);
+        }
+    };
+    std::vector<CUdeviceptr> slots = use(16, 32 * KiB, first); // two slabs
+    std::sort(slots.begin(), slots.end());
+    const std::vector<CUdeviceptr> kept = {slots.front(), slots.back()}; // one of each
+    free_all({slots.begin() + 1, slots.end() - 1}, first);
+    free_all(use(2, 3 * MiB, first), first);
+    free_all(use(1, 100 * MiB, second), second); // after this the first stream has an event
+    for (const CUdeviceptr ptr : kept) {
+        sim.touch(ptr, 32 * KiB, first);
+    }
+    free_all(kept, first); // a slab is idle as soon as the magazine is emptied
+    free_all(use(16, 256 * KiB, second), second);
+    CHECK(sim.races() == 0);
 }
 
 TEST_CASE("a registered stream's memory serves another rather than that the pool grows") {
