@@ -11,7 +11,10 @@ struct Cuda {
 #define TRAFFIC_ENTRIES(entry)                                                                     \
     entry(cuCtxSetCurrent) entry(cuStreamCreate) entry(cuStreamDestroy) entry(cuStreamSynchronize) \
         entry(cuStreamWaitEvent) entry(cuEventCreate) entry(cuEventRecord) entry(cuEventDestroy)   \
-            entry(cuMemsetD32Async) entry(cuMemcpyDtoHAsync) entry(cuCtxSynchronize)
+            entry(cuMemsetD32Async) entry(cuMemcpyDtoHAsync) entry(cuCtxSynchronize)               \
+                entry(cuStreamBeginCapture) entry(cuStreamEndCapture) entry(cuGraphLaunch)         \
+                    entry(cuGraphInstantiateWithFlags) entry(cuGraphDestroy)                       \
+                        entry(cuGraphExecDestroy)
 #define TRAFFIC_MEMBER(name) decltype(&::name) name = load<decltype(&::name)>(#name);
     TRAFFIC_ENTRIES(TRAFFIC_MEMBER)
 #undef TRAFFIC_MEMBER
