@@ -1,0 +1,496 @@
+/*
+ * emm/emm.h: what an application calls. C99; compiles alone and needs no cuda.h.
+ *
+ * Allocation goes, CUDA context by CUDA context, to the plugin that EMM_PLUGIN names when the
+ * program is launched, or that the program chooses with emm_set_plugin; `passthrough`, straight to
+ * the driver, if nobody names one. What the arguments promise about streams is said at the top of
+ * emm/plugin.h and holds here too.
+ *
+ * Unless a function says otherwise:
+ *   - it may be called from any thread, with any or no current CUDA context;
+ *   - it returns EMM_OK, a positive notice, or a negative error, described by emm_last_error();
+ *   - outputs come last and are untouched on failure; sizes are in bytes;
+ *   - NULL for a required argument is EMM_E_INVALID_VALUE;
+ *   - with a context: EMM_E_RETIRED after emm_context_retire or when the CUDA context has died,
+ *     EMM_E_SHUT_DOWN after emm_shutdown, EMM_E_DEVICE_LOST after a sticky device error. Frees are
+ *     then successes that do nothing, and are counted (emm_get_counters);
+ *   - in a forked child of a process that had loaded the driver: EMM_E_FORKED.
+ */
+#ifndef EMM_EMM_H
+#define EMM_EMM_H
+
+#include <emm/plugin.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of the library in use: "0.1.0". */
+EMM_API const char *emm_version(void);
+
+/* --- errors ----------------------------------------------------------------------------------- */
+
+/*
+ * What the calling thread's last failing call has to say. Every text is UTF-8, never NULL unless
+ * said so, and valid until the thread's next call into emm. The second part is about plugins that
+ * did not load; elsewhere it is NULL.
+ */
+typedef struct emm_error {
+    uint32_t struct_size;  /* bytes that the library fills */
+    emm_status code;       /* EMM_OK: nothing has failed on this thread yet */
+    int32_t driver_result; /* the CUresult behind it, or 0 */
+    uint32_t reserved;
+    const char *text; /* one sentence: what, where, expected, found */
+
+    const char *stage;        /* parse, resolve, permission, elf, dlopen, symbol, negotiate,
+                                 validate, create or initialize */
+    const char *path;         /* the file in question; NULL if there is none */
+    const char *expected;     /* NULL if it does not apply */
+    const char *got;          /* NULL if it does not apply */
+    const char *hint;         /* what to do about it; NULL if nobody knows */
+    const char *const *tried; /* every path tried; ends with NULL */
+    const char *json;         /* all of it as one JSON object; NULL if `stage` is NULL */
+} emm_error;
+
+/* The calling thread's last error. Never NULL; it does not count as a call. */
+EMM_API const emm_error *emm_last_error(void);
+
+/* --- the plugin ------------------------------------------------------------------------------- */
+
+/*
+ * Chooses the plugin from code: `spec` as in EMM_PLUGIN, for example "pool:max=8GiB". The file is
+ * loaded at once; managers are made later, context by context.
+ *   EMM_S_IGNORED   EMM_PLUGIN is set and outranks this call, which did nothing but warn
+ *   EMM_E_BUSY      a context is being served already
+ *   EMM_E_PLUGIN_*  it did not load; what was chosen before stays chosen
+ */
+EMM_API emm_status emm_set_plugin(const char *spec);
+
+/* The same for a plugin that is linked into the program; `options` is the part of a spec after the
+ * colon, "max=8GiB,initial=1GiB", or NULL. */
+EMM_API emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options);
+
+/* What serves this process. All texts live as long as the process. */
+typedef struct emm_plugin_info {
+    uint32_t struct_size; /* in: sizeof(emm_plugin_info) of the caller */
+    uint32_t abi_major;   /* as the plugin states them */
+    uint32_t abi_minor;
+    uint32_t reserved;
+    const char *name;
+    const char *version;     /* "" if the plugin does not say */
+    const char *description; /* "" if the plugin does not say */
+    const char *path;        /* the real path of its file; NULL for a linked-in plugin */
+    const char *build_id;    /* of that file, in hexadecimal; NULL if it has none */
+    const char *spec;        /* the spec that chose it */
+    const char *selected_by; /* "EMM_PLUGIN", "emm_set_plugin", "emm_set_plugin_entry", "default" */
+    uint64_t capabilities;   /* EMM_PLUGIN_* */
+    const emm_option *options;       /* never NULL; ends with a NULL name */
+    const char *const *option_texts; /* the values in force, in that order; NULL: no value */
+} emm_plugin_info;
+
+/*
+ * Tells which plugin is in force. If none is yet, this loads the one that would be; with a list of
+ * specs (a;b), a plugin whose `create` fails later still gives way to the next.
+ *   EMM_E_PLUGIN_*  nothing in the selection loads
+ */
+EMM_API emm_status emm_get_plugin(emm_plugin_info *ret_info);
+
+/* Loads, describes and checks one spec without choosing it; for tools. */
+EMM_API emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info);
+
+/* Calls `visit` with the name and path of each plugin file in the places where a bare name is
+ * looked for, in that order. A non-zero answer ends the walk. */
+typedef int (*emm_plugin_visitor)(const char *name, const char *path, void *user_data);
+EMM_API emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data);
+
+/* --- the driver ------------------------------------------------------------------------------- */
+
+typedef struct emm_driver_info {
+    uint32_t struct_size;  /* in: sizeof(emm_driver_info) of the caller */
+    int32_t cuda_version;  /* 13000 is 13.0 */
+    uint32_t simulated;    /* 1: emm's simulated driver */
+    uint32_t device_count; /* as cuDeviceGetCount says */
+    const char *path;      /* the file it was loaded from */
+} emm_driver_info;
+
+/* Loads the driver if need be, calls cuInit and describes it.
+ *   EMM_E_NO_DRIVER, EMM_E_DRIVER */
+EMM_API emm_status emm_get_driver(emm_driver_info *ret_info);
+
+/* A driver entry point, as emm_host.driver gives it; NULL if there is none. */
+EMM_API emm_function emm_driver_entry(const char *name, int32_t cuda_version);
+
+/*
+ * What emm and its plugin took from the driver, counted if EMM_DRIVER_METER=1 is in the environment
+ * (calls of the application itself do not count). Bytes are in the driver's own granules.
+ */
+typedef struct emm_driver_usage {
+    uint32_t struct_size; /* in: sizeof(emm_driver_usage) of the caller */
+    uint32_t metered;     /* 0: not counted, everything below is 0 */
+    uint64_t device_bytes;
+    uint64_t peak_device_bytes;
+    uint64_t host_bytes; /* pinned */
+    uint64_t peak_host_bytes;
+} emm_driver_usage;
+
+EMM_API emm_status emm_get_driver_usage(emm_driver_usage *ret_usage);
+
+/* Calls `visit` for each driver function that was called at least once. */
+typedef void (*emm_driver_call_visitor)(const char *name, uint64_t calls, void *user_data);
+EMM_API emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *user_data);
+
+/* --- contexts --------------------------------------------------------------------------------- */
+
+/*
+ * The record of a CUDA context and of the manager that serves it, made on first use; the plugin is
+ * loaded then if it was not. Racing threads get the same record. It lives as long as the process
+ * and is known by cuCtxGetId: a CUcontext handle that has come back for a new context gets a new
+ * record. A green context is served by its device's primary context.
+ *   EMM_E_NO_CONTEXT   (current) the thread has none
+ *   EMM_E_RETIRED      this context was retired
+ *   EMM_E_REENTERED    called by the plugin while it makes this context's manager
+ *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
+ */
+EMM_API emm_status emm_context_current(emm_context **ret_context);
+EMM_API emm_status emm_context_from(struct CUctx_st *cuda_context, emm_context **ret_context);
+
+/* The same for the primary context of device `device`, which is retained until emm_shutdown or
+ * emm_context_retire. The one call that brings a context to life: a program without CUDA code of
+ * its own starts here. */
+EMM_API emm_status emm_context_for_device(int32_t device, emm_context **ret_context);
+
+/* Device, CUcontext and id; fills up to the caller's struct_size. */
+EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info);
+
+/*
+ * Says that a context is about to be destroyed: pending frees run, the manager is destroyed with
+ * all its memory, the record stays and answers EMM_E_RETIRED. The second time: a success. Handles
+ * become inert. No memory of the context may be in use, and no other call for it may run at the
+ * same time, except for those that take or make handles.
+ *   EMM_E_REENTERED   called by the plugin, or from within a pressure callback, or from an event
+ *                     hook that was called for a handle
+ */
+EMM_API emm_status emm_context_retire(emm_context *context);
+
+/* Drops every allocation of the context, pending frees first; the rest as for retiring. */
+EMM_API emm_status emm_context_reset(emm_context *context);
+
+/* Calls `visit` for each context that is being served. A non-zero answer ends the walk. */
+typedef int (*emm_context_visitor)(emm_context *context, void *user_data);
+EMM_API emm_status emm_foreach_context(emm_context_visitor visit, void *user_data);
+
+/* Retires every context. Afterwards allocations answer EMM_E_SHUT_DOWN and frees are successes.
+ * Never called by emm itself: without it, everything is left to the end of the process. */
+EMM_API emm_status emm_shutdown(void);
+
+/* --- memory ------------------------------------------------------------------------------------
+ *
+ * Like sized delete: the caller remembers context, size and flags, and emm keeps nothing for each
+ * allocation. Size 0 gives address 0 and success; freeing address 0 is a success. `size` 0 in a
+ * free says that it is not known.
+ *
+ * Out of memory: emm runs pending frees, asks the plugin to trim and the application to give back
+ * (emm_set_pressure_callback), and tries once more, before it answers
+ *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY
+ * What else a plugin may answer stands at the slot of the same name in emm/plugin.h.
+ */
+EMM_API emm_status emm_memalloc(emm_context *context, size_t size, emm_stream stream,
+                                emm_deviceptr *ret_ptr);
+EMM_API emm_status emm_memfree(emm_context *context, emm_deviceptr ptr, size_t size,
+                               emm_stream stream);
+
+/* Pinned host memory. `flags`: EMM_HOST_*. `ret_device` may be NULL; it gets the device address if
+ * EMM_HOST_MAPPED is given, else 0. */
+EMM_API emm_status emm_memhostalloc(emm_context *context, size_t size, uint32_t flags,
+                                    void **ret_host, emm_deviceptr *ret_device);
+EMM_API emm_status emm_memhostfree(emm_context *context, void *host, size_t size, uint32_t flags,
+                                   emm_stream stream);
+
+/* Pins memory of the caller's own. Unpinning is immediate. */
+EMM_API emm_status emm_mempin(emm_context *context, void *host, size_t size, uint32_t flags,
+                              emm_deviceptr *ret_device);
+EMM_API emm_status emm_memunpin(emm_context *context, void *host, size_t size);
+
+/* Managed memory. `flags`: EMM_ATTACH_GLOBAL or EMM_ATTACH_HOST. */
+EMM_API emm_status emm_memallocmanaged(emm_context *context, size_t size, uint32_t flags,
+                                       emm_deviceptr *ret_ptr);
+EMM_API emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, size_t size,
+                                      emm_stream stream);
+
+EMM_API emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *ret_total);
+
+/* Fills up to the caller's struct_size. */
+EMM_API emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats);
+
+/* Returns the plugin's cached memory to the driver until at most `keep_bytes` are cached.
+ * `ret_released` may be NULL. */
+EMM_API emm_status emm_trim(emm_context *context, size_t keep_bytes, size_t *ret_released);
+
+/* The live allocation that holds `ptr`; fills up to the caller's struct_size. */
+EMM_API emm_status emm_query(emm_context *context, emm_deviceptr ptr, emm_block_info *ret_info);
+
+/* The allocation is used on `stream` too: after it is freed, reuse waits for what that stream
+ * holds at that time. */
+EMM_API emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_t size,
+                                  emm_stream stream);
+
+/* Lets `peer_device` (an ordinal) use the context's device memory, present and future. `flags`:
+ * EMM_ACCESS_*. EMM_E_INVALID_VALUE unless it is another device of the machine, and
+ * EMM_E_NOT_SUPPORTED if it cannot reach this one's memory or the plugin cannot do it. */
+EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device, uint32_t flags);
+
+/* --- handles -----------------------------------------------------------------------------------
+ *
+ * An emm_memory is a counted reference to one allocation: NBEP 7's MemoryPointer, MappedMemory and
+ * PinnedMemory. It knows what the raw calls leave to the caller (context, size, flags, the manager
+ * that it came from), and goes home to that manager at its end, whatever plugin, context or thread
+ * is current then; NEP 49 asks the same of NumPy's handlers.
+ *
+ *   - Who makes a handle owns one reference. Each reference is given back once, by any thread; the
+ *     memory is freed with the last one, or before by emm_memory_free.
+ *   - A reset or retirement of the context drops the memory. Its handles are inert from then on:
+ *     freeing or releasing one succeeds, does nothing and is counted (late_frees). Memory that is
+ *     somebody else's (emm_memory_wrap) is left alone by a reset. A CUDA context that dies without
+ *     being retired is found out by the next call that asks the driver, as emm_memory_get_info
+ * does; what is freed before that is left to the plugin.
+ *   - Handles, unlike the raw calls, may be made, used and released while the context is being
+ *     reset or retired: what has begun is waited for, a release finds its handle inert, and an
+ *     allocation waits until the reset is over.
+ *   - A handle of size 0 has address 0, and asks nothing of the plugin.
+ *   - A function that makes a handle fails as the raw call of the same name does, or with
+ *     EMM_E_OUT_OF_HOST_MEMORY if there is no memory for the handle; the owner is then the
+ *     caller's still, and its finalizer is not called.
+ */
+typedef struct emm_memory emm_memory;
+
+/* emm_memory_info.state */
+#define EMM_MEMORY_LIVE 1u
+#define EMM_MEMORY_FREED 2u /* by emm_memory_free; a view: its parent */
+#define EMM_MEMORY_INERT 3u /* the context was reset, retired or has died since */
+
+/* Gives up what `owner` stands for. Called once, when the handle's memory has been given up,
+ * whether or not that did anything; by any thread, with any or no current context. It may call emm.
+ */
+typedef void (*emm_finalizer)(void *owner);
+
+typedef struct emm_memory_info {
+    uint32_t struct_size; /* in: sizeof(emm_memory_info) of the caller */
+    uint32_t kind;        /* EMM_KIND_* */
+    uint32_t state;       /* EMM_MEMORY_* */
+    uint32_t flags;       /* EMM_HOST_* or EMM_ATTACH_*, as given */
+    emm_context *context;
+    emm_deviceptr ptr; /* 0: it has no device address */
+    void *host;        /* NULL: it has no host address; managed memory has both */
+    uint64_t size;
+    uint64_t generation; /* of the context, in which it was made; a reset begins a new one */
+    emm_stream stream;   /* where its last free is ordered */
+    void *owner;         /* as given; NULL: none */
+    emm_memory *parent;  /* of a view, else NULL; the caller gets no reference to it */
+} emm_memory_info;
+
+/* Device memory. Freed on `stream`, which must then exist, unless emm_memory_set_stream names
+ * another. EMM_STREAM_PER_THREAD is the calling thread's: released by a different one, the memory
+ * is freed with EMM_STREAM_UNORDERED. */
+EMM_API emm_status emm_memory_alloc(emm_context *context, size_t size, emm_stream stream,
+                                    emm_memory **ret_memory);
+
+/* Pinned host memory, EMM_KIND_MAPPED with EMM_HOST_MAPPED, else EMM_KIND_PINNED. Freed with
+ * EMM_STREAM_UNORDERED, unless emm_memory_set_stream names a stream; the same for managed memory.
+ */
+EMM_API emm_status emm_memory_hostalloc(emm_context *context, size_t size, uint32_t flags,
+                                        emm_memory **ret_memory);
+EMM_API emm_status emm_memory_managed(emm_context *context, size_t size, uint32_t flags,
+                                      emm_memory **ret_memory);
+
+/* Pins `size` bytes at `host`, which `owner` keeps: they are unpinned before `finalizer` is called.
+ * Both may be NULL. The kinds are those of pinned host memory. */
+EMM_API emm_status emm_memory_pin(emm_context *context, void *host, size_t size, uint32_t flags,
+                                  void *owner, emm_finalizer finalizer, emm_memory **ret_memory);
+
+/* A handle on memory that is not emm's, at `ptr`, `host` or both: EMM_KIND_EXTERNAL. All that
+ * happens at its end is that `finalizer`, which may be NULL, is called with `owner`. */
+EMM_API emm_status emm_memory_wrap(emm_context *context, emm_deviceptr ptr, void *host, size_t size,
+                                   void *owner, emm_finalizer finalizer, emm_memory **ret_memory);
+
+/*
+ * A handle on the bytes [start, stop) of `memory`. It keeps the whole alive until it is released,
+ * and shares its state; a view of a view has the same parent. It cannot be freed on its own.
+ *   EMM_E_INVALID_VALUE   the range does not lie within `memory`
+ *   EMM_E_ALREADY_FREED
+ */
+EMM_API emm_status emm_memory_view(emm_memory *memory, size_t start, size_t stop,
+                                   emm_memory **ret_view);
+
+/* Takes and gives back one reference. Releasing NULL is a success. The last release returns what
+ * freeing the memory has returned; the handle is gone in any case. */
+EMM_API emm_status emm_memory_retain(emm_memory *memory);
+EMM_API emm_status emm_memory_release(emm_memory *memory);
+
+/*
+ * Frees the memory now, whoever else still has a reference; they are to release it as before.
+ *   EMM_E_ALREADY_FREED   the second time; nothing happened
+ *   EMM_E_INVALID_VALUE   `memory` is a view
+ */
+EMM_API emm_status emm_memory_free(emm_memory *memory);
+
+/* Names the stream after whose work the memory may be used again: of a view, that of its parent. */
+EMM_API emm_status emm_memory_set_stream(emm_memory *memory, emm_stream stream);
+
+/* Fills up to the caller's struct_size. Asks the driver whether the context lives: 20 ns. */
+EMM_API emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_info);
+
+/* --- memory of other processes -----------------------------------------------------------------
+ *
+ * One process exports device memory, sends the emm_ipc_handle as bytes, and another of the same
+ * user opens it. What kind of handle that is (emm_ipc_handle.kind) is for the plugin to say: CUDA's
+ * legacy IPC for blocks of cuMemAlloc (passthrough, pool), file descriptors for physical memory
+ * (pool:growth=vmm) or for a memory pool (async:ipc=1). Fabric handles are not opened yet. For
+ * descriptors the importer asks the exporter, which must be alive and in its network namespace.
+ *
+ * It may be opened on another device than it lies on: mapped where the devices reach each other,
+ * else, or with EMM_IPC_STAGED=1 in the environment, as a copy.
+ *
+ * A handle ends when its export is released or the exporter ends; opening it afterwards is refused,
+ * unless the two processes have different network namespaces, where that cannot be seen. What is
+ * open then stays mapped until it is closed, whatever becomes of the exporter.
+ */
+
+/*
+ * Exports device memory, or the part that a view is. The export refers to the memory, which is kept
+ * until emm_release_ipc_handle or a reset: released as often as exported, from this context.
+ * Freeing it before (emm_memory_free) is EMM_E_BUSY.
+ *   EMM_E_NOT_SUPPORTED   not device memory of emm's, or of a kind that the driver does not export
+ *   EMM_E_ALREADY_FREED
+ *   EMM_E_NOT_OWNED       dropped by a reset
+ */
+EMM_API emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_handle);
+
+/*
+ * Opens what another process exports: EMM_KIND_IPC, closed with the last release of the handle.
+ * Opening the same export again costs no driver call and gives the same address. A copy is
+ * EMM_KIND_DEVICE, memory of the context like any other: the caller's, made anew at each opening,
+ * and no writer sees the other's writes.
+ *   EMM_E_INVALID_VALUE   the handle is damaged, of a device that this process does not see, of
+ *                         another user, or this process's own
+ *   EMM_E_NOT_OWNED       its export was released, or its exporter has ended
+ *   EMM_E_BUSY            another context of this device has it open
+ *   EMM_E_NOT_SUPPORTED   it is of a kind that cannot be opened here
+ */
+EMM_API emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
+                                       emm_memory **ret_memory);
+
+/* The raw calls: the caller keeps [ptr, ptr + size) allocated until the export is released.
+ *   EMM_E_NOT_OWNED   (release) the context has no such export */
+EMM_API emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t size,
+                                      emm_ipc_handle *ret_handle);
+EMM_API emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *handle);
+
+/* --- streams ----------------------------------------------------------------------------------
+ *
+ * A registered stream costs less: the plugin need not ask each time whether the handle still names
+ * the same stream, nor whether it captures. Register it once it exists; retire it before destroying
+ * it; announce its captures. A stream that is handed to any call must exist: the driver crashes on
+ * a handle of a destroyed stream.
+ */
+EMM_API emm_status emm_stream_register(emm_context *context, emm_stream stream);
+EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
+
+/*
+ * Announces that `stream` is about to begin a capture, or that its capture has just ended. While
+ * one is announced, no plugin records an event on the context and unordered frees are held back.
+ * The capture of an unregistered stream may go unannounced as long as nothing unordered is
+ * allocated or freed in this context while it lasts.
+ */
+EMM_API emm_status emm_capture_begin(emm_context *context, emm_stream stream);
+EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);
+
+/* --- clean-up and pressure -------------------------------------------------------------------- */
+
+/* A section in which nothing is returned to the driver, not even on out of memory. Sections nest,
+ * for each context. Ending the outermost runs the pending frees if a limit is passed.
+ *   EMM_E_INVALID_VALUE   end without begin */
+EMM_API emm_status emm_defer_cleanup_begin(emm_context *context);
+EMM_API emm_status emm_defer_cleanup_end(emm_context *context);
+
+/*
+ * `callback` is asked on out of memory, by the thread that ran out, to free at least `bytes` of the
+ * context's memory; it may call emm, and returns how much it freed. NULL removes it. One for the
+ * process.
+ */
+typedef size_t (*emm_pressure_callback)(emm_context *context, size_t bytes, void *user_data);
+EMM_API emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_data);
+
+/* --- events ----------------------------------------------------------------------------------- */
+
+/* The memory that an event is about. */
+#define EMM_EVENT_DEVICE 1u
+#define EMM_EVENT_HOST 2u /* pinned, by emm_memhostalloc */
+#define EMM_EVENT_PIN 3u  /* the caller's own, by emm_mempin and emm_memunpin */
+#define EMM_EVENT_MANAGED 4u
+
+/* One allocation or free. Pointers are device addresses, or host addresses for EMM_EVENT_HOST and
+ * EMM_EVENT_PIN, as is usual on the calls themselves. */
+typedef struct emm_event {
+    uint32_t struct_size; /* bytes that the library fills */
+    uint32_t memory;      /* EMM_EVENT_* */
+    emm_context *context;
+    emm_deviceptr old_ptr; /* what was freed or unpinned; 0: this is an allocation */
+    emm_deviceptr new_ptr; /* what was allocated or pinned; 0: this is a free, or it failed */
+    uint64_t size;         /* as the caller gave it: 0 in a free says that it was not known */
+    emm_stream stream;     /* EMM_STREAM_UNORDERED for calls that have none */
+    emm_status status;     /* what the caller gets */
+    uint32_t reserved;
+} emm_event;
+
+/*
+ * Is called after each allocation and free that is not of size or address 0, failed ones included,
+ * by the thread that made the call and before it returns; from several threads at once. No lock is
+ * held: it may call emm, and what it allocates and frees itself does not call it again.
+ */
+typedef void (*emm_event_hook)(const emm_event *event, void *user_data);
+
+typedef struct emm_event_hook_info {
+    emm_event_hook hook; /* NULL: none */
+    void *user_data;
+} emm_event_hook_info;
+
+/*
+ * Sets the hook of the process, NULL for none. `ret_previous`, which may be NULL, gets the one
+ * before with its user data: a hook that is to go on calls it with that. At any time, but calls
+ * that other threads have begun may still reach the previous hook after this has returned. Without
+ * a hook, events cost nothing.
+ */
+EMM_API emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
+                                      emm_event_hook_info *ret_previous);
+
+/*
+ * Completes the event log `path` (EMM_EVENT_LOG) of a process that was killed or aborted: what it
+ * had recorded and not yet written is in `path`.spool, becomes rows, and the spool goes. A success
+ * that does nothing if there is no spool; a log whose process ends by itself is complete.
+ *   EMM_E_BUSY            a living process is writing it
+ *   EMM_E_INVALID_VALUE   the spool cannot be read, or the log not be written
+ */
+EMM_API emm_status emm_event_log_recover(const char *path);
+
+/* --- counters --------------------------------------------------------------------------------- */
+
+/* What the host itself has counted since the process began. */
+typedef struct emm_counters {
+    uint32_t struct_size; /* in: sizeof(emm_counters) of the caller */
+    uint32_t reserved;
+    uint64_t late_frees;      /* after reset, shutdown, retirement or the driver's end */
+    uint64_t pending_count;   /* entries in the queues of pending deallocations now */
+    uint64_t pending_bytes;   /* and the bytes behind them */
+    uint64_t flushes;         /* how often such a queue was emptied */
+    uint64_t failed_deferred; /* pending frees that failed when they ran */
+    uint64_t dropped;         /* pending frees dropped because their context had died */
+    uint64_t memory_retries;  /* allocations tried again after running out of memory */
+} emm_counters;
+
+EMM_API emm_status emm_get_counters(emm_counters *ret_counters);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
