@@ -172,7 +172,9 @@ EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *
  */
 EMM_API emm_status emm_context_retire(emm_context *context);
 
-/* Drops every allocation of the context, pending frees first; the rest as for retiring. */
+/* Drops every allocation of the context, pending frees first; the rest as for retiring. If it
+ * fails, handles are inert all the same, and what is left is dropped by the next reset that
+ * succeeds. */
 EMM_API emm_status emm_context_reset(emm_context *context);
 
 /* Calls `visit` for each context that is being served. A non-zero answer ends the walk. */
@@ -322,12 +324,14 @@ EMM_API emm_status emm_memory_view(emm_memory *memory, size_t start, size_t stop
                                    emm_memory **ret_view);
 
 /* Takes and gives back one reference. Releasing NULL is a success. The last release returns what
- * freeing the memory has returned; the handle is gone in any case. */
+ * freeing the memory has returned; the handle is gone in any case. If the driver or host memory has
+ * failed the free, it is tried once more with the pending frees, and finalized after that. */
 EMM_API emm_status emm_memory_retain(emm_memory *memory);
 EMM_API emm_status emm_memory_release(emm_memory *memory);
 
 /*
- * Frees the memory now, whoever else still has a reference; they are to release it as before.
+ * Frees the memory now, whoever else still has a reference; they are to release it as before. If
+ * the driver or a lack of host memory fails it, the memory is as it was, and may be freed again.
  *   EMM_E_ALREADY_FREED   the second time; nothing happened
  *   EMM_E_INVALID_VALUE   `memory` is a view
  */
