@@ -10,7 +10,7 @@ namespace emm::api {
 
 inline emm_status missing(const char *function, const char *argument) noexcept {
     return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         std::string(function) + ": " + argument + " is NULL");
+                         [=] { return std::string(function) + ": " + argument + " is NULL"; });
 }
 
 // Runs what may need memory of its own: no exception crosses the C boundary.

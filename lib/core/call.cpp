@@ -3,6 +3,7 @@
 #include "observe/error.h"
 
 #include <exception>
+#include <new>
 
 namespace emm::core {
 namespace {
@@ -20,19 +21,31 @@ emm_status conclude(emm_context &context, emm_status status, const char *slot) n
     if (status == EMM_E_DEVICE_LOST) {
         context.gate.fetch_or(gate_device_lost, std::memory_order_relaxed);
     }
-    return observe::describe(status, slot_of(context, slot).c_str());
+    try {
+        return observe::describe(status, slot_of(context, slot).c_str());
+    } catch (const std::bad_alloc &) {
+        return observe::describe(status, slot);
+    }
 }
 
 emm_status conclude_exception(const emm_context &context, const char *slot) noexcept {
-    std::string what = "an exception that is no std::exception";
+    const auto say = [&](const char *what) {
+        return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0, [&] {
+            return slot_of(context, slot) + ": a C++ exception came out: " + what;
+        });
+    };
     try {
         throw;
     } catch (const std::exception &error) {
-        what = error.what();
+        return say(error.what());
     } catch (...) {
+        return say("an exception that is no std::exception");
     }
-    return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0,
-                         slot_of(context, slot) + ": a C++ exception came out: " + what);
+}
+
+emm_status conclude_own_exception(const char *slot) noexcept {
+    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
+                         [=] { return std::string(slot) + ": out of host memory"; });
 }
 
 emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept {

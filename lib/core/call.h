@@ -14,6 +14,9 @@ namespace emm::core {
 // Describes the C++ exception in flight, which left `slot`.
 [[gnu::cold]] emm_status conclude_exception(const emm_context &context, const char *slot) noexcept;
 
+// A slot that the host fills itself ran out of memory.
+[[gnu::cold]] emm_status conclude_own_exception(const char *slot) noexcept;
+
 // The context could not be made current: it has died, or the driver has gone.
 [[gnu::cold]] emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept;
 
@@ -37,7 +40,8 @@ emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*f
         }
         return conclude(context, (plugin.table.*function)(context.manager, arguments...), name);
     } catch (...) {
-        return conclude_exception(context, name);
+        return plugin.defaults(slot) ? conclude_own_exception(name)
+                                     : conclude_exception(context, name);
     }
 }
 

@@ -1,6 +1,7 @@
 #include "core/context.h"
 
 #include "core/counters.h"
+#include "core/handle.h"
 #include "driver/device.h"
 #include "observe/error.h"
 #include "observe/log.h"
@@ -125,10 +126,12 @@ bool has_died(emm_context &context) noexcept {
 
 void flush(emm_context &context) noexcept {
     const std::vector<PendingDeallocations::Entry> entries = context.pending.take();
-    if (entries.empty()) {
+    emm_memory *const owed = context.owed.exchange(nullptr);
+    if (entries.empty() && !owed) {
         return;
     }
     const uint32_t what = is_alive(context) ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP;
+    give_back_owed(owed, what);
     ++counters().flushes;
     if (what == EMM_DEFERRED_DROP) {
         counters().dropped += entries.size();

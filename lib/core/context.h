@@ -52,10 +52,11 @@ struct emm_context {
     emm::core::DefaultMemory defaults;
 
     emm::core::PendingDeallocations pending;
-    emm::core::Turnstile turnstile;    // for making, resetting and retiring the manager
-    std::atomic<uint32_t> captures{0}; // announced and not ended
-    std::atomic<uint32_t> retained{0}; // emm holds the primary context
-    emm_context *next = nullptr;       // in the list of all records
+    emm::core::Turnstile turnstile;          // for making, resetting and retiring the manager
+    std::atomic<uint32_t> captures{0};       // announced and not ended
+    std::atomic<uint32_t> retained{0};       // emm holds the primary context
+    emm_context *next = nullptr;             // in the list of all records
+    std::atomic<emm_memory *> owed{nullptr}; // handles whose free has failed, to be tried again
 
     emm_context(const emm::driver::Driver &the_driver, CUcontext cuda, uint64_t context_id,
                 const emm::core::DeferredLimits &limits)

@@ -27,9 +27,8 @@ emm_status fail_for_host(CUresult result, const char *call) {
     if (status != EMM_E_OUT_OF_MEMORY) {
         return status;
     }
-    observe::ErrorDetail detail = observe::last_detail();
-    detail.code = EMM_E_OUT_OF_HOST_MEMORY;
-    return observe::fail(std::move(detail));
+    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, result,
+                         [] { return std::string(observe::last_error()->text); });
 }
 
 } // namespace

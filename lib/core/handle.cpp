@@ -12,6 +12,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <utility>
 
 namespace emm::core {
 namespace {
@@ -141,15 +142,13 @@ bool may_be_tried_again(const emm_memory &memory, emm_status status) noexcept {
             status == EMM_E_OUT_OF_HOST_MEMORY);
 }
 
-// The second try, with the pending frees. There is no third: what the plugin still has then goes
-// with its next reset.
-emm_status give_back_at_last(void *argument, uint32_t what) {
-    const Owned memory(static_cast<emm_memory *>(argument));
-    const emm_status status = what == EMM_DEFERRED_RUN ? give_back(*memory, nullptr) : EMM_OK;
-    if (memory->finalizer) {
-        finalize(*memory);
+// Without a place in the queue of pending frees, which may be what there was no memory for.
+void owe(Owned memory) noexcept {
+    std::atomic<emm_memory *> &owed = memory->context->owed;
+    memory->parent = owed.load(std::memory_order_relaxed); // it is no view
+    while (!owed.compare_exchange_weak(memory->parent, memory.get(), std::memory_order_release)) {
     }
-    return status;
+    memory.release();
 }
 
 // Once for each handle that is no view, which ends with it. The finalizer runs when nothing is left
@@ -157,13 +156,8 @@ emm_status give_back_at_last(void *argument, uint32_t what) {
 emm_status give_up(Owned memory, const void *caller) noexcept {
     const emm_status status = give_back(*memory, caller);
     if (may_be_tried_again(*memory, status)) {
-        const observe::Preserved said;
-        if (defer(*memory->context, &give_back_at_last, memory.get(), memory->size) == EMM_OK) {
-            memory.release();
-            return status;
-        }
-    }
-    if (memory->finalizer) {
+        owe(std::move(memory));
+    } else if (memory->finalizer) {
         finalize(*memory);
     }
     return status;
@@ -280,9 +274,13 @@ emm_status make_import(emm_context &context, const emm_ipc_handle &handle, emm_m
     Owned memory = make_record(context, EMM_KIND_IPC, WayHome::close_import, handle.size, 0);
     return fill(std::move(memory), ret_memory, [&](emm_memory &made) {
         emm_deviceptr base = 0;
-        const emm_status opened = ipc::open_import(context, handle, &made.import, &base);
-        made.ptr = base + handle.offset;
-        return opened;
+        try {
+            const emm_status opened = ipc::open_import(context, handle, &made.import, &base);
+            made.ptr = base + handle.offset;
+            return opened;
+        } catch (const std::bad_alloc &) {
+            return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note an import");
+        }
     });
 }
 
@@ -294,9 +292,10 @@ emm_status make_export(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept 
         return status;
     }
     if (memory.kind != EMM_KIND_DEVICE) {
-        return observe::fail(EMM_E_NOT_SUPPORTED, 0,
-                             "an export: expected device memory that emm allocated, found kind " +
-                                 std::to_string(memory.kind));
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0, [&] {
+            return "an export: expected device memory that emm allocated, found kind " +
+                   std::to_string(memory.kind);
+        });
     }
     if (memory.size == 0) {
         return observe::fail(EMM_E_INVALID_VALUE, 0,
@@ -316,10 +315,10 @@ emm_status make_export(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept 
 emm_status make_view(emm_memory &memory, size_t start, size_t stop,
                      emm_memory **ret_view) noexcept {
     if (start > stop || stop > memory.size) {
-        return observe::fail(
-            EMM_E_INVALID_VALUE, 0,
-            "a view: expected 0 <= start <= stop <= " + std::to_string(memory.size) + ", found " +
-                std::to_string(start) + " to " + std::to_string(stop));
+        return observe::fail(EMM_E_INVALID_VALUE, 0, [&] {
+            return "a view: expected 0 <= start <= stop <= " + std::to_string(memory.size) +
+                   ", found " + std::to_string(start) + " to " + std::to_string(stop);
+        });
     }
     emm_memory &parent = memory.parent ? *memory.parent : memory;
     if (is_forked(*memory.context)) {
@@ -340,6 +339,20 @@ emm_status make_view(emm_memory &memory, size_t start, size_t stop,
     parent.references.fetch_add(1, std::memory_order_relaxed);
     *ret_view = view.release();
     return EMM_OK;
+}
+
+// There is no third try: what the plugin still has then goes with its next reset.
+void give_back_owed(emm_memory *first, uint32_t what) noexcept {
+    while (first) {
+        const Owned memory(first);
+        first = std::exchange(memory->parent, nullptr);
+        if (what == EMM_DEFERRED_RUN && give_back(*memory, nullptr) < EMM_OK) {
+            ++counters().failed_deferred;
+        }
+        if (memory->finalizer) {
+            finalize(*memory);
+        }
+    }
 }
 
 emm_status retain(emm_memory &memory) noexcept {

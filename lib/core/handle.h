@@ -55,6 +55,10 @@ emm_status make_view(emm_memory &memory, size_t start, size_t stop, emm_memory *
 
 emm_status make_export(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept;
 
+// Tries once more to free the handles of a context's list `owed`, which ends with that; with
+// EMM_DEFERRED_DROP only their finalizers are called.
+void give_back_owed(emm_memory *first, uint32_t what) noexcept;
+
 emm_status retain(emm_memory &memory) noexcept;
 emm_status release(emm_memory &memory, EMM_CALLER) noexcept;
 emm_status free_now(emm_memory &memory, EMM_CALLER) noexcept;

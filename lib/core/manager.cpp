@@ -55,11 +55,12 @@ emm_status create_manager(emm_context &context, const loader::Selection &selecti
     context.manager = manager;
     status = EMM_CALL(context, initialize);
     if (status < EMM_OK) {
-        status = refused(context, status, "initialize");
-        const observe::ErrorDetail detail = observe::last_detail();
-        EMM_CALL(context, destroy);
-        context.manager = nullptr;
-        return observe::fail(detail);
+        {
+            const observe::Preserved said;
+            EMM_CALL(context, destroy);
+            context.manager = nullptr;
+        }
+        return refused(context, status, "initialize");
     }
     context.memalloc = selection.plugin->table.memalloc;
     context.memfree = selection.plugin->table.memfree;

@@ -3,6 +3,7 @@
 #include "core/call.h"
 #include "core/counters.h"
 #include "observe/error.h"
+#include "observe/immortal.h"
 #include "observe/log.h"
 
 #include <mutex>
@@ -18,8 +19,8 @@ struct Pressure {
 };
 
 Pressure &pressure() {
-    static auto *const the_pressure = new Pressure;
-    return *the_pressure;
+    static observe::Immortal<Pressure> the_pressure;
+    return the_pressure.value;
 }
 
 thread_local bool pressing = false;

@@ -7,6 +7,7 @@
 #include "core/selection.h"
 #include "core/watch.h"
 #include "observe/error.h"
+#include "observe/immortal.h"
 
 #include <atomic>
 #include <map>
@@ -24,8 +25,8 @@ struct Registry {
 };
 
 Registry &registry() {
-    static auto *const the_registry = new Registry;
-    return *the_registry;
+    static observe::Immortal<Registry> the_registry;
+    return the_registry.value;
 }
 
 std::atomic<bool> has_shut_down{false};
@@ -326,7 +327,12 @@ emm_status context_for_device(int32_t device, emm_context *&ret_context) {
     if (result != CUDA_SUCCESS) {
         return driver::fail(result, "cuDevicePrimaryCtxRetain");
     }
-    status = context_from(primary, ret_context);
+    try {
+        status = context_from(primary, ret_context);
+    } catch (...) {
+        driver->cuDevicePrimaryCtxRelease(handle);
+        throw;
+    }
     // One reference for each record, however often it is asked for.
     if (status != EMM_OK || ret_context->retained.exchange(1) != 0) {
         driver->cuDevicePrimaryCtxRelease(handle);

@@ -9,6 +9,7 @@
 #include "loader/spec.h"
 #include "observe/environment.h"
 #include "observe/error.h"
+#include "observe/immortal.h"
 #include "observe/log.h"
 
 #include <atomic>
@@ -32,8 +33,8 @@ struct Choice {
 };
 
 Turnstile &turnstile() {
-    static auto *const the_turnstile = new Turnstile;
-    return *the_turnstile;
+    static observe::Immortal<Turnstile> the_turnstile;
+    return the_turnstile.value;
 }
 
 Choice *the_choice = nullptr; // behind the turnstile

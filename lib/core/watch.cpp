@@ -1,9 +1,10 @@
 #include "core/watch.h"
 
 #include "core/registry.h"
+#include "observe/immortal.h"
 #include "observe/log.h"
 
-#include <deque>
+#include <list>
 #include <mutex>
 
 namespace emm::core {
@@ -12,12 +13,12 @@ namespace {
 // Every hook that was ever set, once: a thread may be inside one that was replaced.
 struct Hooks {
     std::mutex mutex;
-    std::deque<emm_event_hook_info> known;
+    std::list<emm_event_hook_info> known;
 };
 
 Hooks &hooks() {
-    static auto *const the_hooks = new Hooks;
-    return *the_hooks;
+    static observe::Immortal<Hooks> the_hooks;
+    return the_hooks.value;
 }
 
 const emm_event_hook_info *remember(Hooks &of, emm_event_hook hook, void *user_data) {

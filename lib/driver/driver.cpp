@@ -117,8 +117,12 @@ const Driver *loaded() noexcept {
 }
 
 emm_function entry(const char *name, int32_t cuda_version) noexcept {
-    const Driver *driver = nullptr;
-    return load(driver) == EMM_OK ? library.entry(name, cuda_version) : nullptr;
+    try {
+        const Driver *driver = nullptr;
+        return load(driver) == EMM_OK ? library.entry(name, cuda_version) : nullptr;
+    } catch (const std::bad_alloc &) {
+        return nullptr;
+    }
 }
 
 emm_function metered_entry(const char *name, int32_t cuda_version) noexcept {
@@ -177,14 +181,15 @@ emm_status status_of(CUresult result) noexcept {
     }
 }
 
-emm_status fail(CUresult result, const char *call) {
+emm_status fail(CUresult result, const char *call) noexcept {
     const char *text = nullptr;
     const Driver *driver = loaded();
     if (!driver || driver->cuGetErrorString(result, &text) != CUDA_SUCCESS || !text) {
         text = "no text";
     }
-    return observe::fail(status_of(result), result,
-                         std::string(call) + " failed: " + name_of(result) + ", " + text);
+    return observe::fail(status_of(result), result, [=] {
+        return std::string(call) + " failed: " + name_of(result) + ", " + text;
+    });
 }
 
 } // namespace emm::driver

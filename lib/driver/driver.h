@@ -69,7 +69,7 @@ emm_function metered_entry(const char *name, int32_t cuda_version) noexcept;
 std::string name_of(CUresult result);
 
 // The status for a failed call, described as "`call` failed: NAME (n), text".
-emm_status fail(CUresult result, const char *call);
+emm_status fail(CUresult result, const char *call) noexcept;
 emm_status status_of(CUresult result) noexcept;
 
 // Frees may come after the driver has gone or the context has died; that is nothing to report.

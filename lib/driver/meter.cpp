@@ -5,6 +5,7 @@
 
 #include "driver/ledger.h"
 #include "observe/environment.h"
+#include "observe/immortal.h"
 
 #include <atomic>
 #include <cstring>
@@ -28,8 +29,8 @@ uint64_t host_granules(uint64_t bytes) {
 }
 
 Ledger &ledger() {
-    static Ledger *const the_ledger = new Ledger;
-    return *the_ledger;
+    static observe::Immortal<Ledger> the_ledger;
+    return the_ledger.value;
 }
 
 uint64_t key_of(const void *pointer) {

@@ -64,17 +64,21 @@ const char *pointer_or_null(const std::string &text) {
 
 void point(Record &to) {
     const ErrorDetail &detail = to.detail;
-    to.tried.clear();
-    for (const std::string &path : detail.tried) {
-        to.tried.push_back(path.c_str());
+    if (!detail.stage.empty()) {
+        to.tried.clear();
+        for (const std::string &path : detail.tried) {
+            to.tried.push_back(path.c_str());
+        }
+        to.tried.push_back(nullptr);
+        to.json = to_json(detail);
+    } else {
+        to.json.clear();
     }
-    to.tried.push_back(nullptr);
-    to.json = detail.stage.empty() ? "" : to_json(detail);
     to.view = {sizeof(emm_error),
                detail.code,
                detail.driver_result,
                0,
-               detail.text.c_str(),
+               detail.text.empty() ? emm_status_text(detail.code) : detail.text.c_str(),
                pointer_or_null(detail.stage),
                pointer_or_null(detail.path),
                pointer_or_null(detail.expected),
@@ -109,6 +113,18 @@ emm_status fail(emm_status code, int32_t driver_result, std::string text) noexce
     detail.code = code;
     detail.driver_result = driver_result;
     detail.text = std::move(text);
+    return fail(std::move(detail));
+}
+
+emm_status fail(emm_status code, int32_t driver_result, const char *text) noexcept {
+    ErrorDetail detail;
+    detail.code = code;
+    detail.driver_result = driver_result;
+    try {
+        detail.text = text;
+    } catch (const std::bad_alloc &) {
+        // The code's own sentence does.
+    }
     return fail(std::move(detail));
 }
 
@@ -147,7 +163,7 @@ emm_status describe(emm_status code, const char *what) noexcept {
     if (take_plugin_word() && record.view.code == code) {
         return code;
     }
-    return fail(code, 0, std::string(what) + ": " + emm_status_text(code));
+    return fail(code, 0, [=] { return std::string(what) + ": " + emm_status_text(code); });
 }
 
 } // namespace emm::observe

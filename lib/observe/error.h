@@ -2,7 +2,9 @@
 
 #include <emm/emm.h>
 
+#include <new>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,21 @@ struct ErrorDetail {
 // Makes `detail` the calling thread's last error; returns its code.
 emm_status fail(ErrorDetail detail) noexcept;
 emm_status fail(emm_status code, int32_t driver_result, std::string text) noexcept;
+emm_status fail(emm_status code, int32_t driver_result, const char *text) noexcept;
+
+// The same where nothing may be thrown: without memory for what `make_text` says, the code's own
+// sentence does.
+template <class MakeText>
+requires std::is_invocable_r_v<std::string, MakeText>
+    emm_status fail(emm_status code, int32_t driver_result, const MakeText &make_text)
+noexcept {
+    try {
+        return fail(code, driver_result, std::string(make_text()));
+    } catch (const std::bad_alloc &) {
+        return fail(code, driver_result, "");
+    }
+}
+
 emm_status refuse(std::string text) noexcept; // a value that makes no sense
 
 const emm_error *last_error() noexcept;

@@ -132,8 +132,14 @@ void Manager::defer_what_graphs_released() {
     while (graphs_.has_released()) {
         auto pending = std::make_unique<PendingFree>(PendingFree{state_, {}});
         pending->entry = graphs_.take_released();
-        if (!pending->entry.empty()) {
-            defer(std::move(pending));
+        if (pending->entry.empty()) {
+            continue;
+        }
+        // Nobody is there to free it another time: if the queue has no room, it goes at once.
+        const size_t size = pending->entry.mapped();
+        PendingFree *const it = pending.release();
+        if (host_.defer(context_, &PendingFree::run, it, size) < EMM_OK) {
+            PendingFree::run(it, EMM_DEFERRED_RUN);
         }
     }
 }

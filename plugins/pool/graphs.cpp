@@ -26,15 +26,23 @@ emm_status Manager::enter_capture(const Caller &caller) {
         capture->id = caller.capture_id;
         captures_.emplace(caller.capture_id, std::move(capture));
     }
-    const emm_status status = retain_on_graph(caller);
-    if (status != EMM_OK) {
+    const auto forget = [&] {
         const Lock lock(mutex_);
         const auto entry = captures_.find(caller.capture_id);
         if (entry != captures_.end()) {
             finish_capture(*entry->second);
         }
+    };
+    try {
+        const emm_status status = retain_on_graph(caller);
+        if (status != EMM_OK) {
+            forget();
+        }
+        return status;
+    } catch (...) {
+        forget();
+        throw;
     }
-    return status;
 }
 
 emm_status Manager::retain_on_graph(const Caller &caller) {
@@ -59,12 +67,18 @@ emm_status Manager::retain_on_graph(const Caller &caller) {
 
 Domain &Manager::capture_domain(const Caller &caller) {
     Capture &capture = *captures_.at(caller.capture_id);
-    Domain *&domain = capture.domains[caller.key];
-    if (!domain) {
-        domain = streams_.make();
-        domain->order = Order::capture;
-        domain->capture = &capture;
+    if (const auto known = capture.domains.find(caller.key); known != capture.domains.end()) {
+        return *known->second;
     }
+    Domain *const domain = streams_.make();
+    try {
+        capture.domains.emplace(caller.key, domain);
+    } catch (...) {
+        streams_.recycle(*domain);
+        throw;
+    }
+    domain->order = Order::capture;
+    domain->capture = &capture;
     return *domain;
 }
 

@@ -8,6 +8,27 @@ namespace {
 
 std::atomic<uint64_t> next_identity{1};
 
+// Counts a thread that has blocks in its hands, whatever ends that.
+class Acquiring {
+public:
+    Acquiring(std::unique_lock<Mutex> &lock, std::atomic<uint32_t> &count)
+        : lock_(lock), count_(count) {
+        count_++;
+    }
+    ~Acquiring() {
+        if (!lock_.owns_lock()) {
+            lock_.lock();
+        }
+        count_--;
+    }
+    Acquiring(const Acquiring &) = delete;
+    Acquiring &operator=(const Acquiring &) = delete;
+
+private:
+    std::unique_lock<Mutex> &lock_;
+    std::atomic<uint32_t> &count_;
+};
+
 } // namespace
 
 Manager::Manager(const emm_host &host, const emm_context_info &info, const char *const *texts)
@@ -175,7 +196,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     {
         Lock lock(mutex_);
         collect_graphs();
-        acquiring_++; // whole blocks
+        const Acquiring whole_blocks(lock, acquiring_);
         drain_all();
         reap(lock, false);
         poll_everywhere(lock);
@@ -184,7 +205,9 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         }
         released = release_idle(lock, keep_bytes, false);
         released += release_host(lock, keep_bytes - std::min<uint64_t>(keep_bytes, cached_bytes()));
-        acquiring_--;
+    }
+    {
+        const Lock lock(mutex_);
         check();
     }
     *ret_released = released;

@@ -39,8 +39,12 @@ Thread *Thread::self() {
 }
 
 Mutex &Thread::ending() {
-    static Mutex &the_mutex = *new Mutex; // outlives whatever the process destroys
-    return the_mutex;
+    static union Lasting { // outlives whatever the process destroys, and needs no memory
+        Mutex mutex;
+        Lasting() : mutex() {}
+        ~Lasting() {}
+    } the;
+    return the.mutex;
 }
 
 Thread::~Thread() {

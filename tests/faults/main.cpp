@@ -2,7 +2,9 @@
 // thread) fail in turn while emm does all that it is used for.
 //
 // A line for each workload says how many failures there were; the last one, how many in all.
-// Each workload has a process of its own, so that a crash is one more thing that is told.
+// Each workload has a process of its own, so that a crash is one more thing that is told. With
+// EMM_TEST_FAULT=N or N+ there is but that one failure, or all from there on, in this process, for
+// a debugger.
 #include "pass.h"
 
 #include <chrono>
@@ -89,7 +91,7 @@ struct Subject {
     // How many failures there were; 0 also if that cannot be known.
     unsigned fail(const Plan &plan) const {
         std::snprintf(report->doing, sizeof report->doing, "%s", text_of(plan).c_str());
-        if (workload.leaves == Leaves::no_process) {
+        if (in_own_process(plan.kind)) {
             const bool ended = in_child([&] { fail_here(plan); }, plugin, workload);
             return ended ? report->failed : 1;
         }
@@ -97,9 +99,14 @@ struct Subject {
         return report->failed;
     }
 
+    // A thread that has been started stays.
+    bool in_own_process(Kind kind) const {
+        return workload.leaves == Leaves::no_process || kind == Kind::threads;
+    }
+
 private:
     void fail_here(const Plan &plan) const {
-        if (workload.leaves == Leaves::no_process) {
+        if (in_own_process(plan.kind)) {
             open_driver();
         }
         alarm(patience);
@@ -171,7 +178,7 @@ void run_workload(const char *plugin, const Workload &workload, Kind kind) {
         return;
     }
     const Subject subject = {plugin, workload, offer};
-    if (workload.leaves != Leaves::no_process) {
+    if (!subject.in_own_process(kind)) {
         open_driver();
         pass_in_peace(workload, offer); // what is made once in a process
     }
@@ -217,6 +224,20 @@ unsigned long run_and_tell(const char *plugin, const Workload &workload, Kind ki
     return sum;
 }
 
+int run_one(const char *plugin, const Workload &workload, Plan plan, const char *which) {
+    char *end = nullptr;
+    plan.first = static_cast<unsigned>(std::strtoul(which, &end, 10));
+    plan.onwards = *end == '+';
+    setenv("EMM_PLUGIN", plugin, 1);
+    const Offer *const offer = workload.needs_offer ? new Offer : nullptr;
+    open_driver();
+    if (workload.leaves != Leaves::no_process && plan.kind != Kind::threads) {
+        pass_in_peace(workload, offer);
+    }
+    tell(pass(workload, plan, offer), plugin, workload);
+    return report->complaints != 0;
+}
+
 bool is_named(const Workload &workload, char **names) {
     bool found = !*names;
     for (; *names; ++names) {
@@ -255,6 +276,13 @@ int main(int argc, char *argv[]) {
     setrlimit(RLIMIT_CORE, &no_core); // 64 GiB of nothing take a while to write
     for (char **plugin = argv + 2; plugin != plugins_end; ++plugin) {
         for (const Workload &workload : workloads()) {
+            if (const char *one = std::getenv("EMM_TEST_FAULT");
+                one && is_named(workload, wanted)) {
+                return run_one(*plugin, workload, {kind, 0, false, 0, 0}, one);
+            }
+            if (kind == Kind::threads && !workload.starts_threads) {
+                continue;
+            }
             if (is_named(workload, wanted)) {
                 sum += run_and_tell(*plugin, workload, kind);
                 complaints += report->complaints;

@@ -323,7 +323,7 @@ const std::vector<Workload> &workloads() {
         add("deferred", deferred);
         add("peers", peers).optional = true;
         Workload &sharing = add("share", share);
-        sharing.optional = true;
+        sharing.optional = sharing.starts_threads = true;
         Workload &opening = add("open", open);
         opening.optional = opening.needs_offer = true;
         Workload &copying = add("open a copy", open);
@@ -335,6 +335,7 @@ const std::vector<Workload> &workloads() {
         Workload &loading = add("load", load);
         loading.leaves = Leaves::no_process;
         loading.from_nothing = true;
+        loading.starts_threads = true; // that of an event log
         Workload &ending = add("shutdown", shut_down);
         ending.leaves = Leaves::no_process;
         ending.again = shut_down_again;

@@ -162,11 +162,11 @@ emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
     const driver::RelaxedCapture relaxed(context.driver);
     status = map_all(context, connection, parts, mapping);
     if (status != EMM_OK) {
-        const observe::ErrorDetail detail = observe::last_detail();
+        const observe::Preserved said;
         if (mapping.base) {
             take_down(context.driver, mapping);
         }
-        return observe::fail(detail);
+        return status;
     }
     *ret_mapping = std::move(mapping);
     return EMM_OK;

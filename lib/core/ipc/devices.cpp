@@ -4,6 +4,7 @@
 #include "driver/device.h"
 #include "observe/environment.h"
 #include "observe/error.h"
+#include "observe/immortal.h"
 #include "observe/log.h"
 
 #include <cstring>
@@ -23,8 +24,8 @@ struct Devices {
 };
 
 Devices &devices() {
-    static auto *const the_devices = new Devices;
-    return *the_devices;
+    static observe::Immortal<Devices> the_devices;
+    return the_devices.value;
 }
 
 std::string hexadecimal(const uint8_t (&bytes)[16]) {

@@ -6,6 +6,7 @@
 #include "core/ipc/offers.h"
 #include "core/ipc/seal.h"
 #include "observe/error.h"
+#include "observe/immortal.h"
 
 #include <cstring>
 #include <list>
@@ -31,8 +32,8 @@ struct Exports {
 };
 
 Exports &exports() {
-    static auto *const the_exports = new Exports;
-    return *the_exports;
+    static observe::Immortal<Exports> the_exports;
+    return the_exports.value;
 }
 
 bool find_again(const Export &wanted, size_t size, emm_ipc_handle *ret_handle) {
@@ -72,6 +73,14 @@ emm_status seal_and_mark(Export &made) {
     return status == EMM_OK ? set_mark(generation, &made.mark) : status;
 }
 
+emm_status try_to_seal(Export &made) noexcept {
+    try {
+        return seal_and_mark(made);
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to seal an export");
+    }
+}
+
 emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
     emm_context &context = *made.context;
     std::list<Export> entry(1, made);
@@ -80,12 +89,12 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
     if (status < EMM_OK) {
         return status;
     }
-    status = seal_and_mark(entered);
+    status = try_to_seal(entered);
     if (status != EMM_OK) {
-        const observe::ErrorDetail detail = observe::last_detail();
+        const observe::Preserved said;
         const emm_ipc_handle *const unused = &entered.handle;
         EMM_CALL(context, release_ipc_handle, unused);
-        return observe::fail(detail);
+        return status;
     }
     if (made.memory) {
         made.memory->references.fetch_add(1, std::memory_order_relaxed);
@@ -129,9 +138,10 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
         }
     }
     if (ended.empty()) {
-        return observe::fail(EMM_E_NOT_OWNED, 0,
-                             "the IPC handle is none that " + name_of(context) +
-                                 " exports: released already, dropped by a reset, or another's");
+        return observe::fail(EMM_E_NOT_OWNED, 0, [&] {
+            return "the IPC handle is none that " + name_of(context) +
+                   " exports: released already, dropped by a reset, or another's";
+        });
     }
     const emm_ipc_handle *const exported = &ended.front().handle;
     const emm_status status = EMM_CALL(context, release_ipc_handle, exported);

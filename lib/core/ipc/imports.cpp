@@ -4,6 +4,7 @@
 #include "core/ipc/descriptors.h"
 #include "core/ipc/pooled.h"
 #include "observe/error.h"
+#include "observe/immortal.h"
 
 #include <condition_variable>
 #include <cstring>
@@ -37,8 +38,8 @@ struct Imports {
 };
 
 Imports &imports() {
-    static auto *const the_imports = new Imports;
-    return *the_imports;
+    static observe::Immortal<Imports> the_imports;
+    return the_imports.value;
 }
 
 bool is_of(const Import &import, const emm_ipc_handle &handle) {

@@ -3,6 +3,7 @@
 #include "core/ipc/server.h"
 #include "core/ipc/socket.h"
 #include "observe/error.h"
+#include "observe/immortal.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -35,8 +36,8 @@ struct Offers {
 };
 
 Offers &offers() {
-    static auto *const the_offers = new Offers;
-    return *the_offers;
+    static observe::Immortal<Offers> the_offers;
+    return the_offers.value;
 }
 
 // Takes as long whatever the difference is.
@@ -155,9 +156,10 @@ emm_status end_offer(const emm_context &context, const emm_ipc_handle &handle) n
     Offer *const offer = find(handle.handle, handle.generation);
     if (!offer || offer->context != &context) {
         lock.unlock();
-        return observe::fail(EMM_E_NOT_OWNED, 0,
-                             "withdraw_ipc: the handle is none that " + name_of(context) +
-                                 " serves, or does not any more");
+        return observe::fail(EMM_E_NOT_OWNED, 0, [&] {
+            return "withdraw_ipc: the handle is none that " + name_of(context) +
+                   " serves, or does not any more";
+        });
     }
     remove(lock, *offer);
     return EMM_OK;

@@ -3,6 +3,7 @@
 #include "core/ipc/connection.h"
 #include "core/turnstile.h"
 #include "observe/error.h"
+#include "observe/immortal.h"
 
 #include <cstring>
 #include <map>
@@ -22,8 +23,8 @@ struct ImportedPools {
 };
 
 ImportedPools &pools() {
-    static auto *const the_pools = new ImportedPools;
-    return *the_pools;
+    static observe::Immortal<ImportedPools> the_pools;
+    return the_pools.value;
 }
 
 CUresult leave_pool(const driver::Driver &driver, CUmemoryPool pool) noexcept {
@@ -105,7 +106,11 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
     const driver::RelaxedCapture relaxed(context.driver);
     const Passage alone(pools().turnstile);
     Mapping mapping;
-    status = import_pool(context, descriptor, &mapping.pool);
+    try {
+        status = import_pool(context, descriptor, &mapping.pool);
+    } catch (const std::bad_alloc &) {
+        status = observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note a memory pool");
+    }
     close(descriptor);
     if (status != EMM_OK) {
         return status;

@@ -133,9 +133,10 @@ emm_status start_thread(int listening) {
             pthread_setname_np(pthread_self(), "emm-ipc");
             Server(listening).run();
         }).detach();
-    } catch (const std::system_error &error) {
-        status = observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
-                               std::string("no thread to serve exports with: ") + error.what());
+    } catch (const std::exception &error) { // of the system, or std::bad_alloc
+        status = observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, [&] {
+            return std::string("no thread to serve exports with: ") + error.what();
+        });
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return status;

@@ -49,9 +49,9 @@ Name name_of(const uint8_t (&nonce)[16], uint64_t number) noexcept {
 }
 
 emm_status fail_socket(const char *call) {
-    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
-                         std::string("no socket for an export: ") + call + ": " +
-                             std::strerror(errno));
+    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, [call, error = errno] {
+        return std::string("no socket for an export: ") + call + ": " + std::strerror(error);
+    });
 }
 
 } // namespace
