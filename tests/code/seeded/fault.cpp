@@ -1,5 +1,6 @@
 // Faults on purpose, in a library that is opened at run time, as a plugin is: what a sanitizer
-// build must report. Each kind is named as the option b_sanitize names it.
+// build must report. Each kind is named as the option b_sanitize names it; valgrind, which needs no
+// build of its own, must report those called address and leak.
 
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,12 @@ int use_after_free() {
     *bytes = 1;
     std::free(const_cast<int *>(bytes));
     return *bytes;
+}
+
+int leak() {
+    void *volatile lost = std::malloc(sizeof(int));
+    lost = nullptr;
+    return lost != nullptr;
 }
 
 int overflow() {
@@ -37,6 +44,8 @@ int race() {
 extern "C" __attribute__((visibility("default"))) int seeded_fault(const char *kind) {
     if (std::strcmp(kind, "address") == 0)
         return use_after_free();
+    if (std::strcmp(kind, "leak") == 0)
+        return leak();
     if (std::strcmp(kind, "undefined") == 0)
         return overflow();
     return race();
