@@ -9,6 +9,7 @@
 #include <emm/plugin.h>
 #include <simcuda.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -60,6 +61,9 @@ struct Heard {
 };
 Heard last_failure();
 const emm_host &host();
+
+// What happens in each of the plugin's calls of cuMemAlloc, before the driver's; NULL: nothing.
+extern std::atomic<void (*)()> before_mem_alloc;
 
 // The plugin under test: what the environment's EMM_TEST_POOL names.
 const emm_plugin &pool();

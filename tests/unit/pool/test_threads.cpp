@@ -1,5 +1,6 @@
 #include "simulation.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -243,4 +244,38 @@ TEST_CASE("a magazine is of no use while its stream captures") {
     REQUIRE(cuda().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
     sim.notice(stream, EMM_STREAM_CAPTURE_ENDS);
     cuda().cuGraphDestroy(graph);
+}
+
+namespace {
+
+std::atomic<bool> is_inside{false}, may_go_on{false};
+
+void dwell() {
+    const bool is_first = !is_inside.exchange(true);
+    while (is_first && !may_go_on) {
+        std::this_thread::yield();
+    }
+}
+
+} // namespace
+
+TEST_CASE("a slow cuMemAlloc stalls only its caller") {
+    Simulation sim;
+    const CUstream own = sim.stream(), other = sim.stream();
+    sim.free(sim.alloc(3 * MiB, own), own);
+    sim.free(sim.alloc(3000, own), own);
+    is_inside = may_go_on = false;
+    before_mem_alloc = dwell;
+    std::thread slow([&] { sim.free(sim.alloc(64 * MiB, other), other); });
+    while (!is_inside) {
+        std::this_thread::yield();
+    }
+    for (int i = 0; i < 100; i++) { // through the pool's lock, and through a magazine
+        sim.free(sim.alloc(3 * MiB, own), own);
+        sim.free(sim.alloc(3000, own), own);
+    }
+    before_mem_alloc = nullptr;
+    may_go_on = true;
+    slow.join();
+    CHECK(sim.stats().live_count == 0);
 }
