@@ -79,6 +79,9 @@ Manager::~Manager() {
         close_magazines(nullptr);
     }
     reset();
+    while (Segment *segment = refused_.pop_front()) {
+        delete segment;
+    }
     const Current current(driver_, context_, context_id_);
     while (Watch *watch = spare_watches_.pop_front()) {
         if (watch->event && current.result() == CUDA_SUCCESS) {
@@ -110,6 +113,9 @@ emm_status Manager::reset() {
         close_magazines(nullptr);
         forget_everything();
         segments = heap_.forget_all();
+        while (Segment *segment = refused_.pop_front()) {
+            segments.push_back(*segment);
+        }
         for (auto &pool : hosts_) {
             if (pool) {
                 forget_host(*pool, pinned);
@@ -136,7 +142,11 @@ emm_status Manager::reset() {
         }
         const Lock lock(mutex_);
         reserved_ -= bytes;
-        delete segment;
+        if (segment->refused) {
+            refused_.push_back(*segment);
+        } else {
+            delete segment;
+        }
     }
     return EMM_OK;
 }

@@ -324,6 +324,7 @@ private:
     BatchQueue quarantine_; // slots freed unordered
     std::unordered_map<uint64_t, std::unique_ptr<Capture>> captures_;
     Mailbox *mailbox_ = nullptr;
+    List<Segment, &Segment::all> refused_; // what the driver did not take back; tried again
     std::vector<int32_t> peers_; // devices whose primary context is retained for set_access
 
     uint32_t announced_ = 0;       // captures

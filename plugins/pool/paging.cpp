@@ -316,21 +316,26 @@ uint64_t Manager::release_pages(Lock &lock, uint64_t keep) {
     return released;
 }
 
-// No lock is held, and nobody uses the memory any more; the device may still be at it.
+// No lock is held, and nobody uses the memory any more; the device may still be at it. What the
+// driver refuses is kept for another time: 64 GiB of addresses each would soon be all there are
+// where a tool such as the thread sanitizer leaves a program few of them.
 uint64_t Manager::free_space(Segment &segment) {
+    const bool again = std::exchange(segment.refused, false); // then it has been counted
     uint64_t bytes = 0;
     const Relaxed relaxed(driver_);
     for (uint64_t i = 0; i < segment.handles.size(); i++) {
-        if (const uint64_t handle = segment.handles[i]) {
-            if (driver_.cuMemUnmap(segment.base + i * page, page) != CUDA_SUCCESS) {
-                segment.stuck = true;
+        if (uint64_t &handle = segment.handles[i]) {
+            bytes += again ? 0 : page;
+            if (driver_.cuMemUnmap(segment.base + i * page, page) == CUDA_SUCCESS) {
+                driver_.cuMemRelease(std::exchange(handle, 0));
+            } else {
+                segment.refused = true;
             }
-            driver_.cuMemRelease(handle);
-            bytes += page;
         }
     }
-    if (!segment.stuck) {
-        driver_.cuMemAddressFree(segment.driver_base, segment.driver_bytes);
+    if (!segment.refused && !segment.stuck) {
+        segment.refused =
+            driver_.cuMemAddressFree(segment.driver_base, segment.driver_bytes) != CUDA_SUCCESS;
     }
     return bytes;
 }
