@@ -82,7 +82,8 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
  *   NEEDS_CURRENT   make the manager's context current around each call that has a manager; 34 ns
  *   STREAM_ORDERED  memfree on a stream does not wait for it
  *   CACHES          keeps freed memory for later requests
- *   CAPTURE         memalloc works on a capturing stream */
+ *   CAPTURE         memalloc and memfree work on a capturing stream; without it they may answer
+ *                   EMM_E_CAPTURING there */
 #define EMM_PLUGIN_NEEDS_CURRENT (UINT64_C(1) << 0)
 #define EMM_PLUGIN_STREAM_ORDERED (UINT64_C(1) << 1)
 #define EMM_PLUGIN_CACHES (UINT64_C(1) << 2)
@@ -350,7 +351,8 @@ typedef struct emm_plugin {
     /*
      * Allocates `size` > 0 bytes of device memory, aligned to at least 256 bytes, for use as
      * `stream` promises. The caller owns it until memfree. Required. [thread-safe] [no-reentry]
-     *   EMM_E_OUT_OF_MEMORY        nothing left; emm then drains, trims, and asks once more
+     *   EMM_E_OUT_OF_MEMORY        nothing left; emm then drains, trims, asks the application to
+     *                              give back, drains and trims what that gave, and asks once more
      *   EMM_E_INVALID_VALUE        the size cannot be met in any state of the manager
      *   EMM_E_CAPTURING            the stream captures and this plugin cannot serve that
      *   EMM_E_DEVICE_LOST, EMM_E_DRIVER
@@ -363,6 +365,8 @@ typedef struct emm_plugin {
      * know; `stream` says how remaining uses are ordered. A free that the driver answers with
      * CUDA_ERROR_DEINITIALIZED is a success. Required. [thread-safe] [no-reentry]
      *   EMM_E_NOT_OWNED            not a live allocation of this manager; nothing happened
+     *   EMM_E_CAPTURING            the stream captures and this plugin cannot serve that: a graph
+     *                              uses the memory whenever it is launched; nothing happened
      */
     emm_status (*memfree)(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream);
 

@@ -32,18 +32,26 @@ std::string free_of_total(emm_context &context) {
                             : "free memory not known";
 }
 
+// What is pending, and what the plugin keeps.
+void return_to_driver(emm_context &context) noexcept {
+    if (context.pending.in_section()) {
+        return;
+    }
+    if (context.captures.load(std::memory_order_relaxed) == 0) {
+        flush(context);
+    }
+    size_t released = 0;
+    EMM_CALL(context, trim, size_t(0), &released);
+}
+
 } // namespace
 
 void recover(emm_context &context, size_t size) noexcept {
     ++counters().memory_retries;
-    if (!context.pending.in_section()) {
-        if (context.captures.load(std::memory_order_relaxed) == 0) {
-            flush(context);
-        }
-        size_t released = 0;
-        EMM_CALL(context, trim, size_t(0), &released);
+    return_to_driver(context);
+    if (press(context, size) > 0) {
+        return_to_driver(context); // what the application has given back is no further yet
     }
-    press(context, size);
 }
 
 emm_status exhausted(emm_context &context, emm_status status, size_t size) noexcept {

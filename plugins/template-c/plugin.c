@@ -8,7 +8,9 @@
 typedef int (*mem_alloc)(emm_deviceptr *ret_ptr, size_t size);
 typedef int (*mem_free)(emm_deviceptr ptr);
 typedef int (*exchange_mode)(int *mode); /* of the thread, towards streams that capture */
-enum { success = 0, out_of_memory = 2, deinitialized = 4, relaxed = 2, bucket_count = 4096 };
+typedef int (*is_capturing)(emm_stream stream, int *ret_status);
+enum { success = 0, out_of_memory = 2, deinitialized = 4, capture_implicit = 906 };
+enum { relaxed = 2, bucket_count = 4096 };
 
 struct block {
     emm_deviceptr ptr;
@@ -24,6 +26,7 @@ struct emm_manager {
     mem_alloc cuMemAlloc;
     mem_free cuMemFree;
     exchange_mode exchange;
+    is_capturing cuStreamIsCapturing;
     uint64_t granule;
     pthread_mutex_t mutex; /* around `live`; never held in a driver call */
     struct block *live[bucket_count];
@@ -44,10 +47,11 @@ static emm_status create(const emm_host *host, const emm_context_info *info,
     self->cuMemAlloc = (mem_alloc)host->driver("cuMemAlloc", 12000);
     self->cuMemFree = (mem_free)host->driver("cuMemFree", 12000);
     self->exchange = (exchange_mode)host->driver("cuThreadExchangeStreamCaptureMode", 12000);
+    self->cuStreamIsCapturing = (is_capturing)host->driver("cuStreamIsCapturing", 12000);
     emm_parse_size(emm_option_text(options, option_texts, "granule"), &self->granule);
-    if (!self->cuMemAlloc || !self->cuMemFree || !self->exchange) {
+    if (!self->cuMemAlloc || !self->cuMemFree || !self->exchange || !self->cuStreamIsCapturing) {
         free(self);
-        return host->fail(EMM_E_NO_DRIVER, 0, "no cuMemAlloc in this driver");
+        return host->fail(EMM_E_NO_DRIVER, 0, "this driver lacks what the manager calls");
     }
     pthread_mutex_init(&self->mutex, NULL);
     *ret_manager = self;
@@ -63,10 +67,28 @@ static struct block **place_of(emm_manager *self, emm_deviceptr ptr) {
     return place;
 }
 
+/* A graph uses its memory whenever it is launched, long after the free that was captured: only who
+ * holds the memory until the graph is gone, as passthrough does, can serve a stream that captures.
+ * (The legacy stream counts while one that waits for it does.) */
+static int captures(const emm_manager *self, emm_stream stream) {
+    int status = 0;
+    const int result =
+        stream == EMM_STREAM_UNORDERED ? success : self->cuStreamIsCapturing(stream, &status);
+    return result == capture_implicit || (result == success && status != 0);
+}
+
+static emm_status refuse_capture(const emm_manager *self) {
+    return self->host->fail(EMM_E_CAPTURING, 0,
+                            "the stream captures, which template-c cannot serve");
+}
+
 /* `stream` does not matter: any stream may use fresh memory at once. */
 static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
                            emm_deviceptr *ret_ptr) {
     const size_t rounded = (size + self->granule - 1) / self->granule * self->granule;
+    if (captures(self, stream)) {
+        return refuse_capture(self);
+    }
     struct block *block = malloc(sizeof *block);
     if (!block) {
         return self->host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a block's record");
@@ -108,6 +130,9 @@ static emm_status give_back(emm_manager *self, struct block *block) {
 
 /* `stream` does not matter: cuMemFree waits for all of them. */
 static emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
+    if (captures(self, stream)) {
+        return refuse_capture(self);
+    }
     pthread_mutex_lock(&self->mutex);
     struct block **const place = place_of(self, ptr), *const block = *place;
     *place = block ? block->next : NULL;

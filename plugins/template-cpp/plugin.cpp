@@ -15,7 +15,8 @@ namespace {
 using MemAlloc = int (*)(emm_deviceptr *ret_ptr, size_t size);
 using MemFree = int (*)(emm_deviceptr ptr);
 using ExchangeMode = int (*)(int *mode);
-constexpr int success = 0, out_of_memory = 2, deinitialized = 4;
+using IsCapturing = int (*)(emm_stream stream, int *ret_status);
+constexpr int success = 0, out_of_memory = 2, deinitialized = 4, capture_implicit = 906;
 
 // While it lives, this thread's driver calls invalidate no capture of any stream.
 class Relaxed {
@@ -59,9 +60,10 @@ public:
           mem_alloc_(reinterpret_cast<MemAlloc>(host.driver("cuMemAlloc", 12000))),
           mem_free_(reinterpret_cast<MemFree>(host.driver("cuMemFree", 12000))),
           exchange_(reinterpret_cast<ExchangeMode>(
-              host.driver("cuThreadExchangeStreamCaptureMode", 12000))) {
-        if (!mem_alloc_ || !mem_free_ || !exchange_) {
-            throw emm::PluginError(EMM_E_NO_DRIVER, 0, "no cuMemAlloc in this driver");
+              host.driver("cuThreadExchangeStreamCaptureMode", 12000))),
+          is_capturing_(reinterpret_cast<IsCapturing>(host.driver("cuStreamIsCapturing", 12000))) {
+        if (!mem_alloc_ || !mem_free_ || !exchange_ || !is_capturing_) {
+            throw emm::PluginError(EMM_E_NO_DRIVER, 0, "this driver lacks what the manager calls");
         }
         emm_parse_size(emm_option_text(options, option_texts, "granule"), &granule_);
     }
@@ -74,7 +76,8 @@ public:
 
     // `stream` does not matter: any stream may use fresh memory at once, and cuMemFree waits for
     // all of them.
-    emm_status memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
+    emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+        refuse_capture(stream);
         const size_t rounded = (size + granule_ - 1) / granule_ * granule_;
         Blocks one{{0, rounded}}; // made first, so that nothing can fail after cuMemAlloc
         auto block = one.extract(one.begin());
@@ -90,7 +93,8 @@ public:
         return EMM_OK;
     }
 
-    emm_status memfree(emm_deviceptr ptr, size_t, emm_stream) {
+    emm_status memfree(emm_deviceptr ptr, size_t, emm_stream stream) {
+        refuse_capture(stream);
         Blocks::node_type block;
         {
             const std::lock_guard<std::mutex> lock(mutex_);
@@ -113,6 +117,19 @@ public:
     }
 
 private:
+    // A graph uses its memory whenever it is launched, long after the free that was captured: only
+    // who holds the memory until the graph is gone, as passthrough does, can serve a stream that
+    // captures. (The legacy stream counts while one that waits for it does.)
+    void refuse_capture(emm_stream stream) const {
+        int status = 0;
+        const int result =
+            stream == EMM_STREAM_UNORDERED ? success : is_capturing_(stream, &status);
+        if (result == capture_implicit || (result == success && status != 0)) {
+            throw emm::PluginError(EMM_E_CAPTURING, 0,
+                                   "the stream captures, which template-cpp cannot serve");
+        }
+    }
+
     // emm's queue of pending deallocations frees it when it is flushed, if the context still lives.
     emm_status give_back(Blocks::node_type block) {
         const size_t size = block.mapped();
@@ -128,6 +145,7 @@ private:
     MemAlloc mem_alloc_;
     MemFree mem_free_;
     ExchangeMode exchange_;
+    IsCapturing is_capturing_;
     uint64_t granule_ = 512;
     std::mutex mutex_; // around `live_`; never held in a driver call
     Blocks live_;

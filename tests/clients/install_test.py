@@ -32,7 +32,8 @@ def built(workshop, source, installed, libdir):
     # The kit's processes are too many and too slow with sanitizers.
     checked = functools.partial(build, test="-Db_sanitize=none" in workshop.settings)
     clients = [build(source / "tests/clients" / name) / name for name in ("client-c", "client-cpp")]
-    plugins = {name: checked(source / "plugins" / name) / f"libemm-{name}.so"
+    templates = installed / "share/emm"
+    plugins = {name: checked(templates / name) / f"libemm-{name}.so"
                for name in ("template-c", "template-cpp")}
     return clients, plugins, build(source / "tests/clients/client-ipc")
 

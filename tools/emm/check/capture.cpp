@@ -2,6 +2,9 @@
 #include "check/cases.h"
 #include "check/hosted.h"
 
+#include <array>
+#include <string>
+
 namespace emm::tool::check {
 namespace {
 
@@ -37,12 +40,12 @@ public:
                static_cast<int>(result));
     }
 
-    void launch() {
+    void launch(const Lane &lane) {
         if (!exec_) {
             require_cuda(EMM_CHECK_CUDA(cuGraphInstantiateWithFlags)(&exec_, graph_, 0),
                          "cuGraphInstantiateWithFlags");
         }
-        require_cuda(EMM_CHECK_CUDA(cuGraphLaunch)(exec_, lane_.get()), "cuGraphLaunch");
+        require_cuda(EMM_CHECK_CUDA(cuGraphLaunch)(exec_, lane.get()), "cuGraphLaunch");
     }
 
 private:
@@ -93,21 +96,29 @@ void unannounced(const Subject &subject) {
     capture.end("calls for another stream");
 }
 
+// A manager may take no part in captures, if it leaves them valid and does not claim otherwise.
+void accept_refusal(const Hosted &hosted, Capture &capture, const std::string &what) {
+    capture.end((what + " that was refused").c_str());
+    expect(!(hosted.capabilities() & EMM_PLUGIN_CAPTURE),
+           "it claims EMM_PLUGIN_CAPTURE and refuses {} in a capture", what);
+    throw Skipped("it refuses " + what + " in a capture, and says so");
+}
+
 void inside(const Subject &subject) {
     const Hosted hosted(subject);
     Lane lane;
     const Lane other;
     hosted.enlist(lane);
+    // What the stream still has to do keeps no graph from running on another one.
+    const emm_deviceptr pending = hosted.alloc(mib, lane.get());
+    mark(lane.get(), pending, mib, 4);
+    hosted.free(pending, mib, lane.get());
     {
         Capture capture(hosted, lane, true);
         emm_deviceptr first = 0, second = 0;
         const emm_status got = emm_memalloc(hosted.get(), mib, lane.get(), &first);
         if (got == EMM_E_CAPTURING) {
-            capture.end("an allocation that was refused");
-            hosted.retire(lane);
-            expect(!(hosted.capabilities() & EMM_PLUGIN_CAPTURE),
-                   "it claims EMM_PLUGIN_CAPTURE and refuses an allocation in a capture");
-            throw Skipped("it refuses allocations in a capture, and says so");
+            accept_refusal(hosted, capture, "an allocation");
         }
         must(got, "memalloc in a capture");
         mark(lane.get(), first, mib, 1);
@@ -116,8 +127,10 @@ void inside(const Subject &subject) {
         mark(lane.get(), second, mib, 2);
         hosted.free(second, mib, lane.get());
         capture.end("allocations in it");
+        capture.launch(other);
+        other.synchronize();
         for (int i = 0; i < 3; i++) {
-            capture.launch();
+            capture.launch(lane);
             const emm_deviceptr mine = hosted.alloc(mib, other.get());
             mark(other.get(), mine, mib, 3);
             expect(is_marked(other.get(), mine, mib, 3), "a graph wrote to somebody's memory");
@@ -127,6 +140,19 @@ void inside(const Subject &subject) {
     }
     hosted.retire(lane);
     work_beside(hosted, other);
+}
+
+// So many that a manager has to look further than at its nearest free block.
+void expect_others(const Hosted &hosted, emm_stream stream, emm_deviceptr graphs) {
+    std::array<emm_deviceptr, 40> mine;
+    for (emm_deviceptr &each : mine) {
+        each = hosted.alloc(mib, stream);
+        expect(each + mib <= graphs || graphs + mib <= each,
+               "memory that a graph still uses was handed out");
+    }
+    for (const emm_deviceptr each : mine) {
+        hosted.free(each, mib, stream);
+    }
 }
 
 // The graph uses the block whenever it runs, though it was freed while it was captured.
@@ -139,10 +165,18 @@ void free_inside(const Subject &subject) {
     {
         Capture capture(hosted, lane, true);
         mark(lane.get(), ptr, mib, 1);
-        hosted.free(ptr, mib, lane.get());
+        const emm_status freed = emm_memfree(hosted.get(), ptr, mib, lane.get());
+        if (freed == EMM_E_CAPTURING) {
+            accept_refusal(hosted, capture, "a free");
+        }
+        must(freed, "memfree in a capture");
         capture.end("a free in it");
         for (int i = 0; i < 3; i++) {
-            capture.launch();
+            for (const emm_stream stream : {lane.get(), other.get(), EMM_STREAM_UNORDERED}) {
+                expect_others(hosted, stream, ptr);
+            }
+            must(emm_trim(hosted.get(), 0, nullptr), "trim"); // and what was pending is done
+            capture.launch(lane);
             const emm_deviceptr mine = hosted.alloc(mib, other.get());
             mark(other.get(), mine, mib, 3);
             lane.synchronize();
@@ -163,8 +197,9 @@ std::vector<Case> capture_cases() {
         {"capture/unannounced", "EMM-P-25", "ordered calls beside any capture leave it valid",
          unannounced, every_mode},
         {"capture/inside", "EMM-P-25 EMM-P-41",
-         "memory allocated in a capture is the graph's, or refused without harm", inside,
-         every_mode},
+         "memory allocated in a capture is nobody else's while its graph lives, or refused without "
+         "harm",
+         inside, every_mode},
         {"capture/free-inside", "EMM-P-25", "a free in a capture waits for the graph's end",
          free_inside, every_mode},
     };

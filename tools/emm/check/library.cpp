@@ -20,13 +20,16 @@ bool is_toolchain(const std::string &name) {
 
 void exports(const Subject &subject) {
     bool has_entry = false;
+    size_t count = 0;
     std::string others;
     for (const auto &symbol : ElfFile(subject.path).exported()) {
         has_entry = has_entry || symbol.name == EMM_PLUGIN_ENTRY_SYMBOL;
         const bool fine = symbol.name == EMM_PLUGIN_ENTRY_SYMBOL || is_toolchain(symbol.name) ||
                           symbol.binding == STB_GNU_UNIQUE; // a case of its own
-        others += fine ? "" : " " + symbol.name;
+        count += !fine;
+        others += fine || count > 5 ? "" : " " + symbol.name;
     }
+    others += count > 5 ? fmt::format(" and {} more", count - 5) : "";
     expect(has_entry, "it does not export {}", EMM_PLUGIN_ENTRY_SYMBOL);
     expect(others.empty(),
            "besides its entry it exports{}: hide them (-fvisibility=hidden, a version script)",

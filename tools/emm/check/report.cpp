@@ -1,6 +1,7 @@
 #include "check/report.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
 
 namespace emm::tool::check {
@@ -72,8 +73,10 @@ void Report::add(const Planned &planned, const Outcome &outcome) {
     print_indented(outcome.message);
     if (outcome.state == "failed") {
         print_indented(outcome.output);
-        fmt::print("          duty: {}\n          again: emm check '{}' --filter {} --seed {}\n",
-                   planned.entry->says, options_.spec, planned.name(), options_.seed);
+        const char *const driver = std::getenv("EMM_DRIVER");
+        fmt::print("          duty: {}\n          again: {}emm check '{}' --filter {} --seed {}\n",
+                   planned.entry->says, driver ? fmt::format("EMM_DRIVER={} ", driver) : "",
+                   options_.spec, planned.name(), options_.seed);
     }
     std::fflush(stdout);
 }
