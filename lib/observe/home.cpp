@@ -2,10 +2,15 @@
 
 #include <cstdlib>
 #include <dlfcn.h>
+#include <memory>
 #include <unistd.h>
 
 namespace emm::observe {
 namespace {
+
+struct Free {
+    void operator()(char *text) const { std::free(text); }
+};
 
 Home find() {
     Home found;
@@ -13,12 +18,11 @@ Home find() {
     if (!dladdr(reinterpret_cast<void *>(&home), &info) || !info.dli_fname) {
         return found;
     }
-    char *real = realpath(info.dli_fname, nullptr);
+    const std::unique_ptr<char, Free> real(realpath(info.dli_fname, nullptr));
     if (!real) {
         return found;
     }
-    found.folder = real;
-    std::free(real);
+    found.folder = real.get();
     found.folder.erase(found.folder.find_last_of('/'));
     // Meson writes this file beside the library that it builds, and never installs it.
     found.build_tree = access((found.folder + "/emm-build-tree").c_str(), F_OK) == 0;
