@@ -184,7 +184,8 @@ void Manager::fill_batch(Batch &batch, Bin &bin, unsigned index, uint32_t count)
 }
 
 void Manager::forget_oldest(Bin &bin, uint32_t count) {
-    std::copy(&bin.slots[count], &bin.slots[bin.count.get()], &bin.slots[0]);
+    SlotAt *const slots = bin.slots.get(); // NULL if the bin was never filled
+    std::copy(slots + count, slots + bin.count.get(), slots);
     bin.count.add(-count);
 }
 
