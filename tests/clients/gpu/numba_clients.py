@@ -103,10 +103,10 @@ def summary(text, status, wall):
              "skipped": len(skips), "finished": ran is not None, "status": status,
              "bad": sorted(bad), "skips": skips}
     if ran:
-        counts = {name: int(count) for name, count in re.findall(r"(\w+)=(\d+)", text[ran.end():])}
+        # Failures and errors are not taken from here: each part of a test that failed counts as one.
+        skipped = re.search(r"\bskipped=(\d+)", text[ran.end():])
         found.update(tests=int(ran.group(1)), seconds=float(ran.group(2)),
-                     failed=counts.get("failures", 0) + counts.get("errors", 0),
-                     skipped=counts.get("skipped", 0))
+                     skipped=int(skipped.group(1)) if skipped else 0)
     return found
 
 
