@@ -293,8 +293,8 @@ void Player::finish() {
     while (!graphs_.empty()) {
         drop_graph(0);
     }
-    check(cuda_.cuCtxSynchronize(), "cuCtxSynchronize");
-    for (Stream &stream : streams_) {
+    for (Stream &stream : streams_) { // one by one: others may still be capturing
+        check(cuda_.cuStreamSynchronize(stream.handle), "cuStreamSynchronize");
         drop_stream(stream);
     }
 }
