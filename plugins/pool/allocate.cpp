@@ -13,23 +13,9 @@ bool fits_a_slot(const Domain &domain, uint64_t size) {
 
 } // namespace
 
-emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
-    const uint64_t identity = serving_.load(std::memory_order_relaxed);
-    Magazine *magazine = Thread::magazine_for(identity, stream);
-    if (magazine && magazine->gate.enter()) [[likely]] {
-        const uint64_t address = magazine->take(size);
-        magazine->gate.leave();
-        if (address != 0) [[likely]] {
-            *ret_ptr = address;
-            return EMM_OK;
-        }
-    }
-    return memalloc_asking(size, stream, ret_ptr);
-}
-
 // What other threads freed on the stream lies on its shelf. For a stream that nobody registered the
 // driver is asked first who it is.
-emm_status Manager::memalloc_asking(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
     if (!magazine || magazine->gate.locked_for_good()) {
         magazine = passing_magazine(stream);

@@ -66,19 +66,6 @@ emm_status Manager::refuse_free(emm_deviceptr ptr) {
 }
 
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
-    const uint64_t identity = serving_.load(std::memory_order_relaxed);
-    Magazine *magazine = Thread::magazine_for(identity, stream);
-    if (magazine && magazine->gate.enter()) [[likely]] {
-        const bool done = magazine->give(heap_, ptr, size);
-        magazine->gate.leave();
-        if (done) [[likely]] {
-            return EMM_OK;
-        }
-    }
-    return memfree_asking(ptr, size, stream);
-}
-
-emm_status Manager::memfree_asking(emm_deviceptr ptr, size_t size, emm_stream stream) {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
     if (!magazine || magazine->gate.locked_for_good()) {
         magazine = passing_magazine(stream);

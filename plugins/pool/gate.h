@@ -16,14 +16,14 @@ public:
 
     // --- the owner's side
     bool enter() {
-        if (fenced_.load(std::memory_order_relaxed)) {
-            inside_.exchange(1, std::memory_order_seq_cst);
-        } else {
-            inside_.store(1, std::memory_order_relaxed);
-            // The processor may still delay the store: see_everywhere makes up for that.
-            std::atomic_signal_fence(std::memory_order_seq_cst);
-        }
+        inside_.store(1, std::memory_order_relaxed);
+        // The processor may still delay the store: see_everywhere makes up for that.
+        std::atomic_signal_fence(std::memory_order_seq_cst);
         if (shut_.load(std::memory_order_acquire) == open) [[likely]] {
+            return true;
+        }
+        inside_.exchange(1, std::memory_order_seq_cst);
+        if (shut_.load(std::memory_order_seq_cst) == open_fenced) {
             return true;
         }
         leave();
@@ -36,16 +36,17 @@ public:
     void shut() { shut_.store(meanwhile, std::memory_order_seq_cst); }
     static void see_everywhere();
     void await_owner() const;
-    void reopen() { shut_.store(open, std::memory_order_release); }
+    void reopen() { shut_.store(usual(), std::memory_order_release); }
     void lock_for_good() { shut_.store(for_good, std::memory_order_release); }
 
 private:
-    enum : uint32_t { open, meanwhile, for_good };
+    enum : uint32_t { open, open_fenced, meanwhile, for_good };
+    static uint32_t usual() { return fenced_.load(std::memory_order_relaxed) ? open_fenced : open; }
 
     static std::atomic<bool> fenced_; // the kernel cannot do it, so each owner pays for itself
 
     std::atomic<uint32_t> inside_{0};
-    std::atomic<uint32_t> shut_{open};
+    std::atomic<uint32_t> shut_{usual()};
 };
 
 } // namespace emm::pool

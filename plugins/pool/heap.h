@@ -138,11 +138,7 @@ inline Heap::Place Heap::found_at(uint64_t address) const {
     if (Block *block = page->start_at(address)) {
         return {block, nullptr};
     }
-    const Segment *segment = page->segment.load(std::memory_order_acquire);
-    if (!segment) {
-        return {};
-    }
-    const uintptr_t owner = segment->owner(address);
+    const uintptr_t owner = page->owner(address);
     if (owner & slot_bit) {
         return {nullptr, reinterpret_cast<Slot *>(owner & ~slot_bit)};
     }

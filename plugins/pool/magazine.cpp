@@ -1,5 +1,7 @@
 #include "magazine.h"
 
+#include <utility>
+
 namespace emm::pool {
 namespace {
 
@@ -20,32 +22,13 @@ Magazine::Magazine(Manager &its_manager, uint64_t identity, Domain &its_domain,
       manager(its_manager), manager_identity(identity), domain(its_domain), owner(its_owner),
       returns_(unordered ? quarantine->data() : bins.data()) {}
 
-uint64_t Magazine::take_block(uint64_t bytes, size_t size) {
+// A block of that size, if there is one, becomes the newest.
+void Magazine::raise_block(uint64_t bytes) {
     for (uint32_t n = block_count.get(); n-- > 0;) {
-        if (blocks[n].size != bytes) {
-            continue;
+        if (blocks[n].size == bytes) {
+            return std::swap(blocks[n], blocks[block_count.get() - 1]);
         }
-        const LooseBlock found = blocks[n];
-        block_count.add(uint32_t(-1));
-        block_bytes.add(-bytes);
-        for (; n < block_count.get(); n++) {
-            blocks[n] = blocks[n + 1];
-        }
-        found.block->loan.begin(size);
-        return found.address;
     }
-    return 0;
-}
-
-bool Magazine::give_block(Block &block) {
-    if (block.size > largest_block || block_count.get() == most_blocks) {
-        return false;
-    }
-    block.loan.end();
-    blocks[block_count.get()] = {block.begin, block.size, &block};
-    block_count.add(1);
-    block_bytes.add(block.size);
-    return true;
 }
 
 uint64_t Magazine::idle_bytes() const {

@@ -28,9 +28,15 @@ public:
     // --- by its owner, inside the gate
     // The address of memory for `size` bytes, or 0: nothing here fits.
     uint64_t take(size_t size) {
-        const uint64_t address =
-            size - 1 < slab_limit ? take_slot(size) : take_block(round_up(size, granule), size);
-        if (address != 0) {
+        if (size > slab_limit) {
+            raise_block(round_up(size, granule));
+        }
+        return take_newest(size);
+    }
+    // The same, but of blocks it looks at the newest only.
+    uint64_t take_newest(size_t size) {
+        const uint64_t address = size - 1 < slab_limit ? take_slot(size) : take_block(size);
+        if (address != 0) [[likely]] {
             count_allocation(size);
         }
         return address;
@@ -40,10 +46,11 @@ public:
 
     // --- by its owner, with the pool's lock or inside the gate
     void count_allocation(size_t size) {
+        const int64_t now = live.get() + int64_t(size);
         allocations.add(1);
-        live.add(int64_t(size));
-        if (live.get() > highest.get()) {
-            highest.set(live.get());
+        live.set(now);
+        if (now > highest.get()) [[unlikely]] {
+            highest.set(now);
         }
     }
     void count_free(uint64_t size) {
@@ -103,35 +110,60 @@ private:
         entry.slot->loan.begin(size);
         return entry.address;
     }
-    uint64_t take_block(uint64_t bytes, size_t size);
-    bool give_slot(uint64_t address, Slot &slot);
-    bool give_block(Block &block);
+    uint64_t take_block(size_t size) {
+        const uint32_t n = block_count.get();
+        const uint64_t bytes = round_up(size, granule);
+        if (n == 0 || blocks[n - 1].size != bytes) {
+            return 0;
+        }
+        block_count.set(n - 1);
+        block_bytes.add(-bytes);
+        blocks[n - 1].block->loan.begin(size);
+        return blocks[n - 1].address;
+    }
+    void raise_block(uint64_t bytes);
+    bool give_slot(uint64_t address, size_t size, Slot &slot);
+    bool give_block(size_t size, Block &block);
 
     Bin *const returns_; // where freed slots go: bins, or the quarantine
 };
 
 inline bool Magazine::give(const Heap &heap, uint64_t address, size_t size) {
     const Heap::Place place = heap.found_at(address);
-    const uint64_t lent = place.slot    ? place.slot->loan.plain_size()
-                          : place.block ? place.block->loan.plain_size()
-                                        : 0;
-    if (lent == 0 || (size != 0 && size != lent)) {
-        return false;
+    if (place.slot) {
+        return give_slot(address, size, *place.slot);
     }
-    const bool done = place.slot ? give_slot(address, *place.slot) : give_block(*place.block);
-    if (done) {
-        count_free(lent);
-    }
-    return done;
+    return place.block && give_block(size, *place.block);
 }
 
-inline bool Magazine::give_slot(uint64_t address, Slot &slot) {
+// Whether a free of `size` bytes, or of an unknown number if that is 0, is of what was lent.
+inline bool agree(uint64_t lent, size_t size) {
+    return lent != 0 && (size == lent || size == 0);
+}
+
+inline bool Magazine::give_slot(uint64_t address, size_t size, Slot &slot) {
+    const uint64_t lent = slot.loan.plain_size();
     Bin &bin = returns_[slot.index];
-    if (bin.full()) {
+    if (!agree(lent, size) || bin.full()) {
         return false;
     }
     slot.loan.end();
     bin.push({address, &slot});
+    count_free(lent);
+    return true;
+}
+
+inline bool Magazine::give_block(size_t size, Block &block) {
+    const uint64_t lent = block.loan.plain_size();
+    const uint32_t n = block_count.get();
+    if (!agree(lent, size) || block.size > largest_block || n == most_blocks) {
+        return false;
+    }
+    block.loan.end();
+    blocks[n] = {block.begin, block.size, &block};
+    block_count.set(n + 1);
+    block_bytes.add(block.size);
+    count_free(lent);
     return true;
 }
 

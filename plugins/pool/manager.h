@@ -44,6 +44,10 @@ public:
     Manager(const Manager &) = delete;
     Manager &operator=(const Manager &) = delete;
 
+    // What nearly every call is: memory from the thread's magazine, or 0; back to it, or false.
+    uint64_t take_at_once(size_t size, emm_stream stream) const;
+    bool give_at_once(emm_deviceptr ptr, size_t size, emm_stream stream) const;
+
     emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status memhostalloc(size_t size, uint32_t flags, void **ret_host,
@@ -81,7 +85,6 @@ private:
     static constexpr uint64_t passing_bit = uint64_t(1) << 63;
 
     // --- allocate.cpp
-    emm_status memalloc_asking(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status acquire_place(const Caller &caller, Domain &domain, size_t size, Place &ret_place);
@@ -147,7 +150,6 @@ private:
     void close(Magazine &magazine);
 
     // --- free.cpp
-    emm_status memfree_asking(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status memfree_locked(emm_deviceptr ptr, size_t size, emm_stream stream);
     Place lent_at(emm_deviceptr ptr) const;
     bool stow(Magazine &magazine, Place place);
@@ -361,5 +363,25 @@ private:
     uint64_t frees_ = 0;
     uint64_t failures_ = 0;
 };
+
+inline uint64_t Manager::take_at_once(size_t size, emm_stream stream) const {
+    Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
+    if (!magazine || !magazine->gate.enter()) [[unlikely]] {
+        return 0;
+    }
+    const uint64_t address = magazine->take_newest(size);
+    magazine->gate.leave();
+    return address;
+}
+
+inline bool Manager::give_at_once(emm_deviceptr ptr, size_t size, emm_stream stream) const {
+    Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
+    if (!magazine || !magazine->gate.enter()) [[unlikely]] {
+        return false;
+    }
+    const bool done = magazine->give(heap_, ptr, size);
+    magazine->gate.leave();
+    return done;
+}
 
 } // namespace emm::pool

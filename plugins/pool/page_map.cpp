@@ -77,6 +77,9 @@ void PageMap::set(uint64_t base, uint64_t size, Segment *segment) {
         for (std::atomic<uint64_t> &start : page.starts) {
             start.store(0, std::memory_order_relaxed);
         }
+        const uint64_t address = number * segment_granule;
+        page.owners.store(segment ? &segment->owners[segment->index(address)] : nullptr,
+                          std::memory_order_release);
         page.segment.store(segment, std::memory_order_release);
     }
 }

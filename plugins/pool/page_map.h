@@ -13,18 +13,26 @@ namespace emm::pool {
 
 struct alignas(32) Page {
     std::atomic<Segment *> segment{nullptr};
+    // Its part of the segment's owners: found with one load less than by way of the segment.
+    std::atomic<const std::atomic<uintptr_t> *> owners{nullptr};
     // Blocks that begin in it: the record's address, which is a multiple of 64, and where, in
     // granules. No more than two blocks of over half a page can.
     std::atomic<uint64_t> starts[2] = {};
 
     Block *start_at(uint64_t address) const {
-        for (const std::atomic<uint64_t> &start : starts) {
-            const uint64_t word = start.load(std::memory_order_acquire);
-            if (word != 0 && word % granules == place_of(address)) {
-                return block_in(word);
-            }
+        const uint64_t one = starts[0].load(std::memory_order_acquire);
+        const uint64_t other = starts[1].load(std::memory_order_acquire);
+        if ((one | other) == 0) {
+            return nullptr;
         }
-        return nullptr;
+        if (one != 0 && one % granules == place_of(address)) {
+            return block_in(one);
+        }
+        return other != 0 && other % granules == place_of(address) ? block_in(other) : nullptr;
+    }
+    uintptr_t owner(uint64_t address) const {
+        const std::atomic<uintptr_t> *const all = owners.load(std::memory_order_acquire);
+        return all ? all[place_of(address)].load(std::memory_order_acquire) : 0;
     }
     // The last block that begins at the address or before; NULL if none does in this page.
     Block *last_start(uint64_t address) const;

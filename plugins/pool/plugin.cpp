@@ -3,9 +3,39 @@
 
 namespace {
 
-const emm_plugin table = emm::make_plugin<emm::pool::Manager>(
+using emm::pool::Manager;
+
+const emm_plugin guarded = emm::make_plugin<Manager>(
     "pool", EMM_VERSION, "Caches device memory and hands it out again in stream order",
     EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES | EMM_PLUGIN_CAPTURE, emm::pool::option_list);
+
+const Manager &manager_of(emm_manager *self) {
+    return reinterpret_cast<emm::adaptor::Held<Manager> *>(self)->manager;
+}
+
+// What nearly every call is cannot throw, and needs no frame for what might: all else is left to
+// the guarded slots, by a jump.
+emm_status memalloc(emm_manager *self, size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+    const uint64_t address = manager_of(self).take_at_once(size, stream);
+    if (address == 0) [[unlikely]] {
+        return guarded.memalloc(self, size, stream, ret_ptr);
+    }
+    *ret_ptr = address;
+    return EMM_OK;
+}
+
+emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
+    return manager_of(self).give_at_once(ptr, size, stream)
+               ? EMM_OK
+               : guarded.memfree(self, ptr, size, stream);
+}
+
+const emm_plugin table = [] {
+    emm_plugin quick = guarded;
+    quick.memalloc = memalloc;
+    quick.memfree = memfree;
+    return quick;
+}();
 
 } // namespace
 

@@ -7,8 +7,6 @@
 
 namespace emm::pool {
 
-thread_local Thread *Thread::self_ = nullptr;
-
 namespace {
 
 thread_local bool is_over = false; // this thread is past its ThreadEnd

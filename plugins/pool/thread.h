@@ -39,7 +39,7 @@ public:
     ~Thread();
 
 private:
-    struct Way {
+    struct alignas(32) Way {
         uint64_t manager = 0;
         emm_stream stream = nullptr;
         Magazine *magazine = nullptr;
@@ -53,7 +53,7 @@ private:
     void forget_dead();
 
     // So that the way to it is one load, even in a library that was opened at run time.
-    [[gnu::tls_model("initial-exec")]] static thread_local Thread *self_;
+    [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Thread *self_ = nullptr;
     friend struct ThreadEnd;
 
     Way ways_[1u << way_bits];

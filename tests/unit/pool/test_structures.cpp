@@ -73,24 +73,30 @@ TEST_CASE("scraps are overlooked until they are sorted in, and never lost") {
 
 TEST_CASE("the page map knows each page's segment, and no other page") {
     PageMap map;
-    auto *one = reinterpret_cast<Segment *>(0x10), *two = reinterpret_cast<Segment *>(0x20);
     const uint64_t base = 0x7f12'0000'0000, high = uint64_t(1) << 56;
-    for (const auto &[from, size, segment] :
-         {std::tuple(base, 5 * segment_granule, one),
-          std::tuple(base + 5 * segment_granule, 4097 * segment_granule, two),
-          std::tuple(high, segment_granule, one)}) {
-        map.reserve(from, size);
-        map.set(from, size, segment);
-    }
+    const auto make = [&map](uint64_t from, uint64_t pages) {
+        auto segment =
+            std::make_unique<Segment>(from, pages * segment_granule, from, pages * segment_granule);
+        map.reserve(from, segment->size);
+        map.set(from, segment->size, segment.get());
+        return segment;
+    };
+    const auto one = make(base, 5), two = make(base + 5 * segment_granule, 4097),
+               three = make(high, 1);
     CHECK(map.find(base - 1) == nullptr);
-    CHECK(map.find(base) == one);
-    CHECK(map.find(base + 5 * segment_granule - 1) == one);
-    CHECK(map.find(base + 5 * segment_granule) == two);
+    CHECK(map.find(base) == one.get());
+    CHECK(map.find(base + 5 * segment_granule - 1) == one.get());
+    CHECK(map.find(base + 5 * segment_granule) == two.get());
     CHECK(map.find(base + 5002 * segment_granule) == nullptr);
-    CHECK(map.find(high + 5) == one);
+    CHECK(map.find(high + 5) == three.get());
+    const uint64_t address = base + 4 * segment_granule + 3 * granule;
+    one->own(address, 7);
+    CHECK(map.page(address)->owner(address) == 7);
+    CHECK(map.page(address)->owner(address + granule) == 0);
     CHECK(map.find(~uint64_t(0)) == nullptr);
     map.set(base, 5 * segment_granule, nullptr);
     CHECK(map.find(base) == nullptr);
+    CHECK(map.page(address)->owner(address) == 0);
 }
 
 TEST_CASE("each size has the smallest class that holds it") {
