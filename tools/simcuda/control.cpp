@@ -14,6 +14,13 @@ int refuse(const std::string &why) {
     return CUDA_ERROR_INVALID_VALUE;
 }
 
+// What a program has made and not destroyed, beside memory.
+uint64_t objects_of(const Simulator &simulator) {
+    return simulator.events.count() + simulator.streams.count() + simulator.pool_handles.count() +
+           simulator.graphs.count() + simulator.executables.count() +
+           simulator.user_objects.count() + simulator.reservations.size();
+}
+
 } // namespace
 } // namespace simcuda
 
@@ -35,6 +42,8 @@ EXPORT void simcuda_get_counters(simcuda_counters *out) {
     counters.device_blocks = simulator.device_totals.blocks;
     counters.host_blocks = simulator.host_totals.blocks;
     counters.faults = simulator.faults.injected();
+    counters.objects = objects_of(simulator);
+    counters.waiting = simulator.work.waiting();
     memcpy(out, &counters, std::min<size_t>(out->struct_size, sizeof counters));
 }
 

@@ -29,6 +29,7 @@ public:
         slot(handle)->object = nullptr;
         free_.push_back(slot(handle));
     }
+    size_t count() const { return used_ - free_.size(); }
     Object *find(Handle handle) const { return was(handle) ? slot(handle)->object : nullptr; }
 
     // Whether an object ever had this handle.

@@ -125,7 +125,9 @@ void Schedule::wait(const OpRef &op) {
             const OpRef next = *pending;
             chain.push_back(next);
         } else {
+            ++waiting_;
             finished_.wait(mutex_); // another thread is running it
+            --waiting_;
         }
     }
 }

@@ -48,6 +48,7 @@ public:
     void wait(const OpRef &op);
 
     size_t pending() const { return pending_; }
+    size_t waiting() const { return waiting_; } // threads, for work that another one runs
 
 private:
     void run(const OpRef &op);
@@ -61,7 +62,7 @@ private:
     Progress progress_ = Progress::eager;
     std::mt19937_64 random_;
     std::deque<OpRef> ready_;
-    size_t pending_ = 0;
+    size_t pending_ = 0, waiting_ = 0;
 };
 
 } // namespace simcuda

@@ -22,7 +22,9 @@ struct simcuda_counters {
     uint64_t calls;         /* of any cu* entry */
     uint64_t device_blocks; /* device allocations, physical handles and pool segments now */
     uint64_t host_blocks;
-    uint64_t faults; /* calls that fault injection made fail */
+    uint64_t faults;  /* calls that fault injection made fail */
+    uint64_t objects; /* events, streams, memory pools, graphs and address ranges there are now */
+    uint64_t waiting; /* threads that wait in a call for work that another thread runs */
 };
 
 /* Fills the first out->struct_size bytes. */

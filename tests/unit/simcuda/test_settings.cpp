@@ -2,8 +2,11 @@
 #include "cuda_driver.h"
 #include "in_child.h"
 
+#include <atomic>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
+#include <utility>
 
 namespace {
 
@@ -100,6 +103,52 @@ TEST_CASE("the third call fails, once") {
     }
     CHECK(counters().device_blocks == 3);
     CHECK(counters().faults == 1);
+}
+
+TEST_CASE("what a program has made beside memory is counted until it is destroyed") {
+    const Device device;
+    const uint64_t before = counters().objects;
+    {
+        const Stream stream;
+        CUevent event = nullptr;
+        REQUIRE(cu().cuEventCreate(&event, 0) == CUDA_SUCCESS);
+        CHECK(counters().objects == before + 2);
+        REQUIRE(cu().cuEventDestroy(event) == CUDA_SUCCESS);
+        CHECK(counters().objects == before + 1);
+    }
+    CHECK(counters().objects == before);
+}
+
+TEST_CASE("a thread that waits for work which another one runs is counted") {
+    const Device device;
+    const Stream stream;
+    std::atomic<bool> runs{false}, over{false};
+    const auto hold = [](void *flags) {
+        auto [begun, ended] =
+            *static_cast<std::pair<std::atomic<bool> *, std::atomic<bool> *> *>(flags);
+        for (*begun = true; !*ended;) {
+            std::this_thread::yield();
+        }
+    };
+    std::pair<std::atomic<bool> *, std::atomic<bool> *> flags{&runs, &over};
+    CUcontext context = nullptr;
+    REQUIRE(cu().cuCtxGetCurrent(&context) == CUDA_SUCCESS);
+    std::thread first([&] {
+        cu().cuCtxSetCurrent(context);
+        cu().cuLaunchHostFunc(stream, hold, &flags);
+    });
+    while (!runs) {
+        std::this_thread::yield();
+    }
+    CHECK(counters().waiting == 0);
+    std::thread second([&] { cu().cuStreamSynchronize(stream); });
+    while (counters().waiting == 0) {
+        std::this_thread::yield();
+    }
+    over = true;
+    second.join();
+    first.join();
+    CHECK(counters().waiting == 0);
 }
 
 TEST_CASE("all calls from the second on fail, with the error asked for") {
