@@ -400,8 +400,9 @@ EMM_API emm_status emm_stream_register(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
 
 /*
- * Announces that `stream` is about to begin a capture, or that its capture has just ended. While
- * one is announced, no plugin records an event on the context and unordered frees are held back.
+ * Announces that `stream` is about to begin a capture, or that its capture has just ended; also one
+ * that failed to begin: each announcement that succeeded has its end. While one is announced, no
+ * plugin records an event on the context and unordered frees are held back.
  * The capture of an unregistered stream may go unannounced as long as nothing unordered is
  * allocated or freed in this context while it lasts.
  */
