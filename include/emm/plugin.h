@@ -32,6 +32,7 @@
  *   - memory allocated with EMM_STREAM_UNORDERED may be used on any stream of the context at once;
  *   - memory freed with EMM_STREAM_UNORDERED may still be in use anywhere in the context, and must
  *     not be given out before all work that the context held at that moment is done.
+ * A wait that fails, or a question to the driver that gets no answer, establishes no order.
  *
  * A handle says nothing about whether its stream still exists, and the driver crashes on one that
  * does not: touch a stream in a call that carries it, or while it is registered (stream_notice),
@@ -45,7 +46,9 @@
  *                      EMM_PLUGIN_NEEDS_CURRENT
  *   [init-only]        called once for a manager; nothing else is called for it at the same time
  *   [no-reentry]       must not call emm's application interface (emm/emm.h)
- * emm holds no lock while it calls a plugin. No C++ exception and no longjmp may leave a function.
+ * emm holds no lock while it calls a plugin. A call may wait for the device, but must keep no other
+ * thread's call waiting with it: the device may be waiting for that thread, and it for memory.
+ * No C++ exception and no longjmp may leave a function.
  */
 #ifndef EMM_PLUGIN_H
 #define EMM_PLUGIN_H
@@ -117,7 +120,7 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 #define EMM_STREAM_REGISTERED 1u     /* the stream will live until it is announced as retiring */
 #define EMM_STREAM_RETIRING 2u       /* about to be destroyed; it can still be used in this call */
 #define EMM_STREAM_CAPTURE_BEGINS 3u /* about to begin a capture, or to join one */
-#define EMM_STREAM_CAPTURE_ENDS 4u   /* its capture has just ended */
+#define EMM_STREAM_CAPTURE_ENDS 4u   /* over, or failed to begin: one for each accepted BEGINS */
 
 /* set_access: CU_MEM_ACCESS_FLAGS_PROT_*. */
 #define EMM_ACCESS_NONE 0u
@@ -282,13 +285,17 @@ typedef struct emm_option {
     uint32_t reserved; /* 0 */
 } emm_option;
 
-/* What get_stats fills, up to the struct_size that the caller has set. */
+/*
+ * What get_stats fills, up to the struct_size that the caller has set. live_bytes, cached_bytes and
+ * pending_bytes are parts of reserved_bytes, and no memory counts in two of them; what the rounding
+ * of live allocations costs may be in none.
+ */
 typedef struct emm_stats {
     uint32_t struct_size; /* in: sizeof(emm_stats) of the caller */
     uint32_t reserved;
     uint64_t live_bytes;          /* device memory handed out, as asked for */
     uint64_t live_count;          /* allocations behind live_bytes */
-    uint64_t cached_bytes;        /* device memory held and not handed out */
+    uint64_t cached_bytes;        /* device memory held for later requests */
     uint64_t reserved_bytes;      /* device memory taken from the driver */
     uint64_t peak_live_bytes;     /* the highest live_bytes that was observed */
     uint64_t peak_reserved_bytes; /* the highest reserved_bytes */
@@ -336,9 +343,9 @@ typedef struct emm_plugin {
                          const char *const *option_texts, emm_manager **ret_manager);
 
     /*
-     * Gives up the manager and all memory behind it, handed out or not. Called by shutdown and
-     * retire, never at process exit. The context may have died already: a driver call that says so
-     * is no error. Required. [init-only] [no-reentry]
+     * Gives up the manager and all memory behind it, handed out or not, and the events, streams and
+     * pools that it has made. Called by shutdown and retire, never at process exit. The context may
+     * have died already: a driver call that says so is no error. Required. [init-only] [no-reentry]
      */
     emm_status (*destroy)(emm_manager *self);
 
@@ -451,8 +458,9 @@ typedef struct emm_plugin {
     emm_status (*defer_cleanup)(emm_manager *self, uint32_t enter);
 
     /*
-     * Returns cached memory to the driver until at most `keep_bytes` are cached; *ret_released is
-     * how much it was. NULL: nothing is cached. [thread-safe] [no-reentry]
+     * Returns cached memory to the driver, piece by piece, until at most `keep_bytes` are cached:
+     * none if that is so already. *ret_released is how much it was. NULL: nothing is cached.
+     * [thread-safe] [no-reentry]
      */
     emm_status (*trim)(emm_manager *self, size_t keep_bytes, size_t *ret_released);
 

@@ -7,8 +7,9 @@ const std::vector<Case> &cases() {
         std::vector<Case> made;
         for (const auto &part :
              {library_cases(), table_cases(), lifetime_cases(), memory_cases(), account_cases(),
-              thread_cases(), fault_cases(), stream_cases(), capture_cases(), cleanup_cases(),
-              host_memory_cases(), process_cases(), host_side_cases()}) {
+              statistics_cases(), thread_cases(), wait_cases(), fault_cases(), order_fault_cases(),
+              stream_cases(), capture_cases(), cleanup_cases(), trim_cases(), host_memory_cases(),
+              process_cases(), host_side_cases()}) {
             made.insert(made.end(), part.begin(), part.end());
         }
         return made;

@@ -137,62 +137,6 @@ void deferred_outlives(const Subject &subject) {
     expect(held_bytes() == before, "{} bytes are the driver's no more", held_bytes() - before);
 }
 
-void fill_cache(const BareManager &manager) {
-    for (const size_t size : {mib, 5 * mib, 70 * mib}) {
-        std::vector<emm_deviceptr> blocks(8);
-        for (emm_deviceptr &ptr : blocks) {
-            ptr = manager.alloc(size);
-        }
-        for (const emm_deviceptr ptr : blocks) {
-            manager.free(ptr, size);
-        }
-    }
-    run_deferred(EMM_DEFERRED_RUN);
-}
-
-// How much is cached afterwards; 0 if nobody counts.
-uint64_t trim_to(const BareManager &manager, size_t keep) {
-    const uint64_t before = held_bytes();
-    size_t released = 0;
-    const emm_status status = EMM_SLOT(manager, trim, keep, &released);
-    expect(status >= EMM_OK, "trim fails: {} {}", status, last_said().text);
-    run_deferred(EMM_DEFERRED_RUN);
-    const uint64_t went = before - held_bytes();
-    expect(released <= went, "trim says that it released {} bytes, and the driver got {}", released,
-           went);
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    if (manager.slots().get_stats) {
-        EMM_SLOT(manager, get_stats, &stats);
-    }
-    return stats.cached_bytes;
-}
-
-void trim(const Subject &subject) {
-    enter_device();
-    const Bare bare(subject);
-    if (!bare.slots().trim) {
-        throw Skipped("it leaves trim out: it caches nothing");
-    }
-    const BareManager manager(bare);
-    const uint64_t idle = held_bytes();
-    const emm_deviceptr kept = manager.alloc(mib);
-    mark(nullptr, kept, mib, 0x77);
-    fill_cache(manager);
-    trim_to(manager, 0);
-    expect(is_marked(nullptr, kept, mib, 0x77), "a trim changed a live block");
-    expect(held_bytes() < idle + 64 * mib,
-           "after a trim to 0 with 1 MiB live, {} bytes more than before are taken",
-           held_bytes() - idle);
-    manager.free(kept, mib);
-    fill_cache(manager);
-    for (const size_t keep : {64 * mib, size_t(0)}) {
-        const uint64_t cached = trim_to(manager, keep);
-        expect(cached <= keep, "after a trim to {} bytes {} are still cached, and nothing is live",
-               keep, cached);
-    }
-}
-
 struct Hoard {
     const Hosted *hosted;
     std::vector<emm_deviceptr> blocks;
@@ -233,8 +177,6 @@ std::vector<Case> cleanup_cases() {
          deferred_dropped, on_simulator},
         {"cleanup/outlives", "EMM-P-27", "a pending free may outlive its manager",
          deferred_outlives, on_simulator},
-        {"cleanup/trim", "EMM-P-28", "trim returns what is cached, says how much, and no more",
-         trim, on_simulator},
         {"cleanup/pressure", "EMM-P-43 EMM-H-07",
          "the application can give back when memory runs out", pressure, on_simulator,
          "memory=256MiB"},

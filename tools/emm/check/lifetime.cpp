@@ -48,6 +48,48 @@ void initialize_again(const Subject &subject) {
     manager.free(kept, mib);
 }
 
+// A manager's life with streams that are announced and others, and every kind of free.
+void live_once(const Bare &bare) {
+    BareManager manager(bare);
+    const Lane lane, other;
+    const auto tell = [&](uint32_t notice) {
+        if (bare.slots().stream_notice) {
+            EMM_SLOT(manager, stream_notice, lane.get(), notice);
+        }
+    };
+    tell(EMM_STREAM_REGISTERED);
+    for (const size_t size : {size_t(1000), mib, 40 * mib}) {
+        for (const emm_stream stream : {lane.get(), other.get(), EMM_STREAM_UNORDERED}) {
+            const emm_deviceptr ptr = manager.alloc(size, lane.get());
+            mark(lane.get(), ptr, size, 1);
+            if (bare.slots().record_use) {
+                EMM_SLOT(manager, record_use, ptr, size, other.get());
+            }
+            manager.free(ptr, size, stream);
+        }
+        manager.alloc(size, lane.get()); // stays
+    }
+    tell(EMM_STREAM_RETIRING);
+    manager.destroy();
+    run_deferred(EMM_DEFERRED_RUN);
+}
+
+// What a library keeps for good is no leak: a leak is what each manager adds.
+void destroy_leaks(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    live_once(bare);
+    const uint64_t before = counters().objects;
+    constexpr int rounds = 3;
+    for (int i = 0; i < rounds; i++) {
+        live_once(bare);
+    }
+    expect(counters().objects <= before,
+           "{} managers that came and went have left {} of the driver's events, streams, pools or "
+           "address ranges behind",
+           rounds, counters().objects - before);
+}
+
 void reset_first(const Subject &subject) {
     enter_device();
     const Bare bare(subject);
@@ -131,6 +173,8 @@ std::vector<Case> lifetime_cases() {
         {"create/each-context", "EMM-P-09", "each context has a manager of its own", each_context},
         {"initialize/again", "EMM-P-10", "later calls of initialize disturb nothing",
          initialize_again},
+        {"destroy/leaks", "EMM-P-11", "destroy leaves no event and no stream behind", destroy_leaks,
+         on_simulator},
         {"reset/first", "EMM-P-36", "reset may come before initialize, and again", reset_first},
         {"reset/drops", "EMM-P-36", "reset drops every allocation", reset_drops, on_simulator},
         {"reset/no-context", "EMM-P-36", "reset needs no current context", reset_without_context},

@@ -1,7 +1,10 @@
 // Threads, contexts and devices: who calls, and with what current.
+#include "check/bare.h"
 #include "check/cases.h"
 #include "check/hosted.h"
 
+#include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -58,6 +61,96 @@ void parallel(const Subject &subject) {
     });
 }
 
+using Blocks = std::vector<std::pair<emm_deviceptr, size_t>>;
+
+// Begins when the others do.
+void meet(std::atomic<unsigned> &missing) {
+    for (missing--; missing > 0;) {
+        std::this_thread::yield();
+    }
+}
+
+// Takes and frees, and leaves what is live then.
+Blocks hurry(const BareManager &manager, uint64_t seed) {
+    const Lane lane;
+    std::mt19937_64 random(seed);
+    Blocks live;
+    for (int i = 0; i < 1500; i++) {
+        if (live.size() < 16 && random() % 2 == 0) {
+            const size_t size = 1 + random() % (size_t(256) << (random() % 8));
+            const emm_stream stream = random() % 4 ? lane.get() : EMM_STREAM_UNORDERED;
+            live.emplace_back(manager.alloc(size, stream), size);
+        } else if (!live.empty()) {
+            std::swap(live[random() % live.size()], live.back());
+            const auto [ptr, size] = live.back();
+            live.pop_back();
+            manager.free(ptr, size, random() % 8 ? lane.get() : EMM_STREAM_UNORDERED);
+        }
+    }
+    return live;
+}
+
+// Asks meanwhile what may be asked.
+void look(const BareManager &manager) {
+    for (int i = 0; i < 50; i++) {
+        const emm_deviceptr ptr = manager.alloc(1000);
+        emm_block_info info = {};
+        info.struct_size = sizeof info;
+        if (manager.slots().query) {
+            const emm_status status = EMM_SLOT(manager, query, ptr, &info);
+            expect(status >= EMM_OK && info.base == ptr,
+                   "query of a live block answers {} while other threads allocate", status);
+        }
+        manager.free(ptr, 1000);
+        emm_stats stats = {};
+        stats.struct_size = sizeof stats;
+        size_t released = 0;
+        if (manager.slots().get_stats) {
+            EMM_SLOT(manager, get_stats, &stats);
+        }
+        if (manager.slots().trim) {
+            EMM_SLOT(manager, trim, mib, &released);
+        }
+        run_deferred(EMM_DEFERRED_RUN);
+    }
+}
+
+void expect_apart(Blocks blocks) {
+    std::sort(blocks.begin(), blocks.end());
+    for (size_t i = 1; i < blocks.size(); i++) {
+        expect(blocks[i - 1].first + blocks[i - 1].second <= blocks[i].first,
+               "two threads have blocks that overlap: {} bytes at 0x{:x}, and 0x{:x}",
+               blocks[i - 1].second, blocks[i - 1].first, blocks[i].first);
+    }
+}
+
+// Slots alone, one after the other: whatever else a thread does keeps it from meeting others there.
+void crowded(const Subject &subject) {
+    const CUcontext context = enter_device();
+    const Bare bare(subject);
+    const BareManager manager(bare);
+    for (unsigned round = 0; round < 12; round++) {
+        std::mutex mutex;
+        Blocks live;
+        std::atomic<unsigned> missing{4};
+        on_threads(4, [&](unsigned thread) {
+            enter(context);
+            meet(missing);
+            if (thread == 3) {
+                look(manager);
+                return;
+            }
+            const Blocks mine = hurry(manager, subject.seed + 10 * round + thread);
+            const std::lock_guard lock(mutex);
+            live.insert(live.end(), mine.begin(), mine.end());
+        });
+        expect_apart(live);
+        for (const auto &[ptr, size] : live) {
+            manager.free(ptr, size);
+        }
+    }
+}
+
 // What one thread allocates, another frees, whatever context is current there.
 void foreign_free(const Subject &subject) {
     const Hosted hosted(subject);
@@ -92,6 +185,24 @@ void devices(const Subject &subject) {
     }
 }
 
+void query_device(const Subject &subject) {
+    const Hosted second(subject, 1), first(subject, 0);
+    for (const Hosted *hosted : {&second, &first}) {
+        const int expected = hosted == &second ? 1 : 0;
+        const emm_deviceptr ptr = hosted->alloc(mib);
+        emm_block_info info = {};
+        info.struct_size = sizeof info;
+        const emm_status status = emm_query(hosted->get(), ptr, &info);
+        hosted->free(ptr, mib);
+        if (status == EMM_E_NOT_SUPPORTED) {
+            throw Skipped("it leaves query out");
+        }
+        must(status, "query");
+        expect(info.device == expected, "query tells device {} of memory on device {}", info.device,
+               expected);
+    }
+}
+
 void peers(const Subject &subject) {
     const Hosted second(subject, 1), first(subject, 0);
     const emm_deviceptr before = first.alloc(mib);
@@ -118,9 +229,13 @@ void peers(const Subject &subject) {
 std::vector<Case> thread_cases() {
     return {
         {"threads/parallel", "EMM-P-19", "threads do not disturb each other", parallel},
+        {"threads/crowded", "EMM-P-19", "blocks are one thread's alone, however many ask at once",
+         crowded},
         {"threads/foreign-free", "EMM-P-19", "any thread may free, with any or no current context",
          foreign_free},
         {"devices/two", "EMM-P-20", "memory comes from the manager's own device", devices,
+         two_devices, "devices=2"},
+        {"devices/query", "EMM-P-31", "query tells the device that the memory is on", query_device,
          two_devices, "devices=2"},
         {"devices/peers", "EMM-P-42", "a peer that was given access has it", peers, two_devices,
          "devices=2"},

@@ -1,0 +1,90 @@
+// Order when the driver fails: a wait that failed, or a question that was not answered, says
+// nothing about the work, and memory that is still in use goes to nobody.
+#include "check/bare.h"
+#include "check/cases.h"
+#include "check/gpu.h"
+
+namespace emm::tool::check {
+namespace {
+
+// What a plugin may learn the order from, or make it with.
+constexpr const char *sources[] = {"cuEventQuery",       "cuStreamQuery",
+                                   "cuEventSynchronize", "cuStreamSynchronize",
+                                   "cuEventRecord",      "cuCtxRecordEvent",
+                                   "cuStreamWaitEvent",  "cuCtxSynchronize",
+                                   "cuEventCreate",      "any"};
+
+void expect_apart(const std::string &fault, size_t size) {
+    const std::string race = latest_race();
+    expect(race.empty(), "after {} a block of {} bytes was handed out while it was in use: {}",
+           fault, size, race);
+}
+
+// Leaves little of the device to others. What the driver refuses to take back stays taken: the next
+// turn needs a device that is as full as the last one was.
+class Crowd {
+public:
+    explicit Crowd(size_t left) {
+        size_t free = 0, total = 0;
+        require_cuda(driver_calls().cuMemGetInfo(&free, &total), "cuMemGetInfo");
+        require_cuda(driver_calls().cuMemAlloc(&ptr_, free - left), "cuMemAlloc");
+    }
+    ~Crowd() { driver_calls().cuMemFree(ptr_); }
+    Crowd(const Crowd &) = delete;
+    Crowd &operator=(const Crowd &) = delete;
+
+private:
+    CUdeviceptr ptr_ = 0;
+};
+
+// From one stream to another while `what` fails.
+void hand_over(const Bare &bare, size_t size, bool ordered, const std::string &what) {
+    const Crowd crowd(256 * mib);
+    const BareManager manager(bare);
+    const Lane first, second;
+    const emm_deviceptr ptr = manager.alloc(size, first.get());
+    mark(first.get(), ptr, size, 1);
+    const emm_stream freed_on = ordered ? first.get() : EMM_STREAM_UNORDERED;
+    emm_status freed = EMM_OK, got = EMM_OK;
+    emm_deviceptr next = 0;
+    {
+        const Fault fault(what);
+        freed = EMM_SLOT(manager, memfree, ptr, size, freed_on);
+        got = EMM_SLOT(manager, memalloc, size, second.get(), &next);
+    }
+    if (got >= EMM_OK) {
+        mark(second.get(), next, size, 2);
+        expect_apart(what, size);
+        manager.free(next, size, second.get());
+    }
+    if (freed < EMM_OK) {
+        EMM_SLOT(manager, memfree, ptr, size, freed_on);
+    }
+    run_deferred(EMM_DEFERRED_RUN);
+}
+
+// More than half of what there is has to be used again at once; little memory need not.
+void failed_waits(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    for (const size_t size : {size_t(5000), 3 * mib, 160 * mib}) {
+        for (const bool ordered : {true, false}) {
+            for (const char *source : sources) {
+                for (const char *when : {"@1", "@2", "@1+"}) {
+                    hand_over(bare, size, ordered, std::string(source) + when);
+                }
+            }
+        }
+    }
+}
+
+} // namespace
+
+std::vector<Case> order_fault_cases() {
+    return {
+        {"faults/order", "EMM-P-21 EMM-P-22", "a wait that fails hands no memory over too early",
+         failed_waits, on_simulator, "progress=lazy,memory=64GiB"},
+    };
+}
+
+} // namespace emm::tool::check

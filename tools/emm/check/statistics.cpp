@@ -1,0 +1,151 @@
+// Statistics: what they say agrees with what was asked for, with itself, and with the driver.
+#include "check/bare.h"
+#include "check/cases.h"
+#include "check/gpu.h"
+
+namespace emm::tool::check {
+namespace {
+
+emm_stats stats_of(const BareManager &manager) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    const emm_status status = EMM_SLOT(manager, get_stats, &stats);
+    expect(status >= EMM_OK, "get_stats fails: {} {}", status, last_said().text);
+    return stats;
+}
+
+void equal(const char *what, uint64_t found, uint64_t expected) {
+    expect(found == expected, "{} is {}: expected {}", what, found, expected);
+}
+
+void check_sums(const emm_stats &stats, uint64_t bytes, uint64_t count) {
+    equal("live_bytes", stats.live_bytes, bytes);
+    equal("live_count", stats.live_count, count);
+    equal("allocations less frees", stats.allocations - stats.frees, count);
+    expect(stats.peak_live_bytes >= stats.live_bytes, "peak_live_bytes is {}, live_bytes {}",
+           stats.peak_live_bytes, stats.live_bytes);
+    expect(stats.reserved_bytes >= stats.live_bytes, "reserved_bytes is {}, live_bytes {}",
+           stats.reserved_bytes, stats.live_bytes);
+    expect(stats.peak_reserved_bytes >= stats.reserved_bytes,
+           "peak_reserved_bytes is {}, reserved_bytes {}", stats.peak_reserved_bytes,
+           stats.reserved_bytes);
+}
+
+void statistics(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().get_stats) {
+        throw Skipped("it leaves get_stats out");
+    }
+    const BareManager manager(bare);
+    std::vector<std::pair<emm_deviceptr, size_t>> blocks;
+    uint64_t bytes = 0;
+    for (const size_t size : {1, 1000, 33333, 444444, 7654321}) {
+        blocks.emplace_back(manager.alloc(size), size);
+        bytes += size;
+        check_sums(stats_of(manager), bytes, blocks.size());
+    }
+    emm_deviceptr ptr = 0;
+    EMM_SLOT(manager, memalloc, size_t(1) << 50, EMM_STREAM_UNORDERED, &ptr);
+    equal("failures", stats_of(manager).failures, 1);
+    while (!blocks.empty()) {
+        manager.free(blocks.back().first, blocks.back().second);
+        bytes -= blocks.back().second;
+        blocks.pop_back();
+        check_sums(stats_of(manager), bytes, blocks.size());
+    }
+}
+
+// What a new manager says that it has, against what the driver has handed out since `before`.
+class Books {
+public:
+    Books(const BareManager &manager, const simcuda_counters &before)
+        : manager_(manager), before_(before) {
+        idle_ = rest();
+    }
+
+    // What is live, cached and pending are parts of what is reserved, and no two are the same
+    // memory.
+    uint64_t rest() const {
+        const emm_stats stats = stats_of(manager_);
+        uint64_t left = stats.reserved_bytes;
+        for (const uint64_t part : {stats.live_bytes, stats.cached_bytes, stats.pending_bytes}) {
+            expect(part <= left,
+                   "reserved_bytes is {}: less than live_bytes ({}), cached_bytes ({}) and "
+                   "pending_bytes ({}) together",
+                   stats.reserved_bytes, stats.live_bytes, stats.cached_bytes, stats.pending_bytes);
+            left -= part;
+        }
+        return left;
+    }
+
+    // With nothing live there is no other part, but for what it may need for itself.
+    void nothing_is_live() const {
+        const emm_stats stats = stats_of(manager_);
+        const uint64_t left = rest(), allowed = idle_ + stats.reserved_bytes / 16;
+        expect(left <= allowed,
+               "nothing is live, and of {} reserved bytes only {} are cached and {} pending",
+               stats.reserved_bytes, stats.cached_bytes, stats.pending_bytes);
+    }
+
+    // The driver rounds up what it hands out. What the host has queued is neither's.
+    void agrees_with_driver() const {
+        const simcuda_counters now = counters();
+        const uint64_t taken = now.device_bytes - before_.device_bytes;
+        const uint64_t rounding = 2 * mib * (now.device_blocks - before_.device_blocks);
+        const uint64_t said = stats_of(manager_).reserved_bytes;
+        expect(said <= taken && taken - said <= rounding,
+               "reserved_bytes is {}, and the driver has handed out {} in {} blocks", said, taken,
+               now.device_blocks - before_.device_blocks);
+    }
+
+private:
+    const BareManager &manager_;
+    const simcuda_counters before_;
+    uint64_t idle_ = 0;
+};
+
+void reserved(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().get_stats) {
+        throw Skipped("it leaves get_stats out");
+    }
+    const simcuda_counters before = counters();
+    const BareManager manager(bare);
+    const Books books(manager, before);
+    const Lane lane;
+    for (const emm_stream freed_on : {lane.get(), EMM_STREAM_UNORDERED}) {
+        std::vector<std::pair<emm_deviceptr, size_t>> blocks;
+        for (const size_t size : {2 * mib, 10 * mib, 60 * mib, 10 * mib, 60 * mib}) {
+            blocks.emplace_back(manager.alloc(size, lane.get()), size);
+            mark(lane.get(), blocks.back().first, size, 1);
+            books.rest();
+        }
+        books.agrees_with_driver();
+        for (const auto &[ptr, size] : blocks) {
+            manager.free(ptr, size, freed_on);
+            books.rest(); // the device has not come so far
+        }
+        require_cuda(EMM_CHECK_CUDA(cuCtxSynchronize)(), "cuCtxSynchronize");
+        run_deferred(EMM_DEFERRED_RUN);
+        books.nothing_is_live();
+        books.agrees_with_driver();
+        manager.free(manager.alloc(90 * mib), 90 * mib); // which makes it look at what is done
+        run_deferred(EMM_DEFERRED_RUN);
+        books.nothing_is_live();
+    }
+}
+
+} // namespace
+
+std::vector<Case> statistics_cases() {
+    return {
+        {"accounts/statistics", "EMM-P-30", "statistics add up", statistics},
+        {"accounts/reserved", "EMM-P-30",
+         "what is reserved is the driver's, and is live, cached or pending", reserved, on_simulator,
+         "progress=lazy"},
+    };
+}
+
+} // namespace emm::tool::check

@@ -1,0 +1,146 @@
+// Waiting for the device. The work may be waiting for another thread of the program, and that one
+// for memory: who waits keeps nobody else waiting.
+#include "check/bare.h"
+#include "check/cases.h"
+#include "check/gpu.h"
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <optional>
+#include <thread>
+#include <unistd.h>
+
+namespace emm::tool::check {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Keeps a stream's work from ending for as long as it lives: like a kernel that runs.
+class Held {
+public:
+    explicit Held(CUcontext context, CUstream stream)
+        : thread_([this, context, stream] {
+              enter(context);
+              EMM_CHECK_CUDA(cuLaunchHostFunc)(stream, &Held::run, this);
+          }) {
+        while (!runs_) {
+            std::this_thread::sleep_for(1ms);
+        }
+    }
+    ~Held() {
+        over_ = true;
+        thread_.join();
+    }
+    Held(const Held &) = delete;
+    Held &operator=(const Held &) = delete;
+
+private:
+    static void run(void *argument) {
+        auto &self = *static_cast<Held *>(argument);
+        self.runs_ = true;
+        while (!self.over_) {
+            std::this_thread::sleep_for(1ms);
+        }
+    }
+
+    std::atomic<bool> runs_{false}, over_{false};
+    std::thread thread_;
+};
+
+// A thread that does something with the plugin, and may be kept waiting.
+class Caller {
+public:
+    template <class Body>
+    Caller(CUcontext context, const Body &body)
+        : thread_([this, context, body] {
+              id_ = gettid();
+              enter(context);
+              try {
+                  body();
+              } catch (const Breach &) { // other cases tell of it
+              }
+              ended_ = true;
+          }) {}
+    ~Caller() { thread_.join(); }
+    Caller(const Caller &) = delete;
+    Caller &operator=(const Caller &) = delete;
+    bool ended() const { return ended_; }
+
+    // As the kernel sees it: not a thread that only waits for a processor.
+    bool sleeps() const {
+        std::ifstream file(fmt::format("/proc/self/task/{}/stat", id_.load()));
+        std::string text;
+        std::getline(file, text);
+        const size_t name_ends = text.rfind(") ");
+        return name_ends != text.npos && text[name_ends + 2] == 'S';
+    }
+
+private:
+    std::atomic<bool> ended_{false};
+    std::atomic<pid_t> id_{0};
+    std::thread thread_;
+};
+
+enum class State { ended, in_driver, stuck };
+
+// What becomes of a call while `others` threads wait in the driver.
+State watch(const Caller &caller, uint64_t others) {
+    constexpr int enough = 1000; // looks in a row at a thread that sleeps somewhere else
+    for (int asleep = 0; asleep < enough; std::this_thread::sleep_for(2ms)) {
+        if (caller.ended()) {
+            return State::ended;
+        }
+        if (counters().waiting > others) {
+            return State::in_driver;
+        }
+        asleep = caller.sleeps() ? asleep + 1 : 0;
+    }
+    return State::stuck;
+}
+
+// Half of a small device comes back from a stream that has not come so far, and is wanted again.
+// What becomes of another thread's call meanwhile; if nobody waits, nothing.
+State ask_meanwhile(const BareManager &manager, CUcontext context) {
+    const Lane busy, hungry, idle;
+    const auto ask_little = [&manager, stream = idle.get()] {
+        emm_deviceptr ptr = 0;
+        if (EMM_SLOT(manager, memalloc, size_t(1000), stream, &ptr) >= EMM_OK) {
+            EMM_SLOT(manager, memfree, ptr, size_t(1000), stream);
+        }
+    };
+    ask_little();
+    const emm_deviceptr half = manager.alloc(160 * mib, busy.get());
+    std::optional<Caller> waiter, other; // which end when the stream does
+    const Held held(context, busy.get());
+    waiter.emplace(context, [&, half] {
+        emm_deviceptr next = 0;
+        EMM_SLOT(manager, memfree, half, 160 * mib, busy.get());
+        EMM_SLOT(manager, memalloc, 160 * mib, hungry.get(), &next);
+    });
+    if (watch(*waiter, 0) != State::in_driver) {
+        return State::ended;
+    }
+    other.emplace(context, ask_little);
+    return watch(*other, 1);
+}
+
+void nobody_else(const Subject &subject) {
+    const CUcontext context = enter_device();
+    const Bare bare(subject);
+    const BareManager manager(bare);
+    expect(ask_meanwhile(manager, context) != State::stuck,
+           "while a call waits for the device, another thread's call for 1000 bytes waits for that "
+           "call: a lock is held over the wait");
+}
+
+} // namespace
+
+std::vector<Case> wait_cases() {
+    return {
+        {"threads/waits-alone", "EMM-P-46", "who waits for the device keeps nobody else waiting",
+         nobody_else, on_simulator, "memory=256MiB"},
+    };
+}
+
+} // namespace emm::tool::check
