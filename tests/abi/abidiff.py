@@ -12,7 +12,7 @@ CHANGED = 4 | 8  # abidiff's bits for a change, and for one that breaks programs
 
 
 def skip(reason):
-    print(reason)
+    print(f"skipped: {reason}")
     sys.exit(SKIPPED)
 
 
