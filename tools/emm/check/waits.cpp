@@ -85,7 +85,7 @@ private:
 enum class State { ended, in_driver, stuck };
 
 // What becomes of a call while `others` threads wait in the driver.
-State watch(const Caller &caller, uint64_t others) {
+State outcome_of(const Caller &caller, uint64_t others) {
     constexpr int enough = 1000; // looks in a row at a thread that sleeps somewhere else
     for (int asleep = 0; asleep < enough; std::this_thread::sleep_for(2ms)) {
         if (caller.ended()) {
@@ -118,11 +118,11 @@ State ask_meanwhile(const BareManager &manager, CUcontext context) {
         EMM_SLOT(manager, memfree, half, 160 * mib, busy.get());
         EMM_SLOT(manager, memalloc, 160 * mib, hungry.get(), &next);
     });
-    if (watch(*waiter, 0) != State::in_driver) {
+    if (outcome_of(*waiter, 0) != State::in_driver) {
         return State::ended;
     }
     other.emplace(context, ask_little);
-    return watch(*other, 1);
+    return outcome_of(*other, 1);
 }
 
 void nobody_else(const Subject &subject) {
