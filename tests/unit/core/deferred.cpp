@@ -125,6 +125,22 @@ TEST_CASE("an announced capture holds flushes back") {
     CHECK(emm_capture_end(context, EMM_STREAM_PER_THREAD) == EMM_E_INVALID_VALUE);
 }
 
+TEST_CASE("an announcement that the plugin refuses has no end, and each other one has") {
+    Recorder::the().table.stream_notice = [](emm_manager *, emm_stream, uint32_t notice) {
+        const std::string called = "notice " + std::to_string(notice);
+        Recorder::the().note(called);
+        return Recorder::the().count(called) == 1 ? EMM_E_BUSY : EMM_OK;
+    };
+    emm_context *context = recorded_context();
+    CHECK(emm_capture_begin(context, EMM_STREAM_PER_THREAD) == EMM_E_BUSY);
+    CHECK(emm_capture_end(context, EMM_STREAM_PER_THREAD) == EMM_E_INVALID_VALUE);
+    CHECK(Recorder::the().count("notice 4") == 0);
+    CHECK(emm_capture_begin(context, EMM_STREAM_PER_THREAD) == EMM_OK);
+    CHECK(emm_capture_end(context, EMM_STREAM_PER_THREAD) == EMM_E_BUSY); // the plugin's word on it
+    CHECK(emm_capture_end(context, EMM_STREAM_PER_THREAD) == EMM_E_INVALID_VALUE);
+    CHECK(Recorder::the().count("notice 4") == 1);
+}
+
 TEST_CASE("both limits can be set by variable") {
     setenv("EMM_MAX_PENDING_DEALLOCS_COUNT", "2", 1);
     setenv("EMM_MAX_PENDING_DEALLOCS_RATIO", "nonsense", 1);
