@@ -33,6 +33,9 @@ struct emm_context {
     emm_manager *manager = nullptr;
     decltype(emm_plugin::memalloc) memalloc = nullptr;
     decltype(emm_plugin::memfree) memfree = nullptr;
+    // The same for pinned memory; NULL if the plugin leaves it to the host.
+    decltype(emm_plugin::memhostalloc) memhostalloc = nullptr;
+    decltype(emm_plugin::memhostfree) memhostfree = nullptr;
 
     // What else a call by a handle reads.
     emm::core::Epoch epoch;

@@ -64,6 +64,9 @@ emm_status create_manager(emm_context &context, const loader::Selection &selecti
     }
     context.memalloc = selection.plugin->table.memalloc;
     context.memfree = selection.plugin->table.memfree;
+    const bool pins = !selection.plugin->defaults(loader::Slot::memhostalloc);
+    context.memhostalloc = pins ? selection.plugin->table.memhostalloc : nullptr;
+    context.memhostfree = pins ? selection.plugin->table.memhostfree : nullptr;
     return EMM_OK;
 }
 

@@ -69,6 +69,27 @@ emm_status host_alloc(emm_context &context, size_t size, uint32_t flags, void **
     return status;
 }
 
+[[gnu::noinline, gnu::cold]] emm_status host_alloc_failed(emm_context &context, emm_status status,
+                                                          size_t size, uint32_t flags,
+                                                          void **ret_host,
+                                                          emm_deviceptr *ret_device) noexcept {
+    if (!is_exhaustion(status)) {
+        return conclude(context, status, "memhostalloc");
+    }
+    void *host = nullptr;
+    emm_deviceptr device = 0;
+    status = recover_and_retry(context, size, [&] {
+        return EMM_CALL(context, memhostalloc, size, flags, &host, &device);
+    });
+    if (status >= EMM_OK) {
+        *ret_host = host;
+        if (ret_device) {
+            *ret_device = device;
+        }
+    }
+    return status;
+}
+
 emm_status host_free(emm_context &context, void *host, size_t size, uint32_t flags,
                      emm_stream stream) noexcept {
     emm_status status = EMM_OK;
@@ -76,6 +97,43 @@ emm_status host_free(emm_context &context, void *host, size_t size, uint32_t fla
         return status;
     }
     return forgive_late(EMM_CALL(context, memhostfree, host, size, flags, stream));
+}
+
+// Nothing is unusual, and the plugin pins memory itself.
+bool pins_at_once(const emm_context &context) noexcept {
+    return context.gate.load(std::memory_order_acquire) == 0 && context.memhostalloc;
+}
+
+// One indirect call to the plugin, as for device memory.
+emm_status host_alloc_served(emm_context &context, size_t size, uint32_t flags, void **ret_host,
+                             emm_deviceptr *ret_device) noexcept {
+    void *host = nullptr;
+    emm_deviceptr device = 0;
+    emm_status status;
+    try {
+        status = context.memhostalloc(context.manager, size, flags, &host, &device);
+    } catch (...) {
+        return conclude_exception(context, "memhostalloc");
+    }
+    if (status < EMM_OK) [[unlikely]] {
+        return host_alloc_failed(context, status, size, flags, ret_host, ret_device);
+    }
+    *ret_host = host;
+    if (ret_device) {
+        *ret_device = device;
+    }
+    return status;
+}
+
+emm_status host_free_served(emm_context &context, void *host, size_t size, uint32_t flags,
+                            emm_stream stream) noexcept {
+    emm_status status;
+    try {
+        status = context.memhostfree(context.manager, host, size, flags, stream);
+    } catch (...) {
+        return conclude_exception(context, "memhostfree");
+    }
+    return status >= EMM_OK ? status : forgive_late(conclude(context, status, "memhostfree"));
 }
 
 emm_status pin(emm_context &context, void *host, size_t size, uint32_t flags,
@@ -176,6 +234,9 @@ emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size, 
 
 emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
                         emm_deviceptr *ret_device, const void *caller) noexcept {
+    if (size != 0 && pins_at_once(context)) [[likely]] {
+        return host_alloc_served(context, size, flags, ret_host, ret_device);
+    }
     if (size == 0 || !is_watched(context)) {
         return host_alloc(context, size, flags, ret_host, ret_device);
     }
@@ -185,6 +246,9 @@ emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void 
 
 emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t flags,
                        emm_stream stream, const void *caller) noexcept {
+    if (host && pins_at_once(context)) [[likely]] {
+        return host_free_served(context, host, size, flags, stream);
+    }
     if (!host || !is_watched(context)) {
         return host_free(context, host, size, flags, stream);
     }
