@@ -46,14 +46,14 @@ struct alignas(record_alignment) Block {
 
     // Of a live block.
     UseRecord *uses = nullptr;
-    Capture *capture = nullptr; // the graph's private memory; NULL for the rest of us
+    HostPool *host = nullptr; // of pinned memory, until its heap has it back
 
     SizeNode own;  // the whole, for the domain itself and for who is willing to wait for it
     SizeNode low;  // the complete part in front, or the whole of a complete block
     SizeNode high; // the complete part behind
 
     Slab *slab = nullptr;
-    HostPool *host = nullptr; // of pinned memory, until its heap has it back
+    Capture *capture = nullptr; // the graph's private memory; NULL for the rest of us
 
     uint64_t end() const { return begin + size; }
     bool dirty() const { return dirty_begin != dirty_end; }

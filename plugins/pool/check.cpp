@@ -49,6 +49,36 @@ bool are_idle(const Batch *batch) {
     return true;
 }
 
+bool is_idle(const Block &block) {
+    return block.state == State::live && block.loan.size() == 0 && !block.capture && !block.uses;
+}
+
+bool are_idle(const PinnedStock &stock) {
+    bool idle = true;
+    for (const PinnedStock::Bin &bin : stock.ready) {
+        for (uint32_t i = 0; i < bin.count.get(); i++) {
+            const Block &block = *bin.blocks[i];
+            idle = idle && is_idle(block) && block.host == bin.pool &&
+                   block.size == class_size(bin.index);
+        }
+    }
+    for (uint32_t i = 0; i < stock.freed_count.get(); i++) {
+        idle = idle && is_idle(*stock.freed[i]) && stock.freed[i]->host;
+    }
+    return idle;
+}
+
+// Blocks that are only just being taken have no pool yet.
+uint64_t taken_from(const HostPool &pool) {
+    uint64_t taken = 0;
+    for (const Segment *s = pool.heap.first_segment(); s; s = pool.heap.next_segment(*s)) {
+        for (const Block *block = s->first; block; block = block->right) {
+            taken += block->state == State::live && block->host ? block->size : 0;
+        }
+    }
+    return taken;
+}
+
 } // namespace
 
 // Of magazines only the calling thread's can be looked into.
@@ -63,11 +93,11 @@ std::string Manager::fault_of_magazines() const {
         if (&m->owner != Thread::self_if_any()) {
             continue;
         }
-        bool idle = are_idle(m->bins) && (!m->quarantine || are_idle(*m->quarantine));
+        bool idle = are_idle(m->bins) && (!m->quarantine || are_idle(*m->quarantine)) &&
+                    (!m->pinned || are_idle(*m->pinned));
         for (uint32_t i = 0; i < m->block_count.get(); i++) {
             const Block &block = *m->blocks[i].block;
-            idle = idle && block.state == State::live && block.loan.size() == 0 &&
-                   block.size == m->blocks[i].size && !block.capture && !block.uses;
+            idle = idle && is_idle(block) && block.size == m->blocks[i].size;
         }
         if (!idle) {
             return "a magazine holds what is in use";
@@ -96,8 +126,13 @@ std::string Manager::fault() const {
     }
     std::string found = heap_.fault();
     found = found.empty() ? fault_of_magazines() : found;
+    uint64_t pinned = 0;
     for (const auto &pool : hosts_) {
         found = pool && found.empty() ? pool->fault() : found;
+        pinned += pool ? taken_from(*pool) : 0;
+    }
+    if (found.empty() && pinned != host_taken_) {
+        return "the pinned memory that is taken is not what was counted";
     }
     return found;
 }

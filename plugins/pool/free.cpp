@@ -215,10 +215,7 @@ void Manager::release(Place place, Domain &domain) {
 void Manager::give(Place place, Domain &domain) {
     touch(domain, size_of(place));
     if (place.block && place.block->host) {
-        place.block->state = State::waiting;
-        place.block->tag = heap_.clock;
-        host_waiting_ += place.block->size;
-        domain.host.push_back(*place.block);
+        put_off(*place.block, domain);
     } else if (place.block) {
         heap_.give(*place.block, domain);
     } else {

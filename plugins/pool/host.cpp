@@ -24,6 +24,7 @@ HostPool &Manager::host_pool(uint32_t flags) {
     auto &pool = hosts_[flags];
     if (!pool) {
         pool = std::make_unique<HostPool>(flags);
+        known_hosts_[flags].store(pool.get(), std::memory_order_release);
     }
     return *pool;
 }
@@ -40,6 +41,10 @@ emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
     if ((flags & ~all_flags) != 0 || !driver_.serves_host()) {
         return emm_failf(&host_, EMM_E_NOT_SUPPORTED, 0,
                          "pool: pinned memory with flags 0x%x cannot be had here", flags);
+    }
+    const HostPool *known_pool = known_hosts_[flags & all_flags].load(std::memory_order_acquire);
+    if (Block *block = take_pinned_at_once(known_pool, size)) {
+        return answer_host(*block, flags, ret_host, ret_device);
     }
     Lock lock(mutex_);
     HostPool &pool = host_pool(flags);
@@ -64,11 +69,22 @@ emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
     block->host = &pool;
     host_live_ += size;
     host_taken_ += block->size;
+    if (size <= shelf_limit) {
+        restock_pinned(pool, size);
+    }
     check();
-    *ret_host = reinterpret_cast<void *>(block->begin);
-    const Segment &segment = *block->segment;
-    *ret_device =
-        segment.device_base ? segment.device_base + (block->begin - segment.driver_base) : 0;
+    return answer_host(*block, flags, ret_host, ret_device);
+}
+
+emm_status Manager::answer_host(const Block &block, uint32_t flags, void **ret_host,
+                                emm_deviceptr *ret_device) {
+    const uint64_t begin = block.begin;
+    *ret_host = reinterpret_cast<void *>(begin);
+    *ret_device = 0;
+    if (flags & EMM_HOST_MAPPED) {
+        const Segment &segment = *block.segment;
+        *ret_device = segment.device_base ? segment.device_base + (begin - segment.driver_base) : 0;
+    }
     return EMM_OK;
 }
 
@@ -82,7 +98,7 @@ emm_status Manager::refuse_host(size_t size, CUresult result) {
     unsigned long long live = 0, reserved = 0;
     {
         const Lock lock(mutex_);
-        live = host_live_;
+        live = host_live();
         reserved = host_reserved_;
     }
     return emm_failf(&host_, EMM_E_OUT_OF_HOST_MEMORY, result,
@@ -99,10 +115,15 @@ Block *Manager::acquire_host(HostPool &pool, uint64_t size, CUresult &result) {
     }
     Lock lock(mutex_);
     collect_graphs();
+    hand_over_own_pinned();
     Block *block = pool.take(size);
     if (!block && !pool.outgrown(size)) {
         ask_for_host(lock, pool, size);
         block = lost_ == CUDA_SUCCESS ? pool.take(size) : nullptr;
+        if (!block && fetch_pinned()) {
+            ask_for_host(lock, pool, size);
+            block = lost_ == CUDA_SUCCESS ? pool.take(size) : nullptr;
+        }
     }
     if (!block) {
         block = grow_host(lock, pool, size, result);
@@ -194,6 +215,9 @@ Block *Manager::squeeze_host(Lock &lock, HostPool &pool, uint64_t size, CUresult
         } else {
             ask_for_host(lock, pool, size);
         }
+        if (fetch_pinned()) {
+            ask_for_host(lock, pool, size);
+        }
         pool.clear_shelves();
         block = pool.take(size);
         if (!block && deferring_ == 0 && release_host(lock, 0) > 0) {
@@ -276,6 +300,7 @@ uint64_t Manager::release_host(Lock &lock, uint64_t keep) {
         Segment *segment = pool->heap.first_whole();
         while (segment && host_cached() > keep) {
             pool->heap.remove(*segment);
+            await_lookups();
             lock.unlock();
             released += segment->driver_bytes;
             const uint64_t bytes = free_host_segment(*segment);
@@ -323,10 +348,14 @@ Domain &Manager::unordered_domain(const HostPool &pool) {
 }
 
 emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_stream stream) {
-    Lock lock(mutex_);
-    HostPool *pool = (flags & ~all_flags) == 0 ? hosts_[flags].get() : nullptr;
     const auto address = reinterpret_cast<uintptr_t>(host);
-    const Place place = pool ? pool->heap.starting_at(address) : Place{};
+    HostPool *pool =
+        (flags & ~all_flags) == 0 ? known_hosts_[flags].load(std::memory_order_acquire) : nullptr;
+    if (pool && give_pinned_at_once(*pool, address, size, stream)) {
+        return EMM_OK;
+    }
+    Lock lock(mutex_);
+    const Place place = pool ? pool->lent_at(address) : Place{};
     if (!place) {
         lock.unlock();
         return refuse_host_free(host);
@@ -344,6 +373,10 @@ emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_str
         lock.unlock();
         return memhostfree_slowly(*pool, address, stream);
     }
+    const bool unordered = stream == EMM_STREAM_UNORDERED;
+    if (Magazine *magazine = stocked_magazine(stream, unordered ? heap_.anyone : *domain)) {
+        hand_over_pinned(*magazine);
+    }
     free_host(place, *domain);
     host_upkeep(lock, *domain, nullptr);
     return EMM_OK;
@@ -356,7 +389,7 @@ emm_status Manager::memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream
         caller = {};
     }
     Lock lock(mutex_);
-    const Place place = pool.heap.starting_at(host);
+    const Place place = pool.lent_at(host);
     if (!place) { // somebody else was quicker
         lock.unlock();
         return refuse_host_free(reinterpret_cast<void *>(host));

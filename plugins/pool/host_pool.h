@@ -30,7 +30,11 @@ struct HostPool {
         return size <= shelf_limit ? shelves[class_of(size)].blocks.pop_front() : nullptr;
     }
     void give(Block &block); // which is complete
-    void clear_shelves();    // into the heap, where neighbours become one
+    Heap::Place lent_at(uint64_t address) const {
+        const Heap::Place place = heap.starting_at(address);
+        return place.block && place.block->loan.size() != 0 ? place : Heap::Place{};
+    }
+    void clear_shelves(); // into the heap, where neighbours become one
 
     // Whether questions have cost about as much as another block would.
     bool outgrown(uint64_t size) const;

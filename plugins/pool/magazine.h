@@ -10,6 +10,7 @@
 #include "domain.h"
 #include "gate.h"
 #include "heap.h"
+#include "pinned_stock.h"
 
 #include <array>
 
@@ -86,6 +87,8 @@ public:
     LooseBlock blocks[most_blocks];
     Gauge<uint32_t> block_count;
     Gauge<uint64_t> block_bytes;
+
+    std::unique_ptr<PinnedStock> pinned; // once there is any
 
     // Of a stream that nobody registered.
     const uint64_t key;         // its identity

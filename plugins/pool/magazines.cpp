@@ -379,6 +379,7 @@ void Manager::quarantine(Bin &bin, unsigned index) {
 // Leaves nothing in a magazine.
 void Manager::drain(Magazine &magazine) {
     take_over(magazine);
+    drain_pinned(magazine);
     if (magazine.empty()) {
         return;
     }
@@ -409,7 +410,7 @@ void Manager::drain_own() {
 bool Manager::drain_all() {
     bool any = shelved_ > 0;
     for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        any = any || !m->empty();
+        any = any || !m->empty() || (m->pinned && !m->pinned->empty());
     }
     if (any) {
         shut_magazines(nullptr);

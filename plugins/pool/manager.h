@@ -9,6 +9,7 @@
 //   report.cpp    query, statistics, memory info
 //   share.cpp     get_ipc_handle: memory that other processes have open
 //   host.cpp      memhostalloc and memhostfree: pinned host memory
+//   host_stock.cpp  what of it lies in magazines
 //   everywhere.cpp  portable memory that all contexts may still use
 //   paging.cpp    growth=vmm: pages behind addresses
 //   manager.cpp   create, reset, destroy, trim, peers
@@ -165,6 +166,8 @@ private:
 
     // --- host.cpp
     HostPool &host_pool(uint32_t flags);
+    static emm_status answer_host(const Block &block, uint32_t flags, void **ret_host,
+                                  emm_deviceptr *ret_device);
     Block *acquire_host(HostPool &pool, uint64_t size, CUresult &result);
     void ask_for_host(Lock &lock, HostPool &pool, uint64_t size);
     Block *grow_host(Lock &lock, HostPool &pool, uint64_t size, CUresult &result);
@@ -182,6 +185,20 @@ private:
     void host_upkeep(Lock &lock, Domain &domain, const Caller *caller);
     void shelve(Domain &domain, uint64_t tag);
     uint64_t host_cached() const;
+
+    // --- host_stock.cpp
+    Block *take_pinned_at_once(const HostPool *pool, size_t size) const;
+    bool give_pinned_at_once(const HostPool &pool, uint64_t host, size_t size,
+                             emm_stream stream) const;
+    Magazine *stocked_magazine(emm_stream stream, Domain &domain);
+    void restock_pinned(HostPool &pool, size_t size);
+    void empty_bin(PinnedStock::Bin &bin);
+    void hand_over_pinned(Magazine &magazine);
+    void put_off(Block &block, Domain &domain);
+    void drain_pinned(Magazine &magazine);
+    void hand_over_own_pinned();
+    bool fetch_pinned();
+    uint64_t host_live() const;
 
     // --- paging.cpp
     void allow_paging();
@@ -313,9 +330,10 @@ private:
     Slabs slabs_{heap_};
     Streams streams_;
     Domain unordered_;
-    Domain everywhere_;                  // portable pinned memory freed with no stream
-    std::deque<WorkMarks> marks_;        // what it waits for, oldest first
-    std::unique_ptr<HostPool> hosts_[8]; // by flags
+    Domain everywhere_;                           // portable pinned memory freed with no stream
+    std::deque<WorkMarks> marks_;                 // what it waits for, oldest first
+    std::unique_ptr<HostPool> hosts_[8];          // by flags
+    std::atomic<HostPool *> known_hosts_[8] = {}; // the same, without the lock
     List<Domain, &Domain::open> open_;
     List<Domain, &Domain::askable> askable_;
     List<Watch, &Watch::link> spare_watches_;

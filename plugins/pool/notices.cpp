@@ -251,7 +251,7 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
     Lock lock(mutex_);
     Place place = lent_at(ptr);
     for (const auto &pool : hosts_) { // mapped host memory has one name for both sides
-        place = !place && pool ? pool->heap.starting_at(ptr) : place;
+        place = !place && pool ? pool->lent_at(ptr) : place;
     }
     if (!place) {
         lock.unlock();

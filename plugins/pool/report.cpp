@@ -56,7 +56,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         stats.peak_reserved_bytes = peak_reserved_;
         stats.failures = failures_;
         stats.pending_bytes = pending_bytes();
-        stats.host_live_bytes = host_live_;
+        stats.host_live_bytes = host_live();
         stats.host_reserved_bytes = host_reserved_;
         check();
     }

@@ -279,3 +279,76 @@ TEST_CASE("a slow cuMemAlloc stalls only its caller") {
     slow.join();
     CHECK(sim.stats().live_count == 0);
 }
+
+TEST_CASE("pinned memory that other threads keep is fetched before there is more of it") {
+    Simulation sim;
+    const CUstream streams[] = {sim.stream(), sim.stream(false), unordered, legacy};
+    const auto pin = [&](size_t size) {
+        void *host = nullptr;
+        emm_deviceptr device = 0;
+        REQUIRE(pool().memhostalloc(sim.manager, size, 0, &host, &device) == EMM_OK);
+        return host;
+    };
+    const auto unpin = [&](void *host, CUstream stream) {
+        return pool().memhostfree(sim.manager, host, 0, 0, stream);
+    };
+    Helper helpers[3];
+    for (const size_t size : {4 * KiB, 200 * KiB, 1 * MiB, 5 * MiB}) {
+        INFO(size);
+        std::vector<void *> blocks;
+        uint64_t reserved = 0;
+        for (int round = 0; round < 12; round++) {
+            Helper &taker = helpers[round % 3], &giver = helpers[(round + 1) % 3];
+            taker.act([&] {
+                for (int i = 0; i < 40; i++) {
+                    blocks.push_back(pin(size));
+                    *static_cast<char *>(blocks.back()) = 'c';
+                }
+            });
+            giver.act([&] {
+                for (size_t i = 0; i < blocks.size(); i++) {
+                    CHECK(unpin(blocks[i], streams[i % 4]) == EMM_OK);
+                }
+            });
+            CHECK(unpin(blocks[size_t(round)], legacy) == EMM_E_NOT_OWNED);
+            blocks.clear();
+            settle(sim);
+            CHECK(sim.stats().host_live_bytes == 0);
+            reserved = round == 2 ? sim.stats().host_reserved_bytes : reserved;
+        }
+        CHECK(sim.stats().host_reserved_bytes <= reserved + 8 * 8 * MiB); // to be asked less often
+    }
+    sim.trim();
+    settle(sim); // the events that the first trim has left
+    sim.trim();
+    CHECK(sim.stats().host_reserved_bytes == 0);
+}
+
+TEST_CASE("pinned memory that a thread keeps goes back when it ends, or its stream does") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    const auto pair = [&](size_t size) {
+        void *host = nullptr;
+        emm_deviceptr device = 0;
+        REQUIRE(pool().memhostalloc(sim.manager, size, 0, &host, &device) == EMM_OK);
+        REQUIRE(pool().memhostfree(sim.manager, host, size, 0, stream) == EMM_OK);
+    };
+    uint64_t reserved = 0;
+    for (int i = 0; i < 2000; i++) {
+        std::thread([&] {
+            for (int k = 0; k < 5; k++) {
+                pair(32 * KiB);
+            }
+        }).join();
+        settle(sim);
+        reserved = i == 100 ? sim.stats().host_reserved_bytes : reserved;
+    }
+    CHECK(sim.stats().host_reserved_bytes == reserved);
+    pair(32 * KiB);
+    sim.destroy(stream);
+    settle(sim);
+    sim.trim();
+    settle(sim);
+    sim.trim();
+    CHECK(sim.stats().host_reserved_bytes == 0);
+}

@@ -1,0 +1,156 @@
+// Pinned memory in magazines: the short way of host.cpp, with no lock.
+#include "manager.h"
+
+namespace emm::pool {
+
+// --- the short way -------------------------------------------------------------------------------
+
+Block *Manager::take_pinned_at_once(const HostPool *pool, size_t size) const {
+    Magazine *magazine =
+        Thread::magazine_for(serving_.load(std::memory_order_relaxed), EMM_STREAM_UNORDERED);
+    if (!magazine || size > shelf_limit || !magazine->gate.enter()) {
+        return nullptr;
+    }
+    Block *block = magazine->pinned ? magazine->pinned->take(pool, size) : nullptr;
+    magazine->gate.leave();
+    return block;
+}
+
+bool Manager::give_pinned_at_once(const HostPool &pool, uint64_t host, size_t size,
+                                  emm_stream stream) const {
+    Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
+    if (!magazine || !magazine->gate.enter()) {
+        return false;
+    }
+    Block *block = magazine->pinned ? pool.heap.found_at(host).block : nullptr;
+    const bool done = block && magazine->pinned->give(*block, size);
+    magazine->gate.leave();
+    return done;
+}
+
+// --- with the lock -------------------------------------------------------------------------------
+
+// The calling thread's stock for a stream, NULL if it can have none.
+Magazine *Manager::stocked_magazine(emm_stream stream, Domain &domain) {
+    Magazine *magazine = lost_ == CUDA_SUCCESS ? own_magazine(identity_, stream, domain) : nullptr;
+    if (magazine && !magazine->pinned) {
+        magazine->pinned.reset(new (std::nothrow) PinnedStock);
+    }
+    return magazine && magazine->pinned ? magazine : nullptr;
+}
+
+// More of what has just been taken off a shelf.
+void Manager::restock_pinned(HostPool &pool, size_t size) {
+    Magazine *magazine = stocked_magazine(EMM_STREAM_UNORDERED, heap_.anyone);
+    if (!magazine || !magazine->pinned->kept) {
+        return;
+    }
+    const unsigned index = class_of(size);
+    PinnedStock::Bin &bin = magazine->pinned->bin_for(index);
+    if (!bin.holds(&pool, index)) {
+        empty_bin(bin);
+        bin.pool = &pool;
+        bin.index = index;
+    }
+    while (bin.count.get() < PinnedStock::capacity(class_size(index))) {
+        Block *block = pool.take_shelved(size);
+        if (!block) {
+            return;
+        }
+        block->state = State::live;
+        host_taken_ += block->size;
+        bin.blocks[bin.count.get()] = block;
+        bin.count.add(1);
+    }
+}
+
+void Manager::empty_bin(PinnedStock::Bin &bin) {
+    for (uint32_t i = 0; i < bin.count.get(); i++) {
+        Block &block = *bin.blocks[i];
+        block.state = State::waiting;
+        host_taken_ -= block.size;
+        bin.pool->give(block);
+    }
+    bin.count.set(0);
+}
+
+// What was freed goes where its stream's work is asked about.
+void Manager::hand_over_pinned(Magazine &magazine) {
+    PinnedStock &stock = *magazine.pinned;
+    const uint32_t count = stock.freed_count.get();
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        Block &block = *stock.freed[i];
+        bytes += block.size;
+        put_off(block, magazine.unordered ? unordered_domain(*block.host) : magazine.domain);
+    }
+    if (count > 0 && magazine.unordered) { // of which kind they were does not matter
+        touch(unordered_, bytes);
+        touch(everywhere_, bytes);
+    } else if (count > 0) {
+        touch(magazine.domain, bytes);
+        magazine.domain.open_frees += count - 1;
+    }
+    host_taken_ -= bytes;
+    stock.freed_count.set(0);
+}
+
+// Until the work that was on its stream, or everywhere, has been seen complete.
+void Manager::put_off(Block &block, Domain &domain) {
+    block.state = State::waiting;
+    block.tag = heap_.clock;
+    host_waiting_ += block.size;
+    domain.host.push_back(block);
+}
+
+void Manager::drain_pinned(Magazine &magazine) {
+    if (!magazine.pinned) {
+        return;
+    }
+    hand_over_pinned(magazine);
+    for (PinnedStock::Bin &bin : magazine.pinned->ready) {
+        empty_bin(bin);
+    }
+    host_live_ += uint64_t(magazine.pinned->live.get());
+    magazine.pinned->live.set(0);
+}
+
+void Manager::hand_over_own_pinned() {
+    const Thread *self = Thread::self_if_any();
+    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+        if (&m->owner == self && m->pinned) {
+            hand_over_pinned(*m);
+        }
+    }
+}
+
+// What other threads keep, which they do no more from then on: they would only pass it to and fro.
+// False: there was nothing.
+bool Manager::fetch_pinned() {
+    bool any = false;
+    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+        any = any || (m->pinned && !m->pinned->empty());
+    }
+    if (any) {
+        shut_magazines(nullptr);
+        for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+            if (m->pinned && !m->pinned->empty()) {
+                m->pinned->kept = m->pinned->kept && &m->owner == Thread::self_if_any();
+                drain_pinned(*m);
+            }
+        }
+        reopen_magazines();
+    }
+    return any;
+}
+
+// Below 0 for a moment if a block was allocated by one thread and freed by another.
+uint64_t Manager::host_live() const {
+    uint64_t live = host_live_;
+    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+        live += m->pinned ? uint64_t(m->pinned->live.get()) : 0;
+    }
+    return int64_t(live) < 0 ? 0 : live;
+}
+
+} // namespace emm::pool

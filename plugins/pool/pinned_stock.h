@@ -1,0 +1,77 @@
+// One thread's pinned memory: in the magazine of calls without a stream, complete blocks to hand
+// out; in each magazine, what its stream has freed and nobody has asked the driver about. Like all
+// that lies in magazines the blocks count as taken, and as nobody's.
+#pragma once
+
+#include "gauge.h"
+#include "host_pool.h"
+
+namespace emm::pool {
+
+struct PinnedStock {
+    static constexpr uint32_t most = 32;       // blocks in a bin
+    static constexpr uint32_t fewest = 4;      // however large they are
+    static constexpr uint64_t bytes = 1 << 20; // beyond so few
+
+    static constexpr uint32_t capacity(uint64_t block_size) {
+        const uint64_t fitting = bytes / block_size;
+        return fitting < fewest ? fewest : fitting < most ? uint32_t(fitting) : most;
+    }
+
+    struct Bin {
+        HostPool *pool = nullptr;
+        unsigned index = 0; // class
+        Gauge<uint32_t> count;
+        Block *blocks[most];
+
+        bool holds(const HostPool *of, unsigned its_class) const {
+            return pool == of && index == its_class;
+        }
+    };
+
+    Bin &bin_for(unsigned its_class) { return ready[its_class % bins]; }
+
+    // --- by its owner, inside the gate
+    Block *take(const HostPool *pool, size_t size) {
+        const unsigned index = class_of(size);
+        Bin &bin = bin_for(index);
+        const uint32_t n = bin.count.get();
+        if (n == 0 || !bin.holds(pool, index)) {
+            return nullptr;
+        }
+        bin.count.set(n - 1);
+        bin.blocks[n - 1]->loan.begin(size);
+        live.add(int64_t(size));
+        return bin.blocks[n - 1];
+    }
+    bool give(Block &block, size_t size) {
+        const uint64_t lent = block.loan.plain_size();
+        const uint32_t n = freed_count.get();
+        if (lent == 0 || (size != 0 && size != lent) || !kept || n >= capacity(block.size)) {
+            return false;
+        }
+        block.loan.end();
+        freed[n] = &block;
+        freed_count.set(n + 1);
+        live.add(-int64_t(lent));
+        return true;
+    }
+
+    // --- with the pool's lock
+    bool empty() const {
+        uint32_t blocks = freed_count.get();
+        for (const Bin &bin : ready) {
+            blocks += bin.count.get();
+        }
+        return blocks == 0;
+    }
+
+    static constexpr unsigned bins = 8;
+    Bin ready[bins];
+    Block *freed[most];
+    Gauge<uint32_t> freed_count;
+    Gauge<int64_t> live; // bytes allocated here less those freed here, not yet counted elsewhere
+    bool kept = true;    // until another thread has had to fetch it
+};
+
+} // namespace emm::pool
