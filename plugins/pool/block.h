@@ -57,6 +57,22 @@ struct alignas(record_alignment) Block {
 
     uint64_t end() const { return begin + size; }
     bool dirty() const { return dirty_begin != dirty_end; }
+
+    // Most of what a call costs is waiting for what lies in records.
+    void expect() const {
+        for (unsigned line = 0; line < sizeof(Block); line += 64) {
+            __builtin_prefetch(reinterpret_cast<const char *>(this) + line);
+        }
+    }
+    void expect_neighbours() const {
+        expect();
+        for (const Block *neighbour : {left, right}) {
+            if (neighbour) {
+                __builtin_prefetch(neighbour);
+                __builtin_prefetch(&neighbour->own);
+            }
+        }
+    }
 };
 
 static_assert(sizeof(Block) == record_alignment);

@@ -19,14 +19,6 @@ bool serves_itself(const Domain &domain) {
     return domain.order == Order::stream || domain.order == Order::capture;
 }
 
-// Most of what a call costs is waiting for what lies in records.
-void prefetch(const Block *block) {
-    if (block) {
-        __builtin_prefetch(block);
-        __builtin_prefetch(&block->own);
-    }
-}
-
 SizeTree &own_like(const Block &block) {
     return block.domain->own[unsigned(block.segment->zone)];
 }
@@ -179,6 +171,10 @@ Block *Heap::take(Domain &domain, uint64_t size, Zone zone, uint64_t most) {
     const bool prefer_own =
         own && (!complete || complete->block()->domain == &domain || own->size <= complete->size);
     const SizeNode *chosen = prefer_own ? own : complete;
+    if (chosen) {
+        chosen->block()->expect_neighbours();
+        __builtin_prefetch(map_.page(chosen->address));
+    }
     if (chosen && chosen->size > most && is_idle(*chosen->block())) {
         return nullptr;
     }
@@ -252,8 +248,7 @@ Block *Heap::cut(Block &block, uint64_t size, bool from_the_end) {
 // --- giving --------------------------------------------------------------------------------------
 
 void Heap::give(Block &block, Domain &domain, uint64_t tag) {
-    prefetch(block.left);
-    prefetch(block.right);
+    block.expect_neighbours();
     disown(block);
     block.state = State::free;
     block.capture = nullptr;

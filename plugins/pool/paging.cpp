@@ -215,11 +215,13 @@ void Manager::part(Block &block, uint64_t pages, bool front_is_memory) {
 
 // --- the driver's side; no lock is held ----------------------------------------------------------
 
+// One call for all pages; page by page if that fails, so that it is known how far it went.
 uint64_t Manager::unmap(Block &block, std::vector<uint64_t> &handles, CUresult &result) {
     const Relaxed relaxed(driver_);
     const uint64_t pages = block.size / page;
+    const bool at_once = driver_.cuMemUnmap(block.begin, block.size) == CUDA_SUCCESS;
     for (uint64_t i = 0; i < pages; i++) {
-        result = driver_.cuMemUnmap(block.begin + i * page, page);
+        result = at_once ? CUDA_SUCCESS : driver_.cuMemUnmap(block.begin + i * page, page);
         if (result != CUDA_SUCCESS) {
             return i;
         }
