@@ -49,7 +49,7 @@ bool are_idle(const Batch *batch) {
     return true;
 }
 
-bool is_idle(const Block &block) {
+bool lies_idle(const Block &block) {
     return block.state == State::live && block.loan.size() == 0 && !block.capture && !block.uses;
 }
 
@@ -58,12 +58,12 @@ bool are_idle(const PinnedStock &stock) {
     for (const PinnedStock::Bin &bin : stock.ready) {
         for (uint32_t i = 0; i < bin.count.get(); i++) {
             const Block &block = *bin.blocks[i];
-            idle = idle && is_idle(block) && block.host == bin.pool &&
+            idle = idle && lies_idle(block) && block.host == bin.pool &&
                    block.size == class_size(bin.index);
         }
     }
     for (uint32_t i = 0; i < stock.freed_count.get(); i++) {
-        idle = idle && is_idle(*stock.freed[i]) && stock.freed[i]->host;
+        idle = idle && lies_idle(*stock.freed[i]) && stock.freed[i]->host;
     }
     return idle;
 }
@@ -97,7 +97,7 @@ std::string Manager::fault_of_magazines() const {
                     (!m->pinned || are_idle(*m->pinned));
         for (uint32_t i = 0; i < m->block_count.get(); i++) {
             const Block &block = *m->blocks[i].block;
-            idle = idle && is_idle(block) && block.size == m->blocks[i].size;
+            idle = idle && lies_idle(block) && block.size == m->blocks[i].size;
         }
         if (!idle) {
             return "a magazine holds what is in use";

@@ -8,11 +8,11 @@ namespace emm::pool {
 namespace {
 
 constexpr uint32_t all_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_WRITE_COMBINED;
-constexpr uint64_t largest_request = uint64_t(1) << 56;
+constexpr uint64_t largest_pinning = uint64_t(1) << 56;
 constexpr uint64_t largest_part = 32 << 20;
 constexpr uint64_t blocks_a_segment = 8;
-constexpr uint32_t batch_frees = 64;
-constexpr uint64_t batch_bytes = 2 << 20;
+constexpr uint32_t host_batch_frees = 64;
+constexpr uint64_t host_batch_bytes = 2 << 20;
 
 bool is_portable(const HostPool &pool) {
     return pool.flags & EMM_HOST_PORTABLE;
@@ -49,7 +49,7 @@ emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
     Lock lock(mutex_);
     HostPool &pool = host_pool(flags);
     Block *block = nullptr;
-    if (lost_ == CUDA_SUCCESS && size <= largest_request) {
+    if (lost_ == CUDA_SUCCESS && size <= largest_pinning) {
         block = pool.take_shelved(size);
     }
     if (!block) {
@@ -58,7 +58,7 @@ emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
             return failed(lost_, "an earlier call");
         }
         CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-        block = size <= largest_request ? acquire_host(pool, size, result) : nullptr;
+        block = size <= largest_pinning ? acquire_host(pool, size, result) : nullptr;
         if (!block) {
             return refuse_host(size, result);
         }
@@ -428,7 +428,7 @@ Domain *Manager::free_host(Place place, Domain &domain) {
 void Manager::host_upkeep(Lock &lock, Domain &domain, const Caller *caller) {
     if (&domain != &everywhere_) {
         upkeep(lock, domain, caller);
-    } else if (domain.open_frees >= batch_frees || domain.open_bytes >= batch_bytes) {
+    } else if (domain.open_frees >= host_batch_frees || domain.open_bytes >= host_batch_bytes) {
         domain.open_frees = 0;
         domain.open_bytes = 0;
         poll_everywhere(lock);
