@@ -18,6 +18,7 @@ namespace {
 constexpr int candidates_tried = 8;
 constexpr uint64_t largest_share = 32 << 20;
 constexpr uint64_t ease = 64; // that part of all memory may be idle to spare driver calls
+constexpr uint64_t huge = 64 << 20;
 
 bool says_exhausted(CUresult result) {
     return result == CUDA_ERROR_OUT_OF_MEMORY;
@@ -44,9 +45,7 @@ emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes
     Block *block = nullptr;
     {
         Lock lock(mutex_);
-        const bool at_ease = zone_for(bytes) == Zone::small && !options_.paged &&
-                             heap_.bytes_in(Zone::small) + growth_for(bytes) <= reserved_ / ease;
-        block = at_ease ? grow(lock, domain, bytes, result) : nullptr;
+        block = grows_first(bytes) ? grow(lock, domain, bytes, result) : nullptr;
         block = block ? block : reuse(lock, caller, domain, bytes);
         block = block ? block : wait_for_stream(lock, caller, domain, bytes);
         if (!block && drain_all()) {
@@ -73,10 +72,7 @@ Block *Manager::take_block(Domain &domain, uint64_t bytes) {
     if (zone == Zone::dedicated) {
         return heap_.take_dedicated(domain, bytes);
     }
-    // A small piece of it would keep an idle segment from serving what it was made for.
-    const bool affordable = reserved_ + growth_for(bytes) <= most_taken_ + most_taken_ / ease;
-    const uint64_t most_of_idle = affordable && !options_.paged ? 16 * bytes : UINT64_MAX;
-    Block *block = heap_.take(domain, bytes, zone, most_of_idle);
+    Block *block = heap_.take(domain, bytes, zone, largest_to_cut(bytes));
     if (block || zone == Zone::large) {
         return block;
     }
@@ -85,6 +81,21 @@ Block *Manager::take_block(Domain &domain, uint64_t bytes) {
     }
     // No page can be had from a piece that is smaller.
     return options_.paged ? heap_.take(domain, bytes, Zone::large, segment_granule - 1) : nullptr;
+}
+
+// A small piece of it would keep an idle segment from serving what it was made for. A huge one is
+// cut for something much smaller only while the pool does not hold much more than it needs.
+uint64_t Manager::largest_to_cut(uint64_t bytes) const {
+    if (options_.paged) {
+        return UINT64_MAX;
+    }
+    if (reserved_ + growth_for(bytes) <= most_taken_ + most_taken_ / ease) {
+        return 16 * bytes;
+    }
+    const uint64_t needed = std::max(most_taken_, options_.initial);
+    const bool exact = bytes >= huge && bytes >= reserved_ / 16 && deferring_ == 0 &&
+                       reserved_ > needed + needed / 8;
+    return exact ? bytes + bytes / 4 : UINT64_MAX;
 }
 
 // Zones keep memory together; when there is no other, that does not matter any more.
@@ -212,13 +223,33 @@ uint64_t Manager::growth_for(uint64_t bytes) const {
            (ragged_ ? segment_granule : 0);
 }
 
+// A small request does so before it asks about other streams' memory if the small zone is a small
+// part of all, or if that much was held before and much of it is not needed now.
+bool Manager::grows_first(uint64_t bytes) const {
+    if (options_.paged || zone_for(bytes) != Zone::small) {
+        return false;
+    }
+    const uint64_t growth = growth_for(bytes);
+    return heap_.bytes_in(Zone::small) + growth <= reserved_ / ease ||
+           (reserved_ + growth <= peak_reserved_ && taken_ <= most_taken_ / 4 * 3);
+}
+
+// What may be held before idle segments go back.
+uint64_t Manager::ceiling() const {
+    return std::max(peak_reserved_, most_taken_ + most_taken_ / ease);
+}
+
 Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result) {
     if (options_.paged) {
         return grow_paged(lock, domain, bytes, result);
     }
-    exchange_idle(lock, growth_for(bytes));
     const Zone zone = zone_for(bytes);
+    exchange_idle(lock, growth_for(bytes), zone);
     Block *block = nullptr;
+    if (zone == Zone::large && reserved_ + growth_for(bytes) > ceiling()) {
+        heap_.reserve_record(); // what cannot be exchanged is cut after all
+        block = heap_.take(domain, bytes, zone);
+    }
     for (int attempt = 0; attempt < 2 && !block; attempt++) {
         result = add_segment(lock, growth_for(bytes), zone);
         if (says_exhausted(result) && growth_for(bytes) != round_up(bytes, segment_granule)) {
@@ -238,17 +269,34 @@ Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &resul
 // A segment that is idle and too small for what is asked goes back if the pool would else hold
 // more than ever: that is what keeps reserved memory close to live memory, and it ends with the
 // warm-up.
-void Manager::exchange_idle(Lock &lock, uint64_t bytes) {
-    Segment *segment = heap_.first_whole();
-    while (segment && deferring_ == 0 && reserved_ + bytes > peak_reserved_) {
-        const bool needed = reserved_ - segment->driver_bytes < options_.initial;
-        if (needed || segment->first->dirty()) {
-            segment = heap_.next_whole(*segment);
-            continue;
+void Manager::exchange_idle(Lock &lock, uint64_t bytes, Zone zone) {
+    while (deferring_ == 0 && reserved_ + bytes > ceiling()) {
+        Segment *segment = idle_for(reserved_ + bytes - ceiling(), zone);
+        if (!segment) {
+            return;
         }
         release_segment(lock, *segment);
-        segment = heap_.first_whole();
     }
+}
+
+// The one that was idle for the longest; but for the little that the small zone grows by, the
+// smallest that is enough, else the largest.
+Segment *Manager::idle_for(uint64_t missing, Zone zone) const {
+    Segment *chosen = nullptr;
+    for (Segment *s = heap_.first_whole(); s; s = heap_.next_whole(*s)) {
+        if (s->first->dirty() || reserved_ - s->driver_bytes < options_.initial) {
+            continue;
+        }
+        if (zone != Zone::small) {
+            return s;
+        }
+        const bool enough = s->driver_bytes >= missing;
+        const bool was_enough = chosen && chosen->driver_bytes >= missing;
+        const bool smaller = chosen && s->driver_bytes < chosen->driver_bytes;
+        const bool better = enough == was_enough ? enough == smaller : enough;
+        chosen = !chosen || better ? s : chosen;
+    }
+    return chosen;
 }
 
 // Counted before the driver is asked, so that `max` holds whatever other threads do meanwhile.

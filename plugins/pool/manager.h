@@ -108,7 +108,11 @@ private:
     uint64_t block_bytes(uint64_t size) const;
     Zone zone_for(uint64_t bytes) const;
     uint64_t growth_for(uint64_t bytes) const;
-    void exchange_idle(Lock &lock, uint64_t bytes);
+    uint64_t largest_to_cut(uint64_t bytes) const;
+    bool grows_first(uint64_t bytes) const;
+    uint64_t ceiling() const;
+    void exchange_idle(Lock &lock, uint64_t bytes, Zone zone);
+    Segment *idle_for(uint64_t missing, Zone zone) const;
     CUresult add_segment(Lock &lock, uint64_t bytes, Zone zone);
     std::unique_ptr<Segment> new_segment(uint64_t bytes, CUresult &result);
     uint64_t release_segment(Lock &lock, Segment &segment);

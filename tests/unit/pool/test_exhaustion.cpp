@@ -76,6 +76,58 @@ TEST_CASE("rung: the driver's own exhaustion is met the same way") {
     blocks.push_back(sim.alloc(3000 * MiB, legacy));
 }
 
+TEST_CASE("what was held before grows again without a question to other streams") {
+    Simulation sim;
+    const CUstream a = sim.stream(), b = sim.stream();
+    sim.free(sim.alloc(64 * MiB, a), a);
+    cuda().cuStreamSynchronize(a);
+    sim.trim();
+    const CUdeviceptr first = sim.alloc(MiB, a), second = sim.alloc(MiB, a);
+    sim.free(first, a);
+    sim.free(second, a);
+    const uint64_t records = cuda().call_count("cuEventRecord");
+    sim.alloc(MiB, b);
+    CHECK(cuda().call_count("cuEventRecord") == records);
+    CHECK(sim.held() == 4 * MiB);
+}
+
+TEST_CASE("for a small segment the smallest idle one that is enough goes back") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    const CUdeviceptr large = sim.alloc(40 * MiB, stream), lesser = sim.alloc(4 * MiB, stream);
+    sim.free(large, stream);
+    sim.free(lesser, stream);
+    pool().defer_cleanup(sim.manager, 1); // so that nothing is exchanged yet
+    sim.alloc(MiB, stream);
+    sim.alloc(MiB, stream);
+    pool().defer_cleanup(sim.manager, 0);
+    cuda().cuStreamSynchronize(stream);
+    CHECK(sim.held() == 46 * MiB);
+    sim.alloc(MiB, stream);
+    CHECK(sim.held() == 44 * MiB);
+}
+
+TEST_CASE("a huge request has its measure when the pool holds more than it needs") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    pool().defer_cleanup(sim.manager, 1); // so that nothing is exchanged yet
+    sim.free(sim.alloc(256 * MiB, stream), stream);
+    sim.free(sim.alloc(320 * MiB, stream), stream);
+    pool().defer_cleanup(sim.manager, 0);
+    cuda().cuStreamSynchronize(stream);
+    CHECK(sim.held() == 576 * MiB);
+    sim.alloc(64 * MiB, stream);
+    CHECK(sim.held() == 384 * MiB);
+}
+
+TEST_CASE("a huge request is cut from the initial memory") {
+    Simulation sim("initial=1GiB");
+    const uint64_t records = cuda().call_count("cuEventRecord");
+    sim.alloc(64 * MiB, sim.stream());
+    CHECK(sim.held() == 1024 * MiB);
+    CHECK(cuda().call_count("cuEventRecord") == records);
+}
+
 TEST_CASE("rung: quarantined memory is waited for when nothing else is left") {
     for (const CUstream taker : {unordered, legacy}) {
         Simulation sim("max=8MiB");
