@@ -205,7 +205,8 @@ bool can_reach(int from, int to) {
 int be_peer(int socket, int device) {
     if (std::getenv("EMM_TEST_OWN_PROC")) { // of other process ids, as the driver looks at itself
         CHECK(unshare(CLONE_NEWNS) == 0);
-        CHECK(mount("none", "/proc", nullptr, MS_PRIVATE, nullptr) == 0); // "/" of a chroot is no mount
+        // "/" of a chroot is no mount.
+        CHECK(mount("none", "/proc", nullptr, MS_PRIVATE, nullptr) == 0);
         CHECK(mount("proc", "/proc", "proc", 0, nullptr) == 0);
     }
     Request request;
