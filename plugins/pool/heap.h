@@ -66,8 +66,9 @@ public:
     };
     // Where memory would make a block of this size together with what is free beside it.
     Room room_for(const Domain &domain, uint64_t bytes, Zone zone) const;
-    void add_space(Segment &segment); // as one hole
-    void make_hole(Block &block);     // of a taken block without memory
+    Room room_alone(uint64_t bytes, Zone zone) const; // without what is free beside it
+    void add_space(Segment &segment);                 // as one hole
+    void make_hole(Block &block);                     // of a taken block without memory
     Block *take_hole(Room room);
     // The next larger complete part that has whole pages; and how many.
     const SizeNode *part_with_pages(const SizeNode &position) const;

@@ -77,6 +77,12 @@ Heap::Room Heap::room_for(const Domain &domain, uint64_t bytes, Zone zone) const
     return best;
 }
 
+Heap::Room Heap::room_alone(uint64_t bytes, Zone zone) const {
+    const uint64_t missing = round_up(bytes, segment_granule);
+    const SizeNode *hole = holes_[unsigned(zone)].best(missing);
+    return hole ? Room{hole->block(), missing} : Room{};
+}
+
 Block *Heap::take_hole(Room room) {
     Block *taken = cut(*room.hole, room.missing, room.at_its_end);
     taken->state = State::waiting;

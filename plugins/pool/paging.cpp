@@ -54,9 +54,10 @@ void Manager::allow_paging() {
 }
 
 Block *Manager::grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result) {
-    constexpr int attempts = 4; // others may be quicker with what lies around
-    for (int i = 0; i < attempts; i++) {
-        const Heap::Room room = heap_.room_for(domain, bytes, zone_for(bytes));
+    constexpr int attempts = 4; // others may be quicker with what lies beside
+    for (int i = 1; i <= attempts;) {
+        const Heap::Room room = i < attempts ? heap_.room_for(domain, bytes, zone_for(bytes))
+                                             : heap_.room_alone(bytes, zone_for(bytes));
         if (!room.hole) {
             result = add_space(lock, bytes, zone_for(bytes));
             if (result != CUDA_SUCCESS) {
@@ -64,6 +65,7 @@ Block *Manager::grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult 
             }
             continue;
         }
+        i++;
         result = room.missing > 0 ? fill(lock, room) : CUDA_SUCCESS;
         Block *block = take_block(domain, bytes);
         if (block || result != CUDA_SUCCESS) {

@@ -9,7 +9,7 @@
 
 namespace pool_test {
 
-std::atomic<void (*)()> before_mem_alloc{nullptr};
+std::atomic<void (*)()> before_mem_alloc{nullptr}, before_mem_create{nullptr};
 
 namespace {
 
@@ -47,9 +47,24 @@ CUresult CUDAAPI mem_alloc(CUdeviceptr *ret_ptr, size_t size) {
     return real(ret_ptr, size);
 }
 
+CUresult CUDAAPI mem_create(CUmemGenericAllocationHandle *handle, size_t size,
+                            const CUmemAllocationProp *properties, unsigned long long flags) {
+    static const auto real =
+        reinterpret_cast<decltype(&::cuMemCreate)>(found_entry("cuMemCreate", 12000));
+    if (void (*const before)() = before_mem_create) {
+        before();
+    }
+    return real(handle, size, properties, flags);
+}
+
 emm_function driver_entry(const char *name, int32_t version) {
-    return strcmp(name, "cuMemAlloc") == 0 ? reinterpret_cast<emm_function>(&mem_alloc)
-                                           : found_entry(name, version);
+    if (strcmp(name, "cuMemAlloc") == 0) {
+        return reinterpret_cast<emm_function>(&mem_alloc);
+    }
+    if (strcmp(name, "cuMemCreate") == 0) {
+        return reinterpret_cast<emm_function>(&mem_create);
+    }
+    return found_entry(name, version);
 }
 
 thread_local Heard heard;

@@ -62,8 +62,9 @@ struct Heard {
 Heard last_failure();
 const emm_host &host();
 
-// What happens in each of the plugin's calls of cuMemAlloc, before the driver's; NULL: nothing.
-extern std::atomic<void (*)()> before_mem_alloc;
+// What happens in each of the plugin's calls of cuMemAlloc and cuMemCreate, before the driver's;
+// NULL: nothing.
+extern std::atomic<void (*)()> before_mem_alloc, before_mem_create;
 
 // The plugin under test: what the environment's EMM_TEST_POOL names.
 const emm_plugin &pool();

@@ -157,3 +157,45 @@ TEST_CASE("pages: a driver call that fails loses no memory and no order") {
         }
     }
 }
+
+namespace {
+
+// Another's requests: each time that the pool is at the driver for pages, what lies beside is
+// taken.
+Simulation *grabbed_from = nullptr;
+std::vector<CUdeviceptr> grabbed;
+uint64_t mapped_before = 0;
+
+void grab() {
+    const uint64_t mapped = cuda().call_count("cuMemMap");
+    if (mapped != mapped_before) {
+        mapped_before = mapped;
+        const size_t halves[] = {8, 4}; // of a MiB
+        const size_t wanted = grabbed.empty() ? 3 : halves[(grabbed.size() + 1) % 2];
+        grabbed.push_back(grabbed_from->alloc(wanted * MiB / 2, legacy));
+    }
+}
+
+} // namespace
+
+TEST_CASE("pages: memory is found though others always take what lies beside the new pages") {
+    Simulation sim("growth=vmm");
+    const CUdeviceptr first = sim.alloc(5 * MiB / 2, legacy);
+    grabbed_from = &sim;
+    mapped_before = 0;
+    before_mem_create = grab;
+    CUdeviceptr wanted = 0;
+    const emm_status status = sim.try_alloc(5 * MiB, legacy, wanted);
+    before_mem_create = nullptr;
+    INFO(last_failure().text);
+    CHECK(status == EMM_OK);
+    CHECK(grabbed.size() == 4);
+    for (const CUdeviceptr ptr : grabbed) {
+        sim.free(ptr, legacy);
+    }
+    grabbed.clear();
+    sim.free(first, legacy);
+    if (status == EMM_OK) {
+        sim.free(wanted, legacy);
+    }
+}
