@@ -159,11 +159,11 @@ inline bool Magazine::give_slot(uint64_t address, size_t size, Slot &slot) {
 inline bool Magazine::give_block(size_t size, Block &block) {
     const uint64_t lent = block.loan.plain_size();
     const uint32_t n = block_count.get();
-    if (block.size > largest_block) { // it joins its neighbours by and by
-        block.expect_neighbours();
+    if (!agree(lent, size)) {
         return false;
     }
-    if (!agree(lent, size) || n == most_blocks) {
+    if (block.size > largest_block || n == most_blocks) {
+        block.expect(); // who its neighbours are may be read under the lock alone
         return false;
     }
     block.loan.end();
