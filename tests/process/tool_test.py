@@ -182,6 +182,18 @@ class Replay(unittest.TestCase):
         self.assertIn("signal 6", crashed["error"]["message"])
         self.assertEqual((good["plugin"], good["failed"]), ("passthrough", 0))
 
+    def test_a_warm_replay_tells_the_second_time_of_a_plugin_that_keeps_its_memory(self):
+        rows = [f"0,0,alloc,{i},3000000" for i in range(5)] + [f"0,0,free,{i},3000000" for i in range(4)]
+        with Trace(rows) as trace:
+            cold, warm = ({r["plugin"]: r for r in answer(
+                "replay", trace, *more, "--plugin", "passthrough", "--plugin", "pool")["results"]}
+                          for more in ((), ("--warm",)))
+        for result in warm.values():
+            self.assertEqual((result["events"], result["failed"], result["leaked"]), (9, 0, 0))
+        for plugin, times in {"passthrough": 2, "pool": 1}.items():
+            self.assertEqual(warm[plugin]["driver_calls"]["cuMemAlloc"],
+                             times * cold[plugin]["driver_calls"]["cuMemAlloc"], plugin)
+
     def test_memory_handed_to_another_stream_too_early_is_found_by_touching_it(self):
         with Trace(ACROSS_STREAMS) as trace:
             arguments = ("replay", trace, "--plugin", fixture("careless"))
@@ -310,8 +322,8 @@ class Bench(unittest.TestCase):
         told = answer("bench", "--plugin", "async")
         cases = {result["case"] for result in told["results"]}
         self.assertEqual(cases, {"bare", "vtable", "clock", "logged", "pair", "pair_null", "pair_raw",
-                                 "pair_unordered", "pair_current", "handle", "mixed", "holes",
-                                 "large", "host", "cross", "counter"})
+                                 "pair_unordered", "pair_busy", "pair_current", "handle", "mixed",
+                                 "holes", "large", "host", "cross", "counter"})
         self.assertEqual([r for r in told["results"] if "error" in r], [])
 
     def test_references_that_would_say_nothing_are_left_out_by_name(self):
@@ -344,7 +356,7 @@ class Help(unittest.TestCase):
     def test_each_command_explains_its_options_cases_and_exit_status(self):
         for command, words in {"": ["info", "replay", "bench", "events", "Exit status"],
                                "info": ["SPEC", "--json"], "events": ["LOG", "--json"],
-                               "replay": ["TRACE", "--order", "--touch", "--generate", "dataframe"],
+                               "replay": ["TRACE", "--order", "--touch", "--warm", "--generate", "dataframe"],
                                "bench": ["--case", "--threads", "--size", "pair_unordered"]}.items():
             done = run(*([command] if command else []), "--help")
             self.assertEqual(done.returncode, 0)

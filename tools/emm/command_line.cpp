@@ -123,6 +123,10 @@ private:
         replay->add_flag("--touch", replay_.touch,
                          "write to each block, and check it before its free, on the streams\n"
                          "concerned: finds memory that is handed over too early");
+        replay->add_flag("--warm", replay_.warm,
+                         "play the trace once before, so that the plugin has its memory already;\n"
+                         "the times and the driver's calls of the second half are the second "
+                         "time's");
         json_flag(replay, replay_.json);
         replay->footer(workload_help() +
                        "\nns/event is the time inside emm's calls alone. 'peak reserved' is what "

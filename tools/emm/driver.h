@@ -20,7 +20,7 @@ namespace emm::tool {
                     entry(cuEventDestroy) entry(cuEventRecord) entry(cuEventSynchronize)           \
                         entry(cuMemsetD8Async) entry(cuMemsetD32Async) entry(cuMemcpyDtoHAsync)    \
                             entry(cuMemHostAlloc) entry(cuMemFreeHost) entry(cuMemAlloc)           \
-                                entry(cuMemFree) entry(cuMemGetInfo)
+                                entry(cuMemFree) entry(cuMemGetInfo) entry(cuLaunchHostFunc)
 
 struct DriverCalls {
 #define EMM_TOOL_MEMBER(name) decltype(&::name) name = nullptr;

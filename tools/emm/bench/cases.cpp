@@ -15,6 +15,7 @@ const std::vector<Case> &cases() {
         {"pair_null", 256, "the same on the legacy default stream"},
         {"pair_raw", 256, "the same on a stream that was not registered"},
         {"pair_unordered", 256, "the same with EMM_STREAM_UNORDERED"},
+        {"pair_busy", 4096, "the same, 10,000 at a time, while another stream's work does not end"},
         {"pair_current", 256, "pair, asking for the current context before each call"},
         {"handle", 256, "pair, with a handle made and released (emm_memory)"},
         {"mixed", 0, "replace a random block of 10,000; sizes 256 B to 4 KiB"},

@@ -1,3 +1,4 @@
+#include "bench/busy_work.h"
 #include "bench/empty_plugin.h"
 #include "bench/make_work.h"
 #include "bench/memory.h"
@@ -45,6 +46,13 @@ public:
         }
         if (entry.name == "pair_unordered") {
             return fixed_maker(entry, EMM_STREAM_UNORDERED);
+        }
+        if (entry.name == "pair_busy") {
+            return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
+                enter();
+                return std::make_unique<BusyWork>(PluginMemory{context_, EMM_STREAM_UNORDERED},
+                                                  entry.size, cuda_context_);
+            };
         }
         return stream_maker<PluginMemory>(entry);
     }

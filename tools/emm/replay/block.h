@@ -23,6 +23,7 @@ public:
     }
     // What the trace never frees is found by what is left here.
     void forget() { address_.store(failed, std::memory_order_relaxed); }
+    void renew() { address_.store(pending, std::memory_order_relaxed); } // to be allocated again
     emm_deviceptr address() const { return address_.load(std::memory_order_acquire); }
 
     uint64_t size = 0;

@@ -17,19 +17,35 @@ namespace {
 // One replay, from the first event to what is left in the driver's hands at the end.
 class Replay {
 public:
-    Replay(const Trace &trace, bool free_order, bool touch, Parent &parent)
-        : trace_(trace), free_order_(free_order), touch_(touch), parent_(parent), session_(trace) {}
+    Replay(const Trace &trace, const Json &job, Parent &parent)
+        : trace_(trace), free_order_(job.at("free_order").get<bool>()),
+          touch_(job.at("touch").get<bool>()), warm_(job.at("warm").get<bool>()), parent_(parent),
+          session_(trace) {}
 
     Json run() {
+        if (warm_) {
+            play_whole();
+            times_.clear();
+            for (uint32_t i = 0; i < trace_.blocks; i++) {
+                session_.block(i).renew();
+            }
+        }
+        play_whole();
+        session_.close();
+        races_ = races_seen();
+        return result();
+    }
+
+private:
+    // With all blocks freed in the end.
+    void play_whole() {
         make_players();
         play();
         const uint64_t at_end = total(count_driver_calls());
         second_half_ = at_end - std::min(at_end, at_middle_);
         clean_up();
-        return result();
     }
 
-private:
     void make_players() {
         std::vector<size_t> counts(trace_.threads);
         for (const Event &event : trace_.events) {
@@ -72,8 +88,6 @@ private:
         }
         collect_times();
         players_.clear();
-        session_.close();
-        races_ = races_seen();
     }
 
     // The one that came first in the trace.
@@ -131,7 +145,7 @@ public:
 
 private:
     const Trace &trace_;
-    const bool free_order_, touch_;
+    const bool free_order_, touch_, warm_;
     Parent &parent_;
     Session session_;
     std::vector<std::unique_ptr<Player>> players_;
@@ -156,7 +170,7 @@ void run_replay_job(const Json &job, Parent &parent) {
     plugin.struct_size = sizeof plugin;
     require(emm_get_plugin(&plugin), "resolve");
     nanoseconds_per_tick();
-    Replay replay(trace, job.at("free_order").get<bool>(), job.at("touch").get<bool>(), parent);
+    Replay replay(trace, job, parent);
     const Json result = replay.run();
     parent.send({{"driver", describe_driver()},
                  {"spec", plugin.spec ? plugin.spec : ""},

@@ -12,6 +12,7 @@ struct ReplayOptions {
     uint64_t seed = 1;
     bool free_order = false;
     bool touch = false;
+    bool warm = false;
     bool json = false;
     std::vector<std::string> plugins; // empty: what the environment names
 };

@@ -23,7 +23,8 @@ std::string checked_name(const ReplayOptions &options) {
 Json job_of(const ReplayOptions &options) {
     return {
         {"job", "replay"},      {"trace", options.trace},           {"workload", options.workload},
-        {"seed", options.seed}, {"free_order", options.free_order}, {"touch", options.touch}};
+        {"seed", options.seed}, {"free_order", options.free_order}, {"touch", options.touch},
+        {"warm", options.warm}};
 }
 
 Changes changes_for(const ReplayOptions &options, const std::string &plugin) {
