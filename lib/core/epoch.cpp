@@ -1,21 +1,95 @@
 #include "core/epoch.h"
 
 #include <chrono>
+#include <linux/membarrier.h>
+#include <new>
+#include <pthread.h>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 
 namespace emm::core {
+namespace {
+
+std::atomic<Whereabouts *> first_whereabouts{nullptr};
+
+// The thread ends. What it still does by handles is counted.
+void give_back_whereabouts(void *whereabouts) {
+    this_thread.whereabouts = nullptr;
+    this_thread.is_counted = true;
+    static_cast<Whereabouts *>(whereabouts)->taken.store(false, std::memory_order_release);
+}
+
+bool membarrier(int command) {
+    return syscall(__NR_membarrier, command, 0) == 0;
+}
+
+// What all threads need for plain stores to be enough: false if something is not to be had.
+bool prepare(pthread_key_t &end_of_thread) {
+    return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
+           pthread_key_create(&end_of_thread, &give_back_whereabouts) == 0;
+}
+
+Whereabouts *take_whereabouts() {
+    Whereabouts *first = first_whereabouts.load(std::memory_order_acquire);
+    for (Whereabouts *other = first; other; other = other->next) {
+        if (!other->taken.load(std::memory_order_relaxed) &&
+            !other->taken.exchange(true, std::memory_order_acquire)) {
+            return other;
+        }
+    }
+    auto *const made = new (std::nothrow) Whereabouts;
+    if (made) {
+        made->next = first;
+        while (
+            !first_whereabouts.compare_exchange_weak(made->next, made, std::memory_order_acq_rel)) {
+        }
+    }
+    return made;
+}
+
+} // namespace
+
+Whereabouts *find_whereabouts() noexcept {
+    static pthread_key_t end_of_thread;
+    static const bool plain_stores_do = prepare(end_of_thread);
+    if (this_thread.is_counted || !plain_stores_do) {
+        return nullptr;
+    }
+    Whereabouts *const mine = take_whereabouts();
+    if (mine && pthread_setspecific(end_of_thread, mine) == 0) {
+        this_thread.whereabouts = mine;
+        return mine;
+    }
+    if (mine) {
+        mine->taken.store(false, std::memory_order_release);
+    }
+    this_thread.is_counted = true;
+    return nullptr;
+}
 
 void Epoch::close() noexcept {
     epoch_.fetch_add(1, std::memory_order_seq_cst);
-    for (const Line &line : inside_) {
-        for (int looks = 0; line.count.load(std::memory_order_seq_cst) != 0; ++looks) {
-            if (looks < 100) {
-                std::this_thread::yield();
-            } else {
-                std::this_thread::sleep_for(std::chrono::microseconds(50));
-            }
+    // Each thread has its store seen now, or reads the new epoch. Fails where nobody needs it.
+    membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    for (int looks = 0; has_somebody_inside(); ++looks) {
+        if (looks < 100) {
+            std::this_thread::yield();
+        } else {
+            std::this_thread::sleep_for(std::chrono::microseconds(50));
         }
     }
+}
+
+// A thread that takes whereabouts after this has gone past them reads the new epoch.
+bool Epoch::has_somebody_inside() const noexcept {
+    const Whereabouts *one = first_whereabouts.load(std::memory_order_seq_cst);
+    for (; one; one = one->next) {
+        if (one->inside.load(std::memory_order_seq_cst) == this) {
+            return true;
+        }
+    }
+    return counted_.load(std::memory_order_seq_cst) != 0;
 }
 
 void Epoch::open() noexcept {

@@ -2,22 +2,24 @@
 //
 // A handle may be released by any thread at any time, also while its context is being reset or
 // retired; the plugin must not see that free, and no free may be inside the plugin when its reset
-// begins. So each context has an epoch, and a count of the calls that handles have inside:
+// begins. So each context has an epoch, and knows which threads have a handle's call inside:
 //
 //     epoch    0 serving | 1 closed, reset at work | 2 serving | 3 closed ...
 //
-//     a handle's call: count + 1; read the epoch; call the plugin if it is the handle's own
-//                      (for an allocation: if it is even); count - 1
-//     reset:           epoch + 1; wait until the count has been 0; reset the plugin; epoch + 1
+//     a handle's call: say that this thread is inside; read the epoch; call the plugin if it is the
+//                      handle's own (for an allocation: if it is even); say that it has left
+//     reset:           epoch + 1; wait until nobody is inside; reset the plugin; epoch + 1
 //
-// Count and epoch are written and read in one total order: whoever reads the old epoch is in the
-// count that reset waits for. Nobody who has read the new one calls the plugin with old memory. So
-// a release never waits, and a handle's generation needs no list of handles to be brought up to
-// date.
+// Saying and reading must not change places: then whoever reads the old epoch is seen by the reset,
+// which waits, and nobody who has read the new one calls the plugin with old memory. So a release
+// never waits, and a handle's generation needs no list of handles to be brought up to date.
 //
-// The count is kept in 64 lines, each mostly for one thread's use: two uncontended atomic additions
-// are 6 ns, a shared one among 16 threads would be hundreds. Nobody is told when a call leaves,
-// which would cost every call: reset, which is rare and slow, looks again until it is so.
+// A thread says it with a plain store of its own: reset is rare, so it is reset that pays, and lets
+// the kernel run a barrier on each processor where a thread of this process runs (membarrier).
+// Where the kernel does not know that, for a call within a call, and in a thread that is at its
+// end, the call is counted instead, by atomic additions, which cost 5 to 7 ns each and order
+// themselves. Nobody is told when a call leaves, which would cost every call: reset looks again
+// until it is so.
 #pragma once
 
 #include "core/this_thread.h"
@@ -26,6 +28,15 @@
 #include <cstdint>
 
 namespace emm::core {
+
+class Epoch;
+
+// Where a thread is. The list of them only grows, to as many as there were threads at once.
+struct alignas(64) Whereabouts {
+    std::atomic<const Epoch *> inside{nullptr};
+    std::atomic<bool> taken{true};
+    Whereabouts *next = nullptr;
+};
 
 class Epoch {
 public:
@@ -37,43 +48,65 @@ public:
         return (epoch_.load(std::memory_order_acquire) + 1) & ~1ull;
     }
 
-    // A call by a handle begins and ends. The calling thread's, and nested at will.
-    uint64_t enter() noexcept {
-        inside_[thread_number() % lines].count.fetch_add(1, std::memory_order_seq_cst);
-        ++this_thread.depth;
-        return epoch_.load(std::memory_order_seq_cst);
-    }
-    void leave() noexcept {
-        --this_thread.depth;
-        inside_[thread_number() % lines].count.fetch_sub(1, std::memory_order_release);
-    }
-
     // Ends an epoch and waits for the calls inside; begins the next one. One thread at a time, and
     // none that is inside a call.
     void close() noexcept;
     void open() noexcept;
 
 private:
-    static constexpr uint32_t lines = 64;
-    struct alignas(64) Line {
-        std::atomic<uint32_t> count{0};
-    };
+    friend class HandleCall;
+
+    uint64_t enter(Whereabouts &mine) noexcept {
+        mine.inside.store(this, std::memory_order_release);
+        // The processor may still delay the store: close makes up for that.
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        return epoch_.load(std::memory_order_acquire);
+    }
+    uint64_t enter_counted() noexcept {
+        counted_.fetch_add(1, std::memory_order_seq_cst);
+        return epoch_.load(std::memory_order_seq_cst);
+    }
+    void leave_counted() noexcept { counted_.fetch_sub(1, std::memory_order_release); }
+    bool has_somebody_inside() const noexcept;
 
     alignas(64) std::atomic<uint64_t> epoch_{0};
-    Line inside_[lines];
+    alignas(64) std::atomic<uint32_t> counted_{0};
 };
 
-// Inside a call by a handle, for a scope.
+// The calling thread's; NULL if it must be counted.
+[[gnu::noinline, gnu::cold]] Whereabouts *find_whereabouts() noexcept;
+
+// Inside a call by a handle, for a scope. The calling thread's, and nested at will.
 class HandleCall {
 public:
-    explicit HandleCall(Epoch &epoch) noexcept : epoch_(epoch), seen_(epoch.enter()) {}
-    ~HandleCall() { epoch_.leave(); }
+    explicit HandleCall(Epoch &epoch) noexcept
+        : epoch_(epoch), mine_(free_whereabouts()),
+          seen_(mine_ ? epoch.enter(*mine_) : epoch.enter_counted()) {
+        ++this_thread.depth;
+    }
+    ~HandleCall() {
+        --this_thread.depth;
+        if (mine_) [[likely]] {
+            mine_->inside.store(nullptr, std::memory_order_release);
+        } else {
+            epoch_.leave_counted();
+        }
+    }
     HandleCall(const HandleCall &) = delete;
     HandleCall &operator=(const HandleCall &) = delete;
     uint64_t epoch() const { return seen_; }
 
 private:
+    static Whereabouts *free_whereabouts() noexcept {
+        if (this_thread.depth != 0) [[unlikely]] {
+            return nullptr;
+        }
+        Whereabouts *const mine = this_thread.whereabouts;
+        return mine ? mine : find_whereabouts();
+    }
+
     Epoch &epoch_;
+    Whereabouts *const mine_;
     const uint64_t seen_;
 };
 

@@ -5,11 +5,15 @@
 
 namespace emm::core {
 
+struct Whereabouts;
+
 // What a call by a handle must know about its thread. Trivial, so that a handle may be released by
 // a thread that is ending; initial-exec, because a look at it must not be a function call.
 struct ThisThread {
-    uint32_t number = 0; // 1 and up; 0: not given yet
-    uint32_t depth = 0;  // calls by handles that this thread is inside of
+    uint32_t number = 0;                // 1 and up; 0: not given yet
+    uint32_t depth = 0;                 // calls by handles that this thread is inside of
+    Whereabouts *whereabouts = nullptr; // the thread's own; NULL: not given yet
+    bool is_counted = false;            // it is given none
 };
 
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local ThisThread this_thread;
