@@ -1,29 +1,12 @@
 #include "bench/busy_work.h"
 
-#include <algorithm>
 #include <chrono>
 #include <thread>
 
 namespace emm::tool {
 
-void BusyWork::run(uint64_t pairs) {
-    while (pairs > 0) {
-        if (left_ == 0) {
-            begin_batch();
-        }
-        const uint64_t now = std::min(pairs, left_);
-        pairs_.run(now);
-        pairs -= now;
-        left_ -= now;
-        if (left_ == 0) {
-            end_batch();
-        }
-    }
-}
-
-void BusyWork::begin_batch() {
+void BusyWork::begin() {
     runs_ = over_ = false;
-    left_ = batch;
     launcher_ = std::thread([this] { launch(); });
     while (!runs_) {
         std::this_thread::yield();
@@ -42,7 +25,7 @@ void BusyWork::launch() {
     }
 }
 
-void BusyWork::end_batch() {
+void BusyWork::end() {
     over_ = true;
     if (launcher_.joinable()) {
         launcher_.join();

@@ -10,28 +10,27 @@
 namespace emm::tool {
 
 // Pairs while another stream has work that lasts until 10,000 of them are done, or 50 ms for
-// plugins whose frees wait for it. A function on the host stands for a kernel.
+// plugins whose frees wait for it. A function on the host stands for a kernel. What is measured is
+// all of the 10,000, whatever interrupts them.
 class BusyWork : public Work {
 public:
     BusyWork(PluginMemory memory, size_t size, CUcontext context)
         : context_(context), pairs_(memory, size) {}
-    ~BusyWork() override { end_batch(); }
-    void run(uint64_t pairs) override;
+    ~BusyWork() override { end(); }
+    uint64_t batch() const override { return 10'000; }
+    void begin() override;
+    void run(uint64_t pairs) override { pairs_.run(pairs); }
+    void end() override;
 
 private:
-    static constexpr uint64_t batch = 10000;
-
     static void last(void *argument);
     void launch();
-    void begin_batch();
-    void end_batch();
 
     const CUcontext context_;
     Stream stream_{nullptr};
     std::atomic<bool> runs_{false}, over_{true};
     std::atomic<CUresult> launched_{CUDA_SUCCESS};
     std::thread launcher_; // the simulated driver may do the work in the call
-    uint64_t left_ = 0;    // pairs of the batch
     PairWork<PluginMemory> pairs_;
 };
 

@@ -89,6 +89,56 @@ public:
     }
 };
 
+// What the driver is asked in a pair that does not say its context, or whose stream is not known.
+class DriverIds : public DriverSubject {
+public:
+    Team::Maker maker(const Entry &entry) override {
+        return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
+            enter();
+            if (entry.name == "current_ids") {
+                return std::make_unique<AskingWork<CurrentId>>(CurrentId{});
+            }
+            auto stream = std::make_unique<Stream>(nullptr);
+            auto work = std::make_unique<AskingWork<StreamId>>(StreamId{stream->get()});
+            return std::make_unique<StreamWork>(std::move(stream), std::move(work));
+        };
+    }
+
+private:
+    struct StreamId {
+        CUstream stream = nullptr;
+        decltype(&cuStreamGetId) get_id = driver_entry<decltype(&cuStreamGetId)>("cuStreamGetId");
+        void ask() const {
+            unsigned long long id;
+            expect(get_id(stream, &id), "cuStreamGetId");
+        }
+    };
+    struct CurrentId {
+        decltype(&cuCtxGetCurrent) get_current =
+            driver_entry<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent");
+        decltype(&cuCtxGetId) get_id = driver_entry<decltype(&cuCtxGetId)>("cuCtxGetId");
+        void ask() const {
+            CUcontext current;
+            unsigned long long id;
+            expect(get_current(&current), "cuCtxGetCurrent");
+            expect(get_id(current, &id), "cuCtxGetId");
+        }
+    };
+    template <class Question> class AskingWork : public Work {
+    public:
+        explicit AskingWork(const Question &question) : question_(question) {}
+        void run(uint64_t pairs) override {
+            for (; pairs > 0; pairs--) {
+                question_.ask();
+                question_.ask();
+            }
+        }
+
+    private:
+        const Question question_;
+    };
+};
+
 // The device's default pool, told to keep what is freed, as everybody does who wants speed.
 class DriverAsync : public DriverSubject {
 public:
@@ -157,6 +207,9 @@ std::unique_ptr<Subject> make_driver_async_subject() {
 }
 std::unique_ptr<Subject> make_driver_host_subject() {
     return std::make_unique<DriverHostPairs>();
+}
+std::unique_ptr<Subject> make_driver_ids_subject() {
+    return std::make_unique<DriverIds>();
 }
 std::unique_ptr<Subject> make_counter_subject() {
     return std::make_unique<CounterSubject>();

@@ -17,6 +17,7 @@ const std::vector<SubjectKind> &subject_kinds() {
         {"cuMemAlloc", {"pair"}},
         {"cuMemAllocAsync", {"pair", "mixed", "holes", "large", "cross"}},
         {"cuMemHostAlloc", {"host"}},
+        {"driver", {"stream_ids", "current_ids"}},
         {"counter", {"counter"}}};
     return kinds;
 }
@@ -37,6 +38,7 @@ std::unique_ptr<Subject> make_subject(const std::string &kind) {
                   {"cuMemAlloc", make_driver_subject},
                   {"cuMemAllocAsync", make_driver_async_subject},
                   {"cuMemHostAlloc", make_driver_host_subject},
+                  {"driver", make_driver_ids_subject},
                   {"counter", make_counter_subject}};
     for (const auto &maker : makers) {
         if (kind == maker.kind) {

@@ -147,22 +147,25 @@ void Team::obey(Order order, Member &member, uint32_t number, const Maker &maker
 
 // Chunks grow until one takes long enough for the clock not to matter.
 void Team::run(Member &member) {
+    Work &work = *member.work;
     std::vector<double> ns_per_pair;
     uint64_t pairs = 0;
-    const double began = seconds_now();
-    double now = began;
+    double seconds = 0;
     do {
-        const uint64_t chunk = member.chunk;
-        member.work->run(chunk);
+        const uint64_t chunk = work.batch() != 0 ? work.batch() : member.chunk;
+        work.begin();
+        const double before = seconds_now();
+        work.run(chunk);
+        const double taken = seconds_now() - before;
+        work.end();
         pairs += chunk;
-        const double after = seconds_now();
-        ns_per_pair.push_back((after - now) * 1e9 / static_cast<double>(chunk));
-        if (after - now < chunk_seconds && chunk < largest_chunk) {
+        seconds += taken;
+        ns_per_pair.push_back(taken * 1e9 / static_cast<double>(chunk));
+        if (taken < chunk_seconds && chunk < largest_chunk) {
             member.chunk = 2 * chunk;
         }
-        now = after;
     } while (!stopping_.load(std::memory_order_relaxed));
-    member.pairs_per_ns = static_cast<double>(pairs) / ((now - began) * 1e9);
+    member.pairs_per_ns = static_cast<double>(pairs) / (seconds * 1e9);
     member.ns_per_pair = median(std::move(ns_per_pair));
 }
 

@@ -17,6 +17,11 @@ class Work {
 public:
     virtual ~Work() = default;
     virtual void run(uint64_t pairs) = 0;
+    // Pairs that are only run all at once; 0: any number.
+    virtual uint64_t batch() const { return 0; }
+    // Before and after each `run`, and no part of what is measured.
+    virtual void begin() {}
+    virtual void end() {}
     // Gives back what it still holds, after all threads have stopped.
     virtual void clean_up() {}
 };
