@@ -154,10 +154,13 @@ void Manager::restock(Magazine &magazine, unsigned index) {
 
 // --- batches -------------------------------------------------------------------------------------
 
-Batch *Manager::spare_batch() {
-    Batch *batch = spare_batches_;
+// One that swaps on this shelf, whose lock is held, have emptied, or another; NULL without host
+// memory.
+Batch *Manager::spare_batch(SlotShelf &shelf) {
+    Batch *&first = shelf.spares ? shelf.spares : spare_batches_;
+    Batch *batch = first;
     if (batch) {
-        spare_batches_ = batch->next;
+        first = batch->next;
     }
     return batch ? batch : new (std::nothrow) Batch;
 }
@@ -167,9 +170,9 @@ void Manager::recycle(Batch &batch) {
     spare_batches_ = &batch;
 }
 
-// The `count` oldest slots of a bin as a batch; NULL without host memory.
-Batch *Manager::make_batch(Bin &bin, unsigned index, uint32_t count) {
-    Batch *batch = spare_batch();
+// The `count` oldest slots of a bin as a batch; NULL without host memory. The shelf's lock is held.
+Batch *Manager::make_batch(SlotShelf &shelf, Bin &bin, unsigned index, uint32_t count) {
+    Batch *batch = spare_batch(shelf);
     if (batch) {
         fill_batch(*batch, bin, index, count);
     }
@@ -319,7 +322,7 @@ void Manager::unload(Bin &bin, unsigned index, uint32_t count, Domain &domain) {
     {
         const std::lock_guard lock(domain.shelf.mutex);
         const bool may = may_shelve(domain.shelf, count * class_size(index));
-        if (Batch *batch = may ? make_batch(bin, index, count) : nullptr) {
+        if (Batch *batch = may ? make_batch(domain.shelf, bin, index, count) : nullptr) {
             return put_on_shelf(domain.shelf, *batch);
         }
     }
@@ -366,7 +369,13 @@ void Manager::make_room(Magazine &magazine, unsigned index) {
 // A bin of unordered frees joins the manager's quarantine as it is.
 void Manager::quarantine(Bin &bin, unsigned index) {
     const uint32_t count = bin.count.get();
-    Batch *batch = count > 0 ? make_batch(bin, index, count) : nullptr;
+    if (count == 0) {
+        return;
+    }
+    SlotShelf &shelf = heap_.anyone.shelf; // where its batches are emptied
+    std::unique_lock lock(shelf.mutex);
+    Batch *batch = make_batch(shelf, bin, index, count);
+    lock.unlock();
     if (batch) {
         batch->tag = heap_.clock;
         quarantine_.push(*batch);

@@ -128,9 +128,9 @@ private:
     void widen(Bin &bin, unsigned index, uint32_t limit);
     void restock(Magazine &magazine, unsigned index);
     void take_over(Magazine &magazine);
-    Batch *spare_batch();
+    Batch *spare_batch(SlotShelf &shelf);
     void recycle(Batch &batch);
-    Batch *make_batch(Bin &bin, unsigned index, uint32_t count);
+    Batch *make_batch(SlotShelf &shelf, Bin &bin, unsigned index, uint32_t count);
     static void fill_batch(Batch &batch, Bin &bin, unsigned index, uint32_t count);
     static void forget_oldest(Bin &bin, uint32_t count);
     bool may_shelve(const SlotShelf &shelf, uint64_t bytes) const;

@@ -1,6 +1,7 @@
 #include "simulation.h"
 
 #include <algorithm>
+#include <malloc.h>
 
 using namespace pool_test;
 
@@ -181,6 +182,19 @@ TEST_CASE("unordered frees wait for nobody and come back when all work is done")
     CHECK(sim.races() == 0);
     cuda().cuStreamSynchronize(busy);
     sim.free(buffer, busy);
+}
+
+TEST_CASE("unordered pairs need no more host memory, however many there are") {
+    Simulation sim;
+    const auto run = [&](int pairs) {
+        for (; pairs > 0; pairs--) {
+            sim.free(sim.alloc(256, unordered), unordered);
+        }
+    };
+    run(20'000);
+    const size_t before = mallinfo2().uordblks;
+    run(40'000);
+    CHECK(mallinfo2().uordblks <= before + 128 * KiB);
 }
 
 TEST_CASE("a stream that retires leaves its memory to the others") {
