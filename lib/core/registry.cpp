@@ -38,7 +38,7 @@ struct Remembered {
     uint64_t id = 0;
     emm_context *context = nullptr;
 };
-thread_local Remembered remembered;
+[[gnu::tls_model("initial-exec")]] constinit thread_local Remembered remembered;
 
 void enter_child() {
     forked = true;

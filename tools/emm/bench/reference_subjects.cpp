@@ -90,33 +90,39 @@ public:
 };
 
 // What the driver is asked in a pair that does not say its context, or whose stream is not known.
-class DriverIds : public DriverSubject {
+class DriverQuestions : public DriverSubject {
 public:
     Team::Maker maker(const Entry &entry) override {
         return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
             enter();
-            if (entry.name == "current_ids") {
-                return std::make_unique<AskingWork<CurrentId>>(CurrentId{});
+            if (entry.name == "ask_current") {
+                return std::make_unique<AskingWork<WhichContext>>(WhichContext{});
             }
             auto stream = std::make_unique<Stream>(nullptr);
-            auto work = std::make_unique<AskingWork<StreamId>>(StreamId{stream->get()});
+            auto work = std::make_unique<AskingWork<WhichStream>>(WhichStream{stream->get()});
             return std::make_unique<StreamWork>(std::move(stream), std::move(work));
         };
     }
 
 private:
-    struct StreamId {
+    struct WhichStream {
         CUstream stream = nullptr;
+        decltype(&cuStreamIsCapturing) is_capturing =
+            driver_entry<decltype(&cuStreamIsCapturing)>("cuStreamIsCapturing");
         decltype(&cuStreamGetId) get_id = driver_entry<decltype(&cuStreamGetId)>("cuStreamGetId");
+
         void ask() const {
+            CUstreamCaptureStatus status;
             unsigned long long id;
+            expect(is_capturing(stream, &status), "cuStreamIsCapturing");
             expect(get_id(stream, &id), "cuStreamGetId");
         }
     };
-    struct CurrentId {
+    struct WhichContext {
         decltype(&cuCtxGetCurrent) get_current =
             driver_entry<decltype(&cuCtxGetCurrent)>("cuCtxGetCurrent");
         decltype(&cuCtxGetId) get_id = driver_entry<decltype(&cuCtxGetId)>("cuCtxGetId");
+
         void ask() const {
             CUcontext current;
             unsigned long long id;
@@ -208,8 +214,8 @@ std::unique_ptr<Subject> make_driver_async_subject() {
 std::unique_ptr<Subject> make_driver_host_subject() {
     return std::make_unique<DriverHostPairs>();
 }
-std::unique_ptr<Subject> make_driver_ids_subject() {
-    return std::make_unique<DriverIds>();
+std::unique_ptr<Subject> make_driver_questions_subject() {
+    return std::make_unique<DriverQuestions>();
 }
 std::unique_ptr<Subject> make_counter_subject() {
     return std::make_unique<CounterSubject>();

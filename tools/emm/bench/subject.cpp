@@ -17,7 +17,7 @@ const std::vector<SubjectKind> &subject_kinds() {
         {"cuMemAlloc", {"pair"}},
         {"cuMemAllocAsync", {"pair", "mixed", "holes", "large", "cross"}},
         {"cuMemHostAlloc", {"host"}},
-        {"driver", {"stream_ids", "current_ids"}},
+        {"driver", {"ask_raw", "ask_current"}},
         {"counter", {"counter"}}};
     return kinds;
 }
@@ -38,7 +38,7 @@ std::unique_ptr<Subject> make_subject(const std::string &kind) {
                   {"cuMemAlloc", make_driver_subject},
                   {"cuMemAllocAsync", make_driver_async_subject},
                   {"cuMemHostAlloc", make_driver_host_subject},
-                  {"driver", make_driver_ids_subject},
+                  {"driver", make_driver_questions_subject},
                   {"counter", make_counter_subject}};
     for (const auto &maker : makers) {
         if (kind == maker.kind) {

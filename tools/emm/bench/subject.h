@@ -47,7 +47,7 @@ std::unique_ptr<Subject> make_mimalloc_subject();
 std::unique_ptr<Subject> make_driver_subject();
 std::unique_ptr<Subject> make_driver_async_subject();
 std::unique_ptr<Subject> make_driver_host_subject();
-std::unique_ptr<Subject> make_driver_ids_subject();
+std::unique_ptr<Subject> make_driver_questions_subject();
 std::unique_ptr<Subject> make_counter_subject();
 
 } // namespace emm::tool

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -214,20 +215,25 @@ private:
     const std::atomic<bool> &stopping_;
 };
 
-// No memory at all: sixteen increments, each after the other, of a counter that is nobody else's.
+// No memory at all: sixteen increments of counters that are nobody else's. They take turns, in
+// steps that the processor learns at run time: of a single one it may keep track without its memory
+// or not, and a thread is then two times as fast or not, as it happens.
 class CounterWork : public Work {
 public:
     void run(uint64_t pairs) override {
+        const size_t step = step_;
+        size_t which = 0;
         for (; pairs > 0; pairs--) {
             for (int i = 0; i < 16; i++) {
-                counter_ = counter_ + 1;
+                which = (which + step) % std::size(counters_);
+                counters_[which] = counters_[which] + 1;
             }
         }
     }
 
 private:
-    alignas(128) volatile uint64_t counter_ = 0;
-    [[maybe_unused]] char padding_[120] = {};
+    alignas(128) volatile uint64_t counters_[16] = {};
+    alignas(128) volatile size_t step_ = 3;
 };
 
 } // namespace emm::tool
