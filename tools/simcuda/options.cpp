@@ -83,11 +83,13 @@ const std::vector<Key> &keys() {
     static const std::vector<Key> all = {
         {"devices", "1 to 64", number(&Options::devices, 1, 64)},
         {"memory", "bytes of each device, KiB MiB GiB TiB, at least 4MiB", set_memory},
-        {"progress", "eager, lazy or random",
-         choice(
-             &Options::progress,
-             {{"eager", Progress::eager}, {"lazy", Progress::lazy}, {"random", Progress::random}})},
+        {"progress", "eager, lazy, random or timed",
+         choice(&Options::progress, {{"eager", Progress::eager},
+                                     {"lazy", Progress::lazy},
+                                     {"random", Progress::random},
+                                     {"timed", Progress::timed}})},
         {"seed", "a number", number(&Options::seed, 0)},
+        {"duration", "0 to 1000000000 microseconds", number(&Options::duration, 0, 1000000000)},
         {"race", "abort or count",
          choice(&Options::abort_on_race, {{"abort", true}, {"count", false}})},
         {"misuse", "abort or error",

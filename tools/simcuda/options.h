@@ -7,7 +7,7 @@
 
 namespace simcuda {
 
-enum class Progress { eager, lazy, random };
+enum class Progress { eager, lazy, random, timed };
 
 // What EMM_SIM says.
 struct Options {
@@ -15,6 +15,7 @@ struct Options {
     uint64_t memory = uint64_t(80) << 30;
     Progress progress = Progress::eager;
     uint64_t seed = 1;
+    uint64_t duration = 10; // microseconds, of timed work
     bool abort_on_race = true;
     bool abort_on_misuse = true;
     int driver = 13000;

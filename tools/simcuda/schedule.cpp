@@ -7,21 +7,25 @@
 
 namespace simcuda {
 
-void Schedule::configure(Progress progress, uint64_t seed) {
-    progress_ = progress;
-    random_.seed(seed);
+void Schedule::configure(const Options &options) {
+    progress_ = options.progress;
+    duration_ = std::chrono::microseconds(options.duration);
+    random_.seed(options.seed);
 }
 
 OpRef Schedule::add(std::function<void()> run, bool outside, const std::vector<OpRef> &before) {
     auto op = std::make_shared<Op>();
     op->run = std::move(run);
     op->outside = outside;
+    op->due = std::chrono::steady_clock::now();
     for (const OpRef &each : before) {
         if (each && !each->done()) {
+            op->due = std::max(op->due, each->due);
             op->before.push_back(each);
             each->after.push_back(op);
         }
     }
+    op->due += op->run ? duration_ : std::chrono::microseconds(0);
     ++pending_;
     op->unmet = op->before.size();
     if (op->unmet == 0) {
@@ -99,13 +103,24 @@ bool Schedule::query(const OpRef &op) {
     if (!op || op->done()) {
         return true;
     }
-    const bool now = progress_ == Progress::eager  ? false
-                     : progress_ == Progress::lazy ? std::exchange(op->asked, true)
-                                                   : coin();
-    if (now) {
+    if (is_due(*op)) {
         wait(op);
     }
     return op->done();
+}
+
+bool Schedule::is_due(Op &op) {
+    switch (progress_) {
+    case Progress::eager:
+        return false;
+    case Progress::lazy:
+        return std::exchange(op.asked, true);
+    case Progress::random:
+        return coin();
+    case Progress::timed:
+        return std::chrono::steady_clock::now() >= op.due;
+    }
+    return false;
 }
 
 void Schedule::wait(const OpRef &op) {

@@ -23,6 +23,7 @@ struct Op {
     size_t unmet = 0;
     std::vector<std::shared_ptr<Op>> before;
     std::vector<std::shared_ptr<Op>> after;
+    std::chrono::steady_clock::time_point due; // when a query finds it done, if that goes by time
     std::chrono::steady_clock::time_point finished;
 
     bool done() const { return state == State::done; }
@@ -35,7 +36,7 @@ using OpRef = std::shared_ptr<Op>;
 class Schedule {
 public:
     explicit Schedule(std::mutex &mutex) : mutex_(mutex) {}
-    void configure(Progress progress, uint64_t seed);
+    void configure(const Options &options);
 
     OpRef add(std::function<void()> run, bool outside, const std::vector<OpRef> &before);
 
@@ -56,10 +57,12 @@ private:
     OpRef take_ready(size_t index);
     void drop_finished();
     bool coin() { return random_() & 1; }
+    bool is_due(Op &op);
 
     std::mutex &mutex_;
     std::condition_variable_any finished_;
     Progress progress_ = Progress::eager;
+    std::chrono::microseconds duration_{0};
     std::mt19937_64 random_;
     std::deque<OpRef> ready_;
     size_t pending_ = 0, waiting_ = 0;

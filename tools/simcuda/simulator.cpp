@@ -95,7 +95,7 @@ CUresult start(Simulator &simulator) {
         simulator.devices.clear();
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    simulator.work.configure(simulator.options.progress, simulator.options.seed);
+    simulator.work.configure(simulator.options);
     pthread_atfork(nullptr, nullptr, in_child);
     if (simulator.options.late) {
         atexit(at_exit);

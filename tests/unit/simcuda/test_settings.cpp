@@ -62,6 +62,31 @@ TEST_CASE("random work gets done, however the coin falls") {
     CHECK(runs == 100);
 }
 
+TEST_CASE("timed work is done when its time is over and somebody asks") {
+    configure("progress=timed,duration=0");
+    const Device device;
+    const Stream stream;
+    int runs = 0;
+    REQUIRE(cu().cuLaunchHostFunc(stream, count, &runs) == CUDA_SUCCESS);
+    CHECK(runs == 0);
+    CHECK(cu().cuStreamQuery(stream) == CUDA_SUCCESS);
+    CHECK(runs == 1);
+}
+
+TEST_CASE("timed work is done before its time if somebody waits") {
+    configure("progress=timed,duration=1000000000");
+    const Device device;
+    const Stream stream;
+    int runs = 0;
+    REQUIRE(cu().cuLaunchHostFunc(stream, count, &runs) == CUDA_SUCCESS);
+    for (int i = 0; i < 3; ++i) {
+        CHECK(cu().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+    }
+    CHECK(runs == 0);
+    CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    CHECK(runs == 1);
+}
+
 TEST_CASE("a long chain of lazy work runs without deep recursion") {
     configure("progress=lazy");
     const Device device;
@@ -90,7 +115,7 @@ TEST_CASE("a wrong value is named with what the option takes") {
         _exit(cu().cuInit(0) == CUDA_ERROR_INVALID_VALUE ? 7 : 1);
     });
     CHECK(ending.status == 7);
-    CHECK_THAT(ending.text, ContainsSubstring("eager, lazy or random"));
+    CHECK_THAT(ending.text, ContainsSubstring("eager, lazy, random or timed"));
 }
 
 TEST_CASE("the third call fails, once") {
