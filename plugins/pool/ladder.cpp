@@ -2,6 +2,7 @@
 //
 //   reuse            ask which freed memory is complete by now; record events where none tells
 //   wait_for_stream  let the asking stream wait, on the device, for the stream that freed a block
+//   linger           wait a while for idle memory, if the pool would else hold more than ever
 //   grow             ask the driver for a segment
 //   squeeze          return idle segments and grow again; then wait on the CPU for all work
 //
@@ -244,8 +245,11 @@ Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &resul
         return grow_paged(lock, domain, bytes, result);
     }
     const Zone zone = zone_for(bytes);
+    Block *block = await_exchange(lock, domain, bytes);
+    if (block) {
+        return block;
+    }
     exchange_idle(lock, growth_for(bytes), zone);
-    Block *block = nullptr;
     if (zone == Zone::large && reserved_ + growth_for(bytes) > ceiling()) {
         heap_.reserve_record(); // what cannot be exchanged is cut after all
         block = heap_.take(domain, bytes, zone);
@@ -266,6 +270,27 @@ Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &resul
     return block;
 }
 
+// Waits a while for idle segments whose work is not complete, if those that are complete are not
+// enough to exchange. A block, if that alone has made one.
+Block *Manager::await_exchange(Lock &lock, Domain &domain, uint64_t bytes) {
+    Block *block = nullptr;
+    const auto waits = [](const Segment &segment) {
+        return segment.first->dirty() && segment.first->domain->order == Order::stream;
+    };
+    const auto enough = [&] { return reserved_ + growth_for(bytes) <= ceiling() + exchangeable(); };
+    const Segment *segment = heap_.first_whole();
+    while (segment && !waits(*segment)) {
+        segment = heap_.next_whole(*segment);
+    }
+    if (segment && deferring_ == 0 && !grows_first(bytes) && !enough()) {
+        linger(lock, domain, [&] {
+            block = take_block(domain, bytes);
+            return block || enough();
+        });
+    }
+    return block;
+}
+
 // A segment that is idle and too small for what is asked goes back if the pool would else hold
 // more than ever: that is what keeps reserved memory close to live memory, and it ends with the
 // warm-up.
@@ -277,6 +302,14 @@ void Manager::exchange_idle(Lock &lock, uint64_t bytes, Zone zone) {
         }
         release_segment(lock, *segment);
     }
+}
+
+uint64_t Manager::exchangeable() const {
+    uint64_t bytes = 0;
+    for (Segment *s = heap_.first_whole(); s; s = heap_.next_whole(*s)) {
+        bytes += s->first->dirty() ? 0 : s->driver_bytes;
+    }
+    return std::min(bytes, reserved_ - std::min(reserved_, options_.initial));
 }
 
 // The one that was idle for the longest; but for the little that the small zone grows by, the

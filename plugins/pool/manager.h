@@ -3,6 +3,7 @@
 //   allocate.cpp  memalloc: the short way, and the start of the long one
 //   ladder.cpp    the long way: reuse, wait, grow, squeeze, fail
 //   free.cpp      memfree: into which domain
+//   patience.cpp  waiting for a while, for work that is nearly done
 //   order.cpp     events: recording them, asking them, and what follows from the answer
 //   notices.cpp   which stream a call means; registration, captures announced, record_use
 //   graphs.cpp    memory of captures
@@ -32,6 +33,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -111,7 +113,9 @@ private:
     uint64_t largest_to_cut(uint64_t bytes) const;
     bool grows_first(uint64_t bytes) const;
     uint64_t ceiling() const;
+    Block *await_exchange(Lock &lock, Domain &domain, uint64_t bytes);
     void exchange_idle(Lock &lock, uint64_t bytes, Zone zone);
+    uint64_t exchangeable() const;
     Segment *idle_for(uint64_t missing, Zone zone) const;
     CUresult add_segment(Lock &lock, uint64_t bytes, Zone zone);
     std::unique_ptr<Segment> new_segment(uint64_t bytes, CUresult &result);
@@ -207,6 +211,10 @@ private:
     // --- paging.cpp
     void allow_paging();
     Block *grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result);
+    Block *await_pages(Lock &lock, Domain &domain, uint64_t bytes);
+    bool has_dirty_pages() const;
+    bool has_pages_for(const Heap::Room &room) const;
+    uint64_t at_ease(uint64_t pages) const;
     CUresult add_space(Lock &lock, uint64_t bytes, Zone zone);
     uint64_t steal(const Block &target, const Heap::Room &room, uint64_t wanted,
                    std::vector<Block *> &blocks);
@@ -225,6 +233,10 @@ private:
     void poll_everywhere(Lock &lock);
     bool wait_everywhere(Lock &lock);
 
+    // --- patience.cpp
+    void linger(Lock &lock, const Domain &domain, const std::function<bool()> &enough);
+    bool is_working() const;
+
     // --- order.cpp
     bool ask_idle(Lock &lock, Domain &domain);
     void touch(Domain &domain, uint64_t bytes);
@@ -239,6 +251,7 @@ private:
     void finish_context(Watch &watch);
     void poll(Lock &lock, Domain &domain);
     void reap(Lock &lock, bool with_context);
+    void ask_all(Lock &lock, bool recording);
     bool wait_for_all(Lock &lock);
     void complete(Domain &domain, uint64_t tag);
     void complete_all(uint64_t tag);
@@ -363,6 +376,7 @@ private:
     bool pages_shareable_ = false;        // with other processes
     bool changing_access_ = false;        // while no thread maps or unmaps
     uint32_t fills_ = 0;                  // threads that do
+    uint32_t waits_broken_off_ = 0;       // by linger(), since it last came to an end
     uint64_t most_taken_ = 0;             // when a call last came the long way
 
     uint64_t host_reserved_ = 0;

@@ -227,6 +227,10 @@ void Manager::reap(Lock &lock, bool with_context) {
     if (with_context) {
         seal_all(lock);
     }
+    ask_all(lock, true);
+}
+
+void Manager::ask_all(Lock &lock, bool recording) {
     poll(lock, unordered_);
     size_t count = 0;
     for (Domain *d = askable_.first(); d; d = askable_.next(*d)) {
@@ -236,7 +240,9 @@ void Manager::reap(Lock &lock, bool with_context) {
         Domain &domain = *askable_.first();
         askable_.remove(domain); // to the end: list() in poll puts it there
         domain.references++;
-        seal_if_reachable(lock, domain);
+        if (recording) {
+            seal_if_reachable(lock, domain);
+        }
         poll(lock, domain);
         domain.references--;
         tidy(domain);

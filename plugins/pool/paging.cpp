@@ -54,6 +54,9 @@ void Manager::allow_paging() {
 }
 
 Block *Manager::grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result) {
+    if (Block *block = await_pages(lock, domain, bytes)) {
+        return block;
+    }
     constexpr int attempts = 4; // others may be quicker with what lies beside
     for (int i = 1; i <= attempts;) {
         const Heap::Room room = i < attempts ? heap_.room_for(domain, bytes, zone_for(bytes))
@@ -74,6 +77,64 @@ Block *Manager::grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult 
     }
     result = CUDA_ERROR_OUT_OF_MEMORY;
     return nullptr;
+}
+
+// The same for pages.
+Block *Manager::await_pages(Lock &lock, Domain &domain, uint64_t bytes) {
+    Block *block = nullptr;
+    const auto enough = [&] {
+        const Heap::Room room = heap_.room_for(domain, bytes, zone_for(bytes));
+        return has_pages_for(room);
+    };
+    if (has_dirty_pages() && deferring_ == 0 && !enough()) {
+        linger(lock, domain, [&] {
+            block = take_block(domain, bytes);
+            return block || enough();
+        });
+    }
+    return block;
+}
+
+bool Manager::has_dirty_pages() const {
+    for (const Domain *d = open_.first(); d; d = open_.next(*d)) {
+        for (const SizeTree &own : d->own) {
+            const SizeNode *largest = own.largest();
+            if (largest && largest->size >= page) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+// New pages that cost hardly any memory.
+uint64_t Manager::at_ease(uint64_t pages) const {
+    const uint64_t most = std::max(most_taken_, taken_ + waiting_ + pages * page);
+    const uint64_t goal = std::min(options_.max, most + most / slack);
+    return goal > reserved_ ? std::min(pages, (goal - reserved_) / page) : 0;
+}
+
+bool Manager::has_pages_for(const Heap::Room &room) const {
+    if (!room.hole) {
+        return true; // which costs no memory
+    }
+    const Block *left = room.bridge || !room.at_its_end ? room.hole->left : nullptr;
+    const Block *right = room.bridge || room.at_its_end ? room.hole->right : nullptr;
+    const uint64_t wanted = room.missing / page;
+    uint64_t pages = at_ease(wanted);
+    SizeNode position;
+    position.size = page - 1;
+    while (pages < wanted) {
+        const SizeNode *part = heap_.part_with_pages(position);
+        if (!part) {
+            return false;
+        }
+        position.size = part->size;
+        position.address = part->address;
+        const bool spared = part->block() == left || part->block() == right;
+        pages += spared ? 0 : Heap::whole_pages(*part);
+    }
+    return true;
 }
 
 CUresult Manager::add_space(Lock &lock, uint64_t bytes, Zone zone) {
@@ -162,9 +223,8 @@ CUresult Manager::fill(Lock &lock, Heap::Room room) {
     heap_.reserve_records(4);
     Block &target = *heap_.take_hole(room);
     most_taken_ = std::max(most_taken_, taken_ + waiting_ + bytes);
-    const uint64_t goal = std::min(options_.max, most_taken_ + most_taken_ / slack);
-    const uint64_t at_ease = goal > reserved_ ? std::min(pages, (goal - reserved_) / page) : 0;
-    const uint64_t moved = deferring_ == 0 ? steal(target, room, pages - at_ease, stolen) : 0;
+    const uint64_t moved =
+        deferring_ == 0 ? steal(target, room, pages - at_ease(pages), stolen) : 0;
     const uint64_t fresh = pages - moved;
     if (fresh > (options_.max - std::min(options_.max, reserved_)) / page) {
         for (Block *block : stolen) {

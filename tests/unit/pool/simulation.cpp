@@ -146,6 +146,11 @@ const emm_host &host() {
     return the_host;
 }
 
+bool work_takes_ages() {
+    const char *settings = getenv("EMM_SIM");
+    return settings && strstr(settings, "progress=timed");
+}
+
 const emm_plugin &pool() {
     static const emm_plugin *const table = reinterpret_cast<emm_plugin_entry>(
         dlsym(open("EMM_TEST_POOL"), EMM_PLUGIN_ENTRY_SYMBOL))(&host());

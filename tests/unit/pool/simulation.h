@@ -66,6 +66,9 @@ const emm_host &host();
 // NULL: nothing.
 extern std::atomic<void (*)()> before_mem_alloc, before_mem_create;
 
+// Whether no work is complete before somebody waits for it, however often it is asked.
+bool work_takes_ages();
+
 // The plugin under test: what the environment's EMM_TEST_POOL names.
 const emm_plugin &pool();
 

@@ -107,6 +107,29 @@ TEST_CASE("for a small segment the smallest idle one that is enough goes back") 
     CHECK(sim.held() == 44 * MiB);
 }
 
+TEST_CASE("rung: the pool waits a while for idle memory rather than hold more than ever") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    const CUdeviceptr first = sim.alloc(64 * MiB, stream);
+    sim.touch(first, 64 * MiB, stream);
+    sim.free(first, stream);
+    sim.alloc(128 * MiB, stream);
+    CHECK(sim.held() == (work_takes_ages() ? 192 : 128) * MiB);
+}
+
+TEST_CASE("a wait for idle memory ends, though its work waits for the program") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    for (size_t i = 0; i < 20; i++) {
+        const size_t size = (i + 2) * 16 * MiB;
+        const CUdeviceptr block = sim.alloc(size, stream);
+        sim.touch(block, size, stream);
+        sim.free(block, stream);
+    }
+    CHECK(sim.races() == 0);
+    CHECK(sim.held() >= 21 * 16 * MiB);
+}
+
 TEST_CASE("a huge request has its measure when the pool holds more than it needs") {
     Simulation sim;
     const CUstream stream = sim.stream();

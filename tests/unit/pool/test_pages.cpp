@@ -64,6 +64,14 @@ TEST_CASE("pages: a large block is made of free pages from everywhere") {
     CHECK(sim.races() == 0);
 }
 
+TEST_CASE("pages: the pool waits a while for free pages rather than hold more than ever") {
+    Simulation sim("growth=vmm");
+    const CUstream stream = sim.stream();
+    make_comb(sim, 16, stream);
+    sim.alloc(32 * MiB, stream);
+    CHECK(sim.held() == (work_takes_ages() ? 96 : 64) * MiB);
+}
+
 TEST_CASE("pages: what a graph may use is not taken apart") {
     Simulation sim("growth=vmm,max=64MiB");
     const CUstream stream = sim.stream();
