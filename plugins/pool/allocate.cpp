@@ -17,8 +17,12 @@ bool fits_a_slot(const Domain &domain, uint64_t size) {
 // driver is asked first who it is.
 emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
-    if (!magazine || magazine->gate.locked_for_good()) {
+    const bool registered = magazine && !magazine->gate.locked_for_good();
+    if (!registered) {
         magazine = passing_magazine(stream);
+    }
+    if (registered && magazine->never_holds(size)) {
+        return memalloc_beyond(*magazine, size, stream, ret_ptr);
     }
     if (magazine && magazine->gate.enter()) {
         uint64_t address = magazine->take(size);
@@ -31,7 +35,29 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
             return EMM_OK;
         }
     }
-    return memalloc_locked(size, stream, ret_ptr);
+    return registered && size > slab_limit ? memalloc_beyond(*magazine, size, stream, ret_ptr)
+                                           : memalloc_locked(size, stream, ret_ptr);
+}
+
+// A block that the calling thread's magazine does not have. While that is not closed, its domain is
+// what the caller's stream means.
+emm_status Manager::memalloc_beyond(Magazine &magazine, size_t size, emm_stream stream,
+                                    emm_deviceptr *ret_ptr) {
+    {
+        Lock lock(mutex_);
+        const bool serves =
+            lost_ == CUDA_SUCCESS && size <= largest_request && !magazine.gate.locked_for_good();
+        if (serves) {
+            take_over(magazine);
+            unload_blocks(magazine);
+        }
+        if (Block *block = serves ? take_block(magazine.domain, block_bytes(size)) : nullptr) {
+            *ret_ptr = account({block, nullptr}, magazine.domain, size);
+            upkeep(lock, magazine.domain, nullptr);
+            return EMM_OK;
+        }
+    }
+    return memalloc_slowly(size, stream, ret_ptr);
 }
 
 emm_status Manager::memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
@@ -94,8 +120,8 @@ Heap::Place Manager::take(Domain &domain, uint64_t size) {
 emm_deviceptr Manager::account(Place place, Domain &domain, size_t size) {
     if (place.block) {
         place.block->loan.begin(size);
-        place.block->capture = domain.capture;
         if (domain.capture) {
+            place.block->capture = domain.capture;
             place.block->loan.mark_special();
             domain.capture->references++;
         }

@@ -26,7 +26,9 @@ Block *BlockStore::take() {
     Block *block = free_;
     free_ = block->right;
     spare_--;
-    *block = Block();
+    block->state = State::free;
+    block->domain = nullptr;
+    block->left = block->right = nullptr;
     return block;
 }
 

@@ -25,10 +25,12 @@ enum class State : uint8_t {
     waiting // freed; a use record or a capture has it until it may become free
 };
 
-// What neighbours look at comes first, then what a free block's owner does, then its nodes: a call
-// touches no more cache lines than it must.
+// What neighbours and a free's check look at is the first cache line, what a stream's own free
+// blocks need besides is the second: processors fetch the two together. The third holds what is
+// mostly written, the fourth what is seldom used at all.
 struct alignas(record_alignment) Block {
     State state = State::free;
+    Zone zone = Zone::large;  // its segment's
     Domain *domain = nullptr; // of a free block
     uint64_t begin = 0;
     uint64_t size = 0;
@@ -37,18 +39,18 @@ struct alignas(record_alignment) Block {
     Segment *segment = nullptr;
     Loan<uint64_t> loan; // of a live block
 
+    SizeNode own; // the whole, for the domain itself and for who is willing to wait for it
+
     // Of a free block: [dirty_begin, dirty_end) may still be in use by `domain`'s work as of `tag`;
     // what lies before and after it is complete. The two are equal in a block that is all complete.
     uint64_t dirty_begin = 0;
     uint64_t dirty_end = 0;
     uint64_t tag = 0;
-    Link<Block> pending; // of its domain, oldest tag first; or of the capture that has it
-
-    // Of a live block.
-    UseRecord *uses = nullptr;
     HostPool *host = nullptr; // of pinned memory, until its heap has it back
 
-    SizeNode own;  // the whole, for the domain itself and for who is willing to wait for it
+    Link<Block> pending;       // of its domain, oldest tag first; or of the capture that has it
+    UseRecord *uses = nullptr; // of a live block
+
     SizeNode low;  // the complete part in front, or the whole of a complete block
     SizeNode high; // the complete part behind
 
@@ -60,18 +62,14 @@ struct alignas(record_alignment) Block {
 
     // Most of what a call costs is waiting for what lies in records.
     void expect() const {
-        for (unsigned line = 0; line < sizeof(Block); line += 64) {
-            __builtin_prefetch(reinterpret_cast<const char *>(this) + line);
-        }
+        __builtin_prefetch(this);
+        __builtin_prefetch(&own);
+        __builtin_prefetch(&pending);
     }
     void expect_neighbours() const {
         expect();
-        for (const Block *neighbour : {left, right}) {
-            if (neighbour) {
-                __builtin_prefetch(neighbour);
-                __builtin_prefetch(&neighbour->own);
-            }
-        }
+        (left ? left : this)->expect(); // no branch: whether there is one, nobody can guess
+        (right ? right : this)->expect();
     }
 };
 
@@ -96,8 +94,8 @@ public:
             refill();
         }
     }
-    Block *take();
-    void give(Block *block);
+    Block *take();           // free, alone, with no loan and in no list or tree
+    void give(Block *block); // which is so, but for its neighbours
 
 private:
     void refill();

@@ -67,8 +67,11 @@ emm_status Manager::refuse_free(emm_deviceptr ptr) {
 
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
-    if (!magazine || magazine->gate.locked_for_good()) {
+    const bool registered = magazine && !magazine->gate.locked_for_good();
+    if (!registered) {
         magazine = passing_magazine(stream);
+    } else if (magazine->never_holds(size) && give_beyond(*magazine, ptr, size)) {
+        return EMM_OK;
     }
     if (magazine && magazine->gate.enter()) {
         const Slot *slot = heap_.found_at(ptr).slot;
@@ -81,7 +84,32 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
             return EMM_OK;
         }
     }
+    if (registered && give_beyond(*magazine, ptr, size)) {
+        return EMM_OK;
+    }
     return memfree_locked(ptr, size, stream);
+}
+
+// A block that the magazine never holds goes to the heap. False: it is none, or there is
+// anything unusual about it.
+bool Manager::give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size) {
+    Lock lock(mutex_);
+    if (lost_ != CUDA_SUCCESS || magazine.gate.locked_for_good()) {
+        return false;
+    }
+    Block *block = heap_.found_at(ptr).block;
+    const bool beyond = block && block->size > magazine.largest_block;
+    const uint64_t lent = beyond ? block->loan.plain_size() : 0;
+    if (!agree(lent, size)) {
+        return false;
+    }
+    Domain &domain = magazine.unordered ? unordered_ : magazine.domain;
+    take_over(magazine);
+    release({block, nullptr}, domain);
+    touch(domain, block->size);
+    heap_.give(*block, domain);
+    upkeep(lock, domain, nullptr);
+    return true;
 }
 
 emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream stream) {
@@ -175,6 +203,7 @@ Domain *Manager::free_on(Place place, Domain &domain) {
     }
     if (capture && capture == domain.capture) {
         capture->references--;
+        place.block->capture = nullptr;
         give(place, domain); // reusable inside the capture
     } else if (domain.capture || capture) {
         hold(place, domain.capture ? *domain.capture : *capture);

@@ -15,12 +15,17 @@ bool is_idle(const Block &block) {
     return block.segment->whole.linked || block.segment->paged();
 }
 
+// Told from the record: the segment's own is one miss more.
+bool spans_segment(const Block &block) {
+    return !block.left && !block.right;
+}
+
 bool serves_itself(const Domain &domain) {
     return domain.order == Order::stream || domain.order == Order::capture;
 }
 
 SizeTree &own_like(const Block &block) {
-    return block.domain->own[unsigned(block.segment->zone)];
+    return block.domain->own[unsigned(block.zone)];
 }
 
 } // namespace
@@ -42,7 +47,7 @@ bool can_merge(const Block &a, const Block &b) {
 
 void Heap::index(Block &block) {
     if (block.state == State::hole) {
-        holes_[unsigned(block.segment->zone)].insert(block.low, block.size, block.begin);
+        holes_[unsigned(block.zone)].insert(block.low, block.size, block.begin);
         return;
     }
     SizeTree &complete = complete_like(block);
@@ -62,8 +67,7 @@ void Heap::index(Block &block) {
         }
         quarantined_ += is_quarantine(domain) ? block.dirty_end - block.dirty_begin : 0;
     }
-    if (block.size == block.segment->size && block.domain->order != Order::capture &&
-        !block.segment->paged()) {
+    if (spans_segment(block) && block.domain->order != Order::capture && !block.segment->paged()) {
         whole_.push_back(*block.segment);
         whole_bytes_ += block.size;
     }
@@ -71,7 +75,7 @@ void Heap::index(Block &block) {
 
 // Whether a part of that size of the block is in its index.
 bool Heap::counts(const Block &block, uint64_t size) const {
-    return size > small_limit || !scraps_apart_ || block.segment->zone != Zone::large;
+    return size > small_limit || !scraps_apart_ || block.zone != Zone::large;
 }
 
 void Heap::insert(SizeTree &tree, SizeNode &node, uint64_t size, uint64_t address) const {
@@ -106,7 +110,7 @@ void Heap::sort_scraps_in() {
 
 void Heap::unindex(Block &block) {
     if (block.state == State::hole) {
-        holes_[unsigned(block.segment->zone)].remove(block.low);
+        holes_[unsigned(block.zone)].remove(block.low);
         return;
     }
     const Domain &domain = *block.domain;
@@ -124,7 +128,7 @@ void Heap::unindex(Block &block) {
         }
         quarantined_ -= is_quarantine(domain) ? block.dirty_end - block.dirty_begin : 0;
     }
-    if (block.segment->whole.linked) {
+    if (spans_segment(block) && block.segment->whole.linked) {
         whole_.remove(*block.segment);
         whole_bytes_ -= block.segment->size;
     }
@@ -149,9 +153,9 @@ void Heap::own(Block &block) {
     if (!large || !map_.page(block.begin)->add_start(block.begin, block)) {
         segment.own(block.begin, reinterpret_cast<uintptr_t>(&block));
     }
-    for (uint64_t page = round_up(block.begin, segment_granule); page < block.end();
-         page += segment_granule) {
-        segment.covers[(page - segment.base) / segment_granule] = &block;
+    for (uint64_t mark = round_up(block.begin, cover_granule); mark < block.end();
+         mark += cover_granule) {
+        segment.cover(mark) = &block;
     }
 }
 
@@ -169,7 +173,7 @@ Block *Heap::take(Domain &domain, uint64_t size, Zone zone, uint64_t most) {
     SizeNode *complete =
         domain.order == Order::capture && own ? nullptr : complete_[unsigned(zone)].best(size);
     const bool prefer_own =
-        own && (!complete || complete->block()->domain == &domain || own->size <= complete->size);
+        own && (!complete || own->size <= complete->size || complete->block()->domain == &domain);
     const SizeNode *chosen = prefer_own ? own : complete;
     if (chosen) {
         chosen->block()->expect_neighbours();
@@ -215,6 +219,7 @@ Block *Heap::cut(Block &block, uint64_t size, bool from_the_end) {
     if (block.size != size) {
         taken = records_.take();
         taken->segment = block.segment;
+        taken->zone = block.zone;
         taken->size = size;
         taken->begin = from_the_end ? block.end() - size : block.begin;
         Block *&outer = from_the_end ? block.right : block.left;
@@ -240,7 +245,6 @@ Block *Heap::cut(Block &block, uint64_t size, bool from_the_end) {
     }
     taken->state = State::live;
     taken->domain = nullptr;
-    taken->dirty_begin = taken->dirty_end = 0;
     own(*taken);
     return taken;
 }
@@ -251,8 +255,6 @@ void Heap::give(Block &block, Domain &domain, uint64_t tag) {
     block.expect_neighbours();
     disown(block);
     block.state = State::free;
-    block.capture = nullptr;
-    block.slab = nullptr;
     block.domain = &domain;
     block.tag = tag;
     const bool complete = domain.order == Order::anyone;
@@ -369,20 +371,30 @@ Heap::Place Heap::around(uint64_t address) const {
     return address - first < size ? place : Place{};
 }
 
-// What begins at the address or before it, nearest first, as far back as the next 2 MiB; if nothing
-// does, what covers those.
+// What begins at the address or before it, nearest first, as far back as the next mark; if nothing
+// does, what covers that. Only large blocks reach further than from one page into the next.
 Heap::Place Heap::last_before(const Segment &segment, uint64_t address) const {
-    const uint64_t page = address / segment_granule * segment_granule;
-    const Block *start = map_.page(page)->last_start(address);
-    for (uint64_t at = address / granule * granule;; at -= granule) {
-        if (segment.owner(at) != 0 || (start && start->begin == at)) {
-            return starting_at(at);
+    const uint64_t home = address / segment_granule * segment_granule;
+    uint64_t from = address / granule * granule;
+    for (uint64_t page = home;; page -= segment_granule, from = page + segment_granule - granule) {
+        const Block *start = map_.page(page)->last_start(from);
+        for (uint64_t at = from; at >= page && page + segment_granule >= home; at -= granule) {
+            if (segment.owner(at) != 0 || (start && start->begin == at)) {
+                return starting_at(at);
+            }
         }
-        if (at == page) {
-            break;
+        if (start) {
+            return starting_at(start->begin);
+        }
+        if (page == segment.base || page % cover_granule == 0) {
+            return covering(segment, page, address);
         }
     }
-    Block *block = segment.covers[(page - segment.base) / segment_granule];
+}
+
+// The slot or block that holds the address, if its block was the last to hold the mark too.
+Heap::Place Heap::covering(const Segment &segment, uint64_t mark, uint64_t address) const {
+    const Block *block = mark % cover_granule == 0 ? segment.cover(mark) : nullptr;
     const bool holds =
         block && block->segment == &segment && block->begin <= address && address < block->end();
     if (!holds) {

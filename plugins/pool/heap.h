@@ -101,7 +101,7 @@ public:
 private:
     static constexpr uintptr_t slot_bit = 1;
 
-    SizeTree &complete_like(const Block &block) { return complete_[unsigned(block.segment->zone)]; }
+    SizeTree &complete_like(const Block &block) { return complete_[unsigned(block.zone)]; }
     void index(Block &block);
     bool counts(const Block &block, uint64_t size) const;
     void insert(SizeTree &tree, SizeNode &node, uint64_t size, uint64_t address) const;
@@ -115,6 +115,7 @@ private:
     void own(Block &block);
     void disown(Block &block);
     Place last_before(const Segment &segment, uint64_t address) const;
+    Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
     Room room_in(Block &hole, const Domain &domain, uint64_t bytes) const;
     std::string fault_of(const Segment &segment) const;
     std::string fault_of_free(const Block &block) const;

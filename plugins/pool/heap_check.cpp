@@ -28,6 +28,9 @@ std::string Heap::fault_of_free(const Block &block) const {
         (block.dirty() && (block.dirty_begin < block.begin || block.dirty_end > block.end()))) {
         return "its dirty part is not within it";
     }
+    if (block.loan.size() != 0 || block.uses || block.host || block.slab || block.capture) {
+        return "something is left of what it was while it was taken";
+    }
     const auto counted = [&](uint64_t size) { return counts(block, size) ? size : 0; };
     const uint64_t low = counted(block.dirty() ? block.dirty_begin - block.begin : block.size);
     const uint64_t high = counted(block.dirty() ? block.end() - block.dirty_end : 0);

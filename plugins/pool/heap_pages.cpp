@@ -30,6 +30,7 @@ uint64_t usable(const Block *block, const Domain &domain, bool at_its_end) {
 void Heap::add_space(Segment &segment) {
     Block *block = segment.first;
     block->segment = &segment;
+    block->zone = segment.zone;
     block->begin = segment.base;
     block->size = segment.size;
     segments_.push_back(segment);
@@ -131,6 +132,7 @@ Block *Heap::take_pages(const SizeNode &part, uint64_t pages, bool last) {
 Block *Heap::split(Block &block, uint64_t front) {
     Block *rest = records_.take();
     rest->segment = block.segment;
+    rest->zone = block.zone;
     rest->begin = block.begin + front;
     rest->size = block.size - front;
     rest->left = &block;

@@ -12,6 +12,7 @@ void Heap::prepare(Segment &segment) {
 void Heap::add(Segment &segment) {
     Block *block = segment.first;
     block->segment = &segment;
+    block->zone = segment.zone;
     block->begin = segment.base;
     block->size = segment.size;
     segments_.push_back(segment);
@@ -39,6 +40,7 @@ List<Segment, &Segment::all> Heap::forget_all() {
         map_.set(segment->base, segment->size, nullptr);
         for (Block *block = segment->first; block;) {
             Block *next = block->right;
+            *block = Block();
             records_.give(block);
             block = next;
         }

@@ -12,6 +12,7 @@
 #include "heap.h"
 #include "pinned_stock.h"
 
+#include <algorithm>
 #include <array>
 
 namespace emm::pool {
@@ -44,6 +45,9 @@ public:
     }
     // Takes the allocation at `address` back, unless there is anything unusual about it.
     bool give(const Heap &heap, uint64_t address, size_t size);
+
+    // No block of that size is ever here.
+    bool never_holds(size_t size) const { return size > std::max(slab_limit, largest_block); }
 
     // --- by its owner, with the pool's lock or inside the gate
     void count_allocation(size_t size) {

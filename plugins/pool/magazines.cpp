@@ -306,6 +306,9 @@ void Manager::give_slots(const SlotAt *slots, uint32_t count, Domain &domain) {
 
 // What the magazine counted becomes part of the manager's statistics.
 void Manager::take_over(Magazine &magazine) {
+    if ((magazine.allocations.get() | magazine.frees.get()) == 0) {
+        return;
+    }
     peak_live_ = std::max(peak_live_, live_ + magazine.highest.get());
     live_ += magazine.live.get();
     live_count_ += int64_t(magazine.allocations.get() - magazine.frees.get());

@@ -88,6 +88,8 @@ private:
     static constexpr uint64_t passing_bit = uint64_t(1) << 63;
 
     // --- allocate.cpp
+    emm_status memalloc_beyond(Magazine &magazine, size_t size, emm_stream stream,
+                               emm_deviceptr *ret_ptr);
     emm_status memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status acquire_place(const Caller &caller, Domain &domain, size_t size, Place &ret_place);
@@ -159,6 +161,7 @@ private:
     void close(Magazine &magazine);
 
     // --- free.cpp
+    bool give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size);
     emm_status memfree_locked(emm_deviceptr ptr, size_t size, emm_stream stream);
     Place lent_at(emm_deviceptr ptr) const;
     bool stow(Magazine &magazine, Place place);

@@ -21,6 +21,7 @@ constexpr uint64_t granule = 512;                // every size and address is a 
 constexpr uint64_t segment_granule = 2ull << 20; // what the driver hands out, and aligns to
 constexpr uint64_t small_limit = 1 << 20;        // the most that belongs in the small zone
 constexpr uint64_t record_alignment = 256;       // of blocks' records
+constexpr uint64_t cover_granule = 64ull << 20;  // how far back an address is looked for
 
 constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
     return (value + unit - 1) / unit * unit;
@@ -29,7 +30,8 @@ constexpr uint64_t round_up(uint64_t value, uint64_t unit) {
 struct Segment {
     Segment(uint64_t driver_address, uint64_t driver_size, uint64_t first, uint64_t bytes)
         : driver_base(driver_address), driver_bytes(driver_size), base(first), size(bytes),
-          owners(bytes / granule), covers(bytes / segment_granule) {}
+          owners(bytes / granule),
+          covers((first + bytes - 1) / cover_granule - first / cover_granule + 1) {}
 
     bool paged() const { return handles.size() > 0; }
     uint64_t end() const { return base + size; }
@@ -39,6 +41,11 @@ struct Segment {
     }
     void own(uint64_t address, uintptr_t owner) {
         owners[index(address)].store(owner, std::memory_order_release);
+    }
+
+    Block *&cover(uint64_t mark) { return covers[mark / cover_granule - base / cover_granule]; }
+    const Block *cover(uint64_t mark) const {
+        return covers[mark / cover_granule - base / cover_granule];
     }
 
     const uint64_t driver_base; // as cuMemAlloc gave it, and as cuMemFree wants it
@@ -54,7 +61,8 @@ struct Segment {
     // leads to it; for one in which a slot begins, the slot, told apart by bit 0; 0 for all others.
     // Read without the lock.
     HostPages<std::atomic<uintptr_t>> owners;
-    // For each 2 MiB, the last block handed out that holds their first byte: perhaps no more.
+    // For each mark, a multiple of cover_granule, the last block handed out that holds the byte
+    // there: perhaps no more.
     std::vector<Block *> covers;
     HostPages<uint64_t> handles; // of growth=vmm: what is mapped at each page; 0: nothing
     Block *first = nullptr;

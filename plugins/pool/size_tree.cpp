@@ -7,6 +7,7 @@ void SizeTree::insert(SizeNode &node, uint64_t size, uint64_t address) {
     node.address = address;
     const unsigned bin = bin_of(size);
     occupied_[bin / 64] |= uint64_t(1) << bin % 64;
+    in_use_ |= uint64_t(1) << bin / 64;
     SizeNode **link = &roots_[bin];
     while (*link && (*link)->priority() >= node.priority()) {
         link = &(*link)->child[(*link)->before(node)];
@@ -45,6 +46,7 @@ void SizeTree::remove(SizeNode &node) {
     node.size = 0;
     if (!roots_[bin]) {
         occupied_[bin / 64] &= ~(uint64_t(1) << bin % 64);
+        in_use_ &= ~(uint64_t(occupied_[bin / 64] == 0) << bin / 64);
     }
 }
 
@@ -52,15 +54,17 @@ SizeNode *SizeTree::first_from(unsigned bin) const {
     if (bin >= bins) {
         return nullptr;
     }
-    uint64_t rest = occupied_[bin / 64] >> bin % 64 << bin % 64;
-    for (unsigned word = bin / 64; rest == 0;) {
-        if (++word == words) {
+    unsigned word = bin / 64;
+    uint64_t rest = occupied_[word] >> bin % 64 << bin % 64;
+    if (rest == 0) {
+        const uint64_t later = in_use_ >> word >> 1 << word << 1;
+        if (later == 0) {
             return nullptr;
         }
+        word = unsigned(std::countr_zero(later));
         rest = occupied_[word];
-        bin = word * 64;
     }
-    SizeNode *node = roots_[bin / 64 * 64 + unsigned(std::countr_zero(rest))];
+    SizeNode *node = roots_[word * 64 + unsigned(std::countr_zero(rest))];
     while (node->child[0]) {
         node = node->child[0];
     }

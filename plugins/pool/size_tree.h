@@ -54,10 +54,13 @@ private:
         const unsigned bin = doubling * steps + unsigned(units >> (doubling - 1)) % steps;
         return bin < bins ? bin : bins - 1;
     }
+    static_assert(words <= 64);
+
     SizeNode *first_from(unsigned bin) const; // the smallest in this bin or any later one
 
     SizeNode *roots_[bins] = {};
-    uint64_t occupied_[words] = {};
+    uint64_t occupied_[words] = {}; // bins with a tree
+    uint64_t in_use_ = 0;           // words of them that are not 0
 };
 
 } // namespace emm::pool
