@@ -120,16 +120,23 @@ install_missing() {
 
 # NVIDIA publishes its headers on the Python registry too, 2 MB instead of a toolkit of gigabytes.
 cuda_wheel=nvidia-cuda-runtime==13.0.96
+cuda_crt_wheel=nvidia-cuda-crt==13.0.88 # what cuda_runtime_api.h includes
+
+# fetch_wheel WHEEL FOLDER: unpacks it there.
+fetch_wheel() {
+    rm -rf "$2"
+    mkdir -p "$2"
+    logged "fetch-${1%%==*}" python3 -m pip download --disable-pip-version-check --no-deps --retries 1 \
+        --timeout 20 --only-binary :all: -d "$2" "$1" && python3 -m zipfile -e "$2"/*.whl "$2"
+}
+
 fetch_cuda_headers() {
     cuda_headers >/dev/null && return
     say "no CUDA Toolkit here: fetching NVIDIA's headers ($cuda_wheel)"
     local scratch=$root/.cache/cuda/wheel
-    rm -rf "$scratch"
-    mkdir -p "$scratch" "$fetched_headers"
-    logged cuda-headers python3 -m pip download --disable-pip-version-check --no-deps \
-        --only-binary :all: -d "$scratch" "$cuda_wheel" ||
+    mkdir -p "$fetched_headers"
+    fetch_wheel "$cuda_wheel" "$scratch" ||
         stop "cuda.h is missing: install the CUDA Toolkit, or put its headers into $fetched_headers"
-    python3 -m zipfile -e "$scratch"/*.whl "$scratch"
     cp -r "$scratch"/nvidia/*/include/. "$fetched_headers"
     rm -rf "$scratch"
     cuda_headers >/dev/null || stop "$cuda_wheel was fetched, yet it holds no usable cuda.h"
@@ -143,16 +150,15 @@ cu13 nvidia-cuda-cccl==13.3.5.0.6
 '
 fetch_cccl_headers() {
     local name wheel scratch=$root/.cache/cccl/wheel
+    if [ "$(cuda_headers)" = "$fetched_headers" ] && [ ! -d "$fetched_headers/crt" ]; then
+        fetch_wheel "$cuda_crt_wheel" "$scratch" && cp -r "$scratch"/nvidia/*/include/crt "$fetched_headers"
+    fi
     while read -r name wheel; do
         if [ -z "$name" ] || [ -d "$root/.cache/cccl/$name" ]; then
             continue
         fi
         say "fetching NVIDIA's C++ headers for tests ($wheel)"
-        rm -rf "$scratch"
-        mkdir -p "$scratch"
-        if logged "cccl-$name" python3 -m pip download --disable-pip-version-check --no-deps \
-            --retries 0 --timeout 20 --only-binary :all: -d "$scratch" "$wheel" &&
-            python3 -m zipfile -e "$scratch"/*.whl "$scratch"; then
+        if fetch_wheel "$wheel" "$scratch"; then
             mv "$(dirname "$(dirname "$(find "$scratch" -path '*/cuda/memory_resource')")")" \
                 "$root/.cache/cccl/$name"
         else

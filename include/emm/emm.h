@@ -254,7 +254,7 @@ EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device
  *     freeing or releasing one succeeds, does nothing and is counted (late_frees). Memory that is
  *     somebody else's (emm_memory_wrap) is left alone by a reset. A CUDA context that dies without
  *     being retired is found out by the next call that asks the driver, as emm_memory_get_info
- * does; what is freed before that is left to the plugin.
+ *     does; what is freed before that is left to the plugin.
  *   - Handles, unlike the raw calls, may be made, used and released while the context is being
  *     reset or retired: what has begun is waited for, a release finds its handle inert, and an
  *     allocation waits until the reset is over.

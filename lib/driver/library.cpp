@@ -100,7 +100,8 @@ emm_status open_library(Library &ret_library) {
         const char *why = dlerror();
         return observe::fail(EMM_E_NO_DRIVER, 0,
                              "no CUDA driver: " + std::string(why ? why : wanted) +
-                                 " (EMM_DRIVER=sim chooses the simulated driver)");
+                                 (wanted == soname ? " (" : " (EMM_DRIVER names it; ") +
+                                 "EMM_DRIVER=sim chooses the simulated driver)");
     }
     library.path = real_path(library.handle);
     library.simulated = dlsym(library.handle, simulator_mark) != nullptr;

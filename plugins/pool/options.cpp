@@ -2,6 +2,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <string>
 
 namespace emm::pool {
 
@@ -58,7 +59,9 @@ Options::Options(const char *const *texts) {
     paged = growth && strcmp(growth, "vmm") == 0;
     read_ipc(texts);
     if (initial > max) {
-        throw PluginError(EMM_E_PLUGIN_SPEC, 0, "pool: option initial is larger than max");
+        const std::string text = "pool: option initial: expected no more than max, which is " +
+                                 std::to_string(max) + " bytes, found " + std::to_string(initial);
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0, text.c_str());
     }
 }
 

@@ -84,6 +84,7 @@ class Info(unittest.TestCase):
         info = answer("info", status=1, EMM_DRIVER="/nowhere/libcuda.so.1")
         self.assertEqual(info["plugin"]["name"], "passthrough")
         self.assertIn("/nowhere/libcuda.so.1", info["driver"]["error"]["message"])
+        self.assertIn("EMM_DRIVER names it", info["driver"]["error"]["message"])
         self.assertIn("driver         none",
                       run("info", EMM_DRIVER="/nowhere/libcuda.so.1").stdout)
 
@@ -239,6 +240,15 @@ class Replay(unittest.TestCase):
         self.assertIn("SIMULATED", done.stdout)
         self.assertRegex(done.stdout, r"(?m)^passthrough +4 +0 +4\.9 KiB ")
 
+    def test_a_trace_may_come_after_the_plugin(self):
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            self.assertEqual(run("replay", "--plugin", "passthrough", trace).returncode, 0)
+
+    def test_no_ratio_is_told_if_an_allocation_failed(self):
+        done = run("replay", "--generate", "train", "--plugin", "pool:max=2MiB")
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"(?m)^pool:max=2MiB( +\S+ [KMG]iB| +\d+)+ +- ")
+
 
 class EventLog(unittest.TestCase):
     def setUp(self):
@@ -368,7 +378,13 @@ class Help(unittest.TestCase):
                           ["replay", "/nowhere.csv", "--order", "loose"]):
             done = run(*arguments)
             self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
-            self.assertNotEqual(done.stderr, "")
+            self.assertRegex(done.stderr, "^emm: ")
+
+    def test_what_is_no_command_or_option_is_named(self):
+        for arguments, named in ((["bnech"], "bnech"), (["--frob"], "--frob"),
+                                 (["info", "--frob"], "--frob"), ([], "expected a command"),
+                                 (["check", "pool", "--filter", "nonsense"], "'nonsense'")):
+            self.assertIn(named, run(*arguments).stderr)
 
 
 if __name__ == "__main__":

@@ -62,7 +62,10 @@ class CommandLine {
 public:
     CommandLine() : app_(about, "emm") {
         app_.footer(footer);
-        app_.require_subcommand(1);
+        app_.require_subcommand(0, 1); // what is none of them is named then
+        app_.failure_message([](const CLI::App *, const CLI::Error &error) {
+            return fmt::format("emm: {}\nRun with --help for more information.\n", error.what());
+        });
         app_.get_formatter()->column_width(34);
         app_.set_version_flag("--version", std::string("emm ") + emm_version());
         add_info();
@@ -79,6 +82,10 @@ public:
             return app_.exit(error) == 0 ? 0 : wrong_usage;
         }
         try {
+            if (app_.get_subcommands().empty()) {
+                throw usage("expected a command: info, replay, bench, events or check, found none "
+                            "(--help says what they do)");
+            }
             return dispatch();
         } catch (const Failure &failure) {
             return tell(failure.problem());
@@ -128,10 +135,14 @@ private:
                          "the times and the driver's calls of the second half are the second "
                          "time's");
         json_flag(replay, replay_.json);
-        replay->footer(workload_help() +
-                       "\nns/event is the time inside emm's calls alone. 'peak reserved' is what "
-                       "the plugin had taken\nfrom the driver, 'leaked' what it had not given back "
-                       "after its context was retired.");
+        replay->footer(
+            workload_help() +
+            "\nns/event is the time inside emm's calls alone. 'peak reserved' is what "
+            "the plugin had taken\nfrom the driver, 'peak live' what the trace had allocated "
+            "at once, 'ratio' the one by the other\n(none if an allocation failed), "
+            "'leaked' what was not given back after the context was retired,\n'2nd "
+            "half' the driver's calls in the trace's second half, 'early hand-overs' "
+            "blocks that\nsomebody got while another's work could still use them.");
         replay_command_ = replay;
     }
 
@@ -156,7 +167,9 @@ private:
         bench->footer(case_help() +
                       "\nReferences in the same run: malloc of the C library, mimalloc if it is "
                       "installed, and on a\nreal GPU cuMemAlloc, cuMemAllocAsync and "
-                      "cuMemHostAlloc. All take turns; medians are shown.");
+                      "cuMemHostAlloc. All take turns; medians are shown: 'ns/pair' of "
+                      "short stretches, so that what\ninterrupts a few of them does not show, "
+                      "'million pairs/s' of whole rounds, interruptions\nincluded.");
         bench_command_ = bench;
     }
 
@@ -183,7 +196,7 @@ private:
                          "several times")
             ->option_text("TEXT")
             ->take_all()
-            ->expected(1);
+            ->allow_extra_args(false);
         check->add_option("--seed", check_.seed, "of what is random (default 1)")->option_text("N");
         check->add_option("--limit", check_.limit, "seconds that a case may take (default 30)")
             ->option_text("SECONDS")
@@ -209,7 +222,7 @@ private:
                          "a plugin, in a process of its own; may be given several times")
             ->option_text("SPEC")
             ->take_all()
-            ->expected(1);
+            ->allow_extra_args(false); // what follows may be the trace
     }
 
     static std::string size_problem(std::string &text) {

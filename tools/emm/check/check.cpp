@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
+#include <fmt/format.h>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -149,7 +150,10 @@ int run_check(const CheckOptions &options) {
     if (planned.empty()) {
         Problem problem;
         problem.stage = "usage";
-        problem.message = "check: the filter names no case; --list shows them all";
+        problem.message =
+            fmt::format("check: --filter: expected a part of a case's name, or a duty, "
+                        "found '{}', which names no case (--list without it shows all)",
+                        fmt::join(options.filters, "', '"));
         throw Failure(problem);
     }
     if (listing) {

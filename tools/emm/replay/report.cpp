@@ -19,10 +19,12 @@ std::string bytes(const Json &object, const char *key) {
     return in_bytes(object.at(key).get<uint64_t>());
 }
 
+// None if an allocation failed: what is live is the trace's.
 std::string ratio(const Json &result) {
+    const bool is_whole = result.at("failed").get<uint64_t>() == 0;
     const auto live = result.at("peak_live_bytes").get<double>();
     const auto reserved = result.at("peak_reserved_bytes").get<double>();
-    return live > 0 ? fmt::format("{:.3f}", reserved / live) : "-";
+    return is_whole && live > 0 ? fmt::format("{:.3f}", reserved / live) : "-";
 }
 
 uint64_t all_calls(const Json &calls) {
