@@ -1,5 +1,5 @@
-// The manager's side of magazines: making, filling, emptying and closing them. The lock is held
-// throughout, and what is another thread's is shut while it is looked into.
+// The manager's side of magazines: making, filling and emptying them. The lock is held throughout,
+// and what is another thread's is shut while it is looked into.
 #include "manager.h"
 
 #include <algorithm>
@@ -433,79 +433,6 @@ bool Manager::drain_all() {
         reopen_magazines();
     }
     return any;
-}
-
-// --- shutting and closing ------------------------------------------------------------------------
-
-// The owners of magazines of this domain, or of all if it is NULL, are kept out of them; it must
-// not have been away from the lock in between that they are let in again.
-void Manager::shut_magazines(const Domain *domain) {
-    const Thread *self = Thread::self_if_any();
-    const auto concerns = [=](const Magazine &magazine) {
-        return &magazine.owner != self && (!domain || &magazine.domain == domain);
-    };
-    bool any = false;
-    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        if (concerns(*m)) {
-            m->gate.shut();
-            any = true;
-        }
-    }
-    if (!any) {
-        return;
-    }
-    Gate::see_everywhere();
-    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        if (concerns(*m)) {
-            m->gate.await_owner();
-        }
-    }
-}
-
-void Manager::reopen_magazines() {
-    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        m->gate.reopen();
-    }
-}
-
-// Nobody who looked an address up before the last change to the map is still looking afterwards.
-void Manager::await_lookups() {
-    shut_magazines(nullptr);
-    reopen_magazines();
-}
-
-// Empties the magazines of this domain, or of all if it is NULL, for good. Their owners' next call
-// finds out, and may make another.
-void Manager::close_magazines(const Domain *domain) {
-    shut_magazines(domain);
-    Magazine *next = nullptr;
-    for (Magazine *m = magazines_.first(); m; m = next) {
-        next = magazines_.next(*m);
-        if (!domain || &m->domain == domain) {
-            drain(*m);
-            close(*m);
-        }
-    }
-}
-
-void Manager::close(Magazine &magazine) {
-    Domain &domain = magazine.domain;
-    magazines_.remove(magazine);
-    domain.magazines--;
-    magazine.gate.lock_for_good(); // from here on it is its owner's alone
-    if (domain.magazines == 0) {
-        clear_shelf(domain);
-    }
-    tidy(domain);
-}
-
-// The thread that owns it ends.
-void Manager::part_with(Magazine &magazine) {
-    const Lock lock(mutex_);
-    if (!magazine.gate.locked_for_good()) {
-        drain(magazine);
-        close(magazine);
-    }
 }
 
 } // namespace emm::pool

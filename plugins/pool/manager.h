@@ -15,6 +15,7 @@
 //   paging.cpp    growth=vmm: pages behind addresses
 //   manager.cpp   create, reset, destroy, trim, peers
 //   magazines.cpp what threads keep for themselves
+//   closing.cpp   how others keep a thread out of that, for a while or for good
 //
 // One lock protects everything here but the magazines. No driver call is made while it is held:
 // functions that take a Lock & may let go of it for one, and whoever calls them looks at everything
@@ -154,6 +155,8 @@ private:
     void drain(Magazine &magazine);
     void drain_own();
     bool drain_all();
+
+    // --- closing.cpp
     void shut_magazines(const Domain *domain);
     void reopen_magazines();
     void await_lookups();
