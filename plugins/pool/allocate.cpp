@@ -142,8 +142,8 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
     if (lost_ != CUDA_SUCCESS) {
         return failed(lost_, "an earlier call");
     }
-    if (size > largest_request) {
-        return exhausted(size, CUDA_SUCCESS);
+    if (size > largest_request || round_up(block_bytes(size), segment_granule) > obtainable()) {
+        return refuse_for_good(size);
     }
     Caller caller;
     emm_status status = identify(stream, caller);
@@ -160,8 +160,8 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         upkeep(lock, domain, &caller);
         domain.references--;
     }
-    most_taken_ = std::max(most_taken_, taken_ + waiting_ + size);
     if (const emm_deviceptr ptr = take_for(magazine_of(caller, domain), domain, size)) {
+        most_taken_ = most_with(0);
         *ret_ptr = ptr;
         return EMM_OK;
     }
@@ -181,6 +181,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
     }
     if (place) {
         *ret_ptr = account(place, domain, size);
+        most_taken_ = most_with(0);
         upkeep(lock, domain, nullptr);
         return EMM_OK;
     }
@@ -221,6 +222,25 @@ Slot *Manager::slot_of_new_slab(Block &block, unsigned index, Domain &domain) {
     }
     slabs_.add(index, block, domain);
     return slabs_.take(domain, index);
+}
+
+// Whole pages or segments, whatever else goes back.
+uint64_t Manager::obtainable() const {
+    return std::min(options_.max, total_) / segment_granule * segment_granule;
+}
+
+// A request that no amount of reclaiming could serve: nothing is asked for, and nothing moves.
+emm_status Manager::refuse_for_good(size_t size) {
+    {
+        const Lock lock(mutex_);
+        failures_++;
+    }
+    const bool limited = options_.max <= total_;
+    return emm_failf(&host_, EMM_E_OUT_OF_MEMORY, 0,
+                     "pool: out of device memory: %zu bytes asked for, more than %s ever allows, "
+                     "which is %llu bytes",
+                     size, limited ? "max" : "the device",
+                     static_cast<unsigned long long>(std::min(options_.max, total_)));
 }
 
 emm_status Manager::exhausted(size_t size, CUresult result) {

@@ -27,7 +27,7 @@ namespace emm::pool {
                         entry(cuMemAddressReserve) entry(cuMemAddressFree) entry(cuMemCreate)      \
                             entry(cuMemRelease) entry(cuMemMap) entry(cuMemUnmap)                  \
                                 entry(cuMemSetAccess) entry(cuIpcGetMemHandle)                     \
-                                    entry(cuDeviceGetAttribute)
+                                    entry(cuDeviceGetAttribute) entry(cuDeviceTotalMem)
 
 struct Driver {
 #define EMM_POOL_ENTRY(name) Entry<decltype(&::name)> name;

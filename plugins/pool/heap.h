@@ -29,6 +29,9 @@ public:
     Block *take_dedicated(Domain &domain, uint64_t size);
     void reserve_record() { records_.reserve(2); }
     void reserve_records(size_t count) { records_.reserve(count); }
+    // One of those reserved, for a split that must not fail later; and back, if it was not needed.
+    Block *take_record() { return records_.take(); }
+    void give_record(Block *record) { records_.give(record); }
 
     // The next larger block of `domain`, a stream's, that others could have after waiting for it.
     static const SizeNode *offered_after(const Domain &domain, const SizeNode &position, Zone zone);
@@ -74,7 +77,8 @@ public:
     const SizeNode *part_with_pages(const SizeNode &position) const;
     static uint64_t whole_pages(const SizeNode &part);
     Block *take_pages(const SizeNode &part, uint64_t pages, bool last); // reserve four records
-    Block *split(Block &block, uint64_t front); // one record must be reserved
+    Block *split(Block &block, uint64_t front) { return split(block, front, *records_.take()); }
+    Block *split(Block &block, uint64_t front, Block &record); // one from take_record
 
     // --- addresses ---
     struct Place {

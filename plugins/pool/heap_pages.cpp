@@ -129,8 +129,8 @@ Block *Heap::take_pages(const SizeNode &part, uint64_t pages, bool last) {
 }
 
 // A taken block keeps its front; the rest is returned, taken as well.
-Block *Heap::split(Block &block, uint64_t front) {
-    Block *rest = records_.take();
+Block *Heap::split(Block &block, uint64_t front, Block &record) {
+    Block *rest = &record;
     rest->segment = block.segment;
     rest->zone = block.zone;
     rest->begin = block.begin + front;

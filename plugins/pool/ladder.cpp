@@ -90,12 +90,13 @@ uint64_t Manager::largest_to_cut(uint64_t bytes) const {
     if (options_.paged) {
         return UINT64_MAX;
     }
-    if (reserved_ + growth_for(bytes) <= most_taken_ + most_taken_ / ease) {
+    const uint64_t most = most_with(bytes);
+    if (claimed() + growth_for(bytes) <= most + most / ease) {
         return 16 * bytes;
     }
-    const uint64_t needed = std::max(most_taken_, options_.initial);
-    const bool exact = bytes >= huge && bytes >= reserved_ / 16 && deferring_ == 0 &&
-                       reserved_ > needed + needed / 8;
+    const uint64_t needed = std::max(most, options_.initial);
+    const bool exact = bytes >= huge && bytes >= claimed() / 16 && deferring_ == 0 &&
+                       claimed() > needed + needed / 8;
     return exact ? bytes + bytes / 4 : UINT64_MAX;
 }
 
@@ -216,7 +217,7 @@ Zone Manager::zone_for(uint64_t bytes) const {
 // overshoot, smaller ones leave holes that cannot become one. Larger requests get their measure.
 uint64_t Manager::growth_for(uint64_t bytes) const {
     const Zone zone = zone_for(bytes);
-    const uint64_t part = zone == Zone::small ? heap_.bytes_in(zone) / 32 : reserved_ / 16;
+    const uint64_t part = zone == Zone::small ? heap_.bytes_in(zone) / 32 : claimed() / 16;
     const uint64_t share = std::min(part, largest_share);
     const uint64_t wanted = options_.segment != 0 ? options_.segment : share;
     const uint64_t least = zone == Zone::dedicated ? bytes : wanted;
@@ -231,13 +232,19 @@ bool Manager::grows_first(uint64_t bytes) const {
         return false;
     }
     const uint64_t growth = growth_for(bytes);
-    return heap_.bytes_in(Zone::small) + growth <= reserved_ / ease ||
-           (reserved_ + growth <= peak_reserved_ && taken_ <= most_taken_ / 4 * 3);
+    return heap_.bytes_in(Zone::small) + growth <= claimed() / ease ||
+           (claimed() + growth <= peak_reserved_ && taken_ <= most_with(bytes) / 4 * 3);
+}
+
+// The most that was ever taken, if this request is served. One that fails leaves no trace.
+uint64_t Manager::most_with(uint64_t bytes) const {
+    return std::max(most_taken_, taken_ + waiting_ + bytes);
 }
 
 // What may be held before idle segments go back.
-uint64_t Manager::ceiling() const {
-    return std::max(peak_reserved_, most_taken_ + most_taken_ / ease);
+uint64_t Manager::ceiling(uint64_t bytes) const {
+    const uint64_t most = most_with(bytes);
+    return std::max(peak_reserved_, most + most / ease);
 }
 
 Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result) {
@@ -249,8 +256,8 @@ Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &resul
     if (block) {
         return block;
     }
-    exchange_idle(lock, growth_for(bytes), zone);
-    if (zone == Zone::large && reserved_ + growth_for(bytes) > ceiling()) {
+    exchange_idle(lock, bytes);
+    if (zone == Zone::large && claimed() + growth_for(bytes) > ceiling(bytes)) {
         heap_.reserve_record(); // what cannot be exchanged is cut after all
         block = heap_.take(domain, bytes, zone);
     }
@@ -277,7 +284,9 @@ Block *Manager::await_exchange(Lock &lock, Domain &domain, uint64_t bytes) {
     const auto waits = [](const Segment &segment) {
         return segment.first->dirty() && segment.first->domain->order == Order::stream;
     };
-    const auto enough = [&] { return reserved_ + growth_for(bytes) <= ceiling() + exchangeable(); };
+    const auto enough = [&] {
+        return claimed() + growth_for(bytes) <= ceiling(bytes) + exchangeable();
+    };
     const Segment *segment = heap_.first_whole();
     while (segment && !waits(*segment)) {
         segment = heap_.next_whole(*segment);
@@ -294,9 +303,10 @@ Block *Manager::await_exchange(Lock &lock, Domain &domain, uint64_t bytes) {
 // A segment that is idle and too small for what is asked goes back if the pool would else hold
 // more than ever: that is what keeps reserved memory close to live memory, and it ends with the
 // warm-up.
-void Manager::exchange_idle(Lock &lock, uint64_t bytes, Zone zone) {
-    while (deferring_ == 0 && reserved_ + bytes > ceiling()) {
-        Segment *segment = idle_for(reserved_ + bytes - ceiling(), zone);
+void Manager::exchange_idle(Lock &lock, uint64_t bytes) {
+    const uint64_t growth = growth_for(bytes);
+    while (deferring_ == 0 && claimed() + growth > ceiling(bytes)) {
+        Segment *segment = idle_for(claimed() + growth - ceiling(bytes), zone_for(bytes));
         if (!segment) {
             return;
         }
@@ -337,10 +347,10 @@ CUresult Manager::add_segment(Lock &lock, uint64_t bytes, Zone zone) {
     if (lost_ != CUDA_SUCCESS) {
         return lost_;
     }
-    if (bytes > options_.max || reserved_ > options_.max - bytes) {
+    if (bytes > options_.max || claimed() > options_.max - bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    reserved_ += bytes;
+    arriving_ += bytes;
     lock.unlock();
     CUresult result = CUDA_SUCCESS;
     std::unique_ptr<Segment> segment;
@@ -348,15 +358,16 @@ CUresult Manager::add_segment(Lock &lock, uint64_t bytes, Zone zone) {
         segment = new_segment(bytes, result);
     } catch (...) {
         lock.lock();
-        reserved_ -= bytes;
+        arriving_ -= bytes;
         throw;
     }
     lock.lock();
+    arriving_ -= bytes;
     note(result);
     if (!segment) {
-        reserved_ -= bytes;
         return result;
     }
+    reserved_ += bytes;
     peak_reserved_ = std::max(peak_reserved_, reserved_);
     ragged_ = ragged_ || segment->size != segment->driver_bytes;
     segment->zone = zone;

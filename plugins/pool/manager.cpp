@@ -42,6 +42,10 @@ Manager::Manager(const emm_host &host, const emm_context_info &info, const char 
     } else if (options_.initial == 0) { // only then do small requests never ask the large zone
         heap_.set_scraps_apart();
     }
+    size_t total = 0;
+    if (driver_.cuDeviceTotalMem && driver_.cuDeviceTotalMem(&total, device_) == CUDA_SUCCESS) {
+        total_ = total;
+    }
     mailbox_ = Mailbox::make();
     try {
         take_initial();
@@ -62,7 +66,7 @@ void Manager::take_initial() {
     CUresult result = options_.paged ? add_space(lock, bytes, Zone::large)
                                      : add_segment(lock, bytes, Zone::large);
     if (options_.paged && result == CUDA_SUCCESS) {
-        result = fill(lock, heap_.room_for(heap_.anyone, bytes, Zone::large));
+        result = fill(lock, heap_.room_for(heap_.anyone, bytes, Zone::large), true);
     }
     if (result != CUDA_SUCCESS) {
         const bool exhausted = result == CUDA_ERROR_OUT_OF_MEMORY;

@@ -98,6 +98,8 @@ private:
     Place take(Domain &domain, uint64_t size);
     Slot *slot_of_new_slab(Block &block, unsigned index, Domain &domain);
     emm_deviceptr account(Place place, Domain &domain, size_t size);
+    uint64_t obtainable() const;
+    emm_status refuse_for_good(size_t size);
     emm_status exhausted(size_t size, CUresult result);
 
     // --- ladder.cpp
@@ -115,9 +117,11 @@ private:
     uint64_t growth_for(uint64_t bytes) const;
     uint64_t largest_to_cut(uint64_t bytes) const;
     bool grows_first(uint64_t bytes) const;
-    uint64_t ceiling() const;
+    uint64_t claimed() const { return reserved_ + arriving_; }
+    uint64_t most_with(uint64_t bytes) const;
+    uint64_t ceiling(uint64_t bytes) const;
     Block *await_exchange(Lock &lock, Domain &domain, uint64_t bytes);
-    void exchange_idle(Lock &lock, uint64_t bytes, Zone zone);
+    void exchange_idle(Lock &lock, uint64_t bytes);
     uint64_t exchangeable() const;
     Segment *idle_for(uint64_t missing, Zone zone) const;
     CUresult add_segment(Lock &lock, uint64_t bytes, Zone zone);
@@ -222,13 +226,22 @@ private:
     bool has_pages_for(const Heap::Room &room) const;
     uint64_t at_ease(uint64_t pages) const;
     CUresult add_space(Lock &lock, uint64_t bytes, Zone zone);
+    // A block whose pages move, and a record in case that only a part of them does.
+    struct Moving {
+        Block *block = nullptr;
+        Block *spare = nullptr;
+        uint64_t gone = 0; // pages, from its beginning
+    };
+    Moving moving(Block *block);
     uint64_t steal(const Block &target, const Heap::Room &room, uint64_t wanted,
-                   std::vector<Block *> &blocks);
-    CUresult fill(Lock &lock, Heap::Room room);
-    void part(Block &block, uint64_t pages, bool front_is_memory);
+                   std::vector<Moving> &blocks);
+    CUresult fill(Lock &lock, Heap::Room room, bool at_ease);
+    void part(Moving &moving, uint64_t pages, bool front_is_memory);
+    void await_access(Lock &lock);
     uint64_t unmap(Block &block, std::vector<uint64_t> &handles, CUresult &result);
-    void create_pages(std::vector<uint64_t> &handles, uint64_t count, CUresult &result);
-    uint64_t map_pages(Block &block, const std::vector<uint64_t> &handles,
+    CUresult create_page(uint64_t bytes, uint64_t &ret_handle) const;
+    CUresult create_pages(std::vector<uint64_t> &handles, uint64_t count);
+    uint64_t map_pages(Block &block, const std::vector<uint64_t> &handles, uint64_t kept,
                        const std::vector<CUmemAccessDesc> &access, CUresult &result);
     uint64_t release_pages(Lock &lock, uint64_t keep);
     uint64_t free_space(Segment &segment);
@@ -383,14 +396,16 @@ private:
     bool changing_access_ = false;        // while no thread maps or unmaps
     uint32_t fills_ = 0;                  // threads that do
     uint32_t waits_broken_off_ = 0;       // by linger(), since it last came to an end
-    uint64_t most_taken_ = 0;             // when a call last came the long way
+    uint64_t most_taken_ = 0;             // when a call last came the long way, and was served
 
     uint64_t host_reserved_ = 0;
     uint64_t host_live_ = 0;    // as asked for
     uint64_t host_taken_ = 0;   // as taken from a pool
     uint64_t host_waiting_ = 0; // freed, and not complete
 
+    uint64_t total_ = UINT64_MAX; // what the device has, if the driver tells
     uint64_t reserved_ = 0;
+    uint64_t arriving_ = 0;    // what the driver is being asked for, beside that
     uint64_t taken_ = 0;       // from the heap and the slabs, by the program or by magazines
     uint64_t waiting_ = 0;     // with use records and captures
     uint64_t quarantined_ = 0; // in batches

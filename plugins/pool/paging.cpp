@@ -58,7 +58,9 @@ Block *Manager::grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult 
         return block;
     }
     constexpr int attempts = 4; // others may be quicker with what lies beside
+    bool at_ease = true; // until the driver has no more: then what is free elsewhere has to do
     for (int i = 1; i <= attempts;) {
+        await_access(lock);
         const Heap::Room room = i < attempts ? heap_.room_for(domain, bytes, zone_for(bytes))
                                              : heap_.room_alone(bytes, zone_for(bytes));
         if (!room.hole) {
@@ -69,11 +71,13 @@ Block *Manager::grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult 
             continue;
         }
         i++;
-        result = room.missing > 0 ? fill(lock, room) : CUDA_SUCCESS;
+        result = room.missing > 0 ? fill(lock, room, at_ease) : CUDA_SUCCESS;
         Block *block = take_block(domain, bytes);
-        if (block || result != CUDA_SUCCESS) {
+        const bool again = result == CUDA_ERROR_OUT_OF_MEMORY && at_ease;
+        if (block || (result != CUDA_SUCCESS && !again)) {
             return block;
         }
+        at_ease = at_ease && !again;
     }
     result = CUDA_ERROR_OUT_OF_MEMORY;
     return nullptr;
@@ -109,9 +113,9 @@ bool Manager::has_dirty_pages() const {
 
 // New pages that cost hardly any memory.
 uint64_t Manager::at_ease(uint64_t pages) const {
-    const uint64_t most = std::max(most_taken_, taken_ + waiting_ + pages * page);
+    const uint64_t most = most_with(pages * page);
     const uint64_t goal = std::min(options_.max, most + most / slack);
-    return goal > reserved_ ? std::min(pages, (goal - reserved_) / page) : 0;
+    return goal > claimed() ? std::min(pages, (goal - claimed()) / page) : 0;
 }
 
 bool Manager::has_pages_for(const Heap::Room &room) const {
@@ -169,18 +173,23 @@ CUresult Manager::add_space(Lock &lock, uint64_t bytes, Zone zone) {
     return result;
 }
 
+// A record must be reserved.
+Manager::Moving Manager::moving(Block *block) {
+    return {block, heap_.take_record(), 0};
+}
+
 // The pages of complete free blocks, smallest blocks first. What is to become one with the target
 // is spared, but for what it has too much.
 uint64_t Manager::steal(const Block &target, const Heap::Room &room, uint64_t wanted,
-                        std::vector<Block *> &blocks) {
+                        std::vector<Moving> &blocks) {
     const Block *left = room.bridge || !room.at_its_end ? target.left : nullptr;
     const Block *right = room.bridge || room.at_its_end ? target.right : nullptr;
     uint64_t pages = 0;
     const auto take = [&](const SizeNode &part, uint64_t most, bool last) {
-        heap_.reserve_records(4);
+        heap_.reserve_records(5);
         const uint64_t taken = std::min({Heap::whole_pages(part), wanted - pages, most});
         if (taken > 0) {
-            blocks.push_back(heap_.take_pages(part, taken, last));
+            blocks.push_back(moving(heap_.take_pages(part, taken, last)));
             pages += taken;
         }
         return taken;
@@ -212,67 +221,70 @@ uint64_t Manager::steal(const Block &target, const Heap::Room &room, uint64_t wa
     return pages;
 }
 
-// Puts memory behind a part of a hole.
-CUresult Manager::fill(Lock &lock, Heap::Room room) {
-    const uint64_t bytes = room.missing;
-    const uint64_t pages = bytes / page;
-    std::vector<Block *> stolen;
-    std::vector<uint64_t> handles;
-    handles.reserve(pages);
+// Puts memory behind a part of a hole; `at_ease`: new pages where they cost hardly any memory. All
+// that needs host memory comes before anything is taken, and new pages come before any move: if
+// they cannot be had, all is as it was.
+CUresult Manager::fill(Lock &lock, Heap::Room room, bool at_ease) {
+    const uint64_t pages = room.missing / page;
+    std::vector<Moving> stolen;
+    std::vector<uint64_t> handles, created;
     stolen.reserve(pages);
-    heap_.reserve_records(4);
-    Block &target = *heap_.take_hole(room);
-    most_taken_ = std::max(most_taken_, taken_ + waiting_ + bytes);
-    const uint64_t moved =
-        deferring_ == 0 ? steal(target, room, pages - at_ease(pages), stolen) : 0;
-    const uint64_t fresh = pages - moved;
-    if (fresh > (options_.max - std::min(options_.max, reserved_)) / page) {
-        for (Block *block : stolen) {
-            heap_.give(*block, heap_.anyone);
-        }
-        heap_.make_hole(target);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    reserved_ += fresh * page;
-    peak_reserved_ = std::max(peak_reserved_, reserved_);
-    unpinned_.wait(lock, [this] { return !changing_access_; });
+    handles.reserve(pages);
+    created.reserve(pages);
     const std::vector<CUmemAccessDesc> access = access_;
-    fills_++;
-    lock.unlock();
-    CUresult result = CUDA_SUCCESS;
-    std::vector<uint64_t> gone(stolen.size());
-    for (size_t i = 0; i < stolen.size() && result == CUDA_SUCCESS; i++) {
-        gone[i] = unmap(*stolen[i], handles, result);
+    heap_.reserve_records(5);
+    Moving target = moving(heap_.take_hole(room));
+    const uint64_t wanted = pages - (at_ease ? Manager::at_ease(pages) : 0);
+    const uint64_t moved = deferring_ == 0 ? steal(*target.block, room, wanted, stolen) : 0;
+    const uint64_t fresh = pages - moved;
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    uint64_t mapped = 0;
+    if (fresh <= (options_.max - std::min(options_.max, claimed())) / page) {
+        arriving_ += fresh * page;
+        fills_++;
+        lock.unlock();
+        result = create_pages(created, fresh);
+        for (size_t i = 0; i < stolen.size() && result == CUDA_SUCCESS; i++) {
+            stolen[i].gone = unmap(*stolen[i].block, handles, result);
+        }
+        const uint64_t kept = handles.size();
+        handles.insert(handles.end(), created.begin(), created.end());
+        mapped = map_pages(*target.block, handles, kept, access, result);
+        lock.lock();
+        arriving_ -= fresh * page;
+        fills_--;
+        unpinned_.notify_all();
+        note(result);
     }
-    create_pages(handles, handles.size() + fresh, result);
-    const uint64_t created = handles.size();
-    const uint64_t mapped = map_pages(target, handles, access, result);
-    lock.lock();
-    fills_--;
-    unpinned_.notify_all();
-    note(result);
-    uint64_t unmapped = 0;
-    for (size_t i = 0; i < stolen.size(); i++) {
-        unmapped += gone[i];
-        part(*stolen[i], gone[i], false);
+    for (Moving &each : stolen) {
+        reserved_ -= each.gone * page;
+        part(each, each.gone, false);
     }
-    reserved_ -= (fresh - (created - unmapped)) * page + (created - mapped) * page;
+    reserved_ += mapped * page;
+    peak_reserved_ = std::max(peak_reserved_, reserved_);
     part(target, mapped, true);
     check();
     return result;
 }
 
 // The first pages of a taken block become free memory and the rest a hole, or the other way round.
-void Manager::part(Block &block, uint64_t pages, bool front_is_memory) {
+void Manager::part(Moving &moving, uint64_t pages, bool front_is_memory) {
     const auto settle = [this](Block &piece, bool memory) {
         memory ? heap_.give(piece, heap_.anyone) : heap_.make_hole(piece);
     };
+    Block &block = *moving.block;
     if (pages > 0 && pages * page < block.size) {
-        heap_.reserve_records(1);
-        Block *rest = heap_.split(block, pages * page);
+        Block *rest = heap_.split(block, pages * page, *moving.spare);
         settle(*rest, !front_is_memory);
+    } else {
+        heap_.give_record(moving.spare);
     }
     settle(block, (pages > 0) == front_is_memory);
+}
+
+// Until no thread changes what peers may use.
+void Manager::await_access(Lock &lock) {
+    unpinned_.wait(lock, [this] { return !changing_access_; });
 }
 
 // --- the driver's side; no lock is held ----------------------------------------------------------
@@ -292,21 +304,43 @@ uint64_t Manager::unmap(Block &block, std::vector<uint64_t> &handles, CUresult &
     return pages;
 }
 
-void Manager::create_pages(std::vector<uint64_t> &handles, uint64_t count, CUresult &result) {
-    const Relaxed relaxed(driver_);
+CUresult Manager::create_page(uint64_t bytes, uint64_t &ret_handle) const {
     const CUmemAllocationProp wanted = properties(device_, pages_shareable_);
+    CUmemGenericAllocationHandle handle = 0;
+    const CUresult result = driver_.cuMemCreate(&handle, bytes, &wanted, 0);
+    ret_handle = handle;
+    return result;
+}
+
+// All of them or none. Many are asked for in one piece first: what cannot be had is known then
+// before other programs miss it.
+CUresult Manager::create_pages(std::vector<uint64_t> &handles, uint64_t count) {
+    constexpr uint64_t many = 32;
+    const Relaxed relaxed(driver_);
+    CUresult result = CUDA_SUCCESS;
+    uint64_t handle = 0;
+    if (count >= many) {
+        result = create_page(count * page, handle);
+        if (result == CUDA_SUCCESS) {
+            driver_.cuMemRelease(handle);
+        }
+    }
     while (handles.size() < count && result == CUDA_SUCCESS) {
-        CUmemGenericAllocationHandle handle = 0;
-        result = driver_.cuMemCreate(&handle, page, &wanted, 0);
+        result = create_page(page, handle);
         if (result == CUDA_SUCCESS) {
             handles.push_back(handle);
         }
     }
+    while (result != CUDA_SUCCESS && !handles.empty()) {
+        driver_.cuMemRelease(handles.back());
+        handles.pop_back();
+    }
+    return result;
 }
 
-// How many pages are in place, from the block's beginning; the other handles are gone. What there
-// is gets mapped even if it is less than was wanted.
-uint64_t Manager::map_pages(Block &block, const std::vector<uint64_t> &handles,
+// How many pages are in place, from the block's beginning; the other handles are gone. If not all
+// can be, the first `kept` are all that stay.
+uint64_t Manager::map_pages(Block &block, const std::vector<uint64_t> &handles, uint64_t kept,
                             const std::vector<CUmemAccessDesc> &access, CUresult &result) {
     const Relaxed relaxed(driver_);
     uint64_t mapped = 0;
@@ -319,6 +353,11 @@ uint64_t Manager::map_pages(Block &block, const std::vector<uint64_t> &handles,
             latest = driver_.cuMemMap(at, page, 0, handles[mapped], 0);
         }
         mapped += latest == CUDA_SUCCESS;
+    }
+    const bool short_of = latest != CUDA_SUCCESS || result != CUDA_SUCCESS;
+    if (short_of && mapped > kept &&
+        driver_.cuMemUnmap(block.begin + kept * page, (mapped - kept) * page) == CUDA_SUCCESS) {
+        mapped = kept;
     }
     if (mapped > 0) {
         const CUresult granted =
@@ -349,6 +388,7 @@ uint64_t Manager::release_pages(Lock &lock, uint64_t keep) {
     SizeNode position;
     position.size = page - 1;
     CUresult result = CUDA_SUCCESS;
+    await_access(lock);
     while (deferring_ == 0 && cached_bytes() > keep && result == CUDA_SUCCESS) {
         const SizeNode *found = heap_.part_with_pages(position);
         if (!found) {
@@ -359,13 +399,12 @@ uint64_t Manager::release_pages(Lock &lock, uint64_t keep) {
         const uint64_t wanted = (cached_bytes() - keep + page - 1) / page;
         std::vector<uint64_t> handles;
         handles.reserve(Heap::whole_pages(*found));
-        heap_.reserve_records(4);
-        Block &block =
-            *heap_.take_pages(*found, std::min(Heap::whole_pages(*found), wanted), false);
-        unpinned_.wait(lock, [this] { return !changing_access_; });
+        heap_.reserve_records(5);
+        Moving block =
+            moving(heap_.take_pages(*found, std::min(Heap::whole_pages(*found), wanted), false));
         fills_++;
         lock.unlock();
-        const uint64_t gone = unmap(block, handles, result);
+        const uint64_t gone = unmap(*block.block, handles, result);
         for (const uint64_t handle : handles) {
             driver_.cuMemRelease(handle);
         }
@@ -376,6 +415,7 @@ uint64_t Manager::release_pages(Lock &lock, uint64_t keep) {
         reserved_ -= gone * page;
         released += gone * page;
         part(block, gone, false);
+        await_access(lock);
     }
     return released;
 }
@@ -415,7 +455,7 @@ emm_status Manager::set_paged_access(int32_t peer, uint32_t flags) {
     wanted.flags = static_cast<CUmemAccess_flags>(flags);
     std::vector<std::pair<uint64_t, uint64_t>> runs;
     Lock lock(mutex_);
-    unpinned_.wait(lock, [this] { return !changing_access_; });
+    await_access(lock);
     changing_access_ = true;
     unpinned_.wait(lock, [this] { return fills_ == 0; });
     CUresult result = CUDA_SUCCESS;

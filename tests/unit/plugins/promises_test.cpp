@@ -90,6 +90,26 @@ TEST_CASE("statistics count what is live, what was asked for and what failed") {
     CHECK(gpu.free(b, 3000) == EMM_OK);
 }
 
+TEST_CASE("a request that the device can never meet takes nothing and moves no peak") {
+    const Gpu gpu;
+    const emm_deviceptr kept = gpu.allocate(1 << 20);
+    size_t free = 0, total = 0;
+    REQUIRE(CU(cuMemGetInfo)(&free, &total) == CUDA_SUCCESS);
+    // The second would be all there is, if nothing else was live.
+    for (const size_t size : {total + (size_t(1) << 30), total, 10 * total}) {
+        const uint64_t held = device_bytes();
+        const emm_stats before = gpu.stats();
+        emm_deviceptr none = 77;
+        CHECK(emm_memalloc(gpu.emm(), size, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
+        CHECK(none == 77);
+        CHECK(device_bytes() <= held);
+        const emm_stats after = gpu.stats();
+        CHECK(after.peak_reserved_bytes == before.peak_reserved_bytes);
+        CHECK(after.peak_live_bytes == before.peak_live_bytes);
+    }
+    CHECK(gpu.free(kept, 1 << 20) == EMM_OK);
+}
+
 TEST_CASE("an older caller's shorter statistics are filled as far as they go") {
     const Gpu gpu;
     emm_stats stats = {};

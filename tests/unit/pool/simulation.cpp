@@ -101,6 +101,8 @@ Cuda::Cuda() {
     FIND(cuEventDestroy)
     FIND(cuEventRecord)
     FIND(cuMemsetD8Async)
+    FIND(cuMemAlloc)
+    FIND(cuMemFree)
     FIND(cuStreamBeginCapture)
     FIND(cuStreamEndCapture)
     FIND(cuGraphLaunch)

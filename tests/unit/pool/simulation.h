@@ -38,6 +38,8 @@ struct Cuda {
     decltype(&::cuEventDestroy) cuEventDestroy;
     decltype(&::cuEventRecord) cuEventRecord;
     decltype(&::cuMemsetD8Async) cuMemsetD8Async;
+    decltype(&::cuMemAlloc) cuMemAlloc;
+    decltype(&::cuMemFree) cuMemFree;
     decltype(&::cuStreamBeginCapture) cuStreamBeginCapture;
     decltype(&::cuStreamEndCapture) cuStreamEndCapture;
     CUresult(CUDAAPI *cuGraphInstantiate)(CUgraphExec *, CUgraph, unsigned long long);

@@ -47,6 +47,120 @@ TEST_CASE("rung: memory known to be complete comes before waiting") {
     CHECK(cuda().call_count("cuStreamWaitEvent") == waits);
 }
 
+namespace {
+
+// What another program, or another library, has taken from the device.
+class Occupied {
+public:
+    Occupied(const Simulation &sim, size_t bytes) {
+        cuda().cuCtxPushCurrent(sim.context);
+        REQUIRE(cuda().cuMemAlloc(&ptr_, bytes) == CUDA_SUCCESS);
+        CUcontext popped = nullptr;
+        cuda().cuCtxPopCurrent(&popped);
+    }
+    ~Occupied() { CHECK(cuda().cuMemFree(ptr_) == CUDA_SUCCESS); }
+    Occupied(const Occupied &) = delete;
+    Occupied &operator=(const Occupied &) = delete;
+
+private:
+    CUdeviceptr ptr_ = 0;
+};
+
+const size_t GiB = 1024 * MiB; // of which the device has 8
+
+uint64_t creations() {
+    return cuda().call_count("cuMemAlloc") + cuda().call_count("cuMemCreate");
+}
+
+} // namespace
+
+TEST_CASE("a request beyond the device or max asks the driver for nothing and moves no peak") {
+    for (const char *options : {"", "growth=vmm", "max=64MiB", "growth=vmm,max=64MiB"}) {
+        Simulation sim(options);
+        const CUstream stream = sim.stream();
+        sim.free(sim.alloc(32 * MiB, stream), stream);
+        const size_t most =
+            std::string(options).find("max") == std::string::npos ? 8 * GiB : 64 * MiB;
+        for (const size_t size : {most + 1, 200 * GiB, size_t(1) << 50, ~size_t(0)}) {
+            const emm_stats before = sim.stats();
+            const uint64_t asked = creations(), held = sim.held();
+            CUdeviceptr none = 0;
+            CHECK(sim.try_alloc(size, stream, none) == EMM_E_OUT_OF_MEMORY);
+            CHECK_THAT(last_failure().text, ContainsSubstring(std::to_string(most) + " bytes"));
+            CHECK(none == 0);
+            CHECK(creations() == asked);
+            CHECK(sim.held() == held);
+            const emm_stats after = sim.stats();
+            CHECK(after.peak_reserved_bytes == before.peak_reserved_bytes);
+            CHECK(after.peak_live_bytes == before.peak_live_bytes);
+            CHECK(after.failures == before.failures + 1);
+        }
+    }
+}
+
+TEST_CASE("a request that fails on the way gives back what it took and moves no peak") {
+    for (const char *options : {"", "growth=vmm"}) {
+        Simulation sim(options);
+        const Occupied other(sim, 6 * GiB);
+        const CUdeviceptr kept = sim.alloc(100 * MiB, legacy);
+        const uint64_t held = sim.held();
+        const emm_stats before = sim.stats();
+        CUdeviceptr none = 0;
+        CHECK(sim.try_alloc(4 * GiB, legacy, none) == EMM_E_OUT_OF_MEMORY);
+        CHECK(sim.held() == held);
+        const emm_stats after = sim.stats();
+        CHECK(after.reserved_bytes == before.reserved_bytes);
+        CHECK(after.peak_reserved_bytes == before.peak_reserved_bytes);
+        sim.free(kept, legacy);
+    }
+}
+
+TEST_CASE("a driver that runs out in the middle of a request gets back what it gave for it") {
+    for (const char *fault : {"cuMemCreate@20+", "cuMemMap@20+", "cuMemSetAccess@1+"}) {
+        Simulation sim("growth=vmm");
+        cuda().fail(fault);
+        CUdeviceptr none = 0;
+        CHECK(sim.try_alloc(100 * MiB, legacy, none) != EMM_OK);
+        cuda().fail("");
+        CHECK(sim.held() == 0);
+        CHECK(sim.stats().reserved_bytes == 0);
+        CHECK(sim.stats().peak_reserved_bytes == 0);
+    }
+}
+
+TEST_CASE("a pool stays as tight after a request that failed as before it") {
+    for (const char *options : {"", "growth=vmm"}) {
+        Simulation sim(options);
+        const CUstream stream = sim.stream();
+        CUdeviceptr none = 0;
+        CHECK(sim.try_alloc(200 * GiB, stream, none) == EMM_E_OUT_OF_MEMORY);
+        {
+            const Occupied other(sim, 6 * GiB);
+            CHECK(sim.try_alloc(7 * GiB, stream, none) == EMM_E_OUT_OF_MEMORY);
+        }
+        for (const size_t size : {size_t(64), size_t(96), size_t(128), size_t(160)}) {
+            sim.free(sim.alloc(size * MiB, stream), stream);
+            cuda().cuStreamSynchronize(stream);
+        }
+        CHECK(sim.held() <= 168 * MiB);
+    }
+}
+
+TEST_CASE("pages: where the driver has no more, what is free elsewhere has to do") {
+    Simulation sim("growth=vmm");
+    std::vector<CUdeviceptr> blocks;
+    for (int i = 0; i < 100; i++) {
+        blocks.push_back(sim.alloc(10 * MiB, legacy));
+    }
+    for (int i = 0; i < 100; i += 2) {
+        sim.free(blocks[size_t(i)], legacy);
+    }
+    const Occupied other(sim, 8 * GiB - sim.held());
+    cuda().cuStreamSynchronize(legacy);
+    blocks.push_back(sim.alloc(500 * MiB, legacy));
+    CHECK(sim.stats().reserved_bytes == 1000 * MiB);
+}
+
 TEST_CASE("rung: idle segments go back when the driver has no more of the right size") {
     Simulation sim("max=32MiB");
     std::vector<CUdeviceptr> blocks;
