@@ -13,6 +13,7 @@
 //   host_stock.cpp  what of it lies in magazines
 //   everywhere.cpp  portable memory that all contexts may still use
 //   paging.cpp    growth=vmm: pages behind addresses
+//   pages.cpp     what that asks of the driver
 //   manager.cpp   create, reset, destroy, trim, peers
 //   magazines.cpp what threads keep for themselves
 //   closing.cpp   how others keep a thread out of that, for a while or for good
@@ -238,14 +239,16 @@ private:
     CUresult fill(Lock &lock, Heap::Room room, bool at_ease);
     void part(Moving &moving, uint64_t pages, bool front_is_memory);
     void await_access(Lock &lock);
+    uint64_t release_pages(Lock &lock, uint64_t keep);
+    emm_status set_paged_access(int32_t peer, uint32_t flags);
+
+    // --- pages.cpp
     uint64_t unmap(Block &block, std::vector<uint64_t> &handles, CUresult &result);
     CUresult create_page(uint64_t bytes, uint64_t &ret_handle) const;
     CUresult create_pages(std::vector<uint64_t> &handles, uint64_t count);
     uint64_t map_pages(Block &block, const std::vector<uint64_t> &handles, uint64_t kept,
                        const std::vector<CUmemAccessDesc> &access, CUresult &result);
-    uint64_t release_pages(Lock &lock, uint64_t keep);
     uint64_t free_space(Segment &segment);
-    emm_status set_paged_access(int32_t peer, uint32_t flags);
 
     // --- everywhere.cpp
     bool seal_everywhere(Lock &lock);
