@@ -6,6 +6,7 @@
 #include "driver/driver.h"
 #include "observe/error.h"
 #include "observe/log.h"
+#include "observe/text.h"
 
 #include <new>
 
@@ -13,7 +14,7 @@ namespace emm::core {
 namespace {
 
 void host_log(int32_t level, const char *text) {
-    observe::log(level, text ? text : "");
+    observe::log(level, observe::bounded(text));
 }
 
 emm_status host_defer(emm_context *context, emm_deferred function, void *argument, size_t bytes) {

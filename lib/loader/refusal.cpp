@@ -2,7 +2,6 @@
 
 #include "observe/error.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace emm::loader {
@@ -17,9 +16,6 @@ std::string sentence(const Refusal &refusal) {
     if (!refusal.got.empty()) {
         text += (refusal.expected.empty() ? ": " : ", found ") + refusal.got;
     }
-    std::replace_if(
-        text.begin(), text.end(),
-        [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');
     return text;
 }
 

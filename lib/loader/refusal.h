@@ -8,8 +8,7 @@
 namespace emm::loader {
 
 // Why a plugin does not load. `refuse` makes one sentence of it and the calling thread's last
-// error: "plugin PATH: PROBLEM: expected EXPECTED, found GOT". Empty texts are left out,
-// control characters replaced.
+// error: "plugin PATH: PROBLEM: expected EXPECTED, found GOT". Empty texts are left out.
 struct Refusal {
     emm_status code = EMM_E_PLUGIN_INVALID;
     const char *stage = "";

@@ -1,5 +1,7 @@
 #include "observe/error.h"
 
+#include "observe/text.h"
+
 #include <nlohmann/json.hpp>
 
 #include <utility>
@@ -58,6 +60,23 @@ std::string to_json(const ErrorDetail &detail) {
         -1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
+// What emm_error promises of every text.
+void tidy(ErrorDetail &detail) {
+    constexpr size_t most_tried = 64;
+    if (detail.tried.size() > most_tried) {
+        const size_t more = detail.tried.size() - most_tried + 1;
+        detail.tried.resize(most_tried);
+        detail.tried.back() = "and " + std::to_string(more) + " more";
+    }
+    for (std::string *text :
+         {&detail.text, &detail.stage, &detail.path, &detail.expected, &detail.got, &detail.hint}) {
+        make_one_line(*text);
+    }
+    for (std::string &path : detail.tried) {
+        make_one_line(path);
+    }
+}
+
 const char *pointer_or_null(const std::string &text) {
     return text.empty() ? nullptr : text.c_str();
 }
@@ -96,6 +115,7 @@ emm_status fail(ErrorDetail detail) noexcept {
         return code;
     }
     try {
+        tidy(detail);
         record.detail = std::move(detail);
         point(record);
     } catch (const std::exception &) {
@@ -121,7 +141,7 @@ emm_status fail(emm_status code, int32_t driver_result, const char *text) noexce
     detail.code = code;
     detail.driver_result = driver_result;
     try {
-        detail.text = text;
+        detail.text = bounded(text);
     } catch (const std::bad_alloc &) {
         // The code's own sentence does.
     }

@@ -1,6 +1,7 @@
 #include "observe/log.h"
 
 #include "observe/environment.h"
+#include "observe/text.h"
 
 #include <emm/plugin.h>
 #include <spdlog/logger.h>
@@ -89,7 +90,11 @@ void log(int32_t level, std::string_view text) noexcept {
     try {
         // Never destroyed: a plugin or a static destructor may log after everything else is gone.
         static spdlog::logger *const logger = make_logger();
-        logger->log(spdlog_level(level), "{}", text);
+        if (is_one_line(text)) {
+            logger->log(spdlog_level(level), "{}", text);
+        } else {
+            logger->log(spdlog_level(level), "{}", one_line(text));
+        }
     } catch (...) {
         return;
     }

@@ -89,7 +89,7 @@ TEST_CASE("a spec that does not parse names the column, what was expected and wh
         Row{"pool:a=1,a=2", "column 10: expected each option once, found 'a' again"},
         Row{"a%20b", "column 2: expected %3A %3B %2C %3D or %25, found '%20'"},
         Row{"a%", "column 2: expected %3A %3B %2C %3D or %25, found '%'"},
-        Row{"a\nb", "'a?b', column 2: expected a printable character, found character 10"});
+        Row{"a\nb", "'a b', column 2: expected a printable character, found character 10"});
     CHECK_THAT(refusal(text), ContainsSubstring(sentence));
 }
 

@@ -1,0 +1,149 @@
+#include "observe/text.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace emm::observe {
+namespace {
+
+constexpr std::string_view replacement = "\xef\xbf\xbd"; // U+FFFD
+constexpr std::string_view gap = " [...] ";
+
+struct Character {
+    char32_t code = 0;
+    size_t bytes = 1;
+    bool valid = false;
+};
+
+bool continues(char byte) {
+    return (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
+}
+
+// The first character of a text that is not empty; an invalid one is one byte.
+Character first_of(std::string_view text) {
+    const auto lead = static_cast<unsigned char>(text.front());
+    if (lead < 0x80) {
+        return {lead, 1, true};
+    }
+    const size_t bytes = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+    if (lead < 0xc2 || lead > 0xf4 || text.size() < bytes) {
+        return {};
+    }
+    char32_t code = lead & (0x7fu >> bytes);
+    for (size_t i = 1; i < bytes; ++i) {
+        if (!continues(text[i])) {
+            return {};
+        }
+        code = code << 6 | (static_cast<unsigned char>(text[i]) & 0x3f);
+    }
+    // Not as short as it could be, a half of a pair, or beyond Unicode.
+    const char32_t least = bytes == 4 ? 0x10000 : bytes == 3 ? 0x800 : 0x80;
+    if (code < least || (code >= 0xd800 && code <= 0xdfff) || code > 0x10ffff) {
+        return {};
+    }
+    return {code, bytes, true};
+}
+
+bool is_control(char32_t code) {
+    return code < 0x20 || (code >= 0x7f && code <= 0x9f);
+}
+
+bool separates_lines(char32_t code) {
+    return (code >= '\t' && code <= '\r') || code == 0x85 || code == 0x2028 || code == 0x2029;
+}
+
+bool turns_direction(char32_t code) {
+    return code == 0x200e || code == 0x200f || code == 0x61c ||
+           (code >= 0x202a && code <= 0x202e) || (code >= 0x2066 && code <= 0x2069);
+}
+
+bool is_plain(const Character &character) {
+    return character.valid && !is_control(character.code) && !separates_lines(character.code) &&
+           !turns_direction(character.code);
+}
+
+void append(std::string &line, std::string_view text, const Character &character) {
+    if (!character.valid) {
+        line += replacement;
+    } else if (is_plain(character)) {
+        line += text.substr(0, character.bytes);
+    } else {
+        line += separates_lines(character.code) ? ' ' : '?';
+    }
+}
+
+// Characters from the beginning as long as they fit in `most` bytes.
+std::string head_of(std::string_view text, size_t most) {
+    std::string line;
+    while (!text.empty()) {
+        const Character character = first_of(text);
+        const size_t before = line.size();
+        append(line, text, character);
+        if (line.size() > most) {
+            line.resize(before);
+            break;
+        }
+        text.remove_prefix(character.bytes);
+    }
+    return line;
+}
+
+// At most the last `most` bytes of `text` as a line: no character is cut.
+std::string tail_of(std::string_view text, size_t most) {
+    text.remove_prefix(text.size() - std::min(text.size(), most));
+    while (!text.empty() && continues(text.front())) {
+        text.remove_prefix(1);
+    }
+    std::string line = head_of(text, SIZE_MAX);
+    if (line.size() <= most) {
+        return line;
+    }
+    // Replacements are longer than what they replace, up to three times.
+    line.erase(0, line.size() - most);
+    const size_t begin = std::find_if_not(line.begin(), line.end(), continues) - line.begin();
+    return line.substr(begin);
+}
+
+} // namespace
+
+bool is_one_line(std::string_view text) noexcept {
+    if (text.size() > longest_text) {
+        return false;
+    }
+    while (!text.empty()) {
+        const Character character = first_of(text);
+        if (!is_plain(character)) {
+            return false;
+        }
+        text.remove_prefix(character.bytes);
+    }
+    return true;
+}
+
+std::string one_line(std::string_view text) {
+    std::string line = head_of(text, longest_text);
+    const bool whole = text.size() <= longest_text * 4 && head_of(text, SIZE_MAX) == line;
+    if (whole) {
+        return line;
+    }
+    constexpr size_t end = longest_text / 4;
+    return head_of(line, longest_text - end - gap.size()) + std::string(gap) + tail_of(text, end);
+}
+
+void make_one_line(std::string &text) {
+    if (!is_one_line(text)) {
+        text = one_line(text);
+    }
+}
+
+std::string_view bounded(const char *text) noexcept {
+    constexpr size_t enough = 16 * longest_text; // one_line keeps the end of what it shortens
+    return text ? std::string_view(text, strnlen(text, enough)) : std::string_view();
+}
+
+std::string what_of(const std::exception &exception) {
+    const char *const what = exception.what();
+    return what ? std::string(bounded(what)) : "an exception whose what() is NULL";
+}
+
+} // namespace emm::observe

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <string_view>
+
+// Texts that come from elsewhere (plugins, exceptions, the dynamic linker, file names, options) and
+// leave emm in errors, in the log and as descriptions of plugins.
+namespace emm::observe {
+
+// No text that leaves emm is longer, in bytes.
+inline constexpr size_t longest_text = 4096;
+
+// `text` as UTF-8 on one line, of at most longest_text bytes. Line ends and tabs become spaces,
+// other control characters and those that turn the direction of writing '?', bytes that are no
+// UTF-8 U+FFFD; what is too long loses its middle to " [...] ".
+std::string one_line(std::string_view text);
+
+// Whether one_line would change nothing.
+bool is_one_line(std::string_view text) noexcept;
+
+// The same in place; takes no memory where nothing changes.
+void make_one_line(std::string &text);
+
+// A text of a plugin's, of which no more is read than is of use.
+std::string_view bounded(const char *text) noexcept;
+
+// exception.what(), which may be NULL.
+std::string what_of(const std::exception &exception);
+
+} // namespace emm::observe
