@@ -30,6 +30,8 @@ emm_status call_create(emm_context &context, emm_manager *&ret_manager) {
     if (current.result() != CUDA_SUCCESS) {
         return driver::fail(current.result(), "making the context current");
     }
+    observe::log(EMM_LOG_DEBUG, "plugin " + context.selection->plugin->name +
+                                    ": calling create for " + name_of(context));
     try {
         return conclude(
             context,

@@ -1,7 +1,8 @@
-// The only code here that knows dlopen.
+// The only code here that knows the dynamic linker.
 #include "loader/library.h"
 
 #include "loader/refusal.h"
+#include "observe/load.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -31,7 +32,7 @@ emm_status map(const std::string &path, void *&ret_handle) {
                        .hint = "move the plugin",
                        .tried = {path}});
     }
-    ret_handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    ret_handle = observe::load_library(path, "plugin " + path);
     if (ret_handle) {
         return EMM_OK;
     }

@@ -3,6 +3,8 @@
 #include "loader/options.h"
 #include "loader/refusal.h"
 #include "observe/error.h"
+#include "observe/log.h"
+#include "observe/text.h"
 
 #include <algorithm>
 #include <exception>
@@ -69,12 +71,14 @@ emm_status entry_returned_null(const Plugin &plugin, bool described) {
 }
 
 emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret) {
+    observe::log(EMM_LOG_DEBUG, "plugin " + (ret.path.empty() ? "that is linked in" : ret.path) +
+                                    ": calling its entry");
     observe::take_plugin_word(); // an older one
     std::string thrown;
     try {
         ret.own = entry(&host);
     } catch (const std::exception &exception) {
-        thrown = "a C++ exception: " + std::string(exception.what());
+        thrown = "a C++ exception: " + observe::what_of(exception);
     } catch (...) {
         thrown = "a C++ exception that is no std::exception";
     }

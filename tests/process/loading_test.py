@@ -1,0 +1,123 @@
+#!/usr/bin/env python3
+"""What a library does to the process that loads it, and which driver EMM_DRIVER may name."""
+import os
+import pathlib
+import shutil
+import signal
+import tempfile
+import unittest
+
+from emm_program import answer, fixture, run
+
+DEADLY = pathlib.Path(os.environ["EMM_TEST_DEADLY"])
+SIMCUDA = os.environ["EMM_TEST_SIMCUDA"]
+
+
+def deadly(name):
+    return str(DEADLY / f"libemm-{name}.so")
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+
+class Constructors(Folder):
+    def test_one_that_throws_ends_the_process_with_a_sentence_that_names_plugin_and_stage(self):
+        for name, words in (("throws", "threw an exception: no GPU of the right colour;"),
+                            ("throws-int", "threw an exception that is no std::exception;"),
+                            ("throws-silent", "threw an exception: an exception whose what() is NULL;"),
+                            ("leaves-thread", "ended its thread;")):
+            with self.subTest(name):
+                log = self.folder / name
+                done = run("info", deadly(name), EMM_LOG=f"warn:{log}")
+                self.assertEqual(done.returncode, -signal.SIGABRT)
+                sentence = (f"plugin {deadly(name)}: dlopen: a constructor in it, or in a library that it "
+                            f"needs, {words}")
+                self.assertIn(f"emm: {sentence}", done.stderr)
+                self.assertIn(sentence, log.read_text())
+
+    def test_one_in_a_list_is_named_and_the_next_is_not_tried(self):
+        done = run("info", EMM_PLUGIN=f"{deadly('throws')};passthrough")
+        self.assertEqual(done.returncode, -signal.SIGABRT)
+        self.assertIn(deadly("throws"), done.stderr)
+
+    def test_one_of_a_driver_is_named_too(self):
+        done = run("info", EMM_DRIVER=deadly("throws"))
+        self.assertEqual(done.returncode, -signal.SIGABRT)
+        self.assertIn(f"driver {deadly('throws')}: dlopen: a constructor in it", done.stderr)
+
+
+class Log(Folder):
+    def last_line(self, *arguments, **variables):
+        log = self.folder / "log"
+        done = run(*arguments, EMM_LOG=f"debug:{log}", **variables)
+        return log.read_text().splitlines()[-1], done
+
+    def test_at_debug_level_it_ends_with_what_was_being_loaded(self):
+        line, done = self.last_line("info", deadly("leaves"))
+        self.assertEqual(done.returncode, 7)
+        self.assertTrue(line.endswith(f"[debug] plugin {deadly('leaves')}: loading {deadly('leaves')}"), line)
+
+    def test_at_debug_level_it_ends_with_the_entry_that_was_called(self):
+        line, done = self.last_line("info", deadly("entry-leaves"))
+        self.assertEqual(done.returncode, 7)
+        self.assertTrue(line.endswith(f"[debug] plugin {deadly('entry-leaves')}: calling its entry"), line)
+
+    def test_at_debug_level_it_ends_with_the_create_that_was_called(self):
+        line, _ = self.last_line("replay", "--generate", "arrays", EMM_PLUGIN=deadly("create-leaves"))
+        self.assertIn("[debug] plugin deadly: calling create for ", line)
+
+    def test_at_debug_level_it_ends_with_the_driver_that_was_being_loaded(self):
+        line, done = self.last_line("info", EMM_DRIVER=deadly("leaves"))
+        self.assertEqual(done.returncode, 7)
+        self.assertTrue(line.endswith(f"[debug] driver {deadly('leaves')}: loading {deadly('leaves')}"), line)
+
+
+class Driver(Folder):
+    """EMM_DRIVER=/path is loaded by the rules for plugins."""
+
+    def setUp(self):
+        super().setUp()
+        self.own = self.folder / "above" / "own"
+        self.own.mkdir(parents=True)
+        self.file = pathlib.Path(shutil.copy(SIMCUDA, self.own / "libcuda.so.1"))
+
+    def driver(self, **variables):
+        return answer("info", status=variables.pop("status", 0), EMM_DRIVER=self.file, **variables)["driver"]
+
+    def test_the_users_own_is_taken(self):
+        self.assertTrue(self.driver()["simulated"])
+
+    def test_one_that_others_could_have_written_or_swapped_is_refused(self):
+        for path, mode, problem in (
+                (self.file, 0o666, "it is writable by everybody"),
+                (self.own, 0o777, f"its folder {self.own} is writable by everybody"),
+                (self.own, 0o1777, f"its folder {self.own} is writable by everybody"),
+                (self.own.parent, 0o777, f"the folder {self.own.parent} above it is writable by everybody")):
+            with self.subTest(path=path, mode=oct(mode)):
+                before = path.stat().st_mode
+                path.chmod(mode)
+                told = self.driver(status=1)["error"]
+                self.assertIn(f"{self.file}: {problem}: expected no write permission for others, "
+                              f"found mode {mode:04o}", told["message"])
+                self.assertIn(f"chmod o-w {path}", told["message"])
+                self.assertTrue(self.driver(EMM_ALLOW_UNTRUSTED="1")["simulated"])
+                path.chmod(before)
+
+    def test_one_of_another_user_is_refused(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can give a file away")
+        os.chown(self.file, 54321, 54321)
+        self.assertIn("it belongs to somebody else", self.driver(status=1)["error"]["message"])
+
+    def test_a_pipe_is_none_and_its_writer_is_not_waited_for(self):
+        self.file.unlink()
+        os.mkfifo(self.file)
+        self.assertIn("it is no regular file", self.driver(status=1)["error"]["message"])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
