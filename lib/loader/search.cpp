@@ -9,6 +9,7 @@
 #include <emm/plugin.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -154,12 +155,19 @@ emm_status refuse_unknown(const Search &search, const std::string &name,
                    .tried = std::move(tried)});
 }
 
+// Only that means "look further". An entry that leads nowhere, or that may not be looked at, is an
+// error of its own, which opening it tells.
+bool is_absent(const std::string &path) {
+    struct stat status;
+    return lstat(path.c_str(), &status) != 0 && errno == ENOENT;
+}
+
 emm_status find_name(const Search &search, const std::string &name, Found &ret) {
     std::vector<std::string> tried;
     for (const Place &place : places(search)) {
         const std::string path = place.file(name);
         tried.push_back(path);
-        if (access(path.c_str(), F_OK) == 0) {
+        if (!is_absent(path)) {
             ret = {path, place.what, std::move(tried)};
             return EMM_OK;
         }

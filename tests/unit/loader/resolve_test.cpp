@@ -101,6 +101,55 @@ TEST_CASE("EMM_PLUGIN_PATH comes first, then the folder beside libemm, then the 
     }
 }
 
+TEST_CASE(
+    "an entry that is there and leads nowhere is an error, and the next folder is not tried") {
+    Folder folder;
+    Search search = search_in(folder.folder("first"));
+    search.path.push_back(folder.folder("second"));
+    folder.copy("good", "second/libemm-mine.so");
+    const std::string entry = folder.path() + "/first/libemm-mine.so";
+    REQUIRE(symlink("/nonexistent/libemm-mine.so", entry.c_str()) == 0);
+    const observe::ErrorDetail error = refused("mine", search);
+    CHECK(error.code == EMM_E_PLUGIN_NOT_FOUND);
+    CHECK(error.stage == "resolve");
+    CHECK(error.path == entry);
+    CHECK(error.got == "a symbolic link to /nonexistent/libemm-mine.so, which is not there");
+    REQUIRE(unlink(entry.c_str()) == 0);
+    REQUIRE(symlink("libemm-mine.so", entry.c_str()) == 0);
+    CHECK(refused("mine", search).got == "Too many levels of symbolic links");
+    REQUIRE(unlink(entry.c_str()) == 0);
+    CHECK(loaded("mine", search).plugin->name == "good");
+}
+
+TEST_CASE("a folder that may not be searched is an error that names the file looked for") {
+    Folder folder;
+    Search search = search_in(folder.folder("closed"));
+    search.path.push_back(folder.folder("open"));
+    folder.copy("good", "open/libemm-mine.so");
+    fs::permissions(folder.path(), fs::perms(0755));
+    fs::permissions(folder.path() + "/closed", fs::perms::none);
+    const bool root = geteuid() == 0;
+    constexpr uid_t somebody_else = 54321;
+    REQUIRE((!root || seteuid(somebody_else) == 0));
+    const observe::ErrorDetail error = refused("mine", search);
+    REQUIRE((!root || seteuid(0) == 0));
+    fs::permissions(folder.path() + "/closed", fs::perms(0755));
+    CHECK(error.code == EMM_E_PLUGIN_UNLOADABLE);
+    CHECK(error.stage == "permission");
+    CHECK(error.path == folder.path() + "/closed/libemm-mine.so");
+    CHECK(error.got == "Permission denied");
+}
+
+TEST_CASE("a folder of the search that is a file is an error, one that is not there is none") {
+    Folder folder;
+    Search search = search_in(folder.write("file", ""));
+    search.path.push_back(folder.folder("second"));
+    folder.copy("good", "second/libemm-mine.so");
+    CHECK(refused("mine", search).got == "Not a directory");
+    search.path.front() = folder.path() + "/nothing";
+    CHECK(loaded("mine", search).plugin->name == "good");
+}
+
 TEST_CASE("in a build tree its plugins are meant, each in a folder of its own") {
     Folder folder;
     Search search = search_in("/nonexistent");
