@@ -3,7 +3,9 @@
 #include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/home.h"
+#include "observe/load.h"
 #include "observe/log.h"
+#include "observe/trust.h"
 
 #include <cuda.h>
 #include <dlfcn.h>
@@ -32,6 +34,33 @@ std::string simulator_path() {
     const std::string beside = home.folder + "/emm/sim/" + soname;
     return access(beside.c_str(), F_OK) == 0 ? beside
                                              : std::string(EMM_PLUGIN_DIR "/sim/") + soname;
+}
+
+emm_status refuse(const std::string &wanted, const std::string &why) {
+    return observe::fail(EMM_E_NO_DRIVER, 0, "no CUDA driver: " + wanted + ": " + why);
+}
+
+// What EMM_DRIVER names is loaded by the rules for plugins.
+emm_status check_file(const std::string &wanted) {
+    if (wanted.find('$') != std::string::npos) {
+        return refuse(wanted, "the dynamic linker would not take its path as it is written: "
+                              "expected a path without '$'");
+    }
+    struct stat status = {};
+    if (stat(wanted.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+        return refuse(wanted, "it is no regular file: expected a shared library");
+    }
+    const observe::Distrust found = observe::distrust(wanted, geteuid());
+    if (found.problem.empty() || found.error != 0) {
+        return EMM_OK; // dlopen tells what is wrong with a path that leads nowhere
+    }
+    if (observe::environment("EMM_ALLOW_UNTRUSTED") == "1") {
+        observe::log(EMM_LOG_WARN, "driver " + wanted + ": " + found.problem +
+                                       "; loaded because EMM_ALLOW_UNTRUSTED=1");
+        return EMM_OK;
+    }
+    return refuse(wanted, found.problem + ": expected " + found.expected + ", found " + found.got +
+                              " (" + found.hint + ", or set EMM_ALLOW_UNTRUSTED=1)");
 }
 
 bool same_file(const std::string &a, const std::string &b) {
@@ -89,12 +118,15 @@ std::string Library::complaint() const {
 emm_status open_library(Library &ret_library) {
     Library library;
     std::string wanted;
-    const emm_status status = wanted_path(wanted);
+    emm_status status = wanted_path(wanted);
     if (status != EMM_OK) {
         return status;
     }
     if (!take_loaded(library, wanted)) {
-        library.handle = dlopen(wanted.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        if (wanted != soname && (status = check_file(wanted)) != EMM_OK) {
+            return status;
+        }
+        library.handle = observe::load_library(wanted, "driver " + wanted);
     }
     if (!library.handle) {
         const char *why = dlerror();

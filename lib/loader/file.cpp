@@ -2,11 +2,11 @@
 
 #include "loader/refusal.h"
 #include "observe/log.h"
+#include "observe/trust.h"
 
 #include <emm/plugin.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
@@ -15,14 +15,14 @@
 namespace emm::loader {
 namespace {
 
-std::string parent(const std::string &path) {
-    return std::filesystem::path(path).parent_path().string();
-}
-
-std::string octal(mode_t mode) {
-    char text[16];
-    snprintf(text, sizeof text, "%04o", static_cast<unsigned>(mode & 07777));
-    return text;
+std::string reason(const Found &found, int error) {
+    char target[256];
+    const ssize_t length = readlink(found.path.c_str(), target, sizeof target);
+    if (error == ENOENT && length > 0) {
+        return "a symbolic link to " + std::string(target, static_cast<size_t>(length)) +
+               ", which is not there";
+    }
+    return std::strerror(error);
 }
 
 emm_status refuse_open(const Found &found, int error) {
@@ -32,7 +32,7 @@ emm_status refuse_open(const Found &found, int error) {
                    .path = found.path,
                    .problem = "it cannot be opened",
                    .expected = "a readable file",
-                   .got = std::strerror(error),
+                   .got = reason(found, error),
                    .tried = found.tried});
 }
 
@@ -49,27 +49,6 @@ emm_status refuse_kind(const Found &found, mode_t mode) {
                    .tried = found.tried});
 }
 
-// What could let somebody else decide what gets loaded; "" if nothing does.
-struct Distrust {
-    std::string problem, expected, got, hint;
-};
-
-// A folder that anybody may write to is refused even if it is sticky, as /tmp is: there nobody can
-// replace the plugin, but everybody can put down a library that the plugin's RUNPATH would find.
-Distrust distrust(const struct stat &status, const std::string &path, uid_t user) {
-    const std::string what = S_ISDIR(status.st_mode) ? "its folder " + path : "it";
-    if (status.st_mode & S_IWOTH) {
-        return {what + " is writable by everybody", "no write permission for others",
-                "mode " + octal(status.st_mode), "chmod o-w " + path};
-    }
-    if (status.st_uid != 0 && status.st_uid != user) {
-        return {what + " belongs to somebody else", "user 0 or " + std::to_string(user),
-                "user " + std::to_string(status.st_uid),
-                "install the plugin as root or as the user who runs the program"};
-    }
-    return {};
-}
-
 } // namespace
 
 PluginFile::~PluginFile() {
@@ -79,6 +58,7 @@ PluginFile::~PluginFile() {
 }
 
 emm_status PluginFile::open(const Found &found) {
+    named_ = found.path;
     // O_NONBLOCK: a named pipe would wait for its writer.
     descriptor_ = ::open(found.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (descriptor_ < 0 || fstat(descriptor_, &status_) != 0) {
@@ -93,16 +73,13 @@ emm_status PluginFile::open(const Found &found) {
 }
 
 emm_status PluginFile::check_trust(const Search &search) const {
-    Distrust found = distrust(status_, path_, search.user);
+    const observe::Distrust found = observe::distrust(named_, search.user);
     if (found.problem.empty()) {
-        struct stat folder = {};
-        if (stat(parent(path_).c_str(), &folder) != 0) {
-            return refuse_open({path_, "", {path_}}, errno);
-        }
-        found = distrust(folder, parent(path_), search.user);
+        // From here on only root and the user could replace it.
+        return check_unchanged();
     }
-    if (found.problem.empty()) {
-        return EMM_OK;
+    if (found.error != 0) {
+        return refuse_open({named_, "", {named_}}, found.error);
     }
     if (search.allow_untrusted && !search.elevated) {
         observe::log(EMM_LOG_WARN, "plugin " + path_ + ": " + found.problem +

@@ -26,7 +26,8 @@ public:
     // Opens what `found` names; refuses what is missing, unreadable or not a regular file.
     emm_status open(const Found &found);
 
-    // Refuses a file that somebody other than root and the user could have written.
+    // Refuses a file that another user than root and `search.user` could have written, or could
+    // put another one in the place of.
     emm_status check_trust(const Search &search) const;
 
     // Refuses if the real path has come to mean another file since it was opened.
@@ -39,7 +40,8 @@ public:
 private:
     int descriptor_ = -1;
     struct stat status_ = {};
-    std::string path_; // the real one: symbolic links resolved
+    std::string named_; // as it was found
+    std::string path_;  // the real one: symbolic links resolved
 };
 
 } // namespace emm::loader

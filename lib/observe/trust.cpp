@@ -1,0 +1,231 @@
+#include "observe/trust.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <deque>
+#include <fstream>
+#include <set>
+#include <string_view>
+#include <sys/xattr.h>
+#include <unistd.h>
+#include <vector>
+
+namespace emm::observe {
+namespace {
+
+std::string octal(mode_t mode) {
+    char text[16];
+    snprintf(text, sizeof text, "%04o", static_cast<unsigned>(mode & 07777));
+    return text;
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+    std::vector<std::string> parts;
+    for (size_t begin = 0; begin <= text.size();) {
+        const size_t end = std::min(text.find(separator, begin), text.size());
+        parts.emplace_back(text.substr(begin, end - begin));
+        begin = end + 1;
+    }
+    return parts;
+}
+
+// The lines of a file of accounts, in their fields; those that are too short are left out.
+std::vector<std::vector<std::string>> fields_of(const std::string &path) {
+    constexpr size_t fewest = 4; // as many as a group has
+    std::vector<std::vector<std::string>> lines;
+    std::ifstream file(path);
+    for (std::string line; std::getline(file, line);) {
+        std::vector<std::string> fields = split(line, ':');
+        if (fields.size() >= fewest) {
+            lines.push_back(std::move(fields));
+        }
+    }
+    return lines;
+}
+
+std::string name_in_sentence(Role role, const std::string &path) {
+    switch (role) {
+    case Role::own_folder:
+        return "its folder " + path;
+    case Role::folder_above:
+        return "the folder " + path + " above it";
+    case Role::link:
+        return "the symbolic link " + path;
+    default:
+        return "it";
+    }
+}
+
+// An access control list can let more users write than the mode tells.
+bool has_access_list(const std::string &path) {
+    return lgetxattr(path.c_str(), "system.posix_acl_access", nullptr, 0) > 0;
+}
+
+// The way along a path: what has been followed, which holds no symbolic link, and what is left.
+class Way {
+public:
+    struct Entry {
+        std::string path;
+        struct stat status = {};
+        Role role = Role::file;
+    };
+
+    // Follows the path to its end, or to where that is not possible: an errno, else 0.
+    int follow(const std::string &path) {
+        go_on(path);
+        int error = pass("/");
+        while (error == 0 && !rest_.empty()) {
+            const std::string name = std::move(rest_.front());
+            rest_.pop_front();
+            error = step(name);
+        }
+        for (Entry &entry : passed_) {
+            if (error == 0 && entry.role == Role::folder_above && entry.path == parent()) {
+                entry.role = Role::own_folder;
+            }
+        }
+        return error;
+    }
+
+    const std::vector<Entry> &passed() const { return passed_; }
+
+private:
+    std::string parent() const {
+        const size_t slash = here_.rfind('/');
+        return slash == 0 || slash == std::string::npos ? "/" : here_.substr(0, slash);
+    }
+
+    void go_on(std::string_view path) {
+        const std::vector<std::string> names = split(path, '/');
+        rest_.insert(rest_.begin(), names.begin(), names.end());
+        if (path.front() == '/') {
+            here_.clear();
+        }
+    }
+
+    int step(const std::string &name) {
+        if (name.empty() || name == ".") {
+            return 0;
+        }
+        if (name == "..") {
+            here_ = parent() == "/" ? "" : parent();
+            return 0;
+        }
+        const std::string next = here_ + "/" + name;
+        if (const int error = pass(next)) {
+            return error;
+        }
+        if (passed_.back().role == Role::link) {
+            return turn(next);
+        }
+        here_ = next;
+        return 0;
+    }
+
+    int pass(const std::string &path) {
+        Entry entry{path};
+        if (lstat(path.c_str(), &entry.status) != 0) {
+            return errno;
+        }
+        entry.role = S_ISLNK(entry.status.st_mode)   ? Role::link
+                     : S_ISDIR(entry.status.st_mode) ? Role::folder_above
+                                                     : Role::file;
+        passed_.push_back(std::move(entry));
+        return 0;
+    }
+
+    int turn(const std::string &link) {
+        constexpr int most_links = 40; // the kernel's limit
+        char target[PATH_MAX];
+        const ssize_t length = readlink(link.c_str(), target, sizeof target);
+        if (length <= 0 || ++links_ > most_links) {
+            return length < 0 ? errno : ELOOP;
+        }
+        go_on(std::string_view(target, static_cast<size_t>(length)));
+        return 0;
+    }
+
+    std::string here_; // "" for the root
+    std::deque<std::string> rest_;
+    std::vector<Entry> passed_;
+    int links_ = 0;
+};
+
+} // namespace
+
+Distrust distrust_of(const struct stat &status, Role role, const std::string &path, uid_t user,
+                     bool group_is_private) {
+    const std::string what = name_in_sentence(role, path);
+    const std::string users = user == 0 ? "user 0" : "user 0 or " + std::to_string(user);
+    if (status.st_uid != 0 && status.st_uid != user) {
+        return {what + " belongs to somebody else", users, "user " + std::to_string(status.st_uid),
+                "install it as root or as the user who runs the program"};
+    }
+    // The mode of a link means nothing; a sticky folder keeps entries from all but their owners.
+    if (role == Role::link || (role == Role::folder_above && (status.st_mode & S_ISVTX))) {
+        return {};
+    }
+    if (status.st_mode & S_IWOTH) {
+        return {what + " is writable by everybody", "no write permission for others",
+                "mode " + octal(status.st_mode), "chmod o-w " + path};
+    }
+    if ((status.st_mode & S_IWGRP) && !group_is_private) {
+        return {what + " is writable by a group that may have other members",
+                "no write permission for the group, or a group of " + users + " alone",
+                "mode " + octal(status.st_mode) + ", group " + std::to_string(status.st_gid),
+                "chmod g-w " + path};
+    }
+    return {};
+}
+
+Distrust distrust(const std::string &path, uid_t user) {
+    Way way;
+    const int error = way.follow(path);
+    for (const Way::Entry &entry : way.passed()) {
+        const bool asks_for_group = (entry.status.st_mode & S_IWGRP) != 0;
+        const bool group_is_private = asks_for_group && !has_access_list(entry.path) &&
+                                      is_private_group(entry.status.st_gid, user);
+        Distrust found = distrust_of(entry.status, entry.role, entry.path, user, group_is_private);
+        if (!found.problem.empty()) {
+            return found;
+        }
+    }
+    Distrust found;
+    if (error != 0) {
+        found.problem = "its path cannot be followed";
+        found.error = error;
+    }
+    return found;
+}
+
+bool is_private_group(gid_t group, uid_t user, const std::string &passwd,
+                      const std::string &groups) {
+    const std::string number = std::to_string(group);
+    std::set<std::string> trusted_names;
+    for (const std::vector<std::string> &account : fields_of(passwd)) {
+        const bool trusted = account[2] == "0" || account[2] == std::to_string(user);
+        if (account[3] == number && !trusted) {
+            return false;
+        }
+        if (trusted) {
+            trusted_names.insert(account[0]);
+        }
+    }
+    bool known = false;
+    for (const std::vector<std::string> &entry : fields_of(groups)) {
+        if (entry[2] != number) {
+            continue;
+        }
+        known = true;
+        for (const std::string &member : split(entry[3], ',')) {
+            if (!member.empty() && trusted_names.count(member) == 0) {
+                return false;
+            }
+        }
+    }
+    return known;
+}
+
+} // namespace emm::observe
