@@ -165,8 +165,11 @@ EMM_API emm_status emm_context_get_info(emm_context *context, emm_context_info *
 /*
  * Says that a context is about to be destroyed: pending frees run, the manager is destroyed with
  * all its memory, the record stays and answers EMM_E_RETIRED. The second time: a success. Handles
- * become inert. No memory of the context may be in use, and no other call for it may run at the
- * same time, except for those that take or make handles.
+ * become inert. No memory of the context may be in use, and only calls that take or make handles
+ * may run for it at the same time.
+ * A CUDA context that dies without this is found out, and retired, when emm is asked for a context
+ * that is new to it, or its last thread asks for another one. Until then the plugin may give out
+ * addresses that have become other memory.
  *   EMM_E_REENTERED   called by the plugin, or from within a pressure callback, or from an event
  *                     hook that was called for a handle
  */
@@ -252,9 +255,8 @@ EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device
  *     memory is freed with the last one, or before by emm_memory_free.
  *   - A reset or retirement of the context drops the memory. Its handles are inert from then on:
  *     freeing or releasing one succeeds, does nothing and is counted (late_frees). Memory that is
- *     somebody else's (emm_memory_wrap) is left alone by a reset. A CUDA context that dies without
- *     being retired is found out by the next call that asks the driver, as emm_memory_get_info
- *     does; what is freed before that is left to the plugin.
+ *     somebody else's (emm_memory_wrap) is left alone by a reset. emm_memory_get_info finds out
+ *     a CUDA context that has died.
  *   - Handles, unlike the raw calls, may be made, used and released while the context is being
  *     reset or retired: what has begun is waited for, a release finds its handle inert, and an
  *     allocation waits until the reset is over.

@@ -345,7 +345,9 @@ typedef struct emm_plugin {
     /*
      * Gives up the manager and all memory behind it, handed out or not, and the events, streams and
      * pools that it has made. Called by shutdown and retire, never at process exit. The context may
-     * have died already: a driver call that says so is no error. Required. [init-only] [no-reentry]
+     * have died already, and its handle and addresses may be another context's by now: ask for its
+     * id before anything is returned to the driver. A driver call that says that it died is no
+     * error. Required. [init-only] [no-reentry]
      */
     emm_status (*destroy)(emm_manager *self);
 

@@ -96,6 +96,11 @@ emm_status admit(const emm_context &context) noexcept {
     return observe::fail(code, 0, emm_status_text(code));
 }
 
+emm_status admit_alive(emm_context &context) noexcept {
+    const emm_status status = admit(context);
+    return status == EMM_OK && has_died(context) ? admit(context) : status;
+}
+
 bool is_late(emm_context &context, emm_status *ret_status) noexcept {
     const uint32_t gate = context.gate.load(std::memory_order_acquire);
     if ((gate & ~gate_serving) == 0) {

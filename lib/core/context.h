@@ -58,6 +58,7 @@ struct emm_context {
     emm::core::Turnstile turnstile;          // for making, resetting and retiring the manager
     std::atomic<uint32_t> captures{0};       // announced and not ended
     std::atomic<uint32_t> retained{0};       // emm holds the primary context
+    std::atomic<bool> given_up{false};       // retired, and nothing is left of its manager
     emm_context *next = nullptr;             // in the list of all records
     std::atomic<emm_memory *> owed{nullptr}; // handles whose free has failed, to be tried again
 
@@ -80,6 +81,9 @@ emm_status identify(emm_context &context);
 
 // EMM_OK if the context serves, else the reason, described.
 emm_status admit(const emm_context &context) noexcept;
+
+// The same, and asks whether the CUDA context lives: for calls that give back what they know of.
+emm_status admit_alive(emm_context &context) noexcept;
 
 // For frees. True: there is nothing left to do, and *ret_status is the answer.
 bool is_late(emm_context &context, emm_status *ret_status) noexcept;

@@ -68,10 +68,23 @@ Whereabouts *find_whereabouts() noexcept {
     return nullptr;
 }
 
-void Epoch::close() noexcept {
+void Epoch::end_epoch() noexcept {
     epoch_.fetch_add(1, std::memory_order_seq_cst);
     // Each thread has its store seen now, or reads the new epoch. Fails where nobody needs it.
     membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+}
+
+bool Epoch::try_close() noexcept {
+    end_epoch();
+    if (!has_somebody_inside()) {
+        return true;
+    }
+    open();
+    return false;
+}
+
+void Epoch::close() noexcept {
+    end_epoch();
     for (int looks = 0; has_somebody_inside(); ++looks) {
         if (looks < 100) {
             std::this_thread::yield();

@@ -52,6 +52,8 @@ public:
     // none that is inside a call.
     void close() noexcept;
     void open() noexcept;
+    // Ends an epoch. False: a call is inside, and the next epoch has begun already.
+    bool try_close() noexcept;
 
 private:
     friend class HandleCall;
@@ -67,6 +69,7 @@ private:
         return epoch_.load(std::memory_order_seq_cst);
     }
     void leave_counted() noexcept { counted_.fetch_sub(1, std::memory_order_release); }
+    void end_epoch() noexcept;
     bool has_somebody_inside() const noexcept;
 
     alignas(64) std::atomic<uint64_t> epoch_{0};

@@ -190,7 +190,7 @@ emm_status managed_free(emm_context &context, emm_deviceptr ptr, size_t size,
 }
 
 emm_status trim_manager(emm_context &context, size_t keep_bytes, size_t *ret_released) noexcept {
-    emm_status status = admit(context);
+    emm_status status = admit_alive(context);
     size_t released = 0;
     if (status == EMM_OK) {
         status = EMM_CALL(context, trim, keep_bytes, &released);

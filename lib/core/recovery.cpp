@@ -34,7 +34,7 @@ std::string free_of_total(emm_context &context) {
 
 // What is pending, and what the plugin keeps.
 void return_to_driver(emm_context &context) noexcept {
-    if (context.pending.in_section()) {
+    if (context.pending.in_section() || has_died(context)) {
         return;
     }
     if (context.captures.load(std::memory_order_relaxed) == 0) {

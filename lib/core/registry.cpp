@@ -8,6 +8,7 @@
 #include "core/watch.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
+#include "observe/log.h"
 
 #include <atomic>
 #include <map>
@@ -118,9 +119,63 @@ emm_status id_of(const driver::Driver &driver, CUcontext cuda_context, uint64_t 
     return EMM_OK;
 }
 
+// By the one thread that has passed the turnstile and closed the epoch.
+void give_up(emm_context &context) noexcept {
+    destroy_manager(context); // what is left of it, if this is not the first time
+    if (context.retained.exchange(0) != 0) {
+        context.driver.cuDevicePrimaryCtxRelease(context.device);
+    }
+    context.given_up.store(true, std::memory_order_release);
+}
+
+// Without waiting: the thread that looks may hold what another thread waits for.
+emm_status try_to_give_up(emm_context &context) noexcept {
+    const Passage passage(context.turnstile, std::try_to_lock);
+    if (!passage.entered()) {
+        return EMM_E_BUSY;
+    }
+    if (!context.epoch.try_close()) {
+        return EMM_E_BUSY;
+    }
+    give_up(context);
+    context.epoch.open();
+    return EMM_OK;
+}
+
+bool is_left_behind(const emm_context &context) noexcept {
+    const uint32_t gate = context.gate.load(std::memory_order_acquire);
+    return (gate & (gate_retired | gate_forked)) == gate_retired &&
+           !context.given_up.load(std::memory_order_acquire);
+}
+
+// Contexts that have died without being retired. The driver gives their addresses to others, so
+// first of all none of them may hand out memory any more; then their managers are given up, except
+// those that a call is inside of as far as can be known: the next look finds them again.
+void retire_the_dead() {
+    const observe::Preserved said;
+    for (emm_context *context = first_context(); context; context = context->next) {
+        if ((context->gate.load(std::memory_order_acquire) & (gate_retired | gate_forked)) == 0) {
+            has_died(*context);
+        }
+    }
+    if (this_thread.depth != 0 || is_pressing()) {
+        return;
+    }
+    for (emm_context *context = first_context(); context; context = context->next) {
+        if (is_left_behind(*context) && watched(*context, observe::EventType::retire, nullptr, [&] {
+                                            return try_to_give_up(*context);
+                                        }) == EMM_OK) {
+            observe::log(EMM_LOG_INFO, name_of(*context) +
+                                           " has died without emm_context_retire; its manager "
+                                           "is given up");
+        }
+    }
+}
+
 // The record for a context that is not known yet.
 emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
                 emm_context *&ret_context) {
+    retire_the_dead(); // the driver gives their addresses to this one
     CUcontext owner = nullptr;
     emm_status status = resolve_green(driver, cuda_context, id, &owner);
     if (status != EMM_OK) {
@@ -194,10 +249,7 @@ emm_status retire_unwatched(emm_context &context) {
         return admit(context);
     }
     const Closed closed(context.epoch);
-    destroy_manager(context); // what is left of it, if this is not the first time
-    if (context.retained.exchange(0) != 0) {
-        context.driver.cuDevicePrimaryCtxRelease(context.device);
-    }
+    give_up(context);
     return EMM_OK;
 }
 
@@ -212,7 +264,7 @@ emm_status reset_unwatched(emm_context &context) {
     if (is_unserved(context)) {
         return begin_serving(context); // an earlier reset could not; there is nothing to drop
     }
-    emm_status status = admit(context);
+    emm_status status = admit_alive(context);
     if (status != EMM_OK) {
         return status;
     }
@@ -255,6 +307,10 @@ emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
             ret_context = remembered.context;
             return EMM_OK;
         }
+    }
+    if (remembered.context && remembered.id != id && has_died(*remembered.context)) {
+        retire_the_dead(); // this thread has left it for the other one
+        remembered = {};
     }
     emm_context *context = find(id);
     if (!context && (status = make(*driver, cuda_context, id, context)) != EMM_OK) {

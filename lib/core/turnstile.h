@@ -22,6 +22,16 @@ public:
         return true;
     }
 
+    // Without waiting. False: a thread is inside, perhaps this one.
+    bool try_enter() {
+        std::lock_guard lock(mutex_);
+        if (inside_ != std::thread::id()) {
+            return false;
+        }
+        inside_ = std::this_thread::get_id();
+        return true;
+    }
+
     void leave() {
         {
             std::lock_guard lock(mutex_);
@@ -40,6 +50,8 @@ private:
 class Passage {
 public:
     explicit Passage(Turnstile &turnstile) : turnstile_(turnstile), entered_(turnstile.enter()) {}
+    Passage(Turnstile &turnstile, std::try_to_lock_t)
+        : turnstile_(turnstile), entered_(turnstile.try_enter()) {}
     ~Passage() {
         if (entered_) {
             turnstile_.leave();

@@ -12,8 +12,8 @@ DOCUMENTED = ("lib", "plugins", "tests", "tools")
 SOURCES = (".h", ".hpp", ".c", ".cpp", ".py", ".sh", "meson.build")
 WRITTEN = SOURCES + (".md", ".txt", ".map")
 LONGEST = 500
-# One contract in one file, for authors who read it from top to bottom.
-EXEMPT = {"include/emm/plugin.h"}
+# One contract in one file, which is read from top to bottom.
+EXEMPT = {"include/emm/plugin.h", "include/emm/emm.h"}
 # In pieces, so that this file does not hold them.
 UNFINISHED = ["TO" + "DO", "FIX" + "ME", "X" + "XX"]
 UNFINISHED_WORD = re.compile(r"\b(" + "|".join(UNFINISHED) + r")\b")

@@ -209,6 +209,106 @@ TEST_CASE("a context dies and its handle comes back: old memory goes to nobody n
     CHECK(Recorder::the().count("memfree") == 1);
 }
 
+TEST_CASE("a context that died serves no more once another is seen") {
+    REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
+    REQUIRE(emm_driver_entry("cuInit", 12000));
+    const CUcontext first = new_context();
+    emm_context *before = from(first);
+    emm_deviceptr live = 0, none = 0;
+    void *host = nullptr;
+    REQUIRE(emm_memalloc(before, 64, EMM_STREAM_LEGACY, &live) == EMM_OK);
+    defer(before);
+    REQUIRE(CU(cuCtxDestroy)(first) == CUDA_SUCCESS);
+    Recorder::the().clear();
+    emm_context *after = from(new_context()); // perhaps with the same handle
+    REQUIRE(after != before);
+    CHECK(Recorder::the().calls() ==
+          std::vector<std::string>{"drop", "destroy", "create", "initialize"});
+    CHECK(emm_memalloc(before, 64, EMM_STREAM_LEGACY, &none) == EMM_E_RETIRED);
+    CHECK(emm_memhostalloc(before, 64, 0, &host, nullptr) == EMM_E_RETIRED);
+    CHECK(emm_context_reset(before) == EMM_E_RETIRED);
+    CHECK(none == 0);
+    const uint64_t late = counters().late_frees;
+    CHECK(emm_memfree(before, live, 64, EMM_STREAM_LEGACY) == EMM_OK);
+    CHECK(counters().late_frees == late + 1);
+    CHECK(emm_context_retire(before) == EMM_OK);
+    CHECK(Recorder::the().count("memalloc") == 0);
+    CHECK(Recorder::the().count("memfree") == 0);
+    CHECK(Recorder::the().count("destroy") == 1);
+    CHECK(emm_memalloc(after, 64, EMM_STREAM_LEGACY, &live) == EMM_OK);
+}
+
+TEST_CASE("a primary context that was reset is retired when the next one is asked for") {
+    emm_context *before = recorded_context(), *after = nullptr;
+    emm_deviceptr none = 0;
+    REQUIRE(CU(cuDevicePrimaryCtxReset)(0) == CUDA_SUCCESS);
+    REQUIRE(emm_context_for_device(0, &after) == EMM_OK);
+    REQUIRE(after != before);
+    CHECK(emm_memalloc(before, 64, EMM_STREAM_LEGACY, &none) == EMM_E_RETIRED);
+    CHECK(Recorder::the().count("destroy") == 1);
+    unsigned flags = 0;
+    int active = 0;
+    REQUIRE(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active) == CUDA_SUCCESS);
+    CHECK(active == 1); // emm's reference to the old one is not taken from the new one
+    CHECK(emm_context_retire(after) == EMM_OK);
+    REQUIRE(CU(cuDevicePrimaryCtxGetState)(0, &flags, &active) == CUDA_SUCCESS);
+    CHECK(active == 0);
+}
+
+TEST_CASE("a context that died beside one that is known is found when its thread goes on there") {
+    emm_context *primary = recorded_context();
+    const CUcontext dying = new_context();
+    emm_context *before = from(dying), *again = nullptr;
+    emm_deviceptr none = 0;
+    REQUIRE(CU(cuCtxDestroy)(dying) == CUDA_SUCCESS);
+    make_current(primary);
+    REQUIRE(emm_context_current(&again) == EMM_OK);
+    CHECK(again == primary);
+    CHECK(emm_memalloc(before, 64, EMM_STREAM_LEGACY, &none) == EMM_E_RETIRED);
+    CHECK(Recorder::the().count("destroy") == 1);
+    CHECK(emm_memalloc(primary, 64, EMM_STREAM_LEGACY, &none) == EMM_OK);
+}
+
+TEST_CASE("neither a reset nor a trim reaches the manager of a context that has died") {
+    Recorder::the().table.trim = [](emm_manager *, size_t, size_t *) -> emm_status {
+        Recorder::the().note("trim");
+        return EMM_OK;
+    };
+    recorded_context();
+    const CUcontext first = new_context(), second = new_context();
+    emm_context *to_reset = from(first), *to_trim = from(second);
+    REQUIRE(CU(cuCtxDestroy)(first) == CUDA_SUCCESS);
+    REQUIRE(CU(cuCtxDestroy)(second) == CUDA_SUCCESS);
+    Recorder::the().clear();
+    CHECK(emm_context_reset(to_reset) == EMM_E_RETIRED);
+    CHECK(emm_trim(to_trim, 0, nullptr) == EMM_E_RETIRED);
+    CHECK(Recorder::the().calls().empty());
+}
+
+TEST_CASE("a context that died within a call is only marked there, and given up later") {
+    static CUcontext dying = nullptr;
+    static emm_context *dead = nullptr, *seen = nullptr;
+    emm_context *context = recorded_context();
+    dying = new_context();
+    dead = from(dying);
+    Recorder::the().on_memalloc = [](size_t) { return EMM_E_OUT_OF_MEMORY; };
+    REQUIRE(emm_set_pressure_callback(
+                [](emm_context *, size_t, void *) -> size_t {
+                    emm_deviceptr none = 0;
+                    REQUIRE(CU(cuCtxDestroy)(dying) == CUDA_SUCCESS);
+                    seen = from(new_context());
+                    CHECK(emm_memalloc(dead, 64, EMM_STREAM_LEGACY, &none) == EMM_E_RETIRED);
+                    return 0;
+                },
+                nullptr) == EMM_OK);
+    emm_memory *none = nullptr;
+    CHECK(emm_memory_alloc(context, 64, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
+    CHECK(seen != dead);
+    CHECK(Recorder::the().count("destroy") == 0);
+    from(new_context());
+    CHECK(Recorder::the().count("destroy") == 1);
+}
+
 TEST_CASE("once the device is lost handles are released, their owners finalized, none made") {
     emm_context *context = recorded_context();
     void *range = std::aligned_alloc(4096, 4096);

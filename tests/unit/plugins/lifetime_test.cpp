@@ -50,6 +50,43 @@ TEST_CASE("a context that died with memory pending and live is retired without h
     CHECK(next.free(theirs, 1 << 20) == EMM_OK);
 }
 
+TEST_CASE("no memory of a context that died is given out once the next one is served") {
+    Gpu gpu;
+    const emm_deviceptr live = gpu.allocate(4096);
+    for (int i = 0; i < 8; i++) { // what comes back without a question to the driver
+        CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
+        CHECK(gpu.free(gpu.allocate(1 << 20), 1 << 20) == EMM_OK);
+    }
+    gpu.kill();
+    const Gpu next; // perhaps with the same handle and the same addresses
+    for (const size_t size : {size_t(4096), size_t(1) << 20}) {
+        const emm_deviceptr theirs = next.allocate(size);
+        emm_deviceptr stale = 0;
+        fill(theirs, size, 5, nullptr);
+        CHECK(emm_memalloc(gpu.emm(), size, EMM_STREAM_UNORDERED, &stale) == EMM_E_RETIRED);
+        CHECK(stale == 0);
+        CHECK(gpu.free(live, 4096) == EMM_OK);
+        REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+        CHECK(last_word(theirs, size) == 5);
+        CHECK(next.free(theirs, size) == EMM_OK);
+    }
+}
+
+TEST_CASE("what a context that died has kept comes back when the next one is served") {
+    const Gpu first;
+    const uint64_t before = device_bytes();
+    {
+        Gpu gpu;
+        gpu.allocate(8 << 20);
+        CHECK(gpu.free(gpu.allocate(8 << 20), 8 << 20) == EMM_OK);
+        gpu.kill();
+    }
+    REQUIRE(CU(cuCtxSetCurrent)(first.cuda()) == CUDA_SUCCESS);
+    const Gpu next;
+    CHECK(next.stats().live_bytes == 0);
+    CHECK(device_bytes() <= before);
+}
+
 TEST_CASE("in a deferred section nothing goes back to the driver") {
     const Gpu gpu;
     REQUIRE(emm_defer_cleanup_begin(gpu.emm()) == EMM_OK);

@@ -166,6 +166,39 @@ void dead_context(const Subject &subject) {
     primary.free(primary.alloc(mib), mib);
 }
 
+// What the program itself has on the next context is where the dead one's blocks were.
+void replaced_context(const Subject &subject) {
+    constexpr int blocks = 20;
+    enter_device();
+    const CUcontext first = make_context();
+    const Hosted dead(subject, first);
+    std::vector<emm_deviceptr> live, own(blocks);
+    for (int i = 0; i < 2 * blocks; i++) {
+        live.push_back(dead.alloc(3 * mib));
+    }
+    for (int i = 0; i < blocks; i++) {
+        dead.free(live[static_cast<size_t>(i)], 3 * mib);
+    }
+    require_cuda(EMM_CHECK_CUDA(cuCtxDestroy)(first), "cuCtxDestroy");
+    const CUcontext second = make_context();
+    for (emm_deviceptr &ptr : own) {
+        require_cuda(EMM_CHECK_CUDA(cuMemAlloc)(&ptr, 3 * mib), "cuMemAlloc");
+        mark(nullptr, ptr, 3 * mib, 0x33);
+    }
+    const Hosted next(subject, second); // emm gives the dead one's manager up
+    emm_deviceptr none = 0;
+    const emm_status status = emm_memalloc(dead.get(), mib, EMM_STREAM_UNORDERED, &none);
+    expect(status == EMM_E_RETIRED, "an allocation in a context that died answered {}", status);
+    dead.free(live.back(), 3 * mib);
+    next.free(next.alloc(3 * mib), 3 * mib);
+    for (const emm_deviceptr ptr : own) {
+        expect(is_marked(nullptr, ptr, 3 * mib, 0x33),
+               "memory changed that the next context of the device has at an address of the dead "
+               "one's");
+        require_cuda(EMM_CHECK_CUDA(cuMemFree)(ptr), "cuMemFree");
+    }
+}
+
 } // namespace
 
 std::vector<Case> lifetime_cases() {
@@ -180,6 +213,8 @@ std::vector<Case> lifetime_cases() {
         {"reset/no-context", "EMM-P-36", "reset needs no current context", reset_without_context},
         {"context/dead", "EMM-P-39", "a context that died takes nothing with it", dead_context,
          on_simulator},
+        {"context/replaced", "EMM-P-39", "a context that died harms none that came after it",
+         replaced_context, on_simulator},
     };
 }
 
