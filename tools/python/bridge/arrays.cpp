@@ -5,15 +5,34 @@
 
 namespace emm::bridge {
 
+namespace {
+
+// Never destroyed, for arrays are freed while the process ends. Made, with its fork handlers, as
+// the library is loaded: a child that was forked during the first call could not wait for its end.
+union Lasting {
+    Arrays arrays;
+    Lasting() : arrays() {}
+    ~Lasting() {}
+} the;
+
+} // namespace
+
 Arrays &Arrays::of_process() {
-    static Arrays *const the_arrays = [] {
-        auto *const arrays = new Arrays;
-        pthread_atfork([] { of_process().mutex_.lock(); }, [] { of_process().mutex_.unlock(); },
-                       [] { of_process().mutex_.unlock(); });
-        return arrays;
-    }();
-    return *the_arrays;
+    return the.arrays;
 }
+
+void Arrays::survive_forks() {
+    pthread_atfork([] { the.arrays.mutex_.lock(); }, [] { the.arrays.mutex_.unlock(); },
+                   [] { the.arrays.mutex_.unlock(); });
+}
+
+namespace {
+
+[[gnu::constructor]] void survive_forks() {
+    Arrays::survive_forks();
+}
+
+} // namespace
 
 bool Arrays::enter(void *array, Entry entry) noexcept {
     try {

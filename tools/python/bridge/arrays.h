@@ -20,6 +20,7 @@ public:
 
     // The one of this process. A forked child has a copy that it can use.
     static Arrays &of_process();
+    static void survive_forks();
 
     // False if there is no memory to remember it in.
     bool enter(void *array, Entry entry) noexcept;

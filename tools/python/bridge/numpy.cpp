@@ -83,7 +83,10 @@ NumpyHandler *emm_numpy_handler(int device) {
     static std::mutex mutex;
     static NumpyHandler handlers[bridge::most_devices];
     emm_context *context = nullptr;
-    if (bridge::find_context(device, &context) < EMM_OK || device >= bridge::most_devices) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    if (bridge::find_context(device, &context) < EMM_OK || device >= bridge::most_devices ||
+        emm_context_get_info(context, &info) < EMM_OK) { // in a forked child, which must not wait
         return nullptr;
     }
     const std::lock_guard lock(mutex);
