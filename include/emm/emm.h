@@ -14,7 +14,10 @@
  *   - with a context: EMM_E_RETIRED after emm_context_retire or when the CUDA context has died,
  *     EMM_E_SHUT_DOWN after emm_shutdown, EMM_E_DEVICE_LOST after a sticky device error. Frees are
  *     then successes that do nothing, and are counted (emm_get_counters);
- *   - in a forked child of a process that had loaded the driver: EMM_E_FORKED.
+ *   - in a forked child of a process that had loaded the driver, or that was in a call at the fork:
+ *     EMM_E_FORKED, whatever the arguments are. What looks at its arguments or its thread alone is
+ *     answered there too: emm_version, emm_status_text, emm_last_error, emm_array_validate and
+ *     emm_array_get_layout.
  */
 #ifndef EMM_EMM_H
 #define EMM_EMM_H

@@ -52,6 +52,7 @@ emm_status emm_array_get_layout(const emm_array *array, emm_array_layout *ret_la
 emm_status emm_array_import(emm_context *context, const emm_array *array, emm_stream stream,
                             uint32_t flags, void *owner, emm_finalizer finalizer,
                             emm_memory **ret_memory, emm_array_layout *ret_layout) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(array);
     EMM_REQUIRE(ret_memory);
@@ -81,6 +82,7 @@ emm_status emm_array_import(emm_context *context, const emm_array *array, emm_st
 
 emm_status emm_array_export(emm_memory *memory, uint64_t offset, emm_stream stream,
                             emm_array *array) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(memory);
     EMM_REQUIRE(array);
     return api::guarded([&] {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "observe/error.h"
+#include "observe/process.h"
 
 #include <emm/emm.h>
 #include <new>
@@ -26,6 +27,24 @@ template <class Function> emm_status guarded(Function function) noexcept {
 }
 
 } // namespace emm::api
+
+// First in every entry that is not listed here: a forked child is answered before any lock, and
+// before the guard of any static. The raw calls of the fast path (emm_memalloc, emm_memfree,
+// emm_memhostalloc, emm_memhostfree, emm_context_current) learn it from the context's gate. These
+// go on in a child, because they look at their arguments or their thread alone: emm_last_error,
+// emm_version, emm_status_text, emm_array_validate, emm_array_get_layout.
+#define EMM_REFUSE_CHILD()                                                                         \
+    if (::emm::observe::is_forked_child()) [[unlikely]] {                                          \
+        return ::emm::observe::refuse_forked_child();                                              \
+    }
+
+// The same for an entry that needs no driver, and may take a lock or make a static before one is
+// loaded: counted, so that a child forked meanwhile knows.
+#define EMM_COUNT_CALL()                                                                           \
+    const ::emm::observe::ProcessCall counted_call;                                                \
+    if (!counted_call.entered()) [[unlikely]] {                                                    \
+        return ::emm::observe::refuse_forked_child();                                              \
+    }
 
 // A required argument, checked at the door and never again inside.
 #define EMM_REQUIRE(argument)                                                                      \

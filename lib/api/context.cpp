@@ -22,6 +22,7 @@ emm_status emm_context_current(emm_context **ret_context) {
 }
 
 emm_status emm_context_from(CUctx_st *cuda_context, emm_context **ret_context) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(cuda_context);
     EMM_REQUIRE(ret_context);
     const emm_status status = core::admit_process();
@@ -31,6 +32,7 @@ emm_status emm_context_from(CUctx_st *cuda_context, emm_context **ret_context) {
 }
 
 emm_status emm_context_for_device(int32_t device, emm_context **ret_context) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(ret_context);
     const emm_status status = core::admit_process();
     return status == EMM_OK
@@ -39,6 +41,7 @@ emm_status emm_context_for_device(int32_t device, emm_context **ret_context) {
 }
 
 emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_info);
     const emm_context_info info = core::info_of(*context);
@@ -47,18 +50,21 @@ emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info
 }
 
 emm_status emm_context_retire(emm_context *context) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     const void *const caller = __builtin_return_address(0);
     return api::guarded([&] { return core::retire(*context, caller); });
 }
 
 emm_status emm_context_reset(emm_context *context) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     const void *const caller = __builtin_return_address(0);
     return api::guarded([&] { return core::reset(*context, caller); });
 }
 
 emm_status emm_foreach_context(emm_context_visitor visit, void *user_data) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(visit);
     for (emm_context *context = core::first_context(); context; context = context->next) {
         if ((context->gate.load() & ~core::gate_serving) == 0 && visit(context, user_data) != 0) {
@@ -69,6 +75,7 @@ emm_status emm_foreach_context(emm_context_visitor visit, void *user_data) {
 }
 
 emm_status emm_shutdown(void) {
+    EMM_REFUSE_CHILD();
     const emm_status status = core::admit_process();
     if (status == EMM_E_SHUT_DOWN) {
         return EMM_OK;
@@ -78,36 +85,43 @@ emm_status emm_shutdown(void) {
 }
 
 emm_status emm_stream_register(emm_context *context, emm_stream stream) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     return core::notify_stream(*context, stream, EMM_STREAM_REGISTERED);
 }
 
 emm_status emm_stream_retire(emm_context *context, emm_stream stream) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     return core::notify_stream(*context, stream, EMM_STREAM_RETIRING);
 }
 
 emm_status emm_capture_begin(emm_context *context, emm_stream stream) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     return core::begin_capture(*context, stream);
 }
 
 emm_status emm_capture_end(emm_context *context, emm_stream stream) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     return core::end_capture(*context, stream);
 }
 
 emm_status emm_defer_cleanup_begin(emm_context *context) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     return core::begin_section(*context, __builtin_return_address(0));
 }
 
 emm_status emm_defer_cleanup_end(emm_context *context) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     return core::end_section(*context, __builtin_return_address(0));
 }
 
 emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_data) {
+    EMM_COUNT_CALL();
     return api::guarded([&]() -> emm_status {
         core::set_pressure_callback(callback, user_data);
         return EMM_OK;
@@ -116,18 +130,18 @@ emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_
 
 emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
                               emm_event_hook_info *ret_previous) {
-    if (core::admit_process() == EMM_E_FORKED) {
-        return EMM_E_FORKED;
-    }
+    EMM_COUNT_CALL();
     return api::guarded([&] { return core::set_event_hook(hook, user_data, ret_previous); });
 }
 
 emm_status emm_event_log_recover(const char *path) {
+    EMM_COUNT_CALL();
     EMM_REQUIRE(path);
     return api::guarded([&] { return observe::recover_event_log(path); });
 }
 
 emm_status emm_get_counters(emm_counters *ret_counters) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(ret_counters);
     const core::Counters &counted = core::counters();
     emm_counters counters = {};

@@ -53,6 +53,7 @@ emm_status describe(emm_memory *memory, uint64_t offset, const emm_array &array,
 
 emm_status emm_dlpack_export(emm_memory *memory, uint64_t offset, const emm_array *array,
                              const emm_dlpack_type *type, DLManagedTensorVersioned **ret_tensor) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(memory);
     EMM_REQUIRE(array);
     EMM_REQUIRE(ret_tensor);
@@ -71,6 +72,7 @@ emm_status emm_dlpack_export(emm_memory *memory, uint64_t offset, const emm_arra
 emm_status emm_dlpack_export_unversioned(emm_memory *memory, uint64_t offset,
                                          const emm_array *array, const emm_dlpack_type *type,
                                          DLManagedTensor **ret_tensor) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(memory);
     EMM_REQUIRE(array);
     EMM_REQUIRE(ret_tensor);

@@ -7,6 +7,7 @@
 using namespace emm;
 
 emm_status emm_get_driver(emm_driver_info *ret_info) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(ret_info);
     emm_status status = core::admit_process();
     if (status != EMM_OK) {
@@ -37,6 +38,7 @@ emm_function emm_driver_entry(const char *name, int32_t cuda_version) {
 }
 
 emm_status emm_get_driver_usage(emm_driver_usage *ret_usage) {
+    EMM_COUNT_CALL();
     EMM_REQUIRE(ret_usage);
     return api::guarded([&]() -> emm_status {
         emm_driver_usage usage = {};
@@ -48,6 +50,7 @@ emm_status emm_get_driver_usage(emm_driver_usage *ret_usage) {
 }
 
 emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *user_data) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(visit);
     return api::guarded([&]() -> emm_status {
         driver::visit_calls(visit, user_data);

@@ -6,6 +6,7 @@ using namespace emm;
 
 emm_status emm_memory_alloc(emm_context *context, size_t size, emm_stream stream,
                             emm_memory **ret_memory) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_memory);
     return core::make_device(*context, size, stream, ret_memory);
@@ -13,6 +14,7 @@ emm_status emm_memory_alloc(emm_context *context, size_t size, emm_stream stream
 
 emm_status emm_memory_hostalloc(emm_context *context, size_t size, uint32_t flags,
                                 emm_memory **ret_memory) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_memory);
     return core::make_host(*context, size, flags, ret_memory);
@@ -20,6 +22,7 @@ emm_status emm_memory_hostalloc(emm_context *context, size_t size, uint32_t flag
 
 emm_status emm_memory_pin(emm_context *context, void *host, size_t size, uint32_t flags,
                           void *owner, emm_finalizer finalizer, emm_memory **ret_memory) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(host);
     EMM_REQUIRE(ret_memory);
@@ -28,6 +31,7 @@ emm_status emm_memory_pin(emm_context *context, void *host, size_t size, uint32_
 
 emm_status emm_memory_managed(emm_context *context, size_t size, uint32_t flags,
                               emm_memory **ret_memory) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_memory);
     return core::make_managed(*context, size, flags, ret_memory);
@@ -35,37 +39,44 @@ emm_status emm_memory_managed(emm_context *context, size_t size, uint32_t flags,
 
 emm_status emm_memory_wrap(emm_context *context, emm_deviceptr ptr, void *host, size_t size,
                            void *owner, emm_finalizer finalizer, emm_memory **ret_memory) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_memory);
     return core::make_external(*context, ptr, host, size, owner, finalizer, ret_memory);
 }
 
 emm_status emm_memory_view(emm_memory *memory, size_t start, size_t stop, emm_memory **ret_view) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(memory);
     EMM_REQUIRE(ret_view);
     return core::make_view(*memory, start, stop, ret_view);
 }
 
 emm_status emm_memory_retain(emm_memory *memory) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(memory);
     return core::retain(*memory);
 }
 
 emm_status emm_memory_release(emm_memory *memory) {
+    EMM_REFUSE_CHILD();
     return memory ? core::release(*memory) : EMM_OK;
 }
 
 emm_status emm_memory_free(emm_memory *memory) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(memory);
     return core::free_now(*memory);
 }
 
 emm_status emm_memory_set_stream(emm_memory *memory, emm_stream stream) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(memory);
     return core::set_stream(*memory, stream);
 }
 
 emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_info) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(memory);
     EMM_REQUIRE(ret_info);
     return core::describe(*memory, ret_info);

@@ -5,6 +5,7 @@
 using namespace emm;
 
 emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_handle) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(memory);
     EMM_REQUIRE(ret_handle);
     return core::make_export(*memory, ret_handle);
@@ -12,6 +13,7 @@ emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_handle) {
 
 emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
                                emm_memory **ret_memory) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(handle);
     EMM_REQUIRE(ret_memory);
@@ -21,6 +23,7 @@ emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handl
 
 emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t size,
                               emm_ipc_handle *ret_handle) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ptr);
     EMM_REQUIRE(size);
@@ -31,6 +34,7 @@ emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t si
 }
 
 emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *handle) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(handle);
     emm_status status = EMM_OK;

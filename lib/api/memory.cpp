@@ -32,18 +32,21 @@ emm_status emm_memhostfree(emm_context *context, void *host, size_t size, uint32
 
 emm_status emm_mempin(emm_context *context, void *host, size_t size, uint32_t flags,
                       emm_deviceptr *ret_device) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(host);
     return core::mempin(*context, host, size, flags, ret_device);
 }
 
 emm_status emm_memunpin(emm_context *context, void *host, size_t size) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     return core::memunpin(*context, host, size);
 }
 
 emm_status emm_memallocmanaged(emm_context *context, size_t size, uint32_t flags,
                                emm_deviceptr *ret_ptr) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_ptr);
     return core::memallocmanaged(*context, size, flags, ret_ptr);
@@ -51,11 +54,13 @@ emm_status emm_memallocmanaged(emm_context *context, size_t size, uint32_t flags
 
 emm_status emm_memfreemanaged(emm_context *context, emm_deviceptr ptr, size_t size,
                               emm_stream stream) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     return core::memfreemanaged(*context, ptr, size, stream);
 }
 
 emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *ret_total) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_free);
     EMM_REQUIRE(ret_total);
@@ -64,17 +69,20 @@ emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *r
 }
 
 emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_stats);
     return core::get_stats(*context, ret_stats);
 }
 
 emm_status emm_trim(emm_context *context, size_t keep_bytes, size_t *ret_released) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     return core::trim(*context, keep_bytes, ret_released);
 }
 
 emm_status emm_query(emm_context *context, emm_deviceptr ptr, emm_block_info *ret_info) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_info);
     const emm_status status = core::admit(*context);
@@ -82,12 +90,14 @@ emm_status emm_query(emm_context *context, emm_deviceptr ptr, emm_block_info *re
 }
 
 emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_t size, emm_stream stream) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     const emm_status status = core::admit(*context);
     return status == EMM_OK ? EMM_CALL(*context, record_use, ptr, size, stream) : status;
 }
 
 emm_status emm_set_peer_access(emm_context *context, int32_t peer_device, uint32_t flags) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     return api::guarded([&] { return core::set_peer_access(*context, peer_device, flags); });
 }

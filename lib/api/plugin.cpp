@@ -5,13 +5,25 @@
 
 using namespace emm;
 
+namespace {
+
+// The walk itself is not counted: it has nothing locked, and `visit` may fork for each plugin.
+const loader::Search &counted_search() {
+    const observe::ProcessCall call;
+    return loader::process_search();
+}
+
+} // namespace
+
 emm_status emm_set_plugin(const char *spec) {
+    EMM_COUNT_CALL();
     EMM_REQUIRE(spec);
     const emm_status status = core::admit_process();
     return status == EMM_OK ? api::guarded([&] { return core::choose(spec); }) : status;
 }
 
 emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options) {
+    EMM_COUNT_CALL();
     EMM_REQUIRE(entry);
     const emm_status status = core::admit_process();
     return status == EMM_OK ? api::guarded([&] { return core::choose_entry(entry, options); })
@@ -19,6 +31,7 @@ emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options) {
 }
 
 emm_status emm_get_plugin(emm_plugin_info *ret_info) {
+    EMM_COUNT_CALL();
     EMM_REQUIRE(ret_info);
     emm_status status = core::admit_process();
     if (status != EMM_OK) {
@@ -33,6 +46,7 @@ emm_status emm_get_plugin(emm_plugin_info *ret_info) {
 }
 
 emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info) {
+    EMM_COUNT_CALL();
     EMM_REQUIRE(spec);
     EMM_REQUIRE(ret_info);
     emm_status status = core::admit_process();
@@ -48,9 +62,10 @@ emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info) {
 }
 
 emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data) {
+    EMM_REFUSE_CHILD();
     EMM_REQUIRE(visit);
     return api::guarded([&]() -> emm_status {
-        loader::for_each_candidate(loader::process_search(),
+        loader::for_each_candidate(counted_search(),
                                    [&](const std::string &name, const std::string &path) {
                                        return visit(name.c_str(), path.c_str(), user_data) == 0;
                                    });

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/context.h"
+#include "observe/process.h"
 
 #include <optional>
 #include <utility>
@@ -25,6 +26,9 @@ namespace emm::core {
 template <class Function, class... Arguments>
 emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*function,
                 Arguments... arguments) noexcept {
+    if (observe::is_forked_child()) [[unlikely]] { // forked from within what has led here
+        return observe::refuse_forked_child();
+    }
     const char *const name = loader::slot_names[static_cast<unsigned>(slot)];
     const loader::Plugin &plugin = *context.selection->plugin;
     try {

@@ -6,6 +6,7 @@
 #include "driver/driver.h"
 #include "observe/error.h"
 #include "observe/log.h"
+#include "observe/process.h"
 #include "observe/text.h"
 
 #include <new>
@@ -13,20 +14,25 @@
 namespace emm::core {
 namespace {
 
+// A plugin may call these from its own exit handlers, and at the end of its threads.
 void host_log(int32_t level, const char *text) {
     observe::log(level, observe::bounded(text));
 }
 
 emm_status host_defer(emm_context *context, emm_deferred function, void *argument, size_t bytes) {
-    return defer(*context, function, argument, bytes);
+    return observe::is_forked_child() ? observe::refuse_forked_child()
+                                      : defer(*context, function, argument, bytes);
 }
 
 size_t host_pressure(emm_context *context, size_t bytes) {
-    return press(*context, bytes);
+    return observe::is_forked_child() ? 0 : press(*context, bytes);
 }
 
 emm_status host_serve_ipc(emm_context *context, const emm_ipc_source *source,
                           emm_ipc_handle *ret_handle) {
+    if (observe::is_forked_child()) {
+        return observe::refuse_forked_child();
+    }
     try {
         return ipc::add_offer(*context, *source, ret_handle);
     } catch (const std::bad_alloc &) {
@@ -35,7 +41,8 @@ emm_status host_serve_ipc(emm_context *context, const emm_ipc_source *source,
 }
 
 emm_status host_withdraw_ipc(emm_context *context, const emm_ipc_handle *handle) {
-    return ipc::end_offer(*context, *handle);
+    return observe::is_forked_child() ? observe::refuse_forked_child()
+                                      : ipc::end_offer(*context, *handle);
 }
 
 constexpr emm_host the_host = {

@@ -4,6 +4,7 @@
 #include "core/counters.h"
 #include "core/recovery.h"
 #include "core/watch.h"
+#include "observe/process.h"
 
 namespace emm::core {
 namespace {
@@ -205,6 +206,9 @@ emm_status trim_manager(emm_context &context, size_t keep_bytes, size_t *ret_rel
 
 emm_status memalloc_slowly(emm_context &context, size_t size, emm_stream stream,
                            emm_deviceptr *ret_ptr, const void *caller) noexcept {
+    if (observe::is_forked_child()) {
+        return observe::refuse_forked_child();
+    }
     if (size == 0) {
         *ret_ptr = 0;
         return EMM_OK;
@@ -221,6 +225,9 @@ emm_status memalloc_slowly(emm_context &context, size_t size, emm_stream stream,
 
 emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size, emm_stream stream,
                           const void *caller) noexcept {
+    if (observe::is_forked_child()) {
+        return observe::refuse_forked_child();
+    }
     if (ptr == 0) {
         return EMM_OK;
     }
@@ -237,6 +244,9 @@ emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void 
     if (size != 0 && pins_at_once(context)) [[likely]] {
         return host_alloc_served(context, size, flags, ret_host, ret_device);
     }
+    if (observe::is_forked_child()) {
+        return observe::refuse_forked_child();
+    }
     if (size == 0 || !is_watched(context)) {
         return host_alloc(context, size, flags, ret_host, ret_device);
     }
@@ -248,6 +258,9 @@ emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t f
                        emm_stream stream, const void *caller) noexcept {
     if (host && pins_at_once(context)) [[likely]] {
         return host_free_served(context, host, size, flags, stream);
+    }
+    if (observe::is_forked_child()) {
+        return observe::refuse_forked_child();
     }
     if (!host || !is_watched(context)) {
         return host_free(context, host, size, flags, stream);

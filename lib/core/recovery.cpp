@@ -5,6 +5,7 @@
 #include "observe/error.h"
 #include "observe/immortal.h"
 #include "observe/log.h"
+#include "observe/process.h"
 
 #include <mutex>
 #include <string>
@@ -49,7 +50,7 @@ void return_to_driver(emm_context &context) noexcept {
 void recover(emm_context &context, size_t size) noexcept {
     ++counters().memory_retries;
     return_to_driver(context);
-    if (press(context, size) > 0) {
+    if (press(context, size) > 0 && !observe::is_forked_child()) {
         return_to_driver(context); // what the application has given back is no further yet
     }
 }

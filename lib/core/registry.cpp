@@ -1,7 +1,6 @@
 #include "core/registry.h"
 
 #include "core/context.h"
-#include "core/ipc/socket.h"
 #include "core/manager.h"
 #include "core/recovery.h"
 #include "core/selection.h"
@@ -9,12 +8,12 @@
 #include "observe/error.h"
 #include "observe/immortal.h"
 #include "observe/log.h"
+#include "observe/process.h"
 
 #include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <pthread.h>
 
 namespace emm::core {
 namespace {
@@ -22,7 +21,6 @@ namespace {
 struct Registry {
     std::mutex mutex;
     std::map<uint64_t, emm_context *> by_id; // a green context's id leads to its primary's record
-    std::atomic<emm_context *> first{nullptr};
 };
 
 Registry &registry() {
@@ -30,8 +28,9 @@ Registry &registry() {
     return the_registry.value;
 }
 
-std::atomic<bool> has_shut_down{false};
-bool forked = false; // written by a child's only thread
+// The newest record. Not in the registry: a forked child walks the list, and may find the registry
+// half made.
+constinit std::atomic<emm_context *> newest{nullptr};
 
 // The last context that this thread has asked for; the id tells whether the handle still means it.
 struct Remembered {
@@ -41,28 +40,15 @@ struct Remembered {
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Remembered remembered;
 
-void enter_child() {
-    forked = true;
-    observe::leave_event_log_to_parent();
-    ipc::leave_sockets_to_parent();
+// In a child that is not to go on: the raw calls ask the gate alone.
+void mark_contexts() {
     for (emm_context *context = first_context(); context; context = context->next) {
         context->gate.fetch_or(gate_forked, std::memory_order_relaxed);
     }
 }
 
-// A child of a process that has loaded the driver cannot use it, and locks may be held for ever.
-emm_status load_driver(const driver::Driver *&ret_driver) {
-    const emm_status status = driver::load(ret_driver);
-    if (status == EMM_OK) {
-        static const bool registered = [] {
-            registry(); // so that a child finds it made
-            return pthread_atfork(nullptr, nullptr, &enter_child) == 0;
-        }();
-        if (!registered) {
-            return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a fork handler");
-        }
-    }
-    return status;
+[[gnu::constructor]] void have_contexts_marked() {
+    observe::mark_forked_child = &mark_contexts;
 }
 
 // If `cuda_context` is a green context: its device's primary one. Asked for once in its life.
@@ -100,8 +86,8 @@ emm_status enter(std::unique_ptr<emm_context> made, emm_context *&ret_context) {
     const auto [place, is_new] = registry().by_id.try_emplace(made->id, made.get());
     ret_context = place->second;
     if (is_new) {
-        made->next = registry().first.load(std::memory_order_relaxed);
-        registry().first.store(made.release(), std::memory_order_release);
+        made->next = newest.load(std::memory_order_relaxed);
+        newest.store(made.release(), std::memory_order_release);
     }
     return EMM_OK;
 }
@@ -281,14 +267,15 @@ emm_status reset_unwatched(emm_context &context) {
 } // namespace
 
 emm_context *first_context() noexcept {
-    return registry().first.load(std::memory_order_acquire);
+    return newest.load(std::memory_order_acquire);
 }
 
 emm_status admit_process() noexcept {
-    if (forked) {
-        return observe::fail(EMM_E_FORKED, 0, emm_status_text(EMM_E_FORKED));
+    const uint32_t state = observe::process_state.load(std::memory_order_acquire);
+    if ((state & observe::process_forked) != 0) {
+        return observe::refuse_forked_child();
     }
-    if (has_shut_down.load(std::memory_order_acquire)) {
+    if ((state & observe::process_shut_down) != 0) {
         return observe::fail(EMM_E_SHUT_DOWN, 0, emm_status_text(EMM_E_SHUT_DOWN));
     }
     return EMM_OK;
@@ -297,7 +284,7 @@ emm_status admit_process() noexcept {
 emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
     const driver::Driver *driver = nullptr;
     uint64_t id = 0;
-    emm_status status = load_driver(driver);
+    emm_status status = driver::load(driver);
     if (status != EMM_OK || (status = id_of(*driver, cuda_context, &id)) != EMM_OK) {
         return status;
     }
@@ -346,7 +333,7 @@ bool is_still_current(emm_context *&ret_context) noexcept {
 
 emm_status context_current(emm_context *&ret_context) {
     const driver::Driver *driver = nullptr;
-    const emm_status status = load_driver(driver);
+    const emm_status status = driver::load(driver);
     if (status != EMM_OK) {
         return status;
     }
@@ -363,8 +350,8 @@ emm_status context_current(emm_context *&ret_context) {
 
 emm_status context_for_device(int32_t device, emm_context *&ret_context) {
     const driver::Driver *driver = nullptr;
-    emm_status status = load_driver(driver);
-    if (status != EMM_OK || (status = driver::initialize(driver)) != EMM_OK) {
+    emm_status status = driver::initialize(driver);
+    if (status != EMM_OK) {
         return status;
     }
     CUdevice handle = 0;
@@ -410,7 +397,7 @@ emm_status shut_down(const void *caller) {
     if (const emm_status status = refuse_inside("retired"); status != EMM_OK) {
         return status;
     }
-    has_shut_down.store(true, std::memory_order_release);
+    observe::process_state.fetch_or(observe::process_shut_down, std::memory_order_acq_rel);
     for (emm_context *context = first_context(); context; context = context->next) {
         retire(*context, caller);
         context->gate.fetch_or(gate_shut_down, std::memory_order_release);

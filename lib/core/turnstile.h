@@ -1,5 +1,7 @@
 #pragma once
 
+#include "observe/process.h"
+
 #include <condition_variable>
 #include <mutex>
 #include <thread>
@@ -32,7 +34,12 @@ public:
         return true;
     }
 
+    // A child that was forked from within has nobody to let in, and the lock may be a thread's that
+    // is not here.
     void leave() {
+        if (observe::is_forked_child()) {
+            return;
+        }
         {
             std::lock_guard lock(mutex_);
             inside_ = std::thread::id();

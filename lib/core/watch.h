@@ -2,6 +2,7 @@
 
 #include "core/context.h"
 #include "observe/events/event_log.h"
+#include "observe/process.h"
 
 // Who is told of each event: the log that EMM_EVENT_LOG names, and the hook that the application
 // has set. While there is one of them, every context's gate has gate_watched, so that calls take
@@ -48,7 +49,7 @@ public:
         return done(status);
     }
     emm_status done(emm_status status) noexcept {
-        if (lane_) {
+        if (lane_ && !observe::is_forked_child()) { // the log is the parent's
             record(status);
         }
         if (type_ < observe::EventType::reset && current_hook.load(std::memory_order_relaxed)) {

@@ -4,6 +4,7 @@
 #include "driver/meter.h"
 #include "observe/error.h"
 #include "observe/log.h"
+#include "observe/process.h"
 
 #include <atomic>
 #include <memory>
@@ -70,6 +71,7 @@ emm_status load_locked() {
                                    std::to_string(driver->cuda_version / 1000) + "." +
                                    std::to_string(driver->cuda_version % 1000 / 10) +
                                    (driver->simulated ? ", simulated" : ""));
+    observe::process_state.fetch_or(observe::process_has_driver);
     the_driver.store(driver.release(), std::memory_order_release);
     return EMM_OK;
 }
@@ -77,9 +79,16 @@ emm_status load_locked() {
 } // namespace
 
 emm_status load(const Driver *&ret_driver) {
+    if (observe::is_forked_child()) {
+        return observe::refuse_forked_child();
+    }
     if (const Driver *driver = loaded()) {
         ret_driver = driver;
         return EMM_OK;
+    }
+    const observe::ProcessCall call;
+    if (!observe::register_fork_handlers()) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a fork handler");
     }
     std::lock_guard lock(load_mutex);
     if (!loaded()) {

@@ -1,6 +1,7 @@
 #include "observe/log.h"
 
 #include "observe/environment.h"
+#include "observe/process.h"
 #include "observe/text.h"
 
 #include <emm/plugin.h>
@@ -87,6 +88,10 @@ spdlog::logger *make_logger() {
 } // namespace
 
 void log(int32_t level, std::string_view text) noexcept {
+    const ProcessCall call;
+    if (!call.entered()) {
+        return; // the log's lock may be held for ever
+    }
     try {
         // Never destroyed: a plugin or a static destructor may log after everything else is gone.
         static spdlog::logger *const logger = make_logger();

@@ -3,11 +3,13 @@
 #include "core/ipc/mark.h"
 #include "core/ipc/socket.h"
 #include "driver/driver.h"
+#include "observe/descriptors.h"
 #include "observe/error.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <poll.h>
 #include <string>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -33,7 +35,7 @@ emm_status fail_reply(const emm_ipc_handle &handle, const Reply &reply) {
 
 void close_all(const int *descriptors, uint32_t count) noexcept {
     for (uint32_t i = 0; i < count; ++i) {
-        close(descriptors[i]);
+        observe::forget_and_close(descriptors[i]);
     }
 }
 
@@ -45,7 +47,7 @@ Connection::Connection(const emm_ipc_handle &handle, uint64_t parts) noexcept
 
 Connection::~Connection() {
     if (socket_ >= 0) {
-        close(socket_);
+        observe::forget_and_close(socket_);
     }
 }
 
@@ -83,7 +85,7 @@ emm_status Connection::limit_waiting() {
 }
 
 emm_status Connection::open() {
-    socket_ = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    socket_ = observe::make_own([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); });
     if (socket_ < 0) {
         return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
                              std::string("no socket to ask an exporter with: ") +
@@ -110,19 +112,26 @@ emm_status Connection::open() {
                                    std::to_string(user));
 }
 
+// Taking it does not wait, because a fork waits for that.
+void Connection::wait_for_message() {
+    pollfd waiting = {socket_, POLLIN, 0};
+    const int64_t before = now();
+    poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left_, 0) / 1'000'000) + 1);
+    left_ -= now() - before;
+}
+
 emm_status Connection::receive(Reply *ret_reply, int (&ret_descriptors)[parts_at_once]) {
     for (;;) {
-        if (const emm_status status = limit_waiting(); status != EMM_OK) {
-            return status;
+        if (left_ <= 0) {
+            return fail_connection(EAGAIN);
         }
         uint32_t count = 0;
-        const int64_t before = now();
+        wait_for_message();
         const long got =
             receive_message(socket_, ret_reply, sizeof *ret_reply, ret_descriptors, &count);
         const int error = errno;
-        left_ -= now() - before;
-        if (got < 0 && error == EINTR) {
-            continue;
+        if (got < 0 && (error == EINTR || error == EAGAIN)) {
+            continue; // it has not come yet
         }
         if (got <= 0) {
             return got == 0 ? fail_ended(handle_) : fail_connection(error);

@@ -21,6 +21,7 @@ public:
 
 private:
     emm_status limit_waiting();
+    void wait_for_message();
     emm_status receive(Reply *ret_reply, int (&ret_descriptors)[parts_at_once]);
     emm_status fail_connection(int error) const;
 

@@ -4,6 +4,7 @@
 #include "core/ipc/connection.h"
 #include "core/ipc/pooled.h"
 #include "core/ipc/server.h"
+#include "observe/descriptors.h"
 #include "observe/error.h"
 
 #include <cstring>
@@ -54,7 +55,7 @@ emm_status map_batch(const driver::Driver &driver, const Reply &reply,
             mapping.parts.push_back({mapped, size});
             mapped += size;
         }
-        close(descriptors[i]);
+        observe::forget_and_close(descriptors[i]);
     }
     return status;
 }
@@ -105,7 +106,7 @@ emm_status map_all(const emm_context &context, Connection &connection, uint64_t 
         if (reserved != CUDA_SUCCESS) {
             status = driver::fail(reserved, "cuMemAddressReserve");
             for (uint32_t i = 0; i < reply.count; ++i) {
-                close(descriptors[i]);
+                observe::forget_and_close(descriptors[i]);
             }
             break;
         }

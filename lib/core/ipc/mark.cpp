@@ -1,6 +1,7 @@
 #include "core/ipc/mark.h"
 
 #include "core/ipc/socket.h"
+#include "observe/descriptors.h"
 #include "observe/error.h"
 
 #include <cerrno>
@@ -31,7 +32,7 @@ emm_status set_mark(uint64_t generation, int *ret_mark) {
 
 void clear_mark(int mark) noexcept {
     if (mark >= 0) {
-        forget_and_close(mark);
+        observe::forget_and_close(mark);
     }
 }
 
@@ -47,7 +48,8 @@ emm_status check_mark(const emm_ipc_handle &handle) {
     if (handle.flags == 0 || handle.flags != network_namespace()) {
         return EMM_OK;
     }
-    const int asking = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int asking = observe::make_own(
+        [] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (asking < 0) {
         return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
                              std::string("no socket to look for an export with: ") +
@@ -57,7 +59,7 @@ emm_status check_mark(const emm_ipc_handle &handle) {
     const emm_status status = error == 0        ? check_user(asking)
                               : error == EAGAIN ? EMM_OK
                                                 : fail_ended(handle);
-    close(asking);
+    observe::forget_and_close(asking);
     return status;
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/ipc/server.h"
 #include "core/ipc/socket.h"
+#include "observe/descriptors.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
 
@@ -126,6 +127,19 @@ CUresult export_part(const driver::Driver &driver, uint32_t kind, const emm_ipc_
                                                CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 }
 
+// CUDA cannot be asked for a descriptor that is close-on-exec: a program that is started by
+// posix_spawn or vfork in this moment has it.
+CUresult export_own_part(const driver::Driver &driver, uint32_t kind, const emm_ipc_part &part,
+                         int *ret_descriptor) noexcept {
+    const observe::NoFork held;
+    const CUresult result = export_part(driver, kind, part, ret_descriptor);
+    if (result == CUDA_SUCCESS) {
+        fcntl(*ret_descriptor, F_SETFD, FD_CLOEXEC);
+        observe::own(*ret_descriptor);
+    }
+    return result;
+}
+
 } // namespace
 
 emm_status add_offer(emm_context &context, const emm_ipc_source &source,
@@ -217,7 +231,7 @@ Batch::Batch(const Request &request) noexcept {
 
 Batch::~Batch() {
     for (uint32_t i = 0; i < reply_.count; ++i) {
-        forget_and_close(descriptors_[i]);
+        observe::forget_and_close(descriptors_[i]);
     }
     if (offer_) {
         const std::lock_guard lock(offers().mutex);
@@ -241,10 +255,8 @@ void Batch::fill(const emm_context &context, uint32_t kind) noexcept {
     while (reply_.count < wanted && result == CUDA_SUCCESS) {
         const emm_ipc_part &part = parts_[reply_.count];
         int descriptor = -1;
-        result = export_part(context.driver, kind, part, &descriptor);
+        result = export_own_part(context.driver, kind, part, &descriptor);
         if (result == CUDA_SUCCESS) {
-            fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-            remember(descriptor);
             descriptors_[reply_.count] = descriptor;
             reply_.sizes[reply_.count++] = part.size;
         }

@@ -2,6 +2,7 @@
 
 #include "core/ipc/connection.h"
 #include "core/turnstile.h"
+#include "observe/descriptors.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
 
@@ -100,7 +101,7 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
     }
     const driver::Current current(context.driver, context.cuda_context, context.id);
     if (current.result() != CUDA_SUCCESS) {
-        close(descriptor);
+        observe::forget_and_close(descriptor);
         return driver::fail(current.result(), "making the context current");
     }
     const driver::RelaxedCapture relaxed(context.driver);
@@ -111,7 +112,7 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
     } catch (const std::bad_alloc &) {
         status = observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note a memory pool");
     }
-    close(descriptor);
+    observe::forget_and_close(descriptor);
     if (status != EMM_OK) {
         return status;
     }

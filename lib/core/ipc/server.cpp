@@ -13,6 +13,7 @@
 #include "core/ipc/offers.h"
 #include "core/ipc/socket.h"
 #include "core/ipc/wire.h"
+#include "observe/descriptors.h"
 #include "observe/error.h"
 #include "observe/log.h"
 
@@ -74,7 +75,8 @@ private:
     }
 
     void welcome() noexcept {
-        const int made = accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        const int made = observe::make_own(
+            [this] { return accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
         uint32_t user = 0;
         if (made < 0) {
             if (errno == EMFILE || errno == ENFILE) {
@@ -82,8 +84,8 @@ private:
             }
             return;
         }
-        if (!is_own_user(made, &user) || !remember(made)) {
-            close(made);
+        if (!is_own_user(made, &user)) {
+            observe::forget_and_close(made);
             return;
         }
         if (count_ == most_peers) {
@@ -102,7 +104,7 @@ private:
         uint32_t count = 0;
         const long got = receive_message(peer.socket, &request, sizeof request, unwanted, &count);
         for (uint32_t i = 0; i < count; ++i) {
-            close(unwanted[i]);
+            observe::forget_and_close(unwanted[i]);
         }
         if (got != static_cast<long>(sizeof request) || request.magic != wire_magic) {
             return got < 0 && (errno == EAGAIN || errno == EINTR);
@@ -114,7 +116,7 @@ private:
     }
 
     void hang_up(size_t index) noexcept {
-        forget_and_close(peers_[index].socket);
+        observe::forget_and_close(peers_[index].socket);
         peers_[index] = peers_[--count_];
     }
 
@@ -154,7 +156,7 @@ emm_status start_serving() noexcept {
     int listening = -1;
     emm_status status = listen_as(serving_number, backlog, &listening);
     if (status == EMM_OK && (status = start_thread(listening)) != EMM_OK) {
-        forget_and_close(listening);
+        observe::forget_and_close(listening);
     }
     started = status == EMM_OK;
     return status;

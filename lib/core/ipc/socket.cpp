@@ -1,13 +1,12 @@
 #include "core/ipc/socket.h"
 
+#include "observe/descriptors.h"
 #include "observe/error.h"
 
-#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
-#include <new>
 #include <string>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -17,13 +16,6 @@
 
 namespace emm::core::ipc {
 namespace {
-
-// Walked by a forked child, in which no lock can be trusted: nodes are used again and never freed.
-struct Node {
-    std::atomic<int> descriptor{-1};
-    Node *next = nullptr;
-};
-std::atomic<Node *> first_node{nullptr};
 
 struct Name {
     sockaddr_un address = {};
@@ -80,13 +72,14 @@ emm_status listen_as(uint64_t number, int backlog, int *ret_socket) {
         return status;
     }
     const Name name = name_of(nonce, number);
-    const int made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int made = observe::make_own(
+        [] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (made < 0) {
         return fail_socket("socket");
     }
-    if (bind(made, name.get(), name.length) != 0 || listen(made, backlog) != 0 || !remember(made)) {
+    if (bind(made, name.get(), name.length) != 0 || listen(made, backlog) != 0) {
         const emm_status status = fail_socket("bind");
-        close(made);
+        observe::forget_and_close(made);
         return status;
     }
     *ret_socket = made;
@@ -104,42 +97,6 @@ bool is_own_user(int socket, uint32_t *ret_user) noexcept {
     const bool known = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
     *ret_user = known ? peer.uid : ~0u;
     return known && peer.uid == geteuid();
-}
-
-bool remember(int descriptor) noexcept {
-    for (Node *node = first_node.load(std::memory_order_acquire); node; node = node->next) {
-        int none = -1;
-        if (node->descriptor.compare_exchange_strong(none, descriptor)) {
-            return true;
-        }
-    }
-    auto *node = new (std::nothrow) Node;
-    if (!node) {
-        return false;
-    }
-    node->descriptor.store(descriptor, std::memory_order_relaxed);
-    node->next = first_node.load(std::memory_order_relaxed);
-    while (!first_node.compare_exchange_weak(node->next, node, std::memory_order_release)) {
-    }
-    return true;
-}
-
-void forget_and_close(int descriptor) noexcept {
-    for (Node *node = first_node.load(std::memory_order_acquire); node; node = node->next) {
-        int wanted = descriptor;
-        if (node->descriptor.compare_exchange_strong(wanted, -1)) {
-            break;
-        }
-    }
-    close(descriptor);
-}
-
-void leave_sockets_to_parent() noexcept {
-    for (Node *node = first_node.load(std::memory_order_acquire); node; node = node->next) {
-        if (const int descriptor = node->descriptor.exchange(-1); descriptor >= 0) {
-            close(descriptor);
-        }
-    }
 }
 
 } // namespace emm::core::ipc

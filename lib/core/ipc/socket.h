@@ -16,7 +16,7 @@ emm_status get_nonce(uint8_t (&ret_nonce)[16]);
 // What identifies the network namespace of this process; 0: not known.
 uint32_t network_namespace() noexcept;
 
-// A listening socket of this process, by number. It is remembered.
+// A listening socket of this process, by number: noted as its own (observe/descriptors.h).
 emm_status listen_as(uint64_t number, int backlog, int *ret_socket);
 
 // Connects `socket` to what the exporter with this nonce has at a number. 0, or an errno.
@@ -24,10 +24,5 @@ int connect_to(int socket, const uint8_t (&nonce)[16], uint64_t number) noexcept
 
 // Whether a process of this user is, or was, at the other end.
 bool is_own_user(int socket, uint32_t *ret_user) noexcept;
-
-// What a forked child closes, lest the parent's end go unnoticed. False: no memory to note it.
-bool remember(int descriptor) noexcept;
-void forget_and_close(int descriptor) noexcept;
-void leave_sockets_to_parent() noexcept;
 
 } // namespace emm::core::ipc

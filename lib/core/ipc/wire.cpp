@@ -1,5 +1,7 @@
 #include "core/ipc/wire.h"
 
+#include "observe/descriptors.h"
+
 #include <cstring>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -41,7 +43,8 @@ long receive_message(int socket, void *message, size_t size, int *descriptors,
     header.msg_iovlen = 1;
     header.msg_control = control.bytes;
     header.msg_controllen = sizeof control.bytes;
-    const ssize_t got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
+    const observe::NoFork held;
+    const ssize_t got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     uint32_t count = 0;
     for (cmsghdr *each = got >= 0 ? CMSG_FIRSTHDR(&header) : nullptr; each;
          each = CMSG_NXTHDR(&header, each)) {
@@ -50,6 +53,9 @@ long receive_message(int socket, void *message, size_t size, int *descriptors,
             std::memcpy(descriptors + count, CMSG_DATA(each), bytes);
             count += static_cast<uint32_t>(bytes / sizeof(int));
         }
+    }
+    for (uint32_t i = 0; i < count; ++i) {
+        observe::own(descriptors[i]);
     }
     *ret_count = count;
     return got;

@@ -48,8 +48,9 @@ struct Reply {
 bool send_message(int socket, const void *message, size_t size, const int *descriptors,
                   uint32_t count) noexcept;
 
-// The size of the message that came, 0 at the other side's end, or -1 with errno. There may be
-// fewer descriptors than were sent, if this process has no room for more.
+// The size of the message that has come, 0 at the other side's end, or -1 with errno; it does not
+// wait for one. There may be fewer descriptors than were sent, if this process has no room for
+// more. They are noted as the process's own (observe/descriptors.h).
 long receive_message(int socket, void *message, size_t size, int *descriptors,
                      uint32_t *ret_count) noexcept;
 

@@ -5,6 +5,7 @@
 #include "observe/events/scribe.h"
 #include "observe/events/spool.h"
 #include "observe/log.h"
+#include "observe/process.h"
 
 #include <emm/plugin.h>
 
@@ -55,6 +56,9 @@ public:
     void write(bool everything) noexcept;
     void write_at_exit() noexcept;
 
+    // False in every child, also in one whose making called no fork handlers (_Fork, clone).
+    bool is_of_this_process() const noexcept { return getpid() == process_; }
+
 private:
     EventLog(std::unique_ptr<Spool> spool, int csv, std::string path)
         : path_(std::move(path)), spool_(std::move(spool)), scribe_(*spool_, csv) {
@@ -71,6 +75,7 @@ private:
     void recycle();
     void stop_writing() noexcept;
 
+    const pid_t process_ = getpid();
     const std::string path_;
     const std::unique_ptr<Spool> spool_;
     pthread_key_t key_ = 0; // whose destructor gives a thread's lane back
@@ -93,11 +98,10 @@ private:
 namespace {
 
 std::atomic<EventLog *> the_log{nullptr}; // set once, before the first event
-std::atomic<bool> left_to_parent{false};
 
 void give_back_lane(void *lane) {
     own_event_lane = nullptr;
-    if (!left_to_parent) {
+    if (!is_forked_child()) {
         the_log.load()->give_back(static_cast<EventLane *>(lane));
     }
 }
@@ -387,17 +391,13 @@ bool open_event_log() noexcept {
     return open;
 }
 
-void leave_event_log_to_parent() noexcept {
-    left_to_parent = true;
-}
-
 namespace {
 
 // After the program's own exit handlers and static destructors. Nothing is torn down: what is freed
 // after this is written by the thread that frees it.
 [[gnu::destructor]] void write_at_exit() {
     EventLog *const log = the_log;
-    if (log && !left_to_parent) {
+    if (log && log->is_of_this_process()) {
         log->write_at_exit();
     }
 }

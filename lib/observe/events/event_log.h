@@ -105,9 +105,6 @@ inline EventLane *event_lane() noexcept {
 // True: events are to be recorded.
 bool open_event_log() noexcept;
 
-// A child of fork has no part in it.
-void leave_event_log_to_parent() noexcept;
-
 // Completes a log from the spool beside it.
 emm_status recover_event_log(const std::string &path);
 

@@ -1,0 +1,98 @@
+#include "observe/descriptors.h"
+
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <pthread.h>
+#include <unistd.h>
+
+namespace emm::observe {
+namespace {
+
+constexpr time_t fork_waits = 2; // seconds
+
+// A bit for each number that the kernel gives, unless fs.nr_open was raised. Pages that nothing was
+// written to take no memory.
+constexpr int most = 1 << 20;
+constinit std::atomic<uint64_t> owned[most / 64];
+constinit std::atomic<size_t> words{0}; // that have ever had a bit
+
+pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+
+// Whether this thread's fork holds the mutex.
+[[gnu::tls_model("initial-exec")]] constinit thread_local bool held_for_fork = false;
+
+void disown(int descriptor) noexcept {
+    if (descriptor >= 0 && descriptor < most) {
+        owned[descriptor / 64].fetch_and(~(uint64_t(1) << descriptor % 64));
+    }
+}
+
+} // namespace
+
+NoFork::NoFork() noexcept {
+    pthread_mutex_lock(&mutex);
+}
+
+NoFork::~NoFork() {
+    pthread_mutex_unlock(&mutex);
+}
+
+bool own(int descriptor) noexcept {
+    if (descriptor < 0 || descriptor >= most) {
+        return false;
+    }
+    const auto word = static_cast<size_t>(descriptor) / 64;
+    size_t before = words.load();
+    while (before <= word && !words.compare_exchange_weak(before, word + 1)) {
+    }
+    owned[word].fetch_or(uint64_t(1) << descriptor % 64);
+    return true;
+}
+
+int own_made(int made) noexcept {
+    if (made >= 0 && !own(made)) {
+        close(made);
+        errno = EMFILE;
+        return -1;
+    }
+    return made;
+}
+
+void forget_and_close(int descriptor) noexcept {
+    const NoFork held;
+    disown(descriptor);
+    close(descriptor);
+}
+
+void hold_descriptors() noexcept {
+    if (held_for_fork) {
+        return;
+    }
+    timespec until = {};
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += fork_waits;
+    held_for_fork = pthread_mutex_clocklock(&mutex, CLOCK_MONOTONIC, &until) == 0;
+}
+
+void release_descriptors() noexcept {
+    if (held_for_fork) {
+        held_for_fork = false;
+        pthread_mutex_unlock(&mutex);
+    }
+}
+
+void leave_descriptors_to_parent(bool closing) noexcept {
+    held_for_fork = false;
+    mutex = PTHREAD_MUTEX_INITIALIZER; // whose thread may not be here
+    for (size_t word = 0; closing && word < words.load(); ++word) {
+        for (uint64_t left = owned[word].exchange(0); left != 0; left &= left - 1) {
+            close(static_cast<int>(word * 64) + std::countr_zero(left));
+        }
+    }
+}
+
+} // namespace emm::observe

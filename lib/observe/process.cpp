@@ -1,0 +1,44 @@
+#include "observe/process.h"
+
+#include "observe/descriptors.h"
+#include "observe/error.h"
+
+#include <pthread.h>
+
+namespace emm::observe {
+namespace {
+
+std::atomic<bool> registered{false};
+
+// No lock can be trusted here, nor the guard of a static.
+void enter_child() {
+    const uint32_t state = state_of_child(process_state.load());
+    const bool forked = (state & process_forked) != 0;
+    process_state.store(state);
+    leave_descriptors_to_parent(forked);
+    if (forked && mark_forked_child) {
+        mark_forked_child();
+    }
+}
+
+// Before anything that the handlers look after is there.
+[[gnu::constructor]] void register_at_load() {
+    register_fork_handlers();
+}
+
+} // namespace
+
+// Registered twice, by two threads at once, they do no harm.
+bool register_fork_handlers() noexcept {
+    if (!registered.load(std::memory_order_acquire) &&
+        pthread_atfork(&hold_descriptors, &release_descriptors, &enter_child) == 0) {
+        registered.store(true, std::memory_order_release);
+    }
+    return registered.load(std::memory_order_relaxed);
+}
+
+emm_status refuse_forked_child() noexcept {
+    return fail(EMM_E_FORKED, 0, emm_status_text(EMM_E_FORKED));
+}
+
+} // namespace emm::observe

@@ -1,0 +1,34 @@
+// Every exported function of libemm and libemm-bridge, called with arguments that would succeed in
+// the parent.
+#pragma once
+
+#include <emm/array.h>
+#include <emm/emm.h>
+
+#include <string>
+#include <vector>
+
+// What the parent has made by the time that it forks.
+struct Things {
+    emm_context *context = nullptr;
+    emm_deviceptr ptr = 0;
+    void *host = nullptr;
+    emm_memory *memory = nullptr;
+    emm_memory *view = nullptr;
+    void *page = nullptr; // the caller's own, and page-aligned
+    emm_ipc_handle handle = {};
+};
+
+struct Entry {
+    const char *name;
+    bool (*is_refused)(const Things &things); // it answers as a forked child is to be answered
+    const char *allowed = nullptr;            // why it goes on there instead
+};
+
+const std::vector<Entry> &entries();        // of libemm
+const std::vector<Entry> &bridge_entries(); // of libemm-bridge
+
+// Names that the file lists and the table does not have, or the other way round.
+std::vector<std::string> differences(const std::vector<Entry> &table, const char *list);
+
+constexpr size_t some_bytes = 64 << 10;
