@@ -111,11 +111,14 @@ bool Manager::seal_everywhere(Lock &lock) {
     if (everywhere_.newest <= everywhere_.sealed || marks_.size() >= outstanding) {
         return false;
     }
-    WorkMarks marks;
+    std::list<WorkMarks> made(1);
+    WorkMarks &marks = made.front();
     marks.tag = heap_.clock++;
     bool marked = true;
     lock.unlock();
-    for (const uint64_t number : everywhere::numbers()) {
+    const std::vector<uint64_t> numbers = everywhere::numbers();
+    marks.marks.reserve(numbers.size());
+    for (const uint64_t number : numbers) {
         if (Manager *other = marked ? everywhere::begin_visit(number) : nullptr) {
             const uint64_t mark = other->mark_work();
             everywhere::end_visit(number);
@@ -127,15 +130,16 @@ bool Manager::seal_everywhere(Lock &lock) {
     if (marked) {
         everywhere_.sealed = std::max(everywhere_.sealed, marks.tag);
         everywhere_.open_bytes = everywhere_.open_frees = 0;
-        marks_.push_back(std::move(marks));
+        marks_.splice(marks_.end(), made);
     }
     return marked;
 }
 
 void Manager::poll_everywhere(Lock &lock) {
     while (!marks_.empty()) {
-        WorkMarks marks = std::move(marks_.front());
-        marks_.pop_front();
+        std::list<WorkMarks> first;
+        first.splice(first.end(), marks_, marks_.begin());
+        WorkMarks &marks = first.front();
         lock.unlock();
         bool passed = true;
         while (passed && !marks.marks.empty()) {
@@ -151,7 +155,7 @@ void Manager::poll_everywhere(Lock &lock) {
         }
         lock.lock();
         if (!passed) {
-            marks_.push_front(std::move(marks));
+            marks_.splice(marks_.begin(), first);
             return;
         }
         complete(everywhere_, marks.tag);

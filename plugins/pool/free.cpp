@@ -260,8 +260,23 @@ void Manager::mark_waiting(Place place) {
 // --- after a call
 // ---------------------------------------------------------------------------------
 
-// Work that a call leaves behind for once in a while; the lock may be let go of.
+// Work that a call leaves behind for once in a while; the lock may be let go of. What the call was
+// for is done, so a lack of host memory only puts this off.
 void Manager::upkeep(Lock &lock, Domain &domain, const Caller *caller) {
+    try {
+        look_after(lock, domain, caller);
+    } catch (const std::bad_alloc &) {
+        if (!lock.owns_lock()) {
+            lock.lock();
+        }
+    }
+    check();
+}
+
+void Manager::look_after(Lock &lock, Domain &domain, const Caller *caller) {
+    if (&domain == &everywhere_) {
+        return look_after_everywhere(lock);
+    }
     if (&domain == &unordered_) {
         if (domain.open_frees >= batch_frees || domain.open_bytes >= batch_bytes) {
             domain.open_frees = 0;
@@ -282,7 +297,6 @@ void Manager::upkeep(Lock &lock, Domain &domain, const Caller *caller) {
         reap(lock, false);
         release_idle(lock, options_.release_threshold, true);
     }
-    check();
 }
 
 // A stream that is known to live during this call only gets its event now or never.

@@ -378,7 +378,7 @@ emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_str
         hand_over_pinned(*magazine);
     }
     free_host(place, *domain);
-    host_upkeep(lock, *domain, nullptr);
+    upkeep(lock, *domain, nullptr);
     return EMM_OK;
 }
 
@@ -407,7 +407,7 @@ emm_status Manager::memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream
     if (used) {
         seal_if_reachable(lock, *used);
     }
-    host_upkeep(lock, *domain, &caller);
+    upkeep(lock, *domain, &caller);
     domain->references--;
     tidy(*domain);
     return EMM_OK;
@@ -425,12 +425,10 @@ Domain *Manager::free_host(Place place, Domain &domain) {
     return nullptr;
 }
 
-void Manager::host_upkeep(Lock &lock, Domain &domain, const Caller *caller) {
-    if (&domain != &everywhere_) {
-        upkeep(lock, domain, caller);
-    } else if (domain.open_frees >= host_batch_frees || domain.open_bytes >= host_batch_bytes) {
-        domain.open_frees = 0;
-        domain.open_bytes = 0;
+void Manager::look_after_everywhere(Lock &lock) {
+    if (everywhere_.open_frees >= host_batch_frees || everywhere_.open_bytes >= host_batch_bytes) {
+        everywhere_.open_frees = 0;
+        everywhere_.open_bytes = 0;
         poll_everywhere(lock);
         seal_everywhere(lock);
     }

@@ -251,13 +251,14 @@ emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
     if (options_.paged) {
         return set_paged_access(peer_device, flags);
     }
+    std::list<int32_t> device{peer_device}; // before anything is done that it is to remember
     CUcontext peer = nullptr;
     result = driver_.cuDevicePrimaryCtxRetain(&peer, peer_device);
     if (result != CUDA_SUCCESS) {
         return failed(result, "cuDevicePrimaryCtxRetain");
     }
     result = switch_access(peer, flags != EMM_ACCESS_NONE);
-    return keep_peer(peer_device, flags != EMM_ACCESS_NONE, result);
+    return keep_peer(std::move(device), flags != EMM_ACCESS_NONE, result);
 }
 
 CUresult Manager::switch_access(CUcontext peer, bool on) {
@@ -276,13 +277,14 @@ CUresult Manager::switch_access(CUcontext peer, bool on) {
 }
 
 // Each peer that may reach us keeps one reference on its primary context.
-emm_status Manager::keep_peer(int32_t device, bool on, CUresult result) {
+emm_status Manager::keep_peer(std::list<int32_t> peer, bool on, CUresult result) {
+    const int32_t device = peer.front();
     int releases = 1;
     if (result == CUDA_SUCCESS) {
         const Lock lock(mutex_);
         const auto known = std::find(peers_.begin(), peers_.end(), device);
         if (on && known == peers_.end()) {
-            peers_.push_back(device);
+            peers_.splice(peers_.end(), peer);
             releases = 0;
         } else if (!on && known != peers_.end()) {
             peers_.erase(known);

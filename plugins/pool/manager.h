@@ -34,8 +34,8 @@
 #include "thread.h"
 
 #include <condition_variable>
-#include <deque>
 #include <functional>
+#include <list>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -181,6 +181,7 @@ private:
     void give(Place place, Domain &domain);
     void mark_waiting(Place place);
     void upkeep(Lock &lock, Domain &domain, const Caller *caller);
+    void look_after(Lock &lock, Domain &domain, const Caller *caller);
     bool wants_event(const Domain &domain) const;
 
     // --- host.cpp
@@ -201,7 +202,7 @@ private:
     emm_status memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream stream);
     Domain &unordered_domain(const HostPool &pool);
     Domain *free_host(Place place, Domain &domain);
-    void host_upkeep(Lock &lock, Domain &domain, const Caller *caller);
+    void look_after_everywhere(Lock &lock);
     void shelve(Domain &domain, uint64_t tag);
     uint64_t host_cached() const;
 
@@ -331,7 +332,7 @@ private:
     bool context_lives() const;
     void forget_everything();
     CUresult switch_access(CUcontext peer, bool on);
-    emm_status keep_peer(int32_t device, bool on, CUresult result);
+    emm_status keep_peer(std::list<int32_t> device, bool on, CUresult result);
     void drop_peers();
 
     static const Segment &segment_of(Place place);
@@ -370,7 +371,7 @@ private:
     Streams streams_;
     Domain unordered_;
     Domain everywhere_;                           // portable pinned memory freed with no stream
-    std::deque<WorkMarks> marks_;                 // what it waits for, oldest first
+    std::list<WorkMarks> marks_;                  // what it waits for, oldest first
     std::unique_ptr<HostPool> hosts_[8];          // by flags
     std::atomic<HostPool *> known_hosts_[8] = {}; // the same, without the lock
     List<Domain, &Domain::open> open_;
@@ -378,13 +379,13 @@ private:
     List<Watch, &Watch::link> spare_watches_;
     List<UseRecord, &UseRecord::all> uses_;
     List<Magazine, &Magazine::of_manager> magazines_;
-    std::vector<Export> exports_;
+    std::list<Export> exports_;
     Batch *spare_batches_ = nullptr;
     BatchQueue quarantine_; // slots freed unordered
     std::unordered_map<uint64_t, std::unique_ptr<Capture>> captures_;
     Mailbox *mailbox_ = nullptr;
     List<Segment, &Segment::all> refused_; // what the driver did not take back; tried again
-    std::vector<int32_t> peers_; // devices whose primary context is retained for set_access
+    std::list<int32_t> peers_; // devices whose primary context is retained for set_access
 
     uint32_t announced_ = 0;       // captures
     uint32_t context_records_ = 0; // threads that are recording an event on the context

@@ -30,10 +30,11 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
     if (segment.paged()) {
         pages = pages_behind(segment, ptr, size);
     }
-    exports_.reserve(exports_.size() + 1);
+    std::list<Export> made(1); // so that nothing can fail once the export is there
     UseRecord &record = record_of(place);
     record.exports++;
-    emm_ipc_handle handle = {};
+    made.front().record = &record;
+    emm_ipc_handle &handle = made.front().handle;
     lock.unlock();
     const emm_status status = segment.paged() ? serve_pages(pages, ptr, size, handle)
                                               : get_driver_handle(segment, ptr, size, handle);
@@ -42,9 +43,8 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
         end_export(lock, record);
         return status;
     }
-    exports_.reserve(exports_.size() + 1);
-    exports_.push_back({&record, handle});
     *ret_handle = handle;
+    exports_.splice(exports_.end(), made);
     return EMM_OK;
 }
 

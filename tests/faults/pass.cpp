@@ -41,9 +41,12 @@ void empty_queue(emm_context *context) {
     }
 }
 
-void judge_counters(emm_context *context, Complaints &complaints) {
+// What is counted agrees with what the driver has handed out since `before`.
+void judge_counters(emm_context *context, const Holdings &before, bool keeps_memory,
+                    Complaints &complaints) {
     // The free of a handle that failed is tried again when the queue is emptied.
     empty_queue(context);
+    const uint64_t taken = holdings().device_bytes - before.device_bytes;
     emm_stats stats = {};
     stats.struct_size = sizeof stats;
     if (emm_get_stats(context, &stats) < EMM_OK) {
@@ -55,6 +58,9 @@ void judge_counters(emm_context *context, Complaints &complaints) {
                " blocks still count as live");
     expect(stats.host_live_bytes == 0, complaints,
            std::to_string(stats.host_live_bytes) + " bytes of host memory still count as live");
+    expect(stats.reserved_bytes <= taken || keeps_memory, complaints,
+           std::to_string(stats.reserved_bytes) + " bytes count as reserved, and the driver gave " +
+               std::to_string(taken));
 }
 
 void judge_end(const Holdings &before, const Outcome &outcome, const Plan &plan,
@@ -109,7 +115,7 @@ Verdict pass(const Workload &workload, const Plan &plan, const Offer *offer) {
         expect(run.is_clean(), complaints, "something cannot be freed afterwards");
         take_complaints(run, "", complaints);
         if (workload.leaves == Leaves::context && plan.code == 0) {
-            judge_counters(run.context(), complaints);
+            judge_counters(run.context(), before, verdict.outcome.keeps_memory, complaints);
         }
     }
     if (plan.code) {

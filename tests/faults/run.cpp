@@ -102,8 +102,13 @@ bool Run::give_back(size_t index) {
     const Held held = held_[index];
     const emm_status status = inside(held.give_back);
     const bool is_lost = status == EMM_E_DEVICE_LOST && !held.is_free;
+    if (status < EMM_OK && is_gone(status) && held.refused && !held.dropped) {
+        complain(std::string(held.what) + " failed, and had been done all the same");
+    }
     if (is_gone(status) || held.gone_anyway || is_lost) {
         held_.erase(held_.begin() + static_cast<ptrdiff_t>(index));
+    } else {
+        held_[index].refused = true;
     }
     if (status < EMM_OK && !has_failed()) {
         fails(held.what, status);
@@ -134,6 +139,12 @@ bool Run::free_every_second() {
         give_back(i);
     }
     return !has_failed();
+}
+
+void Run::forgive() {
+    for (Held &each : held_) {
+        each.dropped = true;
+    }
 }
 
 void Run::clean_up() {

@@ -70,6 +70,8 @@ public:
     void clean_up();
     // The context was reset or retired: what is held is somebody else's.
     void forget() { held_.clear(); }
+    // A reset has dropped what could not be freed before: its free may be refused.
+    void forgive();
 
     bool has_failed() const { return status_ < EMM_OK; }
     emm_status status() const { return status_; }
@@ -85,6 +87,8 @@ private:
         bool gone_anyway; // whatever the call answers
         bool is_free;     // which is a success once the device is lost
         emm_deviceptr ptr;
+        bool refused = false; // by an earlier call, which therefore has done nothing
+        bool dropped = false; // by a reset
     };
 
     template <class Call> static emm_status inside(const Call &make) {

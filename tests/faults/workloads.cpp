@@ -22,6 +22,7 @@ void host(Run &run) {
          {0u, EMM_HOST_MAPPED, EMM_HOST_PORTABLE, EMM_HOST_MAPPED | EMM_HOST_WRITE_COMBINED}) {
         run.hostalloc(5000, flags);
         run.hostalloc(3 * mib, flags, run.world().known());
+        run.hostalloc(3 * mib, flags);
     }
     run.free_all();
     run.hostalloc(5000, EMM_HOST_MAPPED);
@@ -134,7 +135,8 @@ void trim(Run &run) {
     }
 }
 
-// Large blocks out of what small ones have left behind.
+// Large blocks out of what small ones have left behind; and what waits until no block is on its
+// way.
 void remap(Run &run) {
     for (int i = 0; i < 6; i++) {
         run.alloc(4 * mib, run.world().known());
@@ -144,6 +146,12 @@ void remap(Run &run) {
     run.alloc(10 * mib, run.world().known());
     run.alloc(11 * mib, run.world().other());
     run.free_all();
+    for (const uint32_t flags : {EMM_ACCESS_READ_WRITE, EMM_ACCESS_NONE}) {
+        run.call("set_peer_access", [&] {
+            const emm_status status = emm_set_peer_access(run.context(), 1, flags);
+            return status == EMM_E_NOT_SUPPORTED ? EMM_OK : status;
+        });
+    }
 }
 
 void reset(Run &run) {
@@ -159,7 +167,13 @@ void reset(Run &run) {
         run.forget();
         run.call("releasing what was reset", [&] { return emm_memory_release(inert); });
     } else {
-        run.owe("context_reset", [&] { return emm_context_reset(run.context()); });
+        run.owe("context_reset", [&run] {
+            const emm_status status = emm_context_reset(run.context());
+            if (status >= EMM_OK) {
+                run.forgive();
+            }
+            return status;
+        });
     }
     run.alloc(mib, EMM_STREAM_LEGACY);
     run.free_all();
