@@ -7,10 +7,12 @@
 namespace emm::pool {
 
 const emm_option option_list[] = {
-    {"max", nullptr, "The most device memory to take from the driver; no limit unless given.",
+    {"max", nullptr,
+     "The most device memory to take from the driver, at least 2MiB; no limit unless given.",
      EMM_OPTION_SIZE, 0},
-    {"host_max", nullptr, "The most pinned host memory to take; no limit unless given.",
-     EMM_OPTION_SIZE, 0},
+    {"host_max", nullptr,
+     "The most pinned host memory to take, at least 2MiB; no limit unless given.", EMM_OPTION_SIZE,
+     0},
     {"initial", "0", "Device memory to take at once, before the first request.", EMM_OPTION_SIZE,
      0},
     {"release_threshold", nullptr,
@@ -36,6 +38,7 @@ const emm_option option_list[] = {
 namespace {
 
 constexpr uint64_t least_dedicated = 64 << 10; // no slot is as large
+constexpr uint64_t least_limit = 2 << 20;      // what the driver hands out at a time
 
 void read_size(const char *const *texts, const char *name, uint64_t &value) {
     const char *text = emm_option_text(option_list, texts, name);
@@ -44,6 +47,28 @@ void read_size(const char *const *texts, const char *name, uint64_t &value) {
         snprintf(sentence, sizeof sentence, "pool: option %s is '%.40s', expected a size like 4GiB",
                  name, text);
         throw PluginError(EMM_E_PLUGIN_SPEC, 0, sentence);
+    }
+}
+
+// A limit below it would serve nothing.
+void expect_at_least(const char *name, uint64_t least, uint64_t value) {
+    if (value < least) {
+        const std::string text = std::string("pool: option ") + name + ": expected at least " +
+                                 std::to_string(least) + " bytes (" +
+                                 (least >> 20 ? std::to_string(least >> 20) + "MiB"
+                                              : std::to_string(least >> 10) + "KiB") +
+                                 "), found " + std::to_string(value);
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0, text.c_str());
+    }
+}
+
+// Taken in whole pieces of what the driver hands out, it must fit.
+void expect_at_most(const char *name, uint64_t max, uint64_t value) {
+    if (value > max / least_limit * least_limit) {
+        const std::string text = std::string("pool: option ") + name +
+                                 ": expected no more than max, which is " + std::to_string(max) +
+                                 " bytes in pieces of 2MiB, found " + std::to_string(value);
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0, text.c_str());
     }
 }
 
@@ -58,11 +83,9 @@ Options::Options(const char *const *texts) {
     const char *growth = emm_option_text(option_list, texts, "growth");
     paged = growth && strcmp(growth, "vmm") == 0;
     read_ipc(texts);
-    if (initial > max) {
-        const std::string text = "pool: option initial: expected no more than max, which is " +
-                                 std::to_string(max) + " bytes, found " + std::to_string(initial);
-        throw PluginError(EMM_E_PLUGIN_SPEC, 0, text.c_str());
-    }
+    expect_at_least("max", least_limit, max);
+    expect_at_least("host_max", least_limit, host_max);
+    expect_at_most("initial", max, initial);
 }
 
 void Options::read_ipc(const char *const *texts) {
@@ -70,10 +93,7 @@ void Options::read_ipc(const char *const *texts) {
     dedicated = ipc && strcmp(ipc, "dedicated") == 0;
     uint64_t from = 1 << 20;
     read_size(texts, "dedicated_from", from);
-    if (from < least_dedicated) {
-        throw PluginError(EMM_E_PLUGIN_SPEC, 0,
-                          "pool: option dedicated_from: expected at least 64KiB");
-    }
+    expect_at_least("dedicated_from", least_dedicated, from);
     if (dedicated && paged) {
         throw PluginError(EMM_E_PLUGIN_SPEC, 0,
                           "pool: option ipc=dedicated: expected growth=segment, found growth=vmm, "

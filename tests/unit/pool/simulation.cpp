@@ -174,9 +174,7 @@ uint64_t Simulation::races() {
 }
 
 // `options` are written as in a spec: "max=8MiB,initial=2MiB".
-Simulation::Simulation(const std::string &options) {
-    base_bytes_ = device_bytes();
-    REQUIRE(cuda().cuCtxCreate(&context, 0, 0) == CUDA_SUCCESS);
+emm_status create(const std::string &options, CUcontext context, emm_manager *&ret_manager) {
     emm_context_info info = {};
     info.struct_size = sizeof info;
     info.cuda_context = context;
@@ -196,7 +194,13 @@ Simulation::Simulation(const std::string &options) {
     for (const std::string &value : values) {
         texts.push_back(value.empty() ? nullptr : value.c_str());
     }
-    REQUIRE(pool().create(&host(), &info, texts.data(), &manager) == EMM_OK);
+    return pool().create(&host(), &info, texts.data(), &ret_manager);
+}
+
+Simulation::Simulation(const std::string &options) {
+    base_bytes_ = device_bytes();
+    REQUIRE(cuda().cuCtxCreate(&context, 0, 0) == CUDA_SUCCESS);
+    REQUIRE(create(options, context, manager) == EMM_OK);
     REQUIRE(pool().initialize == nullptr);
 }
 

@@ -74,6 +74,9 @@ bool work_takes_ages();
 // The plugin under test: what the environment's EMM_TEST_POOL names.
 const emm_plugin &pool();
 
+// Makes a manager for the context, which is current.
+emm_status create(const std::string &options, CUcontext context, emm_manager *&ret_manager);
+
 // A context, a manager for it with these options, and what tests do with them all the time. When
 // it goes, nothing may be left: not a race, not a byte.
 class Simulation {

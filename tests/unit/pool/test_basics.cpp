@@ -222,3 +222,38 @@ TEST_CASE("destroy frees nothing of a context that has died") {
     CHECK(cuda().call_count("cuMemFree") == frees);
     REQUIRE(cuda().cuCtxCreate(&sim.context, 0, 0) == CUDA_SUCCESS);
 }
+
+TEST_CASE("limits that no allocation fits into are refused, and the least is named") {
+    const Simulation sim;
+    const std::pair<const char *, const char *> refused[] = {
+        {"max=0", "option max: expected at least 2097152 bytes (2MiB), found 0"},
+        {"max=1MiB", "option max: expected at least 2097152 bytes (2MiB), found 1048576"},
+        {"growth=vmm,max=2047KiB", "option max: expected at least 2097152 bytes"},
+        {"host_max=1", "option host_max: expected at least 2097152 bytes (2MiB), found 1"},
+        {"max=1MiB,initial=1GiB", "option max: expected at least"},
+        {"max=64MiB,initial=1GiB", "option initial: expected no more than max"},
+        {"max=3MiB,initial=3MiB", "option initial: expected no more than max"},
+        {"ipc=dedicated,dedicated_from=1KiB",
+         "dedicated_from: expected at least 65536 bytes (64KiB)"},
+    };
+    for (const auto &[options, words] : refused) {
+        INFO(options);
+        emm_manager *manager = nullptr;
+        CHECK(create(options, sim.context, manager) == EMM_E_PLUGIN_SPEC);
+        CHECK(manager == nullptr);
+        CHECK_THAT(last_failure().text, ContainsSubstring(words));
+    }
+    for (const char *least :
+         {"max=2MiB", "growth=vmm,max=2MiB", "max=2MiB,initial=2MiB", "max=3MiB"}) {
+        Simulation other(least);
+        other.free(other.alloc(2 * MiB, legacy), legacy);
+    }
+}
+
+TEST_CASE("the least host_max serves pinned memory") {
+    Simulation sim("host_max=2MiB");
+    void *host = nullptr;
+    CUdeviceptr device = 0;
+    CHECK(pool().memhostalloc(sim.manager, 2 * MiB, 0, &host, &device) == EMM_OK);
+    CHECK(pool().memhostfree(sim.manager, host, 2 * MiB, 0, legacy) == EMM_OK);
+}
