@@ -195,7 +195,9 @@ EMM_API emm_status emm_shutdown(void);
  *
  * Like sized delete: the caller remembers context, size and flags, and emm keeps nothing for each
  * allocation. Size 0 gives address 0 and success; freeing address 0 is a success. `size` 0 in a
- * free says that it is not known.
+ * free says that it is not known. What is not live is refused with EMM_E_NOT_OWNED, and a size that
+ * is not the one asked for with EMM_E_INVALID_VALUE, where the plugin keeps account of that, as all
+ * that come with emm do; the memory is then as it was.
  *
  * Out of memory: emm runs pending frees, asks the plugin to trim and the application to give back
  * (emm_set_pressure_callback), and tries once more, before it answers
@@ -214,7 +216,7 @@ EMM_API emm_status emm_memhostalloc(emm_context *context, size_t size, uint32_t 
 EMM_API emm_status emm_memhostfree(emm_context *context, void *host, size_t size, uint32_t flags,
                                    emm_stream stream);
 
-/* Pins memory of the caller's own. Unpinning is immediate. */
+/* Pins memory of the caller's own; of size 0, nothing. Unpinning is immediate. */
 EMM_API emm_status emm_mempin(emm_context *context, void *host, size_t size, uint32_t flags,
                               emm_deviceptr *ret_device);
 EMM_API emm_status emm_memunpin(emm_context *context, void *host, size_t size);
@@ -389,7 +391,9 @@ EMM_API emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handl
                                        emm_memory **ret_memory);
 
 /* The raw calls: the caller keeps [ptr, ptr + size) allocated until the export is released.
- *   EMM_E_NOT_OWNED   (release) the context has no such export */
+ *   EMM_E_NOT_OWNED       no live allocation of the context is there (a plugin without `query`
+ *                         cannot tell which are live); in a release: no such export
+ *   EMM_E_INVALID_VALUE   the allocation ends before */
 EMM_API emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t size,
                                       emm_ipc_handle *ret_handle);
 EMM_API emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *handle);

@@ -22,7 +22,8 @@
  *
  * Outputs come last, are written on success only, and are never NULL. Every function returns
  * EMM_OK, a positive notice or a negative error of emm/status.h; a plugin describes an error with
- * host->fail before it returns it. Size 0 and address 0 never reach a plugin. Sizes are in bytes.
+ * host->fail before it returns it. Size 0 and address 0 never reach a plugin, except that the size
+ * of a free is 0 if the caller does not know it. Sizes are in bytes.
  *
  * Streams. An `emm_stream` is a CUstream. NULL (and CU_STREAM_LEGACY, 1) is the legacy default
  * stream, CU_STREAM_PER_THREAD (2) the calling thread's own; EMM_STREAM_UNORDERED is no stream:
@@ -374,6 +375,8 @@ typedef struct emm_plugin {
      * know; `stream` says how remaining uses are ordered. A free that the driver answers with
      * CUDA_ERROR_DEINITIALIZED is a success. Required. [thread-safe] [no-reentry]
      *   EMM_E_NOT_OWNED            not a live allocation of this manager; nothing happened
+     *   EMM_E_INVALID_VALUE        `size` is not what was asked for, as far as the plugin knows
+     *                              sizes; nothing happened
      *   EMM_E_CAPTURING            the stream captures and this plugin cannot serve that: a graph
      *                              uses the memory whenever it is launched; nothing happened
      */
@@ -392,7 +395,7 @@ typedef struct emm_plugin {
      * Takes back what memhostalloc gave. `size` and `flags` are what was asked for, or size 0 if
      * the caller does not know. Portable memory freed with EMM_STREAM_UNORDERED may still be in use
      * by every context. [thread-safe] [no-reentry]
-     *   EMM_E_NOT_OWNED
+     *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memhostfree)(emm_manager *self, void *host, size_t size, uint32_t flags,
                               emm_stream stream);
@@ -408,8 +411,9 @@ typedef struct emm_plugin {
                          emm_deviceptr *ret_device);
 
     /*
-     * Unpins at once: when it returns, the caller may free the range. [thread-safe] [no-reentry]
-     *   EMM_E_NOT_OWNED
+     * Unpins at once: when it returns, the caller may free the range. `size` is what was pinned, or
+     * 0 if the caller does not know. [thread-safe] [no-reentry]
+     *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memunpin)(emm_manager *self, void *host, size_t size);
 
@@ -423,7 +427,7 @@ typedef struct emm_plugin {
 
     /*
      * Takes back what memallocmanaged gave; arguments as for memfree. [thread-safe] [no-reentry]
-     *   EMM_E_NOT_OWNED
+     *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memfreemanaged)(emm_manager *self, emm_deviceptr ptr, size_t size,
                                  emm_stream stream);
@@ -437,8 +441,10 @@ typedef struct emm_plugin {
     /*
      * Exports the live allocation that holds [ptr, ptr + size). What is exported stays allocated
      * until it is freed and release_ipc_handle is called. NULL, with release_ipc_handle: the host's
-     * default for memory that came from cuMemAlloc. [thread-safe] [no-reentry]
+     * default for memory that came from cuMemAlloc; `query`, if there is one, tells it what is
+     * live. [thread-safe] [no-reentry]
      *   EMM_E_NOT_OWNED, EMM_E_NOT_SUPPORTED
+     *   EMM_E_INVALID_VALUE        the allocation ends before
      */
     emm_status (*get_ipc_handle)(emm_manager *self, emm_deviceptr ptr, size_t size,
                                  emm_ipc_handle *ret_handle);

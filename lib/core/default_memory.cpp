@@ -202,9 +202,9 @@ emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_devic
     return status;
 }
 
-emm_status DefaultMemory::unpin(void *host) {
+emm_status DefaultMemory::unpin(void *host, size_t size) {
     Live::node_type block;
-    const emm_status status = take(address_of(host), Kind::registered, 0, &block);
+    const emm_status status = take(address_of(host), Kind::registered, size, &block);
     return status == EMM_OK ? release_or_put_back(std::move(block)) : status;
 }
 

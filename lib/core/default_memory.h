@@ -20,7 +20,7 @@ public:
     emm_status host_alloc(size_t size, uint32_t flags, void **ret_host, emm_deviceptr *ret_device);
     emm_status host_free(void *host, size_t size);
     emm_status pin(void *host, size_t size, uint32_t flags, emm_deviceptr *ret_device);
-    emm_status unpin(void *host);
+    emm_status unpin(void *host, size_t size);
     emm_status alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr);
     emm_status free_managed(emm_deviceptr ptr, size_t size);
     emm_status memory_info(size_t *ret_free, size_t *ret_total);

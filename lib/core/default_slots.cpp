@@ -31,7 +31,9 @@ emm_plugin make_table() {
                       emm_deviceptr *ret_device) {
         return memory(self).pin(host, size, flags, ret_device);
     };
-    table.memunpin = [](emm_manager *self, void *host, size_t) { return memory(self).unpin(host); };
+    table.memunpin = [](emm_manager *self, void *host, size_t size) {
+        return memory(self).unpin(host, size);
+    };
     table.memallocmanaged = [](emm_manager *self, size_t size, uint32_t flags,
                                emm_deviceptr *ret_ptr) {
         return memory(self).alloc_managed(size, flags, ret_ptr);

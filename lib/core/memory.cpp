@@ -157,7 +157,7 @@ emm_status pin(emm_context &context, void *host, size_t size, uint32_t flags,
 
 emm_status unpin(emm_context &context, void *host, size_t size) noexcept {
     emm_status status = EMM_OK;
-    if (!host || size == 0 || is_late(context, &status)) {
+    if (!host || is_late(context, &status)) {
         return status;
     }
     return forgive_late(EMM_CALL(context, memunpin, host, size));
@@ -279,7 +279,7 @@ emm_status mempin(emm_context &context, void *host, size_t size, uint32_t flags,
 }
 
 emm_status memunpin(emm_context &context, void *host, size_t size, const void *caller) noexcept {
-    if (!host || size == 0 || !is_watched(context)) {
+    if (!host || !is_watched(context)) {
         return unpin(context, host, size);
     }
     Watch watch(context, EventType::unpin, address_of(host), size, EMM_STREAM_UNORDERED, caller);

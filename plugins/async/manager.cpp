@@ -71,11 +71,11 @@ CUresult Manager::allocate_for_any(size_t size, CUdeviceptr *ret_ptr) {
     return CUDA_SUCCESS;
 }
 
-emm_status Manager::memfree(emm_deviceptr ptr, size_t, emm_stream stream) {
+emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     release_postponed();
-    Registry::Entry entry = registry_.take(ptr);
+    Registry::Entry entry = registry_.take(ptr, size);
     if (entry.empty()) {
-        refuse(ptr);
+        registry_.refuse_free("async", ptr, size);
     }
     if (hold_back(entry)) {
         return EMM_OK;

@@ -93,13 +93,13 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
     return EMM_OK;
 }
 
-emm_status Manager::memfree(emm_deviceptr ptr, size_t, emm_stream stream) {
+emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     defer_what_graphs_released();
     auto pending = std::make_unique<PendingFree>(PendingFree{state_, {}});
     const CUgraph graph = capture_of(state_->driver, stream).graph;
-    pending->entry = state_->registry.take(ptr);
+    pending->entry = state_->registry.take(ptr, size);
     if (pending->entry.empty()) {
-        refuse(ptr);
+        state_->registry.refuse_free("passthrough", ptr, size);
     }
     if (graph) {
         hold(graph, pending->entry);

@@ -22,15 +22,31 @@ void Registry::add(Entry entry, emm_deviceptr ptr) noexcept {
     stats_.peak_reserved_bytes = std::max(stats_.peak_reserved_bytes, reserved);
 }
 
-Registry::Entry Registry::take(emm_deviceptr ptr) noexcept {
+Registry::Entry Registry::take(emm_deviceptr ptr, size_t size) noexcept {
     std::lock_guard lock(mutex_);
-    Entry entry = live_.extract(ptr);
-    if (!entry.empty()) {
-        ++stats_.frees;
-        stats_.live_bytes -= entry.mapped();
-        stats_.pending_bytes += entry.mapped();
+    const auto found = live_.find(ptr);
+    if (found == live_.end() || (size != 0 && size != found->second)) {
+        return {};
     }
-    return entry;
+    ++stats_.frees;
+    stats_.live_bytes -= found->second;
+    stats_.pending_bytes += found->second;
+    return live_.extract(found);
+}
+
+void Registry::refuse_free(const char *plugin, emm_deviceptr ptr, size_t size) const {
+    char text[160];
+    emm_block_info info = {};
+    if (!find(ptr, info) || info.base != ptr) {
+        snprintf(text, sizeof text,
+                 "%s: memfree of 0x%llx, where no live allocation of this manager begins", plugin,
+                 ptr);
+        throw PluginError(EMM_E_NOT_OWNED, 0, text);
+    }
+    snprintf(text, sizeof text,
+             "%s: memfree of 0x%llx as %zu bytes, which was allocated as %llu; it was not freed",
+             plugin, ptr, size, static_cast<unsigned long long>(info.size));
+    throw PluginError(EMM_E_INVALID_VALUE, 0, text);
 }
 
 void Registry::put_back(Entry entry) noexcept {

@@ -19,8 +19,11 @@ public:
     static Entry make_entry(size_t size);
     void add(Entry entry, emm_deviceptr ptr) noexcept;
 
-    // Takes out the allocation that begins at `ptr`; empty if none does.
-    Entry take(emm_deviceptr ptr) noexcept;
+    // Takes out the allocation that begins at `ptr`; empty if none does, or if it was asked for
+    // with another size than `size`, which is 0 if the caller does not know it.
+    Entry take(emm_deviceptr ptr, size_t size) noexcept;
+    // Throws why take() has found nothing, in `plugin`'s name.
+    [[noreturn]] void refuse_free(const char *plugin, emm_deviceptr ptr, size_t size) const;
     void put_back(Entry entry) noexcept;
     Allocations take_all() noexcept;
 

@@ -58,6 +58,10 @@ static emm_status create(const emm_host *host, const emm_context_info *info,
     return EMM_OK;
 }
 
+static size_t round_up(const emm_manager *self, size_t size) {
+    return (size + self->granule - 1) / self->granule * self->granule;
+}
+
 /* Where the block at `ptr` hangs, or would. */
 static struct block **place_of(emm_manager *self, emm_deviceptr ptr) {
     struct block **place = &self->live[(ptr >> 9) % bucket_count];
@@ -85,7 +89,7 @@ static emm_status refuse_capture(const emm_manager *self) {
 /* `stream` does not matter: any stream may use fresh memory at once. */
 static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
                            emm_deviceptr *ret_ptr) {
-    const size_t rounded = (size + self->granule - 1) / self->granule * self->granule;
+    const size_t rounded = round_up(self, size);
     if (captures(self, stream)) {
         return refuse_capture(self);
     }
@@ -135,10 +139,17 @@ static emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm
     }
     pthread_mutex_lock(&self->mutex);
     struct block **const place = place_of(self, ptr), *const block = *place;
-    *place = block ? block->next : NULL;
+    const int fits = block && (size == 0 || round_up(self, size) == block->size);
+    if (fits) {
+        *place = block->next;
+    }
     pthread_mutex_unlock(&self->mutex);
-    return block ? give_back(self, block)
-                 : emm_failf(self->host, EMM_E_NOT_OWNED, 0, "0x%llx is not live here", ptr);
+    if (!fits) {
+        return block ? emm_failf(self->host, EMM_E_INVALID_VALUE, 0,
+                                 "0x%llx was not allocated with %zu bytes", ptr, size)
+                     : emm_failf(self->host, EMM_E_NOT_OWNED, 0, "0x%llx is not live here", ptr);
+    }
+    return give_back(self, block);
 }
 
 static emm_status destroy(emm_manager *self) {

@@ -78,7 +78,7 @@ public:
     // all of them.
     emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
         refuse_capture(stream);
-        const size_t rounded = (size + granule_ - 1) / granule_ * granule_;
+        const size_t rounded = round_up(size);
         Blocks one{{0, rounded}}; // made first, so that nothing can fail after cuMemAlloc
         auto block = one.extract(one.begin());
         const Relaxed relaxed(exchange_);
@@ -93,15 +93,9 @@ public:
         return EMM_OK;
     }
 
-    emm_status memfree(emm_deviceptr ptr, size_t, emm_stream stream) {
+    emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
         refuse_capture(stream);
-        Blocks::node_type block;
-        {
-            const std::lock_guard<std::mutex> lock(mutex_);
-            block = live_.extract(ptr);
-        }
-        return block ? give_back(std::move(block))
-                     : emm_failf(&host_, EMM_E_NOT_OWNED, 0, "0x%llx is not live here", ptr);
+        return give_back(take(ptr, size));
     }
 
     emm_status query(emm_deviceptr ptr, emm_block_info *ret_info) {
@@ -117,6 +111,24 @@ public:
     }
 
 private:
+    size_t round_up(size_t size) const { return (size + granule_ - 1) / granule_ * granule_; }
+
+    // Takes the block at `ptr` out of what is live.
+    Blocks::node_type take(emm_deviceptr ptr, size_t size) {
+        char text[96];
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto found = live_.find(ptr);
+        if (found == live_.end()) {
+            snprintf(text, sizeof text, "0x%llx is not live here", ptr);
+            throw emm::PluginError(EMM_E_NOT_OWNED, 0, text);
+        }
+        if (size != 0 && round_up(size) != found->second) {
+            snprintf(text, sizeof text, "0x%llx was not allocated with %zu bytes", ptr, size);
+            throw emm::PluginError(EMM_E_INVALID_VALUE, 0, text);
+        }
+        return live_.extract(found);
+    }
+
     // A graph uses its memory whenever it is launched, long after the free that was captured: only
     // who holds the memory until the graph is gone, as passthrough does, can serve a stream that
     // captures. (The legacy stream counts while one that waits for it does.)

@@ -120,6 +120,25 @@ TEST_CASE("a range is pinned, refused a second time, and unpinned at once") {
     std::free(range);
 }
 
+TEST_CASE("a range is unpinned without its size, and not with another one") {
+    emm_context *context = recorded_context();
+    void *range = std::aligned_alloc(4096, 8192);
+    REQUIRE(emm_mempin(context, range, 8192, 0, nullptr) == EMM_OK);
+    CHECK(emm_memunpin(context, range, 4096) == EMM_E_INVALID_VALUE);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("expected 8192, found 4096"));
+    CHECK(emm_memunpin(context, range, 0) == EMM_OK);
+    CHECK(emm_memunpin(context, range, 0) == EMM_E_NOT_OWNED);
+    CHECK(emm_memunpin(context, nullptr, 0) == EMM_OK);
+    std::free(range);
+}
+
+TEST_CASE("an export of an address that is no memory is refused by the default") {
+    emm_context *context = recorded_context();
+    emm_ipc_handle handle = {};
+    CHECK(emm_get_ipc_handle(context, 0xabc000, 4096, &handle) == EMM_E_NOT_OWNED);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("0xabc000"));
+}
+
 TEST_CASE("managed memory comes and goes") {
     emm_context *context = recorded_context();
     emm_deviceptr ptr = 0;

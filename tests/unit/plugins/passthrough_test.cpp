@@ -15,6 +15,25 @@ TEST_CASE("frees wait in the queue until more than ten are pending", "[sim]") {
     CHECK(gpu.stats().reserved_bytes == 0);
 }
 
+TEST_CASE("an export is of live memory of the manager's own, or refused") {
+    const Gpu gpu;
+    const emm_deviceptr live = gpu.allocate(1 << 20), freed = gpu.allocate(1 << 20);
+    CUdeviceptr foreign = 0;
+    REQUIRE(CU(cuMemAlloc)(&foreign, 1 << 20) == CUDA_SUCCESS);
+    CHECK(gpu.free(freed, 1 << 20) == EMM_OK);
+    emm_ipc_handle handle = {};
+    for (const emm_deviceptr ptr : {freed, foreign, foreign + 512, emm_deviceptr(0xabc000)}) {
+        CHECK(emm_get_ipc_handle(gpu.emm(), ptr, 4096, &handle) == EMM_E_NOT_OWNED);
+    }
+    CHECK(emm_get_ipc_handle(gpu.emm(), live + 4096, 1 << 20, &handle) == EMM_E_INVALID_VALUE);
+    CHECK(handle.magic == 0);
+    REQUIRE(emm_get_ipc_handle(gpu.emm(), live + 4096, 4096, &handle) == EMM_OK);
+    CHECK(handle.size == 4096);
+    CHECK(emm_release_ipc_handle(gpu.emm(), &handle) == EMM_OK);
+    CHECK(gpu.free(live, 1 << 20) == EMM_OK);
+    REQUIRE(CU(cuMemFree)(foreign) == CUDA_SUCCESS);
+}
+
 TEST_CASE("running out of memory frees what is pending and tries again") {
     const Gpu gpu;
     size_t free = 0, total = 0;

@@ -54,6 +54,62 @@ TEST_CASE("an address that was never given out is refused and named") {
     CHECK(gpu.free(ptr, 0) == EMM_OK);
 }
 
+TEST_CASE("a free with another size than was asked for is refused, and the memory stays live") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    for (const emm_stream on : {EMM_STREAM_UNORDERED, EMM_STREAM_LEGACY, emm_stream(stream)}) {
+        for (const size_t size : {size_t(300), size_t(5000), size_t(3) << 20}) {
+            const emm_deviceptr ptr = gpu.allocate(size, on);
+            for (const size_t other : {size - 1, size + 1, size / 2, size * 2, size_t(1)}) {
+                CHECK(gpu.free(ptr, other, on) == EMM_E_INVALID_VALUE);
+                CHECK_THAT(emm_last_error()->text, ContainsSubstring(std::to_string(other)) &&
+                                                       ContainsSubstring(std::to_string(size)));
+            }
+            CHECK(gpu.stats().live_count == 1);
+            CHECK(gpu.free(ptr, size, on) == EMM_OK);
+        }
+    }
+}
+
+TEST_CASE("pinned, registered and managed memory is not freed with another size either") {
+    const Gpu gpu;
+    void *host = nullptr;
+    emm_deviceptr managed = 0;
+    std::vector<char> own(40000);
+    REQUIRE(emm_memhostalloc(gpu.emm(), 5000, 0, &host, nullptr) == EMM_OK);
+    REQUIRE(emm_memallocmanaged(gpu.emm(), 5000, EMM_ATTACH_GLOBAL, &managed) == EMM_OK);
+    REQUIRE(emm_mempin(gpu.emm(), own.data(), own.size(), 0, nullptr) == EMM_OK);
+    const auto free_as = [&](size_t pinned, size_t registered) {
+        return std::vector{emm_memhostfree(gpu.emm(), host, pinned, 0, EMM_STREAM_UNORDERED),
+                           emm_memfreemanaged(gpu.emm(), managed, pinned, EMM_STREAM_UNORDERED),
+                           emm_memunpin(gpu.emm(), own.data(), registered)};
+    };
+    const std::vector<emm_status> refused(3, EMM_E_INVALID_VALUE), done(3, EMM_OK);
+    CHECK(free_as(4999, 39999) == refused);
+    CHECK(free_as(10000, 80000) == refused);
+    CHECK(free_as(5000, 40000) == done);
+}
+
+TEST_CASE("a free with size 0 frees what lies there, of every kind") {
+    const Gpu gpu;
+    void *host = nullptr;
+    emm_deviceptr managed = 0;
+    std::vector<char> own(40000);
+    for (int round = 0; round < 2; round++) {
+        REQUIRE(emm_mempin(gpu.emm(), own.data(), own.size(), 0, nullptr) == EMM_OK);
+        CHECK(emm_memunpin(gpu.emm(), own.data(), 0) == EMM_OK);
+        CHECK(emm_memunpin(gpu.emm(), own.data(), 0) == EMM_E_NOT_OWNED);
+        REQUIRE(emm_memhostalloc(gpu.emm(), 5000, 0, &host, nullptr) == EMM_OK);
+        CHECK(emm_memhostfree(gpu.emm(), host, 0, 0, EMM_STREAM_UNORDERED) == EMM_OK);
+        CHECK(emm_memhostfree(gpu.emm(), host, 0, 0, EMM_STREAM_UNORDERED) == EMM_E_NOT_OWNED);
+        REQUIRE(emm_memallocmanaged(gpu.emm(), 5000, EMM_ATTACH_GLOBAL, &managed) == EMM_OK);
+        CHECK(emm_memfreemanaged(gpu.emm(), managed, 0, EMM_STREAM_UNORDERED) == EMM_OK);
+        const emm_deviceptr ptr = gpu.allocate(5000);
+        CHECK(gpu.free(ptr, 0) == EMM_OK);
+        CHECK(gpu.free(ptr, 0) == EMM_E_NOT_OWNED);
+    }
+}
+
 TEST_CASE("query finds the allocation around an address, and only a live one") {
     const Gpu gpu;
     const emm_deviceptr ptr = gpu.allocate(10000);

@@ -86,6 +86,32 @@ void pinned_leaks(const Subject &subject) {
            held_bytes() - before);
 }
 
+void pinned_wrong_size(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    const emm_plugin &slots = bare.slots();
+    if (!slots.memhostalloc) {
+        throw Skipped("it leaves pinned memory to emm");
+    }
+    const BareManager manager(bare);
+    void *host = nullptr;
+    emm_deviceptr device = 0;
+    emm_status status = EMM_SLOT(manager, memhostalloc, mib, 0u, &host, &device);
+    expect(status >= EMM_OK, "memhostalloc fails: {} {}", status, last_said().text);
+    for (const size_t other : {size_t(64), 64 * mib}) {
+        status = EMM_SLOT(manager, memhostfree, host, other, 0u, EMM_STREAM_UNORDERED);
+        if (status >= EMM_OK && !slots.query && !slots.get_stats) {
+            throw Skipped("it keeps no account of sizes");
+        }
+        expect(status == EMM_E_INVALID_VALUE,
+               "a free of {} pinned bytes as {} answers {}: expected {} (EMM_E_INVALID_VALUE)", mib,
+               other, status, EMM_E_INVALID_VALUE);
+    }
+    status = EMM_SLOT(manager, memhostfree, host, mib, 0u, EMM_STREAM_UNORDERED);
+    expect(status >= EMM_OK, "after refused frees memhostfree answers {}: {}", status,
+           last_said().text);
+}
+
 void registered(const Subject &subject) {
     const Hosted hosted(subject);
     const std::unique_ptr<void, decltype(&std::free)> range(std::aligned_alloc(65536, 262144),
@@ -101,7 +127,7 @@ void registered(const Subject &subject) {
             emm_mempin(hosted.get(), range.get(), 262144, EMM_HOST_MAPPED, &again);
         expect(second == EMM_E_BUSY, "pinning a range a second time answers {}: expected {}",
                second, EMM_E_BUSY);
-        must(emm_memunpin(hosted.get(), range.get(), 262144), "memunpin");
+        must(emm_memunpin(hosted.get(), range.get(), round % 2 ? 0 : 262144), "memunpin");
     }
     const emm_status status = emm_memunpin(hosted.get(), range.get(), 262144);
     expect(status == EMM_E_NOT_OWNED, "unpinning twice answers {}: expected {}", status,
@@ -133,6 +159,8 @@ std::vector<Case> host_memory_cases() {
          every_mode},
         {"host/leaks", "EMM-P-32 EMM-P-11", "destroy returns pinned memory too", pinned_leaks,
          on_simulator},
+        {"host/wrong-size", "EMM-P-50", "pinned memory is not freed with another size",
+         pinned_wrong_size},
         {"host/registered", "EMM-P-33", "a range is pinned once, and unpinned at once", registered},
         {"host/managed", "EMM-P-34", "managed memory is whole and aligned", managed},
     };

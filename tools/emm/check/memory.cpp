@@ -132,6 +132,27 @@ void wrong_free(const Subject &subject) {
     manager.free(kept, 1 << 20, EMM_STREAM_LEGACY);
 }
 
+// Who describes or counts what is live knows how large it is.
+void wrong_size(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    const BareManager manager(bare);
+    constexpr size_t size = 5 * mib;
+    const emm_deviceptr ptr = manager.alloc(size);
+    mark(nullptr, ptr, size, 0x5a);
+    for (const size_t other : {size_t(64), 64 * mib}) {
+        const emm_status status = EMM_SLOT(manager, memfree, ptr, other, EMM_STREAM_LEGACY);
+        if (status >= EMM_OK && !bare.slots().query && !bare.slots().get_stats) {
+            throw Skipped("it keeps no account of sizes");
+        }
+        expect(status == EMM_E_INVALID_VALUE,
+               "a free of a block of {} bytes as {} answers {}: expected {} (EMM_E_INVALID_VALUE)",
+               size, other, status, EMM_E_INVALID_VALUE);
+    }
+    expect(is_marked(nullptr, ptr, size, 0x5a), "a refused free changed the block");
+    manager.free(ptr, size, EMM_STREAM_LEGACY);
+}
+
 // Everything, handed out or not, is the driver's again.
 void leaks(const Subject &subject) {
     enter_device();
@@ -163,6 +184,7 @@ std::vector<Case> memory_cases() {
         {"memory/absurd", "EMM-P-14", "sizes that nobody has are refused", absurd},
         {"memory/no-size", "EMM-P-17", "a free need not know the size", free_without_size},
         {"memory/wrong-free", "EMM-P-18", "what is not live is not freed", wrong_free},
+        {"memory/wrong-size", "EMM-P-50", "a free with another size is refused", wrong_size},
         {"memory/leaks", "EMM-P-11", "destroy returns everything to the driver", leaks,
          on_simulator},
     };
