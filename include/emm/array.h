@@ -2,9 +2,14 @@
  * emm/array.h: the CUDA Array Interface for C. C99; compiles alone and needs no cuda.h.
  *
  * An emm_array says what __cuda_array_interface__ says in Python, in the same words: where an array
- * lies on a device, its shape, strides and element type, and on which stream it is ready. Versions
- * 2 and 3 are spoken. Producer and consumer need share nothing but this struct; memory that emm
- * allocated is exported from its handle, memory of others becomes a handle.
+ * lies on a device, its shape, strides and element type, and on which stream it is ready. Producer
+ * and consumer need share nothing but this struct; memory that emm allocated is exported from its
+ * handle, memory of others becomes a handle.
+ *
+ * Versions 2 and 3 are spoken, 0 and 1 refused: these leave open what an array without strides
+ * means and which address an empty one has, so there is nothing to check an array of theirs by, and
+ * 0 is also what a forgotten field says. A producer of theirs whose arrays keep to the rules of
+ * version 2, no mask included, may say 2.
  *
  * As in Python, the struct owns nothing: what it points to, the array's memory and the stream in it
  * live as long as their producer says. What the functions return is said at the top of emm/emm.h.

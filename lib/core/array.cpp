@@ -15,7 +15,11 @@ emm_status check_head(const emm_array &array, const std::string &where) {
                       ", found " + std::to_string(array.struct_size));
     }
     if (array.version != 2 && array.version != 3) {
-        return refuse(where + ": version: expected 2 or 3, found " + std::to_string(array.version));
+        return refuse(where + ": version: expected 2 or 3, found " + std::to_string(array.version) +
+                      (array.version < 2
+                           ? "; version 0 or 1 leaves open what an array without strides "
+                             "and an empty one are: one that keeps to version 2 may say so"
+                           : ""));
     }
     if (array.read_only > 1) {
         return refuse(where + ": read_only: expected 0 or 1, found " +

@@ -53,7 +53,9 @@ static void versions(void) {
     array.version = 2;
     CHECK(emm_array_validate(&array) == EMM_OK);
     array.version = 1;
-    CHECK_BROKEN(array, "version: expected 2 or 3, found 1");
+    CHECK_BROKEN(array, "version: expected 2 or 3, found 1; version 0 or 1 leaves open");
+    array.version = 0;
+    CHECK_BROKEN(array, "version: expected 2 or 3, found 0; version 0 or 1 leaves open");
     array.version = 4;
     CHECK_BROKEN(array, "version: expected 2 or 3, found 4");
 }
