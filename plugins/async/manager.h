@@ -66,6 +66,7 @@ private:
     Registry::Entry take_held_back() noexcept;
     void drop(emm_deviceptr ptr, bool alive) noexcept;
     CUresult order_frees() noexcept;
+    CUresult wait_beside_captures() noexcept;
     void drop_all(bool alive) noexcept;
     void apply_threshold();
     [[noreturn]] void refuse(emm_deviceptr ptr) const;

@@ -76,11 +76,24 @@ Manager::~Manager() {
 // What may still be in use by work that the program has not waited for is freed behind that work.
 // One way may fail, and the other one too.
 CUresult Manager::order_frees() noexcept {
-    CUresult result = captures_ == 0 ? wait_for_everything() : CUDA_SUCCESS;
+    CUresult result =
+        captures_ == 0 ? wait_for_everything() : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     for (int tries = 0; tries < 2 && result != CUDA_SUCCESS; ++tries) {
-        result = driver_.cuCtxSynchronize();
+        result = wait_beside_captures();
     }
     return result;
+}
+
+// Waiting for the context, or for an event on it, would invalidate captures, and which streams have
+// work is not known here. cuMemFree waits for all of them, and invalidates nothing in relaxed mode.
+CUresult Manager::wait_beside_captures() noexcept {
+    CUdeviceptr fence = 0;
+    const CUresult result = driver_.cuMemAlloc(&fence, 1);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const CUresult waited = driver_.cuMemFree(fence);
+    return waited == CUDA_SUCCESS ? waited : driver_.cuMemFree(fence);
 }
 
 void Manager::drop_all(bool alive) noexcept {

@@ -101,6 +101,40 @@ TEST_CASE("the legacy stream is served while a stream that synchronizes with it 
     CHECK(gpu.free(ptr, 4096) == EMM_OK);
 }
 
+TEST_CASE("a reset while a capture is announced orders what it drops, and leaves it whole") {
+    const Gpu gpu;
+    const CUstream captured = gpu.make_stream(), other = gpu.make_stream();
+    const uint64_t before = races();
+    const emm_deviceptr early = gpu.allocate(1 << 20, other);
+    REQUIRE(emm_capture_begin(gpu.emm(), captured) == EMM_OK);
+    const Capture capture(captured);
+    gpu.allocate(1 << 20, captured);
+    gpu.allocate(1 << 20, other);
+    CHECK(gpu.free(early, 1 << 20) == EMM_OK);
+    CHECK(emm_context_reset(gpu.emm()) == EMM_OK);
+    CHECK(gpu.stats().live_count == 0);
+    CHECK(capture.valid());
+    CHECK(races() == before);
+    CU(cuGraphDestroy)(capture.end());
+    REQUIRE(emm_capture_end(gpu.emm(), captured) == EMM_OK);
+    CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
+}
+
+TEST_CASE("retiring while a capture is announced gives everything back, and leaves it whole") {
+    const Gpu gpu;
+    const CUstream captured = gpu.make_stream(), other = gpu.make_stream();
+    const uint64_t before = races(), bytes = device_bytes();
+    REQUIRE(emm_capture_begin(gpu.emm(), captured) == EMM_OK);
+    const Capture capture(captured);
+    gpu.allocate(4 << 20, other);
+    gpu.allocate(4 << 20, captured);
+    CHECK(emm_context_retire(gpu.emm()) == EMM_OK);
+    CHECK(capture.valid());
+    CHECK(races() == before);
+    CU(cuGraphDestroy)(capture.end());
+    CHECK(device_bytes() <= bytes);
+}
+
 TEST_CASE("reset takes what graphs still hold") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();
