@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """numpy_test.py: NumPy's arrays in pinned memory, on any driver. Skipped where NumPy is missing."""
+import ctypes
 import gc
 import importlib.util
 import os
@@ -30,9 +31,21 @@ DEFAULT = "default_allocator"
 CONTEXT = emm.context_for_device(0)
 
 
-def live():
+ATTRIBUTE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_ulonglong)(
+    emm.lib.emm_driver_entry(b"cuPointerGetAttribute", 12000))
+LARGE = 100_000  # float64s: more than what shares its pinned memory with others
+
+
+def is_pinned(address):
+    """Whether the driver knows the address as host memory of its own."""
     gc.collect()
-    return emm.stats(CONTEXT).host_live_bytes
+    kind = ctypes.c_uint()
+    done = ATTRIBUTE(ctypes.addressof(kind), 2, address)  # CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+    return done == 0 and kind.value == 1  # CU_MEMORYTYPE_HOST
+
+
+def place(array):
+    return array.__array_interface__["data"][0]
 
 
 def python(program):
@@ -42,14 +55,15 @@ def python(program):
 
 class Arrays(unittest.TestCase):
     def test_an_array_made_inside_is_pinned_and_goes_back(self):
-        before = live()
         with emm.numpy.pinned():
-            array = numpy.arange(1000, dtype=numpy.float64)
+            small = numpy.arange(1000, dtype=numpy.float64)
+            array = numpy.arange(LARGE, dtype=numpy.float64)
         self.assertEqual(get_handler_name(array), PINNED)
-        self.assertEqual(live(), before + 8000)
-        self.assertEqual(array.sum(), 499500)
+        where = place(array)
+        self.assertTrue(is_pinned(where) and is_pinned(place(small)))
+        self.assertEqual(small.sum(), 499500)
         del array
-        self.assertEqual(live(), before)
+        self.assertFalse(is_pinned(where))
 
     def test_zeros_are_zero_although_the_memory_was_used_before(self):
         with emm.numpy.pinned():
@@ -81,30 +95,31 @@ class Arrays(unittest.TestCase):
         self.assertEqual(objects[3], [1])
 
     def test_more_than_there_is_is_a_memory_error_and_harms_nothing(self):
-        before = live()
         with emm.numpy.pinned():
             with self.assertRaises(MemoryError):
                 numpy.empty(1 << 55, numpy.uint8)
-            self.assertEqual(numpy.ones(10).sum(), 10)
-        self.assertEqual(live(), before)
+            array = numpy.ones(10)
+        self.assertEqual(array.sum(), 10)
+        self.assertTrue(is_pinned(place(array)))
 
 
 class Switches(unittest.TestCase):
     def test_each_array_is_freed_by_what_it_was_made_by(self):
-        before = live()
-        ordinary = numpy.ones(1000)
+        ordinary = numpy.ones(LARGE)
         with emm.numpy.pinned():
-            pinned = numpy.ones(1000)
+            pinned = numpy.ones(LARGE)
             del ordinary
-            inner = ordinary_inside(1000)
+            inner = ordinary_inside(LARGE)
             self.assertEqual(get_handler_name(inner), DEFAULT)
         self.assertEqual(get_handler_name(pinned), PINNED)
+        self.assertFalse(is_pinned(place(inner)))
         del inner
-        self.assertEqual(live(), before + 8000)
-        pinned.resize(2000, refcheck=False)
-        self.assertEqual(live(), before + 16000)
+        pinned.resize(4 * LARGE, refcheck=False)
+        where = place(pinned)
+        self.assertTrue(is_pinned(where))
+        self.assertEqual(pinned.sum(), LARGE)
         del pinned
-        self.assertEqual(live(), before)
+        self.assertFalse(is_pinned(where))
 
     def test_an_exception_ends_it_and_sections_nest(self):
         with self.assertRaises(ZeroDivisionError):
@@ -124,13 +139,14 @@ class Switches(unittest.TestCase):
         self.assertEqual(get_handler_name(numpy.empty(10)), DEFAULT)
 
     def test_a_thread_frees_what_another_has_made(self):
-        before = live()
         with emm.numpy.pinned():
-            arrays = [numpy.ones(1000) for _ in range(100)]
+            arrays = [numpy.ones(size) for size in (10, LARGE) for _ in range(50)]
+        places = [place(array) for array in arrays[50:]]
+        self.assertTrue(all(map(is_pinned, places)))
         thread = threading.Thread(target=arrays.clear)
         thread.start()
         thread.join()
-        self.assertEqual(live(), before)
+        self.assertFalse(any(map(is_pinned, places)))
 
     def test_a_device_that_does_not_exist_is_refused_and_nothing_changes(self):
         with self.assertRaises(emm.Error):
@@ -155,8 +171,17 @@ class Ends(unittest.TestCase):
                       "gone = numpy.ones(1000)\n"
                       "emm.shutdown()\n"
                       "del gone\n"
-                      "print(numpy.ones(1000).sum())")
-        self.assertEqual((done.returncode, done.stdout), (0, "1000.0\n"), done.stderr)
+                      "print(numpy.ones(1000).sum(), kept.sum())")
+        self.assertEqual((done.returncode, done.stdout), (0, "1000.0 1000.0\n"), done.stderr)
+
+    def test_arrays_outlive_a_reset_of_the_context(self):
+        done = python("import emm, emm.numpy, numpy\n"
+                      "context = emm.context_for_device(0)\n"
+                      "emm.numpy.use_pinned()\n"
+                      "small, large = numpy.ones(10), numpy.ones(1_000_000)\n"
+                      "emm.check(emm.lib.emm_context_reset(context))\n"
+                      "print(small.sum(), large.sum(), numpy.ones(10).sum())")
+        self.assertEqual((done.returncode, done.stdout), (0, "10.0 1000000.0 10.0\n"), done.stderr)
 
     @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
     def test_a_forked_child_goes_on_in_ordinary_memory(self):

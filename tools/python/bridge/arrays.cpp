@@ -1,11 +1,29 @@
 #include "arrays.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <new>
 #include <pthread.h>
 
 namespace emm::bridge {
-
 namespace {
+
+constexpr size_t page = 4096, alignment = 64;
+constexpr size_t slab_size = 256 << 10, largest_shared = 16 << 10;
+
+// An array has no device: work of any context may use it.
+constexpr uint32_t pin_flags = EMM_HOST_PORTABLE;
+
+size_t round_up(size_t size, size_t granule) {
+    return (size + granule - 1) / granule * granule;
+}
+
+// A reset, the end of the context or a fork leave memory that is not pinned any more.
+bool is_pinned(emm_memory *memory) noexcept {
+    emm_memory_info info = {};
+    info.struct_size = sizeof info;
+    return emm_memory_get_info(memory, &info) >= EMM_OK && info.state == EMM_MEMORY_LIVE;
+}
 
 // Never destroyed, for arrays are freed while the process ends. Made, with its fork handlers, as
 // the library is loaded: a child that was forked during the first call could not wait for its end.
@@ -34,47 +52,116 @@ namespace {
 
 } // namespace
 
-bool Arrays::enter(void *array, Entry entry) noexcept {
+emm_status Arrays::make_slab(emm_context *context, size_t size, Slab **ret_slab) noexcept {
+    auto *slab = new (std::nothrow) Slab{};
+    void *begin = slab ? std::aligned_alloc(page, size) : nullptr;
+    emm_status status = EMM_E_OUT_OF_HOST_MEMORY;
+    if (begin) {
+        status = emm_memory_pin(context, begin, size, pin_flags, begin, &std::free, &slab->memory);
+    }
+    if (status < EMM_OK) {
+        std::free(begin);
+        delete slab;
+        return status;
+    }
+    slab->begin = static_cast<char *>(begin);
+    *ret_slab = slab;
+    return EMM_OK;
+}
+
+// The memory goes once it is unpinned, by the handle's finalizer.
+void Arrays::end(Slab *slab) noexcept {
+    if (slab) {
+        emm_memory_release(slab->memory);
+        delete slab;
+    }
+}
+
+void *Arrays::enter(Slab &slab, size_t room) {
+    void *const array = slab.begin + slab.used;
+    places_.emplace(array, Place{&slab, room});
+    slab.used += room;
+    ++slab.users;
+    return array;
+}
+
+void *Arrays::take_from_open(emm_context *context, size_t room) {
+    const auto found = open_.find(context);
+    if (found == open_.end() || slab_size - found->second->used < room ||
+        !is_pinned(found->second->memory)) {
+        return nullptr;
+    }
+    return enter(*found->second, room);
+}
+
+Arrays::Slab *Arrays::leave(Slab *slab) noexcept {
+    return --slab->users == 0 ? slab : nullptr;
+}
+
+Arrays::Slab *Arrays::close(emm_context *context) noexcept {
+    const auto found = open_.find(context);
+    if (found == open_.end()) {
+        return nullptr;
+    }
+    Slab *const slab = found->second;
+    open_.erase(found);
+    return leave(slab);
+}
+
+// Pinning may ask the application to give memory back, arrays among it: no lock is held there.
+emm_status Arrays::make(emm_context *context, size_t size, void **ret_array) noexcept {
+    const bool shared = size <= largest_shared;
+    const size_t room = round_up(std::max<size_t>(size, 1), shared ? alignment : page);
+    Slab *slab = nullptr, *closed = nullptr;
+    void *array = nullptr;
     try {
-        const std::lock_guard lock(mutex_);
-        const auto [first, last] = map_.equal_range(array);
-        for (auto it = first; it != last; ++it) {
-            it->second.lost = true;
+        if (shared) {
+            const std::lock_guard lock(mutex_);
+            array = take_from_open(context, room);
         }
-        map_.emplace(array, entry);
-        return true;
+        if (!array) {
+            const emm_status status = make_slab(context, shared ? slab_size : room, &slab);
+            if (status < EMM_OK) {
+                return status;
+            }
+            const std::lock_guard lock(mutex_);
+            array = enter(*slab, room);
+            if (shared) {
+                closed = close(context);
+                open_.emplace(context, slab);
+                ++slab->users;
+            }
+        }
     } catch (const std::bad_alloc &) {
-        return false;
+        if (!array) {
+            end(slab);
+            return EMM_E_OUT_OF_HOST_MEMORY;
+        } // else the slab is as good, and not open
     }
+    end(closed);
+    *ret_array = array;
+    return EMM_OK;
 }
 
-Arrays::Map::iterator Arrays::choose(void *array, bool lost) {
-    const auto [first, last] = map_.equal_range(array);
-    for (auto it = first; it != last; ++it) {
-        if (it->second.lost == lost) {
-            return it;
+size_t Arrays::room_of(void *array) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = places_.find(array);
+    return found == places_.end() ? 0 : found->second.room;
+}
+
+bool Arrays::drop(void *array) noexcept {
+    Slab *unused = nullptr;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = places_.find(array);
+        if (found == places_.end()) {
+            return false;
         }
+        unused = leave(found->second.slab);
+        places_.erase(found);
     }
-    return first == last ? map_.end() : first;
-}
-
-Arrays::Entry Arrays::find(void *array) {
-    const std::lock_guard lock(mutex_);
-    const auto it = choose(array, false);
-    return it == map_.end() ? Entry{} : it->second;
-}
-
-// Of two arrays at one address it cannot be told which one is freed: to let go of the lost one
-// first frees nothing that is in use.
-Arrays::Entry Arrays::remove(void *array) {
-    const std::lock_guard lock(mutex_);
-    const auto it = choose(array, true);
-    if (it == map_.end()) {
-        return {};
-    }
-    const Entry entry = it->second;
-    map_.erase(it);
-    return entry;
+    end(unused);
+    return true;
 }
 
 } // namespace emm::bridge

@@ -13,31 +13,21 @@ using bridge::Arrays;
 
 namespace {
 
-// An array has no device: work of any context may still read it when it is freed.
-constexpr uint32_t host_flags = EMM_HOST_PORTABLE;
-
-// After emm_shutdown, a reset of the device or a fork nothing can be pinned any more, and NumPy
-// must go on.
+// After emm_shutdown, a reset of the device, its loss or a fork nothing can be pinned any more, and
+// NumPy must go on.
 bool is_past(emm_status status) {
-    return status == EMM_E_SHUT_DOWN || status == EMM_E_RETIRED || status == EMM_E_FORKED;
+    return status == EMM_E_SHUT_DOWN || status == EMM_E_RETIRED || status == EMM_E_DEVICE_LOST ||
+           status == EMM_E_FORKED;
 }
 
 void *allocate(void *ctx, size_t size) {
-    const size_t room = std::max<size_t>(size, 1);
-    emm_memory *memory = nullptr;
-    const emm_status status =
-        emm_memory_hostalloc(static_cast<emm_context *>(ctx), room, host_flags, &memory);
-    if (status < EMM_OK) {
-        return is_past(status) ? std::malloc(room) : nullptr;
-    }
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
-    if (emm_memory_get_info(memory, &info) < EMM_OK ||
-        !Arrays::of_process().enter(info.host, {memory, room})) {
-        emm_memory_release(memory);
+    void *array = nullptr;
+    if (size > Arrays::largest) {
         return nullptr;
     }
-    return info.host;
+    const emm_status status =
+        Arrays::of_process().make(static_cast<emm_context *>(ctx), size, &array);
+    return is_past(status) ? std::malloc(std::max<size_t>(size, 1)) : array;
 }
 
 void *allocate_zeroed(void *ctx, size_t count, size_t size) {
@@ -49,29 +39,23 @@ void *allocate_zeroed(void *ctx, size_t count, size_t size) {
 }
 
 void deallocate(void *, void *array, size_t) {
-    if (!array) {
-        return;
-    }
-    const Arrays::Entry entry = Arrays::of_process().remove(array);
-    if (entry.memory) {
-        emm_memory_release(entry.memory);
-    } else {
+    if (array && !Arrays::of_process().drop(array)) {
         std::free(array);
     }
 }
 
 // What still fits stays where it is, unless half of the block would lie idle.
 void *reallocate(void *ctx, void *array, size_t size) {
-    const Arrays::Entry entry = array ? Arrays::of_process().find(array) : Arrays::Entry{};
-    if (array && !entry.memory) {
+    const size_t room = array ? Arrays::of_process().room_of(array) : 0;
+    if (array && room == 0) {
         return std::realloc(array, std::max<size_t>(size, 1));
     }
-    if (array && size <= entry.room && size >= entry.room / 2) {
+    if (array && size <= room && size >= room / 2) {
         return array;
     }
     void *moved = allocate(ctx, size);
     if (moved && array) {
-        std::memcpy(moved, array, std::min(size, entry.room));
+        std::memcpy(moved, array, std::min(size, room));
         deallocate(ctx, array, size);
     }
     return moved;

@@ -7,8 +7,9 @@
 
 NumPy keeps the choice in a contextvars.ContextVar: it holds for the calling thread, or for the
 calling task of asyncio, and each thread chooses for itself. Each array is freed by what it was made
-by, whatever has been chosen since. After emm.shutdown() and in a forked child, where nothing can be
-pinned any more, new arrays lie in ordinary memory. numpy.core.multiarray.get_handler_name(array)
+by, whatever has been chosen since. Arrays are ordinary memory that emm pins: a reset of the context,
+or emm.shutdown(), unpins them, and they can be used as before. After that, on a lost device and in a
+forked child, where nothing can be pinned any more, new arrays are not pinned. numpy.core.multiarray.get_handler_name(array)
 (numpy._core in NumPy 2) tells where an array lies.
 """
 import contextlib
