@@ -4,7 +4,10 @@
 #include "core/counters.h"
 #include "core/recovery.h"
 #include "core/watch.h"
+#include "observe/error.h"
 #include "observe/process.h"
+
+#include <string>
 
 namespace emm::core {
 namespace {
@@ -47,6 +50,22 @@ emm_status memfree_admitted(emm_context &context, emm_deviceptr ptr, size_t size
                                      : forgive_late(EMM_CALL(context, memfree, ptr, size, stream));
 }
 
+// What a device that cannot map host memory fails with says nothing of that: the driver's answer is
+// an invalid value.
+emm_status explain_mapping(const emm_context &context, uint32_t flags, emm_status status) noexcept {
+    int able = 1;
+    if (status >= EMM_OK || (flags & EMM_HOST_MAPPED) == 0 ||
+        context.driver.cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
+                                            context.device) != CUDA_SUCCESS ||
+        able != 0) {
+        return status;
+    }
+    return observe::fail(EMM_E_NOT_SUPPORTED, 0, [&] {
+        return "device " + std::to_string(context.device) +
+               " cannot map host memory: it can only be pinned, without EMM_HOST_MAPPED";
+    });
+}
+
 emm_status host_alloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
                       emm_deviceptr *ret_device) noexcept {
     void *host = nullptr;
@@ -67,7 +86,7 @@ emm_status host_alloc(emm_context &context, size_t size, uint32_t flags, void **
             *ret_device = device;
         }
     }
-    return status;
+    return explain_mapping(context, flags, status);
 }
 
 [[gnu::noinline, gnu::cold]] emm_status host_alloc_failed(emm_context &context, emm_status status,
@@ -75,7 +94,7 @@ emm_status host_alloc(emm_context &context, size_t size, uint32_t flags, void **
                                                           void **ret_host,
                                                           emm_deviceptr *ret_device) noexcept {
     if (!is_exhaustion(status)) {
-        return conclude(context, status, "memhostalloc");
+        return explain_mapping(context, flags, conclude(context, status, "memhostalloc"));
     }
     void *host = nullptr;
     emm_deviceptr device = 0;
@@ -88,7 +107,7 @@ emm_status host_alloc(emm_context &context, size_t size, uint32_t flags, void **
             *ret_device = device;
         }
     }
-    return status;
+    return explain_mapping(context, flags, status);
 }
 
 emm_status host_free(emm_context &context, void *host, size_t size, uint32_t flags,
@@ -152,7 +171,7 @@ emm_status pin(emm_context &context, void *host, size_t size, uint32_t flags,
     if (status >= EMM_OK && ret_device) {
         *ret_device = device;
     }
-    return status;
+    return explain_mapping(context, flags, status);
 }
 
 emm_status unpin(emm_context &context, void *host, size_t size) noexcept {

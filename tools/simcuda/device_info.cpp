@@ -105,8 +105,9 @@ CUresult api::device_get_attribute(int *pi, CUdevice_attribute attrib, CUdevice 
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
     const auto found = attributes().find(attrib);
+    const bool unable = attrib == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY && !sim().options.mapping;
     *pi = attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID ? dev + 1
-          : found == attributes().end()            ? 0
+          : found == attributes().end() || unable  ? 0
                                                    : found->second;
     return CUDA_SUCCESS;
 }

@@ -180,7 +180,7 @@ CUresult api::mem_free_host(void *p) {
 CUresult api::mem_host_get_device_pointer(CUdeviceptr *pdptr, void *p, unsigned int flags) {
     const auto address = reinterpret_cast<CUdeviceptr>(p);
     const Region *region = sim().regions.around(address);
-    if (!pdptr || flags != 0 || !region || !region->on_host()) {
+    if (!pdptr || flags != 0 || !region || !region->on_host() || !sim().options.mapping) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     *pdptr = address;

@@ -97,6 +97,7 @@ const std::vector<Key> &keys() {
         {"driver", "a CUDA version such as 12040", number(&Options::driver, 11030, 99990)},
         {"peer", "0 or 1", choice(&Options::peers, {{"0", false}, {"1", true}})},
         {"late", "0 or 1", choice(&Options::late, {{"0", false}, {"1", true}})},
+        {"mapping", "0 or 1", choice(&Options::mapping, {{"0", false}, {"1", true}})},
         {"access", "0 or 1", choice(&Options::host_access, {{"0", false}, {"1", true}})},
         {"fail", "CALL@N, CALL@N+, CALL@N:CODE", add_fault},
         {"latency", "CALL:microseconds", add_latency},

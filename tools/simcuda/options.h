@@ -22,6 +22,7 @@ struct Options {
     bool peers = true;
     bool late = false;
     bool host_access = true;
+    bool mapping = true; // of host memory
     std::vector<std::string> faults;
     std::map<std::string, uint64_t> latency; // microseconds, by entry
 };
