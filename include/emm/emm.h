@@ -10,7 +10,8 @@
  *   - it may be called from any thread, with any or no current CUDA context;
  *   - it returns EMM_OK, a positive notice, or a negative error, described by emm_last_error();
  *   - outputs come last and are untouched on failure; sizes are in bytes;
- *   - NULL for a required argument is EMM_E_INVALID_VALUE;
+ *   - NULL for a required argument is EMM_E_INVALID_VALUE; so are flags that the call does not
+ * have, and a struct to be filled whose `struct_size` the caller has not set (0);
  *   - with a context: EMM_E_RETIRED after emm_context_retire or when the CUDA context has died,
  *     EMM_E_SHUT_DOWN after emm_shutdown, EMM_E_DEVICE_LOST after a sticky device error. Frees are
  *     then successes that do nothing, and are counted (emm_get_counters);
@@ -209,14 +210,16 @@ EMM_API emm_status emm_memalloc(emm_context *context, size_t size, emm_stream st
 EMM_API emm_status emm_memfree(emm_context *context, emm_deviceptr ptr, size_t size,
                                emm_stream stream);
 
-/* Pinned host memory. `flags`: EMM_HOST_*. `ret_device` may be NULL; it gets the device address if
- * EMM_HOST_MAPPED is given, else 0. */
+/* Pinned host memory. `flags`: EMM_HOST_PORTABLE, _MAPPED, _WRITE_COMBINED. `ret_device` may be
+ * NULL; it gets the device address if EMM_HOST_MAPPED is given, else 0; EMM_E_NOT_SUPPORTED if it
+ * is given and the device cannot map host memory. */
 EMM_API emm_status emm_memhostalloc(emm_context *context, size_t size, uint32_t flags,
                                     void **ret_host, emm_deviceptr *ret_device);
 EMM_API emm_status emm_memhostfree(emm_context *context, void *host, size_t size, uint32_t flags,
                                    emm_stream stream);
 
-/* Pins memory of the caller's own; of size 0, nothing. Unpinning is immediate. */
+/* Pins memory of the caller's own; of size 0, nothing. `flags`: EMM_HOST_PORTABLE, _MAPPED,
+ * _READ_ONLY; mapping as above. Unpinning is immediate. */
 EMM_API emm_status emm_mempin(emm_context *context, void *host, size_t size, uint32_t flags,
                               emm_deviceptr *ret_device);
 EMM_API emm_status emm_memunpin(emm_context *context, void *host, size_t size);
@@ -317,7 +320,8 @@ EMM_API emm_status emm_memory_pin(emm_context *context, void *host, size_t size,
                                   void *owner, emm_finalizer finalizer, emm_memory **ret_memory);
 
 /* A handle on memory that is not emm's, at `ptr`, `host` or both: EMM_KIND_EXTERNAL. All that
- * happens at its end is that `finalizer`, which may be NULL, is called with `owner`. */
+ * happens at its end is that `finalizer`, which may be NULL, is called with `owner`.
+ *   EMM_E_INVALID_VALUE   neither address, and the size is not 0 */
 EMM_API emm_status emm_memory_wrap(emm_context *context, emm_deviceptr ptr, void *host, size_t size,
                                    void *owner, emm_finalizer finalizer, emm_memory **ret_memory);
 
@@ -403,7 +407,8 @@ EMM_API emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_ha
  * A registered stream costs less: the plugin need not ask each time whether the handle still names
  * the same stream, nor whether it captures. Register it once it exists; retire it before destroying
  * it; announce its captures. A stream that is handed to any call must exist: the driver crashes on
- * a handle of a destroyed stream.
+ * a handle of a destroyed stream. EMM_STREAM_UNORDERED is no stream, and is refused here with
+ * EMM_E_INVALID_VALUE.
  */
 EMM_API emm_status emm_stream_register(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);

@@ -189,6 +189,19 @@ protected:
         check(emm_memory_view(handle_, start, stop, &view));
         return view;
     }
+    void require_device_address() const {
+        if (size() != 0 && info_.ptr == 0) {
+            throw Error(EMM_E_INVALID_VALUE, 0,
+                        "emm: expected memory with a device address, found pinned or external "
+                        "memory without one");
+        }
+    }
+    void require_host_address() const {
+        if (size() != 0 && !info_.host) {
+            throw Error(EMM_E_INVALID_VALUE, 0,
+                        "emm: expected memory with a host address, found device memory");
+        }
+    }
     template <class T> std::span<T> host_span() const {
         return {static_cast<T *>(info_.host), info_.host ? size() / sizeof(T) : 0};
     }
@@ -216,8 +229,9 @@ protected:
 class MemoryPointer : public Memory {
 public:
     MemoryPointer() noexcept = default;
-    // Takes over a reference that the C interface gave.
-    explicit MemoryPointer(emm_memory *handle) : Memory(handle) {}
+    // Takes over a reference that the C interface gave. Here and below, memory of another kind than
+    // the class is for is refused, and the reference given back.
+    explicit MemoryPointer(emm_memory *handle) : Memory(handle) { require_device_address(); }
     MemoryPointer(emm_context *context, size_t size, emm_stream stream = EMM_STREAM_UNORDERED)
         : Memory(allocate(context, size, stream)) {}
     // Somebody else's memory; `owner` is shared until the last reference goes.
@@ -251,7 +265,7 @@ private:
 class MappedMemory : public MemoryPointer {
 public:
     MappedMemory() noexcept = default;
-    explicit MappedMemory(emm_memory *handle) : MemoryPointer(handle) {}
+    explicit MappedMemory(emm_memory *handle) : MemoryPointer(handle) { require_host_address(); }
     MappedMemory(emm_context *context, size_t size, uint32_t flags = 0)
         : MemoryPointer(hostalloc(context, size, flags | EMM_HOST_MAPPED)) {}
     // Pins memory of the caller's own; `owner` is shared until it is unpinned.
@@ -268,7 +282,7 @@ public:
 class PinnedMemory : public Memory {
 public:
     PinnedMemory() noexcept = default;
-    explicit PinnedMemory(emm_memory *handle) : Memory(handle) {}
+    explicit PinnedMemory(emm_memory *handle) : Memory(handle) { require_host_address(); }
     PinnedMemory(emm_context *context, size_t size, uint32_t flags = 0)
         : Memory(hostalloc(context, size, flags)) {}
     static PinnedMemory pin(emm_context *context, std::span<std::byte> range, uint32_t flags = 0,
@@ -284,7 +298,7 @@ public:
 class ManagedMemory : public MemoryPointer {
 public:
     ManagedMemory() noexcept = default;
-    explicit ManagedMemory(emm_memory *handle) : MemoryPointer(handle) {}
+    explicit ManagedMemory(emm_memory *handle) : MemoryPointer(handle) { require_host_address(); }
     ManagedMemory(emm_context *context, size_t size, uint32_t flags = EMM_ATTACH_GLOBAL)
         : MemoryPointer(allocate(context, size, flags)) {}
 

@@ -107,13 +107,14 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 #define EMM_KIND_IPC 5u      /* another process's device memory */
 #define EMM_KIND_EXTERNAL 6u /* memory that emm did not allocate */
 
-/* Flags of memhostalloc, memhostfree and mempin: CU_MEMHOSTALLOC_*, CU_MEMHOSTREGISTER_*. */
+/* Flags of memhostalloc, memhostfree and mempin: CU_MEMHOSTALLOC_*, CU_MEMHOSTREGISTER_*. emm
+ * refuses others, and those that a slot does not take, before it calls a plugin. */
 #define EMM_HOST_PORTABLE 1u       /* pinned for all contexts, and possibly in use by all */
 #define EMM_HOST_MAPPED 2u         /* give it a device address */
 #define EMM_HOST_WRITE_COMBINED 4u /* memhostalloc only */
 #define EMM_HOST_READ_ONLY 8u      /* mempin only: the device will not write to it */
 
-/* Flags of memallocmanaged: CU_MEM_ATTACH_*. */
+/* Flags of memallocmanaged, one of them: CU_MEM_ATTACH_*. */
 #define EMM_ATTACH_GLOBAL 1u
 #define EMM_ATTACH_HOST 2u
 
@@ -486,7 +487,8 @@ typedef struct emm_plugin {
      */
     emm_status (*record_use)(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream);
 
-    /* Something happens to a stream: EMM_STREAM_*. NULL: ignored. [thread-safe] [no-reentry] */
+    /* Something happens to a stream: EMM_STREAM_*. `stream` is never EMM_STREAM_UNORDERED. NULL:
+     * ignored. [thread-safe] [no-reentry] */
     emm_status (*stream_notice)(emm_manager *self, emm_stream stream, uint32_t notice);
 
     /*
@@ -589,6 +591,7 @@ emm_failf(const emm_host *host, emm_status code, int32_t driver_result, const ch
 /*
  * Copies `from`, whose first member is its own struct_size, into a caller's struct of the same type
  * and perhaps another version, as far as the caller's struct_size goes; that one stays as it is.
+ * emm lets no struct of an application through whose struct_size is 0.
  */
 static inline void emm_copy_sized(void *ret, const void *from) {
     uint32_t wanted, known;

@@ -34,7 +34,7 @@ emm_status emm_array_validate(const emm_array *array) {
 emm_status emm_array_get_layout(const emm_array *array, emm_array_layout *ret_layout,
                                 int64_t *ret_strides) {
     EMM_REQUIRE(array);
-    EMM_REQUIRE(ret_layout);
+    EMM_REQUIRE_SIZED(ret_layout);
     return api::guarded([&] {
         core::Layout found;
         const emm_status status = core::validate(*array, "array", found);
@@ -56,10 +56,9 @@ emm_status emm_array_import(emm_context *context, const emm_array *array, emm_st
     EMM_REQUIRE(context);
     EMM_REQUIRE(array);
     EMM_REQUIRE(ret_memory);
-    if ((flags & ~EMM_ARRAY_NO_SYNC) != 0) {
-        return observe::fail(EMM_E_INVALID_VALUE, 0,
-                             "emm_array_import: flags: expected 0 or EMM_ARRAY_NO_SYNC, found " +
-                                 std::to_string(flags));
+    EMM_REQUIRE_FLAGS(flags, EMM_ARRAY_NO_SYNC, "0 or EMM_ARRAY_NO_SYNC");
+    if (ret_layout) {
+        EMM_REQUIRE_SIZED(ret_layout);
     }
     return api::guarded([&] {
         core::Layout layout;

@@ -14,6 +14,30 @@ inline emm_status missing(const char *function, const char *argument) noexcept {
                          [=] { return std::string(function) + ": " + argument + " is NULL"; });
 }
 
+inline emm_status without_size(const char *function, const char *argument) noexcept {
+    return observe::fail(EMM_E_INVALID_VALUE, 0, [=] {
+        return std::string(function) + ": " + argument +
+               "->struct_size: expected the size of the caller's struct, found 0";
+    });
+}
+
+inline emm_status wrong_flags(const char *function, const char *expected, uint32_t flags) noexcept {
+    return observe::fail(EMM_E_INVALID_VALUE, 0, [=] {
+        return std::string(function) + ": flags: expected " + expected + ", found " +
+               std::to_string(flags);
+    });
+}
+
+inline emm_status no_stream(const char *function) noexcept {
+    return observe::fail(EMM_E_INVALID_VALUE, 0, [=] {
+        return std::string(function) + ": stream: expected a stream, found EMM_STREAM_UNORDERED";
+    });
+}
+
+// Flags of the calls that pin host memory, and of those that register it.
+constexpr uint32_t host_alloc_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_WRITE_COMBINED;
+constexpr uint32_t pin_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_READ_ONLY;
+
 // Runs what may need memory of its own: no exception crosses the C boundary.
 template <class Function> emm_status guarded(Function function) noexcept {
     try {
@@ -50,4 +74,32 @@ template <class Function> emm_status guarded(Function function) noexcept {
 #define EMM_REQUIRE(argument)                                                                      \
     if (!(argument)) {                                                                             \
         return ::emm::api::missing(__func__, #argument);                                           \
+    }
+
+// A struct to be filled, as far as its caller knows it.
+#define EMM_REQUIRE_SIZED(argument)                                                                \
+    EMM_REQUIRE(argument)                                                                          \
+    if ((argument)->struct_size == 0) {                                                            \
+        return ::emm::api::without_size(__func__, #argument);                                      \
+    }
+
+// No flags that the call does not have.
+#define EMM_REQUIRE_FLAGS(flags, allowed, names)                                                   \
+    if (((flags) & ~(allowed)) != 0) {                                                             \
+        return ::emm::api::wrong_flags(__func__, names, flags);                                    \
+    }
+#define EMM_REQUIRE_HOST_ALLOC_FLAGS(flags)                                                        \
+    EMM_REQUIRE_FLAGS(flags, ::emm::api::host_alloc_flags,                                         \
+                      "EMM_HOST_PORTABLE, _MAPPED and _WRITE_COMBINED (1, 2 and 4) at most")
+#define EMM_REQUIRE_PIN_FLAGS(flags)                                                               \
+    EMM_REQUIRE_FLAGS(flags, ::emm::api::pin_flags,                                                \
+                      "EMM_HOST_PORTABLE, _MAPPED and _READ_ONLY (1, 2 and 8) at most")
+#define EMM_REQUIRE_ATTACH_FLAG(flags)                                                             \
+    if ((flags) != EMM_ATTACH_GLOBAL && (flags) != EMM_ATTACH_HOST) {                              \
+        return ::emm::api::wrong_flags(__func__, "EMM_ATTACH_GLOBAL or _HOST (1 or 2)", flags);    \
+    }
+
+#define EMM_REQUIRE_STREAM(stream)                                                                 \
+    if ((stream) == EMM_STREAM_UNORDERED) {                                                        \
+        return ::emm::api::no_stream(__func__);                                                    \
     }

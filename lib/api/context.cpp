@@ -43,7 +43,7 @@ emm_status emm_context_for_device(int32_t device, emm_context **ret_context) {
 emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
-    EMM_REQUIRE(ret_info);
+    EMM_REQUIRE_SIZED(ret_info);
     const emm_context_info info = core::info_of(*context);
     emm_copy_sized(ret_info, &info);
     return EMM_OK;
@@ -87,24 +87,28 @@ emm_status emm_shutdown(void) {
 emm_status emm_stream_register(emm_context *context, emm_stream stream) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
+    EMM_REQUIRE_STREAM(stream);
     return core::notify_stream(*context, stream, EMM_STREAM_REGISTERED);
 }
 
 emm_status emm_stream_retire(emm_context *context, emm_stream stream) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
+    EMM_REQUIRE_STREAM(stream);
     return core::notify_stream(*context, stream, EMM_STREAM_RETIRING);
 }
 
 emm_status emm_capture_begin(emm_context *context, emm_stream stream) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
+    EMM_REQUIRE_STREAM(stream);
     return core::begin_capture(*context, stream);
 }
 
 emm_status emm_capture_end(emm_context *context, emm_stream stream) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
+    EMM_REQUIRE_STREAM(stream);
     return core::end_capture(*context, stream);
 }
 
@@ -142,7 +146,7 @@ emm_status emm_event_log_recover(const char *path) {
 
 emm_status emm_get_counters(emm_counters *ret_counters) {
     EMM_REFUSE_CHILD();
-    EMM_REQUIRE(ret_counters);
+    EMM_REQUIRE_SIZED(ret_counters);
     const core::Counters &counted = core::counters();
     emm_counters counters = {};
     counters.struct_size = sizeof counters;

@@ -8,7 +8,7 @@ using namespace emm;
 
 emm_status emm_get_driver(emm_driver_info *ret_info) {
     EMM_REFUSE_CHILD();
-    EMM_REQUIRE(ret_info);
+    EMM_REQUIRE_SIZED(ret_info);
     emm_status status = core::admit_process();
     if (status != EMM_OK) {
         return status;
@@ -39,7 +39,7 @@ emm_function emm_driver_entry(const char *name, int32_t cuda_version) {
 
 emm_status emm_get_driver_usage(emm_driver_usage *ret_usage) {
     EMM_COUNT_CALL();
-    EMM_REQUIRE(ret_usage);
+    EMM_REQUIRE_SIZED(ret_usage);
     return api::guarded([&]() -> emm_status {
         emm_driver_usage usage = {};
         usage.struct_size = sizeof usage;

@@ -17,6 +17,7 @@ emm_status emm_memory_hostalloc(emm_context *context, size_t size, uint32_t flag
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_memory);
+    EMM_REQUIRE_HOST_ALLOC_FLAGS(flags);
     return core::make_host(*context, size, flags, ret_memory);
 }
 
@@ -26,6 +27,7 @@ emm_status emm_memory_pin(emm_context *context, void *host, size_t size, uint32_
     EMM_REQUIRE(context);
     EMM_REQUIRE(host);
     EMM_REQUIRE(ret_memory);
+    EMM_REQUIRE_PIN_FLAGS(flags);
     return core::make_pinned(*context, host, size, flags, owner, finalizer, ret_memory);
 }
 
@@ -34,6 +36,7 @@ emm_status emm_memory_managed(emm_context *context, size_t size, uint32_t flags,
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_memory);
+    EMM_REQUIRE_ATTACH_FLAG(flags);
     return core::make_managed(*context, size, flags, ret_memory);
 }
 
@@ -42,6 +45,11 @@ emm_status emm_memory_wrap(emm_context *context, emm_deviceptr ptr, void *host, 
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_memory);
+    if (size != 0 && ptr == 0 && !host) {
+        return observe::fail(EMM_E_INVALID_VALUE, 0,
+                             "emm_memory_wrap: expected an address in ptr, in host or in both, "
+                             "found none");
+    }
     return core::make_external(*context, ptr, host, size, owner, finalizer, ret_memory);
 }
 
@@ -78,6 +86,6 @@ emm_status emm_memory_set_stream(emm_memory *memory, emm_stream stream) {
 emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_info) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(memory);
-    EMM_REQUIRE(ret_info);
+    EMM_REQUIRE_SIZED(ret_info);
     return core::describe(*memory, ret_info);
 }

@@ -21,12 +21,14 @@ emm_status emm_memhostalloc(emm_context *context, size_t size, uint32_t flags, v
                             emm_deviceptr *ret_device) {
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_host);
+    EMM_REQUIRE_HOST_ALLOC_FLAGS(flags);
     return core::memhostalloc(*context, size, flags, ret_host, ret_device);
 }
 
 emm_status emm_memhostfree(emm_context *context, void *host, size_t size, uint32_t flags,
                            emm_stream stream) {
     EMM_REQUIRE(context);
+    EMM_REQUIRE_HOST_ALLOC_FLAGS(flags);
     return core::memhostfree(*context, host, size, flags, stream);
 }
 
@@ -35,6 +37,7 @@ emm_status emm_mempin(emm_context *context, void *host, size_t size, uint32_t fl
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(host);
+    EMM_REQUIRE_PIN_FLAGS(flags);
     return core::mempin(*context, host, size, flags, ret_device);
 }
 
@@ -49,6 +52,7 @@ emm_status emm_memallocmanaged(emm_context *context, size_t size, uint32_t flags
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_ptr);
+    EMM_REQUIRE_ATTACH_FLAG(flags);
     return core::memallocmanaged(*context, size, flags, ret_ptr);
 }
 
@@ -71,7 +75,7 @@ emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *r
 emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
-    EMM_REQUIRE(ret_stats);
+    EMM_REQUIRE_SIZED(ret_stats);
     return core::get_stats(*context, ret_stats);
 }
 
@@ -84,7 +88,7 @@ emm_status emm_trim(emm_context *context, size_t keep_bytes, size_t *ret_release
 emm_status emm_query(emm_context *context, emm_deviceptr ptr, emm_block_info *ret_info) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
-    EMM_REQUIRE(ret_info);
+    EMM_REQUIRE_SIZED(ret_info);
     const emm_status status = core::admit(*context);
     return status == EMM_OK ? EMM_CALL(*context, query, ptr, ret_info) : status;
 }

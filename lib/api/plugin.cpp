@@ -32,7 +32,7 @@ emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options) {
 
 emm_status emm_get_plugin(emm_plugin_info *ret_info) {
     EMM_COUNT_CALL();
-    EMM_REQUIRE(ret_info);
+    EMM_REQUIRE_SIZED(ret_info);
     emm_status status = core::admit_process();
     if (status != EMM_OK) {
         return status;
@@ -48,7 +48,7 @@ emm_status emm_get_plugin(emm_plugin_info *ret_info) {
 emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info) {
     EMM_COUNT_CALL();
     EMM_REQUIRE(spec);
-    EMM_REQUIRE(ret_info);
+    EMM_REQUIRE_SIZED(ret_info);
     emm_status status = core::admit_process();
     if (status != EMM_OK) {
         return status;

@@ -54,6 +54,33 @@ TEST_CASE("memory freed explicitly is freed for everybody, and only once") {
     }
 }
 
+TEST_CASE("a handle of another kind is refused by a class that needs its address, and given back") {
+    const auto handle_of = [](uint32_t flags) {
+        emm_memory *handle = nullptr;
+        REQUIRE(emm_memory_hostalloc(gpu(), 4096, flags, &handle) == EMM_OK);
+        return handle;
+    };
+    const auto status_of = [](const auto &take) {
+        try {
+            take();
+            return emm_status(EMM_OK);
+        } catch (const emm::Error &error) {
+            return error.status();
+        }
+    };
+    const uint64_t before = stats().host_live_bytes;
+    CHECK(status_of([&] { emm::MemoryPointer{handle_of(0)}; }) == EMM_E_INVALID_VALUE);
+    CHECK(status_of([&] { emm::MappedMemory{handle_of(0)}; }) == EMM_E_INVALID_VALUE);
+    CHECK(status_of([&] { emm::MappedMemory{handle_of(EMM_HOST_MAPPED)}; }) == EMM_OK);
+    CHECK(status_of([&] { emm::PinnedMemory{handle_of(0)}; }) == EMM_OK);
+    const auto device = [] { return emm::MemoryPointer(gpu(), 64).release(); };
+    CHECK(status_of([&] { emm::PinnedMemory{device()}; }) == EMM_E_INVALID_VALUE);
+    CHECK(status_of([&] { emm::ManagedMemory{device()}; }) == EMM_E_INVALID_VALUE);
+    CHECK(status_of([&] { emm::MappedMemory{device()}; }) == EMM_E_INVALID_VALUE);
+    CHECK(stats().host_live_bytes == before);
+    CHECK(status_of([] { emm::MemoryPointer(gpu(), 0).view(0, 0); }) == EMM_OK);
+}
+
 TEST_CASE("an owner in C++ is shared until the memory is given up") {
     auto owner = std::make_shared<int>(1);
     const emm::MemoryPointer memory(gpu(), 64);
