@@ -1,6 +1,7 @@
 #include "observe/text.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 namespace emm::observe {
