@@ -46,7 +46,7 @@ bool takes_memory(std::string_view call) {
 
 std::string Faults::arm(std::string_view text) {
     const std::string wrong = "fail takes CALL@N, CALL@N+ or CALL@N:CODE, where CALL is the name "
-                              "of an entry or any; found '" +
+                              "of an entry or any, and CODE a CUresult from 1 to 999; found '" +
                               std::string(text) + "'";
     Fault fault;
     const size_t at = text.find('@');
@@ -56,7 +56,7 @@ std::string Faults::arm(std::string_view text) {
     fault.call = text.substr(0, at);
     std::string_view count = text.substr(at + 1);
     if (const size_t colon = count.find(':'); colon != count.npos) {
-        if (!read_whole(count.substr(colon + 1), fault.code)) {
+        if (!read_whole(count.substr(colon + 1), fault.code) || fault.code > CUDA_ERROR_UNKNOWN) {
             return wrong;
         }
         count = count.substr(0, colon);

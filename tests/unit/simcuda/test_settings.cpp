@@ -181,6 +181,7 @@ TEST_CASE("all calls from the second on fail, with the error asked for") {
     CUdeviceptr address = 0;
     REQUIRE(cu().fail("cuMemAlloc@two") == CUDA_ERROR_INVALID_VALUE);
     REQUIRE(cu().fail("cuNoSuchCall@2") == CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(cu().fail("cuMemAlloc@2:1000") == CUDA_ERROR_INVALID_VALUE); // no CUresult
     REQUIRE(cu().fail("cuMemAlloc@2:3") == CUDA_SUCCESS);
     CHECK(cu().cuMemAlloc(&address, 4096) == CUDA_SUCCESS);
     CHECK(cu().cuMemAlloc(&address, 4096) == CUDA_ERROR_NOT_INITIALIZED);
