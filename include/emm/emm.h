@@ -385,11 +385,12 @@ EMM_API emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_han
  * Opening the same export again costs no driver call and gives the same address. A copy is
  * EMM_KIND_DEVICE, memory of the context like any other: the caller's, made anew at each opening,
  * and no writer sees the other's writes.
- *   EMM_E_INVALID_VALUE   the handle is damaged, of a device that this process does not see, of
- *                         another user, or this process's own
+ *   EMM_E_INVALID_VALUE   the handle is damaged, or tells of more than is there; it is of a device
+ *                         that this process does not see, of another user, or this process's own
  *   EMM_E_NOT_OWNED       its export was released, or its exporter has ended
- *   EMM_E_BUSY            another context of this device has it open
- *   EMM_E_NOT_SUPPORTED   it is of a kind that cannot be opened here
+ *   EMM_E_BUSY            another context of this device has it open; or what is open here under
+ * the same name is memory that the exporter has freed since; or the exporter serves too many others
+ * just now: try again EMM_E_NOT_SUPPORTED   it is of a kind that cannot be opened here
  */
 EMM_API emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
                                        emm_memory **ret_memory);

@@ -150,8 +150,9 @@ typedef struct emm_ipc_handle {
     uint64_t offset;        /* of the allocation in what was exported */
     uint64_t size;          /* of the allocation */
     uint64_t exported_size; /* of what was exported */
-    uint64_t generation;
-    uint8_t nonce[16]; /* of the exporting process: process ids collide across containers */
+    uint64_t generation;    /* a random number of the export's own */
+    uint8_t nonce[16]; /* of the exporting process, since process ids collide across containers:
+                          8 random bytes; and which of its allocations it is */
     uint8_t device_uuid[16];
     uint32_t pci_domain;
     uint32_t pci_bus;

@@ -14,6 +14,14 @@
 namespace emm::core {
 namespace {
 
+// A plugin that returns what a service answered has nothing to add: the service's sentence stays.
+emm_status passed_on(emm_status status) noexcept {
+    if (status < EMM_OK) {
+        observe::make_plugin_word();
+    }
+    return status;
+}
+
 // A plugin may call these from its own exit handlers, and at the end of its threads.
 void host_log(int32_t level, const char *text) {
     observe::log(level, observe::bounded(text));
@@ -21,7 +29,7 @@ void host_log(int32_t level, const char *text) {
 
 emm_status host_defer(emm_context *context, emm_deferred function, void *argument, size_t bytes) {
     return observe::is_forked_child() ? observe::refuse_forked_child()
-                                      : defer(*context, function, argument, bytes);
+                                      : passed_on(defer(*context, function, argument, bytes));
 }
 
 size_t host_pressure(emm_context *context, size_t bytes) {
@@ -34,15 +42,16 @@ emm_status host_serve_ipc(emm_context *context, const emm_ipc_source *source,
         return observe::refuse_forked_child();
     }
     try {
-        return ipc::add_offer(*context, *source, ret_handle);
+        return passed_on(ipc::add_offer(*context, *source, ret_handle));
     } catch (const std::bad_alloc &) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to serve an export");
+        return passed_on(
+            observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to serve an export"));
     }
 }
 
 emm_status host_withdraw_ipc(emm_context *context, const emm_ipc_handle *handle) {
     return observe::is_forked_child() ? observe::refuse_forked_child()
-                                      : ipc::end_offer(*context, *handle);
+                                      : passed_on(ipc::end_offer(*context, *handle));
 }
 
 constexpr emm_host the_host = {

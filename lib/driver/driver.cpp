@@ -154,6 +154,11 @@ std::string name_of(CUresult result) {
     return std::string(name) + " (" + std::to_string(result) + ")";
 }
 
+CUresult result_of(int32_t number) noexcept {
+    return number >= CUDA_SUCCESS && number <= CUDA_ERROR_UNKNOWN ? static_cast<CUresult>(number)
+                                                                  : CUDA_ERROR_UNKNOWN;
+}
+
 emm_status status_of(CUresult result) noexcept {
     switch (result) {
     case CUDA_SUCCESS:

@@ -68,6 +68,10 @@ emm_function metered_entry(const char *name, int32_t cuda_version) noexcept;
 // "CUDA_ERROR_OUT_OF_MEMORY (2)"
 std::string name_of(CUresult result);
 
+// What another process, or text, says that a driver answered: CUDA_ERROR_UNKNOWN unless it is a
+// number that a CUresult can have.
+CUresult result_of(int32_t number) noexcept;
+
 // The status for a failed call, described as "`call` failed: NAME (n), text".
 emm_status fail(CUresult result, const char *call) noexcept;
 emm_status status_of(CUresult result) noexcept;

@@ -175,6 +175,12 @@ emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *te
     return code;
 }
 
+void make_plugin_word() noexcept {
+    if (!record_is_gone) {
+        record.by_plugin = true;
+    }
+}
+
 bool take_plugin_word() noexcept {
     return !record_is_gone && std::exchange(record.by_plugin, false);
 }

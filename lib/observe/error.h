@@ -61,6 +61,9 @@ private:
 // return.
 emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *text) noexcept;
 
+// The last error is to be taken for a plugin's word: it came from a service of the host.
+void make_plugin_word() noexcept;
+
 // Whether the last error is a plugin's word that nobody has taken yet; takes it.
 bool take_plugin_word() noexcept;
 

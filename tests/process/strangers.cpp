@@ -39,51 +39,56 @@ Request request_for(const emm_ipc_handle &handle) {
     return request;
 }
 
+int reach_mark(int socket, const emm_ipc_handle &handle) {
+    uint8_t nonce[8];
+    std::memcpy(nonce, handle.nonce, sizeof nonce);
+    return connect_to(socket, nonce, handle.generation);
+}
+
 int connect_to_exporter(const emm_ipc_handle &handle) {
     const int made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    CHECK(made >= 0 && connect_to(made, handle.nonce, serving_number) == 0);
+    CHECK(made >= 0 && reach_mark(made, handle) == 0);
     return made;
 }
 
-// How many descriptors came; -1: the exporter hung up.
+// How many descriptors came; -1: the exporter hung up. A connection is good for one request.
 int ask(int socket, const Request &request) {
     Reply reply = {};
-    int descriptors[parts_at_once];
-    uint32_t count = 0;
+    Descriptors descriptors;
     pollfd waiting = {socket, POLLIN, 0};
     if (!send_message(socket, &request, sizeof request, nullptr, 0)) {
         return -1;
     }
     CHECK(poll(&waiting, 1, 30000) == 1);
-    const long got = receive_message(socket, &reply, sizeof reply, descriptors, &count);
-    for (uint32_t i = 0; i < count; ++i) {
-        close(descriptors[i]);
-    }
-    return got <= 0 ? -1 : static_cast<int>(count);
+    const long got = receive_message(socket, &reply, sizeof reply, descriptors);
+    close(socket);
+    return got <= 0 ? -1 : static_cast<int>(descriptors.count());
 }
 
 void expect_for_stranger(const emm_ipc_handle &handle) {
-    const int asking = connect_to_exporter(handle);
     const Request good = request_for(handle);
-    CHECK(ask(asking, good) == 2);
+    const auto answer_to = [&](const Request &request) {
+        return ask(connect_to_exporter(handle), request);
+    };
+    CHECK(answer_to(good) == 2);
     for (size_t i = 0; i < sizeof good.handle; ++i) {
         Request bad = good;
         bad.handle[i] ^= 0x40;
-        CHECK(ask(asking, bad) == 0);
+        CHECK(answer_to(bad) == 0);
     }
     Request bad = good;
     ++bad.nonce[3];
-    CHECK(ask(asking, bad) == 0);
+    CHECK(answer_to(bad) == 0);
     bad = good;
     ++bad.generation;
-    CHECK(ask(asking, bad) == 0);
+    CHECK(answer_to(bad) == 0);
     bad = good;
     bad.generation = 0;
-    CHECK(ask(asking, bad) == 0);
+    CHECK(answer_to(bad) == 0);
     for (const uint64_t first : {UINT64_C(2), UINT64_MAX}) {
         bad = good;
         bad.first = first;
-        CHECK(ask(asking, bad) == 0);
+        CHECK(answer_to(bad) == 0);
     }
     std::mt19937 random(7);
     for (int i = 0; i < 100; ++i) {
@@ -91,11 +96,10 @@ void expect_for_stranger(const emm_ipc_handle &handle) {
         for (size_t k = sizeof bad.magic; k < sizeof bad; ++k) {
             at[k] = static_cast<unsigned char>(random());
         }
-        CHECK(ask(asking, bad) == 0);
+        CHECK(answer_to(bad) == 0);
     }
     bad.magic = 0;
-    CHECK(ask(asking, bad) == -1);
-    close(asking);
+    CHECK(answer_to(bad) == -1);
 }
 
 // More than the exporter keeps, and none of them says anything.
@@ -104,12 +108,10 @@ void expect_beside_silent(const emm_ipc_handle &handle) {
     for (int &each : silent) {
         each = connect_to_exporter(handle);
     }
-    const int asking = connect_to_exporter(handle);
-    CHECK(ask(asking, request_for(handle)) == 2);
+    CHECK(ask(connect_to_exporter(handle), request_for(handle)) == 2);
     for (const int each : silent) {
         close(each);
     }
-    close(asking);
 }
 
 void expect_as_nobody(const emm_ipc_handle &handle) {
@@ -117,12 +119,9 @@ void expect_as_nobody(const emm_ipc_handle &handle) {
     CHECK(setresgid(nobody, nobody, nobody) == 0 && setresuid(nobody, nobody, nobody) == 0);
     const int asking = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     uint32_t user = nobody;
-    const int error = connect_to(asking, handle.nonce, serving_number);
+    const int error = reach_mark(asking, handle);
     CHECK(error == 0 && !is_own_user(asking, &user) && user == 0);
     CHECK(ask(asking, request_for(handle)) == -1);
-    const int marked = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    connect_to(marked, handle.nonce, handle.generation);
-    CHECK(!is_own_user(marked, &user));
 }
 
 // In a process that has no driver, so that it may be forked.

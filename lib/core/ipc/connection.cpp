@@ -1,7 +1,6 @@
 #include "core/ipc/connection.h"
 
 #include "core/ipc/mark.h"
-#include "core/ipc/socket.h"
 #include "driver/driver.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
@@ -11,148 +10,79 @@
 #include <cstring>
 #include <poll.h>
 #include <string>
-#include <sys/socket.h>
 #include <unistd.h>
 
 namespace emm::core::ipc {
 namespace {
 
-constexpr int64_t for_a_part = 50'000; // nanoseconds
-constexpr uint64_t most_parts = 1 << 20;
+constexpr int64_t for_a_part = 5'000'000; // nanoseconds: with a hundred importers beside this one
 
-emm_status fail_reply(const emm_ipc_handle &handle, const Reply &reply) {
-    if (reply.status == EMM_E_NOT_OWNED) {
-        return fail_ended(handle);
-    }
-    if (reply.driver_result != 0) {
-        return driver::fail(static_cast<CUresult>(reply.driver_result),
-                            "in the exporter, cuMemExportToShareableHandle");
-    }
+emm_status refuse(const char *expected, const std::string &found) {
     return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         "an IPC handle's exporter: expected the parts of an export, found an "
-                         "answer with none");
-}
-
-void close_all(const int *descriptors, uint32_t count) noexcept {
-    for (uint32_t i = 0; i < count; ++i) {
-        observe::forget_and_close(descriptors[i]);
-    }
+                         std::string("an IPC handle's exporter: expected ") + expected +
+                             ", found " + found);
 }
 
 } // namespace
 
-Connection::Connection(const emm_ipc_handle &handle, uint64_t parts) noexcept
-    : handle_(handle), parts_(parts),
-      left_(patience + for_a_part * static_cast<int64_t>(std::min(parts, most_parts))) {}
-
-Connection::~Connection() {
-    if (socket_ >= 0) {
-        observe::forget_and_close(socket_);
+struct Connection::Socket {
+    int descriptor = -1;
+    Socket() = default;
+    ~Socket() {
+        if (descriptor >= 0) {
+            observe::forget_and_close(descriptor);
+        }
     }
-}
+    Socket(const Socket &) = delete;
+    Socket &operator=(const Socket &) = delete;
+};
 
-emm_status Connection::fail_connection(int error) const {
-    if (error != ECONNREFUSED) {
-        const bool late = error == EAGAIN || error == EINTR;
-        return observe::fail(EMM_E_BUSY, 0,
-                             late ? std::string("an IPC handle's exporter: expected an answer in "
-                                                "4 s, found none")
-                                  : std::string("an IPC handle's exporter cannot be asked: ") +
-                                        std::strerror(error));
+// What the exporter says is looked at before it is used: it may be any program of this user.
+emm_status Connection::check(const Reply &reply, Descriptors &descriptors) const {
+    if (reply.magic != wire_magic) {
+        return refuse("the parts of an export", "something else");
     }
-    const uint32_t here = network_namespace();
-    if (handle_.flags == 0 || handle_.flags == here) {
+    if (reply.status == EMM_E_NOT_OWNED) {
         return fail_ended(handle_);
     }
-    return observe::fail(EMM_E_NOT_SUPPORTED, 0,
-                         "an IPC handle's exporter: expected it in this process's network "
-                         "namespace, " +
-                             std::to_string(here) + ", where descriptors can be had, found it in " +
-                             std::to_string(handle_.flags) +
-                             "; containers that share theirs (a pod, --network) can do this");
-}
-
-emm_status Connection::limit_waiting() {
-    if (left_ <= 0) {
-        return fail_connection(EAGAIN);
+    if (reply.status != EMM_OK && reply.driver_result != 0) {
+        return driver::fail(driver::result_of(reply.driver_result),
+                            "in the exporter, cuMemExportToShareableHandle");
     }
-    const int64_t whole = std::max<int64_t>(left_ / 1000, 1);
-    const timeval limit = {static_cast<time_t>(whole / 1'000'000),
-                           static_cast<suseconds_t>(whole % 1'000'000)};
-    setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-    setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    if (reply.status != EMM_OK || reply.count == 0 || reply.count < descriptors.count()) {
+        return refuse("the parts of an export", "an answer with none");
+    }
+    if (reply.total != parts_ || reply.bytes != handle_.exported_size) {
+        return refuse("the export that the handle tells of",
+                      std::to_string(reply.bytes) + " bytes in " + std::to_string(reply.total) +
+                          " parts");
+    }
+    if (descriptors.count() == 0) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
+                             "this process has no descriptor left to open an export with");
+    }
     return EMM_OK;
 }
 
-emm_status Connection::open() {
-    socket_ = observe::make_own([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); });
-    if (socket_ < 0) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
-                             std::string("no socket to ask an exporter with: ") +
-                                 std::strerror(errno));
+// An exporter that hangs up may have no room just now, and tells in its own way that it has ended:
+// it cannot be connected to.
+emm_status Connection::fail_exchange(int error, bool &ret_again) const {
+    if (error == 0 || error == EPIPE || error == ECONNRESET || error == ENOTCONN) {
+        ret_again = true;
+        return fail_busy("hangs up");
     }
-    int error = EINTR;
-    while (error == EINTR) {
-        if (const emm_status status = limit_waiting(); status != EMM_OK) {
-            return status;
-        }
-        const int64_t before = now();
-        error = connect_to(socket_, handle_.nonce, serving_number);
-        left_ -= now() - before;
-    }
-    uint32_t user = 0;
-    if (error != 0) {
-        return fail_connection(error);
-    }
-    return is_own_user(socket_, &user)
-               ? EMM_OK
-               : observe::fail(EMM_E_INVALID_VALUE, 0,
-                               "an IPC handle's exporter: expected a process of user " +
-                                   std::to_string(geteuid()) + ", found one of user " +
-                                   std::to_string(user));
+    return fail_busy(error == EAGAIN || error == EINTR ? "does not answer" : std::strerror(error));
 }
 
-// Taking it does not wait, because a fork waits for that.
-void Connection::wait_for_message() {
-    pollfd waiting = {socket_, POLLIN, 0};
+void Connection::wait_for_message(const Socket &socket) {
+    pollfd waiting = {socket.descriptor, POLLIN, 0};
     const int64_t before = now();
     poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left_, 0) / 1'000'000) + 1);
     left_ -= now() - before;
 }
 
-emm_status Connection::receive(Reply *ret_reply, int (&ret_descriptors)[parts_at_once]) {
-    for (;;) {
-        if (left_ <= 0) {
-            return fail_connection(EAGAIN);
-        }
-        uint32_t count = 0;
-        wait_for_message();
-        const long got =
-            receive_message(socket_, ret_reply, sizeof *ret_reply, ret_descriptors, &count);
-        const int error = errno;
-        if (got < 0 && (error == EINTR || error == EAGAIN)) {
-            continue; // it has not come yet
-        }
-        if (got <= 0) {
-            return got == 0 ? fail_ended(handle_) : fail_connection(error);
-        }
-        const bool whole = got == static_cast<long>(sizeof *ret_reply) &&
-                           ret_reply->magic == wire_magic && ret_reply->count >= count;
-        if (whole && ret_reply->status == EMM_OK && ret_reply->total == parts_ && count > 0) {
-            ret_reply->count = count; // fewer came, if there was no room for more
-            return EMM_OK;
-        }
-        close_all(ret_descriptors, count);
-        if (whole && ret_reply->count > 0 && count == 0) {
-            return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
-                                 "this process has no descriptor left to open an export with");
-        }
-        return fail_reply(handle_, whole ? *ret_reply : Reply{});
-    }
-}
-
-emm_status Connection::ask(uint64_t first, Reply *ret_reply,
-                           int (&ret_descriptors)[parts_at_once]) {
+emm_status Connection::exchange(const Socket &socket, uint64_t first, Reply &reply,
+                                Descriptors &descriptors, bool &ret_again) {
     Request request = {};
     request.magic = wire_magic;
     request.most = parts_at_once;
@@ -160,10 +90,39 @@ emm_status Connection::ask(uint64_t first, Reply *ret_reply,
     request.generation = handle_.generation;
     std::memcpy(request.handle, handle_.handle, sizeof request.handle);
     request.first = first;
-    if (!send_message(socket_, &request, sizeof request, nullptr, 0)) {
-        return errno == EPIPE || errno == ECONNRESET ? fail_ended(handle_) : fail_connection(errno);
+    if (!send_message(socket.descriptor, &request, sizeof request, nullptr, 0)) {
+        return fail_exchange(errno, ret_again);
     }
-    return receive(ret_reply, ret_descriptors);
+    long got = -1;
+    do { // taking it does not wait, because a fork waits for that
+        wait_for_message(socket);
+        got = receive_message(socket.descriptor, &reply, sizeof reply, descriptors);
+    } while (got < 0 && (errno == EAGAIN || errno == EINTR) && left_ > 0);
+    if (got < 0 || (got == 0 && descriptors.count() == 0)) {
+        return fail_exchange(got == 0 ? 0 : errno, ret_again);
+    }
+    return check(got == static_cast<long>(sizeof reply) ? reply : Reply{}, descriptors);
+}
+
+emm_status Connection::ask(uint64_t first, Reply *ret_reply, Descriptors &ret_descriptors) {
+    for (;;) {
+        Socket socket;
+        bool again = false;
+        emm_status status = reach(handle_, left_, &socket.descriptor);
+        if (status == EMM_OK) {
+            status = exchange(socket, first, *ret_reply, ret_descriptors, again);
+        }
+        if (status == EMM_OK) {
+            ret_reply->count = ret_descriptors.count(); // fewer, if there was no room for more
+            left_ = std::min(patience, left_ + for_a_part * ret_reply->count);
+        }
+        if (!again || left_ <= 0) {
+            return status;
+        }
+        constexpr int64_t pause = 1'000'000;
+        usleep(pause / 1000);
+        left_ -= pause;
+    }
 }
 
 } // namespace emm::core::ipc

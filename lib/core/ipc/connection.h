@@ -4,31 +4,32 @@
 
 namespace emm::core::ipc {
 
-// An importer's way to the exporter of one handle. All its waiting together takes no longer than
-// `patience` and a little for each part, whatever the other side does.
+// An importer's way to the exporter of one handle. The exporter has `patience` to answer, and a
+// little more for each part that it has given: one that serves many importers is waited for, and
+// one that does not go on is not.
 class Connection {
 public:
-    explicit Connection(const emm_ipc_handle &handle, uint64_t parts) noexcept;
-    ~Connection();
+    explicit Connection(const emm_ipc_handle &handle, uint64_t parts) noexcept
+        : handle_(handle), parts_(parts) {}
     Connection(const Connection &) = delete;
     Connection &operator=(const Connection &) = delete;
 
-    // Must come first, and succeed.
-    emm_status open();
-
-    // The parts from `first` on, one or more of them, with a descriptor each: the caller's.
-    emm_status ask(uint64_t first, Reply *ret_reply, int (&ret_descriptors)[parts_at_once]);
+    // The parts from `first` on, one or more of them, with a descriptor each.
+    //   EMM_E_NOT_OWNED   the export, or its exporter, has ended
+    //   EMM_E_BUSY        the exporter did not get round to it
+    emm_status ask(uint64_t first, Reply *ret_reply, Descriptors &ret_descriptors);
 
 private:
-    emm_status limit_waiting();
-    void wait_for_message();
-    emm_status receive(Reply *ret_reply, int (&ret_descriptors)[parts_at_once]);
-    emm_status fail_connection(int error) const;
+    struct Socket;
+    emm_status exchange(const Socket &socket, uint64_t first, Reply &reply,
+                        Descriptors &descriptors, bool &ret_again);
+    void wait_for_message(const Socket &socket);
+    emm_status check(const Reply &reply, Descriptors &descriptors) const;
+    emm_status fail_exchange(int error, bool &ret_again) const;
 
     const emm_ipc_handle &handle_;
     const uint64_t parts_;
-    int64_t left_; // nanoseconds
-    int socket_ = -1;
+    int64_t left_ = patience; // nanoseconds
 };
 
 } // namespace emm::core::ipc

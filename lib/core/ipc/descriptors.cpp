@@ -4,14 +4,12 @@
 #include "core/ipc/connection.h"
 #include "core/ipc/pooled.h"
 #include "core/ipc/server.h"
-#include "observe/descriptors.h"
 #include "observe/error.h"
 
 #include <cstring>
 #include <memory>
 #include <new>
 #include <string>
-#include <unistd.h>
 #include <utility>
 
 namespace emm::core::ipc {
@@ -38,26 +36,28 @@ emm_status map_part(const driver::Driver &driver, CUdeviceptr address, uint64_t 
 }
 
 // Maps the parts of one message behind those that are mapped, and closes the descriptors.
-emm_status map_batch(const driver::Driver &driver, const Reply &reply,
-                     const int (&descriptors)[parts_at_once], uint64_t &mapped, Mapping &mapping) {
-    emm_status status = EMM_OK;
+emm_status map_batch(const driver::Driver &driver, const Reply &reply, Descriptors &descriptors,
+                     uint64_t &mapped, Mapping &mapping) {
+    if (mapping.parts.capacity() - mapping.parts.size() <
+        reply.count) { // here, not behind the driver
+        mapping.parts.reserve(2 * mapping.parts.size() + reply.count);
+    }
     for (uint32_t i = 0; i < reply.count; ++i) {
         const uint64_t size = reply.sizes[i];
-        if (status == EMM_OK && (size == 0 || size > mapping.size - mapped)) {
-            status =
-                observe::fail(EMM_E_INVALID_VALUE, 0,
-                              "an IPC handle's parts: expected " + std::to_string(mapping.size) +
-                                  " bytes in all, found one that leads beyond");
+        if (size == 0 || size > mapping.size - mapped) {
+            return observe::fail(EMM_E_INVALID_VALUE, 0,
+                                 "an IPC handle's parts: expected " + std::to_string(mapping.size) +
+                                     " bytes in all, found one that leads beyond");
         }
-        status = status == EMM_OK ? map_part(driver, mapping.base + mapped, size, descriptors[i])
-                                  : status;
-        if (status == EMM_OK) {
-            mapping.parts.push_back({mapped, size});
-            mapped += size;
+        const emm_status status = map_part(driver, mapping.base + mapped, size, descriptors[i]);
+        if (status != EMM_OK) {
+            return status;
         }
-        observe::forget_and_close(descriptors[i]);
+        descriptors.close(i);
+        mapping.parts.push_back({mapped, size});
+        mapped += size;
     }
-    return status;
+    return EMM_OK;
 }
 
 // After a failure `mapping` is what is still there, to be taken down another time.
@@ -95,7 +95,7 @@ emm_status map_all(const emm_context &context, Connection &connection, uint64_t 
     emm_status status = EMM_OK;
     while (status == EMM_OK && mapping.parts.size() < parts) {
         Reply reply;
-        int descriptors[parts_at_once];
+        Descriptors descriptors;
         status = connection.ask(mapping.parts.size(), &reply, descriptors);
         if (status != EMM_OK) {
             break;
@@ -104,11 +104,7 @@ emm_status map_all(const emm_context &context, Connection &connection, uint64_t 
             mapping.base ? CUDA_SUCCESS
                          : driver.cuMemAddressReserve(&mapping.base, mapping.size, 0, 0, 0);
         if (reserved != CUDA_SUCCESS) {
-            status = driver::fail(reserved, "cuMemAddressReserve");
-            for (uint32_t i = 0; i < reply.count; ++i) {
-                observe::forget_and_close(descriptors[i]);
-            }
-            break;
+            return driver::fail(reserved, "cuMemAddressReserve");
         }
         status = map_batch(driver, reply, descriptors, mapped, mapping);
     }
@@ -150,18 +146,18 @@ emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
     const uint64_t parts = parts_of(handle);
     Mapping mapping;
     mapping.size = handle.exported_size;
-    mapping.parts.reserve(parts);
     Connection connection(handle, parts);
-    emm_status status = connection.open();
-    if (status != EMM_OK) {
-        return status;
-    }
     const driver::Current current(context.driver, context.cuda_context, context.id);
     if (current.result() != CUDA_SUCCESS) {
         return driver::fail(current.result(), "making the context current");
     }
     const driver::RelaxedCapture relaxed(context.driver);
-    status = map_all(context, connection, parts, mapping);
+    emm_status status = EMM_OK;
+    try {
+        status = map_all(context, connection, parts, mapping);
+    } catch (const std::bad_alloc &) {
+        status = observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note an export's parts");
+    }
     if (status != EMM_OK) {
         const observe::Preserved said;
         if (mapping.base) {

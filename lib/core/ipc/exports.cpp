@@ -21,14 +21,12 @@ struct Export {
     emm_memory *memory; // holds a reference to it
     emm_deviceptr ptr;
     emm_ipc_handle handle;
-    int mark;
     uint32_t count;
 };
 
 struct Exports {
     std::mutex mutex;
     std::list<Export> all;
-    uint64_t last_generation = 0;
 };
 
 Exports &exports() {
@@ -49,14 +47,9 @@ bool find_again(const Export &wanted, size_t size, emm_ipc_handle *ret_handle) {
     return false;
 }
 
-uint64_t next_generation() {
-    const std::lock_guard lock(exports().mutex);
-    return ++exports().last_generation;
-}
-
 // What an export holds besides its record.
 void let_go(const Export &ended) noexcept {
-    clear_mark(ended.mark);
+    clear_mark(ended.handle.generation);
     if (ended.memory) {
         ended.memory->exports.fetch_sub(1, std::memory_order_release);
         release(*ended.memory, nullptr);
@@ -64,13 +57,13 @@ void let_go(const Export &ended) noexcept {
 }
 
 emm_status seal_and_mark(Export &made) {
-    const uint64_t generation = next_generation();
-    made.handle.generation = generation;
     const bool served =
         made.handle.kind == EMM_IPC_FILE_DESCRIPTOR || made.handle.kind == EMM_IPC_POOL;
-    emm_status status = served ? publish_offer(*made.context, made.handle) : EMM_OK;
-    status = status == EMM_OK ? seal(*made.context, generation, made.handle) : status;
-    return status == EMM_OK ? set_mark(generation, &made.mark) : status;
+    uint64_t generation = 0;
+    emm_status status = set_mark(&generation);
+    made.handle.generation = generation;
+    status = status == EMM_OK && served ? publish_offer(*made.context, made.handle) : status;
+    return status == EMM_OK ? seal(*made.context, made.ptr, made.handle) : status;
 }
 
 emm_status try_to_seal(Export &made) noexcept {
@@ -94,6 +87,7 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
         const observe::Preserved said;
         const emm_ipc_handle *const unused = &entered.handle;
         EMM_CALL(context, release_ipc_handle, unused);
+        clear_mark(entered.handle.generation);
         return status;
     }
     if (made.memory) {
@@ -110,7 +104,7 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
 
 emm_status get_handle(emm_context &context, emm_memory *memory, emm_deviceptr ptr, size_t size,
                       emm_ipc_handle *ret_handle) noexcept {
-    const Export wanted = {&context, memory, ptr, {}, -1, 1};
+    const Export wanted = {&context, memory, ptr, {}, 1};
     if (find_again(wanted, size, ret_handle)) {
         return EMM_OK;
     }
@@ -144,6 +138,7 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
         });
     }
     const emm_ipc_handle *const exported = &ended.front().handle;
+    clear_mark(exported->generation); // before the memory may become another allocation's
     const emm_status status = EMM_CALL(context, release_ipc_handle, exported);
     let_go(ended.front());
     return status;

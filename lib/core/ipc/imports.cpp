@@ -2,6 +2,7 @@
 
 #include "core/counters.h"
 #include "core/ipc/descriptors.h"
+#include "core/ipc/mark.h"
 #include "core/ipc/pooled.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
@@ -19,9 +20,10 @@ struct Import {
     emm_context *context;
     uint32_t kind;
     uint8_t handle[64];
-    uint8_t nonce[16];
+    uint8_t nonce[16]; // of the process, and which of its allocations
     emm_deviceptr base = 0;
-    Mapping mapping; // of parts
+    uint64_t bytes = 0; // that are mapped there
+    Mapping mapping;    // of parts
     uint32_t count = 1;
     bool settled = false; // else a thread is opening or closing it, without the lock
     bool ended = false;   // the driver did not close it, or not all of it
@@ -42,10 +44,28 @@ Imports &imports() {
     return the_imports.value;
 }
 
-bool is_of(const Import &import, const emm_ipc_handle &handle) {
+// What the driver calls the same. Views of an allocation, and allocations that share a block, are
+// exports of their own with one mapping.
+bool has_name(const Import &import, const emm_ipc_handle &handle) {
+    constexpr size_t process = 8;
     return import.kind == handle.kind &&
            std::memcmp(import.handle, handle.handle, sizeof import.handle) == 0 &&
-           std::memcmp(import.nonce, handle.nonce, sizeof import.nonce) == 0;
+           std::memcmp(import.nonce, handle.nonce, process) == 0;
+}
+
+// The exporter may have freed what is open here and have other memory under the same name.
+bool is_of(const Import &import, const emm_ipc_handle &handle) {
+    return std::memcmp(import.nonce, handle.nonce, sizeof import.nonce) == 0;
+}
+
+// The handle says how large the export is, and any program of this user may have written it.
+emm_status check_size(const emm_ipc_handle &handle, uint64_t mapped) {
+    return handle.exported_size <= mapped
+               ? EMM_OK
+               : observe::fail(EMM_E_INVALID_VALUE, 0,
+                               "an IPC handle's exported size: expected at most the " +
+                                   std::to_string(mapped) + " bytes that are mapped, found " +
+                                   std::to_string(handle.exported_size));
 }
 
 // CUDA opens a legacy handle once for a device, and a pool's allocation once for a process. Parts
@@ -67,7 +87,7 @@ Import *find(std::unique_lock<std::mutex> &lock, const emm_context &context,
     for (;;) {
         Import *found = nullptr;
         for (Import &each : imports().all) {
-            found = is_of(each, handle) && shares(each, context) ? &each : found;
+            found = has_name(each, handle) && shares(each, context) ? &each : found;
         }
         if (!found || found->settled) {
             return found;
@@ -98,6 +118,23 @@ emm_status open_legacy(const emm_context &context, Import &import) {
     return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuIpcOpenMemHandle");
 }
 
+emm_status find_size(const emm_context &context, Import &import) {
+    if (import.kind == EMM_IPC_FILE_DESCRIPTOR) {
+        import.bytes = import.mapping.size; // the sum of its parts
+        return EMM_OK;
+    }
+    const driver::Driver &driver = context.driver;
+    const driver::Current current(driver, context.cuda_context, context.id);
+    if (current.result() != CUDA_SUCCESS) {
+        return driver::fail(current.result(), "making the context current");
+    }
+    CUdeviceptr start = 0;
+    size_t size = 0;
+    const CUresult result = driver.cuMemGetAddressRange(&start, &size, import.base);
+    import.bytes = result == CUDA_SUCCESS ? size - (import.base - start) : 0;
+    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemGetAddressRange");
+}
+
 emm_status open_parts(const emm_context &context, const emm_ipc_handle &handle, Import &import) {
     try {
         const emm_status status = handle.kind == EMM_IPC_POOL
@@ -123,6 +160,46 @@ emm_status close_legacy(const Import &import) noexcept {
         return EMM_OK;
     }
     return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuIpcCloseMemHandle");
+}
+
+// The exporter has answered for its parts. What CUDA's own handles name may have ended after the
+// mark was looked at, and be other memory by now.
+emm_status check_opened(const emm_context &context, const emm_ipc_handle &handle, Import &import) {
+    emm_status status = find_size(context, import);
+    status = status == EMM_OK ? check_size(handle, import.bytes) : status;
+    return status == EMM_OK && handle.kind != EMM_IPC_FILE_DESCRIPTOR ? check_mark(handle) : status;
+}
+
+// The driver's words are about the handle; what is wrong may be that the exporter has just ended.
+emm_status explain_failure(const emm_ipc_handle &handle, emm_status status) {
+    if (handle.kind == EMM_IPC_FILE_DESCRIPTOR || status == EMM_E_NOT_OWNED ||
+        status == EMM_E_BUSY) {
+        return status;
+    }
+    observe::ErrorDetail said = observe::last_detail();
+    const emm_status goes_on = check_mark(handle);
+    return goes_on == EMM_E_NOT_OWNED ? goes_on : observe::fail(std::move(said));
+}
+
+// After a failure `ret_opened` says whether there is something to close.
+emm_status open_checked(const emm_context &context, const emm_ipc_handle &handle, Import &import,
+                        bool &ret_opened) noexcept {
+    try {
+        const emm_status status = handle.kind == EMM_IPC_LEGACY
+                                      ? open_legacy(context, import)
+                                      : open_parts(context, handle, import);
+        ret_opened = status == EMM_OK;
+        return ret_opened ? check_opened(context, handle, import) : explain_failure(handle, status);
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to open an export");
+    }
+}
+
+emm_status refuse_stale() {
+    return observe::fail(EMM_E_BUSY, 0,
+                         "an export: expected that what has the same name and is open here is the "
+                         "same allocation, found one that its exporter has freed since; close that "
+                         "first");
 }
 
 emm_status refuse_second(const emm_context &context, const emm_context &first, uint32_t kind) {
@@ -182,6 +259,12 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Impor
         if (found->context->id != context.id) {
             return refuse_second(context, *found->context, handle.kind);
         }
+        if (!is_of(*found, handle)) {
+            return refuse_stale();
+        }
+        if (const emm_status status = check_size(handle, found->bytes); status != EMM_OK) {
+            return status;
+        }
         ++found->count;
         *ret_import = found;
         *ret_base = found->base;
@@ -193,10 +276,11 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Impor
     std::memcpy(made.handle, handle.handle, sizeof made.handle);
     std::memcpy(made.nonce, handle.nonce, sizeof made.nonce);
     lock.unlock();
-    const emm_status status = handle.kind == EMM_IPC_LEGACY ? open_legacy(context, made)
-                                                            : open_parts(context, handle, made);
+    bool opened = false;
+    const emm_status status = open_checked(context, handle, made, opened);
     if (status != EMM_OK) {
-        remove(made);
+        const observe::Preserved said;
+        opened ? void(close_or_keep(made)) : remove(made);
         return status;
     }
     lock.lock();

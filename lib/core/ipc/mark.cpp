@@ -1,38 +1,95 @@
 #include "core/ipc/mark.h"
 
+#include "core/ipc/server.h"
 #include "core/ipc/socket.h"
+#include "core/ipc/wire.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <string>
 #include <sys/socket.h>
-#include <unistd.h>
+#include <sys/time.h>
 
 namespace emm::core::ipc {
 namespace {
 
-emm_status check_user(int socket) {
-    uint32_t user = 0;
-    if (is_own_user(socket, &user)) {
-        return EMM_OK;
+constexpr int backlog = 64;
+
+emm_status fail_missing(const emm_ipc_handle &handle) {
+    const uint32_t here = network_namespace();
+    switch (sight_of(handle.flags, here)) {
+    case Sight::here:
+        return fail_ended(handle);
+    case Sight::elsewhere:
+        return observe::fail(
+            EMM_E_NOT_SUPPORTED, 0,
+            "an IPC handle's exporter: expected it in this process's network namespace, " +
+                std::to_string(here) + ", where descriptors can be had, found it in " +
+                std::to_string(handle.flags) +
+                "; containers that share theirs (a pod, --network) can do this");
+    default:
+        return observe::fail(EMM_E_NOT_OWNED, 0,
+                             "an IPC handle's export: expected one that can be seen from here, "
+                             "found none: it was released, or its exporter has ended or is in "
+                             "another network namespace, which cannot be told without /proc");
     }
-    return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         "an IPC handle's exporter: expected a process of user " +
-                             std::to_string(geteuid()) + ", found one of user " +
-                             std::to_string(user));
+}
+
+emm_status fail_reaching(const emm_ipc_handle &handle, int error) {
+    if (error == ECONNREFUSED) {
+        return fail_missing(handle);
+    }
+    return error == EAGAIN || error == EINTR ? fail_busy("takes no connection")
+                                             : fail_busy(std::strerror(error));
+}
+
+// Of a blocking socket.
+void limit_waiting(int socket, int64_t nanoseconds) noexcept {
+    const int64_t whole = std::max<int64_t>(nanoseconds / 1000, 1); // 0 would be no limit
+    const timeval limit = {static_cast<time_t>(whole / 1'000'000),
+                           static_cast<suseconds_t>(whole % 1'000'000)};
+    setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+// A queue that is full says nothing of whose it is: wait for a place in it.
+int connect_within(int socket, const emm_ipc_handle &handle, int64_t &left) noexcept {
+    uint8_t nonce[8];
+    std::memcpy(nonce, handle.nonce, sizeof nonce);
+    int error = EINTR;
+    while (error == EINTR && left > 0) {
+        limit_waiting(socket, left);
+        const int64_t before = now();
+        error = connect_to(socket, nonce, handle.generation);
+        left -= now() - before;
+    }
+    return error;
 }
 
 } // namespace
 
-emm_status set_mark(uint64_t generation, int *ret_mark) {
-    return listen_as(generation, 1, ret_mark);
+emm_status set_mark(uint64_t *ret_generation) {
+    uint64_t generation = 0;
+    int listening = -1;
+    emm_status status = listen_anew(backlog, &generation, &listening);
+    if (status != EMM_OK) {
+        return status;
+    }
+    status = start_serving(generation, listening);
+    if (status != EMM_OK) {
+        observe::forget_and_close(listening);
+        return status;
+    }
+    *ret_generation = generation;
+    return EMM_OK;
 }
 
-void clear_mark(int mark) noexcept {
-    if (mark >= 0) {
-        observe::forget_and_close(mark);
+void clear_mark(uint64_t generation) noexcept {
+    if (generation != 0) {
+        end_serving(generation);
     }
 }
 
@@ -43,23 +100,41 @@ emm_status fail_ended(const emm_ipc_handle &handle) {
                              " of its exporter was released, or the exporter has ended");
 }
 
-// A queue that is full of earlier askers says that the mark is there as well.
-emm_status check_mark(const emm_ipc_handle &handle) {
-    if (handle.flags == 0 || handle.flags != network_namespace()) {
-        return EMM_OK;
-    }
-    const int asking = observe::make_own(
-        [] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+emm_status fail_busy(const char *why) {
+    return observe::fail(EMM_E_BUSY, 0,
+                         std::string("an IPC handle's exporter: expected an answer in 4 s, found "
+                                     "that it is busy (") +
+                             why + "); try again");
+}
+
+emm_status reach(const emm_ipc_handle &handle, int64_t &left, int *ret_socket) {
+    const int asking =
+        observe::make_own([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); });
     if (asking < 0) {
         return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
-                             std::string("no socket to look for an export with: ") +
+                             std::string("no socket to ask an exporter with: ") +
                                  std::strerror(errno));
     }
-    const int error = connect_to(asking, handle.nonce, handle.generation);
-    const emm_status status = error == 0        ? check_user(asking)
-                              : error == EAGAIN ? EMM_OK
-                                                : fail_ended(handle);
-    observe::forget_and_close(asking);
+    const int error = connect_within(asking, handle, left);
+    const emm_status status = error == 0 ? check_user(asking) : fail_reaching(handle, error);
+    if (status != EMM_OK) {
+        observe::forget_and_close(asking);
+        return status;
+    }
+    *ret_socket = asking;
+    return EMM_OK;
+}
+
+emm_status check_mark(const emm_ipc_handle &handle) {
+    if (sight_of(handle.flags, network_namespace()) == Sight::elsewhere) {
+        return EMM_OK;
+    }
+    int64_t left = patience;
+    int asking = -1;
+    const emm_status status = reach(handle, left, &asking);
+    if (status == EMM_OK) {
+        observe::forget_and_close(asking);
+    }
     return status;
 }
 

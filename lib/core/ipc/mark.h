@@ -1,10 +1,11 @@
 // How an importer learns that an export has ended.
 //
 // A CUDA handle says nothing about its exporter: that may have died, or have freed the memory and
-// be using the address for something else. So each export has a mark: a listening socket named by
-// the exporter's nonce and the export's generation. It is there exactly as long as the export, for
-// the kernel takes it away with the process; whoever can connect to it knows that the export lives.
-// Nobody accepts: no thread, no file, one descriptor for each export.
+// be using the address for something else. So each export has a mark: a listening socket with a
+// name of its own, which the handle tells. It is there exactly as long as the export, for the
+// kernel takes it away with the process; an importer that can connect to it, and finds a process of
+// its own user there, knows that the export lives. The thread of server.h takes what connects, and
+// hands out descriptors there.
 //
 // An importer in another network namespace (a container with a network of its own) cannot look for
 // the mark: it opens a legacy handle unchecked, and one of descriptors not at all.
@@ -14,14 +15,24 @@
 
 namespace emm::core::ipc {
 
-// A mark for an export of this process. 0 or more on success: the number that ends it.
-emm_status set_mark(uint64_t generation, int *ret_mark);
-void clear_mark(int mark) noexcept;
+// A mark for an export of this process. The number, never 0, is the generation of its handle.
+emm_status set_mark(uint64_t *ret_generation);
+void clear_mark(uint64_t generation) noexcept;
+
+// A connection to the mark of the export that `handle` names, whose exporter is of the same user.
+// It takes up to `left` nanoseconds, and takes them from there.
+//   EMM_E_NOT_OWNED       the export has ended
+//   EMM_E_INVALID_VALUE   the exporter is another user's
+//   EMM_E_NOT_SUPPORTED   it is in another network namespace
+//   EMM_E_BUSY            there was no room for one more connection: try again
+emm_status reach(const emm_ipc_handle &handle, int64_t &left, int *ret_socket);
 
 // Whether the export that `handle` names goes on, and its exporter is of the same user.
 emm_status check_mark(const emm_ipc_handle &handle);
 
-// What a handle is refused with whose export does not go on.
+// What a handle is refused with whose export does not go on, and one whose exporter does not get
+// round to it.
 emm_status fail_ended(const emm_ipc_handle &handle);
+emm_status fail_busy(const char *why);
 
 } // namespace emm::core::ipc

@@ -23,6 +23,7 @@ struct Offer {
     uint32_t kind;
     uint8_t handle[64];
     std::vector<emm_ipc_part> parts;
+    uint64_t bytes = 0;      // of the whole
     uint64_t generation = 0; // 0: no export's yet
     bool ended = false;
     uint32_t batches = 0; // that are on their way
@@ -146,9 +147,8 @@ emm_status add_offer(emm_context &context, const emm_ipc_source &source,
                      emm_ipc_handle *ret_handle) {
     uint64_t total = 0;
     emm_status status = check(source, total);
-    Offer offer = {&context, source.kind, {}, {}};
+    Offer offer = {&context, source.kind, {}, {}, total};
     status = status == EMM_OK ? make_handle(source, offer.handle) : status;
-    status = status == EMM_OK ? start_serving() : status;
     if (status != EMM_OK) {
         return status;
     }
@@ -206,7 +206,7 @@ void end_offers(const emm_context &context) noexcept {
 }
 
 Batch::Batch(const Request &request) noexcept {
-    uint8_t own[16];
+    uint8_t own[8];
     reply_.magic = wire_magic;
     const bool is_ours =
         get_nonce(own) == EMM_OK && std::memcmp(own, request.nonce, sizeof own) == 0;
@@ -219,6 +219,7 @@ Batch::Batch(const Request &request) noexcept {
     }
     const uint64_t left = offer->parts.size() - request.first;
     reply_.total = offer->parts.size();
+    reply_.bytes = offer->bytes;
     reply_.count = static_cast<uint32_t>(
         std::min<uint64_t>({left, parts_at_once, std::max(request.most, 1u)}));
     std::copy_n(offer->parts.begin() + static_cast<std::ptrdiff_t>(request.first), reply_.count,

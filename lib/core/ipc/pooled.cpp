@@ -43,12 +43,11 @@ CUresult leave_pool(const driver::Driver &driver, CUmemoryPool pool) noexcept {
 
 emm_status fetch_descriptor(const emm_ipc_handle &handle, int *ret_descriptor) {
     Connection connection(handle, 1);
-    emm_status status = connection.open();
     Reply reply = {};
-    int descriptors[parts_at_once];
-    status = status == EMM_OK ? connection.ask(0, &reply, descriptors) : status;
+    Descriptors descriptors;
+    const emm_status status = connection.ask(0, &reply, descriptors);
     if (status == EMM_OK) {
-        *ret_descriptor = descriptors[0];
+        *ret_descriptor = descriptors.take(0);
     }
     return status;
 }

@@ -15,7 +15,7 @@ namespace emm::core::ipc {
 namespace {
 
 constexpr uint32_t expected_magic = 0x696d6d65; // "emmi"
-constexpr uint32_t expected_version = 1;
+constexpr uint32_t expected_version = 2;
 
 // CRC-32: every change of up to four bytes in a row is seen.
 uint32_t checksum_of(const emm_ipc_handle &handle) noexcept {
@@ -91,7 +91,7 @@ emm_status check_kind(const emm_ipc_handle &handle) {
 }
 
 emm_status check_exporter(const emm_ipc_handle &handle) {
-    uint8_t own[16];
+    uint8_t own[8];
     const emm_status status = get_nonce(own);
     if (status != EMM_OK) {
         return status;
@@ -102,20 +102,47 @@ emm_status check_exporter(const emm_ipc_handle &handle) {
     return check_mark(handle);
 }
 
+// Which allocation it is, in its process: a number that never comes again, as the address and what
+// the driver calls it may. Descriptors need none: their secret is of one export.
+emm_status identify_memory(const emm_context &context, emm_deviceptr ptr, uint32_t kind,
+                           uint64_t &ret_id) {
+    ret_id = 0;
+    if (kind != EMM_IPC_LEGACY && kind != EMM_IPC_POOL) {
+        return EMM_OK;
+    }
+    const driver::Driver &driver = context.driver;
+    const driver::Current current(driver, context.cuda_context, context.id);
+    if (current.result() != CUDA_SUCCESS) {
+        return driver::fail(current.result(), "making the context current");
+    }
+    unsigned long long id = 0;
+    const CUresult result = driver.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, ptr);
+    ret_id = id;
+    return result == CUDA_SUCCESS
+               ? EMM_OK
+               : driver::fail(result, "cuPointerGetAttribute(CU_POINTER_ATTRIBUTE_BUFFER_ID)");
+}
+
 } // namespace
 
-emm_status seal(const emm_context &context, uint64_t generation, emm_ipc_handle &handle) {
+emm_status seal(const emm_context &context, emm_deviceptr ptr, emm_ipc_handle &handle) {
     handle.magic = expected_magic;
     handle.version = expected_version;
     handle.flags = network_namespace();
-    handle.generation = generation;
     std::memcpy(handle.device_uuid, context.uuid, sizeof handle.device_uuid);
     handle.pci_domain = context.pci[0];
     handle.pci_bus = context.pci[1];
     handle.pci_device = context.pci[2];
-    if (const emm_status status = get_nonce(handle.nonce); status != EMM_OK) {
+    uint8_t nonce[8];
+    uint64_t memory = 0;
+    emm_status status = get_nonce(nonce);
+    status = status == EMM_OK ? identify_memory(context, ptr, handle.kind, memory) : status;
+    if (status != EMM_OK) {
         return status;
     }
+    static_assert(sizeof nonce + sizeof memory == sizeof handle.nonce);
+    std::memcpy(handle.nonce, nonce, sizeof nonce);
+    std::memcpy(handle.nonce + sizeof nonce, &memory, sizeof memory);
     handle.checksum = checksum_of(handle);
     return check_form(handle); // as a plugin might have filled it
 }

@@ -1,13 +1,17 @@
 // The thread that hands out descriptors.
 //
-// There is one in a process, from its first export of that kind on, with one listening socket. It
-// stays until the process ends: another export may come at any time, and a thread that waits in
-// poll costs nothing. Nobody joins it and no exit handler stops it. It blocks all signals. A
-// forked child has neither the thread nor, once the fork handler has run, the sockets.
+// There is one in a process, from its first export on, for the listening sockets of all exports. It
+// stays until the process ends: another export may come at any time, and a thread that waits costs
+// nothing. Nobody joins it and no exit handler stops it. It blocks all signals. A forked child has
+// neither the thread nor, once the fork handler has run, the sockets.
 //
-// It never waits for a peer: a request is one message, and so is its answer, which goes into the
-// peer's empty queue at once. A peer that is silent for longer than `patience` is hung up on, or
-// as soon as its place is needed; one that is another user's, at once.
+// It never waits for a peer. A connection is good for one request, which an importer sends as soon
+// as it has connected: so most are answered and closed when they are accepted, and none has a place
+// that another could take from it between two requests. Only a silent peer keeps a place, for
+// `patience` at most, or until a newer silent one needs it; another user's is hung up on at once.
+// An importer that is hung up on unheard comes again.
+//
+// epoll and not poll: poll refuses more sockets than RLIMIT_NOFILE, which may fall at any time.
 #include "core/ipc/server.h"
 
 #include "core/ipc/offers.h"
@@ -15,34 +19,78 @@
 #include "core/ipc/wire.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
-#include "observe/log.h"
+#include "observe/immortal.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
+#include <iterator>
+#include <map>
 #include <mutex>
-#include <poll.h>
+#include <new>
 #include <pthread.h>
 #include <signal.h>
 #include <string>
+#include <sys/epoll.h>
 #include <sys/socket.h>
-#include <system_error>
 #include <thread>
 #include <unistd.h>
 
 namespace emm::core::ipc {
 namespace {
 
-constexpr size_t most_peers = 32;
-constexpr int backlog = 64;
+constexpr size_t most_silent = 32;
 
-struct Peer {
+struct Silent {
     int socket;
-    int64_t heard; // when it last asked
+    int64_t since; // when it was accepted
 };
+
+// To epoll a mark is its generation, which has the highest bit set, and a peer is its socket.
+bool is_mark(uint64_t number) noexcept {
+    return number >> 63 != 0;
+}
+
+// The other process may have a copy of a socket that is closed here, and epoll would go on with it.
+void leave(int epoll, int socket) noexcept {
+    epoll_ctl(epoll, EPOLL_CTL_DEL, socket, nullptr);
+    observe::forget_and_close(socket);
+}
+
+bool watch(int epoll, int socket, uint64_t number) noexcept {
+    epoll_event wanted = {};
+    wanted.events = EPOLLIN;
+    wanted.data.u64 = number;
+    return epoll_ctl(epoll, EPOLL_CTL_ADD, socket, &wanted) == 0;
+}
+
+// What is short may be had again in a moment, and what waits does not go away meanwhile.
+void rest() noexcept {
+    usleep(10'000);
+}
+
+// False: the peer has said nothing yet.
+bool answer(int socket) noexcept {
+    Request request;
+    Descriptors unwanted;
+    const long got = receive_message(socket, &request, sizeof request, unwanted);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return false;
+    }
+    if (got == static_cast<long>(sizeof request) && request.magic == wire_magic) {
+        const Batch batch(request);
+        const Reply &reply = batch.reply();
+        send_message(socket, &reply, sizeof reply, batch.descriptors(), reply.count);
+    }
+    return true;
+}
 
 class Server {
 public:
-    explicit Server(int listening) : listening_(listening) {}
+    // 0, or an errno.
+    int open() noexcept;
+    int add(uint64_t generation, int listening);
+    void remove(uint64_t generation) noexcept;
     [[noreturn]] void run() noexcept {
         for (;;) {
             step();
@@ -50,116 +98,189 @@ public:
     }
 
 private:
-    void step() noexcept {
-        pollfd waiting[most_peers + 1] = {{listening_, POLLIN, 0}};
-        for (size_t i = 0; i < count_; ++i) {
-            waiting[i + 1] = {peers_[i].socket, POLLIN, 0};
-        }
-        if (poll(waiting, static_cast<nfds_t>(count_ + 1), timeout()) < 0) {
-            return;
-        }
-        for (size_t i = count_; i-- > 0;) {
-            const bool silent = waiting[i + 1].revents == 0;
-            if (silent ? now() - peers_[i].heard > patience : !answer(peers_[i])) {
-                hang_up(i);
-            }
-        }
-        if (waiting[0].revents != 0) {
-            welcome();
-        }
-    }
+    void step() noexcept;
+    int timeout() const noexcept;
+    void welcome(uint64_t generation) noexcept;
+    int accept_at(uint64_t generation) noexcept;
+    void keep(int socket) noexcept;
+    void hear(int socket) noexcept;
+    void hang_up(size_t index) noexcept;
 
-    // Milliseconds to when somebody will have been silent for too long.
-    int timeout() const noexcept {
-        return count_ == 0 ? -1 : static_cast<int>(patience / 1'000'000) + 1;
-    }
-
-    void welcome() noexcept {
-        const int made = observe::make_own(
-            [this] { return accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
-        uint32_t user = 0;
-        if (made < 0) {
-            if (errno == EMFILE || errno == ENFILE) {
-                usleep(10'000); // it is still there to be accepted
-            }
-            return;
-        }
-        if (!is_own_user(made, &user)) {
-            observe::forget_and_close(made);
-            return;
-        }
-        if (count_ == most_peers) {
-            hang_up(static_cast<size_t>(
-                std::min_element(peers_, peers_ + count_,
-                                 [](const Peer &a, const Peer &b) { return a.heard < b.heard; }) -
-                peers_));
-        }
-        peers_[count_++] = {made, now()};
-    }
-
-    // False: there is nothing more to say.
-    static bool answer(Peer &peer) noexcept {
-        Request request;
-        int unwanted[parts_at_once];
-        uint32_t count = 0;
-        const long got = receive_message(peer.socket, &request, sizeof request, unwanted, &count);
-        for (uint32_t i = 0; i < count; ++i) {
-            observe::forget_and_close(unwanted[i]);
-        }
-        if (got != static_cast<long>(sizeof request) || request.magic != wire_magic) {
-            return got < 0 && (errno == EAGAIN || errno == EINTR);
-        }
-        peer.heard = now();
-        const Batch batch(request);
-        const Reply &reply = batch.reply();
-        return send_message(peer.socket, &reply, sizeof reply, batch.descriptors(), reply.count);
-    }
-
-    void hang_up(size_t index) noexcept {
-        observe::forget_and_close(peers_[index].socket);
-        peers_[index] = peers_[--count_];
-    }
-
-    const int listening_;
+    int epoll_ = -1;
+    std::mutex mutex_; // of the marks: at one that is removed no connection is accepted any more
+    std::map<uint64_t, int> marks_;
     size_t count_ = 0;
-    Peer peers_[most_peers];
+    Silent silent_[most_silent]; // the oldest first
 };
 
-emm_status start_thread(int listening) {
+int Server::open() noexcept {
+    if (epoll_ >= 0) {
+        return 0;
+    }
+    const int made = observe::make_own([] { return epoll_create1(EPOLL_CLOEXEC); });
+    if (made < 0) {
+        return errno;
+    }
+    epoll_ = made;
+    return 0;
+}
+
+int Server::add(uint64_t generation, int listening) {
+    const std::lock_guard lock(mutex_);
+    const auto added = marks_.emplace(generation, listening).first;
+    if (watch(epoll_, listening, generation)) {
+        return 0;
+    }
+    const int error = errno;
+    marks_.erase(added);
+    return error;
+}
+
+void Server::remove(uint64_t generation) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = marks_.find(generation); found != marks_.end()) {
+        leave(epoll_, found->second);
+        marks_.erase(found);
+    }
+}
+
+void Server::step() noexcept {
+    epoll_event events[64];
+    const int ready = epoll_wait(epoll_, events, std::size(events), timeout());
+    if (ready < 0 && errno != EINTR) {
+        rest();
+    }
+    for (int i = 0; i < ready; ++i) {
+        const uint64_t number = events[i].data.u64;
+        is_mark(number) ? welcome(number) : hear(static_cast<int>(number));
+    }
+    while (count_ > 0 && now() - silent_[0].since > patience) {
+        hang_up(0);
+    }
+}
+
+// Milliseconds to when the oldest will have been silent for too long.
+int Server::timeout() const noexcept {
+    if (count_ == 0) {
+        return -1;
+    }
+    const int64_t left = patience - (now() - silent_[0].since);
+    return static_cast<int>(std::max<int64_t>(left, 0) / 1'000'000) + 1;
+}
+
+// -1: nothing to accept.
+int Server::accept_at(uint64_t generation) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = marks_.find(generation);
+    if (found == marks_.end()) {
+        errno = EAGAIN;
+        return -1;
+    }
+    return observe::make_own([listening = found->second] {
+        return accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    });
+}
+
+void Server::welcome(uint64_t generation) noexcept {
+    const int made = accept_at(generation);
+    uint32_t user = 0;
+    if (made >= 0) {
+        if (!is_own_user(made, &user) || answer(made)) {
+            observe::forget_and_close(made);
+        } else {
+            keep(made);
+        }
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+        if (count_ > 0) {
+            hang_up(0); // what it takes may be what is short
+        }
+        rest();
+    }
+}
+
+void Server::keep(int socket) noexcept {
+    if (count_ == most_silent) {
+        hang_up(0);
+    }
+    if (watch(epoll_, socket, static_cast<uint64_t>(socket))) {
+        silent_[count_++] = {socket, now()};
+    } else {
+        observe::forget_and_close(socket);
+    }
+}
+
+void Server::hear(int socket) noexcept {
+    const auto found = std::find_if(silent_, silent_ + count_,
+                                    [&](const Silent &each) { return each.socket == socket; });
+    if (found != silent_ + count_ && answer(socket)) {
+        hang_up(static_cast<size_t>(found - silent_));
+    }
+}
+
+void Server::hang_up(size_t index) noexcept {
+    leave(epoll_, silent_[index].socket);
+    std::copy(silent_ + index + 1, silent_ + count_, silent_ + index);
+    --count_;
+}
+
+Server &server() {
+    static observe::Immortal<Server> the_server;
+    return the_server.value;
+}
+
+emm_status fail_serving(const char *what, const char *why) noexcept {
+    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, [=] {
+        return std::string("no ") + what + " to serve exports with: " + why;
+    });
+}
+
+emm_status start_thread() {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     emm_status status = EMM_OK;
     try {
-        std::thread([listening] {
+        std::thread([] {
             pthread_setname_np(pthread_self(), "emm-ipc");
-            Server(listening).run();
+            server().run();
         }).detach();
     } catch (const std::exception &error) { // of the system, or std::bad_alloc
-        status = observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, [&] {
-            return std::string("no thread to serve exports with: ") + error.what();
-        });
+        status = fail_serving("thread", error.what());
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return status;
 }
 
-} // namespace
-
-emm_status start_serving() noexcept {
+emm_status start_once() noexcept {
     static std::mutex mutex;
     static bool started = false;
     const std::lock_guard lock(mutex);
     if (started) {
         return EMM_OK;
     }
-    int listening = -1;
-    emm_status status = listen_as(serving_number, backlog, &listening);
-    if (status == EMM_OK && (status = start_thread(listening)) != EMM_OK) {
-        observe::forget_and_close(listening);
-    }
+    const int error = server().open();
+    const emm_status status =
+        error == 0 ? start_thread() : fail_serving("epoll", std::strerror(error));
     started = status == EMM_OK;
     return status;
+}
+
+} // namespace
+
+emm_status start_serving(uint64_t generation, int listening) noexcept {
+    if (const emm_status status = start_once(); status != EMM_OK) {
+        return status;
+    }
+    try {
+        const int error = server().add(generation, listening);
+        return error == 0 ? EMM_OK : fail_serving("place in epoll", std::strerror(error));
+    } catch (const std::bad_alloc &) {
+        return fail_serving("memory", "a mark cannot be noted");
+    }
+}
+
+void end_serving(uint64_t generation) noexcept {
+    server().remove(generation);
 }
 
 } // namespace emm::core::ipc

@@ -12,7 +12,11 @@ struct DescriptorHandle {
 };
 static_assert(sizeof(DescriptorHandle) == sizeof(emm_ipc_handle::handle));
 
-// Starts the thread that serves, with the first export that needs it.
-emm_status start_serving() noexcept;
+// From here on the listening socket of an export is served, by a thread that starts with the first.
+// After a failure it is still the caller's.
+emm_status start_serving(uint64_t generation, int listening) noexcept;
+
+// Closes it.
+void end_serving(uint64_t generation) noexcept;
 
 } // namespace emm::core::ipc

@@ -3,10 +3,13 @@
 #include "observe/descriptors.h"
 #include "observe/error.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <fcntl.h>
 #include <string>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -23,7 +26,7 @@ struct Name {
     const sockaddr *get() const { return reinterpret_cast<const sockaddr *>(&address); }
 };
 
-Name name_of(const uint8_t (&nonce)[16], uint64_t number) noexcept {
+Name name_of(const uint8_t (&nonce)[8], uint64_t number) noexcept {
     Name name;
     name.address.sun_family = AF_UNIX;
     char *text = name.address.sun_path + 1; // the first byte is 0: an abstract name
@@ -33,7 +36,7 @@ Name name_of(const uint8_t (&nonce)[16], uint64_t number) noexcept {
         used += std::snprintf(text + used, room - static_cast<size_t>(used), "%02x",
                               static_cast<unsigned>(byte));
     }
-    used += std::snprintf(text + used, room - static_cast<size_t>(used), "-%llu",
+    used += std::snprintf(text + used, room - static_cast<size_t>(used), "%016llx",
                           static_cast<unsigned long long>(number));
     name.length =
         static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(used));
@@ -46,11 +49,58 @@ emm_status fail_socket(const char *call) {
     });
 }
 
+// A new number, for which a socket is bound to its name.
+emm_status bind_anew(int socket, const uint8_t (&nonce)[8], uint64_t *ret_number) {
+    constexpr int most_tries = 16; // of 2^63 names
+    for (int i = 0; i < most_tries; ++i) {
+        uint64_t number = 0;
+        if (getrandom(&number, sizeof number, 0) != sizeof number) {
+            return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom gives no number for an export");
+        }
+        number |= UINT64_C(1) << 63;
+        const Name name = name_of(nonce, number);
+        if (bind(socket, name.get(), name.length) == 0) {
+            *ret_number = number;
+            return EMM_OK;
+        }
+        if (errno != EADDRINUSE) {
+            break;
+        }
+    }
+    return fail_socket("bind");
+}
+
+// Up to `size` bytes of a small file; empty: it cannot be read.
+std::string_view read_file(const char *path, char *bytes, size_t size) noexcept {
+    const int file = observe::make_own([path] { return open(path, O_RDONLY | O_CLOEXEC); });
+    const ssize_t got = file < 0 ? -1 : read(file, bytes, size);
+    if (file >= 0) {
+        observe::forget_and_close(file);
+    }
+    return {bytes, got > 0 ? static_cast<size_t>(got) : 0};
+}
+
+uint32_t overflow_user() noexcept {
+    char bytes[16];
+    const std::string_view text = read_file("/proc/sys/kernel/overflowuid", bytes, sizeof bytes);
+    uint32_t user = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), user);
+    return error == std::errc() ? user : 65534; // the kernel's own choice
+}
+
+// The kernel's number of a socket's network namespace, which takes no /proc; 0 before Linux 5.14.
+uint64_t namespace_cookie(int socket) noexcept {
+    constexpr int so_netns_cookie = 71; // missing in older headers
+    uint64_t cookie = 0;
+    socklen_t length = sizeof cookie;
+    return getsockopt(socket, SOL_SOCKET, so_netns_cookie, &cookie, &length) == 0 ? cookie : 0;
+}
+
 } // namespace
 
-emm_status get_nonce(uint8_t (&ret_nonce)[16]) {
+emm_status get_nonce(uint8_t (&ret_nonce)[8]) {
     struct Nonce {
-        uint8_t bytes[16] = {};
+        uint8_t bytes[8] = {};
         bool known = getrandom(bytes, sizeof bytes, 0) == sizeof bytes;
     };
     static const Nonce nonce{};
@@ -61,24 +111,46 @@ emm_status get_nonce(uint8_t (&ret_nonce)[16]) {
     return EMM_OK;
 }
 
+// Exporter and importer have to find the number in the same way: where no socket is to be had, it
+// is not known.
 uint32_t network_namespace() noexcept {
+    const int asking =
+        observe::make_own([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); });
+    if (asking < 0) {
+        return 0;
+    }
+    const uint64_t cookie = namespace_cookie(asking);
+    observe::forget_and_close(asking);
+    if (cookie != 0) {
+        const auto folded = static_cast<uint32_t>(cookie ^ cookie >> 32);
+        return folded != 0 ? folded : 1;
+    }
     struct stat it;
     return stat("/proc/self/ns/net", &it) == 0 ? static_cast<uint32_t>(it.st_ino) : 0;
 }
 
-emm_status listen_as(uint64_t number, int backlog, int *ret_socket) {
-    uint8_t nonce[16];
+Sight sight_of(uint32_t exporter, uint32_t own) noexcept {
+    if (exporter == 0 || own == 0) {
+        return Sight::unknown;
+    }
+    return exporter == own ? Sight::here : Sight::elsewhere;
+}
+
+emm_status listen_anew(int backlog, uint64_t *ret_number, int *ret_socket) {
+    uint8_t nonce[8];
     if (const emm_status status = get_nonce(nonce); status != EMM_OK) {
         return status;
     }
-    const Name name = name_of(nonce, number);
     const int made = observe::make_own(
         [] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
     if (made < 0) {
         return fail_socket("socket");
     }
-    if (bind(made, name.get(), name.length) != 0 || listen(made, backlog) != 0) {
-        const emm_status status = fail_socket("bind");
+    emm_status status = bind_anew(made, nonce, ret_number);
+    if (status == EMM_OK && listen(made, backlog) != 0) {
+        status = fail_socket("listen");
+    }
+    if (status != EMM_OK) {
         observe::forget_and_close(made);
         return status;
     }
@@ -86,17 +158,55 @@ emm_status listen_as(uint64_t number, int backlog, int *ret_socket) {
     return EMM_OK;
 }
 
-int connect_to(int socket, const uint8_t (&nonce)[16], uint64_t number) noexcept {
+int connect_to(int socket, const uint8_t (&nonce)[8], uint64_t number) noexcept {
     const Name name = name_of(nonce, number);
     return connect(socket, name.get(), name.length) == 0 ? 0 : errno;
+}
+
+bool is_same_user(uint32_t peer, uint32_t own, uint32_t overflow, bool all_are_mapped) noexcept {
+    return peer == own && (own != overflow || all_are_mapped);
+}
+
+bool maps_all_users(std::string_view uid_map) noexcept {
+    uint32_t numbers[3] = {1, 1, 0};
+    const char *at = uid_map.data();
+    const char *const end = at + uid_map.size();
+    for (uint32_t &each : numbers) {
+        at = std::find_if(at, end, [](char byte) { return byte != ' '; });
+        at = std::from_chars(at, end, each).ptr;
+    }
+    return numbers[0] == 0 && numbers[1] == 0 && numbers[2] == UINT32_MAX;
 }
 
 bool is_own_user(int socket, uint32_t *ret_user) noexcept {
     ucred peer = {};
     socklen_t length = sizeof peer;
     const bool known = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+    const uint32_t own = geteuid();
     *ret_user = known ? peer.uid : ~0u;
-    return known && peer.uid == geteuid();
+    if (!known || peer.uid != own) {
+        return false;
+    }
+    const uint32_t overflow = overflow_user();
+    char bytes[128];
+    return is_same_user(peer.uid, own, overflow,
+                        own == overflow &&
+                            maps_all_users(read_file("/proc/self/uid_map", bytes, sizeof bytes)));
+}
+
+emm_status check_user(int socket) {
+    uint32_t user = 0;
+    if (is_own_user(socket, &user)) {
+        return EMM_OK;
+    }
+    const uint32_t own = geteuid();
+    const std::string found =
+        user == own ? "the overflow id " + std::to_string(user) +
+                          ", which every user has that this user namespace does not map"
+                    : "one of user " + std::to_string(user);
+    return observe::fail(EMM_E_INVALID_VALUE, 0,
+                         "an IPC handle's exporter: expected a process of user " +
+                             std::to_string(own) + ", found " + found);
 }
 
 } // namespace emm::core::ipc

@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <sys/socket.h>
-#include <unistd.h>
 
 namespace emm::core::ipc {
 namespace {
@@ -34,8 +33,28 @@ bool send_message(int socket, const void *message, size_t size, const int *descr
     return sendmsg(socket, &header, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(size);
 }
 
-long receive_message(int socket, void *message, size_t size, int *descriptors,
-                     uint32_t *ret_count) noexcept {
+void Descriptors::add(const void *bytes, size_t size) noexcept {
+    const auto more = static_cast<uint32_t>(size / sizeof(int));
+    std::memcpy(all_ + count_, bytes, more * sizeof(int)); // the kernel was given room for no more
+    for (uint32_t i = 0; i < more; ++i) {
+        observe::own(all_[count_++]);
+    }
+}
+
+void Descriptors::close(uint32_t index) noexcept {
+    if (const int descriptor = take(index); descriptor >= 0) {
+        observe::forget_and_close(descriptor);
+    }
+}
+
+void Descriptors::clear() noexcept {
+    while (count_ > 0) {
+        close(--count_);
+    }
+}
+
+long receive_message(int socket, void *message, size_t size,
+                     Descriptors &ret_descriptors) noexcept {
     Control control = {};
     iovec part = {message, size};
     msghdr header = {};
@@ -43,21 +62,15 @@ long receive_message(int socket, void *message, size_t size, int *descriptors,
     header.msg_iovlen = 1;
     header.msg_control = control.bytes;
     header.msg_controllen = sizeof control.bytes;
+    ret_descriptors.clear();
     const observe::NoFork held;
     const ssize_t got = recvmsg(socket, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-    uint32_t count = 0;
     for (cmsghdr *each = got >= 0 ? CMSG_FIRSTHDR(&header) : nullptr; each;
          each = CMSG_NXTHDR(&header, each)) {
         if (each->cmsg_level == SOL_SOCKET && each->cmsg_type == SCM_RIGHTS) {
-            const size_t bytes = each->cmsg_len - CMSG_LEN(0);
-            std::memcpy(descriptors + count, CMSG_DATA(each), bytes);
-            count += static_cast<uint32_t>(bytes / sizeof(int));
+            ret_descriptors.add(CMSG_DATA(each), each->cmsg_len - CMSG_LEN(0));
         }
     }
-    for (uint32_t i = 0; i < count; ++i) {
-        observe::own(descriptors[i]);
-    }
-    *ret_count = count;
     return got;
 }
 

@@ -1,21 +1,21 @@
-// What importer and exporter say to each other: a request, a reply with descriptors, and so on
-// until the importer has all parts. It asks for the next ones when it has done with the last, so
-// neither side ever has more of them open than one message carries, however many there are.
+// What importer and exporter say to each other: a request and a reply with descriptors, over a
+// connection of their own, and so on until the importer has all parts. It asks for the next ones
+// when it has done with the last, so neither side ever has more of them open than one message
+// carries, however many there are.
 #pragma once
 
 #include <emm/emm.h>
 
+#include <cstddef>
 #include <ctime>
+#include <utility>
 
 namespace emm::core::ipc {
 
 // SCM_RIGHTS carries 253; these are what both processes are short of for a moment.
 inline constexpr uint32_t parts_at_once = 64;
 
-inline constexpr uint32_t wire_magic = 0x69777265;
-
-// The number of a process's serving socket among its sockets. Exports have 1 and up.
-inline constexpr uint64_t serving_number = 0;
+inline constexpr uint32_t wire_magic = 0x69777266;
 
 // How long either side waits for the other to go on.
 inline constexpr int64_t patience = 4'000'000'000; // nanoseconds
@@ -29,7 +29,7 @@ inline int64_t now() noexcept {
 struct Request {
     uint32_t magic;
     uint32_t most;       // how many parts may come
-    uint8_t nonce[16];   // what the handle says
+    uint8_t nonce[16];   // what the handle says; its first half is looked at
     uint64_t generation; // likewise
     uint8_t handle[64];  // likewise: nobody else knows it
     uint64_t first;      // the first part that is asked for
@@ -41,6 +41,7 @@ struct Reply {
     int32_t driver_result; // behind the status
     uint32_t count;        // of parts here: one descriptor each, in order
     uint64_t total;        // of all parts
+    uint64_t bytes;        // of the whole export, as its handle says
     uint64_t sizes[parts_at_once];
 };
 
@@ -48,10 +49,28 @@ struct Reply {
 bool send_message(int socket, const void *message, size_t size, const int *descriptors,
                   uint32_t count) noexcept;
 
-// The size of the message that has come, 0 at the other side's end, or -1 with errno; it does not
-// wait for one. There may be fewer descriptors than were sent, if this process has no room for
-// more. They are noted as the process's own (observe/descriptors.h).
-long receive_message(int socket, void *message, size_t size, int *descriptors,
-                     uint32_t *ret_count) noexcept;
+// What comes with a message. Whatever the message is, what is not taken is closed.
+class Descriptors {
+public:
+    Descriptors() = default;
+    ~Descriptors() { clear(); }
+    Descriptors(const Descriptors &) = delete;
+    Descriptors &operator=(const Descriptors &) = delete;
+    uint32_t count() const noexcept { return count_; }
+    int operator[](uint32_t index) const noexcept { return all_[index]; }
+    void add(const void *bytes, size_t size) noexcept;
+    void close(uint32_t index) noexcept;
+    int take(uint32_t index) noexcept { return std::exchange(all_[index], -1); }
+    void clear() noexcept;
+
+private:
+    int all_[parts_at_once];
+    uint32_t count_ = 0;
+};
+
+// The size of the message that has come, 0 at the other side's end or for an empty one, or -1 with
+// errno; it does not wait for one. There may be fewer descriptors than were sent, if this process
+// has no room for more. They are noted as the process's own (observe/descriptors.h).
+long receive_message(int socket, void *message, size_t size, Descriptors &ret_descriptors) noexcept;
 
 } // namespace emm::core::ipc
