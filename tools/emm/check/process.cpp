@@ -5,11 +5,14 @@
 #include "child.h"
 #include "problem.h"
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
+#include <vector>
 
 namespace emm::tool::check {
 namespace {
@@ -77,6 +80,65 @@ void forked(const Subject &subject) {
     expect(WEXITSTATUS(status) == 0, "a forked child ended with status {}", WEXITSTATUS(status));
     expect(is_marked(nullptr, ptr, mib, 0x3c), "memory changed when a forked child ended");
     hosted.free(ptr, mib);
+}
+
+#if defined(__has_feature)
+#define EMM_HAS_FEATURE(name) __has_feature(name)
+#else
+#define EMM_HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) ||                               \
+    EMM_HAS_FEATURE(address_sanitizer) || EMM_HAS_FEATURE(thread_sanitizer)
+constexpr bool has_sanitizer_locks = true; // which stay locked in a child as well
+#else
+constexpr bool has_sanitizer_locks = false;
+#endif
+
+// Ends as a program does, in good time. The answer is waitpid's, -1 if there is none.
+int fork_once(const Hosted &hosted) {
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        emm_deviceptr mine = 0;
+        std::exit(emm_memalloc(hosted.get(), mib, EMM_STREAM_LEGACY, &mine) != EMM_E_FORKED);
+    }
+    return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
+}
+
+// What the others have locked stays locked in a child, which must not wait for it as it ends.
+void forked_busy(const Subject &subject) {
+    constexpr int children = 30;
+    if (has_sanitizer_locks) {
+        throw Skipped("a sanitizer's own locks stay locked in a child");
+    }
+    const Hosted hosted(subject);
+    const emm_deviceptr live = hosted.alloc(mib); // this thread, too, has been in the plugin
+    std::atomic<bool> over{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; i++) {
+        threads.emplace_back([&] {
+            for (emm_deviceptr ptr = 0; !over; ptr = 0) {
+                if (emm_memalloc(hosted.get(), mib, EMM_STREAM_UNORDERED, &ptr) >= EMM_OK) {
+                    emm_memfree(hosted.get(), ptr, mib, EMM_STREAM_UNORDERED);
+                }
+            }
+        });
+    }
+    int status = 0;
+    for (int i = 0; i < children && status == 0; i++) {
+        status = fork_once(hosted);
+    }
+    over = true;
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    hosted.free(live, mib);
+    expect(status != -1, "the kit cannot fork");
+    expect(!WIFSIGNALED(status), "a child forked while others allocate was ended by signal {}",
+           WTERMSIG(status));
+    expect(status == 0, "a child forked while others allocate ended with status {}",
+           WEXITSTATUS(status));
 }
 
 // The driver goes first: a program's own exit handlers free afterwards.
@@ -147,6 +209,8 @@ std::vector<Case> process_cases() {
     return {
         {"process/shared", "EMM-P-35", "another process sees what is shared", shared},
         {"process/forked", "EMM-P-37 EMM-H-10", "a forked child ends without harm", forked},
+        {"process/forked-busy", "EMM-P-37 EMM-H-10",
+         "a child that is forked while others allocate ends", forked_busy},
         {"process/exit", "EMM-P-38", "a process may end with memory live", exit_live},
         {"process/late-free", "EMM-P-38", "a free after the driver has gone is a success",
          exit_late, 0, "late=1"},
