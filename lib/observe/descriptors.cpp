@@ -20,7 +20,8 @@ constexpr int most = 1 << 20;
 constinit std::atomic<uint64_t> owned[most / 64];
 constinit std::atomic<size_t> words{0}; // that have ever had a bit
 
-pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+// One thread may hold it more than once, and fork within.
+pthread_mutex_t mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 
 // Whether this thread's fork holds the mutex.
 [[gnu::tls_model("initial-exec")]] constinit thread_local bool held_for_fork = false;
@@ -87,7 +88,7 @@ void release_descriptors() noexcept {
 
 void leave_descriptors_to_parent(bool closing) noexcept {
     held_for_fork = false;
-    mutex = PTHREAD_MUTEX_INITIALIZER; // whose thread may not be here
+    mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; // whose thread may not be here
     for (size_t word = 0; closing && word < words.load(); ++word) {
         for (uint64_t left = owned[word].exchange(0); left != 0; left &= left - 1) {
             close(static_cast<int>(word * 64) + std::countr_zero(left));

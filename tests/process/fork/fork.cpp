@@ -8,6 +8,7 @@
 //     quiet        nothing
 //     traffic      every kind of call, from four threads
 //     reset        one resets the context, two make and release handles
+//     within       the fork comes from within a call, by its callback or hook; two make handles
 //     logging      plugins log, defer and ask for memory through their host's services
 //     first-load   one is the first to load the driver; ROUNDS processes begin anew
 //     first-plugin one loads the first plugin; likewise
@@ -41,6 +42,7 @@ namespace {
 
 constexpr int most_seconds = 30; // that a child may take
 constexpr int enough_hung = 3;
+constexpr size_t most_of_all = size_t(1) << 50;
 
 // What a child says, even if it never ends.
 struct Report {
@@ -99,6 +101,16 @@ bool watch(pid_t child) {
     return true;
 }
 
+void judge(bool ended) {
+    if (!ended) {
+        ++hung;
+        std::fprintf(stderr, "a child hung in %s\n", report->doing);
+    } else if (report->wrong[0] != 0 || !report->done) {
+        ++wrong;
+        std::fprintf(stderr, "a child did wrong, now in %s; %s\n", report->doing, report->wrong);
+    }
+}
+
 enum class End { at_once, by_exit, by_its_thread };
 
 // `act` runs in a child, which then ends in one way or another.
@@ -118,13 +130,7 @@ void fork_one(const std::function<void()> &act, End end) {
         }
         pthread_exit(nullptr);
     }
-    if (!watch(child)) {
-        ++hung;
-        std::fprintf(stderr, "a child hung in %s\n", report->doing);
-    } else if (report->wrong[0] != 0 || !report->done) {
-        ++wrong;
-        std::fprintf(stderr, "a child did wrong, now in %s; %s\n", report->doing, report->wrong);
-    }
+    judge(watch(child));
 }
 
 End end_of(int round) {
@@ -383,6 +389,48 @@ void load_plugin() {
     emm_set_plugin("async");
 }
 
+// --- forks from within a call --------------------------------------------------------------------
+
+pid_t made_within = -1;
+
+size_t fork_and_give_back(emm_context *, size_t, void *) {
+    made_within = fork();
+    return 1;
+}
+
+void fork_and_go_on(const emm_event *event, void *) {
+    if (event->size == most_of_all) {
+        made_within = fork();
+    }
+}
+
+// The call ends in both processes; the child's cannot ask the plugin any more.
+void fork_within(const char *what, emm_status in_child) {
+    *report = {};
+    say_doing(what);
+    emm_deviceptr ptr = 0;
+    const emm_status status = emm_memalloc(things.context, most_of_all, nullptr, &ptr);
+    if (made_within == 0) {
+        status == in_child ? void() : say_wrong("the call it was forked within answers otherwise");
+        be_refused();
+        report->done = true;
+        _exit(0);
+    }
+    require(status == EMM_E_OUT_OF_MEMORY && made_within > 0, "running out of memory");
+    judge(watch(made_within));
+}
+
+void fork_within_calls(int rounds) {
+    for (int round = 0; round < rounds && !is_enough(); ++round) {
+        emm_set_pressure_callback(&fork_and_give_back, nullptr);
+        fork_within("a call, from its pressure callback", EMM_E_FORKED);
+        emm_set_pressure_callback(nullptr, nullptr);
+        emm_set_event_hook(&fork_and_go_on, nullptr, nullptr);
+        fork_within("a call, from its hook", EMM_E_OUT_OF_MEMORY);
+        emm_set_event_hook(nullptr, nullptr, nullptr);
+    }
+}
+
 // A child that is made without the fork handlers.
 pid_t fork_quietly() {
 #if defined __GLIBC_PREREQ
@@ -555,13 +603,15 @@ void run(const std::string &state, int rounds) {
         acts.assign(4, every_kind);
     } else if (state == "reset") {
         acts = {[] { emm_context_reset(things.context); }, pair_of_handles, pair_of_handles};
+    } else if (state == "within") {
+        acts.assign(2, pair_of_handles);
     } else if (state == "logging") {
         acts.assign(3, use_services);
     } else {
         require(state == "quiet", "a state that is known");
     }
     auto *const busy = new Busy(acts); // a child that ends by its thread unwinds, and has no others
-    fork_many(rounds, be_refused);
+    state == "within" ? fork_within_calls(rounds) : fork_many(rounds, be_refused);
     delete busy;
 }
 

@@ -4,9 +4,11 @@
 
 #include "catch.h"
 
+#include <atomic>
 #include <cerrno>
 #include <functional>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace emm::observe;
@@ -65,10 +67,33 @@ TEST_CASE("a child leaves to its parent the descriptors that were noted, and no 
 }
 
 TEST_CASE("a fork waits while a descriptor is made, but not for ever") {
-    // Held by the thread that forks: a signal handler might.
-    const NoFork held;
+    std::atomic<bool> held{false}, over{false};
+    std::thread other([&] {
+        const NoFork making;
+        held = true;
+        while (!over) {
+            std::this_thread::yield();
+        }
+    });
+    while (!held) {
+        std::this_thread::yield();
+    }
     CHECK(holds_in_child([] {
-        const NoFork again; // the child's own, whatever the parent had locked
+        const NoFork again; // whatever a thread had locked that is not here
+        return true;
+    }));
+    over = true;
+    other.join();
+}
+
+TEST_CASE("a thread may fork while it makes a descriptor, and make one within another") {
+    const NoFork making;
+    int ends[2];
+    REQUIRE(pipe(ends) == 0);
+    REQUIRE(own(ends[0]));
+    forget_and_close(ends[0]);
+    CHECK(holds_in_child([] {
+        const NoFork again;
         return true;
     }));
 }
