@@ -7,10 +7,15 @@
  *
  *     const emm_plugin *emm_plugin_entry_v1(const emm_host *host);
  *
- * which returns a static, read-only table. emm loads it once in a process and never unloads it. For
- * each CUDA context that asks for memory emm calls `create` once; what that returns, the manager,
- * serves this context alone until `destroy`. A plugin of four functions (create, destroy, memalloc,
- * memfree) is complete: emm fills the other slots, working over the driver or refusing politely.
+ * which returns a static, read-only table. The table, its texts and its options lie in the plugin's
+ * own file, or in a library that it links: emm refuses pointers to anywhere else unread. (Those of
+ * a plugin that is linked into the program may lie anywhere.) Texts are UTF-8, on one line, without
+ * control characters, and of at most 4 KiB: what is not is shown so that it is.
+ *
+ * emm loads a plugin once in a process and never unloads it. For each CUDA context that asks for
+ * memory emm calls `create` once; what that returns, the manager, serves this context alone until
+ * `destroy`. A plugin of four functions (create, destroy, memalloc, memfree) is complete: emm fills
+ * the other slots, working over the driver or refusing politely.
  *
  * Versions
  *   - EMM_PLUGIN_ABI_MAJOR is in the entry symbol's name, in emm_host and in emm_plugin. A
@@ -727,7 +732,7 @@ EMM_EACH_ADAPTED_SLOT_(EMM_ADAPT_)
 
 } // namespace adaptor
 
-/* The texts and `options` must live as long as the process. */
+/* The texts and `options` must be static: string literals, and an array at namespace scope. */
 template <class Manager>
 emm_plugin make_plugin(const char *name, const char *version, const char *description,
                        uint64_t capabilities = 0, const emm_option *options = nullptr) {

@@ -1,6 +1,7 @@
 // The only code here that knows the dynamic linker.
 #include "loader/library.h"
 
+#include "loader/mapped.h"
 #include "loader/refusal.h"
 #include "observe/load.h"
 
@@ -47,9 +48,21 @@ emm_status map(const std::string &path, void *&ret_handle) {
 
 struct Symbol {
     void *address = nullptr;
-    std::string library; // that it really lies in
+    std::string library; // that it really lies in; "" if it lies in none
     bool own = false;    // in the plugin, not in something that the plugin depends on
+    bool function = false;
 };
+
+// dlsym finds data too, which a call would jump into.
+bool is_function(const void *address) {
+    Dl_info info = {};
+    const ElfW(Sym) *symbol = nullptr;
+    dladdr1(address, &info, const_cast<void **>(reinterpret_cast<const void **>(&symbol)),
+            RTLD_DL_SYMENT);
+    const unsigned type =
+        symbol && info.dli_saddr == address ? ELF64_ST_TYPE(symbol->st_info) : STT_NOTYPE;
+    return is_code(address) && type != STT_OBJECT && type != STT_COMMON && type != STT_TLS;
+}
 
 // dlsym looks through the dependencies too.
 Symbol look_up(void *handle, const std::string &name) {
@@ -63,8 +76,20 @@ Symbol look_up(void *handle, const std::string &name) {
         dlinfo(handle, RTLD_DI_LINKMAP, &plugin) == 0) {
         symbol.own = holder == plugin;
         symbol.library = info.dli_fname;
+        symbol.function = is_function(symbol.address);
     }
     return symbol;
+}
+
+emm_status refuse_symbol(const std::string &path, std::string got) {
+    return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,
+                   .stage = "symbol",
+                   .path = path,
+                   .problem = "its " EMM_PLUGIN_ENTRY_SYMBOL " is no function",
+                   .expected = "a function",
+                   .got = std::move(got),
+                   .hint = "define it with EMM_PLUGIN_ENTRY of emm/plugin.h",
+                   .tried = {path}});
 }
 
 emm_status refuse_without_entry(void *handle, const std::string &path) {
@@ -104,6 +129,12 @@ emm_status open_library(const std::string &path, emm_plugin_entry &ret_entry) {
     const Symbol entry = look_up(handle, EMM_PLUGIN_ENTRY_SYMBOL);
     if (!entry.address) {
         return refuse_without_entry(handle, path);
+    }
+    if (entry.library.empty()) {
+        return refuse_symbol(path, "a symbol that is thread-local or absolute");
+    }
+    if (entry.own && !entry.function) {
+        return refuse_symbol(path, "data");
     }
     if (!entry.own) {
         return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,

@@ -2,6 +2,7 @@
 
 #include "loader/refusal.h"
 #include "loader/suggest.h"
+#include "observe/text.h"
 
 #include <algorithm>
 #include <cstring>
@@ -177,36 +178,68 @@ const char *keep(const std::string &text) {
     return texts->insert(text).first->c_str();
 }
 
-const char *default_text(const emm_option &option) {
-    if (option.kind == EMM_OPTION_CHOICE) {
-        return keep(choices(option.default_value).front());
+const char *default_text(const emm_option &option, const char *text) {
+    return option.kind == EMM_OPTION_CHOICE ? keep(choices(text).front()) : text;
+}
+
+const char *shown(const char *text) {
+    return !text || observe::is_one_line(text) ? text : keep(observe::one_line(text));
+}
+
+emm_status refuse_stray(const Plugin &plugin, std::string what) {
+    return bad_list(plugin, std::move(what),
+                    "static data of the plugin's, texts with a NUL at the end",
+                    "an address elsewhere");
+}
+
+// The option has to be looked at before it is read, and so do its texts.
+emm_status check_memory(const Mapped &memory, const Plugin &plugin, const emm_option *option) {
+    if (!memory.holds(option, sizeof *option)) {
+        return refuse_stray(plugin, "its list of options does not lie in it, or has no end");
     }
-    return option.default_value;
+    for (const char *const text : {option->name, option->default_value, option->help}) {
+        if (text && option->name && !memory.text(text)) {
+            return refuse_stray(plugin, "a text of option " +
+                                            std::to_string(plugin.options.size() + 1) +
+                                            " does not lie in it");
+        }
+    }
+    return EMM_OK;
 }
 
 } // namespace
 
-emm_status check_options(const emm_option *options, Plugin &ret_plugin) {
-    for (const emm_option *option = options; option && option->name; ++option) {
+emm_status check_options(const Mapped &memory, const emm_option *options, Plugin &ret_plugin) {
+    for (const emm_option *option = options; option; ++option) {
         if (ret_plugin.options.size() == most_options) {
             return bad_list(ret_plugin, "its list of options has no end",
                             "a NULL name within " + std::to_string(most_options) + " options",
                             "none");
         }
+        if (emm_status status = check_memory(memory, ret_plugin, option)) {
+            return status;
+        }
+        if (!option->name) {
+            break;
+        }
         if (emm_status status = check_option(ret_plugin, *option)) {
             return status;
         }
+        ret_plugin.default_texts.push_back(option->default_value);
         ret_plugin.options.push_back(*option);
+        ret_plugin.options.back().default_value = shown(option->default_value);
+        ret_plugin.options.back().help = shown(option->help);
     }
     ret_plugin.options.push_back({});
+    ret_plugin.default_texts.push_back(nullptr);
     return EMM_OK;
 }
 
 emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &settings,
                           std::vector<const char *> &ret_texts) {
     std::vector<const char *> texts;
-    for (const emm_option &option : plugin.options) {
-        texts.push_back(option.name ? default_text(option) : nullptr);
+    for (size_t i = 0; i < plugin.options.size(); ++i) {
+        texts.push_back(default_text(plugin.options[i], plugin.default_texts[i]));
     }
     for (const Setting &setting : settings) {
         const auto option = std::find_if(plugin.options.begin(), plugin.options.end(),

@@ -1,13 +1,14 @@
 #pragma once
 
+#include "loader/mapped.h"
 #include "loader/plugin.h"
 #include "loader/spec.h"
 
 namespace emm::loader {
 
-// Checks a plugin's own list of options and copies it, with the NULL name at its end, to
-// ret_plugin.options.
-emm_status check_options(const emm_option *options, Plugin &ret_plugin);
+// Checks a plugin's own list of options, which has to lie in `memory` with its texts, and copies
+// it, with the NULL name at its end, to ret_plugin.options.
+emm_status check_options(const Mapped &memory, const emm_option *options, Plugin &ret_plugin);
 
 // Checks settings against the plugin's list. *ret_texts gets each option's value, in the order of
 // the list: what was set, else the default, else NULL. The texts live as long as the process.

@@ -46,7 +46,10 @@ struct Plugin {
     std::string path;     // the real one; empty for a linked-in plugin
     std::string build_id; // hexadecimal; empty if the file has none
     uint32_t abi_major = 0, abi_minor = 0;
-    std::vector<emm_option> options; // ends with a NULL name
+    // Ends with a NULL name. The texts are fit to be shown; `default_texts` has the plugin's own
+    // default values, in the same order.
+    std::vector<emm_option> options;
+    std::vector<const char *> default_texts;
 
     bool defaults(Slot slot) const { return (defaulted >> static_cast<unsigned>(slot) & 1) != 0; }
 };

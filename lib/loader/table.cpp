@@ -1,5 +1,6 @@
 #include "loader/table.h"
 
+#include "loader/mapped.h"
 #include "loader/options.h"
 #include "loader/refusal.h"
 #include "observe/error.h"
@@ -7,7 +8,9 @@
 #include "observe/text.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <exception>
+#include <utility>
 
 namespace emm::loader {
 namespace {
@@ -87,6 +90,39 @@ emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret)
                             "no exception may leave a plugin's function");
     }
     return ret.own ? EMM_OK : entry_returned_null(ret, observe::take_plugin_word());
+}
+
+emm_status refuse_stray(const Plugin &plugin, const std::string &what, const void *address) {
+    char text[32];
+    snprintf(text, sizeof text, "%p", address);
+    return invalid(plugin, what + " does not lie in it", "static data of the plugin's",
+                   "address " + std::string(text),
+                   "what a plugin's table points to lies in the plugin's own file, or in a library "
+                   "that it links, and texts end with a NUL");
+}
+
+// Before anything that lies there is read.
+emm_status check_memory(const Mapped &memory, const Plugin &plugin) {
+    constexpr size_t least = offsetof(emm_plugin, interface_minor);
+    const emm_plugin *const own = plugin.own;
+    const bool aligned = reinterpret_cast<uintptr_t>(own) % alignof(emm_plugin) == 0;
+    if (!aligned || !memory.holds(own, least) ||
+        !memory.holds(own, std::min<size_t>(own->struct_size, sizeof *own))) {
+        return refuse_stray(plugin, "its table", own);
+    }
+    return EMM_OK;
+}
+
+emm_status check_texts(const Mapped &memory, const Plugin &plugin, const emm_plugin &table) {
+    const std::pair<const char *, const char *> texts[] = {{"its name", table.name},
+                                                           {"its version", table.version},
+                                                           {"its description", table.description}};
+    for (const auto &[what, text] : texts) {
+        if (text && !memory.text(text)) {
+            return refuse_stray(plugin, what, text);
+        }
+    }
+    return EMM_OK;
 }
 
 emm_status refuse_size(const Plugin &plugin, uint32_t size) {
@@ -188,11 +224,20 @@ emm_status take_table(emm_plugin_entry entry, const emm_host &host, const emm_pl
     if (emm_status status = call_entry(entry, host, ret_plugin)) {
         return status;
     }
+    const Mapped memory = ret_plugin.path.empty()
+                              ? Mapped::everywhere()
+                              : Mapped::around(reinterpret_cast<const void *>(entry));
+    if (emm_status status = check_memory(memory, ret_plugin)) {
+        return status;
+    }
     if (emm_status status = negotiate(ret_plugin)) {
         return status;
     }
     const emm_plugin table = as_far_as_it_goes(ret_plugin.own);
     const Slots slots = slots_of(table);
+    if (emm_status status = check_texts(memory, ret_plugin, table)) {
+        return status;
+    }
     if (emm_status status = check_name(ret_plugin, table.name)) {
         return status;
     }
@@ -203,11 +248,11 @@ emm_status take_table(emm_plugin_entry entry, const emm_host &host, const emm_pl
     if (emm_status status = check_pairs(ret_plugin, slots)) {
         return status;
     }
-    if (emm_status status = check_options(table.options, ret_plugin)) {
+    if (emm_status status = check_options(memory, table.options, ret_plugin)) {
         return status;
     }
-    ret_plugin.version = table.version ? table.version : "";
-    ret_plugin.description = table.description ? table.description : "";
+    ret_plugin.version = observe::one_line(observe::bounded(table.version));
+    ret_plugin.description = observe::one_line(observe::bounded(table.description));
     ret_plugin.table = table;
     ret_plugin.table.options = ret_plugin.options.data();
     fill(ret_plugin, defaults);

@@ -54,6 +54,24 @@ TEST_CASE("a plugin with another major's entry symbol only is refused with both 
     CHECK(error.hint == "use a newer emm");
 }
 
+TEST_CASE("an entry symbol that is no function is refused and not called") {
+    const auto [name, got] = GENERATE(table<std::string, std::string>(
+        {{"entry-is-data", "data"},
+         {"entry-is-variable", "data"},
+         {"entry-is-thread-local", "a symbol that is thread-local or absolute"},
+         {"entry-is-absolute", "a symbol that is thread-local or absolute"}}));
+    const observe::ErrorDetail error = refused(fixture(name));
+    CHECK(error.code == EMM_E_PLUGIN_UNLOADABLE);
+    CHECK(error.stage == "symbol");
+    CHECK(error.text ==
+          "plugin " + fixture(name) +
+              ": its emm_plugin_entry_v1 is no function: expected a function, found " + got);
+}
+
+TEST_CASE("an entry that is chosen at load time is a function") {
+    CHECK(loaded(fixture("entry-is-indirect")).plugin->name == "stray");
+}
+
 TEST_CASE("an entry that returns NULL silently is told to give a reason") {
     const observe::ErrorDetail error = refused(fixture("entry-returns-null"));
     CHECK(error.code == EMM_E_PLUGIN_FAILED);

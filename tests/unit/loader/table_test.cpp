@@ -1,5 +1,7 @@
 #include "support.h"
 
+#include "loader/mapped.h"
+
 #include <tuple>
 
 namespace emm::loader {
@@ -102,6 +104,74 @@ TEST_CASE("a plugin without a name is refused") {
     CHECK(error.code == EMM_E_PLUGIN_INVALID);
     CHECK_THAT(error.text, ContainsSubstring("its name is not usable"));
     CHECK(error.got == "NULL");
+}
+
+TEST_CASE("what a table points to has to lie in the plugin, and is not read if it does not") {
+    const auto [name, what] = GENERATE(table<std::string, std::string>(
+        {{"stray-table", "its table does not lie in it"},
+         {"stray-table-heap", "its table does not lie in it"},
+         {"stray-table-odd", "its table does not lie in it"},
+         {"stray-name", "its name does not lie in it"},
+         {"stray-name-heap", "its name does not lie in it"},
+         {"stray-version", "its version does not lie in it"},
+         {"stray-description", "its description does not lie in it"},
+         {"stray-options", "its list of options does not lie in it"},
+         {"stray-option-name", "a text of option 1 does not"},
+         {"stray-default", "a text of option 1 does not"},
+         {"stray-help", "a text of option 1 does not"}}));
+    const observe::ErrorDetail error = refused(fixture(name));
+    CHECK(error.code == EMM_E_PLUGIN_INVALID);
+    CHECK(error.stage == "validate");
+    CHECK_THAT(error.text, ContainsSubstring("plugin " + fixture(name) + ": " + what));
+}
+
+TEST_CASE("a linked-in plugin's table is not read where nothing is mapped") {
+    const emm_plugin_entry entry = [](const emm_host *) {
+        return reinterpret_cast<const emm_plugin *>(uintptr_t{0x10});
+    };
+    CHECK_THAT(refused_entry(entry).text, ContainsSubstring("its table does not lie in it"));
+    static emm_plugin plugin = {};
+    plugin = *loaded(fixture("good")).plugin->own;
+    plugin.description = reinterpret_cast<const char *>(uintptr_t{0x10});
+    const emm_plugin_entry described = [](const emm_host *) -> const emm_plugin * {
+        return &plugin;
+    };
+    CHECK_THAT(refused_entry(described).text, ContainsSubstring("its description does not lie"));
+}
+
+TEST_CASE("texts are shown as one line of UTF-8, and create gets a default as it was written") {
+    const Selection selection = loaded(fixture("untidy"));
+    CHECK(selection.plugin->version == "1 2");
+    CHECK(selection.plugin->description == "caf\xef\xbf\xbd");
+    CHECK(std::string(selection.plugin->options[0].help) == "?[31mred");
+    CHECK(std::string(selection.plugin->options[0].default_value) == "one two");
+    CHECK(std::string(selection.option_texts[0]) == "one\ntwo");
+}
+
+TEST_CASE("a text ends within the memory that it lies in") {
+    static const char bytes[] = "abcd";
+    const auto begin = reinterpret_cast<uintptr_t>(bytes);
+    const Mapped whole({{begin, begin + sizeof bytes}}), cut({{begin, begin + 4}});
+    CHECK(whole.text(bytes + 1) == "bcd");
+    CHECK_FALSE(cut.text(bytes).has_value());
+    CHECK_FALSE(cut.text(bytes + 4).has_value());
+    CHECK_FALSE(cut.text(nullptr).has_value());
+    CHECK(cut.holds(bytes, 4));
+    CHECK_FALSE(cut.holds(bytes, 5));
+    CHECK_FALSE(cut.holds(bytes + 2, SIZE_MAX));
+}
+
+TEST_CASE("a library links what it needs, and what that needs, by name or by file") {
+    std::vector<Library> all(5);
+    all[0].needed = {"libnothing.so"};
+    all[1].needed = {"libb.so.1", "libabsent.so"};
+    all[2].soname = "libb.so.1";
+    all[2].needed = {"libc.so"};
+    all[3].path = "/somewhere/libc.so";
+    all[3].needed = {"libb.so.1"};
+    all[4].soname = "libnobody.so";
+    CHECK(linked(all, 1) == std::vector<size_t>{1, 2, 3});
+    CHECK(linked(all, 0) == std::vector<size_t>{0});
 }
 
 TEST_CASE("a name is short and in lower case") {

@@ -1,0 +1,169 @@
+#include "loader/mapped.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <link.h>
+
+namespace emm::loader {
+namespace {
+
+using Range = Mapped::Range;
+
+bool contains(const Range &range, const void *address) {
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    return at >= range.begin && at < range.end;
+}
+
+bool contain(const std::vector<Range> &ranges, const void *address) {
+    return std::any_of(ranges.begin(), ranges.end(),
+                       [address](const Range &range) { return contains(range, address); });
+}
+
+// glibc writes addresses over the offsets in most dynamic sections; the vDSO's it leaves alone.
+const char *strings_of(const dl_phdr_info &info, const ElfW(Dyn) * dynamic) {
+    for (; dynamic->d_tag != DT_NULL; ++dynamic) {
+        if (dynamic->d_tag == DT_STRTAB) {
+            const uintptr_t at = dynamic->d_un.d_ptr;
+            return reinterpret_cast<const char *>(at < info.dlpi_addr ? at + info.dlpi_addr : at);
+        }
+    }
+    return nullptr;
+}
+
+void read_names(const dl_phdr_info &info, const ElfW(Dyn) * dynamic, Library &ret) {
+    const char *const strings = strings_of(info, dynamic);
+    for (; strings && dynamic->d_tag != DT_NULL; ++dynamic) {
+        if (dynamic->d_tag == DT_SONAME) {
+            ret.soname = strings + dynamic->d_un.d_val;
+        } else if (dynamic->d_tag == DT_NEEDED) {
+            ret.needed.emplace_back(strings + dynamic->d_un.d_val);
+        }
+    }
+}
+
+Library read_library(const dl_phdr_info &info) {
+    Library library;
+    library.path = info.dlpi_name ? info.dlpi_name : "";
+    for (size_t i = 0; i < info.dlpi_phnum; ++i) {
+        const ElfW(Phdr) &segment = info.dlpi_phdr[i];
+        const uintptr_t begin = info.dlpi_addr + segment.p_vaddr;
+        if (segment.p_type == PT_DYNAMIC) {
+            read_names(info, reinterpret_cast<const ElfW(Dyn) *>(begin), library);
+        }
+        if (segment.p_type != PT_LOAD) {
+            continue;
+        }
+        if (segment.p_flags & PF_R) {
+            library.readable.push_back({begin, begin + segment.p_memsz});
+        }
+        if (segment.p_flags & PF_X) {
+            library.executable.push_back({begin, begin + segment.p_memsz});
+        }
+    }
+    return library;
+}
+
+std::vector<Library> libraries_of_process() {
+    std::vector<Library> libraries;
+    dl_iterate_phdr(
+        [](dl_phdr_info *info, size_t, void *to) {
+            static_cast<std::vector<Library> *>(to)->push_back(read_library(*info));
+            return 0;
+        },
+        &libraries);
+    return libraries;
+}
+
+std::string file_name(const std::string &path) {
+    return path.substr(path.rfind('/') + 1);
+}
+
+bool answers_to(const Library &library, const std::string &needed) {
+    return library.soname == needed || library.path == needed ||
+           (library.soname.empty() && file_name(library.path) == file_name(needed));
+}
+
+} // namespace
+
+std::vector<size_t> linked(const std::vector<Library> &libraries, size_t first) {
+    std::vector<size_t> found = {first};
+    for (size_t next = 0; next < found.size(); ++next) {
+        for (const std::string &needed : libraries[found[next]].needed) {
+            for (size_t i = 0; i < libraries.size(); ++i) {
+                if (answers_to(libraries[i], needed) &&
+                    std::find(found.begin(), found.end(), i) == found.end()) {
+                    found.push_back(i);
+                }
+            }
+        }
+    }
+    return found;
+}
+
+Mapped Mapped::around(const void *code) {
+    const std::vector<Library> libraries = libraries_of_process();
+    std::vector<Range> ranges;
+    for (size_t i = 0; i < libraries.size(); ++i) {
+        if (!contain(libraries[i].readable, code) && !contain(libraries[i].executable, code)) {
+            continue;
+        }
+        for (const size_t one : linked(libraries, i)) {
+            ranges.insert(ranges.end(), libraries[one].readable.begin(),
+                          libraries[one].readable.end());
+        }
+    }
+    return Mapped(std::move(ranges));
+}
+
+Mapped Mapped::everywhere() {
+    std::vector<Range> ranges;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+        unsigned long begin = 0, end = 0;
+        char readable = '-';
+        if (sscanf(line.c_str(), "%lx-%lx %c", &begin, &end, &readable) != 3 || readable != 'r') {
+            continue;
+        }
+        if (!ranges.empty() && ranges.back().end == begin) {
+            ranges.back().end = end;
+        } else {
+            ranges.push_back({begin, end});
+        }
+    }
+    if (ranges.empty()) { // no /proc: what the plugin says is believed
+        ranges.push_back({1, UINTPTR_MAX});
+    }
+    return Mapped(std::move(ranges));
+}
+
+const Range *Mapped::range_of(const void *from) const {
+    const auto found = std::find_if(ranges_.begin(), ranges_.end(),
+                                    [from](const Range &range) { return contains(range, from); });
+    return found == ranges_.end() ? nullptr : &*found;
+}
+
+bool Mapped::holds(const void *from, size_t size) const {
+    const Range *const range = range_of(from);
+    return range && size <= range->end - reinterpret_cast<uintptr_t>(from);
+}
+
+std::optional<std::string_view> Mapped::text(const char *from) const {
+    const Range *const range = range_of(from);
+    if (!range) {
+        return std::nullopt;
+    }
+    const size_t most = range->end - reinterpret_cast<uintptr_t>(from);
+    const size_t length = strnlen(from, most);
+    return length < most ? std::optional(std::string_view(from, length)) : std::nullopt;
+}
+
+bool is_code(const void *address) {
+    const std::vector<Library> libraries = libraries_of_process();
+    return std::any_of(libraries.begin(), libraries.end(), [address](const Library &library) {
+        return contain(library.executable, address);
+    });
+}
+
+} // namespace emm::loader
