@@ -7,6 +7,7 @@
 #include "observe/log.h"
 #include "observe/trust.h"
 
+#include <atomic>
 #include <cuda.h>
 #include <dlfcn.h>
 #include <link.h>
@@ -85,21 +86,39 @@ emm_status wanted_path(std::string &ret_path) {
     return EMM_OK;
 }
 
+// What the process has as libcuda.so.1, else NULL.
+void *loaded_library() noexcept {
+    return dlopen(soname, RTLD_NOW | RTLD_NOLOAD);
+}
+
+std::atomic<void *> came_with_plugin{nullptr};
+
 // A process has one CUDA driver: what is there already is what the application uses.
 bool take_loaded(Library &library, const std::string &wanted) {
-    library.handle = dlopen(soname, RTLD_NOW | RTLD_NOLOAD);
-    if (!library.handle) {
+    void *const found = loaded_library();
+    if (!found || found == came_with_plugin.load()) {
         return false;
     }
-    const std::string found = real_path(library.handle);
-    if (wanted != soname && !same_file(found, wanted)) {
-        observe::log(EMM_LOG_WARN, "EMM_DRIVER is ignored: the process has loaded " + found +
-                                       " already, found " + wanted + " in EMM_DRIVER");
+    library.handle = found;
+    const std::string path = real_path(found);
+    if (wanted != soname && !same_file(path, wanted)) {
+        observe::log(EMM_LOG_WARN,
+                     "EMM_DRIVER is ignored: the process has loaded " + path + " already, found '" +
+                         std::string(observe::environment("EMM_DRIVER")) + "' in EMM_DRIVER");
     }
     return true;
 }
 
 } // namespace
+
+PluginLoading::PluginLoading() noexcept : before_(loaded_library()) {}
+
+PluginLoading::~PluginLoading() {
+    void *const now = before_ ? nullptr : loaded_library();
+    if (now) {
+        came_with_plugin.store(now);
+    }
+}
 
 emm_function Library::entry(const char *name, int cuda_version) const noexcept {
     using GetProcAddress = CUresult (*)(const char *, void **, int, cuuint64_t, void *);

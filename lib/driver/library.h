@@ -19,6 +19,19 @@ struct Library {
     std::string complaint() const;
 };
 
+// A libcuda that comes into the process while one of these lives came with a plugin. It is not what
+// the application uses, and does not outrank EMM_DRIVER.
+class PluginLoading {
+public:
+    PluginLoading() noexcept;
+    ~PluginLoading();
+    PluginLoading(const PluginLoading &) = delete;
+    PluginLoading &operator=(const PluginLoading &) = delete;
+
+private:
+    void *const before_;
+};
+
 // EMM_E_NO_DRIVER, described, if there is no libcuda to be had.
 emm_status open_library(Library &ret_library);
 

@@ -108,6 +108,10 @@ private:
     emm_status read_segments();
     emm_status check_segments() const;
     emm_status check_dynamic() const;
+    emm_status check_names() const;
+    std::vector<Elf64_Dyn> dynamic_entries() const;
+    std::string soname() const;
+    uint64_t offset_of(uint64_t address) const;
     bool read(uint64_t offset, void *to, size_t size) const;
     emm_status bad(std::string problem, std::string expected, std::string got,
                    std::string hint = "") const;
@@ -135,7 +139,10 @@ emm_status ElfFile::check() {
     if (emm_status result = check_segments()) {
         return result;
     }
-    return check_dynamic();
+    if (emm_status result = check_dynamic()) {
+        return result;
+    }
+    return check_names();
 }
 
 emm_status ElfFile::check_header() {
@@ -217,6 +224,64 @@ emm_status ElfFile::check_dynamic() const {
         }
     }
     return bad("its dynamic section is damaged", "an address inside what is loaded", "one outside");
+}
+
+// Where in the file the byte lies that will be mapped at `address`; UINT64_MAX if it is not there.
+uint64_t ElfFile::offset_of(uint64_t address) const {
+    for (const Elf64_Phdr &load : segments_) {
+        if (load.p_type == PT_LOAD && address >= load.p_vaddr &&
+            address - load.p_vaddr < load.p_filesz) {
+            return load.p_offset + (address - load.p_vaddr);
+        }
+    }
+    return UINT64_MAX;
+}
+
+std::vector<Elf64_Dyn> ElfFile::dynamic_entries() const {
+    for (const Elf64_Phdr &segment : segments_) {
+        if (segment.p_type == PT_DYNAMIC && segment.p_filesz <= size_) {
+            std::vector<Elf64_Dyn> entries(segment.p_filesz / sizeof(Elf64_Dyn));
+            const size_t bytes = entries.size() * sizeof(Elf64_Dyn);
+            return read(offset_of(segment.p_vaddr), entries.data(), bytes)
+                       ? entries
+                       : std::vector<Elf64_Dyn>();
+        }
+    }
+    return {};
+}
+
+// Cut after as many characters as matter here; "" without one.
+std::string ElfFile::soname() const {
+    uint64_t strings = UINT64_MAX, name = UINT64_MAX;
+    for (const Elf64_Dyn &entry : dynamic_entries()) {
+        strings = entry.d_tag == DT_STRTAB ? offset_of(entry.d_un.d_ptr) : strings;
+        name = entry.d_tag == DT_SONAME ? entry.d_un.d_val : name;
+    }
+    char text[64] = {};
+    if (!fits(strings, name, size_) || strings + name >= size_ ||
+        !read(strings + name, text, std::min<uint64_t>(size_ - strings - name, sizeof text - 1))) {
+        return "";
+    }
+    return text;
+}
+
+// A position-independent executable looks like a library otherwise. And the dynamic linker finds
+// what is loaded by its SONAME: the next library that asks for the driver would get the plugin.
+emm_status ElfFile::check_names() const {
+    for (const Elf64_Dyn &entry : dynamic_entries()) {
+        if (entry.d_tag == DT_FLAGS_1 && (entry.d_un.d_val & DF_1_PIE) != 0) {
+            return bad("it is no shared library", "a shared library",
+                       "an executable (position-independent)", "link it with -shared");
+        }
+    }
+    const std::string name = soname();
+    for (const char *taken : {"libcuda.so.1", "libcuda.so", "libemm.so.1"}) {
+        if (name == taken) {
+            return bad("its SONAME is another library's", "one of its own, or none", name,
+                       "link it without -Wl,-soname," + name);
+        }
+    }
+    return EMM_OK;
 }
 
 std::string ElfFile::build_id() const {

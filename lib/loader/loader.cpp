@@ -1,5 +1,6 @@
 #include "loader/loader.h"
 
+#include "driver/library.h"
 #include "loader/elf.h"
 #include "loader/file.h"
 #include "loader/library.h"
@@ -7,16 +8,18 @@
 #include "loader/registry.h"
 #include "loader/table.h"
 #include "observe/log.h"
+#include "observe/text.h"
 
 namespace emm::loader {
 namespace {
 
 emm_status load_file(const PluginFile &file, const emm_host &host, const emm_plugin &defaults,
                      Plugin &ret) {
-    ret.path = file.path();
+    ret.path = observe::one_line(file.path());
     if (emm_status status = check_elf(file.descriptor(), file.path(), ret.build_id)) {
         return status;
     }
+    const driver::PluginLoading bringing;
     emm_plugin_entry entry = nullptr;
     if (emm_status status = open_library(file.path(), entry)) {
         return status;

@@ -119,5 +119,29 @@ class Driver(Folder):
         self.assertIn("it is no regular file", self.driver(status=1)["error"]["message"])
 
 
+class Namesakes(Folder):
+    """The driver is who EMM_DRIVER says, whatever else is called libcuda.so.1."""
+
+    def test_a_plugin_by_the_name_of_the_driver_is_refused(self):
+        told = answer("info", status=1, EMM_PLUGIN=deadly("named-libcuda"))["error"]
+        self.assertEqual(told["stage"], "elf")
+        self.assertEqual(told["message"], f"plugin {deadly('named-libcuda')}: its SONAME is another library's: "
+                                          "expected one of its own, or none, found libcuda.so.1")
+
+    def test_a_libcuda_that_a_plugin_brings_does_not_outrank_the_driver_that_is_named(self):
+        for driver in ("sim", SIMCUDA):
+            info = answer("info", EMM_PLUGIN=deadly("brings-libcuda"), EMM_DRIVER=driver)
+            self.assertEqual(info["plugin"]["name"], "brings-libcuda")
+            self.assertTrue(info["driver"]["simulated"])
+
+    def test_the_programs_own_outranks_it_and_the_warning_says_what_was_named(self):
+        done = run("info", LD_PRELOAD=SIMCUDA, EMM_DRIVER="/nonexistent/libcuda.so")
+        self.assertIn(f"EMM_DRIVER is ignored: the process has loaded {SIMCUDA} already, found "
+                      "'/nonexistent/libcuda.so' in EMM_DRIVER", done.stderr)
+        other = shutil.copy(SIMCUDA, self.folder / "libcuda.so.1")
+        done = run("info", LD_PRELOAD=other, EMM_DRIVER="sim")
+        self.assertIn(f"the process has loaded {other} already, found 'sim' in EMM_DRIVER", done.stderr)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

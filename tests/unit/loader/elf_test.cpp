@@ -49,5 +49,13 @@ TEST_CASE("the GNU build id is read from the file") {
     CHECK(id.size() == 40);
 }
 
+TEST_CASE("a program is no shared library, and is told how to become one") {
+    const observe::ErrorDetail error = refused("/proc/self/exe");
+    CHECK(error.stage == "elf");
+    CHECK_THAT(error.text, ContainsSubstring("it is no shared library: expected a shared library, "
+                                             "found an executable"));
+    CHECK(error.hint == "link it with -shared");
+}
+
 } // namespace
 } // namespace emm::loader
