@@ -35,9 +35,11 @@ EMM_API const char *emm_version(void);
 /* --- errors ----------------------------------------------------------------------------------- */
 
 /*
- * What the calling thread's last failing call has to say. Every text is UTF-8, never NULL unless
- * said so, and valid until the thread's next call into emm. The second part is about plugins that
- * did not load; elsewhere it is NULL.
+ * What the calling thread's last failing call has to say. Every text is UTF-8 on one line, without
+ * control characters, of at most 4 KiB (`json` holds several), never NULL unless said so, and valid
+ * until the thread's next call into emm. What a plugin, the system or a file name says otherwise is
+ * shown so: other bytes become U+FFFD or '?', and what is too long loses its middle. The second
+ * part is about plugins that did not load; elsewhere it is NULL.
  */
 typedef struct emm_error {
     uint32_t struct_size;  /* bytes that the library fills */
@@ -74,7 +76,8 @@ EMM_API emm_status emm_set_plugin(const char *spec);
  * colon, "max=8GiB,initial=1GiB", or NULL. */
 EMM_API emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options);
 
-/* What serves this process. All texts live as long as the process. */
+/* What serves this process. All texts live as long as the process; but for the option texts, which
+ * are what create gets, they are shown as those of emm_error are. */
 typedef struct emm_plugin_info {
     uint32_t struct_size; /* in: sizeof(emm_plugin_info) of the caller */
     uint32_t abi_major;   /* as the plugin states them */

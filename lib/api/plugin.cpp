@@ -2,6 +2,7 @@
 #include "core/registry.h"
 #include "core/selection.h"
 #include "loader/search.h"
+#include "observe/text.h"
 
 using namespace emm;
 
@@ -65,10 +66,11 @@ emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(visit);
     return api::guarded([&]() -> emm_status {
-        loader::for_each_candidate(counted_search(),
-                                   [&](const std::string &name, const std::string &path) {
-                                       return visit(name.c_str(), path.c_str(), user_data) == 0;
-                                   });
+        loader::for_each_candidate(
+            counted_search(), [&](const std::string &name, const std::string &path) {
+                return visit(observe::one_line(name).c_str(), observe::one_line(path).c_str(),
+                             user_data) == 0;
+            });
         return EMM_OK;
     });
 }

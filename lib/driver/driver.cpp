@@ -5,6 +5,7 @@
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
+#include "observe/text.h"
 
 #include <atomic>
 #include <memory>
@@ -62,7 +63,7 @@ emm_status load_locked() {
         return status;
     }
     auto driver = std::make_unique<Driver>();
-    driver->path = library.path;
+    driver->path = observe::one_line(library.path);
     driver->simulated = library.simulated;
     if ((status = fill(*driver)) != EMM_OK || (status = check_version(*driver)) != EMM_OK) {
         return status;

@@ -33,6 +33,9 @@ MAY_FAIL = {"early-stream": ["threads/parallel"], "looks-away": ["threads/parall
 # EMM_TEST_FAULT of libemm-bad.so.
 FAULTS = {
     "explains-nothing": ["table/texts"],
+    "untidy-version": ["table/lines"],
+    "untidy-description": ["table/lines"],
+    "untidy-help": ["table/lines"],
     "changes-table": ["table/constant"],
     "busy-entry": ["table/quiet-entry"],
     "host-overrun": ["table/older-host"],

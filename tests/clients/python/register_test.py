@@ -5,7 +5,7 @@ import threading
 import unittest
 
 import emm
-from emm import _api
+from emm import _api, _register
 
 driver = {name: ctypes.CFUNCTYPE(ctypes.c_int, *arguments)(emm.lib.emm_driver_entry(entry, 12000))
           for name, entry, arguments in (
@@ -33,6 +33,8 @@ class Plain:
             raise ZeroDivisionError("thirteen")
         if size == 14:
             raise emm.Error(_api.EMM_E_NOT_SUPPORTED, "not fourteen")
+        if size == 15:
+            raise ValueError("half of\na \udcff character")
         if size > 1 << 30:
             raise MemoryError("more than 1 GiB")
         ptr = ctypes.c_ulonglong()
@@ -107,6 +109,15 @@ class Registered(unittest.TestCase):
             with self.assertRaisesRegex(emm.Error, text) as raised:
                 alloc(size)
             self.assertEqual(raised.exception.status, status)
+
+    def test_a_sentence_that_is_no_unicode_or_no_line_still_arrives(self):
+        with self.assertRaises(emm.Error) as raised:
+            alloc(15)
+        self.assertEqual(raised.exception.status, _api.EMM_E_PLUGIN_EXCEPTION)
+        self.assertIn("ValueError: half of a ? character", str(raised.exception))
+        with self.assertRaises(emm.Error) as raised:
+            emm.check(_register._registered[-1].host.fail(_api.EMM_E_DRIVER, 0, b"caf\xe9\nclosed"))
+        self.assertEqual(str(raised.exception), "caf\ufffd closed")
 
     def test_memory_that_is_not_live_is_refused(self):
         with self.assertRaises(emm.Error) as raised:

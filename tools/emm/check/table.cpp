@@ -4,11 +4,13 @@
 #include "check/gpu.h"
 #include "check/hosted.h"
 #include "check/tail.h"
+#include "json.h"
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <iterator>
+#include <nlohmann/json.hpp>
 
 namespace emm::tool::check {
 namespace {
@@ -90,6 +92,39 @@ void texts(const Subject &subject) {
     }
 }
 
+// UTF-8 without control characters, and no longer than emm shows.
+bool is_one_line(const char *text) {
+    constexpr size_t longest = 4096;
+    const std::string whole = text;
+    bool plain = whole.size() <= longest;
+    for (size_t i = 0; i < whole.size(); i++) {
+        const auto byte = static_cast<unsigned char>(whole[i]);
+        const bool c1 = byte == 0xc2 && static_cast<unsigned char>(whole[i + 1]) < 0xa0;
+        plain = plain && byte >= 0x20 && byte != 0x7f && !c1;
+    }
+    try {
+        static_cast<void>(Json(whole).dump()); // refuses what is no UTF-8
+    } catch (const Json::exception &) {
+        return false;
+    }
+    return plain;
+}
+
+void lines(const Subject &subject) {
+    const Bare bare(subject);
+    const auto look = [](const std::string &what, const char *text) {
+        expect(!text || is_one_line(text),
+               "{} is no line of UTF-8: expected no control characters, at most 4096 bytes", what);
+    };
+    look("its name", bare.slots().name);
+    look("its version", bare.slots().version);
+    look("its description", bare.slots().description);
+    for (const emm_option *option = bare.slots().options; option && option->name; option++) {
+        look("the default of option " + std::string(option->name), option->default_value);
+        look("the help of option " + std::string(option->name), option->help);
+    }
+}
+
 // emm as it would be before, or after, slots were appended: it sees a copy of the table that ends
 // elsewhere.
 struct OtherHost {
@@ -144,6 +179,7 @@ void long_table(const Subject &subject) {
 std::vector<Case> table_cases() {
     return {
         {"table/texts", "EMM-P-05", "names are plain, and options are explained", texts},
+        {"table/lines", "EMM-P-05", "texts are lines of UTF-8", lines},
         {"table/constant", "EMM-P-06", "the table does not change", constant},
         {"table/quiet-entry", "EMM-P-07", "loading does nothing but return the table", quiet_entry,
          on_simulator},

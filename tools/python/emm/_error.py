@@ -17,11 +17,11 @@ class Error(RuntimeError):
             super().__init__(text)
             return
         found = lib.emm_last_error().contents
-        super().__init__((found.text or lib.emm_status_text(status)).decode())
+        super().__init__((found.text or lib.emm_status_text(status)).decode(errors="replace"))
         self.driver_result = found.driver_result
         for name in ("stage", "path", "hint", "json"):
             value = getattr(found, name)
-            setattr(self, name, value.decode() if value is not None else None)
+            setattr(self, name, value.decode(errors="replace") if value is not None else None)
 
 
 class OutOfMemoryError(Error, MemoryError):

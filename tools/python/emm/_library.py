@@ -45,4 +45,4 @@ def path_of(function):
 
     found = Found()
     ctypes.CDLL(None).dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(found))
-    return os.path.realpath(found.path.decode())
+    return os.path.realpath(os.fsdecode(found.path))

@@ -1,4 +1,5 @@
 """What a Python program asks of emm as a whole: plugin, driver, contexts, figures."""
+import os
 from ctypes import byref, c_size_t, c_void_p
 
 from ._api import DriverInfo, PluginInfo, Stats, lib
@@ -7,7 +8,7 @@ from ._error import check
 
 def set_plugin(spec):
     """Chooses the plugin; True unless EMM_PLUGIN outranks the call."""
-    return check(lib.emm_set_plugin(spec.encode())) == 0
+    return check(lib.emm_set_plugin(os.fsencode(spec))) == 0
 
 
 def plugin_info():

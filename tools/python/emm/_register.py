@@ -92,7 +92,7 @@ class _Table:
         return _api.EMM_OK
 
     def fail(self, status, driver_result, text):
-        return self.host.fail(status, driver_result, str(text).encode())
+        return self.host.fail(status, driver_result, str(text).encode(errors="replace"))
 
 
 def store(place, value):

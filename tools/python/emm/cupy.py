@@ -25,7 +25,7 @@ def _function_allocator(param):
 
 def _refuse(size):
     error = cupy.cuda.memory.OutOfMemoryError(size, -1)
-    error.args = (f"{error.args[0]}: {lib.emm_last_error().contents.text.decode()}",)
+    error.args = (f"{error.args[0]}: {lib.emm_last_error().contents.text.decode(errors='replace')}",)
     raise error
 
 
