@@ -48,11 +48,13 @@ cuda_header_is_good() {
     [ "${version:-0}" -ge "$cuda_release" ]
 }
 
-# The folder of a usable cuda.h; of the places where the build looks, in its order.
+# The folder of a usable cuda.h; of the places where the build looks, in its order. CUDA_PATH and
+# CUDA_HOME name a toolkit that is not where toolkits usually are.
 cuda_headers() {
     local folder
-    for folder in /usr/local/cuda/include /opt/cuda/include "$fetched_headers" /usr/include; do
-        if cuda_header_is_good "$folder"; then
+    for folder in "${CUDA_PATH:+$CUDA_PATH/include}" "${CUDA_HOME:+$CUDA_HOME/include}" \
+        /usr/local/cuda/include /opt/cuda/include "$fetched_headers" /usr/include; do
+        if [ -n "$folder" ] && cuda_header_is_good "$folder"; then
             printf '%s' "$folder"
             return
         fi
@@ -76,7 +78,7 @@ have_library spdlog             libspdlog-dev
 have_library CLI11              libcli11-dev
 have_library nlohmann_json      nlohmann-json3-dev
 have_library catch2             catch2
-have_library zlib               zlib1g-dev
+have_program gzip               gzip
 have_pip_if_needed              python3-pip
 '
 

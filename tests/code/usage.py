@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """usage.py ROOT: tools/quickstart and tools/test say how they are used, and then set nothing up."""
 import os
+import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 TOOLS = os.path.join(sys.argv.pop(1), "tools")
@@ -26,6 +28,39 @@ class Usage(unittest.TestCase):
         done = run("quickstart", "--fast")
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("usage: tools/quickstart", done.stderr)
+
+
+class Setup(unittest.TestCase):
+    """What the two tools and CI share."""
+
+    def headers(self, **variables):
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
+        return subprocess.run(["bash", "-c", f"source {TOOLS}/setup.sh; cuda_headers"], text=True,
+                              env={**environment, **variables}, capture_output=True, check=False).stdout
+
+    def test_a_toolkit_that_cuda_path_or_cuda_home_names_comes_first(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "include"))
+            header = os.path.join(folder, "include", "cuda.h")
+            with open(header, "w", encoding="utf-8") as file:
+                file.write("#define CUDA_VERSION 13000\n")
+            found = os.path.dirname(header)
+            self.assertEqual(self.headers(CUDA_PATH=folder), found)
+            self.assertEqual(self.headers(CUDA_HOME=folder), found)
+            self.assertEqual(self.headers(CUDA_PATH=folder, CUDA_HOME="/nonexistent"), found)
+            os.remove(header)
+            self.assertNotEqual(self.headers(CUDA_PATH=folder), found)
+
+    def test_nothing_is_installed_that_the_build_does_not_ask_for(self):
+        with open(os.path.join(TOOLS, "setup.sh"), encoding="utf-8") as file:
+            libraries = re.findall(r"^have_library (\S+)", file.read(), re.MULTILINE)
+        asked = ""
+        for folder, _, files in os.walk(os.path.dirname(TOOLS)):
+            if "meson.build" in files and "/build" not in folder:
+                with open(os.path.join(folder, "meson.build"), encoding="utf-8") as file:
+                    asked += file.read()
+        for library in libraries:
+            self.assertRegex(asked, rf"dependency\('{library}\w*'", library)
 
 
 if __name__ == "__main__":
