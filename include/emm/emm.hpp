@@ -385,11 +385,14 @@ template <StreamLike Stream> emm_stream to_stream(const Stream &stream) {
     }
 }
 
-// Device memory of one context for cuda::mr, whose properties the program names, so that this
-// header need not know them: emm::DeviceResource<cuda::mr::device_accessible>. It speaks both sets
-// of names, those of CCCL before 3.1 (allocate, allocate_async) and later ones (allocate_sync,
-// allocate with the stream first). Without a stream, memory may be used anywhere in the context at
-// once, and is given out again only when all work that the context held at its free is done.
+// Device memory of one context for cuda::mr; the program names the properties. It speaks the names
+// of CCCL before 3.1 (allocate, allocate_async) and later ones (allocate_sync, allocate with the
+// stream first). Without a stream, memory may be used anywhere in the context at once, and is given
+// out again only when all work that the context held at its free is done.
+//   #include <cuda/memory_resource> // LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE before 3.1
+//   emm::DeviceResource<cuda::mr::device_accessible> memory(emm::context_for_device(0));
+//   void *block = memory.allocate_async(1 << 20, 256, stream); // a cuda::stream_ref
+//   memory.deallocate_async(block, 1 << 20, 256, stream);
 template <class... Properties>
 class DeviceResource : public detail::Has<DeviceResource<Properties...>, Properties>... {
 public:
@@ -438,10 +441,12 @@ private:
 
 // Device memory for Thrust, whose vectors want thrust::device_ptr<T> for `Pointer`:
 //
-//   thrust::device_vector<int, emm::DeviceAllocator<int, thrust::device_ptr<int>>> keys(n);
-//   thrust::sort(thrust::cuda::par(emm::DeviceAllocator<char>{}), keys.begin(), keys.end());
-//
-// Without arguments it serves the calling thread's current context, to any stream.
+//   emm_context *gpu = emm::context_for_device(0); // what CUDA's runtime uses
+//   using Allocator = emm::DeviceAllocator<int, thrust::device_ptr<int>>;
+//   thrust::device_vector<int, Allocator> keys(n, Allocator(gpu));
+//   thrust::sort(thrust::cuda::par(emm::DeviceAllocator<char>(gpu)), keys.begin(), keys.end());
+// Without arguments it serves the calling thread's current context, to any stream, and throws if
+// there is none: CUDA's runtime makes one current with its first call.
 template <class T, class Pointer = T *> class DeviceAllocator {
 public:
     using value_type = T;

@@ -6,12 +6,18 @@
 #include <emm/emm.h>
 #include <new>
 #include <string>
+#include <type_traits>
 
 namespace emm::api {
 
-inline emm_status missing(const char *function, const char *argument) noexcept {
+// What a required argument is that is not there.
+template <class Argument> constexpr const char *nothing(const Argument &) noexcept {
+    return std::is_pointer_v<Argument> ? "NULL" : "0";
+}
+
+inline emm_status missing(const char *function, const char *argument, const char *what) noexcept {
     return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         [=] { return std::string(function) + ": " + argument + " is NULL"; });
+                         [=] { return std::string(function) + ": " + argument + " is " + what; });
 }
 
 inline emm_status without_size(const char *function, const char *argument) noexcept {
@@ -73,7 +79,7 @@ template <class Function> emm_status guarded(Function function) noexcept {
 // A required argument, checked at the door and never again inside.
 #define EMM_REQUIRE(argument)                                                                      \
     if (!(argument)) {                                                                             \
-        return ::emm::api::missing(__func__, #argument);                                           \
+        return ::emm::api::missing(__func__, #argument, ::emm::api::nothing(argument));            \
     }
 
 // A struct to be filled, as far as its caller knows it.

@@ -33,7 +33,7 @@ void read_number(const char *name, Number most, const char *expected, Number *re
 
 DeferredLimits read_deferred_limits() {
     DeferredLimits limits;
-    read_number("EMM_MAX_PENDING_DEALLOCS_COUNT", UINT64_MAX, "a whole number, 0 or more",
+    read_number("EMM_MAX_PENDING_DEALLOCS_COUNT", UINT64_MAX, "a whole number from 0 to 2^64 - 1",
                 &limits.count);
     read_number("EMM_MAX_PENDING_DEALLOCS_RATIO", 1.0, "a number from 0 to 1", &limits.ratio);
     return limits;

@@ -59,11 +59,12 @@ emm_status exhausted(emm_context &context, emm_status status, size_t size) noexc
     try {
         observe::ErrorDetail detail = observe::last_detail();
         const std::string said = detail.text;
-        const char *kind =
-            status == EMM_E_OUT_OF_MEMORY ? "out of device memory: " : "out of host memory: ";
+        const bool of_device = status == EMM_E_OUT_OF_MEMORY;
         detail.code = status;
-        detail.text = kind + std::to_string(size) + " bytes asked for, " + free_of_total(context) +
-                      " (" + name_of(context) + "); " + said;
+        detail.text = std::string("out of ") + (of_device ? "device" : "host") +
+                      " memory: " + std::to_string(size) + " bytes asked for" +
+                      (of_device ? ", " + free_of_total(context) : "") + " (" + name_of(context) +
+                      "); " + said;
         return observe::fail(std::move(detail));
     } catch (const std::bad_alloc &) {
         return status;

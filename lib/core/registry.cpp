@@ -343,7 +343,9 @@ emm_status context_current(emm_context *&ret_context) {
         return driver::fail(result, "cuCtxGetCurrent");
     }
     if (!cuda_context) {
-        return observe::fail(EMM_E_NO_CONTEXT, result, emm_status_text(EMM_E_NO_CONTEXT));
+        return observe::fail(EMM_E_NO_CONTEXT, result,
+                             "the calling thread has no current CUDA context; make one current, or "
+                             "ask for a device's with emm_context_for_device");
     }
     return context_from(cuda_context, ret_context);
 }

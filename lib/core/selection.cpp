@@ -52,20 +52,34 @@ emm_status busy() {
                              settled.load()->plugin->name);
 }
 
+// EMM_PLUGIN as it was when emm first asked. What it is set to later chooses nothing, and outranks
+// no choice from code.
+const std::string &specs_at_start() {
+    static const auto *const specs = new std::string(observe::environment("EMM_PLUGIN"));
+    const std::string_view now = observe::environment("EMM_PLUGIN");
+    static std::atomic<bool> warned{false};
+    if (now != *specs && !warned.exchange(true)) {
+        observe::log(EMM_LOG_WARN, "EMM_PLUGIN has been set to '" + std::string(now) +
+                                       "' too late: emm had read it before, and found " +
+                                       (specs->empty() ? "nothing" : "'" + *specs + "'"));
+    }
+    return *specs;
+}
+
 bool environment_outranks(const char *what) {
-    const std::string_view specs = observe::environment("EMM_PLUGIN");
+    const std::string &specs = specs_at_start();
     if (specs.empty()) {
         return false;
     }
-    observe::log(EMM_LOG_WARN, std::string(what) + " is ignored: EMM_PLUGIN is set to '" +
-                                   std::string(specs) + "'");
+    observe::log(EMM_LOG_WARN,
+                 std::string(what) + " is ignored: EMM_PLUGIN is set to '" + specs + "'");
     return true;
 }
 
 // What is in force if nobody has chosen from code.
 emm_status initial_choice(Choice *&ret_choice) {
     auto choice = std::make_unique<Choice>();
-    const std::string_view specs = observe::environment("EMM_PLUGIN");
+    const std::string &specs = specs_at_start();
     choice->selected_by = specs.empty() ? "default" : "EMM_PLUGIN";
     const emm_status status =
         loader::parse_specs(specs.empty() ? "passthrough" : specs, choice->specs);
@@ -118,6 +132,7 @@ emm_status none_left(const Choice &choice, emm_status status) {
 }
 
 emm_status reach(Choice *&ret_choice) {
+    specs_at_start(); // warns if it has changed
     if (!the_choice) {
         const emm_status status = initial_choice(the_choice);
         if (status != EMM_OK) {

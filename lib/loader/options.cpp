@@ -160,12 +160,48 @@ emm_status refuse_unknown(const Plugin &plugin, const std::string &key) {
                    .hint = guess});
 }
 
+// What a size in the wrong units was probably meant to be: 1GB, 1 GiB, 512M; "" if it was no size.
+std::string meant_size(const std::string &value) {
+    const size_t digits = std::min(value.find_first_not_of("0123456789."), value.size());
+    const size_t begin = std::min(value.find_first_not_of(' ', digits), value.size());
+    std::string unit = value.substr(begin);
+    std::transform(unit.begin(), unit.end(), unit.begin(), [](char c) { return c & ~0x20; });
+    if (unit.empty() || strchr("KMGT", unit[0]) == nullptr ||
+        (unit.substr(1) != "" && unit.substr(1) != "B" && unit.substr(1) != "IB")) {
+        return "";
+    }
+    const std::string meant = value.substr(0, digits) + unit[0] + "iB";
+    uint64_t bytes = 0;
+    return emm_parse_size(meant.c_str(), &bytes) ? meant : "";
+}
+
+bool all_digits(std::string_view text) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
+}
+
+// A number of the right form that is beyond what the host can pass on.
+bool is_too_large(const emm_option &option, const std::string &value) {
+    if (option.kind == EMM_OPTION_COUNT) {
+        return all_digits(value);
+    }
+    const size_t digits = std::min(value.find_first_not_of("0123456789"), value.size());
+    const std::string one = "1" + value.substr(digits);
+    uint64_t bytes = 0;
+    return option.kind == EMM_OPTION_SIZE && digits > 0 && emm_parse_size(one.c_str(), &bytes);
+}
+
 emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Setting &setting) {
+    const std::string meant = option.kind == EMM_OPTION_SIZE ? meant_size(setting.value) : "";
+    const bool too_large = is_too_large(option, setting.value);
+    const char *const most =
+        option.kind == EMM_OPTION_SIZE ? "a size below 2^63 bytes" : "at most 18 digits";
     return refuse({.code = EMM_E_PLUGIN_SPEC,
                    .stage = "validate",
                    .path = plugin.path,
-                   .problem = "option '" + setting.key + "' of plugin '" + plugin.name + "'",
-                   .expected = expected_value(option),
+                   .problem = "option '" + setting.key + "' of plugin '" + plugin.name + "'" +
+                              (too_large ? " is too large" : "") +
+                              (meant.empty() ? "" : "; did you mean '" + meant + "'?"),
+                   .expected = too_large ? most : expected_value(option),
                    .got = "'" + setting.value + "'",
                    .hint = option.help ? option.help : ""});
 }

@@ -80,9 +80,11 @@ private:
         }
         ret.is_path = ret.name.front() == '/';
         if (take(':')) {
+            after_path_ = ret.is_path;
             if (emm_status status = settings(ret.settings)) {
                 return status;
             }
+            after_path_ = false;
         }
         ret.text = text_.substr(start, position_ - start);
         return EMM_OK;
@@ -171,6 +173,9 @@ private:
 
     emm_status fail(size_t position, std::string expected, std::string got,
                     std::string hint = "") const {
+        if (hint.empty() && after_path_) {
+            hint = "if the ':' belongs to the path, it is written %3A";
+        }
         return refuse({.code = EMM_E_PLUGIN_SPEC,
                        .stage = "parse",
                        .problem = "plugin spec '" + std::string(text_) + "', column " +
@@ -182,6 +187,7 @@ private:
 
     std::string_view text_;
     size_t position_ = 0;
+    bool after_path_ = false; // among the settings of a plugin that was named by its path
 };
 
 } // namespace

@@ -101,10 +101,15 @@ emm_status Manager::refuse_host(size_t size, CUresult result) {
         live = host_live();
         reserved = host_reserved_;
     }
+    char limit[48] = "no host_max";
+    if (options_.host_max != UINT64_MAX) {
+        snprintf(limit, sizeof limit, "host_max %llu",
+                 static_cast<unsigned long long>(options_.host_max));
+    }
     return emm_failf(&host_, EMM_E_OUT_OF_HOST_MEMORY, result,
                      "pool: out of pinned host memory: %zu bytes asked for, %llu live, %llu "
-                     "reserved",
-                     size, live, reserved);
+                     "reserved (%s)",
+                     size, live, reserved, limit);
 }
 
 Block *Manager::acquire_host(HostPool &pool, uint64_t size, CUresult &result) {

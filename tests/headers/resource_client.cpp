@@ -37,3 +37,12 @@ void use(Resource &resource, cuda::stream_ref stream) {
 }
 
 #endif
+
+// The example of emm.hpp.
+void fill(cuda::stream_ref stream);
+
+void fill(cuda::stream_ref stream) {
+    emm::DeviceResource<cuda::mr::device_accessible> memory(emm::context_for_device(0));
+    void *block = memory.allocate_async(1 << 20, 256, stream);
+    memory.deallocate_async(block, 1 << 20, 256, stream);
+}

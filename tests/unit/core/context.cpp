@@ -28,6 +28,7 @@ TEST_CASE("a thread without a context is told so") {
     REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
     emm_context *context = nullptr;
     CHECK(emm_context_current(&context) == EMM_E_NO_CONTEXT);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("emm_context_for_device"));
     CHECK(context == nullptr);
 }
 

@@ -108,6 +108,32 @@ TEST_CASE("out of memory says what was asked for and what is free") {
     CHECK(ptr == 7);
 }
 
+TEST_CASE("out of host memory says nothing of the device's") {
+    Recorder::the().table.memhostalloc = [](emm_manager *, size_t, uint32_t, void **,
+                                            emm_deviceptr *) {
+        return Recorder::the().host->fail(EMM_E_OUT_OF_HOST_MEMORY, 2, "pinned memory is used up");
+    };
+    Recorder::the().table.memhostfree = [](emm_manager *, void *, size_t, uint32_t, emm_stream) {
+        return emm_status(EMM_OK);
+    };
+    emm_context *context = recorded_context();
+    void *host = nullptr;
+    CHECK(emm_memhostalloc(context, 12345, 0, &host, nullptr) == EMM_E_OUT_OF_HOST_MEMORY);
+    const std::string text = emm_last_error()->text;
+    CHECK_THAT(text, ContainsSubstring("out of host memory: 12345 bytes asked for (") &&
+                         ContainsSubstring("pinned memory is used up"));
+    CHECK(text.find("bytes free") == std::string::npos);
+}
+
+TEST_CASE("a number that is missing is told as 0 and not as NULL") {
+    emm_context *context = recorded_context();
+    emm_ipc_handle handle = {};
+    CHECK(emm_get_ipc_handle(context, 0x1000, 0, &handle) == EMM_E_INVALID_VALUE);
+    CHECK(std::string(emm_last_error()->text) == "emm_get_ipc_handle: size is 0");
+    CHECK(emm_get_ipc_handle(context, 0x1000, 64, nullptr) == EMM_E_INVALID_VALUE);
+    CHECK(std::string(emm_last_error()->text) == "emm_get_ipc_handle: ret_handle is NULL");
+}
+
 TEST_CASE("a pressure callback that runs out itself is not asked again") {
     emm_context *context = recorded_context();
     Recorder::the().on_memalloc = [](size_t) { return EMM_E_OUT_OF_MEMORY; };

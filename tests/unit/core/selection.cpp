@@ -43,6 +43,17 @@ TEST_CASE("what the environment names and does not load is an error, never a fal
     CHECK_THAT(emm_last_error()->json, ContainsSubstring("\"stage\":\"resolve\""));
 }
 
+TEST_CASE(
+    "EMM_PLUGIN that is set after emm has read it chooses nothing, and a choice from code counts") {
+    setenv("EMM_PLUGIN_PATH", EMM_TEST_FIXTURES, 1);
+    REQUIRE(emm_set_plugin("good") == EMM_OK);
+    setenv("EMM_PLUGIN", "every-option", 1);
+    CHECK(std::string(plugin().name) == "good");
+    CHECK(emm_set_plugin("newer-minor") == EMM_OK);
+    CHECK(std::string(plugin().name) == "newer-minor");
+    CHECK(std::string(plugin().selected_by) == "emm_set_plugin");
+}
+
 TEST_CASE("a list falls back to the first that loads") {
     environment_names("nosuchplugin;text;good");
     CHECK(std::string(plugin().name) == "good");

@@ -50,8 +50,46 @@ TEST_CASE("a value is checked by its option's kind") {
     const observe::ErrorDetail error = refused(fixture("every-option") + ":" + key + "=" + value);
     CHECK(error.code == EMM_E_PLUGIN_SPEC);
     CHECK(error.stage == "validate");
-    CHECK_THAT(error.text, ContainsSubstring("option '" + key + "' of plugin 'every-option': " +
-                                             "expected " + expected + ", found '" + value + "'"));
+    CHECK_THAT(error.text,
+               ContainsSubstring("option '" + key + "' of plugin 'every-option'") &&
+                   ContainsSubstring(": expected " + expected + ", found '" + value + "'"));
+}
+
+TEST_CASE("a size in the wrong units leads to the right ones") {
+    const auto [value, meant] = GENERATE(table<std::string, std::string>({{"1GB", "1GiB"},
+                                                                          {"1.5T", "1.5TiB"},
+                                                                          {"64 KiB", "64KiB"},
+                                                                          {"8gib", "8GiB"},
+                                                                          {"512m", "512MiB"}}));
+    CHECK_THAT(refused(fixture("every-option") + ":max=" + value).text,
+               ContainsSubstring("option 'max' of plugin 'every-option'; did you mean '" + meant +
+                                 "'?: expected a size such as"));
+}
+
+TEST_CASE("what is no size at all leads nowhere") {
+    for (const char *value : {"much", "GB", "1XB", "1.GB", "1GBB"}) {
+        const observe::ErrorDetail error = refused(fixture("every-option") + ":max=" + value);
+        CHECK(error.text.find("did you mean") == std::string::npos);
+        CHECK(error.text.find("too large") == std::string::npos);
+    }
+}
+
+TEST_CASE("a number that is too large is called so") {
+    const auto [setting, most] = GENERATE(
+        table<std::string, std::string>({{"max=99999999999999999999", "a size below 2^63 bytes"},
+                                         {"max=99999999999GiB", "a size below 2^63 bytes"},
+                                         {"threads=99999999999999999999", "at most 18 digits"}}));
+    const observe::ErrorDetail error = refused(fixture("every-option") + ":" + setting);
+    CHECK_THAT(error.text, ContainsSubstring("of plugin 'every-option' is too large: expected " +
+                                             most + ", found"));
+}
+
+TEST_CASE("an option of 100,000 characters makes no text of more than 4 KiB") {
+    const observe::ErrorDetail error =
+        refused(fixture("every-option") + ":max=" + std::string(100000, '7'));
+    CHECK(error.text.size() <= 4096);
+    CHECK(error.got.size() <= 4096);
+    CHECK_THAT(error.text, ContainsSubstring("is too large"));
 }
 
 TEST_CASE("an option that is listed twice is refused") {

@@ -98,6 +98,17 @@ TEST_CASE("a stray delimiter comes with the way to write it") {
     CHECK(observe::last_detail().hint == "inside a path or a value, '=' is written %3D");
 }
 
+TEST_CASE("a colon after a path that is followed by no option comes with the way to write it") {
+    for (const char *text : {"/opt/a:b/libemm-x.so", "/opt/a:B", "/opt/a:b"}) {
+        refusal(text);
+        CHECK(observe::last_detail().hint == "if the ':' belongs to the path, it is written %3A");
+    }
+    refusal("pool:b/c");
+    CHECK(observe::last_detail().hint.empty());
+    refusal("/opt/a:b=1;c:d/e");
+    CHECK(observe::last_detail().hint.empty());
+}
+
 TEST_CASE("settings alone are what follows the colon") {
     std::vector<Setting> settings;
     REQUIRE(parse_settings("max=8GiB,initial=1GiB", settings) == EMM_OK);
