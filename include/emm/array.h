@@ -36,7 +36,8 @@ extern "C" {
 
 /*
  * One part of an element that has several; the interface's descr, an array of these. A part is a
- * scalar (`typestr`) or has parts itself (`fields`), and may be repeated (`shape`).
+ * scalar (`typestr`) or has parts itself (`fields`), and may be repeated (`shape`). Parts lie at
+ * most 16 deep, and a descr has at most 65,536 in all; one that is reached twice counts twice.
  */
 typedef struct emm_array_field {
     const char *name;    /* "" for padding; never NULL */

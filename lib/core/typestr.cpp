@@ -12,6 +12,7 @@ namespace {
 
 constexpr uint64_t largest_element = INT32_MAX; // NumPy's limit
 constexpr unsigned deepest_descr = 16;
+constexpr uint32_t most_fields = 65536; // of a descr, one that is reached twice counting twice
 
 using observe::refuse;
 
@@ -116,10 +117,17 @@ emm_status repeat(const emm_array_field &field, const std::string &where, uint64
     return EMM_OK;
 }
 
-emm_status measure_fields(const emm_array_field *fields, uint32_t count, const std::string &where,
-                          unsigned depth, uint64_t &ret_size);
+// How deep in the descr a list of fields is, and how many fields may follow in all: lists that
+// share their parts describe more fields than there is memory or time.
+struct Walk {
+    unsigned depth = 0;
+    uint32_t &left;
+};
 
-emm_status measure_field(const emm_array_field &field, const std::string &where, unsigned depth,
+emm_status measure_fields(const emm_array_field *fields, uint32_t count, const std::string &where,
+                          Walk walk, uint64_t &ret_size);
+
+emm_status measure_field(const emm_array_field &field, const std::string &where, Walk walk,
                          uint64_t &ret_size) {
     if (!field.name) {
         return refuse(where + ": its name is NULL; expected a text, \"\" for padding");
@@ -133,7 +141,7 @@ emm_status measure_field(const emm_array_field &field, const std::string &where,
     ElementType type;
     emm_status status = field.typestr
                             ? parse_typestr(field.typestr, named, type)
-                            : measure_fields(field.fields, field.field_count, named, depth, size);
+                            : measure_fields(field.fields, field.field_count, named, walk, size);
     if (field.typestr) {
         size = type.size;
     }
@@ -145,15 +153,21 @@ emm_status measure_field(const emm_array_field &field, const std::string &where,
 }
 
 emm_status measure_fields(const emm_array_field *fields, uint32_t count, const std::string &where,
-                          unsigned depth, uint64_t &ret_size) {
-    if (depth == deepest_descr) {
+                          Walk walk, uint64_t &ret_size) {
+    if (walk.depth == deepest_descr) {
         return refuse(where + ": expected fields at most 16 deep, found more");
     }
+    if (count > walk.left) {
+        return refuse(where + ": expected at most " + std::to_string(most_fields) +
+                      " fields in all, found more");
+    }
+    walk.left -= count;
+    ++walk.depth;
     uint64_t sum = 0;
     for (uint32_t i = 0; i < count; ++i) {
         uint64_t size = 0;
         const emm_status status =
-            measure_field(fields[i], where + ", field " + std::to_string(i), depth + 1, size);
+            measure_field(fields[i], where + ", field " + std::to_string(i), walk, size);
         if (status != EMM_OK) {
             return status;
         }
@@ -170,7 +184,8 @@ emm_status measure_fields(const emm_array_field *fields, uint32_t count, const s
 emm_status check_descr(const emm_array_field *fields, uint32_t count, uint64_t size,
                        const std::string &where) {
     uint64_t found = 0;
-    const emm_status status = measure_fields(fields, count, where + ", descr", 0, found);
+    uint32_t left = most_fields;
+    const emm_status status = measure_fields(fields, count, where + ", descr", {0, left}, found);
     if (status == EMM_OK && found != size) {
         return refuse(where + ": descr: expected the " + std::to_string(size) +
                       " bytes of typestr, found " + std::to_string(found));

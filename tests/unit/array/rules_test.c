@@ -239,6 +239,25 @@ static void endless_descrs(void) {
     CHECK_BROKEN(array, "expected fields at most 16 deep, found more");
 }
 
+/* 14 levels of 150 fields each, all of which have the next level's as their parts. */
+static void shared_descrs(void) {
+    static emm_array_field levels[14][150];
+    emm_array array = typed("|V8");
+    int level, i;
+    for (level = 0; level < 14; ++level) {
+        for (i = 0; i < 150; ++i) {
+            const emm_array_field leaf = {"leaf", "|V0", NULL, 0, 0, NULL};
+            const emm_array_field shared = {"shared", NULL, levels[(level + 1) % 14], 150, 0, NULL};
+            levels[level][i] = level == 13 ? leaf : shared;
+        }
+    }
+    array.descr = levels[0];
+    array.descr_count = 150;
+    CHECK_BROKEN(array, "expected at most 65536 fields in all, found more");
+    array.descr = levels[12]; /* 150 * 151 of them */
+    CHECK_BROKEN(array, "descr: expected the 8 bytes of typestr, found 0");
+}
+
 static void short_structs(void) {
     emm_array array = floats();
     array.struct_size = 8;
@@ -272,6 +291,7 @@ const test rule_tests[] = {
     {"a mask is an array whose shape broadcasts, with no mask of its own", masks},
     {"a descr describes exactly the bytes of typestr", descrs},
     {"a descr that contains itself is refused", endless_descrs},
+    {"a descr whose parts share their parts is measured or refused in bounded time", shared_descrs},
     {"a short struct and NULL are refused", short_structs},
     {"a refused array leaves the outputs alone", failures},
     {NULL, NULL}};
