@@ -4,33 +4,52 @@
 #include "observe/immortal.h"
 #include "observe/log.h"
 
-#include <list>
 #include <mutex>
 
 namespace emm::core {
 namespace {
 
-// Every hook that was ever set, once: a thread may be inside one that was replaced.
-struct Hooks {
-    std::mutex mutex;
-    std::list<emm_event_hook_info> known;
+// The hook with its user data. Readers take no lock unless it is being replaced at that moment: the
+// version is odd meanwhile, and another one afterwards.
+class Hook {
+public:
+    std::mutex mutex; // over replacing it
+
+    emm_event_hook_info read() noexcept {
+        const uint64_t version = version_.load(std::memory_order_acquire);
+        const emm_event_hook_info found = fields();
+        if (version % 2 == 0 && version_.load(std::memory_order_relaxed) == version) {
+            return found;
+        }
+        std::lock_guard lock(mutex);
+        return fields();
+    }
+
+    // With the mutex held. Answers the hook before.
+    emm_event_hook_info replace(const emm_event_hook_info &next) noexcept {
+        const emm_event_hook_info previous = fields();
+        version_.fetch_add(1, std::memory_order_relaxed);
+        hook_.store(next.hook, std::memory_order_release);
+        user_data_.store(next.user_data, std::memory_order_release);
+        version_.fetch_add(1, std::memory_order_release);
+        has_hook.store(next.hook != nullptr, std::memory_order_relaxed);
+        return previous;
+    }
+
+private:
+    // Loads that acquire: whoever sees a new field sees a new version next.
+    emm_event_hook_info fields() const noexcept {
+        return {hook_.load(std::memory_order_acquire), user_data_.load(std::memory_order_acquire)};
+    }
+
+    std::atomic<uint64_t> version_{0};
+    std::atomic<emm_event_hook> hook_{nullptr};
+    std::atomic<void *> user_data_{nullptr};
 };
 
-Hooks &hooks() {
-    static observe::Immortal<Hooks> the_hooks;
-    return the_hooks.value;
-}
-
-const emm_event_hook_info *remember(Hooks &of, emm_event_hook hook, void *user_data) {
-    if (!hook) {
-        return nullptr;
-    }
-    for (const emm_event_hook_info &known : of.known) {
-        if (known.hook == hook && known.user_data == user_data) {
-            return &known;
-        }
-    }
-    return &of.known.emplace_back(emm_event_hook_info{hook, user_data});
+Hook &the_hook() {
+    static observe::Immortal<Hook> hook;
+    return hook.value;
 }
 
 void watch(emm_context &context, bool wanted) noexcept {
@@ -48,13 +67,16 @@ uint32_t memory_of(observe::EventType type) noexcept {
 thread_local bool inside_hook = false;
 
 void call_hook(const emm_event &event) noexcept {
-    const emm_event_hook_info *hook = current_hook.load(std::memory_order_acquire);
-    if (!hook || inside_hook) {
+    if (inside_hook) {
+        return;
+    }
+    const emm_event_hook_info current = the_hook().read();
+    if (!current.hook) {
         return;
     }
     inside_hook = true;
     try {
-        hook->hook(&event, hook->user_data);
+        current.hook(&event, current.user_data);
     } catch (...) {
         observe::log(EMM_LOG_WARN, "an exception left the event hook; it counts as a return");
     }
@@ -64,16 +86,14 @@ void call_hook(const emm_event &event) noexcept {
 } // namespace
 
 emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_info *ret_previous) {
-    Hooks &all = hooks();
-    std::lock_guard lock(all.mutex);
-    const emm_event_hook_info *previous = current_hook.load(std::memory_order_relaxed);
-    const emm_event_hook_info *next = remember(all, hook, user_data);
-    current_hook.store(next, std::memory_order_release);
+    Hook &current = the_hook();
+    std::lock_guard lock(current.mutex);
+    const emm_event_hook_info previous = current.replace({hook, hook ? user_data : nullptr});
     for (emm_context *context = first_context(); context; context = context->next) {
-        watch(*context, next || is_logging);
+        watch(*context, hook || is_logging);
     }
     if (ret_previous) {
-        *ret_previous = previous ? *previous : emm_event_hook_info{};
+        *ret_previous = previous;
     }
     return EMM_OK;
 }
@@ -86,8 +106,8 @@ void watch_if_wanted(emm_context &context) {
             .done(EMM_OK);
     }
     // Its record is in the list by now: whoever sets a hook later finds it there.
-    std::lock_guard lock(hooks().mutex);
-    watch(context, current_hook.load(std::memory_order_relaxed) || is_logging);
+    std::lock_guard lock(the_hook().mutex);
+    watch(context, has_hook.load(std::memory_order_relaxed) || is_logging);
 }
 
 void Watch::tell_hook(emm_status status) const noexcept {

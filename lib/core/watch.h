@@ -15,7 +15,7 @@ emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_i
 void watch_if_wanted(emm_context &context);
 
 inline std::atomic<bool> is_logging{false}; // true before the first context is watched
-inline std::atomic<const emm_event_hook_info *> current_hook{nullptr};
+inline std::atomic<bool> has_hook{false};
 
 inline bool is_watched(const emm_context &context) noexcept {
     const uint32_t gate = context.gate.load(std::memory_order_acquire);
@@ -52,7 +52,7 @@ public:
         if (lane_ && !observe::is_forked_child()) { // the log is the parent's
             record(status);
         }
-        if (type_ < observe::EventType::reset && current_hook.load(std::memory_order_relaxed)) {
+        if (type_ < observe::EventType::reset && has_hook.load(std::memory_order_relaxed)) {
             tell_hook(status);
         }
         return status;

@@ -2,6 +2,7 @@
 #include "recorder.h"
 
 #include <atomic>
+#include <malloc.h>
 #include <thread>
 
 namespace {
@@ -165,4 +166,50 @@ TEST_CASE("hooks come and go while 4 threads allocate") {
     emm_deviceptr ptr = 0;
     emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr);
     CHECK(told == before);
+}
+
+TEST_CASE("hooks that have been replaced take no memory") {
+    static char data[100'000];
+    emm_event_hook_info previous = {};
+    const size_t before = mallinfo2().uordblks; // 0 under sanitizers, as after
+    for (char &each : data) {
+        REQUIRE(emm_set_event_hook(&Seen::note, &each, &previous) == EMM_OK);
+    }
+    CHECK(mallinfo2().uordblks < before + 4096);
+    CHECK(emm_set_event_hook(nullptr, nullptr, &previous) == EMM_OK);
+    CHECK(previous.user_data == std::end(data) - 1);
+}
+
+TEST_CASE("a hook is always called with its own user data, however often others replace it") {
+    emm_context *context = recorded_context();
+    static int data[2];
+    static std::atomic<uint64_t> told{0}, mistaken{0};
+    static const emm_event_hook first = [](const emm_event *, void *user_data) {
+        ++told;
+        mistaken += user_data != &data[0];
+    };
+    static const emm_event_hook second = [](const emm_event *, void *user_data) {
+        ++told;
+        mistaken += user_data != &data[1];
+    };
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+        threads.emplace_back([&] {
+            while (!stop) {
+                emm_deviceptr ptr = 0;
+                emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr);
+                emm_memfree(context, ptr, 64, EMM_STREAM_LEGACY);
+            }
+        });
+    }
+    while (told < 10'000) {
+        emm_set_event_hook(first, &data[0], nullptr);
+        emm_set_event_hook(second, &data[1], nullptr);
+    }
+    stop = true;
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    CHECK(mistaken == 0);
 }
