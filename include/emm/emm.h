@@ -7,7 +7,8 @@
  * emm/plugin.h and holds here too.
  *
  * Unless a function says otherwise:
- *   - it may be called from any thread, with any or no current CUDA context;
+ *   - it may be called from any thread, with any or no current CUDA context, but not by a signal
+ *     handler: as with malloc, it could wait for ever for a lock that its own thread holds;
  *   - it returns EMM_OK, a positive notice, or a negative error, described by emm_last_error();
  *   - outputs come last and are untouched on failure; sizes are in bytes;
  *   - NULL for a required argument is EMM_E_INVALID_VALUE; so are flags that the call does not
