@@ -490,8 +490,8 @@ EMM_API emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
  * Completes the event log `path` (EMM_EVENT_LOG) of a process that was killed or aborted: what it
  * had recorded and not yet written is in `path`.spool, becomes rows, and the spool goes. A success
  * that does nothing if there is no spool; a log whose process ends by itself is complete.
- *   EMM_E_BUSY            a living process is writing it
- *   EMM_E_INVALID_VALUE   the spool cannot be read, or the log not be written
+ *   EMM_E_BUSY            a living process is writing it, be it this one
+ *   EMM_E_INVALID_VALUE   spool or log is no regular file of this user, or damaged; both stay
  */
 EMM_API emm_status emm_event_log_recover(const char *path);
 

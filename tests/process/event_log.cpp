@@ -7,7 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <mutex>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -147,6 +149,66 @@ void fork_a_child() {
     churn(10);
 }
 
+void wait_for_a_line() {
+    std::puts("recorded");
+    std::fflush(stdout);
+    std::getchar();
+}
+
+// What it is writing itself is not to be completed.
+void recover_own_log() {
+    churn(10);
+    const emm_status status = emm_event_log_recover(std::getenv("EMM_EVENT_LOG"));
+    std::fprintf(stderr, "%s\n", status < 0 ? emm_last_error()->text : "completed");
+    check(status == EMM_E_BUSY ? EMM_OK : EMM_E_INVALID_VALUE);
+    wait_for_a_line();
+    churn(10);
+}
+
+// Another copy of libemm in the same process, with the same environment.
+void use_second_copy() {
+    churn(10);
+    void *const copy = dlopen(std::getenv("EMM_TEST_LIBRARY"), RTLD_NOW | RTLD_LOCAL);
+    const auto set_entry =
+        reinterpret_cast<decltype(&emm_set_plugin_entry)>(dlsym(copy, "emm_set_plugin_entry"));
+    const auto get_context =
+        reinterpret_cast<decltype(&emm_context_for_device)>(dlsym(copy, "emm_context_for_device"));
+    emm_context *other = nullptr;
+    check(set_entry(&entry, nullptr));
+    check(get_context(0, &other));
+    churn(10);
+}
+
+// The parent is killed, and its child lives on.
+void leave_an_orphan() {
+    on_threads(4, 5000);
+    if (fork() == 0) {
+        std::getchar();
+        _exit(0);
+    }
+    raise(SIGKILL);
+}
+
+// More events than one write takes, at a pace that the writer thread keeps up with.
+void churn_slowly() {
+    for (int i = 0; i < 200; ++i) {
+        churn(200);
+        usleep(1000);
+    }
+    std::puts("came to its end");
+}
+
+// After the driver is there: the simulated one makes files of its own.
+void limit_files() {
+    if (const char *const bytes = std::getenv("EMM_TEST_FILE_LIMIT")) {
+        emm_driver_info driver = {};
+        driver.struct_size = sizeof driver;
+        check(emm_get_driver(&driver));
+        const rlimit limit = {std::strtoul(bytes, nullptr, 10), RLIM_INFINITY};
+        check(setrlimit(RLIMIT_FSIZE, &limit) == 0 ? EMM_OK : EMM_E_INVALID_VALUE);
+    }
+}
+
 bool until_the_very_end = false;
 
 // After the log's own exit handler, which has no priority.
@@ -171,9 +233,18 @@ void run(const char *scenario) {
         churn(10);
     } else if (is("wait")) {
         churn(10);
-        std::puts("recorded");
-        std::fflush(stdout);
-        std::getchar();
+        wait_for_a_line();
+    } else if (is("recover-own")) {
+        recover_own_log();
+    } else if (is("twice")) {
+        use_second_copy();
+    } else if (is("orphan")) {
+        leave_an_orphan();
+    } else if (is("slowly")) {
+        churn_slowly();
+    } else if (is("chdir")) {
+        churn(10);
+        check(chdir("/") == 0 ? EMM_OK : EMM_E_INVALID_VALUE);
     } else if (is("fork")) {
         fork_a_child();
     } else {
@@ -191,6 +262,7 @@ int main(int argc, char **argv) {
         return status < 0 ? 1 : 0;
     }
     check(emm_set_plugin_entry(&entry, nullptr));
+    limit_files();
     check(emm_context_for_device(0, &the_context));
     run(argc > 1 ? argv[1] : "each");
 }

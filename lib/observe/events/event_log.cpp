@@ -4,8 +4,10 @@
 #include "observe/events/module.h"
 #include "observe/events/scribe.h"
 #include "observe/events/spool.h"
+#include "observe/file.h"
 #include "observe/log.h"
 #include "observe/process.h"
+#include "observe/write_signals.h"
 
 #include <emm/plugin.h>
 
@@ -16,7 +18,7 @@
 #include <cstring>
 #include <ctime>
 #include <deque>
-#include <fcntl.h>
+#include <filesystem>
 #include <linux/membarrier.h>
 #include <mutex>
 #include <pthread.h>
@@ -55,13 +57,15 @@ public:
     void know_module(EventLane &lane, uint64_t caller);
     void write(bool everything) noexcept;
     void write_at_exit() noexcept;
+    bool has_ended() const noexcept { return ended_.load(std::memory_order_relaxed); }
 
     // False in every child, also in one whose making called no fork handlers (_Fork, clone).
     bool is_of_this_process() const noexcept { return getpid() == process_; }
 
 private:
-    EventLog(std::unique_ptr<Spool> spool, int csv, std::string path)
-        : path_(std::move(path)), spool_(std::move(spool)), scribe_(*spool_, csv) {
+    EventLog(std::unique_ptr<Spool> spool, File csv, std::string path)
+        : path_(std::move(path)), spool_(std::move(spool)), csv_(std::move(csv)),
+          scribe_(*spool_, csv_.number()) {
         spare_ = spool_->chunks();
         chunks_ = spare_.size();
     }
@@ -73,11 +77,11 @@ private:
     uint64_t watermark() noexcept;
     std::vector<std::vector<Chunk *>> chunks_of_lanes();
     void recycle();
-    void stop_writing() noexcept;
 
     const pid_t process_ = getpid();
     const std::string path_;
     const std::unique_ptr<Spool> spool_;
+    File csv_;
     pthread_key_t key_ = 0; // whose destructor gives a thread's lane back
 
     std::mutex growing_;            // over the spool's list of chunks
@@ -90,9 +94,9 @@ private:
     std::vector<Chunk *> spare_;
     std::atomic<bool> lost_{false}; // an event, because there was no room: said once
 
-    std::mutex writing_; // over the rest
+    std::mutex writing_; // over the rest, but for the last
     Scribe scribe_;
-    bool stopped_ = false; // the log cannot be written to
+    std::atomic<bool> ended_{false}; // the log cannot be written to
 };
 
 namespace {
@@ -106,20 +110,33 @@ void give_back_lane(void *lane) {
     }
 }
 
-// "%p" is the process id.
-std::string expanded(std::string_view name) {
-    std::string path;
-    for (size_t i = 0; i < name.size(); ++i) {
-        const bool is_id = name.substr(i, 2) == "%p";
-        path += is_id ? std::to_string(getpid()) : std::string(1, name[i]);
-        i += is_id;
+// Absolute, because the program may go to another folder.
+std::string path_of(std::string_view name) {
+    return name.empty() ? "" : std::filesystem::absolute(with_process_id(name)).string();
+}
+
+// Emptied once it is locked: whoever has it locked is writing it, perhaps by another name.
+File open_csv(const std::string &path, std::string &ret_reason) {
+    const auto header = static_cast<ssize_t>(Rows::header.size());
+    File csv = open_own(path, Make::yes, ret_reason);
+    if (csv && !lock_for_writing(csv)) {
+        ret_reason = path + (errno == EAGAIN || errno == EACCES
+                                 ? " is being written by another process"
+                                 : std::string(" cannot be locked: ") + std::strerror(errno));
+        return File();
     }
-    return path;
+    const WriteSignalsBlocked blocked;
+    if (csv && (ftruncate(csv.number(), 0) != 0 ||
+                ::write(csv.number(), Rows::header.data(), Rows::header.size()) != header)) {
+        ret_reason = "cannot write " + path + ": " + std::strerror(errno);
+        return File();
+    }
+    return csv;
 }
 
 EventLog *open_named() noexcept {
     try {
-        const std::string path = expanded(environment("EMM_EVENT_LOG"));
+        const std::string path = path_of(environment("EMM_EVENT_LOG"));
         std::string reason;
         EventLog *log = path.empty() ? nullptr : EventLog::open(path, reason);
         if (!reason.empty()) {
@@ -139,10 +156,8 @@ EventLog *EventLog::open(const std::string &path, std::string &ret_reason) {
     if (!spool) {
         return nullptr;
     }
-    const int csv = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (csv < 0 || ::write(csv, Rows::header.data(), Rows::header.size()) !=
-                       static_cast<ssize_t>(Rows::header.size())) {
-        ret_reason = "cannot write " + path + ": " + std::strerror(errno);
+    File csv = open_csv(path, ret_reason);
+    if (!csv) {
         spool->unlink();
         return nullptr;
     }
@@ -150,7 +165,7 @@ EventLog *EventLog::open(const std::string &path, std::string &ret_reason) {
     header.ns_per_tick = nanoseconds_per_event_tick();
     header.first_tick = event_ticks();
     header.csv_bytes[0] = Rows::header.size();
-    std::unique_ptr<EventLog> log(new EventLog(std::move(spool), csv, path));
+    std::unique_ptr<EventLog> log(new EventLog(std::move(spool), std::move(csv), path));
     if (pthread_key_create(&log->key_, give_back_lane) != 0) {
         ret_reason = "no key for what each thread records";
         log->spool_->unlink();
@@ -259,7 +274,7 @@ Chunk *EventLog::spare_chunk(EventLane &lane) {
 bool EventLog::next_chunk(EventLane &lane) {
     Chunk *const chunk = spare_chunk(lane);
     if (!chunk) {
-        if (!lost_.exchange(true)) {
+        if (!has_ended() && !lost_.exchange(true)) {
             log(EMM_LOG_WARN, path_ + ": events are lost, there is no room for them");
         }
         return false;
@@ -330,7 +345,7 @@ void EventLog::recycle() {
 
 void EventLog::write(bool everything) noexcept {
     std::lock_guard lock(writing_);
-    if (stopped_) {
+    if (has_ended()) {
         return;
     }
     try {
@@ -340,11 +355,12 @@ void EventLog::write(bool everything) noexcept {
             return;
         }
         log(EMM_LOG_WARN, "cannot write " + path_ + ": " + std::strerror(errno) +
-                              "; what is missing is in " + path_ + ".spool");
+                              "; the log ends here, and what was recorded last is in " + path_ +
+                              ".spool");
     } catch (const std::exception &error) {
         log(EMM_LOG_WARN, path_ + ": " + error.what());
     }
-    stopped_ = true;
+    ended_ = true;
 }
 
 void EventLog::write_at_exit() noexcept {
@@ -352,13 +368,16 @@ void EventLog::write_at_exit() noexcept {
     fence_all_threads(); // an event is either seen here, or its thread sees that it has to write it
     write(true);
     std::lock_guard lock(writing_);
-    if (!stopped_) {
+    if (!has_ended()) {
         spool_->unlink();
     }
 }
 
 EventRecord *EventLane::next_slowly(uint64_t caller) noexcept {
     EventLog &log = *the_log.load(std::memory_order_relaxed);
+    if (log.has_ended()) {
+        return nullptr;
+    }
     try {
         log.know_module(*this, caller);
         if ((chunk_ && used_ != Chunk::capacity) || log.next_chunk(*this)) {

@@ -6,29 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
-#include <fstream>
 #include <map>
 #include <unistd.h>
 
 namespace emm::observe {
 namespace {
-
-class File {
-public:
-    explicit File(int number) : number_(number) {}
-    ~File() {
-        if (number_ >= 0) {
-            close(number_);
-        }
-    }
-    File(const File &) = delete;
-    File &operator=(const File &) = delete;
-    int number() const { return number_; }
-
-private:
-    const int number_;
-};
 
 std::vector<std::vector<Chunk *>> lanes_of(const Spool &spool) {
     std::map<uint32_t, std::vector<Chunk *>> lanes;
@@ -48,11 +30,66 @@ std::vector<std::vector<Chunk *>> lanes_of(const Spool &spool) {
 }
 
 // What is in the log already is where the counts go on from.
-void resume(Rows &rows, const std::string &path) {
-    std::ifstream file(path);
-    for (std::string row; std::getline(file, row);) {
-        rows.resume(row);
+void resume(Rows &rows, const File &csv) {
+    constexpr size_t longest = 1 << 20; // what is longer is no row of ours
+    std::string text, part(1 << 16, 0);
+    off_t at = 0;
+    for (ssize_t got; (got = pread(csv.number(), part.data(), part.size(), at)) > 0; at += got) {
+        text.append(part, 0, static_cast<size_t>(got));
+        size_t begin = 0;
+        for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+            rows.resume(std::string_view(text).substr(begin, end - begin));
+        }
+        text.erase(0, text.size() - begin > longest ? text.size() : begin);
     }
+}
+
+bool ends_a_row(const File &csv, uint64_t size) {
+    char last = 0;
+    return size >= Rows::header.size() &&
+           pread(csv.number(), &last, 1, static_cast<off_t>(size - 1)) == 1 && last == '\n';
+}
+
+// "" if log and spool belong together.
+std::string fault_of(const File &csv, const Spool &spool, const std::string &path) {
+    const uint64_t expected = agreed_bytes(spool.header());
+    const off_t found = lseek(csv.number(), 0, SEEK_END);
+    if (found < 0 || static_cast<uint64_t>(found) < expected) {
+        return path + ".spool: expected " + std::to_string(expected) + " bytes of " + path +
+               ", found " + std::to_string(found);
+    }
+    if (!ends_a_row(csv, expected)) {
+        return path + ".spool: expected a row of " + path + " to end at byte " +
+               std::to_string(expected) + ", found none";
+    }
+    return spool.fault();
+}
+
+// Nothing is changed unless it is clear what to do.
+File open_log(const std::string &path, const Spool &spool, emm_status &ret_status) {
+    std::string reason;
+    File csv = open_own(path, Make::no, reason);
+    if (!csv) {
+        reason = reason.empty() ? "cannot open " + path + ": " + std::strerror(ENOENT) : reason;
+        ret_status = fail(EMM_E_INVALID_VALUE, 0, reason);
+        return csv;
+    }
+    if (!lock_for_writing(csv)) {
+        ret_status = fail(EMM_E_BUSY, 0, path + " is being written by another process");
+        return File();
+    }
+    reason = fault_of(csv, spool, path);
+    ret_status = reason.empty() ? EMM_OK : fail(EMM_E_INVALID_VALUE, 0, reason);
+    return reason.empty() ? std::move(csv) : File();
+}
+
+// Its process was killed while it opened the log.
+bool is_unused(const Spool &spool) {
+    return agreed_bytes(spool.header()) == 0 && lanes_of(spool).empty();
+}
+
+emm_status cannot_write(const std::string &path) {
+    return fail(EMM_E_INVALID_VALUE, 0, path + ": cannot be written: " + std::strerror(errno));
 }
 
 } // namespace
@@ -64,17 +101,23 @@ emm_status recover_event_log(const std::string &path) {
     if (!spool) {
         return reason.empty() ? EMM_OK : fail(busy ? EMM_E_BUSY : EMM_E_INVALID_VALUE, 0, reason);
     }
-    const SpoolHeader &header = spool->header();
-    const uint64_t bytes = header.csv_bytes[header.epoch.load(std::memory_order_relaxed) & 1];
-    const File csv(open(path.c_str(), O_RDWR | O_CLOEXEC));
-    if (csv.number() < 0 || ftruncate(csv.number(), static_cast<off_t>(bytes)) != 0 ||
-        lseek(csv.number(), 0, SEEK_END) < 0) {
-        return fail(EMM_E_INVALID_VALUE, 0, path + ": cannot be written: " + std::strerror(errno));
+    if (is_unused(*spool)) {
+        spool->unlink();
+        return EMM_OK;
+    }
+    emm_status status = EMM_OK;
+    const File csv = open_log(path, *spool, status);
+    if (!csv) {
+        return status;
+    }
+    const auto bytes = static_cast<off_t>(agreed_bytes(spool->header()));
+    if (ftruncate(csv.number(), bytes) != 0 || lseek(csv.number(), 0, SEEK_END) < 0) {
+        return cannot_write(path);
     }
     Scribe scribe(*spool, csv.number());
-    resume(scribe.rows(), path);
+    resume(scribe.rows(), csv);
     if (!scribe.write(lanes_of(*spool), ~uint64_t(0))) {
-        return fail(EMM_E_INVALID_VALUE, 0, path + ": cannot be written: " + std::strerror(errno));
+        return cannot_write(path);
     }
     spool->unlink();
     return EMM_OK;

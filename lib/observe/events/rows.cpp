@@ -64,11 +64,18 @@ uint64_t number_in(std::string_view field) {
 
 } // namespace
 
+// As far as 292 years.
 uint64_t Rows::nanoseconds(uint64_t ticks) const {
-    return ticks < first_ ? 0 : static_cast<uint64_t>(static_cast<double>(ticks - first_) * scale_);
+    constexpr double most = 9.2e18;
+    return ticks < first_ ? 0
+                          : static_cast<uint64_t>(
+                                std::min(static_cast<double>(ticks - first_) * scale_, most));
 }
 
 void Rows::append(const EventRecord &record, std::string &text) {
+    if (record.type > EventType::context) {
+        return; // in no spool that was checked
+    }
     if (record.type == EventType::context) {
         Device &device = devices_[record.device];
         device.free_at_first = record.address + device.used;
@@ -77,7 +84,8 @@ void Rows::append(const EventRecord &record, std::string &text) {
     }
     const uint64_t size = account(record);
     const Device &device = devices_[record.device];
-    const uint64_t start = nanoseconds(record.start), end = nanoseconds(record.end);
+    const uint64_t start = nanoseconds(record.start);
+    const uint64_t end = std::max(start, nanoseconds(record.end));
     text += record.late ? "Late " : "";
     text += event_names[static_cast<size_t>(record.type)];
     text += record.status < 0 ? " Failure," : ",";

@@ -1,5 +1,7 @@
 #include "observe/events/scribe.h"
 
+#include "observe/write_signals.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <queue>
@@ -45,8 +47,7 @@ struct Scribe::Cursor {
 
 Scribe::Scribe(Spool &spool, int csv)
     : spool_(spool), csv_(csv), rows_(spool.header().first_tick, spool.header().ns_per_tick) {
-    const SpoolHeader &header = spool.header();
-    csv_bytes_ = header.csv_bytes[header.epoch.load(std::memory_order_relaxed) & 1];
+    csv_bytes_ = agreed_bytes(spool.header());
 }
 
 uint32_t Scribe::written(const Chunk &chunk) const {
@@ -60,7 +61,9 @@ bool Scribe::write(const std::vector<std::vector<Chunk *>> &lanes, uint64_t wate
             chunk->written[1 - now] = chunk->written[now];
         }
     }
+    const WriteSignalsBlocked blocked;
     if (!merge(lanes, watermark) || !flush()) {
+        cut();
         return false;
     }
     spool_.header().csv_bytes[1 - now] = csv_bytes_;
@@ -106,6 +109,16 @@ void Scribe::learn_modules() {
             rows_.locations().add(std::move(*module));
         }
     }
+}
+
+// To whole rows, those that the spool has no more.
+void Scribe::cut() {
+    const int error = errno;
+    csv_bytes_ = agreed_bytes(spool_.header());
+    if (ftruncate(csv_, static_cast<off_t>(csv_bytes_)) == 0) {
+        lseek(csv_, 0, SEEK_END);
+    }
+    errno = error;
 }
 
 bool Scribe::flush() {

@@ -17,7 +17,7 @@ public:
     Rows &rows() { return rows_; }
 
     // The chunks of each lane, in order. Events from `watermark` on stay in the spool. False: the
-    // log cannot be written (errno); then nothing is taken as written.
+    // log cannot be written (errno); then nothing is taken as written, and the log is cut to that.
     bool write(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark);
 
     // How many of a chunk's records are in the log.
@@ -28,6 +28,7 @@ private:
     bool merge(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark);
     void learn_modules();
     bool flush();
+    void cut();
 
     Spool &spool_;
     const int csv_;

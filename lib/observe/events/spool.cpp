@@ -1,6 +1,10 @@
 #include "observe/events/spool.h"
 
+#include "observe/write_signals.h"
+
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -15,14 +19,43 @@ constexpr size_t header_bytes = 4096, most_module_bytes = 252 * 1024;
 constexpr size_t head_bytes = header_bytes + most_module_bytes;
 constexpr size_t chunks_at_once = 16, grown_bytes = chunks_at_once * sizeof(Chunk);
 
-void *map(int file, uint64_t offset, size_t bytes) {
-    void *const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file,
-                          static_cast<off_t>(offset));
+constexpr uint64_t most_bytes = head_bytes + (uint64_t(1) << 30); // as event_log.cpp has it
+
+void *map(const File &file, uint64_t offset, size_t bytes) {
+    void *const at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE,
+                          file.number(), static_cast<off_t>(offset));
     return at == MAP_FAILED ? nullptr : at;
 }
 
 std::string because(const std::string &path, const char *what) {
     return std::string("cannot ") + what + " " + path + ": " + std::strerror(errno);
+}
+
+uint64_t size_of(const File &file) {
+    struct stat status;
+    return fstat(file.number(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
+}
+
+// That of an event log; or none yet, because its process was killed before.
+bool has_magic(const File &file) {
+    char found[sizeof magic] = {};
+    const ssize_t got = pread(file.number(), found, sizeof found, 0);
+    return got == 0 || (got == sizeof found && (std::memcmp(found, magic, sizeof magic) == 0 ||
+                                                std::count(found, std::end(found), 0) == got));
+}
+
+std::string said_by_none(const std::string &path) {
+    return path + " was not left by an event log of this version";
+}
+
+std::string said_by_writer(const File &file, const std::string &path) {
+    int32_t process = 0;
+    const ssize_t got =
+        pread(file.number(), &process, sizeof process, offsetof(SpoolHeader, process));
+    return path + " is being written by " +
+           (got != sizeof process || process <= 0 ? "another process"
+            : process == getpid()                 ? "this process"
+                                                  : "process " + std::to_string(process));
 }
 
 } // namespace
@@ -34,23 +67,32 @@ Spool::~Spool() {
     if (header_) {
         munmap(header_, head_bytes);
     }
-    close(file_);
 }
 
-// Not flock, which forked children would go on to hold.
-bool Spool::lock(std::string &ret_reason, bool &ret_busy) const {
-    struct flock wanted = {};
-    wanted.l_type = F_WRLCK;
-    wanted.l_whence = SEEK_SET;
-    if (fcntl(file_, F_SETLK, &wanted) == 0) {
-        return true;
+// The locked file may have lost its name meanwhile, because the process that had locked it came to
+// its end. The second opening tells.
+std::unique_ptr<Spool> Spool::claim(const std::string &path, Make make, std::string &ret_reason,
+                                    bool &ret_busy) {
+    for (int attempt = 0; attempt < 100; ++attempt) {
+        File locked = open_own(path, make, ret_reason);
+        if (!locked) {
+            return nullptr;
+        }
+        if (!lock_for_writing(locked)) {
+            ret_busy = errno == EACCES || errno == EAGAIN;
+            ret_reason = ret_busy ? said_by_writer(locked, path) : because(path, "lock");
+            return nullptr;
+        }
+        File mapped = open_own(path, Make::no, ret_reason);
+        if (mapped && is_same(locked, mapped)) {
+            return std::unique_ptr<Spool>(new Spool(std::move(locked), std::move(mapped), path));
+        }
+        if (!mapped && !ret_reason.empty()) {
+            return nullptr;
+        }
     }
-    ret_reason = because(path_, "lock");
-    ret_busy = errno == EACCES || errno == EAGAIN;
-    if (ret_busy && fcntl(file_, F_GETLK, &wanted) == 0 && wanted.l_type != F_UNLCK) {
-        ret_reason = path_ + " is being written by process " + std::to_string(wanted.l_pid);
-    }
-    return false;
+    ret_reason = path + " comes and goes";
+    return nullptr;
 }
 
 bool Spool::map_head() {
@@ -67,46 +109,50 @@ bool Spool::map_chunks(uint64_t offset) {
     return first;
 }
 
+// What a process that has ended has left is removed, not written over: a child of it may still have
+// it mapped.
 std::unique_ptr<Spool> Spool::create(const std::string &path, std::string &ret_reason) {
-    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (file < 0) {
-        ret_reason = because(path, "open");
-        return nullptr;
-    }
-    std::unique_ptr<Spool> spool(new Spool(file, path));
     bool busy = false;
-    if (!spool->lock(ret_reason, busy)) {
+    std::unique_ptr<Spool> spool = claim(path, Make::by_owner_only, ret_reason, busy);
+    while (spool && size_of(spool->file_) != 0) {
+        if (!has_magic(spool->file_)) {
+            ret_reason = said_by_none(path);
+            return nullptr;
+        }
+        spool->unlink();
+        spool = claim(path, Make::by_owner_only, ret_reason, busy);
+    }
+    if (!spool) {
         return nullptr;
     }
     // Blocks of the disk are reserved beforehand: writing to a mapping has no way to fail.
-    if (ftruncate(file, 0) != 0 || (errno = posix_fallocate(file, 0, head_bytes)) != 0 ||
-        !spool->map_head() || !spool->grow()) {
+    if (!spool->reserve(0, head_bytes) || !spool->map_head() || !spool->grow()) {
         ret_reason = because(path, "write");
         spool->unlink();
         return nullptr;
     }
     std::memcpy(spool->header_->magic, magic, sizeof magic);
+    spool->header_->process = getpid();
     return spool;
 }
 
 std::unique_ptr<Spool> Spool::open(const std::string &path, std::string &ret_reason,
                                    bool &ret_busy) {
-    const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-    if (file < 0) {
-        ret_reason = errno == ENOENT ? "" : because(path, "open");
+    std::unique_ptr<Spool> spool = claim(path, Make::no, ret_reason, ret_busy);
+    if (!spool) {
         return nullptr;
     }
-    std::unique_ptr<Spool> spool(new Spool(file, path));
-    struct stat status;
-    if (!spool->lock(ret_reason, ret_busy)) {
+    const uint64_t bytes = size_of(spool->file_);
+    if (bytes > most_bytes) {
+        ret_reason = path + " has " + std::to_string(bytes) + " bytes; expected at most " +
+                     std::to_string(most_bytes);
         return nullptr;
     }
-    if (fstat(file, &status) != 0 || static_cast<uint64_t>(status.st_size) < head_bytes ||
-        !spool->map_head() || std::memcmp(spool->header_->magic, magic, sizeof magic) != 0) {
-        ret_reason = path + " was not left by an event log of this version";
+    if (bytes < head_bytes || !spool->map_head() ||
+        std::memcmp(spool->header_->magic, magic, sizeof magic) != 0) {
+        ret_reason = said_by_none(path);
         return nullptr;
     }
-    const auto bytes = static_cast<uint64_t>(status.st_size);
     for (uint64_t at = head_bytes; at + grown_bytes <= bytes; at += grown_bytes) {
         if (!spool->map_chunks(at)) {
             ret_reason = because(path, "map");
@@ -116,10 +162,15 @@ std::unique_ptr<Spool> Spool::open(const std::string &path, std::string &ret_rea
     return spool;
 }
 
+bool Spool::reserve(uint64_t offset, size_t bytes) const {
+    const WriteSignalsBlocked blocked;
+    errno = posix_fallocate(file_.number(), static_cast<off_t>(offset), static_cast<off_t>(bytes));
+    return errno == 0;
+}
+
 bool Spool::grow() {
     const uint64_t offset = head_bytes + chunks_.size() * sizeof(Chunk);
-    errno = posix_fallocate(file_, static_cast<off_t>(offset), grown_bytes);
-    return errno == 0 && map_chunks(offset);
+    return reserve(offset, grown_bytes) && map_chunks(offset);
 }
 
 void Spool::add_module(const std::string &line) {
@@ -136,7 +187,31 @@ std::string_view Spool::modules() const {
 }
 
 void Spool::unlink() {
-    ::unlink(path_.c_str());
+    if (is_named(file_, path_)) {
+        ::unlink(path_.c_str());
+    }
+}
+
+std::string Spool::fault() const {
+    const double scale = header_->ns_per_tick;
+    if (!std::isfinite(scale) || scale <= 0) {
+        return path_ + ": expected the length of a tick in nanoseconds, found " +
+               std::to_string(scale);
+    }
+    for (const Chunk *chunk : chunks_) {
+        const uint32_t count = std::min<uint32_t>(chunk->committed, Chunk::capacity);
+        const EventRecord *const end = chunk->records + count;
+        const EventRecord *const found =
+            std::find_if(chunk->records, end, [](const EventRecord &record) {
+                return record.type > EventType::context;
+            });
+        if (found != end) {
+            return path_ + ": expected types of events up to " +
+                   std::to_string(static_cast<unsigned>(EventType::context)) +
+                   ", found an event of type " + std::to_string(static_cast<unsigned>(found->type));
+        }
+    }
+    return "";
 }
 
 } // namespace emm::observe

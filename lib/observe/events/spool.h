@@ -1,6 +1,7 @@
 #pragma once
 
 #include "observe/events/record.h"
+#include "observe/file.h"
 
 #include <atomic>
 #include <cstddef>
@@ -45,7 +46,13 @@ struct SpoolHeader {
     std::atomic<uint64_t> epoch;
     uint64_t csv_bytes[2];
     std::atomic<uint64_t> module_bytes; // of text
+    std::atomic<int32_t> process;       // that writes it
 };
+
+// How long the log was when it and the spool last agreed.
+inline uint64_t agreed_bytes(const SpoolHeader &header) noexcept {
+    return header.csv_bytes[header.epoch.load(std::memory_order_relaxed) & 1];
+}
 
 class Spool {
 public:
@@ -55,7 +62,8 @@ public:
 
     // Both leave nothing behind if they fail, and say why. The first begins anew; the second opens
     // what a process that has ended has left: null with no reason if there is nothing, busy if the
-    // process has not ended.
+    // process has not ended. Only a user's own files are opened, and written over only if an event
+    // log has left them.
     static std::unique_ptr<Spool> create(const std::string &path, std::string &ret_reason);
     static std::unique_ptr<Spool> open(const std::string &path, std::string &ret_reason,
                                        bool &ret_busy);
@@ -74,13 +82,20 @@ public:
     // The file is not needed any more; the mappings stay.
     void unlink();
 
+    // What cannot be in a spool: "" if there is nothing. For those that come from outside.
+    std::string fault() const;
+
 private:
-    Spool(int file, std::string path) : file_(file), path_(std::move(path)) {}
-    bool lock(std::string &ret_reason, bool &ret_busy) const;
+    Spool(File lock, File file, std::string path)
+        : lock_(std::move(lock)), file_(std::move(file)), path_(std::move(path)) {}
+    static std::unique_ptr<Spool> claim(const std::string &path, Make make, std::string &ret_reason,
+                                        bool &ret_busy);
+    bool reserve(uint64_t offset, size_t bytes) const; // blocks of the disk; else errno
     bool map_head();
     bool map_chunks(uint64_t offset);
 
-    const int file_;
+    const File lock_; // the same file, opened twice: a mapping would prolong the lock
+    const File file_; // what is mapped
     const std::string path_;
     SpoolHeader *header_ = nullptr;
     char *modules_ = nullptr;

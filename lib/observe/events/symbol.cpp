@@ -1,12 +1,13 @@
 #include "observe/events/symbol.h"
 
+#include "observe/file.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cxxabi.h>
 #include <elf.h>
-#include <fcntl.h>
 #include <unistd.h>
 #include <vector>
 
@@ -16,18 +17,11 @@ namespace {
 // Read, not mapped: a file that is cut short meanwhile must not kill the process.
 class ElfFile {
 public:
-    explicit ElfFile(const std::string &path) : file_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {}
-    ~ElfFile() {
-        if (file_ >= 0) {
-            close(file_);
-        }
-    }
-    ElfFile(const ElfFile &) = delete;
-    ElfFile &operator=(const ElfFile &) = delete;
+    explicit ElfFile(const std::string &path) : file_(open_to_read(path, reason_)) {}
 
     bool read(uint64_t offset, void *bytes, size_t size) const {
-        return file_ >= 0 &&
-               pread(file_, bytes, size, static_cast<off_t>(offset)) == static_cast<ssize_t>(size);
+        return file_ && pread(file_.number(), bytes, size, static_cast<off_t>(offset)) ==
+                            static_cast<ssize_t>(size);
     }
 
     std::vector<Elf64_Shdr> sections() const {
@@ -43,7 +37,8 @@ public:
     }
 
 private:
-    const int file_;
+    std::string reason_; // why there is none
+    const File file_;
 };
 
 bool holds(const Elf64_Sym &symbol, uint64_t address) {
