@@ -17,9 +17,8 @@
  *     EMM_E_SHUT_DOWN after emm_shutdown, EMM_E_DEVICE_LOST after a sticky device error. Frees are
  *     then successes that do nothing, and are counted (emm_get_counters);
  *   - in a forked child of a process that had loaded the driver, or that was in a call at the fork:
- *     EMM_E_FORKED, whatever the arguments are. What looks at its arguments or its thread alone is
- *     answered there too: emm_version, emm_status_text, emm_last_error, emm_array_validate and
- *     emm_array_get_layout.
+ *     EMM_E_FORKED, whatever the arguments are. emm_version, emm_status_text, emm_last_error,
+ *     emm_array_validate and emm_array_get_layout are answered there too.
  */
 #ifndef EMM_EMM_H
 #define EMM_EMM_H
@@ -436,9 +435,8 @@ EMM_API emm_status emm_defer_cleanup_begin(emm_context *context);
 EMM_API emm_status emm_defer_cleanup_end(emm_context *context);
 
 /*
- * `callback` is asked on out of memory, by the thread that ran out, to free at least `bytes` of the
- * context's memory; it may call emm, and returns how much it freed. NULL removes it. One for the
- * process.
+ * The process's `callback` is asked on out of memory, by the thread that ran out, to free at least
+ * `bytes` of the context's memory; it may call emm, and returns how much it freed. NULL removes it.
  */
 typedef size_t (*emm_pressure_callback)(emm_context *context, size_t bytes, void *user_data);
 EMM_API emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_data);
@@ -465,11 +463,9 @@ typedef struct emm_event {
     uint32_t reserved;
 } emm_event;
 
-/*
- * Is called after each allocation and free that is not of size or address 0, failed ones included,
+/* Is called after each allocation and free that is not of size or address 0, failed ones included,
  * by the thread that made the call and before it returns; from several threads at once. No lock is
- * held: it may call emm, and what it allocates and frees itself does not call it again.
- */
+ * held: it may call emm, and what it allocates and frees itself does not call it again. */
 typedef void (*emm_event_hook)(const emm_event *event, void *user_data);
 
 typedef struct emm_event_hook_info {
@@ -477,19 +473,15 @@ typedef struct emm_event_hook_info {
     void *user_data;
 } emm_event_hook_info;
 
-/*
- * Sets the hook of the process, NULL for none. `ret_previous`, which may be NULL, gets the one
- * before with its user data: a hook that is to go on calls it with that. At any time, but calls
- * that other threads have begun may still reach the previous hook after this has returned. Without
- * a hook, events cost nothing.
- */
+/* Sets the hook of the process; NULL: none, and events cost nothing. `ret_previous`, which may be
+ * NULL, gets the one before with its user data: a hook that is to go on calls it with that. Calls
+ * that other threads have begun may still reach the previous hook after this has returned. */
 EMM_API emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
                                       emm_event_hook_info *ret_previous);
 
 /*
- * Completes the event log `path` (EMM_EVENT_LOG) of a process that was killed or aborted: what it
- * had recorded and not yet written is in `path`.spool, becomes rows, and the spool goes. A success
- * that does nothing if there is no spool; a log whose process ends by itself is complete.
+ * Completes the event log `path` (EMM_EVENT_LOG) of a process that was killed or aborted: what is
+ * in `path`.spool becomes rows, and the spool goes. Without a spool, the log is complete: EMM_OK.
  *   EMM_E_BUSY            a living process is writing it, be it this one
  *   EMM_E_INVALID_VALUE   spool or log is no regular file of this user, or damaged; both stay
  */
