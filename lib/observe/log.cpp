@@ -1,17 +1,22 @@
 #include "observe/log.h"
 
 #include "observe/environment.h"
+#include "observe/file.h"
 #include "observe/process.h"
 #include "observe/text.h"
+#include "observe/write_signals.h"
 
 #include <emm/plugin.h>
 #include <spdlog/logger.h>
-#include <spdlog/sinks/basic_file_sink.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <unistd.h>
 
 namespace emm::observe {
 namespace {
@@ -52,19 +57,44 @@ Setting parse(std::string_view text) {
                             std::string(word) + "'; warn is used";
     }
     if (colon != std::string_view::npos) {
-        setting.file = text.substr(colon + 1);
+        setting.file = with_process_id(text.substr(colon + 1));
     }
     return setting;
 }
 
-spdlog::sink_ptr open_sink(Setting &setting) {
-    if (!setting.file.empty()) {
-        try {
-            return std::make_shared<spdlog::sinks::basic_file_sink_mt>(setting.file);
-        } catch (const spdlog::spdlog_ex &error) {
-            setting.complaint =
-                std::string("EMM_LOG: ") + error.what() + "; standard error is used";
+// Each line is one write, so that processes may share a file.
+class FileSink : public spdlog::sinks::base_sink<std::mutex> {
+public:
+    explicit FileSink(File file) : file_(std::move(file)) {}
+
+private:
+    void sink_it_(const spdlog::details::log_msg &message) override {
+        spdlog::memory_buf_t line;
+        formatter_->format(message, line);
+        for (size_t done = 0; done < line.size();) {
+            const ssize_t now = write(file_.number(), line.data() + done, line.size() - done);
+            if (now < 0 && errno != EINTR) {
+                return;
+            }
+            done += now > 0 ? static_cast<size_t>(now) : 0;
         }
+    }
+    void flush_() override {}
+
+    const File file_;
+};
+
+// The standard streams are what they are, be it a pipe or a socket, and are not opened again.
+spdlog::sink_ptr open_sink(Setting &setting) {
+    if (setting.file == "/dev/stdout") {
+        return std::make_shared<spdlog::sinks::stdout_sink_mt>();
+    }
+    if (!setting.file.empty() && setting.file != "/dev/stderr") {
+        std::string reason;
+        if (File file = open_to_append(setting.file, reason)) {
+            return std::make_shared<FileSink>(std::move(file));
+        }
+        setting.complaint = "EMM_LOG: " + reason + "; standard error is used";
     }
     return std::make_shared<spdlog::sinks::stderr_sink_mt>();
 }
@@ -80,7 +110,7 @@ spdlog::logger *make_logger() {
     logger->set_level(setting.level);
     logger->flush_on(spdlog::level::debug);
     if (!setting.complaint.empty()) {
-        logger->warn("{}", setting.complaint);
+        logger->warn("{}", one_line(setting.complaint));
     }
     return logger.release();
 }
@@ -92,6 +122,7 @@ void log(int32_t level, std::string_view text) noexcept {
     if (!call.entered()) {
         return; // the log's lock may be held for ever
     }
+    const WriteSignalsBlocked blocked; // a log never ends the program
     try {
         // Never destroyed: a plugin or a static destructor may log after everything else is gone.
         static spdlog::logger *const logger = make_logger();

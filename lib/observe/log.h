@@ -6,8 +6,8 @@
 namespace emm::observe {
 
 // Writes one line where EMM_LOG says ("level" or "level:file"; warnings and errors on standard
-// error if it is unset). `level` is one of EMM_LOG_*. Never throws: a line that cannot be written
-// is lost.
+// error if it is unset). A file is a regular one or a device; it is appended to, and not waited
+// for. `level` is one of EMM_LOG_*. Never throws: a line that cannot be written is lost.
 void log(int32_t level, std::string_view text) noexcept;
 
 } // namespace emm::observe

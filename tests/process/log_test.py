@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""log_test.py PROGRAM: where EMM_LOG writes, and what it leaves alone."""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PROGRAM = os.path.realpath(sys.argv[1])
+
+
+class Log(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def environment(self, log, **variables):
+        """In which the program has something to warn of: its event log cannot be written."""
+        return dict(os.environ, EMM_EVENT_LOG=str(self.folder / "nowhere/log.csv"),
+                    EMM_LOG=f"warn:{log}", **variables)
+
+    def run_program(self, log, **variables):
+        done = subprocess.run([PROGRAM, "fork"], env=self.environment(log, **variables), text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done
+
+    def check_standard_error(self, log, reason):
+        said = self.run_program(log).stderr
+        self.assertRegex(said, f"EMM_LOG: .*{reason}.*; standard error is used")
+        self.assertIn("events are not recorded", said)
+
+    def test_lines_are_appended_to_the_file_that_is_named(self):
+        log = self.folder / "log.txt"
+        for lines in 1, 2:
+            self.assertEqual(self.run_program(log).stderr, "")
+            self.assertEqual(len(log.read_text().splitlines()), lines)
+        self.assertIn("events are not recorded", log.read_text())
+
+    def test_the_process_id_can_be_part_of_the_name(self):
+        self.run_program(self.folder / "log-%p.txt")
+        (name,) = os.listdir(self.folder)
+        self.assertRegex(name, r"^log-[0-9]+\.txt$")
+
+    def test_no_folders_are_made(self):
+        self.check_standard_error(self.folder / "new/log.txt", "new/log.txt: No such file")
+        self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_fifo_is_not_waited_for(self):
+        fifo = self.folder / "fifo"
+        os.mkfifo(fifo)
+        self.check_standard_error(fifo, "fifo is a FIFO; expected a regular file")
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        self.check_standard_error(fifo, "fifo is a FIFO; expected a regular file")
+
+    def test_a_folder_is_refused(self):
+        self.check_standard_error(self.folder, "Is a directory")
+
+    def test_the_standard_streams_and_devices_can_be_named(self):
+        self.assertIn("events are not recorded", self.run_program("/dev/stderr").stderr)
+        done = self.run_program("/dev/stdout")
+        self.assertEqual(done.stderr, "")
+        self.assertIn("events are not recorded", done.stdout)
+        self.assertEqual(self.run_program("/dev/null").stderr, "")
+        self.assertEqual(self.run_program("/dev/full").stderr, "")  # its lines are lost
+
+    def test_a_limit_on_the_size_of_files_ends_the_log_and_not_the_program(self):
+        log = self.folder / "log.txt"
+        self.assertEqual(self.run_program(log, EMM_TEST_FILE_LIMIT="20").stderr, "")
+        self.assertEqual(log.stat().st_size, 20)
+
+    def test_programs_that_are_started_do_not_have_it_open(self):
+        log = self.folder / "log.txt"
+        with subprocess.Popen([PROGRAM, "wait"], env=self.environment(log), stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            descriptors = pathlib.Path(f"/proc/{process.pid}/fd")
+            flags = [next(line for line in
+                          (descriptors.parent / "fdinfo" / each).read_text().splitlines()
+                          if line.startswith("flags:"))
+                     for each in os.listdir(descriptors)
+                     if os.readlink(descriptors / each) == str(log)]
+            process.communicate(b"\n")
+        self.assertEqual(len(flags), 1)
+        self.assertTrue(int(flags[0].split()[1], 8) & os.O_CLOEXEC)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
