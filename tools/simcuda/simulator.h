@@ -67,7 +67,8 @@ struct Simulator {
     Handles<UserObject, CUuserObject> user_objects;
     std::vector<std::shared_ptr<Capture>> captures;
     Handles<Physical, CUmemGenericAllocationHandle> physicals;
-    std::set<Physical *> physical_memory;         // also what has no handle any more
+    std::map<uint64_t, Physical *> exported;      // this process's own, by id
+    std::set<Physical *> left_to_descriptors;     // of those: no handle, no mapping
     std::map<CUdeviceptr, uint64_t> reservations; // sizes of address ranges
     Handles<Pool, CUmemoryPool> pool_handles;
     std::vector<std::unique_ptr<Pool>> pools;

@@ -36,18 +36,19 @@ CUresult check(const CUmemAllocationProp *properties) {
 
 void add_handle(Physical &physical) {
     if (physical.references++ == 0) {
+        sim().left_to_descriptors.erase(&physical);
         physical.handle = sim().physicals.insert(&physical);
     }
 }
 
 void give_back(Physical *physical) {
-    auto &all = sim().physical_memory;
-    all.erase(physical);
     physical->store->shadow.clear(physical->offset, physical->size);
     if (physical->imported) {
         let_go(*physical->store, physical->ticket);
     } else {
         physical->device->give(physical->offset, physical->size);
+        sim().exported.erase(physical->id);
+        sim().left_to_descriptors.erase(physical);
     }
     delete physical;
 }
@@ -57,33 +58,29 @@ bool is_exported(const Physical &physical) {
     return physical.ticket != 0 && !physical.imported && is_held(*physical.store, physical.ticket);
 }
 
-bool is_used(const Physical &physical) {
-    return physical.references > 0 || physical.mappings > 0 || is_exported(physical);
-}
-
 void give_back_unused(Physical *physical) {
-    if (!is_used(*physical)) {
+    if (physical->references > 0 || physical->mappings > 0) {
+        return;
+    }
+    if (is_exported(*physical)) {
+        sim().left_to_descriptors.insert(physical);
+    } else {
         give_back(physical);
     }
 }
 
 // Memory whose last descriptor was closed, here or in another process.
 void collect() {
-    const std::vector<Physical *> all(sim().physical_memory.begin(), sim().physical_memory.end());
-    for (Physical *physical : all) {
-        if (physical->ticket != 0) {
-            give_back_unused(physical);
-        }
+    const std::vector<Physical *> left(sim().left_to_descriptors.begin(),
+                                       sim().left_to_descriptors.end());
+    for (Physical *physical : left) {
+        give_back_unused(physical);
     }
 }
 
 Physical *find_by_id(uint64_t id) {
-    for (Physical *physical : sim().physical_memory) {
-        if (physical->id == id && !physical->imported) {
-            return physical;
-        }
-    }
-    return nullptr;
+    const auto found = sim().exported.find(id);
+    return found == sim().exported.end() ? nullptr : found->second;
 }
 
 Physical *adopt(const Ticket &ticket, Store *store, uint64_t place) {
@@ -101,7 +98,6 @@ Physical *adopt(const Ticket &ticket, Store *store, uint64_t place) {
     physical->ticket = place;
     physical->imported = true;
     hold(*store, place);
-    sim().physical_memory.insert(physical);
     return physical;
 }
 
@@ -138,7 +134,6 @@ CUresult api::mem_create(CUmemGenericAllocationHandle *handle, size_t size,
     physical->offset = *offset;
     physical->size = size;
     physical->properties = *prop;
-    sim().physical_memory.insert(physical);
     add_handle(*physical);
     *handle = physical->handle;
     return CUDA_SUCCESS;
@@ -213,6 +208,7 @@ CUresult api::mem_export_to_shareable_handle(void *shareable_handle,
             return CUDA_ERROR_UNKNOWN;
         }
         physical->ticket = place;
+        sim().exported[physical->id] = physical;
     }
     const int descriptor = make_share(*physical->store, physical->ticket);
     if (descriptor < 0) {

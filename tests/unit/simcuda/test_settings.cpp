@@ -7,6 +7,7 @@
 #include <thread>
 #include <unistd.h>
 #include <utility>
+#include <vector>
 
 namespace {
 
@@ -71,6 +72,27 @@ TEST_CASE("timed work is done when its time is over and somebody asks") {
     CHECK(runs == 0);
     CHECK(cu().cuStreamQuery(stream) == CUDA_SUCCESS);
     CHECK(runs == 1);
+}
+
+TEST_CASE("half a TiB in pages of 2 MiB can be made and released") {
+    constexpr size_t size = 2 << 20, pages = 1 << 18;
+    configure("memory=512GiB,access=0");
+    const Device device;
+    CUmemAllocationProp wanted = {};
+    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    std::vector<CUmemGenericAllocationHandle> handles(pages);
+    size_t made = 0, released = 0;
+    for (CUmemGenericAllocationHandle &handle : handles) {
+        made += cu().cuMemCreate(&handle, size, &wanted, 0) == CUDA_SUCCESS;
+    }
+    CHECK(made == pages);
+    CHECK(counters().device_bytes == pages * size);
+    for (const CUmemGenericAllocationHandle handle : handles) {
+        released += cu().cuMemRelease(handle) == CUDA_SUCCESS;
+    }
+    CHECK(released == pages);
+    CHECK(counters().device_bytes == 0);
 }
 
 TEST_CASE("timed work is done before its time if somebody waits") {
