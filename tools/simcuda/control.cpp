@@ -69,7 +69,7 @@ EXPORT const char *simcuda_last_race() {
 EXPORT const char *simcuda_complaint() {
     Simulator &simulator = sim();
     const std::lock_guard lock(simulator.mutex);
-    return simulator.bad_options.c_str();
+    return (simulator.bad_options.empty() ? simulator.no_room : simulator.bad_options).c_str();
 }
 
 EXPORT int simcuda_configure(const char *options) {

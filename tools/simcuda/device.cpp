@@ -2,6 +2,9 @@
 
 #include "simulator.h"
 
+#include <cerrno>
+#include <csignal>
+#include <ctime>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -32,6 +35,22 @@ std::byte *map_file(int fd, uint64_t size, int protection) {
     return map(aligned, size, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd);
 }
 
+// Beyond RLIMIT_FSIZE it fails, and does not end the program.
+bool set_size(int fd, uint64_t size) {
+    sigset_t signal, before;
+    sigemptyset(&signal);
+    sigaddset(&signal, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &signal, &before);
+    const int error = ftruncate(fd, static_cast<off_t>(size)) == 0 ? 0 : errno;
+    const timespec at_once = {};
+    if (error == EFBIG) {
+        sigtimedwait(&signal, nullptr, &at_once);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    errno = error;
+    return error == 0;
+}
+
 } // namespace
 
 // Twice as many addresses as bytes: real memory is paged, so that scattered free pages make one
@@ -41,7 +60,7 @@ bool Device::open(uint64_t bytes) {
     window_size = 2 * capacity;
     store.fd = memfd_create("simcuda", MFD_CLOEXEC);
     store.size = window_size;
-    if (store.fd < 0 || ftruncate(store.fd, static_cast<off_t>(window_size)) != 0) {
+    if (store.fd < 0 || !set_size(store.fd, window_size)) {
         return false;
     }
     const bool visible = sim().options.host_access;

@@ -2,8 +2,10 @@
 
 #include "thread.h"
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <pthread.h>
 #include <utility>
 
@@ -92,6 +94,10 @@ CUresult start(Simulator &simulator) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!open_devices(simulator)) {
+        simulator.no_room = std::string("no room for a device's memory, ") + std::strerror(errno) +
+                            ": it takes twice as many addresses, and a file as large; EMM_SIM=" +
+                            "memory=16GiB asks for less, as it has to be under valgrind";
+        fprintf(stderr, "simcuda: %s\n", simulator.no_room.c_str());
         simulator.devices.clear();
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

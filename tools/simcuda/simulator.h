@@ -48,6 +48,7 @@ struct Simulator {
 
     Options options;
     std::string bad_options; // why cuInit will refuse
+    std::string no_room;     // why it has refused
     Faults faults;
     std::atomic<bool> faulty{false};
     CUresult sticky = CUDA_SUCCESS;

@@ -3,6 +3,7 @@
 #include "in_child.h"
 
 #include <atomic>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -72,6 +73,27 @@ TEST_CASE("timed work is done when its time is over and somebody asks") {
     CHECK(runs == 0);
     CHECK(cu().cuStreamQuery(stream) == CUDA_SUCCESS);
     CHECK(runs == 1);
+}
+
+TEST_CASE("a device that finds no room says so, and what to set") {
+    const auto start = [](int resource, rlim_t bytes, bool less) {
+        return in_child([=] {
+            const rlimit limit = {bytes, bytes};
+            setrlimit(static_cast<__rlimit_resource>(resource), &limit);
+            if (less) {
+                cu().configure("memory=1GiB");
+            }
+            _exit(cu().cuInit(0) == CUDA_ERROR_OUT_OF_MEMORY ? 2 : 0);
+        });
+    };
+    const Ending addresses = start(RLIMIT_AS, rlim_t(64) << 30, false);
+    CHECK(addresses.status == 2);
+    CHECK_THAT(addresses.text, ContainsSubstring("Cannot allocate memory") &&
+                                   ContainsSubstring("EMM_SIM=memory=16GiB asks for less"));
+    CHECK(start(RLIMIT_AS, rlim_t(64) << 30, true).status == 0);
+    const Ending file = start(RLIMIT_FSIZE, 4096, true);
+    CHECK(file.status == 2);
+    CHECK_THAT(file.text, ContainsSubstring("File too large"));
 }
 
 TEST_CASE("half a TiB in pages of 2 MiB can be made and released") {
