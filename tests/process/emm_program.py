@@ -10,15 +10,16 @@ FIXTURES = pathlib.Path(os.environ["EMM_TEST_FIXTURES"])
 HEADER = "time,thread,stream,op,id,size\n"
 
 
-def run(*arguments, **variables):
-    """The finished process. A variable given as None is removed."""
+def run(*arguments, data_limit=None, **variables):
+    """The finished process, of at most so many bytes of data. A variable given as None is removed."""
     environment = {key: value for key, value in os.environ.items()
                    if not key.startswith("EMM_") or key == "EMM_DRIVER"}
     for name, value in variables.items():
         environment.pop(name, None)
         if value is not None:
             environment[name] = str(value)
-    return subprocess.run([EMM, *map(str, arguments)], env=environment, text=True,
+    limit = data_limit and ["prlimit", f"--data={data_limit}"]
+    return subprocess.run([*(limit or []), EMM, *map(str, arguments)], env=environment, text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=300, check=False)
 
 

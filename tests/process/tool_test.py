@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The emm tool as its users meet it: each test's name is the sentence that it proves."""
+import gzip
 import os
 import re
 import subprocess
@@ -11,6 +12,9 @@ from emm_program import Trace, answer, fixture, run
 ERROR_KEYS = ["code", "stage", "message", "path", "expected", "got", "tried", "hint"]
 RESULT_KEYS = ["plugin", "events", "failed", "peak_live_bytes", "peak_reserved_bytes", "leaked",
                "early_handovers", "driver_calls", "driver_calls_second_half", "ns_per_event"]
+LOG_HEADER = ("Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,"
+              "Current Allocs,Start,End,Elapsed,Location")
+SANITIZERS = os.environ.get("EMM_TEST_SANITIZERS", "")
 PAIR_OF_BLOCKS = ["0,0,alloc,1,1000", "0,0,free,1,1000", "0,0,alloc,2,5000", "0,0,free,2,5000"]
 
 # Stream 0 frees a block, and stream 1 asks for one as large while stream 0's work is pending.
@@ -226,6 +230,15 @@ class Replay(unittest.TestCase):
         self.assertEqual(told["trace"], "arrays:seed=3")
         self.assertGreater(told["results"][0]["events"], 8000)
 
+    def test_a_slow_stretch_is_progress_and_a_call_that_waits_for_longer_is_none(self):
+        slow = {"EMM_SIM": "latency=cuMemAlloc:2000000"}
+        with Trace([f"0,0,alloc,{i},1000" for i in range(5)]) as trace:
+            told = answer("replay", trace, "--plugin", "passthrough", "--limit", "6", **slow)
+            self.assertEqual(told["results"][0]["events"], 5)
+            error = answer("replay", trace, "--plugin", "passthrough", "--limit", "0.2", status=1,
+                           **slow)["error"]
+        self.assertIn("silent for 0.2 s", error["message"])
+
     def test_a_trace_that_cannot_be_read_is_wrong_usage_and_one_error_object(self):
         with Trace(["0,0,free,1,9"]) as trace:
             error = answer("replay", trace, status=2)["error"]
@@ -298,6 +311,37 @@ class EventLog(unittest.TestCase):
         self.assertTrue(told["completed"])
         self.assertFalse(os.path.exists(self.log + ".spool"))
         self.assertFalse(answer("events", self.log)["completed"])
+
+    def test_a_file_that_unpacks_to_a_huge_line_is_refused_at_that_line(self):
+        with gzip.open(self.log + ".gz", "wb") as file:
+            file.write(LOG_HEADER.encode() + b"\n")
+            for _ in range(256):
+                file.write(bytes(1 << 20))
+        for command in "events", "replay":
+            error = answer(command, self.log + ".gz", status=2)["error"]
+            self.assertIn("line 2: expected a line of at most 65536 bytes", error["message"])
+
+    @unittest.skipIf("address" in SANITIZERS or "thread" in SANITIZERS,
+                     "sanitizers need more memory")
+    def test_a_log_that_is_too_large_for_the_memory_is_told_in_a_sentence(self):
+        with open(self.log, "w", encoding="utf-8") as file:
+            file.write(LOG_HEADER + "\n")
+            for _ in range(2_000_000):
+                file.write("Trim,0,0x0,-1,0,0,0,0,0.0,0.0,0.0,x\n")
+        for command in ("events", self.log), ("replay", self.log, "--plugin", "passthrough"):
+            done = run(*command, data_limit=40 << 20)
+            self.assertEqual((done.returncode, done.stderr), (1, "emm: out of memory\n"))
+            error = answer(*command, status=1, data_limit=40 << 20)["error"]
+            self.assertEqual((error["code"], error["message"]), (-3, "out of memory"))
+
+    def test_a_fifo_is_not_waited_for(self):
+        for path in self.log, self.log + ".spool":
+            with self.subTest(path):
+                os.mkfifo(path)
+                for command in "events", "replay":
+                    error = answer(command, self.log, status=2)["error"]
+                    self.assertRegex(error["message"], f"{path}(:| is).*FIFO")
+                os.unlink(path)
 
     def test_a_log_that_is_not_there_is_wrong_usage(self):
         self.assertEqual(answer("events", self.log, status=2)["error"]["stage"], "trace")

@@ -20,8 +20,6 @@ extern char **environ;
 namespace emm::tool {
 namespace {
 
-constexpr double between_reports = 0.1; // seconds
-
 Failure failure(std::string message, std::string hint = {}) {
     Problem problem;
     problem.code = EMM_E_PLUGIN_FAILED;
@@ -175,12 +173,13 @@ Json Parent::receive() {
     return channel_->receive(for_ever, end).value_or(Json{{"end", true}});
 }
 
+void Parent::send(const Json &message) {
+    const std::lock_guard lock(mutex_);
+    channel_->send(message);
+}
+
 void Parent::progress(double share) {
-    const double now = seconds_now();
-    if (now - told_ >= between_reports) {
-        told_ = now;
-        send({{"progress", share}});
-    }
+    send({{"progress", share}});
 }
 
 } // namespace emm::tool

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <sys/types.h>
 #include <unistd.h>
@@ -62,12 +63,12 @@ class Parent {
 public:
     Parent();
     Json receive(); // an object {"end": true} when the parent has gone or wants no more
-    void send(const Json &message) { channel_->send(message); }
-    void progress(double share); // keeps the parent from losing patience; may be called often
+    void send(const Json &message);
+    void progress(double share); // keeps the parent from losing patience
 
 private:
+    std::mutex mutex_; // over what is sent
     std::unique_ptr<Channel> channel_;
-    double told_ = 0;
 };
 
 // How a child is started: this word alone on its command line, its job on standard input.

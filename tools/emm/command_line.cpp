@@ -89,6 +89,11 @@ public:
             return dispatch();
         } catch (const Failure &failure) {
             return tell(failure.problem());
+        } catch (const std::bad_alloc &) {
+            return tell(unexpected(EMM_E_OUT_OF_HOST_MEMORY, "out of memory"));
+        } catch (const std::exception &error) {
+            return tell(
+                unexpected(EMM_E_INVALID_VALUE, std::string("the tool failed: ") + error.what()));
         }
     }
 
@@ -134,6 +139,12 @@ private:
                          "play the trace once before, so that the plugin has its memory already;\n"
                          "the times and the driver's calls of the second half are the second "
                          "time's");
+        replay
+            ->add_option("--limit", replay_.limit,
+                         "seconds (default 120) after which a plugin's process is stopped, if no\n"
+                         "event came to its end and it used no processor time meanwhile")
+            ->option_text("SECONDS")
+            ->check(CLI::PositiveNumber);
         json_flag(replay, replay_.json);
         replay->footer(
             workload_help() +
@@ -268,6 +279,14 @@ private:
         problem.stage = "usage";
         problem.message = std::move(message);
         return Failure(problem);
+    }
+
+    static Problem unexpected(emm_status code, std::string message) {
+        Problem problem;
+        problem.code = code;
+        problem.stage = "run";
+        problem.message = std::move(message);
+        return problem;
     }
 
     // A trace that cannot be read is wrong input; nothing has run.

@@ -1,8 +1,6 @@
 #include "events.h"
 
 #include "json.h"
-#include "trace/event_log.h"
-#include "trace/file.h"
 #include "trace/reader.h"
 
 #include <algorithm>
@@ -12,10 +10,8 @@
 namespace emm::tool {
 
 int run_events(const EventsOptions &options) {
-    const bool was_incomplete = complete_event_log(options.log);
-    const std::string text = read_file(options.log);
-    const bool has_events = text.find('\n') < text.size() - 1;
-    const Trace log = has_events ? parse_trace(text, options.log) : Trace();
+    bool was_incomplete = false;
+    const Trace log = read_event_log(options.log, was_incomplete);
     const auto count = [&](Op op) {
         return std::count_if(log.events.begin(), log.events.end(),
                              [op](const Event &event) { return event.op == op; });

@@ -2,6 +2,7 @@
 #include "clock.h"
 #include "driver.h"
 #include "problem.h"
+#include "replay/heartbeat.h"
 #include "replay/meter.h"
 #include "replay/replay.h"
 #include "replay/schedule.h"
@@ -17,10 +18,10 @@ namespace {
 // One replay, from the first event to what is left in the driver's hands at the end.
 class Replay {
 public:
-    Replay(const Trace &trace, const Json &job, Parent &parent)
+    Replay(const Trace &trace, const Json &job, Heartbeat &heartbeat)
         : trace_(trace), free_order_(job.at("free_order").get<bool>()),
-          touch_(job.at("touch").get<bool>()), warm_(job.at("warm").get<bool>()), parent_(parent),
-          session_(trace) {}
+          touch_(job.at("touch").get<bool>()), warm_(job.at("warm").get<bool>()),
+          heartbeat_(heartbeat), session_(trace) {}
 
     Json run() {
         if (warm_) {
@@ -59,7 +60,7 @@ private:
     void play() {
         Hooks hooks;
         hooks.middle = [this] { at_middle_ = total(count_driver_calls()); };
-        hooks.progress = [this](double share) { parent_.progress(share); };
+        hooks.ended = [this](uint16_t thread) { heartbeat_.count(thread); };
         (free_order_ ? play_freely : play_in_order)(trace_, players_, session_, hooks);
     }
 
@@ -75,7 +76,7 @@ private:
         }
         for (uint32_t i = 0; i < trace_.blocks; i++) {
             last.release_left(session_.block(i));
-            parent_.progress(1);
+            heartbeat_.count(0);
         }
         for (auto &player : players_) {
             player->finish();
@@ -146,7 +147,7 @@ public:
 private:
     const Trace &trace_;
     const bool free_order_, touch_, warm_;
-    Parent &parent_;
+    Heartbeat &heartbeat_;
     Session session_;
     std::vector<std::unique_ptr<Player>> players_;
     std::vector<uint64_t> times_;
@@ -165,12 +166,14 @@ Trace trace_of(const Json &job) {
 } // namespace
 
 void run_replay_job(const Json &job, Parent &parent) {
+    Heartbeat heartbeat(parent);
     const Trace trace = trace_of(job);
     emm_plugin_info plugin = {};
     plugin.struct_size = sizeof plugin;
     require(emm_get_plugin(&plugin), "resolve");
     nanoseconds_per_tick();
-    Replay replay(trace, job, parent);
+    heartbeat.expect(trace.events.size() * (job.at("warm").get<bool>() ? 2 : 1));
+    Replay replay(trace, job, heartbeat);
     const Json result = replay.run();
     parent.send({{"driver", describe_driver()},
                  {"spec", plugin.spec ? plugin.spec : ""},

@@ -14,6 +14,7 @@ struct ReplayOptions {
     bool touch = false;
     bool warm = false;
     bool json = false;
+    double limit = 120;               // seconds that a process may be silent
     std::vector<std::string> plugins; // empty: what the environment names
 };
 

@@ -51,7 +51,7 @@ public:
     void add(const std::string &plugin) {
         const std::string name = plugin.empty() ? "the plugin in force" : plugin;
         try {
-            Child child(name, job_of(options_), changes_for(options_, plugin));
+            Child child(name, job_of(options_), changes_for(options_, plugin), {options_.limit});
             const Json answer =
                 child.receive([&](double share) { progress_.show("replaying on " + name, share); });
             progress_.clear();

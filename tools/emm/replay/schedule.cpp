@@ -8,8 +8,6 @@
 namespace emm::tool {
 namespace {
 
-constexpr size_t events_a_report = 1024;
-
 // Events that one thread makes without another in between.
 struct Run {
     uint16_t thread = 0;
@@ -109,10 +107,8 @@ private:
             if (i == trace_.events.size() / 2) {
                 hooks_.middle();
             }
-            if (i % events_a_report == 0) {
-                hooks_.progress(static_cast<double>(i) / static_cast<double>(trace_.events.size()));
-            }
             player.play(trace_.events[i], i);
+            hooks_.ended(run.thread);
         }
     }
 
@@ -134,9 +130,6 @@ public:
         for (size_t i = 0; i < trace.events.size(); i++) {
             own_[trace.events[i].thread].push_back(i);
         }
-        for (uint32_t thread = 0; thread < trace.threads; thread++) {
-            busiest_ = own_[thread].size() > own_[busiest_].size() ? thread : busiest_;
-        }
     }
 
     void play() {
@@ -152,10 +145,8 @@ private:
             if (done == events.size() / 2 && --first_halves_ == 0) {
                 outcome_.attempt([&] { hooks_.middle(); });
             }
-            if (thread == busiest_ && done % events_a_report == 0) {
-                hooks_.progress(static_cast<double>(done) / static_cast<double>(events.size()));
-            }
             play_event(thread, events[done]);
+            hooks_.ended(static_cast<uint16_t>(thread));
         }
     }
 
@@ -174,7 +165,6 @@ private:
     const Hooks &hooks_;
     std::vector<std::vector<size_t>> own_; // numbers of each thread's events
     std::atomic<uint32_t> first_halves_;   // threads that have not reached their middle
-    uint32_t busiest_ = 0;
     Outcome outcome_;
 };
 

@@ -11,7 +11,7 @@ namespace emm::tool {
 
 struct Hooks {
     std::function<void()> middle;               // called once, in the middle of the trace
-    std::function<void(double share)> progress; // now and then, by one thread at a time
+    std::function<void(uint16_t thread)> ended; // after each event, by its thread
 };
 
 // Plays every event on the thread that made it. In strict order events follow each other as in the

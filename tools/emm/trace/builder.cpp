@@ -6,8 +6,7 @@
 namespace emm::tool {
 namespace {
 
-// A replay starts that many threads and creates that many streams; more is a broken file.
-constexpr uint32_t most_threads = 1024, most_streams = 4096;
+constexpr size_t most_events = size_t(1) << 28; // 6 GiB of memory
 
 uint32_t number_of(std::unordered_map<uint64_t, uint32_t> &numbers, uint64_t name, uint32_t most,
                    const char *what) {
@@ -45,6 +44,9 @@ void TraceBuilder::add(const Row &row) {
     if (row.time < time_) {
         throw Malformed("a time that never decreases",
                         std::to_string(row.time) + " after " + std::to_string(time_));
+    }
+    if (trace_.events.size() == most_events) {
+        throw Malformed("at most " + std::to_string(most_events) + " events", "one more");
     }
     Event event;
     event.op = row.op;

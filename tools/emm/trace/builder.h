@@ -32,6 +32,7 @@ public:
 class TraceBuilder {
 public:
     void add(const Row &row);
+    bool is_empty() const { return trace_.events.empty(); }
     Trace finish(std::string name);
 
 private:

@@ -1,13 +1,17 @@
 #include "trace/file.h"
 
 #include "problem.h"
+#include "trace/builder.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
 extern char **environ;
 
@@ -22,40 +26,6 @@ Failure unreadable(const std::string &path, std::string expected, std::string go
     problem.expected = std::move(expected);
     problem.got = std::move(got);
     return Failure(problem);
-}
-
-class Descriptor {
-public:
-    explicit Descriptor(int number) : number_(number) {}
-    ~Descriptor() { close(); }
-    Descriptor(const Descriptor &) = delete;
-    Descriptor &operator=(const Descriptor &) = delete;
-    int number() const { return number_; }
-    void close() {
-        if (number_ >= 0) {
-            ::close(number_);
-        }
-        number_ = -1;
-    }
-
-private:
-    int number_;
-};
-
-std::string read_all(int descriptor, const std::string &path) {
-    std::string text;
-    char buffer[1 << 16];
-    ssize_t got;
-    while ((got = read(descriptor, buffer, sizeof buffer)) != 0) {
-        if (got < 0 && errno == EINTR) {
-            continue;
-        }
-        if (got < 0) {
-            throw unreadable(path, "a readable file", std::strerror(errno));
-        }
-        text.append(buffer, static_cast<size_t>(got));
-    }
-    return text;
 }
 
 bool is_gzip(int descriptor) {
@@ -81,32 +51,97 @@ pid_t spawn_gzip(int input, int output, const std::string &path) {
     return process;
 }
 
-std::string unpack(int descriptor, const std::string &path) {
-    int ends[2];
-    if (pipe2(ends, O_CLOEXEC) != 0) {
-        throw unreadable(path, "a pipe from gzip", std::strerror(errno));
-    }
-    Descriptor out(ends[0]), in(ends[1]);
-    const pid_t process = spawn_gzip(descriptor, in.number(), path);
-    in.close();
-    std::string text = read_all(out.number(), path);
-    int status = 0;
-    while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
-    }
-    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
-        throw unreadable(path, "a gzip file that is whole", "one that gzip cannot unpack");
-    }
-    return text;
+std::string kind_of(mode_t mode) {
+    return S_ISFIFO(mode) ? "a FIFO" : S_ISDIR(mode) ? "a folder" : "a device or socket";
 }
 
 } // namespace
 
-std::string read_file(const std::string &path) {
-    const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    if (file.number() < 0) {
+LineFile::LineFile(const std::string &path)
+    : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
+    if (descriptor_ < 0) {
         throw unreadable(path, "a trace file", std::strerror(errno));
     }
-    return is_gzip(file.number()) ? unpack(file.number(), path) : read_all(file.number(), path);
+    try {
+        struct stat status = {};
+        if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
+            throw unreadable(path, "a regular file", kind_of(status.st_mode));
+        }
+        if (is_gzip(descriptor_)) {
+            unpack();
+        }
+    } catch (...) {
+        close(descriptor_);
+        throw;
+    }
+}
+
+LineFile::~LineFile() {
+    close(descriptor_);
+    finish();
+}
+
+// From here on, lines come out of a pipe.
+void LineFile::unpack() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        throw unreadable(path_, "a pipe from gzip", std::strerror(errno));
+    }
+    try {
+        gzip_ = spawn_gzip(descriptor_, ends[1], path_);
+    } catch (...) {
+        close(ends[0]);
+        close(ends[1]);
+        throw;
+    }
+    close(ends[1]);
+    close(std::exchange(descriptor_, ends[0]));
+}
+
+void LineFile::finish() {
+    int status = 0;
+    while (gzip_ > 0 && waitpid(gzip_, &status, 0) < 0 && errno == EINTR) {
+    }
+    gzip_ = -1;
+    is_whole_ = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// False at the end of the file.
+bool LineFile::fill() {
+    buffer_.erase(0, std::exchange(begin_, 0));
+    char part[1 << 16];
+    ssize_t got;
+    while ((got = read(descriptor_, part, sizeof part)) < 0 && errno == EINTR) {
+    }
+    if (got < 0) {
+        throw unreadable(path_, "a readable file", std::strerror(errno));
+    }
+    buffer_.append(part, static_cast<size_t>(got));
+    return got != 0;
+}
+
+std::optional<std::string_view> LineFile::next() {
+    size_t end;
+    while ((end = buffer_.find('\n', begin_)) == std::string::npos) {
+        if (buffer_.size() - begin_ > longest) {
+            throw Malformed("a line of at most " + std::to_string(longest) + " bytes",
+                            "a longer one");
+        }
+        if (!fill()) {
+            break;
+        }
+    }
+    if (end == std::string::npos && begin_ == buffer_.size()) {
+        finish();
+        if (!is_whole_) {
+            throw unreadable(path_, "a gzip file that is whole", "one that gzip cannot unpack");
+        }
+        return std::nullopt;
+    }
+    const std::string_view rest = std::string_view(buffer_).substr(begin_);
+    const std::string_view line = rest.substr(0, rest.find('\n'));
+    begin_ = std::min(begin_ + line.size() + 1, buffer_.size());
+    return line;
 }
 
 } // namespace emm::tool

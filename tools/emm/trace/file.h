@@ -1,10 +1,39 @@
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
+#include <sys/types.h>
 
 namespace emm::tool {
 
-// The whole file, unpacked by the gzip program if it is in gzip format. Throws Failure.
-std::string read_file(const std::string &path);
+// A file's lines, unpacked by the gzip program if it is in gzip format. No more than a line is held
+// in memory, and a line has a limit: a small file may unpack to a very large one. Only a regular
+// file is opened, so that nothing is waited for. Throws Failure.
+class LineFile {
+public:
+    static constexpr size_t longest = size_t(64) << 10;
+
+    explicit LineFile(const std::string &path);
+    ~LineFile();
+    LineFile(const LineFile &) = delete;
+    LineFile &operator=(const LineFile &) = delete;
+
+    // The next line without its end, valid until the next call; nothing at the end of the file.
+    // Throws Malformed as well.
+    std::optional<std::string_view> next();
+
+private:
+    void unpack();
+    bool fill();
+    void finish();
+
+    const std::string path_;
+    int descriptor_ = -1;
+    pid_t gzip_ = -1;
+    bool is_whole_ = true; // as far as gzip says
+    std::string buffer_;
+    size_t begin_ = 0; // of what has not been answered
+};
 
 } // namespace emm::tool

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <charconv>
+#include <functional>
 #include <optional>
 
 namespace emm::tool {
@@ -77,11 +78,8 @@ std::optional<std::string_view> take_line(std::string_view &rest) {
         return std::nullopt;
     }
     const size_t end = std::min(rest.find('\n'), rest.size());
-    std::string_view line = rest.substr(0, end);
+    const std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (!line.empty() && line.back() == '\r') {
-        line.remove_suffix(1);
-    }
     return line;
 }
 
@@ -95,36 +93,56 @@ Failure refusal(const Malformed &malformed, const std::string &path, size_t line
     return Failure(problem);
 }
 
-} // namespace
+using NextLine = std::function<std::optional<std::string_view>()>;
 
-Trace parse_trace(std::string_view text, const std::string &path) {
+// Without a final carriage return.
+std::string_view bare(std::string_view line) {
+    return line.substr(0, line.size() - (!line.empty() && line.back() == '\r'));
+}
+
+Trace parse(const NextLine &next, const std::string &path, bool may_be_empty) {
     TraceBuilder builder;
     size_t line_number = 1;
     try {
-        const std::string_view first = take_line(text).value_or("");
+        const std::string first(bare(next().value_or("")));
         const bool is_log = first == EventLogReader::header;
         if (!is_log && first != header) {
             throw Malformed("the header " + std::string(header) + " or that of an event log",
                             quoted(first));
         }
         EventLogReader log(builder);
-        while (const std::optional<std::string_view> line = take_line(text)) {
-            line_number++;
-            if (!line->empty() && is_log) {
-                log.add(*line);
-            } else if (!line->empty()) {
-                builder.add(row_of(*line));
+        for (line_number++; const std::optional<std::string_view> line = next(); line_number++) {
+            if (!bare(*line).empty() && is_log) {
+                log.add(bare(*line));
+            } else if (!bare(*line).empty()) {
+                builder.add(row_of(bare(*line)));
             }
         }
-        return builder.finish(path);
+        return is_log && may_be_empty && builder.is_empty() ? Trace() : builder.finish(path);
     } catch (const Malformed &malformed) {
         throw refusal(malformed, path, line_number);
     }
 }
 
+Trace read(const std::string &path, bool may_be_empty) {
+    LineFile file(path);
+    return parse([&] { return file.next(); }, path, may_be_empty);
+}
+
+} // namespace
+
+Trace parse_trace(std::string_view text, const std::string &path) {
+    return parse([&] { return take_line(text); }, path, false);
+}
+
 Trace read_trace(const std::string &path) {
     complete_event_log(path);
-    return parse_trace(read_file(path), path);
+    return read(path, false);
+}
+
+Trace read_event_log(const std::string &path, bool &ret_was_incomplete) {
+    ret_was_incomplete = complete_event_log(path);
+    return read(path, true);
 }
 
 } // namespace emm::tool

@@ -14,4 +14,7 @@ Trace read_trace(const std::string &path);
 // The same for text that is in memory already; `path` is for messages.
 Trace parse_trace(std::string_view text, const std::string &path);
 
+// The log of a program, completed first if that was killed. It may have no events.
+Trace read_event_log(const std::string &path, bool &ret_was_incomplete);
+
 } // namespace emm::tool

@@ -21,6 +21,9 @@ struct Event {
     uint64_t size = 0;
 };
 
+// A replay starts that many threads and creates that many streams; more is a broken file.
+inline constexpr uint32_t most_threads = 1024, most_streams = 4096;
+
 struct Trace {
     std::string name; // what the user called it
     std::vector<Event> events;

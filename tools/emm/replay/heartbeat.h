@@ -1,0 +1,59 @@
+#pragma once
+
+#include "child.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace emm::tool {
+
+// How far a process has come: steps that have ended, and the processor time that it has used.
+struct Effort {
+    uint64_t steps = 0;
+    double processor_seconds = 0;
+};
+
+// Whether a process is at work. It is if a step has ended since `before`, or if it has computed for
+// a tenth of the time. One that waits for what never comes does neither; one that computes for ever
+// without ending a step is at work no longer after half an hour.
+bool is_at_work(const Effort &before, const Effort &now, double seconds, double seconds_in_step);
+
+// Tells the parent how far the work is, and that it goes on: by time, from a thread of its own, so
+// that a step may take as long as it likes.
+class Heartbeat {
+public:
+    explicit Heartbeat(Parent &parent);
+    ~Heartbeat();
+    Heartbeat(const Heartbeat &) = delete;
+    Heartbeat &operator=(const Heartbeat &) = delete;
+
+    void expect(uint64_t steps) { expected_steps_ = steps; }
+
+    // Each thread counts its own steps, so that counting disturbs no other.
+    void count(uint16_t thread) noexcept {
+        std::atomic<uint64_t> &steps = counts_[thread].steps;
+        steps.store(steps.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+
+private:
+    struct alignas(64) Count {
+        std::atomic<uint64_t> steps{0};
+    };
+
+    Effort effort() const;
+    void beat();
+
+    Parent &parent_;
+    std::atomic<uint64_t> expected_steps_{0};
+    std::vector<Count> counts_; // of as many threads as a trace may have
+    std::mutex mutex_;
+    std::condition_variable stopping_;
+    bool stopped_ = false;
+    std::thread thread_;
+};
+
+} // namespace emm::tool
