@@ -16,6 +16,9 @@
  *   - with a context: EMM_E_RETIRED after emm_context_retire or when the CUDA context has died,
  *     EMM_E_SHUT_DOWN after emm_shutdown, EMM_E_DEVICE_LOST after a sticky device error. Frees are
  *     then successes that do nothing, and are counted (emm_get_counters);
+ *   - no exception, longjmp or pthread_exit may leave a function that emm calls (hook, callback,
+ *     finalizer, visitor). pthread_cancel takes effect while the plugin works on an allocation or a
+ *     free, or after the call;
  *   - in a forked child of a process that had loaded the driver, or that was in a call at the fork:
  *     EMM_E_FORKED, whatever the arguments are. emm_version, emm_status_text, emm_last_error,
  *     emm_array_validate and emm_array_get_layout are answered there too.

@@ -54,7 +54,9 @@
  *   [no-reentry]       must not call emm's application interface (emm/emm.h)
  * emm holds no lock while it calls a plugin. A call may wait for the device, but must keep no other
  * thread's call waiting with it: the device may be waiting for that thread, and it for memory.
- * No C++ exception and no longjmp may leave a function.
+ * No C++ exception, longjmp or pthread_exit may leave a function. A thread that is cancelled
+ * (pthread_cancel) may be unwound through memalloc, memfree, memhostalloc and memhostfree, which
+ * must let that pass; in every other function emm has cancellation disabled.
  */
 #ifndef EMM_PLUGIN_H
 #define EMM_PLUGIN_H
@@ -621,6 +623,9 @@ static inline void emm_copy_sized(void *ret, const void *from) {
 #ifdef __cplusplus
 #include <exception>
 #include <new>
+#if defined(__GLIBCXX__)
+#include <cxxabi.h>
+#endif
 
 /*
  * emm::make_plugin<Manager>(...) makes a table from a class. Its constructor takes what `create`
@@ -657,9 +662,13 @@ template <class Manager> struct Held {
         : host(&h), manager(h, info, option_texts) {}
 };
 
-template <class Function> emm_status guard(const emm_host *host, Function function) noexcept {
+template <class Function> emm_status guard(const emm_host *host, Function function) {
     try {
         return function();
+#if defined(__GLIBCXX__)
+    } catch (const abi::__forced_unwind &) { /* the thread is cancelled */
+        throw;
+#endif
     } catch (const PluginError &error) {
         return host->fail(error.status(), error.driver_result(), error.what());
     } catch (const std::bad_alloc &) {
@@ -673,7 +682,7 @@ template <class Function> emm_status guard(const emm_host *host, Function functi
 
 template <class Manager>
 emm_status create(const emm_host *host, const emm_context_info *info,
-                  const char *const *option_texts, emm_manager **ret_manager) noexcept {
+                  const char *const *option_texts, emm_manager **ret_manager) {
     return guard(host, [&]() -> emm_status {
         *ret_manager =
             reinterpret_cast<emm_manager *>(new Held<Manager>(*host, *info, option_texts));
@@ -690,7 +699,7 @@ template <class Manager, class Slot> struct Thunk;
 template <class Manager, class... Arguments>
 struct Thunk<Manager, emm_status (*)(emm_manager *, Arguments...)> {
     template <class Member, Member member>
-    static emm_status call(emm_manager *self, Arguments... arguments) noexcept {
+    static emm_status call(emm_manager *self, Arguments... arguments) {
         Held<Manager> *held = reinterpret_cast<Held<Manager> *>(self);
         return guard(held->host, [&]() { return (held->manager.*member)(arguments...); });
     }

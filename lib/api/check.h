@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/uncancelled.h"
 #include "observe/error.h"
 #include "observe/process.h"
 
@@ -44,8 +45,10 @@ inline emm_status no_stream(const char *function) noexcept {
 constexpr uint32_t host_alloc_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_WRITE_COMBINED;
 constexpr uint32_t pin_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_READ_ONLY;
 
-// Runs what may need memory of its own: no exception crosses the C boundary.
+// Runs what may need memory of its own: no exception crosses the C boundary, and a request to
+// cancel the thread waits.
 template <class Function> emm_status guarded(Function function) noexcept {
+    const core::Uncancelled uncancelled;
     try {
         return function();
     } catch (const std::bad_alloc &) {

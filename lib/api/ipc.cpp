@@ -8,6 +8,7 @@ emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_handle) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(memory);
     EMM_REQUIRE(ret_handle);
+    const core::Uncancelled uncancelled;
     return core::make_export(*memory, ret_handle);
 }
 
@@ -18,6 +19,7 @@ emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handl
     EMM_REQUIRE(handle);
     EMM_REQUIRE(ret_memory);
     const emm_ipc_handle copy = *handle; // checked and used alike, should it lie in shared memory
+    const core::Uncancelled uncancelled;
     return core::make_import(*context, copy, ret_memory);
 }
 
@@ -28,6 +30,7 @@ emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t si
     EMM_REQUIRE(ptr);
     EMM_REQUIRE(size);
     EMM_REQUIRE(ret_handle);
+    const core::Uncancelled uncancelled;
     const emm_status status = core::admit(*context);
     return status == EMM_OK ? core::ipc::get_handle(*context, nullptr, ptr, size, ret_handle)
                             : status;
@@ -37,6 +40,7 @@ emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *ha
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE(handle);
+    const core::Uncancelled uncancelled;
     emm_status status = EMM_OK;
     return core::is_late(*context, &status) ? status : core::ipc::release_handle(*context, *handle);
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/context.h"
+#include "core/uncancelled.h"
 #include "observe/process.h"
 
 #include <optional>
@@ -22,7 +23,7 @@ namespace emm::core {
 [[gnu::cold]] emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept;
 
 // Calls a slot of the context's plugin, or of the host's defaults where the plugin has none, with
-// the context current if the plugin asks for that.
+// the context current if the plugin asks for that. A request to cancel the thread waits.
 template <class Function, class... Arguments>
 emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*function,
                 Arguments... arguments) noexcept {
@@ -31,6 +32,7 @@ emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*f
     }
     const char *const name = loader::slot_names[static_cast<unsigned>(slot)];
     const loader::Plugin &plugin = *context.selection->plugin;
+    const Uncancelled uncancelled;
     try {
         if (plugin.defaults(slot)) { // the host describes its own failures
             return (plugin.table.*function)(context.defaults.as_manager(), arguments...);

@@ -2,6 +2,8 @@
 
 #include "core/counters.h"
 #include "core/handle.h"
+#include "core/this_thread.h"
+#include "core/uncancelled.h"
 #include "driver/device.h"
 #include "observe/error.h"
 #include "observe/log.h"
@@ -130,6 +132,7 @@ bool has_died(emm_context &context) noexcept {
 }
 
 void flush(emm_context &context) noexcept {
+    const Uncancelled uncancelled;
     const std::vector<PendingDeallocations::Entry> entries = context.pending.take();
     emm_memory *const owed = context.owed.exchange(nullptr);
     if (entries.empty() && !owed) {

@@ -6,6 +6,7 @@
 #include "core/ipc/imports.h"
 #include "core/ipc/seal.h"
 #include "core/ipc/staged.h"
+#include "core/uncancelled.h"
 #include "observe/error.h"
 #include "observe/log.h"
 
@@ -46,6 +47,7 @@ emm_stream stream_of(const emm_memory &memory) noexcept {
                              "the context is being reset, and the allocation was asked for from "
                              "within a call that may have to end first");
     }
+    const Uncancelled uncancelled;
     const Passage passage(context.turnstile);
     if (!passage.entered()) {
         return observe::fail(EMM_E_REENTERED, 0,
@@ -74,7 +76,7 @@ Owned make_record(emm_context &context, uint32_t kind, WayHome way, size_t size,
 
 // Calls `allocate` in an epoch that serves, and hands the handle out if it succeeds.
 template <class Allocate>
-emm_status fill(Owned memory, emm_memory **ret_memory, Allocate allocate) noexcept {
+emm_status fill(Owned memory, emm_memory **ret_memory, Allocate allocate) {
     if (!memory) {
         return EMM_E_OUT_OF_HOST_MEMORY;
     }
@@ -98,7 +100,7 @@ emm_status fill(Owned memory, emm_memory **ret_memory, Allocate allocate) noexce
     }
 }
 
-emm_status give_back(emm_memory &memory, const void *caller) noexcept {
+emm_status give_back(emm_memory &memory, const void *caller) {
     emm_context &context = *memory.context;
     if (memory.way == WayHome::none) {
         return EMM_OK;
@@ -127,6 +129,7 @@ emm_status give_back(emm_memory &memory, const void *caller) noexcept {
 }
 
 void finalize(const emm_memory &memory) noexcept {
+    const Uncancelled uncancelled;
     try {
         memory.finalizer(memory.owner);
     } catch (...) {
@@ -153,7 +156,7 @@ void owe(Owned memory) noexcept {
 
 // Once for each handle that is no view, which ends with it. The finalizer runs when nothing is left
 // to do, inside of no call, so that it may call anything.
-emm_status give_up(Owned memory, const void *caller) noexcept {
+emm_status give_up(Owned memory, const void *caller) {
     const emm_status status = give_back(*memory, caller);
     if (may_be_tried_again(*memory, status)) {
         owe(std::move(memory));
@@ -201,7 +204,7 @@ emm_status find_way(const emm_context &context, const emm_ipc_handle &handle, in
 } // namespace
 
 emm_status make_device(emm_context &context, size_t size, emm_stream stream,
-                       emm_memory **ret_memory, const void *caller) noexcept {
+                       emm_memory **ret_memory, const void *caller) {
     Owned memory = make_record(context, EMM_KIND_DEVICE, WayHome::memfree, size, 0);
     return fill(std::move(memory), ret_memory, [=](emm_memory &made) {
         order_by(made, stream);
@@ -210,7 +213,7 @@ emm_status make_device(emm_context &context, size_t size, emm_stream stream,
 }
 
 emm_status make_host(emm_context &context, size_t size, uint32_t flags, emm_memory **ret_memory,
-                     const void *caller) noexcept {
+                     const void *caller) {
     const uint32_t kind = (flags & EMM_HOST_MAPPED) != 0 ? EMM_KIND_MAPPED : EMM_KIND_PINNED;
     Owned memory = make_record(context, kind, WayHome::memhostfree, size, flags);
     return fill(std::move(memory), ret_memory, [=](emm_memory &made) {
@@ -363,7 +366,7 @@ emm_status retain(emm_memory &memory) noexcept {
     return EMM_OK;
 }
 
-emm_status release(emm_memory &memory, const void *caller) noexcept {
+emm_status release(emm_memory &memory, const void *caller) {
     if (is_forked(*memory.context)) [[unlikely]] {
         return admit(*memory.context);
     }
@@ -377,7 +380,7 @@ emm_status release(emm_memory &memory, const void *caller) noexcept {
     return memory.freed.load(std::memory_order_relaxed) ? EMM_OK : give_up(std::move(last), caller);
 }
 
-emm_status free_now(emm_memory &memory, const void *caller) noexcept {
+emm_status free_now(emm_memory &memory, const void *caller) {
     if (is_forked(*memory.context)) {
         return admit(*memory.context);
     }

@@ -40,9 +40,9 @@ struct emm_memory {
 namespace emm::core {
 
 emm_status make_device(emm_context &context, size_t size, emm_stream stream,
-                       emm_memory **ret_memory, EMM_CALLER) noexcept;
+                       emm_memory **ret_memory, EMM_CALLER);
 emm_status make_host(emm_context &context, size_t size, uint32_t flags, emm_memory **ret_memory,
-                     EMM_CALLER) noexcept;
+                     EMM_CALLER);
 emm_status make_pinned(emm_context &context, void *host, size_t size, uint32_t flags, void *owner,
                        emm_finalizer finalizer, emm_memory **ret_memory, EMM_CALLER) noexcept;
 emm_status make_managed(emm_context &context, size_t size, uint32_t flags, emm_memory **ret_memory,
@@ -60,8 +60,8 @@ emm_status make_export(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept;
 void give_back_owed(emm_memory *first, uint32_t what) noexcept;
 
 emm_status retain(emm_memory &memory) noexcept;
-emm_status release(emm_memory &memory, EMM_CALLER) noexcept;
-emm_status free_now(emm_memory &memory, EMM_CALLER) noexcept;
+emm_status release(emm_memory &memory, EMM_CALLER);
+emm_status free_now(emm_memory &memory, EMM_CALLER);
 emm_status set_stream(emm_memory &memory, emm_stream stream) noexcept;
 emm_status describe(const emm_memory &memory, emm_memory_info *ret_info) noexcept;
 

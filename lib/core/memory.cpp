@@ -126,12 +126,14 @@ bool pins_at_once(const emm_context &context) noexcept {
 
 // One indirect call to the plugin, as for device memory.
 emm_status host_alloc_served(emm_context &context, size_t size, uint32_t flags, void **ret_host,
-                             emm_deviceptr *ret_device) noexcept {
+                             emm_deviceptr *ret_device) {
     void *host = nullptr;
     emm_deviceptr device = 0;
     emm_status status;
     try {
         status = context.memhostalloc(context.manager, size, flags, &host, &device);
+    } catch (const abi::__forced_unwind &) {
+        throw; // the thread is cancelled
     } catch (...) {
         return conclude_exception(context, "memhostalloc");
     }
@@ -146,10 +148,12 @@ emm_status host_alloc_served(emm_context &context, size_t size, uint32_t flags, 
 }
 
 emm_status host_free_served(emm_context &context, void *host, size_t size, uint32_t flags,
-                            emm_stream stream) noexcept {
+                            emm_stream stream) {
     emm_status status;
     try {
         status = context.memhostfree(context.manager, host, size, flags, stream);
+    } catch (const abi::__forced_unwind &) {
+        throw; // the thread is cancelled
     } catch (...) {
         return conclude_exception(context, "memhostfree");
     }
@@ -259,7 +263,7 @@ emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size, 
 }
 
 emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
-                        emm_deviceptr *ret_device, const void *caller) noexcept {
+                        emm_deviceptr *ret_device, const void *caller) {
     if (size != 0 && pins_at_once(context)) [[likely]] {
         return host_alloc_served(context, size, flags, ret_host, ret_device);
     }
@@ -274,7 +278,7 @@ emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void 
 }
 
 emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t flags,
-                       emm_stream stream, const void *caller) noexcept {
+                       emm_stream stream, const void *caller) {
     if (host && pins_at_once(context)) [[likely]] {
         return host_free_served(context, host, size, flags, stream);
     }

@@ -2,7 +2,11 @@
 
 #include "core/call.h"
 
-// The raw memory calls of emm.h, with arguments that have been checked.
+#include <cxxabi.h>
+
+// The raw memory calls of emm.h, with arguments that have been checked. What calls a plugin's slot
+// without holding cancellation back is not noexcept: a thread that is cancelled there is unwound
+// (abi::__forced_unwind), and has nothing to put in order on the way.
 namespace emm::core {
 
 // Who called, for the event log: the caller of the function that calls one of these. A default
@@ -23,9 +27,8 @@ namespace emm::core {
                                                        emm_status status) noexcept;
 
 // One indirect call to the plugin of a context that serves.
-[[gnu::always_inline]] inline emm_status memalloc_served(emm_context &context, size_t size,
-                                                         emm_stream stream,
-                                                         emm_deviceptr *ret_ptr) noexcept {
+[[gnu::always_inline]] inline emm_status
+memalloc_served(emm_context &context, size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     // Only the rare paths read these again. Volatile keeps them on the stack: registers that live
     // across the call would have to be saved and restored each time.
     emm_context *volatile const for_context = &context;
@@ -36,6 +39,8 @@ namespace emm::core {
     emm_status status;
     try {
         status = context.memalloc(context.manager, size, stream, &ptr);
+    } catch (const abi::__forced_unwind &) {
+        throw; // the thread is cancelled
     } catch (...) {
         return conclude_exception(*for_context, "memalloc");
     }
@@ -47,10 +52,12 @@ namespace emm::core {
 }
 
 [[gnu::always_inline]] inline emm_status memfree_served(emm_context &context, emm_deviceptr ptr,
-                                                        size_t size, emm_stream stream) noexcept {
+                                                        size_t size, emm_stream stream) {
     emm_status status;
     try {
         status = context.memfree(context.manager, ptr, size, stream);
+    } catch (const abi::__forced_unwind &) {
+        throw;
     } catch (...) {
         return conclude_exception(context, "memfree");
     }
@@ -62,7 +69,7 @@ namespace emm::core {
 // function around it.
 [[gnu::always_inline]] inline emm_status memalloc(emm_context &context, size_t size,
                                                   emm_stream stream, emm_deviceptr *ret_ptr,
-                                                  const void *caller = nullptr) noexcept {
+                                                  const void *caller = nullptr) {
     if (size == 0 || context.gate.load(std::memory_order_acquire) != 0) [[unlikely]] {
         return memalloc_slowly(context, size, stream, ret_ptr,
                                caller ? caller : __builtin_return_address(0));
@@ -72,7 +79,7 @@ namespace emm::core {
 
 [[gnu::always_inline]] inline emm_status memfree(emm_context &context, emm_deviceptr ptr,
                                                  size_t size, emm_stream stream,
-                                                 const void *caller = nullptr) noexcept {
+                                                 const void *caller = nullptr) {
     if (ptr == 0 || context.gate.load(std::memory_order_acquire) != 0) [[unlikely]] {
         return memfree_slowly(context, ptr, size, stream,
                               caller ? caller : __builtin_return_address(0));
@@ -81,9 +88,9 @@ namespace emm::core {
 }
 
 emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
-                        emm_deviceptr *ret_device, EMM_CALLER) noexcept;
+                        emm_deviceptr *ret_device, EMM_CALLER);
 emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t flags,
-                       emm_stream stream, EMM_CALLER) noexcept;
+                       emm_stream stream, EMM_CALLER);
 emm_status mempin(emm_context &context, void *host, size_t size, uint32_t flags,
                   emm_deviceptr *ret_device, EMM_CALLER) noexcept;
 emm_status memunpin(emm_context &context, void *host, size_t size, EMM_CALLER) noexcept;

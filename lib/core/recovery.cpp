@@ -2,6 +2,7 @@
 
 #include "core/call.h"
 #include "core/counters.h"
+#include "core/uncancelled.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
 #include "observe/log.h"
@@ -95,6 +96,7 @@ size_t press(emm_context &context, size_t bytes) noexcept {
     if (!callback) {
         return 0;
     }
+    const Uncancelled uncancelled;
     pressing = true;
     size_t given_back = 0;
     try {

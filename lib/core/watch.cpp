@@ -1,6 +1,7 @@
 #include "core/watch.h"
 
 #include "core/registry.h"
+#include "core/uncancelled.h"
 #include "observe/immortal.h"
 #include "observe/log.h"
 
@@ -74,6 +75,7 @@ void call_hook(const emm_event &event) noexcept {
     if (!current.hook) {
         return;
     }
+    const Uncancelled uncancelled;
     inside_hook = true;
     try {
         current.hook(&event, current.user_data);

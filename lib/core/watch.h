@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/context.h"
+#include "core/uncancelled.h"
 #include "observe/events/event_log.h"
 #include "observe/process.h"
 
@@ -94,6 +95,7 @@ private:
     }
     void tell_hook(emm_status status) const noexcept;
 
+    const Uncancelled uncancelled_; // what has begun to be recorded ends
     emm_context &context_;
     const observe::EventType type_;
     emm_deviceptr address_;
