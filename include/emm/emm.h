@@ -158,7 +158,8 @@ EMM_API emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *
  * record. A green context is served by its device's primary context.
  *   EMM_E_NO_CONTEXT   (current) the thread has none
  *   EMM_E_RETIRED      this context was retired
- *   EMM_E_REENTERED    called by the plugin while it makes this context's manager
+ *   EMM_E_REENTERED    called by the plugin while it makes, resets or gives up this context's
+ *                      manager; for a context without one, while it does so for any
  *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
  */
 EMM_API emm_status emm_context_current(emm_context **ret_context);

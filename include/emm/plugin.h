@@ -357,7 +357,8 @@ typedef struct emm_plugin {
      * pools that it has made. Called by shutdown and retire, never at process exit. The context may
      * have died already, and its handle and addresses may be another context's by now: ask for its
      * id before anything is returned to the driver. A driver call that says that it died is no
-     * error. Required. [init-only] [no-reentry]
+     * error. Sections, registered streams and captures that go on end with it, without a word.
+     * Required. [init-only] [no-reentry]
      */
     emm_status (*destroy)(emm_manager *self);
 
@@ -463,7 +464,9 @@ typedef struct emm_plugin {
 
     /*
      * Drops every allocation of the context: the program promises that none is in use. Legal before
-     * initialize, repeatedly, and with no current context. NULL: destroy and create. [no-reentry]
+     * initialize, repeatedly, and with no current context. Open sections (defer_cleanup), peers'
+     * access, registered streams and announced captures go on over it. NULL: destroy, create and
+     * initialize; then emm tells the new manager of them, in this order. [no-reentry]
      */
     emm_status (*reset)(emm_manager *self);
 

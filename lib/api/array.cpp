@@ -64,7 +64,7 @@ emm_status emm_array_import(emm_context *context, const emm_array *array, emm_st
         core::Layout layout;
         core::Place place;
         emm_status status = core::validate(*array, "array", layout);
-        status = status == EMM_OK ? core::admit(*context) : status;
+        status = status == EMM_OK ? core::admit_or_wait(*context) : status;
         if (status == EMM_OK) {
             status = core::take_over(*context, *array, layout, stream, flags, place);
         }

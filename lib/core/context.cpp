@@ -86,10 +86,15 @@ emm_status admit(const emm_context &context) noexcept {
     if ((gate & ~gate_serving) == 0) {
         return EMM_OK;
     }
-    if ((gate & ~gate_serving) == gate_unserved) {
+    if (this_thread.managing == &context) {
+        return observe::fail(EMM_E_REENTERED, 0,
+                             "the plugin called emm for the context that it makes, resets or gives "
+                             "up the manager of");
+    }
+    if ((gate & ~(gate_serving | gate_managing | gate_unserved)) == 0) {
         return observe::fail(EMM_E_BUSY, 0,
-                             "no manager serves the context now: making one failed, or is not done "
-                             "yet; ask for the context again");
+                             "no manager serves the context now: making or resetting one failed, "
+                             "or is not done yet; ask for the context again");
     }
     const emm_status code = gate & gate_forked      ? EMM_E_FORKED
                             : gate & gate_shut_down ? EMM_E_SHUT_DOWN

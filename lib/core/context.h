@@ -1,5 +1,6 @@
 #pragma once
 
+#include "core/announced.h"
 #include "core/default_memory.h"
 #include "core/deferred.h"
 #include "core/epoch.h"
@@ -21,6 +22,7 @@ inline constexpr uint32_t gate_device_lost = 8;    // the plugin reported a stic
 inline constexpr uint32_t gate_forked = 16;        // this is a child of the process that served
 inline constexpr uint32_t gate_needs_current = 32; // serves, with its context made current
 inline constexpr uint32_t gate_watched = 64;       // serves, and each event is told to somebody
+inline constexpr uint32_t gate_managing = 128; // the plugin makes, resets or gives up the manager
 inline constexpr uint32_t gate_serving = gate_needs_current | gate_watched;
 inline constexpr uint32_t gate_late = gate_retired | gate_shut_down | gate_device_lost;
 
@@ -55,6 +57,7 @@ struct emm_context {
     emm::core::DefaultMemory defaults;
 
     emm::core::PendingDeallocations pending;
+    emm::core::Announced announced;
     emm::core::Turnstile turnstile;          // for making, resetting and retiring the manager
     std::atomic<uint32_t> captures{0};       // announced and not ended
     std::atomic<uint32_t> retained{0};       // emm holds the primary context

@@ -66,9 +66,9 @@ bool PendingDeallocations::leave(bool *ret_flush) {
     return true;
 }
 
-bool PendingDeallocations::in_section() const {
+uint64_t PendingDeallocations::sections() const {
     std::lock_guard lock(mutex_);
-    return sections_ != 0;
+    return sections_;
 }
 
 std::vector<PendingDeallocations::Entry> PendingDeallocations::take() {

@@ -43,7 +43,8 @@ public:
     void enter();
     // The answer says whether there was a section to leave; *ret_flush, whether a flush is due.
     bool leave(bool *ret_flush);
-    bool in_section() const;
+    bool in_section() const { return sections() != 0; }
+    uint64_t sections() const; // begun and not ended
 
     // Takes what is pending.
     std::vector<Entry> take();

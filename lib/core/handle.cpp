@@ -187,10 +187,10 @@ uint32_t state_of(const emm_memory &memory) noexcept {
 }
 
 // Whether what the handle names may be opened, and from where.
-emm_status find_way(const emm_context &context, const emm_ipc_handle &handle, int32_t &ret_device,
+emm_status find_way(emm_context &context, const emm_ipc_handle &handle, int32_t &ret_device,
                     bool &ret_reachable) noexcept {
     try {
-        emm_status status = admit(context);
+        emm_status status = admit_or_wait(context);
         status = status == EMM_OK ? ipc::check(context, handle, &ret_device) : status;
         if (status == EMM_OK && ret_device != context.device) {
             status = ipc::can_reach(context.driver, context.device, ret_device, &ret_reachable);
@@ -202,6 +202,12 @@ emm_status find_way(const emm_context &context, const emm_ipc_handle &handle, in
 }
 
 } // namespace
+
+emm_status admit_or_wait(emm_context &context) noexcept {
+    const bool busy =
+        (context.gate.load(std::memory_order_acquire) & (gate_managing | gate_unserved)) != 0;
+    return busy ? wait_for_reset(context) : admit(context);
+}
 
 emm_status make_device(emm_context &context, size_t size, emm_stream stream,
                        emm_memory **ret_memory, const void *caller) {
@@ -247,7 +253,7 @@ emm_status make_managed(emm_context &context, size_t size, uint32_t flags, emm_m
 
 emm_status make_external(emm_context &context, emm_deviceptr ptr, void *host, size_t size,
                          void *owner, emm_finalizer finalizer, emm_memory **ret_memory) noexcept {
-    const emm_status status = admit(context);
+    const emm_status status = admit_or_wait(context);
     if (status != EMM_OK) {
         return status;
     }
@@ -290,7 +296,7 @@ emm_status make_import(emm_context &context, const emm_ipc_handle &handle, emm_m
 emm_status make_export(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept {
     emm_context &context = *memory.context;
     emm_memory &all = memory.parent ? *memory.parent : memory;
-    emm_status status = admit(context);
+    emm_status status = admit_or_wait(context);
     if (status != EMM_OK) {
         return status;
     }

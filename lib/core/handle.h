@@ -39,6 +39,9 @@ struct emm_memory {
 // The calls of emm.h that take or make a handle, with arguments that have been checked.
 namespace emm::core {
 
+// EMM_OK if the context serves, also after a reset that is going on, which is waited for.
+emm_status admit_or_wait(emm_context &context) noexcept;
+
 emm_status make_device(emm_context &context, size_t size, emm_stream stream,
                        emm_memory **ret_memory, EMM_CALLER);
 emm_status make_host(emm_context &context, size_t size, uint32_t flags, emm_memory **ret_memory,

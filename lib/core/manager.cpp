@@ -4,11 +4,35 @@
 #include "core/host.h"
 #include "core/ipc/exports.h"
 #include "core/ipc/imports.h"
+#include "core/this_thread.h"
 #include "observe/error.h"
 #include "observe/log.h"
 
+#include <new>
+#include <utility>
+
 namespace emm::core {
 namespace {
+
+// The plugin is at work on the manager itself, for a scope. The gate sends all calls for the
+// context to the slow path, which refuses them: the plugin must not call emm from there.
+class Managing {
+public:
+    explicit Managing(emm_context &context)
+        : context_(context), outer_(std::exchange(this_thread.managing, &context)) {
+        context.gate.fetch_or(gate_managing, std::memory_order_acq_rel);
+    }
+    ~Managing() {
+        context_.gate.fetch_and(~gate_managing, std::memory_order_acq_rel);
+        this_thread.managing = outer_;
+    }
+    Managing(const Managing &) = delete;
+    Managing &operator=(const Managing &) = delete;
+
+private:
+    emm_context &context_;
+    const emm_context *const outer_;
+};
 
 // The plugin has just failed at `stage`; its own words go into the middle of ours.
 emm_status refused(const emm_context &context, emm_status status, const char *stage) {
@@ -42,10 +66,42 @@ emm_status call_create(emm_context &context, emm_manager *&ret_manager) {
     }
 }
 
+// What holds for the context goes on over a reset of a plugin that has no slot for it: the new
+// manager is told what the one before was.
+emm_status tell_what_holds(emm_context &context) {
+    emm_status status = EMM_OK;
+    for (uint64_t left = context.pending.sections(); left > 0 && status >= EMM_OK; --left) {
+        status = EMM_CALL(context, defer_cleanup, 1u);
+    }
+    for (const auto &[device, flags] : context.announced.accesses()) {
+        status = status >= EMM_OK ? EMM_CALL(context, set_access, device, flags) : status;
+    }
+    for (const auto &[stream, notice] : context.announced.notices()) {
+        status = status >= EMM_OK ? EMM_CALL(context, stream_notice, stream, notice) : status;
+    }
+    return status;
+}
+
+emm_status call_reset(emm_context &context) noexcept {
+    const Managing managing(context);
+    return EMM_CALL(context, reset);
+}
+
+// initialize, and what a manager must know besides.
+emm_status make_ready(emm_context &context) noexcept {
+    const emm_status status = EMM_CALL(context, initialize);
+    try {
+        return status < EMM_OK ? status : tell_what_holds(context);
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to tell it what holds");
+    }
+}
+
 } // namespace
 
 emm_status create_manager(emm_context &context, const loader::Selection &selection) {
     context.selection = &selection;
+    const Managing managing(context);
     emm_manager *manager = nullptr;
     emm_status status = call_create(context, manager);
     if (status >= EMM_OK && !manager) {
@@ -55,7 +111,7 @@ emm_status create_manager(emm_context &context, const loader::Selection &selecti
         return refused(context, status, "create");
     }
     context.manager = manager;
-    status = EMM_CALL(context, initialize);
+    status = make_ready(context);
     if (status < EMM_OK) {
         {
             const observe::Preserved said;
@@ -77,6 +133,7 @@ void destroy_manager(emm_context &context) noexcept {
     ipc::close_imports(context);
     flush(context);
     if (context.manager) {
+        const Managing managing(context);
         const emm_status status = EMM_CALL(context, destroy);
         if (status < EMM_OK) {
             observe::log(EMM_LOG_WARN, observe::last_error()->text);
@@ -87,16 +144,27 @@ void destroy_manager(emm_context &context) noexcept {
     context.defaults.release_all();
 }
 
+bool begins_anew(const emm_context &context) noexcept {
+    return context.selection->plugin->defaults(loader::Slot::reset);
+}
+
 emm_status reset_manager(emm_context &context) {
     const loader::Selection &selection = *context.selection;
-    if (selection.plugin->defaults(loader::Slot::reset)) {
+    if (begins_anew(context)) {
+        // If the plugin cannot make a new one, another reset, or asking for the context, tries
+        // again.
+        context.gate.fetch_or(gate_unserved, std::memory_order_acq_rel);
         destroy_manager(context);
-        return create_manager(context, selection);
+        const emm_status status = create_manager(context, selection);
+        if (status >= EMM_OK) {
+            context.gate.fetch_and(~gate_unserved, std::memory_order_release);
+        }
+        return status;
     }
     ipc::end_exports(context);
     ipc::close_imports(context);
     flush(context);
-    const emm_status status = EMM_CALL(context, reset);
+    const emm_status status = call_reset(context);
     context.defaults.release_all();
     return status;
 }

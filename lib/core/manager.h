@@ -15,4 +15,7 @@ void destroy_manager(emm_context &context) noexcept;
 
 emm_status reset_manager(emm_context &context);
 
+// Whether a reset makes a new manager, which is then told what the one before was.
+bool begins_anew(const emm_context &context) noexcept;
+
 } // namespace emm::core

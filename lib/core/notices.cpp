@@ -1,6 +1,7 @@
 #include "core/notices.h"
 
 #include "core/call.h"
+#include "core/manager.h"
 #include "core/watch.h"
 #include "observe/error.h"
 
@@ -16,6 +17,43 @@ bool leave_capture(emm_context &context) noexcept {
         }
     }
     return false;
+}
+
+emm_status register_stream(emm_context &context, emm_stream stream) noexcept {
+    if (begins_anew(context)) {
+        try {
+            context.announced.add_stream(stream);
+        } catch (const std::bad_alloc &) {
+            return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note a stream");
+        }
+    }
+    const emm_status status =
+        EMM_CALL(context, stream_notice, stream, uint32_t(EMM_STREAM_REGISTERED));
+    if (status < EMM_OK) {
+        context.announced.remove_stream(stream);
+    }
+    return status;
+}
+
+emm_status retire_stream(emm_context &context, emm_stream stream) noexcept {
+    context.announced.remove_stream(stream); // it ends, whatever the plugin says to that
+    return EMM_CALL(context, stream_notice, stream, uint32_t(EMM_STREAM_RETIRING));
+}
+
+emm_status announce_capture(emm_context &context, emm_stream stream) noexcept {
+    if (begins_anew(context)) {
+        try {
+            context.announced.add_capture(stream);
+        } catch (const std::bad_alloc &) {
+            return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note a capture");
+        }
+    }
+    const emm_status status =
+        EMM_CALL(context, stream_notice, stream, uint32_t(EMM_STREAM_CAPTURE_BEGINS));
+    if (status < EMM_OK) {
+        context.announced.remove_capture(stream);
+    }
+    return status;
 }
 
 emm_status begin_unwatched(emm_context &context) noexcept {
@@ -53,7 +91,11 @@ emm_status end_unwatched(emm_context &context) noexcept {
 
 emm_status notify_stream(emm_context &context, emm_stream stream, uint32_t notice) noexcept {
     const emm_status status = admit(context);
-    return status == EMM_OK ? EMM_CALL(context, stream_notice, stream, notice) : status;
+    if (status != EMM_OK) {
+        return status;
+    }
+    return notice == EMM_STREAM_REGISTERED ? register_stream(context, stream)
+                                           : retire_stream(context, stream);
 }
 
 emm_status begin_capture(emm_context &context, emm_stream stream) noexcept {
@@ -62,7 +104,7 @@ emm_status begin_capture(emm_context &context, emm_stream stream) noexcept {
         return status;
     }
     ++context.captures;
-    status = EMM_CALL(context, stream_notice, stream, EMM_STREAM_CAPTURE_BEGINS);
+    status = announce_capture(context, stream);
     if (status < EMM_OK) {
         leave_capture(context);
     }
@@ -78,7 +120,8 @@ emm_status end_capture(emm_context &context, emm_stream stream) noexcept {
         return observe::fail(EMM_E_INVALID_VALUE, 0,
                              "emm_capture_end: no capture has been announced in this context");
     }
-    return EMM_CALL(context, stream_notice, stream, EMM_STREAM_CAPTURE_ENDS);
+    context.announced.remove_capture(stream);
+    return EMM_CALL(context, stream_notice, stream, uint32_t(EMM_STREAM_CAPTURE_ENDS));
 }
 
 emm_status begin_section(emm_context &context, const void *caller) noexcept {

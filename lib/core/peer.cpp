@@ -1,6 +1,7 @@
 #include "core/peer.h"
 
 #include "core/call.h"
+#include "core/manager.h"
 #include "observe/error.h"
 
 #include <string>
@@ -59,7 +60,19 @@ emm_status set_peer_access(emm_context &context, int32_t peer_device, uint32_t f
     if (status == EMM_OK && flags != EMM_ACCESS_NONE) {
         status = check_reach(context, peer_device);
     }
-    return status == EMM_OK ? EMM_CALL(context, set_access, peer_device, flags) : status;
+    if (status != EMM_OK) {
+        return status;
+    }
+    if (!begins_anew(context)) {
+        return EMM_CALL(context, set_access, peer_device, flags);
+    }
+    const uint32_t before = context.announced.access(peer_device);
+    context.announced.set_access(peer_device, flags);
+    status = EMM_CALL(context, set_access, peer_device, flags);
+    if (status < EMM_OK) {
+        context.announced.set_access(peer_device, before);
+    }
+    return status;
 }
 
 } // namespace emm::core

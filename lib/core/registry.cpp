@@ -144,7 +144,7 @@ void retire_the_dead() {
             has_died(*context);
         }
     }
-    if (this_thread.depth != 0 || is_pressing()) {
+    if (this_thread.depth != 0 || is_pressing() || this_thread.managing) {
         return;
     }
     for (emm_context *context = first_context(); context; context = context->next) {
@@ -198,16 +198,25 @@ emm_status begin_serving(emm_context &context) {
     return admit(context);
 }
 
+emm_status refuse_reentry(const emm_context &context) {
+    return observe::fail(EMM_E_REENTERED, 0,
+                         "the plugin asked for a context (" + name_of(context) +
+                             ") while it makes, resets or gives up a manager");
+}
+
 // Lets one thread make the manager; the others wait for it and then find it made.
 emm_status serve(emm_context &context) {
-    if ((context.gate.load(std::memory_order_acquire) & gate_unserved) == 0) {
+    const uint32_t gate = context.gate.load(std::memory_order_acquire);
+    if ((gate & (gate_unserved | gate_managing)) == 0) {
         return admit(context);
+    }
+    // Another thread may be making that one's manager, and its plugin be asking for this one.
+    if (this_thread.managing) {
+        return refuse_reentry(context);
     }
     const Passage passage(context.turnstile);
     if (!passage.entered()) {
-        return observe::fail(EMM_E_REENTERED, 0,
-                             "the plugin asked for the context (" + name_of(context) +
-                                 ") that it is making a manager for");
+        return refuse_reentry(context);
     }
     return is_unserved(context) ? begin_serving(context) : admit(context);
 }
@@ -215,7 +224,7 @@ emm_status serve(emm_context &context) {
 // The plugin is at work below this call, and is to finish first; a reset that waited for that here
 // would wait for ever.
 emm_status refuse_inside(const char *what) {
-    if (this_thread.depth == 0 && !is_pressing()) {
+    if (this_thread.depth == 0 && !is_pressing() && !this_thread.managing) {
         return EMM_OK;
     }
     return observe::fail(EMM_E_REENTERED, 0,
@@ -255,13 +264,7 @@ emm_status reset_unwatched(emm_context &context) {
         return status;
     }
     const Closed closed(context.epoch);
-    status = reset_manager(context);
-    if (!context.manager) {
-        // The plugin could not make a new one; another reset, or asking for the context, tries
-        // again.
-        context.gate.fetch_or(gate_unserved, std::memory_order_release);
-    }
-    return status;
+    return reset_manager(context);
 }
 
 } // namespace

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <emm/plugin.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -10,10 +12,11 @@ struct Whereabouts;
 // What a call by a handle must know about its thread. Trivial, so that a handle may be released by
 // a thread that is ending; initial-exec, because a look at it must not be a function call.
 struct ThisThread {
-    uint32_t number = 0;                // 1 and up; 0: not given yet
-    uint32_t depth = 0;                 // calls by handles that this thread is inside of
-    Whereabouts *whereabouts = nullptr; // the thread's own; NULL: not given yet
-    bool is_counted = false;            // it is given none
+    uint32_t number = 0;                   // 1 and up; 0: not given yet
+    uint32_t depth = 0;                    // calls by handles that this thread is inside of
+    Whereabouts *whereabouts = nullptr;    // the thread's own; NULL: not given yet
+    bool is_counted = false;               // it is given none
+    const emm_context *managing = nullptr; // below is a call that makes, resets or ends its manager
 };
 
 [[gnu::tls_model("initial-exec")]] inline constinit thread_local ThisThread this_thread;

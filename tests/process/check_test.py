@@ -44,6 +44,7 @@ FAULTS = {
     "initialize-drops": ["initialize/again"],
     "reset-needs-initialize": ["reset/first"],
     "reset-keeps": ["reset/drops"],
+    "reset-forgets": ["reset/goes-on"],
     "leak-live": ["cleanup/outlives", "cleanup/refused", "host/leaks", "memory/leaks"],
     "leak-cached": ["faults/memalloc", "faults/unordered", "memory/leaks"],
     "leak-host": ["host/leaks"],

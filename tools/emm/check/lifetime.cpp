@@ -127,6 +127,45 @@ void reset_drops(const Subject &subject) {
     hosted.free(hosted.alloc(mib), mib);
 }
 
+// Through emm, which tells a manager that it makes anew for a plugin without reset.
+void reset_goes_on(const Subject &subject) {
+    const Hosted hosted(subject);
+    emm_context *context = hosted.get();
+    must(emm_defer_cleanup_begin(context), "defer_cleanup");
+    must(emm_context_reset(context), "reset in a section");
+    std::vector<emm_deviceptr> blocks(20);
+    for (emm_deviceptr &ptr : blocks) {
+        ptr = hosted.alloc(2 * mib);
+    }
+    const uint64_t taken = held_bytes();
+    for (const emm_deviceptr ptr : blocks) {
+        hosted.free(ptr, 2 * mib);
+    }
+    must(emm_trim(context, 0, nullptr), "trim");
+    expect(held_bytes() >= taken,
+           "{} bytes went back to the driver in a section that began before a reset",
+           taken - held_bytes());
+    must(emm_defer_cleanup_end(context), "ending a section that began before a reset");
+    Lane lane;
+    hosted.enlist(lane);
+    must(emm_capture_begin(context, lane.get()), "announcing a capture");
+    must(emm_context_reset(context), "reset with a capture announced");
+    require_cuda(EMM_CHECK_CUDA(cuStreamBeginCapture)(lane.get(), CU_STREAM_CAPTURE_MODE_GLOBAL),
+                 "cuStreamBeginCapture");
+    for (const size_t size : {size_t(1000), mib, 40 * mib}) {
+        hosted.free(hosted.alloc(size), size);
+    }
+    CUgraph graph = nullptr;
+    const CUresult ended = EMM_CHECK_CUDA(cuStreamEndCapture)(lane.get(), &graph);
+    must(emm_capture_end(context, lane.get()), "announcing a capture's end");
+    expect(ended == CUDA_SUCCESS,
+           "a capture that was announced before a reset was invalidated: CUDA error {}",
+           static_cast<int>(ended));
+    require_cuda(EMM_CHECK_CUDA(cuGraphDestroy)(graph), "cuGraphDestroy");
+    hosted.free(hosted.alloc(mib, lane.get()), mib, lane.get());
+    hosted.retire(lane);
+}
+
 void reset_without_context(const Subject &subject) {
     const Hosted hosted(subject);
     hosted.alloc(mib);
@@ -210,6 +249,8 @@ std::vector<Case> lifetime_cases() {
          on_simulator},
         {"reset/first", "EMM-P-36", "reset may come before initialize, and again", reset_first},
         {"reset/drops", "EMM-P-36", "reset drops every allocation", reset_drops, on_simulator},
+        {"reset/goes-on", "EMM-P-47", "sections and announced captures go on over a reset",
+         reset_goes_on, on_simulator},
         {"reset/no-context", "EMM-P-36", "reset needs no current context", reset_without_context},
         {"context/dead", "EMM-P-39", "a context that died takes nothing with it", dead_context,
          on_simulator},
