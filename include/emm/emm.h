@@ -242,8 +242,9 @@ EMM_API emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, s
 /* Fills up to the caller's struct_size. */
 EMM_API emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats);
 
-/* Returns the plugin's cached memory to the driver until at most `keep_bytes` are cached.
- * `ret_released` may be NULL. */
+/* Runs the pending frees, unless in a deferred section or while a capture is announced, and returns
+ * the plugin's cached memory to the driver until at most `keep_bytes` are cached. `ret_released`,
+ * which may be NULL, tells how much of the cache it was. */
 EMM_API emm_status emm_trim(emm_context *context, size_t keep_bytes, size_t *ret_released);
 
 /* The live allocation that holds `ptr`; fills up to the caller's struct_size. */

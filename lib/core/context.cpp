@@ -136,6 +136,10 @@ bool has_died(emm_context &context) noexcept {
     return died;
 }
 
+bool may_return(const emm_context &context) noexcept {
+    return context.captures.load(std::memory_order_relaxed) == 0 && !context.pending.in_section();
+}
+
 void flush(emm_context &context) noexcept {
     const Uncancelled uncancelled;
     const std::vector<PendingDeallocations::Entry> entries = context.pending.take();

@@ -97,6 +97,9 @@ bool is_alive(const emm_context &context) noexcept;
 // Asks that of a context that serves; once it is known to have died, it answers as a retired one.
 bool has_died(emm_context &context) noexcept;
 
+// Neither a deferred section nor an announced capture forbids that memory goes to the driver.
+bool may_return(const emm_context &context) noexcept;
+
 // Runs what is pending; drops it if the CUDA context has died.
 void flush(emm_context &context) noexcept;
 

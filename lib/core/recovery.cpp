@@ -39,7 +39,7 @@ void return_to_driver(emm_context &context) noexcept {
     if (context.pending.in_section() || has_died(context)) {
         return;
     }
-    if (context.captures.load(std::memory_order_relaxed) == 0) {
+    if (may_return(context)) {
         flush(context);
     }
     size_t released = 0;

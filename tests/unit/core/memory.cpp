@@ -174,3 +174,33 @@ TEST_CASE("after a lost device allocations say so and frees succeed") {
     emm_get_counters(&counters);
     CHECK(counters.late_frees == 1);
 }
+
+TEST_CASE("a trim runs the pending frees first, but in no section and no announced capture") {
+    Recorder::the().table.trim = [](emm_manager *, size_t, size_t *ret_released) -> emm_status {
+        Recorder::the().note("trim");
+        *ret_released = 0;
+        return EMM_OK;
+    };
+    emm_context *context = recorded_context();
+    const auto trim_with_one_pending = [&] {
+        REQUIRE(Recorder::the().host->defer(
+                    context,
+                    [](void *, uint32_t) -> emm_status {
+                        Recorder::the().note("run");
+                        return EMM_OK;
+                    },
+                    nullptr, 1) == EMM_OK);
+        Recorder::the().clear();
+        CHECK(emm_trim(context, 0, nullptr) == EMM_OK);
+        return Recorder::the().calls();
+    };
+    CHECK(trim_with_one_pending() == std::vector<std::string>{"run", "trim"});
+    REQUIRE(emm_defer_cleanup_begin(context) == EMM_OK);
+    CHECK(trim_with_one_pending() == std::vector<std::string>{"trim"});
+    REQUIRE(emm_defer_cleanup_end(context) == EMM_OK);
+    CHECK(trim_with_one_pending() == std::vector<std::string>{"run", "run", "trim"});
+    REQUIRE(emm_capture_begin(context, nullptr) == EMM_OK);
+    CHECK(trim_with_one_pending() == std::vector<std::string>{"trim"});
+    REQUIRE(emm_capture_end(context, nullptr) == EMM_OK);
+    CHECK(trim_with_one_pending() == std::vector<std::string>{"run", "run", "trim"});
+}

@@ -16,6 +16,55 @@ TEST_CASE("reset drops everything, refuses old addresses, and serves on") {
     CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
 }
 
+TEST_CASE("sections and streams go on over a reset") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    REQUIRE(emm_stream_register(gpu.emm(), stream) == EMM_OK);
+    REQUIRE(emm_defer_cleanup_begin(gpu.emm()) == EMM_OK);
+    REQUIRE(emm_context_reset(gpu.emm()) == EMM_OK);
+    for (int i = 0; i < 10; i++) {
+        CHECK(gpu.free(gpu.allocate(2 << 20, stream), 2 << 20, stream) == EMM_OK);
+    }
+    synchronize(stream);
+    const uint64_t held = device_bytes();
+    REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(device_bytes() == held);
+    CHECK(emm_defer_cleanup_end(gpu.emm()) == EMM_OK);
+    CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(emm_stream_retire(gpu.emm(), stream) == EMM_OK);
+    CHECK(CU(cuStreamDestroy)(stream) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a trim runs the pending frees, unless a capture is announced") {
+    const Gpu gpu;
+    const auto pending = [] {
+        emm_counters counters = {};
+        counters.struct_size = sizeof counters;
+        REQUIRE(emm_get_counters(&counters) == EMM_OK);
+        return counters.pending_count;
+    };
+    const auto free_some = [&] {
+        for (int i = 0; i < 5; i++) { // fewer than a limit
+            CHECK(gpu.free(gpu.allocate(4 << 20), 4 << 20) == EMM_OK);
+        }
+    };
+    const uint64_t idle = device_bytes();
+    free_some();
+    CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(pending() == 0);
+    if (plugin_name() == "passthrough") { // which caches nothing
+        CHECK(device_bytes() <= idle);
+    }
+    REQUIRE(emm_capture_begin(gpu.emm(), nullptr) == EMM_OK);
+    free_some();
+    const uint64_t held_back = pending();
+    CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(pending() == held_back);
+    CHECK(emm_capture_end(gpu.emm(), nullptr) == EMM_OK);
+    CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(pending() == 0);
+}
+
 TEST_CASE("reset works with no current context") {
     const Gpu gpu;
     gpu.allocate(4096);
