@@ -370,7 +370,8 @@ typedef struct emm_plugin {
 
     /*
      * Allocates `size` > 0 bytes of device memory, aligned to at least 256 bytes, for use as
-     * `stream` promises. The caller owns it until memfree. Required. [thread-safe] [no-reentry]
+     * `stream` promises. The caller owns it until memfree. A success without an address is taken
+     * for EMM_E_PLUGIN_FAILED, here and below. Required. [thread-safe] [no-reentry]
      *   EMM_E_OUT_OF_MEMORY        nothing left; emm then drains, trims, asks the application to
      *                              give back, drains and trims what that gave, and asks once more
      *   EMM_E_INVALID_VALUE        the size cannot be met in any state of the manager
@@ -677,7 +678,8 @@ template <class Function> emm_status guard(const emm_host *host, Function functi
     } catch (const std::bad_alloc &) {
         return host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "the plugin ran out of host memory");
     } catch (const std::exception &error) {
-        return host->fail(EMM_E_PLUGIN_EXCEPTION, 0, error.what());
+        const char *text = error.what();
+        return host->fail(EMM_E_PLUGIN_EXCEPTION, 0, text ? text : "an exception without a text");
     } catch (...) {
         return host->fail(EMM_E_PLUGIN_EXCEPTION, 0, "an exception that is no std::exception");
     }

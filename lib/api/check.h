@@ -3,6 +3,7 @@
 #include "core/uncancelled.h"
 #include "observe/error.h"
 #include "observe/process.h"
+#include "observe/text.h"
 
 #include <emm/emm.h>
 #include <new>
@@ -55,7 +56,7 @@ template <class Function> emm_status guarded(Function function) noexcept {
         return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
                              emm_status_text(EMM_E_OUT_OF_HOST_MEMORY));
     } catch (const std::exception &error) {
-        return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0, error.what());
+        return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0, observe::what_of(error));
     }
 }
 

@@ -68,8 +68,7 @@ emm_status emm_get_memory_info(emm_context *context, size_t *ret_free, size_t *r
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_free);
     EMM_REQUIRE(ret_total);
-    const emm_status status = core::admit(*context);
-    return status == EMM_OK ? EMM_CALL(*context, get_memory_info, ret_free, ret_total) : status;
+    return core::get_memory_info(*context, ret_free, ret_total);
 }
 
 emm_status emm_get_stats(emm_context *context, emm_stats *ret_stats) {
@@ -89,8 +88,7 @@ emm_status emm_query(emm_context *context, emm_deviceptr ptr, emm_block_info *re
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE_SIZED(ret_info);
-    const emm_status status = core::admit(*context);
-    return status == EMM_OK ? EMM_CALL(*context, query, ptr, ret_info) : status;
+    return core::query(*context, ptr, ret_info);
 }
 
 emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_t size, emm_stream stream) {

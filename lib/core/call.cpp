@@ -1,6 +1,7 @@
 #include "core/call.h"
 
 #include "observe/error.h"
+#include "observe/text.h"
 
 #include <exception>
 #include <new>
@@ -29,18 +30,31 @@ emm_status conclude(emm_context &context, emm_status status, const char *slot) n
 }
 
 emm_status conclude_exception(const emm_context &context, const char *slot) noexcept {
-    const auto say = [&](const char *what) {
+    const auto say = [&](auto what) {
         return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0, [&] {
-            return slot_of(context, slot) + ": a C++ exception came out: " + what;
+            return slot_of(context, slot) + ": a C++ exception came out: " + what();
         });
     };
     try {
         throw;
     } catch (const std::exception &error) {
-        return say(error.what());
+        return say([&] { return observe::what_of(error); });
     } catch (...) {
-        return say("an exception that is no std::exception");
+        return say([] { return "an exception that is no std::exception"; });
     }
+}
+
+emm_status conclude_nothing(const emm_context &context, const char *slot) noexcept {
+    return observe::fail(EMM_E_PLUGIN_FAILED, 0, [&] {
+        return slot_of(context, slot) + ": it answered success and gave no address";
+    });
+}
+
+emm_status conclude_overrun(const emm_context &context, const char *slot, size_t size) noexcept {
+    return observe::fail(EMM_E_PLUGIN_FAILED, 0, [&] {
+        return slot_of(context, slot) + ": it wrote past the " + std::to_string(size) +
+               " bytes of the struct that it was to fill";
+    });
 }
 
 emm_status conclude_own_exception(const char *slot) noexcept {

@@ -16,6 +16,11 @@ namespace emm::core {
 // Describes the C++ exception in flight, which left `slot`.
 [[gnu::cold]] emm_status conclude_exception(const emm_context &context, const char *slot) noexcept;
 
+// It answered success, and its output is not there, or is longer than the struct it was given.
+[[gnu::cold]] emm_status conclude_nothing(const emm_context &context, const char *slot) noexcept;
+[[gnu::cold]] emm_status conclude_overrun(const emm_context &context, const char *slot,
+                                          size_t size) noexcept;
+
 // A slot that the host fills itself ran out of memory.
 [[gnu::cold]] emm_status conclude_own_exception(const char *slot) noexcept;
 

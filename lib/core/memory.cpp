@@ -2,6 +2,7 @@
 
 #include "core/call.h"
 #include "core/counters.h"
+#include "core/filled.h"
 #include "core/recovery.h"
 #include "core/watch.h"
 #include "observe/error.h"
@@ -28,6 +29,34 @@ bool serves_as_it_is(const emm_context &context) noexcept {
     return context.gate.load(std::memory_order_acquire) == gate_watched;
 }
 
+// A success without an output is none.
+emm_status check_output(const emm_context &context, emm_status status, bool is_there,
+                        const char *slot) noexcept {
+    return status < EMM_OK || is_there ? status : conclude_nothing(context, slot);
+}
+
+emm_status ask_memalloc(emm_context &context, size_t size, emm_stream stream,
+                        emm_deviceptr *ret_ptr) noexcept {
+    *ret_ptr = 0;
+    const emm_status status = EMM_CALL(context, memalloc, size, stream, ret_ptr);
+    return check_output(context, status, *ret_ptr != 0, "memalloc");
+}
+
+emm_status ask_memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
+                            emm_deviceptr *ret_device) noexcept {
+    *ret_host = nullptr;
+    *ret_device = 0;
+    const emm_status status = EMM_CALL(context, memhostalloc, size, flags, ret_host, ret_device);
+    return check_output(context, status, *ret_host, "memhostalloc");
+}
+
+emm_status ask_memallocmanaged(emm_context &context, size_t size, uint32_t flags,
+                               emm_deviceptr *ret_ptr) noexcept {
+    *ret_ptr = 0;
+    const emm_status status = EMM_CALL(context, memallocmanaged, size, flags, ret_ptr);
+    return check_output(context, status, *ret_ptr != 0, "memallocmanaged");
+}
+
 emm_status memalloc_admitted(emm_context &context, size_t size, emm_stream stream,
                              emm_deviceptr *ret_ptr) noexcept {
     emm_status status = admit(context);
@@ -35,8 +64,7 @@ emm_status memalloc_admitted(emm_context &context, size_t size, emm_stream strea
         return status;
     }
     emm_deviceptr ptr = 0;
-    status =
-        retry_once(context, size, [&] { return EMM_CALL(context, memalloc, size, stream, &ptr); });
+    status = retry_once(context, size, [&] { return ask_memalloc(context, size, stream, &ptr); });
     if (status >= EMM_OK) {
         *ret_ptr = ptr;
     }
@@ -76,9 +104,8 @@ emm_status host_alloc(emm_context &context, size_t size, uint32_t flags, void **
         if (status != EMM_OK) {
             return status;
         }
-        status = retry_once(context, size, [&] {
-            return EMM_CALL(context, memhostalloc, size, flags, &host, &device);
-        });
+        status = retry_once(context, size,
+                            [&] { return ask_memhostalloc(context, size, flags, &host, &device); });
     }
     if (status >= EMM_OK) {
         *ret_host = host;
@@ -98,9 +125,8 @@ emm_status host_alloc(emm_context &context, size_t size, uint32_t flags, void **
     }
     void *host = nullptr;
     emm_deviceptr device = 0;
-    status = recover_and_retry(context, size, [&] {
-        return EMM_CALL(context, memhostalloc, size, flags, &host, &device);
-    });
+    status = recover_and_retry(
+        context, size, [&] { return ask_memhostalloc(context, size, flags, &host, &device); });
     if (status >= EMM_OK) {
         *ret_host = host;
         if (ret_device) {
@@ -139,6 +165,9 @@ emm_status host_alloc_served(emm_context &context, size_t size, uint32_t flags, 
     }
     if (status < EMM_OK) [[unlikely]] {
         return host_alloc_failed(context, status, size, flags, ret_host, ret_device);
+    }
+    if (!host) [[unlikely]] {
+        return conclude_nothing(context, "memhostalloc");
     }
     *ret_host = host;
     if (ret_device) {
@@ -196,7 +225,7 @@ emm_status managed_alloc(emm_context &context, size_t size, uint32_t flags,
             return status;
         }
         status = retry_once(context, size,
-                            [&] { return EMM_CALL(context, memallocmanaged, size, flags, &ptr); });
+                            [&] { return ask_memallocmanaged(context, size, flags, &ptr); });
     }
     if (status >= EMM_OK) {
         *ret_ptr = ptr;
@@ -345,8 +374,8 @@ emm_status memalloc_failed(emm_context &context, emm_status status, size_t size,
         return conclude(context, status, "memalloc");
     }
     emm_deviceptr ptr = 0;
-    status = recover_and_retry(context, size,
-                               [&] { return EMM_CALL(context, memalloc, size, stream, &ptr); });
+    status =
+        recover_and_retry(context, size, [&] { return ask_memalloc(context, size, stream, &ptr); });
     if (status >= EMM_OK) {
         *ret_ptr = ptr;
     }
@@ -362,9 +391,10 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
     if (status != EMM_OK) {
         return status;
     }
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    Filled<emm_stats> filled;
+    emm_stats &stats = *filled.out();
     status = EMM_CALL(context, get_stats, &stats);
+    status = filled.conclude(context, status, "get_stats");
     if (status < EMM_OK) {
         return status;
     }
@@ -373,6 +403,33 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
         stats.host_reserved_bytes = stats.host_live_bytes;
     }
     emm_copy_sized(ret_stats, &stats);
+    return status;
+}
+
+emm_status query(emm_context &context, emm_deviceptr ptr, emm_block_info *ret_info) noexcept {
+    emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    Filled<emm_block_info> filled;
+    status = EMM_CALL(context, query, ptr, filled.out());
+    status = filled.conclude(context, status, "query");
+    if (status >= EMM_OK) {
+        emm_copy_sized(ret_info, filled.out());
+    }
+    return status;
+}
+
+emm_status get_memory_info(emm_context &context, size_t *ret_free, size_t *ret_total) noexcept {
+    emm_status status = admit(context);
+    size_t free = 0, total = 0;
+    if (status == EMM_OK) {
+        status = EMM_CALL(context, get_memory_info, &free, &total);
+    }
+    if (status >= EMM_OK) {
+        *ret_free = free;
+        *ret_total = total;
+    }
     return status;
 }
 

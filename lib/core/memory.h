@@ -47,6 +47,9 @@ memalloc_served(emm_context &context, size_t size, emm_stream stream, emm_device
     if (status < EMM_OK) [[unlikely]] {
         return memalloc_failed(*for_context, status, for_size, for_stream, for_ptr);
     }
+    if (ptr == 0) [[unlikely]] {
+        return conclude_nothing(*for_context, "memalloc");
+    }
     *for_ptr = ptr;
     return status;
 }
@@ -100,5 +103,7 @@ emm_status memfreemanaged(emm_context &context, emm_deviceptr ptr, size_t size, 
                           EMM_CALLER) noexcept;
 emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released, EMM_CALLER) noexcept;
 emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept;
+emm_status query(emm_context &context, emm_deviceptr ptr, emm_block_info *ret_info) noexcept;
+emm_status get_memory_info(emm_context &context, size_t *ret_free, size_t *ret_total) noexcept;
 
 } // namespace emm::core

@@ -1,6 +1,7 @@
 #include "core/ipc/exports.h"
 
 #include "core/call.h"
+#include "core/filled.h"
 #include "core/handle.h"
 #include "core/ipc/mark.h"
 #include "core/ipc/offers.h"
@@ -78,7 +79,10 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
     emm_context &context = *made.context;
     std::list<Export> entry(1, made);
     Export &entered = entry.front();
-    emm_status status = EMM_CALL(context, get_ipc_handle, made.ptr, size, &entered.handle);
+    Filled<emm_ipc_handle> filled;
+    emm_status status = EMM_CALL(context, get_ipc_handle, made.ptr, size, filled.out());
+    status = filled.conclude(context, status, "get_ipc_handle");
+    entered.handle = *filled.out();
     if (status < EMM_OK) {
         return status;
     }

@@ -10,8 +10,10 @@ namespace {
 // The context of device 0, served by a recorder that does every kind of memory itself.
 emm_context *context_of_a_full_plugin() {
     emm_plugin &table = Recorder::the().table;
-    table.memhostalloc = [](emm_manager *, size_t, uint32_t, void **,
+    table.memhostalloc = [](emm_manager *, size_t, uint32_t, void **ret_host,
                             emm_deviceptr *) -> emm_status {
+        static char memory[64];
+        *ret_host = memory;
         Recorder::the().note("memhostalloc");
         return EMM_OK;
     };
@@ -27,7 +29,9 @@ emm_context *context_of_a_full_plugin() {
         Recorder::the().note("memunpin " + std::to_string(size));
         return EMM_OK;
     };
-    table.memallocmanaged = [](emm_manager *, size_t, uint32_t, emm_deviceptr *) -> emm_status {
+    table.memallocmanaged = [](emm_manager *, size_t, uint32_t,
+                               emm_deviceptr *ret_ptr) -> emm_status {
+        *ret_ptr = 0x2000;
         Recorder::the().note("memallocmanaged");
         return EMM_OK;
     };
