@@ -254,9 +254,10 @@ void DefaultMemory::release_all() noexcept {
         std::lock_guard lock(mutex_);
         blocks.swap(live_);
     }
-    if (!is_alive(context_)) {
+    if (blocks.empty() || !is_alive(context_)) {
         return;
     }
+    const observe::Preserved said; // by the plugin, if its reset has failed
     for (const auto &[address, block] : blocks) {
         release_now(address, block.kind);
     }

@@ -296,6 +296,23 @@ TEST_CASE("peer access that the devices have is the plugin's to give") {
     }
 }
 
+TEST_CASE("a reset that fails is described by the plugin, whatever the defaults meet behind it") {
+    Recorder::the().table.reset = [](emm_manager *) {
+        return Recorder::the().host->fail(EMM_E_PLUGIN_FAILED, 0, "the plugin cannot reset");
+    };
+    emm_context *context = recorded_context();
+    void *host = nullptr;
+    REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
+    const auto fail =
+        reinterpret_cast<CUresult (*)(const char *)>(emm_driver_entry("simcuda_fail", 12000));
+    if (fail) { // on a real driver nothing fails there
+        REQUIRE(fail("cuMemFreeHost@1:999") == CUDA_SUCCESS);
+    }
+    CHECK(emm_context_reset(context) == EMM_E_PLUGIN_FAILED);
+    CHECK(emm_last_error()->code == EMM_E_PLUGIN_FAILED);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("the plugin cannot reset"));
+}
+
 TEST_CASE("reset and retire give the defaults' memory back") {
     emm_context *context = recorded_context();
     void *host = nullptr;
