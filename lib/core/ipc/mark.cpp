@@ -42,8 +42,13 @@ emm_status fail_reaching(const emm_ipc_handle &handle, int error) {
     if (error == ECONNREFUSED) {
         return fail_missing(handle);
     }
-    return error == EAGAIN || error == EINTR ? fail_busy("takes no connection")
-                                             : fail_busy(std::strerror(error));
+    if (error == EAGAIN || error == EINTR) {
+        return fail_busy("takes no connection");
+    }
+    const bool is_short = error == ENOMEM || error == ENOBUFS;
+    return observe::fail(is_short ? EMM_E_OUT_OF_HOST_MEMORY : EMM_E_NOT_SUPPORTED, 0,
+                         std::string("an IPC handle's exporter cannot be asked: connect: ") +
+                             std::strerror(error));
 }
 
 // Of a blocking socket.

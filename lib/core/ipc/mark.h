@@ -23,7 +23,7 @@ void clear_mark(uint64_t generation) noexcept;
 // It takes up to `left` nanoseconds, and takes them from there.
 //   EMM_E_NOT_OWNED       the export has ended
 //   EMM_E_INVALID_VALUE   the exporter is another user's
-//   EMM_E_NOT_SUPPORTED   it is in another network namespace
+//   EMM_E_NOT_SUPPORTED   it is in another network namespace, or may not be connected to
 //   EMM_E_BUSY            there was no room for one more connection: try again
 emm_status reach(const emm_ipc_handle &handle, int64_t &left, int *ret_socket);
 

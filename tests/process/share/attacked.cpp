@@ -39,7 +39,8 @@ using Asked = emm::core::ipc::Request;
 
 namespace {
 
-std::atomic<bool> has_no_sockets{false}, has_no_proc{false}, has_no_cookie{false};
+std::atomic<bool> has_no_sockets{false}, may_not_connect{false}, has_no_proc{false},
+    has_no_cookie{false};
 std::atomic<uint64_t> repeated_random{0}; // is given out once
 std::atomic<uint64_t> waits{0};           // of the thread that serves
 
@@ -59,6 +60,14 @@ extern "C" {
         return -1;
     }
     return static_cast<int>(syscall(SYS_socket, domain, type, protocol));
+}
+
+[[gnu::visibility("default")]] int connect(int socket, const sockaddr *name, socklen_t length) {
+    if (may_not_connect) {
+        errno = EACCES;
+        return -1;
+    }
+    return static_cast<int>(syscall(SYS_connect, socket, name, length));
 }
 
 [[gnu::visibility("default")]] int stat(const char *path, struct stat *it) noexcept {
@@ -217,6 +226,9 @@ void change(const Order &order) {
     switch (order.which) {
     case 's':
         has_no_sockets = order.at != 0;
+        break;
+    case 'o':
+        may_not_connect = order.at != 0;
         break;
     case 'p':
         has_no_proc = order.at != 0;
@@ -378,6 +390,12 @@ std::string prefix_of(const emm_ipc_handle &handle) {
         text += two;
     }
     return text;
+}
+
+// Without asking a driver, which this process does not have.
+bool simulates() {
+    const char *const driver = std::getenv("EMM_DRIVER");
+    return driver && std::strstr(driver, "sim");
 }
 
 // What the exporter listens at, as every user can read it.
@@ -658,8 +676,7 @@ Outcome import_beside_impatient() {
 Outcome import_from_killed() {
     std::mt19937 random(5);
     const Part importer;
-    const char *const driver = std::getenv("EMM_DRIVER");
-    const int rounds = driver && std::strstr(driver, "sim") ? 60 : 5; // each makes a context
+    const int rounds = simulates() ? 60 : 5; // each makes a context
     for (int round = 0; round < rounds; ++round) {
         Part exporter;
         exporter.allocate(512 * MiB);
@@ -891,6 +908,22 @@ Outcome lack_sockets() {
     return "";
 }
 
+Outcome lack_permission() {
+    const Part exporter, importer;
+    exporter.allocate(4 * MiB);
+    const Told shared = exporter.share(0, 4 * MiB);
+    if (shared.status != EMM_OK) {
+        return shared.text;
+    }
+    importer.set('o', 1);
+    const Told refused = importer.open(shared.handle);
+    CHECK(refused.status == EMM_E_NOT_SUPPORTED);
+    CHECK(std::strstr(refused.text, std::strerror(EACCES)));
+    importer.set('o', 0);
+    CHECK(importer.open(shared.handle).status == EMM_OK);
+    return "";
+}
+
 // A limit below what is open: nothing can be accepted, and the thread that serves waits for that.
 Outcome lack_descriptors() {
     const Part silent([](int socket) { crowd(socket, 40, false); });
@@ -915,8 +948,8 @@ Outcome lack_descriptors() {
 
 // Users that a user namespace does not map are all the same one there.
 Outcome be_another_nobody() {
-    if (geteuid() != 0) {
-        return needs_root;
+    if (geteuid() != 0 || !simulates()) {
+        return geteuid() != 0 ? needs_root : "a real driver may not start in a user namespace";
     }
     const Part stranger([](int socket) {
         become_other_user();
@@ -978,6 +1011,7 @@ const Case cases[] = {
     {"freed-name", open_freed_name},
     {"no-proc", lack_proc},
     {"no-sockets", lack_sockets},
+    {"no-permission", lack_permission},
     {"no-descriptors", lack_descriptors},
     {"unmapped-user", be_another_nobody},
 };
