@@ -251,7 +251,8 @@ EMM_API emm_status emm_trim(emm_context *context, size_t keep_bytes, size_t *ret
 EMM_API emm_status emm_query(emm_context *context, emm_deviceptr ptr, emm_block_info *ret_info);
 
 /* The allocation is used on `stream` too: after it is freed, reuse waits for what that stream
- * holds at that time. */
+ * holds at that time. A stream of another context is refused, EMM_E_INVALID_VALUE: let a stream of
+ * this context wait for an event of it, and record that one. */
 EMM_API emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_t size,
                                   emm_stream stream);
 
@@ -416,8 +417,10 @@ EMM_API emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_ha
  * A registered stream costs less: the plugin need not ask each time whether the handle still names
  * the same stream, nor whether it captures. Register it once it exists; retire it before destroying
  * it; announce its captures. A stream that is handed to any call must exist: the driver crashes on
- * a handle of a destroyed stream. EMM_STREAM_UNORDERED is no stream, and is refused here with
- * EMM_E_INVALID_VALUE.
+ * a handle of a destroyed stream. And it must be one of the call's context: EMM_E_INVALID_VALUE
+ * answers others here and in emm_record_use, and in the calls that free from every plugin that would
+ * not wait for such a stream; nothing has happened then. EMM_STREAM_UNORDERED is no stream, and is
+ * refused here in the same way.
  */
 EMM_API emm_status emm_stream_register(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);

@@ -38,6 +38,10 @@
  *   - memory allocated with EMM_STREAM_UNORDERED may be used on any stream of the context at once;
  *   - memory freed with EMM_STREAM_UNORDERED may still be in use anywhere in the context, and must
  *     not be given out before all work that the context held at that moment is done.
+ * A stream is one of the manager's context. A plugin that keeps freed memory to give it out again
+ * refuses memfree and memhostfree on a stream of another context, EMM_E_INVALID_VALUE with nothing
+ * done, unless it makes reuse wait for that stream too; the host refuses to pass such a stream to
+ * record_use and stream_notice.
  * A wait that fails, or a question to the driver that gets no answer, establishes no order.
  *
  * A handle says nothing about whether its stream still exists, and the driver crashes on one that
@@ -387,7 +391,8 @@ typedef struct emm_plugin {
      * CUDA_ERROR_DEINITIALIZED is a success. Required. [thread-safe] [no-reentry]
      *   EMM_E_NOT_OWNED            not a live allocation of this manager; nothing happened
      *   EMM_E_INVALID_VALUE        `size` is not what was asked for, as far as the plugin knows
-     *                              sizes; nothing happened
+     *                              sizes; or the stream belongs to another context; nothing
+     *                              happened
      *   EMM_E_CAPTURING            the stream captures and this plugin cannot serve that: a graph
      *                              uses the memory whenever it is launched; nothing happened
      */

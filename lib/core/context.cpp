@@ -108,6 +108,18 @@ emm_status admit_alive(emm_context &context) noexcept {
     return status == EMM_OK && has_died(context) ? admit(context) : status;
 }
 
+emm_status expect_own(const emm_context &context, emm_stream stream) noexcept {
+    const bool built_in = reinterpret_cast<uintptr_t>(stream) <= 2; // legacy and per-thread
+    if (built_in || stream == EMM_STREAM_UNORDERED ||
+        !driver::is_foreign(context.driver, context.cuda_context, stream)) {
+        return EMM_OK;
+    }
+    return observe::fail(EMM_E_INVALID_VALUE, 0,
+                         "the stream belongs to another context, whose work this context cannot "
+                         "wait for: expected a stream of " +
+                             name_of(context) + ", which may wait for an event of the other one");
+}
+
 bool is_late(emm_context &context, emm_status *ret_status) noexcept {
     const uint32_t gate = context.gate.load(std::memory_order_acquire);
     if ((gate & ~gate_serving) == 0) {

@@ -88,6 +88,9 @@ emm_status admit(const emm_context &context) noexcept;
 // The same, and asks whether the CUDA context lives: for calls that give back what they know of.
 emm_status admit_alive(emm_context &context) noexcept;
 
+// EMM_OK unless `stream` belongs to another context. The built-in streams are each context's own.
+emm_status expect_own(const emm_context &context, emm_stream stream) noexcept;
+
 // For frees. True: there is nothing left to do, and *ret_status is the answer.
 bool is_late(emm_context &context, emm_status *ret_status) noexcept;
 

@@ -90,7 +90,10 @@ emm_status end_unwatched(emm_context &context) noexcept {
 } // namespace
 
 emm_status notify_stream(emm_context &context, emm_stream stream, uint32_t notice) noexcept {
-    const emm_status status = admit(context);
+    emm_status status = admit(context);
+    if (status == EMM_OK && notice == EMM_STREAM_REGISTERED) {
+        status = expect_own(context, stream);
+    }
     if (status != EMM_OK) {
         return status;
     }
@@ -100,6 +103,9 @@ emm_status notify_stream(emm_context &context, emm_stream stream, uint32_t notic
 
 emm_status begin_capture(emm_context &context, emm_stream stream) noexcept {
     emm_status status = admit(context);
+    if (status == EMM_OK) {
+        status = expect_own(context, stream);
+    }
     if (status != EMM_OK) {
         return status;
     }

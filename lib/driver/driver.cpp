@@ -38,6 +38,8 @@ emm_status fill(Driver &driver) {
 #undef EMM_DRIVER_FILL
     driver.stream_get_ctx =
         reinterpret_cast<StreamGetCtx12050>(library.entry("cuStreamGetCtx", 12050));
+    driver.stream_get_ctx_9020 =
+        reinterpret_cast<StreamGetCtx9020>(library.entry("cuStreamGetCtx", 12000));
     return EMM_OK;
 }
 
@@ -144,6 +146,19 @@ CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexc
     unsigned long long now = 0;
     const CUresult result = driver.cuCtxGetId(context, &now);
     return result == CUDA_SUCCESS && now != id ? CUDA_ERROR_CONTEXT_IS_DESTROYED : result;
+}
+
+// The streams of a green context are its primary context's. Before CUDA 12.5 they are not told.
+bool is_foreign(const Driver &driver, CUcontext context, CUstream stream) noexcept {
+    CUcontext owner = nullptr;
+    CUgreenCtx_st *green = nullptr;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+    if (driver.stream_get_ctx) {
+        result = driver.stream_get_ctx(stream, &owner, &green);
+    } else if (driver.stream_get_ctx_9020) {
+        result = driver.stream_get_ctx_9020(stream, &owner);
+    }
+    return result == CUDA_SUCCESS && owner != context;
 }
 
 std::string name_of(CUresult result) {

@@ -38,6 +38,7 @@ namespace emm::driver {
                     entry(cuMemPoolImportPointer) entry(cuMemPoolSetAccess)                        \
                         entry(cuMemPoolDestroy)
 
+using StreamGetCtx9020 = CUresult (*)(CUstream, CUcontext *);
 using StreamGetCtx12050 = CUresult (*)(CUstream, CUcontext *, struct CUgreenCtx_st **);
 
 struct Driver {
@@ -46,6 +47,7 @@ struct Driver {
     EMM_DRIVER_MAPPING_ENTRIES(EMM_DRIVER_MEMBER)
 #undef EMM_DRIVER_MEMBER
     StreamGetCtx12050 stream_get_ctx = nullptr; // NULL before CUDA 12.5
+    StreamGetCtx9020 stream_get_ctx_9020 = nullptr;
     std::string path;
     int cuda_version = 0;
     bool simulated = false;
@@ -84,6 +86,9 @@ inline bool is_late(CUresult result) noexcept {
 // Whether the handle still means the context that had this id: CUDA_ERROR_CONTEXT_IS_DESTROYED if
 // not. The driver crashes on other calls with the handle of a context that has died.
 CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexcept;
+
+// Whether `stream`, which exists, is known to belong to another context.
+bool is_foreign(const Driver &driver, CUcontext context, CUstream stream) noexcept;
 
 // Makes a context that is alive current for a scope.
 class Current {

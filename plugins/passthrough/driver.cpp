@@ -49,6 +49,26 @@ Driver::Driver(const emm_host &host) {
     require_entry(host, "cuUserObjectRelease", cuUserObjectRelease);
     require_entry(host, "cuGraphRetainUserObject", cuGraphRetainUserObject);
     require_entry(host, "cuStreamGetCaptureInfo", get_capture_info);
+    require_entry(host, "cuStreamGetCtx", get_stream_context);
+    find_entry(host, "cuStreamGetCtx", get_stream_context_12050, 12050);
+}
+
+// The streams of a green context are its primary context's. Before CUDA 12.5 they are not told.
+void Driver::expect_own(CUcontext context, emm_stream stream) const {
+    const bool built_in = reinterpret_cast<uintptr_t>(stream) <= 2; // legacy and per-thread
+    if (built_in || stream == EMM_STREAM_UNORDERED) {
+        return;
+    }
+    CUcontext owner = nullptr;
+    CUgreenCtx_st *green = nullptr;
+    const CUresult result = get_stream_context_12050
+                                ? get_stream_context_12050(stream, &owner, &green)
+                                : get_stream_context(stream, &owner);
+    if (result == CUDA_SUCCESS && owner != context) {
+        throw PluginError(EMM_E_INVALID_VALUE, 0,
+                          "the stream belongs to another context, whose work no wait here covers; "
+                          "nothing was freed");
+    }
 }
 
 bool Driver::is_alive(CUcontext context, uint64_t id) const noexcept {

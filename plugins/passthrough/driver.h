@@ -24,7 +24,9 @@ void require_entry(const emm_host &host, const char *name, Function &ret_entry) 
     }
 }
 
-// cuda.h may know this entry by a later signature only.
+// cuda.h may know these entries by another signature only.
+using GetStreamContext9020 = CUresult (*)(CUstream, CUcontext *);
+using GetStreamContext12050 = CUresult (*)(CUstream, CUcontext *, struct CUgreenCtx_st **);
 using GetCaptureInfo12000 = CUresult (*)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
                                          const CUgraphNode **, size_t *);
 
@@ -41,9 +43,15 @@ struct Driver {
     decltype(&::cuUserObjectRelease) cuUserObjectRelease;
     decltype(&::cuGraphRetainUserObject) cuGraphRetainUserObject;
     GetCaptureInfo12000 get_capture_info;
+    GetStreamContext9020 get_stream_context;
+    GetStreamContext12050 get_stream_context_12050; // NULL before CUDA 12.5
 
     // The context is still the one that a manager was made for: ids never come back, handles do.
     bool is_alive(CUcontext context, uint64_t id) const noexcept;
+
+    // Throws if `stream` is known to belong to another context: its work is in no order with that
+    // of this one, and no wait here covers it.
+    void expect_own(CUcontext context, emm_stream stream) const;
 
     // Throws "`what` failed: NAME (n)" with the status that fits.
     [[noreturn]] void fail(CUresult result, const char *what) const;

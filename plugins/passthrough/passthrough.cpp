@@ -14,7 +14,8 @@
 //   5. An allocation's record is made before the memory, so that nothing can fail in between.
 //
 // Streams: cuMemAlloc's memory may be used anywhere at once, and cuMemFree waits for all work that
-// could still use it, so `stream` matters only while it captures: see graph_hold.h.
+// could still use it, so `stream` matters only while it captures (see graph_hold.h), and if it is
+// another context's, for which cuMemFree need not wait: such a free is refused.
 #include "driver.h"
 #include "graph_hold.h"
 #include "registry.h"
@@ -95,6 +96,7 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
 
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     defer_what_graphs_released();
+    state_->driver.expect_own(cuda_context_, stream);
     auto pending = std::make_unique<PendingFree>(PendingFree{state_, {}});
     const CUgraph graph = capture_of(state_->driver, stream).graph;
     pending->entry = state_->registry.take(ptr, size);

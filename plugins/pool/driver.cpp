@@ -33,6 +33,21 @@ Driver::Driver(const emm_host &host) {
 #undef EMM_POOL_ASK
     ask(host, "cuCtxRecordEvent", 12050, record_context_event);
     ask(host, "cuStreamGetCaptureInfo", signatures, capture_info);
+    ask(host, "cuStreamGetCtx", signatures, stream_context);
+    ask(host, "cuStreamGetCtx", 12050, stream_context_12050);
+}
+
+// The streams of a green context are its primary context's. Before CUDA 12.5 they are not told.
+bool Driver::is_foreign(CUcontext context, CUstream stream) const {
+    CUcontext owner = nullptr;
+    struct CUgreenCtx_st *green = nullptr;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+    if (stream_context_12050) {
+        result = stream_context_12050(stream, &owner, &green);
+    } else if (stream_context) {
+        result = stream_context(stream, &owner);
+    }
+    return result == CUDA_SUCCESS && owner != context;
 }
 
 bool is_sticky(CUresult result) {

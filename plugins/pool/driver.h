@@ -40,9 +40,14 @@ struct Driver {
     Entry<CUresult(CUDAAPI *)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
                               const CUgraphNode **, size_t *)>
         capture_info;
+    Entry<CUresult(CUDAAPI *)(CUstream, CUcontext *)> stream_context;
+    Entry<CUresult(CUDAAPI *)(CUstream, CUcontext *, struct CUgreenCtx_st **)> stream_context_12050;
 
     // Throws PluginError if a required entry is missing.
     explicit Driver(const emm_host &host);
+
+    // Whether `stream`, which lives, is known to belong to another context.
+    bool is_foreign(CUcontext context, CUstream stream) const;
 
     bool serves_captures() const {
         return cuUserObjectCreate && cuUserObjectRelease && cuGraphRetainUserObject && capture_info;

@@ -155,8 +155,11 @@ bool Manager::stow(Magazine &magazine, Place place) {
 
 emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream) {
     Caller caller;
-    if (lost_ != CUDA_SUCCESS || identify(stream, caller) != EMM_OK ||
-        (caller.capturing && enter_capture(caller) != EMM_OK)) {
+    const emm_status known = lost_ == CUDA_SUCCESS ? identify(stream, caller) : EMM_OK;
+    if (known == EMM_E_INVALID_VALUE) {
+        return known;
+    }
+    if (known != EMM_OK || (caller.capturing && enter_capture(caller) != EMM_OK)) {
         caller = {}; // whatever the stream is, all work of the context covers it
     }
     Lock lock(mutex_);

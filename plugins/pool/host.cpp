@@ -389,8 +389,11 @@ emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_str
 
 emm_status Manager::memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream stream) {
     Caller caller;
-    if (lost_ != CUDA_SUCCESS || identify(stream, caller) != EMM_OK ||
-        (caller.capturing && enter_capture(caller) != EMM_OK)) {
+    const emm_status known = lost_ == CUDA_SUCCESS ? identify(stream, caller) : EMM_OK;
+    if (known == EMM_E_INVALID_VALUE) {
+        return known;
+    }
+    if (known != EMM_OK || (caller.capturing && enter_capture(caller) != EMM_OK)) {
         caller = {};
     }
     Lock lock(mutex_);

@@ -95,6 +95,11 @@ emm_status Manager::ask_identity(Caller &caller) {
         }
         return status == CU_STREAM_CAPTURE_STATUS_NONE ? EMM_OK : ask_capture(caller);
     }
+    if (driver_.is_foreign(context_, caller.stream)) {
+        return host_.fail(EMM_E_INVALID_VALUE, 0,
+                          "pool: the stream belongs to another context, whose work is in no order "
+                          "with this one's; nothing was done");
+    }
     CUresult result = driver_.cuStreamIsCapturing(caller.stream, &status);
     if (result != CUDA_SUCCESS) {
         return failed(result, "cuStreamIsCapturing");

@@ -25,8 +25,8 @@ FILES = {
 }
 if os.environ.get("EMM_TEST_COMPILER") != "gcc":
     del FILES["bad-unique"]  # other compilers make no unique symbols
-ALL_ORDER = ["faults/order", "streams/across", "streams/built-in", "streams/recycled", "streams/retired",
-             "streams/same", "streams/traffic", "streams/unordered-alloc"]
+ALL_ORDER = ["faults/order", "streams/across", "streams/built-in", "streams/other-context", "streams/recycled",
+             "streams/retired", "streams/same", "streams/traffic", "streams/unordered-alloc"]
 # Threads meet as they happen to.
 MAY_FAIL = {"early-stream": ["threads/parallel"], "looks-away": ["threads/parallel"],
             "touches-retired": ["threads/parallel"]}
@@ -80,6 +80,7 @@ FAULTS = {
     "early-unordered": ["faults/order", "streams/other-uses", "streams/retired", "streams/traffic",
                         "streams/unordered-free"],
     "forgets-uses": ["streams/other-uses"],
+    "waits-at-home": ["streams/other-context"],
     "touches-retired": ["streams/retired", "capture/bystander"],
     "breaks-captures": ["capture/bystander", "capture/unannounced"],
     "claims-capture": ["capture/inside"],

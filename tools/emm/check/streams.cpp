@@ -117,6 +117,54 @@ void other_uses(const Subject &subject) {
     });
 }
 
+// Gives memory to `foreign`, whose context is current, to write to. Not every device lets it.
+void use_elsewhere(const Subject &subject, emm_deviceptr ptr, size_t size, const Lane &foreign) {
+    stall(foreign.get(), subject.simulated);
+    if (driver_calls().cuMemsetD8Async(ptr, 1, size, foreign.get()) != CUDA_SUCCESS) {
+        throw Skipped("this device lets no other context use the memory");
+    }
+}
+
+// All work of the plugin's own context is complete, and that of another is not.
+void other_context(const Subject &subject) {
+    const Hosted hosted(subject);
+    if (!(hosted.capabilities() & EMM_PLUGIN_CACHES)) {
+        throw Skipped("it does not claim EMM_PLUGIN_CACHES, so the driver gets all that is freed");
+    }
+    const CUcontext other = make_context();
+    const Lane foreign;
+    enter(hosted.cuda());
+    const Lane own;
+    for (const size_t size : block_sizes) {
+        const emm_deviceptr ptr = hosted.alloc(size);
+        enter(other);
+        use_elsewhere(subject, ptr, size, foreign);
+        enter(hosted.cuda());
+        const emm_status freed = emm_memfree(hosted.get(), ptr, size, foreign.get());
+        if (freed == EMM_E_INVALID_VALUE) {
+            foreign.synchronize();
+            hosted.free(ptr, size);
+            continue;
+        }
+        must(freed, "memfree on a stream of another context");
+        std::array<emm_deviceptr, 4> blocks = {};
+        for (emm_deviceptr &next : blocks) {
+            hosted.free(hosted.alloc(8 * mib), 8 * mib);
+            require_cuda(EMM_CHECK_CUDA(cuCtxSynchronize)(), "cuCtxSynchronize");
+            next = hosted.alloc(size, own.get());
+            mark(own.get(), next, size, 2);
+        }
+        foreign.synchronize();
+        for (const emm_deviceptr next : blocks) {
+            expect(is_marked(own.get(), next, size, 2),
+                   "a block of {} bytes was handed out while a stream of another context, on which "
+                   "it was freed, was still writing",
+                   size);
+            hosted.free(next, size);
+        }
+    }
+}
+
 // The streams that every context has.
 void built_in(const Subject &subject) {
     const Hosted hosted(subject);
@@ -303,6 +351,9 @@ std::vector<Case> stream_cases() {
          ordered_traffic, every_mode},
         {"streams/other-uses", "EMM-P-23", "announced uses on other streams are waited for",
          other_uses, every_mode},
+        {"streams/other-context", "EMM-P-52",
+         "memory freed on a stream of another context waits for it, or the free is refused",
+         other_context, every_mode},
         {"streams/retired", "EMM-P-24", "a stream is not touched when it is gone", retired,
          every_mode},
         {"streams/recycled", "EMM-P-24", "a handle that comes back is a new stream", recycled,
