@@ -37,6 +37,12 @@ Driver::Driver(const emm_host &host) {
     ask(host, "cuStreamGetCtx", 12050, stream_context_12050);
 }
 
+bool Driver::is_alive(CUcontext context, uint64_t id) const {
+    unsigned long long found = 0;
+    const CUresult result = cuCtxGetId(context, &found);
+    return result == CUDA_SUCCESS ? found == id : !is_gone(result);
+}
+
 // The streams of a green context are its primary context's. Before CUDA 12.5 they are not told.
 bool Driver::is_foreign(CUcontext context, CUstream stream) const {
     CUcontext owner = nullptr;

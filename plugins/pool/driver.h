@@ -46,6 +46,8 @@ struct Driver {
     // Throws PluginError if a required entry is missing.
     explicit Driver(const emm_host &host);
 
+    bool is_alive(CUcontext context, uint64_t id) const;
+
     // Whether `stream`, which lives, is known to belong to another context.
     bool is_foreign(CUcontext context, CUstream stream) const;
 

@@ -18,6 +18,8 @@ struct Registry {
     std::condition_variable left;
     std::map<uint64_t, Entry> entries;
     uint64_t next = 1;
+    std::vector<std::pair<CUcontext, uint64_t>> unfinished;
+    int portable = 0;
 };
 
 // Never destroyed: managers are not, when a process ends.
@@ -71,39 +73,136 @@ void end_visit(uint64_t number) {
     }
 }
 
+void count_portable(int more) {
+    const std::lock_guard lock(registry().mutex);
+    registry().portable += more;
+}
+
+bool has_portable() {
+    const std::lock_guard lock(registry().mutex);
+    return registry().portable > 0;
+}
+
+void leave_unfinished(CUcontext context, uint64_t context_id) {
+    const std::lock_guard lock(registry().mutex);
+    registry().unfinished.emplace_back(context, context_id);
+}
+
+bool all_finished(const Driver &driver) {
+    std::vector<std::pair<CUcontext, uint64_t>> asked;
+    {
+        const std::lock_guard lock(registry().mutex);
+        asked = registry().unfinished;
+    }
+    bool finished = true;
+    for (const auto &[context, id] : asked) {
+        finished = finished && !driver.is_alive(context, id);
+    }
+    return finished;
+}
+
 } // namespace everywhere
 
 // --- what others ask of this manager -------------------------------------------------------------
 
-uint64_t Manager::mark_work() {
-    Lock lock(mutex_);
-    Watch *watch = seal_context(lock);
-    if (!watch) {
-        return 0;
+// False: not possible now. The work of a context that has died is over.
+bool Manager::mark_work(WorkMark &ret_mark) {
+    WorkMark mark = {context_, context_id_, nullptr};
+    if (context_lives()) {
+        {
+            const Lock lock(mutex_);
+            if (announced_ != 0 || lost_ != CUDA_SUCCESS) {
+                return false;
+            }
+            context_records_++;
+        }
+        const CUresult result = record_mark(mark);
+        const Lock lock(mutex_);
+        if (--context_records_ == 0) {
+            unpinned_.notify_all();
+        }
+        note(result);
+        if (result != CUDA_SUCCESS) {
+            return false;
+        }
     }
-    const uint64_t mark = watch->tag;
-    if (driver_.record_context_event) {
-        unordered_.watches.push_back(*watch);
-    } else {
-        finish_context(*watch);
-    }
-    return mark;
+    ret_mark = mark;
+    return true;
 }
 
-bool Manager::has_passed(uint64_t mark) {
-    Lock lock(mutex_);
-    if (unordered_.completed < mark) {
-        poll(lock, unordered_);
+// A driver older than 12.5 has no such event, and is waited for instead.
+CUresult Manager::record_mark(WorkMark &mark) {
+    const Current current(driver_, context_, context_id_);
+    CUresult result = current.result();
+    if (result == CUDA_SUCCESS && !driver_.record_context_event) {
+        return driver_.cuCtxSynchronize();
     }
-    return unordered_.completed >= mark;
+    CUevent event = nullptr;
+    if (result == CUDA_SUCCESS) {
+        result = driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = driver_.record_context_event(context_, event);
+    }
+    if (result == CUDA_SUCCESS) {
+        mark.event = event;
+    } else if (event) {
+        driver_.cuEventDestroy(event);
+    }
+    return result;
 }
 
 bool Manager::pass_everything() {
+    if (!context_lives()) {
+        return true;
+    }
     Lock lock(mutex_);
     return announced_ == 0 && wait_for_all(lock);
 }
 
+// The manager ends, and after it nobody can mark what its context still works on.
+void Manager::finish_portable_work() {
+    if (has_portable_) {
+        everywhere::count_portable(-1);
+    }
+    if (!everywhere::has_portable() || !context_lives()) {
+        return;
+    }
+    const Current current(driver_, context_, context_id_);
+    CUresult result = current.result();
+    if (result == CUDA_SUCCESS) {
+        const Relaxed relaxed(driver_);
+        result = driver_.cuCtxSynchronize();
+    }
+    if (result != CUDA_SUCCESS) {
+        everywhere::leave_unfinished(context_, context_id_);
+    }
+}
+
 // --- what this manager asks of all, itself among them --------------------------------------------
+
+bool Manager::has_passed(const WorkMark &mark) {
+    if (!mark.event || !driver_.is_alive(mark.context, mark.context_id)) {
+        return true; // an event goes with its context
+    }
+    const Relaxed relaxed(driver_);
+    return driver_.cuEventQuery(mark.event) == CUDA_SUCCESS;
+}
+
+void Manager::drop(WorkMark &mark) {
+    if (mark.event && driver_.is_alive(mark.context, mark.context_id)) {
+        driver_.cuEventDestroy(mark.event);
+    }
+    mark.event = nullptr;
+}
+
+void Manager::drop(std::list<WorkMarks> &all) {
+    for (WorkMarks &marks : all) {
+        for (WorkMark &mark : marks.marks) {
+            drop(mark);
+        }
+    }
+}
 
 // All contexts or none: where one cannot be marked now, a later call tries again.
 bool Manager::seal_everywhere(Lock &lock) {
@@ -112,25 +211,33 @@ bool Manager::seal_everywhere(Lock &lock) {
         return false;
     }
     std::list<WorkMarks> made(1);
-    WorkMarks &marks = made.front();
-    marks.tag = heap_.clock++;
-    bool marked = true;
+    made.front().tag = heap_.clock++;
     lock.unlock();
-    const std::vector<uint64_t> numbers = everywhere::numbers();
-    marks.marks.reserve(numbers.size());
-    for (const uint64_t number : numbers) {
-        if (Manager *other = marked ? everywhere::begin_visit(number) : nullptr) {
-            const uint64_t mark = other->mark_work();
-            everywhere::end_visit(number);
-            marks.marks.emplace_back(number, mark);
-            marked = mark != 0;
-        }
+    const bool marked = mark_everywhere(made.front().marks);
+    if (!marked) {
+        drop(made);
     }
     lock.lock();
     if (marked) {
-        everywhere_.sealed = std::max(everywhere_.sealed, marks.tag);
+        everywhere_.sealed = std::max(everywhere_.sealed, made.front().tag);
         everywhere_.open_bytes = everywhere_.open_frees = 0;
         marks_.splice(marks_.end(), made);
+    }
+    return marked;
+}
+
+// No lock is held.
+bool Manager::mark_everywhere(std::vector<WorkMark> &marks) {
+    bool marked = everywhere::all_finished(driver_);
+    const std::vector<uint64_t> numbers = everywhere::numbers();
+    marks.reserve(numbers.size()); // first: nothing is lost if there is no memory for it
+    for (const uint64_t number : numbers) {
+        if (Manager *other = marked ? everywhere::begin_visit(number) : nullptr) {
+            WorkMark mark;
+            marked = other->mark_work(mark);
+            everywhere::end_visit(number);
+            marks.push_back(mark);
+        }
     }
     return marked;
 }
@@ -141,20 +248,12 @@ void Manager::poll_everywhere(Lock &lock) {
         first.splice(first.end(), marks_, marks_.begin());
         WorkMarks &marks = first.front();
         lock.unlock();
-        bool passed = true;
-        while (passed && !marks.marks.empty()) {
-            const auto [number, mark] = marks.marks.back();
-            Manager *other = everywhere::begin_visit(number);
-            if (other) {
-                passed = other->has_passed(mark);
-                everywhere::end_visit(number);
-            }
-            if (passed) {
-                marks.marks.pop_back();
-            }
+        while (!marks.marks.empty() && has_passed(marks.marks.back())) {
+            drop(marks.marks.back());
+            marks.marks.pop_back();
         }
         lock.lock();
-        if (!passed) {
+        if (!marks.marks.empty()) {
             marks_.splice(marks_.begin(), first);
             return;
         }
@@ -164,8 +263,8 @@ void Manager::poll_everywhere(Lock &lock) {
 
 bool Manager::wait_everywhere(Lock &lock) {
     const uint64_t tag = heap_.clock++;
-    bool passed = true;
     lock.unlock();
+    bool passed = everywhere::all_finished(driver_);
     for (const uint64_t number : everywhere::numbers()) {
         if (Manager *other = passed ? everywhere::begin_visit(number) : nullptr) {
             passed = other->pass_everything();

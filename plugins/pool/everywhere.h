@@ -2,6 +2,8 @@
 // mark on the work of each context that has a pool.
 #pragma once
 
+#include "driver.h"
+
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -10,10 +12,18 @@ namespace emm::pool {
 
 class Manager;
 
+// An event after all work that a context held. It is the asking manager's, so it outlasts a reset
+// and the end of that context's own manager, and goes with the context itself.
+struct WorkMark {
+    CUcontext context = nullptr;
+    uint64_t context_id = 0;
+    CUevent event = nullptr; // NULL: there is nothing to wait for
+};
+
 // One mark in each context, set after every free with a tag up to `tag`.
 struct WorkMarks {
     uint64_t tag = 0;
-    std::vector<std::pair<uint64_t, uint64_t>> marks; // (manager's number, its mark)
+    std::vector<WorkMark> marks;
 };
 
 // The managers of this process, by numbers that do not come back. While one is visited it does not
@@ -25,6 +35,15 @@ void leave(uint64_t number);      // waits for visits to end
 std::vector<uint64_t> numbers();
 Manager *begin_visit(uint64_t number); // NULL: it has gone
 void end_visit(uint64_t number);
+
+// Managers with portable memory; the others need not wait for their work when they end.
+void count_portable(int more);
+bool has_portable();
+
+// Contexts whose managers have ended with work that could not be waited for. What was freed with no
+// stream stays where it is until they have died.
+void leave_unfinished(CUcontext context, uint64_t context_id);
+bool all_finished(const Driver &driver);
 
 } // namespace everywhere
 

@@ -24,6 +24,10 @@ HostPool &Manager::host_pool(uint32_t flags) {
     auto &pool = hosts_[flags];
     if (!pool) {
         pool = std::make_unique<HostPool>(flags);
+        if (is_portable(*pool) && !has_portable_) {
+            has_portable_ = true;
+            everywhere::count_portable(1);
+        }
         known_hosts_[flags].store(pool.get(), std::memory_order_release);
     }
     return *pool;

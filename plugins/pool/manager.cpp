@@ -76,6 +76,7 @@ void Manager::take_initial() {
 }
 
 Manager::~Manager() {
+    finish_portable_work();
     everywhere::leave(number_);
     {
         const std::lock_guard ending(Thread::ending());
@@ -105,15 +106,15 @@ Manager::~Manager() {
 
 // A handle of a context that died may be another's by now, and so may be its addresses.
 bool Manager::context_lives() const {
-    unsigned long long id = 0;
-    const CUresult result = driver_.cuCtxGetId(context_, &id);
-    return result == CUDA_SUCCESS ? id == context_id_ : !is_gone(result);
+    return driver_.is_alive(context_, context_id_);
 }
 
 emm_status Manager::reset() {
     List<Segment, &Segment::all> segments, pinned;
+    std::list<WorkMarks> marks;
     {
         const Lock lock(mutex_);
+        marks.swap(marks_);
         close_magazines(nullptr);
         forget_everything();
         segments = heap_.forget_all();
@@ -126,6 +127,7 @@ emm_status Manager::reset() {
             }
         }
     }
+    drop(marks);
     while (Segment *segment = pinned.pop_front()) {
         const uint64_t bytes = free_host_segment(*segment);
         const Lock lock(mutex_);
@@ -174,7 +176,6 @@ void Manager::forget_everything() {
     clear(heap_.anyone);
     clear(unordered_);
     clear(everywhere_);
-    marks_.clear();
     clear(streams_.legacy);
     streams_.each(clear);
     streams_.forget_passing();

@@ -73,8 +73,7 @@ public:
     void part_with(Magazine &magazine);
 
     // For managers of other contexts: a mark stands for all work that this context holds now.
-    uint64_t mark_work(); // 0: not possible now
-    bool has_passed(uint64_t mark);
+    bool mark_work(WorkMark &ret_mark);
     bool pass_everything();
 
 private:
@@ -252,7 +251,13 @@ private:
     uint64_t free_space(Segment &segment);
 
     // --- everywhere.cpp
+    CUresult record_mark(WorkMark &mark);
+    void finish_portable_work();
+    bool has_passed(const WorkMark &mark);
+    void drop(WorkMark &mark);
+    void drop(std::list<WorkMarks> &all);
     bool seal_everywhere(Lock &lock);
+    bool mark_everywhere(std::vector<WorkMark> &marks);
     void poll_everywhere(Lock &lock);
     bool wait_everywhere(Lock &lock);
 
@@ -372,6 +377,7 @@ private:
     Domain unordered_;
     Domain everywhere_;                           // portable pinned memory freed with no stream
     std::list<WorkMarks> marks_;                  // what it waits for, oldest first
+    bool has_portable_ = false;
     std::unique_ptr<HostPool> hosts_[8];          // by flags
     std::atomic<HostPool *> known_hosts_[8] = {}; // the same, without the lock
     List<Domain, &Domain::open> open_;

@@ -139,6 +139,61 @@ TEST_CASE("portable memory freed with no stream waits for every context") {
     CHECK(here.stats().host_reserved_bytes < 300 * MiB);
 }
 
+TEST_CASE("portable memory waits for a context whose manager is reset or destroyed meanwhile") {
+    for (const bool reset : {true, false}) {
+        for (const bool freed_first : {true, false}) {
+            Simulation here, there;
+            Pinned pinned(here, EMM_HOST_PORTABLE);
+            const CUstream far = there.stream(false);
+            std::vector<char *> blocks;
+            for (int i = 0; i < 4; i++) {
+                blocks.push_back(pinned.alloc(1 * MiB));
+                cuda().cuCtxPushCurrent(there.context);
+                Pinned::fill_later(blocks.back(), far);
+                CUcontext popped = nullptr;
+                cuda().cuCtxPopCurrent(&popped);
+            }
+            const auto free_all = [&] {
+                for (char *host : blocks) {
+                    CHECK(pinned.free(host, unordered) == EMM_OK);
+                }
+            };
+            if (freed_first) {
+                free_all();
+                pinned.alloc(2 * MiB); // looks for what is complete, in vain
+            }
+            if (reset) {
+                CHECK(pool().reset(there.manager) == EMM_OK);
+            } else {
+                there.close();
+            }
+            if (!freed_first) {
+                free_all();
+            }
+            for (int i = 0; i < 60; i++) {
+                blocks.push_back(pinned.alloc(1 * MiB));
+                *blocks.back() = 'c';
+            }
+            synchronize(there);
+            for (size_t i = 4; i < blocks.size(); i++) {
+                CHECK(*blocks[i] == 'c');
+            }
+        }
+    }
+}
+
+TEST_CASE("portable memory comes back although another context has died without a word") {
+    Simulation here, there;
+    Pinned pinned(here, EMM_HOST_PORTABLE);
+    there.free(there.alloc(MiB, legacy), legacy);
+    cuda().cuCtxDestroy(there.context);
+    for (int i = 0; i < 200; i++) {
+        CHECK(pinned.free(pinned.alloc(1 * MiB), unordered) == EMM_OK);
+    }
+    CHECK(here.stats().host_reserved_bytes <= 64 * MiB);
+    REQUIRE(cuda().cuCtxCreate(&there.context, 0, 0) == CUDA_SUCCESS); // for the test to destroy
+}
+
 TEST_CASE("flags have pools of their own, and a free has to name them") {
     Simulation sim;
     Pinned plain(sim), combined(sim, EMM_HOST_WRITE_COMBINED);
