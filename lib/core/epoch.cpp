@@ -1,9 +1,16 @@
 #include "core/epoch.h"
 
+#include "observe/log.h"
+
+#include <emm/plugin.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <linux/membarrier.h>
 #include <new>
 #include <pthread.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
@@ -22,6 +29,44 @@ void give_back_whereabouts(void *whereabouts) {
 
 bool membarrier(int command) {
     return syscall(__NR_membarrier, command, 0) == 0;
+}
+
+std::atomic<bool> plain_stores_do{false}; // set once; ends if the kernel refuses the barrier later
+
+// Runs this thread on each processor that the process may use: what ran there before has been
+// switched out, which is a barrier. False if that is refused as well.
+bool visit_processors() noexcept {
+    cpu_set_t usual; // large machines have more; then the time below has to do
+    if (sched_getaffinity(0, sizeof usual, &usual) != 0) {
+        return false;
+    }
+    const long count = std::min<long>(sysconf(_SC_NPROCESSORS_CONF), CPU_SETSIZE);
+    int error = 0;
+    for (int processor = 0; processor < count && (error == 0 || error == EINVAL); ++processor) {
+        cpu_set_t one;
+        CPU_ZERO(&one);
+        CPU_SET(processor, &one);
+        error = sched_setaffinity(0, sizeof one, &one) == 0 ? 0 : errno;
+    }
+    sched_setaffinity(0, sizeof usual, &usual);
+    return error == 0 || error == EINVAL; // EINVAL: no thread of this process may run there
+}
+
+// The kernel may refuse the barrier at any time, when a sandbox begins after the start. Threads
+// that have whereabouts go on with plain stores, so every reset from then on goes round the
+// processors; other threads are counted.
+void run_barrier() noexcept {
+    if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
+        return;
+    }
+    if (plain_stores_do.exchange(false)) {
+        observe::log(EMM_LOG_WARN, "the kernel refuses membarrier since a moment ago (a sandbox?); "
+                                   "resets take longer from now on");
+    }
+    if (first_whereabouts.load(std::memory_order_seq_cst) && !visit_processors()) {
+        // A store leaves its processor's buffer within microseconds.
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
 }
 
 // What all threads need for plain stores to be enough: false if something is not to be had.
@@ -52,8 +97,8 @@ Whereabouts *take_whereabouts() {
 
 Whereabouts *find_whereabouts() noexcept {
     static pthread_key_t end_of_thread;
-    static const bool plain_stores_do = prepare(end_of_thread);
-    if (this_thread.is_counted || !plain_stores_do) {
+    static const bool prepared = plain_stores_do = prepare(end_of_thread);
+    if (this_thread.is_counted || !prepared || !plain_stores_do.load(std::memory_order_relaxed)) {
         return nullptr;
     }
     Whereabouts *const mine = take_whereabouts();
@@ -70,8 +115,7 @@ Whereabouts *find_whereabouts() noexcept {
 
 void Epoch::end_epoch() noexcept {
     epoch_.fetch_add(1, std::memory_order_seq_cst);
-    // Each thread has its store seen now, or reads the new epoch. Fails where nobody needs it.
-    membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+    run_barrier(); // each thread has its store seen now, or reads the new epoch
 }
 
 bool Epoch::try_close() noexcept {

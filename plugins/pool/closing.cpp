@@ -11,17 +11,18 @@ void Manager::shut_magazines(const Domain *domain) {
     const auto concerns = [=](const Magazine &magazine) {
         return &magazine.owner != self && (!domain || &magazine.domain == domain);
     };
-    bool any = false;
+    bool plain = false;
     for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        if (concerns(*m)) {
-            m->gate.shut();
-            any = true;
-        }
+        plain = (concerns(*m) && m->gate.shut()) || plain;
     }
-    if (!any) {
-        return;
+    if (const int error = plain ? Gate::see_everywhere() : 0) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "pool: the kernel refuses membarrier since a moment ago (error %d: a sandbox?); "
+                 "every call pays for its own barrier from now on",
+                 error);
+        host_.log(EMM_LOG_WARN, text);
     }
-    Gate::see_everywhere();
     for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
         if (concerns(*m)) {
             m->gate.await_owner();

@@ -32,9 +32,12 @@ public:
     void leave() { inside_.store(0, std::memory_order_release); }
     bool locked_for_good() const { return shut_.load(std::memory_order_acquire) == for_good; }
 
-    // --- the other side: shut any number, then see_everywhere, then await each
-    void shut() { shut_.store(meanwhile, std::memory_order_seq_cst); }
-    static void see_everywhere();
+    // --- the other side: shut any number, then see_everywhere if one of them was plain, then await
+    // each
+    bool shut() { return shut_.exchange(meanwhile, std::memory_order_seq_cst) == open; }
+    // Not 0: the kernel has just refused, with this error, what it did so far, and from now on each
+    // owner pays for itself.
+    static int see_everywhere();
     void await_owner() const;
     void reopen() { shut_.store(usual(), std::memory_order_release); }
     void lock_for_good() { shut_.store(for_good, std::memory_order_release); }
@@ -44,6 +47,7 @@ private:
     static uint32_t usual() { return fenced_.load(std::memory_order_relaxed) ? open_fenced : open; }
 
     static std::atomic<bool> fenced_; // the kernel cannot do it, so each owner pays for itself
+    static bool run_everywhere();
 
     std::atomic<uint32_t> inside_{0};
     std::atomic<uint32_t> shut_{usual()};
