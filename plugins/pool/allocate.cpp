@@ -177,16 +177,17 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         }
         lock.lock();
         acquiring_--;
-        domain.references--;
     }
     if (place) {
         *ret_ptr = account(place, domain, size);
         most_taken_ = most_with(0);
         upkeep(lock, domain, nullptr);
+        domain.references--;
+        drop_if_orphaned(domain);
         return EMM_OK;
     }
     failures_++;
-    tidy(domain);
+    let_go(domain);
     return status;
 }
 

@@ -14,6 +14,7 @@ namespace emm::pool {
 struct Fate {
     class Mailbox *mailbox = nullptr;
     uint64_t capture_id = 0;
+    uint64_t attempt = 0; // of retaining it on the graph: what failed says nothing about the graph
     Fate *next = nullptr;
 };
 
@@ -35,6 +36,8 @@ private:
 
 struct Capture {
     uint64_t id = 0;
+    uint64_t attempt = 0;    // whose fate tells that the graph is gone
+    bool retained = false;   // until then its maker alone may use it
     bool gone = false;       // its graph, and every executable graph made of it
     uint64_t references = 0; // live blocks and use records that point here
     std::unordered_map<uint64_t, Domain *> domains; // by the capturing stream's key

@@ -53,6 +53,7 @@ struct Domain {
     bool stale = false;        // returned to the store
     Capture *capture = nullptr;
     std::atomic<uint32_t> capturing{0}; // announced captures of this stream
+    CUstream announced = nullptr;       // its handle in those announcements, never touched
     uint32_t pins = 0;                  // threads in a driver call with `handle`
     uint32_t references = 0;            // callers and use records that point here
     uint32_t magazines = 0;             // that threads have for this stream

@@ -172,7 +172,7 @@ emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream)
     if (caller.visitor != Visitor::nobody) {
         try {
             domain = &domain_of(caller);
-        } catch (const std::bad_alloc &) {
+        } catch (const std::exception &) { // no memory, or the capture has ended
             caller = {};
         }
     }
@@ -187,8 +187,7 @@ emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream)
         seal_if_reachable(lock, *used);
     }
     upkeep(lock, *domain, &caller);
-    domain->references--;
-    tidy(*domain);
+    let_go(*domain);
     return EMM_OK;
 }
 

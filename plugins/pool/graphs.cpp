@@ -15,40 +15,54 @@ void CUDA_CB graph_is_gone(void *argument) {
 
 } // namespace
 
-// Makes sure that the capture is known and that its graph will say when it is gone.
+// Makes sure that the capture is known and that its graph will say when it is gone. Threads that
+// come meanwhile wait for the outcome: after a failure the next one tries again.
 emm_status Manager::enter_capture(const Caller &caller) {
+    uint64_t attempt = 0;
     {
-        const Lock lock(mutex_);
-        if (captures_.count(caller.capture_id)) {
-            return EMM_OK;
+        Lock lock(mutex_);
+        for (;;) {
+            const auto entry = captures_.find(caller.capture_id);
+            if (entry == captures_.end()) {
+                break;
+            }
+            if (entry->second->retained) {
+                return EMM_OK;
+            }
+            unpinned_.wait(lock);
         }
         auto capture = std::make_unique<Capture>();
         capture->id = caller.capture_id;
+        capture->attempt = attempt = ++attempts_;
         captures_.emplace(caller.capture_id, std::move(capture));
     }
-    const auto forget = [&] {
-        const Lock lock(mutex_);
-        const auto entry = captures_.find(caller.capture_id);
-        if (entry != captures_.end()) {
-            finish_capture(*entry->second);
-        }
-    };
     try {
-        const emm_status status = retain_on_graph(caller);
-        if (status != EMM_OK) {
-            forget();
-        }
+        const emm_status status = retain_on_graph(caller, attempt);
+        conclude_entry(caller.capture_id, attempt, status == EMM_OK);
         return status;
     } catch (...) {
-        forget();
+        conclude_entry(caller.capture_id, attempt, false);
         throw;
     }
 }
 
-emm_status Manager::retain_on_graph(const Caller &caller) {
+void Manager::conclude_entry(uint64_t capture_id, uint64_t attempt, bool retained) {
+    const Lock lock(mutex_);
+    const auto entry = captures_.find(capture_id);
+    if (entry != captures_.end() && entry->second->attempt == attempt) {
+        entry->second->retained = retained;
+        if (!retained) {
+            captures_.erase(entry); // which nobody else has used
+        }
+    }
+    unpinned_.notify_all();
+}
+
+emm_status Manager::retain_on_graph(const Caller &caller, uint64_t attempt) {
     auto fate = std::make_unique<Fate>();
     fate->mailbox = mailbox_;
     fate->capture_id = caller.capture_id;
+    fate->attempt = attempt;
     CUuserObject object = nullptr;
     CUresult result = driver_.cuUserObjectCreate(&object, fate.get(), graph_is_gone, 1,
                                                  CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
@@ -66,7 +80,11 @@ emm_status Manager::retain_on_graph(const Caller &caller) {
 }
 
 Domain &Manager::capture_domain(const Caller &caller) {
-    Capture &capture = *captures_.at(caller.capture_id);
+    const auto entry = captures_.find(caller.capture_id);
+    if (entry == captures_.end()) {
+        throw PluginError(EMM_E_CAPTURING, 0, "pool: the capture has ended meanwhile");
+    }
+    Capture &capture = *entry->second;
     if (const auto known = capture.domains.find(caller.key); known != capture.domains.end()) {
         return *known->second;
     }
@@ -95,7 +113,8 @@ void Manager::hold(Place place, Capture &capture) {
 void Manager::collect_graphs() {
     for (Fate *fate = mailbox_->collect(); fate;) {
         const auto entry = captures_.find(fate->capture_id);
-        if (entry != captures_.end() && !entry->second->gone) {
+        if (entry != captures_.end() && entry->second->attempt == fate->attempt &&
+            !entry->second->gone) {
             finish_capture(*entry->second);
         }
         Fate *next = fate->next;
@@ -110,7 +129,10 @@ void Manager::finish_capture(Capture &capture) {
     capture.references++; // for as long as this function runs
     for (auto &[key, domain] : capture.domains) {
         heap_.move_all(*domain, unordered_);
-        streams_.recycle(*domain);
+        domain->capture = nullptr;
+        if (domain->references == 0) {
+            streams_.recycle(*domain);
+        } // else the call that is under way does
     }
     capture.domains.clear();
     while (Block *block = capture.blocks.pop_front()) {
@@ -136,6 +158,24 @@ void Manager::finish_capture(Capture &capture) {
     }
     touch(unordered_, 0);
     drop_reference(capture);
+}
+
+// A call that has let go of the lock meanwhile is done with the domain.
+void Manager::let_go(Domain &domain) {
+    domain.references--;
+    if (!drop_if_orphaned(domain)) {
+        tidy(domain);
+    }
+}
+
+// Its capture has ended while a call had it.
+bool Manager::drop_if_orphaned(Domain &domain) {
+    const bool orphaned =
+        domain.order == Order::capture && !domain.capture && domain.references == 0;
+    if (orphaned) {
+        streams_.recycle(domain);
+    }
+    return orphaned;
 }
 
 // The record of a capture goes when its graph has gone and nothing points to it any more.

@@ -410,7 +410,7 @@ emm_status Manager::memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream
     if (caller.visitor != Visitor::nobody) {
         try {
             domain = &domain_of(caller);
-        } catch (const std::bad_alloc &) {
+        } catch (const std::exception &) { // no memory, or the capture has ended
             caller = {};
         }
     }
@@ -420,8 +420,7 @@ emm_status Manager::memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream
         seal_if_reachable(lock, *used);
     }
     upkeep(lock, *domain, &caller);
-    domain->references--;
-    tidy(*domain);
+    let_go(*domain);
     return EMM_OK;
 }
 

@@ -305,11 +305,14 @@ private:
 
     // --- graphs.cpp
     emm_status enter_capture(const Caller &caller);
-    emm_status retain_on_graph(const Caller &caller);
+    void conclude_entry(uint64_t capture_id, uint64_t attempt, bool retained);
+    emm_status retain_on_graph(const Caller &caller, uint64_t attempt);
     Domain &capture_domain(const Caller &caller);
     void hold(Place place, Capture &capture);
     void collect_graphs();
     void finish_capture(Capture &capture);
+    void let_go(Domain &domain);
+    bool drop_if_orphaned(Domain &domain);
     void drop_reference(Capture &capture);
 
     // --- share.cpp
@@ -393,6 +396,7 @@ private:
     List<Segment, &Segment::all> refused_; // what the driver did not take back; tried again
     std::list<int32_t> peers_; // devices whose primary context is retained for set_access
 
+    uint64_t attempts_ = 0;        // to retain something on a graph
     uint32_t announced_ = 0;       // captures
     uint32_t context_records_ = 0; // threads that are recording an event on the context
     uint32_t deferring_ = 0;

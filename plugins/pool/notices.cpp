@@ -224,6 +224,7 @@ void Manager::begin_capture(Lock &lock, emm_stream stream) {
     if (domain) {
         close_magazines(domain);
         domain->capturing++;
+        domain->announced = stream;
         domain->references++;
     }
     unpinned_.wait(lock, [this, domain] {
@@ -237,8 +238,13 @@ void Manager::begin_capture(Lock &lock, emm_stream stream) {
 void Manager::end_capture(emm_stream stream) {
     announced_ -= announced_ > 0 ? 1 : 0;
     Domain *domain = streams_.find_registered(stream);
-    if (domain && domain->capturing > 0) {
+    if (!domain || domain->capturing == 0) {
+        domain = streams_.find_announced(stream); // which has retired since
+    }
+    if (domain) {
         domain->capturing--;
+        list(*domain);
+        tidy(*domain);
     }
 }
 

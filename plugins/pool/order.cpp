@@ -199,9 +199,11 @@ bool Manager::ask_idle(Lock &lock, Domain &domain) {
     return result == CUDA_SUCCESS;
 }
 
-// Learns what is complete. A watch is out of the list while it is asked, so nobody else has it.
+// Learns what is complete. A watch is out of the list while it is asked, so nobody else has it. One
+// whose question failed stands for its frees still, and is asked again another time.
 void Manager::poll(Lock &lock, Domain &domain) {
     domain.references++;
+    List<Watch, &Watch::link> failed;
     while (Watch *watch = domain.watches.pop_front()) {
         lock.unlock();
         const CUresult result = ask(*watch);
@@ -211,11 +213,16 @@ void Manager::poll(Lock &lock, Domain &domain) {
             domain.watches.push_front(*watch);
             break;
         }
+        if (result != CUDA_SUCCESS) {
+            failed.push_front(*watch);
+            continue;
+        }
         const uint64_t tag = watch->tag;
         spare_watches_.push_back(*watch);
-        if (result == CUDA_SUCCESS) {
-            &domain == &unordered_ ? complete_all(tag) : complete(domain, tag);
-        }
+        &domain == &unordered_ ? complete_all(tag) : complete(domain, tag);
+    }
+    while (Watch *watch = failed.pop_front()) {
+        domain.watches.push_front(*watch);
     }
     domain.references--;
     list(domain);
@@ -264,8 +271,8 @@ bool Manager::wait_for_all(Lock &lock) {
     }
     lock.lock();
     note(result);
-    if (result != CUDA_SUCCESS) {
-        spare_watches_.push_back(*watch);
+    if (result != CUDA_SUCCESS && driver_.record_context_event) {
+        unordered_.watches.push_back(*watch); // it stands for what was freed before it
         return false;
     }
     finish_context(*watch);
@@ -355,9 +362,9 @@ void Manager::finish(UseRecord &record) {
 // Forgets a stream that left nothing behind. Registered ones stay until they retire.
 void Manager::tidy(Domain &domain) {
     if (domain.order != Order::stream || domain.registered || domain.references > 0 ||
-        domain.magazines > 0 || domain.stale || domain.newest > domain.completed ||
-        !domain.watches.empty() || !domain.slabs.empty() || !domain.uses.empty() ||
-        !domain.pending.empty() || !domain.host.empty()) {
+        domain.magazines > 0 || domain.capturing > 0 || domain.stale ||
+        domain.newest > domain.completed || !domain.watches.empty() || !domain.slabs.empty() ||
+        !domain.uses.empty() || !domain.pending.empty() || !domain.host.empty()) {
         return;
     }
     for (const SlotQueue &queue : domain.freed) {

@@ -29,6 +29,15 @@ Domain *Streams::find(uint64_t key) const {
     return found == by_key_.end() ? nullptr : found->second;
 }
 
+Domain *Streams::find_announced(CUstream stream) const {
+    for (const auto &[key, domain] : by_key_) {
+        if (domain->capturing > 0 && domain->announced == stream) {
+            return domain;
+        }
+    }
+    return nullptr;
+}
+
 Domain &Streams::find_or_make(uint64_t key) {
     const auto [entry, fresh] = by_key_.try_emplace(key, nullptr);
     if (fresh) {

@@ -35,9 +35,10 @@ public:
 
     Domain *find_registered(CUstream stream) const;
     Domain *find(uint64_t key) const;
-    Domain &find_or_make(uint64_t key); // throws std::bad_alloc
-    Domain *make();                     // one that has no key, for captures
-    void forget(Domain &domain);        // which nothing refers to any more
+    Domain *find_announced(CUstream stream) const; // with a capture that has not ended
+    Domain &find_or_make(uint64_t key);            // throws std::bad_alloc
+    Domain *make();                                // one that has no key, for captures
+    void forget(Domain &domain);                   // which nothing refers to any more
     void recycle(Domain &domain);
     void forget_passing(); // every domain that is not registered
 

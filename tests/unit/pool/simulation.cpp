@@ -9,7 +9,8 @@
 
 namespace pool_test {
 
-std::atomic<void (*)()> before_mem_alloc{nullptr}, before_mem_create{nullptr};
+std::atomic<void (*)()> before_mem_alloc{nullptr}, before_mem_create{nullptr},
+    before_graph_retain{nullptr};
 
 namespace {
 
@@ -57,7 +58,19 @@ CUresult CUDAAPI mem_create(CUmemGenericAllocationHandle *handle, size_t size,
     return real(handle, size, properties, flags);
 }
 
+CUresult CUDAAPI graph_retain(CUgraph graph, CUuserObject object, unsigned count, unsigned flags) {
+    static const auto real = reinterpret_cast<decltype(&::cuGraphRetainUserObject)>(
+        found_entry("cuGraphRetainUserObject", 12000));
+    if (void (*const before)() = before_graph_retain) {
+        before();
+    }
+    return real(graph, object, count, flags);
+}
+
 emm_function driver_entry(const char *name, int32_t version) {
+    if (strcmp(name, "cuGraphRetainUserObject") == 0) {
+        return reinterpret_cast<emm_function>(&graph_retain);
+    }
     if (strcmp(name, "cuMemAlloc") == 0) {
         return reinterpret_cast<emm_function>(&mem_alloc);
     }

@@ -64,9 +64,9 @@ struct Heard {
 Heard last_failure();
 const emm_host &host();
 
-// What happens in each of the plugin's calls of cuMemAlloc and cuMemCreate, before the driver's;
-// NULL: nothing.
-extern std::atomic<void (*)()> before_mem_alloc, before_mem_create;
+// What happens in each of the plugin's calls of cuMemAlloc, cuMemCreate and
+// cuGraphRetainUserObject, before the driver's; NULL: nothing.
+extern std::atomic<void (*)()> before_mem_alloc, before_mem_create, before_graph_retain;
 
 // Whether no work is complete before somebody waits for it, however often it is asked.
 bool work_takes_ages();

@@ -1,5 +1,8 @@
 #include "simulation.h"
 
+#include <chrono>
+#include <thread>
+
 using namespace pool_test;
 
 namespace {
@@ -218,4 +221,148 @@ TEST_CASE("a further use inside a capture holds the block until the graph goes")
     sim.trim();
     sim.alloc(MiB, unordered);
     CHECK(sim.stats().pending_bytes <= 512);
+}
+
+// Takes memory on `stream` of what a live graph must have for itself.
+void expect_kept(Simulation &sim, CUdeviceptr ptr, size_t size, CUstream stream) {
+    for (int i = 0; i < 3; i++) {
+        const CUdeviceptr next = sim.alloc(size, stream);
+        CHECK(next != ptr);
+        sim.touch(next, size, stream);
+    }
+}
+
+TEST_CASE("a graph keeps its memory although retaining it on the graph failed at first") {
+    Simulation sim;
+    const CUstream stream = sim.stream(), other = sim.stream();
+    Captured graph(sim, stream, true);
+    CUdeviceptr none = 0;
+    REQUIRE(cuda().fail("cuGraphRetainUserObject@1:2") == CUDA_SUCCESS);
+    CHECK(sim.try_alloc(3 * MiB, stream, none) < EMM_OK);
+    cuda().fail(nullptr);
+    const CUdeviceptr ptr = sim.alloc(3 * MiB, stream);
+    sim.touch(ptr, 3 * MiB, stream);
+    graph.end();
+    graph.launch(stream);
+    settle(sim);
+    CHECK(sim.free(ptr, stream) == EMM_OK);
+    settle(sim);
+    sim.free(sim.alloc(4 * MiB, unordered), unordered);
+    settle(sim);
+    expect_kept(sim, ptr, 3 * MiB, other);
+    graph.launch(stream);
+    CHECK(sim.races() == 0);
+}
+
+namespace {
+
+// A second thread's call in a capture, made while the first one's has not got its graph's word.
+struct Second {
+    Simulation *sim = nullptr;
+    CUstream stream = nullptr;
+    CUdeviceptr ptr = 0;
+    std::atomic<bool> done{false};
+    std::thread thread;
+} second;
+
+void start_second() {
+    before_graph_retain = nullptr;
+    second.thread = std::thread([] {
+        second.sim->try_alloc(3 * MiB, second.stream, second.ptr);
+        second.done = true;
+    });
+    // It cannot be told from outside that it waits, so it gets time to be wrong.
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+    while (!second.done && std::chrono::steady_clock::now() < end) {
+        std::this_thread::yield();
+    }
+    cuda().fail("cuGraphRetainUserObject@1:2"); // this call's
+}
+
+} // namespace
+
+TEST_CASE("a second thread in a capture waits until its graph is known to say when it is gone") {
+    Simulation sim;
+    const CUstream stream = sim.stream(), other = sim.stream();
+    {
+        Captured graph(sim, stream, true, CU_STREAM_CAPTURE_MODE_RELAXED);
+        second.sim = &sim;
+        second.stream = stream;
+        second.done = false;
+        before_graph_retain = start_second;
+        CUdeviceptr none = 0;
+        CHECK(sim.try_alloc(3 * MiB, stream, none) < EMM_OK);
+        second.thread.join();
+        cuda().fail(nullptr);
+        REQUIRE(second.ptr != 0);
+        sim.touch(second.ptr, 3 * MiB, stream);
+        graph.end();
+        graph.launch(stream);
+        CHECK(sim.free(second.ptr, stream) == EMM_OK);
+        settle(sim);
+        sim.free(sim.alloc(4 * MiB, unordered), unordered);
+        settle(sim);
+        expect_kept(sim, second.ptr, 3 * MiB, other);
+        graph.launch(stream);
+    }
+    CHECK(sim.races() == 0);
+}
+
+namespace {
+
+// Ends a capture and its graph in the middle of a call on its stream.
+struct Ending {
+    Simulation *sim = nullptr;
+    CUstream stream = nullptr, other = nullptr;
+} ending;
+
+void end_capture_now() {
+    before_mem_alloc = nullptr;
+    CUgraph graph = nullptr;
+    REQUIRE(cuda().cuStreamEndCapture(ending.stream, &graph) == CUDA_SUCCESS);
+    REQUIRE(cuda().cuGraphDestroy(graph) == CUDA_SUCCESS);
+    ending.sim->notice(ending.stream, EMM_STREAM_CAPTURE_ENDS);
+    ending.sim->free(ending.sim->alloc(MiB, ending.other), ending.other); // hears of the graph
+}
+
+} // namespace
+
+TEST_CASE("a call on a capturing stream outlives the capture that ends meanwhile") {
+    Simulation sim;
+    ending = {&sim, sim.stream(), sim.stream()};
+    sim.free(sim.alloc(MiB, ending.other), ending.other);
+    sim.notice(ending.stream, EMM_STREAM_CAPTURE_BEGINS);
+    REQUIRE(cuda().cuStreamBeginCapture(ending.stream, CU_STREAM_CAPTURE_MODE_RELAXED) ==
+            CUDA_SUCCESS);
+    before_mem_alloc = end_capture_now;
+    CUdeviceptr ptr = 0;
+    const emm_status status = sim.try_alloc(30 * MiB, ending.stream, ptr);
+    CHECK(before_mem_alloc.load() == nullptr);
+    CHECK((status == EMM_OK || status == EMM_E_CAPTURING));
+    if (status == EMM_OK) {
+        sim.touch(ptr, 30 * MiB, ending.stream);
+        CHECK(sim.free(ptr, ending.stream) == EMM_OK);
+    }
+    CHECK(sim.stats().live_count == 0); // and the invariants hold
+    settle(sim);
+    sim.free(sim.alloc(4 * MiB, unordered), unordered);
+    settle(sim);
+    sim.trim();
+    CHECK(sim.held() == 0);
+}
+
+TEST_CASE("a stream that retires in its announced capture is like new when that has ended") {
+    Simulation sim;
+    const CUstream stream = sim.stream(), other = sim.stream();
+    const CUdeviceptr pending = sim.alloc(1 * MiB, stream);
+    sim.touch(pending, 1 * MiB, stream);
+    sim.free(pending, stream);
+    sim.notice(stream, EMM_STREAM_CAPTURE_BEGINS);
+    sim.notice(stream, EMM_STREAM_RETIRING);
+    sim.notice(stream, EMM_STREAM_CAPTURE_ENDS);
+    sim.notice(stream, EMM_STREAM_REGISTERED);
+    const CUdeviceptr ptr = sim.alloc(10 * MiB, stream);
+    sim.touch(ptr, 10 * MiB, stream);
+    sim.free(ptr, stream);
+    CHECK(sim.alloc(10 * MiB, other) == ptr);
 }

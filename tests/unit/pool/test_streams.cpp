@@ -216,3 +216,20 @@ TEST_CASE("a stream that retires leaves its memory to the others") {
     const uint64_t held = sim.held();
     CHECK(sim.trim() == held);
 }
+
+TEST_CASE("an event that could not be asked once is asked again") {
+    Simulation sim;
+    const CUstream a = sim.stream(), b = sim.stream();
+    const CUdeviceptr ptr = sim.alloc(10 * MiB, a);
+    sim.touch(ptr, 10 * MiB, a);
+    sim.free(ptr, a);
+    REQUIRE(cuda().fail("cuEventQuery@1:999") == CUDA_SUCCESS);
+    const CUdeviceptr first = sim.alloc(10 * MiB, b);
+    cuda().fail(nullptr);
+    cuda().cuCtxPushCurrent(sim.context);
+    cuda().cuCtxSynchronize();
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
+    const CUdeviceptr second = sim.alloc(10 * MiB, b);
+    CHECK((first == ptr || second == ptr));
+}
