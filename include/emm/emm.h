@@ -418,9 +418,9 @@ EMM_API emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_ha
  * the same stream, nor whether it captures. Register it once it exists; retire it before destroying
  * it; announce its captures. A stream that is handed to any call must exist: the driver crashes on
  * a handle of a destroyed stream. And it must be one of the call's context: EMM_E_INVALID_VALUE
- * answers others here and in emm_record_use, and in the calls that free from every plugin that would
- * not wait for such a stream; nothing has happened then. EMM_STREAM_UNORDERED is no stream, and is
- * refused here in the same way.
+ * answers others here and in emm_record_use, and in the calls that free from every plugin that
+ * would not wait for such a stream; nothing has happened then. EMM_STREAM_UNORDERED is no stream,
+ * and is refused here in the same way.
  */
 EMM_API emm_status emm_stream_register(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
@@ -429,7 +429,8 @@ EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
  * Announces that `stream` is about to begin a capture, or that its capture has just ended; also one
  * that failed to begin: each announcement that succeeded has its end. While one is announced, no
  * plugin records an event on the context and unordered frees are held back. The capture of an
- * unregistered stream may go unannounced while nothing unordered is allocated or freed there.
+ * unregistered stream may go unannounced while nothing unordered is allocated or freed there,
+ * nothing trimmed, and no other capture announced: those may record an event on the context.
  */
 EMM_API emm_status emm_capture_begin(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);

@@ -14,6 +14,10 @@ constexpr uint64_t batch_bytes = 2 << 20;
 // given an event; a stream that does so all day is not.
 constexpr uint32_t early_seals = 16;
 
+// Streams that nobody registered may end at any time. For each so many new ones twice as many are
+// asked, and those whose work is complete are forgotten.
+constexpr uint32_t streams_a_round = 32;
+
 } // namespace
 
 const Segment &Manager::segment_of(Place place) {
@@ -290,6 +294,10 @@ void Manager::look_after(Lock &lock, Domain &domain, const Caller *caller) {
                wants_event(domain)) {
         domain.answered = wanted_;
         seal(lock, domain, caller->stream);
+    }
+    if (streams_.made_since_asked() >= streams_a_round) {
+        streams_.count_made_anew();
+        ask_all(lock, false, 2 * streams_a_round);
     }
     if (!mailbox_->empty()) {
         collect_graphs();

@@ -214,6 +214,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         const Acquiring whole_blocks(lock, acquiring_);
         drain_all();
         reap(lock, false);
+        seal_what_is_left(lock);
         poll_everywhere(lock);
         if (deferring_ == 0) {
             drop_spares();

@@ -71,6 +71,7 @@ public:
     emm_status get_stats(emm_stats *ret_stats);
 
     void part_with(Magazine &magazine);
+    void end_own_stream();
 
     // For managers of other contexts: a mark stands for all work that this context holds now.
     bool mark_work(WorkMark &ret_mark);
@@ -279,7 +280,8 @@ private:
     void finish_context(Watch &watch);
     void poll(Lock &lock, Domain &domain);
     void reap(Lock &lock, bool with_context);
-    void ask_all(Lock &lock, bool recording);
+    void ask_all(Lock &lock, bool recording, size_t most = SIZE_MAX);
+    void seal_what_is_left(Lock &lock);
     bool wait_for_all(Lock &lock);
     void complete(Domain &domain, uint64_t tag);
     void complete_all(uint64_t tag);
@@ -378,8 +380,8 @@ private:
     Slabs slabs_{heap_};
     Streams streams_;
     Domain unordered_;
-    Domain everywhere_;                           // portable pinned memory freed with no stream
-    std::list<WorkMarks> marks_;                  // what it waits for, oldest first
+    Domain everywhere_;          // portable pinned memory freed with no stream
+    std::list<WorkMarks> marks_; // what it waits for, oldest first
     bool has_portable_ = false;
     std::unique_ptr<HostPool> hosts_[8];          // by flags
     std::atomic<HostPool *> known_hosts_[8] = {}; // the same, without the lock

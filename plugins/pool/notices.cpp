@@ -50,7 +50,13 @@ Domain &Manager::domain_of(const Caller &caller) {
     if (caller.visitor == Visitor::legacy) {
         return streams_.legacy;
     }
-    return caller.capturing ? capture_domain(caller) : streams_.find_or_make(caller.key);
+    if (caller.capturing) {
+        return capture_domain(caller);
+    }
+    if (caller.key >= Streams::thread_keys) {
+        Thread::remember_own_stream(number_);
+    }
+    return streams_.find_or_make(caller.key);
 }
 
 // No lock is held. The stream lives, because the call that carries it has not returned.
@@ -155,8 +161,9 @@ emm_status Manager::stream_notice(emm_stream stream, uint32_t notice) {
         return EMM_OK;
     }
     case EMM_STREAM_CAPTURE_ENDS: {
-        const Lock lock(mutex_);
+        Lock lock(mutex_);
         end_capture(stream);
+        poll(lock, unordered_);
         return EMM_OK;
     }
     default:
@@ -219,6 +226,13 @@ emm_status Manager::retire_stream(emm_stream stream) {
 
 // When this returns no other thread is recording an event that the capture would not survive.
 void Manager::begin_capture(Lock &lock, emm_stream stream) {
+    // What earlier graphs had can be had in this capture. The poll comes first: memory that joins a
+    // neighbour waits for as long as the newer of the two.
+    poll(lock, unordered_);
+    collect_graphs();
+    if (announced_ == 0) {
+        seal_all(lock);
+    }
     announced_++;
     Domain *domain = streams_.find_registered(stream);
     if (domain) {
@@ -272,11 +286,41 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
     Use use = {nullptr, nullptr};
     if (caller.capturing) {
         use.capture = capture_domain(caller).capture;
-    } else if (caller.visitor == Visitor::legacy || caller.visitor == Visitor::registered) {
+    } else if (caller.visitor != Visitor::nobody) {
         use.domain = &domain_of(caller);
     }
     add_use(place, use);
+    // A stream that nobody registered has its event now, for what was freed since its last one.
+    if (caller.visitor == Visitor::passing && use.domain) {
+        seal(lock, *use.domain, caller.stream);
+    }
     return EMM_OK;
+}
+
+// The calling thread ends, and its own stream with it: what was freed there gets its event now.
+void Manager::end_own_stream() {
+    Lock lock(mutex_);
+    Domain *domain = lost_ == CUDA_SUCCESS ? streams_.find(thread_key()) : nullptr;
+    if (!domain || domain->stale) {
+        return;
+    }
+    domain->references++;
+    if (domain->newest > domain->sealed) {
+        lock.unlock();
+        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        {
+            const Current current(driver_, context_, context_id_);
+            if (current.result() != CUDA_SUCCESS ||
+                driver_.cuStreamIsCapturing(per_thread_handle, &status) != CUDA_SUCCESS) {
+                status = CU_STREAM_CAPTURE_STATUS_ACTIVE;
+            }
+        }
+        lock.lock();
+        if (status == CU_STREAM_CAPTURE_STATUS_NONE) {
+            seal(lock, *domain, per_thread_handle);
+        }
+    }
+    let_go(*domain);
 }
 
 UseRecord &Manager::record_of(Place place) {

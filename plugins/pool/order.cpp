@@ -1,6 +1,9 @@
 // Events: when one is recorded, what its completion means, and who must not be touched meanwhile.
 #include "manager.h"
 
+#include <chrono>
+#include <thread>
+
 namespace emm::pool {
 namespace {
 
@@ -237,10 +240,11 @@ void Manager::reap(Lock &lock, bool with_context) {
     ask_all(lock, true);
 }
 
-void Manager::ask_all(Lock &lock, bool recording) {
+// Of the streams at most that many, those first that have not been asked for the longest.
+void Manager::ask_all(Lock &lock, bool recording, size_t most) {
     poll(lock, unordered_);
     size_t count = 0;
-    for (Domain *d = askable_.first(); d; d = askable_.next(*d)) {
+    for (Domain *d = askable_.first(); d && count < most; d = askable_.next(*d)) {
         count++;
     }
     for (; count > 0 && !askable_.empty() && lost_ == CUDA_SUCCESS; count--) {
@@ -253,6 +257,31 @@ void Manager::ask_all(Lock &lock, bool recording) {
         poll(lock, domain);
         domain.references--;
         tidy(domain);
+    }
+}
+
+// An event for what no other covers: of streams that have ended without a word, or cannot be given
+// one. It gets a while to be complete, because what asks for it is about to give memory back.
+void Manager::seal_what_is_left(Lock &lock) {
+    constexpr int rounds = 50;
+    constexpr auto pause = std::chrono::microseconds(20);
+    bool left = unordered_.newest > unordered_.completed;
+    for (const Domain *d = open_.first(); d && !left; d = open_.next(*d)) {
+        left = d->newest > d->sealed;
+    }
+    Watch *watch = left && announced_ == 0 ? seal_context(lock) : nullptr;
+    if (watch && !driver_.record_context_event) {
+        finish_context(*watch);
+    } else if (watch) {
+        const uint64_t tag = watch->tag;
+        unordered_.watches.push_back(*watch);
+        poll(lock, unordered_);
+        for (int i = 0; i < rounds && unordered_.completed < tag && lost_ == CUDA_SUCCESS; i++) {
+            lock.unlock();
+            std::this_thread::sleep_for(pause);
+            lock.lock();
+            poll(lock, unordered_);
+        }
     }
 }
 
@@ -335,7 +364,6 @@ Domain *Manager::advance(UseRecord &record) {
         } else {
             use.domain->references--;
             const bool own = use.domain == record.home;
-            record.all_work = record.all_work || (!own && !use.domain->reachable());
             if (!own && !record.all_work) {
                 touch(*use.domain, 0);
                 record.tag = use.domain->newest;

@@ -48,6 +48,7 @@ Domain &Streams::find_or_make(uint64_t key) {
             throw;
         }
         entry->second->key = key;
+        made_since_asked_++;
     }
     return *entry->second;
 }

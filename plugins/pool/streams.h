@@ -50,6 +50,10 @@ public:
         }
     }
 
+    // Streams met for the first time since the others were last asked.
+    uint32_t made_since_asked() const { return made_since_asked_; }
+    void count_made_anew() { made_since_asked_ = 0; }
+
     bool several() const { return by_key_.size() + (legacy.newest != 0) > 1; }
 
     Domain legacy;
@@ -59,6 +63,7 @@ private:
     std::unordered_map<CUstream, Domain *> registered_;
     std::vector<Domain *> unused_;
     size_t made_ = 0;
+    uint32_t made_since_asked_ = 0;
 };
 
 // The calling thread's own, never used again, unlike a pthread_t.

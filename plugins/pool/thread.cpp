@@ -1,6 +1,9 @@
 #include "thread.h"
 
+#include "everywhere.h"
 #include "manager.h"
+
+#include <algorithm>
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -51,6 +54,23 @@ Thread::~Thread() {
         if (!magazine->gate.locked_for_good()) {
             magazine->manager.part_with(*magazine);
         }
+    }
+    for (const uint64_t number : own_streams_) {
+        if (Manager *manager = everywhere::begin_visit(number)) {
+            manager->end_own_stream();
+            everywhere::end_visit(number);
+        }
+    }
+}
+
+void Thread::remember_own_stream(uint64_t manager_number) noexcept {
+    try {
+        Thread *thread = self();
+        if (thread && std::find(thread->own_streams_.begin(), thread->own_streams_.end(),
+                                manager_number) == thread->own_streams_.end()) {
+            thread->own_streams_.push_back(manager_number);
+        }
+    } catch (const std::bad_alloc &) { // a context event will cover what it leaves
     }
 }
 

@@ -33,6 +33,9 @@ public:
     Magazine &make_magazine(Manager &manager, uint64_t identity, Domain &domain,
                             uint64_t largest_block);
 
+    // The calling thread's own stream has been used in the manager of that number.
+    static void remember_own_stream(uint64_t manager_number) noexcept;
+
     // For a pool that ends: no thread is ending with one of its magazines meanwhile.
     static Mutex &ending();
 
@@ -58,6 +61,7 @@ private:
 
     Way ways_[1u << way_bits];
     std::vector<std::unique_ptr<Magazine>> magazines_;
+    std::vector<uint64_t> own_streams_; // managers, by number, that have met this thread's stream
 };
 
 } // namespace emm::pool

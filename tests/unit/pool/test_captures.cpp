@@ -366,3 +366,23 @@ TEST_CASE("a stream that retires in its announced capture is like new when that 
     sim.free(ptr, stream);
     CHECK(sim.alloc(10 * MiB, other) == ptr);
 }
+
+TEST_CASE("captures that come and go need no more memory than a few of them") {
+    for (const char *growth : {"growth=segment", "growth=vmm"}) {
+        Simulation sim(growth);
+        const CUstream stream = sim.stream();
+        for (int i = 0; i < 64; i++) {
+            Captured graph(sim, stream, true);
+            const CUdeviceptr ptr = sim.alloc(8 * MiB, stream);
+            sim.touch(ptr, 8 * MiB, stream);
+            CHECK(sim.free(ptr, stream) == EMM_OK);
+            graph.end();
+            graph.launch(stream);
+            settle(sim);
+        }
+        CHECK(sim.held() <= 64 * MiB);
+        settle(sim);
+        sim.trim();
+        CHECK(sim.held() == 0);
+    }
+}

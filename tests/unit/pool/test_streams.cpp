@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <malloc.h>
+#include <thread>
 
 using namespace pool_test;
 
@@ -26,6 +27,13 @@ void pass_on(Simulation &sim, CUstream giver, CUstream taker, size_t size) {
         sim.free(ptr, taker);
     }
     CHECK(sim.races() == 0);
+}
+
+void synchronize(Simulation &sim) {
+    cuda().cuCtxPushCurrent(sim.context);
+    cuda().cuCtxSynchronize();
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
 }
 
 } // namespace
@@ -232,4 +240,81 @@ TEST_CASE("an event that could not be asked once is asked again") {
     cuda().cuCtxPopCurrent(&popped);
     const CUdeviceptr second = sim.alloc(10 * MiB, b);
     CHECK((first == ptr || second == ptr));
+}
+
+TEST_CASE("further uses on streams that nobody registered do not make the pool grow") {
+    for (const bool own : {true, false}) {
+        Simulation sim;
+        const CUstream home = sim.stream(), other = own ? per_thread : sim.stream(false);
+        for (int i = 0; i < 100; i++) {
+            const CUdeviceptr ptr = sim.alloc(4 * MiB, home);
+            sim.touch(ptr, 4 * MiB, home);
+            sim.order(home, other);
+            CHECK(pool().record_use(sim.manager, ptr, 0, other) == EMM_OK);
+            sim.touch(ptr, 4 * MiB, other);
+            CHECK(sim.free(ptr, home) == EMM_OK);
+            synchronize(sim);
+        }
+        CHECK(sim.held() <= 40 * MiB);
+    }
+}
+
+TEST_CASE("a trim after a synchronize returns what streams left that ended without a word") {
+    for (const char *growth : {"growth=segment", "growth=vmm"}) {
+        Simulation sim(growth);
+        const CUstream home = sim.stream(), third = sim.stream(false);
+        for (int i = 0; i < 4; i++) {
+            const CUstream other = sim.stream(false);
+            const CUdeviceptr ptr = sim.alloc(3 * MiB, home), kept = sim.alloc(1 * MiB, other);
+            const CUdeviceptr left = sim.alloc(1 * MiB, other);
+            CHECK(pool().record_use(sim.manager, ptr, 0, other) == EMM_OK);
+            sim.touch(ptr, 3 * MiB, other);
+            sim.touch(left, 1 * MiB, other);
+            CHECK(sim.free(ptr, home) == EMM_OK);
+            CHECK(sim.free(left, other) == EMM_OK);
+            sim.order(other, third);
+            sim.destroy(other);
+            CHECK(sim.free(kept, third) == EMM_OK);
+        }
+        synchronize(sim);
+        sim.trim();
+        CHECK(sim.held() == 0);
+    }
+}
+
+TEST_CASE("threads that end leave the memory of their own streams to others") {
+    Simulation sim;
+    for (int i = 0; i < 60; i++) {
+        std::thread([&sim] {
+            std::vector<CUdeviceptr> blocks;
+            for (int block = 0; block < 128; block++) {
+                blocks.push_back(sim.alloc(64 * KiB, per_thread));
+                sim.touch(blocks.back(), 64 * KiB, per_thread);
+            }
+            for (const CUdeviceptr ptr : blocks) {
+                sim.free(ptr, per_thread);
+            }
+        }).join();
+        synchronize(sim);
+    }
+    CHECK(sim.held() <= 80 * MiB);
+}
+
+TEST_CASE("streams that were left alone are forgotten and not asked about for ever") {
+    Simulation sim;
+    const CUstream first = sim.stream();
+    sim.free(sim.alloc(KiB, first), first);
+    for (int i = 0; i < 3000; i++) {
+        const CUstream stream = sim.stream(false);
+        const CUdeviceptr ptr = sim.alloc(KiB, stream);
+        sim.touch(ptr, KiB, stream);
+        sim.free(ptr, stream);
+        sim.destroy(stream);
+        if (i % 100 == 99) {
+            synchronize(sim);
+        }
+    }
+    const uint64_t before = cuda().call_count("cuEventQuery");
+    sim.alloc(40 * MiB, first); // which looks for what is complete
+    CHECK(cuda().call_count("cuEventQuery") - before <= 500);
 }
