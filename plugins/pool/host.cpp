@@ -214,12 +214,13 @@ Block *Manager::grow_host(Lock &lock, HostPool &pool, uint64_t size, CUresult &r
 // Idle memory goes back, of other sizes and flags; then all work is waited for, unless that could
 // hurt a capture.
 Block *Manager::squeeze_host(Lock &lock, HostPool &pool, uint64_t size, CUresult &result) {
+    constexpr int most_rounds = 64;
     Block *block = nullptr;
-    for (int round = 0; round < 2 && !block; round++) {
-        if (round == 1) {
-            if (announced_ != 0 || !wait_for_all(lock)) {
-                return nullptr;
-            }
+    bool others = false; // have given something back since
+    for (int round = 0; round < most_rounds && !block; round++) {
+        const bool may_wait = announced_ == 0;
+        const Hope hope(*this);
+        if (round > 0 && may_wait && wait_for_all(lock)) {
             wait_everywhere(lock);
         } else {
             ask_for_host(lock, pool, size);
@@ -229,8 +230,13 @@ Block *Manager::squeeze_host(Lock &lock, HostPool &pool, uint64_t size, CUresult
         }
         pool.clear_shelves();
         block = pool.take(size);
-        if (!block && deferring_ == 0 && release_host(lock, 0) > 0) {
+        if (!block && deferring_ == 0 && (release_host(lock, 0) > 0 || others)) {
             block = grow_host(lock, pool, size, result);
+        }
+        const bool last = round > 0 || !may_wait;
+        others = !block && last && lost_ == CUDA_SUCCESS && await_moves(lock, hope);
+        if (last && !others) {
+            break;
         }
     }
     return block;
@@ -241,6 +247,7 @@ CUresult Manager::add_host_segment(Lock &lock, HostPool &pool, uint64_t bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     host_reserved_ += bytes;
+    begin_move();
     lock.unlock();
     CUresult result = CUDA_SUCCESS;
     std::unique_ptr<Segment> segment;
@@ -249,9 +256,11 @@ CUresult Manager::add_host_segment(Lock &lock, HostPool &pool, uint64_t bytes) {
     } catch (...) {
         lock.lock();
         host_reserved_ -= bytes;
+        end_move();
         throw;
     }
     lock.lock();
+    end_move();
     note(result);
     if (!segment) {
         host_reserved_ -= bytes;
@@ -310,11 +319,13 @@ uint64_t Manager::release_host(Lock &lock, uint64_t keep) {
         while (segment && host_cached() > keep) {
             pool->heap.remove(*segment);
             await_lookups();
+            begin_move();
             lock.unlock();
             released += segment->driver_bytes;
             const uint64_t bytes = free_host_segment(*segment);
             lock.lock();
             host_reserved_ -= bytes;
+            end_move();
             segment = pool->heap.first_whole();
         }
     }

@@ -351,6 +351,7 @@ CUresult Manager::add_segment(Lock &lock, uint64_t bytes, Zone zone) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     arriving_ += bytes;
+    begin_move();
     lock.unlock();
     CUresult result = CUDA_SUCCESS;
     std::unique_ptr<Segment> segment;
@@ -359,10 +360,12 @@ CUresult Manager::add_segment(Lock &lock, uint64_t bytes, Zone zone) {
     } catch (...) {
         lock.lock();
         arriving_ -= bytes;
+        end_move();
         throw;
     }
     lock.lock();
     arriving_ -= bytes;
+    end_move();
     note(result);
     if (!segment) {
         return result;
@@ -402,25 +405,36 @@ std::unique_ptr<Segment> Manager::new_segment(uint64_t bytes, CUresult &result) 
     }
 }
 
+// As often as other threads' memory comes back meanwhile, but not for ever.
 Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes,
                         CUresult &result) {
+    constexpr int most_rounds = 64;
     Block *block = nullptr;
-    const bool may_wait = !caller.capturing && announced_ == 0;
-    for (int round = 0; round < (may_wait ? 2 : 1) && !block; round++) {
-        if (round == 1) {
+    bool others = false; // have given something back since
+    for (int round = 0; round < most_rounds && !block; round++) {
+        const bool may_wait = !caller.capturing && announced_ == 0;
+        const Hope hope(*this);
+        if (round > 0 && may_wait) {
             wait_for_all(lock);
         }
         drain_all();
         drop_spares();
+        const uint64_t calls = calls_served();
         block = take_anywhere(domain, bytes);
-        if (!block && options_.paged) {
-            block = grow_paged(lock, domain, bytes, result);
+        if (!block && (options_.paged || others)) {
+            block = grow(lock, domain, bytes, result);
         }
         while (!block && deferring_ == 0 && heap_.first_whole() && says_exhausted(result)) {
             release_segment(lock, *heap_.first_whole());
             block = grow(lock, domain, bytes, result);
         }
         block = block ? block : wait_for_stream(lock, caller, domain, bytes);
+        const bool last = round > 0 || !may_wait;
+        others = !block && last &&
+                 (await_moves(lock, hope) || (calls != calls_served() && bytes <= idle_at_most()));
+        if (last && !others) {
+            break;
+        }
     }
     return block;
 }
@@ -432,6 +446,7 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64
 uint64_t Manager::release_segment(Lock &lock, Segment &segment) {
     heap_.remove(segment);
     await_lookups();
+    begin_move();
     lock.unlock();
     CUresult result = CUDA_SUCCESS;
     if (context_lives()) {
@@ -443,6 +458,7 @@ uint64_t Manager::release_segment(Lock &lock, Segment &segment) {
     lock.lock();
     note(result);
     reserved_ -= bytes;
+    end_move();
     return bytes;
 }
 

@@ -12,6 +12,7 @@
 //   host.cpp      memhostalloc and memhostfree: pinned host memory
 //   host_stock.cpp  what of it lies in magazines
 //   everywhere.cpp  portable memory that all contexts may still use
+//   moves.cpp     what other threads have in their hands
 //   paging.cpp    growth=vmm: pages behind addresses
 //   pages.cpp     what that asks of the driver
 //   manager.cpp   create, reset, destroy, trim, peers
@@ -38,6 +39,7 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <pthread.h>
 #include <vector>
 
 namespace emm::pool {
@@ -86,6 +88,17 @@ private:
         emm_ipc_handle handle; // as the host got it: what identifies it is in it
     };
 
+    // A request that will fail unless another thread's memory comes back. The lock is held when it
+    // begins and ends.
+    struct Hope {
+        explicit Hope(Manager &of);
+        ~Hope();
+        Manager &manager;
+        const pthread_t thread;
+        bool heard = false; // that something has
+        Link<Hope> link;
+    };
+
     // Tells the ways of streams that nobody registered from others in a thread's table.
     static constexpr uint64_t passing_bit = uint64_t(1) << 63;
 
@@ -130,6 +143,13 @@ private:
     uint64_t release_segment(Lock &lock, Segment &segment);
     void drop_spares();
     uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only);
+
+    // --- moves.cpp
+    void begin_move();
+    void end_move();
+    bool await_moves(Lock &lock, const Hope &hope);
+    uint64_t calls_served() const;
+    uint64_t idle_at_most() const;
 
     // --- magazines.cpp
     Magazine *own_magazine(uint64_t identity, emm_stream stream, Domain &domain);
@@ -410,9 +430,11 @@ private:
     std::vector<CUmemAccessDesc> access_; // of growth=vmm: who may use the pages
     bool pages_shareable_ = false;        // with other processes
     bool changing_access_ = false;        // while no thread maps or unmaps
-    uint32_t fills_ = 0;                  // threads that do
-    uint32_t waits_broken_off_ = 0;       // by linger(), since it last came to an end
-    uint64_t most_taken_ = 0;             // when a call last came the long way, and was served
+    uint32_t moves_ = 0;                  // threads that have memory on its way
+    List<Hope, &Hope::link> hopes_;
+    uint32_t fills_ = 0;            // threads that do
+    uint32_t waits_broken_off_ = 0; // by linger(), since it last came to an end
+    uint64_t most_taken_ = 0;       // when a call last came the long way, and was served
 
     uint64_t host_reserved_ = 0;
     uint64_t host_live_ = 0;    // as asked for

@@ -227,6 +227,7 @@ CUresult Manager::fill(Lock &lock, Heap::Room room, bool at_ease) {
     if (fresh <= (options_.max - std::min(options_.max, claimed())) / page) {
         arriving_ += fresh * page;
         fills_++;
+        begin_move();
         lock.unlock();
         result = create_pages(created, fresh);
         for (size_t i = 0; i < stolen.size() && result == CUDA_SUCCESS; i++) {
@@ -238,7 +239,7 @@ CUresult Manager::fill(Lock &lock, Heap::Room room, bool at_ease) {
         lock.lock();
         arriving_ -= fresh * page;
         fills_--;
-        unpinned_.notify_all();
+        end_move();
         note(result);
     }
     for (Moving &each : stolen) {
@@ -294,6 +295,7 @@ uint64_t Manager::release_pages(Lock &lock, uint64_t keep) {
         Moving block =
             moving(heap_.take_pages(*found, std::min(Heap::whole_pages(*found), wanted), false));
         fills_++;
+        begin_move();
         lock.unlock();
         const uint64_t gone = unmap(*block.block, handles, result);
         for (const uint64_t handle : handles) {
@@ -301,11 +303,11 @@ uint64_t Manager::release_pages(Lock &lock, uint64_t keep) {
         }
         lock.lock();
         fills_--;
-        unpinned_.notify_all();
         note(result);
         reserved_ -= gone * page;
         released += gone * page;
         part(block, gone, false);
+        end_move();
         await_access(lock);
     }
     return released;

@@ -11,6 +11,7 @@ namespace pool_test {
 
 std::atomic<void (*)()> before_mem_alloc{nullptr}, before_mem_create{nullptr},
     before_graph_retain{nullptr};
+std::atomic<void (*)()> before_giving_back{nullptr};
 
 namespace {
 
@@ -67,9 +68,32 @@ CUresult CUDAAPI graph_retain(CUgraph graph, CUuserObject object, unsigned count
     return real(graph, object, count, flags);
 }
 
+template <class... Arguments> struct GivingBack {
+    static inline CUresult(CUDAAPI *real)(Arguments...) = nullptr;
+    static CUresult CUDAAPI call(Arguments... arguments) {
+        if (void (*const before)() = before_giving_back) {
+            before();
+        }
+        return real(arguments...);
+    }
+    static emm_function entry(const char *name) {
+        real = reinterpret_cast<decltype(real)>(found_entry(name, 12000));
+        return reinterpret_cast<emm_function>(&call);
+    }
+};
+
 emm_function driver_entry(const char *name, int32_t version) {
     if (strcmp(name, "cuGraphRetainUserObject") == 0) {
         return reinterpret_cast<emm_function>(&graph_retain);
+    }
+    if (strcmp(name, "cuMemFree") == 0) {
+        return GivingBack<CUdeviceptr>::entry(name);
+    }
+    if (strcmp(name, "cuMemFreeHost") == 0) {
+        return GivingBack<void *>::entry(name);
+    }
+    if (strcmp(name, "cuMemUnmap") == 0) {
+        return GivingBack<CUdeviceptr, size_t>::entry(name);
     }
     if (strcmp(name, "cuMemAlloc") == 0) {
         return reinterpret_cast<emm_function>(&mem_alloc);

@@ -67,6 +67,8 @@ const emm_host &host();
 // What happens in each of the plugin's calls of cuMemAlloc, cuMemCreate and
 // cuGraphRetainUserObject, before the driver's; NULL: nothing.
 extern std::atomic<void (*)()> before_mem_alloc, before_mem_create, before_graph_retain;
+// The same for what gives memory back: cuMemFree, cuMemFreeHost and cuMemUnmap.
+extern std::atomic<void (*)()> before_giving_back;
 
 // Whether no work is complete before somebody waits for it, however often it is asked.
 bool work_takes_ages();

@@ -1,0 +1,50 @@
+// Memory on its way to the driver or to other addresses is in no index, and neither is there room
+// for it below max. A request that would fail meanwhile waits for the end of that, and tries again.
+#include "manager.h"
+
+namespace emm::pool {
+
+Manager::Hope::Hope(Manager &of) : manager(of), thread(pthread_self()) {
+    manager.hopes_.push_back(*this);
+}
+
+Manager::Hope::~Hope() {
+    manager.hopes_.remove(*this);
+}
+
+void Manager::begin_move() {
+    moves_++;
+}
+
+// Every request that hopes hears of it, but not of its own thread's moves.
+void Manager::end_move() {
+    moves_--;
+    for (Hope *hope = hopes_.first(); hope; hope = hopes_.next(*hope)) {
+        hope->heard = hope->heard || !pthread_equal(hope->thread, pthread_self());
+    }
+    unpinned_.notify_all();
+}
+
+// Whether a move of another thread has ended since, if only now.
+bool Manager::await_moves(Lock &lock, const Hope &hope) {
+    unpinned_.wait(lock, [&] { return hope.heard || moves_ == 0; });
+    return hope.heard;
+}
+
+// Allocations and frees: other threads', while the calling one is at this.
+uint64_t Manager::calls_served() const {
+    uint64_t calls = allocations_ + frees_;
+    for (const Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+        calls += m->allocations.get() + m->frees.get();
+    }
+    return calls;
+}
+
+// If all that is not in use could be had as one.
+uint64_t Manager::idle_at_most() const {
+    const uint64_t used = taken_ + waiting_;
+    const uint64_t limit = options_.max == UINT64_MAX ? reserved_ : options_.max;
+    return limit > used ? limit - used : 0;
+}
+
+} // namespace emm::pool
