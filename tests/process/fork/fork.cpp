@@ -133,8 +133,14 @@ void fork_one(const std::function<void()> &act, End end) {
     judge(watch(child));
 }
 
+// A real driver's exit handlers may wait for what a thread of the parent held.
+bool only_at_once = false;
+
 End end_of(int round) {
-    return round % 3 == 0 ? End::at_once : round % 3 == 1 ? End::by_exit : End::by_its_thread;
+    return only_at_once     ? End::at_once
+           : round % 3 == 0 ? End::at_once
+           : round % 3 == 1 ? End::by_exit
+                            : End::by_its_thread;
 }
 
 bool is_enough() {
@@ -389,6 +395,12 @@ void load_plugin() {
     emm_set_plugin("async");
 }
 
+bool is_simulated() {
+    emm_driver_info info = {};
+    info.struct_size = sizeof info;
+    return emm_get_driver(&info) == EMM_OK && info.simulated != 0;
+}
+
 // --- forks from within a call --------------------------------------------------------------------
 
 pid_t made_within = -1;
@@ -610,6 +622,7 @@ void run(const std::string &state, int rounds) {
     } else {
         require(state == "quiet", "a state that is known");
     }
+    only_at_once = !acts.empty() && !is_simulated();
     auto *const busy = new Busy(acts); // a child that ends by its thread unwinds, and has no others
     state == "within" ? fork_within_calls(rounds) : fork_many(rounds, be_refused);
     delete busy;
