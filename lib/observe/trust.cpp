@@ -5,7 +5,7 @@
 #include <climits>
 #include <cstdio>
 #include <deque>
-#include <fstream>
+#include <memory>
 #include <set>
 #include <string_view>
 #include <sys/xattr.h>
@@ -31,12 +31,26 @@ std::vector<std::string> split(std::string_view text, char separator) {
     return parts;
 }
 
+// Not a std::ifstream, which programs that are exec'ed would inherit.
+struct Close {
+    void operator()(FILE *file) const { fclose(file); }
+};
+
+bool next_line(FILE &file, std::string &ret_line) {
+    ret_line.clear();
+    int letter = EOF;
+    while ((letter = getc(&file)) != EOF && letter != '\n') {
+        ret_line += static_cast<char>(letter);
+    }
+    return letter != EOF || !ret_line.empty();
+}
+
 // The lines of a file of accounts, in their fields; those that are too short are left out.
 std::vector<std::vector<std::string>> fields_of(const std::string &path) {
     constexpr size_t fewest = 4; // as many as a group has
     std::vector<std::vector<std::string>> lines;
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) {
+    const std::unique_ptr<FILE, Close> file(fopen(path.c_str(), "re"));
+    for (std::string line; file && next_line(*file, line);) {
         std::vector<std::string> fields = split(line, ':');
         if (fields.size() >= fewest) {
             lines.push_back(std::move(fields));

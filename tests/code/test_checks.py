@@ -8,6 +8,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+import descriptors
 import format as layout
 import layers
 import symbols
@@ -35,6 +36,34 @@ class Tree(unittest.TestCase):
     def run_check(self, script):
         return subprocess.run([sys.executable, str(HERE / script), self.root],
                               capture_output=True, text=True, check=False)
+
+
+class Descriptors(Tree):
+    def found(self, text):
+        self.write("lib/driver/driver.cpp", text)
+        return list(descriptors.faults(self.root))
+
+    def test_what_is_close_on_exec_passes(self):
+        self.assertEqual(self.found(
+            "int a = ::open(path, O_RDWR | O_CLOEXEC), b = socket(1, SOCK_CLOEXEC | 5, 0);\n"
+            "constexpr int at_once = O_NONBLOCK | O_CLOEXEC;\n"
+            "int c = open(path, O_RDONLY | at_once), d = accept4(a, 0, 0, SOCK_CLOEXEC);\n"
+            'FILE *e = fopen(path, "re"); // open(path, O_RDWR)\n'
+            "emm_status open(const Found &found); bool known = file.open(found, O_RDWR);\n"
+            "Spool::open(path, reason); dup2(2, 1); posix_fallocate(a, 0, 1);\n"), [])
+        self.assertEqual(self.run_check("descriptors.py").returncode, 0)
+
+    def test_each_way_without_the_flag_is_named(self):
+        for text in ("int a = open(path, O_RDONLY);", "return open(path, O_RDONLY);",
+                     "a = ::openat(b, path,\n O_RDONLY);", "int a = socket(1, SOCK_STREAM, 0);",
+                     "if (accept(a, 0, 0) < 0)", "x = dup(1);", "pipe(ends)", "pipe2(ends, 0)",
+                     "recvmsg(a, &header, 0)", 'memfd_create("x", 0)', 'fopen(path, "r")',
+                     "std::ifstream file(path);", 'FILE *a = popen("ls", "r");',
+                     "std::make_shared<spdlog::sinks::basic_file_sink_mt>(path)"):
+            found = self.found(f"\n{text}\n")
+            self.assertEqual(len(found), 1, text)
+            self.assertIn("lib/driver/driver.cpp:2: ", found[0])
+        self.assertEqual(self.run_check("descriptors.py").returncode, 1)
 
 
 class Layers(Tree):

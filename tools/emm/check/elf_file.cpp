@@ -2,16 +2,22 @@
 
 #include "check/case.h"
 
+#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 
 namespace emm::tool::check {
 namespace {
 
 std::string read(const std::string &path) {
-    std::ifstream file(path, std::ios::binary);
-    return std::string(std::istreambuf_iterator<char>(file), {});
+    std::string bytes;
+    if (FILE *const file = fopen(path.c_str(), "rbe")) {
+        char part[16384];
+        for (size_t got = 0; (got = fread(part, 1, sizeof part, file)) > 0;) {
+            bytes.append(part, got);
+        }
+        fclose(file);
+    }
+    return bytes;
 }
 
 } // namespace

@@ -6,7 +6,7 @@
 
 #include <atomic>
 #include <chrono>
-#include <fstream>
+#include <cstdio>
 #include <optional>
 #include <thread>
 #include <unistd.h>
@@ -69,9 +69,13 @@ public:
 
     // As the kernel sees it: not a thread that only waits for a processor.
     bool sleeps() const {
-        std::ifstream file(fmt::format("/proc/self/task/{}/stat", id_.load()));
         std::string text;
-        std::getline(file, text);
+        if (FILE *const file =
+                fopen(fmt::format("/proc/self/task/{}/stat", id_.load()).c_str(), "re")) {
+            char line[1024];
+            text = fgets(line, sizeof line, file) ? line : "";
+            fclose(file);
+        }
         const size_t name_ends = text.rfind(") ");
         return name_ends != text.npos && text[name_ends + 2] == 'S';
     }
