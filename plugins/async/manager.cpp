@@ -33,10 +33,16 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     Registry::Entry entry = Registry::make_entry(size);
     CUdeviceptr ptr = 0;
     const RelaxedCapture relaxed(driver_);
-    CUresult result = allocate(size, stream, &ptr);
-    if (result == CUDA_ERROR_OUT_OF_MEMORY &&
-        driver_.cuStreamSynchronize(returns_) == CUDA_SUCCESS) {
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (!can_never_fit(size)) {
         result = allocate(size, stream, &ptr);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY &&
+            driver_.cuStreamSynchronize(returns_) == CUDA_SUCCESS) {
+            result = allocate(size, stream, &ptr);
+        }
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+            return_unused();
+        }
     }
     if (result != CUDA_SUCCESS) {
         char what[64];
@@ -47,6 +53,19 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     registry_.add(std::move(entry), ptr);
     *ret_ptr = ptr;
     return EMM_OK;
+}
+
+// The driver would first take all of the device's memory into the pool, and keep it.
+bool Manager::can_never_fit(size_t size) const noexcept {
+    const uint64_t live = std::min<uint64_t>(most_bytes_, registry_.live_bytes());
+    return size > most_bytes_ - live;
+}
+
+// What the pool has taken for a request that failed in the end is of use to no other.
+void Manager::return_unused() noexcept {
+    if (sections_ == 0) {
+        pool_.try_trim();
+    }
 }
 
 CUresult Manager::allocate(size_t size, emm_stream stream, CUdeviceptr *ret_ptr) {

@@ -48,6 +48,8 @@ private:
 
     Manager(const emm_host &host, const emm_context_info &info, const Options &options);
 
+    bool can_never_fit(size_t size) const noexcept;
+    void return_unused() noexcept;
     CUresult allocate(size_t size, emm_stream stream, CUdeviceptr *ret_ptr);
     CUresult allocate_for_any(size_t size, CUdeviceptr *ret_ptr);
 
@@ -83,6 +85,7 @@ private:
     const uint64_t context_id_;
     const int32_t device_;
     const Options options_;
+    const uint64_t most_bytes_; // the device's memory
     const Pool pool_;
     const PrivateStream supply_;  // allocations that any stream may use
     const PrivateStream returns_; // frees that wait for everything

@@ -24,6 +24,8 @@ public:
     void set_release_threshold(uint64_t bytes) const;
     void set_access(int32_t peer_device, uint32_t flags) const;
     void trim_to(uint64_t bytes) const;
+    // All that is free, if the driver is able to.
+    void try_trim() const noexcept { driver_.cuMemPoolTrimTo(pool_, 0); }
 
     uint64_t number() const { return reinterpret_cast<uintptr_t>(pool_); } // the driver's handle
     uint64_t reserved() const { return get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT); }

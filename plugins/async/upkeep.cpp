@@ -31,6 +31,13 @@ void read_size(const char *const *option_texts, const char *name, uint64_t &ret_
     }
 }
 
+uint64_t total_memory(const Driver &driver) {
+    const RelaxedCapture relaxed(driver);
+    size_t free = 0, total = 0;
+    driver.check(driver.cuMemGetInfo(&free, &total), "cuMemGetInfo");
+    return total;
+}
+
 Options read_options(const char *const *option_texts) {
     Options options;
     read_size(option_texts, "max", options.max_bytes);
@@ -49,6 +56,7 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
 Manager::Manager(const emm_host &host, const emm_context_info &info, const Options &options)
     : host_(host), driver_(host), context_(info.context), cuda_context_(info.cuda_context),
       context_id_(info.context_id), device_(info.device), options_(options),
+      most_bytes_(total_memory(driver_)),
       pool_(driver_, info.device, options.max_bytes, options.ipc),
       supply_(driver_, cuda_context_, context_id_), returns_(driver_, cuda_context_, context_id_) {
     apply_threshold();

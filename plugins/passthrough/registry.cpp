@@ -96,6 +96,11 @@ void Registry::fill(emm_stats &stats) const noexcept {
     stats.reserved_bytes = stats_.live_bytes + stats_.pending_bytes;
 }
 
+uint64_t Registry::live_bytes() const noexcept {
+    std::lock_guard lock(mutex_);
+    return stats_.live_bytes;
+}
+
 // The driver gives an address out again only when it is free: an entry that is still there belongs
 // to memory that somebody freed behind our back.
 void Registry::insert_locked(Entry entry) noexcept {

@@ -34,6 +34,7 @@ public:
     // The allocation that holds `ptr`; false if none does.
     bool find(emm_deviceptr ptr, emm_block_info &ret_info) const noexcept;
     void fill(emm_stats &stats) const noexcept;
+    uint64_t live_bytes() const noexcept;
 
 private:
     void insert_locked(Entry entry) noexcept;

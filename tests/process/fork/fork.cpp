@@ -153,6 +153,13 @@ void fork_many(int rounds, const std::function<void()> &act) {
     }
 }
 
+// A real driver has threads of its own, which go on when a child's first thread has ended.
+void fork_many_that_use_the_driver(int rounds, const std::function<void()> &act) {
+    for (int round = 0; round < rounds && !is_enough(); ++round) {
+        fork_one(act, round % 2 == 0 ? End::at_once : End::by_exit);
+    }
+}
+
 // --- what a child does ---------------------------------------------------------------------------
 
 Things things;
@@ -589,9 +596,9 @@ void run(const std::string &state, int rounds) {
         return exit_beside_log();
     }
     if (state == "untouched") {
-        fork_many(rounds, go_on);
+        fork_many_that_use_the_driver(rounds, go_on);
         require(emm_set_plugin("pool") >= EMM_OK, "choosing a plugin");
-        return fork_many(rounds, go_on);
+        return fork_many_that_use_the_driver(rounds, go_on);
     }
     if (state == "driver-only") {
         emm_driver_info info = {};
