@@ -98,12 +98,12 @@ void LineFile::unpack() {
     close(std::exchange(descriptor_, ends[0]));
 }
 
-void LineFile::finish() {
+bool LineFile::finish() {
     int status = 0;
     while (gzip_ > 0 && waitpid(gzip_, &status, 0) < 0 && errno == EINTR) {
     }
     gzip_ = -1;
-    is_whole_ = WIFEXITED(status) && WEXITSTATUS(status) == 0;
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 // False at the end of the file.
@@ -128,14 +128,13 @@ std::optional<std::string_view> LineFile::next() {
                             "a longer one");
         }
         if (!fill()) {
+            if (!finish()) { // what it left unfinished is no last line
+                throw unreadable(path_, "a gzip file that is whole", "one that gzip cannot unpack");
+            }
             break;
         }
     }
     if (end == std::string::npos && begin_ == buffer_.size()) {
-        finish();
-        if (!is_whole_) {
-            throw unreadable(path_, "a gzip file that is whole", "one that gzip cannot unpack");
-        }
         return std::nullopt;
     }
     const std::string_view rest = std::string_view(buffer_).substr(begin_);

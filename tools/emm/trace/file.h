@@ -26,12 +26,11 @@ public:
 private:
     void unpack();
     bool fill();
-    void finish();
+    bool finish(); // false: gzip could not unpack all of it
 
     const std::string path_;
     int descriptor_ = -1;
     pid_t gzip_ = -1;
-    bool is_whole_ = true; // as far as gzip says
     std::string buffer_;
     size_t begin_ = 0; // of what has not been answered
 };

@@ -118,6 +118,7 @@ Trace parse(const NextLine &next, const std::string &path, bool may_be_empty) {
                 builder.add(row_of(bare(*line)));
             }
         }
+        line_number--; // the last one
         return is_log && may_be_empty && builder.is_empty() ? Trace() : builder.finish(path);
     } catch (const Malformed &malformed) {
         throw refusal(malformed, path, line_number);
