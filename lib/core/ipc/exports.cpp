@@ -22,7 +22,7 @@ struct Export {
     emm_memory *memory; // holds a reference to it
     emm_deviceptr ptr;
     emm_ipc_handle handle;
-    uint32_t count;
+    uint32_t count; // 0: the plugin has refused to release it
 };
 
 struct Exports {
@@ -38,8 +38,8 @@ Exports &exports() {
 bool find_again(const Export &wanted, size_t size, emm_ipc_handle *ret_handle) {
     const std::lock_guard lock(exports().mutex);
     for (Export &each : exports().all) {
-        if (each.context == wanted.context && wanted.memory && each.memory == wanted.memory &&
-            each.ptr == wanted.ptr && each.handle.size == size) {
+        if (each.count != 0 && each.context == wanted.context && wanted.memory &&
+            each.memory == wanted.memory && each.ptr == wanted.ptr && each.handle.size == size) {
             ++each.count;
             *ret_handle = each.handle;
             return true;
@@ -55,6 +55,13 @@ void let_go(const Export &ended) noexcept {
         ended.memory->exports.fetch_sub(1, std::memory_order_release);
         release(*ended.memory, nullptr);
     }
+}
+
+// The plugin has it still, though no importer can open it any more.
+void keep_for_another_release(std::list<Export> &refused) noexcept {
+    refused.front().count = 0;
+    const std::lock_guard lock(exports().mutex);
+    exports().all.splice(exports().all.end(), refused);
 }
 
 emm_status seal_and_mark(Export &made) {
@@ -127,7 +134,7 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
         for (auto each = all.begin(); each != all.end(); ++each) {
             if (each->context == &context &&
                 std::memcmp(&each->handle, &handle, sizeof handle) == 0) {
-                if (--each->count != 0) {
+                if (each->count != 0 && --each->count != 0) {
                     return EMM_OK;
                 }
                 ended.splice(ended.end(), all, each);
@@ -144,6 +151,10 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
     const emm_ipc_handle *const exported = &ended.front().handle;
     clear_mark(exported->generation); // before the memory may become another allocation's
     const emm_status status = EMM_CALL(context, release_ipc_handle, exported);
+    if (status < EMM_OK && status != EMM_E_NOT_OWNED) {
+        keep_for_another_release(ended);
+        return status;
+    }
     let_go(ended.front());
     return status;
 }
