@@ -40,8 +40,8 @@
  *     not be given out before all work that the context held at that moment is done.
  * A stream is one of the manager's context. A plugin that keeps freed memory to give it out again
  * refuses memfree and memhostfree on a stream of another context, EMM_E_INVALID_VALUE with nothing
- * done, unless it makes reuse wait for that stream too; the host refuses to pass such a stream to
- * record_use and stream_notice.
+ * done, unless it makes reuse wait for that stream too; if it remembers registered streams, it
+ * refuses to be told of one as well. The host refuses it in emm_record_use and emm_capture_begin.
  * A wait that fails, or a question to the driver that gets no answer, establishes no order.
  *
  * A handle says nothing about whether its stream still exists, and the driver crashes on one that

@@ -90,10 +90,7 @@ emm_status end_unwatched(emm_context &context) noexcept {
 } // namespace
 
 emm_status notify_stream(emm_context &context, emm_stream stream, uint32_t notice) noexcept {
-    emm_status status = admit(context);
-    if (status == EMM_OK && notice == EMM_STREAM_REGISTERED) {
-        status = expect_own(context, stream);
-    }
+    const emm_status status = admit(context);
     if (status != EMM_OK) {
         return status;
     }
