@@ -6,7 +6,7 @@
 namespace emm::pool {
 namespace {
 
-constexpr uint64_t page = segment_granule;
+constexpr uint64_t page_bytes = segment_granule;
 
 CUmemAllocationProp properties(int32_t device, bool shareable) {
     CUmemAllocationProp found = {};
@@ -21,7 +21,7 @@ CUmemAllocationProp properties(int32_t device, bool shareable) {
 
 uint64_t &handle_at(const Block &block, uint64_t number) {
     const Segment &segment = *block.segment;
-    return segment.handles[(block.begin - segment.base) / page + number];
+    return segment.handles[(block.begin - segment.base) / page_bytes + number];
 }
 
 } // namespace
@@ -29,10 +29,11 @@ uint64_t &handle_at(const Block &block, uint64_t number) {
 // One call for all pages; page by page if that fails, so that it is known how far it went.
 uint64_t Manager::unmap(Block &block, std::vector<uint64_t> &handles, CUresult &result) {
     const Relaxed relaxed(driver_);
-    const uint64_t pages = block.size / page;
+    const uint64_t pages = block.size / page_bytes;
     const bool at_once = driver_.cuMemUnmap(block.begin, block.size) == CUDA_SUCCESS;
     for (uint64_t i = 0; i < pages; i++) {
-        result = at_once ? CUDA_SUCCESS : driver_.cuMemUnmap(block.begin + i * page, page);
+        result =
+            at_once ? CUDA_SUCCESS : driver_.cuMemUnmap(block.begin + i * page_bytes, page_bytes);
         if (result != CUDA_SUCCESS) {
             return i;
         }
@@ -57,13 +58,13 @@ CUresult Manager::create_pages(std::vector<uint64_t> &handles, uint64_t count) {
     CUresult result = CUDA_SUCCESS;
     uint64_t handle = 0;
     if (count >= many) {
-        result = create_page(count * page, handle);
+        result = create_page(count * page_bytes, handle);
         if (result == CUDA_SUCCESS) {
             driver_.cuMemRelease(handle);
         }
     }
     while (handles.size() < count && result == CUDA_SUCCESS) {
-        result = create_page(page, handle);
+        result = create_page(page_bytes, handle);
         if (result == CUDA_SUCCESS) {
             handles.push_back(handle);
         }
@@ -83,24 +84,25 @@ uint64_t Manager::map_pages(Block &block, const std::vector<uint64_t> &handles, 
     uint64_t mapped = 0;
     CUresult latest = CUDA_SUCCESS;
     while (mapped < handles.size() && latest == CUDA_SUCCESS) {
-        const CUdeviceptr at = block.begin + mapped * page;
-        latest = driver_.cuMemMap(at, page, 0, handles[mapped], 0);
+        const CUdeviceptr at = block.begin + mapped * page_bytes;
+        latest = driver_.cuMemMap(at, page_bytes, 0, handles[mapped], 0);
         if (latest == CUDA_ERROR_ALREADY_MAPPED && block.segment->stuck &&
-            driver_.cuMemUnmap(at, page) == CUDA_SUCCESS) {
-            latest = driver_.cuMemMap(at, page, 0, handles[mapped], 0);
+            driver_.cuMemUnmap(at, page_bytes) == CUDA_SUCCESS) {
+            latest = driver_.cuMemMap(at, page_bytes, 0, handles[mapped], 0);
         }
         mapped += latest == CUDA_SUCCESS;
     }
     const bool short_of = latest != CUDA_SUCCESS || result != CUDA_SUCCESS;
     if (short_of && mapped > kept &&
-        driver_.cuMemUnmap(block.begin + kept * page, (mapped - kept) * page) == CUDA_SUCCESS) {
+        driver_.cuMemUnmap(block.begin + kept * page_bytes, (mapped - kept) * page_bytes) ==
+            CUDA_SUCCESS) {
         mapped = kept;
     }
     if (mapped > 0) {
         const CUresult granted =
-            driver_.cuMemSetAccess(block.begin, mapped * page, access.data(), access.size());
+            driver_.cuMemSetAccess(block.begin, mapped * page_bytes, access.data(), access.size());
         if (granted != CUDA_SUCCESS) {
-            if (driver_.cuMemUnmap(block.begin, mapped * page) != CUDA_SUCCESS) {
+            if (driver_.cuMemUnmap(block.begin, mapped * page_bytes) != CUDA_SUCCESS) {
                 block.segment->stuck = true;
             }
             mapped = 0;
@@ -127,8 +129,8 @@ uint64_t Manager::free_space(Segment &segment) {
     const Relaxed relaxed(driver_);
     for (uint64_t i = 0; i < segment.handles.size(); i++) {
         if (uint64_t &handle = segment.handles[i]) {
-            bytes += again ? 0 : page;
-            if (driver_.cuMemUnmap(segment.base + i * page, page) == CUDA_SUCCESS) {
+            bytes += again ? 0 : page_bytes;
+            if (driver_.cuMemUnmap(segment.base + i * page_bytes, page_bytes) == CUDA_SUCCESS) {
                 driver_.cuMemRelease(std::exchange(handle, 0));
             } else {
                 segment.refused = true;
