@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <link.h>
+#include <memory>
 
 namespace emm::loader {
 namespace {
@@ -119,11 +119,13 @@ Mapped Mapped::around(const void *code) {
 
 Mapped Mapped::everywhere() {
     std::vector<Range> ranges;
-    std::ifstream maps("/proc/self/maps");
-    for (std::string line; std::getline(maps, line);) {
+    // Not a std::ifstream, which programs that are exec'ed would inherit.
+    const std::unique_ptr<FILE, int (*)(FILE *)> maps(fopen("/proc/self/maps", "re"), &fclose);
+    char line[4096 + 128]; // a path and what stands before it
+    while (maps && fgets(line, sizeof line, maps.get())) {
         unsigned long begin = 0, end = 0;
         char readable = '-';
-        if (sscanf(line.c_str(), "%lx-%lx %c", &begin, &end, &readable) != 3 || readable != 'r') {
+        if (sscanf(line, "%lx-%lx %c", &begin, &end, &readable) != 3 || readable != 'r') {
             continue;
         }
         if (!ranges.empty() && ranges.back().end == begin) {
