@@ -93,7 +93,7 @@ class Info(unittest.TestCase):
                       run("info", EMM_DRIVER="/nowhere/libcuda.so.1").stdout)
 
     def test_a_limit_on_pending_frees_that_makes_no_sense_is_warned_about_once(self):
-        for name, value, expected in (("COUNT", "ten", "a whole number, 0 or more"),
+        for name, value, expected in (("COUNT", "ten", "a whole number from 0 to 2^64 - 1"),
                                       ("RATIO", "5", "a number from 0 to 1")):
             name = f"EMM_MAX_PENDING_DEALLOCS_{name}"
             done = run("info", **{name: value})

@@ -18,6 +18,7 @@
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 extern char **environ;
@@ -156,18 +157,23 @@ TEST_CASE("no address is live twice when membarrier fails later, and the log say
 TEST_CASE("threads release handles beside resets after membarrier is gone", "[.alone]") {
     const Gpu gpu;
     std::atomic<bool> over{false};
-    std::atomic<int> failed{0};
+    std::atomic<int> failed{0}, under_way{0};
     const auto traffic = [&] {
+        bool first = true;
         while (!over) {
             emm_memory *memory = nullptr;
             if (emm_memory_alloc(gpu.emm(), 4096, EMM_STREAM_UNORDERED, &memory) == EMM_OK) {
                 failed += emm_memory_release(memory) == EMM_OK ? 0 : 1;
+                under_way += std::exchange(first, false) ? 1 : 0;
             }
         }
     };
     std::vector<std::thread> threads;
     for (int i = 0; i < 2; i++) {
         threads.emplace_back(traffic);
+    }
+    while (under_way < 2) { // both go on with plain stores
+        std::this_thread::yield();
     }
     const bool forbidden = forbid_membarrier();
     const auto end = std::chrono::steady_clock::now() + a_while;
