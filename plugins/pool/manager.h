@@ -316,6 +316,7 @@ private:
     Domain &domain_of(const Caller &caller);
     emm_status identify(emm_stream stream, Caller &ret_caller);
     emm_status ask_identity(Caller &caller);
+    emm_status refuse_foreign();
     emm_status ask_capture(Caller &caller);
     emm_status failed(CUresult result, const char *call);
     void begin_capture(Lock &lock, emm_stream stream);

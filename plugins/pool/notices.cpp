@@ -29,6 +29,12 @@ emm_status Manager::failed(CUresult result, const char *call) {
                      int(result));
 }
 
+emm_status Manager::refuse_foreign() {
+    return host_.fail(EMM_E_INVALID_VALUE, 0,
+                      "pool: the stream belongs to another context, whose work is in no order with "
+                      "this one's; nothing was done");
+}
+
 // The domain to allocate for, where that takes no driver call to find out; else NULL. The lock is
 // held.
 Domain *Manager::known(emm_stream stream) {
@@ -102,9 +108,7 @@ emm_status Manager::ask_identity(Caller &caller) {
         return status == CU_STREAM_CAPTURE_STATUS_NONE ? EMM_OK : ask_capture(caller);
     }
     if (driver_.is_foreign(context_, caller.stream)) {
-        return host_.fail(EMM_E_INVALID_VALUE, 0,
-                          "pool: the stream belongs to another context, whose work is in no order "
-                          "with this one's; nothing was done");
+        return refuse_foreign();
     }
     CUresult result = driver_.cuStreamIsCapturing(caller.stream, &status);
     if (result != CUDA_SUCCESS) {
@@ -174,6 +178,9 @@ emm_status Manager::stream_notice(emm_stream stream, uint32_t notice) {
 emm_status Manager::enter_stream(emm_stream stream) {
     if (is_legacy(stream) || stream == per_thread_handle || stream == EMM_STREAM_UNORDERED) {
         return EMM_OK; // known without being registered
+    }
+    if (driver_.is_foreign(context_, stream)) {
+        return refuse_foreign();
     }
     unsigned long long id = 0;
     const CUresult result = driver_.cuStreamGetId(stream, &id);
