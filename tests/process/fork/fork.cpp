@@ -47,7 +47,7 @@ constexpr size_t most_of_all = size_t(1) << 50;
 // What a child says, even if it never ends.
 struct Report {
     char doing[128];
-    char wrong[256];
+    char wrong[1024];
     bool done;
 };
 Report *report = nullptr;
@@ -71,8 +71,8 @@ void say_doing(const char *what) {
 
 void say_wrong(const char *what) {
     if (report->wrong[0] == 0) {
-        std::snprintf(report->wrong, sizeof report->wrong, "%s: %s: %s", report->doing, what,
-                      emm_last_error()->text);
+        std::snprintf(report->wrong, sizeof report->wrong, "%.127s: %.127s: %.700s", report->doing,
+                      what, emm_last_error()->text);
     }
 }
 
