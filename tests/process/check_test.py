@@ -80,13 +80,13 @@ FAULTS = {
     "early-unordered": ["faults/order", "streams/other-uses", "streams/retired", "streams/traffic",
                         "streams/unordered-free"],
     "forgets-uses": ["streams/other-uses"],
-    "waits-at-home": ["streams/other-context"],
+    "waits-at-home": ["capture/unannounced", "streams/other-context"],
     "touches-retired": ["streams/retired", "capture/bystander"],
-    "breaks-captures": ["capture/bystander", "capture/unannounced"],
-    "claims-capture": ["capture/inside"],
+    "breaks-captures": ["capture/bystander", "capture/unannounced", "reset/goes-on"],
+    "claims-capture": ["capture/free-inside", "capture/inside"],
     "claims-order": ["streams/waits-for-nobody"],
-    "section-frees": ["cleanup/section"],
-    "section-trims": ["cleanup/section"],
+    "section-frees": ["cleanup/section", "reset/goes-on"],
+    "section-trims": ["cleanup/section", "reset/goes-on"],
     "sections-do-not-nest": ["cleanup/section"],
     "locks-around-defer": ["cleanup/at-once", "context/dead", "context/replaced", "host/pinned",
                            "host/streams"],
@@ -101,7 +101,8 @@ FAULTS = {
     "forgets-host-memory": ["faults/memhostalloc", "host/leaks"],
     "fork-dies": ["process/forked", "process/forked-busy"],
     "exit-waits": ["process/forked-busy"],
-    "exit-dies": ["process/exit", "process/forked", "process/forked-busy", "process/late-free"],
+    "exit-dies": ["capture/free-inside", "process/exit", "process/forked", "process/forked-busy",
+                  "process/late-free"],
 }
 if "address" in os.environ.get("EMM_TEST_SANITIZERS", ""):
     del FAULTS["host-overrun"]  # the sanitizer ends the kit there, which is what it is for
