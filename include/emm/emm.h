@@ -210,6 +210,7 @@ EMM_API emm_status emm_shutdown(void);
  * Out of memory: emm runs pending frees, asks the plugin to trim and the application to give back
  * (emm_set_pressure_callback), and tries once more, before it answers
  *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY
+ * For more device memory than the device has it answers at once, and gives up no cache.
  * What else a plugin may answer stands at the slot of the same name in emm/plugin.h.
  */
 EMM_API emm_status emm_memalloc(emm_context *context, size_t size, emm_stream stream,

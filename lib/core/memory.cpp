@@ -57,6 +57,16 @@ emm_status ask_memallocmanaged(emm_context &context, size_t size, uint32_t flags
     return check_output(context, status, *ret_ptr != 0, "memallocmanaged");
 }
 
+// After memory has run out. For more than the device has no cache is given up: nothing that comes
+// back could make room for it.
+emm_status memalloc_again(emm_context &context, emm_status status, size_t size, emm_stream stream,
+                          emm_deviceptr *ret_ptr) noexcept {
+    return size > context.total_memory ? exhausted(context, status, size)
+                                       : recover_and_retry(context, size, [&] {
+                                             return ask_memalloc(context, size, stream, ret_ptr);
+                                         });
+}
+
 emm_status memalloc_admitted(emm_context &context, size_t size, emm_stream stream,
                              emm_deviceptr *ret_ptr) noexcept {
     emm_status status = admit(context);
@@ -64,7 +74,10 @@ emm_status memalloc_admitted(emm_context &context, size_t size, emm_stream strea
         return status;
     }
     emm_deviceptr ptr = 0;
-    status = retry_once(context, size, [&] { return ask_memalloc(context, size, stream, &ptr); });
+    status = ask_memalloc(context, size, stream, &ptr);
+    if (is_exhaustion(status)) {
+        status = memalloc_again(context, status, size, stream, &ptr);
+    }
     if (status >= EMM_OK) {
         *ret_ptr = ptr;
     }
@@ -370,12 +383,12 @@ emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released,
 
 emm_status memalloc_failed(emm_context &context, emm_status status, size_t size, emm_stream stream,
                            emm_deviceptr *ret_ptr) noexcept {
+    status = conclude(context, status, "memalloc");
     if (!is_exhaustion(status)) {
-        return conclude(context, status, "memalloc");
+        return status;
     }
     emm_deviceptr ptr = 0;
-    status =
-        recover_and_retry(context, size, [&] { return ask_memalloc(context, size, stream, &ptr); });
+    status = memalloc_again(context, status, size, stream, &ptr);
     if (status >= EMM_OK) {
         *ret_ptr = ptr;
     }

@@ -97,6 +97,33 @@ TEST_CASE("running out drains, trims, asks the application and tries once more")
           std::vector<std::string>{"memalloc", "run", "pressure", "run", "memalloc"});
 }
 
+TEST_CASE("what is larger than the device neither drains nor trims nor asks the application") {
+    emm_context *context = recorded_context();
+    Recorder &recorder = Recorder::the();
+    recorder.on_memalloc = [](size_t) -> emm_status { return EMM_E_OUT_OF_MEMORY; };
+    recorder.table.trim = [](emm_manager *, size_t, size_t *ret_released) -> emm_status {
+        Recorder::the().note("trim");
+        *ret_released = 0;
+        return EMM_OK;
+    };
+    REQUIRE(emm_set_pressure_callback(
+                [](emm_context *, size_t bytes, void *) {
+                    Recorder::the().note("pressure");
+                    return bytes;
+                },
+                nullptr) == EMM_OK);
+    for (const size_t size : {SIZE_MAX, size_t(1) << 50}) {
+        recorder.clear();
+        emm_deviceptr ptr = 77;
+        CHECK(emm_memalloc(context, size, EMM_STREAM_LEGACY, &ptr) == EMM_E_OUT_OF_MEMORY);
+        CHECK_THAT(emm_last_error()->text, ContainsSubstring(std::to_string(size)));
+        CHECK(ptr == 77);
+        emm_memory *memory = nullptr;
+        CHECK(emm_memory_alloc(context, size, EMM_STREAM_LEGACY, &memory) == EMM_E_OUT_OF_MEMORY);
+        CHECK(recorder.calls() == std::vector<std::string>{"memalloc", "memalloc"});
+    }
+}
+
 TEST_CASE("out of memory says what was asked for and what is free") {
     emm_context *context = recorded_context();
     Recorder::the().on_memalloc = [](size_t) { return EMM_E_OUT_OF_MEMORY; };
