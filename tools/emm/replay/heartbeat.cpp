@@ -56,7 +56,8 @@ void Heartbeat::beat() {
         const double time = seconds_now();
         step_began = now.steps == before.steps ? step_began : time;
         if (is_at_work(before, now, time - then, time - step_began)) {
-            parent_.progress(static_cast<double>(now.steps) / static_cast<double>(expected_steps_));
+            const uint64_t expected = std::max<uint64_t>(expected_steps_, 1); // 0: not known yet
+            parent_.progress(static_cast<double>(now.steps) / static_cast<double>(expected));
         }
         before = now;
         then = time;
