@@ -159,7 +159,14 @@ emm_status replace_choice(std::unique_ptr<Choice> choice) {
     if (status != EMM_OK) {
         return none_left(*choice, status);
     }
-    delete the_choice;
+    if (the_choice) { // its plugins may hold on to their texts as well
+        choice->passed_over.insert(choice->passed_over.end(), the_choice->passed_over.begin(),
+                                   the_choice->passed_over.end());
+        if (the_choice->reached) {
+            choice->passed_over.push_back(the_choice->reached);
+        }
+        delete the_choice;
+    }
     the_choice = choice.release();
     return EMM_OK;
 }
