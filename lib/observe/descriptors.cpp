@@ -87,7 +87,7 @@ void release_descriptors() noexcept {
 }
 
 void leave_descriptors_to_parent(bool closing) noexcept {
-    held_for_fork = false;
+    release_descriptors();                          // as far as sanitizers can tell
     mutex = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; // whose thread may not be here
     for (size_t word = 0; closing && word < words.load(); ++word) {
         for (uint64_t left = owned[word].exchange(0); left != 0; left &= left - 1) {
