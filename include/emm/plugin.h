@@ -361,7 +361,7 @@ typedef struct emm_plugin {
      * pools that it has made. Called by shutdown and retire, never at process exit. The context may
      * have died already, and its handle and addresses may be another context's by now: ask for its
      * id before anything is returned to the driver. A driver call that says that it died is no
-     * error. Sections, registered streams and captures that go on end with it, without a word.
+     * error. Sections, registered streams and captures that go on end with it, unannounced.
      * Required. [init-only] [no-reentry]
      */
     emm_status (*destroy)(emm_manager *self);

@@ -34,7 +34,7 @@ public:
         return true;
     }
 
-    // A child that was forked from within has nobody to let in, and the lock may be a thread's that
+    // A child that was forked from within has no thread to let in, and the lock may be one's that
     // is not here.
     void leave() {
         if (observe::is_forked_child()) {

@@ -38,7 +38,7 @@ public:
     }
 
 private:
-    // Loads that acquire: whoever sees a new field sees a new version next.
+    // Loads that acquire: a thread that sees a new field sees a new version next.
     emm_event_hook_info fields() const noexcept {
         return {hook_.load(std::memory_order_acquire), user_data_.load(std::memory_order_acquire)};
     }

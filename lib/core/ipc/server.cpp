@@ -8,8 +8,8 @@
 // It never waits for a peer. A connection is good for one request, which an importer sends as soon
 // as it has connected: so most are answered and closed when they are accepted, and none has a place
 // that another could take from it between two requests. Only a silent peer keeps a place, for
-// `patience` at most, or until a newer silent one needs it; another user's is hung up on at once.
-// An importer that is hung up on unheard comes again.
+// `patience` at most, or until a newer silent one needs it; another user's is closed at once.
+// An importer whose connection closes unanswered tries again.
 //
 // epoll and not poll: poll refuses more sockets than RLIMIT_NOFILE, which may fall at any time.
 #include "core/ipc/server.h"
