@@ -42,7 +42,6 @@ namespace {
 
 constexpr int most_seconds = 30; // that a child may take
 constexpr int enough_hung = 3;
-constexpr size_t most_of_all = size_t(1) << 50;
 
 // What a child says, even if it never ends.
 struct Report {
@@ -411,6 +410,7 @@ bool is_simulated() {
 // --- forks from within a call --------------------------------------------------------------------
 
 pid_t made_within = -1;
+size_t whole_device = 0; // more than is free of it, and no more than what a recovery is tried for
 
 size_t fork_and_give_back(emm_context *, size_t, void *) {
     made_within = fork();
@@ -418,7 +418,7 @@ size_t fork_and_give_back(emm_context *, size_t, void *) {
 }
 
 void fork_and_go_on(const emm_event *event, void *) {
-    if (event->size == most_of_all) {
+    if (event->size == whole_device) {
         made_within = fork();
     }
 }
@@ -428,7 +428,7 @@ void fork_within(const char *what, emm_status in_child) {
     *report = {};
     say_doing(what);
     emm_deviceptr ptr = 0;
-    const emm_status status = emm_memalloc(things.context, most_of_all, nullptr, &ptr);
+    const emm_status status = emm_memalloc(things.context, whole_device, nullptr, &ptr);
     if (made_within == 0) {
         status == in_child ? void() : say_wrong("the call it was forked within answers otherwise");
         be_refused();
@@ -440,6 +440,8 @@ void fork_within(const char *what, emm_status in_child) {
 }
 
 void fork_within_calls(int rounds) {
+    size_t free = 0;
+    require(emm_get_memory_info(things.context, &free, &whole_device) == EMM_OK, "the device's size");
     for (int round = 0; round < rounds && !is_enough(); ++round) {
         emm_set_pressure_callback(&fork_and_give_back, nullptr);
         fork_within("a call, from its pressure callback", EMM_E_FORKED);
