@@ -430,8 +430,8 @@ EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
  * Announces that `stream` is about to begin a capture, or that its capture has just ended; also one
  * that failed to begin: each announcement that succeeded has its end. While one is announced, no
  * plugin records an event on the context and unordered frees are held back. The capture of an
- * unregistered stream may go unannounced while nothing unordered is allocated or freed there,
- * nothing trimmed, and no other capture announced: those may record an event on the context.
+ * unregistered stream may go unannounced while nothing unordered is allocated or freed there and
+ * nothing is trimmed: that may record an event on the context.
  */
 EMM_API emm_status emm_capture_begin(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);

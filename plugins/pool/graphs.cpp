@@ -123,12 +123,14 @@ void Manager::collect_graphs() {
     }
 }
 
-// The graph is gone, but its last run may not be over: its memory counts as freed unordered.
+// The graph is gone, and so is the last run of every executable graph made of it: the driver keeps
+// what a graph retains for that long. What was allocated and freed inside is complete with that.
+// What came from outside, or was freed there, may have other uses: it counts as freed unordered.
 void Manager::finish_capture(Capture &capture) {
     capture.gone = true;
     capture.references++; // for as long as this function runs
     for (auto &[key, domain] : capture.domains) {
-        heap_.move_all(*domain, unordered_);
+        heap_.complete(*domain, heap_.clock);
         domain->capture = nullptr;
         if (domain->references == 0) {
             streams_.recycle(*domain);

@@ -320,14 +320,6 @@ void Heap::complete(Domain &domain, uint64_t tag) {
     }
 }
 
-void Heap::move_all(Domain &from, Domain &to) {
-    while (Block *block = from.pending.first()) {
-        unindex(*block);
-        from.pending.remove(*block);
-        give(*block, to);
-    }
-}
-
 // --- addresses -----------------------------------------------------------------------------------
 
 void Heap::set_slab(Block &block, Slab *slab) {

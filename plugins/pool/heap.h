@@ -46,9 +46,6 @@ public:
     // What `domain` freed with tags up to `tag` is complete.
     void complete(Domain &domain, uint64_t tag);
 
-    // All free blocks of `from` become blocks of `to`.
-    void move_all(Domain &from, Domain &to);
-
     // --- segments ---
     void prepare(Segment &segment);            // throws std::bad_alloc
     void add(Segment &segment);                // as one complete block

@@ -233,13 +233,10 @@ emm_status Manager::retire_stream(emm_stream stream) {
 
 // When this returns no other thread is recording an event that the capture would not survive.
 void Manager::begin_capture(Lock &lock, emm_stream stream) {
-    // What earlier graphs had can be had in this capture. The poll comes first: memory that joins a
-    // neighbour waits for as long as the newer of the two.
+    // What earlier graphs had can be had in this capture. No event is recorded on the context: it
+    // would invalidate the captures that are not announced.
     poll(lock, unordered_);
     collect_graphs();
-    if (announced_ == 0) {
-        seal_all(lock);
-    }
     announced_++;
     Domain *domain = streams_.find_registered(stream);
     if (domain) {

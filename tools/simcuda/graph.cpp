@@ -11,6 +11,7 @@ namespace simcuda {
 void release(UserObject *object, unsigned count) {
     object->references -= std::min(count, object->references);
     if (object->references == 0) {
+        object->runs.seen_by(sim().host); // the program learns that they are over
         sim().callbacks.push_back(
             [=, destroy = object->destroy, argument = object->argument] { destroy(argument); });
         sim().user_objects.erase(object->handle);
@@ -32,6 +33,7 @@ Body::~Body() {
 
 Held::~Held() {
     for (const auto &[object, count] : objects) {
+        object->runs.join(runs, sim().host);
         release(object, count);
     }
 }
@@ -79,9 +81,13 @@ CUresult find_executable(CUgraphExec handle, Executable *&ret_executable) {
     return CUDA_SUCCESS;
 }
 
-// A launch that is captured becomes part of the graph that captures it.
+// A launch that is captured becomes part of the graph that captures it, with what it retains.
 void copy_into(Stream &stream, const Executable &executable) {
     Graph &graph = *sim().graphs.find(stream.capture->graph);
+    for (const auto &[object, count] : executable.held->objects) {
+        object->references += count;
+        graph.held->objects[object] += count;
+    }
     std::map<const Node *, Node *> copies;
     std::set<Node *> last;
     for (const auto &node : executable.body->nodes) {
@@ -121,7 +127,7 @@ public:
         const auto keep = [body = executable_.body, held = executable_.held] {};
         stream_.tail = sim().work.add(keep, false, all_);
         executable_.last = stream_.tail;
-        executable_.clock = stream_.clock;
+        executable_.clock = executable_.held->runs = stream_.clock;
         return CUDA_SUCCESS;
     }
 
@@ -218,7 +224,8 @@ CUresult api::graph_instantiate(CUgraphExec *ph_graph_exec, CUgraph h_graph, uns
     }
     auto *executable = new Executable;
     executable->body = graph->body;
-    executable->held = std::make_shared<Held>(*graph->held);
+    executable->held = std::make_shared<Held>();
+    executable->held->objects = graph->held->objects;
     for (const auto &[object, count] : executable->held->objects) {
         object->references += count;
     }

@@ -14,6 +14,7 @@ struct UserObject {
     void *argument = nullptr;
     CUhostFn destroy = nullptr;
     unsigned references = 0;
+    Clock runs; // of the graphs that have given back theirs
 };
 
 void release(UserObject *object, unsigned count);
@@ -33,9 +34,10 @@ struct Body {
     ~Body();
 };
 
-// References to user objects, given back together.
+// References to user objects, given back together, after the runs of what has them.
 struct Held {
     std::map<UserObject *, unsigned> objects;
+    Clock runs;
     ~Held();
 };
 

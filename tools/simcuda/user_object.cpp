@@ -23,7 +23,7 @@ CUresult api::user_object_create(CUuserObject *object_out, void *ptr, CUhostFn d
         flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    auto *object = new UserObject{nullptr, ptr, destroy, initial_refcount};
+    auto *object = new UserObject{nullptr, ptr, destroy, initial_refcount, {}};
     object->handle = *object_out = sim().user_objects.insert(object);
     return CUDA_SUCCESS;
 }

@@ -386,3 +386,22 @@ TEST_CASE("captures that come and go need no more memory than a few of them") {
         CHECK(sim.held() == 0);
     }
 }
+
+TEST_CASE("the announcement of a capture leaves one that was not announced valid") {
+    Simulation sim;
+    const CUstream stream = sim.stream(), unregistered = sim.stream(false);
+    sim.free(sim.alloc(MiB, unordered), unordered); // an event on the context would serve this
+    {
+        Captured graph(sim, stream, true);
+        sim.free(sim.alloc(MiB, stream), stream);
+        graph.end();
+    }
+    {
+        Captured inside(sim, unregistered, false, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        Captured beside(sim, stream, true, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+        sim.free(sim.alloc(MiB, stream), stream);
+        beside.end();
+        sim.free(sim.alloc(MiB, unregistered), unregistered);
+        inside.end();
+    }
+}

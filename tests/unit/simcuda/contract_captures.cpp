@@ -253,6 +253,45 @@ TEST_CASE("what a graph retains is destroyed after the last that holds it") {
     CHECK(destroyed == 1);
 }
 
+TEST_CASE("what a graph retains is not destroyed before its last run is over") {
+    const Device device;
+    const Stream stream;
+    static std::atomic<int> runs, runs_before_the_end;
+    const auto run = [](void *) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        ++runs;
+    };
+    const auto destroy = [](void *) { runs_before_the_end = runs.load(); };
+    for (const bool graph_goes_first : {true, false}) {
+        CUuserObject object = nullptr;
+        CUgraphExec executable = nullptr;
+        runs = 0;
+        runs_before_the_end = -1;
+        begin(stream);
+        REQUIRE(cu().cuLaunchHostFunc(stream, run, nullptr) == CUDA_SUCCESS);
+        const CUgraph graph = end(stream);
+        REQUIRE(cu().cuUserObjectCreate(&object, nullptr, destroy, 1,
+                                        CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) == CUDA_SUCCESS);
+        REQUIRE(cu().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) ==
+                CUDA_SUCCESS);
+        REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+        if (graph_goes_first) {
+            REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+        }
+        REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+        REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+        REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
+        if (!graph_goes_first) {
+            REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+        }
+        REQUIRE(cu().cuCtxSynchronize() == CUDA_SUCCESS);
+        for (int i = 0; i < 1000 && runs_before_the_end < 0; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        CHECK(runs_before_the_end == 2);
+    }
+}
+
 TEST_CASE("freeing memory under a global capture fails and invalidates it") {
     const Device device;
     const Stream stream;
