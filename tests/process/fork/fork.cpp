@@ -135,11 +135,14 @@ void fork_one(const std::function<void()> &act, End end) {
 // A real driver's exit handlers may wait for what a thread of the parent held.
 bool only_at_once = false;
 
+#if defined(__SANITIZE_THREAD__)
+constexpr int ends = 2; // the sanitizer's own thread goes on when a child's first thread has ended
+#else
+constexpr int ends = 3;
+#endif
+
 End end_of(int round) {
-    return only_at_once     ? End::at_once
-           : round % 3 == 0 ? End::at_once
-           : round % 3 == 1 ? End::by_exit
-                            : End::by_its_thread;
+    return only_at_once ? End::at_once : static_cast<End>(round % ends);
 }
 
 bool is_enough() {
@@ -441,7 +444,8 @@ void fork_within(const char *what, emm_status in_child) {
 
 void fork_within_calls(int rounds) {
     size_t free = 0;
-    require(emm_get_memory_info(things.context, &free, &whole_device) == EMM_OK, "the device's size");
+    require(emm_get_memory_info(things.context, &free, &whole_device) == EMM_OK,
+            "the device's size");
     for (int round = 0; round < rounds && !is_enough(); ++round) {
         emm_set_pressure_callback(&fork_and_give_back, nullptr);
         fork_within("a call, from its pressure callback", EMM_E_FORKED);
