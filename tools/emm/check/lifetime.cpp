@@ -62,6 +62,7 @@ void live_once(const Bare &bare) {
         for (const emm_stream stream : {lane.get(), other.get(), EMM_STREAM_UNORDERED}) {
             const emm_deviceptr ptr = manager.alloc(size, lane.get());
             mark(lane.get(), ptr, size, 1);
+            other.wait_for(lane); // it may be freed there
             if (bare.slots().record_use) {
                 EMM_SLOT(manager, record_use, ptr, size, other.get());
             }
