@@ -43,6 +43,8 @@
  * done, unless it makes reuse wait for that stream too; if it remembers registered streams, it
  * refuses to be told of one as well. The host refuses it in emm_record_use and emm_capture_begin.
  * A wait that fails, or a question to the driver that gets no answer, establishes no order.
+ * Once all work that could use freed memory is done, and graphs that hold it are gone, it serves
+ * other requests and trim gives it back, also if the stream that it was freed on has ended.
  *
  * A handle says nothing about whether its stream still exists, and the driver crashes on one that
  * does not: touch a stream in a call that carries it, or while it is registered (stream_notice),
@@ -57,7 +59,8 @@
  *   [init-only]        called once for a manager; nothing else is called for it at the same time
  *   [no-reentry]       must not call emm's application interface (emm/emm.h)
  * emm holds no lock while it calls a plugin. A call may wait for the device, but must keep no other
- * thread's call waiting with it: the device may be waiting for that thread, and it for memory.
+ * thread's call waiting with it: the device may be waiting for that thread, and it for memory. Only
+ * a request that would else fail waits for what other threads' calls are giving back.
  * No C++ exception, longjmp or pthread_exit may leave a function. A thread that is cancelled
  * (pthread_cancel) may be unwound through memalloc, memfree, memhostalloc and memhostfree, which
  * must let that pass; in every other function emm has cancellation disabled.
@@ -374,8 +377,9 @@ typedef struct emm_plugin {
 
     /*
      * Allocates `size` > 0 bytes of device memory, aligned to at least 256 bytes, for use as
-     * `stream` promises. The caller owns it until memfree. A success without an address is taken
-     * for EMM_E_PLUGIN_FAILED, here and below. Required. [thread-safe] [no-reentry]
+     * `stream` promises. The caller owns it until memfree. A request that fails takes nothing from
+     * the driver and moves no peak. A success without an address is taken for EMM_E_PLUGIN_FAILED,
+     * here and below. Required. [thread-safe] [no-reentry]
      *   EMM_E_OUT_OF_MEMORY        nothing left; emm then drains, trims, asks the application to
      *                              give back, drains and trims what that gave, and asks once more
      *   EMM_E_INVALID_VALUE        the size cannot be met in any state of the manager
@@ -410,7 +414,8 @@ typedef struct emm_plugin {
     /*
      * Takes back what memhostalloc gave. `size` and `flags` are what was asked for, or size 0 if
      * the caller does not know. Portable memory freed with EMM_STREAM_UNORDERED may still be in use
-     * by every context. [thread-safe] [no-reentry]
+     * by every context, also by one whose manager was reset or destroyed. [thread-safe]
+     * [no-reentry]
      *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memhostfree)(emm_manager *self, void *host, size_t size, uint32_t flags,

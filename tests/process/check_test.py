@@ -25,8 +25,9 @@ FILES = {
 }
 if os.environ.get("EMM_TEST_COMPILER") != "gcc":
     del FILES["bad-unique"]  # other compilers make no unique symbols
-ALL_ORDER = ["faults/order", "streams/across", "streams/built-in", "streams/other-context", "streams/recycled",
-             "streams/retired", "streams/same", "streams/traffic", "streams/unordered-alloc"]
+ALL_ORDER = ["cleanup/ended-streams", "faults/order", "streams/across", "streams/built-in",
+             "streams/other-context", "streams/recycled", "streams/retired", "streams/same",
+             "streams/traffic", "streams/unordered-alloc"]
 # Threads meet as they happen to.
 MAY_FAIL = {"early-stream": ["threads/parallel"], "looks-away": ["threads/parallel"],
             "touches-retired": ["threads/parallel"]}
@@ -39,7 +40,7 @@ FAULTS = {
     "changes-table": ["table/constant"],
     "busy-entry": ["table/quiet-entry"],
     "host-overrun": ["table/older-host"],
-    "one-for-all": ["context/dead", "create/each-context", "devices/query", "devices/two"],
+    "one-for-all": ["context/dead", "create/each-context", "devices/query", "devices/two", "host/portable"],
     "create-leaks": ["faults/create"],
     "initialize-drops": ["initialize/again"],
     "reset-needs-initialize": ["reset/first"],
@@ -50,7 +51,7 @@ FAULTS = {
     "leak-host": ["host/leaks"],
     "leaks-events": ["destroy/leaks"],
     "misaligned": ["memory/alignment"],
-    "exhausted-for-good": ["memory/exhaustion", "faults/memalloc", "faults/unordered",
+    "exhausted-for-good": ["memory/exhaustion", "memory/failed", "faults/memalloc", "faults/unordered",
                            "cleanup/no-memory", "cleanup/pressure"],
     "other-code": ["memory/exhaustion", "memory/absurd", "cleanup/pressure"],
     "unknown-code": ["memory/exhaustion", "memory/absurd", "errors/described", "cleanup/pressure"],
@@ -65,6 +66,12 @@ FAULTS = {
     "unpins-by-size": ["host/registered"],
     "looks-away": ["threads/crowded"],
     "locks-over-wait": ["threads/waits-alone"],
+    "fails-beside-trim": ["threads/beside-trim"],
+    "peaks-at-failures": ["memory/failed"],
+    "keeps-captured": ["capture/ended"],
+    "keeps-uses": ["cleanup/ended-uses"],
+    "keeps-for-streams": ["cleanup/ended-streams"],
+    "forgets-contexts": ["host/portable"],
     "trusts-failures": ["faults/order"],
     "own-thread-only": ["threads/crowded", "threads/foreign-free"],
     "counts-wrong": ["accounts/statistics"],
@@ -77,13 +84,13 @@ FAULTS = {
     "tells-device-0": ["devices/query"],
     "writes-too-much": ["accounts/struct-sizes"],
     "early-stream": ALL_ORDER,
-    "early-unordered": ["faults/order", "streams/other-uses", "streams/retired", "streams/traffic",
+    "early-unordered": ["cleanup/ended-uses", "faults/order", "streams/other-uses", "streams/retired", "streams/traffic",
                         "streams/unordered-free"],
-    "forgets-uses": ["streams/other-uses"],
+    "forgets-uses": ["cleanup/ended-uses", "streams/other-uses"],
     "waits-at-home": ["capture/unannounced", "streams/other-context"],
-    "touches-retired": ["streams/retired", "capture/bystander"],
+    "touches-retired": ["streams/retired", "capture/bystander", "cleanup/ended-streams"],
     "breaks-captures": ["capture/bystander", "capture/unannounced", "reset/goes-on"],
-    "claims-capture": ["capture/free-inside", "capture/inside"],
+    "claims-capture": ["capture/ended", "capture/free-inside", "capture/inside"],
     "claims-order": ["streams/waits-for-nobody"],
     "section-frees": ["cleanup/section", "reset/goes-on"],
     "section-trims": ["cleanup/section", "reset/goes-on"],

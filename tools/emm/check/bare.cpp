@@ -1,6 +1,7 @@
 #include "check/bare.h"
 
 #include "check/gpu.h"
+#include "check/hold.h"
 
 #include <algorithm>
 #include <cstring>
@@ -32,7 +33,7 @@ emm_status kit_fail(emm_status code, int32_t, const char *text) {
 }
 
 emm_function kit_driver(const char *name, int32_t cuda_version) {
-    return emm_driver_entry(name, cuda_version);
+    return entry_that_can_be_held(name, emm_driver_entry(name, cuda_version));
 }
 
 emm_status kit_defer(emm_context *, emm_deferred function, void *argument, size_t) {

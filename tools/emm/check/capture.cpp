@@ -188,6 +188,31 @@ void free_inside(const Subject &subject) {
     hosted.retire(lane);
 }
 
+// When the graphs are gone, what was freed in them is free.
+void ended_graphs(const Subject &subject) {
+    const Hosted hosted(subject);
+    Lane lane;
+    hosted.enlist(lane);
+    const uint64_t idle = held_bytes();
+    for (int i = 0; i < 10; i++) {
+        constexpr size_t size = 20 * mib;
+        Capture capture(hosted, lane, true);
+        emm_deviceptr ptr = 0;
+        const emm_status got = emm_memalloc(hosted.get(), size, lane.get(), &ptr);
+        if (got == EMM_E_CAPTURING) {
+            accept_refusal(hosted, capture, "an allocation");
+        }
+        must(got, "memalloc in a capture");
+        mark(lane.get(), ptr, size, 1);
+        hosted.free(ptr, size, lane.get());
+        capture.end("an allocation and its free");
+        capture.launch(lane);
+        lane.synchronize();
+    }
+    hosted.retire(lane);
+    expect_all_back(hosted, idle, "10 graphs that freed 20 MiB each are gone");
+}
+
 } // namespace
 
 std::vector<Case> capture_cases() {
@@ -202,6 +227,8 @@ std::vector<Case> capture_cases() {
          inside, every_mode},
         {"capture/free-inside", "EMM-P-25", "a free in a capture waits for the graph's end",
          free_inside, every_mode},
+        {"capture/ended", "EMM-P-54", "what was freed in graphs comes back when they are gone",
+         ended_graphs, on_simulator | every_mode},
     };
 }
 

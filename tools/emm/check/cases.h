@@ -19,6 +19,7 @@ std::vector<Case> stream_cases();
 std::vector<Case> capture_cases();
 std::vector<Case> cleanup_cases();
 std::vector<Case> trim_cases();
+std::vector<Case> return_cases();
 std::vector<Case> host_memory_cases();
 std::vector<Case> process_cases();
 std::vector<Case> host_side_cases();

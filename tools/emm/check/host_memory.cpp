@@ -62,6 +62,113 @@ void pinned_streams(const Subject &subject) {
     hosted.retire(lane);
 }
 
+// Portable memory in use by a stream of another context.
+class Shared {
+public:
+    Shared(const BareManager &manager, CUcontext here) : manager_(manager), here_(here) {}
+
+    // Its first and last bytes say that it is in use here.
+    unsigned char *take(size_t size = mib) {
+        void *host = nullptr;
+        emm_deviceptr device = 0;
+        const emm_status status = EMM_SLOT(manager_, memhostalloc, size, flags, &host, &device);
+        expect(status >= EMM_OK, "memhostalloc fails: {} {}", status, last_said().text);
+        blocks_.push_back({host, device, size});
+        auto *const bytes = static_cast<unsigned char *>(host);
+        bytes[0] = bytes[size - 1] = 2;
+        return bytes;
+    }
+    void use(CUcontext context, const Lane &lane, bool simulated) const {
+        enter(context);
+        stall(lane.get(), simulated);
+        for (const Block &block : blocks_) {
+            mark(lane.get(), block.device, block.size, 1);
+        }
+        enter(here_);
+    }
+    void free_all() {
+        for (const Block &block : std::exchange(blocks_, {})) {
+            const emm_status status = EMM_SLOT(manager_, memhostfree, block.host, block.size, flags,
+                                               EMM_STREAM_UNORDERED);
+            expect(status >= EMM_OK, "memhostfree fails: {} {}", status, last_said().text);
+        }
+    }
+
+private:
+    struct Block {
+        void *host;
+        emm_deviceptr device;
+        size_t size;
+    };
+    static constexpr uint32_t flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED;
+    const BareManager &manager_;
+    CUcontext here_;
+    std::vector<Block> blocks_;
+};
+
+enum class Loss { reset, destroyed };
+
+// What the other context's stream still has to write would be found in what is handed out.
+void lose_other(const Subject &subject, const Bare &bare, Loss loss, bool freed_first) {
+    const CUcontext here = enter_device();
+    const BareManager mine(bare);
+    Shared used(mine, here), next(mine, here);
+    for (int i = 0; i < 4; i++) {
+        used.take();
+    }
+    const CUcontext there = make_context();
+    Lane lane;
+    BareManager other(bare); // without memory: giving that back would wait for the stream
+    used.use(there, lane, subject.simulated);
+    if (freed_first) {
+        used.free_all();
+        next.take(2 * mib); // which makes it look at what is done
+    }
+    enter(there);
+    if (loss == Loss::reset) {
+        const emm_status status = EMM_SLOT(other, reset);
+        expect(status >= EMM_OK, "reset fails: {} {}", status, last_said().text);
+    } else {
+        other.destroy();
+    }
+    enter(here);
+    used.free_all();
+    std::vector<unsigned char *> found;
+    for (int i = 0; i < 60; i++) {
+        found.push_back(next.take());
+    }
+    enter(there);
+    lane.synchronize();
+    lane.close();
+    if (loss == Loss::reset) {
+        other.destroy();
+    }
+    run_deferred(EMM_DEFERRED_RUN);
+    require_cuda(EMM_CHECK_CUDA(cuCtxDestroy)(there), "cuCtxDestroy");
+    enter(here);
+    for (const unsigned char *bytes : found) {
+        expect(bytes[0] == 2 && bytes[mib - 1] == 2,
+               "portable memory was handed out while a stream of another context, whose manager "
+               "has been {}, was still writing to it",
+               loss == Loss::reset ? "reset" : "destroyed");
+    }
+    next.free_all();
+}
+
+void portable(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().memhostalloc) {
+        throw Skipped("it leaves pinned memory to emm");
+    }
+    for (const bool freed_first : {true, false}) {
+        if (bare.slots().reset) { // else emm destroys and creates
+            lose_other(subject, bare, Loss::reset, freed_first);
+        }
+        lose_other(subject, bare, Loss::destroyed, freed_first);
+    }
+}
+
 void pinned_leaks(const Subject &subject) {
     enter_device();
     const Bare bare(subject);
@@ -157,6 +264,9 @@ std::vector<Case> host_memory_cases() {
         {"host/pinned", "EMM-P-32", "pinned memory is aligned, whole and mapped as asked", pinned},
         {"host/streams", "EMM-P-32", "pinned memory is not handed over too early", pinned_streams,
          every_mode},
+        {"host/portable", "EMM-P-53",
+         "portable memory waits for contexts whose manager is reset or gone", portable, 0,
+         "progress=timed,duration=1000000000"},
         {"host/leaks", "EMM-P-32 EMM-P-11", "destroy returns pinned memory too", pinned_leaks,
          on_simulator},
         {"host/wrong-size", "EMM-P-50", "pinned memory is not freed with another size",

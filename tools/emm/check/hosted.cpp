@@ -61,4 +61,17 @@ uint64_t Hosted::capabilities() const {
     return info.capabilities;
 }
 
+void expect_all_back(const Hosted &hosted, uint64_t idle, const std::string &what) {
+    constexpr uint64_t allowed = 64 * mib; // what it may keep for itself
+    for (int round = 0; round < 3; round++) {
+        require_cuda(EMM_CHECK_CUDA(cuCtxSynchronize)(), "cuCtxSynchronize");
+        hosted.free(hosted.alloc(1000, EMM_STREAM_LEGACY), 1000, EMM_STREAM_LEGACY);
+        must(emm_trim(hosted.get(), 0, nullptr), "trim");
+    }
+    expect(held_bytes() < idle + allowed,
+           "{}: with all work done and nothing live, {} bytes more than before are taken after a "
+           "trim to 0",
+           what, held_bytes() - idle);
+}
+
 } // namespace emm::tool::check

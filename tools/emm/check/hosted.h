@@ -33,6 +33,10 @@ private:
 // What must succeed, and its description if it does not.
 void must(emm_status status, const char *what);
 
+// With all work done and nothing live: freed memory has to come back to the driver. A manager may
+// first look for what is done in the calls in between.
+void expect_all_back(const Hosted &hosted, uint64_t idle, const std::string &what);
+
 // Puts the plugin in force, if that has not been done.
 void choose(const Subject &subject);
 

@@ -153,6 +153,51 @@ void wrong_size(const Subject &subject) {
     manager.free(ptr, size, EMM_STREAM_LEGACY);
 }
 
+emm_stats stats_if_any(const BareManager &manager) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    if (manager.slots().get_stats) {
+        EMM_SLOT(manager, get_stats, &stats);
+    }
+    return stats;
+}
+
+void refuse_request(const BareManager &manager, size_t size, emm_stream stream) {
+    const uint64_t held = held_bytes();
+    const emm_stats before = stats_if_any(manager);
+    emm_deviceptr ptr = 0;
+    const emm_status status = EMM_SLOT(manager, memalloc, size, stream, &ptr);
+    run_deferred(EMM_DEFERRED_RUN);
+    expect(status < EMM_OK, "{} bytes were handed out: the driver has not as many", size);
+    const emm_stats after = stats_if_any(manager);
+    const auto no_more = [size](const char *what, uint64_t is, uint64_t was) {
+        expect(is <= was, "a request for {} bytes failed, and {} went from {} to {}", size, what,
+               was, is);
+    };
+    no_more("what the driver has handed out", held_bytes(), held);
+    no_more("reserved_bytes", after.reserved_bytes, before.reserved_bytes);
+    no_more("peak_reserved_bytes", after.peak_reserved_bytes, before.peak_reserved_bytes);
+    no_more("peak_live_bytes", after.peak_live_bytes, before.peak_live_bytes);
+}
+
+// Beside another library's memory: more than the driver has left, more than the device.
+void failed_request(const Subject &subject) {
+    enter_device();
+    const Bare bare(subject);
+    CUdeviceptr others = 0;
+    require_cuda(driver_calls().cuMemAlloc(&others, 256 * mib), "cuMemAlloc");
+    const BareManager manager(bare);
+    const emm_deviceptr kept = manager.alloc(64 * mib);
+    for (const size_t size : {300 * mib, 512 * mib, 8192 * mib}) {
+        for (const emm_stream stream : {EMM_STREAM_LEGACY, EMM_STREAM_UNORDERED}) {
+            refuse_request(manager, size, stream);
+        }
+    }
+    manager.free(manager.alloc(128 * mib), 128 * mib);
+    manager.free(kept, 64 * mib);
+    require_cuda(driver_calls().cuMemFree(others), "cuMemFree");
+}
+
 // Everything, handed out or not, is the driver's again.
 void leaks(const Subject &subject) {
     enter_device();
@@ -182,6 +227,8 @@ std::vector<Case> memory_cases() {
         {"memory/exhaustion", "EMM-P-14", "it says that memory ran out, and recovers", exhaustion,
          on_simulator, "memory=512MiB"},
         {"memory/absurd", "EMM-P-14", "sizes that nobody has are refused", absurd},
+        {"memory/failed", "EMM-P-55", "a request that fails takes nothing", failed_request,
+         on_simulator, "memory=512MiB"},
         {"memory/no-size", "EMM-P-17", "a free need not know the size", free_without_size},
         {"memory/wrong-free", "EMM-P-18", "what is not live is not freed", wrong_free},
         {"memory/wrong-size", "EMM-P-50", "a free with another size is refused", wrong_size},

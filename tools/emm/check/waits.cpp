@@ -1,8 +1,10 @@
 // Waiting for the device. The work may be waiting for another thread of the program, and that one
-// for memory: who waits keeps nobody else waiting.
+// for memory: a call that waits keeps no other one waiting. And for other threads: what they are
+// giving back is on its way.
 #include "check/bare.h"
 #include "check/cases.h"
 #include "check/gpu.h"
+#include "check/hold.h"
 
 #include <atomic>
 #include <chrono>
@@ -138,12 +140,83 @@ void nobody_else(const Subject &subject) {
            "call: a lock is held over the wait");
 }
 
+// A thread's call for memory while another thread's call, that gives memory back, is held in the
+// driver.
+struct HeldCall {
+    std::atomic<bool> is_held{false};
+    std::atomic<const Caller *> asking{nullptr};
+};
+HeldCall held_call;
+thread_local bool gives_back = false; // another thread's calls are not held
+
+// The first call lasts until the request has ended, or waits: for this one, so there is an end.
+void hold_first() {
+    constexpr int enough = 30; // looks in a row at a thread that sleeps
+    constexpr int most = 5000; // looks at one that is busy with waiting
+    if (!gives_back || held_call.is_held.exchange(true)) {
+        return;
+    }
+    for (int asleep = 0, looks = 0; asleep < enough && looks < most; looks++) {
+        std::this_thread::sleep_for(1ms);
+        const Caller *const asking = held_call.asking;
+        if (asking && asking->ended()) {
+            return;
+        }
+        asleep = asking && asking->sleeps() ? asleep + 1 : 0;
+    }
+}
+
+void beside_trim(const Subject &subject) {
+    constexpr size_t size = 160 * mib;
+    const CUcontext context = enter_device();
+    const Bare bare(subject);
+    if (!bare.slots().trim) {
+        throw Skipped("it leaves trim out: it caches nothing");
+    }
+    const BareManager manager(bare);
+    manager.free(manager.alloc(size, EMM_STREAM_LEGACY), size, EMM_STREAM_LEGACY);
+    require_cuda(EMM_CHECK_CUDA(cuCtxSynchronize)(), "cuCtxSynchronize");
+    run_deferred(EMM_DEFERRED_RUN);
+    emm_status status = EMM_OK;
+    Said why;
+    {
+        before_giving_back = hold_first;
+        const Caller trimming(context, [&] {
+            size_t released = 0;
+            gives_back = true;
+            EMM_SLOT(manager, trim, size_t(0), &released);
+        });
+        while (!held_call.is_held && !trimming.ended()) {
+            std::this_thread::yield();
+        }
+        const Caller asking(context, [&] {
+            emm_deviceptr ptr = 0;
+            status = EMM_SLOT(manager, memalloc, size, EMM_STREAM_LEGACY, &ptr);
+            why = last_said();
+        });
+        held_call.asking = &asking;
+        while (!asking.ended() || !trimming.ended()) {
+            std::this_thread::sleep_for(1ms);
+        }
+    }
+    before_giving_back = nullptr;
+    if (!held_call.is_held) {
+        throw Skipped("its trim calls nothing that gives memory back");
+    }
+    expect(status >= EMM_OK,
+           "while another thread's trim gives {} bytes back, a request for as many fails: {} {}",
+           size, status, why.text);
+}
+
 } // namespace
 
 std::vector<Case> wait_cases() {
     return {
         {"threads/waits-alone", "EMM-P-46", "who waits for the device keeps nobody else waiting",
          nobody_else, on_simulator, "memory=256MiB"},
+        {"threads/beside-trim", "EMM-P-56",
+         "a request waits for what another thread is giving back", beside_trim, on_simulator,
+         "memory=256MiB"},
     };
 }
 
