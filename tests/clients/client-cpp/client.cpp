@@ -82,12 +82,13 @@ void run_out(emm_context *context) {
     size_t free = 0, total = 0;
     check(emm_get_memory_info(context, &free, &total));
     emm_deviceptr ptr = 0;
-    // All that the device has, of which a part is needed. A request for more than that fails at once:
-    // nothing that is given back could meet it.
+    // All that the device has, of which a part is needed. A request for more than that fails at
+    // once: nothing that is given back could meet it.
     const emm_status status = emm_memalloc(context, total, EMM_STREAM_UNORDERED, &ptr);
     check(emm_set_pressure_callback(nullptr, nullptr));
     if (status != EMM_E_OUT_OF_MEMORY || !kept.empty()) {
-        throw std::runtime_error("the whole device: expected to be asked to give back, and to run out");
+        throw std::runtime_error(
+            "the whole device: expected to be asked to give back, and to run out");
     }
     std::printf("out of memory: handled\n");
 }
