@@ -1,37 +1,65 @@
 /*
- * emm/plugin.h: the ABI between emm and a memory-manager plugin. C99 and C++11; compiles alone and
- * needs no cuda.h. This file is the whole contract. The slots' names are those of NBEP 7, "CUDA
- * External Memory Management Plugins", whose interface they extend.
+ * emm/plugin.h: the contract between emm and a memory-manager plugin. C99 and C++11; compiles alone
+ * and needs no cuda.h. The slots' names are those of NBEP 7, "CUDA External Memory Management
+ * Plugins", whose interface they extend. Beside it: emm/plugin_helpers.h, inline helpers in C;
+ * emm/plugin.hpp, which makes a table from a C++ class.
  *
- * A plugin is a shared library that exports one C symbol,
+ * The library
+ * A plugin is a shared library that exports one C symbol and nothing else,
  *
  *     const emm_plugin *emm_plugin_entry_v1(const emm_host *host);
  *
- * which returns a static, read-only table. The table, its texts and its options lie in the plugin's
- * own file, or in a library that it links: emm refuses pointers to anywhere else unread. (Those of
- * a plugin that is linked into the program may lie anywhere.) Texts are UTF-8, on one line, without
- * control characters, and of at most 4 KiB: what is not is shown so that it is.
+ * which returns a read-only table and does nothing more: no driver call, no thread. The table, its
+ * texts and its options are static: they lie in the plugin's own file, or in a library that it
+ * links; emm refuses pointers to anywhere else unread. (Those of a plugin that is linked into the
+ * program may lie anywhere.) Texts are UTF-8, on one line, without control characters, and of at
+ * most 4 KiB: what is not is shown so that it is. The library
+ *   - links neither a CUDA library nor libemm: the driver comes from host->driver;
+ *   - has no unique symbols, which all libraries of a process would share (-fno-gnu-unique);
+ *   - has at most 64 bytes of static thread-local storage: there is little left for libraries that
+ *     are loaded late. It asks for no executable stack and has no text relocations.
  *
  * emm loads a plugin once in a process and never unloads it. For each CUDA context that asks for
  * memory emm calls `create` once; what that returns, the manager, serves this context alone until
  * `destroy`. A plugin of four functions (create, destroy, memalloc, memfree) is complete: emm fills
- * the other slots, working over the driver or refusing politely.
+ * the other slots, working over the driver or answering EMM_E_NOT_SUPPORTED. memhostalloc and
+ * memhostfree, mempin and memunpin, memallocmanaged and memfreemanaged, get_ipc_handle and
+ * release_ipc_handle are pairs: a plugin fills both or neither.
  *
  * Versions
  *   - EMM_PLUGIN_ABI_MAJOR is in the entry symbol's name, in emm_host and in emm_plugin. A
- * different major is refused, and the refusal names both numbers.
+ *     different major is refused, and the refusal names both numbers.
  *   - Within a major, structs only grow at the end. `struct_size` says how far a struct goes: a
  *     reader ignores what lies beyond what it knows and takes what is missing as zero, which for a
  *     slot means NULL. Plugin and host may each be the newer one.
  *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
  *
+ * Calls
+ * Every slot may be called by many threads at once, also for the same manager, with any or no
+ * context current (EMM_PLUGIN_NEEDS_CURRENT asks for more). Two tags mark the exceptions:
+ *   [context-current]  the manager's context is current on the calling thread
+ *   [exclusive]        emm makes no other call for this manager at the same time
  * Outputs come last, are written on success only, and are never NULL. Every function returns
  * EMM_OK, a positive notice or a negative error of emm/status.h; a plugin describes an error with
- * host->fail before it returns it. Size 0 and address 0 never reach a plugin, except that the size
- * of a free is 0 if the caller does not know it. Sizes are in bytes.
+ * host->fail before it returns it. A driver call that fails is no more than that: it becomes a
+ * status, no memory is lost by it or handed out for a wait that failed, and the next call is
+ * served. Size 0 and address 0 never reach a plugin, except that the size of a free is 0 if the
+ * caller does not know it. Sizes are in bytes.
  *
- * Streams. An `emm_stream` is a CUstream. NULL (and CU_STREAM_LEGACY, 1) is the legacy default
- * stream, CU_STREAM_PER_THREAD (2) the calling thread's own; EMM_STREAM_UNORDERED is no stream:
+ * emm holds no lock while it calls a plugin. A plugin holds none of its own while it calls
+ * host->defer or host->pressure, or waits for the device: the device may be waiting for another
+ * thread, and that thread for memory. Only a request that would else fail waits for what the calls
+ * of other threads are giving back. A plugin does not call emm's application interface
+ * (emm/emm.h). No C++ exception, longjmp or pthread_exit may leave a function. A thread that is
+ * cancelled (pthread_cancel) may be unwound through memalloc, memfree, memhostalloc and
+ * memhostfree, which must let that pass; in every other function emm has cancellation disabled.
+ *
+ * A process may end with memory live: `destroy` is not called then. A forked child calls no slot;
+ * it must be able to end, whatever other threads of its parent did in the plugin at the fork.
+ *
+ * Streams
+ * An `emm_stream` is a CUstream. NULL (and CU_STREAM_LEGACY, 1) is the legacy default stream,
+ * CU_STREAM_PER_THREAD (2) the calling thread's own; EMM_STREAM_UNORDERED is no stream:
  *   - memory allocated on stream S may be used by work put on S after the call;
  *   - memory freed on stream S may be given out again on S at once, because every use is ordered
  *     before what S gets next, and on other streams only after ordering is established;
@@ -48,32 +76,22 @@
  *
  * A handle says nothing about whether its stream still exists, and the driver crashes on one that
  * does not: touch a stream in a call that carries it, or while it is registered (stream_notice),
- * and at no other time. Handles come back for new streams; cuStreamGetId tells them apart. Captures
- * of a registered stream are always announced.
+ * and at no other time. Handles come back for new streams; cuStreamGetId tells them apart.
  *
- * Tags on slots
- *   [thread-safe]      may be called by many threads at once, also for the same manager
- *   [context-current]  the manager's context is current on the calling thread. Without this tag any
- *                      context, or none, may be current, unless the plugin asks for more with
- *                      EMM_PLUGIN_NEEDS_CURRENT
- *   [init-only]        called once for a manager; nothing else is called for it at the same time
- *   [no-reentry]       must not call emm's application interface (emm/emm.h)
- * emm holds no lock while it calls a plugin. A call may wait for the device, but must keep no other
- * thread's call waiting with it: the device may be waiting for that thread, and it for memory. Only
- * a request that would else fail waits for what other threads' calls are giving back.
- * No C++ exception, longjmp or pthread_exit may leave a function. A thread that is cancelled
- * (pthread_cancel) may be unwound through memalloc, memfree, memhostalloc and memhostfree, which
- * must let that pass; in every other function emm has cancellation disabled.
+ * Captures
+ * Captures of a registered stream are always announced (stream_notice). A plugin leaves captures of
+ * the program valid, also those of other threads: cuMemAlloc, cuMemFree, cuStreamSynchronize,
+ * cuEventQuery and others invalidate them unless the thread's capture mode is relaxed round the
+ * call (cuThreadExchangeStreamCaptureMode), cuCtxSynchronize and cuCtxRecordEvent in any mode. A
+ * graph uses memory whenever it is launched: what is freed on a stream that captures is kept until
+ * the graph is gone, or the free is refused with EMM_E_CAPTURING.
  */
 #ifndef EMM_PLUGIN_H
 #define EMM_PLUGIN_H
 
 #include <emm/status.h>
-#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -194,17 +212,18 @@ typedef struct emm_ipc_source {
 
 /*
  * What a pending free is asked to do: free it, or, when its context has died and its addresses may
- * be somebody else's by now, release what `argument` itself holds and leave the driver alone.
+ * be another allocation's by now, release what `argument` itself holds and leave the driver alone.
  */
 #define EMM_DEFERRED_DROP 0u
 #define EMM_DEFERRED_RUN 1u
 
-/* A pending free. It is called once, on any thread, with any or no current context. */
+/* A pending free. It is called once, on any thread, with any or no current context, and perhaps
+ * after `destroy` of its manager, while another thread runs the queue: it owns what it uses. */
 typedef emm_status (*emm_deferred)(void *argument, uint32_t what);
 
 /*
- * The host's services. The struct lives as long as the process. All of them are [thread-safe] and
- * need no current context.
+ * The host's services. The struct lives as long as the process. Any thread may call them, with any
+ * or no current context.
  */
 typedef struct emm_host {
     uint32_t struct_size; /* bytes of this struct that the host fills */
@@ -216,15 +235,12 @@ typedef struct emm_host {
     /* Writes one line to emm's log (EMM_LOG). `level`: EMM_LOG_*; `text`: UTF-8, no newline. */
     void (*log)(int32_t level, const char *text);
 
-    /*
-     * Describes the error that the plugin is about to return: `driver_result` is the CUresult
+    /* Describes the error that the plugin is about to return: `driver_result` is the CUresult
      * behind it, or 0; `text` is one UTF-8 sentence, copied. Returns `code`, so that a plugin can
-     * write `return host->fail(...)`. The description belongs to the calling thread.
-     */
+     * write `return host->fail(...)`. The description belongs to the calling thread. */
     emm_status (*fail)(emm_status code, int32_t driver_result, const char *text);
 
-    /*
-     * The driver's entry point `name` (unversioned: "cuMemAlloc") with the signature that it has in
+    /* The driver's entry point `name` (unversioned: "cuMemAlloc") with the signature that it has in
      * CUDA `cuda_version` (12000 is 12.0), as cuGetProcAddress gives it; NULL if the driver in use
      * has none. A plugin that asks here links no CUDA library and runs on a simulated driver too.
      */
@@ -251,12 +267,12 @@ typedef struct emm_host {
      * For get_ipc_handle of memory that goes to other processes by file descriptor. The host serves
      * it from a thread of its own, to processes of this user that have the handle: it exports each
      * part (cuMemExportToShareableHandle; so the parts were made with
-     * CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) when somebody opens the handle, and keeps no
+     * CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) when a process opens the handle, and keeps no
      * descriptor. Fills all of *ret_handle that a plugin fills. The parts stay the plugin's, which
      * keeps them as they are until withdraw_ipc has returned, or reset or destroy is called for
      * the context's manager: the host withdraws by itself before those.
      *   EMM_E_INVALID_VALUE        no such kind, or the allocation does not lie in the parts
-     *   EMM_E_OUT_OF_HOST_MEMORY   no memory, socket or thread to serve it with
+     *   EMM_E_OUT_OF_HOST_MEMORY   the host has no memory, socket or thread to serve it
      */
     emm_status (*serve_ipc)(emm_context *context, const emm_ipc_source *source,
                             emm_ipc_handle *ret_handle);
@@ -264,7 +280,7 @@ typedef struct emm_host {
     /*
      * For release_ipc_handle: ends what serve_ipc began. When it returns, the host touches the
      * parts no more. It may wait for a few driver calls, so call it with no lock held. Processes
-     * that have the memory open keep it: the driver frees a part when nobody has it.
+     * that have the memory open keep it: the driver frees a part when no process has it.
      *   EMM_E_NOT_OWNED            not served, or not any more
      */
     emm_status (*withdraw_ipc)(emm_context *context, const emm_ipc_handle *handle);
@@ -351,8 +367,8 @@ typedef struct emm_plugin {
      * Makes the manager of one context. `option_texts[i]` is the text for options[i]: the value
      * given in the spec, else its default, else NULL; keys and values have been checked against
      * `options`, and the texts live as long as the process. On success the host owns *ret_manager
-     * until `destroy`. After a failure it will be asked again the next time.
-     * Required. [context-current] [init-only] [no-reentry]
+     * until `destroy`. A failure leaves nothing behind, and create is called again the next time.
+     * Required. [context-current] [exclusive]
      *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which
      *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY, EMM_E_DRIVER, EMM_E_NOT_SUPPORTED
      */
@@ -365,26 +381,23 @@ typedef struct emm_plugin {
      * have died already, and its handle and addresses may be another context's by now: ask for its
      * id before anything is returned to the driver. A driver call that says that it died is no
      * error. Sections, registered streams and captures that go on end with it, unannounced.
-     * Required. [init-only] [no-reentry]
+     * Required. [exclusive]
      */
     emm_status (*destroy)(emm_manager *self);
 
-    /*
-     * Prepares for use. Called before the first request, and possibly many times after: later
-     * calls must not disturb state. NULL: nothing to prepare. [thread-safe] [no-reentry]
-     */
+    /* Prepares for use. Called before the first request, and possibly many times after: later
+     * calls must not disturb state. NULL: nothing to prepare. */
     emm_status (*initialize)(emm_manager *self);
 
     /*
-     * Allocates `size` > 0 bytes of device memory, aligned to at least 256 bytes, for use as
-     * `stream` promises. The caller owns it until memfree. A request that fails takes nothing from
-     * the driver and moves no peak. A success without an address is taken for EMM_E_PLUGIN_FAILED,
-     * here and below. Required. [thread-safe] [no-reentry]
-     *   EMM_E_OUT_OF_MEMORY        nothing left; emm then drains, trims, asks the application to
-     *                              give back, drains and trims what that gave, and asks once more
-     *   EMM_E_INVALID_VALUE        the size cannot be met in any state of the manager
-     *   EMM_E_CAPTURING            the stream captures and this plugin cannot serve that
-     *   EMM_E_DEVICE_LOST, EMM_E_DRIVER
+     * Allocates `size` > 0 bytes of the device's own memory, aligned to at least 256 bytes and
+     * apart from all that is live, for use as `stream` promises. The caller owns it until memfree.
+     * A request that fails takes nothing from the driver and moves no peak. A success without an
+     * address is taken for EMM_E_PLUGIN_FAILED, here and below. Required. EMM_E_OUT_OF_MEMORY
+     * nothing left; emm then drains, trims, asks the application to give back, drains and trims
+     * what that gave, and asks once more EMM_E_INVALID_VALUE        the size cannot be met in any
+     * state of the manager EMM_E_CAPTURING            the stream captures and this plugin cannot
+     * serve that EMM_E_DEVICE_LOST, EMM_E_DRIVER
      */
     emm_status (*memalloc)(emm_manager *self, size_t size, emm_stream stream,
                            emm_deviceptr *ret_ptr);
@@ -392,7 +405,7 @@ typedef struct emm_plugin {
     /*
      * Takes back what memalloc gave. `size` is what was asked for, or 0 if the caller does not
      * know; `stream` says how remaining uses are ordered. A free that the driver answers with
-     * CUDA_ERROR_DEINITIALIZED is a success. Required. [thread-safe] [no-reentry]
+     * CUDA_ERROR_DEINITIALIZED is a success. Required.
      *   EMM_E_NOT_OWNED            not a live allocation of this manager; nothing happened
      *   EMM_E_INVALID_VALUE        `size` is not what was asked for, as far as the plugin knows
      *                              sizes; or the stream belongs to another context; nothing
@@ -405,7 +418,7 @@ typedef struct emm_plugin {
     /*
      * Allocates pinned host memory, aligned to at least 256 bytes. `flags`: EMM_HOST_*. *ret_device
      * is its device address if EMM_HOST_MAPPED was given, else 0. The caller owns it until
-     * memhostfree. NULL, with memhostfree: cuMemHostAlloc. [thread-safe] [no-reentry]
+     * memhostfree. NULL, with memhostfree: cuMemHostAlloc.
      *   EMM_E_OUT_OF_HOST_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
      */
     emm_status (*memhostalloc)(emm_manager *self, size_t size, uint32_t flags, void **ret_host,
@@ -414,8 +427,7 @@ typedef struct emm_plugin {
     /*
      * Takes back what memhostalloc gave. `size` and `flags` are what was asked for, or size 0 if
      * the caller does not know. Portable memory freed with EMM_STREAM_UNORDERED may still be in use
-     * by every context, also by one whose manager was reset or destroyed. [thread-safe]
-     * [no-reentry]
+     * by every context, also by one whose manager was reset or destroyed.
      *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memhostfree)(emm_manager *self, void *host, size_t size, uint32_t flags,
@@ -423,8 +435,7 @@ typedef struct emm_plugin {
 
     /*
      * Pins a range that the caller owns and keeps owning. `flags`: EMM_HOST_PORTABLE, _MAPPED,
-     * _READ_ONLY. *ret_device as above. NULL, with memunpin: cuMemHostRegister. [thread-safe]
-     * [no-reentry]
+     * _READ_ONLY. *ret_device as above. NULL, with memunpin: cuMemHostRegister.
      *   EMM_E_BUSY                 a part of the range is pinned already
      *   EMM_E_OUT_OF_HOST_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
      */
@@ -433,103 +444,88 @@ typedef struct emm_plugin {
 
     /*
      * Unpins at once: when it returns, the caller may free the range. `size` is what was pinned, or
-     * 0 if the caller does not know. [thread-safe] [no-reentry]
+     * 0 if the caller does not know.
      *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memunpin)(emm_manager *self, void *host, size_t size);
 
     /*
      * Allocates managed memory, attached as `flags` (EMM_ATTACH_*) says, aligned to at least 256
-     * bytes. NULL, with memfreemanaged: cuMemAllocManaged. [thread-safe] [no-reentry]
+     * bytes. NULL, with memfreemanaged: cuMemAllocManaged.
      *   EMM_E_OUT_OF_MEMORY, EMM_E_NOT_SUPPORTED, EMM_E_DRIVER
      */
     emm_status (*memallocmanaged)(emm_manager *self, size_t size, uint32_t flags,
                                   emm_deviceptr *ret_ptr);
 
     /*
-     * Takes back what memallocmanaged gave; arguments as for memfree. [thread-safe] [no-reentry]
+     * Takes back what memallocmanaged gave; arguments as for memfree.
      *   EMM_E_NOT_OWNED, EMM_E_INVALID_VALUE: as memfree
      */
     emm_status (*memfreemanaged)(emm_manager *self, emm_deviceptr ptr, size_t size,
                                  emm_stream stream);
 
-    /*
-     * Bytes that could still be allocated, and bytes in all, as this manager sees them. NULL:
-     * cuMemGetInfo. [thread-safe] [no-reentry]
-     */
+    /* Bytes that could still be allocated, and bytes in all, which are no fewer, as this manager
+     * sees them. NULL: cuMemGetInfo. */
     emm_status (*get_memory_info)(emm_manager *self, size_t *ret_free, size_t *ret_total);
 
     /*
      * Exports the live allocation that holds [ptr, ptr + size). What is exported stays allocated
      * until it is freed and release_ipc_handle is called. NULL, with release_ipc_handle: the host's
      * default for memory that came from cuMemAlloc; `query`, if there is one, tells it what is
-     * live. [thread-safe] [no-reentry]
+     * live.
      *   EMM_E_NOT_OWNED, EMM_E_NOT_SUPPORTED
      *   EMM_E_INVALID_VALUE        the allocation ends before
      */
     emm_status (*get_ipc_handle)(emm_manager *self, emm_deviceptr ptr, size_t size,
                                  emm_ipc_handle *ret_handle);
 
-    /* Ends an export; once for each get_ipc_handle. [thread-safe] [no-reentry] */
+    /* Ends an export; once for each get_ipc_handle. */
     emm_status (*release_ipc_handle)(emm_manager *self, const emm_ipc_handle *handle);
 
     /*
      * Drops every allocation of the context: the program promises that none is in use. Legal before
      * initialize, repeatedly, and with no current context. Open sections (defer_cleanup), peers'
      * access, registered streams and announced captures go on over it. NULL: destroy, create and
-     * initialize; then emm tells the new manager of them, in this order. [no-reentry]
+     * initialize; then emm tells the new manager of them, in this order. [exclusive]
      */
     emm_status (*reset)(emm_manager *self);
 
-    /*
-     * `enter` 1 begins and 0 ends a section in which nothing is returned to the driver; sections
-     * nest. NULL: only the host's queue of pending deallocations is held back. [thread-safe]
-     * [no-reentry]
-     */
+    /* `enter` 1 begins and 0 ends a section in which nothing is returned to the driver; sections
+     * nest. NULL: only the host's queue of pending deallocations is held back. */
     emm_status (*defer_cleanup)(emm_manager *self, uint32_t enter);
 
-    /*
-     * Returns cached memory to the driver, piece by piece, until at most `keep_bytes` are cached:
-     * none if that is so already. *ret_released is how much it was. NULL: nothing is cached.
-     * [thread-safe] [no-reentry]
-     */
+    /* Returns cached memory to the driver, piece by piece, until at most `keep_bytes` are cached:
+     * none if that is so already. *ret_released is how much it was. NULL: nothing is cached. */
     emm_status (*trim)(emm_manager *self, size_t keep_bytes, size_t *ret_released);
 
     /*
-     * Describes the live allocation that holds `ptr`. NULL: EMM_E_NOT_SUPPORTED. [thread-safe]
-     * [no-reentry]
+     * Describes the live allocation that holds `ptr`. NULL: EMM_E_NOT_SUPPORTED.
      *   EMM_E_NOT_OWNED
      */
     emm_status (*query)(emm_manager *self, emm_deviceptr ptr, emm_block_info *ret_info);
 
     /*
      * The live allocation at `ptr` is used on `stream` too: after its memfree, reuse must wait for
-     * what `stream` held by then. NULL: EMM_E_NOT_SUPPORTED. [thread-safe] [no-reentry]
+     * what `stream` held by then. NULL: EMM_E_NOT_SUPPORTED.
      *   EMM_E_NOT_OWNED
      */
     emm_status (*record_use)(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream);
 
     /* Something happens to a stream: EMM_STREAM_*. `stream` is never EMM_STREAM_UNORDERED. NULL:
-     * ignored. [thread-safe] [no-reentry] */
+     * ignored. */
     emm_status (*stream_notice)(emm_manager *self, emm_stream stream, uint32_t notice);
 
-    /*
-     * Lets `peer_device` (an ordinal) use this manager's device memory, present and future.
-     * `flags`: EMM_ACCESS_*. NULL: EMM_E_NOT_SUPPORTED. [thread-safe] [no-reentry]
-     */
+    /* Lets `peer_device` (an ordinal) use this manager's device memory, present and future.
+     * `flags`: EMM_ACCESS_*. NULL: EMM_E_NOT_SUPPORTED. */
     emm_status (*set_access)(emm_manager *self, int32_t peer_device, uint32_t flags);
 
-    /*
-     * Fills *ret_stats up to its struct_size, which it leaves alone; see emm_copy_sized. NULL:
-     * zeros. [thread-safe] [no-reentry]
-     */
+    /* Fills *ret_stats up to its struct_size, which it leaves alone; see emm_copy_sized. NULL:
+     * zeros. */
     emm_status (*get_stats)(emm_manager *self, emm_stats *ret_stats);
 } emm_plugin;
 
-/*
- * The entry point: returns a table that lives as long as the process, or NULL after host->fail.
- * Called once in a process. [no-reentry]
- */
+/* The entry point: returns a table that lives as long as the process, or NULL after host->fail.
+ * Called once in a process. */
 typedef const emm_plugin *(*emm_plugin_entry)(const emm_host *host);
 
 /* How a plugin defines it: EMM_PLUGIN_ENTRY(const emm_host *host) { ...; return &table; } */
@@ -540,388 +536,14 @@ EMM_API const emm_plugin *emm_plugin_entry_v1(const emm_host *host);
 #define EMM_PLUGIN_ENTRY EMM_API const emm_plugin *emm_plugin_entry_v1
 #endif
 
-/* --- helpers for authors: inline, nothing to link -------------------------------------------- */
-
-/* The text of option `name` among create's option_texts, or NULL. */
-static inline const char *emm_option_text(const emm_option *options,
-                                          const char *const *option_texts, const char *name) {
-    size_t i;
-    for (i = 0; options && options[i].name; i++) {
-        if (strcmp(options[i].name, name) == 0) {
-            return option_texts[i];
-        }
-    }
-    return NULL;
-}
-
-/*
- * Reads a size as the host accepts it for EMM_OPTION_SIZE: decimal digits, then perhaps KiB, MiB,
- * GiB or TiB, and before such a unit perhaps a fraction of up to six digits (1.5GiB). Returns 1 and
- * sets *ret_bytes, or returns 0 if the text is no size or the size is 2^63 or more.
- */
-static inline int emm_parse_size(const char *text, uint64_t *ret_bytes) {
-    static const char units[] = "KMGT";
-    const uint64_t limit = UINT64_C(1) << 63;
-    uint64_t whole = 0, unit = 1, numerator = 0, denominator = 1;
-    const char *p = text;
-    if (!p || *p < '0' || *p > '9') {
-        return 0;
-    }
-    for (; *p >= '0' && *p <= '9'; p++) {
-        if (whole >= limit / 10) {
-            return 0;
-        }
-        whole = whole * 10 + (uint64_t)(*p - '0');
-    }
-    if (*p == '.') {
-        for (p++; *p >= '0' && *p <= '9' && denominator < 1000000; p++) {
-            numerator = numerator * 10 + (uint64_t)(*p - '0');
-            denominator *= 10;
-        }
-        if (denominator == 1 || *p == '\0') {
-            return 0;
-        }
-    }
-    if (*p != '\0') {
-        const char *found = strchr(units, *p);
-        if (!found || strcmp(p + 1, "iB") != 0) {
-            return 0;
-        }
-        unit = UINT64_C(1) << (10 * (found - units + 1));
-    }
-    if (whole >= limit / unit) {
-        return 0;
-    }
-    *ret_bytes = whole * unit + unit * numerator / denominator;
-    return 1;
-}
-
-/* host->fail with a printf format; the text is cut at 1,023 bytes. */
-#if defined(__GNUC__)
-__attribute__((format(printf, 4, 5)))
-#endif
-static inline emm_status
-emm_failf(const emm_host *host, emm_status code, int32_t driver_result, const char *format, ...) {
-    char text[1024];
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
-    return host->fail(code, driver_result, text);
-}
-
-/*
- * Copies `from`, whose first member is its own struct_size, into a caller's struct of the same type
- * and perhaps another version, as far as the caller's struct_size goes; that one stays as it is.
- * emm lets no struct of an application through whose struct_size is 0.
- */
-static inline void emm_copy_sized(void *ret, const void *from) {
-    uint32_t wanted, known;
-    memcpy(&wanted, ret, sizeof wanted);
-    memcpy(&known, from, sizeof known);
-    if (wanted > known) {
-        wanted = known;
-    }
-    if (wanted > sizeof wanted) {
-        memcpy((char *)ret + sizeof wanted, (const char *)from + sizeof wanted,
-               wanted - sizeof wanted);
-    }
-}
-
 #ifdef __cplusplus
 }
 #endif
 
-/* --- an adaptor for authors in C++ ----------------------------------------------------------- */
-
+/* Until the next major version, what stood here once comes along. */
+#include <emm/plugin_helpers.h>
 #ifdef __cplusplus
-#include <exception>
-#include <new>
-#if defined(__GLIBCXX__)
-#include <cxxabi.h>
+#include <emm/plugin.hpp>
 #endif
-
-/*
- * emm::make_plugin<Manager>(...) makes a table from a class. Its constructor takes what `create`
- * takes: (const emm_host &, const emm_context_info &, const char *const *option_texts). A public
- * member function named after a slot, with the slot's arguments less `self`, fills that slot, also
- * if it is inherited; the others stay NULL. An exception that leaves a constructor or member
- * becomes a status: emm::PluginError its own, std::bad_alloc EMM_E_OUT_OF_HOST_MEMORY, anything
- * else EMM_E_PLUGIN_EXCEPTION, with what() as the description.
- */
-namespace emm {
-
-class PluginError : public std::exception {
-public:
-    PluginError(emm_status status, int32_t driver_result, const char *text) noexcept
-        : status_(status), driver_result_(driver_result) {
-        snprintf(text_, sizeof text_, "%s", text);
-    }
-    emm_status status() const noexcept { return status_; }
-    int32_t driver_result() const noexcept { return driver_result_; }
-    const char *what() const noexcept override { return text_; }
-
-private:
-    emm_status status_;
-    int32_t driver_result_;
-    char text_[504];
-};
-
-namespace adaptor {
-
-template <class Manager> struct Held {
-    const emm_host *host;
-    Manager manager;
-    Held(const emm_host &h, const emm_context_info &info, const char *const *option_texts)
-        : host(&h), manager(h, info, option_texts) {}
-};
-
-template <class Function> emm_status guard(const emm_host *host, Function function) {
-    try {
-        return function();
-#if defined(__GLIBCXX__)
-    } catch (const abi::__forced_unwind &) { /* the thread is cancelled */
-        throw;
-#endif
-    } catch (const PluginError &error) {
-        return host->fail(error.status(), error.driver_result(), error.what());
-    } catch (const std::bad_alloc &) {
-        return host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "the plugin ran out of host memory");
-    } catch (const std::exception &error) {
-        const char *text = error.what();
-        return host->fail(EMM_E_PLUGIN_EXCEPTION, 0, text ? text : "an exception without a text");
-    } catch (...) {
-        return host->fail(EMM_E_PLUGIN_EXCEPTION, 0, "an exception that is no std::exception");
-    }
-}
-
-template <class Manager>
-emm_status create(const emm_host *host, const emm_context_info *info,
-                  const char *const *option_texts, emm_manager **ret_manager) {
-    return guard(host, [&]() -> emm_status {
-        *ret_manager =
-            reinterpret_cast<emm_manager *>(new Held<Manager>(*host, *info, option_texts));
-        return EMM_OK;
-    });
-}
-
-template <class Manager> emm_status destroy(emm_manager *self) noexcept {
-    delete reinterpret_cast<Held<Manager> *>(self);
-    return EMM_OK;
-}
-
-template <class Manager, class Slot> struct Thunk;
-template <class Manager, class... Arguments>
-struct Thunk<Manager, emm_status (*)(emm_manager *, Arguments...)> {
-    template <class Member, Member member>
-    static emm_status call(emm_manager *self, Arguments... arguments) {
-        Held<Manager> *held = reinterpret_cast<Held<Manager> *>(self);
-        return guard(held->host, [&]() { return (held->manager.*member)(arguments...); });
-    }
-};
-
-/* Without the Manager a final class is not looked into: nothing can be derived from it. */
-template <class Manager, class Name, bool is_final = __is_final(Manager)>
-struct Both : Manager, Name {};
-template <class Manager, class Name> struct Both<Manager, Name, true> : Name {};
-
-/* slot_NAME<Manager>(0) is the thunk if Manager has a member of that name, else NULL. A name that
- * both bases of Both have is ambiguous: that shows a member which no pointer could be taken of. */
-#define EMM_ADAPT_(slot)                                                                           \
-    struct Name_##slot {                                                                           \
-        int slot;                                                                                  \
-    };                                                                                             \
-    template <class Class> auto lacks_##slot(int)->decltype((void)&Class::slot, char());           \
-    template <class Class> long lacks_##slot(long);                                                \
-    template <class Manager>                                                                       \
-    auto slot_##slot(int)->decltype((void)&Manager::slot, decltype(emm_plugin::slot)()) {          \
-        return &Thunk<Manager, decltype(emm_plugin::slot)>::template call<                         \
-            decltype(&Manager::slot), &Manager::slot>;                                             \
-    }                                                                                              \
-    template <class Manager> decltype(emm_plugin::slot) slot_##slot(long) {                        \
-        static_assert(sizeof(lacks_##slot<Both<Manager, Name_##slot>>(0)) == sizeof(char),         \
-                      "the member `" #slot "` cannot serve as the slot of that name: it must be "  \
-                      "public and not overloaded");                                                \
-        return nullptr;                                                                            \
-    }
-
-#define EMM_EACH_ADAPTED_SLOT_(apply)                                                              \
-    apply(initialize) apply(memalloc) apply(memfree) apply(memhostalloc) apply(memhostfree)        \
-        apply(mempin) apply(memunpin) apply(memallocmanaged) apply(memfreemanaged)                 \
-            apply(get_memory_info) apply(get_ipc_handle) apply(release_ipc_handle) apply(reset)    \
-                apply(defer_cleanup) apply(trim) apply(query) apply(record_use)                    \
-                    apply(stream_notice) apply(set_access) apply(get_stats)
-
-EMM_EACH_ADAPTED_SLOT_(EMM_ADAPT_)
-
-} // namespace adaptor
-
-/* The texts and `options` must be static: string literals, and an array at namespace scope. */
-template <class Manager>
-emm_plugin make_plugin(const char *name, const char *version, const char *description,
-                       uint64_t capabilities = 0, const emm_option *options = nullptr) {
-    emm_plugin plugin = emm_plugin();
-    plugin.struct_size = sizeof plugin;
-    plugin.interface_version = EMM_PLUGIN_ABI_MAJOR;
-    plugin.interface_minor = EMM_PLUGIN_ABI_MINOR;
-    plugin.name = name;
-    plugin.version = version;
-    plugin.description = description;
-    plugin.capabilities = capabilities;
-    plugin.options = options;
-    plugin.create = &adaptor::create<Manager>;
-    plugin.destroy = &adaptor::destroy<Manager>;
-#define EMM_ASSIGN_(slot) plugin.slot = adaptor::slot_##slot<Manager>(0);
-    EMM_EACH_ADAPTED_SLOT_(EMM_ASSIGN_)
-#undef EMM_ASSIGN_
-    return plugin;
-}
-
-} // namespace emm
-
-#undef EMM_ADAPT_
-#undef EMM_EACH_ADAPTED_SLOT_
-#endif
-
-/* --- the layout, pinned: one line a slot ----------------------------------------------------- */
-
-#if defined(__cplusplus)
-#define EMM_PIN_(what, text) static_assert(what, text)
-#elif defined(__STDC_VERSION__) && __STDC_VERSION__ >= 201112L
-#define EMM_PIN_(what, text) _Static_assert(what, text)
-#else
-#define EMM_PIN_PASTE_(a, b) a##b
-#define EMM_PIN_NAME_(line) EMM_PIN_PASTE_(emm_pinned_, line)
-#define EMM_PIN_(what, text) extern char EMM_PIN_NAME_(__LINE__)[(what) ? 1 : -1]
-#endif
-#define EMM_AT_(type, member, offset)                                                              \
-    EMM_PIN_(offsetof(type, member) == (offset), #type "." #member " has moved")
-#define EMM_SIZE_(type, size) EMM_PIN_(sizeof(type) == (size), #type " has changed size")
-
-EMM_SIZE_(void *, 8);
-EMM_SIZE_(emm_status, 4);
-EMM_SIZE_(emm_deviceptr, 8);
-
-EMM_AT_(emm_host, struct_size, 0);
-EMM_AT_(emm_host, abi_major, 4);
-EMM_AT_(emm_host, abi_minor, 8);
-EMM_AT_(emm_host, reserved, 12);
-EMM_AT_(emm_host, version, 16);
-EMM_AT_(emm_host, log, 24);
-EMM_AT_(emm_host, fail, 32);
-EMM_AT_(emm_host, driver, 40);
-EMM_AT_(emm_host, defer, 48);
-EMM_AT_(emm_host, pressure, 56);
-EMM_AT_(emm_host, serve_ipc, 64);
-EMM_AT_(emm_host, withdraw_ipc, 72);
-EMM_SIZE_(emm_host, 80);
-
-EMM_AT_(emm_context_info, struct_size, 0);
-EMM_AT_(emm_context_info, device, 4);
-EMM_AT_(emm_context_info, cuda_context, 8);
-EMM_AT_(emm_context_info, context_id, 16);
-EMM_AT_(emm_context_info, context, 24);
-EMM_AT_(emm_context_info, primary, 32);
-EMM_AT_(emm_context_info, reserved, 36);
-EMM_AT_(emm_context_info, device_uuid, 40);
-EMM_SIZE_(emm_context_info, 56);
-
-EMM_AT_(emm_option, name, 0);
-EMM_AT_(emm_option, default_value, 8);
-EMM_AT_(emm_option, help, 16);
-EMM_AT_(emm_option, kind, 24);
-EMM_AT_(emm_option, reserved, 28);
-EMM_SIZE_(emm_option, 32);
-
-EMM_AT_(emm_stats, struct_size, 0);
-EMM_AT_(emm_stats, reserved, 4);
-EMM_AT_(emm_stats, live_bytes, 8);
-EMM_AT_(emm_stats, live_count, 16);
-EMM_AT_(emm_stats, cached_bytes, 24);
-EMM_AT_(emm_stats, reserved_bytes, 32);
-EMM_AT_(emm_stats, peak_live_bytes, 40);
-EMM_AT_(emm_stats, peak_reserved_bytes, 48);
-EMM_AT_(emm_stats, allocations, 56);
-EMM_AT_(emm_stats, frees, 64);
-EMM_AT_(emm_stats, failures, 72);
-EMM_AT_(emm_stats, pending_bytes, 80);
-EMM_AT_(emm_stats, host_live_bytes, 88);
-EMM_AT_(emm_stats, host_reserved_bytes, 96);
-EMM_SIZE_(emm_stats, 104);
-
-EMM_AT_(emm_block_info, struct_size, 0);
-EMM_AT_(emm_block_info, kind, 4);
-EMM_AT_(emm_block_info, base, 8);
-EMM_AT_(emm_block_info, size, 16);
-EMM_AT_(emm_block_info, device, 24);
-EMM_AT_(emm_block_info, reserved, 28);
-EMM_SIZE_(emm_block_info, 32);
-
-EMM_AT_(emm_ipc_part, handle, 0);
-EMM_AT_(emm_ipc_part, size, 8);
-EMM_SIZE_(emm_ipc_part, 16);
-
-EMM_AT_(emm_ipc_source, struct_size, 0);
-EMM_AT_(emm_ipc_source, kind, 4);
-EMM_AT_(emm_ipc_source, parts, 8);
-EMM_AT_(emm_ipc_source, part_count, 16);
-EMM_AT_(emm_ipc_source, offset, 24);
-EMM_AT_(emm_ipc_source, size, 32);
-EMM_AT_(emm_ipc_source, pointer, 40);
-EMM_SIZE_(emm_ipc_source, 48);
-
-EMM_AT_(emm_ipc_handle, magic, 0);
-EMM_AT_(emm_ipc_handle, version, 4);
-EMM_AT_(emm_ipc_handle, kind, 8);
-EMM_AT_(emm_ipc_handle, flags, 12);
-EMM_AT_(emm_ipc_handle, handle, 16);
-EMM_AT_(emm_ipc_handle, offset, 80);
-EMM_AT_(emm_ipc_handle, size, 88);
-EMM_AT_(emm_ipc_handle, exported_size, 96);
-EMM_AT_(emm_ipc_handle, generation, 104);
-EMM_AT_(emm_ipc_handle, nonce, 112);
-EMM_AT_(emm_ipc_handle, device_uuid, 128);
-EMM_AT_(emm_ipc_handle, pci_domain, 144);
-EMM_AT_(emm_ipc_handle, pci_bus, 148);
-EMM_AT_(emm_ipc_handle, pci_device, 152);
-EMM_AT_(emm_ipc_handle, checksum, 156);
-EMM_SIZE_(emm_ipc_handle, 160);
-
-EMM_AT_(emm_plugin, struct_size, 0);
-EMM_AT_(emm_plugin, interface_version, 4);
-EMM_AT_(emm_plugin, interface_minor, 8);
-EMM_AT_(emm_plugin, reserved, 12);
-EMM_AT_(emm_plugin, name, 16);
-EMM_AT_(emm_plugin, version, 24);
-EMM_AT_(emm_plugin, description, 32);
-EMM_AT_(emm_plugin, capabilities, 40);
-EMM_AT_(emm_plugin, options, 48);
-EMM_AT_(emm_plugin, create, 56);
-EMM_AT_(emm_plugin, destroy, 64);
-EMM_AT_(emm_plugin, initialize, 72);
-EMM_AT_(emm_plugin, memalloc, 80);
-EMM_AT_(emm_plugin, memfree, 88);
-EMM_AT_(emm_plugin, memhostalloc, 96);
-EMM_AT_(emm_plugin, memhostfree, 104);
-EMM_AT_(emm_plugin, mempin, 112);
-EMM_AT_(emm_plugin, memunpin, 120);
-EMM_AT_(emm_plugin, memallocmanaged, 128);
-EMM_AT_(emm_plugin, memfreemanaged, 136);
-EMM_AT_(emm_plugin, get_memory_info, 144);
-EMM_AT_(emm_plugin, get_ipc_handle, 152);
-EMM_AT_(emm_plugin, release_ipc_handle, 160);
-EMM_AT_(emm_plugin, reset, 168);
-EMM_AT_(emm_plugin, defer_cleanup, 176);
-EMM_AT_(emm_plugin, trim, 184);
-EMM_AT_(emm_plugin, query, 192);
-EMM_AT_(emm_plugin, record_use, 200);
-EMM_AT_(emm_plugin, stream_notice, 208);
-EMM_AT_(emm_plugin, set_access, 216);
-EMM_AT_(emm_plugin, get_stats, 224);
-EMM_SIZE_(emm_plugin, 232);
-
-#undef EMM_PIN_
-#undef EMM_AT_
-#undef EMM_SIZE_
 
 #endif

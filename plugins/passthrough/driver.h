@@ -1,6 +1,6 @@
 #pragma once
 
-#include <emm/plugin.h>
+#include <emm/plugin.hpp>
 
 #include <cuda.h>
 

@@ -4,7 +4,7 @@
 #include "lock.h"
 
 #include <cuda.h>
-#include <emm/plugin.h>
+#include <emm/plugin.hpp>
 
 namespace emm::pool {
 

@@ -1,7 +1,7 @@
 // The pool's options: what `emm info pool` lists and what a spec may say after the colon.
 #pragma once
 
-#include <emm/plugin.h>
+#include <emm/plugin.hpp>
 
 namespace emm::pool {
 

@@ -1,6 +1,6 @@
 /* A memory manager for emm in C: cuMemAlloc with rounded sizes. It knows what is live, so that it
  * refuses a wrong free and can give up everything. emm/plugin.h says more about each function. */
-#include <emm/plugin.h>
+#include <emm/plugin_helpers.h>
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
 // option `granule` says, and knows what is live, so that it can refuse a wrong free, describe an
 // address and give everything up in the end. emm/plugin.h is the contract. emm::make_plugin makes
 // the table: members named after a slot fill it, and an exception becomes a status.
-#include <emm/plugin.h>
+#include <emm/plugin.hpp>
 
 #include <map>
 #include <memory>
