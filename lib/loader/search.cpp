@@ -42,10 +42,8 @@ std::vector<Place> places(const Search &search) {
             all.push_back(std::move(place));
         }
     };
-    if (!search.elevated) {
-        for (const std::string &folder : search.path) {
-            add({folder, "EMM_PLUGIN_PATH"});
-        }
+    for (const std::string &folder : search.path) {
+        add({folder, "EMM_PLUGIN_PATH"});
     }
     if (search.build_tree) {
         add({fs::path(search.library_folder).parent_path() / "plugins", "the build tree", true});
@@ -136,9 +134,7 @@ emm_status refuse_unknown(const Search &search, const std::string &name,
     const std::vector<std::string> names = candidate_names(search);
     const std::string guess = suggestion(bare_name(name), names);
     std::string hint = guess;
-    if (search.elevated && !search.path.empty()) {
-        hint = "EMM_PLUGIN_PATH is ignored: the process has elevated privileges";
-    } else if (hint.empty()) {
+    if (hint.empty()) {
         hint = names.empty()
                    ? "no plugin is installed where emm looks; EMM_PLUGIN_PATH adds folders"
                    : "the plugins found are " + listed(names);

@@ -12,7 +12,7 @@ namespace emm::loader {
 // Where plugins are looked for and whom to trust. `process_search` reads the process; tests fill
 // their own.
 struct Search {
-    std::vector<std::string> path; // the folders of EMM_PLUGIN_PATH
+    std::vector<std::string> path; // the folders of EMM_PLUGIN_PATH; none if elevated
     std::string library_folder;    // where the real libemm.so lies; "" if that is not known
     std::string plugin_folder;     // the configured one
     bool build_tree = false;       // libemm.so was not installed: the build's plugins are meant

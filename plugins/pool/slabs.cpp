@@ -100,14 +100,6 @@ void Slabs::complete(Domain &domain, uint64_t tag) {
     }
 }
 
-void Slabs::move_freed(Domain &from, Domain &to) {
-    for (SlotQueue &queue : from.freed) {
-        while (queue.first) {
-            give(*queue.pop(), to);
-        }
-    }
-}
-
 void Slabs::disband(Domain &domain) {
     Slab *next = nullptr;
     for (Slab *slab = domain.slabs.first(); slab; slab = next) {

@@ -26,9 +26,6 @@ public:
     // What `domain` freed with tags up to `tag` is complete.
     void complete(Domain &domain, uint64_t tag);
 
-    // Slots that were freed into `from` become slots that were freed into `to`.
-    void move_freed(Domain &from, Domain &to);
-
     // Gives the slabs that a domain will not need again to everybody.
     void disband(Domain &domain);
 

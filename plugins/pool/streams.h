@@ -19,7 +19,6 @@ struct Caller {
     CUstream stream = nullptr;
     uint64_t key = 0;
     bool capturing = false;
-    bool broken_capture = false; // capturing, and invalidated
     uint64_t capture_id = 0;
     CUgraph graph = nullptr;
 };
@@ -27,7 +26,6 @@ struct Caller {
 // The stream domains of a manager. The pool's lock protects it.
 class Streams {
 public:
-    static constexpr uint64_t legacy_key = 0;
     static constexpr uint64_t thread_keys = uint64_t(1) << 63; // one for each thread's own stream
 
     Streams();

@@ -163,16 +163,6 @@ TEST_CASE("in a build tree its plugins are meant, each in a folder of its own") 
           folder.path() + "/plugins/other/libemm-other.so");
 }
 
-TEST_CASE("elevated privileges: EMM_PLUGIN_PATH is not looked at") {
-    Search search = search_in(EMM_TEST_FIXTURES);
-    CHECK(loaded("good", search).plugin->name == "good");
-    search.elevated = true;
-    const observe::ErrorDetail error = refused("good", search);
-    CHECK(error.code == EMM_E_PLUGIN_NOT_FOUND);
-    CHECK(error.tried.empty());
-    CHECK(error.hint == "EMM_PLUGIN_PATH is ignored: the process has elevated privileges");
-}
-
 TEST_CASE("LD_LIBRARY_PATH is never looked at") {
     setenv("LD_LIBRARY_PATH", EMM_TEST_FIXTURES, 1);
     CHECK(refused("good", search_in("/nonexistent")).code == EMM_E_PLUGIN_NOT_FOUND);
