@@ -55,7 +55,7 @@ void mark_contexts() {
 emm_status resolve_green(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
                          CUcontext *ret_context) {
     *ret_context = cuda_context;
-    if (!driver.stream_get_ctx) {
+    if (!driver.get_stream_context) {
         return EMM_OK;
     }
     const driver::Current current(driver, cuda_context, id);
@@ -63,7 +63,7 @@ emm_status resolve_green(const driver::Driver &driver, CUcontext cuda_context, u
     CUgreenCtx_st *green = nullptr;
     CUresult result = current.result();
     if (result == CUDA_SUCCESS) {
-        result = driver.stream_get_ctx(nullptr, &owner, &green);
+        result = driver.get_stream_context(nullptr, &owner, &green);
     }
     if (result != CUDA_SUCCESS) {
         return driver::fail(result, "cuStreamGetCtx");

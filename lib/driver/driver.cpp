@@ -26,23 +26,6 @@ emm_function metered(const char *name, int32_t cuda_version) noexcept {
     return plain ? meter(name, plain) : nullptr;
 }
 
-emm_status fill(Driver &driver) {
-#define EMM_DRIVER_FILL(name)                                                                      \
-    driver.name = reinterpret_cast<decltype(driver.name)>(metered(#name, 12000));                  \
-    if (!driver.name) {                                                                            \
-        return observe::fail(EMM_E_NO_DRIVER, 0,                                                   \
-                             library.path + " has no " #name ", which CUDA 12.0 and later have");  \
-    }
-    EMM_DRIVER_ENTRIES(EMM_DRIVER_FILL)
-    EMM_DRIVER_MAPPING_ENTRIES(EMM_DRIVER_FILL)
-#undef EMM_DRIVER_FILL
-    driver.stream_get_ctx =
-        reinterpret_cast<StreamGetCtx12050>(library.entry("cuStreamGetCtx", 12050));
-    driver.stream_get_ctx_9020 =
-        reinterpret_cast<StreamGetCtx9020>(library.entry("cuStreamGetCtx", 12000));
-    return EMM_OK;
-}
-
 emm_status check_version(Driver &driver) {
     const CUresult result = driver.cuDriverGetVersion(&driver.cuda_version);
     if (result != CUDA_SUCCESS) {
@@ -64,10 +47,14 @@ emm_status load_locked() {
     if (status != EMM_OK) {
         return status;
     }
-    auto driver = std::make_unique<Driver>();
+    auto driver = std::make_unique<Driver>(&metered);
     driver->path = observe::one_line(library.path);
     driver->simulated = library.simulated;
-    if ((status = fill(*driver)) != EMM_OK || (status = check_version(*driver)) != EMM_OK) {
+    if (const char *name = driver->missing()) {
+        return observe::fail(EMM_E_NO_DRIVER, 0,
+                             driver->path + " has no " + name + ", which CUDA 12.0 and later have");
+    }
+    if ((status = check_version(*driver)) != EMM_OK) {
         return status;
     }
     observe::log(EMM_LOG_INFO, "driver: " + driver->path + ", CUDA " +
@@ -142,25 +129,6 @@ emm_function metered_entry(const char *name, int32_t cuda_version) noexcept {
     return load(driver) == EMM_OK ? metered(name, cuda_version) : nullptr;
 }
 
-CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexcept {
-    unsigned long long now = 0;
-    const CUresult result = driver.cuCtxGetId(context, &now);
-    return result == CUDA_SUCCESS && now != id ? CUDA_ERROR_CONTEXT_IS_DESTROYED : result;
-}
-
-// The streams of a green context are its primary context's. Before CUDA 12.5 they are not told.
-bool is_foreign(const Driver &driver, CUcontext context, CUstream stream) noexcept {
-    CUcontext owner = nullptr;
-    CUgreenCtx_st *green = nullptr;
-    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-    if (driver.stream_get_ctx) {
-        result = driver.stream_get_ctx(stream, &owner, &green);
-    } else if (driver.stream_get_ctx_9020) {
-        result = driver.stream_get_ctx_9020(stream, &owner);
-    }
-    return result == CUDA_SUCCESS && owner != context;
-}
-
 std::string name_of(CUresult result) {
     const char *name = nullptr;
     const Driver *driver = loaded();
@@ -175,49 +143,13 @@ CUresult result_of(int32_t number) noexcept {
                                                                   : CUDA_ERROR_UNKNOWN;
 }
 
-emm_status status_of(CUresult result) noexcept {
-    switch (result) {
-    case CUDA_SUCCESS:
-        return EMM_OK;
-    case CUDA_ERROR_OUT_OF_MEMORY:
-        return EMM_E_OUT_OF_MEMORY;
-    case CUDA_ERROR_NOT_SUPPORTED:
-        return EMM_E_NOT_SUPPORTED;
-    case CUDA_ERROR_DEINITIALIZED:
-        return EMM_E_SHUT_DOWN;
-    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
-        return EMM_E_RETIRED;
-    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
-    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
-    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
-        return EMM_E_CAPTURING;
-    // After these the context answers every call with an error.
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_EXTERNAL_DEVICE:
-    case CUDA_ERROR_DEVICE_UNAVAILABLE:
-        return EMM_E_DEVICE_LOST;
-    default:
-        return EMM_E_DRIVER;
-    }
-}
-
 emm_status fail(CUresult result, const char *call) noexcept {
     const char *text = nullptr;
     const Driver *driver = loaded();
     if (!driver || driver->cuGetErrorString(result, &text) != CUDA_SUCCESS || !text) {
         text = "no text";
     }
-    return observe::fail(status_of(result), result, [=] {
+    return observe::fail(cuda::status_of(result), result, [=] {
         return std::string(call) + " failed: " + name_of(result) + ", " + text;
     });
 }

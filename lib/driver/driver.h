@@ -1,53 +1,77 @@
 #pragma once
 
+#include <emm/cuda.h>
 #include <emm/emm.h>
 
-#include <cuda.h>
 #include <string>
 
 namespace emm::driver {
 
-// The entries that the host itself calls, with their CUDA 12.0 signatures unless said otherwise.
-#define EMM_DRIVER_ENTRIES(entry)                                                                  \
-    entry(cuInit) entry(cuDriverGetVersion) entry(cuGetErrorName) entry(cuGetErrorString)          \
-        entry(cuDeviceGet) entry(cuDeviceGetCount) entry(cuDeviceGetUuid)                          \
-            entry(cuDevicePrimaryCtxRetain) entry(cuDevicePrimaryCtxRelease)                       \
-                entry(cuDevicePrimaryCtxGetState) entry(cuCtxGetCurrent) entry(cuCtxPushCurrent)   \
-                    entry(cuCtxPopCurrent) entry(cuCtxGetDevice) entry(cuCtxGetId)                 \
-                        entry(cuMemGetInfo) entry(cuMemHostAlloc) entry(cuMemFreeHost)             \
-                            entry(cuMemHostGetDevicePointer) entry(cuMemHostRegister)              \
-                                entry(cuMemHostUnregister) entry(cuMemAllocManaged)                \
-                                    entry(cuMemFree) entry(cuThreadExchangeStreamCaptureMode)      \
-                                        entry(cuPointerGetAttribute) entry(cuStreamSynchronize)    \
-                                            entry(cuStreamIsCapturing) entry(cuStreamWaitEvent)    \
-                                                entry(cuEventCreate) entry(cuEventRecord) entry(   \
-                                                    cuEventDestroy) entry(cuDeviceGetAttribute)    \
-                                                    entry(cuMemGetAddressRange)                    \
-                                                        entry(cuIpcGetMemHandle)                   \
-                                                            entry(cuIpcOpenMemHandle)              \
-                                                                entry(cuIpcCloseMemHandle)         \
-                                                                    entry(cuDeviceCanAccessPeer)   \
-                                                                        entry(cuMemcpyPeer)
+// The entries that the host itself calls. They are counted if the driver is metered.
+struct Driver : cuda::Entries {
+    explicit Driver(cuda::Find find) : Entries(find) {}
 
-// Those for memory of cuMemCreate and memory pools that other processes have.
-#define EMM_DRIVER_MAPPING_ENTRIES(entry)                                                          \
-    entry(cuCtxSynchronize) entry(cuMemAddressReserve) entry(cuMemAddressFree) entry(cuMemMap)     \
-        entry(cuMemUnmap) entry(cuMemSetAccess) entry(cuMemRelease)                                \
-            entry(cuMemExportToShareableHandle) entry(cuMemImportFromShareableHandle)              \
-                entry(cuMemPoolExportToShareableHandle) entry(cuMemPoolImportFromShareableHandle)  \
-                    entry(cuMemPoolImportPointer) entry(cuMemPoolSetAccess)                        \
-                        entry(cuMemPoolDestroy)
+    EMM_CUDA_REQUIRED(cuInit);
+    EMM_CUDA_REQUIRED(cuDriverGetVersion);
+    EMM_CUDA_REQUIRED(cuGetErrorName);
+    EMM_CUDA_REQUIRED(cuGetErrorString);
+    EMM_CUDA_REQUIRED(cuDeviceGet);
+    EMM_CUDA_REQUIRED(cuDeviceGetCount);
+    EMM_CUDA_REQUIRED(cuDeviceGetUuid);
+    EMM_CUDA_REQUIRED(cuDevicePrimaryCtxRetain);
+    EMM_CUDA_REQUIRED(cuDevicePrimaryCtxRelease);
+    EMM_CUDA_REQUIRED(cuDevicePrimaryCtxGetState);
+    EMM_CUDA_REQUIRED(cuCtxGetCurrent);
+    EMM_CUDA_REQUIRED(cuCtxPushCurrent);
+    EMM_CUDA_REQUIRED(cuCtxPopCurrent);
+    EMM_CUDA_REQUIRED(cuCtxGetDevice);
+    EMM_CUDA_REQUIRED(cuCtxGetId);
+    EMM_CUDA_REQUIRED(cuMemGetInfo);
+    EMM_CUDA_REQUIRED(cuMemHostAlloc);
+    EMM_CUDA_REQUIRED(cuMemFreeHost);
+    EMM_CUDA_REQUIRED(cuMemHostGetDevicePointer);
+    EMM_CUDA_REQUIRED(cuMemHostRegister);
+    EMM_CUDA_REQUIRED(cuMemHostUnregister);
+    EMM_CUDA_REQUIRED(cuMemAllocManaged);
+    EMM_CUDA_REQUIRED(cuMemFree);
+    EMM_CUDA_REQUIRED(cuThreadExchangeStreamCaptureMode);
+    EMM_CUDA_REQUIRED(cuPointerGetAttribute);
+    EMM_CUDA_REQUIRED(cuStreamSynchronize);
+    EMM_CUDA_REQUIRED(cuStreamIsCapturing);
+    EMM_CUDA_REQUIRED(cuStreamWaitEvent);
+    EMM_CUDA_REQUIRED(cuEventCreate);
+    EMM_CUDA_REQUIRED(cuEventRecord);
+    EMM_CUDA_REQUIRED(cuEventDestroy);
+    EMM_CUDA_REQUIRED(cuDeviceGetAttribute);
+    EMM_CUDA_REQUIRED(cuMemGetAddressRange);
+    EMM_CUDA_REQUIRED(cuIpcGetMemHandle);
+    EMM_CUDA_REQUIRED(cuIpcOpenMemHandle);
+    EMM_CUDA_REQUIRED(cuIpcCloseMemHandle);
+    EMM_CUDA_REQUIRED(cuDeviceCanAccessPeer);
+    EMM_CUDA_REQUIRED(cuMemcpyPeer);
 
-using StreamGetCtx9020 = CUresult (*)(CUstream, CUcontext *);
-using StreamGetCtx12050 = CUresult (*)(CUstream, CUcontext *, struct CUgreenCtx_st **);
+    // Memory of cuMemCreate, and memory pools, that other processes have.
+    EMM_CUDA_REQUIRED(cuCtxSynchronize);
+    EMM_CUDA_REQUIRED(cuMemAddressReserve);
+    EMM_CUDA_REQUIRED(cuMemAddressFree);
+    EMM_CUDA_REQUIRED(cuMemMap);
+    EMM_CUDA_REQUIRED(cuMemUnmap);
+    EMM_CUDA_REQUIRED(cuMemSetAccess);
+    EMM_CUDA_REQUIRED(cuMemRelease);
+    EMM_CUDA_REQUIRED(cuMemExportToShareableHandle);
+    EMM_CUDA_REQUIRED(cuMemImportFromShareableHandle);
+    EMM_CUDA_REQUIRED(cuMemPoolExportToShareableHandle);
+    EMM_CUDA_REQUIRED(cuMemPoolImportFromShareableHandle);
+    EMM_CUDA_REQUIRED(cuMemPoolImportPointer);
+    EMM_CUDA_REQUIRED(cuMemPoolSetAccess);
+    EMM_CUDA_REQUIRED(cuMemPoolDestroy);
 
-struct Driver {
-#define EMM_DRIVER_MEMBER(name) decltype(&::name) name = nullptr;
-    EMM_DRIVER_ENTRIES(EMM_DRIVER_MEMBER)
-    EMM_DRIVER_MAPPING_ENTRIES(EMM_DRIVER_MEMBER)
-#undef EMM_DRIVER_MEMBER
-    StreamGetCtx12050 stream_get_ctx = nullptr; // NULL before CUDA 12.5
-    StreamGetCtx9020 stream_get_ctx_9020 = nullptr;
+    // NULL before CUDA 12.5
+    emm_cuStreamGetCtx_12050 get_stream_context =
+        optional<emm_cuStreamGetCtx_12050>("cuStreamGetCtx", 12050);
+    emm_cuStreamGetCtx_12000 get_stream_context_12000 =
+        optional<emm_cuStreamGetCtx_12000>("cuStreamGetCtx", 12000);
+
     std::string path;
     int cuda_version = 0;
     bool simulated = false;
@@ -76,21 +100,14 @@ CUresult result_of(int32_t number) noexcept;
 
 // The status for a failed call, described as "`call` failed: NAME (n), text".
 emm_status fail(CUresult result, const char *call) noexcept;
-emm_status status_of(CUresult result) noexcept;
 
-// Frees may come after the driver has gone or the context has died; that is nothing to report.
-inline bool is_late(CUresult result) noexcept {
-    return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
-}
+using cuda::check_alive;
+using cuda::is_foreign;
+using cuda::is_late;
+using RelaxedCapture = cuda::RelaxedCapture<Driver>;
 
-// Whether the handle still means the context that had this id: CUDA_ERROR_CONTEXT_IS_DESTROYED if
-// not. The driver crashes on other calls with the handle of a context that has died.
-CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexcept;
-
-// Whether `stream`, which exists, is known to belong to another context.
-bool is_foreign(const Driver &driver, CUcontext context, CUstream stream) noexcept;
-
-// Makes a context that is alive current for a scope.
+// Makes a context that is alive current for a scope. It is pushed even if it is current already:
+// what runs in the scope may be a plugin's, which may leave another one current.
 class Current {
 public:
     Current(const Driver &driver, CUcontext context, uint64_t id)
@@ -112,21 +129,6 @@ public:
 private:
     const Driver &driver_;
     CUresult result_;
-};
-
-// While it lives, a driver call of this thread invalidates no capture of any stream.
-class RelaxedCapture {
-public:
-    explicit RelaxedCapture(const Driver &driver) : driver_(driver) {
-        driver_.cuThreadExchangeStreamCaptureMode(&mode_);
-    }
-    ~RelaxedCapture() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
-    RelaxedCapture(const RelaxedCapture &) = delete;
-    RelaxedCapture &operator=(const RelaxedCapture &) = delete;
-
-private:
-    const Driver &driver_;
-    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 } // namespace emm::driver

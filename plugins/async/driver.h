@@ -6,28 +6,29 @@ namespace emm::async {
 
 // What a pool of the driver's own needs on top of passthrough's entries.
 struct Driver : passthrough::Driver {
-    explicit Driver(const emm_host &host);
+    explicit Driver(const emm_host &host) : passthrough::Driver(host) { expect_complete(); }
 
-    decltype(&::cuDriverGetVersion) cuDriverGetVersion;
-    decltype(&::cuMemPoolCreate) cuMemPoolCreate;
-    decltype(&::cuMemPoolDestroy) cuMemPoolDestroy;
-    decltype(&::cuMemPoolSetAttribute) cuMemPoolSetAttribute;
-    decltype(&::cuMemPoolGetAttribute) cuMemPoolGetAttribute;
-    decltype(&::cuMemPoolSetAccess) cuMemPoolSetAccess;
-    decltype(&::cuMemPoolTrimTo) cuMemPoolTrimTo;
-    decltype(&::cuMemAllocFromPoolAsync) cuMemAllocFromPoolAsync;
-    decltype(&::cuMemPoolExportToShareableHandle) cuMemPoolExportToShareableHandle;
-    decltype(&::cuMemPoolExportPointer) cuMemPoolExportPointer;
-    decltype(&::cuMemFreeAsync) cuMemFreeAsync;
-    decltype(&::cuMemGetInfo) cuMemGetInfo;
-    decltype(&::cuStreamCreate) cuStreamCreate;
-    decltype(&::cuStreamDestroy) cuStreamDestroy;
-    decltype(&::cuStreamSynchronize) cuStreamSynchronize;
-    decltype(&::cuStreamWaitEvent) cuStreamWaitEvent;
-    decltype(&::cuEventCreate) cuEventCreate;
-    decltype(&::cuEventDestroy) cuEventDestroy;
-    decltype(&::cuCtxSynchronize) cuCtxSynchronize;
-    CUresult (*ctx_record_event)(CUcontext, CUevent); // NULL before CUDA 12.5
+    EMM_CUDA_REQUIRED(cuDriverGetVersion);
+    EMM_CUDA_REQUIRED(cuMemPoolCreate);
+    EMM_CUDA_REQUIRED(cuMemPoolDestroy);
+    EMM_CUDA_REQUIRED(cuMemPoolSetAttribute);
+    EMM_CUDA_REQUIRED(cuMemPoolGetAttribute);
+    EMM_CUDA_REQUIRED(cuMemPoolSetAccess);
+    EMM_CUDA_REQUIRED(cuMemPoolTrimTo);
+    EMM_CUDA_REQUIRED(cuMemAllocFromPoolAsync);
+    EMM_CUDA_REQUIRED(cuMemPoolExportToShareableHandle);
+    EMM_CUDA_REQUIRED(cuMemPoolExportPointer);
+    EMM_CUDA_REQUIRED(cuMemFreeAsync);
+    EMM_CUDA_REQUIRED(cuMemGetInfo);
+    EMM_CUDA_REQUIRED(cuStreamCreate);
+    EMM_CUDA_REQUIRED(cuStreamDestroy);
+    EMM_CUDA_REQUIRED(cuStreamSynchronize);
+    EMM_CUDA_REQUIRED(cuStreamWaitEvent);
+    EMM_CUDA_REQUIRED(cuEventCreate);
+    EMM_CUDA_REQUIRED(cuEventDestroy);
+    EMM_CUDA_REQUIRED(cuCtxSynchronize);
+    emm_cuCtxRecordEvent_12050 record_context_event = // NULL before CUDA 12.5
+        optional<emm_cuCtxRecordEvent_12050>("cuCtxRecordEvent", 12050);
 };
 
 } // namespace emm::async

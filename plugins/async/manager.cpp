@@ -146,7 +146,7 @@ void Manager::release_behind_everything(Registry::Entry &entry) {
 
 // What comes on `returns_` next runs after all work that the context holds now.
 CUresult Manager::wait_for_everything() {
-    if (!driver_.ctx_record_event) {
+    if (!driver_.record_context_event) {
         return driver_.cuCtxSynchronize();
     }
     CUevent event = nullptr;
@@ -154,7 +154,7 @@ CUresult Manager::wait_for_everything() {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    result = driver_.ctx_record_event(cuda_context_, event);
+    result = driver_.record_context_event(cuda_context_, event);
     if (result == CUDA_SUCCESS) {
         result = driver_.cuStreamWaitEvent(returns_, event, 0);
     }

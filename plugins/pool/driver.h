@@ -3,53 +3,78 @@
 
 #include "lock.h"
 
-#include <cuda.h>
+#include <emm/cuda.h>
 #include <emm/plugin.hpp>
 
 namespace emm::pool {
 
-// Entries without which there is no pool.
-#define EMM_POOL_REQUIRED(entry)                                                                   \
-    entry(cuMemAlloc) entry(cuMemFree) entry(cuMemGetInfo) entry(cuCtxPushCurrent)                 \
-        entry(cuCtxPopCurrent) entry(cuCtxGetCurrent) entry(cuCtxSynchronize) entry(cuStreamGetId) \
-            entry(cuCtxGetId) entry(cuStreamIsCapturing) entry(cuStreamWaitEvent)                  \
-                entry(cuEventCreate) entry(cuEventDestroy) entry(cuEventRecord)                    \
-                    entry(cuEventQuery) entry(cuEventSynchronize)                                  \
-                        entry(cuThreadExchangeStreamCaptureMode)
+// As EMM_CUDA_REQUIRED and EMM_CUDA_OPTIONAL, each watched for a lock that is held over the call.
+#define EMM_POOL_REQUIRED(name)                                                                    \
+    Entry<EMM_CUDA_TYPE(name)> name {                                                              \
+        required<EMM_CUDA_TYPE(name)>(#name, EMM_CUDA_SIGNATURES), #name                           \
+    }
+#define EMM_POOL_OPTIONAL(name)                                                                    \
+    Entry<EMM_CUDA_TYPE(name)> name {                                                              \
+        optional<EMM_CUDA_TYPE(name)>(#name, EMM_CUDA_SIGNATURES), #name                           \
+    }
 
-// Entries without which one feature is refused.
-#define EMM_POOL_OPTIONAL(entry)                                                                   \
-    entry(cuUserObjectCreate) entry(cuUserObjectRelease) entry(cuGraphRetainUserObject)            \
-        entry(cuDeviceCanAccessPeer) entry(cuDevicePrimaryCtxRetain)                               \
-            entry(cuDevicePrimaryCtxRelease) entry(cuCtxEnablePeerAccess)                          \
-                entry(cuCtxDisablePeerAccess) entry(cuMemHostAlloc) entry(cuMemFreeHost)           \
-                    entry(cuMemHostGetDevicePointer) entry(cuStreamQuery) entry(cuStreamGetFlags)  \
-                        entry(cuMemAddressReserve) entry(cuMemAddressFree) entry(cuMemCreate)      \
-                            entry(cuMemRelease) entry(cuMemMap) entry(cuMemUnmap)                  \
-                                entry(cuMemSetAccess) entry(cuIpcGetMemHandle)                     \
-                                    entry(cuDeviceGetAttribute) entry(cuDeviceTotalMem)
-
-struct Driver {
-#define EMM_POOL_ENTRY(name) Entry<decltype(&::name)> name;
-    EMM_POOL_REQUIRED(EMM_POOL_ENTRY)
-    EMM_POOL_OPTIONAL(EMM_POOL_ENTRY)
-#undef EMM_POOL_ENTRY
-
-    // Spelt out: their names stand for other signatures, or for none, in some versions of cuda.h.
-    Entry<CUresult(CUDAAPI *)(CUcontext, CUevent)> record_context_event; // since CUDA 12.5
-    Entry<CUresult(CUDAAPI *)(CUstream, CUstreamCaptureStatus *, cuuint64_t *, CUgraph *,
-                              const CUgraphNode **, size_t *)>
-        capture_info;
-    Entry<CUresult(CUDAAPI *)(CUstream, CUcontext *)> stream_context;
-    Entry<CUresult(CUDAAPI *)(CUstream, CUcontext *, struct CUgreenCtx_st **)> stream_context_12050;
-
+struct Driver : cuda::Entries {
     // Throws PluginError if a required entry is missing.
     explicit Driver(const emm_host &host);
 
-    bool is_alive(CUcontext context, uint64_t id) const;
+    EMM_POOL_REQUIRED(cuMemAlloc);
+    EMM_POOL_REQUIRED(cuMemFree);
+    EMM_POOL_REQUIRED(cuMemGetInfo);
+    EMM_POOL_REQUIRED(cuCtxPushCurrent);
+    EMM_POOL_REQUIRED(cuCtxPopCurrent);
+    EMM_POOL_REQUIRED(cuCtxGetCurrent);
+    EMM_POOL_REQUIRED(cuCtxSynchronize);
+    EMM_POOL_REQUIRED(cuStreamGetId);
+    EMM_POOL_REQUIRED(cuCtxGetId);
+    EMM_POOL_REQUIRED(cuStreamIsCapturing);
+    EMM_POOL_REQUIRED(cuStreamWaitEvent);
+    EMM_POOL_REQUIRED(cuEventCreate);
+    EMM_POOL_REQUIRED(cuEventDestroy);
+    EMM_POOL_REQUIRED(cuEventRecord);
+    EMM_POOL_REQUIRED(cuEventQuery);
+    EMM_POOL_REQUIRED(cuEventSynchronize);
+    EMM_POOL_REQUIRED(cuThreadExchangeStreamCaptureMode);
 
-    // Whether `stream`, which lives, is known to belong to another context.
-    bool is_foreign(CUcontext context, CUstream stream) const;
+    // Without one of these a feature is refused.
+    EMM_POOL_OPTIONAL(cuUserObjectCreate);
+    EMM_POOL_OPTIONAL(cuUserObjectRelease);
+    EMM_POOL_OPTIONAL(cuGraphRetainUserObject);
+    EMM_POOL_OPTIONAL(cuDeviceCanAccessPeer);
+    EMM_POOL_OPTIONAL(cuDevicePrimaryCtxRetain);
+    EMM_POOL_OPTIONAL(cuDevicePrimaryCtxRelease);
+    EMM_POOL_OPTIONAL(cuCtxEnablePeerAccess);
+    EMM_POOL_OPTIONAL(cuCtxDisablePeerAccess);
+    EMM_POOL_OPTIONAL(cuMemHostAlloc);
+    EMM_POOL_OPTIONAL(cuMemFreeHost);
+    EMM_POOL_OPTIONAL(cuMemHostGetDevicePointer);
+    EMM_POOL_OPTIONAL(cuStreamQuery);
+    EMM_POOL_OPTIONAL(cuStreamGetFlags);
+    EMM_POOL_OPTIONAL(cuMemAddressReserve);
+    EMM_POOL_OPTIONAL(cuMemAddressFree);
+    EMM_POOL_OPTIONAL(cuMemCreate);
+    EMM_POOL_OPTIONAL(cuMemRelease);
+    EMM_POOL_OPTIONAL(cuMemMap);
+    EMM_POOL_OPTIONAL(cuMemUnmap);
+    EMM_POOL_OPTIONAL(cuMemSetAccess);
+    EMM_POOL_OPTIONAL(cuIpcGetMemHandle);
+    EMM_POOL_OPTIONAL(cuDeviceGetAttribute);
+    EMM_POOL_OPTIONAL(cuDeviceTotalMem);
+    Entry<emm_cuCtxRecordEvent_12050> record_context_event{
+        optional<emm_cuCtxRecordEvent_12050>("cuCtxRecordEvent", 12050), "cuCtxRecordEvent"};
+    Entry<emm_cuStreamGetCaptureInfo_12000> capture_info{
+        optional<emm_cuStreamGetCaptureInfo_12000>("cuStreamGetCaptureInfo", 12000),
+        "cuStreamGetCaptureInfo"};
+    Entry<emm_cuStreamGetCtx_12000> get_stream_context_12000{
+        optional<emm_cuStreamGetCtx_12000>("cuStreamGetCtx", 12000), "cuStreamGetCtx"};
+    Entry<emm_cuStreamGetCtx_12050> get_stream_context{
+        optional<emm_cuStreamGetCtx_12050>("cuStreamGetCtx", 12050), "cuStreamGetCtx"};
+
+    bool is_alive(CUcontext context, uint64_t id) const;
 
     bool serves_captures() const {
         return cuUserObjectCreate && cuUserObjectRelease && cuGraphRetainUserObject && capture_info;
@@ -67,59 +92,14 @@ struct Driver {
     }
 };
 
-// The device can do nothing more in this context.
-bool is_sticky(CUresult result);
-
 // The context, or the whole driver, is gone, and with it what was to be freed or waited for.
 bool is_gone(CUresult result);
 
-// A context that is alive is current while this lives. The driver crashes when it is handed a
-// context that has died, so it is asked for its id first. Asking which one is current costs a
-// quarter of making one current.
-class Current {
-public:
-    Current(const Driver &driver, CUcontext context, uint64_t id) : driver_(driver) {
-        unsigned long long now = 0;
-        result_ = driver.cuCtxGetId(context, &now);
-        if (result_ == CUDA_SUCCESS && now != id) {
-            result_ = CUDA_ERROR_CONTEXT_IS_DESTROYED;
-        }
-        CUcontext current = nullptr;
-        if (result_ == CUDA_SUCCESS &&
-            (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context)) {
-            result_ = driver.cuCtxPushCurrent(context);
-            pushed_ = result_ == CUDA_SUCCESS;
-        }
-    }
-    ~Current() {
-        CUcontext popped = nullptr;
-        if (pushed_) {
-            driver_.cuCtxPopCurrent(&popped);
-        }
-    }
-    Current(const Current &) = delete;
-    Current &operator=(const Current &) = delete;
-    CUresult result() const { return result_; }
+using cuda::is_sticky;
+using Current = cuda::Current<Driver>;
+using Relaxed = cuda::RelaxedCapture<Driver>;
 
-private:
-    const Driver &driver_;
-    CUresult result_;
-    bool pushed_ = false;
-};
-
-// Calls that would invalidate a capture in progress on some other stream do not while this lives.
-class Relaxed {
-public:
-    explicit Relaxed(const Driver &driver) : driver_(driver) {
-        driver_.cuThreadExchangeStreamCaptureMode(&mode_);
-    }
-    ~Relaxed() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
-    Relaxed(const Relaxed &) = delete;
-    Relaxed &operator=(const Relaxed &) = delete;
-
-private:
-    const Driver &driver_;
-    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
+#undef EMM_POOL_REQUIRED
+#undef EMM_POOL_OPTIONAL
 
 } // namespace emm::pool

@@ -37,10 +37,7 @@ template <class Function> class Entry;
 template <class Result, class... Arguments> class Entry<Result (*)(Arguments...)> {
 public:
     using Function = Result (*)(Arguments...);
-    void set(Function function, const char *name) {
-        function_ = function;
-        name_ = name;
-    }
+    Entry(Function function, const char *name) : function_(function), name_(name) {}
     explicit operator bool() const { return function_; }
     Result operator()(Arguments... arguments) const {
         Mutex::expect_none(name_);
@@ -48,8 +45,8 @@ public:
     }
 
 private:
-    Function function_ = nullptr;
-    const char *name_ = nullptr;
+    Function function_;
+    const char *name_;
 };
 
 #else
@@ -58,12 +55,12 @@ using Mutex = std::mutex;
 
 template <class Function> class Entry {
 public:
-    void set(Function function, const char *) { function_ = function; }
+    Entry(Function function, const char *) : function_(function) {}
     explicit operator bool() const { return function_; }
     operator Function() const { return function_; }
 
 private:
-    Function function_ = nullptr;
+    Function function_;
 };
 
 #endif

@@ -107,7 +107,7 @@ emm_status Manager::ask_identity(Caller &caller) {
         }
         return status == CU_STREAM_CAPTURE_STATUS_NONE ? EMM_OK : ask_capture(caller);
     }
-    if (driver_.is_foreign(context_, caller.stream)) {
+    if (cuda::is_foreign(driver_, context_, caller.stream)) {
         return refuse_foreign();
     }
     CUresult result = driver_.cuStreamIsCapturing(caller.stream, &status);
@@ -179,7 +179,7 @@ emm_status Manager::enter_stream(emm_stream stream) {
     if (is_legacy(stream) || stream == per_thread_handle || stream == EMM_STREAM_UNORDERED) {
         return EMM_OK; // known without being registered
     }
-    if (driver_.is_foreign(context_, stream)) {
+    if (cuda::is_foreign(driver_, context_, stream)) {
         return refuse_foreign();
     }
     unsigned long long id = 0;

@@ -1,31 +1,40 @@
 #pragma once
 
+#include <emm/cuda.h>
 #include <emm/emm.h>
 
-#include <cuda.h>
 #include <stdexcept>
 #include <string>
 
-// The driver entries that the traffic itself needs, with their CUDA 12.0 signatures.
-struct Cuda {
-#define TRAFFIC_ENTRIES(entry)                                                                     \
-    entry(cuCtxSetCurrent) entry(cuStreamCreate) entry(cuStreamDestroy) entry(cuStreamSynchronize) \
-        entry(cuStreamWaitEvent) entry(cuEventCreate) entry(cuEventRecord) entry(cuEventDestroy)   \
-            entry(cuMemsetD32Async) entry(cuMemcpyDtoHAsync) entry(cuCtxSynchronize)               \
-                entry(cuStreamBeginCapture) entry(cuStreamEndCapture) entry(cuGraphLaunch)         \
-                    entry(cuGraphInstantiateWithFlags) entry(cuGraphDestroy)                       \
-                        entry(cuGraphExecDestroy)
-#define TRAFFIC_MEMBER(name) decltype(&::name) name = load<decltype(&::name)>(#name);
-    TRAFFIC_ENTRIES(TRAFFIC_MEMBER)
-#undef TRAFFIC_MEMBER
-
-    template <class Function> static Function load(const char *name) {
-        const auto entry = reinterpret_cast<Function>(emm_driver_entry(name, 12000));
-        if (!entry) {
-            throw std::runtime_error(std::string("the driver has no ") + name);
+// The driver entries that the traffic itself needs.
+struct Cuda : emm::cuda::Entries {
+    Cuda() : Entries(&emm_driver_entry) {
+        if (missing()) {
+            throw std::runtime_error(std::string("the driver has no ") + missing());
         }
-        return entry;
     }
+
+    EMM_CUDA_REQUIRED(cuCtxSetCurrent);
+    EMM_CUDA_REQUIRED(cuStreamCreate);
+    EMM_CUDA_REQUIRED(cuStreamDestroy);
+    EMM_CUDA_REQUIRED(cuStreamSynchronize);
+    EMM_CUDA_REQUIRED(cuStreamWaitEvent);
+    EMM_CUDA_REQUIRED(cuEventCreate);
+    EMM_CUDA_REQUIRED(cuEventRecord);
+    EMM_CUDA_REQUIRED(cuEventDestroy);
+    EMM_CUDA_REQUIRED(cuMemsetD32Async);
+    EMM_CUDA_REQUIRED(cuMemcpyDtoHAsync);
+    EMM_CUDA_REQUIRED(cuCtxSynchronize);
+    EMM_CUDA_REQUIRED(cuStreamBeginCapture);
+    EMM_CUDA_REQUIRED(cuStreamEndCapture);
+    EMM_CUDA_REQUIRED(cuGraphLaunch);
+    EMM_CUDA_REQUIRED(cuGraphInstantiateWithFlags);
+    EMM_CUDA_REQUIRED(cuGraphDestroy);
+    EMM_CUDA_REQUIRED(cuGraphExecDestroy);
+    // The simulated driver has none of these.
+    EMM_CUDA_OPTIONAL(cuModuleLoadData);
+    EMM_CUDA_OPTIONAL(cuModuleGetFunction);
+    EMM_CUDA_OPTIONAL(cuLaunchKernel);
 };
 
 // One context as emm and as CUDA know it.

@@ -70,8 +70,7 @@ void run(uint64_t steps, unsigned threads) {
     info.struct_size = sizeof info;
     check(emm_context_for_device(0, &context), "device 0");
     check(emm_context_get_info(context, &info), "device 0");
-    const auto set_current = Cuda::load<decltype(&::cuCtxSetCurrent)>("cuCtxSetCurrent");
-    check(set_current(info.cuda_context), "cuCtxSetCurrent");
+    check(Cuda().cuCtxSetCurrent(info.cuda_context), "cuCtxSetCurrent");
     {
         Game game(context, info.cuda_context);
         game.steps_left = steps;

@@ -56,16 +56,13 @@ Turn::Turn(const Cuda &cuda, emm_context *context) : cuda_(cuda), context_(conte
     check(emm_memalloc(context_, sizeof(unsigned), nullptr, &errors_), "emm_memalloc");
     check(cuda_.cuMemsetD32Async(errors_, 0, 1, nullptr), "cuMemsetD32Async");
     check(cuda_.cuCtxSynchronize(), "cuCtxSynchronize");
-    const auto load =
-        reinterpret_cast<decltype(&::cuModuleLoadData)>(emm_driver_entry("cuModuleLoadData", 2000));
-    if (!load) {
+    if (!cuda_.cuModuleLoadData) {
         return;
     }
     CUmodule module = nullptr;
-    check(load(&module, source), "cuModuleLoadData");
-    const auto function = Cuda::load<decltype(&::cuModuleGetFunction)>("cuModuleGetFunction");
-    check(function(&kernel_, module, "turn"), "cuModuleGetFunction");
-    launch_ = Cuda::load<decltype(&::cuLaunchKernel)>("cuLaunchKernel");
+    check(cuda_.cuModuleLoadData(&module, source), "cuModuleLoadData");
+    check(cuda_.cuModuleGetFunction(&kernel_, module, "turn"), "cuModuleGetFunction");
+    launch_ = cuda_.cuLaunchKernel;
 }
 
 Turn::~Turn() {

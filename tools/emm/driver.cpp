@@ -46,16 +46,20 @@ Json describe_device(int ordinal) {
             {"compute_capability", fmt::format("{}.{}", major, minor)}};
 }
 
+Failure missing_entry(const char *name) {
+    Problem problem;
+    problem.code = EMM_E_NO_DRIVER;
+    problem.stage = "driver";
+    problem.message = std::string("the driver has no ") + name;
+    return Failure(problem);
+}
+
 } // namespace
 
 emm_function driver_entry(const char *name) {
-    const emm_function found = emm_driver_entry(name, 12000);
+    const emm_function found = emm_driver_entry(name, EMM_CUDA_SIGNATURES);
     if (!found) {
-        Problem problem;
-        problem.code = EMM_E_NO_DRIVER;
-        problem.stage = "driver";
-        problem.message = std::string("the driver has no ") + name;
-        throw Failure(problem);
+        throw missing_entry(name);
     }
     return found;
 }
@@ -63,11 +67,11 @@ emm_function driver_entry(const char *name) {
 const DriverCalls &driver_calls() {
     static const DriverCalls calls = [] {
         driver_info();
-        DriverCalls made;
-#define EMM_TOOL_FILL(name) made.name = driver_entry<decltype(made.name)>(#name);
-        EMM_TOOL_ENTRIES(EMM_TOOL_FILL)
-#undef EMM_TOOL_FILL
-        return made;
+        const DriverCalls found;
+        if (found.missing()) {
+            throw missing_entry(found.missing());
+        }
+        return found;
     }();
     return calls;
 }

@@ -2,9 +2,8 @@
 
 #include "json.h"
 
+#include <emm/cuda.h>
 #include <emm/emm.h>
-
-#include <cuda.h>
 
 #include <string>
 
@@ -12,20 +11,34 @@ namespace emm::tool {
 
 // The driver functions that the tool itself calls: streams, events, and the writes and checks of
 // --touch. They are the driver's own, so emm's meter does not count them.
-#define EMM_TOOL_ENTRIES(entry)                                                                    \
-    entry(cuGetErrorName) entry(cuDeviceGet) entry(cuDeviceGetName) entry(cuDeviceTotalMem)        \
-        entry(cuDeviceGetAttribute) entry(cuDeviceGetUuid) entry(cuDevicePrimaryCtxRetain)         \
-            entry(cuCtxSetCurrent) entry(cuStreamCreate) entry(cuStreamDestroy)                    \
-                entry(cuStreamSynchronize) entry(cuStreamWaitEvent) entry(cuEventCreate)           \
-                    entry(cuEventDestroy) entry(cuEventRecord) entry(cuEventSynchronize)           \
-                        entry(cuMemsetD8Async) entry(cuMemsetD32Async) entry(cuMemcpyDtoHAsync)    \
-                            entry(cuMemHostAlloc) entry(cuMemFreeHost) entry(cuMemAlloc)           \
-                                entry(cuMemFree) entry(cuMemGetInfo) entry(cuLaunchHostFunc)
+struct DriverCalls : cuda::Entries {
+    DriverCalls() : Entries(&emm_driver_entry) {}
 
-struct DriverCalls {
-#define EMM_TOOL_MEMBER(name) decltype(&::name) name = nullptr;
-    EMM_TOOL_ENTRIES(EMM_TOOL_MEMBER)
-#undef EMM_TOOL_MEMBER
+    EMM_CUDA_REQUIRED(cuGetErrorName);
+    EMM_CUDA_REQUIRED(cuDeviceGet);
+    EMM_CUDA_REQUIRED(cuDeviceGetName);
+    EMM_CUDA_REQUIRED(cuDeviceTotalMem);
+    EMM_CUDA_REQUIRED(cuDeviceGetAttribute);
+    EMM_CUDA_REQUIRED(cuDeviceGetUuid);
+    EMM_CUDA_REQUIRED(cuDevicePrimaryCtxRetain);
+    EMM_CUDA_REQUIRED(cuCtxSetCurrent);
+    EMM_CUDA_REQUIRED(cuStreamCreate);
+    EMM_CUDA_REQUIRED(cuStreamDestroy);
+    EMM_CUDA_REQUIRED(cuStreamSynchronize);
+    EMM_CUDA_REQUIRED(cuStreamWaitEvent);
+    EMM_CUDA_REQUIRED(cuEventCreate);
+    EMM_CUDA_REQUIRED(cuEventDestroy);
+    EMM_CUDA_REQUIRED(cuEventRecord);
+    EMM_CUDA_REQUIRED(cuEventSynchronize);
+    EMM_CUDA_REQUIRED(cuMemsetD8Async);
+    EMM_CUDA_REQUIRED(cuMemsetD32Async);
+    EMM_CUDA_REQUIRED(cuMemcpyDtoHAsync);
+    EMM_CUDA_REQUIRED(cuMemHostAlloc);
+    EMM_CUDA_REQUIRED(cuMemFreeHost);
+    EMM_CUDA_REQUIRED(cuMemAlloc);
+    EMM_CUDA_REQUIRED(cuMemFree);
+    EMM_CUDA_REQUIRED(cuMemGetInfo);
+    EMM_CUDA_REQUIRED(cuLaunchHostFunc);
 };
 
 // Loads the driver on the first call. Throws Failure.

@@ -263,7 +263,7 @@ void Batch::fill(const emm_context &context, uint32_t kind) noexcept {
         }
     }
     if (reply_.count == 0) {
-        refuse(driver::status_of(result), result);
+        refuse(cuda::status_of(result), result);
     }
 }
 

@@ -92,6 +92,31 @@ TEST_CASE("a free that fails is told to whoever caused it, and the handle is gon
     CHECK(Recorder::the().count("memfree") == 1);
 }
 
+namespace {
+
+bool is_write_combined(const emm_memory_info &info) {
+    unsigned flags = 0;
+    REQUIRE(CU(cuMemHostGetFlags)(&flags, info.host) == CUDA_SUCCESS);
+    return (flags & CU_MEMHOSTALLOC_WRITECOMBINED) != 0;
+}
+
+} // namespace
+
+TEST_CASE("the driver is told that pinned memory is write-combined, and that other is not") {
+    emm_context *context = recorded_context();
+    emm_context_info at = {};
+    at.struct_size = sizeof at;
+    REQUIRE(emm_context_get_info(context, &at) == EMM_OK);
+    REQUIRE(CU(cuCtxSetCurrent)(at.cuda_context) == CUDA_SUCCESS);
+    emm_memory *combined = nullptr, *mapped = nullptr;
+    REQUIRE(emm_memory_hostalloc(context, 4096, EMM_HOST_WRITE_COMBINED, &combined) == EMM_OK);
+    REQUIRE(emm_memory_hostalloc(context, 4096, EMM_HOST_MAPPED, &mapped) == EMM_OK);
+    CHECK(is_write_combined(info_of(combined)));
+    CHECK_FALSE(is_write_combined(info_of(mapped)));
+    CHECK(emm_memory_release(combined) == EMM_OK);
+    CHECK(emm_memory_release(mapped) == EMM_OK);
+}
+
 TEST_CASE("pinned and mapped memory tell their kinds and addresses, and go back") {
     emm_context *context = recorded_context();
     emm_memory *pinned = nullptr, *mapped = nullptr;

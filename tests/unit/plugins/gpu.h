@@ -4,14 +4,14 @@
 
 #include "catch.h"
 
+#include <emm/cuda.h>
 #include <emm/emm.h>
 #include <simcuda.h>
 
-#include <cuda.h>
 #include <string>
 
 // A driver entry with its CUDA 12.0 signature.
-#define CU(name) reinterpret_cast<decltype(&::name)>(emm_driver_entry(#name, 12000))
+#define CU(name) reinterpret_cast<EMM_CUDA_TYPE(name)>(emm_driver_entry(#name, EMM_CUDA_SIGNATURES))
 
 class Gpu {
 public:

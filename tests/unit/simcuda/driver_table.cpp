@@ -14,12 +14,13 @@ std::string path() {
     return wanted == std::string("real") ? "libcuda.so.1" : wanted;
 }
 
-template <typename Function>
-void find(const CudaDriver &driver, const char *name, int version, Function &ret_function) {
+CUresult (*get_proc_address)(const char *, void **, int, cuuint64_t, int *) = nullptr;
+
+emm_function find(const char *name, int32_t version) {
     void *found = nullptr;
     int answer = 0;
-    driver.get_proc_address(name, &found, version, 0, &answer);
-    ret_function = reinterpret_cast<Function>(found);
+    get_proc_address(name, &found, version, 0, &answer);
+    return reinterpret_cast<emm_function>(found);
 }
 
 CudaDriver open() {
@@ -27,15 +28,10 @@ CudaDriver open() {
     if (!library) {
         throw std::runtime_error(dlerror());
     }
-    CudaDriver driver;
-    driver.get_proc_address =
-        reinterpret_cast<decltype(driver.get_proc_address)>(dlsym(library, "cuGetProcAddress_v2"));
-    // A name in quotes is not expanded, so it is the one without a version.
-#define TESTED_FIND(name) find(driver, #name, 12000, driver.name);
-    TESTED_ENTRIES(TESTED_FIND)
-#undef TESTED_FIND
-    find(driver, "cuCtxCreate", 3020, driver.create_context);
-    find(driver, "cuCtxRecordEvent", 12050, driver.record_context);
+    get_proc_address =
+        reinterpret_cast<decltype(get_proc_address)>(dlsym(library, "cuGetProcAddress_v2"));
+    CudaDriver driver(&find);
+    driver.get_proc_address = get_proc_address;
 #define SIMCUDA_FIND(member)                                                                       \
     driver.member = reinterpret_cast<decltype(driver.member)>(dlsym(library, "simcuda_" #member));
     SIMCUDA_FIND(get_counters)

@@ -3,66 +3,117 @@
 
 #include "simcuda.h"
 
-#include <cuda.h>
+#include <emm/cuda.h>
 #include <string>
 
-// Entries with their signatures of CUDA 12.0, which later headers keep. They are written as in C:
-// cu().cuMemAlloc(...).
-#define TESTED_ENTRIES(entry)                                                                                                     \
-    entry(cuInit) entry(cuDriverGetVersion) entry(cuGetErrorName) entry(cuGetErrorString) entry(                                  \
-        cuDeviceGet) entry(cuDeviceGetCount) entry(cuDeviceGetName) entry(cuDeviceGetUuid) entry(cuDeviceGetAttribute)            \
-        entry(cuDeviceTotalMem) entry(cuDeviceGetPCIBusId) entry(cuDeviceGetByPCIBusId) entry(                                    \
-            cuDevicePrimaryCtxRetain) entry(cuDevicePrimaryCtxRelease) entry(cuDevicePrimaryCtxReset)                             \
-            entry(cuDevicePrimaryCtxGetState) entry(cuCtxDestroy) entry(cuCtxPushCurrent) entry(                                  \
-                cuCtxPopCurrent) entry(cuCtxSetCurrent) entry(cuCtxGetCurrent) entry(cuCtxGetDevice)                              \
-                entry(cuCtxGetId) entry(cuCtxSynchronize) entry(cuMemGetInfo) entry(cuMemAlloc) entry(                            \
-                    cuMemFree) entry(cuMemGetAddressRange) entry(cuMemHostAlloc) entry(cuMemFreeHost)                             \
-                    entry(cuMemHostGetDevicePointer) entry(cuMemHostRegister) entry(cuMemHostUnregister) entry(                   \
-                        cuMemAllocManaged) entry(cuPointerGetAttribute) entry(cuPointerGetAttributes)                             \
-                        entry(cuMemAddressReserve) entry(cuMemAddressFree) entry(cuMemCreate) entry(                              \
-                            cuMemRelease) entry(cuMemMap) entry(cuMemUnmap) entry(cuMemSetAccess) entry(cuMemGetAccess)           \
-                            entry(cuMemGetAllocationGranularity) entry(cuMemRetainAllocationHandle) entry(                        \
-                                cuMemExportToShareableHandle) entry(cuMemImportFromShareableHandle)                               \
-                                entry(cuMemAllocAsync) entry(cuMemAllocFromPoolAsync) entry(                                      \
-                                    cuMemFreeAsync) entry(cuMemPoolCreate) entry(cuMemPoolDestroy)                                \
-                                    entry(cuMemPoolSetAttribute) entry(cuMemPoolGetAttribute) entry(                              \
-                                        cuMemPoolTrimTo) entry(cuDeviceGetDefaultMemPool) entry(cuIpcGetMemHandle)                \
-                                        entry(cuIpcOpenMemHandle) entry(cuIpcCloseMemHandle) entry(                               \
-                                            cuMemPoolExportToShareableHandle) entry(cuMemPoolImportFromShareableHandle)           \
-                                            entry(cuMemPoolExportPointer) entry(cuMemPoolImportPointer) entry(                    \
-                                                cuMemcpy) entry(cuMemcpyHtoD) entry(cuMemcpyDtoH)                                 \
-                                                entry(cuMemcpyHtoDAsync) entry(cuMemcpyDtoHAsync) entry(                          \
-                                                    cuMemcpyDtoDAsync) entry(cuMemsetD8) entry(cuMemsetD32)                       \
-                                                    entry(cuMemsetD8Async) entry(cuMemsetD32Async) entry(                         \
-                                                        cuStreamCreate) entry(cuStreamDestroy)                                    \
-                                                        entry(cuStreamGetId) entry(cuStreamGetFlags) entry(                       \
-                                                            cuStreamQuery) entry(cuStreamSynchronize)                             \
-                                                            entry(cuStreamWaitEvent) entry(                                       \
-                                                                cuLaunchHostFunc) entry(cuStreamBeginCapture)                     \
-                                                                entry(cuStreamEndCapture) entry(                                  \
-                                                                    cuStreamIsCapturing) entry(cuThreadExchangeStreamCaptureMode) \
-                                                                    entry(cuEventCreate) entry(                                   \
-                                                                        cuEventRecord) entry(cuEventQuery)                        \
-                                                                        entry(cuEventSynchronize) entry(                          \
-                                                                            cuEventDestroy) entry(cuGraphDestroy)                 \
-                                                                            entry(cuGraphGetNodes) entry(                         \
-                                                                                cuGraphInstantiateWithFlags)                      \
-                                                                                entry(cuGraphLaunch) entry(                       \
-                                                                                    cuGraphExecDestroy)                           \
-                                                                                    entry(                                        \
-                                                                                        cuUserObjectCreate)                       \
-                                                                                        entry(                                    \
-                                                                                            cuUserObjectRelease)                  \
-                                                                                            entry(                                \
-                                                                                                cuGraphRetainUserObject)
+// They are called as in C: cu().cuMemAlloc(...).
+struct CudaDriver : emm::cuda::Entries {
+    explicit CudaDriver(emm::cuda::Find find) : Entries(find) {}
 
-struct CudaDriver {
-#define TESTED_MEMBER(name) decltype(&::name) name = nullptr;
-    TESTED_ENTRIES(TESTED_MEMBER)
-#undef TESTED_MEMBER
+    EMM_CUDA_OPTIONAL(cuInit);
+    EMM_CUDA_OPTIONAL(cuDriverGetVersion);
+    EMM_CUDA_OPTIONAL(cuGetErrorName);
+    EMM_CUDA_OPTIONAL(cuGetErrorString);
+    EMM_CUDA_OPTIONAL(cuDeviceGet);
+    EMM_CUDA_OPTIONAL(cuDeviceGetCount);
+    EMM_CUDA_OPTIONAL(cuDeviceGetName);
+    EMM_CUDA_OPTIONAL(cuDeviceGetUuid);
+    EMM_CUDA_OPTIONAL(cuDeviceGetAttribute);
+    EMM_CUDA_OPTIONAL(cuDeviceTotalMem);
+    EMM_CUDA_OPTIONAL(cuDeviceGetPCIBusId);
+    EMM_CUDA_OPTIONAL(cuDeviceGetByPCIBusId);
+    EMM_CUDA_OPTIONAL(cuDevicePrimaryCtxRetain);
+    EMM_CUDA_OPTIONAL(cuDevicePrimaryCtxRelease);
+    EMM_CUDA_OPTIONAL(cuDevicePrimaryCtxReset);
+    EMM_CUDA_OPTIONAL(cuDevicePrimaryCtxGetState);
+    EMM_CUDA_OPTIONAL(cuCtxDestroy);
+    EMM_CUDA_OPTIONAL(cuCtxPushCurrent);
+    EMM_CUDA_OPTIONAL(cuCtxPopCurrent);
+    EMM_CUDA_OPTIONAL(cuCtxSetCurrent);
+    EMM_CUDA_OPTIONAL(cuCtxGetCurrent);
+    EMM_CUDA_OPTIONAL(cuCtxGetDevice);
+    EMM_CUDA_OPTIONAL(cuCtxGetId);
+    EMM_CUDA_OPTIONAL(cuCtxSynchronize);
+    EMM_CUDA_OPTIONAL(cuMemGetInfo);
+    EMM_CUDA_OPTIONAL(cuMemAlloc);
+    EMM_CUDA_OPTIONAL(cuMemFree);
+    EMM_CUDA_OPTIONAL(cuMemGetAddressRange);
+    EMM_CUDA_OPTIONAL(cuMemHostAlloc);
+    EMM_CUDA_OPTIONAL(cuMemFreeHost);
+    EMM_CUDA_OPTIONAL(cuMemHostGetDevicePointer);
+    EMM_CUDA_OPTIONAL(cuMemHostRegister);
+    EMM_CUDA_OPTIONAL(cuMemHostUnregister);
+    EMM_CUDA_OPTIONAL(cuMemAllocManaged);
+    EMM_CUDA_OPTIONAL(cuPointerGetAttribute);
+    EMM_CUDA_OPTIONAL(cuPointerGetAttributes);
+    EMM_CUDA_OPTIONAL(cuMemAddressReserve);
+    EMM_CUDA_OPTIONAL(cuMemAddressFree);
+    EMM_CUDA_OPTIONAL(cuMemCreate);
+    EMM_CUDA_OPTIONAL(cuMemRelease);
+    EMM_CUDA_OPTIONAL(cuMemMap);
+    EMM_CUDA_OPTIONAL(cuMemUnmap);
+    EMM_CUDA_OPTIONAL(cuMemSetAccess);
+    EMM_CUDA_OPTIONAL(cuMemGetAccess);
+    EMM_CUDA_OPTIONAL(cuMemGetAllocationGranularity);
+    EMM_CUDA_OPTIONAL(cuMemRetainAllocationHandle);
+    EMM_CUDA_OPTIONAL(cuMemExportToShareableHandle);
+    EMM_CUDA_OPTIONAL(cuMemImportFromShareableHandle);
+    EMM_CUDA_OPTIONAL(cuMemAllocAsync);
+    EMM_CUDA_OPTIONAL(cuMemAllocFromPoolAsync);
+    EMM_CUDA_OPTIONAL(cuMemFreeAsync);
+    EMM_CUDA_OPTIONAL(cuMemPoolCreate);
+    EMM_CUDA_OPTIONAL(cuMemPoolDestroy);
+    EMM_CUDA_OPTIONAL(cuMemPoolSetAttribute);
+    EMM_CUDA_OPTIONAL(cuMemPoolGetAttribute);
+    EMM_CUDA_OPTIONAL(cuMemPoolTrimTo);
+    EMM_CUDA_OPTIONAL(cuDeviceGetDefaultMemPool);
+    EMM_CUDA_OPTIONAL(cuIpcGetMemHandle);
+    EMM_CUDA_OPTIONAL(cuIpcOpenMemHandle);
+    EMM_CUDA_OPTIONAL(cuIpcCloseMemHandle);
+    EMM_CUDA_OPTIONAL(cuMemPoolExportToShareableHandle);
+    EMM_CUDA_OPTIONAL(cuMemPoolImportFromShareableHandle);
+    EMM_CUDA_OPTIONAL(cuMemPoolExportPointer);
+    EMM_CUDA_OPTIONAL(cuMemPoolImportPointer);
+    EMM_CUDA_OPTIONAL(cuMemcpy);
+    EMM_CUDA_OPTIONAL(cuMemcpyHtoD);
+    EMM_CUDA_OPTIONAL(cuMemcpyDtoH);
+    EMM_CUDA_OPTIONAL(cuMemcpyHtoDAsync);
+    EMM_CUDA_OPTIONAL(cuMemcpyDtoHAsync);
+    EMM_CUDA_OPTIONAL(cuMemcpyDtoDAsync);
+    EMM_CUDA_OPTIONAL(cuMemsetD8);
+    EMM_CUDA_OPTIONAL(cuMemsetD32);
+    EMM_CUDA_OPTIONAL(cuMemsetD8Async);
+    EMM_CUDA_OPTIONAL(cuMemsetD32Async);
+    EMM_CUDA_OPTIONAL(cuStreamCreate);
+    EMM_CUDA_OPTIONAL(cuStreamDestroy);
+    EMM_CUDA_OPTIONAL(cuStreamGetId);
+    EMM_CUDA_OPTIONAL(cuStreamGetFlags);
+    EMM_CUDA_OPTIONAL(cuStreamQuery);
+    EMM_CUDA_OPTIONAL(cuStreamSynchronize);
+    EMM_CUDA_OPTIONAL(cuStreamWaitEvent);
+    EMM_CUDA_OPTIONAL(cuLaunchHostFunc);
+    EMM_CUDA_OPTIONAL(cuStreamBeginCapture);
+    EMM_CUDA_OPTIONAL(cuStreamEndCapture);
+    EMM_CUDA_OPTIONAL(cuStreamIsCapturing);
+    EMM_CUDA_OPTIONAL(cuThreadExchangeStreamCaptureMode);
+    EMM_CUDA_OPTIONAL(cuEventCreate);
+    EMM_CUDA_OPTIONAL(cuEventRecord);
+    EMM_CUDA_OPTIONAL(cuEventQuery);
+    EMM_CUDA_OPTIONAL(cuEventSynchronize);
+    EMM_CUDA_OPTIONAL(cuEventDestroy);
+    EMM_CUDA_OPTIONAL(cuGraphDestroy);
+    EMM_CUDA_OPTIONAL(cuGraphGetNodes);
+    EMM_CUDA_OPTIONAL(cuGraphInstantiateWithFlags);
+    EMM_CUDA_OPTIONAL(cuGraphLaunch);
+    EMM_CUDA_OPTIONAL(cuGraphExecDestroy);
+    EMM_CUDA_OPTIONAL(cuUserObjectCreate);
+    EMM_CUDA_OPTIONAL(cuUserObjectRelease);
+    EMM_CUDA_OPTIONAL(cuGraphRetainUserObject);
+
     // Those whose signature depends on the header, or which it may lack.
-    CUresult (*create_context)(CUcontext *, unsigned, CUdevice) = nullptr;
-    CUresult (*record_context)(CUcontext, CUevent) = nullptr;
+    emm_cuCtxCreate_3020 create_context = optional<emm_cuCtxCreate_3020>("cuCtxCreate", 3020);
+    emm_cuCtxRecordEvent_12050 record_context =
+        optional<emm_cuCtxRecordEvent_12050>("cuCtxRecordEvent", 12050);
     CUresult (*get_proc_address)(const char *, void **, int, cuuint64_t, int *) = nullptr;
 
     // The simulator's own entries, NULL on another driver.
@@ -74,9 +125,7 @@ struct CudaDriver {
     decltype(&simcuda_launch) launch = nullptr;
     decltype(&simcuda_reset_peaks) reset_peaks = nullptr;
 
-    bool simulated() const {
-        return get_counters != nullptr;
-    }
+    bool simulated() const { return get_counters != nullptr; }
 };
 
 // The driver, opened on the first call and not yet initialised.

@@ -1,0 +1,223 @@
+/*
+ * emm/cuda.h: typed access to the CUDA driver through `host->driver` (or emm_driver_entry), for
+ * plugins and programs that have cuda.h of CUDA 12.0 or later. C99 with __typeof__, and C++11;
+ * inline, nothing to link: the names of cuda.h give types here, never symbols. Any thread may call
+ * what is here. An entry lives as long as the process.
+ *
+ * In C:
+ *     EMM_CUDA_TYPE(cuMemAlloc) mem_alloc = EMM_CUDA_FIND(host->driver, cuMemAlloc);
+ *
+ * (Write the name itself there. As the argument of a macro of your own it would be expanded first,
+ * to cuMemAlloc_v2, which is no name to ask for.)
+ *
+ * In C++, a table of entries is a struct with a line for each:
+ *     struct Driver : emm::cuda::Entries {
+ *         explicit Driver(const emm_host &host) : Entries(host.driver) {}
+ *         EMM_CUDA_REQUIRED(cuMemAlloc);
+ *         EMM_CUDA_OPTIONAL(cuMemCreate); // NULL if the driver has none
+ *     };
+ *     const Driver driver(*host);
+ *     if (driver.missing()) ...           // the name of a required entry that the driver lacks
+ *     driver.cuMemAlloc(&ptr, size);
+ */
+#ifndef EMM_CUDA_H
+#define EMM_CUDA_H
+
+#include <emm/plugin.h>
+
+#include <cuda.h>
+
+/* The signatures asked for: those of CUDA 12.0, the oldest release that emm runs on. */
+#define EMM_CUDA_SIGNATURES 12000
+
+#if defined(__cplusplus)
+#define EMM_CUDA_TYPE(name) decltype(&::name)
+#define EMM_CUDA_FIND(driver, name)                                                                \
+    (reinterpret_cast<EMM_CUDA_TYPE(name)>((driver)(#name, EMM_CUDA_SIGNATURES)))
+#else
+#define EMM_CUDA_TYPE(name) __typeof__(&name)
+#define EMM_CUDA_FIND(driver, name) ((EMM_CUDA_TYPE(name))(driver)(#name, EMM_CUDA_SIGNATURES))
+#endif
+
+/* Entries whose name stands for another signature, or for none, in some releases of cuda.h. The
+ * number is the CUDA version to ask for. */
+struct CUgreenCtx_st;
+typedef CUresult(CUDAAPI *emm_cuCtxCreate_3020)(CUcontext *, unsigned, CUdevice);
+typedef CUresult(CUDAAPI *emm_cuCtxRecordEvent_12050)(CUcontext, CUevent);
+typedef CUresult(CUDAAPI *emm_cuStreamGetCaptureInfo_12000)(CUstream, CUstreamCaptureStatus *,
+                                                            cuuint64_t *, CUgraph *,
+                                                            const CUgraphNode **, size_t *);
+typedef CUresult(CUDAAPI *emm_cuStreamGetCtx_12000)(CUstream, CUcontext *);
+typedef CUresult(CUDAAPI *emm_cuStreamGetCtx_12050)(CUstream, CUcontext *, struct CUgreenCtx_st **);
+
+#ifdef __cplusplus
+namespace emm {
+namespace cuda {
+
+using Find = emm_function (*)(const char *name, int32_t cuda_version);
+
+/* What a struct of entries is derived from: it finds them as the members are initialised. */
+class Entries {
+public:
+    explicit Entries(Find find) : find_(find), missing_(nullptr) {}
+    const char *missing() const { return missing_; }
+
+protected:
+    template <class Function> Function optional(const char *name, int32_t version) const {
+        return reinterpret_cast<Function>(find_(name, version));
+    }
+    template <class Function> Function required(const char *name, int32_t version) {
+        const Function found = optional<Function>(name, version);
+        if (!found && !missing_) {
+            missing_ = name;
+        }
+        return found;
+    }
+
+private:
+    Find find_;
+    const char *missing_;
+};
+
+#define EMM_CUDA_REQUIRED(name)                                                                    \
+    EMM_CUDA_TYPE(name) name = this->required<EMM_CUDA_TYPE(name)>(#name, EMM_CUDA_SIGNATURES)
+#define EMM_CUDA_OPTIONAL(name)                                                                    \
+    EMM_CUDA_TYPE(name) name = this->optional<EMM_CUDA_TYPE(name)>(#name, EMM_CUDA_SIGNATURES)
+
+/* After these the context answers every call with an error. */
+inline bool is_sticky(CUresult result) noexcept {
+    switch (result) {
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_EXTERNAL_DEVICE:
+    case CUDA_ERROR_DEVICE_UNAVAILABLE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* The driver or the context has gone, and with it what was to be freed: nothing to report. */
+inline bool is_late(CUresult result) noexcept {
+    return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+/* The status that a failed call becomes. `invalid` is what CUDA_ERROR_INVALID_VALUE means there. */
+inline emm_status status_of(CUresult result, emm_status invalid = EMM_E_DRIVER) noexcept {
+    switch (result) {
+    case CUDA_SUCCESS:
+        return EMM_OK;
+    case CUDA_ERROR_OUT_OF_MEMORY:
+        return EMM_E_OUT_OF_MEMORY;
+    case CUDA_ERROR_INVALID_VALUE:
+        return invalid;
+    case CUDA_ERROR_NOT_SUPPORTED:
+        return EMM_E_NOT_SUPPORTED;
+    case CUDA_ERROR_DEINITIALIZED:
+        return EMM_E_SHUT_DOWN;
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+        return EMM_E_RETIRED;
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED:
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED:
+    case CUDA_ERROR_STREAM_CAPTURE_IMPLICIT:
+        return EMM_E_CAPTURING;
+    default:
+        return is_sticky(result) ? EMM_E_DEVICE_LOST : EMM_E_DRIVER;
+    }
+}
+
+/*
+ * The rest is for a struct of entries that has those named. CUDA_SUCCESS if `context` still means
+ * the context that had this id (cuCtxGetId); the driver crashes on other calls with the handle of
+ * a context that has died.
+ */
+template <class Driver>
+CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexcept {
+    unsigned long long now = 0;
+    const CUresult result = driver.cuCtxGetId(context, &now);
+    return result == CUDA_SUCCESS && now != id ? CUDA_ERROR_CONTEXT_IS_DESTROYED : result;
+}
+
+/*
+ * Whether `stream`, which exists, is known to belong to another context. `driver` has
+ * get_stream_context (emm_cuStreamGetCtx_12050) and get_stream_context_12000; each may be NULL. The
+ * streams of a green context are its primary context's; before CUDA 12.5 they are not told.
+ */
+template <class Driver>
+bool is_foreign(const Driver &driver, CUcontext context, CUstream stream) noexcept {
+    CUcontext owner = nullptr;
+    CUgreenCtx_st *green = nullptr;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+    if (driver.get_stream_context) {
+        result = driver.get_stream_context(stream, &owner, &green);
+    } else if (driver.get_stream_context_12000) {
+        result = driver.get_stream_context_12000(stream, &owner);
+    }
+    return result == CUDA_SUCCESS && owner != context;
+}
+
+/*
+ * Makes a context that is alive current for a scope (cuCtxGetId, cuCtxGetCurrent, cuCtxPushCurrent,
+ * cuCtxPopCurrent). Asking which one is current costs a quarter of making one current.
+ */
+template <class Driver> class Current {
+public:
+    Current(const Driver &driver, CUcontext context, uint64_t id)
+        : driver_(driver), result_(check_alive(driver, context, id)), pushed_(false) {
+        CUcontext current = nullptr;
+        if (result_ == CUDA_SUCCESS &&
+            (driver.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current != context)) {
+            result_ = driver.cuCtxPushCurrent(context);
+            pushed_ = result_ == CUDA_SUCCESS;
+        }
+    }
+    ~Current() {
+        CUcontext popped = nullptr;
+        if (pushed_) {
+            driver_.cuCtxPopCurrent(&popped);
+        }
+    }
+    Current(const Current &) = delete;
+    Current &operator=(const Current &) = delete;
+    CUresult result() const { return result_; }
+
+private:
+    const Driver &driver_;
+    CUresult result_;
+    bool pushed_;
+};
+
+/*
+ * While it lives, driver calls of this thread invalidate no capture of any stream: cuMemAlloc,
+ * cuMemFree and many others otherwise do while a stream captures in global mode
+ * (cuThreadExchangeStreamCaptureMode).
+ */
+template <class Driver> class RelaxedCapture {
+public:
+    explicit RelaxedCapture(const Driver &driver)
+        : driver_(driver), mode_(CU_STREAM_CAPTURE_MODE_RELAXED) {
+        driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+    }
+    ~RelaxedCapture() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
+    RelaxedCapture(const RelaxedCapture &) = delete;
+    RelaxedCapture &operator=(const RelaxedCapture &) = delete;
+
+private:
+    const Driver &driver_;
+    CUstreamCaptureMode mode_;
+};
+
+} // namespace cuda
+} // namespace emm
+#endif
+
+#endif
