@@ -154,6 +154,7 @@ bool may_return(const emm_context &context) noexcept {
 
 void flush(emm_context &context) noexcept {
     const Uncancelled uncancelled;
+    const Returns::Scope returning(context.returns);
     const std::vector<PendingDeallocations::Entry> entries = context.pending.take();
     emm_memory *const owed = context.owed.exchange(nullptr);
     if (entries.empty() && !owed) {

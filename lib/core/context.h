@@ -4,6 +4,7 @@
 #include "core/default_memory.h"
 #include "core/deferred.h"
 #include "core/epoch.h"
+#include "core/returns.h"
 #include "core/turnstile.h"
 #include "driver/driver.h"
 #include "loader/plugin.h"
@@ -57,6 +58,7 @@ struct emm_context {
     emm::core::DefaultMemory defaults;
 
     emm::core::PendingDeallocations pending;
+    emm::core::Returns returns;
     emm::core::Announced announced;
     emm::core::Turnstile turnstile;          // for making, resetting and retiring the manager
     std::atomic<uint32_t> captures{0};       // announced and not ended

@@ -259,6 +259,7 @@ emm_status trim_manager(emm_context &context, size_t keep_bytes, size_t *ret_rel
     emm_status status = admit_alive(context);
     size_t released = 0;
     if (status == EMM_OK) {
+        const Returns::Scope returning(context.returns);
         if (may_return(context)) {
             flush(context); // what is pending may be what the plugin would cache
         }

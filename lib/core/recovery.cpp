@@ -39,6 +39,7 @@ void return_to_driver(emm_context &context) noexcept {
     if (context.pending.in_section() || has_died(context)) {
         return;
     }
+    const Returns::Scope returning(context.returns);
     if (may_return(context)) {
         flush(context);
     }
@@ -51,8 +52,10 @@ void return_to_driver(emm_context &context) noexcept {
 void recover(emm_context &context, size_t size) noexcept {
     ++counters().memory_retries;
     return_to_driver(context);
+    context.returns.wait_for_others();
     if (press(context, size) > 0 && !observe::is_forked_child()) {
         return_to_driver(context); // what the application has given back is no further yet
+        context.returns.wait_for_others();
     }
 }
 

@@ -2,9 +2,10 @@
 
 #include <emm/emm.h>
 
-// What happens when memory of any kind runs out: pending frees run, the plugin trims, the
-// application gives back, and the allocation is tried once more. Inside a deferred section nothing
-// is returned to the driver, so that only the application is asked.
+// What happens when memory of any kind runs out: pending frees run, the plugin trims, what other
+// threads are giving back arrives, the application gives back, and the allocation is tried once
+// more. Inside a deferred section nothing is returned to the driver, so that only the application
+// is asked.
 namespace emm::core {
 
 void recover(emm_context &context, size_t size) noexcept;

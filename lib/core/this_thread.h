@@ -16,6 +16,7 @@ struct ThisThread {
     uint32_t depth = 0;                    // calls by handles that this thread is inside of
     Whereabouts *whereabouts = nullptr;    // the thread's own; NULL: not given yet
     bool is_counted = false;               // it is given none
+    uint32_t returning = 0;                // scopes of Returns that this thread is inside of
     const emm_context *managing = nullptr; // below is a call that makes, resets or ends its manager
 };
 
