@@ -40,6 +40,7 @@ void end_context(Context *context) {
     while (!context->streams.empty()) {
         end_stream(*context->streams.begin());
     }
+    end_events(*context);
     for (const CUdeviceptr start : sim().regions.of(context)) {
         Region *region = sim().regions.at(start);
         if (region->kind == Kind::pooled) {

@@ -12,6 +12,7 @@
 namespace simcuda {
 
 struct Device;
+struct Event;
 struct Stream;
 
 struct Context {
@@ -24,7 +25,8 @@ struct Context {
     std::unique_ptr<Stream> legacy;
     std::map<uint32_t, std::unique_ptr<Stream>> per_thread; // by thread
     std::set<Stream *> streams;                             // all of them
-    std::set<Context *> peers;                              // whose memory it may use
+    std::set<Event *> events;
+    std::set<Context *> peers; // whose memory it may use
 
     // What destroyed streams left behind, and what all work that comes must wait for.
     std::vector<OpRef> orphans;

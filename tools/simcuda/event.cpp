@@ -16,6 +16,14 @@ CUresult find_event(CUevent handle, Event *&ret_event) {
     return CUDA_SUCCESS;
 }
 
+void end_events(Context &context) {
+    for (Event *event : context.events) {
+        sim().events.retire(event->handle);
+        delete event;
+    }
+    context.events.clear();
+}
+
 namespace {
 
 void set(Event &event, OpRef op, Clock clock) {
@@ -30,7 +38,7 @@ CUresult record(Event &event, Stream &stream) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (event.context != stream.context->handle) {
+    if (event.context != stream.context) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (stream.capture) {
@@ -76,9 +84,10 @@ CUresult api::event_create(CUevent *ph_event, unsigned int flags) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
     auto *event = new Event;
-    event->context = context->handle;
+    event->context = context;
     event->flags = flags;
     event->handle = *ph_event = sim().events.insert(event);
+    context->events.insert(event);
     return CUDA_SUCCESS;
 }
 
@@ -87,6 +96,7 @@ CUresult api::event_destroy(CUevent h_event) {
     const CUresult result = find_event(h_event, event);
     if (result == CUDA_SUCCESS) {
         sim().events.erase(h_event);
+        event->context->events.erase(event);
         delete event;
     }
     return result;
@@ -175,7 +185,7 @@ CUresult api::ctx_record_event(CUcontext h_ctx, CUevent h_event) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (event->context != context->handle) {
+    if (event->context != context) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     set(*event, sim().work.add(nullptr, false, work_of(*context)), clock_of(*context));

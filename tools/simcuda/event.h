@@ -15,7 +15,7 @@ struct Node;
 
 struct Event {
     CUevent handle = nullptr;
-    CUcontext context = nullptr;
+    Context *context = nullptr;
     unsigned flags = 0;
     OpRef op; // of the latest record
     Clock clock;
@@ -24,5 +24,9 @@ struct Event {
 };
 
 CUresult find_event(CUevent handle, Event *&ret_event);
+
+// Those of a context that ends. A program that goes on using one is told so, as no event made later
+// has its handle.
+void end_events(Context &context);
 
 } // namespace simcuda

@@ -29,7 +29,12 @@ public:
         slot(handle)->object = nullptr;
         free_.push_back(slot(handle));
     }
-    size_t count() const { return used_ - free_.size(); }
+    // As erase, for good: no object made later gets this handle.
+    void retire(Handle handle) {
+        slot(handle)->object = nullptr;
+        ++retired_;
+    }
+    size_t count() const { return used_ - free_.size() - retired_; }
     Object *find(Handle handle) const { return was(handle) ? slot(handle)->object : nullptr; }
 
     // Whether an object ever had this handle.
@@ -58,7 +63,7 @@ private:
     }
 
     Slot *slots_ = nullptr;
-    size_t used_ = 0;
+    size_t used_ = 0, retired_ = 0;
     std::vector<Slot *> free_;
 };
 

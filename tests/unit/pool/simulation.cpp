@@ -106,6 +106,9 @@ emm_function driver_entry(const char *name, int32_t version) {
 
 thread_local Heard heard;
 
+int simulations = 0;
+uint64_t objects_before = 0; // the first of them
+
 emm_status hear(emm_status code, int32_t driver_result, const char *text) {
     heard = {code, driver_result, text};
     return code;
@@ -203,6 +206,13 @@ uint64_t Simulation::device_bytes() {
     return counters.device_bytes;
 }
 
+uint64_t Simulation::objects() {
+    simcuda_counters counters = {};
+    counters.struct_size = sizeof counters;
+    cuda().get_counters(&counters);
+    return counters.objects;
+}
+
 uint64_t Simulation::races() {
     simcuda_counters counters = {};
     counters.struct_size = sizeof counters;
@@ -237,6 +247,9 @@ emm_status create(const std::string &options, CUcontext context, emm_manager *&r
 Simulation::Simulation(const std::string &options) {
     base_bytes_ = device_bytes();
     REQUIRE(cuda().cuCtxCreate(&context, 0, 0) == CUDA_SUCCESS);
+    if (simulations++ == 0) {
+        objects_before = objects();
+    }
     REQUIRE(create(options, context, manager) == EMM_OK);
     REQUIRE(pool().initialize == nullptr);
 }
@@ -247,6 +260,9 @@ Simulation::~Simulation() {
     }
     close();
     CHECK(held() == 0);
+    if (--simulations == 0) { // one's events may lie in another's context
+        CHECK(objects() == objects_before);
+    }
     CHECK(races() == 0);
     cuda().cuCtxDestroy(context);
 }

@@ -80,7 +80,7 @@ const emm_plugin &pool();
 emm_status create(const std::string &options, CUcontext context, emm_manager *&ret_manager);
 
 // A context, a manager for it with these options, and what tests do with them all the time. When
-// it goes, nothing may be left: not a race, not a byte.
+// it goes, nothing may be left: not a race, not a byte, not an event.
 class Simulation {
 public:
     explicit Simulation(const std::string &options = "");
@@ -105,6 +105,7 @@ public:
 
     static uint64_t device_bytes();
     static uint64_t races();
+    static uint64_t objects(); // events, streams, graphs and address ranges, of all contexts
 
 private:
     std::vector<CUstream> streams_;

@@ -67,6 +67,19 @@ TEST_CASE("using a destroyed stream or event is named") {
                ContainsSubstring("was destroyed"));
 }
 
+TEST_CASE("using an event after its context has ended is named") {
+    CHECK_THAT(misuse([] {
+                   CUcontext context = nullptr;
+                   CUevent event = nullptr, later = nullptr;
+                   cu().create_context(&context, 0, 0);
+                   cu().cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+                   cu().cuCtxDestroy(context);
+                   cu().cuEventCreate(&later, CU_EVENT_DISABLE_TIMING);
+                   cu().cuEventDestroy(event);
+               }),
+               ContainsSubstring("was destroyed"));
+}
+
 TEST_CASE("unmapping a part of a mapping is named") {
     CHECK_THAT(misuse([] {
                    CUmemAllocationProp wanted = {};

@@ -191,6 +191,21 @@ TEST_CASE("what a program has made beside memory is counted until it is destroye
     CHECK(counters().objects == before);
 }
 
+TEST_CASE("a context's events end with it, and no other event gets their handles") {
+    CUcontext context = nullptr;
+    CUevent event = nullptr, later = nullptr;
+    REQUIRE(cu().cuInit(0) == CUDA_SUCCESS);
+    const uint64_t before = counters().objects;
+    REQUIRE(cu().create_context(&context, 0, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuEventCreate(&event, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuCtxDestroy(context) == CUDA_SUCCESS);
+    CHECK(counters().objects == before);
+    const Device device;
+    REQUIRE(cu().cuEventCreate(&later, 0) == CUDA_SUCCESS);
+    CHECK(later != event);
+    CHECK(cu().cuEventDestroy(later) == CUDA_SUCCESS);
+}
+
 TEST_CASE("a thread that waits for work which another one runs is counted") {
     const Device device;
     const Stream stream;
