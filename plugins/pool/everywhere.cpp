@@ -2,7 +2,9 @@
 
 #include "manager.h"
 
+#include <chrono>
 #include <map>
+#include <thread>
 
 namespace emm::pool {
 namespace everywhere {
@@ -258,6 +260,22 @@ void Manager::poll_everywhere(Lock &lock) {
             return;
         }
         complete(everywhere_, marks.tag);
+    }
+}
+
+// For a trim: a mark for what no mark covers yet, and a millisecond for it. Work that is done by now
+// is seen so in that time.
+void Manager::seal_what_is_portable(Lock &lock) {
+    constexpr int rounds = 50;
+    constexpr auto pause = std::chrono::microseconds(20);
+    poll_everywhere(lock);
+    seal_everywhere(lock);
+    poll_everywhere(lock);
+    for (int i = 0; i < rounds && !marks_.empty() && lost_ == CUDA_SUCCESS; i++) {
+        lock.unlock();
+        std::this_thread::sleep_for(pause);
+        lock.lock();
+        poll_everywhere(lock);
     }
 }
 

@@ -215,7 +215,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         drain_all();
         reap(lock, false);
         seal_what_is_left(lock);
-        poll_everywhere(lock);
+        seal_what_is_portable(lock);
         if (deferring_ == 0) {
             drop_spares();
         }

@@ -280,6 +280,7 @@ private:
     bool seal_everywhere(Lock &lock);
     bool mark_everywhere(std::vector<WorkMark> &marks);
     void poll_everywhere(Lock &lock);
+    void seal_what_is_portable(Lock &lock);
     bool wait_everywhere(Lock &lock);
 
     // --- patience.cpp

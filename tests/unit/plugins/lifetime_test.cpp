@@ -1,6 +1,10 @@
 // What happens to memory when a context is reset, retired or dies, and inside deferred sections.
 #include "gpu.h"
 
+#include <fstream>
+#include <malloc.h>
+#include <unistd.h>
+
 TEST_CASE("reset drops everything, refuses old addresses, and serves on") {
     const Gpu gpu;
     const uint64_t before = device_bytes();
@@ -135,6 +139,36 @@ TEST_CASE("what a context that died has kept comes back when the next one is ser
     const Gpu next;
     CHECK(next.stats().live_bytes == 0);
     CHECK(device_bytes() <= before);
+}
+
+// Of the simulated driver's memory the contexts leave nothing either.
+TEST_CASE("a context that died unretired leaves next to no host memory", "[sim]") {
+    constexpr size_t contexts = 100, record = 4096; // bytes: what says that it has died, for good
+    const auto used = [] {
+        std::ifstream file("/proc/self/statm");
+        size_t all = 0, resident = 0, shared = 0, text = 0, libraries = 0, data = 0;
+        file >> all >> resident >> shared >> text >> libraries >> data;
+        return data * size_t(sysconf(_SC_PAGESIZE)); // with what is mapped and not touched
+    };
+    const auto live_and_die = [] {
+        Gpu gpu;
+        const CUstream stream = gpu.make_stream();
+        for (const size_t size : {100, 1 << 20, 8 << 20}) {
+            CHECK(gpu.free(gpu.allocate(size, stream), size, stream) == EMM_OK);
+            CHECK(gpu.free(gpu.allocate(size), size) == EMM_OK);
+        }
+        CHECK(CU(cuStreamDestroy)(stream) == CUDA_SUCCESS);
+        gpu.kill();
+    };
+    for (size_t i = 0; i < contexts; i++) {
+        live_and_die();
+    }
+    const size_t before = used(), heap_before = mallinfo2().uordblks;
+    for (size_t i = 0; i < contexts; i++) {
+        live_and_die();
+    }
+    CHECK(mallinfo2().uordblks <= heap_before + contexts * record);
+    CHECK(used() <= before + contexts * record);
 }
 
 TEST_CASE("in a deferred section nothing goes back to the driver") {
