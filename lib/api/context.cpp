@@ -3,9 +3,9 @@
 #include "api/check.h"
 #include "core/call.h"
 #include "core/counters.h"
-#include "core/notices.h"
 #include "core/recovery.h"
 #include "core/registry.h"
+#include "core/stream_events.h"
 #include "core/watch.h"
 #include "observe/events/event_log.h"
 
@@ -67,7 +67,7 @@ emm_status emm_foreach_context(emm_context_visitor visit, void *user_data) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(visit);
     for (emm_context *context = core::first_context(); context; context = context->next) {
-        if ((context->gate.load() & ~core::gate_serving) == 0 && visit(context, user_data) != 0) {
+        if ((context->state.load() & ~core::state_serving) == 0 && visit(context, user_data) != 0) {
             break;
         }
     }

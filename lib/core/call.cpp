@@ -20,7 +20,7 @@ emm_status conclude(emm_context &context, emm_status status, const char *slot) n
         return status;
     }
     if (status == EMM_E_DEVICE_LOST) {
-        context.gate.fetch_or(gate_device_lost, std::memory_order_relaxed);
+        context.state.fetch_or(state_device_lost, std::memory_order_relaxed);
     }
     try {
         return observe::describe(status, slot_of(context, slot).c_str());
@@ -64,7 +64,7 @@ emm_status conclude_own_exception(const char *slot) noexcept {
 
 emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept {
     if (driver::is_late(result)) {
-        context.gate.fetch_or(gate_retired, std::memory_order_relaxed);
+        context.state.fetch_or(state_retired, std::memory_order_relaxed);
     }
     return driver::fail(result, "making the context current");
 }

@@ -82,8 +82,8 @@ emm_status identify(emm_context &context) {
 }
 
 emm_status admit(const emm_context &context) noexcept {
-    const uint32_t gate = context.gate.load(std::memory_order_acquire);
-    if ((gate & ~gate_serving) == 0) {
+    const uint32_t state = context.state.load(std::memory_order_acquire);
+    if ((state & ~state_serving) == 0) {
         return EMM_OK;
     }
     if (this_thread.managing == &context) {
@@ -91,15 +91,15 @@ emm_status admit(const emm_context &context) noexcept {
                              "the plugin called emm for the context that it makes, resets or gives "
                              "up the manager of");
     }
-    if ((gate & ~(gate_serving | gate_managing | gate_unserved)) == 0) {
+    if ((state & ~(state_serving | state_managing | state_unserved)) == 0) {
         return observe::fail(EMM_E_BUSY, 0,
                              "no manager serves the context now: making or resetting one failed, "
                              "or is not done yet; ask for the context again");
     }
-    const emm_status code = gate & gate_forked      ? EMM_E_FORKED
-                            : gate & gate_shut_down ? EMM_E_SHUT_DOWN
-                            : gate & gate_retired   ? EMM_E_RETIRED
-                                                    : EMM_E_DEVICE_LOST;
+    const emm_status code = state & state_forked      ? EMM_E_FORKED
+                            : state & state_shut_down ? EMM_E_SHUT_DOWN
+                            : state & state_retired   ? EMM_E_RETIRED
+                                                      : EMM_E_DEVICE_LOST;
     return observe::fail(code, 0, emm_status_text(code));
 }
 
@@ -121,11 +121,11 @@ emm_status expect_own(const emm_context &context, emm_stream stream) noexcept {
 }
 
 bool is_late(emm_context &context, emm_status *ret_status) noexcept {
-    const uint32_t gate = context.gate.load(std::memory_order_acquire);
-    if ((gate & ~gate_serving) == 0) {
+    const uint32_t state = context.state.load(std::memory_order_acquire);
+    if ((state & ~state_serving) == 0) {
         return false;
     }
-    if ((gate & gate_late) != 0 && (gate & gate_forked) == 0) {
+    if ((state & state_late) != 0 && (state & state_forked) == 0) {
         ++counters().late_frees;
         *ret_status = EMM_OK;
     } else {
@@ -143,7 +143,7 @@ bool has_died(emm_context &context) noexcept {
     const bool died =
         driver::is_late(driver::check_alive(context.driver, context.cuda_context, context.id));
     if (died) {
-        context.gate.fetch_or(gate_retired, std::memory_order_relaxed);
+        context.state.fetch_or(state_retired, std::memory_order_relaxed);
     }
     return died;
 }
@@ -156,12 +156,12 @@ void flush(emm_context &context) noexcept {
     const Uncancelled uncancelled;
     const Returns::Scope returning(context.returns);
     const std::vector<PendingDeallocations::Entry> entries = context.pending.take();
-    emm_memory *const owed = context.owed.exchange(nullptr);
-    if (entries.empty() && !owed) {
+    emm_memory *const retry_list = context.retry_list.exchange(nullptr);
+    if (entries.empty() && !retry_list) {
         return;
     }
     const uint32_t what = is_alive(context) ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP;
-    give_back_owed(owed, what);
+    retry_frees(retry_list, what);
     ++counters().flushes;
     if (what == EMM_DEFERRED_DROP) {
         counters().dropped += entries.size();

@@ -4,8 +4,8 @@
 #include "core/default_memory.h"
 #include "core/deferred.h"
 #include "core/epoch.h"
+#include "core/owner_lock.h"
 #include "core/returns.h"
-#include "core/turnstile.h"
 #include "driver/driver.h"
 #include "loader/plugin.h"
 
@@ -15,24 +15,24 @@
 
 namespace emm::core {
 
-// Why a context does not serve, as bits of emm_context::gate. Zero is the fast path.
-inline constexpr uint32_t gate_unserved = 1;       // no manager yet
-inline constexpr uint32_t gate_retired = 2;        // its manager is gone, or its CUDA context
-inline constexpr uint32_t gate_shut_down = 4;      // emm_shutdown was called
-inline constexpr uint32_t gate_device_lost = 8;    // the plugin reported a sticky error
-inline constexpr uint32_t gate_forked = 16;        // this is a child of the process that served
-inline constexpr uint32_t gate_needs_current = 32; // serves, with its context made current
-inline constexpr uint32_t gate_watched = 64;       // serves, and each event is told to somebody
-inline constexpr uint32_t gate_managing = 128; // the plugin makes, resets or gives up the manager
-inline constexpr uint32_t gate_serving = gate_needs_current | gate_watched;
-inline constexpr uint32_t gate_late = gate_retired | gate_shut_down | gate_device_lost;
+// Why a context does not serve, as bits of emm_context::state. Zero is the fast path.
+inline constexpr uint32_t state_unserved = 1;       // no manager yet
+inline constexpr uint32_t state_retired = 2;        // its manager is gone, or its CUDA context
+inline constexpr uint32_t state_shut_down = 4;      // emm_shutdown was called
+inline constexpr uint32_t state_device_lost = 8;    // the plugin reported a sticky error
+inline constexpr uint32_t state_forked = 16;        // this is a child of the process that served
+inline constexpr uint32_t state_needs_current = 32; // serves, with its context made current
+inline constexpr uint32_t state_watched = 64;       // serves, and each event is told to somebody
+inline constexpr uint32_t state_managing = 128; // the plugin makes, resets or gives up the manager
+inline constexpr uint32_t state_serving = state_needs_current | state_watched;
+inline constexpr uint32_t state_late = state_retired | state_shut_down | state_device_lost;
 
 } // namespace emm::core
 
 // The record of one CUDA context. Made once for each cuCtxGetId and never destroyed.
 struct emm_context {
     // What each allocation reads, on one cache line.
-    alignas(64) std::atomic<uint32_t> gate{emm::core::gate_unserved};
+    alignas(64) std::atomic<uint32_t> state{emm::core::state_unserved};
     emm_manager *manager = nullptr;
     decltype(emm_plugin::memalloc) memalloc = nullptr;
     decltype(emm_plugin::memfree) memfree = nullptr;
@@ -60,12 +60,13 @@ struct emm_context {
     emm::core::PendingDeallocations pending;
     emm::core::Returns returns;
     emm::core::Announced announced;
-    emm::core::Turnstile turnstile;          // for making, resetting and retiring the manager
-    std::atomic<uint32_t> captures{0};       // announced and not ended
-    std::atomic<uint32_t> retained{0};       // emm holds the primary context
-    std::atomic<bool> given_up{false};       // retired, and nothing is left of its manager
-    emm_context *next = nullptr;             // in the list of all records
-    std::atomic<emm_memory *> owed{nullptr}; // handles whose free has failed, to be tried again
+    emm::core::OwnerLock manager_lock; // for making, resetting and retiring the manager
+    std::atomic<uint32_t> captures{0}; // announced and not ended
+    std::atomic<uint32_t> retained{0}; // emm holds the primary context
+    std::atomic<bool> given_up{false}; // retired, and nothing is left of its manager
+    emm_context *next = nullptr;       // in the list of all records
+    std::atomic<emm_memory *> retry_list{
+        nullptr}; // handles whose free has failed, to be tried again
 
     emm_context(const emm::driver::Driver &the_driver, CUcontext cuda, uint64_t context_id,
                 const emm::core::DeferredLimits &limits)

@@ -18,13 +18,13 @@
 namespace emm::core {
 namespace {
 
-std::atomic<Whereabouts *> first_whereabouts{nullptr};
+std::atomic<EpochSlot *> first_epoch_slot{nullptr};
 
 // The thread ends. What it still does by handles is counted.
-void give_back_whereabouts(void *whereabouts) {
-    this_thread.whereabouts = nullptr;
+void give_back_epoch_slot(void *epoch_slot) {
+    this_thread.epoch_slot = nullptr;
     this_thread.is_counted = true;
-    static_cast<Whereabouts *>(whereabouts)->taken.store(false, std::memory_order_release);
+    static_cast<EpochSlot *>(epoch_slot)->taken.store(false, std::memory_order_release);
 }
 
 bool membarrier(int command) {
@@ -53,7 +53,7 @@ bool visit_processors() noexcept {
 }
 
 // The kernel may refuse the barrier at any time, when a sandbox begins after the start. Threads
-// that have whereabouts go on with plain stores, so every reset from then on goes round the
+// that have a slot go on with plain stores, so every reset from then on goes round the
 // processors; other threads are counted.
 void run_barrier() noexcept {
     if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
@@ -63,7 +63,7 @@ void run_barrier() noexcept {
         observe::log(EMM_LOG_WARN, "the kernel refuses membarrier since a moment ago (a sandbox?); "
                                    "resets take longer from now on");
     }
-    if (first_whereabouts.load(std::memory_order_seq_cst) && !visit_processors()) {
+    if (first_epoch_slot.load(std::memory_order_seq_cst) && !visit_processors()) {
         // A store leaves its processor's buffer within microseconds.
         std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
@@ -72,22 +72,22 @@ void run_barrier() noexcept {
 // What all threads need for plain stores to be enough: false if something is not to be had.
 bool prepare(pthread_key_t &end_of_thread) {
     return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
-           pthread_key_create(&end_of_thread, &give_back_whereabouts) == 0;
+           pthread_key_create(&end_of_thread, &give_back_epoch_slot) == 0;
 }
 
-Whereabouts *take_whereabouts() {
-    Whereabouts *first = first_whereabouts.load(std::memory_order_acquire);
-    for (Whereabouts *other = first; other; other = other->next) {
+EpochSlot *take_epoch_slot() {
+    EpochSlot *first = first_epoch_slot.load(std::memory_order_acquire);
+    for (EpochSlot *other = first; other; other = other->next) {
         if (!other->taken.load(std::memory_order_relaxed) &&
             !other->taken.exchange(true, std::memory_order_acquire)) {
             return other;
         }
     }
-    auto *const made = new (std::nothrow) Whereabouts;
+    auto *const made = new (std::nothrow) EpochSlot;
     if (made) {
         made->next = first;
         while (
-            !first_whereabouts.compare_exchange_weak(made->next, made, std::memory_order_acq_rel)) {
+            !first_epoch_slot.compare_exchange_weak(made->next, made, std::memory_order_acq_rel)) {
         }
     }
     return made;
@@ -95,15 +95,15 @@ Whereabouts *take_whereabouts() {
 
 } // namespace
 
-Whereabouts *find_whereabouts() noexcept {
+EpochSlot *find_epoch_slot() noexcept {
     static pthread_key_t end_of_thread;
     static const bool prepared = plain_stores_do = prepare(end_of_thread);
     if (this_thread.is_counted || !prepared || !plain_stores_do.load(std::memory_order_relaxed)) {
         return nullptr;
     }
-    Whereabouts *const mine = take_whereabouts();
+    EpochSlot *const mine = take_epoch_slot();
     if (mine && pthread_setspecific(end_of_thread, mine) == 0) {
-        this_thread.whereabouts = mine;
+        this_thread.epoch_slot = mine;
         return mine;
     }
     if (mine) {
@@ -138,9 +138,9 @@ void Epoch::close() noexcept {
     }
 }
 
-// A thread that takes whereabouts after this has gone past them reads the new epoch.
+// A thread that takes a slot after this has gone past them reads the new epoch.
 bool Epoch::has_somebody_inside() const noexcept {
-    const Whereabouts *one = first_whereabouts.load(std::memory_order_seq_cst);
+    const EpochSlot *one = first_epoch_slot.load(std::memory_order_seq_cst);
     for (; one; one = one->next) {
         if (one->inside.load(std::memory_order_seq_cst) == this) {
             return true;

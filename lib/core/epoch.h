@@ -31,11 +31,12 @@ namespace emm::core {
 
 class Epoch;
 
-// Where a thread is. The list of them only grows, to as many as there were threads at once.
-struct alignas(64) Whereabouts {
+// The epoch that a thread is in. The list of slots only grows, to as many as there were threads at
+// once.
+struct alignas(64) EpochSlot {
     std::atomic<const Epoch *> inside{nullptr};
     std::atomic<bool> taken{true};
-    Whereabouts *next = nullptr;
+    EpochSlot *next = nullptr;
 };
 
 class Epoch {
@@ -58,7 +59,7 @@ public:
 private:
     friend class HandleCall;
 
-    uint64_t enter(Whereabouts &mine) noexcept {
+    uint64_t enter(EpochSlot &mine) noexcept {
         mine.inside.store(this, std::memory_order_release);
         // The processor may still delay the store: close makes up for that.
         std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -77,13 +78,13 @@ private:
 };
 
 // The calling thread's; NULL if it must be counted.
-[[gnu::noinline, gnu::cold]] Whereabouts *find_whereabouts() noexcept;
+[[gnu::noinline, gnu::cold]] EpochSlot *find_epoch_slot() noexcept;
 
 // Inside a call by a handle, for a scope. The calling thread's, and nested at will.
 class HandleCall {
 public:
     explicit HandleCall(Epoch &epoch) noexcept
-        : epoch_(epoch), mine_(free_whereabouts()),
+        : epoch_(epoch), mine_(free_epoch_slot()),
           seen_(mine_ ? epoch.enter(*mine_) : epoch.enter_counted()) {
         ++this_thread.depth;
     }
@@ -100,16 +101,16 @@ public:
     uint64_t epoch() const { return seen_; }
 
 private:
-    static Whereabouts *free_whereabouts() noexcept {
+    static EpochSlot *free_epoch_slot() noexcept {
         if (this_thread.depth != 0) [[unlikely]] {
             return nullptr;
         }
-        Whereabouts *const mine = this_thread.whereabouts;
-        return mine ? mine : find_whereabouts();
+        EpochSlot *const mine = this_thread.epoch_slot;
+        return mine ? mine : find_epoch_slot();
     }
 
     Epoch &epoch_;
-    Whereabouts *const mine_;
+    EpochSlot *const mine_;
     const uint64_t seen_;
 };
 

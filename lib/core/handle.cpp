@@ -4,8 +4,8 @@
 #include "core/ipc/devices.h"
 #include "core/ipc/exports.h"
 #include "core/ipc/imports.h"
-#include "core/ipc/seal.h"
 #include "core/ipc/staged.h"
+#include "core/ipc/stamp.h"
 #include "core/uncancelled.h"
 #include "observe/error.h"
 #include "observe/log.h"
@@ -19,7 +19,7 @@ namespace emm::core {
 namespace {
 
 bool is_forked(const emm_context &context) noexcept {
-    return (context.gate.load(std::memory_order_acquire) & gate_forked) != 0;
+    return (context.state.load(std::memory_order_acquire) & state_forked) != 0;
 }
 
 // The memory that a handle is, or is a part of.
@@ -48,8 +48,8 @@ emm_stream stream_of(const emm_memory &memory) noexcept {
                              "within a call that may have to end first");
     }
     const Uncancelled uncancelled;
-    const Passage passage(context.turnstile);
-    if (!passage.entered()) {
+    const OwnerGuard guard(context.manager_lock);
+    if (!guard.owns()) {
         return observe::fail(EMM_E_REENTERED, 0,
                              "the plugin asked for memory of the context that it is resetting");
     }
@@ -59,7 +59,7 @@ emm_stream stream_of(const emm_memory &memory) noexcept {
 using Owned = std::unique_ptr<emm_memory>;
 
 // The record comes first: once there is memory, nothing can fail.
-Owned make_record(emm_context &context, uint32_t kind, WayHome way, size_t size,
+Owned make_record(emm_context &context, uint32_t kind, Deallocator deallocator, size_t size,
                   uint32_t flags) noexcept {
     Owned memory(new (std::nothrow) emm_memory);
     if (!memory) {
@@ -68,7 +68,7 @@ Owned make_record(emm_context &context, uint32_t kind, WayHome way, size_t size,
     }
     memory->context = &context;
     memory->kind = static_cast<uint8_t>(kind);
-    memory->way = size != 0 ? way : WayHome::none;
+    memory->deallocator = size != 0 ? deallocator : Deallocator::none;
     memory->size = size;
     memory->flags = flags;
     return memory;
@@ -102,7 +102,7 @@ emm_status fill(Owned memory, emm_memory **ret_memory, Allocate allocate) {
 
 emm_status give_back(emm_memory &memory, const void *caller) {
     emm_context &context = *memory.context;
-    if (memory.way == WayHome::none) {
+    if (memory.deallocator == Deallocator::none) {
         return EMM_OK;
     }
     const HandleCall call(context.epoch);
@@ -111,18 +111,18 @@ emm_status give_back(emm_memory &memory, const void *caller) {
         return EMM_OK;
     }
     const emm_stream stream = stream_of(memory);
-    switch (memory.way) {
-    case WayHome::memfree:
+    switch (memory.deallocator) {
+    case Deallocator::memfree:
         return memfree(context, memory.ptr, memory.size, stream, caller);
-    case WayHome::memhostfree:
+    case Deallocator::memhostfree:
         return memhostfree(context, memory.host, memory.size, memory.flags, stream, caller);
-    case WayHome::memunpin:
+    case Deallocator::memunpin:
         return memunpin(context, memory.host, memory.size, caller);
-    case WayHome::memfreemanaged:
+    case Deallocator::memfreemanaged:
         return memfreemanaged(context, memory.ptr, memory.size, stream, caller);
-    case WayHome::close_import:
+    case Deallocator::close_import:
         return ipc::close_import(*memory.import);
-    case WayHome::none:
+    case Deallocator::none:
         break;
     }
     return EMM_OK;
@@ -140,16 +140,17 @@ void finalize(const emm_memory &memory) noexcept {
 // The driver, or host memory, failed the free: another time it may succeed. An import sees to that
 // itself.
 bool may_be_tried_again(const emm_memory &memory, emm_status status) noexcept {
-    return memory.way != WayHome::close_import &&
+    return memory.deallocator != Deallocator::close_import &&
            (status == EMM_E_DRIVER || status == EMM_E_OUT_OF_MEMORY ||
             status == EMM_E_OUT_OF_HOST_MEMORY);
 }
 
 // Without a place in the queue of pending frees, which may be what there was no memory for.
 void owe(Owned memory) noexcept {
-    std::atomic<emm_memory *> &owed = memory->context->owed;
-    memory->parent = owed.load(std::memory_order_relaxed); // it is no view
-    while (!owed.compare_exchange_weak(memory->parent, memory.get(), std::memory_order_release)) {
+    std::atomic<emm_memory *> &retry_list = memory->context->retry_list;
+    memory->parent = retry_list.load(std::memory_order_relaxed); // it is no view
+    while (!retry_list.compare_exchange_weak(memory->parent, memory.get(),
+                                             std::memory_order_release)) {
     }
     memory.release();
 }
@@ -178,9 +179,9 @@ uint32_t state_of(const emm_memory &memory) noexcept {
         return EMM_MEMORY_FREED;
     }
     const bool is_ours = memory.kind != EMM_KIND_EXTERNAL;
-    const uint32_t gate = context.gate.load(std::memory_order_acquire);
+    const uint32_t state = context.state.load(std::memory_order_acquire);
     if ((is_ours && memory.epoch != context.epoch.serving()) ||
-        (gate & (gate_retired | gate_shut_down)) != 0 || has_died(context)) {
+        (state & (state_retired | state_shut_down)) != 0 || has_died(context)) {
         return EMM_MEMORY_INERT;
     }
     return EMM_MEMORY_LIVE;
@@ -205,13 +206,13 @@ emm_status find_way(emm_context &context, const emm_ipc_handle &handle, int32_t 
 
 emm_status admit_or_wait(emm_context &context) noexcept {
     const bool busy =
-        (context.gate.load(std::memory_order_acquire) & (gate_managing | gate_unserved)) != 0;
+        (context.state.load(std::memory_order_acquire) & (state_managing | state_unserved)) != 0;
     return busy ? wait_for_reset(context) : admit(context);
 }
 
 emm_status make_device(emm_context &context, size_t size, emm_stream stream,
                        emm_memory **ret_memory, const void *caller) {
-    Owned memory = make_record(context, EMM_KIND_DEVICE, WayHome::memfree, size, 0);
+    Owned memory = make_record(context, EMM_KIND_DEVICE, Deallocator::memfree, size, 0);
     return fill(std::move(memory), ret_memory, [=](emm_memory &made) {
         order_by(made, stream);
         return memalloc(*made.context, size, stream, &made.ptr, caller);
@@ -221,7 +222,7 @@ emm_status make_device(emm_context &context, size_t size, emm_stream stream,
 emm_status make_host(emm_context &context, size_t size, uint32_t flags, emm_memory **ret_memory,
                      const void *caller) {
     const uint32_t kind = (flags & EMM_HOST_MAPPED) != 0 ? EMM_KIND_MAPPED : EMM_KIND_PINNED;
-    Owned memory = make_record(context, kind, WayHome::memhostfree, size, flags);
+    Owned memory = make_record(context, kind, Deallocator::memhostfree, size, flags);
     return fill(std::move(memory), ret_memory, [=](emm_memory &made) {
         return memhostalloc(*made.context, size, flags, &made.host, &made.ptr, caller);
     });
@@ -231,7 +232,7 @@ emm_status make_pinned(emm_context &context, void *host, size_t size, uint32_t f
                        emm_finalizer finalizer, emm_memory **ret_memory,
                        const void *caller) noexcept {
     const uint32_t kind = (flags & EMM_HOST_MAPPED) != 0 ? EMM_KIND_MAPPED : EMM_KIND_PINNED;
-    Owned memory = make_record(context, kind, WayHome::memunpin, size, flags);
+    Owned memory = make_record(context, kind, Deallocator::memunpin, size, flags);
     return fill(std::move(memory), ret_memory, [=](emm_memory &made) {
         const emm_status status = mempin(*made.context, host, size, flags, &made.ptr, caller);
         made.host = size != 0 ? host : nullptr;
@@ -243,7 +244,7 @@ emm_status make_pinned(emm_context &context, void *host, size_t size, uint32_t f
 
 emm_status make_managed(emm_context &context, size_t size, uint32_t flags, emm_memory **ret_memory,
                         const void *caller) noexcept {
-    Owned memory = make_record(context, EMM_KIND_MANAGED, WayHome::memfreemanaged, size, flags);
+    Owned memory = make_record(context, EMM_KIND_MANAGED, Deallocator::memfreemanaged, size, flags);
     return fill(std::move(memory), ret_memory, [=](emm_memory &made) {
         const emm_status status = memallocmanaged(*made.context, size, flags, &made.ptr, caller);
         made.host = reinterpret_cast<void *>(uintptr_t(made.ptr));
@@ -257,7 +258,7 @@ emm_status make_external(emm_context &context, emm_deviceptr ptr, void *host, si
     if (status != EMM_OK) {
         return status;
     }
-    Owned memory = make_record(context, EMM_KIND_EXTERNAL, WayHome::none, size, 0);
+    Owned memory = make_record(context, EMM_KIND_EXTERNAL, Deallocator::none, size, 0);
     if (!memory) {
         return EMM_E_OUT_OF_HOST_MEMORY;
     }
@@ -280,7 +281,7 @@ emm_status make_import(emm_context &context, const emm_ipc_handle &handle, emm_m
     if (!reachable) {
         return ipc::open_copy(context, device, handle, ret_memory, caller);
     }
-    Owned memory = make_record(context, EMM_KIND_IPC, WayHome::close_import, handle.size, 0);
+    Owned memory = make_record(context, EMM_KIND_IPC, Deallocator::close_import, handle.size, 0);
     return fill(std::move(memory), ret_memory, [&](emm_memory &made) {
         emm_deviceptr base = 0;
         try {
@@ -337,7 +338,7 @@ emm_status make_view(emm_memory &memory, size_t start, size_t stop,
         return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));
     }
     const size_t size = stop - start;
-    Owned view = make_record(*memory.context, memory.kind, WayHome::none, size, memory.flags);
+    Owned view = make_record(*memory.context, memory.kind, Deallocator::none, size, memory.flags);
     if (!view) {
         return EMM_E_OUT_OF_HOST_MEMORY;
     }
@@ -351,7 +352,7 @@ emm_status make_view(emm_memory &memory, size_t start, size_t stop,
 }
 
 // There is no third try: what the plugin still has then goes with its next reset.
-void give_back_owed(emm_memory *first, uint32_t what) noexcept {
+void retry_frees(emm_memory *first, uint32_t what) noexcept {
     while (first) {
         const Owned memory(first);
         first = std::exchange(memory->parent, nullptr);

@@ -11,7 +11,14 @@ struct Import;
 namespace emm::core {
 
 // How memory goes home.
-enum class WayHome : uint8_t { none, memfree, memhostfree, memunpin, memfreemanaged, close_import };
+enum class Deallocator : uint8_t {
+    none,
+    memfree,
+    memhostfree,
+    memunpin,
+    memfreemanaged,
+    close_import
+};
 
 } // namespace emm::core
 
@@ -20,7 +27,7 @@ struct emm_memory {
     std::atomic<uint32_t> references{1};
     std::atomic<bool> freed{false};
     std::atomic<uint32_t> exports{0};
-    emm::core::WayHome way = emm::core::WayHome::none;
+    emm::core::Deallocator deallocator = emm::core::Deallocator::none;
     uint8_t kind = 0;
     uint32_t flags = 0;
     std::atomic<uint32_t> stream_thread{0}; // whose EMM_STREAM_PER_THREAD it is
@@ -58,9 +65,9 @@ emm_status make_view(emm_memory &memory, size_t start, size_t stop, emm_memory *
 
 emm_status make_export(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept;
 
-// Tries once more to free the handles of a context's list `owed`, which ends with that; with
+// Tries once more to free the handles of a context's `retry_list`, which ends with that; with
 // EMM_DEFERRED_DROP only their finalizers are called.
-void give_back_owed(emm_memory *first, uint32_t what) noexcept;
+void retry_frees(emm_memory *first, uint32_t what) noexcept;
 
 emm_status retain(emm_memory &memory) noexcept;
 emm_status release(emm_memory &memory, EMM_CALLER);

@@ -14,16 +14,16 @@
 namespace emm::core {
 namespace {
 
-// The plugin is at work on the manager itself, for a scope. The gate sends all calls for the
+// The plugin is at work on the manager itself, for a scope. The flag sends all calls for the
 // context to the slow path, which refuses them: the plugin must not call emm from there.
 class Managing {
 public:
     explicit Managing(emm_context &context)
         : context_(context), outer_(std::exchange(this_thread.managing, &context)) {
-        context.gate.fetch_or(gate_managing, std::memory_order_acq_rel);
+        context.state.fetch_or(state_managing, std::memory_order_acq_rel);
     }
     ~Managing() {
-        context_.gate.fetch_and(~gate_managing, std::memory_order_acq_rel);
+        context_.state.fetch_and(~state_managing, std::memory_order_acq_rel);
         this_thread.managing = outer_;
     }
     Managing(const Managing &) = delete;
@@ -153,11 +153,11 @@ emm_status reset_manager(emm_context &context) {
     if (begins_anew(context)) {
         // If the plugin cannot make a new one, another reset, or asking for the context, tries
         // again.
-        context.gate.fetch_or(gate_unserved, std::memory_order_acq_rel);
+        context.state.fetch_or(state_unserved, std::memory_order_acq_rel);
         destroy_manager(context);
         const emm_status status = create_manager(context, selection);
         if (status >= EMM_OK) {
-            context.gate.fetch_and(~gate_unserved, std::memory_order_release);
+            context.state.fetch_and(~state_unserved, std::memory_order_release);
         }
         return status;
     }

@@ -7,7 +7,8 @@
 // A manager's life: made for one context, reset, given up.
 namespace emm::core {
 
-// create and initialize. On success the context is ready to serve; its gate is the caller's.
+// create and initialize. On success the context is ready to serve; its state flags are the
+// caller's.
 emm_status create_manager(emm_context &context, const loader::Selection &selection);
 
 // Runs pending frees, destroys the manager and what the host's defaults hold.

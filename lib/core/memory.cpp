@@ -26,7 +26,7 @@ emm_status forgive_late(emm_status status) noexcept {
 
 // Nothing is unusual but that somebody watches.
 bool serves_as_it_is(const emm_context &context) noexcept {
-    return context.gate.load(std::memory_order_acquire) == gate_watched;
+    return context.state.load(std::memory_order_acquire) == state_watched;
 }
 
 // A success without an output is none.
@@ -160,7 +160,7 @@ emm_status host_free(emm_context &context, void *host, size_t size, uint32_t fla
 
 // Nothing is unusual, and the plugin pins memory itself.
 bool pins_at_once(const emm_context &context) noexcept {
-    return context.gate.load(std::memory_order_acquire) == 0 && context.memhostalloc;
+    return context.state.load(std::memory_order_acquire) == 0 && context.memhostalloc;
 }
 
 // One indirect call to the plugin, as for device memory.

@@ -73,7 +73,7 @@ memalloc_served(emm_context &context, size_t size, emm_stream stream, emm_device
 [[gnu::always_inline]] inline emm_status memalloc(emm_context &context, size_t size,
                                                   emm_stream stream, emm_deviceptr *ret_ptr,
                                                   const void *caller = nullptr) {
-    if (size == 0 || context.gate.load(std::memory_order_acquire) != 0) [[unlikely]] {
+    if (size == 0 || context.state.load(std::memory_order_acquire) != 0) [[unlikely]] {
         return memalloc_slowly(context, size, stream, ret_ptr,
                                caller ? caller : __builtin_return_address(0));
     }
@@ -83,7 +83,7 @@ memalloc_served(emm_context &context, size_t size, emm_stream stream, emm_device
 [[gnu::always_inline]] inline emm_status memfree(emm_context &context, emm_deviceptr ptr,
                                                  size_t size, emm_stream stream,
                                                  const void *caller = nullptr) {
-    if (ptr == 0 || context.gate.load(std::memory_order_acquire) != 0) [[unlikely]] {
+    if (ptr == 0 || context.state.load(std::memory_order_acquire) != 0) [[unlikely]] {
         return memfree_slowly(context, ptr, size, stream,
                               caller ? caller : __builtin_return_address(0));
     }

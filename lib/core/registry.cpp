@@ -40,10 +40,10 @@ struct Remembered {
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Remembered remembered;
 
-// In a child that is not to go on: the raw calls ask the gate alone.
+// In a child that is not to go on: the raw calls look at the state flags alone.
 void mark_contexts() {
     for (emm_context *context = first_context(); context; context = context->next) {
-        context->gate.fetch_or(gate_forked, std::memory_order_relaxed);
+        context->state.fetch_or(state_forked, std::memory_order_relaxed);
     }
 }
 
@@ -105,7 +105,7 @@ emm_status id_of(const driver::Driver &driver, CUcontext cuda_context, uint64_t 
     return EMM_OK;
 }
 
-// By the one thread that has passed the turnstile and closed the epoch.
+// By the one thread that has passed the manager_lock and closed the epoch.
 void give_up(emm_context &context) noexcept {
     destroy_manager(context); // what is left of it, if this is not the first time
     if (context.retained.exchange(0) != 0) {
@@ -116,8 +116,8 @@ void give_up(emm_context &context) noexcept {
 
 // Without waiting: the thread that looks may hold what another thread waits for.
 emm_status try_to_give_up(emm_context &context) noexcept {
-    const Passage passage(context.turnstile, std::try_to_lock);
-    if (!passage.entered()) {
+    const OwnerGuard guard(context.manager_lock, std::try_to_lock);
+    if (!guard.owns()) {
         return EMM_E_BUSY;
     }
     if (!context.epoch.try_close()) {
@@ -129,8 +129,8 @@ emm_status try_to_give_up(emm_context &context) noexcept {
 }
 
 bool is_left_behind(const emm_context &context) noexcept {
-    const uint32_t gate = context.gate.load(std::memory_order_acquire);
-    return (gate & (gate_retired | gate_forked)) == gate_retired &&
+    const uint32_t state = context.state.load(std::memory_order_acquire);
+    return (state & (state_retired | state_forked)) == state_retired &&
            !context.given_up.load(std::memory_order_acquire);
 }
 
@@ -140,7 +140,8 @@ bool is_left_behind(const emm_context &context) noexcept {
 void retire_the_dead() {
     const observe::Preserved said;
     for (emm_context *context = first_context(); context; context = context->next) {
-        if ((context->gate.load(std::memory_order_acquire) & (gate_retired | gate_forked)) == 0) {
+        if ((context->state.load(std::memory_order_acquire) & (state_retired | state_forked)) ==
+            0) {
             has_died(*context);
         }
     }
@@ -181,20 +182,20 @@ emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t i
 }
 
 bool is_unserved(const emm_context &context) noexcept {
-    return (context.gate.load(std::memory_order_acquire) & ~gate_serving) == gate_unserved;
+    return (context.state.load(std::memory_order_acquire) & ~state_serving) == state_unserved;
 }
 
-// By the one thread that has passed the turnstile.
+// By the one thread that has passed the manager_lock.
 emm_status begin_serving(emm_context &context) {
     const emm_status status = make_manager(context);
     if (status != EMM_OK) {
         return status;
     }
     if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
-        context.gate.fetch_or(gate_needs_current, std::memory_order_relaxed);
+        context.state.fetch_or(state_needs_current, std::memory_order_relaxed);
     }
     watch_if_wanted(context);
-    context.gate.fetch_and(~gate_unserved, std::memory_order_release);
+    context.state.fetch_and(~state_unserved, std::memory_order_release);
     return admit(context);
 }
 
@@ -206,16 +207,16 @@ emm_status refuse_reentry(const emm_context &context) {
 
 // Lets one thread make the manager; the others wait for it and then find it made.
 emm_status serve(emm_context &context) {
-    const uint32_t gate = context.gate.load(std::memory_order_acquire);
-    if ((gate & (gate_unserved | gate_managing)) == 0) {
+    const uint32_t state = context.state.load(std::memory_order_acquire);
+    if ((state & (state_unserved | state_managing)) == 0) {
         return admit(context);
     }
     // Another thread may be making that one's manager, and its plugin be asking for this one.
     if (this_thread.managing) {
         return refuse_reentry(context);
     }
-    const Passage passage(context.turnstile);
-    if (!passage.entered()) {
+    const OwnerGuard guard(context.manager_lock);
+    if (!guard.owns()) {
         return refuse_reentry(context);
     }
     return is_unserved(context) ? begin_serving(context) : admit(context);
@@ -236,11 +237,11 @@ emm_status retire_unwatched(emm_context &context) {
     if (const emm_status status = refuse_inside("retired"); status != EMM_OK) {
         return status;
     }
-    const Passage passage(context.turnstile);
-    if (!passage.entered()) {
+    const OwnerGuard guard(context.manager_lock);
+    if (!guard.owns()) {
         return observe::fail(EMM_E_REENTERED, 0, "the plugin retired the context that it serves");
     }
-    if ((context.gate.fetch_or(gate_retired, std::memory_order_acq_rel) & gate_forked) != 0) {
+    if ((context.state.fetch_or(state_retired, std::memory_order_acq_rel) & state_forked) != 0) {
         return admit(context);
     }
     const Closed closed(context.epoch);
@@ -252,8 +253,8 @@ emm_status reset_unwatched(emm_context &context) {
     if (const emm_status status = refuse_inside("reset"); status != EMM_OK) {
         return status;
     }
-    const Passage passage(context.turnstile);
-    if (!passage.entered()) {
+    const OwnerGuard guard(context.manager_lock);
+    if (!guard.owns()) {
         return observe::fail(EMM_E_REENTERED, 0, "the plugin reset the context that it serves");
     }
     if (is_unserved(context)) {
@@ -292,8 +293,8 @@ emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
         return status;
     }
     if (remembered.id == id && remembered.cuda_context == cuda_context) {
-        const uint32_t gate = remembered.context->gate.load(std::memory_order_acquire);
-        if ((gate & ~gate_serving) == 0) {
+        const uint32_t state = remembered.context->state.load(std::memory_order_acquire);
+        if ((state & ~state_serving) == 0) {
             ret_context = remembered.context;
             return EMM_OK;
         }
@@ -315,11 +316,11 @@ emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
 }
 
 // What most calls find: the context that this thread has asked for before is current, and still
-// the one it was. The gate comes first, because a fork's child must not touch the driver.
+// the one it was. The state comes first, because a fork's child must not touch the driver.
 bool is_still_current(emm_context *&ret_context) noexcept {
     const Remembered &last = remembered;
     if (!last.context ||
-        (last.context->gate.load(std::memory_order_acquire) & ~gate_serving) != 0) {
+        (last.context->state.load(std::memory_order_acquire) & ~state_serving) != 0) {
         return false;
     }
     const driver::Driver &driver = last.context->driver;
@@ -405,7 +406,7 @@ emm_status shut_down(const void *caller) {
     observe::process_state.fetch_or(observe::process_shut_down, std::memory_order_acq_rel);
     for (emm_context *context = first_context(); context; context = context->next) {
         retire(*context, caller);
-        context->gate.fetch_or(gate_shut_down, std::memory_order_release);
+        context->state.fetch_or(state_shut_down, std::memory_order_release);
     }
     return EMM_OK;
 }

@@ -4,7 +4,7 @@
 #include "core/deferred.h"
 #include "core/host.h"
 #include "core/manager.h"
-#include "core/turnstile.h"
+#include "core/owner_lock.h"
 #include "loader/loader.h"
 #include "loader/spec.h"
 #include "observe/environment.h"
@@ -21,7 +21,7 @@ namespace emm::core {
 namespace {
 
 // A way of choosing: the specs in order, and the plugin that has been reached. Immutable texts; the
-// turnstile guards the rest while plugins are being called.
+// manager_lock guards the rest while plugins are being called.
 struct Choice {
     std::vector<loader::Spec> specs; // empty: linked in, and loaded already
     std::string selected_by;
@@ -32,12 +32,12 @@ struct Choice {
     size_t warned = 0;                                  // about that many of them
 };
 
-Turnstile &turnstile() {
-    static observe::Immortal<Turnstile> the_turnstile;
-    return the_turnstile.value;
+OwnerLock &manager_lock() {
+    static observe::Immortal<OwnerLock> the_lock;
+    return the_lock.value;
 }
 
-Choice *the_choice = nullptr; // behind the turnstile
+Choice *the_choice = nullptr; // behind the manager_lock
 // Set once, by the first manager that was made; what serves is fixed from then on.
 std::atomic<const loader::Selection *> settled{nullptr};
 
@@ -183,8 +183,8 @@ emm_status choose(const char *spec) {
     if (status != EMM_OK) {
         return status;
     }
-    const Passage passage(turnstile());
-    return passage.entered() ? replace_choice(std::move(choice)) : reentered();
+    const OwnerGuard guard(manager_lock());
+    return guard.owns() ? replace_choice(std::move(choice)) : reentered();
 }
 
 emm_status choose_entry(emm_plugin_entry entry, const char *options) {
@@ -196,8 +196,8 @@ emm_status choose_entry(emm_plugin_entry entry, const char *options) {
     if (status != EMM_OK) {
         return status;
     }
-    const Passage passage(turnstile());
-    if (!passage.entered()) {
+    const OwnerGuard guard(manager_lock());
+    if (!guard.owns()) {
         return reentered();
     }
     if (settled.load()) {
@@ -221,8 +221,8 @@ emm_status current_selection(const loader::Selection *&ret_selection) {
         return EMM_OK;
     }
     deferred_limits(); // warns now, not first when a context is served
-    const Passage passage(turnstile());
-    if (!passage.entered()) {
+    const OwnerGuard guard(manager_lock());
+    if (!guard.owns()) {
         return reentered();
     }
     Choice *choice = nullptr;
@@ -240,8 +240,8 @@ emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
     if (status != EMM_OK) {
         return status;
     }
-    const Passage passage(turnstile());
-    if (!passage.entered()) {
+    const OwnerGuard guard(manager_lock());
+    if (!guard.owns()) {
         return reentered();
     }
     auto selection = std::make_unique<loader::Selection>();
@@ -279,8 +279,8 @@ emm_status make_manager(emm_context &context) {
     if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
         return create_manager(context, *selection);
     }
-    const Passage passage(turnstile());
-    if (!passage.entered()) {
+    const OwnerGuard guard(manager_lock());
+    if (!guard.owns()) {
         return reentered();
     }
     if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {

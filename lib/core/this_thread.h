@@ -7,14 +7,14 @@
 
 namespace emm::core {
 
-struct Whereabouts;
+struct EpochSlot;
 
 // What a call by a handle must know about its thread. Trivial, so that a handle may be released by
 // a thread that is ending; initial-exec, because a look at it must not be a function call.
 struct ThisThread {
     uint32_t number = 0;                   // 1 and up; 0: not given yet
     uint32_t depth = 0;                    // calls by handles that this thread is inside of
-    Whereabouts *whereabouts = nullptr;    // the thread's own; NULL: not given yet
+    EpochSlot *epoch_slot = nullptr;       // the thread's own; NULL: not given yet
     bool is_counted = false;               // it is given none
     uint32_t returning = 0;                // scopes of Returns that this thread is inside of
     const emm_context *managing = nullptr; // below is a call that makes, resets or ends its manager

@@ -55,9 +55,9 @@ Hook &the_hook() {
 
 void watch(emm_context &context, bool wanted) noexcept {
     if (wanted) {
-        context.gate.fetch_or(gate_watched, std::memory_order_release);
+        context.state.fetch_or(state_watched, std::memory_order_release);
     } else {
-        context.gate.fetch_and(~gate_watched, std::memory_order_release);
+        context.state.fetch_and(~state_watched, std::memory_order_release);
     }
 }
 

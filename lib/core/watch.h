@@ -6,7 +6,7 @@
 #include "observe/process.h"
 
 // Who is told of each event: the log that EMM_EVENT_LOG names, and the hook that the application
-// has set. While there is one of them, every context's gate has gate_watched, so that calls take
+// has set. While there is one of them, every context's gate has state_watched, so that calls take
 // the slow path, which tells.
 namespace emm::core {
 
@@ -19,8 +19,8 @@ inline std::atomic<bool> is_logging{false}; // true before the first context is 
 inline std::atomic<bool> has_hook{false};
 
 inline bool is_watched(const emm_context &context) noexcept {
-    const uint32_t gate = context.gate.load(std::memory_order_acquire);
-    return (gate & (gate_watched | gate_forked)) == gate_watched;
+    const uint32_t state = context.state.load(std::memory_order_acquire);
+    return (state & (state_watched | state_forked)) == state_watched;
 }
 
 inline emm_deviceptr address_of(const void *host) noexcept {
@@ -65,7 +65,7 @@ private:
             start_ = observe::event_ticks();
             return;
         }
-        late_ = (context_.gate.load(std::memory_order_relaxed) & gate_late) != 0;
+        late_ = (context_.state.load(std::memory_order_relaxed) & state_late) != 0;
         outer_ = lane_->begin();
         start_ = observe::event_ticks();
         lane_->began(start_);

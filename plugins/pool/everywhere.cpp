@@ -263,8 +263,8 @@ void Manager::poll_everywhere(Lock &lock) {
     }
 }
 
-// For a trim: a mark for what no mark covers yet, and a millisecond for it. Work that is done by now
-// is seen so in that time.
+// For a trim: a mark for what no mark covers yet, and a millisecond for it. Work that is done by
+// now is seen so in that time.
 void Manager::seal_what_is_portable(Lock &lock) {
     constexpr int rounds = 50;
     constexpr auto pause = std::chrono::microseconds(20);

@@ -1,6 +1,6 @@
 #include "core/ipc/connection.h"
 
-#include "core/ipc/mark.h"
+#include "core/ipc/liveness.h"
 #include "driver/driver.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
@@ -114,7 +114,7 @@ emm_status Connection::ask(uint64_t first, Reply *ret_reply, Descriptors &ret_de
         }
         if (status == EMM_OK) {
             ret_reply->count = ret_descriptors.count(); // fewer, if there was no room for more
-            left_ = std::min(patience, left_ + for_a_part * ret_reply->count);
+            left_ = std::min(answer_timeout, left_ + for_a_part * ret_reply->count);
         }
         if (!again || left_ <= 0) {
             return status;

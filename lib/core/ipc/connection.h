@@ -4,8 +4,8 @@
 
 namespace emm::core::ipc {
 
-// An importer's way to the exporter of one handle. The exporter has `patience` to answer, and a
-// little more for each part that it has given: one that serves many importers is waited for, and
+// An importer's way to the exporter of one handle. The exporter has `answer_timeout` to answer, and
+// a little more for each part that it has given: one that serves many importers is waited for, and
 // one that does not go on is not.
 class Connection {
 public:
@@ -29,7 +29,7 @@ private:
 
     const emm_ipc_handle &handle_;
     const uint64_t parts_;
-    int64_t left_ = patience; // nanoseconds
+    int64_t left_ = answer_timeout; // nanoseconds
 };
 
 } // namespace emm::core::ipc

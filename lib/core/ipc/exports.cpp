@@ -3,9 +3,9 @@
 #include "core/call.h"
 #include "core/filled.h"
 #include "core/handle.h"
-#include "core/ipc/mark.h"
-#include "core/ipc/offers.h"
-#include "core/ipc/seal.h"
+#include "core/ipc/liveness.h"
+#include "core/ipc/served_exports.h"
+#include "core/ipc/stamp.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
 
@@ -50,7 +50,7 @@ bool find_again(const Export &wanted, size_t size, emm_ipc_handle *ret_handle) {
 
 // What an export holds besides its record.
 void let_go(const Export &ended) noexcept {
-    clear_mark(ended.handle.generation);
+    close_liveness_socket(ended.handle.generation);
     if (ended.memory) {
         ended.memory->exports.fetch_sub(1, std::memory_order_release);
         release(*ended.memory, nullptr);
@@ -64,21 +64,21 @@ void keep_for_another_release(std::list<Export> &refused) noexcept {
     exports().all.splice(exports().all.end(), refused);
 }
 
-emm_status seal_and_mark(Export &made) {
+emm_status stamp_and_listen(Export &made) {
     const bool served =
         made.handle.kind == EMM_IPC_FILE_DESCRIPTOR || made.handle.kind == EMM_IPC_POOL;
     uint64_t generation = 0;
-    emm_status status = set_mark(&generation);
+    emm_status status = open_liveness_socket(&generation);
     made.handle.generation = generation;
-    status = status == EMM_OK && served ? publish_offer(*made.context, made.handle) : status;
-    return status == EMM_OK ? seal(*made.context, made.ptr, made.handle) : status;
+    status = status == EMM_OK && served ? publish_export(*made.context, made.handle) : status;
+    return status == EMM_OK ? stamp(*made.context, made.ptr, made.handle) : status;
 }
 
-emm_status try_to_seal(Export &made) noexcept {
+emm_status try_to_stamp(Export &made) noexcept {
     try {
-        return seal_and_mark(made);
+        return stamp_and_listen(made);
     } catch (const std::bad_alloc &) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to seal an export");
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to stamp an export");
     }
 }
 
@@ -93,12 +93,12 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
     if (status < EMM_OK) {
         return status;
     }
-    status = try_to_seal(entered);
+    status = try_to_stamp(entered);
     if (status != EMM_OK) {
         const observe::Preserved said;
         const emm_ipc_handle *const unused = &entered.handle;
         EMM_CALL(context, release_ipc_handle, unused);
-        clear_mark(entered.handle.generation);
+        close_liveness_socket(entered.handle.generation);
         return status;
     }
     if (made.memory) {
@@ -149,7 +149,8 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
         });
     }
     const emm_ipc_handle *const exported = &ended.front().handle;
-    clear_mark(exported->generation); // before the memory may become another allocation's
+    close_liveness_socket(
+        exported->generation); // before the memory may become another allocation's
     const emm_status status = EMM_CALL(context, release_ipc_handle, exported);
     if (status < EMM_OK && status != EMM_E_NOT_OWNED) {
         keep_for_another_release(ended);
@@ -175,7 +176,7 @@ void end_exports(emm_context &context) noexcept {
     for (const Export &each : ended) {
         let_go(each);
     }
-    end_offers(context);
+    withdraw_exports(context);
 }
 
 } // namespace emm::core::ipc

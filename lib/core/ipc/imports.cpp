@@ -2,7 +2,7 @@
 
 #include "core/counters.h"
 #include "core/ipc/descriptors.h"
-#include "core/ipc/mark.h"
+#include "core/ipc/liveness.h"
 #include "core/ipc/pooled.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
@@ -163,11 +163,12 @@ emm_status close_legacy(const Import &import) noexcept {
 }
 
 // The exporter has answered for its parts. What CUDA's own handles name may have ended after the
-// mark was looked at, and be other memory by now.
+// liveness socket was looked at, and be other memory by now.
 emm_status check_opened(const emm_context &context, const emm_ipc_handle &handle, Import &import) {
     emm_status status = find_size(context, import);
     status = status == EMM_OK ? check_size(handle, import.bytes) : status;
-    return status == EMM_OK && handle.kind != EMM_IPC_FILE_DESCRIPTOR ? check_mark(handle) : status;
+    return status == EMM_OK && handle.kind != EMM_IPC_FILE_DESCRIPTOR ? check_liveness(handle)
+                                                                      : status;
 }
 
 // The driver's words are about the handle; what is wrong may be that the exporter has just ended.
@@ -177,7 +178,7 @@ emm_status explain_failure(const emm_ipc_handle &handle, emm_status status) {
         return status;
     }
     observe::ErrorDetail said = observe::last_detail();
-    const emm_status goes_on = check_mark(handle);
+    const emm_status goes_on = check_liveness(handle);
     return goes_on == EMM_E_NOT_OWNED ? goes_on : observe::fail(std::move(said));
 }
 

@@ -1,7 +1,7 @@
 #include "core/ipc/pooled.h"
 
 #include "core/ipc/connection.h"
-#include "core/turnstile.h"
+#include "core/owner_lock.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
@@ -19,7 +19,7 @@ namespace {
 // its mappings, so they are counted here. Whoever imports or leaves a pool is alone with that, or
 // one might be given what another is about to destroy.
 struct ImportedPools {
-    Turnstile turnstile;
+    OwnerLock manager_lock;
     std::map<CUmemoryPool, unsigned> mappings;
 };
 
@@ -104,7 +104,7 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
         return driver::fail(current.result(), "making the context current");
     }
     const driver::RelaxedCapture relaxed(context.driver);
-    const Passage alone(pools().turnstile);
+    const OwnerGuard alone(pools().manager_lock);
     Mapping mapping;
     try {
         status = import_pool(context, descriptor, &mapping.pool);
@@ -126,7 +126,7 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
 }
 
 CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept {
-    const Passage alone(pools().turnstile);
+    const OwnerGuard alone(pools().manager_lock);
     const CUresult result = mapping.base ? driver.cuMemFree(mapping.base) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) {
         return result;

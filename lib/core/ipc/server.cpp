@@ -8,13 +8,13 @@
 // It never waits for a peer. A connection is good for one request, which an importer sends as soon
 // as it has connected: so most are answered and closed when they are accepted, and none has a place
 // that another could take from it between two requests. Only a silent peer keeps a place, for
-// `patience` at most, or until a newer silent one needs it; another user's is closed at once.
+// `answer_timeout` at most, or until a newer silent one needs it; another user's is closed at once.
 // An importer whose connection closes unanswered tries again.
 //
 // epoll and not poll: poll refuses more sockets than RLIMIT_NOFILE, which may fall at any time.
 #include "core/ipc/server.h"
 
-#include "core/ipc/offers.h"
+#include "core/ipc/served_exports.h"
 #include "core/ipc/socket.h"
 #include "core/ipc/wire.h"
 #include "observe/descriptors.h"
@@ -46,8 +46,9 @@ struct Silent {
     int64_t since; // when it was accepted
 };
 
-// To epoll a mark is its generation, which has the highest bit set, and a peer is its socket.
-bool is_mark(uint64_t number) noexcept {
+// To epoll a liveness socket is its generation, which has the highest bit set, and a peer is its
+// socket.
+bool is_liveness_socket(uint64_t number) noexcept {
     return number >> 63 != 0;
 }
 
@@ -107,8 +108,8 @@ private:
     void hang_up(size_t index) noexcept;
 
     int epoll_ = -1;
-    std::mutex mutex_; // of the marks: at one that is removed no connection is accepted any more
-    std::map<uint64_t, int> marks_;
+    std::mutex mutex_; // at a socket that has been removed no connection is accepted any more
+    std::map<uint64_t, int> liveness_sockets_;
     size_t count_ = 0;
     Silent silent_[most_silent]; // the oldest first
 };
@@ -127,20 +128,20 @@ int Server::open() noexcept {
 
 int Server::add(uint64_t generation, int listening) {
     const std::lock_guard lock(mutex_);
-    const auto added = marks_.emplace(generation, listening).first;
+    const auto added = liveness_sockets_.emplace(generation, listening).first;
     if (watch(epoll_, listening, generation)) {
         return 0;
     }
     const int error = errno;
-    marks_.erase(added);
+    liveness_sockets_.erase(added);
     return error;
 }
 
 void Server::remove(uint64_t generation) noexcept {
     const std::lock_guard lock(mutex_);
-    if (const auto found = marks_.find(generation); found != marks_.end()) {
+    if (const auto found = liveness_sockets_.find(generation); found != liveness_sockets_.end()) {
         leave(epoll_, found->second);
-        marks_.erase(found);
+        liveness_sockets_.erase(found);
     }
 }
 
@@ -152,9 +153,9 @@ void Server::step() noexcept {
     }
     for (int i = 0; i < ready; ++i) {
         const uint64_t number = events[i].data.u64;
-        is_mark(number) ? welcome(number) : hear(static_cast<int>(number));
+        is_liveness_socket(number) ? welcome(number) : hear(static_cast<int>(number));
     }
-    while (count_ > 0 && now() - silent_[0].since > patience) {
+    while (count_ > 0 && now() - silent_[0].since > answer_timeout) {
         hang_up(0);
     }
 }
@@ -164,15 +165,15 @@ int Server::timeout() const noexcept {
     if (count_ == 0) {
         return -1;
     }
-    const int64_t left = patience - (now() - silent_[0].since);
+    const int64_t left = answer_timeout - (now() - silent_[0].since);
     return static_cast<int>(std::max<int64_t>(left, 0) / 1'000'000) + 1;
 }
 
 // -1: nothing to accept.
 int Server::accept_at(uint64_t generation) noexcept {
     const std::lock_guard lock(mutex_);
-    const auto found = marks_.find(generation);
-    if (found == marks_.end()) {
+    const auto found = liveness_sockets_.find(generation);
+    if (found == liveness_sockets_.end()) {
         errno = EAGAIN;
         return -1;
     }
@@ -275,7 +276,7 @@ emm_status start_serving(uint64_t generation, int listening) noexcept {
         const int error = server().add(generation, listening);
         return error == 0 ? EMM_OK : fail_serving("place in epoll", std::strerror(error));
     } catch (const std::bad_alloc &) {
-        return fail_serving("memory", "a mark cannot be noted");
+        return fail_serving("memory", "a liveness socket cannot be registered");
     }
 }
 

@@ -18,7 +18,7 @@ inline constexpr uint32_t parts_at_once = 64;
 inline constexpr uint32_t wire_magic = 0x69777266;
 
 // How long either side waits for the other to go on.
-inline constexpr int64_t patience = 4'000'000'000; // nanoseconds
+inline constexpr int64_t answer_timeout = 4'000'000'000; // nanoseconds
 
 inline int64_t now() noexcept {
     timespec time;

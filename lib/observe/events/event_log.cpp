@@ -1,8 +1,8 @@
 #include "observe/events/event_log.h"
 
 #include "observe/environment.h"
+#include "observe/events/log_writer.h"
 #include "observe/events/module.h"
-#include "observe/events/scribe.h"
 #include "observe/events/spool.h"
 #include "observe/file.h"
 #include "observe/log.h"
@@ -65,7 +65,7 @@ public:
 private:
     EventLog(std::unique_ptr<Spool> spool, File csv, std::string path)
         : path_(std::move(path)), spool_(std::move(spool)), csv_(std::move(csv)),
-          scribe_(*spool_, csv_.number()) {
+          writer_(*spool_, csv_.number()) {
         spare_ = spool_->chunks();
         chunks_ = spare_.size();
     }
@@ -95,7 +95,7 @@ private:
     std::atomic<bool> lost_{false}; // an event, because there was no room: said once
 
     std::mutex writing_; // over the rest, but for the last
-    Scribe scribe_;
+    LogWriter writer_;
     std::atomic<bool> ended_{false}; // the log cannot be written to
 };
 
@@ -332,7 +332,7 @@ void EventLog::recycle() {
     std::lock_guard lock(mutex_);
     for (EventLane &lane : lanes_) {
         auto end = lane.chunks_.begin();
-        for (; end != lane.chunks_.end() && scribe_.written(**end) == Chunk::capacity &&
+        for (; end != lane.chunks_.end() && writer_.written(**end) == Chunk::capacity &&
                *end != lane.chunks_.back();
              ++end) {
             (*end)->committed.store(0, std::memory_order_release);
@@ -350,7 +350,7 @@ void EventLog::write(bool everything) noexcept {
     }
     try {
         const uint64_t until = everything ? ~uint64_t(0) : watermark();
-        if (scribe_.write(chunks_of_lanes(), until)) {
+        if (writer_.write(chunks_of_lanes(), until)) {
             recycle();
             return;
         }

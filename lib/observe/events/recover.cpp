@@ -1,6 +1,6 @@
 #include "observe/error.h"
 #include "observe/events/event_log.h"
-#include "observe/events/scribe.h"
+#include "observe/events/log_writer.h"
 #include "observe/events/spool.h"
 
 #include <algorithm>
@@ -114,9 +114,9 @@ emm_status recover_event_log(const std::string &path) {
     if (ftruncate(csv.number(), bytes) != 0 || lseek(csv.number(), 0, SEEK_END) < 0) {
         return cannot_write(path);
     }
-    Scribe scribe(*spool, csv.number());
-    resume(scribe.rows(), csv);
-    if (!scribe.write(lanes_of(*spool), ~uint64_t(0))) {
+    LogWriter writer(*spool, csv.number());
+    resume(writer.rows(), csv);
+    if (!writer.write(lanes_of(*spool), ~uint64_t(0))) {
         return cannot_write(path);
     }
     spool->unlink();

@@ -115,20 +115,20 @@ TEST_CASE("an epoch does not wait for calls of other contexts") {
     caller.join();
 }
 
-TEST_CASE("a thread that ends leaves its whereabouts to the next one") {
+TEST_CASE("a thread that ends leaves its slot to the next one") {
     Epoch epoch;
-    const auto whereabouts = [&] {
-        const Whereabouts *mine = nullptr;
+    const auto epoch_slot = [&] {
+        const EpochSlot *mine = nullptr;
         std::thread([&] {
             { const HandleCall call(epoch); }
-            mine = this_thread.whereabouts;
+            mine = this_thread.epoch_slot;
         }).join();
         return mine;
     };
-    const Whereabouts *const first = whereabouts();
+    const EpochSlot *const first = epoch_slot();
     if (!first) {
         SUCCEED("calls are counted here: there is no membarrier");
         return;
     }
-    CHECK(whereabouts() == first);
+    CHECK(epoch_slot() == first);
 }

@@ -9,10 +9,10 @@
 namespace emm::observe {
 
 // Writes a spool's events into the log, in the order of their moments.
-class Scribe {
+class LogWriter {
 public:
     // `csv` is an open file, positioned at its end, which is where the header says.
-    Scribe(Spool &spool, int csv);
+    LogWriter(Spool &spool, int csv);
 
     Rows &rows() { return rows_; }
 

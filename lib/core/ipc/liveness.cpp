@@ -1,4 +1,4 @@
-#include "core/ipc/mark.h"
+#include "core/ipc/liveness.h"
 
 #include "core/ipc/server.h"
 #include "core/ipc/socket.h"
@@ -76,7 +76,7 @@ int connect_within(int socket, const emm_ipc_handle &handle, int64_t &left) noex
 
 } // namespace
 
-emm_status set_mark(uint64_t *ret_generation) {
+emm_status open_liveness_socket(uint64_t *ret_generation) {
     uint64_t generation = 0;
     int listening = -1;
     emm_status status = listen_anew(backlog, &generation, &listening);
@@ -92,7 +92,7 @@ emm_status set_mark(uint64_t *ret_generation) {
     return EMM_OK;
 }
 
-void clear_mark(uint64_t generation) noexcept {
+void close_liveness_socket(uint64_t generation) noexcept {
     if (generation != 0) {
         end_serving(generation);
     }
@@ -130,11 +130,11 @@ emm_status reach(const emm_ipc_handle &handle, int64_t &left, int *ret_socket) {
     return EMM_OK;
 }
 
-emm_status check_mark(const emm_ipc_handle &handle) {
+emm_status check_liveness(const emm_ipc_handle &handle) {
     if (sight_of(handle.flags, network_namespace()) == Sight::elsewhere) {
         return EMM_OK;
     }
-    int64_t left = patience;
+    int64_t left = answer_timeout;
     int asking = -1;
     const emm_status status = reach(handle, left, &asking);
     if (status == EMM_OK) {

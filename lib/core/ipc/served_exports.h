@@ -7,18 +7,18 @@
 namespace emm::core::ipc {
 
 // What plugins call: host->serve_ipc and host->withdraw_ipc. The handle is a random number, which
-// whoever asks for the parts has to know.
-emm_status add_offer(emm_context &context, const emm_ipc_source &source,
-                     emm_ipc_handle *ret_handle);
-emm_status end_offer(const emm_context &context, const emm_ipc_handle &handle) noexcept;
+// an importer has to know.
+emm_status serve_export(emm_context &context, const emm_ipc_source &source,
+                        emm_ipc_handle *ret_handle);
+emm_status withdraw_export(const emm_context &context, const emm_ipc_handle &handle) noexcept;
 
-// The handle is now an export's: from here on somebody may ask for it, by its generation.
-emm_status publish_offer(const emm_context &context, const emm_ipc_handle &handle);
+// The handle is now an export's: from here on importers may ask for it, by its generation.
+emm_status publish_export(const emm_context &context, const emm_ipc_handle &handle);
 
 // The context's parts are about to go.
-void end_offers(const emm_context &context) noexcept;
+void withdraw_exports(const emm_context &context) noexcept;
 
-// The answer to a request, and the descriptors that go with it. The offer is not withdrawn while
+// The answer to a request, and the descriptors that go with it. The export is not withdrawn while
 // this lives.
 class Batch {
 public:
@@ -33,7 +33,7 @@ private:
     void refuse(emm_status status, int32_t driver_result) noexcept;
     void fill(const emm_context &context, uint32_t kind) noexcept;
 
-    struct Offer *offer_ = nullptr;
+    struct ServedExport *export_ = nullptr;
     Reply reply_ = {};
     emm_ipc_part parts_[parts_at_once];
     int descriptors_[parts_at_once];

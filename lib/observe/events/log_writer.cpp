@@ -1,4 +1,4 @@
-#include "observe/events/scribe.h"
+#include "observe/events/log_writer.h"
 
 #include "observe/write_signals.h"
 
@@ -16,7 +16,7 @@ constexpr size_t enough_text = size_t(256) << 10;
 } // namespace
 
 // Goes through a lane's records, and says in each chunk's next slot how far it came.
-struct Scribe::Cursor {
+struct LogWriter::Cursor {
     const std::vector<Chunk *> *chunks;
     size_t slot;
     size_t chunk = 0;
@@ -45,16 +45,16 @@ struct Scribe::Cursor {
     }
 };
 
-Scribe::Scribe(Spool &spool, int csv)
+LogWriter::LogWriter(Spool &spool, int csv)
     : spool_(spool), csv_(csv), rows_(spool.header().first_tick, spool.header().ns_per_tick) {
     csv_bytes_ = agreed_bytes(spool.header());
 }
 
-uint32_t Scribe::written(const Chunk &chunk) const {
+uint32_t LogWriter::written(const Chunk &chunk) const {
     return chunk.written[spool_.header().epoch.load(std::memory_order_relaxed) & 1];
 }
 
-bool Scribe::write(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark) {
+bool LogWriter::write(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark) {
     const size_t now = spool_.header().epoch.load(std::memory_order_relaxed) & 1;
     for (const std::vector<Chunk *> &lane : lanes) {
         for (Chunk *chunk : lane) {
@@ -71,7 +71,7 @@ bool Scribe::write(const std::vector<std::vector<Chunk *>> &lanes, uint64_t wate
     return true;
 }
 
-bool Scribe::merge(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark) {
+bool LogWriter::merge(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark) {
     const size_t slot = 1 - (spool_.header().epoch.load(std::memory_order_relaxed) & 1);
     const auto later = [](const Cursor &one, const Cursor &other) {
         return one.moment() > other.moment();
@@ -98,7 +98,7 @@ bool Scribe::merge(const std::vector<std::vector<Chunk *>> &lanes, uint64_t wate
     return true;
 }
 
-void Scribe::learn_modules() {
+void LogWriter::learn_modules() {
     std::string_view text = spool_.modules();
     if (text.size() == modules_known_) {
         return;
@@ -112,7 +112,7 @@ void Scribe::learn_modules() {
 }
 
 // To whole rows, those that the spool has no more.
-void Scribe::cut() {
+void LogWriter::cut() {
     const int error = errno;
     csv_bytes_ = agreed_bytes(spool_.header());
     if (ftruncate(csv_, static_cast<off_t>(csv_bytes_)) == 0) {
@@ -121,7 +121,7 @@ void Scribe::cut() {
     errno = error;
 }
 
-bool Scribe::flush() {
+bool LogWriter::flush() {
     for (size_t done = 0; done < text_.size();) {
         const ssize_t now = ::write(csv_, text_.data() + done, text_.size() - done);
         if (now < 0 && errno != EINTR) {

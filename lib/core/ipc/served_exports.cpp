@@ -1,4 +1,4 @@
-#include "core/ipc/offers.h"
+#include "core/ipc/served_exports.h"
 
 #include "core/ipc/server.h"
 #include "core/ipc/socket.h"
@@ -18,7 +18,7 @@
 
 namespace emm::core::ipc {
 
-struct Offer {
+struct ServedExport {
     const emm_context *context;
     uint32_t kind;
     uint8_t handle[64];
@@ -31,15 +31,15 @@ struct Offer {
 
 namespace {
 
-struct Offers {
+struct ServedExports {
     std::mutex mutex;
     std::condition_variable has_rest;
-    std::list<Offer> all;
+    std::list<ServedExport> all;
 };
 
-Offers &offers() {
-    static observe::Immortal<Offers> the_offers;
-    return the_offers.value;
+ServedExports &served_exports() {
+    static observe::Immortal<ServedExports> the_exports;
+    return the_exports.value;
 }
 
 // Takes as long whatever the difference is.
@@ -52,8 +52,8 @@ bool is_same(const uint8_t (&a)[64], const uint8_t (&b)[64]) noexcept {
 }
 
 // The mutex is held.
-Offer *find(const uint8_t (&handle)[64], uint64_t generation) noexcept {
-    for (Offer &each : offers().all) {
+ServedExport *find(const uint8_t (&handle)[64], uint64_t generation) noexcept {
+    for (ServedExport &each : served_exports().all) {
         if (each.generation == generation && !each.ended && is_same(each.handle, handle)) {
             return &each;
         }
@@ -61,12 +61,12 @@ Offer *find(const uint8_t (&handle)[64], uint64_t generation) noexcept {
     return nullptr;
 }
 
-void remove(std::unique_lock<std::mutex> &lock, Offer &offer) noexcept {
-    offer.ended = true;
-    offers().has_rest.wait(lock, [&] { return offer.batches == 0; });
-    auto &all = offers().all;
-    all.erase(
-        std::find_if(all.begin(), all.end(), [&](const Offer &each) { return &each == &offer; }));
+void remove(std::unique_lock<std::mutex> &lock, ServedExport &served) noexcept {
+    served.ended = true;
+    served_exports().has_rest.wait(lock, [&] { return served.batches == 0; });
+    auto &all = served_exports().all;
+    all.erase(std::find_if(all.begin(), all.end(),
+                           [&](const ServedExport &each) { return &each == &served; }));
 }
 
 emm_status refuse_source(const std::string &expected) {
@@ -143,59 +143,59 @@ CUresult export_own_part(const driver::Driver &driver, uint32_t kind, const emm_
 
 } // namespace
 
-emm_status add_offer(emm_context &context, const emm_ipc_source &source,
-                     emm_ipc_handle *ret_handle) {
+emm_status serve_export(emm_context &context, const emm_ipc_source &source,
+                        emm_ipc_handle *ret_handle) {
     uint64_t total = 0;
     emm_status status = check(source, total);
-    Offer offer = {&context, source.kind, {}, {}, total};
-    status = status == EMM_OK ? make_handle(source, offer.handle) : status;
+    ServedExport served = {&context, source.kind, {}, {}, total};
+    status = status == EMM_OK ? make_handle(source, served.handle) : status;
     if (status != EMM_OK) {
         return status;
     }
     emm_ipc_handle made = {};
     made.kind = source.kind;
-    std::memcpy(made.handle, offer.handle, sizeof made.handle);
+    std::memcpy(made.handle, served.handle, sizeof made.handle);
     made.offset = source.offset;
     made.size = source.size;
     made.exported_size = total;
-    offer.parts.assign(source.parts, source.parts + source.part_count);
-    const std::lock_guard lock(offers().mutex);
-    offers().all.push_back(std::move(offer));
+    served.parts.assign(source.parts, source.parts + source.part_count);
+    const std::lock_guard lock(served_exports().mutex);
+    served_exports().all.push_back(std::move(served));
     *ret_handle = made;
     return EMM_OK;
 }
 
-emm_status end_offer(const emm_context &context, const emm_ipc_handle &handle) noexcept {
-    std::unique_lock lock(offers().mutex);
-    Offer *const offer = find(handle.handle, handle.generation);
-    if (!offer || offer->context != &context) {
+emm_status withdraw_export(const emm_context &context, const emm_ipc_handle &handle) noexcept {
+    std::unique_lock lock(served_exports().mutex);
+    ServedExport *const served = find(handle.handle, handle.generation);
+    if (!served || served->context != &context) {
         lock.unlock();
         return observe::fail(EMM_E_NOT_OWNED, 0, [&] {
             return "withdraw_ipc: the handle is none that " + name_of(context) +
                    " serves, or does not any more";
         });
     }
-    remove(lock, *offer);
+    remove(lock, *served);
     return EMM_OK;
 }
 
-emm_status publish_offer(const emm_context &context, const emm_ipc_handle &handle) {
-    const std::lock_guard lock(offers().mutex);
-    Offer *const offer = find(handle.handle, 0);
-    if (!offer || offer->context != &context) {
+emm_status publish_export(const emm_context &context, const emm_ipc_handle &handle) {
+    const std::lock_guard lock(served_exports().mutex);
+    ServedExport *const served = find(handle.handle, 0);
+    if (!served || served->context != &context) {
         return observe::fail(EMM_E_PLUGIN_FAILED, 0,
                              "the plugin's IPC handle is of a kind that is served by descriptor: "
                              "expected one from serve_ipc, found another");
     }
-    offer->generation = handle.generation;
+    served->generation = handle.generation;
     return EMM_OK;
 }
 
-void end_offers(const emm_context &context) noexcept {
-    std::unique_lock lock(offers().mutex);
-    auto &all = offers().all;
+void withdraw_exports(const emm_context &context) noexcept {
+    std::unique_lock lock(served_exports().mutex);
+    auto &all = served_exports().all;
     for (;;) {
-        const auto found = std::find_if(all.begin(), all.end(), [&](const Offer &each) {
+        const auto found = std::find_if(all.begin(), all.end(), [&](const ServedExport &each) {
             return each.context == &context && !each.ended;
         });
         if (found == all.end()) {
@@ -210,34 +210,34 @@ Batch::Batch(const Request &request) noexcept {
     reply_.magic = wire_magic;
     const bool is_ours =
         get_nonce(own) == EMM_OK && std::memcmp(own, request.nonce, sizeof own) == 0;
-    std::unique_lock lock(offers().mutex);
-    Offer *const offer =
+    std::unique_lock lock(served_exports().mutex);
+    ServedExport *const served =
         is_ours && request.generation != 0 ? find(request.handle, request.generation) : nullptr;
-    if (!offer || request.first >= offer->parts.size()) {
-        refuse(offer ? EMM_E_INVALID_VALUE : EMM_E_NOT_OWNED, 0);
+    if (!served || request.first >= served->parts.size()) {
+        refuse(served ? EMM_E_INVALID_VALUE : EMM_E_NOT_OWNED, 0);
         return;
     }
-    const uint64_t left = offer->parts.size() - request.first;
-    reply_.total = offer->parts.size();
-    reply_.bytes = offer->bytes;
+    const uint64_t left = served->parts.size() - request.first;
+    reply_.total = served->parts.size();
+    reply_.bytes = served->bytes;
     reply_.count = static_cast<uint32_t>(
         std::min<uint64_t>({left, parts_at_once, std::max(request.most, 1u)}));
-    std::copy_n(offer->parts.begin() + static_cast<std::ptrdiff_t>(request.first), reply_.count,
+    std::copy_n(served->parts.begin() + static_cast<std::ptrdiff_t>(request.first), reply_.count,
                 parts_);
-    ++offer->batches;
-    offer_ = offer;
+    ++served->batches;
+    export_ = served;
     lock.unlock();
-    fill(*offer->context, offer->kind);
+    fill(*served->context, served->kind);
 }
 
 Batch::~Batch() {
     for (uint32_t i = 0; i < reply_.count; ++i) {
         observe::forget_and_close(descriptors_[i]);
     }
-    if (offer_) {
-        const std::lock_guard lock(offers().mutex);
-        --offer_->batches;
-        offers().has_rest.notify_all();
+    if (export_) {
+        const std::lock_guard lock(served_exports().mutex);
+        --export_->batches;
+        served_exports().has_rest.notify_all();
     }
 }
 

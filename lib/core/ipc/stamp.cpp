@@ -1,8 +1,8 @@
-#include "core/ipc/seal.h"
+#include "core/ipc/stamp.h"
 
 #include "core/context.h"
 #include "core/ipc/devices.h"
-#include "core/ipc/mark.h"
+#include "core/ipc/liveness.h"
 #include "core/ipc/server.h"
 #include "core/ipc/socket.h"
 #include "observe/error.h"
@@ -99,7 +99,7 @@ emm_status check_exporter(const emm_ipc_handle &handle) {
     if (std::memcmp(handle.nonce, own, sizeof own) == 0) {
         return refuse("exporter", "another process", "this one, whose memory it is already");
     }
-    return check_mark(handle);
+    return check_liveness(handle);
 }
 
 // Which allocation it is, in its process: a number that never comes again, as the address and what
@@ -125,7 +125,7 @@ emm_status identify_memory(const emm_context &context, emm_deviceptr ptr, uint32
 
 } // namespace
 
-emm_status seal(const emm_context &context, emm_deviceptr ptr, emm_ipc_handle &handle) {
+emm_status stamp(const emm_context &context, emm_deviceptr ptr, emm_ipc_handle &handle) {
     handle.magic = expected_magic;
     handle.version = expected_version;
     handle.flags = network_namespace();

@@ -1,4 +1,4 @@
-#include "core/notices.h"
+#include "core/stream_events.h"
 
 #include "core/call.h"
 #include "core/manager.h"

@@ -1,0 +1,73 @@
+#pragma once
+
+#include "observe/process.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace emm::core {
+
+// A lock that remembers its owner, for calls into a plugin. The owner's own second try, from a
+// plugin that calls back, is refused; another thread waits. No mutex is held meanwhile.
+class OwnerLock {
+public:
+    // False: this thread is the owner already.
+    bool lock() {
+        std::unique_lock lock(mutex_);
+        if (owner_ == std::this_thread::get_id()) {
+            return false;
+        }
+        released_.wait(lock, [this] { return owner_ == std::thread::id(); });
+        owner_ = std::this_thread::get_id();
+        return true;
+    }
+
+    // Without waiting. False: a thread owns it, perhaps this one.
+    bool try_lock() {
+        std::lock_guard lock(mutex_);
+        if (owner_ != std::thread::id()) {
+            return false;
+        }
+        owner_ = std::this_thread::get_id();
+        return true;
+    }
+
+    // In a forked child no thread waits, and the mutex may belong to a thread that is not there.
+    void unlock() {
+        if (observe::is_forked_child()) {
+            return;
+        }
+        {
+            std::lock_guard lock(mutex_);
+            owner_ = std::thread::id();
+        }
+        released_.notify_one();
+    }
+
+private:
+    std::mutex mutex_;
+    std::condition_variable released_;
+    std::thread::id owner_;
+};
+
+// Owns the lock for a scope, unless that was refused.
+class OwnerGuard {
+public:
+    explicit OwnerGuard(OwnerLock &lock) : lock_(lock), owns_(lock.lock()) {}
+    OwnerGuard(OwnerLock &lock, std::try_to_lock_t) : lock_(lock), owns_(lock.try_lock()) {}
+    ~OwnerGuard() {
+        if (owns_) {
+            lock_.unlock();
+        }
+    }
+    OwnerGuard(const OwnerGuard &) = delete;
+    OwnerGuard &operator=(const OwnerGuard &) = delete;
+    bool owns() const { return owns_; }
+
+private:
+    OwnerLock &lock_;
+    const bool owns_;
+};
+
+} // namespace emm::core
