@@ -50,7 +50,7 @@ typedef struct emm_array_field {
 
 /* The layout is fixed for versions 2 and 3 of the interface. */
 typedef struct emm_array {
-    uint32_t struct_size;   /* sizeof(emm_array) of whoever filled it */
+    uint32_t struct_size;   /* sizeof(emm_array) where it was filled */
     uint32_t version;       /* 2 or 3 */
     emm_deviceptr data;     /* of the element whose indices are all 0; 0 if the array is empty */
     uint32_t read_only;     /* 0 or 1 */
@@ -100,17 +100,18 @@ EMM_API emm_status emm_array_get_layout(const emm_array *array, emm_array_layout
 #define EMM_ARRAY_NO_SYNC 1u
 
 /*
- * Makes a handle of the memory that an array of somebody else lies in. It spans the bytes that the
- * array reaches, the layout's `size`, and the element whose indices are all 0 lies `offset` behind
- * its start. It has the device address that this context uses, and the host's if there is one.
+ * Makes a handle of the memory that the array of another library lies in. It spans the bytes that
+ * the array reaches, the layout's `size`, and the element whose indices are all 0 lies `offset`
+ * behind its start. It has the device address that this context uses, and the host's if there is
+ * one.
  *
  * `stream` is where the data will be used. What is put there after the call runs behind what the
  * array's stream holds now; with EMM_STREAM_UNORDERED the call waits for that instead. Version 2
  * has no stream: then, and with EMM_ARRAY_NO_STREAM, there is nothing to wait for.
  *
- * Whoever owns the memory and the array's stream must keep both while they are used. With a
+ * The memory and the array's stream must be kept while they are used. With a
  * `finalizer` the handle sees to it: it calls finalizer(owner) when it is given up, on any thread.
- * Without one it is the caller's duty. On failure the owner is still the caller's.
+ * Without one the caller does. On failure the owner is still the caller's.
  *
  * The array's mask, if any, is an array too: import it in its turn. `ret_layout` may be NULL.
  *   EMM_E_INVALID_VALUE   a rule is broken, or CUDA knows nothing of `data` in this context
@@ -130,7 +131,7 @@ EMM_API emm_status emm_array_import(emm_context *context, const emm_array *array
  *
  * `stream` is where the data is ready, EMM_STREAM_UNORDERED if it is ready now. Version 3 hands it
  * on; version 2 cannot, so the call waits for it. The handle is not retained: keep it, as its
- * stream, while somebody uses the array.
+ * stream, while the array is used.
  *   EMM_E_INVALID_VALUE   a rule is broken, the array leaves the memory or has no device address
  *   EMM_E_ALREADY_FREED, EMM_E_NOT_OWNED   the memory was freed, or is inert after a reset
  *   EMM_E_CAPTURING, EMM_E_DRIVER   as emm_array_import
@@ -140,12 +141,12 @@ EMM_API emm_status emm_array_export(emm_memory *memory, uint64_t offset, emm_str
 
 /* --- DLPack -----------------------------------------------------------------------------------
  *
- * A tensor in `memory` for whoever speaks DLPack 1. To look inside it, include dlpack/dlpack.h,
- * before this header or after it. `array` says version, ndim, shape, strides, typestr and
- * read_only, `offset` where, as above; its data and stream are not looked at: the caller orders the
- * consumer's work behind the producer's. The tensor keeps the memory alive until its deleter is
- * called, on any thread. Its data pointer is that of the element with the indices 0 and its
- * byte_offset is 0, as many consumers expect.
+ * A tensor in `memory` for libraries that speak DLPack 1. To look inside it, include
+ * dlpack/dlpack.h, before this header or after it. `array` says version, ndim, shape, strides,
+ * typestr and read_only, `offset` where, as above; its data and stream are not looked at: the
+ * caller orders the consumer's work behind the producer's. The tensor keeps the memory alive until
+ * its deleter is called, on any thread. Its data pointer is that of the element with the indices 0
+ * and its byte_offset is 0, as many consumers expect.
  *
  * The device is kDLCUDA, kDLCUDAHost (pinned and mapped memory) or kDLCUDAManaged; for external
  * memory it is what the driver says. `type` is for elements that no typestr can name, such as

@@ -3,7 +3,7 @@
  *
  * Allocation goes, CUDA context by CUDA context, to the plugin that EMM_PLUGIN names when the
  * program is launched, or that the program chooses with emm_set_plugin; `passthrough`, straight to
- * the driver, if nobody names one. What the arguments promise about streams is said at the top of
+ * the driver, if neither names one. What the arguments promise about streams is said at the top of
  * emm/plugin.h and holds here too.
  *
  * Unless a function says otherwise:
@@ -56,7 +56,7 @@ typedef struct emm_error {
     const char *path;         /* the file in question; NULL if there is none */
     const char *expected;     /* NULL if it does not apply */
     const char *got;          /* NULL if it does not apply */
-    const char *hint;         /* what to do about it; NULL if nobody knows */
+    const char *hint;         /* what to do about it; NULL if there is none */
     const char *const *tried; /* every path tried; ends with NULL */
     const char *json;         /* all of it as one JSON object; NULL if `stage` is NULL */
 } emm_error;
@@ -272,9 +272,9 @@ EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device
  *   - Who makes a handle owns one reference. Each reference is given back once, by any thread; the
  *     memory is freed with the last one, or before by emm_memory_free.
  *   - A reset or retirement of the context drops the memory. Its handles are inert from then on:
- *     freeing or releasing one succeeds, does nothing and is counted (late_frees). Memory that is
- *     somebody else's (emm_memory_wrap) is left alone by a reset. emm_memory_get_info finds out
- *     a CUDA context that has died.
+ *     freeing or releasing one succeeds, does nothing and is counted (late_frees). Memory that
+ *     emm did not allocate (emm_memory_wrap) is left alone by a reset. emm_memory_get_info finds
+ * out a CUDA context that has died.
  *   - Handles, unlike the raw calls, may be made, used and released while the context is being
  *     reset or retired: what has begun is waited for, a release finds its handle inert, and an
  *     allocation waits until the reset is over.
@@ -351,7 +351,7 @@ EMM_API emm_status emm_memory_retain(emm_memory *memory);
 EMM_API emm_status emm_memory_release(emm_memory *memory);
 
 /*
- * Frees the memory now, whoever else still has a reference; they are to release it as before. If
+ * Frees the memory now, also if there are other references, which are released as before. If
  * the driver or a lack of host memory fails it, the memory is as it was, and may be freed again.
  *   EMM_E_ALREADY_FREED   the second time; nothing happened
  *   EMM_E_INVALID_VALUE   `memory` is a view

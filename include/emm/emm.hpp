@@ -168,7 +168,7 @@ public:
         return info;
     }
 
-    // Frees the memory now, whoever else refers to it.
+    // Frees the memory now, also if other handles refer to it.
     void free() { check(emm_memory_free(handle_)); }
     // Where the last free is ordered.
     void set_stream(emm_stream stream) { check(emm_memory_set_stream(handle_, stream)); }
@@ -234,7 +234,7 @@ public:
     explicit MemoryPointer(emm_memory *handle) : Memory(handle) { require_device_address(); }
     MemoryPointer(emm_context *context, size_t size, emm_stream stream = EMM_STREAM_UNORDERED)
         : Memory(allocate(context, size, stream)) {}
-    // Somebody else's memory; `owner` is shared until the last reference goes.
+    // Memory that emm did not allocate; `owner` is shared until the last reference goes.
     static MemoryPointer wrap(emm_context *context, emm_deviceptr ptr, size_t size,
                               std::shared_ptr<void> keep = {}) {
         detail::Owner owner(std::move(keep));
@@ -346,7 +346,7 @@ template <class Resource, class Property> struct Has {
 } // namespace detail
 
 // Pinned host memory. `flags`: EMM_HOST_*. Freed memory may still be on its way to or from a
-// device: nobody gets it before that is done.
+// device: it is not handed out before that is done.
 class PinnedResource final : public std::pmr::memory_resource {
 public:
     explicit PinnedResource(emm_context *context, uint32_t flags = 0)

@@ -43,7 +43,7 @@ typedef int32_t emm_status;
 #define EMM_E_CAPTURING (-14)         /* not possible while a stream captures */
 #define EMM_E_PLUGIN_SPEC (-15)       /* the spec or an option does not parse or is unknown */
 #define EMM_E_PLUGIN_NOT_FOUND (-16)  /* no file answers to the plugin's name */
-#define EMM_E_PLUGIN_UNTRUSTED (-17)  /* somebody else could have written the plugin file */
+#define EMM_E_PLUGIN_UNTRUSTED (-17)  /* another user could have written the plugin file */
 #define EMM_E_PLUGIN_UNLOADABLE (-18) /* not a loadable plugin: ELF, dlopen or entry symbol */
 #define EMM_E_PLUGIN_VERSION (-19)    /* the plugin speaks another major version of the ABI */
 #define EMM_E_PLUGIN_INVALID (-20)    /* the plugin's table breaks the ABI's rules */

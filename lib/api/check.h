@@ -64,7 +64,7 @@ template <class Function> emm_status guarded(Function function) noexcept {
 
 // First in every entry that is not listed here: a forked child is answered before any lock, and
 // before the guard of any static. The raw calls of the fast path (emm_memalloc, emm_memfree,
-// emm_memhostalloc, emm_memhostfree, emm_context_current) learn it from the context's gate. These
+// emm_memhostalloc, emm_memhostfree, emm_context_current) learn it from the context's state. These
 // go on in a child, because they look at their arguments or their thread alone: emm_last_error,
 // emm_version, emm_status_text, emm_array_validate, emm_array_get_layout.
 #define EMM_REFUSE_CHILD()                                                                         \

@@ -8,18 +8,18 @@
 //
 //     a handle's call: say that this thread is inside; read the epoch; call the plugin if it is the
 //                      handle's own (for an allocation: if it is even); say that it has left
-//     reset:           epoch + 1; wait until nobody is inside; reset the plugin; epoch + 1
+//     reset:           epoch + 1; wait until no call is inside; reset the plugin; epoch + 1
 //
-// Saying and reading must not change places: then whoever reads the old epoch is seen by the reset,
-// which waits, and nobody who has read the new one calls the plugin with old memory. So a release
-// never waits, and a handle's generation needs no list of handles to be brought up to date.
+// Saying and reading must not change places: then the reset sees and waits for a call that reads
+// the old epoch, and no call that has read the new one reaches the plugin with old memory. So a
+// release never waits, and a handle's generation needs no list of handles to be brought up to date.
 //
 // A thread says it with a plain store of its own: reset is rare, so it is reset that pays, and lets
 // the kernel run a barrier on each processor where a thread of this process runs (membarrier).
 // Where the kernel does not know that, for a call within a call, and in a thread that is at its
 // end, the call is counted instead, by atomic additions, which cost 5 to 7 ns each and order
-// themselves. Nobody is told when a call leaves, which would cost every call: reset looks again
-// until it is so.
+// themselves. A call that leaves tells no other thread, which would cost every call: reset looks
+// again until none is inside.
 #pragma once
 
 #include "core/this_thread.h"

@@ -12,7 +12,7 @@ struct Place {
     void *host = nullptr;    // of the same byte; NULL: the host cannot use it
 };
 
-// Finds the memory of somebody else's array, and orders what `stream` gets next behind the data.
+// Finds the memory of another library's array, and orders what `stream` gets next behind the data.
 emm_status take_over(emm_context &context, const emm_array &array, const Layout &layout,
                      emm_stream stream, uint32_t flags, Place &ret_place);
 

@@ -167,7 +167,8 @@ emm_status give_up(Owned memory, const void *caller) {
     return status;
 }
 
-// Gives one reference back; true: it was the last. If there is but one, nobody can be making more.
+// Gives one reference back; true: it was the last. If there is only one, no other thread can add
+// more.
 bool drop_reference(emm_memory &memory) noexcept {
     return memory.references.load(std::memory_order_acquire) == 1 ||
            memory.references.fetch_sub(1, std::memory_order_acq_rel) == 1;

@@ -42,7 +42,7 @@ bool multiply(std::span<const int64_t> shape, Layout &layout) {
     return !__builtin_mul_overflow(count, layout.type.size, &bytes);
 }
 
-// Those of an empty array may wrap: nobody walks along them.
+// Those of an empty array may wrap: no element is reached by them.
 void fill_c_strides(std::span<const int64_t> shape, Layout &layout) {
     auto stride = static_cast<int64_t>(layout.type.size);
     for (size_t i = shape.size(); i-- > 0;) {

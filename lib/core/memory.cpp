@@ -24,7 +24,7 @@ emm_status forgive_late(emm_status status) noexcept {
     return EMM_OK;
 }
 
-// Nothing is unusual but that somebody watches.
+// It serves, and the only unusual thing is that its events are recorded.
 bool serves_as_it_is(const emm_context &context) noexcept {
     return context.state.load(std::memory_order_acquire) == state_watched;
 }

@@ -76,7 +76,7 @@ bool environment_outranks(const char *what) {
     return true;
 }
 
-// What is in force if nobody has chosen from code.
+// What is in force if the program has not chosen from code.
 emm_status initial_choice(Choice *&ret_choice) {
     auto choice = std::make_unique<Choice>();
     const std::string &specs = specs_at_start();
@@ -89,7 +89,7 @@ emm_status initial_choice(Choice *&ret_choice) {
     return status;
 }
 
-// A plugin that was named gives way to the next one in the list, and not without a word.
+// The log names each plugin that was refused before the next one in the list was taken.
 void warn_of_refusals(Choice &choice) {
     for (; choice.warned < choice.refusals.size(); ++choice.warned) {
         observe::log(EMM_LOG_WARN, choice.refusals[choice.warned]);

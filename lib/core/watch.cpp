@@ -107,7 +107,7 @@ void watch_if_wanted(emm_context &context) {
               EMM_STREAM_UNORDERED, nullptr)
             .done(EMM_OK);
     }
-    // Its record is in the list by now: whoever sets a hook later finds it there.
+    // Its record is in the list by now: a thread that sets a hook later finds it there.
     std::lock_guard lock(the_hook().mutex);
     watch(context, has_hook.load(std::memory_order_relaxed) || is_logging);
 }

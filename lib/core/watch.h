@@ -6,7 +6,7 @@
 #include "observe/process.h"
 
 // Who is told of each event: the log that EMM_EVENT_LOG names, and the hook that the application
-// has set. While there is one of them, every context's gate has state_watched, so that calls take
+// has set. While there is one of them, every context has the flag state_watched, so that calls take
 // the slow path, which tells.
 namespace emm::core {
 

@@ -123,7 +123,7 @@ emm_status check_choices(const Plugin &plugin, const emm_option &option) {
 
 emm_status check_option(const Plugin &plugin, const emm_option &option) {
     if (!is_name(option.name)) {
-        return bad_list(plugin, "an option has a name that nobody could write",
+        return bad_list(plugin, "an option has a name that cannot be written",
                         "lower-case letters, digits and '_'", "'" + std::string(option.name) + "'");
     }
     const std::string what = "option '" + std::string(option.name) + "'";

@@ -26,7 +26,7 @@ size_t distance(std::string_view a, std::string_view b) {
 } // namespace
 
 std::string suggestion(std::string_view text, const std::vector<std::string> &words) {
-    constexpr size_t longest = 64; // nobody misspells more, and the distance is quadratic
+    constexpr size_t longest = 64; // of a name that may be misspelt; the distance is quadratic
     if (text.size() > longest) {
         return "";
     }

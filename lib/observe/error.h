@@ -64,7 +64,8 @@ emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *te
 // The last error is to be taken for a plugin's word: it came from a service of the host.
 void make_plugin_word() noexcept;
 
-// Whether the last error is a plugin's word that nobody has taken yet; takes it.
+// Whether the last error is a plugin's description that no failing call has used yet; marks it as
+// used.
 bool take_plugin_word() noexcept;
 
 // A plugin has answered `code`: keeps its own description of that if it gave one, else says

@@ -29,7 +29,7 @@ std::string kind_of(mode_t mode) {
     }
 }
 
-// What open() said. A FIFO that nobody reads and a socket are "no such device" to it.
+// The text for what open() answered: of a FIFO without a reader, and of a socket, "no such device".
 std::string why_not(const std::string &path) {
     const int error = errno;
     struct stat status;

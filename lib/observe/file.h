@@ -40,10 +40,12 @@ File open_to_read(const std::string &path, std::string &ret_reason);
 // a terminal, /dev/null.
 File open_to_append(const std::string &path, std::string &ret_reason);
 
+// Whether a file is created, for those whom the umask allows or for its owner only.
+enum class Make { no, yes, by_owner_only };
+
 // A file that this user has made: other users may be able to put something of theirs in its place.
 // No symbolic link is followed. Forked children do not have it: they would prolong a lock on it.
-// Without `make`, no reason is given if nothing is there.
-enum class Make { no, yes, by_owner_only }; // to write to it: who the umask lets, or nobody else
+// With Make::no, no reason is given if nothing is there.
 File open_own(const std::string &path, Make make, std::string &ret_reason);
 
 // Whether both are the same file; the second, whether it is still the one that has this name.

@@ -40,7 +40,7 @@ const char *emm_status_text(emm_status status) {
     case EMM_E_PLUGIN_NOT_FOUND:
         return "no file answers to the plugin's name";
     case EMM_E_PLUGIN_UNTRUSTED:
-        return "somebody else could have written the plugin's file";
+        return "another user could have written the plugin's file";
     case EMM_E_PLUGIN_UNLOADABLE:
         return "the file is not a loadable plugin";
     case EMM_E_PLUGIN_VERSION:

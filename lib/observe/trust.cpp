@@ -174,7 +174,7 @@ Distrust distrust_of(const struct stat &status, Role role, const std::string &pa
     const std::string what = name_in_sentence(role, path);
     const std::string users = user == 0 ? "user 0" : "user 0 or " + std::to_string(user);
     if (status.st_uid != 0 && status.st_uid != user) {
-        return {what + " belongs to somebody else", users, "user " + std::to_string(status.st_uid),
+        return {what + " belongs to another user", users, "user " + std::to_string(status.st_uid),
                 "install it as root or as the user who runs the program"};
     }
     // The mode of a link means nothing; a sticky folder keeps entries from all but their owners.

@@ -5,7 +5,7 @@
 namespace emm::observe {
 
 // While it lives, a write that would end the process fails instead: with EFBIG beyond RLIMIT_FSIZE,
-// with EPIPE where nobody reads. Of the calling thread; errno stays.
+// with EPIPE where no process reads. For the calling thread; errno stays.
 class WriteSignalsBlocked {
 public:
     WriteSignalsBlocked() noexcept;

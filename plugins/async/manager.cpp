@@ -135,7 +135,7 @@ void Manager::release_behind_everything(Registry::Entry &entry) {
     const RelaxedCapture relaxed(driver_);
     const CUresult result = wait_for_everything();
     if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
-        postpone(entry); // a capture that nobody announced
+        postpone(entry); // a capture that was not announced
         return;
     }
     if (!is_late(result)) {

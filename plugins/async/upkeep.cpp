@@ -148,8 +148,8 @@ emm_status Manager::defer_cleanup(uint32_t enter) {
     return EMM_OK;
 }
 
-// Sections begin and end on many threads at once, and no lock is held over a driver call: whoever
-// finds that things have changed meanwhile goes over it again.
+// Sections begin and end on many threads at once, and no lock is held over a driver call: a
+// thread that finds the state changed meanwhile repeats it.
 void Manager::apply_threshold() {
     const RelaxedCapture relaxed(driver_);
     bool deferring;

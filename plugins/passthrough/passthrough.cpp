@@ -1,6 +1,6 @@
 // passthrough: every request goes straight to the driver, and frees go back through emm's queue of
-// pending deallocations, as in Numba's own memory manager. It is what serves when nobody names a
-// plugin, and it is written to be copied from. What it shows:
+// pending deallocations, as in Numba's own memory manager. It serves when no plugin is
+// named, and it is written to be copied from. What it shows:
 //
 //   1. One class, one object for each CUDA context. emm::make_plugin turns its members into the
 //      table's slots, and exceptions into statuses. Slots that it leaves out (pinned, registered
@@ -137,7 +137,7 @@ void Manager::defer_what_graphs_released() {
         if (pending->entry.empty()) {
             continue;
         }
-        // Nobody is there to free it another time: if the queue has no room, it goes at once.
+        // No caller will free it another time: if the queue has no room, it goes at once.
         const size_t size = pending->entry.mapped();
         PendingFree *const it = pending.release();
         if (host_.defer(context_, &PendingFree::run, it, size) < EMM_OK) {
@@ -169,7 +169,7 @@ emm_status Manager::reset() {
 }
 
 // Pending frees are not ours any more: emm has run them before it comes here. An address of a
-// context that died may be somebody else's by now.
+// context that died may be another allocation's by now.
 void Manager::drop_all() noexcept {
     const bool alive = state_->driver.is_alive(cuda_context_, context_id_);
     const RelaxedCapture relaxed(state_->driver);

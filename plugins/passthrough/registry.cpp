@@ -102,7 +102,7 @@ uint64_t Registry::live_bytes() const noexcept {
 }
 
 // The driver gives an address out again only when it is free: an entry that is still there belongs
-// to memory that somebody freed behind our back.
+// to memory that was freed past emm.
 void Registry::insert_locked(Entry entry) noexcept {
     const Entry stale = live_.extract(entry.key());
     if (!stale.empty()) {

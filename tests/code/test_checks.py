@@ -13,6 +13,7 @@ import format as layout
 import layers
 import symbols
 import tree
+import words
 
 GOOD = {"meson.build": "", "meson_options.txt": "", "README.md": "", "LICENSE": "",
         "include/emm/emm.h": "", "lib/README.md": "", "plugins/README.md": "",
@@ -136,6 +137,19 @@ class House(Tree):
         for word in tree.UNFINISHED:
             self.assertEqual(self.found("lib/core/a.cpp", f"// {word}\n"),
                              [f"lib/core/a.cpp: says {word}"])
+
+
+class Words(unittest.TestCase):
+    def test_a_thing_as_subject_and_the_fields_term_pass(self):
+        self.assertEqual(list(words.faults("lib/a.h", "// The caller delegates to its gateway.")), [])
+
+    def test_a_vague_subject_and_a_private_word_are_named_with_their_line(self):
+        found = list(words.faults("lib/a.h", "\n// Nobody passes the turnstile.\n"))
+        self.assertEqual(len(found), 2)
+        self.assertTrue(all(fault.startswith("lib/a.h:2: ") for fault in found), found)
+
+    def test_folders_that_keep_words_of_their_own_are_left_alone(self):
+        self.assertEqual(list(words.faults("plugins/pool/a.h", "// a gate for somebody")), [])
 
 
 class Layout(Tree):

@@ -115,7 +115,7 @@ class Driver(Folder):
         if os.geteuid() != 0:
             self.skipTest("only root can give a file away")
         os.chown(self.file, 54321, 54321)
-        self.assertIn("it belongs to somebody else", self.driver(status=1)["error"]["message"])
+        self.assertIn("it belongs to another user", self.driver(status=1)["error"]["message"])
 
     def test_a_pipe_is_none_and_its_writer_is_not_waited_for(self):
         self.file.unlink()

@@ -81,7 +81,7 @@ bool shares(const Import &import, const emm_context &context) {
     }
 }
 
-// The opening of the same export that this context would share, once nobody works on it.
+// The opening of the same export that this context would share, once no thread works on it.
 Import *find(std::unique_lock<std::mutex> &lock, const emm_context &context,
              const emm_ipc_handle &handle) {
     for (;;) {

@@ -16,10 +16,10 @@ namespace emm::core::ipc {
 namespace {
 
 // Importing a pool once more gives the same one, and CUDA does not count: its end is that of all
-// its mappings, so they are counted here. Whoever imports or leaves a pool is alone with that, or
-// one might be given what another is about to destroy.
+// its mappings, so they are counted here. One thread at a time imports or leaves a
+// pool, or it might be given one that another thread is about to destroy.
 struct ImportedPools {
-    OwnerLock manager_lock;
+    OwnerLock lock;
     std::map<CUmemoryPool, unsigned> mappings;
 };
 
@@ -71,7 +71,7 @@ emm_status import_pool(const emm_context &context, int descriptor, CUmemoryPool 
     }
     try {
         ++pools().mappings[pool];
-    } catch (const std::bad_alloc &) { // then it is nobody else's either
+    } catch (const std::bad_alloc &) { // then no other import shares it
         context.driver.cuMemPoolDestroy(pool);
         throw;
     }
@@ -104,7 +104,7 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
         return driver::fail(current.result(), "making the context current");
     }
     const driver::RelaxedCapture relaxed(context.driver);
-    const OwnerGuard alone(pools().manager_lock);
+    const OwnerGuard alone(pools().lock);
     Mapping mapping;
     try {
         status = import_pool(context, descriptor, &mapping.pool);
@@ -126,7 +126,7 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
 }
 
 CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept {
-    const OwnerGuard alone(pools().manager_lock);
+    const OwnerGuard alone(pools().lock);
     const CUresult result = mapping.base ? driver.cuMemFree(mapping.base) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) {
         return result;

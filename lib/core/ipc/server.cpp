@@ -2,8 +2,8 @@
 //
 // There is one in a process, from its first export on, for the listening sockets of all exports. It
 // stays until the process ends: another export may come at any time, and a thread that waits costs
-// nothing. Nobody joins it and no exit handler stops it. It blocks all signals. A forked child has
-// neither the thread nor, once the fork handler has run, the sockets.
+// nothing. No thread joins it, and no exit handler stops it. It blocks all signals. A forked child
+// has neither the thread nor, once the fork handler has run, the sockets.
 //
 // It never waits for a peer. A connection is good for one request, which an importer sends as soon
 // as it has connected: so most are answered and closed when they are accepted, and none has a place

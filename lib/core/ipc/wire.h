@@ -31,7 +31,7 @@ struct Request {
     uint32_t most;       // how many parts may come
     uint8_t nonce[16];   // what the handle says; its first half is looked at
     uint64_t generation; // likewise
-    uint8_t handle[64];  // likewise: nobody else knows it
+    uint8_t handle[64];  // likewise: known to holders of the handle only
     uint64_t first;      // the first part that is asked for
 };
 

@@ -115,7 +115,7 @@ std::string path_of(std::string_view name) {
     return name.empty() ? "" : std::filesystem::absolute(with_process_id(name)).string();
 }
 
-// Emptied once it is locked: whoever has it locked is writing it, perhaps by another name.
+// Emptied once it is locked: a process that has it locked is writing it, perhaps by another name.
 File open_csv(const std::string &path, std::string &ret_reason) {
     const auto header = static_cast<ssize_t>(Rows::header.size());
     File csv = open_own(path, Make::yes, ret_reason);

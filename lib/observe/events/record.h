@@ -48,8 +48,8 @@ struct EventRecord {
     uint8_t late; // a free that found its context gone, and did nothing
     uint32_t reserved;
 
-    // When memory changed hands: nobody has an address before the end of its allocation, or after
-    // the start of its free. By this order the log never shows an address twice.
+    // When memory changed hands: no thread has an address before the end of its allocation, or
+    // after the start of its free. By this order the log never shows an address twice.
     uint64_t moment() const noexcept { return is_allocation(type) ? end : start; }
 };
 static_assert(sizeof(EventRecord) == 64);

@@ -121,9 +121,9 @@ template <int number> emm_plugin_entry entry_with(const emm_option *options) {
 TEST_CASE("an option's name, kind and choices are checked") {
     const auto [option, sentence] =
         GENERATE(std::tuple{emm_option{"Max", nullptr, "", EMM_OPTION_SIZE, 0},
-                            std::string("an option has a name that nobody could write")},
+                            std::string("an option has a name that cannot be written")},
                  std::tuple{emm_option{"", nullptr, "", EMM_OPTION_SIZE, 0},
-                            std::string("an option has a name that nobody could write")},
+                            std::string("an option has a name that cannot be written")},
                  std::tuple{emm_option{"max", nullptr, "", 7, 0},
                             std::string("option 'max' is of an unknown kind: expected 1 to 6")},
                  std::tuple{emm_option{"max", "a||b", "", EMM_OPTION_CHOICE, 0},

@@ -61,7 +61,7 @@ TEST_CASE("a file of somebody else is refused, and both users are named") {
     CHECK(error.code == EMM_E_PLUGIN_UNTRUSTED);
     CHECK(error.expected ==
           (search.user == 0 ? "user 0" : "user 0 or " + std::to_string(search.user)));
-    CHECK_THAT(error.text, ContainsSubstring("it belongs to somebody else: expected user 0"));
+    CHECK_THAT(error.text, ContainsSubstring("it belongs to another user: expected user 0"));
     CHECK_THAT(error.got, ContainsSubstring("user "));
 }
 
@@ -140,8 +140,8 @@ TEST_CASE("a folder above that belongs to another user is refused") {
         return;
     }
     REQUIRE(chown(tree.above.c_str(), somebody_else, somebody_else) == 0);
-    CHECK_THAT(refused(tree.file).text, ContainsSubstring("the folder " + tree.above +
-                                                          " above it belongs to somebody else"));
+    CHECK_THAT(refused(tree.file).text,
+               ContainsSubstring("the folder " + tree.above + " above it belongs to another user"));
 }
 
 TEST_CASE("a file, its folder and those above are refused if a group may write to them") {

@@ -21,7 +21,7 @@ TEST_CASE("root and the user are trusted, and no other owner") {
     for (const Role role : {Role::file, Role::own_folder, Role::folder_above, Role::link}) {
         CHECK(problem(0755, 0, role).empty());
         CHECK(problem(0755, user, role).empty());
-        CHECK_THAT(problem(0755, user + 1, role), ContainsSubstring("belongs to somebody else"));
+        CHECK_THAT(problem(0755, user + 1, role), ContainsSubstring("belongs to another user"));
     }
 }
 
