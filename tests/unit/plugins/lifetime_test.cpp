@@ -168,7 +168,9 @@ TEST_CASE("a context that died unretired leaves next to no host memory", "[sim]"
         live_and_die();
     }
     CHECK(mallinfo2().uordblks <= heap_before + contexts * record);
-    CHECK(used() <= before + contexts * record);
+    if (heap_before != 0) { // the C library's own heap, not a tool's that keeps what was freed
+        CHECK(used() <= before + contexts * record);
+    }
 }
 
 TEST_CASE("in a deferred section nothing goes back to the driver") {
