@@ -11,7 +11,9 @@ Gpu::Gpu() {
 }
 
 Gpu::~Gpu() {
-    emm_context_retire(emm_);
+    if (emm_) {
+        emm_context_retire(emm_);
+    }
     if (cuda_) {
         CU(cuCtxDestroy)(cuda_);
     }
@@ -20,6 +22,11 @@ Gpu::~Gpu() {
 void Gpu::kill() {
     REQUIRE(CU(cuCtxDestroy)(cuda_) == CUDA_SUCCESS);
     cuda_ = nullptr;
+}
+
+void Gpu::abandon() {
+    kill();
+    emm_ = nullptr;
 }
 
 CUstream Gpu::make_stream(unsigned flags) const {

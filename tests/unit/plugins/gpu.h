@@ -30,6 +30,8 @@ public:
 
     // The context dies without emm being told.
     void kill();
+    // The same, and it is never retired.
+    void abandon();
 
 private:
     CUcontext cuda_ = nullptr;

@@ -158,7 +158,7 @@ TEST_CASE("a context that died unretired leaves next to no host memory", "[sim]"
             CHECK(gpu.free(gpu.allocate(size), size) == EMM_OK);
         }
         CHECK(CU(cuStreamDestroy)(stream) == CUDA_SUCCESS);
-        gpu.kill();
+        gpu.abandon();
     };
     for (size_t i = 0; i < contexts; i++) {
         live_and_die();
