@@ -43,6 +43,13 @@ def live():
     return emm.stats(served()).live_bytes
 
 
+def held():
+    """Bytes of the driver's that the plugin keeps when it has been asked for all it can give back."""
+    gc.collect()
+    emm.check(emm.lib.emm_trim(served(), 0, None))
+    return emm.stats(served()).reserved_bytes
+
+
 class Memory(unittest.TestCase):
     def test_numbas_memory_manager_is_emm(self):
         self.assertIs(type(cuda.current_context().memory_manager), manager.MemoryManager)
@@ -115,10 +122,13 @@ class Ends(unittest.TestCase):
         self.assertEqual([int(array.copy_to_host()[255]) for array in new], list(range(16)))
 
     def test_sections_of_deferred_cleanup_nest(self):
+        size = 64 << 20
+        before = held()
         with cuda.defer_cleanup():
             with cuda.defer_cleanup():
-                cuda.device_array(1000)
-            cuda.device_array(1000)
+                cuda.device_array(size, dtype=np.uint8)
+            self.assertGreaterEqual(held(), before + size)
+        self.assertLess(held(), before + size)
 
     def test_arrays_that_live_to_the_end_of_the_interpreter_do_no_harm(self):
         done = subprocess.run([sys.executable, "-c", "from numba import cuda\n"
