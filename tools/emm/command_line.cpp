@@ -216,8 +216,8 @@ private:
             ->option_text("N");
         check->add_flag("--list", check_.list, "name the cases and what they ask; run none");
         json_flag(check, check_.json);
-        check->footer("Duties (EMM-P-01 ...) are numbered in plugins/README.md. With "
-                      "EMM_DRIVER=sim, which needs\nno GPU, every case runs; on a real driver "
+        check->footer("Requirements (EMM-P-01 ...) are numbered in plugins/REQUIREMENTS.md. "
+                      "With EMM_DRIVER=sim, which needs\nno GPU, every case runs; on a real driver "
                       "those that only the simulated one can judge are\nskipped by name. Speed is "
                       "not judged.");
         check_command_ = check;
