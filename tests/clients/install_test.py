@@ -29,7 +29,7 @@ def point_at(installed, libdir):
 def built(workshop, source, installed, libdir):
     environment = {"PKG_CONFIG_PATH": str(installed / libdir / "pkgconfig")}
     build = functools.partial(workshop.build, environment=environment)
-    # The kit's processes are too many and too slow with sanitizers.
+    # The suite's processes are too many and too slow with sanitizers.
     checked = functools.partial(build, test="-Db_sanitize=none" in workshop.settings)
     clients = [build(source / "tests/clients" / name) / name for name in ("client-c", "client-cpp")]
     templates = installed / "share/emm"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""check_test.py own|exact|soak SPEC...: the conformance kit passes good plugins and finds bad ones out.
+"""check_test.py own|exact|soak SPEC...: the conformance suite passes good plugins and finds bad ones out.
 
 own: each bad plugin fails the cases that stand beside its fault; exact: and no others; soak: with more
 seeds for the good ones.
@@ -112,9 +112,9 @@ FAULTS = {
                   "process/late-free"],
 }
 if "address" in os.environ.get("EMM_TEST_SANITIZERS", ""):
-    del FAULTS["host-overrun"]  # the sanitizer ends the kit there, which is what it is for
+    del FAULTS["host-overrun"]  # the sanitizer ends the suite there, which is what it is for
 if os.environ.get("EMM_TEST_SANITIZERS", "none") != "none":
-    del FAULTS["exit-waits"]  # the kit skips the case: sanitizers have locks of their own
+    del FAULTS["exit-waits"]  # the suite skips the case: sanitizers have locks of their own
     for cases in FAULTS.values():
         if "process/forked-busy" in cases:
             cases.remove("process/forked-busy")

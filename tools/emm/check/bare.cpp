@@ -26,7 +26,7 @@ void kit_log(int32_t, const char *text) {
     std::fprintf(stderr, "log: %s\n", text);
 }
 
-emm_status kit_fail(emm_status code, int32_t, const char *text) {
+emm_status suite_fail(emm_status code, int32_t, const char *text) {
     said.code = code;
     said.text = text ? text : "";
     return code;
@@ -48,8 +48,9 @@ emm_status kit_defer(emm_context *, emm_deferred function, void *argument, size_
     if (how == Defer::at_once) {
         function(argument, EMM_DEFERRED_RUN);
     }
-    return how == Defer::refuse ? kit_fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "the kit queues nothing")
-                                : EMM_OK;
+    return how == Defer::refuse
+               ? suite_fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "the suite queues nothing")
+               : EMM_OK;
 }
 
 size_t kit_pressure(emm_context *, size_t) {
@@ -60,9 +61,9 @@ constexpr emm_host the_host = {sizeof(emm_host),
                                EMM_PLUGIN_ABI_MAJOR,
                                EMM_PLUGIN_ABI_MINOR,
                                0,
-                               "the conformance kit",
+                               "the conformance suite",
                                &kit_log,
-                               &kit_fail,
+                               &suite_fail,
                                &kit_driver,
                                &kit_defer,
                                &kit_pressure,
@@ -130,7 +131,7 @@ emm_context_info describe_current() {
     CUuuid uuid = {};
     require_cuda(driver_calls().cuDeviceGetUuid(&uuid, info.device), "cuDeviceGetUuid");
     std::memcpy(info.device_uuid, uuid.bytes, sizeof uuid.bytes);
-    info.context = reinterpret_cast<emm_context *>(&pending); // opaque: only the kit looks at it
+    info.context = reinterpret_cast<emm_context *>(&pending); // opaque: only the suite looks at it
     return info;
 }
 

@@ -8,7 +8,7 @@
 
 namespace emm::tool::check {
 
-// The kit as a host. What a plugin said last with host->fail, and what it put on the queue.
+// The suite as a host. What a plugin said last with host->fail, and what it put on the queue.
 struct Said {
     emm_status code = EMM_OK;
     std::string text;
@@ -44,15 +44,15 @@ private:
 // The entry function, not yet called.
 emm_plugin_entry open_entry(const std::string &path);
 
-// Calls a slot. What leaves it other than by return is a breach.
+// Calls a slot. What leaves it other than by return is a violation.
 template <class... Parameters, class... Arguments>
 emm_status call(const char *name, emm_status (*slot)(Parameters...), Arguments... arguments) {
     try {
         return slot(arguments...);
     } catch (const std::exception &error) {
-        throw Breach(fmt::format("a C++ exception left {}: {}", name, error.what()));
+        throw Violation(fmt::format("a C++ exception left {}: {}", name, error.what()));
     } catch (...) {
-        throw Breach(fmt::format("a C++ exception left {}", name));
+        throw Violation(fmt::format("a C++ exception left {}", name));
     }
 }
 

@@ -20,10 +20,10 @@ struct Subject {
     std::string mode; // the simulated driver's progress
 };
 
-// A duty that was not kept.
-class Breach : public std::exception {
+// A requirement that was not kept.
+class Violation : public std::exception {
 public:
-    explicit Breach(std::string text) : text_(std::move(text)) {}
+    explicit Violation(std::string text) : text_(std::move(text)) {}
     const char *what() const noexcept override { return text_.c_str(); }
 
 private:
@@ -31,15 +31,15 @@ private:
 };
 
 // Why a case has nothing to say about this plugin.
-class Skipped : public Breach {
+class Skipped : public Violation {
 public:
-    using Breach::Breach;
+    using Violation::Violation;
 };
 
 template <class... Arguments>
 void expect(bool kept, fmt::format_string<Arguments...> text, Arguments &&...arguments) {
     if (!kept) {
-        throw Breach(fmt::format(text, std::forward<Arguments>(arguments)...));
+        throw Violation(fmt::format(text, std::forward<Arguments>(arguments)...));
     }
 }
 
@@ -51,15 +51,15 @@ constexpr unsigned every_mode = 2;   // runs once for each way in which pending 
 constexpr unsigned two_devices = 4;
 
 struct Case {
-    const char *name;   // "subject/what"
-    const char *duties; // their numbers in plugins/README.md, separated by a space
-    const char *says;   // what is true if it passes
+    const char *name;         // "subject/what"
+    const char *requirements; // their numbers in plugins/REQUIREMENTS.md, separated by a space
+    const char *says;         // what is true if it passes
     void (*run)(const Subject &);
     unsigned needs = 0;
     const char *settings = ""; // for the simulated driver
 };
 
-// All of them, in the order of the duties.
+// All of them, in the order of the requirements.
 const std::vector<Case> &cases();
 
 } // namespace emm::tool::check

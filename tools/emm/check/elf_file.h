@@ -7,7 +7,7 @@
 
 namespace emm::tool::check {
 
-// What a shared library shows to a dynamic linker. Throws Breach if it cannot be read.
+// What a shared library shows to a dynamic linker. Throws Violation if it cannot be read.
 class ElfFile {
 public:
     explicit ElfFile(const std::string &path);

@@ -61,7 +61,7 @@ const Case &find_case(const std::string &name) {
             return entry;
         }
     }
-    throw check::Breach("there is no case " + name);
+    throw check::Violation("there is no case " + name);
 }
 
 void run_case(const Json &job) {
@@ -85,8 +85,8 @@ Json answer_to(const Json &job) {
         return {{"outcome", "passed"}, {"message", ""}};
     } catch (const check::Skipped &skipped) {
         return {{"outcome", "skipped"}, {"message", skipped.what()}};
-    } catch (const check::Breach &breach) {
-        return {{"outcome", "failed"}, {"message", breach.what()}};
+    } catch (const check::Violation &violation) {
+        return {{"outcome", "failed"}, {"message", violation.what()}};
     } catch (const Failure &failure) {
         return {{"outcome", "failed"}, {"message", failure.what()}};
     }

@@ -175,8 +175,8 @@ void reset_without_context(const Subject &subject) {
         try {
             must(emm_context_reset(hosted.get()), "reset on a thread without a context");
             hosted.free(hosted.alloc(mib), mib);
-        } catch (const Breach &breach) {
-            trouble = breach.what();
+        } catch (const Violation &violation) {
+            trouble = violation.what();
         }
     }).join();
     expect(trouble.empty(), "{}", trouble);

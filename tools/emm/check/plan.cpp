@@ -9,7 +9,8 @@ namespace emm::tool::check {
 namespace {
 
 bool names_duty(const Case &entry, const std::string &filter) {
-    return (" " + std::string(entry.duties) + " ").find(" " + filter + " ") != std::string::npos;
+    return (" " + std::string(entry.requirements) + " ").find(" " + filter + " ") !=
+           std::string::npos;
 }
 
 bool wanted(const CheckOptions &options, const Planned &planned) {

@@ -18,7 +18,7 @@ struct Planned {
 // What the filters let through, on a simulated driver or on a real one.
 std::vector<Planned> plan(const CheckOptions &options, bool simulated);
 
-// EMM_SIM for it: what the case asks for, then what the environment says, then the kit's own.
+// EMM_SIM for it: what the case asks for, then what the environment says, then the suite's own.
 std::string simulator_settings(const Planned &planned, uint64_t seed);
 
 } // namespace emm::tool::check

@@ -75,7 +75,7 @@ void forked(const Subject &subject) {
         std::exit(refused ? 0 : 3);
     }
     int status = 0;
-    expect(child > 0 && waitpid(child, &status, 0) == child, "the kit cannot fork");
+    expect(child > 0 && waitpid(child, &status, 0) == child, "the suite cannot fork");
     expect(!WIFSIGNALED(status), "a forked child was ended by signal {}", WTERMSIG(status));
     expect(WEXITSTATUS(status) == 0, "a forked child ended with status {}", WEXITSTATUS(status));
     expect(is_marked(nullptr, ptr, mib, 0x3c), "memory changed when a forked child ended");
@@ -135,7 +135,7 @@ void forked_busy(const Subject &subject) {
         thread.join();
     }
     hosted.free(live, mib);
-    expect(status != -1, "the kit cannot fork");
+    expect(status != -1, "the suite cannot fork");
     expect(!WIFSIGNALED(status), "a child forked while others allocate was ended by signal {}",
            WTERMSIG(status));
     expect(status == 0, "a child forked while others allocate ended with status {}",

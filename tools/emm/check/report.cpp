@@ -48,7 +48,7 @@ Report::Report(const CheckOptions &options, const Json &subject)
 }
 
 void Report::add(const Planned &planned, const Outcome &outcome) {
-    const auto duties = split(planned.entry->duties);
+    const auto duties = split(planned.entry->requirements);
     if (outcome.state == "failed") {
         ++failed_;
         for (const std::string &duty : duties) {
@@ -69,7 +69,7 @@ void Report::add(const Planned &planned, const Outcome &outcome) {
         return;
     }
     fmt::print("{:>4}  {:<30} {:<18} {:5.0f} ms\n", word_for(outcome.state), planned.name(),
-               planned.entry->duties, outcome.seconds * 1000);
+               planned.entry->requirements, outcome.seconds * 1000);
     print_indented(outcome.message);
     if (outcome.state == "failed") {
         print_indented(outcome.output);
@@ -112,11 +112,11 @@ void list(const std::vector<Planned> &planned, bool json) {
     for (const Planned &one : planned) {
         if (json) {
             all.push_back({{"name", one.name()},
-                           {"duties", split(one.entry->duties)},
+                           {"duties", split(one.entry->requirements)},
                            {"says", one.entry->says},
                            {"needs_simulator", (one.entry->needs & on_simulator) != 0}});
         } else {
-            fmt::print("{:<26} {:<27} {}{}\n", one.name(), one.entry->duties, one.entry->says,
+            fmt::print("{:<26} {:<27} {}{}\n", one.name(), one.entry->requirements, one.entry->says,
                        one.entry->needs & on_simulator ? " (simulated driver only)" : "");
         }
     }

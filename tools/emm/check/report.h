@@ -33,7 +33,7 @@ private:
     Json subject_;
     Json told_ = Json::array();
     unsigned passed_ = 0, failed_ = 0, skipped_ = 0;
-    std::vector<std::string> broken_; // duties
+    std::vector<std::string> broken_; // requirements
 };
 
 void list(const std::vector<Planned> &planned, bool json);

@@ -16,7 +16,7 @@ public:
         const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
         void *got =
             mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        expect(got != MAP_FAILED, "the kit has no memory");
+        expect(got != MAP_FAILED, "the suite has no memory");
         char *pages = static_cast<char *>(got);
         mprotect(pages + page, page, PROT_NONE);
         at_ = pages + page - bytes;

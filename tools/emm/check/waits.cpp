@@ -60,7 +60,7 @@ public:
               enter(context);
               try {
                   body();
-              } catch (const Breach &) { // other cases tell of it
+              } catch (const Violation &) { // other cases tell of it
               }
               ended_ = true;
           }) {}
