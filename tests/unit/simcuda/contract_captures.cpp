@@ -227,20 +227,29 @@ TEST_CASE("the legacy stream cannot be captured") {
           CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
 
+namespace {
+
+// The graph has an object that calls `destroy` in its end.
+void retain(CUgraph graph, CUhostFn destroy) {
+    CUuserObject object = nullptr;
+    REQUIRE(cu().cuUserObjectCreate(&object, nullptr, destroy, 1,
+                                    CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) ==
+            CUDA_SUCCESS);
+}
+
+} // namespace
+
 TEST_CASE("what a graph retains is destroyed after the last that holds it") {
     const Device device;
     const Stream stream;
     static std::atomic<int> destroyed;
     const auto destroy = [](void *) { ++destroyed; };
-    CUuserObject object = nullptr;
     CUgraphExec executable = nullptr;
     destroyed = 0;
     begin(stream);
     const CUgraph graph = end(stream);
-    REQUIRE(cu().cuUserObjectCreate(&object, nullptr, destroy, 1,
-                                    CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) == CUDA_SUCCESS);
-    REQUIRE(cu().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) ==
-            CUDA_SUCCESS);
+    retain(graph, destroy);
     REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
     REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
     CHECK(destroyed == 0);
@@ -263,17 +272,13 @@ TEST_CASE("what a graph retains is not destroyed before its last run is over") {
     };
     const auto destroy = [](void *) { runs_before_the_end = runs.load(); };
     for (const bool graph_goes_first : {true, false}) {
-        CUuserObject object = nullptr;
         CUgraphExec executable = nullptr;
         runs = 0;
         runs_before_the_end = -1;
         begin(stream);
         REQUIRE(cu().cuLaunchHostFunc(stream, run, nullptr) == CUDA_SUCCESS);
         const CUgraph graph = end(stream);
-        REQUIRE(cu().cuUserObjectCreate(&object, nullptr, destroy, 1,
-                                        CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) == CUDA_SUCCESS);
-        REQUIRE(cu().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) ==
-                CUDA_SUCCESS);
+        retain(graph, destroy);
         REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
         if (graph_goes_first) {
             REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
