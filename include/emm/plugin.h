@@ -13,11 +13,11 @@
  * texts and its options are static: they lie in the plugin's own file, or in a library that it
  * links; emm refuses pointers to anywhere else unread. (Those of a plugin that is linked into the
  * program may lie anywhere.) Texts are UTF-8, on one line, without control characters, and of at
- * most 4 KiB: what is not is shown so that it is. The library
+ * most 4 KiB; emm shows other texts cleaned and cut. The library
  *   - links neither a CUDA library nor libemm: the driver comes from host->driver;
  *   - has no unique symbols, which all libraries of a process would share (-fno-gnu-unique);
- *   - has at most 64 bytes of static thread-local storage: there is little left for libraries that
- *     are loaded late. It asks for no executable stack and has no text relocations.
+ *   - has at most 64 bytes of thread-local storage in the static model (initial-exec), no
+ *     executable stack and no text relocations.
  *
  * emm loads a plugin once in a process and never unloads it. For each CUDA context that asks for
  * memory emm calls `create` once; what that returns, the manager, serves this context alone until
@@ -31,7 +31,7 @@
  *     different major is refused, and the refusal names both numbers.
  *   - Within a major, structs only grow at the end. `struct_size` says how far a struct goes: a
  *     reader ignores what lies beyond what it knows and takes what is missing as zero, which for a
- *     slot means NULL. Plugin and host may each be the newer one.
+ *     slot means NULL.
  *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
  *
  * Calls
@@ -41,24 +41,24 @@
  *   [exclusive]        emm makes no other call for this manager at the same time
  * Outputs come last, are written on success only, and are never NULL. Every function returns
  * EMM_OK, a positive notice or a negative error of emm/status.h; a plugin describes an error with
- * host->fail before it returns it. A driver call that fails is no more than that: it becomes a
- * status, no memory is lost by it or handed out for a wait that failed, and the next call is
- * served. Size 0 and address 0 never reach a plugin, except that the size of a free is 0 if the
- * caller does not know it. Sizes are in bytes.
+ * host->fail before it returns it. When a driver call fails, the slot returns a status; no
+ * memory is lost, none is handed out for a wait that failed, and the next call is served. Size 0
+ * and address 0 never reach a plugin, except that the size of a free is 0 if the caller does not
+ * know it. Sizes are in bytes.
  *
  * emm holds no lock while it calls a plugin. A plugin holds none of its own while it calls
  * host->defer or host->pressure, or waits for the device: the device may be waiting for another
- * thread, and that thread for memory. Only a request that would else fail waits for what the calls
- * of other threads are giving back. A plugin does not call emm's application interface
- * (emm/emm.h). No C++ exception, longjmp or pthread_exit may leave a function. A thread that is
- * cancelled (pthread_cancel) may be unwound through memalloc, memfree, memhostalloc and
+ * thread, and that thread for memory. A request that would fail for want of memory first waits for
+ * what the calls of other threads are giving back. A plugin does not call emm's application
+ * interface (emm/emm.h). No C++ exception, longjmp or pthread_exit may leave a function. A thread
+ * that is cancelled (pthread_cancel) may be unwound through memalloc, memfree, memhostalloc and
  * memhostfree, which must let that pass; in every other function emm has cancellation disabled.
  *
- * A process may end with memory live: `destroy` is not called then. A forked child calls no slot;
- * it must be able to end, whatever other threads of its parent did in the plugin at the fork.
+ * A process may end with memory live: `destroy` is not called then. A forked child calls no slot,
+ * and must be able to end: its exit handlers and destructors take no lock of the plugin's.
  *
  * Streams
- * An `emm_stream` is a CUstream. NULL (and CU_STREAM_LEGACY, 1) is the legacy default stream,
+ * An `emm_stream` is a CUstream. NULL and CU_STREAM_LEGACY (1) are both the legacy default stream,
  * CU_STREAM_PER_THREAD (2) the calling thread's own; EMM_STREAM_UNORDERED is no stream:
  *   - memory allocated on stream S may be used by work put on S after the call;
  *   - memory freed on stream S may be given out again on S at once, because every use is ordered
@@ -71,8 +71,8 @@
  * done, unless it makes reuse wait for that stream too; if it remembers registered streams, it
  * refuses to be told of one as well. The host refuses it in emm_record_use and emm_capture_begin.
  * A wait that fails, or a question to the driver that gets no answer, establishes no order.
- * Once all work that could use freed memory is done, and graphs that hold it are gone, it serves
- * other requests and trim gives it back, also if the stream that it was freed on has ended.
+ * Freed memory serves other requests, and trim gives it back, once all work that could use it is
+ * done and the graphs that hold it are gone; also if the stream that it was freed on has ended.
  *
  * A handle says nothing about whether its stream still exists, and the driver crashes on one that
  * does not: touch a stream in a call that carries it, or while it is registered (stream_notice),
@@ -392,12 +392,13 @@ typedef struct emm_plugin {
     /*
      * Allocates `size` > 0 bytes of the device's own memory, aligned to at least 256 bytes and
      * apart from all that is live, for use as `stream` promises. The caller owns it until memfree.
-     * A request that fails takes nothing from the driver and moves no peak. A success without an
-     * address is taken for EMM_E_PLUGIN_FAILED, here and below. Required. EMM_E_OUT_OF_MEMORY
-     * nothing left; emm then drains, trims, asks the application to give back, drains and trims
-     * what that gave, and asks once more EMM_E_INVALID_VALUE        the size cannot be met in any
-     * state of the manager EMM_E_CAPTURING            the stream captures and this plugin cannot
-     * serve that EMM_E_DEVICE_LOST, EMM_E_DRIVER
+     * A request that fails takes nothing from the driver, and no peak in get_stats counts it. A
+     * success without an address is taken for EMM_E_PLUGIN_FAILED, here and below. Required.
+     *   EMM_E_OUT_OF_MEMORY        nothing left; emm then flushes its queue, trims, asks the
+     *                              application to give back, and asks the plugin once more
+     *   EMM_E_INVALID_VALUE        the size cannot be met in any state of the manager
+     *   EMM_E_CAPTURING            the stream captures and this plugin cannot serve that
+     *   EMM_E_DEVICE_LOST, EMM_E_DRIVER
      */
     emm_status (*memalloc)(emm_manager *self, size_t size, emm_stream stream,
                            emm_deviceptr *ret_ptr);
@@ -524,8 +525,7 @@ typedef struct emm_plugin {
     emm_status (*get_stats)(emm_manager *self, emm_stats *ret_stats);
 } emm_plugin;
 
-/* The entry point: returns a table that lives as long as the process, or NULL after host->fail.
- * Called once in a process. */
+/* The entry point, called once in a process: returns the table, or NULL after host->fail. */
 typedef const emm_plugin *(*emm_plugin_entry)(const emm_host *host);
 
 /* How a plugin defines it: EMM_PLUGIN_ENTRY(const emm_host *host) { ...; return &table; } */
@@ -542,7 +542,7 @@ EMM_API const emm_plugin *emm_plugin_entry_v1(const emm_host *host);
 
 /* Until the next major version, what stood here once comes along. */
 #include <emm/plugin_helpers.h>
-#ifdef __cplusplus
+#if defined(__cpp_exceptions)
 #include <emm/plugin.hpp>
 #endif
 

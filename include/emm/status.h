@@ -54,7 +54,8 @@ typedef int32_t emm_status;
 
 /*
  * One sentence in English for a code; for a code unknown to this version, a sentence saying so.
- * Never NULL; static storage. Any thread.
+ * Never NULL; static storage. Any thread. A function of libemm, for applications: plugins link no
+ * libemm.
  */
 EMM_API const char *emm_status_text(emm_status status);
 

@@ -28,6 +28,14 @@ def sources(header):
     yield "after cuda.h", cuda + this + agree
 
 
+def without_exceptions(compiler, include, cuda, header):
+    """Programs that are built without them include the C headers too."""
+    answer = subprocess.run([compiler, "-x", "c++", "-std=c++17", "-fno-exceptions", *WARNINGS, "-I", include,
+                             "-isystem", cuda, "-fsyntax-only", "-"],
+                            input=f"#include <{header}>\n", capture_output=True, text=True)
+    return answer.stderr
+
+
 def refuses_older(compiler, include, header):
     """A header for C++20 says so in one error, not in a hundred."""
     answer = subprocess.run([compiler, "-x", "c++", "-std=c++17", "-I", include, "-fsyntax-only", "-"],
@@ -63,6 +71,9 @@ def main():
         if header == "emm/emm.hpp" and not refuses_older(compiler, include, header):
             failures += 1
             print(f"{header}, {compiler} -std=c++17: expected one error, which names C++20")
+        if header.endswith(".h") and (said := without_exceptions(compiler, include, cuda, header)):
+            failures += 1
+            print(f"{header}, {compiler} -fno-exceptions:\n{said}")
     print(f"{runs} compilations with {', '.join(compilers)}, {failures} failed")
     return failures != 0 or runs == 0
 

@@ -20,6 +20,7 @@ FILES = {
     "bad-exports": ["library/exports"],
     "bad-unique": ["library/unique"],
     "bad-links": ["library/dependencies"],
+    "bad-calls": ["library/dependencies"],
     "bad-storage": ["library/thread-storage"],
     "bad-stack": ["library/stack"],
 }

@@ -360,6 +360,11 @@ class Bench(unittest.TestCase):
                          {("passthrough", "pair", 256), ("malloc", "pair", 256),
                           ("passthrough", "host", 4096)})
 
+    def test_the_case_logged_records_its_events(self):
+        done = run("bench", "--case", "logged")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("not recorded", done.stderr)
+
     def test_the_empty_plugin_is_called_directly_and_through_emm(self):
         told = answer("bench", "--case", "bare,vtable")
         self.assertEqual([(r["plugin"], r["case"]) for r in told["results"]],

@@ -76,6 +76,17 @@ std::vector<ElfFile::Symbol> ElfFile::exported() const {
     return found;
 }
 
+std::vector<std::string> ElfFile::missing() const {
+    std::vector<std::string> found;
+    const Elf64_Shdr *table = section(SHT_DYNSYM);
+    for (const auto &symbol : entries<Elf64_Sym>(table)) {
+        if (symbol.st_shndx == SHN_UNDEF && ELF64_ST_BIND(symbol.st_info) == STB_GLOBAL) {
+            found.push_back(string_at(*table, symbol.st_name));
+        }
+    }
+    return found;
+}
+
 std::vector<std::string> ElfFile::needed() const {
     std::vector<std::string> found;
     const Elf64_Shdr *dynamic = section(SHT_DYNAMIC);

@@ -54,6 +54,13 @@ void dependencies(const Subject &subject) {
                    name);
         }
     }
+    // A program that links libemm has these in passing; one that opens it with dlopen does not.
+    for (const std::string &name : ElfFile(subject.path).missing()) {
+        expect(!begins(name, "emm_") && !begins(name, "cu"),
+               "it needs {}, and no library that it links has that: the driver's functions come "
+               "from host->driver, and emm's from the table of services",
+               name);
+    }
 }
 
 // glibc keeps 512 bytes for all libraries that a process opens and that ask for it.
