@@ -32,7 +32,7 @@ struct Choice {
     size_t warned = 0;                                  // about that many of them
 };
 
-OwnerLock &manager_lock() {
+OwnerLock &choice_lock() {
     static observe::Immortal<OwnerLock> the_lock;
     return the_lock.value;
 }
@@ -183,7 +183,7 @@ emm_status choose(const char *spec) {
     if (status != EMM_OK) {
         return status;
     }
-    const OwnerGuard guard(manager_lock());
+    const OwnerGuard guard(choice_lock());
     return guard.owns() ? replace_choice(std::move(choice)) : reentered();
 }
 
@@ -196,7 +196,7 @@ emm_status choose_entry(emm_plugin_entry entry, const char *options) {
     if (status != EMM_OK) {
         return status;
     }
-    const OwnerGuard guard(manager_lock());
+    const OwnerGuard guard(choice_lock());
     if (!guard.owns()) {
         return reentered();
     }
@@ -221,7 +221,7 @@ emm_status current_selection(const loader::Selection *&ret_selection) {
         return EMM_OK;
     }
     deferred_limits(); // warns now, not first when a context is served
-    const OwnerGuard guard(manager_lock());
+    const OwnerGuard guard(choice_lock());
     if (!guard.owns()) {
         return reentered();
     }
@@ -240,7 +240,7 @@ emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
     if (status != EMM_OK) {
         return status;
     }
-    const OwnerGuard guard(manager_lock());
+    const OwnerGuard guard(choice_lock());
     if (!guard.owns()) {
         return reentered();
     }
@@ -279,7 +279,7 @@ emm_status make_manager(emm_context &context) {
     if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
         return create_manager(context, *selection);
     }
-    const OwnerGuard guard(manager_lock());
+    const OwnerGuard guard(choice_lock());
     if (!guard.owns()) {
         return reentered();
     }

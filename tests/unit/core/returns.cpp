@@ -59,6 +59,21 @@ emm_status free_nothing(void *, uint32_t) {
     return EMM_OK;
 }
 
+// Its plugin's first trim gives back slowly; later ones find nothing.
+emm_context *context_that_trims_slowly() {
+    static const emm_context *trimmed = nullptr;
+    Recorder::the().table.trim = [](emm_manager *, size_t, size_t *ret_released) -> emm_status {
+        if (!is_giving_back.exchange(true)) {
+            give_back_slowly(*trimmed);
+        }
+        *ret_released = 0;
+        return EMM_OK;
+    };
+    emm_context *const context = recorded_context();
+    trimmed = context;
+    return context;
+}
+
 } // namespace
 
 TEST_CASE("a request waits for the frees that another thread's flush has taken") {
@@ -72,35 +87,17 @@ TEST_CASE("a request waits for the frees that another thread's flush has taken")
 }
 
 TEST_CASE("a request waits for what another thread's trim gives back") {
-    static const emm_context *trimmed = nullptr;
-    Recorder::the().table.trim = [](emm_manager *, size_t, size_t *ret_released) -> emm_status {
-        if (!is_giving_back.exchange(true)) {
-            give_back_slowly(*trimmed);
-        }
-        *ret_released = 0;
-        return EMM_OK;
-    };
-    emm_context *const context = recorded_context();
-    trimmed = context;
-    const emm_status status = ask_beside(context, [context] {
-        size_t released = 0;
-        CHECK(emm_trim(context, 0, &released) == EMM_OK);
-    });
+    emm_context *const context = context_that_trims_slowly();
+    emm_status trimming = EMM_E_BUSY; // Catch2 counts on one thread
+    const emm_status status =
+        ask_beside(context, [context, &trimming] { trimming = emm_trim(context, 0, nullptr); });
     CHECK(status == EMM_OK);
+    CHECK(trimming == EMM_OK);
     CHECK(attempts == 2);
 }
 
 TEST_CASE("a request waits for what another request's recovery gives back") {
-    static const emm_context *trimmed = nullptr;
-    Recorder::the().table.trim = [](emm_manager *, size_t, size_t *ret_released) -> emm_status {
-        if (!is_giving_back.exchange(true)) {
-            give_back_slowly(*trimmed);
-        }
-        *ret_released = 0;
-        return EMM_OK;
-    };
-    emm_context *const context = recorded_context();
-    trimmed = context;
+    emm_context *const context = context_that_trims_slowly();
     Recorder::the().on_memalloc = [](size_t size) {
         return size == 1 ? EMM_E_OUT_OF_MEMORY : memalloc_once_given_back(size);
     };
