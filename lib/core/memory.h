@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/call.h"
+#include "core/request.h"
 
 #include <cxxabi.h>
 
@@ -13,59 +13,51 @@ namespace emm::core {
 // argument is evaluated where the call is written.
 #define EMM_CALLER const void *caller = __builtin_return_address(0)
 
-// Whatever is unusual: size or address 0, a context that is watched, does not serve or must be made
-// current, a plugin that fails. Kept out of the way of what is usual.
-[[gnu::noinline]] emm_status memalloc_slowly(emm_context &context, size_t size, emm_stream stream,
-                                             emm_deviceptr *ret_ptr, const void *caller) noexcept;
-[[gnu::noinline, gnu::cold]] emm_status memalloc_failed(emm_context &context, emm_status status,
-                                                        size_t size, emm_stream stream,
-                                                        emm_deviceptr *ret_ptr) noexcept;
-[[gnu::noinline]] emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size,
-                                            emm_stream stream, const void *caller) noexcept;
+// Off the fast path: size 0, a context that is watched, does not serve or must be made current; and
+// what the plugin's function failed with, or gave nothing for.
+template <class Request>
+[[gnu::noinline]] emm_status allocate_slowly(Request &request, const void *caller) noexcept;
+template <class Request>
+[[gnu::noinline, gnu::cold]] emm_status settle_failed(Request &request, emm_status status) noexcept;
 
-[[gnu::noinline, gnu::cold]] emm_status memfree_failed(emm_context &context,
-                                                       emm_status status) noexcept;
-
-// One indirect call to the plugin of a context that serves.
-[[gnu::always_inline]] inline emm_status
-memalloc_served(emm_context &context, size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
-    // Only the rare paths read these again. Volatile keeps them on the stack: registers that live
-    // across the call would have to be saved and restored each time.
-    emm_context *volatile const for_context = &context;
-    volatile const size_t for_size = size;
-    volatile const emm_stream for_stream = stream;
-    emm_deviceptr *volatile const for_ptr = ret_ptr;
-    emm_deviceptr ptr = 0; // a plugin that fails may have written something
+// One indirect call to the plugin of a context that serves. The plugin's function sees the address
+// of a part of `request`: so the compiler keeps all of it on the stack, and saves no register
+// across the call for what only the rare paths read again.
+template <class Request> [[gnu::always_inline]] inline emm_status allocate(Request &request) {
     emm_status status;
     try {
-        status = context.memalloc(context.manager, size, stream, &ptr);
+        status = request.call();
     } catch (const abi::__forced_unwind &) {
         throw; // the thread is cancelled
     } catch (...) {
-        return conclude_exception(*for_context, "memalloc");
+        return conclude_exception(request.context, Request::slot);
     }
-    if (status < EMM_OK) [[unlikely]] {
-        return memalloc_failed(*for_context, status, for_size, for_stream, for_ptr);
+    if (status < EMM_OK || !request.is_filled()) [[unlikely]] {
+        return settle_failed(request, status);
     }
-    if (ptr == 0) [[unlikely]] {
-        return conclude_nothing(*for_context, "memalloc");
-    }
-    *for_ptr = ptr;
+    request.give();
     return status;
 }
 
-[[gnu::always_inline]] inline emm_status memfree_served(emm_context &context, emm_deviceptr ptr,
-                                                        size_t size, emm_stream stream) {
+// The same for a free. Its arguments are in registers that are not needed any more.
+[[gnu::noinline, gnu::cold]] emm_status settle_failed_free(emm_context &context, emm_status status,
+                                                           const char *slot) noexcept;
+template <class Function, class... Arguments>
+[[gnu::always_inline]] inline emm_status free_with(emm_context &context, const char *slot,
+                                                   Function function, Arguments... arguments) {
     emm_status status;
     try {
-        status = context.memfree(context.manager, ptr, size, stream);
+        status = function(context.manager, arguments...);
     } catch (const abi::__forced_unwind &) {
         throw;
     } catch (...) {
-        return conclude_exception(context, "memfree");
+        return conclude_exception(context, slot);
     }
-    return status >= EMM_OK ? status : memfree_failed(context, status);
+    return status >= EMM_OK ? status : settle_failed_free(context, status, slot);
 }
+
+[[gnu::noinline]] emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size,
+                                            emm_stream stream, const void *caller) noexcept;
 
 // The fast path: one load says that nothing is unusual. No lock, no map, no clock, no log, no
 // driver call. Inlined, so that the return address is asked for off the path, and is that of the
@@ -74,10 +66,11 @@ memalloc_served(emm_context &context, size_t size, emm_stream stream, emm_device
                                                   emm_stream stream, emm_deviceptr *ret_ptr,
                                                   const void *caller = nullptr) {
     if (size == 0 || context.state.load(std::memory_order_acquire) != 0) [[unlikely]] {
-        return memalloc_slowly(context, size, stream, ret_ptr,
-                               caller ? caller : __builtin_return_address(0));
+        DeviceRequest request{context, size, stream, ret_ptr};
+        return allocate_slowly(request, caller ? caller : __builtin_return_address(0));
     }
-    return memalloc_served(context, size, stream, ret_ptr);
+    DeviceRequest request{context, size, stream, ret_ptr}; // filled behind the load, from registers
+    return allocate(request);
 }
 
 [[gnu::always_inline]] inline emm_status memfree(emm_context &context, emm_deviceptr ptr,
@@ -87,7 +80,7 @@ memalloc_served(emm_context &context, size_t size, emm_stream stream, emm_device
         return memfree_slowly(context, ptr, size, stream,
                               caller ? caller : __builtin_return_address(0));
     }
-    return memfree_served(context, ptr, size, stream);
+    return free_with(context, "memfree", context.memfree, ptr, size, stream);
 }
 
 emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,

@@ -17,19 +17,6 @@ inline bool is_exhaustion(emm_status status) noexcept {
     return status == EMM_E_OUT_OF_MEMORY || status == EMM_E_OUT_OF_HOST_MEMORY;
 }
 
-template <class Attempt>
-emm_status recover_and_retry(emm_context &context, size_t size, Attempt attempt) noexcept {
-    recover(context, size);
-    const emm_status status = attempt();
-    return is_exhaustion(status) ? exhausted(context, status, size) : status;
-}
-
-template <class Attempt>
-emm_status retry_once(emm_context &context, size_t size, Attempt attempt) noexcept {
-    const emm_status status = attempt();
-    return is_exhaustion(status) ? recover_and_retry(context, size, attempt) : status;
-}
-
 // The application's callback; the answer is what it says that it gave back. 0 without one, and from
 // within one.
 void set_pressure_callback(emm_pressure_callback callback, void *user_data);

@@ -41,12 +41,8 @@ public:
     }
 
     // These answer `status`. What a failed call has left in its output does not count.
-    emm_status allocated(emm_status status, const emm_deviceptr *ptr) noexcept {
-        address_ = status >= EMM_OK ? *ptr : 0;
-        return done(status);
-    }
-    emm_status allocated(emm_status status, void *const *host) noexcept {
-        address_ = status >= EMM_OK ? address_of(*host) : 0;
+    emm_status allocated(emm_status status, emm_deviceptr address) noexcept {
+        address_ = status >= EMM_OK ? address : 0;
         return done(status);
     }
     emm_status done(emm_status status) noexcept {
