@@ -5,6 +5,8 @@
 #include "core/counters.h"
 #include "core/recovery.h"
 #include "core/registry.h"
+#include "core/reset.h"
+#include "core/retire.h"
 #include "core/stream_events.h"
 #include "core/watch.h"
 #include "observe/events/event_log.h"

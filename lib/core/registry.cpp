@@ -1,13 +1,11 @@
 #include "core/registry.h"
 
 #include "core/context.h"
-#include "core/manager.h"
-#include "core/recovery.h"
+#include "core/retire.h"
 #include "core/selection.h"
 #include "core/watch.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
-#include "observe/log.h"
 #include "observe/process.h"
 
 #include <atomic>
@@ -105,60 +103,6 @@ emm_status id_of(const driver::Driver &driver, CUcontext cuda_context, uint64_t 
     return EMM_OK;
 }
 
-// By the one thread that has passed the manager_lock and closed the epoch.
-void give_up(emm_context &context) noexcept {
-    destroy_manager(context); // what is left of it, if this is not the first time
-    if (context.retained.exchange(0) != 0) {
-        context.driver.cuDevicePrimaryCtxRelease(context.device);
-    }
-    context.given_up.store(true, std::memory_order_release);
-}
-
-// Without waiting: the thread that looks may hold what another thread waits for.
-emm_status try_to_give_up(emm_context &context) noexcept {
-    const OwnerGuard guard(context.manager_lock, std::try_to_lock);
-    if (!guard.owns()) {
-        return EMM_E_BUSY;
-    }
-    if (!context.epoch.try_close()) {
-        return EMM_E_BUSY;
-    }
-    give_up(context);
-    context.epoch.open();
-    return EMM_OK;
-}
-
-bool is_left_behind(const emm_context &context) noexcept {
-    const uint32_t state = context.state.load(std::memory_order_acquire);
-    return (state & (state_retired | state_forked)) == state_retired &&
-           !context.given_up.load(std::memory_order_acquire);
-}
-
-// Contexts that have died without being retired. The driver gives their addresses to others, so
-// first of all none of them may hand out memory any more; then their managers are given up, except
-// those that a call is inside of as far as can be known: the next look finds them again.
-void retire_the_dead() {
-    const observe::Preserved said;
-    for (emm_context *context = first_context(); context; context = context->next) {
-        if ((context->state.load(std::memory_order_acquire) & (state_retired | state_forked)) ==
-            0) {
-            has_died(*context);
-        }
-    }
-    if (this_thread.depth != 0 || is_pressing() || this_thread.managing) {
-        return;
-    }
-    for (emm_context *context = first_context(); context; context = context->next) {
-        if (is_left_behind(*context) && watched(*context, observe::EventType::retire, nullptr, [&] {
-                                            return try_to_give_up(*context);
-                                        }) == EMM_OK) {
-            observe::log(EMM_LOG_INFO, name_of(*context) +
-                                           " has died without emm_context_retire; its manager "
-                                           "is given up");
-        }
-    }
-}
-
 // The record for a context that is not known yet.
 emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
                 emm_context *&ret_context) {
@@ -179,24 +123,6 @@ emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t i
     auto made = std::make_unique<emm_context>(driver, cuda_context, id, deferred_limits());
     status = identify(*made);
     return status == EMM_OK ? enter(std::move(made), ret_context) : status;
-}
-
-bool is_unserved(const emm_context &context) noexcept {
-    return (context.state.load(std::memory_order_acquire) & ~state_serving) == state_unserved;
-}
-
-// By the one thread that has passed the manager_lock.
-emm_status begin_serving(emm_context &context) {
-    const emm_status status = make_manager(context);
-    if (status != EMM_OK) {
-        return status;
-    }
-    if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
-        context.state.fetch_or(state_needs_current, std::memory_order_relaxed);
-    }
-    watch_if_wanted(context);
-    context.state.fetch_and(~state_unserved, std::memory_order_release);
-    return admit(context);
 }
 
 emm_status refuse_reentry(const emm_context &context) {
@@ -222,53 +148,24 @@ emm_status serve(emm_context &context) {
     return is_unserved(context) ? begin_serving(context) : admit(context);
 }
 
-// The plugin is at work below this call, and is to finish first; a reset that waited for that here
-// would wait for ever.
-emm_status refuse_inside(const char *what) {
-    if (this_thread.depth == 0 && !is_pressing() && !this_thread.managing) {
-        return EMM_OK;
-    }
-    return observe::fail(EMM_E_REENTERED, 0,
-                         std::string("a context cannot be ") + what +
-                             " from within a call that the plugin is still working on");
+} // namespace
+
+bool is_unserved(const emm_context &context) noexcept {
+    return (context.state.load(std::memory_order_acquire) & ~state_serving) == state_unserved;
 }
 
-emm_status retire_unwatched(emm_context &context) {
-    if (const emm_status status = refuse_inside("retired"); status != EMM_OK) {
-        return status;
-    }
-    const OwnerGuard guard(context.manager_lock);
-    if (!guard.owns()) {
-        return observe::fail(EMM_E_REENTERED, 0, "the plugin retired the context that it serves");
-    }
-    if ((context.state.fetch_or(state_retired, std::memory_order_acq_rel) & state_forked) != 0) {
-        return admit(context);
-    }
-    const Closed closed(context.epoch);
-    give_up(context);
-    return EMM_OK;
-}
-
-emm_status reset_unwatched(emm_context &context) {
-    if (const emm_status status = refuse_inside("reset"); status != EMM_OK) {
-        return status;
-    }
-    const OwnerGuard guard(context.manager_lock);
-    if (!guard.owns()) {
-        return observe::fail(EMM_E_REENTERED, 0, "the plugin reset the context that it serves");
-    }
-    if (is_unserved(context)) {
-        return begin_serving(context); // an earlier reset could not; there is nothing to drop
-    }
-    emm_status status = admit_alive(context);
+emm_status begin_serving(emm_context &context) {
+    const emm_status status = make_manager(context);
     if (status != EMM_OK) {
         return status;
     }
-    const Closed closed(context.epoch);
-    return reset_manager(context);
+    if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
+        context.state.fetch_or(state_needs_current, std::memory_order_relaxed);
+    }
+    watch_if_wanted(context);
+    context.state.fetch_and(~state_unserved, std::memory_order_release);
+    return admit(context);
 }
-
-} // namespace
 
 emm_context *first_context() noexcept {
     return newest.load(std::memory_order_acquire);
@@ -387,28 +284,6 @@ emm_status context_for_device(int32_t device, emm_context *&ret_context) {
         driver->cuDevicePrimaryCtxRelease(handle);
     }
     return status;
-}
-
-emm_status retire(emm_context &context, const void *caller) {
-    return watched(context, observe::EventType::retire, caller,
-                   [&] { return retire_unwatched(context); });
-}
-
-emm_status reset(emm_context &context, const void *caller) {
-    return watched(context, observe::EventType::reset, caller,
-                   [&] { return reset_unwatched(context); });
-}
-
-emm_status shut_down(const void *caller) {
-    if (const emm_status status = refuse_inside("retired"); status != EMM_OK) {
-        return status;
-    }
-    observe::process_state.fetch_or(observe::process_shut_down, std::memory_order_acq_rel);
-    for (emm_context *context = first_context(); context; context = context->next) {
-        retire(*context, caller);
-        context->state.fetch_or(state_shut_down, std::memory_order_release);
-    }
-    return EMM_OK;
 }
 
 } // namespace emm::core

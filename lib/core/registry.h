@@ -10,10 +10,10 @@ emm_status context_current(emm_context *&ret_context);
 emm_status context_from(CUctx_st *cuda_context, emm_context *&ret_context);
 emm_status context_for_device(int32_t device, emm_context *&ret_context);
 
-// `caller` is for the event log.
-emm_status retire(emm_context &context, const void *caller);
-emm_status reset(emm_context &context, const void *caller);
-emm_status shut_down(const void *caller);
+// Makes the manager of a context that has none, and lets it serve. By the one thread that owns the
+// manager_lock.
+bool is_unserved(const emm_context &context) noexcept;
+emm_status begin_serving(emm_context &context);
 
 // Every record, newest first; it is never shortened, so that it may be walked at any time.
 emm_context *first_context() noexcept;

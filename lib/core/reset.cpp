@@ -1,0 +1,39 @@
+#include "core/reset.h"
+
+#include "core/context.h"
+#include "core/manager.h"
+#include "core/registry.h"
+#include "core/retire.h"
+#include "core/watch.h"
+#include "observe/error.h"
+
+namespace emm::core {
+namespace {
+
+emm_status reset_unwatched(emm_context &context) {
+    if (const emm_status status = expect_outside("reset"); status != EMM_OK) {
+        return status;
+    }
+    const OwnerGuard guard(context.manager_lock);
+    if (!guard.owns()) {
+        return observe::fail(EMM_E_REENTERED, 0, "the plugin reset the context that it serves");
+    }
+    if (is_unserved(context)) {
+        return begin_serving(context); // an earlier reset could not; there is nothing to drop
+    }
+    emm_status status = admit_alive(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    const Closed closed(context.epoch);
+    return reset_manager(context);
+}
+
+} // namespace
+
+emm_status reset(emm_context &context, const void *caller) {
+    return watched(context, observe::EventType::reset, caller,
+                   [&] { return reset_unwatched(context); });
+}
+
+} // namespace emm::core
