@@ -1,6 +1,7 @@
 #include "api/check.h"
 #include "core/handle.h"
-#include "core/ipc/exports.h"
+#include "ipc/exports.h"
+#include "ipc/open.h"
 
 using namespace emm;
 
@@ -9,7 +10,7 @@ emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_handle) {
     EMM_REQUIRE(memory);
     EMM_REQUIRE(ret_handle);
     const core::Uncancelled uncancelled;
-    return core::make_export(*memory, ret_handle);
+    return ipc::export_memory(*memory, ret_handle);
 }
 
 emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
@@ -20,7 +21,7 @@ emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handl
     EMM_REQUIRE(ret_memory);
     const emm_ipc_handle copy = *handle; // checked and used alike, should it lie in shared memory
     const core::Uncancelled uncancelled;
-    return core::make_import(*context, copy, ret_memory);
+    return ipc::open_handle(*context, copy, ret_memory, __builtin_return_address(0));
 }
 
 emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t size,
@@ -32,8 +33,7 @@ emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t si
     EMM_REQUIRE(ret_handle);
     const core::Uncancelled uncancelled;
     const emm_status status = core::admit(*context);
-    return status == EMM_OK ? core::ipc::get_handle(*context, nullptr, ptr, size, ret_handle)
-                            : status;
+    return status == EMM_OK ? ipc::get_handle(*context, nullptr, ptr, size, ret_handle) : status;
 }
 
 emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *handle) {
@@ -42,5 +42,5 @@ emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *ha
     EMM_REQUIRE(handle);
     const core::Uncancelled uncancelled;
     emm_status status = EMM_OK;
-    return core::is_late(*context, &status) ? status : core::ipc::release_handle(*context, *handle);
+    return core::is_late(*context, &status) ? status : ipc::release_handle(*context, *handle);
 }

@@ -1,7 +1,7 @@
 // The slots of a plugin that leaves them out. Those that keep memory take a DefaultMemory for
 // `self`; the rest say politely that the plugin cannot do this, or that there is nothing to do.
 #include "core/default_memory.h"
-#include "core/ipc/exports.h"
+#include "core/sharing.h"
 #include "observe/error.h"
 
 namespace emm::core {

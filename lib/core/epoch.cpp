@@ -120,7 +120,7 @@ void Epoch::end_epoch() noexcept {
 
 bool Epoch::try_close() noexcept {
     end_epoch();
-    if (!has_somebody_inside()) {
+    if (!is_entered()) {
         return true;
     }
     open();
@@ -129,7 +129,7 @@ bool Epoch::try_close() noexcept {
 
 void Epoch::close() noexcept {
     end_epoch();
-    for (int looks = 0; has_somebody_inside(); ++looks) {
+    for (int looks = 0; is_entered(); ++looks) {
         if (looks < 100) {
             std::this_thread::yield();
         } else {
@@ -139,7 +139,7 @@ void Epoch::close() noexcept {
 }
 
 // A thread that takes a slot after this has gone past them reads the new epoch.
-bool Epoch::has_somebody_inside() const noexcept {
+bool Epoch::is_entered() const noexcept {
     const EpochSlot *one = first_epoch_slot.load(std::memory_order_seq_cst);
     for (; one; one = one->next) {
         if (one->inside.load(std::memory_order_seq_cst) == this) {

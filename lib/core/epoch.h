@@ -71,7 +71,7 @@ private:
     }
     void leave_counted() noexcept { counted_.fetch_sub(1, std::memory_order_release); }
     void end_epoch() noexcept;
-    bool has_somebody_inside() const noexcept;
+    bool is_entered() const noexcept;
 
     alignas(64) std::atomic<uint64_t> epoch_{0};
     alignas(64) std::atomic<uint32_t> counted_{0};

@@ -1,11 +1,7 @@
 #include "core/handle.h"
 
 #include "core/counters.h"
-#include "core/ipc/devices.h"
-#include "core/ipc/exports.h"
-#include "core/ipc/imports.h"
-#include "core/ipc/staged.h"
-#include "core/ipc/stamp.h"
+#include "core/sharing.h"
 #include "core/uncancelled.h"
 #include "observe/error.h"
 #include "observe/log.h"
@@ -188,21 +184,6 @@ uint32_t state_of(const emm_memory &memory) noexcept {
     return EMM_MEMORY_LIVE;
 }
 
-// Whether what the handle names may be opened, and from where.
-emm_status find_way(emm_context &context, const emm_ipc_handle &handle, int32_t &ret_device,
-                    bool &ret_reachable) noexcept {
-    try {
-        emm_status status = admit_or_wait(context);
-        status = status == EMM_OK ? ipc::check(context, handle, &ret_device) : status;
-        if (status == EMM_OK && ret_device != context.device) {
-            status = ipc::can_reach(context.driver, context.device, ret_device, &ret_reachable);
-        }
-        return status;
-    } catch (const std::bad_alloc &) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to open an export");
-    }
-}
-
 } // namespace
 
 emm_status admit_or_wait(emm_context &context) noexcept {
@@ -272,55 +253,12 @@ emm_status make_external(emm_context &context, emm_deviceptr ptr, void *host, si
     return EMM_OK;
 }
 
-emm_status make_import(emm_context &context, const emm_ipc_handle &handle, emm_memory **ret_memory,
-                       const void *caller) noexcept {
-    int32_t device = context.device;
-    bool reachable = true;
-    if (const emm_status status = find_way(context, handle, device, reachable); status != EMM_OK) {
-        return status;
-    }
-    if (!reachable) {
-        return ipc::open_copy(context, device, handle, ret_memory, caller);
-    }
+emm_status make_import(emm_context &context, const emm_ipc_handle &handle,
+                       emm_status (*open)(emm_memory &made, const emm_ipc_handle &handle),
+                       emm_memory **ret_memory) {
     Owned memory = make_record(context, EMM_KIND_IPC, Deallocator::close_import, handle.size, 0);
-    return fill(std::move(memory), ret_memory, [&](emm_memory &made) {
-        emm_deviceptr base = 0;
-        try {
-            const emm_status opened = ipc::open_import(context, handle, &made.import, &base);
-            made.ptr = base + handle.offset;
-            return opened;
-        } catch (const std::bad_alloc &) {
-            return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note an import");
-        }
-    });
-}
-
-emm_status make_export(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept {
-    emm_context &context = *memory.context;
-    emm_memory &all = memory.parent ? *memory.parent : memory;
-    emm_status status = admit_or_wait(context);
-    if (status != EMM_OK) {
-        return status;
-    }
-    if (memory.kind != EMM_KIND_DEVICE) {
-        return observe::fail(EMM_E_NOT_SUPPORTED, 0, [&] {
-            return "an export: expected device memory that emm allocated, found kind " +
-                   std::to_string(memory.kind);
-        });
-    }
-    if (memory.size == 0) {
-        return observe::fail(EMM_E_INVALID_VALUE, 0,
-                             "an export: expected 1 byte or more, found none");
-    }
-    if (all.freed.load(std::memory_order_acquire)) {
-        return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));
-    }
-    const HandleCall call(context.epoch);
-    if (call.epoch() != all.epoch) {
-        return observe::fail(EMM_E_NOT_OWNED, 0,
-                             "an export: the memory was dropped when its context was reset");
-    }
-    return ipc::get_handle(context, &all, memory.ptr, memory.size, ret_handle);
+    return fill(std::move(memory), ret_memory,
+                [&](emm_memory &made) { return open(made, handle); });
 }
 
 emm_status make_view(emm_memory &memory, size_t start, size_t stop,

@@ -4,7 +4,7 @@
 
 #include <atomic>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 struct Import;
 }
 
@@ -40,7 +40,7 @@ struct emm_memory {
     void *owner = nullptr;
     emm_finalizer finalizer = nullptr;
     emm_memory *parent = nullptr;
-    emm::core::ipc::Import *import = nullptr;
+    emm::ipc::Import *import = nullptr;
 };
 
 // The calls of emm.h that take or make a handle, with arguments that have been checked.
@@ -59,11 +59,11 @@ emm_status make_managed(emm_context &context, size_t size, uint32_t flags, emm_m
                         EMM_CALLER) noexcept;
 emm_status make_external(emm_context &context, emm_deviceptr ptr, void *host, size_t size,
                          void *owner, emm_finalizer finalizer, emm_memory **ret_memory) noexcept;
-emm_status make_import(emm_context &context, const emm_ipc_handle &handle, emm_memory **ret_memory,
-                       EMM_CALLER) noexcept;
+// A handle to what another process exported: `open` sets its address and its import.
+emm_status make_import(emm_context &context, const emm_ipc_handle &handle,
+                       emm_status (*open)(emm_memory &made, const emm_ipc_handle &handle),
+                       emm_memory **ret_memory);
 emm_status make_view(emm_memory &memory, size_t start, size_t stop, emm_memory **ret_view) noexcept;
-
-emm_status make_export(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept;
 
 // Tries once more to free the handles of a context's `retry_list`, which ends with that; with
 // EMM_DEFERRED_DROP only their finalizers are called.

@@ -1,8 +1,8 @@
 #include "core/host.h"
 
 #include "core/context.h"
-#include "core/ipc/served_exports.h"
 #include "core/recovery.h"
+#include "core/sharing.h"
 #include "driver/driver.h"
 #include "observe/error.h"
 #include "observe/log.h"

@@ -2,8 +2,7 @@
 
 #include "core/call.h"
 #include "core/host.h"
-#include "core/ipc/exports.h"
-#include "core/ipc/imports.h"
+#include "core/sharing.h"
 #include "core/this_thread.h"
 #include "observe/error.h"
 #include "observe/log.h"
@@ -129,8 +128,7 @@ emm_status create_manager(emm_context &context, const loader::Selection &selecti
 }
 
 void destroy_manager(emm_context &context) noexcept {
-    ipc::end_exports(context);
-    ipc::close_imports(context);
+    ipc::end_sharing(context);
     flush(context);
     if (context.manager) {
         const Managing managing(context);
@@ -161,8 +159,7 @@ emm_status reset_manager(emm_context &context) {
         }
         return status;
     }
-    ipc::end_exports(context);
-    ipc::close_imports(context);
+    ipc::end_sharing(context);
     flush(context);
     const emm_status status = call_reset(context);
     context.defaults.release_all();

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """layers.py ROOT: the layers of lib/ use those below them only, and CUDA stays in lib/driver.
 
-    api > core > loader > driver > observe
+    api > ipc > core > loader > driver > observe
 
 Includes of our own are written from lib/ ("loader/spec.h") or from the file's folder ("spec.h").
 """
@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-LAYERS = ["observe", "driver", "loader", "core", "api"]
+LAYERS = ["observe", "driver", "loader", "core", "ipc", "api"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 FOR_CUDA_PROGRAMS = "include/emm/cuda.h"  # the others need no cuda.h
 CUDA_HEADER = re.compile(r"^cuda\w*\.h$")

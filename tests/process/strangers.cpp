@@ -1,7 +1,7 @@
 // Who may not have what this process serves by descriptor: another user, whoever does not know the
 // handle, and those who connect and say nothing.
-#include "core/ipc/socket.h"
-#include "core/ipc/wire.h"
+#include "ipc/socket.h"
+#include "ipc/wire.h"
 
 #include <emm/emm.h>
 
@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <vector>
 
-using namespace emm::core::ipc;
+using namespace emm::ipc;
 
 namespace {
 

@@ -4,7 +4,7 @@
 // EMM_PLUGIN says whose memory. This process has no driver, so that it may fork the parts of each
 // case; what a part is told to do stands beside `Order`. A case that the machine or the plugin
 // cannot serve is skipped by name.
-#include "core/ipc/wire.h"
+#include "ipc/wire.h"
 #include "pair.h"
 
 #include <algorithm>
@@ -31,9 +31,9 @@
 #include <unistd.h>
 
 using namespace share;
-using emm::core::ipc::parts_at_once;
-using emm::core::ipc::Reply;
-using Asked = emm::core::ipc::Request;
+using emm::ipc::parts_at_once;
+using emm::ipc::Reply;
+using Asked = emm::ipc::Request;
 
 // --- what the C library is asked for on the way, for a part that says so
 
@@ -617,7 +617,7 @@ void crowd(int socket, size_t count, bool asks) {
     CHECK(setrlimit(RLIMIT_NOFILE, &enough) == 0);
     const std::vector<std::string> names = names_of(handle);
     Asked request = {};
-    request.magic = emm::core::ipc::wire_magic;
+    request.magic = emm::ipc::wire_magic;
     request.most = parts_at_once;
     std::memcpy(request.nonce, handle.nonce, sizeof request.nonce);
     request.generation = handle.generation;
@@ -705,7 +705,7 @@ enum class Lie { empty, part_of, no_magic, no_result, fewer, junk, all };
 
 void answer_with(int peer, Lie lie, uint64_t bytes) {
     Reply reply = {};
-    reply.magic = lie == Lie::no_magic ? 1 : emm::core::ipc::wire_magic;
+    reply.magic = lie == Lie::no_magic ? 1 : emm::ipc::wire_magic;
     reply.status = lie == Lie::no_result ? -12345 : EMM_OK;
     reply.driver_result = lie == Lie::no_result ? INT32_MIN : 0;
     reply.count = lie == Lie::fewer ? 1 : parts_at_once;
@@ -955,7 +955,7 @@ Outcome be_another_nobody() {
         become_other_user();
         for_each_handle([](const emm_ipc_handle &handle, Told &answer) {
             Asked request = {};
-            request.magic = emm::core::ipc::wire_magic;
+            request.magic = emm::ipc::wire_magic;
             request.most = parts_at_once;
             std::memcpy(request.nonce, handle.nonce, sizeof request.nonce);
             request.generation = handle.generation;

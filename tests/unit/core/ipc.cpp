@@ -1,7 +1,7 @@
 // What sharing memory between processes decides without another process.
 #include "catch.h"
-#include "core/ipc/socket.h"
-#include "core/ipc/wire.h"
+#include "ipc/socket.h"
+#include "ipc/wire.h"
 #include "driver/driver.h"
 #include "recorder.h"
 
@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-using namespace emm::core::ipc;
+using namespace emm::ipc;
 
 TEST_CASE("the overflow id of a user namespace is no user's own") {
     constexpr uint32_t overflow = 65534;

@@ -1,8 +1,8 @@
 #pragma once
 
-#include "core/ipc/wire.h"
+#include "ipc/wire.h"
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 
 // An importer's way to the exporter of one handle. The exporter has `answer_timeout` to answer, and
 // a little more for each part that it has given: one that serves many importers is waited for, and
@@ -32,4 +32,4 @@ private:
     int64_t left_ = answer_timeout; // nanoseconds
 };
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

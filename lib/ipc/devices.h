@@ -2,7 +2,7 @@
 
 #include "core/context.h"
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 
 // The device on which the memory of a handle lies, as this process numbers it. Unless it is the
 // context's own, the driver is asked for its devices; once.
@@ -18,4 +18,4 @@ emm_status can_reach(const driver::Driver &driver, int32_t from, int32_t to, boo
 emm_status context_to_copy_from(const driver::Driver &driver, int32_t device,
                                 emm_context **ret_context);
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

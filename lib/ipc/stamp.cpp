@@ -1,17 +1,15 @@
-#include "core/ipc/stamp.h"
+#include "ipc/stamp.h"
 
 #include "core/context.h"
-#include "core/ipc/devices.h"
-#include "core/ipc/liveness.h"
-#include "core/ipc/server.h"
-#include "core/ipc/socket.h"
+#include "ipc/server.h"
+#include "ipc/socket.h"
 #include "observe/error.h"
 
 #include <cstddef>
 #include <cstring>
 #include <string>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 namespace {
 
 constexpr uint32_t expected_magic = 0x696d6d65; // "emmi"
@@ -99,7 +97,7 @@ emm_status check_exporter(const emm_ipc_handle &handle) {
     if (std::memcmp(handle.nonce, own, sizeof own) == 0) {
         return refuse("exporter", "another process", "this one, whose memory it is already");
     }
-    return check_liveness(handle);
+    return EMM_OK;
 }
 
 // Which allocation it is, in its process: a number that never comes again, as the address and what
@@ -147,11 +145,10 @@ emm_status stamp(const emm_context &context, emm_deviceptr ptr, emm_ipc_handle &
     return check_form(handle); // as a plugin might have filled it
 }
 
-emm_status check(const emm_context &context, const emm_ipc_handle &handle, int32_t *ret_device) {
+emm_status check_stamp(const emm_ipc_handle &handle) {
     emm_status status = check_form(handle);
     status = status == EMM_OK ? check_kind(handle) : status;
-    status = status == EMM_OK ? find_device(context, handle, ret_device) : status;
     return status == EMM_OK ? check_exporter(handle) : status;
 }
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

@@ -13,7 +13,7 @@
 
 #include <emm/emm.h>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 
 // The socket for an export of this process. The number, never 0, is its handle's generation.
 emm_status open_liveness_socket(uint64_t *ret_generation);
@@ -35,4 +35,4 @@ emm_status check_liveness(const emm_ipc_handle &handle);
 emm_status fail_ended(const emm_ipc_handle &handle);
 emm_status fail_busy(const char *why);
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

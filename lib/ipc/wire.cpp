@@ -1,11 +1,11 @@
-#include "core/ipc/wire.h"
+#include "ipc/wire.h"
 
 #include "observe/descriptors.h"
 
 #include <cstring>
 #include <sys/socket.h>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 namespace {
 
 union Control {
@@ -74,4 +74,4 @@ long receive_message(int socket, void *message, size_t size,
     return got;
 }
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

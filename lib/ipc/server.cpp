@@ -12,11 +12,11 @@
 // An importer whose connection closes unanswered tries again.
 //
 // epoll and not poll: poll refuses more sockets than RLIMIT_NOFILE, which may fall at any time.
-#include "core/ipc/server.h"
+#include "ipc/server.h"
 
-#include "core/ipc/served_exports.h"
-#include "core/ipc/socket.h"
-#include "core/ipc/wire.h"
+#include "ipc/served_exports.h"
+#include "ipc/socket.h"
+#include "ipc/wire.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
@@ -36,7 +36,7 @@
 #include <thread>
 #include <unistd.h>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 namespace {
 
 constexpr size_t most_silent = 32;
@@ -79,7 +79,7 @@ bool answer(int socket) noexcept {
         return false;
     }
     if (got == static_cast<long>(sizeof request) && request.magic == wire_magic) {
-        const Batch batch(request);
+        const ServedReply batch(request);
         const Reply &reply = batch.reply();
         send_message(socket, &reply, sizeof reply, batch.descriptors(), reply.count);
     }
@@ -284,4 +284,4 @@ void end_serving(uint64_t generation) noexcept {
     server().remove(generation);
 }
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

@@ -2,15 +2,10 @@
 #pragma once
 
 #include "core/context.h"
-#include "core/ipc/wire.h"
+#include "core/sharing.h"
+#include "ipc/wire.h"
 
-namespace emm::core::ipc {
-
-// What plugins call: host->serve_ipc and host->withdraw_ipc. The handle is a random number, which
-// an importer has to know.
-emm_status serve_export(emm_context &context, const emm_ipc_source &source,
-                        emm_ipc_handle *ret_handle);
-emm_status withdraw_export(const emm_context &context, const emm_ipc_handle &handle) noexcept;
+namespace emm::ipc {
 
 // The handle is now an export's: from here on importers may ask for it, by its generation.
 emm_status publish_export(const emm_context &context, const emm_ipc_handle &handle);
@@ -20,12 +15,12 @@ void withdraw_exports(const emm_context &context) noexcept;
 
 // The answer to a request, and the descriptors that go with it. The export is not withdrawn while
 // this lives.
-class Batch {
+class ServedReply {
 public:
-    explicit Batch(const Request &request) noexcept;
-    ~Batch();
-    Batch(const Batch &) = delete;
-    Batch &operator=(const Batch &) = delete;
+    explicit ServedReply(const Request &request) noexcept;
+    ~ServedReply();
+    ServedReply(const ServedReply &) = delete;
+    ServedReply &operator=(const ServedReply &) = delete;
     const Reply &reply() const { return reply_; }
     const int *descriptors() const { return descriptors_; }
 
@@ -39,4 +34,4 @@ private:
     int descriptors_[parts_at_once];
 };
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

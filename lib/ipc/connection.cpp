@@ -1,7 +1,7 @@
-#include "core/ipc/connection.h"
+#include "ipc/connection.h"
 
-#include "core/ipc/liveness.h"
 #include "driver/driver.h"
+#include "ipc/liveness.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
 
@@ -12,7 +12,7 @@
 #include <string>
 #include <unistd.h>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 namespace {
 
 constexpr int64_t for_a_part = 5'000'000; // nanoseconds: with a hundred importers beside this one
@@ -125,4 +125,4 @@ emm_status Connection::ask(uint64_t first, Reply *ret_reply, Descriptors &ret_de
     }
 }
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

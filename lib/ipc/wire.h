@@ -10,7 +10,7 @@
 #include <ctime>
 #include <utility>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 
 // SCM_RIGHTS carries 253; these are what both processes are short of for a moment.
 inline constexpr uint32_t parts_at_once = 64;
@@ -73,4 +73,4 @@ private:
 // has no room for more. They are noted as the process's own (observe/descriptors.h).
 long receive_message(int socket, void *message, size_t size, Descriptors &ret_descriptors) noexcept;
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

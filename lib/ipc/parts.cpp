@@ -1,18 +1,13 @@
-#include "core/ipc/descriptors.h"
-
-#include "core/counters.h"
-#include "core/ipc/connection.h"
-#include "core/ipc/pooled.h"
-#include "core/ipc/server.h"
+#include "ipc/connection.h"
+#include "ipc/mapping.h"
+#include "ipc/server.h"
 #include "observe/error.h"
 
 #include <cstring>
-#include <memory>
 #include <new>
 #include <string>
-#include <utility>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 namespace {
 
 uint64_t parts_of(const emm_ipc_handle &handle) noexcept {
@@ -60,24 +55,6 @@ emm_status map_batch(const driver::Driver &driver, const Reply &reply, Descripto
     return EMM_OK;
 }
 
-// After a failure `mapping` is what is still there, to be taken down another time.
-CUresult take_down(const driver::Driver &driver, Mapping &mapping) noexcept {
-    if (mapping.pool) {
-        return unmap_pooled(driver, mapping);
-    }
-    CUresult result = CUDA_SUCCESS;
-    for (size_t i = mapping.parts.size(); i-- > 0;) {
-        const Mapping::Part part = mapping.parts[i];
-        const CUresult unmapped = driver.cuMemUnmap(mapping.base + part.offset, part.size);
-        if (unmapped == CUDA_SUCCESS) {
-            mapping.parts.erase(mapping.parts.begin() + static_cast<ptrdiff_t>(i));
-        } else {
-            result = unmapped;
-        }
-    }
-    return result == CUDA_SUCCESS ? driver.cuMemAddressFree(mapping.base, mapping.size) : result;
-}
-
 emm_status grant_access(const emm_context &context, const Mapping &mapping) {
     CUmemAccessDesc own = {};
     own.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -116,75 +93,37 @@ emm_status map_all(const emm_context &context, Connection &connection, uint64_t 
     return status == EMM_OK ? grant_access(context, mapping) : status;
 }
 
-emm_status unmap_now(const emm_context &context, Mapping &mapping) noexcept {
-    const driver::Current current(context.driver, context.cuda_context, context.id);
-    const driver::RelaxedCapture relaxed(context.driver);
-    CUresult result = current.result();
-    result = result == CUDA_SUCCESS ? context.driver.cuCtxSynchronize() : result;
-    result = result == CUDA_SUCCESS ? take_down(context.driver, mapping) : result;
-    if (driver::is_late(result)) {
-        ++counters().late_frees;
-        return EMM_OK;
-    }
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemUnmap");
-}
-
-struct Pending {
-    const emm_context &context;
-    Mapping mapping;
-};
-
-emm_status run_pending(void *argument, uint32_t what) {
-    const std::unique_ptr<Pending> pending(static_cast<Pending *>(argument));
-    return what == EMM_DEFERRED_RUN ? unmap_now(pending->context, pending->mapping) : EMM_OK;
-}
-
 } // namespace
 
-emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
-                      Mapping *ret_mapping) {
+emm_status map_parts(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping) {
     const uint64_t parts = parts_of(handle);
-    Mapping mapping;
     mapping.size = handle.exported_size;
     Connection connection(handle, parts);
-    const driver::Current current(context.driver, context.cuda_context, context.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
-    const driver::RelaxedCapture relaxed(context.driver);
     emm_status status = EMM_OK;
     try {
         status = map_all(context, connection, parts, mapping);
     } catch (const std::bad_alloc &) {
         status = observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note an export's parts");
     }
-    if (status != EMM_OK) {
+    if (status != EMM_OK && mapping.base) {
         const observe::Preserved said;
-        if (mapping.base) {
-            take_down(context.driver, mapping);
+        unmap_parts(context.driver, mapping);
+    }
+    return status;
+}
+
+CUresult unmap_parts(const driver::Driver &driver, Mapping &mapping) noexcept {
+    CUresult result = CUDA_SUCCESS;
+    for (size_t i = mapping.parts.size(); i-- > 0;) {
+        const Mapping::Part part = mapping.parts[i];
+        const CUresult unmapped = driver.cuMemUnmap(mapping.base + part.offset, part.size);
+        if (unmapped == CUDA_SUCCESS) {
+            mapping.parts.erase(mapping.parts.begin() + static_cast<ptrdiff_t>(i));
+        } else {
+            result = unmapped;
         }
-        return status;
     }
-    *ret_mapping = std::move(mapping);
-    return EMM_OK;
+    return result == CUDA_SUCCESS ? driver.cuMemAddressFree(mapping.base, mapping.size) : result;
 }
 
-emm_status unmap_export(emm_context &context, Mapping &mapping) noexcept {
-    const emm_status status = unmap_now(context, mapping);
-    if (status != EMM_E_CAPTURING) {
-        return status;
-    }
-    std::unique_ptr<Pending> pending(new (std::nothrow) Pending{context, {}});
-    if (!pending) {
-        return status;
-    }
-    std::swap(pending->mapping, mapping);
-    if (defer(context, &run_pending, pending.get(), pending->mapping.size) != EMM_OK) {
-        std::swap(pending->mapping, mapping);
-        return status;
-    }
-    pending.release();
-    return EMM_OK;
-}
-
-} // namespace emm::core::ipc
+} // namespace emm::ipc

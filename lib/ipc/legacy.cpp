@@ -1,12 +1,12 @@
 #include "core/call.h"
-#include "core/ipc/exports.h"
+#include "core/sharing.h"
 #include "observe/error.h"
 
 #include <cstdio>
 #include <cstring>
 #include <string>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 namespace {
 
 emm_status check_size(size_t size, uint64_t left, const char *whose) {
@@ -86,4 +86,4 @@ emm_status get_legacy_handle(emm_context &context, emm_deviceptr ptr, size_t siz
     return EMM_OK;
 }
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

@@ -1,7 +1,6 @@
-#include "core/ipc/pooled.h"
-
-#include "core/ipc/connection.h"
 #include "core/owner_lock.h"
+#include "ipc/connection.h"
+#include "ipc/mapping.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
@@ -9,17 +8,15 @@
 #include <cstring>
 #include <map>
 #include <new>
-#include <unistd.h>
-#include <utility>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 namespace {
 
 // Importing a pool once more gives the same one, and CUDA does not count: its end is that of all
 // its mappings, so they are counted here. One thread at a time imports or leaves a
 // pool, or it might be given one that another thread is about to destroy.
 struct ImportedPools {
-    OwnerLock lock;
+    core::OwnerLock lock;
     std::map<CUmemoryPool, unsigned> mappings;
 };
 
@@ -91,21 +88,13 @@ emm_status import_pointer(const emm_context &context, const emm_ipc_handle &hand
 
 } // namespace
 
-emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
-                      Mapping *ret_mapping) {
+emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping) {
     int descriptor = -1;
     emm_status status = fetch_descriptor(handle, &descriptor);
     if (status != EMM_OK) {
         return status;
     }
-    const driver::Current current(context.driver, context.cuda_context, context.id);
-    if (current.result() != CUDA_SUCCESS) {
-        observe::forget_and_close(descriptor);
-        return driver::fail(current.result(), "making the context current");
-    }
-    const driver::RelaxedCapture relaxed(context.driver);
-    const OwnerGuard alone(pools().lock);
-    Mapping mapping;
+    const core::OwnerGuard alone(pools().lock);
     try {
         status = import_pool(context, descriptor, &mapping.pool);
     } catch (const std::bad_alloc &) {
@@ -119,14 +108,12 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle,
     status = status == EMM_OK ? import_pointer(context, handle, mapping) : status;
     if (status != EMM_OK) {
         leave_pool(context.driver, mapping.pool);
-        return status;
     }
-    *ret_mapping = std::move(mapping);
-    return EMM_OK;
+    return status;
 }
 
 CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept {
-    const OwnerGuard alone(pools().lock);
+    const core::OwnerGuard alone(pools().lock);
     const CUresult result = mapping.base ? driver.cuMemFree(mapping.base) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS) {
         return result;
@@ -135,4 +122,4 @@ CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept {
     return leave_pool(driver, mapping.pool);
 }
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

@@ -2,7 +2,7 @@
 
 #include <emm/emm.h>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 
 // What `handle` holds of memory that is served part by part.
 struct DescriptorHandle {
@@ -19,4 +19,4 @@ emm_status start_serving(uint64_t generation, int listening) noexcept;
 // Closes it.
 void end_serving(uint64_t generation) noexcept;
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

@@ -11,7 +11,7 @@
 
 #include <string_view>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 
 // This process's 64 random bits.
 emm_status get_nonce(uint8_t (&ret_nonce)[8]);
@@ -43,4 +43,4 @@ bool is_own_user(int socket, uint32_t *ret_user) noexcept;
 // The same, and a sentence about an exporter of another user.
 emm_status check_user(int socket);
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

@@ -1,9 +1,8 @@
-#include "core/ipc/imports.h"
+#include "ipc/imports.h"
 
-#include "core/counters.h"
-#include "core/ipc/descriptors.h"
-#include "core/ipc/liveness.h"
-#include "core/ipc/pooled.h"
+#include "core/sharing.h"
+#include "ipc/liveness.h"
+#include "ipc/mapping.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
 
@@ -12,18 +11,16 @@
 #include <list>
 #include <mutex>
 #include <new>
-#include <utility>
+#include <string>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 
 struct Import {
     emm_context *context;
     uint32_t kind;
     uint8_t handle[64];
     uint8_t nonce[16]; // of the process, and which of its allocations
-    emm_deviceptr base = 0;
-    uint64_t bytes = 0; // that are mapped there
-    Mapping mapping;    // of parts
+    Mapping mapping;
     uint32_t count = 1;
     bool settled = false; // else a thread is opening or closing it, without the lock
     bool ended = false;   // the driver did not close it, or not all of it
@@ -102,71 +99,11 @@ void remove(Import &import) {
     imports().has_settled.notify_all();
 }
 
-emm_status open_legacy(const emm_context &context, Import &import) {
-    const driver::Driver &driver = context.driver;
-    const driver::Current current(driver, context.cuda_context, context.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
-    const driver::RelaxedCapture relaxed(driver);
-    CUipcMemHandle handle;
-    std::memcpy(&handle, import.handle, sizeof handle);
-    CUdeviceptr base = 0;
-    const CUresult result =
-        driver.cuIpcOpenMemHandle(&base, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    import.base = base;
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuIpcOpenMemHandle");
-}
-
-emm_status find_size(const emm_context &context, Import &import) {
-    if (import.kind == EMM_IPC_FILE_DESCRIPTOR) {
-        import.bytes = import.mapping.size; // the sum of its parts
-        return EMM_OK;
-    }
-    const driver::Driver &driver = context.driver;
-    const driver::Current current(driver, context.cuda_context, context.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
-    CUdeviceptr start = 0;
-    size_t size = 0;
-    const CUresult result = driver.cuMemGetAddressRange(&start, &size, import.base);
-    import.bytes = result == CUDA_SUCCESS ? size - (import.base - start) : 0;
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemGetAddressRange");
-}
-
-emm_status open_parts(const emm_context &context, const emm_ipc_handle &handle, Import &import) {
-    try {
-        const emm_status status = handle.kind == EMM_IPC_POOL
-                                      ? map_pooled(context, handle, &import.mapping)
-                                      : map_export(context, handle, &import.mapping);
-        import.base = import.mapping.base;
-        return status;
-    } catch (const std::bad_alloc &) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note an export's parts");
-    }
-}
-
-emm_status close_legacy(const Import &import) noexcept {
-    const emm_context &context = *import.context;
-    const driver::Current current(context.driver, context.cuda_context, context.id);
-    CUresult result = current.result();
-    if (result == CUDA_SUCCESS) {
-        const driver::RelaxedCapture relaxed(context.driver);
-        result = context.driver.cuIpcCloseMemHandle(import.base);
-    }
-    if (driver::is_late(result)) {
-        ++counters().late_frees;
-        return EMM_OK;
-    }
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuIpcCloseMemHandle");
-}
-
 // The exporter has answered for its parts. What CUDA's own handles name may have ended after the
 // liveness socket was looked at, and be other memory by now.
 emm_status check_opened(const emm_context &context, const emm_ipc_handle &handle, Import &import) {
-    emm_status status = find_size(context, import);
-    status = status == EMM_OK ? check_size(handle, import.bytes) : status;
+    emm_status status = measure(context, import.mapping);
+    status = status == EMM_OK ? check_size(handle, import.mapping.size) : status;
     return status == EMM_OK && handle.kind != EMM_IPC_FILE_DESCRIPTOR ? check_liveness(handle)
                                                                       : status;
 }
@@ -186,9 +123,7 @@ emm_status explain_failure(const emm_ipc_handle &handle, emm_status status) {
 emm_status open_checked(const emm_context &context, const emm_ipc_handle &handle, Import &import,
                         bool &ret_opened) noexcept {
     try {
-        const emm_status status = handle.kind == EMM_IPC_LEGACY
-                                      ? open_legacy(context, import)
-                                      : open_parts(context, handle, import);
+        const emm_status status = map_export(context, handle, &import.mapping);
         ret_opened = status == EMM_OK;
         return ret_opened ? check_opened(context, handle, import) : explain_failure(handle, status);
     } catch (const std::bad_alloc &) {
@@ -207,18 +142,14 @@ emm_status refuse_second(const emm_context &context, const emm_context &first, u
     return observe::fail(EMM_E_BUSY, 0,
                          std::string("an export may be open in one context of a ") +
                              (kind == EMM_IPC_POOL ? "process" : "device") + ": expected " +
-                             name_of(first) + ", which has it open, found " + name_of(context));
-}
-
-emm_status close_now(Import &import) noexcept {
-    return import.kind == EMM_IPC_LEGACY ? close_legacy(import)
-                                         : unmap_export(*import.context, import.mapping);
+                             core::name_of(first) + ", which has it open, found " +
+                             core::name_of(context));
 }
 
 // What the driver does not close is tried again before it is opened anew, and at the end of its
 // context.
 emm_status close_or_keep(Import &import) noexcept {
-    const emm_status status = close_now(import);
+    const emm_status status = unmap_export(*import.context, import.mapping);
     if (status >= EMM_OK) {
         remove(import);
         return status;
@@ -263,12 +194,12 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Impor
         if (!is_of(*found, handle)) {
             return refuse_stale();
         }
-        if (const emm_status status = check_size(handle, found->bytes); status != EMM_OK) {
+        if (const emm_status status = check_size(handle, found->mapping.size); status != EMM_OK) {
             return status;
         }
         ++found->count;
         *ret_import = found;
-        *ret_base = found->base;
+        *ret_base = found->mapping.base;
         return EMM_OK;
     }
     Import &made = imports().all.emplace_back();
@@ -288,7 +219,7 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Impor
     made.settled = true;
     imports().has_settled.notify_all();
     *ret_import = &made;
-    *ret_base = made.base;
+    *ret_base = made.mapping.base;
     return EMM_OK;
 }
 
@@ -316,9 +247,9 @@ void close_imports(emm_context &context) noexcept {
             }
             found->settled = false;
         }
-        close_now(*found);
+        unmap_export(*found->context, found->mapping);
         remove(*found);
     }
 }
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

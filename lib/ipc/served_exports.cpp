@@ -1,7 +1,7 @@
-#include "core/ipc/served_exports.h"
+#include "ipc/served_exports.h"
 
-#include "core/ipc/server.h"
-#include "core/ipc/socket.h"
+#include "ipc/server.h"
+#include "ipc/socket.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
@@ -16,7 +16,7 @@
 #include <sys/random.h>
 #include <vector>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 
 struct ServedExport {
     const emm_context *context;
@@ -171,7 +171,7 @@ emm_status withdraw_export(const emm_context &context, const emm_ipc_handle &han
     if (!served || served->context != &context) {
         lock.unlock();
         return observe::fail(EMM_E_NOT_OWNED, 0, [&] {
-            return "withdraw_ipc: the handle is none that " + name_of(context) +
+            return "withdraw_ipc: the handle is none that " + core::name_of(context) +
                    " serves, or does not any more";
         });
     }
@@ -205,7 +205,7 @@ void withdraw_exports(const emm_context &context) noexcept {
     }
 }
 
-Batch::Batch(const Request &request) noexcept {
+ServedReply::ServedReply(const Request &request) noexcept {
     uint8_t own[8];
     reply_.magic = wire_magic;
     const bool is_ours =
@@ -230,7 +230,7 @@ Batch::Batch(const Request &request) noexcept {
     fill(*served->context, served->kind);
 }
 
-Batch::~Batch() {
+ServedReply::~ServedReply() {
     for (uint32_t i = 0; i < reply_.count; ++i) {
         observe::forget_and_close(descriptors_[i]);
     }
@@ -241,14 +241,14 @@ Batch::~Batch() {
     }
 }
 
-void Batch::refuse(emm_status status, int32_t driver_result) noexcept {
+void ServedReply::refuse(emm_status status, int32_t driver_result) noexcept {
     reply_.status = status;
     reply_.driver_result = driver_result;
     reply_.count = 0;
 }
 
 // Where descriptors run out, fewer will do.
-void Batch::fill(const emm_context &context, uint32_t kind) noexcept {
+void ServedReply::fill(const emm_context &context, uint32_t kind) noexcept {
     const uint32_t wanted = reply_.count;
     reply_.count = 0;
     const driver::Current current(context.driver, context.cuda_context, context.id);
@@ -267,4 +267,4 @@ void Batch::fill(const emm_context &context, uint32_t kind) noexcept {
     }
 }
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

@@ -1,4 +1,4 @@
-#include "core/ipc/socket.h"
+#include "ipc/socket.h"
 
 #include "observe/descriptors.h"
 #include "observe/error.h"
@@ -17,7 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 namespace {
 
 struct Name {
@@ -209,4 +209,4 @@ emm_status check_user(int socket) {
                              std::to_string(own) + ", found " + found);
 }
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

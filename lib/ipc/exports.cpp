@@ -1,11 +1,13 @@
-#include "core/ipc/exports.h"
+#include "ipc/exports.h"
 
 #include "core/call.h"
 #include "core/filled.h"
 #include "core/handle.h"
-#include "core/ipc/liveness.h"
-#include "core/ipc/served_exports.h"
-#include "core/ipc/stamp.h"
+#include "core/sharing.h"
+#include "ipc/imports.h"
+#include "ipc/liveness.h"
+#include "ipc/served_exports.h"
+#include "ipc/stamp.h"
 #include "observe/error.h"
 #include "observe/immortal.h"
 
@@ -14,7 +16,7 @@
 #include <mutex>
 #include <string>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 namespace {
 
 struct Export {
@@ -53,7 +55,7 @@ void let_go(const Export &ended) noexcept {
     close_liveness_socket(ended.handle.generation);
     if (ended.memory) {
         ended.memory->exports.fetch_sub(1, std::memory_order_release);
-        release(*ended.memory, nullptr);
+        core::release(*ended.memory, nullptr);
     }
 }
 
@@ -86,7 +88,7 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
     emm_context &context = *made.context;
     std::list<Export> entry(1, made);
     Export &entered = entry.front();
-    Filled<emm_ipc_handle> filled;
+    core::Filled<emm_ipc_handle> filled;
     emm_status status = EMM_CALL(context, get_ipc_handle, made.ptr, size, filled.out());
     status = filled.conclude(context, status, "get_ipc_handle");
     entered.handle = *filled.out();
@@ -126,6 +128,34 @@ emm_status get_handle(emm_context &context, emm_memory *memory, emm_deviceptr pt
     }
 }
 
+emm_status export_memory(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept {
+    emm_context &context = *memory.context;
+    emm_memory &all = memory.parent ? *memory.parent : memory;
+    emm_status status = core::admit_or_wait(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if (memory.kind != EMM_KIND_DEVICE) {
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0, [&] {
+            return "an export: expected device memory that emm allocated, found kind " +
+                   std::to_string(memory.kind);
+        });
+    }
+    if (memory.size == 0) {
+        return observe::fail(EMM_E_INVALID_VALUE, 0,
+                             "an export: expected 1 byte or more, found none");
+    }
+    if (all.freed.load(std::memory_order_acquire)) {
+        return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));
+    }
+    const core::HandleCall call(context.epoch);
+    if (call.epoch() != all.epoch) {
+        return observe::fail(EMM_E_NOT_OWNED, 0,
+                             "an export: the memory was dropped when its context was reset");
+    }
+    return get_handle(context, &all, memory.ptr, memory.size, ret_handle);
+}
+
 emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) noexcept {
     std::list<Export> ended;
     {
@@ -144,7 +174,7 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
     }
     if (ended.empty()) {
         return observe::fail(EMM_E_NOT_OWNED, 0, [&] {
-            return "the IPC handle is none that " + name_of(context) +
+            return "the IPC handle is none that " + core::name_of(context) +
                    " exports: released already, dropped by a reset, or another's";
         });
     }
@@ -160,7 +190,7 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
     return status;
 }
 
-void end_exports(emm_context &context) noexcept {
+void end_sharing(emm_context &context) noexcept {
     std::list<Export> ended;
     {
         const std::lock_guard lock(exports().mutex);
@@ -177,6 +207,7 @@ void end_exports(emm_context &context) noexcept {
         let_go(each);
     }
     withdraw_exports(context);
+    close_imports(context);
 }
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

@@ -1,8 +1,8 @@
-#include "core/ipc/liveness.h"
+#include "ipc/liveness.h"
 
-#include "core/ipc/server.h"
-#include "core/ipc/socket.h"
-#include "core/ipc/wire.h"
+#include "ipc/server.h"
+#include "ipc/socket.h"
+#include "ipc/wire.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
 
@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 namespace {
 
 constexpr int backlog = 64;
@@ -143,4 +143,4 @@ emm_status check_liveness(const emm_ipc_handle &handle) {
     return status;
 }
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

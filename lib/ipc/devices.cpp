@@ -1,4 +1,4 @@
-#include "core/ipc/devices.h"
+#include "ipc/devices.h"
 
 #include "core/registry.h"
 #include "driver/device.h"
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace emm::core::ipc {
+namespace emm::ipc {
 namespace {
 
 struct Devices {
@@ -91,8 +91,8 @@ bool is_staging_forced() {
 }
 
 emm_context *find_source(int32_t device) {
-    for (emm_context *each = first_context(); each; each = each->next) {
-        if (each->device == device && is_alive(*each)) {
+    for (emm_context *each = core::first_context(); each; each = each->next) {
+        if (each->device == device && core::is_alive(*each)) {
             return each;
         }
     }
@@ -102,7 +102,7 @@ emm_context *find_source(int32_t device) {
         known = devices().sources;
     }
     for (emm_context *each : known) {
-        if (each->device == device && is_alive(*each)) {
+        if (each->device == device && core::is_alive(*each)) {
             return each;
         }
     }
@@ -170,8 +170,8 @@ emm_status context_to_copy_from(const driver::Driver &driver, int32_t device,
     result = driver.cuCtxGetId(primary, &id);
     emm_status status = result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuCtxGetId");
     if (status == EMM_OK) {
-        auto made = std::make_unique<emm_context>(driver, primary, id, DeferredLimits{});
-        status = identify(*made);
+        auto made = std::make_unique<emm_context>(driver, primary, id, core::DeferredLimits{});
+        status = core::identify(*made);
         if (status == EMM_OK) {
             const std::lock_guard lock(devices().mutex);
             devices().sources.push_back(made.get());
@@ -183,4 +183,4 @@ emm_status context_to_copy_from(const driver::Driver &driver, int32_t device,
     return status;
 }
 
-} // namespace emm::core::ipc
+} // namespace emm::ipc

@@ -1,0 +1,41 @@
+#pragma once
+
+#include "core/context.h"
+
+#include <vector>
+
+namespace emm::ipc {
+
+// Another process's memory, opened in a context: a block of cuMemAlloc, physical memory mapped part
+// by part side by side, or an allocation of a memory pool.
+struct Mapping {
+    struct Part {
+        uint64_t offset, size;
+    };
+    uint32_t kind = EMM_IPC_LEGACY;
+    emm_deviceptr base = 0;
+    uint64_t size = 0; // of the parts in all; else as `measure` found it
+    std::vector<Part> parts;
+    CUmemoryPool pool = nullptr; // as imported
+};
+
+// Opens what a checked handle names, for the context's device to use. Throws std::bad_alloc.
+emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
+                      Mapping *ret_mapping);
+
+// Asks the driver how many bytes lie at `mapping`, whatever the handle says.
+emm_status measure(const emm_context &context, Mapping &mapping);
+
+// Waits for the context's work, where the driver would not. While a stream captures nothing can
+// wait: it is then left to the context's pending deallocations. After a failure `mapping` is what
+// is still to be unmapped.
+emm_status unmap_export(emm_context &context, Mapping &mapping) noexcept;
+
+// The two kinds that need the exporter's descriptors (parts.cpp, pooled.cpp), with the context
+// current. To map leaves nothing behind if it fails; to unmap leaves what is still there.
+emm_status map_parts(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping);
+CUresult unmap_parts(const driver::Driver &driver, Mapping &mapping) noexcept;
+emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping);
+CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept;
+
+} // namespace emm::ipc
