@@ -1,7 +1,7 @@
 #include "core/deferred.h"
 
-#include "observe/environment.h"
 #include "observe/log.h"
+#include "observe/process.h"
 
 #include <charconv>
 #include <string>

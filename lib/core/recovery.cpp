@@ -4,7 +4,6 @@
 #include "core/counters.h"
 #include "core/uncancelled.h"
 #include "observe/error.h"
-#include "observe/immortal.h"
 #include "observe/log.h"
 #include "observe/process.h"
 

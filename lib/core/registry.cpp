@@ -5,7 +5,6 @@
 #include "core/selection.h"
 #include "core/watch.h"
 #include "observe/error.h"
-#include "observe/immortal.h"
 #include "observe/process.h"
 
 #include <atomic>

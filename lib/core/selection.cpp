@@ -7,10 +7,9 @@
 #include "core/owner_lock.h"
 #include "loader/loader.h"
 #include "loader/spec.h"
-#include "observe/environment.h"
 #include "observe/error.h"
-#include "observe/immortal.h"
 #include "observe/log.h"
+#include "observe/process.h"
 
 #include <atomic>
 #include <memory>

@@ -2,8 +2,8 @@
 
 #include "core/registry.h"
 #include "core/uncancelled.h"
-#include "observe/immortal.h"
 #include "observe/log.h"
+#include "observe/process.h"
 
 #include <mutex>
 

@@ -1,11 +1,11 @@
 #include "driver/library.h"
 
-#include "observe/environment.h"
+#include "dl/home.h"
+#include "dl/load.h"
+#include "dl/trust.h"
 #include "observe/error.h"
-#include "observe/home.h"
-#include "observe/load.h"
 #include "observe/log.h"
-#include "observe/trust.h"
+#include "observe/process.h"
 
 #include <atomic>
 #include <cuda.h>
@@ -28,7 +28,7 @@ std::string real_path(void *handle) {
 }
 
 std::string simulator_path() {
-    const observe::Home &home = observe::home();
+    const dl::Home &home = dl::home();
     if (home.build_tree) {
         return home.folder + "/../tools/simcuda/" + soname;
     }
@@ -51,7 +51,7 @@ emm_status check_file(const std::string &wanted) {
     if (stat(wanted.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
         return refuse(wanted, "it is no regular file: expected a shared library");
     }
-    const observe::Distrust found = observe::distrust(wanted, geteuid());
+    const dl::Distrust found = dl::distrust(wanted, geteuid());
     if (found.problem.empty() || found.error != 0) {
         return EMM_OK; // dlopen tells what is wrong with a path that leads nowhere
     }
@@ -145,7 +145,7 @@ emm_status open_library(Library &ret_library) {
         if (wanted != soname && (status = check_file(wanted)) != EMM_OK) {
             return status;
         }
-        library.handle = observe::load_library(wanted, "driver " + wanted);
+        library.handle = dl::load_library(wanted, "driver " + wanted);
     }
     if (!library.handle) {
         const char *why = dlerror();

@@ -4,8 +4,7 @@
 #include "driver/meter.h"
 
 #include "driver/ledger.h"
-#include "observe/environment.h"
-#include "observe/immortal.h"
+#include "observe/process.h"
 
 #include <atomic>
 #include <cstring>

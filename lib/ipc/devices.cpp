@@ -2,10 +2,9 @@
 
 #include "core/registry.h"
 #include "driver/device.h"
-#include "observe/environment.h"
 #include "observe/error.h"
-#include "observe/immortal.h"
 #include "observe/log.h"
+#include "observe/process.h"
 
 #include <cstring>
 #include <map>

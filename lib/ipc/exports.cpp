@@ -9,7 +9,7 @@
 #include "ipc/served_exports.h"
 #include "ipc/stamp.h"
 #include "observe/error.h"
-#include "observe/immortal.h"
+#include "observe/process.h"
 
 #include <cstring>
 #include <list>

@@ -4,7 +4,7 @@
 #include "ipc/liveness.h"
 #include "ipc/mapping.h"
 #include "observe/error.h"
-#include "observe/immortal.h"
+#include "observe/process.h"
 
 #include <condition_variable>
 #include <cstring>

@@ -3,7 +3,7 @@
 #include "ipc/mapping.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
-#include "observe/immortal.h"
+#include "observe/process.h"
 
 #include <cstring>
 #include <map>

@@ -4,7 +4,7 @@
 #include "ipc/socket.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
-#include "observe/immortal.h"
+#include "observe/process.h"
 
 #include <algorithm>
 #include <condition_variable>

@@ -19,7 +19,7 @@
 #include "ipc/wire.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
-#include "observe/immortal.h"
+#include "observe/process.h"
 
 #include <algorithm>
 #include <cerrno>

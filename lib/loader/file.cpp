@@ -1,8 +1,8 @@
 #include "loader/file.h"
 
+#include "dl/trust.h"
 #include "loader/refusal.h"
 #include "observe/log.h"
-#include "observe/trust.h"
 
 #include <emm/plugin.h>
 
@@ -73,7 +73,7 @@ emm_status PluginFile::open(const Found &found) {
 }
 
 emm_status PluginFile::check_trust(const Search &search) const {
-    const observe::Distrust found = observe::distrust(named_, search.user);
+    const dl::Distrust found = dl::distrust(named_, search.user);
     if (found.problem.empty()) {
         // From here on only root and the user could replace it.
         return check_unchanged();

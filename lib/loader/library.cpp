@@ -1,9 +1,9 @@
 // The only code here that knows the dynamic linker.
 #include "loader/library.h"
 
+#include "dl/load.h"
 #include "loader/mapped.h"
 #include "loader/refusal.h"
-#include "observe/load.h"
 
 #include <dlfcn.h>
 #include <link.h>
@@ -33,7 +33,7 @@ emm_status map(const std::string &path, void *&ret_handle) {
                        .hint = "move the plugin",
                        .tried = {path}});
     }
-    ret_handle = observe::load_library(path, "plugin " + path);
+    ret_handle = dl::load_library(path, "plugin " + path);
     if (ret_handle) {
         return EMM_OK;
     }

@@ -1,10 +1,10 @@
 #include "loader/search.h"
 
+#include "dl/home.h"
 #include "loader/refusal.h"
 #include "loader/suggest.h"
-#include "observe/environment.h"
-#include "observe/home.h"
 #include "observe/log.h"
+#include "observe/process.h"
 
 #include <emm/plugin.h>
 
@@ -192,9 +192,9 @@ std::vector<std::string> split_path(std::string_view text) {
 const Search &process_search() {
     static const auto *const search = new Search{
         .path = split_path(observe::environment("EMM_PLUGIN_PATH")),
-        .library_folder = observe::home().folder,
+        .library_folder = dl::home().folder,
         .plugin_folder = EMM_PLUGIN_DIR,
-        .build_tree = observe::home().build_tree,
+        .build_tree = dl::home().build_tree,
         .user = geteuid(),
         .allow_untrusted = observe::environment("EMM_ALLOW_UNTRUSTED") == "1",
         .elevated = observe::elevated(),

@@ -1,6 +1,5 @@
 #include "observe/log.h"
 
-#include "observe/environment.h"
 #include "observe/file.h"
 #include "observe/process.h"
 #include "observe/text.h"

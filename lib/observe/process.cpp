@@ -2,8 +2,17 @@
 
 #include "observe/descriptors.h"
 #include "observe/error.h"
+#include "observe/log.h"
 
+#include <emm/plugin.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
 #include <pthread.h>
+#include <set>
+#include <string>
+#include <sys/auxv.h>
 
 namespace emm::observe {
 namespace {
@@ -26,6 +35,21 @@ void enter_child() {
     register_fork_handlers();
 }
 
+void warn_once(const char *name) {
+    static std::mutex mutex;
+    static auto *warned = new std::set<std::string>;
+    {
+        std::lock_guard lock(mutex);
+        if (!warned->insert(name).second) {
+            return;
+        }
+    }
+    // The log reads EMM_LOG itself.
+    if (std::strcmp(name, "EMM_LOG") != 0) {
+        log(EMM_LOG_WARN, std::string(name) + " is ignored: the process has elevated privileges");
+    }
+}
+
 } // namespace
 
 // Registered twice, by two threads at once, they do no harm.
@@ -39,6 +63,25 @@ bool register_fork_handlers() noexcept {
 
 emm_status refuse_forked_child() noexcept {
     return fail(EMM_E_FORKED, 0, emm_status_text(EMM_E_FORKED));
+}
+
+bool elevated() noexcept {
+    return getauxval(AT_SECURE) != 0;
+}
+
+std::string_view environment(const char *name) noexcept {
+    const char *value = secure_getenv(name);
+    if (value) {
+        return value;
+    }
+    if (elevated() && std::getenv(name)) {
+        try {
+            warn_once(name);
+        } catch (...) {
+            return "";
+        }
+    }
+    return "";
 }
 
 } // namespace emm::observe

@@ -1,4 +1,5 @@
-// What has become of this process: asked by every entry, before a lock and before a static.
+// The process: its variables, what lives to its end, and what has become of it, which every entry
+// asks before a lock and before a static.
 //
 // A child of fork has one thread, and what the parent's others held stays held there for ever. So
 // a child of a process that has loaded the driver, which no child can use, is told so at every
@@ -10,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 
 namespace emm::observe {
 
@@ -61,6 +63,21 @@ public:
 
 private:
     const bool entered_;
+};
+
+// The process runs with more rights than its caller has (set-user-id, capabilities).
+bool elevated() noexcept;
+
+// The value of a variable, or "" if it is unset. Under elevation it is ignored, and a warning says
+// so once for each variable.
+std::string_view environment(const char *name) noexcept;
+
+// A static object that is never destroyed, because calls may come while the process ends, and that
+// lies in no memory of its own, so that making it needs none: functions that must not throw use it.
+template <class Type> union Immortal {
+    Type value;
+    Immortal() : value() {}
+    ~Immortal() {}
 };
 
 } // namespace emm::observe

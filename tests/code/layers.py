@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """layers.py ROOT: the layers of lib/ use those below them only, and CUDA stays in lib/driver.
 
-    api > ipc > core > loader > driver > observe
+    api > ipc > core > loader > driver > dl > observe
 
 Includes of our own are written from lib/ ("loader/spec.h") or from the file's folder ("spec.h").
 """
@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-LAYERS = ["observe", "driver", "loader", "core", "ipc", "api"]
+LAYERS = ["observe", "dl", "driver", "loader", "core", "ipc", "api"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 FOR_CUDA_PROGRAMS = "include/emm/cuda.h"  # the others need no cuda.h
 CUDA_HEADER = re.compile(r"^cuda\w*\.h$")
@@ -54,8 +54,8 @@ def faults(root):
             other = target_layer(path, name, lib) if bracket == '"' else None
             if other and LAYERS.index(other) > LAYERS.index(layer):
                 yield f"{where}: {layer} includes {name} of the layer above it, {other}"
-        if layer not in ("loader", "driver") and DLOPEN.search(text):
-            yield f"{where}: opens libraries, which only lib/loader and lib/driver may"
+        if layer not in ("dl", "driver", "loader") and DLOPEN.search(text):
+            yield f"{where}: opens libraries, which only lib/dl, lib/driver and lib/loader may"
     for path in sources(os.path.join(root, "include")):
         with open(path, encoding="utf-8") as file:
             for _, name in INCLUDE.findall(file.read()):

@@ -94,7 +94,7 @@ class Layers(Tree):
     def test_a_public_header_includes_no_cuda_header(self):
         self.assertEqual(len(self.found("include/emm/emm.h", "#include <cuda.h>\n")), 1)
 
-    def test_libraries_are_opened_in_two_layers_only(self):
+    def test_libraries_are_opened_in_three_layers_only(self):
         self.assertEqual(self.found("lib/loader/open.cpp", "dlopen(path, flags);\n"), [])
         self.assertEqual(len(self.found("lib/api/open.cpp", "dlopen(path, flags);\n")), 1)
 

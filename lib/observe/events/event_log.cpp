@@ -1,6 +1,5 @@
 #include "observe/events/event_log.h"
 
-#include "observe/environment.h"
 #include "observe/events/log_writer.h"
 #include "observe/events/module.h"
 #include "observe/events/spool.h"

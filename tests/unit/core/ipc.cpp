@@ -1,8 +1,8 @@
 // What sharing memory between processes decides without another process.
 #include "catch.h"
+#include "driver/driver.h"
 #include "ipc/socket.h"
 #include "ipc/wire.h"
-#include "driver/driver.h"
 #include "recorder.h"
 
 #include <climits>

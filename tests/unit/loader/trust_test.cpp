@@ -1,5 +1,5 @@
 // The rule for who could have written a library, one entry of its path at a time.
-#include "observe/trust.h"
+#include "dl/trust.h"
 
 #include "support.h"
 

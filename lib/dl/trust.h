@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-namespace emm::observe {
+namespace emm::dl {
 
 // Why a file that is about to be loaded into the process is not trusted; an empty `problem` means
 // that it is.
@@ -33,4 +33,4 @@ Distrust distrust(const std::string &path, uid_t user);
 bool is_private_group(gid_t group, uid_t user, const std::string &passwd = "/etc/passwd",
                       const std::string &groups = "/etc/group");
 
-} // namespace emm::observe
+} // namespace emm::dl

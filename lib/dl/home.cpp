@@ -1,11 +1,11 @@
-#include "observe/home.h"
+#include "dl/home.h"
 
 #include <cstdlib>
 #include <dlfcn.h>
 #include <memory>
 #include <unistd.h>
 
-namespace emm::observe {
+namespace emm::dl {
 namespace {
 
 struct Free {
@@ -36,4 +36,4 @@ const Home &home() {
     return *found;
 }
 
-} // namespace emm::observe
+} // namespace emm::dl

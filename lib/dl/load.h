@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace emm::observe {
+namespace emm::dl {
 
 // Maps a shared library and runs its constructors; NULL if the dynamic linker refuses, which
 // dlerror explains. The library stays mapped until the process ends. `what` names it in the log,
@@ -13,4 +13,4 @@ namespace emm::observe {
 // the process, with a sentence that names `what`.
 void *load_library(const std::string &path, const std::string &what);
 
-} // namespace emm::observe
+} // namespace emm::dl

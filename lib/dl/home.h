@@ -2,7 +2,7 @@
 
 #include <string>
 
-namespace emm::observe {
+namespace emm::dl {
 
 // Where libemm itself lies: plugins and the simulated driver are looked for from there, so that an
 // installed tree may be moved.
@@ -13,4 +13,4 @@ struct Home {
 
 const Home &home();
 
-} // namespace emm::observe
+} // namespace emm::dl

@@ -1,4 +1,4 @@
-#include "observe/trust.h"
+#include "dl/trust.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,7 +12,7 @@
 #include <unistd.h>
 #include <vector>
 
-namespace emm::observe {
+namespace emm::dl {
 namespace {
 
 std::string octal(mode_t mode) {
@@ -242,4 +242,4 @@ bool is_private_group(gid_t group, uid_t user, const std::string &passwd,
     return known;
 }
 
-} // namespace emm::observe
+} // namespace emm::dl
