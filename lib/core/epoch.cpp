@@ -1,19 +1,14 @@
 #include "core/epoch.h"
 
+#include "fence/asymmetric_fence.h"
 #include "observe/log.h"
 
 #include <emm/plugin.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <linux/membarrier.h>
 #include <new>
 #include <pthread.h>
-#include <sched.h>
-#include <sys/syscall.h>
 #include <thread>
-#include <unistd.h>
 
 namespace emm::core {
 namespace {
@@ -27,51 +22,27 @@ void give_back_epoch_slot(void *epoch_slot) {
     static_cast<EpochSlot *>(epoch_slot)->taken.store(false, std::memory_order_release);
 }
 
-bool membarrier(int command) {
-    return syscall(__NR_membarrier, command, 0) == 0;
-}
-
 std::atomic<bool> plain_stores_do{false}; // set once; ends if the kernel refuses the barrier later
-
-// Runs this thread on each processor that the process may use: what ran there before has been
-// switched out, which is a barrier. False if that is refused as well.
-bool visit_processors() noexcept {
-    cpu_set_t usual; // large machines have more; then the time below has to do
-    if (sched_getaffinity(0, sizeof usual, &usual) != 0) {
-        return false;
-    }
-    const long count = std::min<long>(sysconf(_SC_NPROCESSORS_CONF), CPU_SETSIZE);
-    int error = 0;
-    for (int processor = 0; processor < count && (error == 0 || error == EINVAL); ++processor) {
-        cpu_set_t one;
-        CPU_ZERO(&one);
-        CPU_SET(processor, &one);
-        error = sched_setaffinity(0, sizeof one, &one) == 0 ? 0 : errno;
-    }
-    sched_setaffinity(0, sizeof usual, &usual);
-    return error == 0 || error == EINVAL; // EINVAL: no thread of this process may run there
-}
 
 // The kernel may refuse the barrier at any time, when a sandbox begins after the start. Threads
 // that have a slot go on with plain stores, so every reset from then on goes round the
 // processors; other threads are counted.
 void run_barrier() noexcept {
-    if (membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)) {
+    if (asymmetric_fence() == 0) {
         return;
     }
     if (plain_stores_do.exchange(false)) {
         observe::log(EMM_LOG_WARN, "the kernel refuses membarrier since a moment ago (a sandbox?); "
                                    "resets take longer from now on");
     }
-    if (first_epoch_slot.load(std::memory_order_seq_cst) && !visit_processors()) {
-        // A store leaves its processor's buffer within microseconds.
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    if (first_epoch_slot.load(std::memory_order_seq_cst)) {
+        slow_asymmetric_fence();
     }
 }
 
 // What all threads need for plain stores to be enough: false if something is not to be had.
 bool prepare(pthread_key_t &end_of_thread) {
-    return membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) &&
+    return register_asymmetric_fence() &&
            pthread_key_create(&end_of_thread, &give_back_epoch_slot) == 0;
 }
 

@@ -47,7 +47,6 @@ private:
     static uint32_t usual() { return fenced_.load(std::memory_order_relaxed) ? open_fenced : open; }
 
     static std::atomic<bool> fenced_; // the kernel cannot do it, so each owner pays for itself
-    static bool run_everywhere();
 
     std::atomic<uint32_t> inside_{0};
     std::atomic<uint32_t> shut_{usual()};

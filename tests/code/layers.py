@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """layers.py ROOT: the layers of lib/ use those below them only, and CUDA stays in lib/driver.
 
-    api > ipc > core > loader > driver > dl > observe
+    api > ipc > core > loader > driver > dl > observe > fence
 
 Includes of our own are written from lib/ ("loader/spec.h") or from the file's folder ("spec.h").
 """
@@ -9,7 +9,7 @@ import os
 import re
 import sys
 
-LAYERS = ["observe", "dl", "driver", "loader", "core", "ipc", "api"]
+LAYERS = ["fence", "observe", "dl", "driver", "loader", "core", "ipc", "api"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 FOR_CUDA_PROGRAMS = "include/emm/cuda.h"  # the others need no cuda.h
 CUDA_HEADER = re.compile(r"^cuda\w*\.h$")

@@ -1,5 +1,6 @@
 #include "observe/events/event_log.h"
 
+#include "fence/asymmetric_fence.h"
 #include "observe/events/log_writer.h"
 #include "observe/events/module.h"
 #include "observe/events/spool.h"
@@ -18,10 +19,8 @@
 #include <ctime>
 #include <deque>
 #include <filesystem>
-#include <linux/membarrier.h>
 #include <mutex>
 #include <pthread.h>
-#include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 
@@ -31,14 +30,12 @@ namespace {
 constexpr auto between_writes = std::chrono::milliseconds(50);
 constexpr size_t most_chunks = 16384; // 1 GiB waiting to be written: recording has to wait for it
 
-// After this, what any thread did before is seen here, and whatever it does later sees what was
-// done here before: a fence in every other thread, paid for by this one.
+// What any thread did before is seen here afterwards, and what it does later sees what was done
+// here.
 void fence_all_threads() noexcept {
-    static const bool registered =
-        syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-    if (!registered || syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) {
-        const timespec long_enough = {0, 1'000'000};
-        nanosleep(&long_enough, nullptr);
+    static const bool registered = register_asymmetric_fence();
+    if (!registered || asymmetric_fence() != 0) {
+        slow_asymmetric_fence();
     }
 }
 
