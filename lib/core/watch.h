@@ -34,8 +34,8 @@ public:
           emm_stream stream, const void *caller) noexcept
         : context_(context), type_(type), address_(address), size_(size), stream_(stream),
           caller_(caller),
-          lane_(is_logging.load(std::memory_order_relaxed) ? observe::event_lane() : nullptr) {
-        if (lane_) {
+          buffer_(is_logging.load(std::memory_order_relaxed) ? observe::event_buffer() : nullptr) {
+        if (buffer_) {
             start();
         }
     }
@@ -46,7 +46,7 @@ public:
         return done(status);
     }
     emm_status done(emm_status status) noexcept {
-        if (lane_ && !observe::is_forked_child()) { // the log is the parent's
+        if (buffer_ && !observe::is_forked_child()) { // the log is the parent's
             record(status);
         }
         if (type_ < observe::EventType::reset && has_hook.load(std::memory_order_relaxed)) {
@@ -62,18 +62,18 @@ private:
             return;
         }
         late_ = (context_.state.load(std::memory_order_relaxed) & state_late) != 0;
-        outer_ = lane_->begin();
+        outer_ = buffer_->begin();
         start_ = observe::event_ticks();
-        lane_->began(start_);
+        buffer_->began(start_);
     }
     void record(emm_status status) noexcept {
         if (is_allocation(type_)) {
-            outer_ = lane_->begin();
+            outer_ = buffer_->begin();
         }
         const uint64_t end = observe::event_ticks();
-        observe::EventRecord *const record = lane_->next(address_of(caller_));
+        observe::EventRecord *const record = buffer_->next(address_of(caller_));
         if (!record) {
-            lane_->abandon(outer_);
+            buffer_->abandon(outer_);
             return;
         }
         record->start = start_;
@@ -87,7 +87,7 @@ private:
         record->device = static_cast<uint16_t>(context_.device);
         record->type = type_;
         record->late = late_ && is_free(type_) && status >= EMM_OK;
-        lane_->commit(is_allocation(type_) ? end : start_, outer_);
+        buffer_->commit(is_allocation(type_) ? end : start_, outer_);
     }
     void tell_hook(emm_status status) const noexcept;
 
@@ -98,7 +98,7 @@ private:
     const size_t size_;
     const emm_stream stream_;
     const void *const caller_;
-    observe::EventLane *const lane_; // NULL: nothing is recorded
+    observe::EventBuffer *const buffer_; // NULL: nothing is recorded
     bool late_ = false;
     uint64_t outer_ = 0, start_ = 0;
 };

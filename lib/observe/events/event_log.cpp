@@ -41,16 +41,16 @@ void fence_all_threads() noexcept {
 
 } // namespace
 
-[[gnu::tls_model("initial-exec")]] thread_local constinit EventLane *own_event_lane = nullptr;
+[[gnu::tls_model("initial-exec")]] thread_local constinit EventBuffer *own_event_buffer = nullptr;
 
 class EventLog {
 public:
     static EventLog *open(const std::string &path, std::string &ret_reason);
 
-    EventLane *take_lane();
-    void give_back(EventLane *lane);
-    bool next_chunk(EventLane &lane);
-    void know_module(EventLane &lane, uint64_t caller);
+    EventBuffer *take_buffer();
+    void give_back(EventBuffer *buffer);
+    bool next_chunk(EventBuffer &buffer);
+    void know_module(EventBuffer &buffer, uint64_t caller);
     void write(bool everything) noexcept;
     void write_at_exit() noexcept;
     bool has_ended() const noexcept { return ended_.load(std::memory_order_relaxed); }
@@ -68,25 +68,25 @@ private:
     void start_writer();
     void write_for_ever() noexcept;
     bool grow();
-    Chunk *spare_chunk(EventLane &lane);
+    Chunk *spare_chunk(EventBuffer &buffer);
     void keep_spares();
     uint64_t watermark() noexcept;
-    std::vector<std::vector<Chunk *>> chunks_of_lanes();
+    std::vector<std::vector<Chunk *>> chunks_of_buffers();
     void recycle();
 
     const pid_t process_ = getpid();
     const std::string path_;
     const std::unique_ptr<Spool> spool_;
     File csv_;
-    pthread_key_t key_ = 0; // whose destructor gives a thread's lane back
+    pthread_key_t key_ = 0; // whose destructor gives a thread's buffer back
 
     std::mutex growing_;            // over the spool's list of chunks
     std::atomic<size_t> chunks_{0}; // in that
 
     std::mutex mutex_; // over the rest of this block; held for moments only
     std::condition_variable wanted_;
-    std::deque<EventLane> lanes_;
-    std::vector<EventLane *> idle_lanes_;
+    std::deque<EventBuffer> buffers_;
+    std::vector<EventBuffer *> idle_buffers_;
     std::vector<Chunk *> spare_;
     std::atomic<bool> lost_{false}; // an event, because there was no room: said once
 
@@ -99,10 +99,10 @@ namespace {
 
 std::atomic<EventLog *> the_log{nullptr}; // set once, before the first event
 
-void give_back_lane(void *lane) {
-    own_event_lane = nullptr;
+void give_back_buffer(void *buffer) {
+    own_event_buffer = nullptr;
     if (!is_forked_child()) {
-        the_log.load()->give_back(static_cast<EventLane *>(lane));
+        the_log.load()->give_back(static_cast<EventBuffer *>(buffer));
     }
 }
 
@@ -162,7 +162,7 @@ EventLog *EventLog::open(const std::string &path, std::string &ret_reason) {
     header.first_tick = event_ticks();
     header.csv_bytes[0] = Rows::header.size();
     std::unique_ptr<EventLog> log(new EventLog(std::move(spool), std::move(csv), path));
-    if (pthread_key_create(&log->key_, give_back_lane) != 0) {
+    if (pthread_key_create(&log->key_, give_back_buffer) != 0) {
         ret_reason = "no key for what each thread records";
         log->spool_->unlink();
         return nullptr;
@@ -181,7 +181,7 @@ void EventLog::start_writer() {
         pthread_setname_np(writer.native_handle(), "emm-events");
         writer.detach();
     } catch (const std::system_error &) {
-        EventLane::is_immediate = true;
+        EventBuffer::is_immediate = true;
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
@@ -225,39 +225,39 @@ void EventLog::keep_spares() {
     }
 }
 
-EventLane *EventLog::take_lane() {
-    EventLane *lane = nullptr;
+EventBuffer *EventLog::take_buffer() {
+    EventBuffer *buffer = nullptr;
     {
         std::lock_guard lock(mutex_);
-        if (!idle_lanes_.empty()) {
-            lane = idle_lanes_.back();
-            idle_lanes_.pop_back();
+        if (!idle_buffers_.empty()) {
+            buffer = idle_buffers_.back();
+            idle_buffers_.pop_back();
         } else {
-            idle_lanes_.reserve(lanes_.size() + 1); // giving back must not fail
-            lane = &lanes_.emplace_back(static_cast<uint32_t>(lanes_.size()));
+            idle_buffers_.reserve(buffers_.size() + 1); // giving back must not fail
+            buffer = &buffers_.emplace_back(static_cast<uint32_t>(buffers_.size()));
         }
     }
-    pthread_setspecific(key_, lane);
-    return lane;
+    pthread_setspecific(key_, buffer);
+    return buffer;
 }
 
-void EventLog::give_back(EventLane *lane) {
+void EventLog::give_back(EventBuffer *buffer) {
     std::lock_guard lock(mutex_);
-    idle_lanes_.push_back(lane);
+    idle_buffers_.push_back(buffer);
 }
 
 // What is waiting to be written may grow up to a limit; beyond it, recording waits.
-Chunk *EventLog::spare_chunk(EventLane &lane) {
+Chunk *EventLog::spare_chunk(EventBuffer &buffer) {
     for (int attempt = 0; attempt < 3; ++attempt) {
         {
             std::lock_guard lock(mutex_);
             if (!spare_.empty()) {
-                lane.chunks_.push_back(spare_.back());
+                buffer.chunks_.push_back(spare_.back());
                 spare_.pop_back();
                 if (spare_.size() < chunks_ / 8) {
                     wanted_.notify_one();
                 }
-                return lane.chunks_.back();
+                return buffer.chunks_.back();
             }
         }
         if (!grow()) {
@@ -267,35 +267,35 @@ Chunk *EventLog::spare_chunk(EventLane &lane) {
     return nullptr;
 }
 
-bool EventLog::next_chunk(EventLane &lane) {
-    Chunk *const chunk = spare_chunk(lane);
+bool EventLog::next_chunk(EventBuffer &buffer) {
+    Chunk *const chunk = spare_chunk(buffer);
     if (!chunk) {
         if (!has_ended() && !lost_.exchange(true)) {
             log(EMM_LOG_WARN, path_ + ": events are lost, there is no room for them");
         }
         return false;
     }
-    chunk->lane = lane.number_;
-    chunk->sequence = lane.sequence_++;
-    lane.chunk_ = chunk;
-    lane.used_ = 0;
+    chunk->buffer = buffer.number_;
+    chunk->sequence = buffer.sequence_++;
+    buffer.chunk_ = chunk;
+    buffer.used_ = 0;
     return true;
 }
 
 // The range is remembered even if nothing is loaded there, such as code made at run time.
-void EventLog::know_module(EventLane &lane, uint64_t caller) {
-    for (const EventLane::Range &range : lane.modules_) {
+void EventLog::know_module(EventBuffer &buffer, uint64_t caller) {
+    for (const EventBuffer::Range &range : buffer.modules_) {
         if (caller - range.begin < range.end - range.begin) {
-            lane.module_ = range;
+            buffer.module_ = range;
             return;
         }
     }
     constexpr uint64_t page = 4096;
     const std::optional<Module> module = find_module(caller);
     const uint64_t begin = caller & ~(page - 1);
-    lane.module_ = module ? EventLane::Range{module->begin, module->end}
-                          : EventLane::Range{begin, begin + page};
-    lane.modules_.push_back(lane.module_);
+    buffer.module_ = module ? EventBuffer::Range{module->begin, module->end}
+                            : EventBuffer::Range{begin, begin + page};
+    buffer.modules_.push_back(buffer.module_);
     if (module) {
         std::lock_guard lock(mutex_);
         spool_->add_module(to_line(*module));
@@ -307,18 +307,18 @@ uint64_t EventLog::watermark() noexcept {
     uint64_t moment = event_ticks();
     fence_all_threads();
     std::lock_guard lock(mutex_);
-    for (const EventLane &lane : lanes_) {
-        const uint64_t since = lane.busy_since_.load(std::memory_order_acquire);
+    for (const EventBuffer &buffer : buffers_) {
+        const uint64_t since = buffer.busy_since_.load(std::memory_order_acquire);
         moment = since == 0 ? moment : std::min(moment, since);
     }
     return moment;
 }
 
-std::vector<std::vector<Chunk *>> EventLog::chunks_of_lanes() {
+std::vector<std::vector<Chunk *>> EventLog::chunks_of_buffers() {
     std::lock_guard lock(mutex_);
     std::vector<std::vector<Chunk *>> all;
-    for (const EventLane &lane : lanes_) {
-        all.push_back(lane.chunks_);
+    for (const EventBuffer &buffer : buffers_) {
+        all.push_back(buffer.chunks_);
     }
     return all;
 }
@@ -326,16 +326,16 @@ std::vector<std::vector<Chunk *>> EventLog::chunks_of_lanes() {
 // Chunks that are full and written are empty again.
 void EventLog::recycle() {
     std::lock_guard lock(mutex_);
-    for (EventLane &lane : lanes_) {
-        auto end = lane.chunks_.begin();
-        for (; end != lane.chunks_.end() && writer_.written(**end) == Chunk::capacity &&
-               *end != lane.chunks_.back();
+    for (EventBuffer &buffer : buffers_) {
+        auto end = buffer.chunks_.begin();
+        for (; end != buffer.chunks_.end() && writer_.written(**end) == Chunk::capacity &&
+               *end != buffer.chunks_.back();
              ++end) {
             (*end)->committed.store(0, std::memory_order_release);
             std::fill(std::begin((*end)->written), std::end((*end)->written), 0);
             spare_.push_back(*end);
         }
-        lane.chunks_.erase(lane.chunks_.begin(), end);
+        buffer.chunks_.erase(buffer.chunks_.begin(), end);
     }
 }
 
@@ -346,7 +346,7 @@ void EventLog::write(bool everything) noexcept {
     }
     try {
         const uint64_t until = everything ? ~uint64_t(0) : watermark();
-        if (writer_.write(chunks_of_lanes(), until)) {
+        if (writer_.write(chunks_of_buffers(), until)) {
             recycle();
             return;
         }
@@ -360,7 +360,7 @@ void EventLog::write(bool everything) noexcept {
 }
 
 void EventLog::write_at_exit() noexcept {
-    EventLane::is_immediate = true;
+    EventBuffer::is_immediate = true;
     fence_all_threads(); // an event is either seen here, or its thread sees that it has to write it
     write(true);
     std::lock_guard lock(writing_);
@@ -369,7 +369,7 @@ void EventLog::write_at_exit() noexcept {
     }
 }
 
-EventRecord *EventLane::next_slowly(uint64_t caller) noexcept {
+EventRecord *EventBuffer::next_slowly(uint64_t caller) noexcept {
     EventLog &log = *the_log.load(std::memory_order_relaxed);
     if (log.has_ended()) {
         return nullptr;
@@ -385,17 +385,17 @@ EventRecord *EventLane::next_slowly(uint64_t caller) noexcept {
     return nullptr;
 }
 
-void EventLane::write_all() noexcept {
+void EventBuffer::write_all() noexcept {
     the_log.load(std::memory_order_relaxed)->write(true);
 }
 
-EventLane *take_event_lane() noexcept {
+EventBuffer *take_event_buffer() noexcept {
     try {
-        own_event_lane = the_log.load(std::memory_order_relaxed)->take_lane();
+        own_event_buffer = the_log.load(std::memory_order_relaxed)->take_buffer();
     } catch (const std::bad_alloc &) {
         return nullptr;
     }
-    return own_event_lane;
+    return own_event_buffer;
 }
 
 bool open_event_log() noexcept {

@@ -15,25 +15,25 @@
 // EMM_EVENT_LOG: every allocation and free, as a row of a CSV file.
 //
 //     threads           spool (a shared mapping)             writer thread
-//     lane 0  ------->  [chunk][chunk][chu...  ---------.
-//     lane 1  ------->  [chunk][ch...          ---------+--> merge by moment, count --> log.csv
-//     lane 2  ------->  [chunk][chunk][...     ---------'
+//     buffer 0  ----->  [chunk][chunk][chu...  ---------.
+//     buffer 1  ----->  [chunk][ch...          ---------+--> merge by moment, count --> log.csv
+//     buffer 2  ----->  [chunk][chunk][...     ---------'
 //
-// A thread puts 64 bytes into its lane's chunk, and that is all it does. The writer thread takes
-// what every lane has up to a moment that none can fall behind, puts it in order, counts, looks up
-// who called, and writes rows. What a killed process leaves in the spool becomes rows when
+// A thread puts 64 bytes into its buffer's chunk, and that is all it does. The writer thread takes
+// what every buffer has up to a moment that none can fall behind, puts it in order, counts, looks
+// up who called, and writes rows. What a killed process leaves in the spool becomes rows when
 // emm_event_log_recover is called.
 namespace emm::observe {
 
 class EventLog;
 
 // What one thread at a time records. Its moments never decrease but where calls nest.
-class alignas(64) EventLane {
+class alignas(64) EventBuffer {
 public:
-    explicit EventLane(uint32_t number) : number_(number) {}
+    explicit EventBuffer(uint32_t number) : number_(number) {}
 
     // Comes before the reading of the clock that decides the moment. From then to `commit`, nothing
-    // that is later than this lane's latest moment may be written. The answer is for `commit`: an
+    // that is later than this buffer's latest moment may be written. The answer is for `commit`: an
     // event may lie within another.
     uint64_t begin() noexcept {
         const uint64_t outer = busy_since_.load(std::memory_order_relaxed);
@@ -91,14 +91,14 @@ private:
     std::vector<Chunk *> chunks_;         // guarded by the log
 };
 
-// The calling thread's lane, if it has one yet. In the library's static TLS block: reading it is
+// The calling thread's buffer, if it has one yet. In the library's static TLS block: reading it is
 // one instruction.
-[[gnu::tls_model("initial-exec")]] extern thread_local constinit EventLane *own_event_lane;
-[[gnu::noinline, gnu::cold]] EventLane *take_event_lane() noexcept;
+[[gnu::tls_model("initial-exec")]] extern thread_local constinit EventBuffer *own_event_buffer;
+[[gnu::noinline, gnu::cold]] EventBuffer *take_event_buffer() noexcept;
 
 // NULL: there is no memory for one.
-inline EventLane *event_lane() noexcept {
-    return own_event_lane ? own_event_lane : take_event_lane();
+inline EventBuffer *event_buffer() noexcept {
+    return own_event_buffer ? own_event_buffer : take_event_buffer();
 }
 
 // Opens the log that EMM_EVENT_LOG names; the first call decides, and warns if it cannot be opened.

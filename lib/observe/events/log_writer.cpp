@@ -15,7 +15,7 @@ constexpr size_t enough_text = size_t(256) << 10;
 
 } // namespace
 
-// Goes through a lane's records, and says in each chunk's next slot how far it came.
+// Goes through a buffer's records, and says in each chunk's next slot how far it came.
 struct LogWriter::Cursor {
     const std::vector<Chunk *> *chunks;
     size_t slot;
@@ -54,15 +54,15 @@ uint32_t LogWriter::written(const Chunk &chunk) const {
     return chunk.written[spool_.header().epoch.load(std::memory_order_relaxed) & 1];
 }
 
-bool LogWriter::write(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark) {
+bool LogWriter::write(const std::vector<std::vector<Chunk *>> &buffers, uint64_t watermark) {
     const size_t now = spool_.header().epoch.load(std::memory_order_relaxed) & 1;
-    for (const std::vector<Chunk *> &lane : lanes) {
-        for (Chunk *chunk : lane) {
+    for (const std::vector<Chunk *> &buffer : buffers) {
+        for (Chunk *chunk : buffer) {
             chunk->written[1 - now] = chunk->written[now];
         }
     }
     const WriteSignalsBlocked blocked;
-    if (!merge(lanes, watermark) || !flush()) {
+    if (!merge(buffers, watermark) || !flush()) {
         cut();
         return false;
     }
@@ -71,14 +71,14 @@ bool LogWriter::write(const std::vector<std::vector<Chunk *>> &lanes, uint64_t w
     return true;
 }
 
-bool LogWriter::merge(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark) {
+bool LogWriter::merge(const std::vector<std::vector<Chunk *>> &buffers, uint64_t watermark) {
     const size_t slot = 1 - (spool_.header().epoch.load(std::memory_order_relaxed) & 1);
     const auto later = [](const Cursor &one, const Cursor &other) {
         return one.moment() > other.moment();
     };
     std::priority_queue<Cursor, std::vector<Cursor>, decltype(later)> cursors(later);
-    for (const std::vector<Chunk *> &lane : lanes) {
-        Cursor cursor{&lane, slot};
+    for (const std::vector<Chunk *> &buffer : buffers) {
+        Cursor cursor{&buffer, slot};
         if (cursor.settle()) {
             cursors.push(cursor);
         }

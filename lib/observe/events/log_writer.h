@@ -16,16 +16,16 @@ public:
 
     Rows &rows() { return rows_; }
 
-    // The chunks of each lane, in order. Events from `watermark` on stay in the spool. False: the
+    // The chunks of each buffer, in order. Events from `watermark` on stay in the spool. False: the
     // log cannot be written (errno); then nothing is taken as written, and the log is cut to that.
-    bool write(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark);
+    bool write(const std::vector<std::vector<Chunk *>> &buffers, uint64_t watermark);
 
     // How many of a chunk's records are in the log.
     uint32_t written(const Chunk &chunk) const;
 
 private:
-    struct Cursor; // a place in a lane
-    bool merge(const std::vector<std::vector<Chunk *>> &lanes, uint64_t watermark);
+    struct Cursor; // a place in a buffer
+    bool merge(const std::vector<std::vector<Chunk *>> &buffers, uint64_t watermark);
     void learn_modules();
     bool flush();
     void cut();

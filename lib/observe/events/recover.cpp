@@ -12,15 +12,15 @@
 namespace emm::observe {
 namespace {
 
-std::vector<std::vector<Chunk *>> lanes_of(const Spool &spool) {
-    std::map<uint32_t, std::vector<Chunk *>> lanes;
+std::vector<std::vector<Chunk *>> buffers_of(const Spool &spool) {
+    std::map<uint32_t, std::vector<Chunk *>> buffers;
     for (Chunk *chunk : spool.chunks()) {
         if (chunk->committed.load(std::memory_order_relaxed) != 0) {
-            lanes[chunk->lane].push_back(chunk);
+            buffers[chunk->buffer].push_back(chunk);
         }
     }
     std::vector<std::vector<Chunk *>> all;
-    for (auto &[number, chunks] : lanes) {
+    for (auto &[number, chunks] : buffers) {
         std::sort(chunks.begin(), chunks.end(), [](const Chunk *one, const Chunk *other) {
             return one->sequence < other->sequence;
         });
@@ -85,7 +85,7 @@ File open_log(const std::string &path, const Spool &spool, emm_status &ret_statu
 
 // Its process was killed while it opened the log.
 bool is_unused(const Spool &spool) {
-    return agreed_bytes(spool.header()) == 0 && lanes_of(spool).empty();
+    return agreed_bytes(spool.header()) == 0 && buffers_of(spool).empty();
 }
 
 emm_status cannot_write(const std::string &path) {
@@ -116,7 +116,7 @@ emm_status recover_event_log(const std::string &path) {
     }
     LogWriter writer(*spool, csv.number());
     resume(writer.rows(), csv);
-    if (!writer.write(lanes_of(*spool), ~uint64_t(0))) {
+    if (!writer.write(buffers_of(*spool), ~uint64_t(0))) {
         return cannot_write(path);
     }
     spool->unlink();

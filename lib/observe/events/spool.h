@@ -20,7 +20,7 @@ namespace emm::observe {
  *     | header | modules | chunk 0 | chunk 1 | ...
  *     +--------+---------+---------+---------+----
  *
- * A chunk belongs to one lane (a thread's, see event_log.h), which fills it record by record;
+ * A chunk belongs to one buffer (a thread's, see event_log.h), which fills it record by record;
  * `committed` says how many there are. Chunks whose records are in the log are used again.
  *
  * How far the log has been written is kept twice, in turns: `epoch` says which of the two counts.
@@ -31,8 +31,8 @@ struct Chunk {
     static constexpr size_t capacity = 1023;
 
     std::atomic<uint32_t> committed;
-    uint32_t lane;
-    uint64_t sequence; // within the lane
+    uint32_t buffer;
+    uint64_t sequence; // within the buffer
     uint32_t written[2];
     uint64_t reserved[5];
     EventRecord records[capacity];
