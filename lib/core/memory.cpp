@@ -69,7 +69,7 @@ emm_status free_slowly(emm_context &context, EventType event, emm_deviceptr addr
     if (!is_watched(context)) {
         return free();
     }
-    Watch watch(context, event, address, size, stream, caller);
+    WatchedCall watch(context, event, address, size, stream, caller);
     return watch.done(free());
 }
 
@@ -121,7 +121,8 @@ template <class Request> emm_status allocate_slowly(Request &request, const void
     if (!is_watched(request.context)) {
         return admit_and_ask(request);
     }
-    Watch watch(request.context, Request::event, 0, request.size, request.ordered_by(), caller);
+    WatchedCall watch(request.context, Request::event, 0, request.size, request.ordered_by(),
+                      caller);
     const emm_status status = admit_and_ask(request);
     return watch.allocated(status, request.address());
 }
@@ -189,7 +190,7 @@ emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released,
     if (!is_watched(context)) {
         return trim_manager(context, keep_bytes, ret_released);
     }
-    Watch watch(context, EventType::trim, 0, keep_bytes, EMM_STREAM_UNORDERED, caller);
+    WatchedCall watch(context, EventType::trim, 0, keep_bytes, EMM_STREAM_UNORDERED, caller);
     return watch.done(trim_manager(context, keep_bytes, ret_released));
 }
 

@@ -103,8 +103,8 @@ emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_i
 void watch_if_wanted(emm_context &context) {
     if (observe::open_event_log()) {
         is_logging = true;
-        Watch(context, observe::EventType::context, context.free_at_first, context.total_memory,
-              EMM_STREAM_UNORDERED, nullptr)
+        WatchedCall(context, observe::EventType::context, context.free_at_first,
+                    context.total_memory, EMM_STREAM_UNORDERED, nullptr)
             .done(EMM_OK);
     }
     // Its record is in the list by now: a thread that sets a hook later finds it there.
@@ -112,7 +112,7 @@ void watch_if_wanted(emm_context &context) {
     watch(context, has_hook.load(std::memory_order_relaxed) || is_logging);
 }
 
-void Watch::tell_hook(emm_status status) const noexcept {
+void WatchedCall::tell_hook(emm_status status) const noexcept {
     emm_event event = {};
     event.struct_size = sizeof event;
     event.memory = memory_of(type_);

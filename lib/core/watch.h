@@ -28,10 +28,10 @@ inline emm_deviceptr address_of(const void *host) noexcept {
 }
 
 // One call of a watched context, from before it to after it.
-class Watch {
+class WatchedCall {
 public:
-    Watch(emm_context &context, observe::EventType type, emm_deviceptr address, size_t size,
-          emm_stream stream, const void *caller) noexcept
+    WatchedCall(emm_context &context, observe::EventType type, emm_deviceptr address, size_t size,
+                emm_stream stream, const void *caller) noexcept
         : context_(context), type_(type), address_(address), size_(size), stream_(stream),
           caller_(caller),
           buffer_(is_logging.load(std::memory_order_relaxed) ? observe::event_buffer() : nullptr) {
@@ -109,7 +109,7 @@ emm_status watched(emm_context &context, observe::EventType type, const void *ca
     if (!is_watched(context)) {
         return call();
     }
-    Watch watch(context, type, 0, 0, EMM_STREAM_UNORDERED, caller);
+    WatchedCall watch(context, type, 0, 0, EMM_STREAM_UNORDERED, caller);
     return watch.done(call());
 }
 

@@ -4,8 +4,8 @@
 #include "loader/elf.h"
 #include "loader/file.h"
 #include "loader/library.h"
+#include "loader/loaded_plugins.h"
 #include "loader/options.h"
-#include "loader/registry.h"
 #include "loader/table.h"
 #include "observe/log.h"
 #include "observe/text.h"
@@ -78,7 +78,7 @@ emm_status load(const Search &search, const Spec &spec, const emm_host &host,
         return status;
     }
     const Plugin *plugin = nullptr;
-    if (emm_status status = Registry::process().obtain(
+    if (emm_status status = LoadedPlugins::process().obtain(
             {file.identity(), 0}, [&](Plugin &ret) { return load_file(file, host, defaults, ret); },
             plugin)) {
         return status;
@@ -94,7 +94,7 @@ emm_status load(const Spec &spec, const emm_host &host, const emm_plugin &defaul
 emm_status load_entry(emm_plugin_entry entry, const std::vector<Setting> &settings,
                       const emm_host &host, const emm_plugin &defaults, Selection &ret_selection) {
     const Plugin *plugin = nullptr;
-    if (emm_status status = Registry::process().obtain(
+    if (emm_status status = LoadedPlugins::process().obtain(
             {{}, reinterpret_cast<uintptr_t>(entry)},
             [&](Plugin &ret) { return take_table(entry, host, defaults, ret); }, plugin)) {
         return status;

@@ -30,7 +30,7 @@ using passthrough::RelaxedCapture;
 
 emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     release_postponed();
-    Registry::Entry entry = Registry::make_entry(size);
+    LiveAllocations::Entry entry = LiveAllocations::make_entry(size);
     CUdeviceptr ptr = 0;
     const RelaxedCapture relaxed(driver_);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -47,17 +47,17 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     if (result != CUDA_SUCCESS) {
         char what[64];
         snprintf(what, sizeof what, "cuMemAllocFromPoolAsync of %zu bytes", size);
-        registry_.failed();
+        allocations_.failed();
         driver_.fail(result, what);
     }
-    registry_.add(std::move(entry), ptr);
+    allocations_.add(std::move(entry), ptr);
     *ret_ptr = ptr;
     return EMM_OK;
 }
 
 // The driver would first take all of the device's memory into the pool, and keep it.
 bool Manager::can_never_fit(size_t size) const noexcept {
-    const uint64_t live = std::min<uint64_t>(most_bytes_, registry_.live_bytes());
+    const uint64_t live = std::min<uint64_t>(most_bytes_, allocations_.live_bytes());
     return size > most_bytes_ - live;
 }
 
@@ -92,9 +92,9 @@ CUresult Manager::allocate_for_any(size_t size, CUdeviceptr *ret_ptr) {
 
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     release_postponed();
-    Registry::Entry entry = registry_.take(ptr, size);
+    LiveAllocations::Entry entry = allocations_.take(ptr, size);
     if (entry.empty()) {
-        registry_.refuse_free("async", ptr, size);
+        allocations_.refuse_free("async", ptr, size);
     }
     if (hold_back(entry)) {
         return EMM_OK;
@@ -104,14 +104,14 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
         release(entry, elsewhere.empty() ? stream : EMM_STREAM_UNORDERED);
     } catch (...) {
         remember_other_uses(std::move(elsewhere));
-        registry_.put_back(std::move(entry));
+        allocations_.put_back(std::move(entry));
         throw;
     }
     return EMM_OK;
 }
 
 // On a failure, which throws, `entry` is as it was; else it is empty.
-void Manager::release(Registry::Entry &entry, emm_stream stream) {
+void Manager::release(LiveAllocations::Entry &entry, emm_stream stream) {
     const Capture capture = capture_of(driver_, stream);
     if (capture.graph) {
         graphs_.hold(driver_, capture.graph, entry);
@@ -127,7 +127,7 @@ void Manager::release(Registry::Entry &entry, emm_stream stream) {
     given_back(driver_.cuMemFreeAsync(entry.key(), stream), entry);
 }
 
-void Manager::release_behind_everything(Registry::Entry &entry) {
+void Manager::release_behind_everything(LiveAllocations::Entry &entry) {
     if (captures_.load() != 0) {
         postpone(entry);
         return;
@@ -162,22 +162,22 @@ CUresult Manager::wait_for_everything() {
     return result;
 }
 
-void Manager::given_back(CUresult result, Registry::Entry &entry) {
+void Manager::given_back(CUresult result, LiveAllocations::Entry &entry) {
     if (!is_late(result)) {
         driver_.check(result, "cuMemFreeAsync");
     }
-    registry_.returned(entry.mapped());
+    allocations_.returned(entry.mapped());
     entry = {};
 }
 
-void Manager::postpone(Registry::Entry &entry) noexcept {
+void Manager::postpone(LiveAllocations::Entry &entry) noexcept {
     std::lock_guard lock(mutex_);
     postponed_.insert(std::move(entry));
     entry = {};
     has_postponed_ = true;
 }
 
-passthrough::Registry::Allocations Manager::take_postponed() noexcept {
+passthrough::LiveAllocations::Allocations Manager::take_postponed() noexcept {
     std::lock_guard lock(mutex_);
     has_postponed_ = false;
     return std::exchange(postponed_, {});
@@ -186,7 +186,7 @@ passthrough::Registry::Allocations Manager::take_postponed() noexcept {
 // Frees what the end of a capture, or of a graph, has made free. What has to wait once more, or
 // fails, is postponed again.
 void Manager::release_postponed() noexcept {
-    const auto release_or_postpone = [this](Registry::Entry entry) {
+    const auto release_or_postpone = [this](LiveAllocations::Entry entry) {
         try {
             release_behind_everything(entry);
         } catch (...) {
@@ -194,13 +194,13 @@ void Manager::release_postponed() noexcept {
         }
     };
     if (has_postponed_ && captures_ == 0) {
-        Registry::Allocations postponed = take_postponed();
+        LiveAllocations::Allocations postponed = take_postponed();
         while (!postponed.empty()) {
             release_or_postpone(postponed.extract(postponed.begin()));
         }
     }
     while (graphs_.has_released()) {
-        if (Registry::Entry entry = graphs_.take_released(); !entry.empty()) {
+        if (LiveAllocations::Entry entry = graphs_.take_released(); !entry.empty()) {
             release_or_postpone(std::move(entry));
         }
     }
@@ -208,7 +208,7 @@ void Manager::release_postponed() noexcept {
 
 emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
     emm_block_info info = {};
-    if (!registry_.find(ptr, info)) {
+    if (!allocations_.find(ptr, info)) {
         refuse(ptr);
     }
     std::lock_guard lock(mutex_);

@@ -2,8 +2,8 @@
 
 #include "async/driver.h"
 #include "async/pool.h"
+#include "passthrough/allocations.h"
 #include "passthrough/graph_hold.h"
-#include "passthrough/registry.h"
 
 #include <atomic>
 #include <map>
@@ -43,7 +43,7 @@ public:
     static const emm_option options[];
 
 private:
-    using Registry = passthrough::Registry;
+    using LiveAllocations = passthrough::LiveAllocations;
     using Uses = std::set<emm_deviceptr>;
 
     Manager(const emm_host &host, const emm_context_info &info, const Options &options);
@@ -53,19 +53,19 @@ private:
     CUresult allocate(size_t size, emm_stream stream, CUdeviceptr *ret_ptr);
     CUresult allocate_for_any(size_t size, CUdeviceptr *ret_ptr);
 
-    void release(Registry::Entry &entry, emm_stream stream);
-    void release_behind_everything(Registry::Entry &entry);
+    void release(LiveAllocations::Entry &entry, emm_stream stream);
+    void release_behind_everything(LiveAllocations::Entry &entry);
     CUresult wait_for_everything();
-    void postpone(Registry::Entry &entry) noexcept;
+    void postpone(LiveAllocations::Entry &entry) noexcept;
     void release_postponed() noexcept;
-    Registry::Allocations take_postponed() noexcept;
-    void given_back(CUresult result, Registry::Entry &entry);
+    LiveAllocations::Allocations take_postponed() noexcept;
+    void given_back(CUresult result, LiveAllocations::Entry &entry);
     Uses::node_type forget_other_uses(emm_deviceptr ptr) noexcept;
     void remember_other_uses(Uses::node_type use) noexcept;
     void note_export(emm_deviceptr base, const emm_ipc_handle &handle);
-    Registry::Entry end_export(const emm_ipc_handle &handle);
-    bool hold_back(Registry::Entry &entry);
-    Registry::Entry take_held_back() noexcept;
+    LiveAllocations::Entry end_export(const emm_ipc_handle &handle);
+    bool hold_back(LiveAllocations::Entry &entry);
+    LiveAllocations::Entry take_held_back() noexcept;
     void drop(emm_deviceptr ptr, bool alive) noexcept;
     CUresult order_frees() noexcept;
     CUresult wait_beside_captures() noexcept;
@@ -75,7 +75,7 @@ private:
 
     struct Shared {
         std::vector<emm_ipc_handle> exports;
-        Registry::Entry freed; // while there are exports
+        LiveAllocations::Entry freed; // while there are exports
     };
 
     const emm_host &host_;
@@ -89,13 +89,13 @@ private:
     const Pool pool_;
     const PrivateStream supply_;  // allocations that any stream may use
     const PrivateStream returns_; // frees that wait for everything
-    Registry registry_;
+    LiveAllocations allocations_;
     passthrough::GraphHold graphs_;
     std::atomic<uint32_t> captures_{0}; // announced and not ended
     std::atomic<uint32_t> sections_{0}; // of deferred clean-up
 
     std::mutex mutex_;
-    Registry::Allocations postponed_;        // until no capture is announced
+    LiveAllocations::Allocations postponed_; // until no capture is announced
     Uses used_elsewhere_;                    // by record_use
     std::map<emm_deviceptr, Shared> shared_; // by where the allocation begins
     std::atomic<bool> has_postponed_{false}, has_used_elsewhere_{false}, has_shared_{false};

@@ -51,7 +51,7 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
                           "makes one that they can");
     }
     emm_block_info info = {};
-    if (!registry_.find(ptr, info)) {
+    if (!allocations_.find(ptr, info)) {
         refuse(ptr);
     }
     check_size(info, ptr, size);
@@ -97,7 +97,7 @@ void Manager::note_export(emm_deviceptr base, const emm_ipc_handle &handle) {
 
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
     const emm_status status = host_.withdraw_ipc(context_, handle);
-    if (Registry::Entry entry = end_export(*handle); !entry.empty()) {
+    if (LiveAllocations::Entry entry = end_export(*handle); !entry.empty()) {
         postpone(entry);
         release_postponed();
     }
@@ -105,7 +105,7 @@ emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
 }
 
 // What had been freed meanwhile, if that was its last export.
-Manager::Registry::Entry Manager::end_export(const emm_ipc_handle &handle) {
+Manager::LiveAllocations::Entry Manager::end_export(const emm_ipc_handle &handle) {
     std::lock_guard lock(mutex_);
     for (auto each = shared_.begin(); each != shared_.end(); ++each) {
         auto &exports = each->second.exports;
@@ -118,7 +118,7 @@ Manager::Registry::Entry Manager::end_export(const emm_ipc_handle &handle) {
         if (!exports.empty()) {
             return {};
         }
-        Registry::Entry freed = std::move(each->second.freed);
+        LiveAllocations::Entry freed = std::move(each->second.freed);
         shared_.erase(each);
         has_shared_ = !shared_.empty();
         return freed;
@@ -127,7 +127,7 @@ Manager::Registry::Entry Manager::end_export(const emm_ipc_handle &handle) {
 }
 
 // True if the allocation is exported; `entry` is then kept until it is not.
-bool Manager::hold_back(Registry::Entry &entry) {
+bool Manager::hold_back(LiveAllocations::Entry &entry) {
     if (!has_shared_) {
         return false;
     }
@@ -142,7 +142,7 @@ bool Manager::hold_back(Registry::Entry &entry) {
 }
 
 // Of a reset: one after another, and with the last the exports are over.
-Manager::Registry::Entry Manager::take_held_back() noexcept {
+Manager::LiveAllocations::Entry Manager::take_held_back() noexcept {
     std::lock_guard lock(mutex_);
     for (auto &[ptr, shared] : shared_) {
         if (!shared.freed.empty()) {

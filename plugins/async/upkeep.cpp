@@ -105,20 +105,22 @@ CUresult Manager::wait_beside_captures() noexcept {
 }
 
 void Manager::drop_all(bool alive) noexcept {
-    for (const auto &[ptr, size] : registry_.take_all()) {
+    for (const auto &[ptr, size] : allocations_.take_all()) {
         drop(ptr, alive);
     }
-    for (Registry::Entry entry = graphs_.take_any(); !entry.empty(); entry = graphs_.take_any()) {
+    for (LiveAllocations::Entry entry = graphs_.take_any(); !entry.empty();
+         entry = graphs_.take_any()) {
         drop(entry.key(), alive);
-        registry_.returned(entry.mapped());
+        allocations_.returned(entry.mapped());
     }
-    for (Registry::Entry entry = take_held_back(); !entry.empty(); entry = take_held_back()) {
+    for (LiveAllocations::Entry entry = take_held_back(); !entry.empty();
+         entry = take_held_back()) {
         drop(entry.key(), alive);
-        registry_.returned(entry.mapped());
+        allocations_.returned(entry.mapped());
     }
     for (const auto &[ptr, size] : take_postponed()) {
         drop(ptr, alive);
-        registry_.returned(size);
+        allocations_.returned(size);
     }
     if (alive) {
         driver_.cuStreamSynchronize(returns_); // so that a trim finds all of it free
@@ -196,7 +198,7 @@ emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
     emm_block_info info = {};
     info.struct_size = sizeof info;
     info.device = device_;
-    if (!registry_.find(ptr, info)) {
+    if (!allocations_.find(ptr, info)) {
         refuse(ptr);
     }
     emm_copy_sized(ret_info, &info);
@@ -212,7 +214,7 @@ emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
 emm_status Manager::get_stats(emm_stats *ret_stats) {
     const RelaxedCapture relaxed(driver_);
     emm_stats stats;
-    registry_.fill(stats);
+    allocations_.fill(stats);
     const uint64_t used = pool_.used();
     stats.reserved_bytes = pool_.reserved();
     stats.peak_reserved_bytes = pool_.peak_reserved();

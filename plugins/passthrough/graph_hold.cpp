@@ -24,7 +24,7 @@ Capture capture_of(const Driver &driver, emm_stream stream) {
 }
 
 struct GraphHold::State {
-    using Entries = std::map<uint64_t, Registry::Entry>;
+    using Entries = std::map<uint64_t, LiveAllocations::Entry>;
 
     std::mutex mutex;
     uint64_t last_key = 0;
@@ -38,7 +38,7 @@ struct GraphHold::State {
         return last_key;
     }
 
-    Registry::Entry take_from(Entries &entries) {
+    LiveAllocations::Entry take_from(Entries &entries) {
         Entries::node_type node = entries.extract(entries.begin());
         return std::move(node.mapped());
     }
@@ -52,7 +52,7 @@ struct GraphHold::Token {
 
 GraphHold::GraphHold() : state_(std::make_shared<State>()) {}
 
-void GraphHold::hold(const Driver &driver, CUgraph graph, Registry::Entry &entry) {
+void GraphHold::hold(const Driver &driver, CUgraph graph, LiveAllocations::Entry &entry) {
     auto token = std::make_unique<Token>(Token{state_, state_->reserve()});
     const uint64_t key = token->key;
     CUuserObject object = nullptr;
@@ -77,7 +77,7 @@ bool GraphHold::has_released() const noexcept {
     return state_->has_released.load(std::memory_order_relaxed);
 }
 
-Registry::Entry GraphHold::take_released() noexcept {
+LiveAllocations::Entry GraphHold::take_released() noexcept {
     std::lock_guard lock(state_->mutex);
     if (state_->released.empty()) {
         return {};
@@ -86,8 +86,8 @@ Registry::Entry GraphHold::take_released() noexcept {
     return state_->take_from(state_->released);
 }
 
-Registry::Entry GraphHold::take_any() noexcept {
-    Registry::Entry entry = take_released();
+LiveAllocations::Entry GraphHold::take_any() noexcept {
+    LiveAllocations::Entry entry = take_released();
     std::lock_guard lock(state_->mutex);
     while (entry.empty() && !state_->held.empty()) {
         entry = state_->take_from(state_->held);

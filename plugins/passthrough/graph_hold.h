@@ -1,7 +1,7 @@
 #pragma once
 
+#include "allocations.h"
 #include "driver.h"
-#include "registry.h"
 
 #include <atomic>
 #include <memory>
@@ -27,14 +27,14 @@ public:
 
     // Holds `entry` until `graph` is gone, and leaves it empty; if the graph is gone already, or
     // on a failure, which throws, `entry` is as it was.
-    void hold(const Driver &driver, CUgraph graph, Registry::Entry &entry);
+    void hold(const Driver &driver, CUgraph graph, LiveAllocations::Entry &entry);
 
     // True if there may be something to take; cheap.
     bool has_released() const noexcept;
     // One entry whose graph is gone; empty if there is none.
-    Registry::Entry take_released() noexcept;
+    LiveAllocations::Entry take_released() noexcept;
     // Everything, for a reset: graphs or not.
-    Registry::Entry take_any() noexcept;
+    LiveAllocations::Entry take_any() noexcept;
 
 private:
     struct State;

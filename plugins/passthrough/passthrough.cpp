@@ -6,7 +6,7 @@
 //      table's slots, and exceptions into statuses. Slots that it leaves out (pinned, registered
 //      and managed memory, memory info, IPC) are emm's own, over the driver.
 //   2. The driver through host.driver(): no CUDA library is linked.
-//   3. A free has two halves. memfree takes the allocation out of the registry at once, so that a
+//   3. A free has two halves. memfree takes the allocation out of the live ones at once, so that a
 //      second free of the same address is refused; the driver gets it back when the queue is
 //      flushed, from any thread, with any or no current context, or never if the context died.
 //   4. What is shared with a pending free (State) belongs to both: a flush on another thread may
@@ -16,9 +16,9 @@
 // Streams: cuMemAlloc's memory may be used anywhere at once, and cuMemFree waits for all work that
 // could still use it, so `stream` matters only while it captures (see graph_hold.h), and if it is
 // another context's, for which cuMemFree need not wait: such a free is refused.
+#include "allocations.h"
 #include "driver.h"
 #include "graph_hold.h"
-#include "registry.h"
 
 #include <memory>
 #include <utility>
@@ -30,13 +30,13 @@ struct State {
     explicit State(const emm_host &the_host) : host(the_host), driver(the_host) {}
     const emm_host &host;
     const Driver driver;
-    Registry registry;
+    LiveAllocations allocations;
 };
 
 // What goes through the queue of pending deallocations.
 struct PendingFree {
     std::shared_ptr<State> state;
-    Registry::Entry entry;
+    LiveAllocations::Entry entry;
 
     static emm_status run(void *argument, uint32_t what);
 };
@@ -59,7 +59,7 @@ public:
     emm_status get_stats(emm_stats *ret_stats);
 
 private:
-    void hold(CUgraph graph, Registry::Entry &entry);
+    void hold(CUgraph graph, LiveAllocations::Entry &entry);
     emm_status defer(std::unique_ptr<PendingFree> pending);
     void defer_what_graphs_released();
     void drop_all() noexcept;
@@ -76,7 +76,7 @@ private:
 
 emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
     defer_what_graphs_released();
-    Registry::Entry entry = Registry::make_entry(size);
+    LiveAllocations::Entry entry = LiveAllocations::make_entry(size);
     CUdeviceptr ptr = 0;
     CUresult result;
     {
@@ -86,10 +86,10 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
     if (result != CUDA_SUCCESS) {
         char what[64];
         snprintf(what, sizeof what, "cuMemAlloc of %zu bytes", size);
-        state_->registry.failed();
+        state_->allocations.failed();
         state_->driver.fail(result, what);
     }
-    state_->registry.add(std::move(entry), ptr);
+    state_->allocations.add(std::move(entry), ptr);
     *ret_ptr = ptr;
     return EMM_OK;
 }
@@ -99,9 +99,9 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     state_->driver.expect_own(cuda_context_, stream);
     auto pending = std::make_unique<PendingFree>(PendingFree{state_, {}});
     const CUgraph graph = capture_of(state_->driver, stream).graph;
-    pending->entry = state_->registry.take(ptr, size);
+    pending->entry = state_->allocations.take(ptr, size);
     if (pending->entry.empty()) {
-        state_->registry.refuse_free("passthrough", ptr, size);
+        state_->allocations.refuse_free("passthrough", ptr, size);
     }
     if (graph) {
         hold(graph, pending->entry);
@@ -109,11 +109,11 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     return pending->entry.empty() ? EMM_OK : defer(std::move(pending));
 }
 
-void Manager::hold(CUgraph graph, Registry::Entry &entry) {
+void Manager::hold(CUgraph graph, LiveAllocations::Entry &entry) {
     try {
         graphs_.hold(state_->driver, graph, entry);
     } catch (...) {
-        state_->registry.put_back(std::move(entry));
+        state_->allocations.put_back(std::move(entry));
         throw;
     }
 }
@@ -123,7 +123,7 @@ emm_status Manager::defer(std::unique_ptr<PendingFree> pending) {
     const size_t size = pending->entry.mapped();
     const emm_status status = host_.defer(context_, &PendingFree::run, pending.get(), size);
     if (status < EMM_OK) {
-        state_->registry.put_back(std::move(pending->entry));
+        state_->allocations.put_back(std::move(pending->entry));
         return status;
     }
     pending.release(); // the queue's from here on, and perhaps gone already
@@ -154,7 +154,7 @@ emm_status PendingFree::run(void *argument, uint32_t what) {
         const RelaxedCapture relaxed(self->state->driver);
         result = self->state->driver.cuMemFree(self->entry.key());
     }
-    self->state->registry.returned(self->entry.mapped());
+    self->state->allocations.returned(self->entry.mapped());
     if (result == CUDA_SUCCESS || is_late(result)) {
         return EMM_OK;
     }
@@ -173,16 +173,17 @@ emm_status Manager::reset() {
 void Manager::drop_all() noexcept {
     const bool alive = state_->driver.is_alive(cuda_context_, context_id_);
     const RelaxedCapture relaxed(state_->driver);
-    for (const auto &[ptr, size] : state_->registry.take_all()) {
+    for (const auto &[ptr, size] : state_->allocations.take_all()) {
         if (alive) {
             state_->driver.cuMemFree(ptr);
         }
     }
-    for (Registry::Entry entry = graphs_.take_any(); !entry.empty(); entry = graphs_.take_any()) {
+    for (LiveAllocations::Entry entry = graphs_.take_any(); !entry.empty();
+         entry = graphs_.take_any()) {
         if (alive) {
             state_->driver.cuMemFree(entry.key());
         }
-        state_->registry.returned(entry.mapped());
+        state_->allocations.returned(entry.mapped());
     }
 }
 
@@ -190,7 +191,7 @@ emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
     emm_block_info info = {};
     info.struct_size = sizeof info;
     info.device = device_;
-    if (!state_->registry.find(ptr, info)) {
+    if (!state_->allocations.find(ptr, info)) {
         refuse(ptr);
     }
     emm_copy_sized(ret_info, &info);
@@ -200,7 +201,7 @@ emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
 // cuMemFree waits for every stream: there is nothing to remember.
 emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
     emm_block_info info = {};
-    if (!state_->registry.find(ptr, info)) {
+    if (!state_->allocations.find(ptr, info)) {
         refuse(ptr);
     }
     return EMM_OK;
@@ -208,7 +209,7 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
 
 emm_status Manager::get_stats(emm_stats *ret_stats) {
     emm_stats stats;
-    state_->registry.fill(stats);
+    state_->allocations.fill(stats);
     emm_copy_sized(ret_stats, &stats);
     return EMM_OK;
 }

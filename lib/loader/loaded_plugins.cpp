@@ -1,40 +1,40 @@
-#include "loader/registry.h"
+#include "loader/loaded_plugins.h"
 
 #include "loader/refusal.h"
 
 namespace emm::loader {
 
 // The claim on an entry that is being loaded: withdrawn unless a plugin comes of it.
-class Registry::Loading {
+class LoadedPlugins::Loading {
 public:
-    Loading(Registry &registry, const Key &key) : registry_(registry), key_(key) {}
+    Loading(LoadedPlugins &plugins, const Key &key) : plugins_(plugins), key_(key) {}
     Loading(const Loading &) = delete;
     Loading &operator=(const Loading &) = delete;
 
     const Plugin *finish(std::unique_ptr<const Plugin> plugin) {
-        std::lock_guard lock(registry_.mutex_);
+        std::lock_guard lock(plugins_.mutex_);
         finished_ = true;
-        Entry &entry = registry_.entries_[key_];
+        Entry &entry = plugins_.entries_[key_];
         entry.plugin = std::move(plugin);
-        registry_.changed_.notify_all();
+        plugins_.changed_.notify_all();
         return entry.plugin.get();
     }
 
     ~Loading() {
         if (!finished_) {
-            std::lock_guard lock(registry_.mutex_);
-            registry_.entries_.erase(key_);
-            registry_.changed_.notify_all();
+            std::lock_guard lock(plugins_.mutex_);
+            plugins_.entries_.erase(key_);
+            plugins_.changed_.notify_all();
         }
     }
 
 private:
-    Registry &registry_;
+    LoadedPlugins &plugins_;
     const Key &key_;
     bool finished_ = false;
 };
 
-emm_status Registry::obtain(const Key &key, const Load &load, const Plugin *&ret_plugin) {
+emm_status LoadedPlugins::obtain(const Key &key, const Load &load, const Plugin *&ret_plugin) {
     std::unique_lock lock(mutex_);
     for (auto it = entries_.find(key); it != entries_.end(); it = entries_.find(key)) {
         if (it->second.plugin) {
@@ -61,9 +61,9 @@ emm_status Registry::obtain(const Key &key, const Load &load, const Plugin *&ret
     return EMM_OK;
 }
 
-Registry &Registry::process() {
-    static auto *const registry = new Registry;
-    return *registry;
+LoadedPlugins &LoadedPlugins::process() {
+    static auto *const plugins = new LoadedPlugins;
+    return *plugins;
 }
 
 } // namespace emm::loader

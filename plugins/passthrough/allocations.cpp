@@ -1,4 +1,4 @@
-#include "registry.h"
+#include "allocations.h"
 
 #include <algorithm>
 #include <iterator>
@@ -6,13 +6,13 @@
 
 namespace emm::passthrough {
 
-Registry::Entry Registry::make_entry(size_t size) {
+LiveAllocations::Entry LiveAllocations::make_entry(size_t size) {
     Allocations one;
     one.emplace(0, size);
     return one.extract(one.begin());
 }
 
-void Registry::add(Entry entry, emm_deviceptr ptr) noexcept {
+void LiveAllocations::add(Entry entry, emm_deviceptr ptr) noexcept {
     entry.key() = ptr;
     std::lock_guard lock(mutex_);
     ++stats_.allocations;
@@ -22,7 +22,7 @@ void Registry::add(Entry entry, emm_deviceptr ptr) noexcept {
     stats_.peak_reserved_bytes = std::max(stats_.peak_reserved_bytes, reserved);
 }
 
-Registry::Entry Registry::take(emm_deviceptr ptr, size_t size) noexcept {
+LiveAllocations::Entry LiveAllocations::take(emm_deviceptr ptr, size_t size) noexcept {
     std::lock_guard lock(mutex_);
     const auto found = live_.find(ptr);
     if (found == live_.end() || (size != 0 && size != found->second)) {
@@ -34,7 +34,7 @@ Registry::Entry Registry::take(emm_deviceptr ptr, size_t size) noexcept {
     return live_.extract(found);
 }
 
-void Registry::refuse_free(const char *plugin, emm_deviceptr ptr, size_t size) const {
+void LiveAllocations::refuse_free(const char *plugin, emm_deviceptr ptr, size_t size) const {
     char text[160];
     emm_block_info info = {};
     if (!find(ptr, info) || info.base != ptr) {
@@ -49,30 +49,30 @@ void Registry::refuse_free(const char *plugin, emm_deviceptr ptr, size_t size) c
     throw PluginError(EMM_E_INVALID_VALUE, 0, text);
 }
 
-void Registry::put_back(Entry entry) noexcept {
+void LiveAllocations::put_back(Entry entry) noexcept {
     std::lock_guard lock(mutex_);
     --stats_.frees;
     stats_.pending_bytes -= entry.mapped();
     insert_locked(std::move(entry));
 }
 
-Registry::Allocations Registry::take_all() noexcept {
+LiveAllocations::Allocations LiveAllocations::take_all() noexcept {
     std::lock_guard lock(mutex_);
     stats_.live_bytes = 0;
     return std::exchange(live_, {});
 }
 
-void Registry::returned(size_t size) noexcept {
+void LiveAllocations::returned(size_t size) noexcept {
     std::lock_guard lock(mutex_);
     stats_.pending_bytes -= size;
 }
 
-void Registry::failed() noexcept {
+void LiveAllocations::failed() noexcept {
     std::lock_guard lock(mutex_);
     ++stats_.failures;
 }
 
-bool Registry::find(emm_deviceptr ptr, emm_block_info &ret_info) const noexcept {
+bool LiveAllocations::find(emm_deviceptr ptr, emm_block_info &ret_info) const noexcept {
     std::lock_guard lock(mutex_);
     const auto after = live_.upper_bound(ptr);
     if (after == live_.begin()) {
@@ -88,7 +88,7 @@ bool Registry::find(emm_deviceptr ptr, emm_block_info &ret_info) const noexcept 
     return true;
 }
 
-void Registry::fill(emm_stats &stats) const noexcept {
+void LiveAllocations::fill(emm_stats &stats) const noexcept {
     std::lock_guard lock(mutex_);
     stats = stats_;
     stats.struct_size = sizeof stats;
@@ -96,14 +96,14 @@ void Registry::fill(emm_stats &stats) const noexcept {
     stats.reserved_bytes = stats_.live_bytes + stats_.pending_bytes;
 }
 
-uint64_t Registry::live_bytes() const noexcept {
+uint64_t LiveAllocations::live_bytes() const noexcept {
     std::lock_guard lock(mutex_);
     return stats_.live_bytes;
 }
 
 // The driver gives an address out again only when it is free: an entry that is still there belongs
 // to memory that was freed past emm.
-void Registry::insert_locked(Entry entry) noexcept {
+void LiveAllocations::insert_locked(Entry entry) noexcept {
     const Entry stale = live_.extract(entry.key());
     if (!stale.empty()) {
         stats_.live_bytes -= stale.mapped();

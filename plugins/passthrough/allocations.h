@@ -9,7 +9,7 @@ namespace emm::passthrough {
 
 // The live allocations of one manager, by address, and what get_stats says about them. What has
 // been taken out counts as pending until the driver has it back.
-class Registry {
+class LiveAllocations {
 public:
     // One allocation in transit: key() is its address, mapped() its size.
     using Allocations = std::map<emm_deviceptr, size_t>;

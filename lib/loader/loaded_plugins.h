@@ -15,7 +15,7 @@ namespace emm::loader {
 
 // The plugins of this process, each loaded once. Threads that race for one wait for the first; no
 // lock is held meanwhile, because loading runs the plugin's code.
-class Registry {
+class LoadedPlugins {
 public:
     struct Key {
         FileIdentity file;
@@ -28,7 +28,7 @@ public:
     // failure there is none, and the next call tries again.
     emm_status obtain(const Key &key, const Load &load, const Plugin *&ret_plugin);
 
-    static Registry &process();
+    static LoadedPlugins &process();
 
 private:
     struct Entry {
