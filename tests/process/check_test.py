@@ -147,7 +147,7 @@ class Kit(unittest.TestCase):
                     told = [case for case in report["cases"] if case["outcome"] == "failed"]
                     self.assertEqual((told, status), ([], 0))
                     self.assertGreater(report["passed"], 90)
-                    self.assertIn("keeps every duty", report["verdict"])
+                    self.assertIn("keeps every requirement", report["verdict"])
 
     def test_each_bad_plugin_fails_its_own_cases(self):
         for fault, cases in FAULTS.items():
@@ -162,7 +162,7 @@ class Kit(unittest.TestCase):
 
     def test_people_read_what_was_expected_which_duty_and_how_to_run_it_again(self):
         done = run("check", fixture("bad"), "--filter", "memory/no-size", EMM_TEST_FAULT="needs-size")
-        for words in ("FAIL  memory/no-size", "EMM-P-17", "duty: a free need not know the size",
+        for words in ("FAIL  memory/no-size", "EMM-P-17", "requirement: a free need not know the size",
                       "--filter memory/no-size --seed 1", "verdict: bad fails EMM-P-17"):
             self.assertIn(words, done.stdout)
 

@@ -15,7 +15,7 @@ public:
     Channel(const Channel &) = delete;
     Channel &operator=(const Channel &) = delete;
 
-    // False if nobody reads any more.
+    // False if the reader has gone.
     bool send(const Json &message);
 
     enum class End { none, closed, timeout };

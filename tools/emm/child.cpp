@@ -90,7 +90,7 @@ std::string simulator_settings(const std::vector<std::string> &settings) {
 
 Child::Child(std::string plugin, const Json &job, const Changes &changes,
              const ChildSettings &settings)
-    : plugin_(std::move(plugin)), patience_(settings.patience) {
+    : plugin_(std::move(plugin)), time_limit_(settings.time_limit) {
     int down[2], up[2];
     if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0) {
         throw failure(std::string("cannot make a pipe: ") + std::strerror(errno));
@@ -110,7 +110,7 @@ Child::~Child() {
 std::string Child::finish() {
     channel_->close_out();
     Channel::End end = Channel::End::none;
-    while (channel_->receive(patience_, end)) {
+    while (channel_->receive(time_limit_, end)) {
     }
     if (end == Channel::End::timeout) {
         kill(process_, SIGKILL);
@@ -137,7 +137,7 @@ std::string Child::how_it_ended() {
 Json Child::receive(const Report &report) {
     while (process_ > 0) {
         Channel::End end = Channel::End::none;
-        const std::optional<Json> message = channel_->receive(patience_, end);
+        const std::optional<Json> message = channel_->receive(time_limit_, end);
         if (message && message->contains("progress")) {
             if (report) {
                 report(message->at("progress").get<double>());
@@ -150,7 +150,7 @@ Json Child::receive(const Report &report) {
             kill(process_, SIGKILL);
             how_it_ended();
             throw failure(
-                fmt::format("{}: silent for {} s; its process was stopped", plugin_, patience_));
+                fmt::format("{}: silent for {} s; its process was stopped", plugin_, time_limit_));
         } else {
             const std::string end_of_it = how_it_ended();
             throw failure(plugin_ + ": its process " + (end_of_it.empty() ? "ended" : end_of_it) +

@@ -21,12 +21,12 @@ std::string simulator_settings(const std::vector<std::string> &settings);
 
 // How long a process may be silent, and where its standard error goes.
 struct ChildSettings {
-    double patience = 120; // seconds
+    double time_limit = 120; // seconds without an answer
     int errors = STDERR_FILENO;
 };
 
-// This program once more, in a process of its own, so that each plugin has a fresh libemm and
-// driver and a crash takes nothing else with it.
+// A child process that runs this program again: each plugin has a fresh libemm and driver, and a
+// crash ends only that process.
 class Child {
 public:
     // `plugin` is what messages call it.
@@ -52,7 +52,7 @@ private:
     std::string how_it_ended();
 
     std::string plugin_;
-    double patience_;
+    double time_limit_;
     pid_t process_ = -1;
     std::unique_ptr<Channel> channel_;
 };
@@ -64,7 +64,7 @@ public:
     Parent();
     Json receive(); // an object {"end": true} when the parent has gone or wants no more
     void send(const Json &message);
-    void progress(double share); // keeps the parent from losing patience
+    void progress(double share); // restarts the parent's time limit
 
 private:
     std::mutex mutex_; // over what is sent

@@ -33,7 +33,7 @@ const char *const footer =
     "  emm replay run.csv.gz --plugin passthrough --plugin pool:max=8GiB\n"
     "  emm replay --generate train --touch            is anything handed over too early?\n"
     "  emm bench --plugin pool --case pair,mixed --threads 1,2,4\n"
-    "  EMM_DRIVER=sim emm check $PWD/libemm-mine.so     does a plugin keep its duties?\n\n"
+    "  EMM_DRIVER=sim emm check $PWD/libemm-mine.so     does a plugin meet its requirements?\n\n"
     "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
     "EMM_LOG, EMM_EVENT_LOG. `emm info` shows all of them.\n\n"
     "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.";
@@ -52,7 +52,7 @@ std::string workload_help() {
 
 std::string case_help() {
     std::string text = "Cases, with one pair of an allocation and its free as the unit:\n";
-    for (const Case &known : cases()) {
+    for (const BenchCase &known : bench_cases()) {
         text += columns(known.name, known.help);
     }
     return text;
@@ -192,19 +192,20 @@ private:
             ->required();
         json_flag(events, events_.json);
         events->footer("What the program had recorded and not yet written lies beside the log, in "
-                       "LOG.spool;\nit becomes rows, and the spool goes. `emm replay LOG` does the "
+                       "LOG.spool;\nit becomes rows, and that file goes. `emm replay LOG` does the "
                        "same first.");
         events_command_ = events;
     }
 
     void add_check() {
         CLI::App *check = app_.add_subcommand(
-            "check", "Whether a plugin keeps its duties, each case in a process of its own");
+            "check", "Whether a plugin meets its requirements, each case in a process of its own");
         check->add_option("SPEC", check_.spec, "the plugin")->option_text(" ");
         check
-            ->add_option("--filter", check_.filters,
-                         "only cases with this in their name, or of this duty; may be given\n"
-                         "several times")
+            ->add_option(
+                "--filter", check_.filters,
+                "only cases with this in their name, or of this requirement; may be given\n"
+                "several times")
             ->option_text("TEXT")
             ->take_all()
             ->allow_extra_args(false);

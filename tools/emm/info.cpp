@@ -13,7 +13,7 @@
 namespace emm::tool {
 namespace {
 
-// Every variable that changes what emm does, in the order in which people look for them.
+// Every variable that changes emm, the most used first.
 const char *const variables[] = {"EMM_PLUGIN",
                                  "EMM_PLUGIN_PATH",
                                  "EMM_DRIVER",
@@ -90,7 +90,7 @@ Json find_plugins() {
     return found;
 }
 
-// A machine without a GPU is no reason to keep silent about the plugin.
+// Without a GPU the plugin is still described.
 Json driver_or_error() {
     try {
         return describe_driver();

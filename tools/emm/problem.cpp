@@ -55,7 +55,7 @@ std::string to_text(const Problem &problem) {
     for (const std::string &path : problem.tried) {
         text += "\n    " + path;
     }
-    // The sentence may say it already, for those who see nothing else.
+    // The sentence may end with the hint already, because some programs print nothing else.
     if (!problem.hint.empty() && problem.message.find(problem.hint) == std::string::npos) {
         text += "\n  hint: " + problem.hint;
     }

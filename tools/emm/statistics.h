@@ -15,7 +15,7 @@ Summary summarize(std::vector<uint64_t> &values);
 // The middle value, or the mean of the two in the middle; 0 if there are none.
 double median(std::vector<double> values);
 
-// To one decimal: what a figure of a few hundred nanoseconds can promise.
+// Rounded to one decimal, the precision of a few hundred nanoseconds.
 double rounded(double value);
 
 } // namespace emm::tool

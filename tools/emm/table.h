@@ -6,7 +6,7 @@
 
 namespace emm::tool {
 
-// Text in columns: the first to the left, the others to the right, as wide as need be.
+// Text in columns: the first aligned left, the rest right, each as wide as its texts.
 class Table {
 public:
     explicit Table(std::vector<std::string> titles) : rows_{std::move(titles)} {}

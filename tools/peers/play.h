@@ -15,7 +15,7 @@ struct Footprint {
 };
 
 // A recording on one kind of memory, one of them for each of its streams, event by event in its
-// own order, so that the same blocks live at the same time whoever serves them.
+// own order, so that the same blocks live at the same time with every allocator.
 template <class Memory> class Player {
 public:
     Player(const Recording &recording, Driver &driver, std::vector<CUstream> streams,

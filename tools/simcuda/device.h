@@ -37,8 +37,8 @@ struct Device {
 
     static uint64_t rounded(uint64_t size);
     static uint64_t rounded_small(uint64_t size);
-    // What real devices add to the address of a block that does not fill its granules: nobody is to
-    // count on more than 512 bytes of alignment.
+    // What real devices add to the address of a block that does not fill its granules: no program
+    // is to count on more than 512 bytes of alignment.
     static uint64_t shift(uint64_t size);
     // Physical memory, as an offset in the store; given back by any offset in its first granule.
     std::optional<uint64_t> take(uint64_t size);

@@ -83,7 +83,7 @@ struct Search {
     int since = 0;
     bool known = false;
 
-    void offer(const Entry &entry, int entry_since, int version) {
+    void consider(const Entry &entry, int entry_since, int version) {
         known = true;
         if (entry_since <= version && entry_since >= since) {
             best = &entry;
@@ -96,7 +96,7 @@ Search search(std::string_view name, int version) {
     Search found;
     for (const Entry &entry : table) {
         if (name == entry.name) {
-            found.offer(entry, entry.since, version);
+            found.consider(entry, entry.since, version);
         }
     }
     return found;

@@ -17,8 +17,8 @@ Text describe(const char *name) {
     constexpr size_t prefix = sizeof "CUDA_ERROR_" - 1;
     std::string sentence =
         std::string(name).starts_with("CUDA_ERROR_") ? name + prefix : "no error";
-    for (char &letter : sentence) {
-        letter = letter == '_' ? ' ' : static_cast<char>(tolower(letter));
+    for (char &character : sentence) {
+        character = character == '_' ? ' ' : static_cast<char>(tolower(character));
     }
     return {name, sentence};
 }

@@ -7,7 +7,7 @@ namespace simcuda {
 struct Context;
 struct Region;
 
-// The context has it open no more. False: nobody has, and it is to be forgotten.
+// The context has it open no more. False: no context has, and it is to be forgotten.
 bool leave_import(Region &region, Context *context);
 
 // Forgets memory of another process, however often it was opened.

@@ -127,7 +127,7 @@ CUresult api::mem_map(CUdeviceptr ptr, size_t size, size_t offset,
     return CUDA_SUCCESS;
 }
 
-// It does not wait for work, and whoever calls it must know that none uses the range.
+// It does not wait for work: the caller must know that none uses the range.
 CUresult api::mem_unmap(CUdeviceptr ptr, size_t size) {
     const Region *first = sim().regions.first_in(ptr, size);
     if (size == 0 || !is_reserved(ptr, size) || !first) {

@@ -64,7 +64,7 @@ CUresult allocate_host(Kind kind, uint64_t bytes, unsigned flags, Region *&ret_r
 }
 
 // Waits for the work of the region's context, as long as it takes; then it frees the region, if
-// nobody else has done so meanwhile.
+// no other thread has done so meanwhile.
 CUresult wait_and_free(CUdeviceptr start, uint64_t id) {
     const Region *region = sim().regions.at(start);
     if (region->context) {

@@ -42,7 +42,7 @@ Vacancy Pool::erase(uint64_t offset) {
     return vacancy;
 }
 
-// Memory that is free for this stream comes first, for it costs nobody a wait.
+// Memory that is free for this stream comes first, for it costs no stream a wait.
 std::optional<uint64_t> Pool::choose(uint64_t size, const Stream &stream, bool must_wait) const {
     constexpr int looks = 32;
     auto each = by_size.lower_bound({size, 0});

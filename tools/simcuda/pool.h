@@ -15,7 +15,7 @@ namespace simcuda {
 struct Device;
 struct Stream;
 
-// Free memory of a pool, which whoever gets it must use after `clock`.
+// Free memory of a pool; its next owner must be ordered after `clock`.
 struct Vacancy {
     uint64_t size = 0;
     Clock clock;

@@ -34,7 +34,7 @@ CUresult give_out(Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_ad
     return CUDA_SUCCESS;
 }
 
-// Memory of a graph stays where it is until nobody can launch the graph.
+// Memory of a graph stays where it is until the graph can no longer be launched.
 CUresult give_to_graph(const Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_address) {
     Device &device = *pool.device;
     const auto offset = device.take(size);

@@ -43,7 +43,7 @@ void report_race(const Access &earlier, const Access &later, CUdeviceptr address
 
 void report_unseen(const Access &user, CUdeviceptr address, uint64_t size) {
     report(std::string(this_thread.call) + " (thread " + std::to_string(this_thread.number) +
-           ") takes " + range_of(address, size) + " away, and nobody has seen the end of " +
+           ") takes " + range_of(address, size) + " away, and the CPU has not seen the end of " +
            text_of(user));
 }
 

@@ -72,7 +72,7 @@ OpRef Schedule::take_ready(size_t index) {
     return op;
 }
 
-// Work that somebody waited for has run, yet is still listed.
+// Work that the program waited for has run, yet is still listed.
 void Schedule::drop_finished() {
     if (ready_.size() > 2 * pending_ + 64) {
         const auto finished = [](const OpRef &op) { return op->state != Op::State::ready; };

@@ -10,7 +10,7 @@ namespace simcuda {
 // What a shareable file descriptor says. The descriptor is the memory's file, opened anew, and
 // stands at the place behind the memory where this lies. It has a lock on that place, which is
 // there for as long as any process has the descriptor, or imported memory by it: that is how the
-// exporter knows that the memory is still somebody's, and it needs no descriptor for it.
+// exporter knows that the memory is still in use, and it needs no descriptor for it.
 struct Ticket {
     enum class Kind : uint32_t { physical, pool };
     uint64_t magic;
@@ -32,7 +32,7 @@ int make_share(const Store &store, uint64_t place);
 bool open_share(int descriptor, Ticket::Kind kind, Ticket &ret_ticket, Store *&ret_store,
                 uint64_t &ret_place);
 
-// Whether anybody else has a descriptor, or what was imported by it.
+// Whether another process has a descriptor, or an import by it.
 bool is_held(const Store &store, uint64_t place);
 
 // What this process has imported is counted.

@@ -53,7 +53,7 @@ void give_back(Physical *physical) {
     delete physical;
 }
 
-// Whether another process has it, or anybody a descriptor.
+// Whether another process has it, or a descriptor of it.
 bool is_exported(const Physical &physical) {
     return physical.ticket != 0 && !physical.imported && is_held(*physical.store, physical.ticket);
 }

@@ -16,10 +16,11 @@ std::vector<std::string> told(const Plan &plan) {
     std::vector<std::string> all;
     for (const auto &group : plan.groups) {
         std::string text;
-        for (const PlannedEntry &entry : group) {
-            text += (text.empty() ? "" : " ") + entry.entry.name + "/" +
-                    plan.subjects[entry.subject].label() + "/" +
-                    std::to_string(entry.entry.threads) + "/" + std::to_string(entry.entry.size);
+        for (const PlannedMeasurement &planned : group) {
+            text += (text.empty() ? "" : " ") + planned.measurement.name + "/" +
+                    plan.candidates[planned.candidate].label() + "/" +
+                    std::to_string(planned.measurement.threads) + "/" +
+                    std::to_string(planned.measurement.size);
         }
         all.push_back(text);
     }
@@ -70,7 +71,7 @@ TEST_CASE("bare and vtable take turns, and start nothing else") {
     BenchOptions options;
     options.cases = {"vtable", "bare"};
     const Plan plan = make_plan(options);
-    CHECK(plan.subjects.size() == 1);
+    CHECK(plan.candidates.size() == 1);
     CHECK(told(plan) == std::vector<std::string>{"bare/empty/1/256 vtable/empty/1/256"});
 }
 
@@ -88,8 +89,8 @@ TEST_CASE("a freed block crosses threads only if there are two") {
     options.cases = {"cross"};
     options.threads = {1, 4};
     const Plan plan = make_plan(options);
-    CHECK(plan.groups.front().front().entry.threads == 2);
-    CHECK(plan.groups.back().front().entry.threads == 4);
+    CHECK(plan.groups.front().front().measurement.threads == 2);
+    CHECK(plan.groups.back().front().measurement.threads == 4);
 }
 
 TEST_CASE("sizes apply to the cases that do not draw their own") {
@@ -107,11 +108,11 @@ TEST_CASE("every case is run by something") {
     const Plan plan = make_plan({});
     std::map<std::string, int> runs;
     for (const auto &group : plan.groups) {
-        for (const PlannedEntry &entry : group) {
-            runs[entry.entry.name]++;
+        for (const PlannedMeasurement &planned : group) {
+            runs[planned.measurement.name]++;
         }
     }
-    CHECK(runs.size() == cases().size());
+    CHECK(runs.size() == bench_cases().size());
 }
 
 TEST_CASE("an unknown case is refused with the names of those there are") {

@@ -19,7 +19,7 @@
 namespace emm::tool {
 namespace {
 
-// Many short rounds, of which the median counts: what disturbs some of them does not show.
+// Many short rounds, of which the median counts: a disturbance of some rounds does not show.
 constexpr int rounds = 15;
 constexpr double round_seconds = 0.01, threaded_round_seconds = 0.02;
 
@@ -45,28 +45,28 @@ private:
     std::string folder_;
 };
 
-Changes changes_for(const PlannedSubject &subject, const ScratchLog &log) {
-    // Both would be part of what is measured.
+Changes changes_for(const PlannedCandidate &candidate, const ScratchLog &log) {
+    // Both would add to the measured time.
     Changes changes = {{"EMM_DRIVER_METER", std::nullopt},
-                       {"EMM_EVENT_LOG", subject.kind == logged_kind ? log.path() : std::nullopt},
+                       {"EMM_EVENT_LOG", candidate.kind == logged_kind ? log.path() : std::nullopt},
                        {"EMM_SIM", simulator_settings({"memory=256GiB"})}};
-    if (subject.kind != plugin_kind) {
+    if (candidate.kind != plugin_kind) {
         changes.emplace_back("EMM_PLUGIN", std::nullopt);
-    } else if (!subject.plugin.empty()) {
-        changes.emplace_back("EMM_PLUGIN", subject.plugin);
+    } else if (!candidate.plugin.empty()) {
+        changes.emplace_back("EMM_PLUGIN", candidate.plugin);
     }
     return changes;
 }
 
-// A subject, its process, and whether it takes part.
+// A candidate, its process, and whether it takes part.
 struct Participant {
-    PlannedSubject subject;
+    PlannedCandidate candidate;
     std::unique_ptr<Child> child; // none: it does not take part
 };
 
-// One entry while its rounds are being run.
+// One measurement while its rounds are being run.
 struct Measured {
-    PlannedEntry planned;
+    PlannedMeasurement planned;
     int id = 0;
     std::vector<double> ns, rates;
     std::optional<Problem> problem;
@@ -76,8 +76,8 @@ class Benches {
 public:
     explicit Benches(const BenchOptions &options) : options_(options), plan_(make_plan(options)) {
         report_ = {{"driver", nullptr}, {"results", Json::array()}};
-        for (const PlannedSubject &subject : plan_.subjects) {
-            participants_.push_back({subject, nullptr});
+        for (const PlannedCandidate &candidate : plan_.candidates) {
+            participants_.push_back({candidate, nullptr});
             start(participants_.back());
         }
     }
@@ -93,52 +93,55 @@ public:
 
 private:
     void start(Participant &participant) {
-        PlannedSubject &subject = participant.subject;
-        const std::string label = subject.label().empty() ? "the plugin in force" : subject.label();
+        PlannedCandidate &candidate = participant.candidate;
+        const std::string label =
+            candidate.label().empty() ? "the plugin in force" : candidate.label();
         try {
-            auto child = std::make_unique<Child>(
-                label, Json{{"job", "bench"}, {"kind", subject.kind}}, changes_for(subject, log_));
+            auto child =
+                std::make_unique<Child>(label, Json{{"job", "bench"}, {"kind", candidate.kind}},
+                                        changes_for(candidate, log_));
             const Json hello = child->receive();
             if (hello.contains("absent")) {
                 fmt::print(stderr, "not measured: {}: {}\n", label,
                            hello.at("absent").get<std::string>());
                 return;
             }
-            if (subject.kind == plugin_kind && subject.plugin.empty()) {
-                subject.plugin = hello.at("spec").get<std::string>();
+            if (candidate.kind == plugin_kind && candidate.plugin.empty()) {
+                candidate.plugin = hello.at("spec").get<std::string>();
             }
             if (!hello.at("driver").is_null()) {
                 report_["driver"] = hello.at("driver");
             }
             participant.child = std::move(child);
         } catch (const Failure &failure) {
-            does_not_start(subject, failure);
+            does_not_start(candidate, failure);
         }
     }
 
-    void does_not_start(const PlannedSubject &subject, const Failure &failure) {
-        if (subject.kind == plugin_kind && options_.plugins.size() <= 1) {
+    void does_not_start(const PlannedCandidate &candidate, const Failure &failure) {
+        if (candidate.kind == plugin_kind && options_.plugins.size() <= 1) {
             throw failure;
         }
-        Json result = {{"plugin", subject.label()}};
+        Json result = {{"plugin", candidate.label()}};
         result.update(to_json(failure.problem()));
         report_["results"].push_back(result);
     }
 
-    void run_group(const std::vector<PlannedEntry> &entries, double share) {
+    void run_group(const std::vector<PlannedMeasurement> &measurements, double share) {
         std::vector<Measured> group;
-        for (const PlannedEntry &entry : entries) {
-            if (participants_[entry.subject].child) {
-                group.push_back({entry, next_id_++, {}, {}, std::nullopt});
+        for (const PlannedMeasurement &measurement : measurements) {
+            if (participants_[measurement.candidate].child) {
+                group.push_back({measurement, next_id_++, {}, {}, std::nullopt});
             }
         }
         for (Measured &measured : group) {
             show(measured, share);
-            const Entry &entry = measured.planned.entry;
-            ask(measured,
-                {{"id", measured.id},
-                 {"set_up",
-                  {{"case", entry.name}, {"threads", entry.threads}, {"size", entry.size}}}});
+            const Measurement &measurement = measured.planned.measurement;
+            ask(measured, {{"id", measured.id},
+                           {"set_up",
+                            {{"case", measurement.name},
+                             {"threads", measurement.threads},
+                             {"size", measurement.size}}}});
         }
         for (int round = 0; round < rounds; round++) {
             for (Measured &measured : group) {
@@ -154,7 +157,7 @@ private:
 
     void run_round(Measured &measured) {
         const double seconds =
-            measured.planned.entry.threads == 1 ? round_seconds : threaded_round_seconds;
+            measured.planned.measurement.threads == 1 ? round_seconds : threaded_round_seconds;
         const Json answer = ask(measured, {{"id", measured.id}, {"seconds", seconds}});
         if (!measured.problem) {
             measured.ns.push_back(answer.at("ns_per_pair").get<double>());
@@ -162,9 +165,9 @@ private:
         }
     }
 
-    // Nothing more is asked about an entry that has failed, but it is still taken down.
+    // Nothing more is asked about a measurement that has failed, but it is still taken down.
     Json ask(Measured &measured, const Json &order, bool always = false) {
-        Participant &participant = participants_[measured.planned.subject];
+        Participant &participant = participants_[measured.planned.candidate];
         if (!participant.child || (measured.problem && !always)) {
             return {};
         }
@@ -175,7 +178,8 @@ private:
                 measured.problem = problem_from_json(answer.at("failed"));
             }
             return answer;
-        } catch (const Failure &failure) { // the process has ended, and with it its other entries
+        } catch (
+            const Failure &failure) { // the process has ended, and with it its other measurements
             measured.problem = failure.problem();
             participant.child.reset();
             return {};
@@ -183,11 +187,11 @@ private:
     }
 
     void report(const Measured &measured) {
-        const Entry &entry = measured.planned.entry;
-        Json result = {{"plugin", participants_[measured.planned.subject].subject.label()},
-                       {"case", entry.name},
-                       {"threads", entry.threads},
-                       {"size", entry.size}};
+        const Measurement &measurement = measured.planned.measurement;
+        Json result = {{"plugin", participants_[measured.planned.candidate].candidate.label()},
+                       {"case", measurement.name},
+                       {"threads", measurement.threads},
+                       {"size", measurement.size}};
         if (measured.problem) {
             result.update(to_json(*measured.problem));
         } else {
@@ -198,9 +202,9 @@ private:
     }
 
     void show(const Measured &measured, double share) {
-        const Entry &entry = measured.planned.entry;
-        const std::string label = participants_[measured.planned.subject].subject.label();
-        progress_.show(fmt::format("{} on {}", entry.name, label), share);
+        const Measurement &measurement = measured.planned.measurement;
+        const std::string label = participants_[measured.planned.candidate].candidate.label();
+        progress_.show(fmt::format("{} on {}", measurement.name, label), share);
     }
 
     const BenchOptions &options_;

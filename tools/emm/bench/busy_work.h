@@ -10,8 +10,8 @@
 namespace emm::tool {
 
 // Pairs while another stream has work that lasts until 10,000 of them are done, or 50 ms for
-// plugins whose frees wait for it. A function on the host stands for a kernel. What is measured is
-// all of the 10,000, whatever interrupts them.
+// plugins whose frees wait for it. A function on the host stands for a kernel. The time is that
+// of all 10,000, interruptions included.
 class BusyWork : public Work {
 public:
     BusyWork(PluginMemory memory, size_t size, CUcontext context)

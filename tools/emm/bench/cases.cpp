@@ -4,8 +4,8 @@
 
 namespace emm::tool {
 
-const std::vector<Case> &cases() {
-    static const std::vector<Case> all = {
+const std::vector<BenchCase> &bench_cases() {
+    static const std::vector<BenchCase> all = {
         {"bare", 256, "two indirect calls to an empty plugin: the floor under vtable"},
         {"vtable", 256, "the same empty plugin through emm: what emm itself costs"},
         {"clock", 256,
@@ -29,9 +29,9 @@ const std::vector<Case> &cases() {
     return all;
 }
 
-const Case &find_case(const std::string &name) {
+const BenchCase &find_case(const std::string &name) {
     std::string names;
-    for (const Case &known : cases()) {
+    for (const BenchCase &known : bench_cases()) {
         if (name == known.name) {
             return known;
         }

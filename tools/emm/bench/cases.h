@@ -8,16 +8,16 @@ namespace emm::tool {
 
 // One thing that is measured. `size` is its block size unless --size gives another; 0: the case
 // draws sizes of its own.
-struct Case {
+struct BenchCase {
     const char *name;
     uint64_t size;
     const char *help; // one line
 };
 
-const std::vector<Case> &cases();
+const std::vector<BenchCase> &bench_cases();
 
 // Throws Failure, which lists the names, if there is no such case.
-const Case &find_case(const std::string &name);
+const BenchCase &find_case(const std::string &name);
 
 // Cases that are compared directly take turns, round by round. This one is measured alone, because
 // several processes' live sets would not fit on a device together.

@@ -1,5 +1,5 @@
 #include "bench/bench.h"
-#include "bench/subject.h"
+#include "bench/candidate.h"
 #include "child.h"
 #include "problem.h"
 
@@ -12,7 +12,7 @@ namespace {
 // Does what the parent asks: sets measurements up, runs a round of one, takes them down.
 class Bench {
 public:
-    Bench(Subject &subject, Parent &parent) : subject_(subject), parent_(parent) {}
+    Bench(Candidate &candidate, Parent &parent) : candidate_(candidate), parent_(parent) {}
 
     void serve() {
         for (;;) {
@@ -33,22 +33,22 @@ private:
         const auto id = order.at("id").get<int>();
         if (order.contains("set_up")) {
             const Json &wanted = order.at("set_up");
-            const Entry entry = {wanted.at("case").get<std::string>(),
-                                 wanted.at("threads").get<uint32_t>(),
-                                 wanted.at("size").get<size_t>()};
-            teams_[id] = std::make_unique<Team>(entry.threads, subject_.maker(entry));
+            const Measurement measurement = {wanted.at("case").get<std::string>(),
+                                             wanted.at("threads").get<uint32_t>(),
+                                             wanted.at("size").get<size_t>()};
+            teams_[id] = std::make_unique<Team>(measurement.threads, candidate_.maker(measurement));
             return {{"done", true}};
         }
         if (order.contains("take_down")) {
             teams_.erase(id);
-            subject_.tidy();
+            candidate_.return_cached();
             return {{"done", true}};
         }
         const Rate rate = teams_.at(id)->round(order.at("seconds").get<double>());
         return {{"ns_per_pair", rate.ns_per_pair}, {"mpairs_per_s", rate.mpairs_per_s}};
     }
 
-    Subject &subject_;
+    Candidate &candidate_;
     Parent &parent_;
     std::map<int, std::unique_ptr<Team>> teams_;
 };
@@ -57,9 +57,10 @@ private:
 
 void run_bench_job(const Json &job, Parent &parent) {
     try {
-        const std::unique_ptr<Subject> subject = make_subject(job.at("kind").get<std::string>());
-        parent.send({{"driver", subject->driver()}, {"spec", subject->spec()}});
-        Bench(*subject, parent).serve();
+        const std::unique_ptr<Candidate> candidate =
+            make_candidate(job.at("kind").get<std::string>());
+        parent.send({{"driver", candidate->driver()}, {"spec", candidate->spec()}});
+        Bench(*candidate, parent).serve();
     } catch (const Absent &absent) {
         parent.send({{"absent", absent.reason}});
     }

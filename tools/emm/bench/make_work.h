@@ -1,6 +1,6 @@
 #pragma once
 
-#include "bench/entry.h"
+#include "bench/measurement.h"
 #include "bench/works.h"
 
 #include <memory>
@@ -15,31 +15,32 @@ constexpr size_t holes = 65'536;
 
 template <class Memory> using RingOf = typename CrossWork<Memory>::Ring;
 
-// The loop of `entry` for one kind of memory, on one thread. `room`: bytes of memory that a live
-// set may take; 0: there is enough.
+// The loop of `measurement` for one kind of memory, on one thread. `room`: bytes of memory that a
+// live set may take; 0: there is enough.
 template <class Memory>
-std::unique_ptr<Work> make_work(const Entry &entry, Memory memory, uint32_t thread, size_t room,
-                                const std::shared_ptr<RingOf<Memory>> &ring,
+std::unique_ptr<Work> make_work(const Measurement &measurement, Memory memory, uint32_t thread,
+                                size_t room, const std::shared_ptr<RingOf<Memory>> &ring,
                                 const std::atomic<bool> &stopping) {
-    const size_t live = large_live / entry.threads;
-    if (entry.name == "mixed") {
+    const size_t live = large_live / measurement.threads;
+    if (measurement.name == "mixed") {
         return std::make_unique<ReplaceWork<Memory>>(memory, mixed_live, mixed_smallest,
                                                      mixed_largest, thread + 1);
     }
-    if (entry.name == "large") {
+    if (measurement.name == "large") {
         constexpr size_t mean = size_t(16) << 20;
-        const size_t fitting = room == 0 ? live : std::min(live, room / entry.threads / mean);
+        const size_t fitting = room == 0 ? live : std::min(live, room / measurement.threads / mean);
         return std::make_unique<ReplaceWork<Memory>>(memory, std::max<size_t>(fitting, 1),
                                                      large_smallest, large_largest, thread + 1);
     }
-    if (entry.name == "holes") {
-        return std::make_unique<HolesWork<Memory>>(memory, entry.size, holes / entry.threads,
-                                                   thread + 1);
+    if (measurement.name == "holes") {
+        return std::make_unique<HolesWork<Memory>>(memory, measurement.size,
+                                                   holes / measurement.threads, thread + 1);
     }
-    if (entry.name == "cross") {
-        return std::make_unique<CrossWork<Memory>>(memory, entry.size, ring, thread, stopping);
+    if (measurement.name == "cross") {
+        return std::make_unique<CrossWork<Memory>>(memory, measurement.size, ring, thread,
+                                                   stopping);
     }
-    return std::make_unique<PairWork<Memory>>(memory, entry.size);
+    return std::make_unique<PairWork<Memory>>(memory, measurement.size);
 }
 
 } // namespace emm::tool

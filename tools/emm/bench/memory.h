@@ -44,7 +44,7 @@ struct PluginMemory {
     }
 };
 
-// As a library does that is not told its context.
+// By the current context, as a library that is given no context does.
 struct CurrentMemory {
     using Address = emm_deviceptr;
     emm_stream stream = nullptr;
@@ -60,7 +60,7 @@ struct CurrentMemory {
     }
 };
 
-// Memory that is counted and goes home by itself.
+// Reference-counted handles.
 struct HandleMemory {
     using Address = emm_memory *;
     emm_context *context = nullptr;

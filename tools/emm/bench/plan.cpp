@@ -10,20 +10,20 @@
 namespace emm::tool {
 namespace {
 
-const SubjectKind &kind_named(const std::string &name) {
-    const auto &kinds = subject_kinds();
+const CandidateKind &kind_named(const std::string &name) {
+    const auto &kinds = candidate_kinds();
     return *std::find_if(kinds.begin(), kinds.end(),
-                         [&](const SubjectKind &kind) { return name == kind.name; });
+                         [&](const CandidateKind &kind) { return name == kind.name; });
 }
 
-bool runs(const SubjectKind &kind, const std::string &name) {
+bool runs(const CandidateKind &kind, const std::string &name) {
     return std::any_of(kind.cases.begin(), kind.cases.end(),
                        [&](const char *known) { return name == known; });
 }
 
 std::vector<std::string> wanted_cases(const BenchOptions &options) {
     std::vector<std::string> names;
-    for (const Case &known : cases()) {
+    for (const BenchCase &known : bench_cases()) {
         const auto &asked = options.cases;
         if (asked.empty() || std::find(asked.begin(), asked.end(), known.name) != asked.end()) {
             names.emplace_back(known.name);
@@ -32,28 +32,28 @@ std::vector<std::string> wanted_cases(const BenchOptions &options) {
     return names;
 }
 
-// Those that run none of the cases are not started.
-std::vector<PlannedSubject> planned_subjects(const BenchOptions &options,
-                                             const std::vector<std::string> &names) {
-    std::vector<PlannedSubject> subjects;
-    for (const SubjectKind &kind : subject_kinds()) {
+// Candidates that run none of the cases are not started.
+std::vector<PlannedCandidate> planned_candidates(const BenchOptions &options,
+                                                 const std::vector<std::string> &names) {
+    std::vector<PlannedCandidate> candidates;
+    for (const CandidateKind &kind : candidate_kinds()) {
         const bool needed = std::any_of(names.begin(), names.end(),
                                         [&](const std::string &name) { return runs(kind, name); });
         if (needed && std::strcmp(kind.name, plugin_kind) == 0) {
             for (const std::string &plugin : options.plugins) {
-                subjects.push_back({kind.name, plugin});
+                candidates.push_back({kind.name, plugin});
             }
             if (options.plugins.empty()) {
-                subjects.push_back({kind.name, ""});
+                candidates.push_back({kind.name, ""});
             }
         } else if (needed) {
-            subjects.push_back({kind.name, ""});
+            candidates.push_back({kind.name, ""});
         }
     }
-    return subjects;
+    return candidates;
 }
 
-std::vector<uint64_t> sizes_of(const Case &known, const BenchOptions &options) {
+std::vector<uint64_t> sizes_of(const BenchCase &known, const BenchOptions &options) {
     return known.size == 0 || options.sizes.empty() ? std::vector<uint64_t>{known.size}
                                                     : options.sizes;
 }
@@ -62,8 +62,8 @@ uint32_t threads_of(const std::string &name, uint32_t threads) {
     return name == "cross" ? std::max(threads, 2u) : threads;
 }
 
-// Cases with the same answer are compared with each other and take turns. Others would disturb each
-// other: a plugin with holes is no longer the one that `pair` is about.
+// Cases with the same answer are compared with each other and take turns. Other cases would disturb
+// each other: a plugin with holes is no longer the one that `pair` is about.
 std::string comparison_of(const std::string &name) {
     if (name == "vtable" || name == "clock" || name == "logged") {
         return "bare";
@@ -71,24 +71,25 @@ std::string comparison_of(const std::string &name) {
     return name == "handle" || name.rfind("pair", 0) == 0 ? "pair" : name;
 }
 
-// Entries by what they are compared in, in the order in which they were first met.
+// Groups of measurements that take turns, in the order of their first members.
 class Groups {
 public:
-    void add(const PlannedEntry &entry) {
+    void add(const PlannedMeasurement &planned) {
         const auto key =
-            std::make_tuple(comparison_of(entry.entry.name), entry.entry.threads, entry.entry.size,
-                            is_measured_alone(entry.entry.name) ? entry.subject : 0);
+            std::make_tuple(comparison_of(planned.measurement.name), planned.measurement.threads,
+                            planned.measurement.size,
+                            is_measured_alone(planned.measurement.name) ? planned.candidate : 0);
         const auto [found, is_new] = numbers_.try_emplace(key, groups_.size());
         if (is_new) {
             groups_.emplace_back();
         }
-        groups_[found->second].push_back(entry);
+        groups_[found->second].push_back(planned);
     }
-    std::vector<std::vector<PlannedEntry>> take() { return std::move(groups_); }
+    std::vector<std::vector<PlannedMeasurement>> take() { return std::move(groups_); }
 
 private:
     std::map<std::tuple<std::string, uint32_t, size_t, size_t>, size_t> numbers_;
-    std::vector<std::vector<PlannedEntry>> groups_;
+    std::vector<std::vector<PlannedMeasurement>> groups_;
 };
 
 } // namespace
@@ -97,12 +98,12 @@ Plan make_plan(const BenchOptions &options) {
     const std::vector<std::string> names = wanted_cases(options);
     Plan plan;
     Groups groups;
-    plan.subjects = planned_subjects(options, names);
+    plan.candidates = planned_candidates(options, names);
     for (const uint32_t threads : options.threads) {
         for (const std::string &name : names) {
             for (const uint64_t size : sizes_of(find_case(name), options)) {
-                for (size_t i = 0; i < plan.subjects.size(); i++) {
-                    if (runs(kind_named(plan.subjects[i].kind), name)) {
+                for (size_t i = 0; i < plan.candidates.size(); i++) {
+                    if (runs(kind_named(plan.candidates[i].kind), name)) {
                         groups.add({i, {name, threads_of(name, threads), size}});
                     }
                 }

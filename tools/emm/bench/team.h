@@ -50,7 +50,7 @@ public:
     Rate round(double seconds);
 
 private:
-    // Plugins that free in batches must have had their turn in each.
+    // A round must be long enough for a plugin that frees in batches.
     static constexpr uint64_t smallest_chunk = 32;
 
     struct Member {

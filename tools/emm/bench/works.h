@@ -215,9 +215,9 @@ private:
     const std::atomic<bool> &stopping_;
 };
 
-// No memory at all: sixteen increments of counters that are nobody else's. They take turns, in
-// steps that the processor learns at run time: of a single one it may keep track without its memory
-// or not, and a thread is then two times as fast or not, as it happens.
+// No memory at all: sixteen increments of counters that no other thread uses. They take turns,
+// in steps that the processor learns at run time. It may keep a single counter in a register
+// instead of memory or not, so that two runs would differ by a factor of two.
 class CounterWork : public Work {
 public:
     void run(uint64_t pairs) override {

@@ -1,4 +1,4 @@
-// What a plugin tells about itself.
+// Errors, memory info and queries: what a plugin reports.
 #include "check/bare.h"
 #include "check/cases.h"
 #include "check/gpu.h"
@@ -10,8 +10,8 @@
 namespace emm::tool::check {
 namespace {
 
-void memory_info(const Subject &subject) {
-    const Hosted hosted(subject);
+void memory_info(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     size_t of_device = 0, unused = 0;
     require_cuda(driver_calls().cuMemGetInfo(&unused, &of_device), "cuMemGetInfo");
     size_t last = 0;
@@ -25,13 +25,13 @@ void memory_info(const Subject &subject) {
     last = ask();
     const emm_deviceptr ptr = hosted.alloc(64 * mib);
     const size_t now = ask();
-    // On a real device others give memory back at any time, the other cases among them.
-    expect(now <= last || !subject.simulated, "more is free after an allocation than before");
+    // On a real device other processes return memory at any time, the other cases among them.
+    expect(now <= last || !plugin.simulated, "more is free after an allocation than before");
     hosted.free(ptr, 64 * mib);
     ask();
 }
 
-// Structs of callers that are older and newer: what lies behind is theirs.
+// Structs of older and newer callers: the bytes behind the caller's struct are not the plugin's.
 template <class Struct, class Fill> void fill_sizes(const char *what, const Fill &fill) {
     for (const size_t size :
          {size_t(8), size_t(16), sizeof(Struct) - 8, sizeof(Struct), sizeof(Struct) + 32}) {
@@ -44,9 +44,9 @@ template <class Struct, class Fill> void fill_sizes(const char *what, const Fill
     }
 }
 
-void struct_sizes(const Subject &subject) {
+void struct_sizes(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const emm_plugin &slots = bare.slots();
     if (!slots.get_stats && !slots.query) {
         throw Skipped("it leaves get_stats and query out");
@@ -80,15 +80,15 @@ void ask_at(const BareManager &manager, emm_deviceptr ptr, size_t size, size_t o
     expect(info.kind == EMM_KIND_DEVICE && info.device == 0,
            "query tells kind {} on device {}: expected {} on 0", info.kind, info.device,
            EMM_KIND_DEVICE);
-    // What it says is where the block ends, rounded or not: behind that is no byte of it.
+    // The block ends at the reported size, rounded or not: no byte behind it belongs to it.
     expect(ask(manager, ptr + info.size, behind) < EMM_OK || behind.base != ptr,
            "query tells that a block has {} bytes, and describes it at the byte behind them too",
            info.size);
 }
 
-void query(const Subject &subject) {
+void query(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().query) {
         throw Skipped("it leaves query out");
     }
@@ -108,7 +108,7 @@ void query(const Subject &subject) {
 
 constexpr size_t too_much = size_t(1) << 50;
 
-// Failures of any slot that can be made to fail from outside.
+// Failures of the slots that a caller can make fail.
 class Failures {
 public:
     explicit Failures(const BareManager &manager) : manager_(manager) {}
@@ -156,18 +156,18 @@ private:
     const BareManager &manager_;
 };
 
-void untouched(const Subject &subject) {
+void untouched(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const BareManager manager(bare);
     Failures(manager).each([](const std::string &slot, emm_status status, bool kept) {
         expect(kept, "{} answers {} and has written to its outputs", slot, status);
     });
 }
 
-void described(const Subject &subject) {
+void described(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const BareManager manager(bare);
     Failures(manager).each([](const std::string &slot, emm_status status, bool) {
         expect(status >= EMM_E_ALREADY_FREED, "{} answers {}, which is no code of emm/status.h",

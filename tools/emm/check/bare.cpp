@@ -109,10 +109,11 @@ emm_plugin_entry open_entry(const std::string &path) {
     return reinterpret_cast<emm_plugin_entry>(entry);
 }
 
-Bare::Bare(const Subject &subject, const emm_host *host) : table_(open_entry(subject.path)(host)) {
+Bare::Bare(const CheckedPlugin &plugin, const emm_host *host)
+    : table_(open_entry(plugin.path)(host)) {
     expect(table_ != nullptr, "the entry function returned NULL: {}", said.text);
     std::memcpy(&slots_, table_, std::min<size_t>(table_->struct_size, sizeof slots_));
-    for (const auto &text : subject.option_texts) {
+    for (const auto &text : plugin.option_texts) {
         texts_.push_back(text ? text->c_str() : nullptr);
     }
     texts_.push_back(nullptr);

@@ -8,7 +8,7 @@
 
 namespace emm::tool::check {
 
-// The suite as a host. What a plugin said last with host->fail, and what it put on the queue.
+// The suite as a host: the plugin's last host->fail, and what it deferred.
 struct Said {
     emm_status code = EMM_OK;
     std::string text;
@@ -24,13 +24,13 @@ size_t run_deferred(uint32_t what); // EMM_DEFERRED_*; how many there were
 const emm_host &kit_host();
 
 // A plugin's library, opened in this process, and its table: called directly, with no libemm
-// between. To be made once in a process.
+// between. One for each process.
 class Bare {
 public:
-    explicit Bare(const Subject &subject, const emm_host *host = &kit_host());
+    explicit Bare(const CheckedPlugin &plugin, const emm_host *host = &kit_host());
 
     const emm_plugin *table() const { return table_; }
-    // As far as the table goes; the rest is NULL.
+    // Slots behind the table's end are NULL.
     const emm_plugin &slots() const { return slots_; }
     bool needs_current() const { return (slots_.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0; }
     const char *const *option_texts() const { return texts_.data(); }
@@ -44,7 +44,7 @@ private:
 // The entry function, not yet called.
 emm_plugin_entry open_entry(const std::string &path);
 
-// Calls a slot. What leaves it other than by return is a violation.
+// Calls a slot. An exception that leaves it is a violation.
 template <class... Parameters, class... Arguments>
 emm_status call(const char *name, emm_status (*slot)(Parameters...), Arguments... arguments) {
     try {
@@ -72,7 +72,7 @@ public:
     const emm_plugin &slots() const { return bare_.slots(); }
     emm_manager *self() const { return self_; }
 
-    // What must succeed.
+    // A status that must be a success.
     emm_deviceptr alloc(size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
     void free(emm_deviceptr ptr, size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
     void destroy();

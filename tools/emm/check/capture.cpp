@@ -1,4 +1,4 @@
-// Captures: they stay valid, and what a graph uses stays its own.
+// Captures: they stay valid, and a graph's memory stays its own.
 #include "check/cases.h"
 #include "check/hosted.h"
 
@@ -8,19 +8,19 @@
 namespace emm::tool::check {
 namespace {
 
-// A capture in the mode that tolerates least; announced if its stream is.
-class Capture {
+// A capture in the global mode, which tolerates the fewest calls; announced if its stream is.
+class CaptureScope {
 public:
-    Capture(const Hosted &hosted, const Lane &lane, bool announced)
-        : hosted_(hosted), lane_(lane), announced_(announced) {
+    CaptureScope(const Hosted &hosted, const OwnedStream &owned, bool announced)
+        : hosted_(hosted), stream_(owned), announced_(announced) {
         if (announced_) {
-            must(emm_capture_begin(hosted_.get(), lane_.get()), "announcing a capture");
+            must(emm_capture_begin(hosted_.get(), stream_.get()), "announcing a capture");
         }
         require_cuda(
-            EMM_CHECK_CUDA(cuStreamBeginCapture)(lane_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL),
+            EMM_CHECK_CUDA(cuStreamBeginCapture)(stream_.get(), CU_STREAM_CAPTURE_MODE_GLOBAL),
             "cuStreamBeginCapture");
     }
-    ~Capture() {
+    ~CaptureScope() {
         if (exec_) {
             EMM_CHECK_CUDA(cuGraphExecDestroy)(exec_);
         }
@@ -28,36 +28,36 @@ public:
             EMM_CHECK_CUDA(cuGraphDestroy)(graph_);
         }
     }
-    Capture(const Capture &) = delete;
-    Capture &operator=(const Capture &) = delete;
+    CaptureScope(const CaptureScope &) = delete;
+    CaptureScope &operator=(const CaptureScope &) = delete;
 
     void end(const char *after) {
-        const CUresult result = EMM_CHECK_CUDA(cuStreamEndCapture)(lane_.get(), &graph_);
+        const CUresult result = EMM_CHECK_CUDA(cuStreamEndCapture)(stream_.get(), &graph_);
         if (announced_) {
-            must(emm_capture_end(hosted_.get(), lane_.get()), "announcing a capture's end");
+            must(emm_capture_end(hosted_.get(), stream_.get()), "announcing a capture's end");
         }
         expect(result == CUDA_SUCCESS, "the capture was invalidated by {}: CUDA error {}", after,
                static_cast<int>(result));
     }
 
-    void launch(const Lane &lane) {
+    void launch(const OwnedStream &owned) {
         if (!exec_) {
             require_cuda(EMM_CHECK_CUDA(cuGraphInstantiateWithFlags)(&exec_, graph_, 0),
                          "cuGraphInstantiateWithFlags");
         }
-        require_cuda(EMM_CHECK_CUDA(cuGraphLaunch)(exec_, lane.get()), "cuGraphLaunch");
+        require_cuda(EMM_CHECK_CUDA(cuGraphLaunch)(exec_, owned.get()), "cuGraphLaunch");
     }
 
 private:
     const Hosted &hosted_;
-    const Lane &lane_;
+    const OwnedStream &stream_;
     bool announced_;
     CUgraph graph_ = nullptr;
     CUgraphExec exec_ = nullptr;
 };
 
 // Calls for another stream, by the thread that captures.
-void work_beside(const Hosted &hosted, const Lane &other) {
+void work_beside(const Hosted &hosted, const OwnedStream &other) {
     for (const size_t size : {size_t(1000), mib, 40 * mib}) {
         for (int i = 0; i < 6; i++) {
             const emm_deviceptr ptr = hosted.alloc(size, other.get());
@@ -67,15 +67,15 @@ void work_beside(const Hosted &hosted, const Lane &other) {
     }
 }
 
-void bystander(const Subject &subject) {
-    const Hosted hosted(subject);
-    Lane lane;
-    const Lane other;
-    hosted.enlist(lane);
+void bystander(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
+    OwnedStream owned;
+    const OwnedStream other;
+    hosted.enlist(owned);
     work_beside(hosted, other);
     const emm_deviceptr before = hosted.alloc(mib);
     {
-        Capture capture(hosted, lane, true);
+        CaptureScope capture(hosted, owned, true);
         work_beside(hosted, other);
         for (const size_t size : {size_t(1000), mib, 40 * mib}) {
             hosted.free(hosted.alloc(size), size);
@@ -84,65 +84,66 @@ void bystander(const Subject &subject) {
         must(emm_trim(hosted.get(), 0, nullptr), "trim");
         capture.end("calls that had nothing to do with it");
     }
-    hosted.retire(lane);
+    hosted.retire(owned);
     work_beside(hosted, other);
 }
 
-void unannounced(const Subject &subject) {
-    const Hosted hosted(subject);
-    const Lane lane, other;
-    Capture capture(hosted, lane, false);
+void unannounced(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
+    const OwnedStream owned, other;
+    CaptureScope capture(hosted, owned, false);
     work_beside(hosted, other);
     capture.end("calls for another stream");
 }
 
 // A manager may take no part in captures, if it leaves them valid and does not claim otherwise.
-void accept_refusal(const Hosted &hosted, Capture &capture, const std::string &what) {
+void accept_refusal(const Hosted &hosted, CaptureScope &capture, const std::string &what) {
     capture.end((what + " that was refused").c_str());
     expect(!(hosted.capabilities() & EMM_PLUGIN_CAPTURE),
            "it claims EMM_PLUGIN_CAPTURE and refuses {} in a capture", what);
     throw Skipped("it refuses " + what + " in a capture, and says so");
 }
 
-void inside(const Subject &subject) {
-    const Hosted hosted(subject);
-    Lane lane;
-    const Lane other;
-    hosted.enlist(lane);
-    // What the stream still has to do keeps no graph from running on another one.
-    const emm_deviceptr pending = hosted.alloc(mib, lane.get());
-    mark(lane.get(), pending, mib, 4);
-    hosted.free(pending, mib, lane.get());
+void inside(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
+    OwnedStream owned;
+    const OwnedStream other;
+    hosted.enlist(owned);
+    // A graph may run on another stream while this stream's work is pending.
+    const emm_deviceptr pending = hosted.alloc(mib, owned.get());
+    mark(owned.get(), pending, mib, 4);
+    hosted.free(pending, mib, owned.get());
     {
-        Capture capture(hosted, lane, true);
+        CaptureScope capture(hosted, owned, true);
         emm_deviceptr first = 0, second = 0;
-        const emm_status got = emm_memalloc(hosted.get(), mib, lane.get(), &first);
+        const emm_status got = emm_memalloc(hosted.get(), mib, owned.get(), &first);
         if (got == EMM_E_CAPTURING) {
             accept_refusal(hosted, capture, "an allocation");
         }
         must(got, "memalloc in a capture");
-        mark(lane.get(), first, mib, 1);
-        hosted.free(first, mib, lane.get());
-        second = hosted.alloc(mib, lane.get());
-        mark(lane.get(), second, mib, 2);
-        hosted.free(second, mib, lane.get());
+        mark(owned.get(), first, mib, 1);
+        hosted.free(first, mib, owned.get());
+        second = hosted.alloc(mib, owned.get());
+        mark(owned.get(), second, mib, 2);
+        hosted.free(second, mib, owned.get());
         capture.end("allocations in it");
         capture.launch(other);
         other.synchronize();
         for (int i = 0; i < 3; i++) {
-            capture.launch(lane);
+            capture.launch(owned);
             const emm_deviceptr mine = hosted.alloc(mib, other.get());
             mark(other.get(), mine, mib, 3);
-            expect(is_marked(other.get(), mine, mib, 3), "a graph wrote to somebody's memory");
+            expect(is_marked(other.get(), mine, mib, 3),
+                   "a graph wrote to memory of another owner");
             hosted.free(mine, mib, other.get());
-            lane.synchronize();
+            owned.synchronize();
         }
     }
-    hosted.retire(lane);
+    hosted.retire(owned);
     work_beside(hosted, other);
 }
 
-// So many that a manager has to look further than at its nearest free block.
+// So many that a manager has to look beyond its nearest free block.
 void expect_others(const Hosted &hosted, emm_stream stream, emm_deviceptr graphs) {
     std::array<emm_deviceptr, 40> mine;
     for (emm_deviceptr &each : mine) {
@@ -155,61 +156,61 @@ void expect_others(const Hosted &hosted, emm_stream stream, emm_deviceptr graphs
     }
 }
 
-// The graph uses the block whenever it runs, though it was freed while it was captured.
-void free_inside(const Subject &subject) {
-    const Hosted hosted(subject);
-    Lane lane;
-    const Lane other;
-    hosted.enlist(lane);
-    const emm_deviceptr ptr = hosted.alloc(mib, lane.get());
+// A block freed inside a capture is still used by each run of the graph.
+void free_inside(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
+    OwnedStream owned;
+    const OwnedStream other;
+    hosted.enlist(owned);
+    const emm_deviceptr ptr = hosted.alloc(mib, owned.get());
     {
-        Capture capture(hosted, lane, true);
-        mark(lane.get(), ptr, mib, 1);
-        const emm_status freed = emm_memfree(hosted.get(), ptr, mib, lane.get());
+        CaptureScope capture(hosted, owned, true);
+        mark(owned.get(), ptr, mib, 1);
+        const emm_status freed = emm_memfree(hosted.get(), ptr, mib, owned.get());
         if (freed == EMM_E_CAPTURING) {
             accept_refusal(hosted, capture, "a free");
         }
         must(freed, "memfree in a capture");
         capture.end("a free in it");
         for (int i = 0; i < 3; i++) {
-            for (const emm_stream stream : {lane.get(), other.get(), EMM_STREAM_UNORDERED}) {
+            for (const emm_stream stream : {owned.get(), other.get(), EMM_STREAM_UNORDERED}) {
                 expect_others(hosted, stream, ptr);
             }
             must(emm_trim(hosted.get(), 0, nullptr), "trim"); // and what was pending is done
-            capture.launch(lane);
+            capture.launch(owned);
             const emm_deviceptr mine = hosted.alloc(mib, other.get());
             mark(other.get(), mine, mib, 3);
-            lane.synchronize();
+            owned.synchronize();
             expect(is_marked(other.get(), mine, mib, 3),
                    "memory that a graph still writes to was handed out");
             hosted.free(mine, mib, other.get());
         }
     }
-    hosted.retire(lane);
+    hosted.retire(owned);
 }
 
-// When the graphs are gone, what was freed in them is free.
-void ended_graphs(const Subject &subject) {
-    const Hosted hosted(subject);
-    Lane lane;
-    hosted.enlist(lane);
+// Memory freed inside captures is free when the graphs are gone.
+void ended_graphs(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
+    OwnedStream owned;
+    hosted.enlist(owned);
     const uint64_t idle = held_bytes();
     for (int i = 0; i < 10; i++) {
         constexpr size_t size = 20 * mib;
-        Capture capture(hosted, lane, true);
+        CaptureScope capture(hosted, owned, true);
         emm_deviceptr ptr = 0;
-        const emm_status got = emm_memalloc(hosted.get(), size, lane.get(), &ptr);
+        const emm_status got = emm_memalloc(hosted.get(), size, owned.get(), &ptr);
         if (got == EMM_E_CAPTURING) {
             accept_refusal(hosted, capture, "an allocation");
         }
         must(got, "memalloc in a capture");
-        mark(lane.get(), ptr, size, 1);
-        hosted.free(ptr, size, lane.get());
+        mark(owned.get(), ptr, size, 1);
+        hosted.free(ptr, size, owned.get());
         capture.end("an allocation and its free");
-        capture.launch(lane);
-        lane.synchronize();
+        capture.launch(owned);
+        owned.synchronize();
     }
-    hosted.retire(lane);
+    hosted.retire(owned);
     expect_all_back(hosted, idle, "10 graphs that freed 20 MiB each are gone");
 }
 
@@ -222,7 +223,7 @@ std::vector<Case> capture_cases() {
         {"capture/unannounced", "EMM-P-25", "ordered calls beside any capture leave it valid",
          unannounced, every_mode},
         {"capture/inside", "EMM-P-25 EMM-P-41",
-         "memory allocated in a capture is nobody else's while its graph lives, or refused without "
+         "memory allocated in a capture is its graph's alone while that lives, or refused without "
          "harm",
          inside, every_mode},
         {"capture/free-inside", "EMM-P-25", "a free in a capture waits for the graph's end",

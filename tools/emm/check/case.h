@@ -10,8 +10,8 @@
 
 namespace emm::tool::check {
 
-// The plugin that is checked, as its loading has shown it.
-struct Subject {
+// The plugin under test, as its loading has shown it, and how to check it.
+struct CheckedPlugin {
     std::string spec;
     std::string path;
     std::vector<std::optional<std::string>> option_texts;
@@ -45,16 +45,16 @@ void expect(bool kept, fmt::format_string<Arguments...> text, Arguments &&...arg
 
 constexpr size_t mib = size_t(1) << 20;
 
-// What a case asks for. It is skipped, and says so, where the driver cannot give it.
+// What a case needs. Without it the case is skipped, with its reason.
 constexpr unsigned on_simulator = 1; // counts, faults and misuse are only seen there
 constexpr unsigned every_mode = 2;   // runs once for each way in which pending work makes progress
 constexpr unsigned two_devices = 4;
 
 struct Case {
-    const char *name;         // "subject/what"
+    const char *name;         // "plugin/what"
     const char *requirements; // their numbers in plugins/REQUIREMENTS.md, separated by a space
     const char *says;         // what is true if it passes
-    void (*run)(const Subject &);
+    void (*run)(const CheckedPlugin &);
     unsigned needs = 0;
     const char *settings = ""; // for the simulated driver
 };

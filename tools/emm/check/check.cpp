@@ -17,10 +17,10 @@
 namespace emm::tool {
 namespace {
 
-using check::Outcome;
+using check::CaseOutcome;
 using check::Planned;
 
-// Plugins are chosen from code here, and with the limits that emm has by itself.
+// Each case chooses its plugin from code, and emm's limits are the defaults.
 Changes changes_for(const std::string &simulator) {
     return {{"EMM_PLUGIN", std::nullopt},
             {"EMM_EVENT_LOG", std::nullopt},
@@ -29,7 +29,7 @@ Changes changes_for(const std::string &simulator) {
             {"EMM_SIM", simulator}};
 }
 
-// A file without a name that takes a process's standard error.
+// An unlinked file for a process's standard error.
 class Pad {
 public:
     Pad() : file_(std::tmpfile()) {}
@@ -42,7 +42,7 @@ public:
     Pad &operator=(const Pad &) = delete;
     int descriptor() const { return file_ ? fileno(file_) : STDERR_FILENO; }
 
-    // The end of it is enough.
+    // The last part of the output is enough.
     std::string text() const {
         constexpr long most = 4000;
         if (!file_ || std::fseek(file_, 0, SEEK_END) != 0) {
@@ -65,11 +65,11 @@ Json describe(const CheckOptions &options) {
     return child.receive();
 }
 
-// Cases run side by side, and are told in their order.
-class Run {
+// Cases run side by side and are reported in their order.
+class CheckRun {
 public:
-    Run(const CheckOptions &options, const Json &subject, const std::vector<Planned> &planned)
-        : options_(options), subject_(subject), planned_(planned), outcomes_(planned.size()) {}
+    CheckRun(const CheckOptions &options, const Json &plugin, const std::vector<Planned> &planned)
+        : options_(options), plugin_(plugin), planned_(planned), outcomes_(planned.size()) {}
 
     void work() {
         for (;;) {
@@ -77,14 +77,14 @@ public:
             if (i >= planned_.size()) {
                 return;
             }
-            const Outcome outcome = run(planned_[i]);
+            const CaseOutcome outcome = run(planned_[i]);
             const std::lock_guard lock(mutex_);
             outcomes_[i] = outcome;
             ended_.notify_all();
         }
     }
 
-    Outcome wait_for(size_t i) {
+    CaseOutcome wait_for(size_t i) {
         std::unique_lock lock(mutex_);
         ended_.wait(lock, [&] { return outcomes_[i].has_value(); });
         return *outcomes_[i];
@@ -96,26 +96,26 @@ private:
         return next_++;
     }
 
-    Outcome run(const Planned &planned) const {
+    CaseOutcome run(const Planned &planned) const {
         const Pad pad;
         const double begun = seconds_now();
-        Outcome outcome = run_child(planned, pad.descriptor());
+        CaseOutcome outcome = run_child(planned, pad.descriptor());
         outcome.seconds = seconds_now() - begun;
         outcome.output = pad.text();
         return outcome;
     }
 
-    Outcome run_child(const Planned &planned, int errors) const {
+    CaseOutcome run_child(const Planned &planned, int errors) const {
         const Json job = {{"job", "check-case"},   {"case", planned.entry->name},
                           {"mode", planned.mode},  {"seed", options_.seed},
-                          {"spec", options_.spec}, {"subject", subject_}};
+                          {"spec", options_.spec}, {"plugin", plugin_}};
         try {
             Child child("the case", job,
                         changes_for(check::simulator_settings(planned, options_.seed)),
                         {options_.limit, errors});
             const Json answer = child.receive();
             const std::string end = child.finish();
-            Outcome outcome;
+            CaseOutcome outcome;
             outcome.state = answer.at("outcome").get<std::string>();
             outcome.message = answer.at("message").get<std::string>();
             if (!end.empty() && outcome.state != "failed") {
@@ -129,12 +129,12 @@ private:
     }
 
     const CheckOptions &options_;
-    const Json &subject_;
+    const Json &plugin_;
     const std::vector<Planned> &planned_;
     std::mutex mutex_;
     std::condition_variable ended_;
     size_t next_ = 0;
-    std::vector<std::optional<Outcome>> outcomes_;
+    std::vector<std::optional<CaseOutcome>> outcomes_;
 };
 
 unsigned jobs_of(const CheckOptions &options) {
@@ -145,13 +145,13 @@ unsigned jobs_of(const CheckOptions &options) {
 
 int run_check(const CheckOptions &options) {
     const bool listing = options.list;
-    const Json subject = listing ? Json() : describe(options);
-    const auto planned = check::plan(options, listing || subject.at("simulated").get<bool>());
+    const Json plugin = listing ? Json() : describe(options);
+    const auto planned = check::plan(options, listing || plugin.at("simulated").get<bool>());
     if (planned.empty()) {
         Problem problem;
         problem.stage = "usage";
         problem.message =
-            fmt::format("check: --filter: expected a part of a case's name, or a duty, "
+            fmt::format("check: --filter: expected a part of a case's name, or a requirement, "
                         "found '{}', which names no case (--list without it shows all)",
                         fmt::join(options.filters, "', '"));
         throw Failure(problem);
@@ -161,11 +161,11 @@ int run_check(const CheckOptions &options) {
         return 0;
     }
     const double begun = seconds_now();
-    check::Report report(options, subject);
-    Run run(options, subject, planned);
+    check::Report report(options, plugin);
+    CheckRun run(options, plugin, planned);
     std::vector<std::thread> workers;
     for (unsigned i = 0; i < jobs_of(options); i++) {
-        workers.emplace_back(&Run::work, &run);
+        workers.emplace_back(&CheckRun::work, &run);
     }
     for (size_t i = 0; i < planned.size(); i++) {
         report.add(planned[i], run.wait_for(i));

@@ -1,4 +1,4 @@
-// What is freed later, what is kept, and when it goes back to the driver.
+// Deferred frees, deferred sections and memory pressure.
 #include "check/bare.h"
 #include "check/cases.h"
 #include "check/hosted.h"
@@ -20,8 +20,8 @@ void free_all(const Hosted &hosted, const std::vector<emm_deviceptr> &blocks, si
     }
 }
 
-void section(const Subject &subject) {
-    const Hosted hosted(subject);
+void section(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     emm_context *context = hosted.get();
     const auto blocks = take(hosted, 40, 2 * mib);
     const uint64_t taken = held_bytes();
@@ -42,9 +42,9 @@ void section(const Subject &subject) {
     hosted.free(hosted.alloc(mib), mib);
 }
 
-// Running out of memory in a section is an answer, and no reason to give memory back.
-void section_without_memory(const Subject &subject) {
-    const Hosted hosted(subject);
+// Out of memory in a section is a valid answer, and no reason to return memory.
+void section_without_memory(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     const auto blocks = take(hosted, 6, 32 * mib);
     const uint64_t taken = held_bytes();
     must(emm_defer_cleanup_begin(hosted.get()), "defer_cleanup");
@@ -60,9 +60,9 @@ void section_without_memory(const Subject &subject) {
     hosted.free(ptr, 224 * mib, EMM_STREAM_LEGACY);
 }
 
-void deferred_at_once(const Subject &subject) {
+void deferred_at_once(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     set_defer(Defer::at_once);
     BareManager manager(bare);
     for (int i = 0; i < 20; i++) {
@@ -74,10 +74,10 @@ void deferred_at_once(const Subject &subject) {
     set_defer(Defer::queue);
 }
 
-// It runs them itself, or answers an error and has the block live as before.
-void deferred_refused(const Subject &subject) {
+// The plugin frees at once itself, or returns an error and leaves the block live.
+void deferred_refused(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const uint64_t before = held_bytes();
     BareManager manager(bare);
     for (int i = 0; i < 20; i++) {
@@ -99,10 +99,10 @@ void deferred_refused(const Subject &subject) {
            held_bytes() - before);
 }
 
-// The queue of a context that has died: what is in it is somebody else's by now.
-void deferred_dropped(const Subject &subject) {
+// The queue of a context that has died: its addresses may belong to another context by now.
+void deferred_dropped(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     BareManager manager(bare);
     if (bare.slots().stream_notice) { // plugins that keep memory put frees off while one captures
         EMM_SLOT(manager, stream_notice, EMM_STREAM_PER_THREAD, EMM_STREAM_CAPTURE_BEGINS);
@@ -123,9 +123,9 @@ void deferred_dropped(const Subject &subject) {
 }
 
 // Another thread may be flushing the queue while the manager goes.
-void deferred_outlives(const Subject &subject) {
+void deferred_outlives(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const uint64_t before = held_bytes();
     BareManager manager(bare);
     for (int i = 0; i < 5; i++) {
@@ -142,9 +142,10 @@ struct Hoard {
     std::vector<emm_deviceptr> blocks;
 };
 
-// The application frees from inside: a lock held by whoever asks would be taken twice.
-void pressure(const Subject &subject) {
-    const Hosted hosted(subject);
+// The application frees from inside: a lock that the plugin holds while it asks would be taken
+// twice.
+void pressure(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     Hoard hoard = {&hosted, take(hosted, 6, 32 * mib)};
     const auto give = [](emm_context *, size_t, void *argument) -> size_t {
         auto &mine = *static_cast<Hoard *>(argument);

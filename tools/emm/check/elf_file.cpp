@@ -22,7 +22,7 @@ std::string read(const std::string &path) {
 
 } // namespace
 
-// emm has loaded it before, so that it is a library for this machine.
+// emm has loaded it before, so it is a library for this machine.
 ElfFile::ElfFile(const std::string &path) : bytes_(read(path)) {
     expect(bytes_.size() >= sizeof(Elf64_Ehdr), "{} cannot be read", path);
     if (!section(SHT_DYNSYM) || !section(SHT_DYNAMIC)) {
@@ -131,7 +131,7 @@ uint64_t ElfFile::thread_bytes() const {
     return storage ? storage->p_memsz : 0;
 }
 
-// Without a word on it the loader takes it for granted.
+// Without this header the loader assumes an executable stack.
 bool ElfFile::wants_executable_stack() const {
     const Elf64_Phdr *stack = segment(PT_GNU_STACK);
     return !stack || (stack->p_flags & PF_X) != 0;

@@ -16,8 +16,8 @@ public:
         std::string name;
         unsigned char type, binding;
     };
-    std::vector<Symbol> exported() const;     // what it defines for others
-    std::vector<std::string> missing() const; // what others are to define, and not weak
+    std::vector<Symbol> exported() const;     // defined symbols that it shows
+    std::vector<std::string> missing() const; // undefined symbols that are not weak
     std::vector<std::string> needed() const;  // DT_NEEDED
     bool has_flag(Elf64_Xword flag) const;    // of DT_FLAGS
     bool has_entry(Elf64_Sxword tag) const;   // in the dynamic section

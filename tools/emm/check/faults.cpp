@@ -16,8 +16,8 @@ struct Step {
     emm_status status;
 };
 
-// What an operation took that says that it failed. If the driver also fails while that is undone
-// (every call from there on), nobody can do better.
+// A failed operation must keep nothing. If the driver also fails while the operation is undone
+// (every call from there on), no plugin can return the memory.
 void nothing_taken(uint64_t before, const Step &step) {
     expect(step.status >= EMM_OK || step.fault.back() == '+' || held_bytes() <= before,
            "after {} {} bytes stay taken from the driver", step.fault, held_bytes() - before);
@@ -26,8 +26,8 @@ void nothing_taken(uint64_t before, const Step &step) {
 // What the driver refuses to take back stays taken.
 enum class Leaks { none, of_refused_frees };
 
-// Each time with a manager of its own. `prepare` is done in peace and gives what the operation
-// works on; `afterwards` is done in peace too.
+// Each time with a manager of its own. `prepare` and `afterwards` run without faults; `prepare`
+// gives what the operation works on.
 template <class Prepare, class Operation, class Afterwards>
 unsigned fail_each(const Bare &bare, const Prepare &prepare, const Operation &operation,
                    const Afterwards &afterwards, Leaks leaks = Leaks::none) {
@@ -63,9 +63,9 @@ struct Block {
     emm_stream stream = EMM_STREAM_LEGACY;
 };
 
-void allocation_of(const Subject &subject, size_t size, emm_stream stream) {
+void allocation_of(const CheckedPlugin &plugin, size_t size, emm_stream stream) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const auto get = [&](const BareManager &manager, Block &block) {
         return EMM_SLOT(manager, memalloc, block.size, block.stream, &block.ptr);
     };
@@ -88,18 +88,18 @@ void allocation_of(const Subject &subject, size_t size, emm_stream stream) {
         });
 }
 
-void memalloc(const Subject &subject) {
-    allocation_of(subject, 3 * mib, EMM_STREAM_LEGACY);
+void memalloc(const CheckedPlugin &plugin) {
+    allocation_of(plugin, 3 * mib, EMM_STREAM_LEGACY);
 }
 
-void memalloc_unordered(const Subject &subject) {
-    allocation_of(subject, 1000, EMM_STREAM_UNORDERED);
+void memalloc_unordered(const CheckedPlugin &plugin) {
+    allocation_of(plugin, 1000, EMM_STREAM_UNORDERED);
 }
 
 // A free that fails may be tried again; what the driver refuses to take stays taken.
-void memfree(const Subject &subject) {
+void memfree(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     for (const emm_stream stream : {EMM_STREAM_LEGACY, EMM_STREAM_UNORDERED}) {
         const auto release = [&](const BareManager &manager, const Block &block) {
             return EMM_SLOT(manager, memfree, block.ptr, block.size, stream);
@@ -121,9 +121,9 @@ void memfree(const Subject &subject) {
     }
 }
 
-void create(const Subject &subject) {
+void create(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const uint64_t before = held_bytes();
     for (const char *how : {"", "+"}) {
         bool happened = true;
@@ -167,9 +167,9 @@ void empty(const BareManager &manager, const std::vector<emm_deviceptr> &blocks)
     run_deferred(EMM_DEFERRED_RUN);
 }
 
-void trim_refused(const Subject &subject) {
+void trim_refused(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().trim) {
         throw Skipped("it leaves trim out");
     }
@@ -194,9 +194,9 @@ void trim_refused(const Subject &subject) {
         Leaks::of_refused_frees);
 }
 
-void reset(const Subject &subject) {
+void reset(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().reset) {
         throw Skipped("it leaves reset out: emm destroys and creates");
     }
@@ -222,9 +222,9 @@ struct Pinned {
     emm_deviceptr device = 77;
 };
 
-void host_alloc(const Subject &subject) {
+void host_alloc(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().memhostalloc) {
         throw Skipped("it leaves pinned memory to emm");
     }
@@ -246,10 +246,10 @@ void host_alloc(const Subject &subject) {
         });
 }
 
-// Its end is a status too, whatever the driver says.
-void destroy(const Subject &subject) {
+// destroy has to return, whatever the driver says.
+void destroy(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     for (unsigned n = 1; n < 50; n++) {
         emm_manager *made = nullptr;
         expect(try_create(bare, &made) >= EMM_OK, "create fails: {}", last_said().text);

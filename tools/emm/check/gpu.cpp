@@ -48,15 +48,15 @@ CUcontext make_context() {
     return context;
 }
 
-Lane::Lane(unsigned flags) {
+OwnedStream::OwnedStream(unsigned flags) {
     require_cuda(driver_calls().cuStreamCreate(&stream_, flags), "cuStreamCreate");
 }
 
-void Lane::synchronize() const {
+void OwnedStream::synchronize() const {
     require_cuda(driver_calls().cuStreamSynchronize(stream_), "cuStreamSynchronize");
 }
 
-void Lane::wait_for(const Lane &other) const {
+void OwnedStream::wait_for(const OwnedStream &other) const {
     const DriverCalls &driver = driver_calls();
     CUevent event = nullptr;
     require_cuda(driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
@@ -65,7 +65,7 @@ void Lane::wait_for(const Lane &other) const {
     require_cuda(driver.cuEventDestroy(event), "cuEventDestroy");
 }
 
-void Lane::close() {
+void OwnedStream::close() {
     if (stream_) {
         driver_calls().cuStreamDestroy(stream_);
     }

@@ -19,16 +19,16 @@ void enter(CUcontext context); // nullptr: none
 // Another context of device 0; current afterwards.
 CUcontext make_context();
 
-// A stream that does not wait for the legacy one; destroyed once.
-class Lane {
+// A non-blocking stream, destroyed with this object or by close().
+class OwnedStream {
 public:
-    explicit Lane(unsigned flags = CU_STREAM_NON_BLOCKING);
-    ~Lane() { close(); }
-    Lane(const Lane &) = delete;
-    Lane &operator=(const Lane &) = delete;
+    explicit OwnedStream(unsigned flags = CU_STREAM_NON_BLOCKING);
+    ~OwnedStream() { close(); }
+    OwnedStream(const OwnedStream &) = delete;
+    OwnedStream &operator=(const OwnedStream &) = delete;
     CUstream get() const { return stream_; }
     void synchronize() const;
-    void wait_for(const Lane &other) const; // for what it holds now
+    void wait_for(const OwnedStream &other) const; // for what it holds now
     void close();
 
 private:
@@ -44,16 +44,16 @@ bool is_marked(CUstream stream, emm_deviceptr ptr, size_t size, uint8_t value);
 // Work that takes a while on a real device; the simulated one keeps its work pending by itself.
 void stall(CUstream stream, bool simulated);
 
-// Finds what is asked below, unless that has been done.
+// Finds the simulator's entries for the functions below; once.
 void open_simulator();
 
-// The simulated driver's counters, and what it holds for everybody.
+// The simulated driver's counters, and the bytes that all processes hold.
 simcuda_counters counters();
 uint64_t held_bytes();
 uint64_t calls_of(const char *name);
 std::string latest_race(); // "": none
 
-// Arms a fault of the simulated driver for as long as it lives.
+// A fault of the simulated driver, armed for this object's lifetime.
 class Fault {
 public:
     explicit Fault(const std::string &what);

@@ -9,7 +9,7 @@ std::atomic<void (*)()> before_giving_back{nullptr};
 
 namespace {
 
-// One for each entry of this signature.
+// One replacement for each entry of this signature.
 template <int which, class... Arguments> class GivingBack {
 public:
     using Entry = CUresult(CUDAAPI *)(Arguments...);

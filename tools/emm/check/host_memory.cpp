@@ -26,8 +26,8 @@ void check_pinned(const Hosted &hosted, size_t size, uint32_t flags) {
          "memhostfree");
 }
 
-void pinned(const Subject &subject) {
-    const Hosted hosted(subject);
+void pinned(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     for (const uint32_t flags : {0u, EMM_HOST_PORTABLE, EMM_HOST_MAPPED, EMM_HOST_WRITE_COMBINED,
                                  EMM_HOST_PORTABLE | EMM_HOST_MAPPED, 7u}) {
         for (const size_t size : {size_t(1), size_t(4096), size_t(100001), 5 * mib}) {
@@ -36,30 +36,30 @@ void pinned(const Subject &subject) {
     }
 }
 
-// What a stream still reads or writes is not given to anybody else.
-void pinned_streams(const Subject &subject) {
-    const Hosted hosted(subject);
-    Lane lane;
-    hosted.enlist(lane);
+// Pinned memory that a stream still reads or writes is not handed out again.
+void pinned_streams(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
+    OwnedStream owned;
+    hosted.enlist(owned);
     for (int round = 0; round < 10; round++) {
         void *host = nullptr, *next = nullptr;
         emm_deviceptr device = 0;
         must(emm_memhostalloc(hosted.get(), mib, EMM_HOST_MAPPED, &host, &device), "memhostalloc");
-        stall(lane.get(), subject.simulated);
-        mark(lane.get(), device, mib, 1);
+        stall(owned.get(), plugin.simulated);
+        mark(owned.get(), device, mib, 1);
         must(emm_memhostfree(hosted.get(), host, mib, EMM_HOST_MAPPED,
-                             round % 2 ? lane.get() : EMM_STREAM_UNORDERED),
+                             round % 2 ? owned.get() : EMM_STREAM_UNORDERED),
              "memhostfree");
         must(emm_memhostalloc(hosted.get(), mib, EMM_HOST_MAPPED, &next, &device), "memhostalloc");
         std::memset(next, 2, mib);
-        lane.synchronize();
+        owned.synchronize();
         const auto *bytes = static_cast<const unsigned char *>(next);
         expect(bytes[0] == 2 && bytes[mib - 1] == 2,
                "pinned memory was handed out while a stream was still writing to it");
         must(emm_memhostfree(hosted.get(), next, mib, EMM_HOST_MAPPED, EMM_STREAM_UNORDERED),
              "memhostfree");
     }
-    hosted.retire(lane);
+    hosted.retire(owned);
 }
 
 // Portable memory in use by a stream of another context.
@@ -67,7 +67,7 @@ class Shared {
 public:
     Shared(const BareManager &manager, CUcontext here) : manager_(manager), here_(here) {}
 
-    // Its first and last bytes say that it is in use here.
+    // Marks in the first and last bytes show the use.
     unsigned char *take(size_t size = mib) {
         void *host = nullptr;
         emm_deviceptr device = 0;
@@ -78,11 +78,11 @@ public:
         bytes[0] = bytes[size - 1] = 2;
         return bytes;
     }
-    void use(CUcontext context, const Lane &lane, bool simulated) const {
+    void use(CUcontext context, const OwnedStream &owned, bool simulated) const {
         enter(context);
-        stall(lane.get(), simulated);
+        stall(owned.get(), simulated);
         for (const Block &block : blocks_) {
-            mark(lane.get(), block.device, block.size, 1);
+            mark(owned.get(), block.device, block.size, 1);
         }
         enter(here_);
     }
@@ -108,8 +108,8 @@ private:
 
 enum class Loss { reset, destroyed };
 
-// What the other context's stream still has to write would be found in what is handed out.
-void lose_other(const Subject &subject, const Bare &bare, Loss loss, bool freed_first) {
+// A late write of the other context's stream would show in memory that was handed out too early.
+void lose_other(const CheckedPlugin &plugin, const Bare &bare, Loss loss, bool freed_first) {
     const CUcontext here = enter_device();
     const BareManager mine(bare);
     Shared used(mine, here), next(mine, here);
@@ -117,12 +117,12 @@ void lose_other(const Subject &subject, const Bare &bare, Loss loss, bool freed_
         used.take();
     }
     const CUcontext there = make_context();
-    Lane lane;
-    BareManager other(bare); // without memory: giving that back would wait for the stream
-    used.use(there, lane, subject.simulated);
+    OwnedStream owned;
+    BareManager other(bare); // without memory: returning that would wait for the stream
+    used.use(there, owned, plugin.simulated);
     if (freed_first) {
         used.free_all();
-        next.take(2 * mib); // which makes it look at what is done
+        next.take(2 * mib); // a call in which the manager looks for completed work
     }
     enter(there);
     if (loss == Loss::reset) {
@@ -138,8 +138,8 @@ void lose_other(const Subject &subject, const Bare &bare, Loss loss, bool freed_
         found.push_back(next.take());
     }
     enter(there);
-    lane.synchronize();
-    lane.close();
+    owned.synchronize();
+    owned.close();
     if (loss == Loss::reset) {
         other.destroy();
     }
@@ -155,23 +155,23 @@ void lose_other(const Subject &subject, const Bare &bare, Loss loss, bool freed_
     next.free_all();
 }
 
-void portable(const Subject &subject) {
+void portable(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().memhostalloc) {
         throw Skipped("it leaves pinned memory to emm");
     }
     for (const bool freed_first : {true, false}) {
         if (bare.slots().reset) { // else emm destroys and creates
-            lose_other(subject, bare, Loss::reset, freed_first);
+            lose_other(plugin, bare, Loss::reset, freed_first);
         }
-        lose_other(subject, bare, Loss::destroyed, freed_first);
+        lose_other(plugin, bare, Loss::destroyed, freed_first);
     }
 }
 
-void pinned_leaks(const Subject &subject) {
+void pinned_leaks(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().memhostalloc) {
         throw Skipped("it leaves pinned memory to emm");
     }
@@ -193,9 +193,9 @@ void pinned_leaks(const Subject &subject) {
            held_bytes() - before);
 }
 
-void pinned_wrong_size(const Subject &subject) {
+void pinned_wrong_size(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const emm_plugin &slots = bare.slots();
     if (!slots.memhostalloc) {
         throw Skipped("it leaves pinned memory to emm");
@@ -219,8 +219,8 @@ void pinned_wrong_size(const Subject &subject) {
            last_said().text);
 }
 
-void registered(const Subject &subject) {
-    const Hosted hosted(subject);
+void registered(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     const std::unique_ptr<void, decltype(&std::free)> range(std::aligned_alloc(65536, 262144),
                                                             &std::free);
     std::memset(range.get(), 0x55, 262144);
@@ -241,8 +241,8 @@ void registered(const Subject &subject) {
            EMM_E_NOT_OWNED);
 }
 
-void managed(const Subject &subject) {
-    const Hosted hosted(subject);
+void managed(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     for (const size_t size : {size_t(1), size_t(100000), 3 * mib}) {
         emm_deviceptr ptr = 0;
         const emm_status got = emm_memallocmanaged(hosted.get(), size, EMM_ATTACH_GLOBAL, &ptr);

@@ -1,4 +1,4 @@
-// emm's own side: what a plugin may count on, watched from between the two.
+// The host's own requirements, observed by a table between host and plugin.
 #include "check/bare.h"
 #include "check/cases.h"
 #include "check/hosted.h"
@@ -11,79 +11,79 @@
 namespace emm::tool::check {
 namespace {
 
-// The plugin's own table, and what was seen of emm's calls to it.
-struct Watch {
+// The plugin's own table, and counts of the host's calls to it.
+struct CallObserver {
     emm_plugin_entry entry = nullptr;
     emm_plugin own = {}, shown = {};
-    std::set<uint64_t> contexts; // create comes one at a time for each
+    std::set<uint64_t> contexts; // create calls of one context come one at a time
     std::atomic<unsigned> creates{0}, zeros{0}, without_output{0}, elsewhere{0};
     CUcontext expected = nullptr;
-} watch;
+} observer;
 
 void note_current() {
     CUcontext current = nullptr;
     EMM_CHECK_CUDA(cuCtxGetCurrent)(&current);
-    const bool promised = (watch.own.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0;
-    watch.elsewhere += promised && watch.expected && current != watch.expected;
+    const bool promised = (observer.own.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0;
+    observer.elsewhere += promised && observer.expected && current != observer.expected;
 }
 
 emm_status create(const emm_host *host, const emm_context_info *info,
                   const char *const *option_texts, emm_manager **ret_manager) {
     CUcontext current = nullptr;
     EMM_CHECK_CUDA(cuCtxGetCurrent)(&current);
-    watch.elsewhere += current != info->cuda_context;
-    watch.creates += 1;
-    watch.contexts.insert(info->context_id);
-    return watch.own.create(host, info, option_texts, ret_manager);
+    observer.elsewhere += current != info->cuda_context;
+    observer.creates += 1;
+    observer.contexts.insert(info->context_id);
+    return observer.own.create(host, info, option_texts, ret_manager);
 }
 
 emm_status memalloc(emm_manager *self, size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
-    watch.zeros += size == 0;
-    watch.without_output += ret_ptr == nullptr;
+    observer.zeros += size == 0;
+    observer.without_output += ret_ptr == nullptr;
     note_current();
-    return watch.own.memalloc(self, size, stream, ret_ptr);
+    return observer.own.memalloc(self, size, stream, ret_ptr);
 }
 
 emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
-    watch.zeros += ptr == 0;
+    observer.zeros += ptr == 0;
     note_current();
-    return watch.own.memfree(self, ptr, size, stream);
+    return observer.own.memfree(self, ptr, size, stream);
 }
 
 emm_status trim(emm_manager *self, size_t keep_bytes, size_t *ret_released) {
-    watch.without_output += ret_released == nullptr;
+    observer.without_output += ret_released == nullptr;
     note_current();
-    if (watch.own.trim) {
-        return watch.own.trim(self, keep_bytes, ret_released);
+    if (observer.own.trim) {
+        return observer.own.trim(self, keep_bytes, ret_released);
     }
     *ret_released = 0;
     return EMM_OK;
 }
 
 const emm_plugin *watched(const emm_host *host) {
-    const emm_plugin *own = watch.entry(host);
+    const emm_plugin *own = observer.entry(host);
     if (!own) {
         return nullptr;
     }
-    std::memcpy(&watch.own, own, std::min<size_t>(own->struct_size, sizeof watch.own));
-    watch.shown = watch.own;
-    watch.shown.struct_size = sizeof watch.shown;
-    watch.shown.create = create;
-    watch.shown.memalloc = memalloc;
-    watch.shown.memfree = memfree;
-    watch.shown.trim = trim;
-    return &watch.shown;
+    std::memcpy(&observer.own, own, std::min<size_t>(own->struct_size, sizeof observer.own));
+    observer.shown = observer.own;
+    observer.shown.struct_size = sizeof observer.shown;
+    observer.shown.create = create;
+    observer.shown.memalloc = memalloc;
+    observer.shown.memfree = memfree;
+    observer.shown.trim = trim;
+    return &observer.shown;
 }
 
-void put_in_between(const Subject &subject) {
-    watch.entry = open_entry(subject.path);
-    const size_t colon = subject.spec.find(':');
-    const std::string options = colon == std::string::npos ? "" : subject.spec.substr(colon + 1);
+void put_in_between(const CheckedPlugin &plugin) {
+    observer.entry = open_entry(plugin.path);
+    const size_t colon = plugin.spec.find(':');
+    const std::string options = colon == std::string::npos ? "" : plugin.spec.substr(colon + 1);
     must(emm_set_plugin_entry(&watched, options.c_str()), "taking the table");
 }
 
-void arguments(const Subject &subject) {
-    put_in_between(subject);
+void arguments(const CheckedPlugin &plugin) {
+    put_in_between(plugin);
     emm_context *context = nullptr;
     must(emm_context_for_device(0, &context), "making a manager");
     emm_deviceptr ptr = 77;
@@ -93,18 +93,18 @@ void arguments(const Subject &subject) {
     must(emm_memalloc(context, mib, EMM_STREAM_LEGACY, &ptr), "memalloc");
     must(emm_memfree(context, ptr, mib, EMM_STREAM_LEGACY), "memfree");
     must(emm_trim(context, 0, nullptr), "trim without an output");
-    expect(watch.zeros == 0, "size 0 or address 0 reached the plugin");
-    expect(watch.without_output == 0, "an output was NULL");
+    expect(observer.zeros == 0, "size 0 or address 0 reached the plugin");
+    expect(observer.without_output == 0, "an output was NULL");
 }
 
-void current(const Subject &subject) {
-    put_in_between(subject);
+void current(const CheckedPlugin &plugin) {
+    put_in_between(plugin);
     const CUcontext mine = enter_device();
     const CUcontext other = make_context();
     enter(nullptr);
     emm_context *context = nullptr;
     must(emm_context_for_device(0, &context), "making a manager");
-    watch.expected = mine;
+    observer.expected = mine;
     for (const CUcontext now : {CUcontext(nullptr), other, mine}) {
         enter(now);
         emm_deviceptr ptr = 0;
@@ -115,11 +115,11 @@ void current(const Subject &subject) {
         EMM_CHECK_CUDA(cuCtxGetCurrent)(&after);
         expect(after == now, "another context is current after a call than before");
     }
-    expect(watch.elsewhere == 0, "a call came without the context that it was promised");
+    expect(observer.elsewhere == 0, "a call came without the context that it was promised");
 }
 
-void once(const Subject &subject) {
-    put_in_between(subject);
+void once(const CheckedPlugin &plugin) {
+    put_in_between(plugin);
     std::vector<std::thread> threads;
     std::atomic<unsigned> failed{0};
     for (int i = 0; i < 4; i++) {
@@ -132,8 +132,8 @@ void once(const Subject &subject) {
         thread.join();
     }
     expect(failed == 0, "a racing thread got no manager");
-    expect(watch.creates == 1 && watch.contexts.size() == 1,
-           "create was called {} times for one context", watch.creates.load());
+    expect(observer.creates == 1 && observer.contexts.size() == 1,
+           "create was called {} times for one context", observer.creates.load());
 }
 
 } // namespace

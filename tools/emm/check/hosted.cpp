@@ -6,22 +6,22 @@ void must(emm_status status, const char *what) {
     expect(status >= EMM_OK, "{} failed: {} {}", what, status, emm_last_error()->text);
 }
 
-void choose(const Subject &subject) {
+void choose(const CheckedPlugin &plugin) {
     static const bool chosen = [&] {
-        must(emm_set_plugin(subject.spec.c_str()), "loading the plugin");
+        must(emm_set_plugin(plugin.spec.c_str()), "loading the plugin");
         return true;
     }();
     static_cast<void>(chosen);
 }
 
-Hosted::Hosted(const Subject &subject, int device) {
-    choose(subject);
+Hosted::Hosted(const CheckedPlugin &plugin, int device) {
+    choose(plugin);
     cuda_ = enter_device(device);
     must(emm_context_for_device(device, &context_), "making a manager");
 }
 
-Hosted::Hosted(const Subject &subject, CUcontext cuda) : cuda_(cuda) {
-    choose(subject);
+Hosted::Hosted(const CheckedPlugin &plugin, CUcontext cuda) : cuda_(cuda) {
+    choose(plugin);
     enter(cuda);
     must(emm_context_from(cuda, &context_), "making a manager");
 }
@@ -38,13 +38,13 @@ void Hosted::free(emm_deviceptr ptr, size_t size, emm_stream stream) const {
     must(emm_memfree(context_, ptr, size, stream), "memfree");
 }
 
-void Hosted::enlist(const Lane &lane) const {
-    must(emm_stream_register(context_, lane.get()), "announcing a stream");
+void Hosted::enlist(const OwnedStream &owned) const {
+    must(emm_stream_register(context_, owned.get()), "announcing a stream");
 }
 
-void Hosted::retire(Lane &lane) const {
-    must(emm_stream_retire(context_, lane.get()), "announcing a stream's end");
-    lane.close();
+void Hosted::retire(OwnedStream &owned) const {
+    must(emm_stream_retire(context_, owned.get()), "announcing a stream's end");
+    owned.close();
 }
 
 emm_stats Hosted::stats() const {

@@ -11,17 +11,17 @@ namespace emm::tool::check {
 // thread that makes this.
 class Hosted {
 public:
-    explicit Hosted(const Subject &subject, int device = 0);
-    Hosted(const Subject &subject, CUcontext cuda); // made current
+    explicit Hosted(const CheckedPlugin &plugin, int device = 0);
+    Hosted(const CheckedPlugin &plugin, CUcontext cuda); // made current
 
     emm_context *get() const { return context_; }
     CUcontext cuda() const { return cuda_; }
 
-    // What must succeed.
+    // Calls that must succeed.
     emm_deviceptr alloc(size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
     void free(emm_deviceptr ptr, size_t size, emm_stream stream = EMM_STREAM_UNORDERED) const;
-    void enlist(const Lane &lane) const; // registers the stream
-    void retire(Lane &lane) const;       // and its end
+    void enlist(const OwnedStream &owned) const; // registers it
+    void retire(OwnedStream &owned) const;       // unregisters and destroys it
     emm_stats stats() const;
     uint64_t capabilities() const;
 
@@ -30,14 +30,14 @@ private:
     CUcontext cuda_ = nullptr;
 };
 
-// What must succeed, and its description if it does not.
+// A status that must be a success; `what` describes the call.
 void must(emm_status status, const char *what);
 
-// With all work done and nothing live: freed memory has to come back to the driver. A manager may
-// first look for what is done in the calls in between.
+// With all work done and nothing live, freed memory has to come back to the driver. The calls in
+// between let a manager look for completed work.
 void expect_all_back(const Hosted &hosted, uint64_t idle, const std::string &what);
 
 // Puts the plugin in force, if that has not been done.
-void choose(const Subject &subject);
+void choose(const CheckedPlugin &plugin);
 
 } // namespace emm::tool::check

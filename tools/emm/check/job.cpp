@@ -14,7 +14,7 @@ namespace emm::tool {
 namespace {
 
 using check::Case;
-using check::Subject;
+using check::CheckedPlugin;
 
 std::string text(const char *maybe) {
     return maybe ? maybe : "";
@@ -40,19 +40,19 @@ Json describe(const std::string &spec) {
             {"devices", driver.at("devices").size()}};
 }
 
-Subject subject_of(const Json &job) {
-    const Json &told = job.at("subject");
-    Subject subject;
-    subject.spec = job.at("spec").get<std::string>();
-    subject.path = told.at("path").get<std::string>();
+CheckedPlugin plugin_of(const Json &job) {
+    const Json &told = job.at("plugin");
+    CheckedPlugin plugin;
+    plugin.spec = job.at("spec").get<std::string>();
+    plugin.path = told.at("path").get<std::string>();
     for (const Json &option : told.at("option_texts")) {
-        subject.option_texts.push_back(option.is_null() ? std::nullopt
-                                                        : std::optional(option.get<std::string>()));
+        plugin.option_texts.push_back(option.is_null() ? std::nullopt
+                                                       : std::optional(option.get<std::string>()));
     }
-    subject.seed = job.at("seed").get<uint64_t>();
-    subject.mode = job.at("mode").get<std::string>();
-    subject.simulated = told.at("simulated").get<bool>();
-    return subject;
+    plugin.seed = job.at("seed").get<uint64_t>();
+    plugin.mode = job.at("mode").get<std::string>();
+    plugin.simulated = told.at("simulated").get<bool>();
+    return plugin;
 }
 
 const Case &find_case(const std::string &name) {
@@ -65,17 +65,17 @@ const Case &find_case(const std::string &name) {
 }
 
 void run_case(const Json &job) {
-    const Subject subject = subject_of(job);
+    const CheckedPlugin plugin = plugin_of(job);
     const Case &entry = find_case(job.at("case").get<std::string>());
-    if ((entry.needs & check::on_simulator) && !subject.simulated) {
+    if ((entry.needs & check::on_simulator) && !plugin.simulated) {
         throw check::Skipped("it needs the simulated driver");
     }
-    if ((entry.needs & check::two_devices) && !subject.simulated &&
-        job.at("subject").at("devices").get<size_t>() < 2) {
+    if ((entry.needs & check::two_devices) && !plugin.simulated &&
+        job.at("plugin").at("devices").get<size_t>() < 2) {
         throw check::Skipped("it needs two devices");
     }
-    entry.run(subject);
-    const std::string race = subject.simulated ? check::latest_race() : "";
+    entry.run(plugin);
+    const std::string race = plugin.simulated ? check::latest_race() : "";
     check::expect(race.empty(), "memory was handed over too early: {}", race);
 }
 

@@ -1,4 +1,4 @@
-// The file that a plugin comes in, read and not run.
+// The plugin's file: read, not run.
 #include "check/cases.h"
 #include "check/elf_file.h"
 
@@ -11,21 +11,21 @@ bool begins(const std::string &text, const char *with) {
     return text.rfind(with, 0) == 0;
 }
 
-// What the linker and the sanitizers put there by themselves.
+// Symbols that the linker and the sanitizers add.
 bool is_toolchain(const std::string &name) {
     return name == "_init" || name == "_fini" || name == "_edata" || name == "_end" ||
            name == "__bss_start" || begins(name, "__asan") || begins(name, "__ubsan") ||
            begins(name, "__odr_asan") || begins(name, "__tsan");
 }
 
-void exports(const Subject &subject) {
+void exports(const CheckedPlugin &plugin) {
     bool has_entry = false;
     size_t count = 0;
     std::string others;
-    for (const auto &symbol : ElfFile(subject.path).exported()) {
+    for (const auto &symbol : ElfFile(plugin.path).exported()) {
         has_entry = has_entry || symbol.name == EMM_PLUGIN_ENTRY_SYMBOL;
         const bool fine = symbol.name == EMM_PLUGIN_ENTRY_SYMBOL || is_toolchain(symbol.name) ||
-                          symbol.binding == STB_GNU_UNIQUE; // a case of its own
+                          symbol.binding == STB_GNU_UNIQUE; // library/unique reports it
         count += !fine;
         others += fine || count > 5 ? "" : " " + symbol.name;
     }
@@ -36,8 +36,8 @@ void exports(const Subject &subject) {
            others);
 }
 
-void unique(const Subject &subject) {
-    for (const auto &symbol : ElfFile(subject.path).exported()) {
+void unique(const CheckedPlugin &plugin) {
+    for (const auto &symbol : ElfFile(plugin.path).exported()) {
         expect(symbol.binding != STB_GNU_UNIQUE,
                "{} is a unique symbol: all libraries of the process share the first one that is "
                "loaded; hide it with a version script, or compile with -fno-gnu-unique",
@@ -45,8 +45,8 @@ void unique(const Subject &subject) {
     }
 }
 
-void dependencies(const Subject &subject) {
-    for (const std::string &name : ElfFile(subject.path).needed()) {
+void dependencies(const CheckedPlugin &plugin) {
+    for (const std::string &name : ElfFile(plugin.path).needed()) {
         for (const char *wrong : {"libcuda.", "libcudart.", "libnvidia-", "libemm."}) {
             expect(!begins(name, wrong),
                    "it links {}: the driver's functions come from host->driver, and emm's from "
@@ -54,8 +54,8 @@ void dependencies(const Subject &subject) {
                    name);
         }
     }
-    // A program that links libemm has these in passing; one that opens it with dlopen does not.
-    for (const std::string &name : ElfFile(subject.path).missing()) {
+    // A program that links libemm loads these with it; one that opens libemm with dlopen does not.
+    for (const std::string &name : ElfFile(plugin.path).missing()) {
         expect(!begins(name, "emm_") && !begins(name, "cu"),
                "it needs {}, and no library that it links has that: the driver's functions come "
                "from host->driver, and emm's from the table of services",
@@ -64,8 +64,8 @@ void dependencies(const Subject &subject) {
 }
 
 // glibc keeps 512 bytes for all libraries that a process opens and that ask for it.
-void thread_storage(const Subject &subject) {
-    const ElfFile file(subject.path);
+void thread_storage(const CheckedPlugin &plugin) {
+    const ElfFile file(plugin.path);
     constexpr uint64_t most = 64;
     expect(!file.has_flag(DF_STATIC_TLS) || file.thread_bytes() <= most,
            "it uses {} bytes of static thread-local storage, of which a process has little to give "
@@ -73,8 +73,8 @@ void thread_storage(const Subject &subject) {
            file.thread_bytes(), most);
 }
 
-void stack(const Subject &subject) {
-    const ElfFile file(subject.path);
+void stack(const CheckedPlugin &plugin) {
+    const ElfFile file(plugin.path);
     expect(!file.wants_executable_stack(), "it makes the stacks of the process executable");
     expect(!file.has_flag(DF_TEXTREL) && !file.has_entry(DT_TEXTREL),
            "its code is not position-independent: it has text relocations");

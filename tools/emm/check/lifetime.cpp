@@ -1,4 +1,4 @@
-// Managers: made, made ready, reset, given up, and left behind by their contexts.
+// Managers: create, initialize, reset, destroy, and contexts that die under them.
 #include "check/bare.h"
 #include "check/cases.h"
 #include "check/hosted.h"
@@ -8,9 +8,9 @@
 namespace emm::tool::check {
 namespace {
 
-void each_context(const Subject &subject) {
+void each_context(const CheckedPlugin &plugin) {
     const CUcontext first = enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const BareManager one(bare);
     const emm_deviceptr kept = one.alloc(mib);
     mark(nullptr, kept, mib, 0x11);
@@ -28,9 +28,9 @@ void each_context(const Subject &subject) {
     one.free(kept, mib);
 }
 
-void initialize_again(const Subject &subject) {
+void initialize_again(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().initialize) {
         throw Skipped("it leaves initialize out");
     }
@@ -48,37 +48,37 @@ void initialize_again(const Subject &subject) {
     manager.free(kept, mib);
 }
 
-// A manager's life with streams that are announced and others, and every kind of free.
+// A manager's life: registered and unregistered streams, and every kind of free.
 void live_once(const Bare &bare) {
     BareManager manager(bare);
-    const Lane lane, other;
+    const OwnedStream owned, other;
     const auto tell = [&](uint32_t notice) {
         if (bare.slots().stream_notice) {
-            EMM_SLOT(manager, stream_notice, lane.get(), notice);
+            EMM_SLOT(manager, stream_notice, owned.get(), notice);
         }
     };
     tell(EMM_STREAM_REGISTERED);
     for (const size_t size : {size_t(1000), mib, 40 * mib}) {
-        for (const emm_stream stream : {lane.get(), other.get(), EMM_STREAM_UNORDERED}) {
-            const emm_deviceptr ptr = manager.alloc(size, lane.get());
-            mark(lane.get(), ptr, size, 1);
-            other.wait_for(lane); // it may be freed there
+        for (const emm_stream stream : {owned.get(), other.get(), EMM_STREAM_UNORDERED}) {
+            const emm_deviceptr ptr = manager.alloc(size, owned.get());
+            mark(owned.get(), ptr, size, 1);
+            other.wait_for(owned); // it may be freed there
             if (bare.slots().record_use) {
                 EMM_SLOT(manager, record_use, ptr, size, other.get());
             }
             manager.free(ptr, size, stream);
         }
-        manager.alloc(size, lane.get()); // stays
+        manager.alloc(size, owned.get()); // stays
     }
     tell(EMM_STREAM_RETIRING);
     manager.destroy();
     run_deferred(EMM_DEFERRED_RUN);
 }
 
-// What a library keeps for good is no leak: a leak is what each manager adds.
-void destroy_leaks(const Subject &subject) {
+// A leak grows with each manager; what a library keeps once is none.
+void destroy_leaks(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     live_once(bare);
     const uint64_t before = counters().objects;
     constexpr int rounds = 3;
@@ -91,9 +91,9 @@ void destroy_leaks(const Subject &subject) {
            rounds, counters().objects - before);
 }
 
-void reset_first(const Subject &subject) {
+void reset_first(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().reset) {
         throw Skipped("it leaves reset out: emm destroys and creates");
     }
@@ -113,8 +113,8 @@ void reset_first(const Subject &subject) {
     manager.free(manager.alloc(mib), mib);
 }
 
-void reset_drops(const Subject &subject) {
-    const Hosted hosted(subject);
+void reset_drops(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     const uint64_t before = held_bytes();
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < 20; i++) {
@@ -128,9 +128,9 @@ void reset_drops(const Subject &subject) {
     hosted.free(hosted.alloc(mib), mib);
 }
 
-// Through emm, which tells a manager that it makes anew for a plugin without reset.
-void reset_goes_on(const Subject &subject) {
-    const Hosted hosted(subject);
+// Through emm, which replays sections and captures for a manager that replaces a reset one.
+void reset_goes_on(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     emm_context *context = hosted.get();
     must(emm_defer_cleanup_begin(context), "defer_cleanup");
     must(emm_context_reset(context), "reset in a section");
@@ -147,28 +147,28 @@ void reset_goes_on(const Subject &subject) {
            "{} bytes went back to the driver in a section that began before a reset",
            taken - held_bytes());
     must(emm_defer_cleanup_end(context), "ending a section that began before a reset");
-    Lane lane;
-    hosted.enlist(lane);
-    must(emm_capture_begin(context, lane.get()), "announcing a capture");
+    OwnedStream owned;
+    hosted.enlist(owned);
+    must(emm_capture_begin(context, owned.get()), "announcing a capture");
     must(emm_context_reset(context), "reset with a capture announced");
-    require_cuda(EMM_CHECK_CUDA(cuStreamBeginCapture)(lane.get(), CU_STREAM_CAPTURE_MODE_GLOBAL),
+    require_cuda(EMM_CHECK_CUDA(cuStreamBeginCapture)(owned.get(), CU_STREAM_CAPTURE_MODE_GLOBAL),
                  "cuStreamBeginCapture");
     for (const size_t size : {size_t(1000), mib, 40 * mib}) {
         hosted.free(hosted.alloc(size), size);
     }
     CUgraph graph = nullptr;
-    const CUresult ended = EMM_CHECK_CUDA(cuStreamEndCapture)(lane.get(), &graph);
-    must(emm_capture_end(context, lane.get()), "announcing a capture's end");
+    const CUresult ended = EMM_CHECK_CUDA(cuStreamEndCapture)(owned.get(), &graph);
+    must(emm_capture_end(context, owned.get()), "announcing a capture's end");
     expect(ended == CUDA_SUCCESS,
            "a capture that was announced before a reset was invalidated: CUDA error {}",
            static_cast<int>(ended));
     require_cuda(EMM_CHECK_CUDA(cuGraphDestroy)(graph), "cuGraphDestroy");
-    hosted.free(hosted.alloc(mib, lane.get()), mib, lane.get());
-    hosted.retire(lane);
+    hosted.free(hosted.alloc(mib, owned.get()), mib, owned.get());
+    hosted.retire(owned);
 }
 
-void reset_without_context(const Subject &subject) {
-    const Hosted hosted(subject);
+void reset_without_context(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     hosted.alloc(mib);
     std::string trouble;
     std::thread([&] {
@@ -182,12 +182,12 @@ void reset_without_context(const Subject &subject) {
     expect(trouble.empty(), "{}", trouble);
 }
 
-void dead_context(const Subject &subject) {
-    const Hosted primary(subject);
+void dead_context(const CheckedPlugin &plugin) {
+    const Hosted primary(plugin);
     const uint64_t before = held_bytes();
     const CUcontext context = make_context();
     {
-        const Hosted hosted(subject, context);
+        const Hosted hosted(plugin, context);
         std::vector<emm_deviceptr> blocks;
         for (int i = 0; i < 30; i++) {
             blocks.push_back(hosted.alloc(mib));
@@ -206,12 +206,12 @@ void dead_context(const Subject &subject) {
     primary.free(primary.alloc(mib), mib);
 }
 
-// What the program itself has on the next context is where the dead one's blocks were.
-void replaced_context(const Subject &subject) {
+// The program's own blocks of the next context lie at the dead context's addresses.
+void replaced_context(const CheckedPlugin &plugin) {
     constexpr int blocks = 20;
     enter_device();
     const CUcontext first = make_context();
-    const Hosted dead(subject, first);
+    const Hosted dead(plugin, first);
     std::vector<emm_deviceptr> live, own(blocks);
     for (int i = 0; i < 2 * blocks; i++) {
         live.push_back(dead.alloc(3 * mib));
@@ -225,7 +225,7 @@ void replaced_context(const Subject &subject) {
         require_cuda(EMM_CHECK_CUDA(cuMemAlloc)(&ptr, 3 * mib), "cuMemAlloc");
         mark(nullptr, ptr, 3 * mib, 0x33);
     }
-    const Hosted next(subject, second); // emm gives the dead one's manager up
+    const Hosted next(plugin, second); // emm abandons the dead context's manager
     emm_deviceptr none = 0;
     const emm_status status = emm_memalloc(dead.get(), mib, EMM_STREAM_UNORDERED, &none);
     expect(status == EMM_E_RETIRED, "an allocation in a context that died answered {}", status);

@@ -6,7 +6,7 @@
 
 namespace emm::tool::check {
 
-// Live blocks with marks of their own: none may lie on another, and none may change.
+// Live blocks, each with its own mark: no two may overlap, and no mark may change.
 class LiveSet {
 public:
     explicit LiveSet(const Hosted &hosted, emm_stream stream = EMM_STREAM_LEGACY)

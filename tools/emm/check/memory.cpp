@@ -1,4 +1,4 @@
-// Device memory: what is handed out, and what is taken back.
+// Device memory: allocations and frees.
 #include "check/bare.h"
 #include "check/cases.h"
 #include "check/hosted.h"
@@ -12,8 +12,8 @@ namespace {
 
 constexpr size_t everything = std::numeric_limits<size_t>::max();
 
-void alignment(const Subject &subject) {
-    const Hosted hosted(subject);
+void alignment(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     std::vector<std::pair<emm_deviceptr, size_t>> blocks;
     for (const size_t size : {1, 3, 255, 256, 257, 511, 513, 1000, 4095, 4097, 65537, 1048577}) {
         for (int i = 0; i < 4; i++) {
@@ -29,8 +29,8 @@ void alignment(const Subject &subject) {
 }
 
 // Powers of two and their neighbours, up to what the device holds.
-void sizes(const Subject &subject) {
-    const Hosted hosted(subject);
+void sizes(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     size_t free = 0, total = 0;
     must(emm_get_memory_info(hosted.get(), &free, &total), "get_memory_info");
     LiveSet live(hosted);
@@ -47,10 +47,10 @@ void sizes(const Subject &subject) {
     live.clear();
 }
 
-void traffic(const Subject &subject) {
-    const Hosted hosted(subject);
+void traffic(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     LiveSet live(hosted);
-    std::mt19937_64 random(subject.seed);
+    std::mt19937_64 random(plugin.seed);
     for (int i = 0; i < 2000; i++) {
         if (live.count() > 100 || (live.count() > 0 && random() % 3 == 0)) {
             live.remove(random() % live.count());
@@ -61,8 +61,8 @@ void traffic(const Subject &subject) {
     live.clear();
 }
 
-void exhaustion(const Subject &subject) {
-    const Hosted hosted(subject);
+void exhaustion(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     constexpr size_t piece = size_t(32) << 20;
     std::vector<emm_deviceptr> blocks;
     emm_status status = EMM_OK;
@@ -86,9 +86,9 @@ void exhaustion(const Subject &subject) {
     hosted.free(hosted.alloc(8 * piece, EMM_STREAM_LEGACY), 8 * piece, EMM_STREAM_LEGACY);
 }
 
-void absurd(const Subject &subject) {
+void absurd(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const BareManager manager(bare);
     for (const size_t size : {everything, everything - 1, everything - 255, everything - 4095,
                               everything / 2 + 1, size_t(1) << 50}) {
@@ -103,8 +103,8 @@ void absurd(const Subject &subject) {
     manager.free(ptr, 256);
 }
 
-void free_without_size(const Subject &subject) {
-    const Hosted hosted(subject);
+void free_without_size(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     for (int round = 0; round < 50; round++) {
         for (const size_t size : {1, 300, 5000, 70000, 3000000}) {
             hosted.free(hosted.alloc(size), round % 2 ? 0 : size);
@@ -118,24 +118,24 @@ void refuse(const BareManager &manager, emm_deviceptr ptr, size_t size, const ch
            EMM_E_NOT_OWNED);
 }
 
-void wrong_free(const Subject &subject) {
+void wrong_free(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const BareManager manager(bare);
     const emm_deviceptr kept = manager.alloc(1 << 20), gone = manager.alloc(1 << 20);
     mark(nullptr, kept, 1 << 20, 0x5a);
     manager.free(gone, 1 << 20, EMM_STREAM_LEGACY);
     refuse(manager, gone, 1 << 20, "a second free");
     refuse(manager, kept + 256, 0, "a free of an address inside a block");
-    refuse(manager, 0x7000, 256, "a free of an address that nobody gave");
+    refuse(manager, 0x7000, 256, "a free of an address that was never handed out");
     expect(is_marked(nullptr, kept, 1 << 20, 0x5a), "a refused free changed a live block");
     manager.free(kept, 1 << 20, EMM_STREAM_LEGACY);
 }
 
-// Who describes or counts what is live knows how large it is.
-void wrong_size(const Subject &subject) {
+// A plugin with query or statistics knows the size of what is live.
+void wrong_size(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const BareManager manager(bare);
     constexpr size_t size = 5 * mib;
     const emm_deviceptr ptr = manager.alloc(size);
@@ -180,10 +180,10 @@ void refuse_request(const BareManager &manager, size_t size, emm_stream stream) 
     no_more("peak_live_bytes", after.peak_live_bytes, before.peak_live_bytes);
 }
 
-// Beside another library's memory: more than the driver has left, more than the device.
-void failed_request(const Subject &subject) {
+// Requests beyond what another library left free, and beyond the device.
+void failed_request(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     CUdeviceptr others = 0;
     require_cuda(driver_calls().cuMemAlloc(&others, 256 * mib), "cuMemAlloc");
     const BareManager manager(bare);
@@ -198,10 +198,10 @@ void failed_request(const Subject &subject) {
     require_cuda(driver_calls().cuMemFree(others), "cuMemFree");
 }
 
-// Everything, handed out or not, is the driver's again.
-void leaks(const Subject &subject) {
+// destroy returns all memory to the driver, handed out or not.
+void leaks(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const uint64_t before = held_bytes();
     BareManager manager(bare);
     for (const size_t size : {1, 1000, 40000, 1000000, 30000000}) {
@@ -226,7 +226,7 @@ std::vector<Case> memory_cases() {
          traffic},
         {"memory/exhaustion", "EMM-P-14", "it says that memory ran out, and recovers", exhaustion,
          on_simulator, "memory=512MiB"},
-        {"memory/absurd", "EMM-P-14", "sizes that nobody has are refused", absurd},
+        {"memory/absurd", "EMM-P-14", "sizes that no device has are refused", absurd},
         {"memory/failed", "EMM-P-55", "a request that fails takes nothing", failed_request,
          on_simulator, "memory=512MiB"},
         {"memory/no-size", "EMM-P-17", "a free need not know the size", free_without_size},

@@ -1,5 +1,5 @@
-// Order when the driver fails: a wait that failed, or a question that was not answered, says
-// nothing about the work, and memory that is still in use goes to nobody.
+// Order when the driver fails: a wait or a query that failed says nothing about the work, and
+// memory that is still in use must not be handed out.
 #include "check/bare.h"
 #include "check/cases.h"
 #include "check/gpu.h"
@@ -7,7 +7,7 @@
 namespace emm::tool::check {
 namespace {
 
-// What a plugin may learn the order from, or make it with.
+// Entries by which a plugin learns of order, or makes it.
 constexpr const char *sources[] = {"cuEventQuery",       "cuStreamQuery",
                                    "cuEventSynchronize", "cuStreamSynchronize",
                                    "cuEventRecord",      "cuCtxRecordEvent",
@@ -20,8 +20,8 @@ void expect_apart(const std::string &fault, size_t size) {
            fault, size, race);
 }
 
-// Leaves little of the device to others. What the driver refuses to take back stays taken: the next
-// turn needs a device that is as full as the last one was.
+// Leaves little of the device free. Memory that the driver refuses to take back stays taken, and
+// the next turn needs a device as full as before.
 class Crowd {
 public:
     explicit Crowd(size_t left) {
@@ -41,7 +41,7 @@ private:
 void hand_over(const Bare &bare, size_t size, bool ordered, const std::string &what) {
     const Crowd crowd(256 * mib);
     const BareManager manager(bare);
-    const Lane first, second;
+    const OwnedStream first, second;
     const emm_deviceptr ptr = manager.alloc(size, first.get());
     mark(first.get(), ptr, size, 1);
     const emm_stream freed_on = ordered ? first.get() : EMM_STREAM_UNORDERED;
@@ -63,10 +63,10 @@ void hand_over(const Bare &bare, size_t size, bool ordered, const std::string &w
     run_deferred(EMM_DEFERRED_RUN);
 }
 
-// More than half of what there is has to be used again at once; little memory need not.
-void failed_waits(const Subject &subject) {
+// A block of more than half the memory has to be reused at once; a small one need not.
+void failed_waits(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     for (const size_t size : {size_t(5000), 3 * mib, 160 * mib}) {
         for (const bool ordered : {true, false}) {
             for (const char *source : sources) {

@@ -15,7 +15,7 @@ struct Planned {
     std::string name() const;
 };
 
-// What the filters let through, on a simulated driver or on a real one.
+// The cases that the filters select, for a simulated driver or a real one.
 std::vector<Planned> plan(const CheckOptions &options, bool simulated);
 
 // EMM_SIM for it: what the case asks for, then what the environment says, then the suite's own.

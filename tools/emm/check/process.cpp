@@ -34,8 +34,8 @@ emm_ipc_handle from_hexadecimal(const std::string &text) {
     return handle;
 }
 
-void shared(const Subject &subject) {
-    const Hosted hosted(subject);
+void shared(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     std::vector<emm_deviceptr> around;
     for (int i = 0; i < 4; i++) { // so that it need not lie where its block begins
         around.push_back(hosted.alloc(mib));
@@ -62,8 +62,8 @@ void shared(const Subject &subject) {
     }
 }
 
-void forked(const Subject &subject) {
-    const Hosted hosted(subject);
+void forked(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     const emm_deviceptr ptr = hosted.alloc(mib);
     mark(nullptr, ptr, mib, 0x3c);
     const pid_t child = fork();
@@ -94,7 +94,7 @@ constexpr bool has_sanitizer_locks = true; // which stay locked in a child as we
 constexpr bool has_sanitizer_locks = false;
 #endif
 
-// Ends as a program does, in good time. The answer is waitpid's, -1 if there is none.
+// Waits for the child, for a limited time. The answer is waitpid's, -1 if there is none.
 int fork_once(const Hosted &hosted) {
     int status = 0;
     const pid_t child = fork();
@@ -106,15 +106,15 @@ int fork_once(const Hosted &hosted) {
     return child > 0 && waitpid(child, &status, 0) == child ? status : -1;
 }
 
-// What the others have locked stays locked in a child, which must not wait for it as it ends. A
-// real driver has exit handlers of its own, which may.
-void forked_busy(const Subject &subject) {
+// Locks that other threads held at the fork stay locked in the child, which must not wait for them
+// as it ends. A real driver has exit handlers of its own, which may.
+void forked_busy(const CheckedPlugin &plugin) {
     constexpr int children = 30;
     if (has_sanitizer_locks) {
         throw Skipped("a sanitizer's own locks stay locked in a child");
     }
-    const Hosted hosted(subject);
-    const emm_deviceptr live = hosted.alloc(mib); // this thread, too, has been in the plugin
+    const Hosted hosted(plugin);
+    const emm_deviceptr live = hosted.alloc(mib); // this thread has called the plugin, too
     std::atomic<bool> over{false};
     std::vector<std::thread> threads;
     for (int i = 0; i < 3; i++) {
@@ -136,9 +136,9 @@ void forked_busy(const Subject &subject) {
     }
     hosted.free(live, mib);
     expect(status != -1, "the suite cannot fork");
-    expect(!WIFSIGNALED(status), "a child forked while others allocate was ended by signal {}",
-           WTERMSIG(status));
-    expect(status == 0, "a child forked while others allocate ended with status {}",
+    expect(!WIFSIGNALED(status),
+           "a child forked while other threads allocate was ended by signal {}", WTERMSIG(status));
+    expect(status == 0, "a child forked while other threads allocate ended with status {}",
            WEXITSTATUS(status));
 }
 
@@ -170,8 +170,8 @@ void free_late() {
     }
 }
 
-void leave(const Subject &subject) {
-    const Hosted hosted(subject);
+void leave(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     left().context = hosted.get();
     for (int i = 0; i < 10; i++) {
         left().blocks.push_back(hosted.alloc(mib));
@@ -179,13 +179,14 @@ void leave(const Subject &subject) {
     must(emm_memhostalloc(hosted.get(), mib, 0, &left().host, nullptr), "memhostalloc");
 }
 
-void exit_live(const Subject &subject) {
-    leave(subject);
+void exit_live(const CheckedPlugin &plugin) {
+    leave(plugin);
 }
 
-void exit_late(const Subject &subject) {
-    std::atexit(&free_late); // before the plugin is there: it comes after the plugin's own
-    leave(subject);
+void exit_late(const CheckedPlugin &plugin) {
+    std::atexit(
+        &free_late); // before the plugin is loaded, so that it runs after the plugin's handlers
+    leave(plugin);
 }
 
 } // namespace
@@ -211,7 +212,7 @@ std::vector<Case> process_cases() {
         {"process/shared", "EMM-P-35", "another process sees what is shared", shared},
         {"process/forked", "EMM-P-37 EMM-H-10", "a forked child ends without harm", forked},
         {"process/forked-busy", "EMM-P-37 EMM-H-10",
-         "a child that is forked while others allocate ends", forked_busy, on_simulator},
+         "a child that is forked while other threads allocate ends", forked_busy, on_simulator},
         {"process/exit", "EMM-P-38", "a process may end with memory live", exit_live},
         {"process/late-free", "EMM-P-38", "a free after the driver has gone is a success",
          exit_late, 0, "late=1"},

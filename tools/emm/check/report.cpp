@@ -37,23 +37,23 @@ std::string joined_words(const std::vector<std::string> &words) {
 
 } // namespace
 
-Report::Report(const CheckOptions &options, const Json &subject)
-    : options_(options), subject_(subject) {
+Report::Report(const CheckOptions &options, const Json &plugin)
+    : options_(options), plugin_(plugin) {
     if (options.json) {
         return;
     }
-    const auto text = [&](const char *key) { return subject.at(key).get<std::string>(); };
+    const auto text = [&](const char *key) { return plugin.at(key).get<std::string>(); };
     fmt::print("plugin: {} {} ({})\n", text("name"), text("version"), text("path"));
     fmt::print("driver: {}\nseed: {}\n\n", text("driver_line"), options.seed);
 }
 
-void Report::add(const Planned &planned, const Outcome &outcome) {
-    const auto duties = split(planned.entry->requirements);
+void Report::add(const Planned &planned, const CaseOutcome &outcome) {
+    const auto requirements = split(planned.entry->requirements);
     if (outcome.state == "failed") {
         ++failed_;
-        for (const std::string &duty : duties) {
-            if (std::find(broken_.begin(), broken_.end(), duty) == broken_.end()) {
-                broken_.push_back(duty);
+        for (const std::string &requirement : requirements) {
+            if (std::find(broken_.begin(), broken_.end(), requirement) == broken_.end()) {
+                broken_.push_back(requirement);
             }
         }
     } else {
@@ -61,7 +61,7 @@ void Report::add(const Planned &planned, const Outcome &outcome) {
     }
     if (options_.json) {
         told_.push_back({{"name", planned.name()},
-                         {"duties", duties},
+                         {"duties", requirements},
                          {"outcome", outcome.state},
                          {"message", outcome.message},
                          {"output", outcome.output},
@@ -74,7 +74,8 @@ void Report::add(const Planned &planned, const Outcome &outcome) {
     if (outcome.state == "failed") {
         print_indented(outcome.output);
         const char *const driver = std::getenv("EMM_DRIVER");
-        fmt::print("          duty: {}\n          again: {}emm check '{}' --filter {} --seed {}\n",
+        fmt::print("          requirement: {}\n          again:       {}emm check '{}' --filter {} "
+                   "--seed {}\n",
                    planned.entry->says, driver ? fmt::format("EMM_DRIVER={} ", driver) : "",
                    options_.spec, planned.name(), options_.seed);
     }
@@ -82,17 +83,17 @@ void Report::add(const Planned &planned, const Outcome &outcome) {
 }
 
 std::string Report::verdict() const {
-    const std::string name = subject_.at("name").get<std::string>();
+    const std::string name = plugin_.at("name").get<std::string>();
     if (passed_ + failed_ == 0) {
         return name + ": nothing was checked";
     }
-    return failed_ == 0 ? name + " keeps every duty that was checked"
+    return failed_ == 0 ? name + " keeps every requirement that was checked"
                         : name + " fails " + joined_words(broken_);
 }
 
 void Report::end(double seconds) {
     if (options_.json) {
-        Json report = subject_;
+        Json report = plugin_;
         report.erase("driver_line");
         report["seed"] = options_.seed;
         report["cases"] = told_;

@@ -10,7 +10,7 @@
 
 namespace emm::tool::check {
 
-struct Outcome {
+struct CaseOutcome {
     std::string state; // "passed", "failed", "skipped"
     std::string message;
     std::string output; // what its process wrote to standard error
@@ -20,9 +20,9 @@ struct Outcome {
 // The log of a run: one paragraph for each case, and a verdict.
 class Report {
 public:
-    Report(const CheckOptions &options, const Json &subject);
+    Report(const CheckOptions &options, const Json &plugin);
 
-    void add(const Planned &planned, const Outcome &outcome);
+    void add(const Planned &planned, const CaseOutcome &outcome);
     void end(double seconds);
     bool good() const { return failed_ == 0; }
 
@@ -30,7 +30,7 @@ private:
     std::string verdict() const;
 
     const CheckOptions &options_;
-    Json subject_;
+    Json plugin_;
     Json told_ = Json::array();
     unsigned passed_ = 0, failed_ = 0, skipped_ = 0;
     std::vector<std::string> broken_; // requirements

@@ -1,5 +1,4 @@
-// What comes back when the work that it was waiting for is done, whatever has become of the streams
-// and threads meanwhile.
+// Memory comes back when its work is done, even if its stream or thread has ended meanwhile.
 #include "check/cases.h"
 #include "check/hosted.h"
 
@@ -24,25 +23,25 @@ void use_by_thread(const Hosted &hosted) {
     }).get();
 }
 
-void ended_streams(const Subject &subject) {
-    const Hosted hosted(subject);
+void ended_streams(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     const uint64_t idle = held_bytes();
     {
-        std::array<Lane, 10> lanes;
-        for (Lane &lane : lanes) {
-            use_once(hosted, lane.get());
+        std::array<OwnedStream, 10> streams;
+        for (OwnedStream &owned : streams) {
+            use_once(hosted, owned.get());
         }
         expect_all_back(hosted, idle, "10 streams are left alone that have freed 20 MiB each");
     }
     for (const bool announced : {false, true}) {
         for (int i = 0; i < 10; i++) {
-            Lane lane;
+            OwnedStream owned;
             if (announced) {
-                hosted.enlist(lane);
+                hosted.enlist(owned);
             }
-            use_once(hosted, lane.get());
+            use_once(hosted, owned.get());
             if (announced) {
-                hosted.retire(lane);
+                hosted.retire(owned);
             }
         }
         expect_all_back(hosted, idle,
@@ -55,7 +54,7 @@ void ended_streams(const Subject &subject) {
     expect_all_back(hosted, idle, "10 threads that have freed 20 MiB each have ended");
 }
 
-// Memory that the order of one stream does not cover.
+// Memory used on another stream than the one it is freed on.
 void use_elsewhere_too(const Hosted &hosted, emm_stream stream) {
     const emm_deviceptr ptr = hosted.alloc(freed_size);
     mark(stream, ptr, freed_size, 1);
@@ -67,11 +66,11 @@ void use_elsewhere_too(const Hosted &hosted, emm_stream stream) {
                 noted == EMM_E_NOT_SUPPORTED ? EMM_STREAM_UNORDERED : EMM_STREAM_LEGACY);
 }
 
-void ended_uses(const Subject &subject) {
-    const Hosted hosted(subject);
+void ended_uses(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     const uint64_t idle = held_bytes();
-    const Lane lane;
-    for (const emm_stream stream : {lane.get(), EMM_STREAM_PER_THREAD}) {
+    const OwnedStream owned;
+    for (const emm_stream stream : {owned.get(), EMM_STREAM_PER_THREAD}) {
         for (int i = 0; i < 10; i++) {
             use_elsewhere_too(hosted, stream);
         }
@@ -84,7 +83,7 @@ void ended_uses(const Subject &subject) {
         expect_all_back(hosted, idle, "10 blocks of 20 MiB are freed without a stream");
     }
     for (int i = 0; i < 10; i++) {
-        const Lane ends;
+        const OwnedStream ends;
         use_elsewhere_too(hosted, ends.get());
     }
     expect_all_back(hosted, idle,

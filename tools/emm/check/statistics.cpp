@@ -1,4 +1,4 @@
-// Statistics: what they say agrees with what was asked for, with itself, and with the driver.
+// Statistics agree with the requests, with each other and with the driver.
 #include "check/bare.h"
 #include "check/cases.h"
 #include "check/gpu.h"
@@ -31,9 +31,9 @@ void check_sums(const emm_stats &stats, uint64_t bytes, uint64_t count) {
            stats.reserved_bytes);
 }
 
-void statistics(const Subject &subject) {
+void statistics(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().get_stats) {
         throw Skipped("it leaves get_stats out");
     }
@@ -56,7 +56,7 @@ void statistics(const Subject &subject) {
     }
 }
 
-// What a new manager says that it has, against what the driver has handed out since `before`.
+// A new manager's reserved bytes, against what the driver has handed out since `before`.
 class Books {
 public:
     Books(const BareManager &manager, const simcuda_counters &before)
@@ -79,7 +79,7 @@ public:
         return left;
     }
 
-    // With nothing live there is no other part, but for what it may need for itself.
+    // With nothing live there is no other part, except the manager's own overhead.
     void nothing_is_live() const {
         const emm_stats stats = stats_of(manager_);
         const uint64_t left = rest(), allowed = idle_ + stats.reserved_bytes / 16;
@@ -88,7 +88,7 @@ public:
                stats.reserved_bytes, stats.cached_bytes, stats.pending_bytes);
     }
 
-    // The driver rounds up what it hands out. What the host has queued is neither's.
+    // The driver rounds sizes up. What the host has queued counts for neither.
     void agrees_with_driver() const {
         const simcuda_counters now = counters();
         const uint64_t taken = now.device_bytes - before_.device_bytes;
@@ -105,33 +105,34 @@ private:
     uint64_t idle_ = 0;
 };
 
-void reserved(const Subject &subject) {
+void reserved(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().get_stats) {
         throw Skipped("it leaves get_stats out");
     }
     const simcuda_counters before = counters();
     const BareManager manager(bare);
     const Books books(manager, before);
-    const Lane lane;
-    for (const emm_stream freed_on : {lane.get(), EMM_STREAM_UNORDERED}) {
+    const OwnedStream owned;
+    for (const emm_stream freed_on : {owned.get(), EMM_STREAM_UNORDERED}) {
         std::vector<std::pair<emm_deviceptr, size_t>> blocks;
         for (const size_t size : {2 * mib, 10 * mib, 60 * mib, 10 * mib, 60 * mib}) {
-            blocks.emplace_back(manager.alloc(size, lane.get()), size);
-            mark(lane.get(), blocks.back().first, size, 1);
+            blocks.emplace_back(manager.alloc(size, owned.get()), size);
+            mark(owned.get(), blocks.back().first, size, 1);
             books.rest();
         }
         books.agrees_with_driver();
         for (const auto &[ptr, size] : blocks) {
             manager.free(ptr, size, freed_on);
-            books.rest(); // the device has not come so far
+            books.rest(); // the device may still be at work
         }
         require_cuda(EMM_CHECK_CUDA(cuCtxSynchronize)(), "cuCtxSynchronize");
         run_deferred(EMM_DEFERRED_RUN);
         books.nothing_is_live();
         books.agrees_with_driver();
-        manager.free(manager.alloc(90 * mib), 90 * mib); // which makes it look at what is done
+        manager.free(manager.alloc(90 * mib),
+                     90 * mib); // a call in which the manager looks for completed work
         run_deferred(EMM_DEFERRED_RUN);
         books.nothing_is_live();
     }

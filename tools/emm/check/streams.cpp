@@ -1,4 +1,4 @@
-// Order: nobody gets memory that somebody may still be using.
+// Order: memory that may still be in use is not handed out again.
 #include "check/cases.h"
 #include "check/hosted.h"
 
@@ -14,34 +14,33 @@ constexpr std::array<size_t, 4> block_sizes = {256, 5000, 100000, 3000000};
 // Two streams, both announced or neither.
 struct Pair {
     const Hosted &hosted;
-    const Subject &subject;
+    const CheckedPlugin &plugin;
     bool announced;
-    Lane a, b;
+    OwnedStream a, b;
 
-    Pair(const Hosted &hosted_in, const Subject &subject_in, bool announced_in)
-        : hosted(hosted_in), subject(subject_in), announced(announced_in) {
+    Pair(const Hosted &hosted_in, const CheckedPlugin &plugin_in, bool announced_in)
+        : hosted(hosted_in), plugin(plugin_in), announced(announced_in) {
         if (announced) {
             hosted.enlist(a);
             hosted.enlist(b);
         }
     }
     ~Pair() {
-        for (Lane *lane : {&a, &b}) {
-            if (announced && lane->get()) {
-                emm_stream_retire(hosted.get(), lane->get());
+        for (OwnedStream *owned : {&a, &b}) {
+            if (announced && owned->get()) {
+                emm_stream_retire(hosted.get(), owned->get());
             }
         }
     }
 
     emm_deviceptr used_on_a(size_t size, emm_stream on) const {
-        stall(a.get(), subject.simulated);
+        stall(a.get(), plugin.simulated);
         const emm_deviceptr ptr = hosted.alloc(size, on);
         mark(a.get(), ptr, size, 1);
         return ptr;
     }
 
-    // Takes blocks of this size for `on` and uses them on b: what a still had to write to them
-    // would be found there.
+    // Allocates blocks of this size on `on` and uses them on b: a late write of a would show there.
     void take_on_b(size_t size, emm_stream on) const {
         std::array<emm_deviceptr, 4> blocks = {};
         for (emm_deviceptr &ptr : blocks) {
@@ -58,10 +57,10 @@ struct Pair {
     }
 };
 
-template <class Body> void in_pairs(const Subject &subject, const Body &body) {
-    const Hosted hosted(subject);
+template <class Body> void in_pairs(const CheckedPlugin &plugin, const Body &body) {
+    const Hosted hosted(plugin);
     for (const bool announced : {true, false}) {
-        const Pair pair(hosted, subject, announced);
+        const Pair pair(hosted, plugin, announced);
         for (int round = 0; round < 3; round++) {
             for (const size_t size : block_sizes) {
                 body(pair, size);
@@ -70,42 +69,42 @@ template <class Body> void in_pairs(const Subject &subject, const Body &body) {
     }
 }
 
-void same(const Subject &subject) {
-    in_pairs(subject, [](const Pair &pair, size_t size) {
+void same(const CheckedPlugin &plugin) {
+    in_pairs(plugin, [](const Pair &pair, size_t size) {
         for (int i = 0; i < 5; i++) {
             pair.hosted.free(pair.used_on_a(size, pair.a.get()), size, pair.a.get());
         }
     });
 }
 
-void across(const Subject &subject) {
-    in_pairs(subject, [](const Pair &pair, size_t size) {
+void across(const CheckedPlugin &plugin) {
+    in_pairs(plugin, [](const Pair &pair, size_t size) {
         pair.hosted.free(pair.used_on_a(size, pair.a.get()), size, pair.a.get());
         pair.take_on_b(size, pair.b.get());
     });
 }
 
-void unordered_free(const Subject &subject) {
-    in_pairs(subject, [](const Pair &pair, size_t size) {
+void unordered_free(const CheckedPlugin &plugin) {
+    in_pairs(plugin, [](const Pair &pair, size_t size) {
         const emm_deviceptr ptr = pair.used_on_a(size, EMM_STREAM_UNORDERED);
         pair.hosted.free(ptr, size, EMM_STREAM_UNORDERED);
         pair.take_on_b(size, pair.b.get());
     });
 }
 
-void unordered_alloc(const Subject &subject) {
-    in_pairs(subject, [](const Pair &pair, size_t size) {
+void unordered_alloc(const CheckedPlugin &plugin) {
+    in_pairs(plugin, [](const Pair &pair, size_t size) {
         pair.hosted.free(pair.used_on_a(size, pair.a.get()), size, pair.a.get());
         pair.take_on_b(size, EMM_STREAM_UNORDERED);
     });
 }
 
-void other_uses(const Subject &subject) {
-    in_pairs(subject, [](const Pair &pair, size_t size) {
+void other_uses(const CheckedPlugin &plugin) {
+    in_pairs(plugin, [](const Pair &pair, size_t size) {
         const emm_deviceptr ptr = pair.hosted.alloc(size, pair.b.get());
         mark(pair.b.get(), ptr, size, 3);
         pair.a.wait_for(pair.b);
-        stall(pair.a.get(), pair.subject.simulated);
+        stall(pair.a.get(), pair.plugin.simulated);
         mark(pair.a.get(), ptr, size, 1);
         const emm_status noted = emm_record_use(pair.hosted.get(), ptr, size, pair.a.get());
         if (noted == EMM_E_NOT_SUPPORTED) {
@@ -117,28 +116,29 @@ void other_uses(const Subject &subject) {
     });
 }
 
-// Gives memory to `foreign`, whose context is current, to write to. Not every device lets it.
-void use_elsewhere(const Subject &subject, emm_deviceptr ptr, size_t size, const Lane &foreign) {
-    stall(foreign.get(), subject.simulated);
+// Writes to the memory on `foreign`, whose context is current. Not every device allows it.
+void use_elsewhere(const CheckedPlugin &plugin, emm_deviceptr ptr, size_t size,
+                   const OwnedStream &foreign) {
+    stall(foreign.get(), plugin.simulated);
     if (driver_calls().cuMemsetD8Async(ptr, 1, size, foreign.get()) != CUDA_SUCCESS) {
         throw Skipped("this device lets no other context use the memory");
     }
 }
 
 // All work of the plugin's own context is complete, and that of another is not.
-void other_context(const Subject &subject) {
-    const Hosted hosted(subject);
+void other_context(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     if (!(hosted.capabilities() & EMM_PLUGIN_CACHES)) {
         throw Skipped("it does not claim EMM_PLUGIN_CACHES, so the driver gets all that is freed");
     }
     const CUcontext other = make_context();
-    const Lane foreign;
+    const OwnedStream foreign;
     enter(hosted.cuda());
-    const Lane own;
+    const OwnedStream own;
     for (const size_t size : block_sizes) {
         const emm_deviceptr ptr = hosted.alloc(size);
         enter(other);
-        use_elsewhere(subject, ptr, size, foreign);
+        use_elsewhere(plugin, ptr, size, foreign);
         enter(hosted.cuda());
         const emm_status freed = emm_memfree(hosted.get(), ptr, size, foreign.get());
         if (freed == EMM_E_INVALID_VALUE) {
@@ -165,45 +165,45 @@ void other_context(const Subject &subject) {
     }
 }
 
-// The streams that every context has.
-void built_in(const Subject &subject) {
-    const Hosted hosted(subject);
-    const Lane lane;
+// The legacy and the per-thread stream.
+void built_in(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
+    const OwnedStream owned;
     for (const emm_stream stream : {EMM_STREAM_LEGACY, EMM_STREAM_PER_THREAD}) {
         for (const size_t size : block_sizes) {
             const emm_deviceptr first = hosted.alloc(size, stream);
-            stall(stream, subject.simulated);
+            stall(stream, plugin.simulated);
             mark(stream, first, size, 1);
             hosted.free(first, size, stream);
-            const emm_deviceptr second = hosted.alloc(size, lane.get());
-            mark(lane.get(), second, size, 2);
+            const emm_deviceptr second = hosted.alloc(size, owned.get());
+            mark(owned.get(), second, size, 2);
             require_cuda(driver_calls().cuStreamSynchronize(stream), "cuStreamSynchronize");
-            expect(is_marked(lane.get(), second, size, 2),
+            expect(is_marked(owned.get(), second, size, 2),
                    "a block of {} bytes was handed out too early", size);
-            hosted.free(second, size, lane.get());
+            hosted.free(second, size, owned.get());
         }
     }
 }
 
-// The driver stops a program that uses the handle of a stream that is no more.
-void retired(const Subject &subject) {
-    const Hosted hosted(subject);
-    const Lane other;
+// The simulated driver stops a program that uses a destroyed stream's handle.
+void retired(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
+    const OwnedStream other;
     for (const bool announced : {true, false}) {
         for (int round = 0; round < 10; round++) {
-            Lane lane;
+            OwnedStream owned;
             if (announced) {
-                hosted.enlist(lane);
+                hosted.enlist(owned);
             }
             for (const size_t size : block_sizes) {
-                const emm_deviceptr ptr = hosted.alloc(size, lane.get());
-                mark(lane.get(), ptr, size, 1);
-                hosted.free(ptr, size, lane.get());
+                const emm_deviceptr ptr = hosted.alloc(size, owned.get());
+                mark(owned.get(), ptr, size, 1);
+                hosted.free(ptr, size, owned.get());
             }
             if (announced) {
-                hosted.retire(lane);
+                hosted.retire(owned);
             }
-            lane.close();
+            owned.close();
             for (const size_t size : block_sizes) {
                 const emm_deviceptr ptr = hosted.alloc(size, other.get());
                 mark(other.get(), ptr, size, 2);
@@ -213,12 +213,12 @@ void retired(const Subject &subject) {
     }
 }
 
-// A handle that comes back is another stream, which is not behind the old one's work.
-void recycled(const Subject &subject) {
-    const Hosted hosted(subject);
+// A reused handle is another stream, which is not ordered after the old one's work.
+void recycled(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     for (int round = 0; round < 20; round++) {
-        Lane lane;
-        const emm_stream stream = lane.get();
+        OwnedStream owned;
+        const emm_stream stream = owned.get();
         for (const size_t size : block_sizes) {
             const emm_deviceptr ptr = hosted.alloc(size, stream);
             mark(stream, ptr, size, 1);
@@ -227,16 +227,16 @@ void recycled(const Subject &subject) {
     }
 }
 
-// Any order of what is allowed, on announced and other streams.
+// Random allowed calls, on registered and unregistered streams.
 class Traffic {
 public:
     Traffic(const Hosted &hosted, uint64_t seed) : hosted_(hosted), random_(seed) {
-        hosted.enlist(lanes_[0]);
-        hosted.enlist(lanes_[1]);
+        hosted.enlist(streams_[0]);
+        hosted.enlist(streams_[1]);
     }
     ~Traffic() {
-        emm_stream_retire(hosted_.get(), lanes_[0].get());
-        emm_stream_retire(hosted_.get(), lanes_[1].get());
+        emm_stream_retire(hosted_.get(), streams_[0].get());
+        emm_stream_retire(hosted_.get(), streams_[1].get());
     }
 
     void step() {
@@ -245,7 +245,7 @@ public:
         } else if (!live_.empty()) {
             const size_t index = random_() % live_.size();
             if (random_() % 2) {
-                use(live_[index], random_() % lanes_.size());
+                use(live_[index], random_() % streams_.size());
             } else {
                 end(index);
             }
@@ -261,74 +261,74 @@ private:
     struct Block {
         emm_deviceptr ptr;
         size_t size;
-        size_t last; // the lane that all uses are ordered on
+        size_t last; // the stream that all uses are ordered on
         uint8_t value;
     };
 
     void begin() {
-        const size_t lane = random_() % lanes_.size(), size = size_t(512) << (random_() % 8);
+        const size_t owned = random_() % streams_.size(), size = size_t(512) << (random_() % 8);
         const bool ordered = random_() % 4 != 0;
-        const emm_stream stream = ordered ? lanes_[lane].get() : EMM_STREAM_UNORDERED;
-        live_.push_back({hosted_.alloc(size, stream), size, lane, ++next_});
-        mark(lanes_[lane].get(), live_.back().ptr, size, next_);
+        const emm_stream stream = ordered ? streams_[owned].get() : EMM_STREAM_UNORDERED;
+        live_.push_back({hosted_.alloc(size, stream), size, owned, ++next_});
+        mark(streams_[owned].get(), live_.back().ptr, size, next_);
     }
 
-    void move(Block &block, size_t lane) {
-        if (lane != block.last) {
-            lanes_[lane].wait_for(lanes_[block.last]);
-            block.last = lane;
+    void move(Block &block, size_t owned) {
+        if (owned != block.last) {
+            streams_[owned].wait_for(streams_[block.last]);
+            block.last = owned;
         }
     }
 
-    void use(Block &block, size_t lane) {
-        move(block, lane);
-        expect(is_marked(lanes_[lane].get(), block.ptr, block.size, block.value),
+    void use(Block &block, size_t owned) {
+        move(block, owned);
+        expect(is_marked(streams_[owned].get(), block.ptr, block.size, block.value),
                "a live block of {} bytes has changed", block.size);
-        mark(lanes_[lane].get(), block.ptr, block.size, block.value);
+        mark(streams_[owned].get(), block.ptr, block.size, block.value);
     }
 
     void end(size_t index) {
         Block block = live_[index];
         live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(index));
-        move(block, random_() % lanes_.size());
+        move(block, random_() % streams_.size());
         const bool ordered = random_() % 4 != 0;
         hosted_.free(block.ptr, block.size,
-                     ordered ? lanes_[block.last].get() : EMM_STREAM_UNORDERED);
+                     ordered ? streams_[block.last].get() : EMM_STREAM_UNORDERED);
     }
 
     const Hosted &hosted_;
     std::mt19937_64 random_;
-    std::array<Lane, 4> lanes_;
+    std::array<OwnedStream, 4> streams_;
     std::vector<Block> live_;
     uint8_t next_ = 0;
 };
 
-void ordered_traffic(const Subject &subject) {
-    const Hosted hosted(subject);
-    Traffic made(hosted, subject.seed);
+void ordered_traffic(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
+    Traffic made(hosted, plugin.seed);
     for (int i = 0; i < 1500; i++) {
         made.step();
     }
     made.finish();
 }
 
-void waits_for_nobody(const Subject &subject) {
-    const Hosted hosted(subject);
+void waits_for_nobody(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     if (!(hosted.capabilities() & EMM_PLUGIN_STREAM_ORDERED)) {
         throw Skipped("it does not claim EMM_PLUGIN_STREAM_ORDERED");
     }
     static std::atomic<bool> over{false};
-    const Lane lane;
+    const OwnedStream owned;
     std::vector<emm_deviceptr> blocks;
     for (int i = 0; i < 20; i++) {
-        blocks.push_back(hosted.alloc(100000, lane.get()));
-        mark(lane.get(), blocks.back(), 100000, 1);
+        blocks.push_back(hosted.alloc(100000, owned.get()));
+        mark(owned.get(), blocks.back(), 100000, 1);
     }
     require_cuda(EMM_CHECK_CUDA(cuLaunchHostFunc)(
-                     lane.get(), [](void *) { over = true; }, nullptr),
+                     owned.get(), [](void *) { over = true; }, nullptr),
                  "cuLaunchHostFunc");
     for (const emm_deviceptr ptr : blocks) {
-        hosted.free(ptr, 100000, lane.get());
+        hosted.free(ptr, 100000, owned.get());
     }
     expect(!over, "it claims EMM_PLUGIN_STREAM_ORDERED, and a free waited for the stream's work");
 }
@@ -343,7 +343,7 @@ std::vector<Case> stream_cases() {
         {"streams/unordered-free", "EMM-P-22",
          "memory freed without a stream waits for all of them", unordered_free, every_mode},
         {"streams/unordered-alloc", "EMM-P-22",
-         "memory allocated without a stream is free of everybody's work", unordered_alloc,
+         "memory allocated without a stream is free of all streams' work", unordered_alloc,
          every_mode},
         {"streams/built-in", "EMM-P-22", "the legacy and the per-thread stream are streams",
          built_in, every_mode},

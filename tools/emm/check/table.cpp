@@ -25,15 +25,15 @@ void work(const Bare &bare) {
     run_deferred(EMM_DEFERRED_RUN);
 }
 
-// The host's struct ends where memory ends.
-void older_host(const Subject &subject) {
+// Behind the host's struct lies no readable memory.
+void older_host(const CheckedPlugin &plugin) {
     enter_device();
     const Tail<emm_host> host(kit_host());
-    work(Bare(subject, host.get()));
+    work(Bare(plugin, host.get()));
 }
 
-// A later minor version: more behind what the plugin knows, and nothing there that it may call.
-void newer_host(const Subject &subject) {
+// A later minor version: unknown services behind those of 1.0, which the plugin must not call.
+void newer_host(const CheckedPlugin &plugin) {
     enter_device();
     static struct {
         emm_host known;
@@ -43,25 +43,25 @@ void newer_host(const Subject &subject) {
     host.known.struct_size = sizeof host;
     host.known.abi_minor = EMM_PLUGIN_ABI_MINOR + 7;
     std::fill(std::begin(host.later), std::end(host.later), 1);
-    work(Bare(subject, &host.known));
+    work(Bare(plugin, &host.known));
 }
 
-void quiet_entry(const Subject &subject) {
+void quiet_entry(const CheckedPlugin &plugin) {
     const auto calls_made = [] { return counters().calls - calls_of("cuGetProcAddress"); };
     const uint64_t calls = calls_made();
     const auto threads = [] {
         return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
     };
     const auto before = threads();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     expect(calls_made() == calls, "loading it made {} driver calls: that is for create",
            calls_made() - calls);
     expect(threads() == before, "loading it started a thread: that is for create");
 }
 
-void constant(const Subject &subject) {
+void constant(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const emm_plugin before = bare.slots();
     work(bare);
     emm_plugin after = {};
@@ -80,8 +80,8 @@ bool is_plain(const char *text, bool dash) {
     return *text != '\0';
 }
 
-void texts(const Subject &subject) {
-    const Bare bare(subject);
+void texts(const CheckedPlugin &plugin) {
+    const Bare bare(plugin);
     const emm_plugin &slots = bare.slots();
     expect(is_plain(slots.name, true), "its name is '{}': expected lower case, digits, - and _",
            slots.name);
@@ -92,7 +92,7 @@ void texts(const Subject &subject) {
     }
 }
 
-// UTF-8 without control characters, and no longer than emm shows.
+// UTF-8 without control characters, of at most the length that emm prints.
 bool is_one_line(const char *text) {
     constexpr size_t longest = 4096;
     const std::string whole = text;
@@ -110,8 +110,8 @@ bool is_one_line(const char *text) {
     return plain;
 }
 
-void lines(const Subject &subject) {
-    const Bare bare(subject);
+void lines(const CheckedPlugin &plugin) {
+    const Bare bare(plugin);
     const auto look = [](const std::string &what, const char *text) {
         expect(!text || is_one_line(text),
                "{} is no line of UTF-8: expected no control characters, at most 4096 bytes", what);
@@ -147,15 +147,15 @@ const emm_plugin *as_another_host_sees_it(const emm_host *host) {
     return nullptr;
 }
 
-void serve_with(const Subject &subject, size_t bytes, uint32_t minor) {
-    if (subject.simulated) {
+void serve_with(const CheckedPlugin &plugin, size_t bytes, uint32_t minor) {
+    if (plugin.simulated) {
         open_simulator(); // nothing is found after emm_shutdown
     }
-    other.entry = open_entry(subject.path);
+    other.entry = open_entry(plugin.path);
     other.bytes = bytes;
     other.minor = minor;
-    const size_t colon = subject.spec.find(':');
-    const std::string options = colon == std::string::npos ? "" : subject.spec.substr(colon + 1);
+    const size_t colon = plugin.spec.find(':');
+    const std::string options = colon == std::string::npos ? "" : plugin.spec.substr(colon + 1);
     must(emm_set_plugin_entry(&as_another_host_sees_it, options.c_str()), "taking the table");
     emm_context *context = nullptr;
     must(emm_context_for_device(0, &context), "making a manager");
@@ -166,12 +166,12 @@ void serve_with(const Subject &subject, size_t bytes, uint32_t minor) {
     must(emm_shutdown(), "shutdown");
 }
 
-void short_table(const Subject &subject) {
-    serve_with(subject, offsetof(emm_plugin, memhostalloc), 0);
+void short_table(const CheckedPlugin &plugin) {
+    serve_with(plugin, offsetof(emm_plugin, memhostalloc), 0);
 }
 
-void long_table(const Subject &subject) {
-    serve_with(subject, sizeof(emm_plugin) + 64, EMM_PLUGIN_ABI_MINOR + 1);
+void long_table(const CheckedPlugin &plugin) {
+    serve_with(plugin, sizeof(emm_plugin) + 64, EMM_PLUGIN_ABI_MINOR + 1);
 }
 
 } // namespace

@@ -9,7 +9,7 @@
 
 namespace emm::tool::check {
 
-// A struct whose last byte is the last before memory that nobody may touch.
+// A struct that ends where inaccessible memory begins.
 template <class Struct> class Tail {
 public:
     explicit Tail(const Struct &value, size_t bytes = sizeof(Struct)) {
@@ -25,7 +25,7 @@ public:
     Struct *get() const { return reinterpret_cast<Struct *>(at_); }
 
 private:
-    char *at_; // stays: who got it may keep it
+    char *at_; // never unmapped: a plugin may keep the address
 };
 
 } // namespace emm::tool::check

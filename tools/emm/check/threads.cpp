@@ -1,4 +1,4 @@
-// Threads, contexts and devices: who calls, and with what current.
+// Threads, contexts and devices: any thread calls, with any context current.
 #include "check/bare.h"
 #include "check/cases.h"
 #include "check/hosted.h"
@@ -12,7 +12,7 @@
 namespace emm::tool::check {
 namespace {
 
-// Runs `body` on several threads at once; the first thing that goes wrong is told.
+// Runs `body` on several threads at once, and throws the first violation.
 template <class Body> void on_threads(unsigned count, const Body &body) {
     std::mutex mutex;
     std::string trouble;
@@ -33,64 +33,64 @@ template <class Body> void on_threads(unsigned count, const Body &body) {
     expect(trouble.empty(), "{}", trouble);
 }
 
-void parallel(const Subject &subject) {
-    const Hosted hosted(subject);
+void parallel(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     on_threads(4, [&](unsigned thread) {
         enter(hosted.cuda());
-        Lane lane;
-        hosted.enlist(lane);
-        std::mt19937_64 random(subject.seed + thread);
+        OwnedStream owned;
+        hosted.enlist(owned);
+        std::mt19937_64 random(plugin.seed + thread);
         std::vector<std::pair<emm_deviceptr, size_t>> live;
         for (int i = 0; i < 400; i++) {
             if (live.size() < 20 && random() % 2 == 0) {
                 const size_t size = 1 + random() % (size_t(1) << (random() % 20));
-                live.emplace_back(hosted.alloc(size, lane.get()), size);
-                mark(lane.get(), live.back().first, size, static_cast<uint8_t>(thread + 1));
+                live.emplace_back(hosted.alloc(size, owned.get()), size);
+                mark(owned.get(), live.back().first, size, static_cast<uint8_t>(thread + 1));
             } else if (!live.empty()) {
                 const auto [ptr, size] = live.back();
                 live.pop_back();
-                expect(is_marked(lane.get(), ptr, size, static_cast<uint8_t>(thread + 1)),
+                expect(is_marked(owned.get(), ptr, size, static_cast<uint8_t>(thread + 1)),
                        "a live block of {} bytes was changed by another thread", size);
-                hosted.free(ptr, size, lane.get());
+                hosted.free(ptr, size, owned.get());
             }
         }
         for (const auto &[ptr, size] : live) {
-            hosted.free(ptr, size, lane.get());
+            hosted.free(ptr, size, owned.get());
         }
-        hosted.retire(lane);
+        hosted.retire(owned);
     });
 }
 
 using Blocks = std::vector<std::pair<emm_deviceptr, size_t>>;
 
-// Begins when the others do.
+// Begins when all threads have started.
 void meet(std::atomic<unsigned> &missing) {
     for (missing--; missing > 0;) {
         std::this_thread::yield();
     }
 }
 
-// Takes and frees, and leaves what is live then.
+// Allocates and frees at random; leaves some blocks live.
 Blocks hurry(const BareManager &manager, uint64_t seed) {
-    const Lane lane;
+    const OwnedStream owned;
     std::mt19937_64 random(seed);
     Blocks live;
     for (int i = 0; i < 1500; i++) {
         if (live.size() < 16 && random() % 2 == 0) {
             const size_t size = 1 + random() % (size_t(256) << (random() % 8));
-            const emm_stream stream = random() % 4 ? lane.get() : EMM_STREAM_UNORDERED;
+            const emm_stream stream = random() % 4 ? owned.get() : EMM_STREAM_UNORDERED;
             live.emplace_back(manager.alloc(size, stream), size);
         } else if (!live.empty()) {
             std::swap(live[random() % live.size()], live.back());
             const auto [ptr, size] = live.back();
             live.pop_back();
-            manager.free(ptr, size, random() % 8 ? lane.get() : EMM_STREAM_UNORDERED);
+            manager.free(ptr, size, random() % 8 ? owned.get() : EMM_STREAM_UNORDERED);
         }
     }
     return live;
 }
 
-// Asks meanwhile what may be asked.
+// Calls the slots that only report, meanwhile.
 void look(const BareManager &manager) {
     for (int i = 0; i < 50; i++) {
         const emm_deviceptr ptr = manager.alloc(1000);
@@ -124,10 +124,10 @@ void expect_apart(Blocks blocks) {
     }
 }
 
-// Slots alone, one after the other: whatever else a thread does keeps it from meeting others there.
-void crowded(const Subject &subject) {
+// Slot calls only, back to back: any other work would make collisions of threads rare.
+void crowded(const CheckedPlugin &plugin) {
     const CUcontext context = enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const BareManager manager(bare);
     for (unsigned round = 0; round < 12; round++) {
         std::mutex mutex;
@@ -140,7 +140,7 @@ void crowded(const Subject &subject) {
                 look(manager);
                 return;
             }
-            const Blocks mine = hurry(manager, subject.seed + 10 * round + thread);
+            const Blocks mine = hurry(manager, plugin.seed + 10 * round + thread);
             const std::lock_guard lock(mutex);
             live.insert(live.end(), mine.begin(), mine.end());
         });
@@ -151,9 +151,9 @@ void crowded(const Subject &subject) {
     }
 }
 
-// What one thread allocates, another frees, whatever context is current there.
-void foreign_free(const Subject &subject) {
-    const Hosted hosted(subject);
+// One thread allocates and another frees, with any context current.
+void foreign_free(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
     const CUcontext other = make_context();
     enter(hosted.cuda());
     for (const CUcontext current : {CUcontext(nullptr), other, hosted.cuda()}) {
@@ -171,8 +171,8 @@ void foreign_free(const Subject &subject) {
     }
 }
 
-void devices(const Subject &subject) {
-    const Hosted second(subject, 1), first(subject, 0); // device 0 stays current
+void devices(const CheckedPlugin &plugin) {
+    const Hosted second(plugin, 1), first(plugin, 0); // device 0 stays current
     const auto attribute = EMM_CHECK_CUDA(cuPointerGetAttribute);
     int ordinal = 0;
     for (const Hosted *hosted : {&second, &first}) {
@@ -185,8 +185,8 @@ void devices(const Subject &subject) {
     }
 }
 
-void query_device(const Subject &subject) {
-    const Hosted second(subject, 1), first(subject, 0);
+void query_device(const CheckedPlugin &plugin) {
+    const Hosted second(plugin, 1), first(plugin, 0);
     for (const Hosted *hosted : {&second, &first}) {
         const int expected = hosted == &second ? 1 : 0;
         const emm_deviceptr ptr = hosted->alloc(mib);
@@ -203,8 +203,8 @@ void query_device(const Subject &subject) {
     }
 }
 
-void peers(const Subject &subject) {
-    const Hosted second(subject, 1), first(subject, 0);
+void peers(const CheckedPlugin &plugin) {
+    const Hosted second(plugin, 1), first(plugin, 0);
     const emm_deviceptr before = first.alloc(mib);
     const emm_status given = emm_set_peer_access(first.get(), 1, EMM_ACCESS_READ_WRITE);
     if (given == EMM_E_NOT_SUPPORTED) {
@@ -214,10 +214,10 @@ void peers(const Subject &subject) {
     must(given, "set_access");
     const emm_deviceptr after = first.alloc(64 * mib);
     enter(second.cuda());
-    const Lane lane;
+    const OwnedStream owned;
     for (const emm_deviceptr ptr : {before, after}) {
-        mark(lane.get(), ptr, mib, 0x33);
-        expect(is_marked(lane.get(), ptr, mib, 0x33), "what a peer wrote is not there");
+        mark(owned.get(), ptr, mib, 0x33);
+        expect(is_marked(owned.get(), ptr, mib, 0x33), "what a peer wrote is not there");
     }
     enter(first.cuda());
     first.free(before, mib);

@@ -1,4 +1,4 @@
-// What goes back to the driver when it is asked for.
+// trim: how much goes back to the driver.
 #include "check/bare.h"
 #include "check/cases.h"
 #include "check/gpu.h"
@@ -22,7 +22,7 @@ void fill_cache(const BareManager &manager) {
     run_deferred(EMM_DEFERRED_RUN);
 }
 
-// 0 if nobody counts.
+// 0 if the driver does not count.
 uint64_t cached_bytes(const BareManager &manager) {
     emm_stats stats = {};
     stats.struct_size = sizeof stats;
@@ -32,7 +32,7 @@ uint64_t cached_bytes(const BareManager &manager) {
     return stats.cached_bytes;
 }
 
-// How much it says that went. The driver rounds up what it hands out.
+// The bytes that trim reports. The driver rounds sizes up.
 uint64_t trim_to(const BareManager &manager, size_t keep) {
     const simcuda_counters before = counters();
     const uint64_t held = held_bytes();
@@ -49,9 +49,9 @@ uint64_t trim_to(const BareManager &manager, size_t keep) {
     return released;
 }
 
-void trim(const Subject &subject) {
+void trim(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().trim) {
         throw Skipped("it leaves trim out: it caches nothing");
     }
@@ -92,10 +92,10 @@ uint64_t fill_with_pieces(const BareManager &manager) {
     return largest;
 }
 
-// It gives back piece by piece, and none when no more than that is cached.
-void trim_in_part(const Subject &subject) {
+// trim returns piece by piece, and stops when no more than that is cached.
+void trim_in_part(const CheckedPlugin &plugin) {
     enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().trim || !bare.slots().get_stats) {
         throw Skipped("it leaves trim out, or get_stats, which tells what is cached");
     }

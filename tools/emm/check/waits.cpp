@@ -1,6 +1,6 @@
-// Waiting for the device. The work may be waiting for another thread of the program, and that one
-// for memory: a call that waits keeps no other one waiting. And for other threads: what they are
-// giving back is on its way.
+// Calls that wait for the device or for other threads. GPU work may wait for another thread of the
+// program, and that thread for memory: so a waiting call must not block other calls. Memory that
+// another thread is returning counts as available.
 #include "check/bare.h"
 #include "check/cases.h"
 #include "check/gpu.h"
@@ -18,28 +18,28 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Keeps a stream's work from ending for as long as it lives: like a kernel that runs.
-class Held {
+// Keeps a stream's work from ending during this object's lifetime, as a running kernel does.
+class HeldStream {
 public:
-    explicit Held(CUcontext context, CUstream stream)
+    explicit HeldStream(CUcontext context, CUstream stream)
         : thread_([this, context, stream] {
               enter(context);
-              EMM_CHECK_CUDA(cuLaunchHostFunc)(stream, &Held::run, this);
+              EMM_CHECK_CUDA(cuLaunchHostFunc)(stream, &HeldStream::run, this);
           }) {
         while (!runs_) {
             std::this_thread::sleep_for(1ms);
         }
     }
-    ~Held() {
+    ~HeldStream() {
         over_ = true;
         thread_.join();
     }
-    Held(const Held &) = delete;
-    Held &operator=(const Held &) = delete;
+    HeldStream(const HeldStream &) = delete;
+    HeldStream &operator=(const HeldStream &) = delete;
 
 private:
     static void run(void *argument) {
-        auto &self = *static_cast<Held *>(argument);
+        auto &self = *static_cast<HeldStream *>(argument);
         self.runs_ = true;
         while (!self.over_) {
             std::this_thread::sleep_for(1ms);
@@ -50,7 +50,7 @@ private:
     std::thread thread_;
 };
 
-// A thread that does something with the plugin, and may be kept waiting.
+// A thread that makes one call, which may wait.
 class Caller {
 public:
     template <class Body>
@@ -60,7 +60,7 @@ public:
               enter(context);
               try {
                   body();
-              } catch (const Violation &) { // other cases tell of it
+              } catch (const Violation &) { // other cases report it
               }
               ended_ = true;
           }) {}
@@ -69,7 +69,7 @@ public:
     Caller &operator=(const Caller &) = delete;
     bool ended() const { return ended_; }
 
-    // As the kernel sees it: not a thread that only waits for a processor.
+    // The kernel's view: a thread that waits for a processor is not asleep.
     bool sleeps() const {
         std::string text;
         if (FILE *const file =
@@ -90,7 +90,7 @@ private:
 
 enum class State { ended, in_driver, stuck };
 
-// What becomes of a call while `others` threads wait in the driver.
+// The state of a call while `others` threads wait in the driver.
 State outcome_of(const Caller &caller, uint64_t others) {
     constexpr int enough = 1000; // looks in a row at a thread that sleeps somewhere else
     for (int asleep = 0; asleep < enough; std::this_thread::sleep_for(2ms)) {
@@ -105,10 +105,10 @@ State outcome_of(const Caller &caller, uint64_t others) {
     return State::stuck;
 }
 
-// Half of a small device comes back from a stream that has not come so far, and is wanted again.
-// What becomes of another thread's call meanwhile; if nobody waits, nothing.
+// Half of a small device is freed on a busy stream and requested again.
+// The state of another thread's call meanwhile; nothing if no call waits.
 State ask_meanwhile(const BareManager &manager, CUcontext context) {
-    const Lane busy, hungry, idle;
+    const OwnedStream busy, hungry, idle;
     const auto ask_little = [&manager, stream = idle.get()] {
         emm_deviceptr ptr = 0;
         if (EMM_SLOT(manager, memalloc, size_t(1000), stream, &ptr) >= EMM_OK) {
@@ -118,7 +118,7 @@ State ask_meanwhile(const BareManager &manager, CUcontext context) {
     ask_little();
     const emm_deviceptr half = manager.alloc(160 * mib, busy.get());
     std::optional<Caller> waiter, other; // which end when the stream does
-    const Held held(context, busy.get());
+    const HeldStream held(context, busy.get());
     waiter.emplace(context, [&, half] {
         emm_deviceptr next = 0;
         EMM_SLOT(manager, memfree, half, 160 * mib, busy.get());
@@ -131,17 +131,16 @@ State ask_meanwhile(const BareManager &manager, CUcontext context) {
     return outcome_of(*other, 1);
 }
 
-void nobody_else(const Subject &subject) {
+void nobody_else(const CheckedPlugin &plugin) {
     const CUcontext context = enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     const BareManager manager(bare);
     expect(ask_meanwhile(manager, context) != State::stuck,
            "while a call waits for the device, another thread's call for 1000 bytes waits for that "
            "call: a lock is held over the wait");
 }
 
-// A thread's call for memory while another thread's call, that gives memory back, is held in the
-// driver.
+// A request for memory, while another thread's call that returns memory is held in the driver.
 struct HeldCall {
     std::atomic<bool> is_held{false};
     std::atomic<const Caller *> asking{nullptr};
@@ -149,7 +148,7 @@ struct HeldCall {
 HeldCall held_call;
 thread_local bool gives_back = false; // another thread's calls are not held
 
-// The first call lasts until the request has ended, or waits: for this one, so there is an end.
+// The first call lasts until the request has ended or waits.
 void hold_first() {
     constexpr int enough = 30; // looks in a row at a thread that sleeps
     constexpr int most = 5000; // looks at one that is busy with waiting
@@ -166,10 +165,10 @@ void hold_first() {
     }
 }
 
-void beside_trim(const Subject &subject) {
+void beside_trim(const CheckedPlugin &plugin) {
     constexpr size_t size = 160 * mib;
     const CUcontext context = enter_device();
-    const Bare bare(subject);
+    const Bare bare(plugin);
     if (!bare.slots().trim) {
         throw Skipped("it leaves trim out: it caches nothing");
     }
@@ -212,8 +211,9 @@ void beside_trim(const Subject &subject) {
 
 std::vector<Case> wait_cases() {
     return {
-        {"threads/waits-alone", "EMM-P-46", "who waits for the device keeps nobody else waiting",
-         nobody_else, on_simulator, "memory=256MiB"},
+        {"threads/waits-alone", "EMM-P-46",
+         "a call that waits for the device keeps no other call waiting", nobody_else, on_simulator,
+         "memory=256MiB"},
         {"threads/beside-trim", "EMM-P-56",
          "a request waits for what another thread is giving back", beside_trim, on_simulator,
          "memory=256MiB"},

@@ -18,8 +18,8 @@ struct Effort {
 };
 
 // Whether a process is at work. It is if a step has ended since `before`, or if it has computed for
-// a tenth of the time. One that waits for what never comes does neither; one that computes for ever
-// without ending a step is at work no longer after half an hour.
+// a tenth of the time. A process that waits for ever does neither. After half an hour in one step,
+// computing no longer counts.
 bool is_at_work(const Effort &before, const Effort &now, double seconds, double seconds_in_step);
 
 // Tells the parent how far the work is, and that it goes on: by time, from a thread of its own, so

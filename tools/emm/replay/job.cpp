@@ -15,7 +15,7 @@
 namespace emm::tool {
 namespace {
 
-// One replay, from the first event to what is left in the driver's hands at the end.
+// One replay, from the first event to the bytes that the driver still holds at the end.
 class Replay {
 public:
     Replay(const Trace &trace, const Json &job, Heartbeat &heartbeat)
@@ -128,7 +128,7 @@ private:
     }
 
 public:
-    // What to tell beside the figures: why a call failed, what was handed over too early.
+    // Texts beside the figures: why a call failed, what was handed over too early.
     Json notes() const {
         Json notes = Json::array();
         if (!failure_.empty()) {

@@ -9,13 +9,13 @@ namespace emm::tool {
 namespace {
 
 // Events that one thread makes without another in between.
-struct Run {
+struct ThreadRun {
     uint16_t thread = 0;
     size_t begin = 0, end = 0;
 };
 
-std::vector<Run> runs_of(const Trace &trace) {
-    std::vector<Run> runs;
+std::vector<ThreadRun> runs_of(const Trace &trace) {
+    std::vector<ThreadRun> runs;
     for (size_t i = 0; i < trace.events.size(); i++) {
         const uint16_t thread = trace.events[i].thread;
         if (runs.empty() || runs.back().thread != thread) {
@@ -27,8 +27,8 @@ std::vector<Run> runs_of(const Trace &trace) {
 }
 
 // Keeps the first exception of several threads. After one, nothing is played any more, but every
-// thread still goes through its events, so that nobody waits for ever.
-class Outcome {
+// thread still goes through its events, so that no thread waits for ever.
+class FirstException {
 public:
     template <class Function> void attempt(Function function) {
         if (broken_.load(std::memory_order_relaxed)) {
@@ -73,18 +73,18 @@ public:
 
     void play() {
         if (trace_.threads == 1) {
-            outcome_.attempt([&] { play_run(runs_.front()); });
+            first_exception_.attempt([&] { play_run(runs_.front()); });
         } else {
             turns_[runs_.front().thread] = 1;
             on_threads(trace_.threads, [this](uint32_t thread) { play_thread(thread); });
         }
-        outcome_.rethrow();
+        first_exception_.rethrow();
     }
 
 private:
     // turns_[t] is one more than the index of the last run that thread t may begin.
     void play_thread(uint32_t thread) {
-        outcome_.attempt([&] { session_.enter(); });
+        first_exception_.attempt([&] { session_.enter(); });
         for (size_t i = 0; i < runs_.size(); i++) {
             if (runs_[i].thread != thread) {
                 continue;
@@ -92,7 +92,7 @@ private:
             for (size_t turn; (turn = turns_[thread].load(std::memory_order_acquire)) < i + 1;) {
                 turns_[thread].wait(turn, std::memory_order_acquire);
             }
-            outcome_.attempt([&] { play_run(runs_[i]); });
+            first_exception_.attempt([&] { play_run(runs_[i]); });
             if (i + 1 < runs_.size()) {
                 std::atomic<size_t> &next = turns_[runs_[i + 1].thread];
                 next.store(i + 2, std::memory_order_release);
@@ -101,7 +101,7 @@ private:
         }
     }
 
-    void play_run(const Run &run) {
+    void play_run(const ThreadRun &run) {
         Player &player = *players_[run.thread];
         for (size_t i = run.begin; i < run.end; i++) {
             if (i == trace_.events.size() / 2) {
@@ -116,9 +116,9 @@ private:
     std::vector<std::unique_ptr<Player>> &players_;
     const Session &session_;
     const Hooks &hooks_;
-    const std::vector<Run> runs_;
+    const std::vector<ThreadRun> runs_;
     std::unique_ptr<std::atomic<size_t>[]> turns_;
-    Outcome outcome_;
+    FirstException first_exception_;
 };
 
 class Free {
@@ -134,16 +134,16 @@ public:
 
     void play() {
         on_threads(trace_.threads, [this](uint32_t thread) { play_thread(thread); });
-        outcome_.rethrow();
+        first_exception_.rethrow();
     }
 
 private:
     void play_thread(uint32_t thread) {
-        outcome_.attempt([&] { session_.enter(); });
+        first_exception_.attempt([&] { session_.enter(); });
         const std::vector<size_t> &events = own_[thread];
         for (size_t done = 0; done < events.size(); done++) {
             if (done == events.size() / 2 && --first_halves_ == 0) {
-                outcome_.attempt([&] { hooks_.middle(); });
+                first_exception_.attempt([&] { hooks_.middle(); });
             }
             play_event(thread, events[done]);
             hooks_.ended(static_cast<uint16_t>(thread));
@@ -152,10 +152,11 @@ private:
 
     void play_event(uint32_t thread, size_t number) {
         const Event &event = trace_.events[number];
-        outcome_.attempt([&] { players_[thread]->play(event, number); });
+        first_exception_.attempt([&] { players_[thread]->play(event, number); });
         Block &block = session_.block(event.block);
         if (event.op == Op::alloc && block.address() == Block::pending) {
-            block.publish(Block::failed); // it was not played; whoever frees it must not wait
+            block.publish(
+                Block::failed); // it was not played; the thread that frees it must not wait
         }
     }
 
@@ -165,7 +166,7 @@ private:
     const Hooks &hooks_;
     std::vector<std::vector<size_t>> own_; // numbers of each thread's events
     std::atomic<uint32_t> first_halves_;   // threads that have not reached their middle
-    Outcome outcome_;
+    FirstException first_exception_;
 };
 
 } // namespace

@@ -15,7 +15,7 @@ struct Hooks {
 };
 
 // Plays every event on the thread that made it. In strict order events follow each other as in the
-// file, and threads hand over to one another; in free order only a free of another thread's block
+// file, and threads take turns; in free order only a free of another thread's block
 // waits for that block. Throws what a thread has thrown, after all have ended.
 void play_strictly(const Trace &trace, std::vector<std::unique_ptr<Player>> &players,
                    const Session &session, const Hooks &hooks);

@@ -93,7 +93,7 @@ void EventLogReader::freed(std::unordered_map<uint64_t, Live>::iterator block, u
     live_.erase(block);
 }
 
-// What a reset drops is freed in a replay, where nothing else belongs to the context.
+// A replay frees the blocks that a reset drops: nothing else belongs to its context.
 void EventLogReader::drop_all(uint64_t device) {
     for (auto block = live_.begin(); block != live_.end();) {
         const auto here = block++;

@@ -47,11 +47,11 @@ private:
 
     void run_kernel() {
         const auto stream = static_cast<uint32_t>(random_.below(streams));
-        std::vector<Held> arguments;
+        std::vector<HeldBlock> arguments;
         for (uint64_t count = random_.between(1, 4); count > 0; count--) {
             arguments.push_back(program_.alloc(array_size(), program_thread, stream));
         }
-        const Held scalar = program_.alloc(8, program_thread, stream);
+        const HeldBlock scalar = program_.alloc(8, program_thread, stream);
         program_.scratch(arguments.front().size / 32 + 256, program_thread, stream);
         program_.free(scalar);
         if (random_.percent(15)) {
@@ -73,7 +73,7 @@ private:
 
     Random random_;
     Program program_;
-    std::vector<Held> kept_;
+    std::vector<HeldBlock> kept_;
     uint64_t section_left_ = 0;
 };
 

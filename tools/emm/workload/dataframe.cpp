@@ -1,6 +1,6 @@
 // Queries over tables: eight threads, each with a stream of its own, read a batch, filter it, join
-// it with a small table and aggregate. The result is handed to whichever thread merges, which frees
-// it on a stream of its own. Columns have data, mostly a validity mask, and sometimes characters.
+// it with a small table and aggregate. The thread that merges frees the
+// result, on its own stream. Columns have data, mostly a validity mask, and sometimes characters.
 #include "workload/program.h"
 #include "workload/random.h"
 #include "workload/workload.h"
@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t threads = 8;
 constexpr int queries = 200;
 constexpr uint64_t live_limit = 4 * GiB; // no query begins above it
-using Table = std::vector<Held>;
+using Table = std::vector<HeldBlock>;
 
 struct Query {
     int stage = 0; // 0: none is running
@@ -70,7 +70,7 @@ private:
     void begin(Query &query, uint32_t thread) {
         query.rows = random_.spread(20'000, 4'000'000);
         query.columns = random_.between(2, 12);
-        const Held packed = program_.alloc(query.rows * query.columns * 3, thread, thread);
+        const HeldBlock packed = program_.alloc(query.rows * query.columns * 3, thread, thread);
         query.batch = table(query.rows, query.columns, thread);
         program_.free(packed, thread);
         query.stage = 1;
@@ -96,8 +96,8 @@ private:
     }
 
     void filter(Query &query, uint32_t thread) {
-        const Held mask = program_.alloc(padded(query.rows), thread, thread);
-        const Held order = program_.alloc(query.rows * 4, thread, thread);
+        const HeldBlock mask = program_.alloc(padded(query.rows), thread, thread);
+        const HeldBlock order = program_.alloc(query.rows * 4, thread, thread);
         query.rows = query.rows * random_.between(2, 80) / 100 + 1;
         query.filtered = table(query.rows, query.columns, thread);
         program_.free(order, thread);
@@ -107,11 +107,11 @@ private:
 
     void join(Query &query, uint32_t thread) {
         Table small = table(query.rows / random_.between(2, 40) + 1, 3, thread);
-        const Held hashes = program_.alloc(query.rows * 16, thread, thread);
-        const Held left = program_.alloc(query.rows * 4, thread, thread);
-        const Held right = program_.alloc(query.rows * 4, thread, thread);
+        const HeldBlock hashes = program_.alloc(query.rows * 16, thread, thread);
+        const HeldBlock left = program_.alloc(query.rows * 4, thread, thread);
+        const HeldBlock right = program_.alloc(query.rows * 4, thread, thread);
         query.joined = table(query.rows, query.columns + 2, thread);
-        for (const Held &held : {right, left, hashes}) {
+        for (const HeldBlock &held : {right, left, hashes}) {
             program_.free(held, thread);
         }
         program_.free_all(small, thread);
@@ -120,12 +120,12 @@ private:
 
     void aggregate(Query &query, uint32_t thread) {
         const uint64_t groups = query.rows / random_.spread(4, 4096) + 1;
-        const Held hashes = program_.alloc(groups * 48, thread, thread);
+        const HeldBlock hashes = program_.alloc(groups * 48, thread, thread);
         program_.scratch(query.rows * 8, thread, thread);
         Table sums = table(groups, random_.between(1, 6), thread);
         program_.free(hashes, thread);
         uint64_t bytes = 0;
-        for (const Held &held : sums) {
+        for (const HeldBlock &held : sums) {
             bytes += held.size;
         }
         results_.push_back(program_.alloc(bytes, thread, thread));
@@ -143,7 +143,7 @@ private:
     Random random_;
     Program program_;
     std::array<Query, threads> queries_;
-    std::deque<Held> results_;
+    std::deque<HeldBlock> results_;
     int running_ = 0;
 };
 

@@ -9,34 +9,34 @@ namespace emm::tool {
 
 constexpr uint64_t KiB = 1024, MiB = 1024 * KiB, GiB = 1024 * MiB;
 
-// A block that the program under imitation holds.
-struct Held {
+// A block that the imitated program holds.
+struct HeldBlock {
     int64_t id = -1;
     uint64_t size = 0;
     uint32_t stream = 0;
 };
 
-// Writes down what an imitated program does.
+// Records the allocations of an imitated program.
 class Program {
 public:
     void work(uint64_t microseconds) { time_ += microseconds; }
 
-    Held alloc(uint64_t size, uint32_t thread = 0, uint32_t stream = 0) {
-        const Held held = {next_id_++, size, stream};
+    HeldBlock alloc(uint64_t size, uint32_t thread = 0, uint32_t stream = 0) {
+        const HeldBlock held = {next_id_++, size, stream};
         live_bytes_ += size;
         row(Op::alloc, thread, stream, held.id, size);
         return held;
     }
 
     // On the block's own stream, or on another.
-    void free(const Held &held, uint32_t thread = 0) { free_on(held, thread, held.stream); }
-    void free_on(const Held &held, uint32_t thread, uint32_t stream) {
+    void free(const HeldBlock &held, uint32_t thread = 0) { free_on(held, thread, held.stream); }
+    void free_on(const HeldBlock &held, uint32_t thread, uint32_t stream) {
         live_bytes_ -= held.size;
         row(Op::free, thread, stream, held.id, held.size);
     }
 
     // Newest first, as scopes end.
-    void free_all(std::vector<Held> &blocks, uint32_t thread = 0) {
+    void free_all(std::vector<HeldBlock> &blocks, uint32_t thread = 0) {
         for (; !blocks.empty(); blocks.pop_back()) {
             free(blocks.back(), thread);
         }
@@ -44,7 +44,7 @@ public:
 
     // Used and dropped within one step.
     void scratch(uint64_t size, uint32_t thread = 0, uint32_t stream = 0) {
-        const Held held = alloc(size, thread, stream);
+        const HeldBlock held = alloc(size, thread, stream);
         work(5);
         free(held, thread);
     }

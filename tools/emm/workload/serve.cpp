@@ -18,8 +18,8 @@ constexpr size_t requests = 300, batch_limit = 32, blocks_limit = 4000;
 
 struct Request {
     uint64_t tokens = 0, left = 0;
-    Held input;
-    std::vector<Held> cache;
+    HeldBlock input;
+    std::vector<HeldBlock> cache;
 };
 
 class Serving {
@@ -75,15 +75,15 @@ private:
 
     // One pass through the model: buffers in a chain, each dropped when the next is made.
     void evaluate(uint64_t tokens, uint64_t sequences) {
-        Held last = program_.alloc(tokens * width * half);
+        HeldBlock last = program_.alloc(tokens * width * half);
         for (const uint64_t columns : {width + 1024, width, 2 * inner, inner, width}) {
-            const Held next = program_.alloc(tokens * columns * half);
+            const HeldBlock next = program_.alloc(tokens * columns * half);
             program_.free(last);
             last = next;
             program_.work(30);
         }
-        const Held logits = program_.alloc(sequences * vocabulary * half);
-        const Held chosen = program_.alloc(sequences * 8, engine, copy);
+        const HeldBlock logits = program_.alloc(sequences * vocabulary * half);
+        const HeldBlock chosen = program_.alloc(sequences * 8, engine, copy);
         program_.scratch(sequences * vocabulary * 4);
         program_.free(logits);
         program_.free(last);

@@ -52,8 +52,8 @@ private:
     void train(uint64_t step) {
         tokens_ = batch * 64 * random_.between(4, 16);
         hidden_ = tokens_ * gpt_width * gpt_half;
-        const Held input = program_.alloc(tokens_ * 8, python, copy_stream);
-        const Held target = program_.alloc(tokens_ * 8, python, copy_stream);
+        const HeldBlock input = program_.alloc(tokens_ * 8, python, copy_stream);
+        const HeldBlock target = program_.alloc(tokens_ * 8, python, copy_stream);
         program_.work(200);
         forward();
         head();
@@ -68,9 +68,9 @@ private:
     }
 
     void forward() {
-        Held x = program_.alloc(hidden_);
+        HeldBlock x = program_.alloc(hidden_);
         for (uint64_t layer = 0; layer < gpt_layers; layer++) {
-            std::vector<Held> kept = {x};
+            std::vector<HeldBlock> kept = {x};
             x = block(kept);
             saved_.push_back(std::move(kept));
         }
@@ -78,7 +78,7 @@ private:
     }
 
     // Attention and the two-layer network; what the backward pass needs stays in `kept`.
-    Held block(std::vector<Held> &kept) {
+    HeldBlock block(std::vector<HeldBlock> &kept) {
         const auto keep = [&](uint64_t bytes) { kept.push_back(program_.alloc(bytes)); };
         keep(hidden_);              // normalized
         keep(2 * tokens_ * single); // its mean and deviation
@@ -105,9 +105,9 @@ private:
 
     // The logits, their loss, and its gradient.
     void head() {
-        const Held logits = program_.alloc(tokens_ * gpt_vocabulary * gpt_half);
-        const Held loss = program_.alloc(single);
-        const Held gradient = program_.alloc(tokens_ * gpt_vocabulary * gpt_half, autograd);
+        const HeldBlock logits = program_.alloc(tokens_ * gpt_vocabulary * gpt_half);
+        const HeldBlock loss = program_.alloc(single);
+        const HeldBlock gradient = program_.alloc(tokens_ * gpt_vocabulary * gpt_half, autograd);
         program_.free(logits, autograd);
         flowing_ = program_.alloc(hidden_, autograd);
         gradients_.push_back(program_.alloc(gpt_vocabulary * gpt_width * gpt_half, autograd));
@@ -131,8 +131,8 @@ private:
     }
 
     // One operation backwards: a new gradient flows on, and a kept activation is dropped.
-    void undo(std::vector<Held> &kept) {
-        const Held next = program_.alloc(random_.one_in(4) ? 4 * hidden_ : hidden_, autograd);
+    void undo(std::vector<HeldBlock> &kept) {
+        const HeldBlock next = program_.alloc(random_.one_in(4) ? 4 * hidden_ : hidden_, autograd);
         program_.free(flowing_, autograd);
         flowing_ = next;
         if (!kept.empty()) {
@@ -146,7 +146,7 @@ private:
     void optimize() {
         constexpr size_t group = 24;
         for (size_t begin = 0; begin < parameters_.size(); begin += group) {
-            std::vector<Held> temporaries;
+            std::vector<HeldBlock> temporaries;
             for (size_t i = begin; i < std::min(begin + group, parameters_.size()); i++) {
                 temporaries.push_back(program_.alloc(parameters_[i] * single));
             }
@@ -159,9 +159,9 @@ private:
     Random random_;
     Program program_;
     std::vector<uint64_t> parameters_; // numbers in each
-    std::vector<std::vector<Held>> saved_;
-    std::vector<Held> gradients_;
-    Held flowing_;
+    std::vector<std::vector<HeldBlock>> saved_;
+    std::vector<HeldBlock> gradients_;
+    HeldBlock flowing_;
     uint64_t tokens_ = 0, hidden_ = 0;
 };
 

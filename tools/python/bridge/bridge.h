@@ -1,5 +1,5 @@
-// libemm-bridge: emm behind functions whose signatures other projects have fixed. Whoever allocates
-// through it names a device, and is served by the record of that device's primary context.
+// libemm-bridge: emm behind functions whose signatures other projects have fixed. A caller names a
+// device, and the record of that device's primary context serves it.
 //
 // PyTorch and CuPy take whatever address comes back, so what allocates for them throws a
 // std::runtime_error instead of giving NULL. What frees never throws: a free after emm_shutdown,

@@ -8,7 +8,7 @@ namespace emm::bridge {
 namespace {
 
 // Records live as long as the process. One that dies with its context is not looked for again: the
-// addresses it gave out may be somebody else's by the time they are freed.
+// addresses it gave out may belong to another context by the time they are freed.
 std::atomic<emm_context *> contexts[most_devices];
 
 } // namespace

@@ -1,6 +1,6 @@
-#include "arrays.h"
 #include "bridge.h"
 #include "device.h"
+#include "pinned_arrays.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -9,7 +9,7 @@
 #include <mutex>
 
 using namespace emm;
-using bridge::Arrays;
+using bridge::PinnedArrays;
 
 namespace {
 
@@ -22,11 +22,11 @@ bool is_past(emm_status status) {
 
 void *allocate(void *ctx, size_t size) {
     void *array = nullptr;
-    if (size > Arrays::largest) {
+    if (size > PinnedArrays::largest) {
         return nullptr;
     }
     const emm_status status =
-        Arrays::of_process().make(static_cast<emm_context *>(ctx), size, &array);
+        PinnedArrays::of_process().make(static_cast<emm_context *>(ctx), size, &array);
     return is_past(status) ? std::malloc(std::max<size_t>(size, 1)) : array;
 }
 
@@ -39,14 +39,14 @@ void *allocate_zeroed(void *ctx, size_t count, size_t size) {
 }
 
 void deallocate(void *, void *array, size_t) {
-    if (array && !Arrays::of_process().drop(array)) {
+    if (array && !PinnedArrays::of_process().drop(array)) {
         std::free(array);
     }
 }
 
 // What still fits stays where it is, unless half of the block would lie idle.
 void *reallocate(void *ctx, void *array, size_t size) {
-    const size_t room = array ? Arrays::of_process().room_of(array) : 0;
+    const size_t room = array ? PinnedArrays::of_process().room_of(array) : 0;
     if (array && room == 0) {
         return std::realloc(array, std::max<size_t>(size, 1));
     }

@@ -12,7 +12,7 @@ emm_deviceptr address_of(void *ptr) {
     return reinterpret_cast<uintptr_t>(ptr);
 }
 
-// Programs look for PyTorch's own words to tell this error from others.
+// Programs look for PyTorch's own words to recognise this error.
 [[noreturn]] void refuse_allocation(emm_status status, size_t size, int device) {
     bridge::refuse(status == EMM_E_OUT_OF_MEMORY ? "CUDA out of memory. Tried to allocate"
                                                  : "emm cannot allocate",

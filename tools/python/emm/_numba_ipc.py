@@ -18,7 +18,7 @@ def export(context, memory):
                                  byref(described)))
     try:
         weakref.finalize(memory.owner, withdraw, context, described).atexit = False
-    except TypeError:  # somebody else's owner, which cannot be watched: exported until a reset
+    except TypeError:  # an owner without weak references: exported until a reset
         pass
     return described
 

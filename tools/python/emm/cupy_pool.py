@@ -1,7 +1,7 @@
 """CuPy's memory pool as emm's plugin: `emm.cupy_pool.register()` before the first context.
 
 CuPy hands a freed block out again at once, on the stream that it was allocated for; emm's frees
-without a stream promise nobody a block before all work that the context holds is done. So a freed
+without a stream promise no stream a block before all work that the context holds is done. So a freed
 block waits here for an event of the whole context before CuPy gets it back.
 """
 import collections
@@ -62,7 +62,7 @@ class Cupy:
         if result == 0:
             self.waiting.append((event, blocks))
         else:
-            self.held = blocks + self.held  # a capture that nobody announced; the next free tries again
+            self.held = blocks + self.held  # an unannounced capture; the next free tries again
 
     def collect(self, wait=False):
         """Gives CuPy the blocks whose events are done, or all of them after waiting."""

@@ -6,8 +6,8 @@
 
 namespace emm::tool {
 
-// One measurement of one subject.
-struct Entry {
+// One measurement of one candidate.
+struct Measurement {
     std::string name; // of the case
     uint32_t threads = 1;
     size_t size = 0;

@@ -2,9 +2,9 @@
 // end of its context or of emm unpin it, and every array can be read and written as before. Memory
 // that the driver allocates would be unmapped then.
 //
-// An array of up to 16 KiB shares a slab with others, a larger one has a slab to itself. Nothing in
-// a slab is given out twice, because the device may still be at work on an array that was freed:
-// unpinning, which a slab ends with, waits for that.
+// An array of up to 16 KiB shares a slab with other arrays, a larger one has a slab to itself.
+// Nothing in a slab is given out twice, because the device may still be at work on an array that
+// was freed: unpinning, which a slab ends with, waits for that.
 #pragma once
 
 #include <emm/emm.h>
@@ -15,10 +15,10 @@
 
 namespace emm::bridge {
 
-class Arrays {
+class PinnedArrays {
 public:
     // The one of this process. A forked child has a copy that it can use.
-    static Arrays &of_process();
+    static PinnedArrays &of_process();
     static void survive_forks();
 
     // An array of `size` bytes, at most `largest`, aligned to 64.

@@ -1,12 +1,12 @@
-#include "bench/subject.h"
+#include "bench/candidate.h"
 
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 namespace emm::tool {
 
-const std::vector<SubjectKind> &subject_kinds() {
-    static const std::vector<SubjectKind> kinds = {
+const std::vector<CandidateKind> &candidate_kinds() {
+    static const std::vector<CandidateKind> kinds = {
         {"empty", {"bare", "vtable", "clock"}},
         {logged_kind, {"logged"}},
         {plugin_kind,
@@ -22,24 +22,24 @@ const std::vector<SubjectKind> &subject_kinds() {
     return kinds;
 }
 
-Json Subject::driver() const {
+Json Candidate::driver() const {
     return nullptr;
 }
 
-std::unique_ptr<Subject> make_subject(const std::string &kind) {
+std::unique_ptr<Candidate> make_candidate(const std::string &kind) {
     static constexpr struct {
         const char *kind;
-        std::unique_ptr<Subject> (*make)();
-    } makers[] = {{"empty", make_empty_subject},
-                  {logged_kind, make_empty_subject},
-                  {plugin_kind, make_plugin_subject},
-                  {"malloc", make_malloc_subject},
-                  {"mimalloc", make_mimalloc_subject},
-                  {"cuMemAlloc", make_driver_subject},
-                  {"cuMemAllocAsync", make_driver_async_subject},
-                  {"cuMemHostAlloc", make_driver_host_subject},
-                  {"driver", make_driver_questions_subject},
-                  {"counter", make_counter_subject}};
+        std::unique_ptr<Candidate> (*make)();
+    } makers[] = {{"empty", make_empty_candidate},
+                  {logged_kind, make_empty_candidate},
+                  {plugin_kind, make_plugin_candidate},
+                  {"malloc", make_malloc_candidate},
+                  {"mimalloc", make_mimalloc_candidate},
+                  {"cuMemAlloc", make_driver_candidate},
+                  {"cuMemAllocAsync", make_driver_async_candidate},
+                  {"cuMemHostAlloc", make_driver_host_candidate},
+                  {"driver", make_driver_questions_candidate},
+                  {"counter", make_counter_candidate}};
     for (const auto &maker : makers) {
         if (kind == maker.kind) {
             return maker.make();

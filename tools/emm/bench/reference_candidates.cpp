@@ -1,9 +1,9 @@
 // What plugins are compared with: memory allocators of the processor, the driver's own calls, and a
 // loop that allocates nothing.
+#include "bench/candidate.h"
 #include "bench/make_work.h"
 #include "bench/memory.h"
 #include "bench/stream.h"
-#include "bench/subject.h"
 #include "driver.h"
 
 #include <cstdlib>
@@ -13,17 +13,17 @@
 namespace emm::tool {
 namespace {
 
-class LibrarySubject : public Subject {
+class LibraryCandidate : public Candidate {
 public:
     // Through volatile pointers: the compiler knows malloc, and would leave a pair out.
-    LibrarySubject(void *(*allocate)(size_t), void (*release)(void *))
+    LibraryCandidate(void *(*allocate)(size_t), void (*release)(void *))
         : allocate_(allocate), release_(release) {}
 
-    Team::Maker maker(const Entry &entry) override {
+    Team::Maker maker(const Measurement &measurement) override {
         const LibraryMemory memory = {allocate_, release_};
-        const auto ring = std::make_shared<RingOf<LibraryMemory>>(entry.threads);
+        const auto ring = std::make_shared<RingOf<LibraryMemory>>(measurement.threads);
         return [=](uint32_t thread, const std::atomic<bool> &stopping) {
-            return make_work(entry, memory, thread, 0, ring, stopping);
+            return make_work(measurement, memory, thread, 0, ring, stopping);
         };
     }
 
@@ -32,17 +32,17 @@ private:
     void (*volatile release_)(void *);
 };
 
-class CounterSubject : public Subject {
+class CounterCandidate : public Candidate {
 public:
-    Team::Maker maker(const Entry &) override {
+    Team::Maker maker(const Measurement &) override {
         return [](uint32_t, const std::atomic<bool> &) { return std::make_unique<CounterWork>(); };
     }
 };
 
 // The driver's own calls, on the primary context of device 0.
-class DriverSubject : public Subject {
+class DriverCandidate : public Candidate {
 public:
-    DriverSubject() {
+    DriverCandidate() {
         driver_ = describe_driver();
         if (driver_.at("simulated").get<bool>()) {
             throw Absent{"the driver is simulated, so what its calls cost says nothing"};
@@ -59,10 +59,11 @@ protected:
     void enter() const {
         require_cuda(driver_calls().cuCtxSetCurrent(context_), "cuCtxSetCurrent");
     }
-    template <class Memory> Team::Maker pair_maker(const Entry &entry, const Memory &memory) {
+    template <class Memory>
+    Team::Maker pair_maker(const Measurement &measurement, const Memory &memory) {
         return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
             enter();
-            return std::make_unique<PairWork<Memory>>(memory, entry.size);
+            return std::make_unique<PairWork<Memory>>(memory, measurement.size);
         };
     }
     CUdevice device() const { return device_; }
@@ -73,29 +74,29 @@ private:
     CUcontext context_ = nullptr;
 };
 
-class DriverPairs : public DriverSubject {
+class DriverPairs : public DriverCandidate {
 public:
-    Team::Maker maker(const Entry &entry) override {
+    Team::Maker maker(const Measurement &measurement) override {
         const DriverCalls &calls = driver_calls();
-        return pair_maker(entry, DriverMemory{calls.cuMemAlloc, calls.cuMemFree});
+        return pair_maker(measurement, DriverMemory{calls.cuMemAlloc, calls.cuMemFree});
     }
 };
 
-class DriverHostPairs : public DriverSubject {
+class DriverHostPairs : public DriverCandidate {
 public:
-    Team::Maker maker(const Entry &entry) override {
+    Team::Maker maker(const Measurement &measurement) override {
         const DriverCalls &calls = driver_calls();
-        return pair_maker(entry, DriverHostMemory{calls.cuMemHostAlloc, calls.cuMemFreeHost});
+        return pair_maker(measurement, DriverHostMemory{calls.cuMemHostAlloc, calls.cuMemFreeHost});
     }
 };
 
-// What the driver is asked in a pair that does not say its context, or whose stream is not known.
-class DriverQuestions : public DriverSubject {
+// The driver calls within a pair that names no context, or whose stream is not registered.
+class DriverQuestions : public DriverCandidate {
 public:
-    Team::Maker maker(const Entry &entry) override {
+    Team::Maker maker(const Measurement &measurement) override {
         return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
             enter();
-            if (entry.name == "ask_current") {
+            if (measurement.name == "ask_current") {
                 return std::make_unique<AskingWork<WhichContext>>(WhichContext{});
             }
             auto stream = std::make_unique<Stream>(nullptr);
@@ -145,8 +146,8 @@ private:
     };
 };
 
-// The device's default pool, told to keep what is freed, as everybody does who wants speed.
-class DriverAsync : public DriverSubject {
+// The device's default pool, told to keep what is freed, as programs that want speed tell it.
+class DriverAsync : public DriverCandidate {
 public:
     DriverAsync() {
         cuuint64_t threshold = ~cuuint64_t(0);
@@ -159,8 +160,8 @@ public:
                      "cuMemPoolSetAttribute");
     }
 
-    Team::Maker maker(const Entry &entry) override {
-        const auto ring = std::make_shared<RingOf<DriverAsyncMemory>>(entry.threads);
+    Team::Maker maker(const Measurement &measurement) override {
+        const auto ring = std::make_shared<RingOf<DriverAsyncMemory>>(measurement.threads);
         size_t free = 0, all = 0;
         require_cuda(driver_calls().cuMemGetInfo(&free, &all), "cuMemGetInfo");
         const size_t room = free / 3 * 2;
@@ -169,11 +170,11 @@ public:
                 enter();
                 auto stream = std::make_unique<Stream>(nullptr);
                 const DriverAsyncMemory memory = {allocate_, release_, stream->get()};
-                auto work = make_work(entry, memory, thread, room, ring, stopping);
+                auto work = make_work(measurement, memory, thread, room, ring, stopping);
                 return std::make_unique<StreamWork>(std::move(stream), std::move(work));
             };
     }
-    void tidy() override { trim_(pool_, 0); }
+    void return_cached() override { trim_(pool_, 0); }
 
 private:
     const decltype(&::cuMemAllocAsync) allocate_ =
@@ -187,12 +188,12 @@ private:
 
 } // namespace
 
-std::unique_ptr<Subject> make_malloc_subject() {
-    return std::make_unique<LibrarySubject>(std::malloc, std::free);
+std::unique_ptr<Candidate> make_malloc_candidate() {
+    return std::make_unique<LibraryCandidate>(std::malloc, std::free);
 }
 
 // Opened, not linked: linking it would replace malloc in the whole program.
-std::unique_ptr<Subject> make_mimalloc_subject() {
+std::unique_ptr<Candidate> make_mimalloc_candidate() {
     void *library = dlopen("libmimalloc.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         throw Absent{"libmimalloc.so.2 is not installed"};
@@ -202,23 +203,23 @@ std::unique_ptr<Subject> make_mimalloc_subject() {
     if (!allocate || !release) {
         throw Absent{"libmimalloc.so.2 has no mi_malloc or mi_free"};
     }
-    return std::make_unique<LibrarySubject>(allocate, release);
+    return std::make_unique<LibraryCandidate>(allocate, release);
 }
 
-std::unique_ptr<Subject> make_driver_subject() {
+std::unique_ptr<Candidate> make_driver_candidate() {
     return std::make_unique<DriverPairs>();
 }
-std::unique_ptr<Subject> make_driver_async_subject() {
+std::unique_ptr<Candidate> make_driver_async_candidate() {
     return std::make_unique<DriverAsync>();
 }
-std::unique_ptr<Subject> make_driver_host_subject() {
+std::unique_ptr<Candidate> make_driver_host_candidate() {
     return std::make_unique<DriverHostPairs>();
 }
-std::unique_ptr<Subject> make_driver_questions_subject() {
+std::unique_ptr<Candidate> make_driver_questions_candidate() {
     return std::make_unique<DriverQuestions>();
 }
-std::unique_ptr<Subject> make_counter_subject() {
-    return std::make_unique<CounterSubject>();
+std::unique_ptr<Candidate> make_counter_candidate() {
+    return std::make_unique<CounterCandidate>();
 }
 
 } // namespace emm::tool

@@ -1,4 +1,4 @@
-#include "arrays.h"
+#include "pinned_arrays.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -28,18 +28,18 @@ bool is_pinned(emm_memory *memory) noexcept {
 // Never destroyed, for arrays are freed while the process ends. Made, with its fork handlers, as
 // the library is loaded: a child that was forked during the first call could not wait for its end.
 union Lasting {
-    Arrays arrays;
+    PinnedArrays arrays;
     Lasting() : arrays() {}
     ~Lasting() {}
 } the;
 
 } // namespace
 
-Arrays &Arrays::of_process() {
+PinnedArrays &PinnedArrays::of_process() {
     return the.arrays;
 }
 
-void Arrays::survive_forks() {
+void PinnedArrays::survive_forks() {
     pthread_atfork([] { the.arrays.mutex_.lock(); }, [] { the.arrays.mutex_.unlock(); },
                    [] { the.arrays.mutex_.unlock(); });
 }
@@ -47,12 +47,12 @@ void Arrays::survive_forks() {
 namespace {
 
 [[gnu::constructor]] void survive_forks() {
-    Arrays::survive_forks();
+    PinnedArrays::survive_forks();
 }
 
 } // namespace
 
-emm_status Arrays::make_slab(emm_context *context, size_t size, Slab **ret_slab) noexcept {
+emm_status PinnedArrays::make_slab(emm_context *context, size_t size, Slab **ret_slab) noexcept {
     auto *slab = new (std::nothrow) Slab{};
     void *begin = slab ? std::aligned_alloc(page, size) : nullptr;
     emm_status status = EMM_E_OUT_OF_HOST_MEMORY;
@@ -70,14 +70,14 @@ emm_status Arrays::make_slab(emm_context *context, size_t size, Slab **ret_slab)
 }
 
 // The memory goes once it is unpinned, by the handle's finalizer.
-void Arrays::end(Slab *slab) noexcept {
+void PinnedArrays::end(Slab *slab) noexcept {
     if (slab) {
         emm_memory_release(slab->memory);
         delete slab;
     }
 }
 
-void *Arrays::enter(Slab &slab, size_t room) {
+void *PinnedArrays::enter(Slab &slab, size_t room) {
     void *const array = slab.begin + slab.used;
     places_.emplace(array, Place{&slab, room});
     slab.used += room;
@@ -85,7 +85,7 @@ void *Arrays::enter(Slab &slab, size_t room) {
     return array;
 }
 
-void *Arrays::take_from_open(emm_context *context, size_t room) {
+void *PinnedArrays::take_from_open(emm_context *context, size_t room) {
     const auto found = open_.find(context);
     if (found == open_.end() || slab_size - found->second->used < room ||
         !is_pinned(found->second->memory)) {
@@ -94,11 +94,11 @@ void *Arrays::take_from_open(emm_context *context, size_t room) {
     return enter(*found->second, room);
 }
 
-Arrays::Slab *Arrays::leave(Slab *slab) noexcept {
+PinnedArrays::Slab *PinnedArrays::leave(Slab *slab) noexcept {
     return --slab->users == 0 ? slab : nullptr;
 }
 
-Arrays::Slab *Arrays::close(emm_context *context) noexcept {
+PinnedArrays::Slab *PinnedArrays::close(emm_context *context) noexcept {
     const auto found = open_.find(context);
     if (found == open_.end()) {
         return nullptr;
@@ -109,7 +109,7 @@ Arrays::Slab *Arrays::close(emm_context *context) noexcept {
 }
 
 // Pinning may ask the application to give memory back, arrays among it: no lock is held there.
-emm_status Arrays::make(emm_context *context, size_t size, void **ret_array) noexcept {
+emm_status PinnedArrays::make(emm_context *context, size_t size, void **ret_array) noexcept {
     const bool shared = size <= largest_shared;
     const size_t room = round_up(std::max<size_t>(size, 1), shared ? alignment : page);
     Slab *slab = nullptr, *closed = nullptr;
@@ -143,13 +143,13 @@ emm_status Arrays::make(emm_context *context, size_t size, void **ret_array) noe
     return EMM_OK;
 }
 
-size_t Arrays::room_of(void *array) noexcept {
+size_t PinnedArrays::room_of(void *array) noexcept {
     const std::lock_guard lock(mutex_);
     const auto found = places_.find(array);
     return found == places_.end() ? 0 : found->second.room;
 }
 
-bool Arrays::drop(void *array) noexcept {
+bool PinnedArrays::drop(void *array) noexcept {
     Slab *unused = nullptr;
     {
         const std::lock_guard lock(mutex_);

@@ -1,9 +1,9 @@
 #include "bench/busy_work.h"
+#include "bench/candidate.h"
 #include "bench/empty_plugin.h"
 #include "bench/make_work.h"
 #include "bench/memory.h"
 #include "bench/stream.h"
-#include "bench/subject.h"
 #include "driver.h"
 
 #include <nlohmann/json.hpp>
@@ -11,9 +11,9 @@
 namespace emm::tool {
 namespace {
 
-class PluginSubject : public Subject {
+class PluginCandidate : public Candidate {
 public:
-    PluginSubject() {
+    PluginCandidate() {
         emm_plugin_info plugin = {};
         plugin.struct_size = sizeof plugin;
         require(emm_get_plugin(&plugin), "resolve");
@@ -25,39 +25,39 @@ public:
         cuda_context_ = info.cuda_context;
     }
 
-    Team::Maker maker(const Entry &entry) override {
-        if (entry.name == "host") {
-            return stream_maker<PinnedMemory>(entry);
+    Team::Maker maker(const Measurement &measurement) override {
+        if (measurement.name == "host") {
+            return stream_maker<PinnedMemory>(measurement);
         }
-        if (entry.name == "handle") {
-            return stream_maker<HandleMemory>(entry);
+        if (measurement.name == "handle") {
+            return stream_maker<HandleMemory>(measurement);
         }
-        if (entry.name == "pair_current") {
+        if (measurement.name == "pair_current") {
             return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
                 enter();
                 auto stream = std::make_unique<Stream>(context_);
                 auto work = std::make_unique<PairWork<CurrentMemory>>(CurrentMemory{stream->get()},
-                                                                      entry.size);
+                                                                      measurement.size);
                 return std::make_unique<StreamWork>(std::move(stream), std::move(work));
             };
         }
-        if (entry.name == "pair_null") {
-            return fixed_maker(entry, EMM_STREAM_LEGACY);
+        if (measurement.name == "pair_null") {
+            return fixed_maker(measurement, EMM_STREAM_LEGACY);
         }
-        if (entry.name == "pair_unordered") {
-            return fixed_maker(entry, EMM_STREAM_UNORDERED);
+        if (measurement.name == "pair_unordered") {
+            return fixed_maker(measurement, EMM_STREAM_UNORDERED);
         }
-        if (entry.name == "pair_busy") {
+        if (measurement.name == "pair_busy") {
             return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
                 enter();
                 return std::make_unique<BusyWork>(PluginMemory{context_, EMM_STREAM_UNORDERED},
-                                                  entry.size, cuda_context_);
+                                                  measurement.size, cuda_context_);
             };
         }
-        return stream_maker<PluginMemory>(entry);
+        return stream_maker<PluginMemory>(measurement);
     }
 
-    void tidy() override { emm_trim(context_, 0, nullptr); }
+    void return_cached() override { emm_trim(context_, 0, nullptr); }
     Json driver() const override { return describe_driver(); }
     std::string spec() const override { return spec_; }
 
@@ -69,24 +69,25 @@ protected:
 
 private:
     // A stream for each thread.
-    template <class Memory> Team::Maker stream_maker(const Entry &entry) {
-        const auto ring = std::make_shared<RingOf<Memory>>(entry.threads);
+    template <class Memory> Team::Maker stream_maker(const Measurement &measurement) {
+        const auto ring = std::make_shared<RingOf<Memory>>(measurement.threads);
         const size_t room = memory_room();
-        return [=, this](uint32_t thread,
-                         const std::atomic<bool> &stopping) -> std::unique_ptr<Work> {
-            enter();
-            auto stream = std::make_unique<Stream>(entry.name == "pair_raw" ? nullptr : context_);
-            auto work =
-                make_work(entry, Memory{context_, stream->get()}, thread, room, ring, stopping);
-            return std::make_unique<StreamWork>(std::move(stream), std::move(work));
-        };
+        return
+            [=, this](uint32_t thread, const std::atomic<bool> &stopping) -> std::unique_ptr<Work> {
+                enter();
+                auto stream =
+                    std::make_unique<Stream>(measurement.name == "pair_raw" ? nullptr : context_);
+                auto work = make_work(measurement, Memory{context_, stream->get()}, thread, room,
+                                      ring, stopping);
+                return std::make_unique<StreamWork>(std::move(stream), std::move(work));
+            };
     }
 
-    Team::Maker fixed_maker(const Entry &entry, emm_stream stream) {
+    Team::Maker fixed_maker(const Measurement &measurement, emm_stream stream) {
         return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
             enter();
             return std::make_unique<PairWork<PluginMemory>>(PluginMemory{context_, stream},
-                                                            entry.size);
+                                                            measurement.size);
         };
     }
 
@@ -103,22 +104,23 @@ private:
 };
 
 // The empty plugin, called directly and through emm.
-class EmptySubject : public PluginSubject {
+class EmptyCandidate : public PluginCandidate {
 public:
-    Team::Maker maker(const Entry &entry) override {
-        if (entry.name == "clock") {
+    Team::Maker maker(const Measurement &measurement) override {
+        if (measurement.name == "clock") {
             return
                 [](uint32_t, const std::atomic<bool> &) { return std::make_unique<ClockWork>(); };
         }
-        if (entry.name != "bare") {
-            Entry pair = entry;
+        if (measurement.name != "bare") {
+            Measurement pair = measurement;
             pair.name = "pair";
-            return PluginSubject::maker(pair);
+            return PluginCandidate::maker(pair);
         }
         return [=, this](uint32_t, const std::atomic<bool> &) -> std::unique_ptr<Work> {
             enter();
             auto stream = std::make_unique<Stream>(context());
-            auto work = std::make_unique<PairWork<BareMemory>>(bare(stream->get()), entry.size);
+            auto work =
+                std::make_unique<PairWork<BareMemory>>(bare(stream->get()), measurement.size);
             return std::make_unique<StreamWork>(std::move(stream), std::move(work));
         };
     }
@@ -136,13 +138,13 @@ private:
 
 } // namespace
 
-std::unique_ptr<Subject> make_plugin_subject() {
-    return std::make_unique<PluginSubject>();
+std::unique_ptr<Candidate> make_plugin_candidate() {
+    return std::make_unique<PluginCandidate>();
 }
 
-std::unique_ptr<Subject> make_empty_subject() {
+std::unique_ptr<Candidate> make_empty_candidate() {
     require(emm_set_plugin_entry(empty_plugin_entry, nullptr), "resolve");
-    return std::make_unique<EmptySubject>();
+    return std::make_unique<EmptyCandidate>();
 }
 
 } // namespace emm::tool

@@ -1,0 +1,54 @@
+#pragma once
+
+#include "bench/measurement.h"
+#include "bench/team.h"
+#include "json.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace emm::tool {
+
+// What is measured: a plugin, or an allocator to compare plugins with. Each has a process of its
+// own.
+class Candidate {
+public:
+    virtual ~Candidate() = default;
+    virtual Team::Maker maker(const Measurement &measurement) = 0;
+    // After a measurement: cached memory must not disturb the next one.
+    virtual void return_cached() {}
+    // As `emm info` tells it; null if it needs no driver.
+    virtual Json driver() const;
+    // What the environment named; "" if that does not matter.
+    virtual std::string spec() const { return ""; }
+};
+
+// Why a candidate is not there. No failure.
+struct Absent {
+    std::string reason;
+};
+
+// A kind of candidate: what its process is told to be, and the cases that it can run.
+struct CandidateKind {
+    const char *name;
+    std::vector<const char *> cases;
+};
+
+constexpr const char *plugin_kind = "plugin", *logged_kind = "empty, logged";
+const std::vector<CandidateKind> &candidate_kinds();
+
+// Throws Absent or Failure.
+std::unique_ptr<Candidate> make_candidate(const std::string &kind);
+
+std::unique_ptr<Candidate> make_plugin_candidate();
+std::unique_ptr<Candidate> make_empty_candidate();
+std::unique_ptr<Candidate> make_malloc_candidate();
+std::unique_ptr<Candidate> make_mimalloc_candidate();
+std::unique_ptr<Candidate> make_driver_candidate();
+std::unique_ptr<Candidate> make_driver_async_candidate();
+std::unique_ptr<Candidate> make_driver_host_candidate();
+std::unique_ptr<Candidate> make_driver_questions_candidate();
+std::unique_ptr<Candidate> make_counter_candidate();
+
+} // namespace emm::tool
