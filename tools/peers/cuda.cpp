@@ -5,19 +5,21 @@
 namespace emm::peers {
 namespace {
 
-template <class Entry> Entry entry(const char *name) {
-    static const Driver::Lookup lookup = system_driver();
-    const auto found = reinterpret_cast<Entry>(lookup(name));
-    if (!found) {
-        throw std::runtime_error(std::string("the driver has no ") + name);
-    }
-    return found;
-}
+struct AllocatorCalls : emm::cuda::Entries {
+    AllocatorCalls() : Entries(&system_entry) { require_complete(*this); }
+
+    EMM_CUDA_REQUIRED(cuMemAlloc);
+    EMM_CUDA_REQUIRED(cuMemFree);
+    EMM_CUDA_REQUIRED(cuMemAllocAsync);
+    EMM_CUDA_REQUIRED(cuMemFreeAsync);
+    EMM_CUDA_REQUIRED(cuDeviceGetDefaultMemPool);
+    EMM_CUDA_REQUIRED(cuMemPoolSetAttribute);
+};
 
 struct DriverMemory {
     using Address = CUdeviceptr;
-    decltype(&::cuMemAlloc) allocate_function = nullptr;
-    decltype(&::cuMemFree) release_function = nullptr;
+    EMM_CUDA_TYPE(cuMemAlloc) allocate_function = nullptr;
+    EMM_CUDA_TYPE(cuMemFree) release_function = nullptr;
 
     Address allocate(size_t size) const {
         Address address;
@@ -29,8 +31,8 @@ struct DriverMemory {
 
 struct AsyncMemory {
     using Address = CUdeviceptr;
-    decltype(&::cuMemAllocAsync) allocate_function = nullptr;
-    decltype(&::cuMemFreeAsync) release_function = nullptr;
+    EMM_CUDA_TYPE(cuMemAllocAsync) allocate_function = nullptr;
+    EMM_CUDA_TYPE(cuMemFreeAsync) release_function = nullptr;
     CUstream stream = nullptr;
 
     Address allocate(size_t size) const {
@@ -46,10 +48,9 @@ struct AsyncMemory {
 struct Plain {
     using Memory = DriverMemory;
     Plain(const std::string &, Driver &, Purpose) {}
-    Memory on(CUstream) const { return memory; }
+    Memory on(CUstream) const { return {calls.cuMemAlloc, calls.cuMemFree}; }
 
-    const DriverMemory memory = {entry<decltype(&::cuMemAlloc)>("cuMemAlloc"),
-                                 entry<decltype(&::cuMemFree)>("cuMemFree")};
+    const AllocatorCalls calls;
 };
 
 struct Async {
@@ -57,19 +58,15 @@ struct Async {
     Async(const std::string &, Driver &, Purpose) {
         CUmemoryPool pool;
         cuuint64_t threshold = ~cuuint64_t(0);
-        require(
-            entry<decltype(&::cuDeviceGetDefaultMemPool)>("cuDeviceGetDefaultMemPool")(&pool, 0),
-            "cuDeviceGetDefaultMemPool");
-        require(entry<decltype(&::cuMemPoolSetAttribute)>("cuMemPoolSetAttribute")(
-                    pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
+        require(calls.cuDeviceGetDefaultMemPool(&pool, 0), "cuDeviceGetDefaultMemPool");
+        require(calls.cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &threshold),
                 "cuMemPoolSetAttribute");
     }
-    Memory on(CUstream stream) const { return {allocate, release, stream}; }
+    Memory on(CUstream stream) const {
+        return {calls.cuMemAllocAsync, calls.cuMemFreeAsync, stream};
+    }
 
-    const decltype(&::cuMemAllocAsync) allocate =
-        entry<decltype(&::cuMemAllocAsync)>("cuMemAllocAsync");
-    const decltype(&::cuMemFreeAsync) release =
-        entry<decltype(&::cuMemFreeAsync)>("cuMemFreeAsync");
+    const AllocatorCalls calls;
 };
 
 } // namespace
@@ -78,6 +75,6 @@ struct Async {
 int main(int count, char **arguments) {
     using namespace emm::peers;
     return count > 1 && std::string(arguments[1]) == "cuMemAllocAsync"
-               ? run_peer<Async>(count, arguments, system_driver)
-               : run_peer<Plain>(count, arguments, system_driver);
+               ? run_peer<Async>(count, arguments, system_entry)
+               : run_peer<Plain>(count, arguments, system_entry);
 }

@@ -28,12 +28,19 @@ again:
 }
 )";
 
-template <class Entry>
-void find(const Driver::Lookup &lookup, const char *name, Entry &ret_entry, bool needed = true) {
-    ret_entry = reinterpret_cast<Entry>(lookup(name));
-    if (!ret_entry && needed) {
-        throw std::runtime_error(std::string("the driver has no ") + name);
+using Resolve = CUresult (*)(const char *, void **, int, cuuint64_t,
+                             CUdriverProcAddressQueryResult *);
+
+Resolve open_system_driver() {
+    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        throw std::runtime_error("libcuda.so.1 cannot be opened");
     }
+    const auto resolve = reinterpret_cast<Resolve>(dlsym(library, "cuGetProcAddress_v2"));
+    if (!resolve) {
+        throw std::runtime_error("libcuda.so.1 is older than CUDA 12.0");
+    }
+    return resolve;
 }
 
 } // namespace
@@ -47,78 +54,62 @@ void require(CUresult result, const char *call) {
     }
 }
 
-Driver::Driver(const Lookup &lookup) {
-    decltype(&::cuInit) init = nullptr;
-    decltype(&::cuDevicePrimaryCtxRetain) retain = nullptr;
-    decltype(&::cuEventCreate) event_create = nullptr;
-    find(lookup, "cuInit", init);
-    find(lookup, "cuDevicePrimaryCtxRetain", retain);
-    find(lookup, "cuEventCreate", event_create);
-    find(lookup, "cuCtxSetCurrent", set_current_);
-    find(lookup, "cuCtxSynchronize", synchronize_);
-    find(lookup, "cuStreamCreate", stream_create_);
-    find(lookup, "cuStreamWaitEvent", stream_wait_);
-    find(lookup, "cuEventRecord", event_record_);
-    find(lookup, "cuMemGetInfo", get_info_);
-    find(lookup, "cuModuleLoadData", module_load_, false);
-    find(lookup, "cuModuleGetFunction", module_function_, false);
-    find(lookup, "cuLaunchKernel", launch_, false);
-    require(init(0), "cuInit");
-    require(retain(&context_, 0), "cuDevicePrimaryCtxRetain");
+void require_complete(const cuda::Entries &calls) {
+    if (calls.missing()) {
+        throw std::runtime_error(std::string("the driver has no ") + calls.missing());
+    }
+}
+
+Driver::Driver(cuda::Find find) : calls_(find) {
+    require_complete(calls_);
+    require(calls_.cuInit(0), "cuInit");
+    require(calls_.cuDevicePrimaryCtxRetain(&context_, 0), "cuDevicePrimaryCtxRetain");
     enter();
-    require(event_create(&event_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    require(calls_.cuEventCreate(&event_, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
 }
 
 void Driver::enter() const {
-    require(set_current_(context_), "cuCtxSetCurrent");
+    require(calls_.cuCtxSetCurrent(context_), "cuCtxSetCurrent");
 }
 
 CUstream Driver::make_stream() const {
     CUstream stream;
-    require(stream_create_(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    require(calls_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
     return stream;
 }
 
 void Driver::order(CUstream earlier, CUstream later) const {
-    require(event_record_(event_, earlier), "cuEventRecord");
-    require(stream_wait_(later, event_, 0), "cuStreamWaitEvent");
+    require(calls_.cuEventRecord(event_, earlier), "cuEventRecord");
+    require(calls_.cuStreamWaitEvent(later, event_, 0), "cuStreamWaitEvent");
 }
 
 void Driver::synchronize() const {
-    require(synchronize_(), "cuCtxSynchronize");
+    require(calls_.cuCtxSynchronize(), "cuCtxSynchronize");
 }
 
 size_t Driver::free_memory() const {
     size_t free = 0, all = 0;
-    require(get_info_(&free, &all), "cuMemGetInfo");
+    require(calls_.cuMemGetInfo(&free, &all), "cuMemGetInfo");
     return free;
 }
 
 void Driver::launch_spin(CUstream stream, CUdeviceptr address) {
     if (!spin_) {
         CUmodule module;
-        require(module_load_(&module, spin_source), "cuModuleLoadData");
-        require(module_function_(&spin_, module, "spin"), "cuModuleGetFunction");
+        require(calls_.cuModuleLoadData(&module, spin_source), "cuModuleLoadData");
+        require(calls_.cuModuleGetFunction(&spin_, module, "spin"), "cuModuleGetFunction");
     }
     void *arguments[] = {&address};
-    require(launch_(spin_, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel");
+    require(calls_.cuLaunchKernel(spin_, 1, 1, 1, 1, 1, 1, 0, stream, arguments, nullptr),
+            "cuLaunchKernel");
 }
 
-Driver::Lookup system_driver() {
-    void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        throw std::runtime_error("libcuda.so.1 cannot be opened");
-    }
-    using Resolve =
-        CUresult (*)(const char *, void **, int, cuuint64_t, CUdriverProcAddressQueryResult *);
-    const auto resolve = reinterpret_cast<Resolve>(dlsym(library, "cuGetProcAddress_v2"));
-    if (!resolve) {
-        throw std::runtime_error("libcuda.so.1 is older than CUDA 12.0");
-    }
-    return [resolve](const char *name) -> void * {
-        void *found = nullptr;
-        return resolve(name, &found, 12000, 0, nullptr) == CUDA_SUCCESS ? found : nullptr;
-    };
+emm_function system_entry(const char *name, int32_t cuda_version) {
+    static const Resolve resolve = open_system_driver();
+    void *found = nullptr;
+    return resolve(name, &found, cuda_version, 0, nullptr) == CUDA_SUCCESS
+               ? reinterpret_cast<emm_function>(found)
+               : nullptr;
 }
 
 } // namespace emm::peers

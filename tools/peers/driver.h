@@ -1,20 +1,34 @@
 #pragma once
 
-#include <cuda.h>
+#include <emm/cuda.h>
 
 #include <cstddef>
-#include <functional>
 
 namespace emm::peers {
 
-// What a workload asks of the driver itself, on the primary context of device 0.
+// The driver's entries that workloads call. A driver may be unable to launch kernels.
+struct DriverCalls : cuda::Entries {
+    explicit DriverCalls(cuda::Find find) : Entries(find) {}
+
+    EMM_CUDA_REQUIRED(cuInit);
+    EMM_CUDA_REQUIRED(cuDevicePrimaryCtxRetain);
+    EMM_CUDA_REQUIRED(cuCtxSetCurrent);
+    EMM_CUDA_REQUIRED(cuCtxSynchronize);
+    EMM_CUDA_REQUIRED(cuStreamCreate);
+    EMM_CUDA_REQUIRED(cuStreamWaitEvent);
+    EMM_CUDA_REQUIRED(cuEventCreate);
+    EMM_CUDA_REQUIRED(cuEventRecord);
+    EMM_CUDA_REQUIRED(cuMemGetInfo);
+    EMM_CUDA_OPTIONAL(cuModuleLoadData);
+    EMM_CUDA_OPTIONAL(cuModuleGetFunction);
+    EMM_CUDA_OPTIONAL(cuLaunchKernel);
+};
+
+// The driver as workloads use it, on the primary context of device 0.
 class Driver {
 public:
-    // Finds a driver function of CUDA 12.0's signature; null: there is none.
-    using Lookup = std::function<void *(const char *name)>;
-
     // Enters the context. Throws std::runtime_error, as everything here does.
-    explicit Driver(const Lookup &lookup);
+    explicit Driver(cuda::Find find);
 
     // Makes the context current to the calling thread.
     void enter() const;
@@ -24,20 +38,12 @@ public:
     void synchronize() const;
     size_t free_memory() const;
 
-    bool can_launch() const { return module_load_ != nullptr; }
+    bool can_launch() const { return calls_.cuModuleLoadData != nullptr; }
     // A kernel that counts a million clock cycles and writes 8 bytes to `address`.
     void launch_spin(CUstream stream, CUdeviceptr address);
 
 private:
-    decltype(&::cuCtxSetCurrent) set_current_ = nullptr;
-    decltype(&::cuCtxSynchronize) synchronize_ = nullptr;
-    decltype(&::cuStreamCreate) stream_create_ = nullptr;
-    decltype(&::cuStreamWaitEvent) stream_wait_ = nullptr;
-    decltype(&::cuEventRecord) event_record_ = nullptr;
-    decltype(&::cuMemGetInfo) get_info_ = nullptr;
-    decltype(&::cuModuleLoadData) module_load_ = nullptr;
-    decltype(&::cuModuleGetFunction) module_function_ = nullptr;
-    decltype(&::cuLaunchKernel) launch_ = nullptr;
+    const DriverCalls calls_;
     CUcontext context_ = nullptr;
     CUevent event_ = nullptr;
     CUfunction spin_ = nullptr;
@@ -46,7 +52,10 @@ private:
 // Throws, naming the call, unless it has succeeded.
 void require(CUresult result, const char *call);
 
-// Looks in the machine's libcuda.so.1. Throws if it cannot be opened.
-Driver::Lookup system_driver();
+// Throws if a required entry of the table is missing.
+void require_complete(const cuda::Entries &calls);
+
+// Finds entries in the machine's libcuda.so.1. Throws if it cannot be opened.
+emm_function system_entry(const char *name, int32_t cuda_version);
 
 } // namespace emm::peers

@@ -19,13 +19,9 @@ struct Plugin {
     emm_context *context = nullptr;
 };
 
-Driver::Lookup driver() {
-    return [](const char *name) { return reinterpret_cast<void *>(emm_driver_entry(name, 12000)); };
-}
-
 } // namespace
 } // namespace emm::peers
 
 int main(int count, char **arguments) {
-    return emm::peers::run_peer<emm::peers::Plugin>(count, arguments, emm::peers::driver);
+    return emm::peers::run_peer<emm::peers::Plugin>(count, arguments, emm_driver_entry);
 }

@@ -43,7 +43,7 @@ def runtime_library():
 
 def compile_peer(name, include, link, folder):
     program = folder / f"peer-{name}"
-    include = [*include, toolkit() / "include", HERE / "../emm", HERE]
+    include = [*include, HERE / "../../include", toolkit() / "include", HERE / "../emm", HERE]
     # Without NDEBUG, assertions in RMM's headers would be part of what is measured.
     command = ["c++", "-std=c++20", "-O2", "-DNDEBUG", "-D_GNU_SOURCE",
                *(f"-I{path}" for path in include), HERE / f"{name}.cpp", *SOURCES,

@@ -34,8 +34,8 @@ namespace emm::peers {
 //         Memory on(CUstream stream);
 //     };
 //
-// A pool whose size is its user's choice is made large where cost is measured, so that it never has
-// to grow, and as small as can be where its footprint is.
+// A pool of a size that the user chooses is made large to measure cost, so that it never has to
+// grow, and as small as possible to measure its footprint.
 enum class Purpose { cost, footprint };
 
 template <class Address> CUdeviceptr number(Address address) {
@@ -50,8 +50,8 @@ template <class Family> class Peer {
 public:
     using Memory = typename Family::Memory;
 
-    Peer(std::vector<std::string> arguments, const Driver::Lookup &lookup)
-        : arguments_(std::move(arguments)), driver_(lookup), free_before_(driver_.free_memory()) {}
+    Peer(std::vector<std::string> arguments, cuda::Find find)
+        : arguments_(std::move(arguments)), driver_(find), free_before_(driver_.free_memory()) {}
 
     void run() {
         const std::string &verb = argument(1);
@@ -74,15 +74,16 @@ private:
     size_t integer(size_t i) const { return std::stoull(argument(i)); }
     Family family(Purpose purpose) { return Family(argument(0), driver_, purpose); }
 
-    void bench(const tool::Entry &entry) {
+    void bench(const tool::Measurement &measurement) {
         Family allocator = family(Purpose::cost);
-        const auto ring = std::make_shared<tool::RingOf<Memory>>(entry.threads);
+        const auto ring = std::make_shared<tool::RingOf<Memory>>(measurement.threads);
         const size_t room = free_before_ / 3 * 2;
-        tool::Team team(entry.threads, [&](uint32_t thread, const std::atomic<bool> &stopping) {
-            driver_.enter();
-            return tool::make_work(entry, allocator.on(driver_.make_stream()), thread, room, ring,
-                                   stopping);
-        });
+        tool::Team team(measurement.threads,
+                        [&](uint32_t thread, const std::atomic<bool> &stopping) {
+                            driver_.enter();
+                            return tool::make_work(measurement, allocator.on(driver_.make_stream()),
+                                                   thread, room, ring, stopping);
+                        });
         std::vector<double> ns, rates;
         for (size_t round = integer(5); round > 0; round--) {
             const tool::Rate rate = team.round(std::stod(argument(6)));
@@ -190,10 +191,10 @@ private:
     const size_t free_before_;
 };
 
-// The whole of a family's main function. `driver` finds the driver, or throws.
-template <class Family> int run_peer(int count, char **arguments, Driver::Lookup (*driver)()) {
+// The whole of a family's main function. `find` finds the driver's entries, or throws.
+template <class Family> int run_peer(int count, char **arguments, cuda::Find find) {
     try {
-        Peer<Family>({arguments + 1, arguments + count}, driver()).run();
+        Peer<Family>({arguments + 1, arguments + count}, find).run();
         return 0;
     } catch (const std::exception &failure) {
         std::string text;

@@ -18,10 +18,10 @@ template <class Resource> struct RmmMemory {
     cudaStream_t stream = nullptr;
 
     Address allocate(size_t size) const {
-        return resource->allocate(cuda::stream_ref(stream), size, rmm::CUDA_ALLOCATION_ALIGNMENT);
+        return resource->allocate(::cuda::stream_ref(stream), size, rmm::CUDA_ALLOCATION_ALIGNMENT);
     }
     void release(Address address, size_t size) const {
-        resource->deallocate(cuda::stream_ref(stream), address, size,
+        resource->deallocate(::cuda::stream_ref(stream), address, size,
                              rmm::CUDA_ALLOCATION_ALIGNMENT);
     }
 };
@@ -80,10 +80,10 @@ int main(int count, char **arguments) {
     using namespace emm::peers;
     const std::string name = count > 1 ? arguments[1] : "";
     if (name.rfind("arena", 0) == 0) {
-        return run_peer<Arena>(count, arguments, system_driver);
+        return run_peer<Arena>(count, arguments, system_entry);
     }
     if (name.rfind("async", 0) == 0) {
-        return run_peer<Async>(count, arguments, system_driver);
+        return run_peer<Async>(count, arguments, system_entry);
     }
-    return run_peer<Pool>(count, arguments, system_driver);
+    return run_peer<Pool>(count, arguments, system_entry);
 }

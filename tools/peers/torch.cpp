@@ -28,5 +28,5 @@ struct Torch {
 } // namespace emm::peers
 
 int main(int count, char **arguments) {
-    return emm::peers::run_peer<emm::peers::Torch>(count, arguments, emm::peers::system_driver);
+    return emm::peers::run_peer<emm::peers::Torch>(count, arguments, emm::peers::system_entry);
 }
