@@ -50,10 +50,10 @@ struct Entry {
 
 const Entry table[] = {
 #define ENTRY(name, since, symbol, function, parameters, arguments)                                \
-    {name, since, reinterpret_cast<void *>(&::symbol), nullptr},
+    {#name, since, reinterpret_cast<void *>(&::symbol), nullptr},
 #define FREE_ENTRY ENTRY
 #define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments)                \
-    {name, since, reinterpret_cast<void *>(&::symbol), reinterpret_cast<void *>(&::variant)},
+    {#name, since, reinterpret_cast<void *>(&::symbol), reinterpret_cast<void *>(&::variant)},
 #include "entries.def"
 #undef ENTRY
 #undef FREE_ENTRY
