@@ -107,6 +107,8 @@ class Info(unittest.TestCase):
             message = answer("info", status=1,
                              EMM_SIM="devices=2," + setting)["driver"]["error"]["message"]
             self.assertIn("EMM_SIM", message)
+            told = run("bench", "--case", "pair", EMM_SIM=setting).stderr
+            self.assertEqual(told.count("EMM_SIM: "), 1, told)
             self.assertIn(setting.split("=")[0 if "colour" in setting else 1], message)
 
     def test_people_are_told_that_the_driver_is_simulated(self):
@@ -434,6 +436,11 @@ class Help(unittest.TestCase):
                                  (["info", "--frob"], "--frob"), ([], "expected a command"),
                                  (["check", "pool", "--filter", "nonsense"], "'nonsense'")):
             self.assertIn(named, run(*arguments).stderr)
+
+    def test_a_misspelt_command_or_option_is_told_what_may_be_meant(self):
+        for arguments, meant in ((["chek", "pool"], "no command is called 'chek'; did you mean 'check'?"),
+                                 (["check", "--filer", "x"], "no option is called '--filer'; did you mean '--filter'?")):
+            self.assertIn(meant, run(*arguments).stderr)
 
 
 if __name__ == "__main__":

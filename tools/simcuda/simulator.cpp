@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <utility>
 
@@ -88,16 +89,23 @@ bool open_devices(Simulator &simulator) {
     return true;
 }
 
+// libemm asks for the text (simcuda_complaint) and reports it in its own error.
+void complain(const std::string &text) {
+    if (!dlopen("libemm.so.1", RTLD_LAZY | RTLD_NOLOAD)) {
+        fprintf(stderr, "simcuda: %s\n", text.c_str());
+    }
+}
+
 CUresult start(Simulator &simulator) {
     if (!simulator.bad_options.empty()) {
-        fprintf(stderr, "simcuda: %s\n", simulator.bad_options.c_str());
+        complain(simulator.bad_options);
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (!open_devices(simulator)) {
         simulator.no_room = std::string("no room for a device's memory, ") + std::strerror(errno) +
                             ": it takes twice as many addresses, and a file as large; EMM_SIM=" +
                             "memory=16GiB asks for less, as it has to be under valgrind";
-        fprintf(stderr, "simcuda: %s\n", simulator.no_room.c_str());
+        complain(simulator.no_room);
         simulator.devices.clear();
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
