@@ -9,6 +9,7 @@ typedef int (*mem_alloc)(emm_deviceptr *ret_ptr, size_t size);
 typedef int (*mem_free)(emm_deviceptr ptr);
 typedef int (*exchange_mode)(int *mode); /* of the thread, towards streams that capture */
 typedef int (*is_capturing)(emm_stream stream, int *ret_status);
+typedef int (*get_id)(void *cuda_context, unsigned long long *ret_id);
 enum { success = 0, out_of_memory = 2, deinitialized = 4, capture_implicit = 906 };
 enum { relaxed = 2, bucket_count = 4096 };
 
@@ -23,6 +24,9 @@ struct block {
 struct emm_manager {
     const emm_host *host;
     emm_context *context;
+    void *cuda_context; /* which may have died, and its addresses be another one's */
+    uint64_t context_id;
+    get_id cuCtxGetId;
     mem_alloc cuMemAlloc;
     mem_free cuMemFree;
     exchange_mode exchange;
@@ -44,12 +48,16 @@ static emm_status create(const emm_host *host, const emm_context_info *info,
     }
     self->host = host;
     self->context = info->context;
+    self->cuda_context = info->cuda_context;
+    self->context_id = info->context_id;
+    self->cuCtxGetId = (get_id)host->driver("cuCtxGetId", 12000);
     self->cuMemAlloc = (mem_alloc)host->driver("cuMemAlloc", 12000);
     self->cuMemFree = (mem_free)host->driver("cuMemFree", 12000);
     self->exchange = (exchange_mode)host->driver("cuThreadExchangeStreamCaptureMode", 12000);
     self->cuStreamIsCapturing = (is_capturing)host->driver("cuStreamIsCapturing", 12000);
     emm_parse_size(emm_option_text(options, option_texts, "granule"), &self->granule);
-    if (!self->cuMemAlloc || !self->cuMemFree || !self->exchange || !self->cuStreamIsCapturing) {
+    if (!self->cuMemAlloc || !self->cuMemFree || !self->exchange || !self->cuStreamIsCapturing ||
+        !self->cuCtxGetId) {
         free(self);
         return host->fail(EMM_E_NO_DRIVER, 0, "this driver lacks what the manager calls");
     }
@@ -71,9 +79,9 @@ static struct block **place_of(emm_manager *self, emm_deviceptr ptr) {
     return place;
 }
 
-/* A graph uses its memory whenever it is launched, long after the free that was captured: only who
- * holds the memory until the graph is gone, as passthrough does, can serve a stream that captures.
- * (The legacy stream counts while one that waits for it does.) */
+/* A graph uses its memory whenever it is launched, long after the free that was captured: only a
+ * plugin that holds the memory until the graph is gone, as passthrough does, can serve a stream
+ * that captures. (The legacy stream counts while one that waits for it does.) */
 static int captures(const emm_manager *self, emm_stream stream) {
     int status = 0;
     const int result =
@@ -125,11 +133,15 @@ static emm_status release(void *argument, uint32_t what) {
     return result == success || result == deinitialized ? EMM_OK : EMM_E_DRIVER;
 }
 
-/* The queue asks whether the context still lives before it runs anything. */
+/* The queue asks whether the context still lives before it runs anything. Without it we have to. */
 static emm_status give_back(emm_manager *self, struct block *block) {
-    return self->host->defer(self->context, release, block, block->size) == EMM_OK
-               ? EMM_OK
-               : release(block, EMM_DEFERRED_RUN);
+    unsigned long long id = 0;
+    if (self->host->defer(self->context, release, block, block->size) == EMM_OK) {
+        return EMM_OK;
+    }
+    const int lives =
+        self->cuCtxGetId(self->cuda_context, &id) == success && id == self->context_id;
+    return release(block, lives ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP);
 }
 
 /* `stream` does not matter: cuMemFree waits for all of them. */

@@ -16,6 +16,7 @@ using MemAlloc = int (*)(emm_deviceptr *ret_ptr, size_t size);
 using MemFree = int (*)(emm_deviceptr ptr);
 using ExchangeMode = int (*)(int *mode);
 using IsCapturing = int (*)(emm_stream stream, int *ret_status);
+using GetId = int (*)(void *cuda_context, unsigned long long *ret_id);
 constexpr int success = 0, out_of_memory = 2, deinitialized = 4, capture_implicit = 906;
 
 // While it lives, this thread's driver calls invalidate no capture of any stream.
@@ -56,13 +57,15 @@ struct Release {
 class Manager {
 public:
     Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts)
-        : host_(host), context_(info.context), device_(info.device),
+        : host_(host), context_(info.context), cuda_context_(info.cuda_context),
+          context_id_(info.context_id), device_(info.device),
+          get_id_(reinterpret_cast<GetId>(host.driver("cuCtxGetId", 12000))),
           mem_alloc_(reinterpret_cast<MemAlloc>(host.driver("cuMemAlloc", 12000))),
           mem_free_(reinterpret_cast<MemFree>(host.driver("cuMemFree", 12000))),
           exchange_(reinterpret_cast<ExchangeMode>(
               host.driver("cuThreadExchangeStreamCaptureMode", 12000))),
           is_capturing_(reinterpret_cast<IsCapturing>(host.driver("cuStreamIsCapturing", 12000))) {
-        if (!mem_alloc_ || !mem_free_ || !exchange_ || !is_capturing_) {
+        if (!get_id_ || !mem_alloc_ || !mem_free_ || !exchange_ || !is_capturing_) {
             throw emm::PluginError(EMM_E_NO_DRIVER, 0, "this driver lacks what the manager calls");
         }
         emm_parse_size(emm_option_text(options, option_texts, "granule"), &granule_);
@@ -130,8 +133,8 @@ private:
     }
 
     // A graph uses its memory whenever it is launched, long after the free that was captured: only
-    // who holds the memory until the graph is gone, as passthrough does, can serve a stream that
-    // captures. (The legacy stream counts while one that waits for it does.)
+    // a plugin that holds the memory until the graph is gone, as passthrough does, can serve a
+    // stream that captures. (The legacy stream counts while one that waits for it does.)
     void refuse_capture(emm_stream stream) const {
         int status = 0;
         const int result =
@@ -146,14 +149,24 @@ private:
     emm_status give_back(Blocks::node_type block) {
         const size_t size = block.mapped();
         const auto release = new Release{mem_free_, exchange_, std::move(block)};
-        return host_.defer(context_, &Release::run, release, size) == EMM_OK
-                   ? EMM_OK
-                   : Release::run(release, EMM_DEFERRED_RUN);
+        if (host_.defer(context_, &Release::run, release, size) == EMM_OK) {
+            return EMM_OK;
+        }
+        return Release::run(release, context_lives() ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP);
+    }
+
+    // The addresses of a context that has died may be another one's.
+    bool context_lives() const {
+        unsigned long long id = 0;
+        return get_id_(cuda_context_, &id) == success && id == context_id_;
     }
 
     const emm_host &host_;
     emm_context *context_;
+    void *cuda_context_;
+    uint64_t context_id_;
     int32_t device_;
+    GetId get_id_;
     MemAlloc mem_alloc_;
     MemFree mem_free_;
     ExchangeMode exchange_;

@@ -99,7 +99,8 @@ FAULTS = {
     "locks-around-defer": ["cleanup/at-once", "context/dead", "context/replaced", "host/pinned",
                            "host/streams"],
     "loses-refused": ["cleanup/refused"],
-    "frees-dropped": ["cleanup/dropped", "context/dead", "context/replaced"],
+    "frees-unqueued": ["context/no-queue"],
+    "frees-dropped": ["cleanup/dropped", "context/dead", "context/no-queue", "context/replaced"],
     "frees-the-dead": ["context/dead", "context/replaced"],
     "keeps-cache": ["cleanup/trim"],
     "trim-boasts": ["cleanup/trim", "cleanup/trim-in-part"],
@@ -186,6 +187,19 @@ class Kit(unittest.TestCase):
         report, _ = check(fixture("bad"), "--filter", "memory/alignment", "--limit", "1",
                           EMM_TEST_FAULT="hangs")
         self.assertIn("silent for 1 s", report["cases"][0]["message"])
+
+    def test_a_crash_names_the_slot_that_it_happened_in(self):
+        report, _ = check(fixture("crashing"), "--filter", "memory/alignment")
+        self.assertIn("(Aborted) inside memalloc", report["cases"][0]["message"])
+
+    def test_a_free_that_frees_nothing_is_suspected_when_memory_runs_out(self):
+        report, _ = check(fixture("bad"), "--filter", "cleanup/no-memory", EMM_TEST_FAULT="frees-nothing")
+        self.assertIn("does memfree give memory back", report["cases"][0]["message"])
+
+    def test_a_segment_that_holds_a_live_block_is_no_fault_of_trim(self):
+        for segment in "64MiB", "256MiB":
+            report, status = check(f"pool:segment={segment}", "--filter", "cleanup/trim")
+            self.assertEqual((failed(report), status), ([], 0))
 
 
 if __name__ == "__main__":

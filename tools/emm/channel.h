@@ -23,6 +23,7 @@ public:
     std::optional<Json> receive(double timeout, End &ret_end);
 
     void close_out();
+    int out() const { return out_; }
 
 private:
     int in_, out_;

@@ -110,7 +110,8 @@ Child::~Child() {
 std::string Child::finish() {
     channel_->close_out();
     Channel::End end = Channel::End::none;
-    while (channel_->receive(time_limit_, end)) {
+    while (const std::optional<Json> message = channel_->receive(time_limit_, end)) {
+        inside_ = message->value("inside", inside_);
     }
     if (end == Channel::End::timeout) {
         kill(process_, SIGKILL);
@@ -128,7 +129,8 @@ std::string Child::how_it_ended() {
     process_ = -1;
     if (WIFSIGNALED(status)) {
         const int number = WTERMSIG(status);
-        return "was ended by signal " + std::to_string(number) + " (" + strsignal(number) + ")";
+        return "was ended by signal " + std::to_string(number) + " (" + strsignal(number) + ")" +
+               (inside_.empty() ? "" : " inside " + inside_);
     }
     const int code = WEXITSTATUS(status);
     return code == 0 ? "" : "ended with status " + std::to_string(code);
@@ -142,6 +144,8 @@ Json Child::receive(const Report &report) {
             if (report) {
                 report(message->at("progress").get<double>());
             }
+        } else if (message && message->contains("inside")) {
+            inside_ = message->at("inside").get<std::string>();
         } else if (message && message->contains("error")) {
             throw Failure(problem_from_json(*message));
         } else if (message) {
@@ -154,7 +158,7 @@ Json Child::receive(const Report &report) {
         } else {
             const std::string end_of_it = how_it_ended();
             throw failure(plugin_ + ": its process " + (end_of_it.empty() ? "ended" : end_of_it) +
-                          " without an answer");
+                          (inside_.empty() ? " without an answer" : ""));
         }
     }
     throw failure(plugin_ + ": its process has ended before");

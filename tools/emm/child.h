@@ -53,6 +53,7 @@ private:
 
     std::string plugin_;
     double time_limit_;
+    std::string inside_; // told by a crash
     pid_t process_ = -1;
     std::unique_ptr<Channel> channel_;
 };
@@ -65,6 +66,8 @@ public:
     Json receive(); // an object {"end": true} when the parent has gone or wants no more
     void send(const Json &message);
     void progress(double share); // restarts the parent's time limit
+    // Where a crash may say {"inside": TEXT}: the parent's message about the end has the text.
+    int descriptor() const { return channel_->out(); }
 
 private:
     std::mutex mutex_; // over what is sent

@@ -5,6 +5,7 @@
 #include "check/check.h"
 #include "events.h"
 #include "info.h"
+#include "loader/suggest.h"
 #include "problem.h"
 #include "replay/replay.h"
 #include "workload/workload.h"
@@ -63,8 +64,10 @@ public:
     CommandLine() : app_(about, "emm") {
         app_.footer(footer);
         app_.require_subcommand(0, 1); // what is none of them is named then
-        app_.failure_message([](const CLI::App *, const CLI::Error &error) {
-            return fmt::format("emm: {}\nRun with --help for more information.\n", error.what());
+        app_.failure_message([this](const CLI::App *, const CLI::Error &error) {
+            const bool is_extra = dynamic_cast<const CLI::ExtrasError *>(&error) != nullptr;
+            return fmt::format("emm: {}\nRun with --help for more information.\n",
+                               is_extra ? about_extra(error.what()) : error.what());
         });
         app_.get_formatter()->column_width(34);
         app_.set_version_flag("--version", std::string("emm ") + emm_version());
@@ -217,11 +220,33 @@ private:
             ->option_text("N");
         check->add_flag("--list", check_.list, "name the cases and what they ask; run none");
         json_flag(check, check_.json);
-        check->footer("Requirements (EMM-P-01 ...) are numbered in plugins/REQUIREMENTS.md. "
-                      "With EMM_DRIVER=sim, which needs\nno GPU, every case runs; on a real driver "
-                      "those that only the simulated one can judge are\nskipped by name. Speed is "
-                      "not judged.");
+        check->footer("Requirements (EMM-P-01 ...) are numbered in REQUIREMENTS.md, beside the "
+                      "templates\n(`pkg-config --variable=templatedir emm`; in the sources: "
+                      "plugins/). With EMM_DRIVER=sim,\nwhich needs no GPU, every case runs; on a "
+                      "real driver those that only the simulated one\ncan judge are skipped by "
+                      "name. Speed is not judged.");
         check_command_ = check;
+    }
+
+    // About the first word that is no command or option, with what it may stand for.
+    std::string about_extra(const std::string &otherwise) {
+        const std::vector<CLI::App *> chosen = app_.get_subcommands();
+        const std::vector<std::string> words = app_.remaining(true);
+        const std::string word = words.empty() ? "" : words.front();
+        std::vector<std::string> known;
+        if (chosen.empty()) {
+            for (const CLI::App *command : app_.get_subcommands({})) {
+                known.push_back(command->get_name());
+            }
+        } else {
+            for (const CLI::Option *option : chosen.front()->get_options()) {
+                known.push_back(option->get_name());
+            }
+        }
+        const std::string guess = loader::suggestion(word, known);
+        return guess.empty() ? otherwise
+                             : fmt::format("no {} is called '{}'; {}",
+                                           chosen.empty() ? "command" : "option", word, guess);
     }
 
     static void json_flag(CLI::App *command, bool &flag) {

@@ -2,6 +2,7 @@
 
 #include "check/gpu.h"
 #include "check/hold.h"
+#include "check/traffic.h"
 
 #include <algorithm>
 #include <cstring>
@@ -46,6 +47,7 @@ emm_status kit_defer(emm_context *, emm_deferred function, void *argument, size_
         }
     }
     if (how == Defer::at_once) {
+        const InSlot inside("a pending free");
         function(argument, EMM_DEFERRED_RUN);
     }
     return how == Defer::refuse
@@ -92,6 +94,7 @@ size_t run_deferred(uint32_t what) {
         taken.swap(pending);
     }
     for (const Pending &entry : taken) {
+        const InSlot inside("a pending free");
         entry.function(entry.argument, what);
     }
     return taken.size();
@@ -153,6 +156,7 @@ BareManager::BareManager(const Bare &bare, bool initialize) : bare_(bare) {
 
 BareManager::~BareManager() {
     if (self_) {
+        const InSlot inside("destroy");
         slots().destroy(self_);
     }
 }
@@ -166,13 +170,16 @@ void BareManager::destroy() {
 emm_deviceptr BareManager::alloc(size_t size, emm_stream stream) const {
     emm_deviceptr ptr = 0;
     const emm_status got = EMM_SLOT(*this, memalloc, size, stream, &ptr);
-    expect(got >= EMM_OK && ptr != 0, "memalloc of {} bytes failed: {}, {}", size, got, said.text);
+    expect(got >= EMM_OK && ptr != 0, "memalloc of {} bytes failed: {}, {}{}", size, got, said.text,
+           got == EMM_E_OUT_OF_MEMORY ? why_out_of_memory() : "");
+    count_allocated(size);
     return ptr;
 }
 
 void BareManager::free(emm_deviceptr ptr, size_t size, emm_stream stream) const {
     const emm_status freed = EMM_SLOT(*this, memfree, ptr, size, stream);
     expect(freed >= EMM_OK, "memfree of {} bytes failed: {}, {}", size, freed, said.text);
+    count_freed(size);
 }
 
 } // namespace emm::tool::check

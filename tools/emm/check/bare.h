@@ -1,6 +1,7 @@
 #pragma once
 
 #include "check/case.h"
+#include "check/crash.h"
 
 #include <emm/plugin.h>
 
@@ -47,6 +48,7 @@ emm_plugin_entry open_entry(const std::string &path);
 // Calls a slot. An exception that leaves it is a violation.
 template <class... Parameters, class... Arguments>
 emm_status call(const char *name, emm_status (*slot)(Parameters...), Arguments... arguments) {
+    const InSlot inside(name);
     try {
         return slot(arguments...);
     } catch (const std::exception &error) {

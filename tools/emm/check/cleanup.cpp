@@ -134,7 +134,8 @@ void deferred_outlives(const CheckedPlugin &plugin) {
     manager.alloc(mib); // stays
     manager.destroy();
     run_deferred(EMM_DEFERRED_RUN);
-    expect(held_bytes() == before, "{} bytes are the driver's no more", held_bytes() - before);
+    expect(held_bytes() == before, "destroy left {} bytes that the driver has not got back",
+           held_bytes() - before);
 }
 
 struct Hoard {

@@ -1,5 +1,8 @@
 #include "check/hosted.h"
 
+#include "check/crash.h"
+#include "check/traffic.h"
+
 namespace emm::tool::check {
 
 void must(emm_status status, const char *what) {
@@ -17,25 +20,32 @@ void choose(const CheckedPlugin &plugin) {
 Hosted::Hosted(const CheckedPlugin &plugin, int device) {
     choose(plugin);
     cuda_ = enter_device(device);
+    const InSlot inside("create");
     must(emm_context_for_device(device, &context_), "making a manager");
 }
 
 Hosted::Hosted(const CheckedPlugin &plugin, CUcontext cuda) : cuda_(cuda) {
     choose(plugin);
     enter(cuda);
+    const InSlot inside("create");
     must(emm_context_from(cuda, &context_), "making a manager");
 }
 
 emm_deviceptr Hosted::alloc(size_t size, emm_stream stream) const {
     emm_deviceptr ptr = 0;
+    const InSlot inside("memalloc");
     const emm_status got = emm_memalloc(context_, size, stream, &ptr);
-    expect(got >= EMM_OK && ptr != 0, "memalloc of {} bytes failed: {} {}", size, got,
-           got < EMM_OK ? emm_last_error()->text : "(address 0)");
+    expect(got >= EMM_OK && ptr != 0, "memalloc of {} bytes failed: {} {}{}", size, got,
+           got < EMM_OK ? emm_last_error()->text : "(address 0)",
+           got == EMM_E_OUT_OF_MEMORY ? why_out_of_memory() : "");
+    count_allocated(size);
     return ptr;
 }
 
 void Hosted::free(emm_deviceptr ptr, size_t size, emm_stream stream) const {
+    const InSlot inside("memfree");
     must(emm_memfree(context_, ptr, size, stream), "memfree");
+    count_freed(size);
 }
 
 void Hosted::enlist(const OwnedStream &owned) const {

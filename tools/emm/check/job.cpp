@@ -1,6 +1,7 @@
 // What a process of `emm check` does: it runs one case and answers how that ended.
 #include "check/case.h"
 #include "check/check.h"
+#include "check/crash.h"
 #include "check/gpu.h"
 #include "check/sharing.h"
 #include "child.h"
@@ -101,6 +102,7 @@ void run_check_job(const Json &job, Parent &parent) {
     } else if (name == "check-peer") {
         parent.send(check::open_shared(job));
     } else {
+        check::report_crashes(parent.descriptor());
         parent.send(answer_to(job));
     }
 }

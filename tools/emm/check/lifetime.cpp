@@ -239,6 +239,33 @@ void replaced_context(const CheckedPlugin &plugin) {
     }
 }
 
+// The same without emm: a host that queues nothing cannot ask for the plugin whether the context
+// lives.
+void replaced_without_queue(const CheckedPlugin &plugin) {
+    constexpr int blocks = 20;
+    enter_device();
+    const CUcontext first = make_context();
+    const Bare bare(plugin);
+    BareManager dead(bare);
+    for (int i = 0; i < blocks; i++) {
+        dead.alloc(3 * mib);
+    }
+    require_cuda(EMM_CHECK_CUDA(cuCtxDestroy)(first), "cuCtxDestroy");
+    make_context();
+    std::vector<emm_deviceptr> own(blocks);
+    for (emm_deviceptr &ptr : own) {
+        require_cuda(EMM_CHECK_CUDA(cuMemAlloc)(&ptr, 3 * mib), "cuMemAlloc");
+    }
+    set_defer(Defer::refuse);
+    dead.destroy();
+    for (const emm_deviceptr ptr : own) {
+        CUdeviceptr base = 0;
+        size_t size = 0;
+        expect(EMM_CHECK_CUDA(cuMemGetAddressRange)(&base, &size, ptr) == CUDA_SUCCESS,
+               "destroy freed memory of the next context, at an address of the dead one's");
+    }
+}
+
 } // namespace
 
 std::vector<Case> lifetime_cases() {
@@ -257,6 +284,8 @@ std::vector<Case> lifetime_cases() {
          on_simulator},
         {"context/replaced", "EMM-P-39", "a context that died harms none that came after it",
          replaced_context, on_simulator},
+        {"context/no-queue", "EMM-P-39", "nor does it when the host queues nothing",
+         replaced_without_queue, on_simulator},
     };
 }
 

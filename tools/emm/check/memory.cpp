@@ -211,7 +211,7 @@ void leaks(const CheckedPlugin &plugin) {
     }
     manager.destroy();
     run_deferred(EMM_DEFERRED_RUN);
-    expect(held_bytes() == before, "{} bytes are the driver's no more after destroy",
+    expect(held_bytes() == before, "destroy left {} bytes that the driver has not got back",
            held_bytes() - before);
 }
 
