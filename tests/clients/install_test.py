@@ -20,6 +20,14 @@ def install(workshop, build, prefix):
     return staging / pathlib.Path(prefix).relative_to("/")
 
 
+def check_documents(installed):
+    """What the templates, plugin.h and `emm check` refer to lies beside the templates."""
+    folder = installed / "share/emm"
+    for name in ("README.md", "REQUIREMENTS.md"):
+        expect((folder / name).is_file(), f"{folder / name} is not installed")
+    expect("EMM-P-39" in (folder / "REQUIREMENTS.md").read_text(), "REQUIREMENTS.md numbers nothing")
+
+
 def point_at(installed, libdir):
     """With -Dpkgconfig.relocatable=false emm.pc names the prefix, and what is staged lies elsewhere."""
     emm_pc = installed / libdir / "pkgconfig" / "emm.pc"
@@ -95,6 +103,7 @@ def check_python(moved, libdir, workshop):
 def test(source, build, prefix, libdir, tool, bundled, workshop):
     installed = install(workshop, build, prefix)
     point_at(installed, libdir)
+    check_documents(installed)
     clients, templates, sharing = built(workshop, source, installed, libdir)
     digests = [digest(client) for client in clients]
     moved = (workshop.folder / "moved").resolve()
