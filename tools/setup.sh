@@ -103,6 +103,7 @@ install() {
     fi
     say "installing $*"
     # A package may be there although the lists are out of date, or the other way round.
+    say "... first the package lists are refreshed, then packages fetched (some minutes)"
     logged apt-update "${as_root[@]}" apt-get update ||
         say "the package lists could not be refreshed; trying with those at hand"
     logged apt-install "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
@@ -172,6 +173,7 @@ fetch_cccl_headers() {
 
 # set_up: everything that is needed to build is there afterwards.
 set_up() {
+    say "looking for what emm is built with (seconds, if all is there)"
     install_missing "$needs"
     fetch_cuda_headers
 }
@@ -183,9 +185,11 @@ build() {
     local folder=$1 name=${1##*/}
     shift
     if [ ! -f "$folder/build.ninja" ]; then
+        say "configuring (some seconds)"
         logged "$name-configure" meson setup "$folder" "$root" \
             "-Dtoolkit_include=$(cuda_headers)" -Dunity=on -Dunity_size=8 "$@" ||
             stop "emm could not be configured"
     fi
+    say "compiling (1 to 10 minutes the first time, by the processors; the log is $logs/$name.log)"
     logged "$name" meson compile -C "$folder" "${targets[@]}" || stop "emm did not build"
 }
