@@ -2,6 +2,7 @@
 
 #include "observe/text.h"
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <utility>
@@ -66,7 +67,7 @@ void tidy(ErrorDetail &detail) {
     if (detail.tried.size() > most_tried) {
         const size_t more = detail.tried.size() - most_tried + 1;
         detail.tried.resize(most_tried);
-        detail.tried.back() = "and " + std::to_string(more) + " more";
+        detail.tried.back() = fmt::format("and {} more", more);
     }
     for (std::string *text :
          {&detail.text, &detail.stage, &detail.path, &detail.expected, &detail.got, &detail.hint}) {
@@ -148,6 +149,15 @@ emm_status fail(emm_status code, int32_t driver_result, const char *text) noexce
     return fail(std::move(detail));
 }
 
+emm_status fail_formatted(emm_status code, int32_t driver_result, fmt::string_view text,
+                          fmt::format_args values) noexcept {
+    try {
+        return fail(code, driver_result, fmt::vformat(text, values));
+    } catch (const std::exception &) {
+        return fail(code, driver_result, "");
+    }
+}
+
 emm_status refuse(std::string text) noexcept {
     return fail(EMM_E_INVALID_VALUE, 0, std::move(text));
 }
@@ -189,7 +199,7 @@ emm_status describe(emm_status code, const char *what) noexcept {
     if (take_plugin_word() && record.view.code == code) {
         return code;
     }
-    return fail(code, 0, [=] { return std::string(what) + ": " + emm_status_text(code); });
+    return fail(code, 0, "{}: {}", what, emm_status_text(code));
 }
 
 } // namespace emm::observe

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <emm/emm.h>
+#include <fmt/core.h>
 
 #include <new>
 #include <string>
@@ -23,9 +24,18 @@ struct ErrorDetail {
 emm_status fail(ErrorDetail detail) noexcept;
 emm_status fail(emm_status code, int32_t driver_result, std::string text) noexcept;
 emm_status fail(emm_status code, int32_t driver_result, const char *text) noexcept;
+emm_status fail_formatted(emm_status code, int32_t driver_result, fmt::string_view text,
+                          fmt::format_args values) noexcept;
 
-// The same where nothing may be thrown: without memory for what `make_text` says, the code's own
-// sentence does.
+// A text with values in it, as in fmt::format. Without memory for it, the code's own sentence does.
+// A value that the caller makes first, such as a std::string, may still throw.
+template <class... Values>
+emm_status fail(emm_status code, int32_t driver_result, fmt::format_string<Values...> text,
+                Values &&...values) noexcept {
+    return fail_formatted(code, driver_result, text, fmt::make_format_args(values...));
+}
+
+// The same for a text whose values need memory themselves, where nothing may be thrown.
 template <class MakeText>
 requires std::is_invocable_r_v<std::string, MakeText>
     emm_status fail(emm_status code, int32_t driver_result, const MakeText &make_text)
@@ -37,7 +47,12 @@ noexcept {
     }
 }
 
-emm_status refuse(std::string text) noexcept; // a value that makes no sense
+// A value that makes no sense.
+emm_status refuse(std::string text) noexcept;
+template <class... Values>
+emm_status refuse(fmt::format_string<Values...> text, Values &&...values) noexcept {
+    return fail_formatted(EMM_E_INVALID_VALUE, 0, text, fmt::make_format_args(values...));
+}
 
 const emm_error *last_error() noexcept;
 

@@ -6,6 +6,7 @@
 #include "observe/write_signals.h"
 
 #include <emm/plugin.h>
+#include <fmt/format.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
@@ -132,6 +133,14 @@ void log(int32_t level, std::string_view text) noexcept {
         }
     } catch (...) {
         return;
+    }
+}
+
+void log_formatted(int32_t level, fmt::string_view text, fmt::format_args values) noexcept {
+    try {
+        log(level, fmt::vformat(text, values));
+    } catch (const std::exception &) {
+        return; // no memory for the line
     }
 }
 

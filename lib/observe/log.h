@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/core.h>
+
 #include <cstdint>
 #include <string_view>
 
@@ -9,5 +11,12 @@ namespace emm::observe {
 // error if it is unset). A file is a regular one or a device; it is appended to, and not waited
 // for. `level` is one of EMM_LOG_*. Never throws: a line that cannot be written is lost.
 void log(int32_t level, std::string_view text) noexcept;
+void log_formatted(int32_t level, fmt::string_view text, fmt::format_args values) noexcept;
+
+// A line with values in it, as in fmt::format.
+template <class... Values>
+void log(int32_t level, fmt::format_string<Values...> text, Values &&...values) noexcept {
+    log_formatted(level, text, fmt::make_format_args(values...));
+}
 
 } // namespace emm::observe
