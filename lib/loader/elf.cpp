@@ -2,6 +2,8 @@
 
 #include "loader/refusal.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -37,7 +39,7 @@ std::string machine_name(unsigned machine) {
     case EM_RISCV:
         return "RISC-V";
     default:
-        return "machine " + std::to_string(machine);
+        return fmt::format("machine {}", machine);
     }
 }
 
@@ -50,27 +52,13 @@ std::string type_name(unsigned type) {
     case ET_CORE:
         return "a core dump";
     default:
-        return "type " + std::to_string(type);
+        return fmt::format("type {}", type);
     }
-}
-
-std::string bytes(uint64_t count) {
-    return std::to_string(count) + " bytes";
 }
 
 // Both numbers come from the file, so their sum may overflow.
 bool fits(uint64_t begin, uint64_t size, uint64_t limit) {
     return begin <= limit && size <= limit - begin;
-}
-
-std::string hexadecimal(const char *from, size_t size) {
-    static const char digits[] = "0123456789abcdef";
-    std::string text;
-    for (size_t i = 0; i < size; ++i) {
-        const auto byte = static_cast<unsigned char>(from[i]);
-        text += {digits[byte >> 4], digits[byte & 15]};
-    }
-    return text;
 }
 
 // Notes are {name size, description size, type}, name, description, each padded to the alignment.
@@ -89,7 +77,8 @@ std::string build_id_among(const std::vector<char> &notes, uint64_t alignment) {
         if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == sizeof ELF_NOTE_GNU &&
             std::memcmp(name, ELF_NOTE_GNU, sizeof ELF_NOTE_GNU) == 0 &&
             note.n_descsz <= longest_id) {
-            return hexadecimal(notes.data() + id, note.n_descsz);
+            const auto *const bytes = reinterpret_cast<const unsigned char *>(notes.data() + id);
+            return fmt::format("{:02x}", fmt::join(bytes, bytes + note.n_descsz, ""));
         }
         at = id + padded(note.n_descsz);
     }
@@ -175,8 +164,9 @@ emm_status ElfFile::check_header() {
 
 emm_status ElfFile::read_segments() {
     if (header_.e_phentsize != sizeof(Elf64_Phdr) || header_.e_phnum == 0) {
-        return bad("its program headers are damaged", bytes(sizeof(Elf64_Phdr)) + " each",
-                   std::to_string(header_.e_phnum) + " of " + bytes(header_.e_phentsize));
+        return bad("its program headers are damaged",
+                   fmt::format("{} bytes each", sizeof(Elf64_Phdr)),
+                   fmt::format("{} of {} bytes", header_.e_phnum, header_.e_phentsize));
     }
     const uint64_t size = uint64_t{header_.e_phnum} * sizeof(Elf64_Phdr);
     if (!fits(header_.e_phoff, size, size_)) {
@@ -202,7 +192,7 @@ emm_status ElfFile::check_segments() const {
         if (segment.p_filesz > segment.p_memsz || segment.p_vaddr < end ||
             !fits(segment.p_vaddr, segment.p_memsz, INT64_MAX)) {
             return bad("its segments are damaged", "them in ascending order",
-                       "one at " + std::to_string(segment.p_vaddr));
+                       fmt::format("one at {}", segment.p_vaddr));
         }
         end = segment.p_vaddr + segment.p_memsz;
         found = true;
@@ -332,8 +322,8 @@ emm_status ElfFile::bad(std::string problem, std::string expected, std::string g
 
 emm_status ElfFile::truncated(uint64_t begin, uint64_t size) const {
     const uint64_t needed = size > UINT64_MAX - begin ? UINT64_MAX : begin + size;
-    return bad("the file is truncated", "at least " + bytes(needed), bytes(size_),
-               "copy or build it again");
+    return bad("the file is truncated", fmt::format("at least {} bytes", needed),
+               fmt::format("{} bytes", size_), "copy or build it again");
 }
 
 } // namespace

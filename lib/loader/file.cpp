@@ -5,6 +5,7 @@
 #include "observe/log.h"
 
 #include <emm/plugin.h>
+#include <fmt/format.h>
 
 #include <cerrno>
 #include <cstring>
@@ -19,8 +20,8 @@ std::string reason(const Found &found, int error) {
     char target[256];
     const ssize_t length = readlink(found.path.c_str(), target, sizeof target);
     if (error == ENOENT && length > 0) {
-        return "a symbolic link to " + std::string(target, static_cast<size_t>(length)) +
-               ", which is not there";
+        return fmt::format("a symbolic link to {}, which is not there",
+                           std::string_view(target, static_cast<size_t>(length)));
     }
     return std::strerror(error);
 }
@@ -82,8 +83,8 @@ emm_status PluginFile::check_trust(const Search &search) const {
         return refuse_open({named_, "", {named_}}, found.error);
     }
     if (search.allow_untrusted && !search.elevated) {
-        observe::log(EMM_LOG_WARN, "plugin " + path_ + ": " + found.problem +
-                                       "; loaded because EMM_ALLOW_UNTRUSTED=1");
+        observe::log(EMM_LOG_WARN, "plugin {}: {}; loaded because EMM_ALLOW_UNTRUSTED=1", path_,
+                     found.problem);
         return EMM_OK;
     }
     return refuse({.code = EMM_E_PLUGIN_UNTRUSTED,

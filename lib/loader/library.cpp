@@ -6,6 +6,7 @@
 #include "loader/refusal.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <link.h>
 
 namespace emm::loader {
@@ -94,16 +95,16 @@ emm_status refuse_symbol(const std::string &path, std::string got) {
 
 emm_status refuse_without_entry(void *handle, const std::string &path) {
     for (unsigned major = 0; major <= highest_major_looked_for; ++major) {
-        const std::string name = symbol_stem + std::to_string(major);
+        const std::string name = fmt::format("{}{}", symbol_stem, major);
         if (look_up(handle, name).own) {
             return refuse(
                 {.code = EMM_E_PLUGIN_VERSION,
                  .stage = "negotiate",
                  .path = path,
                  .problem = "it speaks another major version of the plugin ABI",
-                 .expected = "major version " + std::to_string(EMM_PLUGIN_ABI_MAJOR) +
-                             " (" EMM_PLUGIN_ENTRY_SYMBOL ")",
-                 .got = "only major version " + std::to_string(major) + " (" + name + ")",
+                 .expected = fmt::format("major version {} (" EMM_PLUGIN_ENTRY_SYMBOL ")",
+                                         EMM_PLUGIN_ABI_MAJOR),
+                 .got = fmt::format("only major version {} ({})", major, name),
                  .hint = major > EMM_PLUGIN_ABI_MAJOR ? "use a newer emm" : "use a newer plugin",
                  .tried = {path}});
         }

@@ -4,6 +4,8 @@
 #include "loader/suggest.h"
 #include "observe/text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cstring>
 #include <mutex>
@@ -116,17 +118,17 @@ emm_status check_choices(const Plugin &plugin, const emm_option &option) {
     if (std::find(words.begin(), words.end(), "") == words.end()) {
         return EMM_OK;
     }
-    return bad_list(plugin, std::string("option '") + option.name + "' has an empty choice",
+    return bad_list(plugin, fmt::format("option '{}' has an empty choice", option.name),
                     "words such as a|b|c",
-                    option.default_value ? "'" + std::string(option.default_value) + "'" : "NULL");
+                    option.default_value ? fmt::format("'{}'", option.default_value) : "NULL");
 }
 
 emm_status check_option(const Plugin &plugin, const emm_option &option) {
     if (!is_name(option.name)) {
         return bad_list(plugin, "an option has a name that cannot be written",
-                        "lower-case letters, digits and '_'", "'" + std::string(option.name) + "'");
+                        "lower-case letters, digits and '_'", fmt::format("'{}'", option.name));
     }
-    const std::string what = "option '" + std::string(option.name) + "'";
+    const std::string what = fmt::format("option '{}'", option.name);
     const std::vector<std::string> before = names(plugin.options);
     if (std::find(before.begin(), before.end(), option.name) != before.end()) {
         return bad_list(plugin, what + " is listed twice", "", "");
@@ -135,14 +137,14 @@ emm_status check_option(const Plugin &plugin, const emm_option &option) {
     const bool known = option.kind >= EMM_OPTION_TEXT && option.kind <= EMM_OPTION_CHOICE;
     if (!known && plugin.abi_minor <= EMM_PLUGIN_ABI_MINOR) {
         return bad_list(plugin, what + " is of an unknown kind", "1 to 6 (EMM_OPTION_*)",
-                        std::to_string(option.kind));
+                        fmt::format("{}", option.kind));
     }
     if (option.kind == EMM_OPTION_CHOICE) {
         return check_choices(plugin, option);
     }
     if (option.default_value && !is_valid(option, option.default_value)) {
         return bad_list(plugin, what + " has a bad default", expected_value(option),
-                        "'" + std::string(option.default_value) + "'");
+                        fmt::format("'{}'", option.default_value));
     }
     return EMM_OK;
 }
@@ -153,8 +155,8 @@ emm_status refuse_unknown(const Plugin &plugin, const std::string &key) {
     return refuse({.code = EMM_E_PLUGIN_SPEC,
                    .stage = "validate",
                    .path = plugin.path,
-                   .problem = "plugin '" + plugin.name + "' has no option '" + key + "'" +
-                              (guess.empty() ? "" : "; " + guess),
+                   .problem = fmt::format("plugin '{}' has no option '{}'{}{}", plugin.name, key,
+                                          guess.empty() ? "" : "; ", guess),
                    .expected = known.empty() ? "no options" : "one of " + listed(known),
                    .got = "'" + key + "'",
                    .hint = guess});
@@ -198,9 +200,9 @@ emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Se
     return refuse({.code = EMM_E_PLUGIN_SPEC,
                    .stage = "validate",
                    .path = plugin.path,
-                   .problem = "option '" + setting.key + "' of plugin '" + plugin.name + "'" +
-                              (too_large ? " is too large" : "") +
-                              (meant.empty() ? "" : "; did you mean '" + meant + "'?"),
+                   .problem = fmt::format("option '{}' of plugin '{}'{}{}", setting.key,
+                                          plugin.name, too_large ? " is too large" : "",
+                                          meant.empty() ? "" : "; did you mean '" + meant + "'?"),
                    .expected = too_large ? most : expected_value(option),
                    .got = "'" + setting.value + "'",
                    .hint = option.help ? option.help : ""});
@@ -235,9 +237,8 @@ emm_status check_memory(const Mapped &memory, const Plugin &plugin, const emm_op
     }
     for (const char *const text : {option->name, option->default_value, option->help}) {
         if (text && option->name && !memory.text(text)) {
-            return refuse_stray(plugin, "a text of option " +
-                                            std::to_string(plugin.options.size() + 1) +
-                                            " does not lie in it");
+            return refuse_stray(plugin, fmt::format("a text of option {} does not lie in it",
+                                                    plugin.options.size() + 1));
         }
     }
     return EMM_OK;
@@ -249,8 +250,7 @@ emm_status check_options(const Mapped &memory, const emm_option *options, Plugin
     for (const emm_option *option = options; option; ++option) {
         if (ret_plugin.options.size() == most_options) {
             return bad_list(ret_plugin, "its list of options has no end",
-                            "a NULL name within " + std::to_string(most_options) + " options",
-                            "none");
+                            fmt::format("a NULL name within {} options", most_options), "none");
         }
         if (emm_status status = check_memory(memory, ret_plugin, option)) {
             return status;

@@ -7,6 +7,7 @@
 #include "observe/process.h"
 
 #include <emm/plugin.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -106,8 +107,8 @@ std::string absolute_hint(const Search &search, const std::string &name,
     const std::string bare = encode(bare_name(file));
     const std::vector<std::string> names = candidate_names(search);
     if (std::find(names.begin(), names.end(), bare) != names.end()) {
-        return "write " + bare + " for the plugin of that name, or " + encode(absolute) +
-               " for that file";
+        return fmt::format("write {} for the plugin of that name, or {} for that file", bare,
+                           encode(absolute));
     }
     const std::string hint = "write " + encode(absolute);
     return plugin_name(file).empty()
@@ -141,10 +142,9 @@ emm_status refuse_unknown(const Search &search, const std::string &name,
     }
     return refuse({.code = EMM_E_PLUGIN_NOT_FOUND,
                    .stage = "resolve",
-                   .problem = "no plugin is called '" + name + "'" +
-                              (guess.empty() ? "" : "; " + guess) + " (" +
-                              std::to_string(tried.size()) +
-                              (tried.size() == 1 ? " place tried)" : " places tried)"),
+                   .problem = fmt::format("no plugin is called '{}'{}{} ({} {} tried)", name,
+                                          guess.empty() ? "" : "; ", guess, tried.size(),
+                                          tried.size() == 1 ? "place" : "places"),
                    .expected = "a file libemm-" + name + ".so",
                    .got = "none",
                    .hint = hint,
@@ -179,7 +179,7 @@ std::vector<std::string> split_path(std::string_view text) {
         text.remove_prefix(std::min(end + 1, text.size()));
         if (!folder.empty() && folder.front() != '/') {
             observe::log(EMM_LOG_WARN,
-                         "EMM_PLUGIN_PATH: '" + folder + "' is ignored: expected an absolute path");
+                         "EMM_PLUGIN_PATH: '{}' is ignored: expected an absolute path", folder);
         } else if (!folder.empty()) {
             folders.push_back(folder);
         }

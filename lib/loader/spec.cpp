@@ -2,6 +2,8 @@
 
 #include "loader/refusal.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -159,16 +161,16 @@ private:
             return "the end";
         }
         const char c = text_[position_];
-        return is_control(c) ? "character " + std::to_string(static_cast<unsigned char>(c))
-                             : "'" + std::string(1, c) + "'";
+        return is_control(c) ? fmt::format("character {}", static_cast<unsigned char>(c))
+                             : fmt::format("'{}'", c);
     }
 
     // A delimiter where none may stand.
     emm_status unexpected(const char *expected) const {
         const char c = text_[position_];
         return fail(position_, expected, found(),
-                    "inside a path or a value, '" + std::string(1, c) + "' is written " +
-                        encode(std::string_view(&c, 1)));
+                    fmt::format("inside a path or a value, '{}' is written {}", c,
+                                encode(std::string_view(&c, 1))));
     }
 
     emm_status fail(size_t position, std::string expected, std::string got,
@@ -178,8 +180,7 @@ private:
         }
         return refuse({.code = EMM_E_PLUGIN_SPEC,
                        .stage = "parse",
-                       .problem = "plugin spec '" + std::string(text_) + "', column " +
-                                  std::to_string(position + 1),
+                       .problem = fmt::format("plugin spec '{}', column {}", text_, position + 1),
                        .expected = std::move(expected),
                        .got = std::move(got),
                        .hint = std::move(hint)});

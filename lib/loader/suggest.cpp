@@ -1,5 +1,7 @@
 #include "loader/suggest.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -46,11 +48,7 @@ std::string suggestion(std::string_view text, const std::vector<std::string> &wo
 std::string listed(std::vector<std::string> words) {
     std::sort(words.begin(), words.end());
     words.erase(std::unique(words.begin(), words.end()), words.end());
-    std::string text;
-    for (const std::string &word : words) {
-        text += (text.empty() ? "" : ", ") + word;
-    }
-    return text;
+    return fmt::format("{}", fmt::join(words, ", "));
 }
 
 } // namespace emm::loader

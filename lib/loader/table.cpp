@@ -7,8 +7,9 @@
 #include "observe/log.h"
 #include "observe/text.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cstdio>
 #include <exception>
 #include <utility>
 
@@ -74,14 +75,14 @@ emm_status entry_returned_null(const Plugin &plugin, bool described) {
 }
 
 emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret) {
-    observe::log(EMM_LOG_DEBUG, "plugin " + (ret.path.empty() ? "that is linked in" : ret.path) +
-                                    ": calling its entry");
+    observe::log(EMM_LOG_DEBUG, "plugin {}: calling its entry",
+                 ret.path.empty() ? "that is linked in" : ret.path);
     observe::take_plugin_word(); // an older one
     std::string thrown;
     try {
         ret.own = entry(&host);
     } catch (const std::exception &exception) {
-        thrown = "a C++ exception: " + observe::what_of(exception);
+        thrown = fmt::format("a C++ exception: {}", observe::what_of(exception));
     } catch (...) {
         thrown = "a C++ exception that is no std::exception";
     }
@@ -93,10 +94,8 @@ emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret)
 }
 
 emm_status refuse_stray(const Plugin &plugin, const std::string &what, const void *address) {
-    char text[32];
-    snprintf(text, sizeof text, "%p", address);
     return invalid(plugin, what + " does not lie in it", "static data of the plugin's",
-                   "address " + std::string(text),
+                   fmt::format("address {}", address),
                    "what a plugin's table points to lies in the plugin's own file, or in a library "
                    "that it links, and texts end with a NUL");
 }
@@ -130,8 +129,8 @@ emm_status refuse_size(const Plugin &plugin, uint32_t size) {
                    .stage = "negotiate",
                    .path = plugin.path,
                    .problem = "its table ends inside the required slots (struct_size)",
-                   .expected = "at least " + std::to_string(required_size) + " bytes",
-                   .got = std::to_string(size)});
+                   .expected = fmt::format("at least {} bytes", required_size),
+                   .got = fmt::format("{}", size)});
 }
 
 emm_status negotiate(Plugin &plugin) {
@@ -146,8 +145,8 @@ emm_status negotiate(Plugin &plugin) {
                        .stage = "negotiate",
                        .path = plugin.path,
                        .problem = "its table is of another major version of the plugin ABI",
-                       .expected = "major version " + std::to_string(EMM_PLUGIN_ABI_MAJOR),
-                       .got = "major version " + std::to_string(own.interface_version),
+                       .expected = fmt::format("major version {}", EMM_PLUGIN_ABI_MAJOR),
+                       .got = fmt::format("major version {}", own.interface_version),
                        .hint = "interface_version is EMM_PLUGIN_ABI_MAJOR of the header that the "
                                "plugin is built with"});
     }
@@ -177,7 +176,7 @@ emm_status check_name(const Plugin &plugin, const char *text) {
         return EMM_OK;
     }
     return invalid(plugin, "its name is not usable", "1 to 64 of a-z, 0-9, '-', '_' and '.'",
-                   text ? "'" + std::string(name.substr(0, longest)) + "'" : "NULL");
+                   text ? fmt::format("'{}'", name.substr(0, longest)) : "NULL");
 }
 
 emm_status check_required(const Plugin &plugin, const Slots &slots) {
@@ -198,8 +197,8 @@ emm_status check_pairs(const Plugin &plugin, const Slots &slots) {
         const bool has_take = slots[index(take)] != nullptr;
         if (has_take != (slots[index(give)] != nullptr)) {
             return invalid(plugin, "its table has half a pair",
-                           std::string(name(take)) + " and " + name(give) + ", or neither",
-                           std::string(name(has_take ? take : give)) + " alone");
+                           fmt::format("{} and {}, or neither", name(take), name(give)),
+                           fmt::format("{} alone", name(has_take ? take : give)));
         }
     }
     return EMM_OK;
