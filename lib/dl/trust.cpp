@@ -5,6 +5,7 @@
 #include <climits>
 #include <cstdio>
 #include <deque>
+#include <fmt/format.h>
 #include <memory>
 #include <set>
 #include <string_view>
@@ -14,12 +15,6 @@
 
 namespace emm::dl {
 namespace {
-
-std::string octal(mode_t mode) {
-    char text[16];
-    snprintf(text, sizeof text, "%04o", static_cast<unsigned>(mode & 07777));
-    return text;
-}
 
 std::vector<std::string> split(std::string_view text, char separator) {
     std::vector<std::string> parts;
@@ -172,24 +167,24 @@ private:
 Distrust distrust_of(const struct stat &status, Role role, const std::string &path, uid_t user,
                      bool group_is_private) {
     const std::string what = name_in_sentence(role, path);
-    const std::string users = user == 0 ? "user 0" : "user 0 or " + std::to_string(user);
+    const std::string users = user == 0 ? "user 0" : fmt::format("user 0 or {}", user);
     if (status.st_uid != 0 && status.st_uid != user) {
-        return {what + " belongs to another user", users, "user " + std::to_string(status.st_uid),
+        return {what + " belongs to another user", users, fmt::format("user {}", status.st_uid),
                 "install it as root or as the user who runs the program"};
     }
     // The mode of a link means nothing; a sticky folder keeps entries from all but their owners.
     if (role == Role::link || (role == Role::folder_above && (status.st_mode & S_ISVTX))) {
         return {};
     }
+    const mode_t mode = status.st_mode & 07777;
     if (status.st_mode & S_IWOTH) {
         return {what + " is writable by everybody", "no write permission for others",
-                "mode " + octal(status.st_mode), "chmod o-w " + path};
+                fmt::format("mode {:04o}", mode), "chmod o-w " + path};
     }
     if ((status.st_mode & S_IWGRP) && !group_is_private) {
         return {what + " is writable by a group that may have other members",
                 "no write permission for the group, or a group of " + users + " alone",
-                "mode " + octal(status.st_mode) + ", group " + std::to_string(status.st_gid),
-                "chmod g-w " + path};
+                fmt::format("mode {:04o}, group {}", mode, status.st_gid), "chmod g-w " + path};
     }
     return {};
 }
@@ -216,10 +211,10 @@ Distrust distrust(const std::string &path, uid_t user) {
 
 bool is_private_group(gid_t group, uid_t user, const std::string &passwd,
                       const std::string &groups) {
-    const std::string number = std::to_string(group);
+    const std::string number = fmt::format("{}", group), own = fmt::format("{}", user);
     std::set<std::string> trusted_names;
     for (const std::vector<std::string> &account : fields_of(passwd)) {
-        const bool trusted = account[2] == "0" || account[2] == std::to_string(user);
+        const bool trusted = account[2] == "0" || account[2] == own;
         if (account[3] == number && !trusted) {
             return false;
         }

@@ -29,15 +29,13 @@ emm_function metered(const char *name, int32_t cuda_version) noexcept {
 emm_status check_version(Driver &driver) {
     const CUresult result = driver.cuDriverGetVersion(&driver.cuda_version);
     if (result != CUDA_SUCCESS) {
-        return observe::fail(EMM_E_NO_DRIVER, result,
-                             driver.path + ": cuDriverGetVersion answers error " +
-                                 std::to_string(result));
+        return observe::fail(EMM_E_NO_DRIVER, result, "{}: cuDriverGetVersion answers error {}",
+                             driver.path, static_cast<int>(result));
     }
     if (driver.cuda_version < oldest_version) {
-        return observe::fail(
-            EMM_E_NO_DRIVER, 0,
-            driver.path + " is a driver for CUDA " + std::to_string(driver.cuda_version / 1000) +
-                "." + std::to_string(driver.cuda_version % 1000 / 10) + "; expected 12.0 or later");
+        return observe::fail(EMM_E_NO_DRIVER, 0,
+                             "{} is a driver for CUDA {}.{}; expected 12.0 or later", driver.path,
+                             driver.cuda_version / 1000, driver.cuda_version % 1000 / 10);
     }
     return EMM_OK;
 }
@@ -51,16 +49,15 @@ emm_status load_locked() {
     driver->path = observe::one_line(library.path);
     driver->simulated = library.simulated;
     if (const char *name = driver->missing()) {
-        return observe::fail(EMM_E_NO_DRIVER, 0,
-                             driver->path + " has no " + name + ", which CUDA 12.0 and later have");
+        return observe::fail(EMM_E_NO_DRIVER, 0, "{} has no {}, which CUDA 12.0 and later have",
+                             driver->path, name);
     }
     if ((status = check_version(*driver)) != EMM_OK) {
         return status;
     }
-    observe::log(EMM_LOG_INFO, "driver: " + driver->path + ", CUDA " +
-                                   std::to_string(driver->cuda_version / 1000) + "." +
-                                   std::to_string(driver->cuda_version % 1000 / 10) +
-                                   (driver->simulated ? ", simulated" : ""));
+    observe::log(EMM_LOG_INFO, "driver: {}, CUDA {}.{}{}", driver->path,
+                 driver->cuda_version / 1000, driver->cuda_version % 1000 / 10,
+                 driver->simulated ? ", simulated" : "");
     observe::process_state.fetch_or(observe::process_has_driver);
     the_driver.store(driver.release(), std::memory_order_release);
     return EMM_OK;
@@ -101,9 +98,9 @@ emm_status initialize(const Driver *&ret_driver) {
         const CUresult result = driver->cuInit(0);
         if (result != CUDA_SUCCESS) {
             const std::string complaint = library.complaint();
-            return observe::fail(EMM_E_NO_DRIVER, result,
-                                 driver->path + ": cuInit failed: " + name_of(result) +
-                                     (complaint.empty() ? "" : ": " + complaint));
+            return observe::fail(EMM_E_NO_DRIVER, result, "{}: cuInit failed: {} ({}){}{}",
+                                 driver->path, name_of(result), static_cast<int>(result),
+                                 complaint.empty() ? "" : ": ", complaint);
         }
         initialized.store(true, std::memory_order_release);
     }
@@ -129,13 +126,13 @@ emm_function metered_entry(const char *name, int32_t cuda_version) noexcept {
     return load(driver) == EMM_OK ? metered(name, cuda_version) : nullptr;
 }
 
-std::string name_of(CUresult result) {
+const char *name_of(CUresult result) noexcept {
     const char *name = nullptr;
     const Driver *driver = loaded();
     if (!driver || driver->cuGetErrorName(result, &name) != CUDA_SUCCESS || !name) {
         name = "CUDA error";
     }
-    return std::string(name) + " (" + std::to_string(result) + ")";
+    return name;
 }
 
 CUresult result_of(int32_t number) noexcept {
@@ -149,9 +146,8 @@ emm_status fail(CUresult result, const char *call) noexcept {
     if (!driver || driver->cuGetErrorString(result, &text) != CUDA_SUCCESS || !text) {
         text = "no text";
     }
-    return observe::fail(cuda::status_of(result), result, [=] {
-        return std::string(call) + " failed: " + name_of(result) + ", " + text;
-    });
+    return observe::fail(cuda::status_of(result), result, "{} failed: {} ({}), {}", call,
+                         name_of(result), static_cast<int>(result), text);
 }
 
 } // namespace emm::driver

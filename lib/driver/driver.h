@@ -92,7 +92,7 @@ emm_function entry(const char *name, int32_t cuda_version) noexcept;
 emm_function metered_entry(const char *name, int32_t cuda_version) noexcept;
 
 // "CUDA_ERROR_OUT_OF_MEMORY (2)"
-std::string name_of(CUresult result);
+const char *name_of(CUresult result) noexcept;
 
 // What another process, or text, says that a driver answered: CUDA_ERROR_UNKNOWN unless it is a
 // number that a CUresult can have.

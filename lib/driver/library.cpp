@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cuda.h>
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <link.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -38,7 +39,7 @@ std::string simulator_path() {
 }
 
 emm_status refuse(const std::string &wanted, const std::string &why) {
-    return observe::fail(EMM_E_NO_DRIVER, 0, "no CUDA driver: " + wanted + ": " + why);
+    return observe::fail(EMM_E_NO_DRIVER, 0, "no CUDA driver: {}: {}", wanted, why);
 }
 
 // What EMM_DRIVER names is loaded by the rules for plugins.
@@ -56,12 +57,13 @@ emm_status check_file(const std::string &wanted) {
         return EMM_OK; // dlopen tells what is wrong with a path that leads nowhere
     }
     if (observe::environment("EMM_ALLOW_UNTRUSTED") == "1") {
-        observe::log(EMM_LOG_WARN, "driver " + wanted + ": " + found.problem +
-                                       "; loaded because EMM_ALLOW_UNTRUSTED=1");
+        observe::log(EMM_LOG_WARN, "driver {}: {}; loaded because EMM_ALLOW_UNTRUSTED=1", wanted,
+                     found.problem);
         return EMM_OK;
     }
-    return refuse(wanted, found.problem + ": expected " + found.expected + ", found " + found.got +
-                              " (" + found.hint + ", or set EMM_ALLOW_UNTRUSTED=1)");
+    return refuse(wanted,
+                  fmt::format("{}: expected {}, found {} ({}, or set EMM_ALLOW_UNTRUSTED=1)",
+                              found.problem, found.expected, found.got, found.hint));
 }
 
 bool same_file(const std::string &a, const std::string &b) {
@@ -80,8 +82,7 @@ emm_status wanted_path(std::string &ret_path) {
         ret_path = wanted;
     } else {
         return observe::fail(EMM_E_NO_DRIVER, 0,
-                             "EMM_DRIVER: expected 'sim' or an absolute path, found '" +
-                                 std::string(wanted) + "'");
+                             "EMM_DRIVER: expected 'sim' or an absolute path, found '{}'", wanted);
     }
     return EMM_OK;
 }
@@ -103,8 +104,9 @@ bool take_loaded(Library &library, const std::string &wanted) {
     const std::string path = real_path(found);
     if (wanted != soname && !same_file(path, wanted)) {
         observe::log(EMM_LOG_WARN,
-                     "EMM_DRIVER is ignored: the process has loaded " + path + " already, found '" +
-                         std::string(observe::environment("EMM_DRIVER")) + "' in EMM_DRIVER");
+                     "EMM_DRIVER is ignored: the process has loaded {} already, found '{}' in "
+                     "EMM_DRIVER",
+                     path, observe::environment("EMM_DRIVER"));
     }
     return true;
 }
@@ -150,9 +152,9 @@ emm_status open_library(Library &ret_library) {
     if (!library.handle) {
         const char *why = dlerror();
         return observe::fail(EMM_E_NO_DRIVER, 0,
-                             "no CUDA driver: " + std::string(why ? why : wanted) +
-                                 (wanted == soname ? " (" : " (EMM_DRIVER names it; ") +
-                                 "EMM_DRIVER=sim chooses the simulated driver)");
+                             "no CUDA driver: {} ({}EMM_DRIVER=sim chooses the simulated driver)",
+                             why ? why : wanted.c_str(),
+                             wanted == soname ? "" : "EMM_DRIVER names it; ");
     }
     library.path = real_path(library.handle);
     library.simulated = dlsym(library.handle, simulator_mark) != nullptr;

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -59,8 +60,8 @@ File checked_own(File file, const std::string &path, std::string &ret_reason) {
     struct stat status;
     file = checked(std::move(file), path, false, ret_reason);
     if (file && fstat(file.number(), &status) == 0 && status.st_uid != geteuid()) {
-        ret_reason = path + " belongs to another user, " + std::to_string(status.st_uid) +
-                     "; expected " + std::to_string(geteuid());
+        ret_reason = fmt::format("{} belongs to another user, {}; expected {}", path, status.st_uid,
+                                 geteuid());
         return File();
     }
     return file;
@@ -151,7 +152,7 @@ std::string with_process_id(std::string_view name) {
     std::string path;
     for (size_t i = 0; i < name.size(); ++i) {
         const bool is_id = name.substr(i, 2) == "%p";
-        path += is_id ? std::to_string(getpid()) : std::string(1, name[i]);
+        path += is_id ? fmt::format("{}", getpid()) : std::string(1, name[i]);
         i += is_id;
     }
     return path;

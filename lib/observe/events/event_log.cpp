@@ -136,11 +136,11 @@ EventLog *open_named() noexcept {
         std::string reason;
         EventLog *log = path.empty() ? nullptr : EventLog::open(path, reason);
         if (!reason.empty()) {
-            observe::log(EMM_LOG_WARN, "EMM_EVENT_LOG: " + reason + "; events are not recorded");
+            observe::log(EMM_LOG_WARN, "EMM_EVENT_LOG: {}; events are not recorded", reason);
         }
         return log;
     } catch (const std::exception &error) {
-        observe::log(EMM_LOG_WARN, std::string("EMM_EVENT_LOG: ") + error.what());
+        observe::log(EMM_LOG_WARN, "EMM_EVENT_LOG: {}", error.what());
         return nullptr;
     }
 }
@@ -271,7 +271,7 @@ bool EventLog::next_chunk(EventBuffer &buffer) {
     Chunk *const chunk = spare_chunk(buffer);
     if (!chunk) {
         if (!has_ended() && !lost_.exchange(true)) {
-            log(EMM_LOG_WARN, path_ + ": events are lost, there is no room for them");
+            log(EMM_LOG_WARN, "{}: events are lost, there is no room for them", path_);
         }
         return false;
     }
@@ -350,11 +350,11 @@ void EventLog::write(bool everything) noexcept {
             recycle();
             return;
         }
-        log(EMM_LOG_WARN, "cannot write " + path_ + ": " + std::strerror(errno) +
-                              "; the log ends here, and what was recorded last is in " + path_ +
-                              ".spool");
+        log(EMM_LOG_WARN,
+            "cannot write {0}: {1}; the log ends here, and what was recorded last is in {0}.spool",
+            path_, std::strerror(errno));
     } catch (const std::exception &error) {
-        log(EMM_LOG_WARN, path_ + ": " + error.what());
+        log(EMM_LOG_WARN, "{}: {}", path_, error.what());
     }
     ended_ = true;
 }
@@ -380,7 +380,7 @@ EventRecord *EventBuffer::next_slowly(uint64_t caller) noexcept {
             return &chunk_->records[used_];
         }
     } catch (const std::exception &error) {
-        observe::log(EMM_LOG_WARN, std::string("an event is lost: ") + error.what());
+        observe::log(EMM_LOG_WARN, "an event is lost: {}", error.what());
     }
     return nullptr;
 }

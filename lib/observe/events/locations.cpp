@@ -2,16 +2,10 @@
 
 #include "observe/events/symbol.h"
 
-#include <cstdio>
+#include <fmt/format.h>
 
 namespace emm::observe {
 namespace {
-
-std::string hexadecimal(uint64_t number) {
-    char text[32];
-    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(number));
-    return text;
-}
 
 std::string as_field(const std::string &text) {
     if (text.find_first_of(",\"\r\n") == std::string::npos) {
@@ -43,11 +37,11 @@ std::string Locations::make(uint64_t caller) const {
     for (auto module = modules_.rbegin(); module != modules_.rend(); ++module) {
         if (module->holds(caller)) {
             const std::string symbol = symbol_at(module->path, caller - module->base);
-            return module->path + "+" + hexadecimal(caller - module->base) +
-                   (symbol.empty() ? "" : " (" + symbol + ")");
+            return fmt::format("{}+{:#x}{}", module->path, caller - module->base,
+                               symbol.empty() ? "" : " (" + symbol + ")");
         }
     }
-    return hexadecimal(caller);
+    return fmt::format("{:#x}", caller);
 }
 
 } // namespace emm::observe

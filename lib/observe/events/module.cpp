@@ -2,7 +2,7 @@
 
 #include <charconv>
 #include <climits>
-#include <cstdio>
+#include <fmt/format.h>
 #include <link.h>
 #include <unistd.h>
 
@@ -55,11 +55,7 @@ std::optional<Module> find_module(uint64_t address) {
 }
 
 std::string to_line(const Module &module) {
-    char numbers[64];
-    std::snprintf(
-        numbers, sizeof numbers, "%llx %llx %llx ", static_cast<unsigned long long>(module.begin),
-        static_cast<unsigned long long>(module.end), static_cast<unsigned long long>(module.base));
-    return numbers + module.path + "\n";
+    return fmt::format("{:x} {:x} {:x} {}\n", module.begin, module.end, module.base, module.path);
 }
 
 std::optional<Module> take_module(std::string_view &text) {

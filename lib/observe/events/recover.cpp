@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fmt/format.h>
 #include <map>
 #include <unistd.h>
 
@@ -55,12 +56,12 @@ std::string fault_of(const File &csv, const Spool &spool, const std::string &pat
     const uint64_t expected = agreed_bytes(spool.header());
     const off_t found = lseek(csv.number(), 0, SEEK_END);
     if (found < 0 || static_cast<uint64_t>(found) < expected) {
-        return path + ".spool: expected " + std::to_string(expected) + " bytes of " + path +
-               ", found " + std::to_string(found);
+        return fmt::format("{0}.spool: expected {1} bytes of {0}, found {2}", path, expected,
+                           found);
     }
     if (!ends_a_row(csv, expected)) {
-        return path + ".spool: expected a row of " + path + " to end at byte " +
-               std::to_string(expected) + ", found none";
+        return fmt::format("{0}.spool: expected a row of {0} to end at byte {1}, found none", path,
+                           expected);
     }
     return spool.fault();
 }
@@ -75,7 +76,7 @@ File open_log(const std::string &path, const Spool &spool, emm_status &ret_statu
         return csv;
     }
     if (!lock_for_writing(csv)) {
-        ret_status = fail(EMM_E_BUSY, 0, path + " is being written by another process");
+        ret_status = fail(EMM_E_BUSY, 0, "{} is being written by another process", path);
         return File();
     }
     reason = fault_of(csv, spool, path);
@@ -89,7 +90,7 @@ bool is_unused(const Spool &spool) {
 }
 
 emm_status cannot_write(const std::string &path) {
-    return fail(EMM_E_INVALID_VALUE, 0, path + ": cannot be written: " + std::strerror(errno));
+    return refuse("{}: cannot be written: {}", path, std::strerror(errno));
 }
 
 } // namespace

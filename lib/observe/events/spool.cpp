@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -28,7 +29,7 @@ void *map(const File &file, uint64_t offset, size_t bytes) {
 }
 
 std::string because(const std::string &path, const char *what) {
-    return std::string("cannot ") + what + " " + path + ": " + std::strerror(errno);
+    return fmt::format("cannot {} {}: {}", what, path, std::strerror(errno));
 }
 
 uint64_t size_of(const File &file) {
@@ -55,7 +56,7 @@ std::string said_by_writer(const File &file, const std::string &path) {
     return path + " is being written by " +
            (got != sizeof process || process <= 0 ? "another process"
             : process == getpid()                 ? "this process"
-                                                  : "process " + std::to_string(process));
+                                                  : fmt::format("process {}", process));
 }
 
 } // namespace
@@ -144,8 +145,7 @@ std::unique_ptr<Spool> Spool::open(const std::string &path, std::string &ret_rea
     }
     const uint64_t bytes = size_of(spool->file_);
     if (bytes > most_bytes) {
-        ret_reason = path + " has " + std::to_string(bytes) + " bytes; expected at most " +
-                     std::to_string(most_bytes);
+        ret_reason = fmt::format("{} has {} bytes; expected at most {}", path, bytes, most_bytes);
         return nullptr;
     }
     if (bytes < head_bytes || !spool->map_head() ||
@@ -195,8 +195,8 @@ void Spool::unlink() {
 std::string Spool::fault() const {
     const double scale = header_->ns_per_tick;
     if (!std::isfinite(scale) || scale <= 0) {
-        return path_ + ": expected the length of a tick in nanoseconds, found " +
-               std::to_string(scale);
+        return fmt::format("{}: expected the length of a tick in nanoseconds, found {:f}", path_,
+                           scale);
     }
     for (const Chunk *chunk : chunks_) {
         const uint32_t count = std::min<uint32_t>(chunk->committed, Chunk::capacity);
@@ -206,9 +206,9 @@ std::string Spool::fault() const {
                 return record.type > EventType::context;
             });
         if (found != end) {
-            return path_ + ": expected types of events up to " +
-                   std::to_string(static_cast<unsigned>(EventType::context)) +
-                   ", found an event of type " + std::to_string(static_cast<unsigned>(found->type));
+            return fmt::format("{}: expected types of events up to {}, found an event of type {}",
+                               path_, static_cast<unsigned>(EventType::context),
+                               static_cast<unsigned>(found->type));
         }
     }
     return "";

@@ -3,11 +3,11 @@
 #include "observe/file.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <cxxabi.h>
 #include <elf.h>
+#include <fmt/format.h>
 #include <unistd.h>
 #include <vector>
 
@@ -96,10 +96,7 @@ std::string symbol_at(const std::string &path, uint64_t address) {
                 continue;
             }
             const std::string name = name_of(file, sections[table.sh_link], found);
-            char offset[32];
-            std::snprintf(offset, sizeof offset, "+0x%llx",
-                          static_cast<unsigned long long>(address - found.st_value));
-            return name.empty() ? "" : name + offset;
+            return name.empty() ? "" : fmt::format("{}+{:#x}", name, address - found.st_value);
         }
     }
     return "";
