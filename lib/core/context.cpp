@@ -8,7 +8,14 @@
 #include "observe/error.h"
 #include "observe/log.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
+
+fmt::format_context::iterator fmt::formatter<emm_context>::format(const emm_context &context,
+                                                                  fmt::format_context &to) const {
+    return fmt::format_to(to.out(), "device {}, context {}", context.device, context.id);
+}
 
 namespace emm::core {
 namespace {
@@ -116,8 +123,9 @@ emm_status expect_own(const emm_context &context, emm_stream stream) noexcept {
     }
     return observe::fail(EMM_E_INVALID_VALUE, 0,
                          "the stream belongs to another context, whose work this context cannot "
-                         "wait for: expected a stream of " +
-                             name_of(context) + ", which may wait for an event of the other one");
+                         "wait for: expected a stream of {}, which may wait for an event of the "
+                         "other one",
+                         context);
 }
 
 bool is_late(emm_context &context, emm_status *ret_status) noexcept {

@@ -10,6 +10,7 @@
 #include "loader/plugin.h"
 
 #include <emm/emm.h>
+#include <fmt/core.h>
 
 #include <atomic>
 
@@ -72,6 +73,12 @@ struct emm_context {
                 const emm::core::DeferredLimits &limits)
         : driver(the_driver), cuda_context(cuda), id(context_id), defaults(*this), pending(limits) {
     }
+};
+
+// How a sentence names a context: "device 0, context 3".
+template <> struct fmt::formatter<emm_context> {
+    constexpr auto parse(fmt::format_parse_context &text) { return text.begin(); }
+    fmt::format_context::iterator format(const emm_context &context, fmt::format_context &to) const;
 };
 
 namespace emm::core {

@@ -5,11 +5,13 @@
 #include "observe/descriptors.h"
 #include "observe/error.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <poll.h>
-#include <string>
+#include <string_view>
 #include <unistd.h>
 
 namespace emm::ipc {
@@ -17,10 +19,8 @@ namespace {
 
 constexpr int64_t for_a_part = 5'000'000; // nanoseconds: with a hundred importers beside this one
 
-emm_status refuse(const char *expected, const std::string &found) {
-    return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         std::string("an IPC handle's exporter: expected ") + expected +
-                             ", found " + found);
+emm_status refuse(const char *expected, std::string_view found) {
+    return observe::refuse("an IPC handle's exporter: expected {}, found {}", expected, found);
 }
 
 } // namespace
@@ -54,8 +54,7 @@ emm_status Connection::check(const Reply &reply, Descriptors &descriptors) const
     }
     if (reply.total != parts_ || reply.bytes != handle_.exported_size) {
         return refuse("the export that the handle tells of",
-                      std::to_string(reply.bytes) + " bytes in " + std::to_string(reply.total) +
-                          " parts");
+                      fmt::format("{} bytes in {} parts", reply.bytes, reply.total));
     }
     if (descriptors.count() == 0) {
         return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,

@@ -6,6 +6,8 @@
 #include "observe/log.h"
 #include "observe/process.h"
 
+#include <fmt/ranges.h>
+
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -27,30 +29,17 @@ Devices &devices() {
     return the_devices.value;
 }
 
-std::string hexadecimal(const uint8_t (&bytes)[16]) {
-    std::string text;
-    for (const uint8_t byte : bytes) {
-        char two[4];
-        std::snprintf(two, sizeof two, "%02x", static_cast<unsigned>(byte));
-        text += two;
-    }
-    return text;
-}
-
 std::string address_of(uint32_t domain, uint32_t bus, uint32_t device) {
-    char text[40];
-    std::snprintf(text, sizeof text, "%04x:%02x:%02x", domain, bus, device);
-    return text;
+    return fmt::format("{:04x}:{:02x}:{:02x}", domain, bus, device);
 }
 
 emm_status check_address(const emm_ipc_handle &handle, const uint32_t (&pci)[3]) {
     if (handle.pci_domain == pci[0] && handle.pci_bus == pci[1] && handle.pci_device == pci[2]) {
         return EMM_OK;
     }
-    return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         "an IPC handle's PCI address: expected " +
-                             address_of(pci[0], pci[1], pci[2]) + ", found " +
-                             address_of(handle.pci_domain, handle.pci_bus, handle.pci_device));
+    return observe::refuse("an IPC handle's PCI address: expected {}, found {}",
+                           address_of(pci[0], pci[1], pci[2]),
+                           address_of(handle.pci_domain, handle.pci_bus, handle.pci_device));
 }
 
 emm_status ask_for_all(const driver::Driver &driver, std::vector<driver::DeviceIdentity> &ret_all) {
@@ -81,8 +70,8 @@ bool is_staging_forced() {
     static const bool forced = [] {
         const std::string_view text = observe::environment("EMM_IPC_STAGED");
         if (!text.empty() && text != "0" && text != "1") {
-            observe::log(EMM_LOG_WARN, "EMM_IPC_STAGED: expected 0 or 1, found '" +
-                                           std::string(text) + "', which is ignored");
+            observe::log(EMM_LOG_WARN,
+                         "EMM_IPC_STAGED: expected 0 or 1, found '{}', which is ignored", text);
         }
         return text == "1";
     }();
@@ -126,10 +115,9 @@ emm_status find_device(const emm_context &context, const emm_ipc_handle &handle,
             return check_address(handle, all[i].pci);
         }
     }
-    return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         "an IPC handle's device: expected one of the " +
-                             std::to_string(all.size()) + " that this process sees, found " +
-                             hexadecimal(handle.device_uuid));
+    return observe::refuse("an IPC handle's device: expected one of the {} that this process sees, "
+                           "found {:02x}",
+                           all.size(), fmt::join(handle.device_uuid, ""));
 }
 
 emm_status can_reach(const driver::Driver &driver, int32_t from, int32_t to, bool *ret_reachable) {

@@ -136,10 +136,9 @@ emm_status export_memory(emm_memory &memory, emm_ipc_handle *ret_handle) noexcep
         return status;
     }
     if (memory.kind != EMM_KIND_DEVICE) {
-        return observe::fail(EMM_E_NOT_SUPPORTED, 0, [&] {
-            return "an export: expected device memory that emm allocated, found kind " +
-                   std::to_string(memory.kind);
-        });
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0,
+                             "an export: expected device memory that emm allocated, found kind {}",
+                             memory.kind);
     }
     if (memory.size == 0) {
         return observe::fail(EMM_E_INVALID_VALUE, 0,
@@ -173,10 +172,10 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
         }
     }
     if (ended.empty()) {
-        return observe::fail(EMM_E_NOT_OWNED, 0, [&] {
-            return "the IPC handle is none that " + core::name_of(context) +
-                   " exports: released already, dropped by a reset, or another's";
-        });
+        return observe::fail(EMM_E_NOT_OWNED, 0,
+                             "the IPC handle is none that {} exports: released already, dropped by "
+                             "a reset, or another's",
+                             context);
     }
     const emm_ipc_handle *const exported = &ended.front().handle;
     close_liveness_socket(

@@ -59,10 +59,9 @@ bool is_of(const Import &import, const emm_ipc_handle &handle) {
 emm_status check_size(const emm_ipc_handle &handle, uint64_t mapped) {
     return handle.exported_size <= mapped
                ? EMM_OK
-               : observe::fail(EMM_E_INVALID_VALUE, 0,
-                               "an IPC handle's exported size: expected at most the " +
-                                   std::to_string(mapped) + " bytes that are mapped, found " +
-                                   std::to_string(handle.exported_size));
+               : observe::refuse("an IPC handle's exported size: expected at most the {} bytes "
+                                 "that are mapped, found {}",
+                                 mapped, handle.exported_size);
 }
 
 // CUDA opens a legacy handle once for a device, and a pool's allocation once for a process. Parts
@@ -140,10 +139,9 @@ emm_status refuse_stale() {
 
 emm_status refuse_second(const emm_context &context, const emm_context &first, uint32_t kind) {
     return observe::fail(EMM_E_BUSY, 0,
-                         std::string("an export may be open in one context of a ") +
-                             (kind == EMM_IPC_POOL ? "process" : "device") + ": expected " +
-                             core::name_of(first) + ", which has it open, found " +
-                             core::name_of(context));
+                         "an export may be open in one context of a {}: expected {}, which has it "
+                         "open, found {}",
+                         kind == EMM_IPC_POOL ? "process" : "device", first, context);
 }
 
 // What the driver does not close is tried again before it is opened anew, and at the end of its

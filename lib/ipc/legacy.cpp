@@ -13,10 +13,9 @@ emm_status check_size(size_t size, uint64_t left, const char *whose) {
     if (size <= left) {
         return EMM_OK;
     }
-    return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         "an export's size: expected at most the " + std::to_string(left) +
-                             " bytes that its " + whose + " has left, found " +
-                             std::to_string(size));
+    return observe::refuse(
+        "an export's size: expected at most the {} bytes that its {} has left, found {}", left,
+        whose, size);
 }
 
 // The driver knows every block in the process, freed and pending ones too; which of them are live
@@ -35,10 +34,8 @@ emm_status fail_to_find(CUresult result, emm_deviceptr ptr) {
     if (result != CUDA_ERROR_NOT_FOUND && result != CUDA_ERROR_INVALID_VALUE) {
         return driver::fail(result, "cuMemGetAddressRange");
     }
-    char text[96];
-    std::snprintf(text, sizeof text, "an export: 0x%llx lies in no device memory of this context",
-                  ptr);
-    return observe::fail(EMM_E_NOT_OWNED, result, text);
+    return observe::fail(EMM_E_NOT_OWNED, result,
+                         "an export: {:#x} lies in no device memory of this context", ptr);
 }
 
 } // namespace

@@ -26,10 +26,10 @@ emm_status fail_missing(const emm_ipc_handle &handle) {
     case Sight::elsewhere:
         return observe::fail(
             EMM_E_NOT_SUPPORTED, 0,
-            "an IPC handle's exporter: expected it in this process's network namespace, " +
-                std::to_string(here) + ", where descriptors can be had, found it in " +
-                std::to_string(handle.flags) +
-                "; containers that share theirs (a pod, --network) can do this");
+            "an IPC handle's exporter: expected it in this process's network namespace, {}, where "
+            "descriptors can be had, found it in {}; containers that share theirs (a pod, "
+            "--network) can do this",
+            here, handle.flags);
     default:
         return observe::fail(EMM_E_NOT_OWNED, 0,
                              "an IPC handle's export: expected one that can be seen from here, "
@@ -47,8 +47,8 @@ emm_status fail_reaching(const emm_ipc_handle &handle, int error) {
     }
     const bool is_short = error == ENOMEM || error == ENOBUFS;
     return observe::fail(is_short ? EMM_E_OUT_OF_HOST_MEMORY : EMM_E_NOT_SUPPORTED, 0,
-                         std::string("an IPC handle's exporter cannot be asked: connect: ") +
-                             std::strerror(error));
+                         "an IPC handle's exporter cannot be asked: connect: {}",
+                         std::strerror(error));
 }
 
 // Of a blocking socket.
@@ -100,25 +100,24 @@ void close_liveness_socket(uint64_t generation) noexcept {
 
 emm_status fail_ended(const emm_ipc_handle &handle) {
     return observe::fail(EMM_E_NOT_OWNED, 0,
-                         "an IPC handle's export: expected one that goes on, found that number " +
-                             std::to_string(handle.generation) +
-                             " of its exporter was released, or the exporter has ended");
+                         "an IPC handle's export: expected one that goes on, found that number {} "
+                         "of its exporter was released, or the exporter has ended",
+                         handle.generation);
 }
 
 emm_status fail_busy(const char *why) {
     return observe::fail(EMM_E_BUSY, 0,
-                         std::string("an IPC handle's exporter: expected an answer in 4 s, found "
-                                     "that it is busy (") +
-                             why + "); try again");
+                         "an IPC handle's exporter: expected an answer in 4 s, found that it is "
+                         "busy ({}); try again",
+                         why);
 }
 
 emm_status reach(const emm_ipc_handle &handle, int64_t &left, int *ret_socket) {
     const int asking =
         observe::make_own([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); });
     if (asking < 0) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
-                             std::string("no socket to ask an exporter with: ") +
-                                 std::strerror(errno));
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no socket to ask an exporter with: {}",
+                             std::strerror(errno));
     }
     const int error = connect_within(asking, handle, left);
     const emm_status status = error == 0 ? check_user(asking) : fail_reaching(handle, error);

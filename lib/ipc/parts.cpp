@@ -40,9 +40,9 @@ emm_status map_batch(const driver::Driver &driver, const Reply &reply, Descripto
     for (uint32_t i = 0; i < reply.count; ++i) {
         const uint64_t size = reply.sizes[i];
         if (size == 0 || size > mapping.size - mapped) {
-            return observe::fail(EMM_E_INVALID_VALUE, 0,
-                                 "an IPC handle's parts: expected " + std::to_string(mapping.size) +
-                                     " bytes in all, found one that leads beyond");
+            return observe::refuse("an IPC handle's parts: expected {} bytes in all, found one "
+                                   "that leads beyond",
+                                   mapping.size);
         }
         const emm_status status = map_part(driver, mapping.base + mapped, size, descriptors[i]);
         if (status != EMM_OK) {
@@ -86,9 +86,8 @@ emm_status map_all(const emm_context &context, Connection &connection, uint64_t 
         status = map_batch(driver, reply, descriptors, mapped, mapping);
     }
     if (status == EMM_OK && mapped != mapping.size) {
-        status = observe::fail(EMM_E_INVALID_VALUE, 0,
-                               "an IPC handle's parts: expected " + std::to_string(mapping.size) +
-                                   " bytes in all, found " + std::to_string(mapped));
+        status = observe::refuse("an IPC handle's parts: expected {} bytes in all, found {}",
+                                 mapping.size, mapped);
     }
     return status == EMM_OK ? grant_access(context, mapping) : status;
 }

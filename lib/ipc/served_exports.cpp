@@ -69,9 +69,8 @@ void remove(std::unique_lock<std::mutex> &lock, ServedExport &served) noexcept {
                            [&](const ServedExport &each) { return &each == &served; }));
 }
 
-emm_status refuse_source(const std::string &expected) {
-    return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         "serve_ipc: expected " + expected + ", found none");
+emm_status refuse_source(const char *expected) {
+    return observe::refuse("serve_ipc: expected {}, found none", expected);
 }
 
 emm_status check(const emm_ipc_source &source, uint64_t &ret_total) {
@@ -170,10 +169,9 @@ emm_status withdraw_export(const emm_context &context, const emm_ipc_handle &han
     ServedExport *const served = find(handle.handle, handle.generation);
     if (!served || served->context != &context) {
         lock.unlock();
-        return observe::fail(EMM_E_NOT_OWNED, 0, [&] {
-            return "withdraw_ipc: the handle is none that " + core::name_of(context) +
-                   " serves, or does not any more";
-        });
+        return observe::fail(
+            EMM_E_NOT_OWNED, 0,
+            "withdraw_ipc: the handle is none that {} serves, or does not any more", context);
     }
     remove(lock, *served);
     return EMM_OK;

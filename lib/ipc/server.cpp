@@ -230,9 +230,7 @@ Server &server() {
 }
 
 emm_status fail_serving(const char *what, const char *why) noexcept {
-    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, [=] {
-        return std::string("no ") + what + " to serve exports with: " + why;
-    });
+    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no {} to serve exports with: {}", what, why);
 }
 
 emm_status start_thread() {

@@ -3,11 +3,12 @@
 #include "observe/descriptors.h"
 #include "observe/error.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <string>
@@ -30,23 +31,15 @@ Name name_of(const uint8_t (&nonce)[8], uint64_t number) noexcept {
     Name name;
     name.address.sun_family = AF_UNIX;
     char *text = name.address.sun_path + 1; // the first byte is 0: an abstract name
-    const size_t room = sizeof name.address.sun_path - 1;
-    int used = std::snprintf(text, room, "emm-ipc-");
-    for (const uint8_t byte : nonce) {
-        used += std::snprintf(text + used, room - static_cast<size_t>(used), "%02x",
-                              static_cast<unsigned>(byte));
-    }
-    used += std::snprintf(text + used, room - static_cast<size_t>(used), "%016llx",
-                          static_cast<unsigned long long>(number));
-    name.length =
-        static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(used));
+    const auto end = fmt::format_to_n(text, sizeof name.address.sun_path - 1,
+                                      "emm-ipc-{:02x}{:016x}", fmt::join(nonce, ""), number);
+    name.length = static_cast<socklen_t>(end.out - reinterpret_cast<char *>(&name.address));
     return name;
 }
 
 emm_status fail_socket(const char *call) {
-    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, [call, error = errno] {
-        return std::string("no socket for an export: ") + call + ": " + std::strerror(error);
-    });
+    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no socket for an export: {}: {}", call,
+                         std::strerror(errno));
 }
 
 // A new number, for which a socket is bound to its name.
@@ -201,12 +194,12 @@ emm_status check_user(int socket) {
     }
     const uint32_t own = geteuid();
     const std::string found =
-        user == own ? "the overflow id " + std::to_string(user) +
-                          ", which every user has that this user namespace does not map"
-                    : "one of user " + std::to_string(user);
-    return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         "an IPC handle's exporter: expected a process of user " +
-                             std::to_string(own) + ", found " + found);
+        user == own ? fmt::format("the overflow id {}, which every user has that this user "
+                                  "namespace does not map",
+                                  user)
+                    : fmt::format("one of user {}", user);
+    return observe::refuse("an IPC handle's exporter: expected a process of user {}, found {}", own,
+                           found);
 }
 
 } // namespace emm::ipc

@@ -7,13 +7,14 @@
 
 #include <cstddef>
 #include <cstring>
-#include <string>
 
 namespace emm::ipc {
 namespace {
 
 constexpr uint32_t expected_magic = 0x696d6d65; // "emmi"
 constexpr uint32_t expected_version = 2;
+
+using observe::refuse;
 
 // CRC-32: every change of up to four bytes in a row is seen.
 uint32_t checksum_of(const emm_ipc_handle &handle) noexcept {
@@ -28,31 +29,23 @@ uint32_t checksum_of(const emm_ipc_handle &handle) noexcept {
     return ~sum;
 }
 
-std::string hexadecimal(uint64_t value) {
-    char text[24];
-    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-    return text;
-}
-
-emm_status refuse(const std::string &what, const std::string &expected, const std::string &found) {
-    return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         "an IPC handle's " + what + ": expected " + expected + ", found " + found);
-}
-
 emm_status check_form(const emm_ipc_handle &handle) {
     if (handle.magic != expected_magic) {
-        return refuse("magic", hexadecimal(expected_magic), hexadecimal(handle.magic));
+        return refuse("an IPC handle's magic: expected {:#x}, found {:#x}", expected_magic,
+                      handle.magic);
     }
     if (handle.version != expected_version) {
-        return refuse("version", std::to_string(expected_version), std::to_string(handle.version));
+        return refuse("an IPC handle's version: expected {}, found {}", expected_version,
+                      handle.version);
     }
     if (const uint32_t sum = checksum_of(handle); handle.checksum != sum) {
-        return refuse("checksum", hexadecimal(sum), hexadecimal(handle.checksum));
+        return refuse("an IPC handle's checksum: expected {:#x}, found {:#x}", sum,
+                      handle.checksum);
     }
     if (handle.size == 0 || handle.size > handle.exported_size ||
         handle.offset > handle.exported_size - handle.size) {
-        return refuse("part", "1 or more of " + std::to_string(handle.exported_size) + " bytes",
-                      std::to_string(handle.size) + " at offset " + std::to_string(handle.offset));
+        return refuse("an IPC handle's part: expected 1 or more of {} bytes, found {} at offset {}",
+                      handle.exported_size, handle.size, handle.offset);
     }
     return EMM_OK;
 }
@@ -63,11 +56,12 @@ emm_status check_parts(const emm_ipc_handle &handle) {
     std::memcpy(&it, handle.handle, sizeof it);
     const uint64_t most = handle.exported_size / 4096;
     if (it.parts == 0 || it.parts > most) {
-        return refuse("number of parts", "1 to " + std::to_string(most), std::to_string(it.parts));
+        return refuse("an IPC handle's number of parts: expected 1 to {}, found {}", most,
+                      it.parts);
     }
     for (const uint8_t byte : it.zeros) {
         if (byte != 0) {
-            return refuse("unused bytes", "zeros", std::to_string(byte));
+            return refuse("an IPC handle's unused bytes: expected zeros, found {}", byte);
         }
     }
     return EMM_OK;
@@ -85,7 +79,7 @@ emm_status check_kind(const emm_ipc_handle &handle) {
                              "an IPC handle's kind: expected legacy, file descriptors or a memory "
                              "pool, which this host opens, found fabric");
     }
-    return refuse("kind", "1 to 4", std::to_string(handle.kind));
+    return refuse("an IPC handle's kind: expected 1 to 4, found {}", handle.kind);
 }
 
 emm_status check_exporter(const emm_ipc_handle &handle) {
@@ -95,7 +89,8 @@ emm_status check_exporter(const emm_ipc_handle &handle) {
         return status;
     }
     if (std::memcmp(handle.nonce, own, sizeof own) == 0) {
-        return refuse("exporter", "another process", "this one, whose memory it is already");
+        return refuse("an IPC handle's exporter: expected another process, found this one, whose "
+                      "memory it is already");
     }
     return EMM_OK;
 }
