@@ -7,7 +7,6 @@
 
 #include <emm/emm.h>
 #include <new>
-#include <string>
 #include <type_traits>
 
 namespace emm::api {
@@ -18,28 +17,20 @@ template <class Argument> constexpr const char *nothing(const Argument &) noexce
 }
 
 inline emm_status missing(const char *function, const char *argument, const char *what) noexcept {
-    return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         [=] { return std::string(function) + ": " + argument + " is " + what; });
+    return observe::refuse("{}: {} is {}", function, argument, what);
 }
 
 inline emm_status without_size(const char *function, const char *argument) noexcept {
-    return observe::fail(EMM_E_INVALID_VALUE, 0, [=] {
-        return std::string(function) + ": " + argument +
-               "->struct_size: expected the size of the caller's struct, found 0";
-    });
+    return observe::refuse("{}: {}->struct_size: expected the size of the caller's struct, found 0",
+                           function, argument);
 }
 
 inline emm_status wrong_flags(const char *function, const char *expected, uint32_t flags) noexcept {
-    return observe::fail(EMM_E_INVALID_VALUE, 0, [=] {
-        return std::string(function) + ": flags: expected " + expected + ", found " +
-               std::to_string(flags);
-    });
+    return observe::refuse("{}: flags: expected {}, found {}", function, expected, flags);
 }
 
 inline emm_status no_stream(const char *function) noexcept {
-    return observe::fail(EMM_E_INVALID_VALUE, 0, [=] {
-        return std::string(function) + ": stream: expected a stream, found EMM_STREAM_UNORDERED";
-    });
+    return observe::refuse("{}: stream: expected a stream, found EMM_STREAM_UNORDERED", function);
 }
 
 // Flags of the calls that pin host memory, and of those that register it.
@@ -56,7 +47,7 @@ template <class Function> emm_status guarded(Function function) noexcept {
         return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0,
                              emm_status_text(EMM_E_OUT_OF_HOST_MEMORY));
     } catch (const std::exception &error) {
-        return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0, observe::what_of(error));
+        return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0, "{}", observe::what_of(error));
     }
 }
 

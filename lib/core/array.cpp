@@ -2,8 +2,6 @@
 
 #include "observe/error.h"
 
-#include <cstdio>
-
 namespace emm::core {
 namespace {
 
@@ -11,38 +9,36 @@ using observe::refuse;
 
 emm_status check_head(const emm_array &array, const std::string &where) {
     if (array.struct_size < sizeof array) {
-        return refuse(where + ": struct_size: expected at least " + std::to_string(sizeof array) +
-                      ", found " + std::to_string(array.struct_size));
+        return refuse("{}: struct_size: expected at least {}, found {}", where, sizeof array,
+                      array.struct_size);
     }
     if (array.version != 2 && array.version != 3) {
-        return refuse(where + ": version: expected 2 or 3, found " + std::to_string(array.version) +
-                      (array.version < 2
-                           ? "; version 0 or 1 leaves open what an array without strides "
-                             "and an empty one are: one that keeps to version 2 may say so"
-                           : ""));
+        return refuse("{}: version: expected 2 or 3, found {}{}", where, array.version,
+                      array.version < 2
+                          ? "; version 0 or 1 leaves open what an array without strides "
+                            "and an empty one are: one that keeps to version 2 may say so"
+                          : "");
     }
     if (array.read_only > 1) {
-        return refuse(where + ": read_only: expected 0 or 1, found " +
-                      std::to_string(array.read_only));
+        return refuse("{}: read_only: expected 0 or 1, found {}", where, array.read_only);
     }
     return EMM_OK;
 }
 
 emm_status check_data(const emm_array &array, const Layout &layout, const std::string &where) {
     if (layout.size == 0 && array.data != 0) {
-        return refuse(where + ": data: expected 0 for an array of no bytes, found " +
-                      hexadecimal(array.data));
+        return refuse("{}: data: expected 0 for an array of no bytes, found {:#x}", where,
+                      array.data);
     }
     if (layout.size != 0 && array.data == 0) {
-        return refuse(where + ": data: expected the address of " + std::to_string(layout.size) +
-                      " bytes, found 0");
+        return refuse("{}: data: expected the address of {} bytes, found 0", where, layout.size);
     }
     uint64_t end = 0;
     if (array.data < layout.offset ||
         __builtin_add_overflow(array.data - layout.offset, layout.size, &end)) {
-        return refuse(where + ": data " + hexadecimal(array.data) + ": expected shape " +
-                      text_of(shape_of(array)) +
-                      " to stay in memory, found that its strides lead beyond either end");
+        return refuse("{}: data {:#x}: expected shape {} to stay in memory, found that its strides "
+                      "lead beyond either end",
+                      where, array.data, text_of(shape_of(array)));
     }
     return EMM_OK;
 }
@@ -50,11 +46,12 @@ emm_status check_data(const emm_array &array, const Layout &layout, const std::s
 emm_status check_stream(const emm_array &array, const std::string &where) {
     const auto stream = reinterpret_cast<uintptr_t>(array.stream);
     if (array.version == 2 && stream != 0 && array.stream != EMM_ARRAY_NO_STREAM) {
-        return refuse(where + ": stream: expected none in version 2, found " + hexadecimal(stream));
+        return refuse("{}: stream: expected none in version 2, found {:#x}", where, stream);
     }
     if (array.version == 3 && stream == 0) {
-        return refuse(where + ": stream: expected EMM_ARRAY_NO_STREAM, 1 (legacy), 2 (per thread) "
-                              "or a stream, found 0, which could mean each of the first three");
+        return refuse("{}: stream: expected EMM_ARRAY_NO_STREAM, 1 (legacy), 2 (per thread) or a "
+                      "stream, found 0, which could mean each of the first three",
+                      where);
     }
     return EMM_OK;
 }
@@ -77,23 +74,17 @@ emm_status check_mask(const emm_array &mask, const emm_array &array, const std::
     Layout layout;
     emm_status status = check_head(mask, where);
     if (status == EMM_OK && mask.mask) { // and so no mask leads back to its array
-        return refuse(where + ": mask: expected NULL, found a mask of the mask");
+        return refuse("{}: mask: expected NULL, found a mask of the mask", where);
     }
     status = status == EMM_OK ? validate(mask, where, layout) : status;
     if (status == EMM_OK && !broadcasts_to(shape_of(mask), shape_of(array))) {
-        return refuse(where + ": shape: expected one that broadcasts to " +
-                      text_of(shape_of(array)) + ", found " + text_of(shape_of(mask)));
+        return refuse("{}: shape: expected one that broadcasts to {}, found {}", where,
+                      text_of(shape_of(array)), text_of(shape_of(mask)));
     }
     return status;
 }
 
 } // namespace
-
-std::string hexadecimal(uint64_t value) {
-    char text[24];
-    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(value));
-    return text;
-}
 
 emm_status validate(const emm_array &array, const std::string &where, Layout &ret_layout) {
     Layout layout;

@@ -42,10 +42,6 @@ emm_status run(const PendingDeallocations::Entry &entry, uint32_t what) noexcept
 
 } // namespace
 
-std::string name_of(const emm_context &context) {
-    return "device " + std::to_string(context.device) + ", context " + std::to_string(context.id);
-}
-
 emm_context_info info_of(emm_context &context) {
     emm_context_info info = {};
     info.struct_size = sizeof info;

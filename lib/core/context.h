@@ -83,9 +83,6 @@ template <> struct fmt::formatter<emm_context> {
 
 namespace emm::core {
 
-// Describes `context` for people: "device 0, context 3".
-std::string name_of(const emm_context &context);
-
 // What a plugin is told about it.
 emm_context_info info_of(emm_context &context);
 

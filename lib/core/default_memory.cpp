@@ -11,12 +11,6 @@
 namespace emm::core {
 namespace {
 
-std::string hexadecimal(uint64_t address) {
-    char text[24];
-    std::snprintf(text, sizeof text, "0x%llx", static_cast<unsigned long long>(address));
-    return text;
-}
-
 void *pointer_to(uint64_t address) {
     return reinterpret_cast<void *>(uintptr_t(address));
 }
@@ -27,8 +21,7 @@ emm_status fail_for_host(CUresult result, const char *call) {
     if (status != EMM_E_OUT_OF_MEMORY) {
         return status;
     }
-    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, result,
-                         [] { return std::string(observe::last_error()->text); });
+    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, result, observe::last_error()->text);
 }
 
 } // namespace
@@ -59,15 +52,15 @@ emm_status DefaultMemory::take(uint64_t address, Kind kind, size_t size,
         lock.unlock();
         const char *const kinds[] = {"pinned", "registered", "managed"};
         return observe::fail(EMM_E_NOT_OWNED, 0,
-                             hexadecimal(address) + " is not " + kinds[static_cast<int>(kind)] +
-                                 " memory of this context: freed already, or never allocated");
+                             "{:#x} is not {} memory of this context: freed already, or never "
+                             "allocated",
+                             address, kinds[static_cast<int>(kind)]);
     }
     if (size != 0 && size != found->second.size) {
         const size_t expected = found->second.size;
         lock.unlock();
-        return observe::fail(EMM_E_INVALID_VALUE, 0,
-                             "the size given with " + hexadecimal(address) + ": expected " +
-                                 std::to_string(expected) + ", found " + std::to_string(size));
+        return observe::refuse("the size given with {:#x}: expected {}, found {}", address,
+                               expected, size);
     }
     *ret_block = live_.extract(found);
     return EMM_OK;
@@ -184,8 +177,8 @@ emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_devic
     const CUresult result = driver.cuMemHostRegister(host, size, flags);
     if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
         return observe::fail(EMM_E_BUSY, result,
-                             "a part of the " + std::to_string(size) + " bytes at " +
-                                 hexadecimal(address_of(host)) + " is pinned already");
+                             "a part of the {} bytes at {:#x} is pinned already", size,
+                             address_of(host));
     }
     if (result != CUDA_SUCCESS) {
         return fail_for_host(result, "cuMemHostRegister");

@@ -22,8 +22,8 @@ void read_number(const char *name, Number most, const char *expected, Number *re
     const char *const last = text.data() + text.size();
     const auto [end, error] = std::from_chars(text.data(), last, number);
     if (error != std::errc() || end != last || text.front() == '-' || !(number <= most)) {
-        observe::log(EMM_LOG_WARN, std::string(name) + ": expected " + expected + ", found '" +
-                                       std::string(text) + "'; the default is used");
+        observe::log(EMM_LOG_WARN, "{}: expected {}, found '{}'; the default is used", name,
+                     expected, text);
         return;
     }
     *ret = number;

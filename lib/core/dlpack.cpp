@@ -9,10 +9,6 @@
 namespace emm::core {
 namespace {
 
-emm_status refuse_dlpack(emm_status code, std::string text) {
-    return observe::fail(code, 0, "DLPack: " + std::move(text));
-}
-
 emm_status type_of(const ElementType &element, const char *typestr, dlpack::DataType &ret_type) {
     static_assert(std::endian::native == std::endian::little);
     uint8_t code = 0;
@@ -38,11 +34,10 @@ emm_status type_of(const ElementType &element, const char *typestr, dlpack::Data
         largest = 0;
     }
     if (element.size > largest || (element.order == '>' && element.size > 1)) {
-        return refuse_dlpack(EMM_E_NOT_SUPPORTED,
-                             "typestr \"" + std::string(typestr) +
-                                 "\": expected a number of this machine's byte order "
-                                 "and at most " +
-                                 std::to_string(largest == 16 ? 16 : 8) + " bytes");
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0,
+                             "DLPack: typestr \"{}\": expected a number of this machine's byte "
+                             "order and at most {} bytes",
+                             typestr, largest == 16 ? 16 : 8);
     }
     ret_type = {code, static_cast<uint8_t>(element.size * 8), 1};
     return EMM_OK;
@@ -52,10 +47,9 @@ emm_status check_type(const emm_dlpack_type &type, const ElementType &element,
                       dlpack::DataType &ret_type) {
     const uint64_t bits = uint64_t{type.bits} * type.lanes;
     if (bits == 0 || (bits + 7) / 8 != element.size) {
-        return refuse_dlpack(EMM_E_INVALID_VALUE,
-                             "type: expected the " + std::to_string(element.size) +
-                                 " bytes of typestr, found " + std::to_string(type.lanes) +
-                                 " lanes of " + std::to_string(type.bits) + " bits");
+        return observe::refuse(
+            "DLPack: type: expected the {} bytes of typestr, found {} lanes of {} bits",
+            element.size, type.lanes, type.bits);
     }
     ret_type = {type.code, type.bits, type.lanes};
     return EMM_OK;
@@ -104,9 +98,9 @@ emm_status count_strides(const Layout &layout, uint32_t ndim, std::vector<int64_
     std::vector<int64_t> strides(layout.strides, layout.strides + ndim);
     for (int64_t &stride : strides) {
         if (size == 0 || stride % size != 0) {
-            return refuse_dlpack(EMM_E_INVALID_VALUE,
-                                 "strides: expected multiples of the " + std::to_string(size) +
-                                     " bytes of an element, found " + std::to_string(stride));
+            return observe::refuse(
+                "DLPack: strides: expected multiples of the {} bytes of an element, found {}", size,
+                stride);
         }
         stride /= size;
     }
@@ -126,10 +120,8 @@ void *data_of(const emm_memory_info &info, const dlpack::Device &device, uint64_
 emm_status describe(const emm_memory_info &info, uint64_t offset, const emm_array &array,
                     const emm_dlpack_type *type, Tensor &ret_tensor) {
     if (array.mask || array.descr) {
-        return refuse_dlpack(EMM_E_INVALID_VALUE,
-                             std::string("expected an array without a mask and a "
-                                         "descr, found a ") +
-                                 (array.mask ? "mask" : "descr"));
+        return observe::refuse("DLPack: expected an array without a mask and a descr, found a {}",
+                               array.mask ? "mask" : "descr");
     }
     emm_array laid = array;
     Layout layout;

@@ -7,10 +7,6 @@
 namespace emm::core {
 namespace {
 
-emm_status refuse(emm_status code, std::string text) {
-    return observe::fail(code, 0, std::move(text));
-}
-
 // Runs `function` with the context current.
 template <class Function> emm_status in(emm_context &context, Function function) {
     const driver::Current current(context.driver, context.cuda_context, context.id);
@@ -25,8 +21,9 @@ emm_status find(emm_context &context, const emm_array &array, const Layout &layo
     const CUresult result = driver::look_up(context.driver, array.data, pointer);
     if (result == CUDA_ERROR_INVALID_VALUE) {
         return observe::fail(EMM_E_INVALID_VALUE, result,
-                             "array: data " + hexadecimal(array.data) + ": expected memory that " +
-                                 name_of(context) + " can use, found none that CUDA knows");
+                             "array: data {:#x}: expected memory that {} can use, found none that "
+                             "CUDA knows",
+                             array.data, context);
     }
     if (result != CUDA_SUCCESS) {
         return driver::fail(result, "cuPointerGetAttribute");
@@ -43,11 +40,9 @@ bool has_stream(const emm_array &array) {
 emm_status check_extent(const emm_memory_info &info, uint64_t offset, const Layout &layout) {
     const uint64_t begin = offset - layout.offset;
     if (offset < layout.offset || begin > info.size || layout.size > info.size - begin) {
-        return refuse(EMM_E_INVALID_VALUE,
-                      "array: expected it to stay inside the memory of " +
-                          std::to_string(info.size) + " bytes, found that it takes " +
-                          std::to_string(layout.size) + " bytes, " + std::to_string(layout.offset) +
-                          " of them before offset " + std::to_string(offset));
+        return observe::refuse("array: expected it to stay inside the memory of {} bytes, found "
+                               "that it takes {} bytes, {} of them before offset {}",
+                               info.size, layout.size, layout.offset, offset);
     }
     return EMM_OK;
 }
@@ -75,11 +70,12 @@ emm_status take_over(emm_context &context, const emm_array &array, const Layout 
 emm_status lay_out(const emm_memory_info &info, uint64_t offset, bool host, emm_array &array,
                    Layout &ret_layout) {
     if (info.state == EMM_MEMORY_FREED) {
-        return refuse(EMM_E_ALREADY_FREED, "array: expected live memory, found it freed");
+        return observe::fail(EMM_E_ALREADY_FREED, 0, "array: expected live memory, found it freed");
     }
     if (info.state != EMM_MEMORY_LIVE) {
-        return refuse(EMM_E_NOT_OWNED, "array: expected live memory, found that its context was "
-                                       "reset, retired or has died");
+        return observe::fail(EMM_E_NOT_OWNED, 0,
+                             "array: expected live memory, found that its context was reset, "
+                             "retired or has died");
     }
     Layout layout;
     emm_status status = measure(array, "array", layout);
@@ -90,9 +86,8 @@ emm_status lay_out(const emm_memory_info &info, uint64_t offset, bool host, emm_
     const uint64_t start =
         info.ptr == 0 && host ? reinterpret_cast<uintptr_t>(info.host) : info.ptr;
     if (layout.size != 0 && start == 0) {
-        return refuse(EMM_E_INVALID_VALUE,
-                      "array: expected memory with a device address, found host memory that was "
-                      "not given one (EMM_HOST_MAPPED)");
+        return observe::refuse("array: expected memory with a device address, found host memory "
+                               "that was not given one (EMM_HOST_MAPPED)");
     }
     array.struct_size = sizeof array;
     array.data = layout.size == 0 ? 0 : start + offset;

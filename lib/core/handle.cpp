@@ -264,10 +264,8 @@ emm_status make_import(emm_context &context, const emm_ipc_handle &handle,
 emm_status make_view(emm_memory &memory, size_t start, size_t stop,
                      emm_memory **ret_view) noexcept {
     if (start > stop || stop > memory.size) {
-        return observe::fail(EMM_E_INVALID_VALUE, 0, [&] {
-            return "a view: expected 0 <= start <= stop <= " + std::to_string(memory.size) +
-                   ", found " + std::to_string(start) + " to " + std::to_string(stop);
-        });
+        return observe::refuse("a view: expected 0 <= start <= stop <= {}, found {} to {}",
+                               memory.size, start, stop);
     }
     emm_memory &parent = memory.parent ? *memory.parent : memory;
     if (is_forked(*memory.context)) {

@@ -2,6 +2,8 @@
 
 #include "observe/error.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 namespace emm::core {
@@ -11,16 +13,14 @@ using observe::refuse;
 
 emm_status check_shape(const emm_array &array, const std::string &where) {
     if (array.ndim > EMM_ARRAY_MAX_DIMENSIONS) {
-        return refuse(where + ": ndim: expected at most 64, found " + std::to_string(array.ndim));
+        return refuse("{}: ndim: expected at most 64, found {}", where, array.ndim);
     }
     if (array.ndim != 0 && !array.shape) {
-        return refuse(where + ": shape: expected " + std::to_string(array.ndim) +
-                      " sizes, found NULL");
+        return refuse("{}: shape: expected {} sizes, found NULL", where, array.ndim);
     }
     for (uint32_t i = 0; i < array.ndim; ++i) {
         if (array.shape[i] < 0) {
-            return refuse(where + ": shape[" + std::to_string(i) + "]: expected 0 or more, found " +
-                          std::to_string(array.shape[i]));
+            return refuse("{}: shape[{}]: expected 0 or more, found {}", where, i, array.shape[i]);
         }
     }
     return EMM_OK;
@@ -88,11 +88,7 @@ bool reach(std::span<const int64_t> shape, Layout &layout) {
 } // namespace
 
 std::string text_of(std::span<const int64_t> shape) {
-    std::string text = "(";
-    for (size_t i = 0; i < shape.size(); ++i) {
-        text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
-    }
-    return text + ")";
+    return fmt::format("({})", fmt::join(shape, ", "));
 }
 
 emm_status measure(const emm_array &array, const std::string &where, Layout &ret_layout) {
@@ -112,9 +108,8 @@ emm_status measure(const emm_array &array, const std::string &where, Layout &ret
     }
     fits = fits && (empty || reach(shape, layout));
     if (!fits) {
-        return refuse(where + ": shape " + text_of(shape) + " with elements of " +
-                      std::to_string(layout.type.size) + " bytes" +
-                      (array.strides ? " and these strides" : "") + " is larger than all memory");
+        return refuse("{}: shape {} with elements of {} bytes{} is larger than all memory", where,
+                      text_of(shape), layout.type.size, array.strides ? " and these strides" : "");
     }
     layout.c_contiguous = empty || is_contiguous(shape, layout, true);
     layout.f_contiguous = empty || is_contiguous(shape, layout, false);

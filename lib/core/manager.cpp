@@ -7,6 +7,8 @@
 #include "observe/error.h"
 #include "observe/log.h"
 
+#include <fmt/format.h>
+
 #include <new>
 #include <utility>
 
@@ -41,8 +43,9 @@ emm_status refused(const emm_context &context, emm_status status, const char *st
     detail.code = status;
     detail.stage = stage;
     detail.path = plugin.path;
-    detail.text = "plugin " + (plugin.path.empty() ? plugin.name : plugin.path) + ": " + stage +
-                  " failed for " + name_of(context) + ": " + said;
+    detail.text =
+        fmt::format("plugin {}: {} failed for {}: {}",
+                    plugin.path.empty() ? plugin.name : plugin.path, stage, context, said);
     return observe::fail(std::move(detail));
 }
 
@@ -53,8 +56,8 @@ emm_status call_create(emm_context &context, emm_manager *&ret_manager) {
     if (current.result() != CUDA_SUCCESS) {
         return driver::fail(current.result(), "making the context current");
     }
-    observe::log(EMM_LOG_DEBUG, "plugin " + context.selection->plugin->name +
-                                    ": calling create for " + name_of(context));
+    observe::log(EMM_LOG_DEBUG, "plugin {}: calling create for {}", context.selection->plugin->name,
+                 context);
     try {
         return conclude(
             context,

@@ -104,10 +104,10 @@ emm_status explain_mapping(const emm_context &context, uint32_t flags, emm_statu
         able != 0) {
         return status;
     }
-    return observe::fail(EMM_E_NOT_SUPPORTED, 0, [&] {
-        return "device " + std::to_string(context.device) +
-               " cannot map host memory: it can only be pinned, without EMM_HOST_MAPPED";
-    });
+    return observe::fail(EMM_E_NOT_SUPPORTED, 0,
+                         "device {} cannot map host memory: it can only be pinned, without "
+                         "EMM_HOST_MAPPED",
+                         context.device);
 }
 
 template <class Request> emm_status allocate_slowly(Request &request, const void *caller) noexcept {

@@ -13,10 +13,8 @@ emm_status check_flags(uint32_t flags) {
     if (flags == EMM_ACCESS_NONE || flags == EMM_ACCESS_READ || flags == EMM_ACCESS_READ_WRITE) {
         return EMM_OK;
     }
-    return observe::fail(
-        EMM_E_INVALID_VALUE, 0,
-        "flags: expected EMM_ACCESS_NONE, _READ or _READ_WRITE (0, 1 or 3), found " +
-            std::to_string(flags));
+    return observe::refuse(
+        "flags: expected EMM_ACCESS_NONE, _READ or _READ_WRITE (0, 1 or 3), found {}", flags);
 }
 
 emm_status check_ordinal(const emm_context &context, int32_t peer_device) {
@@ -28,10 +26,9 @@ emm_status check_ordinal(const emm_context &context, int32_t peer_device) {
     if (peer_device >= 0 && peer_device < count && peer_device != context.device) {
         return EMM_OK;
     }
-    return observe::fail(EMM_E_INVALID_VALUE, 0,
-                         "peer_device: expected another device than the context's own, " +
-                             std::to_string(context.device) + ", of the " + std::to_string(count) +
-                             " here, found " + std::to_string(peer_device));
+    return observe::refuse("peer_device: expected another device than the context's own, {}, of "
+                           "the {} here, found {}",
+                           context.device, count, peer_device);
 }
 
 emm_status check_reach(const emm_context &context, int32_t peer_device) {
@@ -44,10 +41,8 @@ emm_status check_reach(const emm_context &context, int32_t peer_device) {
     if (possible) {
         return EMM_OK;
     }
-    return observe::fail(EMM_E_NOT_SUPPORTED, 0,
-                         "device " + std::to_string(peer_device) +
-                             " cannot reach the memory of device " +
-                             std::to_string(context.device));
+    return observe::fail(EMM_E_NOT_SUPPORTED, 0, "device {} cannot reach the memory of device {}",
+                         peer_device, context.device);
 }
 
 } // namespace

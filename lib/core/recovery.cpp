@@ -7,6 +7,8 @@
 #include "observe/log.h"
 #include "observe/process.h"
 
+#include <fmt/format.h>
+
 #include <mutex>
 #include <string>
 
@@ -29,8 +31,8 @@ thread_local bool pressing = false;
 std::string free_of_total(emm_context &context) {
     size_t free = 0, total = 0;
     const emm_status status = EMM_CALL(context, get_memory_info, &free, &total);
-    return status >= EMM_OK ? std::to_string(free) + " of " + std::to_string(total) + " bytes free"
-                            : "free memory not known";
+    return status >= EMM_OK ? fmt::format(", {} of {} bytes free", free, total)
+                            : ", free memory not known";
 }
 
 // What is pending, and what the plugin keeps.
@@ -64,10 +66,9 @@ emm_status exhausted(emm_context &context, emm_status status, size_t size) noexc
         const std::string said = detail.text;
         const bool of_device = status == EMM_E_OUT_OF_MEMORY;
         detail.code = status;
-        detail.text = std::string("out of ") + (of_device ? "device" : "host") +
-                      " memory: " + std::to_string(size) + " bytes asked for" +
-                      (of_device ? ", " + free_of_total(context) : "") + " (" + name_of(context) +
-                      "); " + said;
+        detail.text = fmt::format("out of {} memory: {} bytes asked for{} ({}); {}",
+                                  of_device ? "device" : "host", size,
+                                  of_device ? free_of_total(context) : "", context, said);
         return observe::fail(std::move(detail));
     } catch (const std::bad_alloc &) {
         return status;

@@ -126,8 +126,9 @@ emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t i
 
 emm_status refuse_reentry(const emm_context &context) {
     return observe::fail(EMM_E_REENTERED, 0,
-                         "the plugin asked for a context (" + name_of(context) +
-                             ") while it makes, resets or gives up a manager");
+                         "the plugin asked for a context ({}) while it makes, resets or gives up a "
+                         "manager",
+                         context);
 }
 
 // Lets one thread make the manager; the others wait for it and then find it made.
@@ -260,9 +261,7 @@ emm_status context_for_device(int32_t device, emm_context *&ret_context) {
     int count = 0;
     CUresult result = driver->cuDeviceGetCount(&count);
     if (result == CUDA_SUCCESS && (device < 0 || device >= count)) {
-        return observe::fail(EMM_E_INVALID_VALUE, 0,
-                             "device: expected 0 to " + std::to_string(count - 1) + ", found " +
-                                 std::to_string(device));
+        return observe::refuse("device: expected 0 to {}, found {}", count - 1, device);
     }
     if (result != CUDA_SUCCESS || (result = driver->cuDeviceGet(&handle, device)) != CUDA_SUCCESS) {
         return driver::fail(result, "cuDeviceGet");

@@ -71,8 +71,9 @@ emm_status expect_outside(const char *what) {
         return EMM_OK;
     }
     return observe::fail(EMM_E_REENTERED, 0,
-                         std::string("a context cannot be ") + what +
-                             " from within a call that the plugin is still working on");
+                         "a context cannot be {} from within a call that the plugin is still "
+                         "working on",
+                         what);
 }
 
 void retire_the_dead() {
@@ -90,9 +91,9 @@ void retire_the_dead() {
         if (is_left_behind(*context) && watched(*context, observe::EventType::retire, nullptr, [&] {
                                             return try_to_give_up(*context);
                                         }) == EMM_OK) {
-            observe::log(EMM_LOG_INFO, name_of(*context) +
-                                           " has died without emm_context_retire; its manager "
-                                           "is given up");
+            observe::log(EMM_LOG_INFO,
+                         "{} has died without emm_context_retire; its manager is given up",
+                         *context);
         }
     }
 }

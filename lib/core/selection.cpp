@@ -11,6 +11,8 @@
 #include "observe/log.h"
 #include "observe/process.h"
 
+#include <fmt/ranges.h>
+
 #include <atomic>
 #include <memory>
 #include <utility>
@@ -47,8 +49,8 @@ emm_status reentered() {
 
 emm_status busy() {
     return observe::fail(EMM_E_BUSY, 0,
-                         "the plugin cannot be changed any more: a context is being served by " +
-                             settled.load()->plugin->name);
+                         "the plugin cannot be changed any more: a context is being served by {}",
+                         settled.load()->plugin->name);
 }
 
 // EMM_PLUGIN as it was when emm first asked. What it is set to later chooses nothing, and outranks
@@ -58,9 +60,10 @@ const std::string &specs_at_start() {
     const std::string_view now = observe::environment("EMM_PLUGIN");
     static std::atomic<bool> warned{false};
     if (now != *specs && !warned.exchange(true)) {
-        observe::log(EMM_LOG_WARN, "EMM_PLUGIN has been set to '" + std::string(now) +
-                                       "' too late: emm had read it before, and found " +
-                                       (specs->empty() ? "nothing" : "'" + *specs + "'"));
+        observe::log(EMM_LOG_WARN,
+                     "EMM_PLUGIN has been set to '{}' too late: emm had read it before, and found "
+                     "{}",
+                     now, specs->empty() ? "nothing" : "'" + *specs + "'");
     }
     return *specs;
 }
@@ -70,8 +73,7 @@ bool environment_outranks(const char *what) {
     if (specs.empty()) {
         return false;
     }
-    observe::log(EMM_LOG_WARN,
-                 std::string(what) + " is ignored: EMM_PLUGIN is set to '" + specs + "'");
+    observe::log(EMM_LOG_WARN, "{} is ignored: EMM_PLUGIN is set to '{}'", what, specs);
     return true;
 }
 
@@ -122,11 +124,8 @@ emm_status none_left(const Choice &choice, emm_status status) {
     }
     observe::ErrorDetail detail = observe::last_detail();
     detail.code = status;
-    detail.text = "none of the " + std::to_string(choice.refusals.size()) + " plugins in " +
-                  choice.selected_by + " serves";
-    for (const std::string &refusal : choice.refusals) {
-        detail.text += "; " + refusal;
-    }
+    detail.text = fmt::format("none of the {} plugins in {} serves; {}", choice.refusals.size(),
+                              choice.selected_by, fmt::join(choice.refusals, "; "));
     return observe::fail(std::move(detail));
 }
 

@@ -2,6 +2,8 @@
 
 #include "observe/error.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cstring>
@@ -15,10 +17,6 @@ constexpr unsigned deepest_descr = 16;
 constexpr uint32_t most_fields = 65536; // of a descr, one that is reached twice counting twice
 
 using observe::refuse;
-
-std::string quoted(std::string_view text) {
-    return '"' + std::string(text) + '"';
-}
 
 bool is_one_of(uint64_t size, std::initializer_list<uint64_t> sizes) {
     return std::find(sizes.begin(), sizes.end(), size) != sizes.end();
@@ -58,21 +56,21 @@ bool is_unit(std::string_view text) {
 
 emm_status refuse_kind(char kind, const std::string &said) {
     if (kind == 'O') {
-        return refuse(said + "objects of a host program mean nothing to a device");
+        return refuse("{}objects of a host program mean nothing to a device", said);
     }
-    return refuse(said + "expected a kind of t b i u f c m M S U V, found '" + kind + "'");
+    return refuse("{}expected a kind of t b i u f c m M S U V, found '{}'", said, kind);
 }
 
 } // namespace
 
 emm_status parse_typestr(const char *text, const std::string &where, ElementType &ret_type) {
     if (!text) {
-        return refuse(where + ": typestr is NULL; expected a text such as \"<f4\"");
+        return refuse("{}: typestr is NULL; expected a text such as \"<f4\"", where);
     }
     const std::string_view whole(text, strnlen(text, 64));
-    const std::string said = where + ": typestr " + quoted(whole) + ": ";
+    const std::string said = fmt::format("{}: typestr \"{}\": ", where, whole);
     if (whole.size() < 2 || !std::strchr("<>|", whole[0])) {
-        return refuse(said + "expected a byte order (< > or |), a kind and a number of bytes");
+        return refuse("{}expected a byte order (< > or |), a kind and a number of bytes", said);
     }
     ElementType type{whole[0], whole[1], 0};
     if (!std::strchr("tbiufcmMSUV", type.kind)) {
@@ -82,19 +80,18 @@ emm_status parse_typestr(const char *text, const std::string &where, ElementType
     const char *const end = whole.data() + whole.size();
     const auto [stop, error] = std::from_chars(whole.data() + 2, end, number);
     if (error != std::errc() || number > largest_element) {
-        return refuse(said + "expected a number of bytes up to 2147483647 behind the kind");
+        return refuse("{}expected a number of bytes up to 2147483647 behind the kind", said);
     }
     const std::string_view rest(stop, static_cast<size_t>(end - stop));
     if (!rest.empty() && !(std::strchr("mM", type.kind) && is_unit(rest))) {
-        return refuse(said + "expected nothing behind the number, found " + quoted(rest));
+        return refuse("{}expected nothing behind the number, found \"{}\"", said, rest);
     }
     if (!has_such_a_size(type.kind, number)) {
-        return refuse(said + "there is no kind '" + type.kind + "' of " + std::to_string(number) +
-                      " bytes");
+        return refuse("{}there is no kind '{}' of {} bytes", said, type.kind, number);
     }
     type.size = bytes_of(type.kind, number);
     if (type.order == '|' && needs_order(type)) {
-        return refuse(said + "expected a byte order, < or >, for elements of several bytes");
+        return refuse("{}expected a byte order, < or >, for elements of several bytes", said);
     }
     ret_type = type;
     return EMM_OK;
@@ -104,14 +101,14 @@ namespace {
 
 emm_status repeat(const emm_array_field &field, const std::string &where, uint64_t &size) {
     if (field.ndim > EMM_ARRAY_MAX_DIMENSIONS || (field.ndim != 0 && !field.shape)) {
-        return refuse(where + ": expected a shape of at most 64 dimensions, found ndim " +
-                      std::to_string(field.ndim) + (field.shape ? "" : " and shape NULL"));
+        return refuse("{}: expected a shape of at most 64 dimensions, found ndim {}{}", where,
+                      field.ndim, field.shape ? "" : " and shape NULL");
     }
     for (uint32_t i = 0; i < field.ndim; ++i) {
         if (field.shape[i] < 0 ||
             __builtin_mul_overflow(size, static_cast<uint64_t>(field.shape[i]), &size)) {
-            return refuse(where + ": shape[" + std::to_string(i) + "] is " +
-                          std::to_string(field.shape[i]) + ", negative or beyond all memory");
+            return refuse("{}: shape[{}] is {}, negative or beyond all memory", where, i,
+                          field.shape[i]);
         }
     }
     return EMM_OK;
@@ -130,12 +127,13 @@ emm_status measure_fields(const emm_array_field *fields, uint32_t count, const s
 emm_status measure_field(const emm_array_field &field, const std::string &where, Walk walk,
                          uint64_t &ret_size) {
     if (!field.name) {
-        return refuse(where + ": its name is NULL; expected a text, \"\" for padding");
+        return refuse("{}: its name is NULL; expected a text, \"\" for padding", where);
     }
-    const std::string named = where + " " + quoted({field.name, strnlen(field.name, 64)});
+    const std::string named =
+        fmt::format("{} \"{}\"", where, std::string_view(field.name, strnlen(field.name, 64)));
     if ((field.typestr != nullptr) == (field.fields != nullptr)) {
-        return refuse(named + ": expected either a typestr or fields, found " +
-                      (field.typestr ? "both" : "neither"));
+        return refuse("{}: expected either a typestr or fields, found {}", named,
+                      field.typestr ? "both" : "neither");
     }
     uint64_t size = 0;
     ElementType type;
@@ -155,11 +153,10 @@ emm_status measure_field(const emm_array_field &field, const std::string &where,
 emm_status measure_fields(const emm_array_field *fields, uint32_t count, const std::string &where,
                           Walk walk, uint64_t &ret_size) {
     if (walk.depth == deepest_descr) {
-        return refuse(where + ": expected fields at most 16 deep, found more");
+        return refuse("{}: expected fields at most 16 deep, found more", where);
     }
     if (count > walk.left) {
-        return refuse(where + ": expected at most " + std::to_string(most_fields) +
-                      " fields in all, found more");
+        return refuse("{}: expected at most {} fields in all, found more", where, most_fields);
     }
     walk.left -= count;
     ++walk.depth;
@@ -167,12 +164,12 @@ emm_status measure_fields(const emm_array_field *fields, uint32_t count, const s
     for (uint32_t i = 0; i < count; ++i) {
         uint64_t size = 0;
         const emm_status status =
-            measure_field(fields[i], where + ", field " + std::to_string(i), walk, size);
+            measure_field(fields[i], fmt::format("{}, field {}", where, i), walk, size);
         if (status != EMM_OK) {
             return status;
         }
         if (__builtin_add_overflow(sum, size, &sum)) {
-            return refuse(where + ": its fields are larger than all memory");
+            return refuse("{}: its fields are larger than all memory", where);
         }
     }
     ret_size = sum;
@@ -187,8 +184,7 @@ emm_status check_descr(const emm_array_field *fields, uint32_t count, uint64_t s
     uint32_t left = most_fields;
     const emm_status status = measure_fields(fields, count, where + ", descr", {0, left}, found);
     if (status == EMM_OK && found != size) {
-        return refuse(where + ": descr: expected the " + std::to_string(size) +
-                      " bytes of typestr, found " + std::to_string(found));
+        return refuse("{}: descr: expected the {} bytes of typestr, found {}", where, size, found);
     }
     return status;
 }

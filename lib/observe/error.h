@@ -3,9 +3,7 @@
 #include <emm/emm.h>
 #include <fmt/core.h>
 
-#include <new>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -33,18 +31,6 @@ template <class... Values>
 emm_status fail(emm_status code, int32_t driver_result, fmt::format_string<Values...> text,
                 Values &&...values) noexcept {
     return fail_formatted(code, driver_result, text, fmt::make_format_args(values...));
-}
-
-// The same for a text whose values need memory themselves, where nothing may be thrown.
-template <class MakeText>
-requires std::is_invocable_r_v<std::string, MakeText>
-    emm_status fail(emm_status code, int32_t driver_result, const MakeText &make_text)
-noexcept {
-    try {
-        return fail(code, driver_result, std::string(make_text()));
-    } catch (const std::bad_alloc &) {
-        return fail(code, driver_result, "");
-    }
 }
 
 // A value that makes no sense.

@@ -142,9 +142,9 @@ std::string_view bounded(const char *text) noexcept {
     return text ? std::string_view(text, strnlen(text, enough)) : std::string_view();
 }
 
-std::string what_of(const std::exception &exception) {
+std::string_view what_of(const std::exception &exception) noexcept {
     const char *const what = exception.what();
-    return what ? std::string(bounded(what)) : "an exception whose what() is NULL";
+    return what ? bounded(what) : "an exception whose what() is NULL";
 }
 
 } // namespace emm::observe

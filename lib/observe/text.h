@@ -26,7 +26,7 @@ void make_one_line(std::string &text);
 // A text of a plugin's, of which no more is read than is of use.
 std::string_view bounded(const char *text) noexcept;
 
-// exception.what(), which may be NULL.
-std::string what_of(const std::exception &exception);
+// exception.what(), which may be NULL; no longer than bounded() reads.
+std::string_view what_of(const std::exception &exception) noexcept;
 
 } // namespace emm::observe
