@@ -39,7 +39,7 @@ void *load_library(const std::string &path, const std::string &what) {
     } catch (const abi::__forced_unwind &) {
         end_process(what, "ended its thread");
     } catch (const std::exception &exception) {
-        end_process(what, fmt::format("threw an exception: {}", what_of(exception)));
+        end_process(what, fmt::format("threw an exception: {}", observe::what_of(exception)));
     } catch (...) {
         end_process(what, "threw an exception that is no std::exception");
     }
