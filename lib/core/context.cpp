@@ -4,7 +4,7 @@
 #include "core/handle.h"
 #include "core/this_thread.h"
 #include "core/uncancelled.h"
-#include "driver/device.h"
+#include "driver/driver.h"
 #include "observe/error.h"
 #include "observe/log.h"
 

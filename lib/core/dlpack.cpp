@@ -1,7 +1,7 @@
 #include "core/dlpack.h"
 
 #include "core/exchange.h"
-#include "driver/pointer.h"
+#include "driver/driver.h"
 #include "observe/error.h"
 
 #include <bit>

@@ -1,7 +1,6 @@
 #include "core/exchange.h"
 
-#include "driver/pointer.h"
-#include "driver/stream.h"
+#include "driver/driver.h"
 #include "observe/error.h"
 
 namespace emm::core {

@@ -1,4 +1,4 @@
-#include "core/typestr.h"
+#include "core/layout.h"
 
 #include "observe/error.h"
 

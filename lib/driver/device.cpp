@@ -1,4 +1,4 @@
-#include "driver/device.h"
+#include "driver/driver.h"
 
 #include <cstring>
 

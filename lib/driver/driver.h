@@ -131,4 +131,28 @@ private:
     CUresult result_;
 };
 
+// How a device is known to every process.
+struct DeviceIdentity {
+    uint8_t uuid[16] = {};
+    uint32_t pci[3] = {}; // domain, bus, device
+};
+
+// A failure is described.
+emm_status identify_device(const Driver &driver, CUdevice device, DeviceIdentity *ret_identity);
+
+// What CUDA says of an address. The context is current.
+struct Pointer {
+    emm_deviceptr device = 0; // as this context uses it
+    void *host = nullptr;     // NULL: the host cannot use it
+    bool on_host = false;     // pinned host memory
+    bool managed = false;
+};
+
+// CUDA_ERROR_INVALID_VALUE if CUDA knows nothing of it.
+CUresult look_up(const Driver &driver, emm_deviceptr address, Pointer &ret_pointer) noexcept;
+
+// What is put on `after` from now on runs behind what `before` holds now. With EMM_STREAM_UNORDERED
+// for `after` the caller waits instead. The context is current. A failure is described.
+emm_status order(const Driver &driver, emm_stream before, emm_stream after);
+
 } // namespace emm::driver

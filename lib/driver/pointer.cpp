@@ -1,4 +1,4 @@
-#include "driver/pointer.h"
+#include "driver/driver.h"
 
 namespace emm::driver {
 

@@ -1,4 +1,4 @@
-#include "driver/stream.h"
+#include "driver/driver.h"
 
 #include "observe/error.h"
 
@@ -17,7 +17,7 @@ emm_status wait(const Driver &driver, CUstream stream, CUstreamCaptureStatus cap
 }
 
 // An event of this context cannot be recorded on a stream of another one.
-bool is_foreign(CUresult result) {
+bool refuses_stream(CUresult result) {
     return result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_CONTEXT;
 }
 
@@ -48,7 +48,7 @@ emm_status order(const Driver &driver, emm_stream before, emm_stream after) {
         result = driver.cuStreamWaitEvent(after, event, 0);
     }
     driver.cuEventDestroy(event);
-    if (!recorded && is_foreign(result)) {
+    if (!recorded && refuses_stream(result)) {
         return wait(driver, before, capture);
     }
     return result == CUDA_SUCCESS ? EMM_OK

@@ -1,7 +1,7 @@
 #include "ipc/devices.h"
 
 #include "core/registry.h"
-#include "driver/device.h"
+#include "driver/driver.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"

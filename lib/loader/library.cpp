@@ -1,5 +1,6 @@
 // The only code here that knows the dynamic linker.
-#include "loader/library.h"
+
+#include "loader/plugin.h"
 
 #include "dl/load.h"
 #include "loader/mapped.h"

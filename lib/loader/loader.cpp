@@ -3,10 +3,8 @@
 #include "driver/library.h"
 #include "loader/elf.h"
 #include "loader/file.h"
-#include "loader/library.h"
 #include "loader/loaded_plugins.h"
 #include "loader/options.h"
-#include "loader/table.h"
 #include "observe/log.h"
 #include "observe/text.h"
 

@@ -62,4 +62,13 @@ struct Selection {
     std::vector<const char *> option_texts; // in the order of plugin->options; NULL: no value
 };
 
+// Maps the library and finds the entry function that it exports itself. The library stays mapped
+// until the process ends, whatever happens next.
+emm_status open_library(const std::string &path, emm_plugin_entry &ret_entry);
+
+// Calls the entry function and takes what it returns into ret_plugin, slot by slot, if it keeps the
+// ABI's rules. `ret_plugin.path` is set already, or empty for a linked-in plugin.
+emm_status take_table(emm_plugin_entry entry, const emm_host &host, const emm_plugin &defaults,
+                      Plugin &ret_plugin);
+
 } // namespace emm::loader

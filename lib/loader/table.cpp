@@ -1,4 +1,4 @@
-#include "loader/table.h"
+#include "loader/plugin.h"
 
 #include "loader/mapped.h"
 #include "loader/options.h"

@@ -1,7 +1,5 @@
 #include "observe/events/locations.h"
 
-#include "observe/events/symbol.h"
-
 #include <fmt/format.h>
 
 namespace emm::observe {

@@ -1,4 +1,4 @@
-#include "observe/events/symbol.h"
+#include "observe/events/module.h"
 
 #include "observe/file.h"
 
