@@ -11,6 +11,7 @@ sys.path.insert(0, str(HERE))
 import descriptors
 import format as layout
 import layers
+import names
 import symbols
 import tree
 import words
@@ -150,6 +151,45 @@ class Words(unittest.TestCase):
 
     def test_folders_that_keep_words_of_their_own_are_left_alone(self):
         self.assertEqual(list(words.faults("plugins/pool/a.h", "// a gate for somebody")), [])
+
+
+class Names(Tree):
+    CASE = 'TEST_CASE("memory goes back") {\n'
+
+    def found(self, name, text):
+        sources = ["lib/core/memory.cpp", "plugins/pool/heap.h", "tools/emm/trace/reader.cpp",
+                   "tests/unit/core/recorder.h"]
+        return list(names.faults(sources, {f"tests/unit/{name}": text}))
+
+    def test_a_test_beside_its_source_passes_and_so_does_a_behaviour(self):
+        for name in ("core/memory_test.cpp", "plugins/pool/heap_test.cpp",
+                     "tools/emm/trace/reader_test.cpp"):
+            self.assertEqual(self.found(name, self.CASE), [])
+        for name, line in (("core/resets_test.cpp", "// Behaviour: what a reset leaves.\n"),
+                           ("core/resets_test.c", "/* Behaviour: what a reset leaves. */\n"),
+                           ("plugins/handle_test.cpp", "// Behaviour: handles of every plugin.\n")):
+            self.assertEqual(self.found(name, line + self.CASE), [])
+        self.assertEqual(self.found("core/recorder.h", "struct Recorder {};\n"), [])
+        self.assertEqual(self.run_check("names.py").returncode, 0)
+
+    def test_a_test_of_no_source_is_named(self):
+        for name in ("core/heap_test.cpp", "core/memories_test.cpp", "plugins/heap_test.cpp"):
+            self.assertIn("no 'Behaviour: '", self.found(name, self.CASE)[0])
+        self.assertIn("no 'Behaviour: '", self.found("core/resets_test.cpp", "// Resets.\n" + self.CASE)[0])
+        self.assertEqual(self.found("pool/heap_test.cpp", self.CASE),
+                         ["tests/unit/pool/heap_test.cpp: there is neither pool/ nor lib/pool/ for it "
+                          "to test"])
+        self.write("tests/unit/core/nothing_test.cpp", self.CASE)
+        self.assertEqual(self.run_check("names.py").returncode, 1)
+
+    def test_a_behaviour_does_not_hide_behind_the_name_of_a_source(self):
+        self.assertIn("is that of lib/core/memory.*",
+                      self.found("core/memory_test.cpp", "// Behaviour: resets.\n" + self.CASE)[0])
+
+    def test_the_ending_says_which_files_have_tests(self):
+        for text in (self.CASE, "const test memory_tests[] = {\n", "class A(unittest.TestCase):\n"):
+            self.assertIn("its name ends with _test", self.found("core/memory.cpp", text)[0])
+        self.assertIn("has no test", self.found("core/memory_test.cpp", "int memory;\n")[0])
 
 
 class Layout(Tree):

@@ -1,3 +1,4 @@
+// Behaviour: which owners and permissions a file, its folder and those above need to be loaded.
 #include "support.h"
 
 #include <atomic>

@@ -1,3 +1,4 @@
+// Behaviour: how a spec's name or path leads to a file, and what is said when it leads to none.
 #include "support.h"
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Prints where this process would look for plugins, for test_search.py.
+// Prints where this process would look for plugins, for search_test.py.
 #include "loader/search.h"
 
 #include <cstdio>

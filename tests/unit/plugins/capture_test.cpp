@@ -1,4 +1,5 @@
-// Stream captures: nothing invalidates them, and memory stays as long as the graph needs it.
+// Behaviour: stream captures: nothing invalidates them, and memory stays as long as the graph needs
+// it.
 #include "gpu.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// Streams and memory that more than one context has to do with.
+// Behaviour: streams and memory that more than one context has to do with.
 #include "gpu.h"
 
 #include <vector>

@@ -1,4 +1,5 @@
-// Handles over every bundled plugin: where addresses come back, and on threads of their own.
+// Behaviour: handles over every bundled plugin: where addresses come back, and on threads of their
+// own.
 #include "gpu.h"
 
 #include <thread>

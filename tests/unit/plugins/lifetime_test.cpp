@@ -1,4 +1,5 @@
-// What happens to memory when a context is reset, retired or dies, and inside deferred sections.
+// Behaviour: what happens to memory when a context is reset, retired or dies, and inside deferred
+// sections.
 #include "gpu.h"
 
 #include <fstream>

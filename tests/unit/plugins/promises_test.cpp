@@ -1,4 +1,5 @@
-// What every bundled plugin promises about one allocation, its neighbours and its streams.
+// Behaviour: what every bundled plugin promises about one allocation, its neighbours and its
+// streams.
 #include "gpu.h"
 
 #include <set>

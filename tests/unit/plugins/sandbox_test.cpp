@@ -1,4 +1,5 @@
-// A sandbox that begins after the start takes membarrier away, which threads without locks rely on.
+// Behaviour: a sandbox that begins after the start takes membarrier away, which threads without
+// locks rely on.
 #include "gpu.h"
 
 #include <algorithm>

@@ -1,0 +1,260 @@
+// Behaviour: what the pool promises about one allocation, its statistics, its limits and its end.
+#include "simulation.h"
+
+#include <set>
+
+using namespace pool_test;
+
+TEST_CASE("addresses are aligned, distinct and within what was asked of the driver") {
+    Simulation sim;
+    std::set<CUdeviceptr> seen;
+    for (const size_t size :
+         {size_t(1), size_t(512), size_t(513), 5 * KiB, 32 * KiB, 33 * KiB, 3 * MiB, 70 * MiB}) {
+        const CUdeviceptr ptr = sim.alloc(size, legacy);
+        CHECK(ptr % 512 == 0);
+        CHECK(seen.insert(ptr).second);
+        sim.touch(ptr, size, legacy);
+    }
+    for (const CUdeviceptr ptr : seen) {
+        CHECK(sim.free(ptr, legacy) == EMM_OK);
+    }
+}
+
+TEST_CASE("a stream gets back at once what it freed, with no driver call") {
+    Simulation sim;
+    for (const CUstream stream : {sim.stream(), legacy}) {
+        for (const size_t size : {4 * KiB, 64 * KiB, 5 * MiB}) {
+            const CUdeviceptr ptr = sim.alloc(size, stream);
+            sim.touch(ptr, size, stream);
+            sim.free(ptr, stream, size);
+            simcuda_counters before = {}, after = {};
+            before.struct_size = after.struct_size = sizeof before;
+            cuda().get_counters(&before);
+            CHECK(sim.alloc(size, stream) == ptr);
+            sim.free(ptr, stream, size);
+            cuda().get_counters(&after);
+            CHECK(before.calls == after.calls);
+        }
+    }
+}
+
+TEST_CASE("an address is freed once, where it begins, with its own size or none") {
+    Simulation sim;
+    for (const size_t size : {4 * KiB, 100 * KiB}) {
+        const CUdeviceptr ptr = sim.alloc(size, legacy);
+        CHECK(sim.free(ptr + 512, legacy) == EMM_E_NOT_OWNED);
+        CHECK(sim.free(ptr + 1, legacy) == EMM_E_NOT_OWNED);
+        CHECK(sim.free(0x1234567000, legacy) == EMM_E_NOT_OWNED);
+        CHECK(sim.free(~CUdeviceptr(0) - 511, legacy) == EMM_E_NOT_OWNED);
+        CHECK(sim.free(ptr, legacy, size + 1) == EMM_E_INVALID_VALUE);
+        CHECK_THAT(last_failure().text, ContainsSubstring(std::to_string(size)));
+        CHECK(sim.free(ptr, legacy, size) == EMM_OK);
+        CHECK(sim.free(ptr, legacy, size) == EMM_E_NOT_OWNED);
+        CHECK_THAT(last_failure().text, ContainsSubstring("no live allocation"));
+    }
+    CHECK(sim.stats().frees == 2);
+}
+
+TEST_CASE("query finds the allocation around an address, and nothing beside it") {
+    Simulation sim;
+    for (const size_t size : {3000 * size_t(1), 100 * KiB + 5, 9 * MiB}) {
+        const CUdeviceptr ptr = sim.alloc(size, legacy);
+        emm_block_info info = {};
+        info.struct_size = sizeof info;
+        for (const size_t offset : {size_t(0), size / 2, size - 1}) {
+            REQUIRE(pool().query(sim.manager, ptr + offset, &info) == EMM_OK);
+            CHECK(info.base == ptr);
+            CHECK(info.size == size);
+            CHECK(info.kind == EMM_KIND_DEVICE);
+        }
+        CHECK(pool().query(sim.manager, ptr + size, &info) == EMM_E_NOT_OWNED);
+        CHECK(pool().query(sim.manager, ptr - 1, &info) == EMM_E_NOT_OWNED);
+        sim.free(ptr, legacy);
+        CHECK(pool().query(sim.manager, ptr, &info) == EMM_E_NOT_OWNED);
+    }
+}
+
+TEST_CASE("query finds small allocations wherever their slab lies") {
+    Simulation sim;
+    std::vector<CUdeviceptr> blocks;
+    for (int i = 0; i < 300; i++) {
+        blocks.push_back(sim.alloc(30000, legacy));
+    }
+    for (const CUdeviceptr ptr : blocks) {
+        emm_block_info info = {};
+        info.struct_size = sizeof info;
+        for (const size_t offset : {0, 15000, 29999}) {
+            REQUIRE(pool().query(sim.manager, ptr + offset, &info) == EMM_OK);
+            CHECK(info.base == ptr);
+        }
+        sim.free(ptr, legacy);
+    }
+}
+
+TEST_CASE("the statistics add up") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    const CUdeviceptr small = sim.alloc(1000, stream);
+    const CUdeviceptr large = sim.alloc(5 * MiB, stream);
+    emm_stats stats = sim.stats();
+    CHECK(stats.live_bytes == 1000 + 5 * MiB);
+    CHECK(stats.live_count == 2);
+    CHECK(stats.pending_bytes == 0);
+    CHECK(stats.reserved_bytes == sim.held());
+    CHECK(stats.reserved_bytes == 1024 + 5 * MiB + stats.cached_bytes);
+    sim.free(large, unordered);
+    stats = sim.stats();
+    CHECK(stats.live_bytes == 1000);
+    CHECK(stats.peak_live_bytes == 1000 + 5 * MiB);
+    CHECK(stats.reserved_bytes == 1024 + stats.pending_bytes + stats.cached_bytes);
+    sim.free(small, stream);
+    stats = sim.stats();
+    CHECK(stats.live_bytes == 0);
+    CHECK(stats.live_count == 0);
+    CHECK(stats.allocations == 2);
+    CHECK(stats.frees == 2);
+    CHECK(stats.reserved_bytes == stats.pending_bytes + stats.cached_bytes);
+}
+
+TEST_CASE("neighbours are coalesced, so that what was freed in parts serves as a whole") {
+    Simulation sim("segment=64MiB");
+    const CUstream stream = sim.stream();
+    std::vector<CUdeviceptr> parts;
+    for (int i = 0; i < 32; i++) {
+        parts.push_back(sim.alloc(2 * MiB, stream));
+    }
+    const uint64_t held = sim.held();
+    for (size_t i = 0; i < parts.size(); i++) {
+        sim.free(parts[(i * 29) % 32], stream);
+    }
+    const CUdeviceptr whole = sim.alloc(64 * MiB, stream);
+    CHECK(sim.held() == held);
+    sim.free(whole, stream);
+}
+
+TEST_CASE("a small allocation keeps no large segment from going back") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    const CUdeviceptr large = sim.alloc(40 * MiB, stream);
+    const CUdeviceptr small = sim.alloc(MiB, stream);
+    sim.free(large, stream);
+    CHECK(sim.trim() == 40 * MiB);
+    CHECK(sim.held() == 2 * MiB);
+    sim.free(small, stream);
+}
+
+TEST_CASE("what was taken at the start serves small and large requests") {
+    Simulation sim("initial=64MiB");
+    const CUstream stream = sim.stream();
+    const CUdeviceptr small = sim.alloc(1000, stream);
+    const CUdeviceptr large = sim.alloc(40 * MiB, stream);
+    CHECK(sim.held() == 64 * MiB);
+    sim.free(small, stream);
+    sim.free(large, stream);
+}
+
+TEST_CASE("trim gives everything back once nothing is live, and keeps what it is told to keep") {
+    Simulation sim;
+    std::vector<CUdeviceptr> parts;
+    for (int i = 0; i < 100; i++) {
+        parts.push_back(sim.alloc(size_t(i) * 100 * KiB + 1, i % 2 ? legacy : unordered));
+    }
+    for (const CUdeviceptr ptr : parts) {
+        sim.free(ptr, legacy);
+    }
+    cuda().cuCtxPushCurrent(sim.context);
+    cuda().cuCtxSynchronize();
+    const size_t kept = 100 * MiB;
+    CHECK(sim.trim(kept) > 0);
+    CHECK(sim.stats().cached_bytes <= kept);
+    sim.trim();
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
+    CHECK(sim.held() == 0);
+    CHECK(sim.stats().reserved_bytes == 0);
+}
+
+TEST_CASE("inside a deferred section nothing goes back to the driver") {
+    Simulation sim("release_threshold=0");
+    REQUIRE(pool().defer_cleanup(sim.manager, 1) == EMM_OK);
+    REQUIRE(pool().defer_cleanup(sim.manager, 1) == EMM_OK);
+    sim.free(sim.alloc(8 * MiB, legacy), legacy);
+    CHECK(pool().defer_cleanup(sim.manager, 0) == EMM_OK);
+    CHECK(sim.trim() == 0);
+    CHECK(sim.held() == 8 * MiB);
+    CHECK(pool().defer_cleanup(sim.manager, 0) == EMM_OK);
+    CHECK(sim.trim() == 8 * MiB);
+}
+
+TEST_CASE("idle memory beyond the release threshold goes back as it is freed") {
+    Simulation sim("release_threshold=4MiB");
+    const CUdeviceptr a = sim.alloc(8 * MiB, legacy);
+    const CUdeviceptr b = sim.alloc(4 * MiB, legacy);
+    sim.free(b, legacy);
+    sim.free(a, legacy);
+    const CUdeviceptr c = sim.alloc(512, legacy);
+    sim.free(c, legacy);
+    CHECK(sim.held() <= 6 * MiB);
+}
+
+TEST_CASE("reset drops everything, repeatedly and with no current context") {
+    Simulation sim;
+    CHECK(pool().reset(sim.manager) == EMM_OK);
+    const CUstream stream = sim.stream();
+    const CUdeviceptr ptr = sim.alloc(MiB, stream);
+    sim.free(sim.alloc(2000, unordered), unordered);
+    sim.alloc(100, per_thread);
+    CHECK(pool().reset(sim.manager) == EMM_OK);
+    CHECK(pool().reset(sim.manager) == EMM_OK);
+    CHECK(sim.held() == 0);
+    CHECK(sim.free(ptr, stream) == EMM_E_NOT_OWNED);
+    const emm_stats stats = sim.stats();
+    CHECK(stats.live_bytes == 0);
+    CHECK(stats.reserved_bytes == 0);
+    CHECK(sim.free(sim.alloc(MiB, stream), stream) == EMM_OK);
+}
+
+TEST_CASE("destroy frees nothing of a context that has died") {
+    Simulation sim;
+    sim.alloc(MiB, legacy);
+    cuda().cuCtxDestroy(sim.context);
+    const uint64_t frees = cuda().call_count("cuMemFree");
+    sim.close();
+    CHECK(cuda().call_count("cuMemFree") == frees);
+    REQUIRE(cuda().cuCtxCreate(&sim.context, 0, 0) == CUDA_SUCCESS);
+}
+
+TEST_CASE("limits that no allocation fits into are refused, and the least is named") {
+    const Simulation sim;
+    const std::pair<const char *, const char *> refused[] = {
+        {"max=0", "option max: expected at least 2097152 bytes (2MiB), found 0"},
+        {"max=1MiB", "option max: expected at least 2097152 bytes (2MiB), found 1048576"},
+        {"growth=vmm,max=2047KiB", "option max: expected at least 2097152 bytes"},
+        {"host_max=1", "option host_max: expected at least 2097152 bytes (2MiB), found 1"},
+        {"max=1MiB,initial=1GiB", "option max: expected at least"},
+        {"max=64MiB,initial=1GiB", "option initial: expected no more than max"},
+        {"max=3MiB,initial=3MiB", "option initial: expected no more than max"},
+        {"ipc=dedicated,dedicated_from=1KiB",
+         "dedicated_from: expected at least 65536 bytes (64KiB)"},
+    };
+    for (const auto &[options, words] : refused) {
+        INFO(options);
+        emm_manager *manager = nullptr;
+        CHECK(create(options, sim.context, manager) == EMM_E_PLUGIN_SPEC);
+        CHECK(manager == nullptr);
+        CHECK_THAT(last_failure().text, ContainsSubstring(words));
+    }
+    for (const char *least :
+         {"max=2MiB", "growth=vmm,max=2MiB", "max=2MiB,initial=2MiB", "max=3MiB"}) {
+        Simulation other(least);
+        other.free(other.alloc(2 * MiB, legacy), legacy);
+    }
+}
+
+TEST_CASE("the least host_max serves pinned memory") {
+    Simulation sim("host_max=2MiB");
+    void *host = nullptr;
+    CUdeviceptr device = 0;
+    CHECK(pool().memhostalloc(sim.manager, 2 * MiB, 0, &host, &device) == EMM_OK);
+    CHECK(pool().memhostfree(sim.manager, host, 2 * MiB, 0, legacy) == EMM_OK);
+}

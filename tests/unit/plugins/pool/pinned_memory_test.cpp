@@ -1,0 +1,297 @@
+// Behaviour: pinned memory of the pool.
+#include "simulation.h"
+
+#include <cstring>
+#include <random>
+
+using namespace pool_test;
+
+namespace {
+
+// Pinned memory of one simulation. A "kernel" fills a block later, in stream order; a block that
+// comes back too early is filled under its new owner's hands.
+class Pinned {
+public:
+    explicit Pinned(Simulation &sim, uint32_t flags = 0) : sim_(sim), flags_(flags) {}
+
+    emm_status try_alloc(size_t size, char *&ret_host, emm_deviceptr &ret_device) {
+        void *host = nullptr;
+        const emm_status status =
+            pool().memhostalloc(sim_.manager, size, flags_, &host, &ret_device);
+        ret_host = status == EMM_OK ? static_cast<char *>(host) : ret_host;
+        return status;
+    }
+    char *alloc(size_t size) {
+        char *host = nullptr;
+        emm_deviceptr device = 0;
+        INFO(last_failure().text);
+        REQUIRE(try_alloc(size, host, device) == EMM_OK);
+        CHECK((device != 0) == ((flags_ & EMM_HOST_MAPPED) != 0));
+        return host;
+    }
+    emm_status free(char *host, CUstream stream, size_t size = 0) {
+        return pool().memhostfree(sim_.manager, host, size, flags_, stream);
+    }
+
+    // Enqueues a kernel that writes to a byte.
+    static void fill_later(char *host, CUstream stream) {
+        const simcuda_range range = {reinterpret_cast<uintptr_t>(host), 1, 1, 0};
+        const auto fill = [](void *byte) { *static_cast<char *>(byte) = 'k'; };
+        REQUIRE(cuda().launch(stream, fill, host, &range, 1) == CUDA_SUCCESS);
+    }
+
+private:
+    Simulation &sim_;
+    const uint32_t flags_;
+};
+
+uint64_t host_bytes() {
+    simcuda_counters counters = {};
+    counters.struct_size = sizeof counters;
+    cuda().get_counters(&counters);
+    return counters.host_bytes;
+}
+
+void synchronize(Simulation &sim) {
+    cuda().cuCtxPushCurrent(sim.context);
+    cuda().cuCtxSynchronize();
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
+}
+
+} // namespace
+
+TEST_CASE("pinned memory comes from the driver once, whatever its size") {
+    Simulation sim;
+    Pinned pinned(sim);
+    const CUstream stream = sim.stream();
+    for (const size_t size : {size_t(1), 4 * KiB, 1 * MiB, 32 * MiB, 100 * MiB}) {
+        uint64_t calls = 0;
+        for (int i = 0; i < 200; i++) {
+            calls = i == 20 ? cuda().call_count("cuMemHostAlloc") : calls;
+            char *host = pinned.alloc(size);
+            host[0] = host[size - 1] = 1;
+            Pinned::fill_later(host, stream);
+            REQUIRE(pinned.free(host, stream, size) == EMM_OK);
+            cuda().cuStreamSynchronize(stream);
+        }
+        CHECK(cuda().call_count("cuMemHostAlloc") == calls);
+    }
+    CHECK(sim.stats().host_live_bytes == 0);
+    CHECK(sim.stats().host_reserved_bytes == host_bytes());
+    const uint64_t held = host_bytes(), released = sim.trim();
+    synchronize(sim); // the events that the first trim has left
+    CHECK(released + sim.trim() == held);
+    CHECK(host_bytes() == 0);
+}
+
+TEST_CASE("pinned memory is not handed to the CPU before the device is done with it") {
+    for (const uint32_t flags :
+         {0u, EMM_HOST_MAPPED, EMM_HOST_PORTABLE | EMM_HOST_WRITE_COMBINED}) {
+        Simulation sim("host_max=96MiB");
+        Pinned pinned(sim, flags);
+        const CUstream streams[] = {sim.stream(), sim.stream(), sim.stream(false), legacy};
+        std::mt19937 random{flags};
+        std::vector<std::pair<char *, CUstream>> live;
+        for (int i = 0; i < 3000; i++) {
+            const size_t size = 1 + random() % (i % 8 ? 64 * KiB : 3 * MiB);
+            char *host = pinned.alloc(size);
+            *host = 'c'; // at once, by the CPU
+            live.emplace_back(host, streams[random() % 4]);
+            if (live.size() > 20) {
+                std::swap(live[random() % live.size()], live.back());
+                const auto [victim, stream] = live.back();
+                live.pop_back();
+                REQUIRE(*victim == 'c');
+                Pinned::fill_later(victim, stream);
+                REQUIRE(pinned.free(victim, random() % 4 ? stream : unordered) == EMM_OK);
+            }
+        }
+        synchronize(sim);
+        for (const auto &[host, stream] : live) {
+            REQUIRE(*host == 'c');
+            CHECK(pinned.free(host, stream) == EMM_OK);
+        }
+    }
+}
+
+TEST_CASE("portable memory freed with no stream waits for every context") {
+    Simulation here, there;
+    Pinned pinned(here, EMM_HOST_PORTABLE);
+    const CUstream far = there.stream(false);
+    for (int i = 0; i < 300; i++) {
+        char *host = pinned.alloc(1 * MiB);
+        *host = 'c';
+        cuda().cuCtxPushCurrent(there.context);
+        Pinned::fill_later(host, far);
+        CUcontext popped = nullptr;
+        cuda().cuCtxPopCurrent(&popped);
+        pinned.free(host, unordered);
+        char *next = pinned.alloc(1 * MiB);
+        *next = 'c';
+        if (i % 10 == 0) {
+            synchronize(there);
+        }
+        REQUIRE(*next == 'c');
+        pinned.free(next, unordered);
+    }
+    synchronize(there);
+    pinned.free(pinned.alloc(1 * MiB), unordered);
+    CHECK(here.stats().host_reserved_bytes < 300 * MiB);
+}
+
+TEST_CASE("portable memory waits for a context whose manager is reset or destroyed meanwhile") {
+    for (const bool reset : {true, false}) {
+        for (const bool freed_first : {true, false}) {
+            Simulation here, there;
+            Pinned pinned(here, EMM_HOST_PORTABLE);
+            const CUstream far = there.stream(false);
+            std::vector<char *> blocks;
+            for (int i = 0; i < 4; i++) {
+                blocks.push_back(pinned.alloc(1 * MiB));
+                cuda().cuCtxPushCurrent(there.context);
+                Pinned::fill_later(blocks.back(), far);
+                CUcontext popped = nullptr;
+                cuda().cuCtxPopCurrent(&popped);
+            }
+            const auto free_all = [&] {
+                for (char *host : blocks) {
+                    CHECK(pinned.free(host, unordered) == EMM_OK);
+                }
+            };
+            if (freed_first) {
+                free_all();
+                pinned.alloc(2 * MiB); // looks for what is complete, in vain
+            }
+            if (reset) {
+                CHECK(pool().reset(there.manager) == EMM_OK);
+            } else {
+                there.close();
+            }
+            if (!freed_first) {
+                free_all();
+            }
+            for (int i = 0; i < 60; i++) {
+                blocks.push_back(pinned.alloc(1 * MiB));
+                *blocks.back() = 'c';
+            }
+            synchronize(there);
+            for (size_t i = 4; i < blocks.size(); i++) {
+                CHECK(*blocks[i] == 'c');
+            }
+        }
+    }
+}
+
+TEST_CASE("portable memory comes back although another context has died without a word") {
+    Simulation here, there;
+    Pinned pinned(here, EMM_HOST_PORTABLE);
+    there.free(there.alloc(MiB, legacy), legacy);
+    cuda().cuCtxDestroy(there.context);
+    for (int i = 0; i < 200; i++) {
+        CHECK(pinned.free(pinned.alloc(1 * MiB), unordered) == EMM_OK);
+    }
+    CHECK(here.stats().host_reserved_bytes <= 64 * MiB);
+    REQUIRE(cuda().cuCtxCreate(&there.context, 0, 0) == CUDA_SUCCESS); // for the test to destroy
+}
+
+TEST_CASE("flags have pools of their own, and a free has to name them") {
+    Simulation sim;
+    Pinned plain(sim), combined(sim, EMM_HOST_WRITE_COMBINED);
+    char *a = plain.alloc(4 * KiB), *b = combined.alloc(4 * KiB);
+    CHECK(plain.free(b, legacy) == EMM_E_NOT_OWNED);
+    CHECK(combined.free(a, legacy) == EMM_E_NOT_OWNED);
+    CHECK(sim.free(reinterpret_cast<uintptr_t>(a), legacy) == EMM_E_NOT_OWNED);
+    CHECK(plain.free(a, legacy, 4096 + 1) == EMM_E_INVALID_VALUE);
+    CHECK(plain.free(a + 512, legacy) == EMM_E_NOT_OWNED);
+    CHECK(plain.free(a, legacy, 4096) == EMM_OK);
+    CHECK(plain.free(a, legacy, 4096) == EMM_E_NOT_OWNED);
+    CHECK(combined.free(b, unordered) == EMM_OK);
+    void *none = nullptr;
+    emm_deviceptr device = 0;
+    CHECK(pool().memhostalloc(sim.manager, 1, 64, &none, &device) == EMM_E_NOT_SUPPORTED);
+}
+
+TEST_CASE("host_max is never exceeded, and idle memory of other sizes makes room") {
+    Simulation sim("host_max=64MiB");
+    Pinned plain(sim), mapped(sim, EMM_HOST_MAPPED);
+    std::vector<char *> blocks;
+    for (int i = 0; i < 15; i++) {
+        blocks.push_back(plain.alloc(4 * MiB));
+    }
+    char *none = nullptr;
+    emm_deviceptr device = 0;
+    CHECK(mapped.try_alloc(8 * MiB, none, device) == EMM_E_OUT_OF_HOST_MEMORY);
+    CHECK_THAT(last_failure().text, ContainsSubstring("8388608 bytes asked for, 62914560 live") &&
+                                        ContainsSubstring("host_max 67108864"));
+    CHECK(none == nullptr);
+    for (char *block : blocks) {
+        Pinned::fill_later(block, legacy);
+        plain.free(block, unordered);
+    }
+    mapped.free(mapped.alloc(60 * MiB), legacy);
+    CHECK(host_bytes() <= 64 * MiB);
+    sim.trim();
+    synchronize(sim);
+    sim.trim();
+    CHECK(host_bytes() == 0);
+}
+
+TEST_CASE("pinned memory used by a graph stays the graph's") {
+    Simulation sim;
+    Pinned pinned(sim);
+    const CUstream stream = sim.stream();
+    char *host = pinned.alloc(64 * KiB);
+    cuda().cuCtxPushCurrent(sim.context);
+    sim.notice(stream, EMM_STREAM_CAPTURE_BEGINS);
+    REQUIRE(cuda().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    cuda().cuMemsetD8Async(reinterpret_cast<uintptr_t>(host), 7, 16, stream);
+    char *more = pinned.alloc(1 * MiB); // the capture survives it
+    CHECK(pinned.free(host, stream) == EMM_OK);
+    CUgraph graph = nullptr;
+    REQUIRE(cuda().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    sim.notice(stream, EMM_STREAM_CAPTURE_ENDS);
+    CHECK(pinned.free(more, stream) == EMM_OK);
+    for (int i = 0; i < 100; i++) {
+        char *other = pinned.alloc(64 * KiB);
+        CHECK(other != host);
+        pinned.free(other, stream);
+    }
+    cuda().cuGraphDestroy(graph);
+    synchronize(sim);
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
+}
+
+TEST_CASE("a reset takes pinned memory along, also while it is in use") {
+    Simulation sim;
+    Pinned pinned(sim, EMM_HOST_MAPPED);
+    char *host = pinned.alloc(3 * MiB);
+    pinned.free(pinned.alloc(5 * MiB), legacy);
+    pinned.free(pinned.alloc(5 * KiB), unordered);
+    REQUIRE(pool().reset(sim.manager) == EMM_OK);
+    CHECK(host_bytes() == 0);
+    CHECK(pinned.free(host, legacy) == EMM_E_NOT_OWNED);
+    pinned.free(pinned.alloc(5 * KiB), legacy);
+}
+
+TEST_CASE("a driver that fails with pinned memory once costs nothing but that call") {
+    for (const char *fault : {"cuMemHostAlloc@1", "cuMemHostGetDevicePointer@1", "cuStreamQuery@1",
+                              "cuEventRecord@1", "cuCtxRecordEvent@1", "cuCtxPushCurrent@1"}) {
+        Simulation sim("host_max=16MiB");
+        Pinned pinned(sim, EMM_HOST_MAPPED);
+        const CUstream stream = sim.stream();
+        cuda().fail(fault);
+        for (int i = 0; i < 40; i++) {
+            char *host = nullptr;
+            emm_deviceptr device = 0;
+            if (pinned.try_alloc(7 * MiB, host, device) == EMM_OK) {
+                CHECK(pinned.free(host, i % 3 ? stream : unordered) == EMM_OK);
+            }
+        }
+        cuda().fail("");
+        INFO(fault);
+        pinned.free(pinned.alloc(7 * MiB), stream);
+    }
+    CHECK(host_bytes() == 0);
+}

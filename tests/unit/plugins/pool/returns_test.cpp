@@ -1,0 +1,169 @@
+// Behaviour: requests beside threads that give memory back.
+#include "simulation.h"
+
+#include <atomic>
+#include <chrono>
+#include <fstream>
+#include <random>
+#include <thread>
+#include <unistd.h>
+
+using namespace pool_test;
+
+namespace {
+
+// A thread's call for memory, and what becomes of it while another thread is held in the driver.
+struct Asking {
+    std::atomic<pid_t> thread{0};
+    std::atomic<bool> ended{false};
+
+    // As the kernel sees it: not a thread that only waits for a processor.
+    bool sleeps() const {
+        std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+        std::string text;
+        std::getline(file, text);
+        const size_t name_ends = text.rfind(") ");
+        return name_ends != text.npos && text[name_ends + 2] == 'S';
+    }
+};
+Asking *asking = nullptr;
+std::atomic<bool> is_giving_back{false};
+
+// The first call of the driver that gives something back lasts until the request has ended or
+// waits.
+void hold_first() {
+    if (is_giving_back.exchange(true)) {
+        return;
+    }
+    constexpr int enough = 100; // looks in a row
+    for (int asleep = 0; asleep < enough && !asking->ended;) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        asleep = asking->thread != 0 && asking->sleeps() ? asleep + 1 : 0;
+    }
+}
+
+// What `request` answers while another thread's trim is at the driver.
+template <class Request> emm_status ask_beside_trim(Simulation &sim, const Request &request) {
+    Asking mine;
+    asking = &mine;
+    is_giving_back = false;
+    before_giving_back = hold_first;
+    std::atomic<bool> trimmed{
+        false}; // without giving anything back, if no work is known to be done
+    std::thread trimming([&] {
+        size_t released = 0;
+        pool().trim(sim.manager, 0, &released);
+        trimmed = true;
+    });
+    while (!is_giving_back && !trimmed) {
+        std::this_thread::yield();
+    }
+    emm_status status = EMM_OK;
+    std::thread caller([&] {
+        cuda().cuCtxSetCurrent(sim.context);
+        mine.thread = gettid();
+        status = request();
+        mine.ended = true;
+    });
+    caller.join();
+    trimming.join();
+    before_giving_back = nullptr;
+    return status;
+}
+
+// A real driver takes as long: calls of other threads come meanwhile.
+void take_time() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+} // namespace
+
+TEST_CASE("a request waits for what another thread's trim is giving back") {
+    for (const char *options : {"max=60MiB", "growth=vmm,max=60MiB"}) {
+        INFO(options);
+        Simulation sim(options);
+        sim.free(sim.alloc(60 * MiB, legacy), legacy);
+        cuda().cuStreamSynchronize(legacy);
+        CUdeviceptr ptr = 0;
+        const emm_status status =
+            ask_beside_trim(sim, [&] { return sim.try_alloc(60 * MiB, legacy, ptr); });
+        CHECK(status == EMM_OK);
+        CHECK(sim.held() == 60 * MiB);
+    }
+}
+
+TEST_CASE("a request for pinned memory waits for what another thread's trim is giving back") {
+    Simulation sim("host_max=60MiB");
+    const CUstream stream = sim.stream();
+    void *host = nullptr;
+    CUdeviceptr device = 0;
+    REQUIRE(pool().memhostalloc(sim.manager, 60 * MiB, 0, &host, &device) == EMM_OK);
+    REQUIRE(pool().memhostfree(sim.manager, host, 60 * MiB, 0, stream) == EMM_OK);
+    const emm_status status = ask_beside_trim(
+        sim, [&] { return pool().memhostalloc(sim.manager, 60 * MiB, 0, &host, &device); });
+    CHECK(status == EMM_OK);
+}
+
+TEST_CASE("a request fails though another thread trims, if that cannot be enough") {
+    for (const char *options : {"max=60MiB", "growth=vmm,max=60MiB"}) {
+        Simulation sim(options);
+        const CUdeviceptr live = sim.alloc(20 * MiB, legacy);
+        sim.free(sim.alloc(40 * MiB, legacy), legacy);
+        cuda().cuStreamSynchronize(legacy);
+        CUdeviceptr ptr = 0;
+        const emm_status status =
+            ask_beside_trim(sim, [&] { return sim.try_alloc(50 * MiB, legacy, ptr); });
+        CHECK(status == EMM_E_OUT_OF_MEMORY);
+        sim.free(live, legacy);
+    }
+}
+
+// Each thread has one block at a time. Three in segments of their own, of up to 14 MiB, leave room
+// for the fourth, however they lie; what is on its way back must not count against it.
+TEST_CASE("no request fails beside slow trims and thresholds with room for what all can need") {
+    for (const char *options :
+         {"max=60MiB", "growth=vmm,max=60MiB", "max=60MiB,release_threshold=8MiB",
+          "growth=vmm,max=60MiB,release_threshold=8MiB", "max=60MiB,release_threshold=0"}) {
+        Simulation sim(options);
+        constexpr unsigned threads = 4, trimming = 8;
+        before_giving_back = take_time;
+        std::atomic<int> failed{0}, working{threads};
+        std::vector<CUstream> streams;
+        for (unsigned i = 0; i < threads; i++) {
+            streams.push_back(sim.stream());
+        }
+        std::vector<std::thread> all;
+        for (unsigned i = 0; i < threads; i++) {
+            all.emplace_back([&, i] {
+                cuda().cuCtxSetCurrent(sim.context);
+                std::mt19937_64 random(i);
+                for (int round = 0; round < 150; round++) {
+                    const size_t size = 1 + random() % (12 * MiB);
+                    CUdeviceptr ptr = 0;
+                    if (sim.try_alloc(size, streams[i], ptr) != EMM_OK) {
+                        failed++;
+                        continue;
+                    }
+                    sim.touch(ptr, 16, streams[i]);
+                    sim.free(ptr, random() % 8 ? streams[i] : unordered);
+                }
+                working--;
+            });
+        }
+        for (unsigned i = 0; i < trimming; i++) {
+            all.emplace_back([&] {
+                while (working > 0) {
+                    size_t released = 0;
+                    pool().trim(sim.manager, 0, &released);
+                    std::this_thread::yield();
+                }
+            });
+        }
+        for (std::thread &thread : all) {
+            thread.join();
+        }
+        before_giving_back = nullptr;
+        INFO(options);
+        CHECK(failed == 0);
+    }
+}

@@ -1,0 +1,343 @@
+// Behaviour: what CUDA promises of captures and graphs: the same on real hardware and simulated.
+#include "cuda_driver.h"
+
+#include <atomic>
+#include <chrono>
+
+#include <thread>
+
+namespace {
+
+CUstreamCaptureStatus status_of(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    REQUIRE(cu().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS);
+    return status;
+}
+
+void begin(CUstream stream, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) {
+    REQUIRE(cu().cuStreamBeginCapture(stream, mode) == CUDA_SUCCESS);
+}
+
+void end_invalid(CUstream stream) {
+    CUgraph graph = nullptr;
+    CHECK(status_of(stream) == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    CHECK(cu().cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CHECK(graph == nullptr);
+    CHECK(status_of(stream) == CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+CUgraph end(CUstream stream) {
+    CUgraph graph = nullptr;
+    CHECK(status_of(stream) == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    REQUIRE(graph != nullptr);
+    return graph;
+}
+
+// What cuMemAlloc answers now; what it gave is freed once nothing captures.
+CUresult try_alloc(CUdeviceptr &address) {
+    return cu().cuMemAlloc(&address, 1 << 20);
+}
+
+void count(void *number) {
+    ++*static_cast<int *>(number);
+}
+
+} // namespace
+
+TEST_CASE("captured work runs at each launch, and not before") {
+    const Device device;
+    const Stream stream;
+    const Block block(4096);
+    CUgraphExec executable = nullptr;
+    int runs = 0;
+    REQUIRE(cu().cuMemsetD8(block, 1, 4096) == CUDA_SUCCESS);
+    REQUIRE(cu().cuCtxSynchronize() == CUDA_SUCCESS);
+    begin(stream);
+    REQUIRE(cu().cuMemsetD8Async(block, 2, 4096, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuLaunchHostFunc(stream, count, &runs) == CUDA_SUCCESS);
+    const CUgraph graph = end(stream);
+    size_t nodes = 0;
+    CHECK(cu().cuGraphGetNodes(graph, nullptr, &nodes) == CUDA_SUCCESS);
+    CHECK(nodes == 2);
+    CHECK(byte_at(block) == 1);
+    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    CHECK(byte_at(block) == 2);
+    CHECK(runs == 2);
+    REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
+}
+
+TEST_CASE("an allocation under a global capture fails and invalidates it") {
+    const Device device;
+    const Stream stream;
+    CUdeviceptr address = 0;
+    begin(stream);
+    CHECK(try_alloc(address) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_invalid(stream);
+}
+
+TEST_CASE("another thread's allocation invalidates a global capture, not a thread-local one") {
+    const Device device;
+    const Stream global, local;
+    const auto elsewhere = [&] {
+        CUdeviceptr address = 0;
+        CUresult result = CUDA_ERROR_UNKNOWN;
+        std::thread([&] {
+            cu().cuCtxSetCurrent(device.context);
+            result = try_alloc(address);
+            if (result == CUDA_SUCCESS) {
+                CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
+                cu().cuThreadExchangeStreamCaptureMode(&relaxed);
+                cu().cuMemFree(address);
+            }
+        }).join();
+        return result;
+    };
+    begin(local, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+    CHECK(elsewhere() == CUDA_SUCCESS);
+    CHECK(cu().cuGraphDestroy(end(local)) == CUDA_SUCCESS);
+    begin(global);
+    CHECK(elsewhere() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_invalid(global);
+}
+
+TEST_CASE("an allocation under a relaxed capture works") {
+    const Device device;
+    const Stream stream;
+    CUdeviceptr address = 0;
+    begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    CHECK(try_alloc(address) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphDestroy(end(stream)) == CUDA_SUCCESS);
+    CHECK(cu().cuMemFree(address) == CUDA_SUCCESS);
+}
+
+TEST_CASE("an allocation works with the thread's mode exchanged for relaxed") {
+    const Device device;
+    const Stream stream;
+    CUdeviceptr address = 0;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    begin(stream);
+    REQUIRE(cu().cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS);
+    CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+    CHECK(try_alloc(address) == CUDA_SUCCESS);
+    REQUIRE(cu().cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS);
+    CHECK(mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+    CHECK(cu().cuGraphDestroy(end(stream)) == CUDA_SUCCESS);
+    CHECK(cu().cuMemFree(address) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a context's event cannot be recorded during a capture, and invalidates it") {
+    if (!cu().record_context) {
+        WARN("skipped: this driver has no cuCtxRecordEvent");
+        return;
+    }
+    const Device device;
+    const Stream stream;
+    const Event event;
+    begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    CHECK(cu().record_context(device.context, event) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_invalid(stream);
+}
+
+TEST_CASE("asking about an event invalidates a global capture, and harms no relaxed one") {
+    const Device device;
+    const Stream stream, other;
+    const Event event;
+    REQUIRE(cu().cuEventRecord(event, other) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamSynchronize(other) == CUDA_SUCCESS);
+    begin(stream, CU_STREAM_CAPTURE_MODE_RELAXED);
+    CHECK(cu().cuEventQuery(event) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphDestroy(end(stream)) == CUDA_SUCCESS);
+    begin(stream);
+    CHECK(cu().cuEventQuery(event) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_invalid(stream);
+}
+
+TEST_CASE("asking about an event works with the thread's mode exchanged for relaxed") {
+    const Device device;
+    const Stream stream, other;
+    const Event event;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    REQUIRE(cu().cuEventRecord(event, other) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamSynchronize(other) == CUDA_SUCCESS);
+    begin(stream);
+    REQUIRE(cu().cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS);
+    CHECK(cu().cuEventQuery(event) == CUDA_SUCCESS);
+    REQUIRE(cu().cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphDestroy(end(stream)) == CUDA_SUCCESS);
+}
+
+TEST_CASE("an event recorded in a capture cannot be asked about, and brings streams in") {
+    const Device device;
+    const Stream stream, other;
+    const Event fork, join;
+    begin(stream);
+    REQUIRE(cu().cuEventRecord(fork, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamWaitEvent(other, fork, 0) == CUDA_SUCCESS);
+    CHECK(status_of(other) == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+    REQUIRE(cu().cuEventRecord(join, other) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamWaitEvent(stream, join, 0) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphDestroy(end(stream)) == CUDA_SUCCESS);
+    CHECK(status_of(other) == CU_STREAM_CAPTURE_STATUS_NONE);
+    CHECK(cu().cuEventQuery(fork) != CUDA_SUCCESS);
+}
+
+TEST_CASE("a capture whose other stream was not joined yields no graph") {
+    const Device device;
+    const Stream stream, other;
+    const Event fork;
+    const Block block(4096);
+    CUgraph graph = nullptr;
+    begin(stream);
+    REQUIRE(cu().cuEventRecord(fork, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamWaitEvent(other, fork, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemsetD8Async(block, 1, 16, other) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_UNJOINED);
+    CHECK(graph == nullptr);
+    CHECK(status_of(other) == CU_STREAM_CAPTURE_STATUS_NONE);
+}
+
+TEST_CASE("a captured stream cannot be waited for") {
+    const Device device;
+    const Stream stream;
+    begin(stream);
+    CHECK(cu().cuStreamSynchronize(stream) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_invalid(stream);
+}
+
+TEST_CASE("the legacy stream is refused while a blocking stream captures") {
+    const Device device;
+    const Stream stream(CU_STREAM_DEFAULT);
+    const Block block(4096);
+    begin(stream);
+    CHECK(cu().cuMemsetD8Async(block, 1, 16, nullptr) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    end_invalid(stream);
+    begin(stream);
+    CHECK(cu().cuEventRecord(Event(), nullptr) == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    end_invalid(stream);
+}
+
+TEST_CASE("the legacy stream cannot be captured") {
+    const Device device;
+    CHECK(cu().cuStreamBeginCapture(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED) ==
+          CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
+namespace {
+
+// The graph has an object that calls `destroy` in its end.
+void retain(CUgraph graph, CUhostFn destroy) {
+    CUuserObject object = nullptr;
+    REQUIRE(cu().cuUserObjectCreate(&object, nullptr, destroy, 1,
+                                    CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) ==
+            CUDA_SUCCESS);
+}
+
+} // namespace
+
+TEST_CASE("what a graph retains is destroyed after the last that holds it") {
+    const Device device;
+    const Stream stream;
+    static std::atomic<int> destroyed;
+    const auto destroy = [](void *) { ++destroyed; };
+    CUgraphExec executable = nullptr;
+    destroyed = 0;
+    begin(stream);
+    const CUgraph graph = end(stream);
+    retain(graph, destroy);
+    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+    CHECK(destroyed == 0);
+    REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
+    REQUIRE(cu().cuCtxSynchronize() == CUDA_SUCCESS);
+    for (int i = 0; i < 1000 && destroyed == 0; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    CHECK(destroyed == 1);
+}
+
+TEST_CASE("what a graph retains is not destroyed before its last run is over") {
+    const Device device;
+    const Stream stream;
+    static std::atomic<int> runs, runs_before_the_end;
+    const auto run = [](void *) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        ++runs;
+    };
+    const auto destroy = [](void *) { runs_before_the_end = runs.load(); };
+    for (const bool graph_goes_first : {true, false}) {
+        CUgraphExec executable = nullptr;
+        runs = 0;
+        runs_before_the_end = -1;
+        begin(stream);
+        REQUIRE(cu().cuLaunchHostFunc(stream, run, nullptr) == CUDA_SUCCESS);
+        const CUgraph graph = end(stream);
+        retain(graph, destroy);
+        REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+        if (graph_goes_first) {
+            REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+        }
+        REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+        REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+        REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
+        if (!graph_goes_first) {
+            REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+        }
+        REQUIRE(cu().cuCtxSynchronize() == CUDA_SUCCESS);
+        for (int i = 0; i < 1000 && runs_before_the_end < 0; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        CHECK(runs_before_the_end == 2);
+    }
+}
+
+TEST_CASE("freeing memory under a global capture fails and invalidates it") {
+    const Device device;
+    const Stream stream;
+    CUdeviceptr address = 0;
+    REQUIRE(try_alloc(address) == CUDA_SUCCESS);
+    begin(stream);
+    CHECK(cu().cuMemFree(address) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_invalid(stream);
+    CHECK(cu().cuMemFree(address) == CUDA_SUCCESS);
+}
+
+TEST_CASE("pinned memory cannot be had under a global capture") {
+    const Device device;
+    const Stream stream;
+    void *host = nullptr;
+    begin(stream);
+    CHECK(cu().cuMemHostAlloc(&host, 4096, 0) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_invalid(stream);
+}
+
+TEST_CASE("waiting for another stream invalidates a global capture") {
+    const Device device;
+    const Stream stream, other;
+    begin(stream);
+    CHECK(cu().cuStreamSynchronize(other) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_invalid(stream);
+}
+
+TEST_CASE("the context cannot be waited for during a capture") {
+    const Device device;
+    const Stream stream;
+    begin(stream);
+    CHECK(cu().cuCtxSynchronize() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_invalid(stream);
+}
+
+TEST_CASE("pool memory for another stream cannot be had under a global capture") {
+    const Device device;
+    const Stream stream, other;
+    CUdeviceptr address = 0;
+    begin(stream);
+    CHECK(cu().cuMemAllocAsync(&address, 4096, other) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_invalid(stream);
+}

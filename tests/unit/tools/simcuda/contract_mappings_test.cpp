@@ -1,0 +1,161 @@
+// Behaviour: what CUDA promises of physical memory and mappings: the same on real hardware and
+// simulated.
+#include "cuda_driver.h"
+
+#include <unistd.h>
+
+namespace {
+
+CUmemAllocationProp properties(CUmemAllocationHandleType types = CU_MEM_HANDLE_TYPE_NONE) {
+    CUmemAllocationProp found = {};
+    found.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    found.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    found.location.id = 0;
+    found.requestedHandleTypes = types;
+    return found;
+}
+
+size_t granularity() {
+    size_t size = 0;
+    const CUmemAllocationProp wanted = properties();
+    REQUIRE(cu().cuMemGetAllocationGranularity(&size, &wanted, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
+            CUDA_SUCCESS);
+    return size;
+}
+
+CUmemGenericAllocationHandle create(size_t size,
+                                    CUmemAllocationHandleType types = CU_MEM_HANDLE_TYPE_NONE) {
+    CUmemGenericAllocationHandle handle = 0;
+    const CUmemAllocationProp wanted = properties(types);
+    REQUIRE(cu().cuMemCreate(&handle, size, &wanted, 0) == CUDA_SUCCESS);
+    return handle;
+}
+
+CUdeviceptr reserve(size_t size) {
+    CUdeviceptr address = 0;
+    REQUIRE(cu().cuMemAddressReserve(&address, size, 0, 0, 0) == CUDA_SUCCESS);
+    return address;
+}
+
+void map(CUdeviceptr address, size_t size, CUmemGenericAllocationHandle handle) {
+    CUmemAccessDesc access = {};
+    access.location = properties().location;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    REQUIRE(cu().cuMemMap(address, size, 0, handle, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemSetAccess(address, size, &access, 1) == CUDA_SUCCESS);
+}
+
+} // namespace
+
+TEST_CASE("one physical handle is seen at two addresses") {
+    const Device device;
+    const size_t size = granularity();
+    const CUmemGenericAllocationHandle handle = create(size);
+    const CUdeviceptr range = reserve(2 * size);
+    map(range, size, handle);
+    map(range + size, size, handle);
+    REQUIRE(cu().cuMemRelease(handle) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemsetD8(range + 5, 42, 1) == CUDA_SUCCESS);
+    CHECK(byte_at(range + size + 5) == 42);
+    CHECK(cu().cuMemUnmap(range, 2 * size) == CUDA_SUCCESS);
+    CHECK(cu().cuMemAddressFree(range, 2 * size) == CUDA_SUCCESS);
+}
+
+TEST_CASE("work runs on from one mapping into the next") {
+    const Device device;
+    const size_t size = granularity();
+    const CUmemGenericAllocationHandle first = create(size), second = create(size);
+    const CUdeviceptr range = reserve(2 * size);
+    map(range, size, second);
+    map(range + size, size, first);
+    REQUIRE(cu().cuMemsetD8(range, 7, 2 * size) == CUDA_SUCCESS);
+    CHECK(byte_at(range) == 7);
+    CHECK(byte_at(range + 2 * size - 1) == 7);
+    CHECK(cu().cuMemUnmap(range, 2 * size) == CUDA_SUCCESS);
+    CHECK(cu().cuMemRelease(first) == CUDA_SUCCESS);
+    CHECK(cu().cuMemRelease(second) == CUDA_SUCCESS);
+    CHECK(cu().cuMemAddressFree(range, 2 * size) == CUDA_SUCCESS);
+}
+
+TEST_CASE("sizes must be whole granules, and addresses reserved and free") {
+    const Device device;
+    const size_t size = granularity();
+    CUmemGenericAllocationHandle handle = 0;
+    const CUmemAllocationProp wanted = properties();
+    CHECK(cu().cuMemCreate(&handle, size + 1, &wanted, 0) == CUDA_ERROR_INVALID_VALUE);
+    handle = create(size);
+    const CUdeviceptr range = reserve(size);
+    map(range, size, handle);
+    CHECK(cu().cuMemMap(range, size, 0, handle, 0) != CUDA_SUCCESS);
+    CHECK(cu().cuMemMap(range + 1024 * size, size, 0, handle, 0) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemUnmap(range, size) == CUDA_SUCCESS);
+    CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
+    CHECK(cu().cuMemAddressFree(range, size) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a mapping is no memory for legacy IPC") {
+    const Device device;
+    const size_t size = granularity();
+    const CUmemGenericAllocationHandle handle = create(size);
+    const CUdeviceptr range = reserve(size);
+    CUipcMemHandle exported;
+    map(range, size, handle);
+    CHECK(cu().cuIpcGetMemHandle(&exported, range) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemUnmap(range, size) == CUDA_SUCCESS);
+    CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
+    CHECK(cu().cuMemAddressFree(range, size) == CUDA_SUCCESS);
+}
+
+TEST_CASE("the handle behind a mapping can be had again") {
+    const Device device;
+    const size_t size = granularity();
+    const CUmemGenericAllocationHandle handle = create(size);
+    const CUdeviceptr range = reserve(size);
+    CUmemGenericAllocationHandle again = 0;
+    map(range, size, handle);
+    CHECK(cu().cuMemRetainAllocationHandle(&again, reinterpret_cast<void *>(range)) ==
+          CUDA_SUCCESS);
+    CHECK(again == handle);
+    CHECK(cu().cuMemRelease(again) == CUDA_SUCCESS);
+    CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
+    CHECK(cu().cuMemUnmap(range, size) == CUDA_SUCCESS);
+    CHECK(cu().cuMemAddressFree(range, size) == CUDA_SUCCESS);
+}
+
+TEST_CASE("only memory that was created for it is exported by descriptor") {
+    const Device device;
+    const size_t size = granularity();
+    const CUmemGenericAllocationHandle plain = create(size);
+    const CUmemGenericAllocationHandle shared =
+        create(size, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    int descriptor = -1;
+    CUmemGenericAllocationHandle imported = 0;
+    CHECK(cu().cuMemExportToShareableHandle(&descriptor, plain,
+                                            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                            0) == CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(cu().cuMemExportToShareableHandle(
+                &descriptor, shared, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS);
+    CHECK(cu().cuMemImportFromShareableHandle(
+              &imported, reinterpret_cast<void *>(static_cast<intptr_t>(descriptor)),
+              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == CUDA_SUCCESS);
+    CHECK(close(descriptor) == 0);
+    CHECK(cu().cuMemRelease(imported) == CUDA_SUCCESS);
+    CHECK(cu().cuMemRelease(shared) == CUDA_SUCCESS);
+    CHECK(cu().cuMemRelease(plain) == CUDA_SUCCESS);
+}
+
+TEST_CASE("mapping works under a global capture") {
+    const Device device;
+    const Stream stream;
+    const size_t size = granularity();
+    CUgraph graph = nullptr;
+    REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    const CUmemGenericAllocationHandle handle = create(size);
+    const CUdeviceptr range = reserve(size);
+    map(range, size, handle);
+    CHECK(cu().cuMemUnmap(range, size) == CUDA_SUCCESS);
+    CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
+    CHECK(cu().cuMemAddressFree(range, size) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+}

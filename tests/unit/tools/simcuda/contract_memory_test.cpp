@@ -1,0 +1,159 @@
+// Behaviour: what CUDA promises of memory: the same on real hardware and simulated.
+#include "cuda_driver.h"
+
+#include <vector>
+
+TEST_CASE("device memory is aligned, distinct and given back") {
+    const Device device;
+    size_t before = 0, during = 0, total = 0;
+    REQUIRE(cu().cuMemGetInfo(&before, &total) == CUDA_SUCCESS);
+    {
+        const Block small(1), large(size_t(64) << 20);
+        CHECK(small % 512 == 0);
+        CHECK(large % 512 == 0);
+        CHECK(small != large);
+        REQUIRE(cu().cuMemGetInfo(&during, &total) == CUDA_SUCCESS);
+        CHECK(during + (size_t(64) << 20) <= before);
+    }
+    CHECK(cu().cuMemGetInfo(&during, &total) == CUDA_SUCCESS);
+    CHECK(during <= total);
+}
+
+TEST_CASE("allocating needs a current context, freeing does not") {
+    const Device device;
+    CUdeviceptr address = 0, other = 0;
+    CUcontext popped = nullptr;
+    REQUIRE(cu().cuMemAlloc(&address, 4096) == CUDA_SUCCESS);
+    REQUIRE(cu().cuCtxPopCurrent(&popped) == CUDA_SUCCESS);
+    CHECK(cu().cuMemAlloc(&other, 4096) == CUDA_ERROR_INVALID_CONTEXT);
+    CHECK(cu().cuMemFree(address) == CUDA_SUCCESS);
+    CHECK(cu().cuMemFree(0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuCtxPushCurrent(device.context) == CUDA_SUCCESS);
+}
+
+TEST_CASE("size 0 and more than there is are refused") {
+    const Device device;
+    CUdeviceptr address = 7;
+    CHECK(cu().cuMemAlloc(&address, 0) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemAlloc(&address, size_t(1) << 46) == CUDA_ERROR_OUT_OF_MEMORY);
+}
+
+TEST_CASE("what is copied in comes out again") {
+    const Device device;
+    const Block block(1 << 20);
+    std::vector<unsigned char> in(1 << 20), out(1 << 20);
+    for (size_t i = 0; i < in.size(); ++i) {
+        in[i] = static_cast<unsigned char>(i * 7);
+    }
+    CHECK(cu().cuMemcpyHtoD(block, in.data(), in.size()) == CUDA_SUCCESS);
+    CHECK(cu().cuMemcpyDtoH(out.data(), block, out.size()) == CUDA_SUCCESS);
+    CHECK(in == out);
+    CHECK(cu().cuMemsetD8(block + 10, 0xAB, 10) == CUDA_SUCCESS);
+    CHECK(byte_at(block + 9) == in[9]);
+    CHECK(byte_at(block + 19) == 0xAB);
+    CHECK(byte_at(block + 20) == in[20]);
+}
+
+TEST_CASE("a pointer into a block tells of the whole block") {
+    const Device device;
+    const Block block(1 << 20);
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    unsigned type = 0;
+    int ordinal = -1;
+    CUcontext context = nullptr;
+    CHECK(cu().cuMemGetAddressRange(&base, &size, block + 1000) == CUDA_SUCCESS);
+    CHECK(base == block);
+    CHECK(size == 1 << 20);
+    const CUdeviceptr inside = block + 1000;
+    CHECK(cu().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, inside) ==
+          CUDA_SUCCESS);
+    CHECK(type == CU_MEMORYTYPE_DEVICE);
+    CHECK(cu().cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, inside) ==
+          CUDA_SUCCESS);
+    CHECK(ordinal == 0);
+    CHECK(cu().cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, inside) ==
+          CUDA_SUCCESS);
+    CHECK(context == device.context);
+    CHECK(cu().cuPointerGetAttribute(&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, inside) ==
+          CUDA_SUCCESS);
+    CHECK(base == block);
+}
+
+TEST_CASE("a buffer's id is its own, also at an address that came back") {
+    const Device device;
+    unsigned long long ids[2] = {};
+    for (unsigned long long &id : ids) {
+        const Block block(1 << 20);
+        CHECK(cu().cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, block) ==
+              CUDA_SUCCESS);
+    }
+    CHECK(ids[0] != ids[1]);
+}
+
+TEST_CASE("an address that CUDA does not know is an invalid value, or a NULL among many") {
+    const Device device;
+    int on_stack = 0;
+    unsigned type = 77;
+    const auto address = reinterpret_cast<CUdeviceptr>(&on_stack);
+    CHECK(cu().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+          CUDA_ERROR_INVALID_VALUE);
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+    void *where[] = {&type};
+    CHECK(cu().cuPointerGetAttributes(1, which, where, address) == CUDA_SUCCESS);
+    CHECK(type == 0);
+}
+
+TEST_CASE("pinned memory is known to CUDA and seen by the device") {
+    const Device device;
+    void *host = nullptr;
+    CUdeviceptr mapped = 0;
+    unsigned type = 0;
+    REQUIRE(cu().cuMemHostAlloc(&host, 10000, CU_MEMHOSTALLOC_DEVICEMAP) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostGetDevicePointer(&mapped, host, 0) == CUDA_SUCCESS);
+    CHECK(cu().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, mapped) ==
+          CUDA_SUCCESS);
+    CHECK(type == CU_MEMORYTYPE_HOST);
+    CHECK(cu().cuMemsetD8(mapped, 5, 10000) == CUDA_SUCCESS);
+    CHECK(cu().cuCtxSynchronize() == CUDA_SUCCESS);
+    CHECK(static_cast<unsigned char *>(host)[9999] == 5);
+    CHECK(cu().cuMemFreeHost(host) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a range is registered once, and unregistered once") {
+    const Device device;
+    std::vector<unsigned char> range(1 << 20);
+    CUdeviceptr mapped = 0;
+    REQUIRE(cu().cuMemHostRegister(range.data(), range.size(), 0) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostRegister(range.data(), range.size(), 0) ==
+          CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    CHECK(cu().cuMemHostGetDevicePointer(&mapped, range.data(), 0) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostUnregister(range.data()) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostUnregister(range.data()) == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+}
+
+TEST_CASE("managed memory says so and is seen by both sides") {
+    const Device device;
+    CUdeviceptr address = 0;
+    unsigned managed = 0;
+    REQUIRE(cu().cuMemAllocManaged(&address, 4096, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS);
+    CHECK(cu().cuPointerGetAttribute(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address) ==
+          CUDA_SUCCESS);
+    CHECK(managed == 1);
+    CHECK(cu().cuMemsetD8(address, 9, 4096) == CUDA_SUCCESS);
+    CHECK(cu().cuCtxSynchronize() == CUDA_SUCCESS);
+    CHECK(*reinterpret_cast<unsigned char *>(address) == 9);
+    CHECK(cu().cuMemFree(address) == CUDA_SUCCESS);
+}
+
+TEST_CASE("memory of a destroyed context is gone with it") {
+    const Device device;
+    CUcontext context = nullptr;
+    CUdeviceptr address = 0;
+    unsigned type = 0;
+    REQUIRE(cu().create_context(&context, 0, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemAlloc(&address, 4096) == CUDA_SUCCESS);
+    REQUIRE(cu().cuCtxDestroy(context) == CUDA_SUCCESS);
+    CHECK(cu().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+          CUDA_ERROR_INVALID_VALUE);
+}

@@ -1,0 +1,150 @@
+// Behaviour: what CUDA promises of stream-ordered pools: the same on real hardware and simulated.
+#include "gate.h"
+
+namespace {
+
+struct Pool {
+    Pool() {
+        CUmemPoolProps properties = {};
+        properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        REQUIRE(cu().cuMemPoolCreate(&handle, &properties) == CUDA_SUCCESS);
+    }
+    ~Pool() { cu().cuMemPoolDestroy(handle); }
+    uint64_t get(CUmemPool_attribute attribute) const {
+        uint64_t value = 0;
+        REQUIRE(cu().cuMemPoolGetAttribute(handle, attribute, &value) == CUDA_SUCCESS);
+        return value;
+    }
+    void keep_all() const {
+        uint64_t all = ~uint64_t(0);
+        REQUIRE(cu().cuMemPoolSetAttribute(handle, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, &all) ==
+                CUDA_SUCCESS);
+    }
+    CUdeviceptr take(size_t size, CUstream stream) const {
+        CUdeviceptr address = 0;
+        REQUIRE(cu().cuMemAllocFromPoolAsync(&address, size, handle, stream) == CUDA_SUCCESS);
+        return address;
+    }
+    CUmemoryPool handle = nullptr;
+};
+
+} // namespace
+
+TEST_CASE("memory freed on a stream is given out on it again at once") {
+    Gate gate;
+    const Device device;
+    const Stream stream;
+    const Pool pool;
+    gate.close(stream);
+    const CUdeviceptr first = pool.take(1 << 20, stream);
+    REQUIRE(cu().cuMemFreeAsync(first, stream) == CUDA_SUCCESS);
+    const CUdeviceptr second = pool.take(1 << 20, stream);
+    CHECK(second == first);
+    REQUIRE(cu().cuMemFreeAsync(second, stream) == CUDA_SUCCESS);
+    gate.open();
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a pool gives no block of a size that no device has") {
+    const Device device;
+    const Stream stream;
+    const Pool pool;
+    for (const size_t size : {~size_t(0), ~size_t(0) - 4095, size_t(1) << 50}) {
+        CUdeviceptr address = 77;
+        CHECK(cu().cuMemAllocFromPoolAsync(&address, size, pool.handle, stream) != CUDA_SUCCESS);
+    }
+}
+
+TEST_CASE("a pool counts what is used and what is reserved") {
+    const Device device;
+    const Stream stream;
+    const Pool pool;
+    pool.keep_all();
+    const CUdeviceptr address = pool.take(3 << 20, stream);
+    CHECK(pool.get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) >= 3 << 20);
+    CHECK(pool.get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 3 << 20);
+    REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    CHECK(pool.get(CU_MEMPOOL_ATTR_USED_MEM_CURRENT) == 0);
+    CHECK(pool.get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) >= 3 << 20);
+    CHECK(pool.get(CU_MEMPOOL_ATTR_USED_MEM_HIGH) >= 3 << 20);
+    REQUIRE(cu().cuMemPoolTrimTo(pool.handle, 0) == CUDA_SUCCESS);
+    CHECK(pool.get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 0);
+}
+
+TEST_CASE("without a release threshold a wait empties the pool") {
+    const Device device;
+    const Stream stream;
+    const Pool pool;
+    const CUdeviceptr address = pool.take(3 << 20, stream);
+    REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    CHECK(pool.get(CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT) == 0);
+}
+
+TEST_CASE("a pointer from a pool names the pool, and is no memory for legacy IPC") {
+    const Device device;
+    const Stream stream;
+    const Pool pool;
+    const CUdeviceptr address = pool.take(4096, stream);
+    CUmemoryPool found = nullptr;
+    CUipcMemHandle exported;
+    CHECK(cu().cuPointerGetAttribute(&found, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address) ==
+          CUDA_SUCCESS);
+    CHECK(found == pool.handle);
+    CHECK(cu().cuIpcGetMemHandle(&exported, address) == CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
+}
+
+TEST_CASE("cuMemFree takes memory of a pool") {
+    const Device device;
+    const Stream stream;
+    const Pool pool;
+    const CUdeviceptr address = pool.take(4096, stream);
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    CHECK(cu().cuMemFree(address) == CUDA_SUCCESS);
+}
+
+TEST_CASE("stream-ordered calls need no current context when the stream has one") {
+    const Device device;
+    const Stream stream;
+    CUcontext popped = nullptr;
+    CUdeviceptr address = 0;
+    REQUIRE(cu().cuCtxPopCurrent(&popped) == CUDA_SUCCESS);
+    const CUresult taken = cu().cuMemAllocAsync(&address, 4096, stream);
+    const CUresult freed = taken == CUDA_SUCCESS ? cu().cuMemFreeAsync(address, stream) : taken;
+    REQUIRE(cu().cuCtxPushCurrent(device.context) == CUDA_SUCCESS);
+    CHECK(taken == CUDA_SUCCESS);
+    CHECK(freed == CUDA_SUCCESS);
+}
+
+TEST_CASE("a captured allocation has its address at once and belongs to the graph") {
+    const Device device;
+    const Stream stream;
+    const Block result(4096);
+    CUdeviceptr address = 0;
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemAllocAsync(&address, 4096, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemsetD8Async(address, 6, 4096, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemcpyDtoDAsync(result, address, 4096, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    CHECK(byte_at(result) == 6);
+    REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+}
+
+TEST_CASE("cuMemFreeAsync takes memory of cuMemAlloc") {
+    const Device device;
+    const Stream stream;
+    CUdeviceptr address = 0;
+    REQUIRE(cu().cuMemAlloc(&address, 1 << 20) == CUDA_SUCCESS);
+    CHECK(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+}
