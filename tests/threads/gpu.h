@@ -14,6 +14,8 @@ struct Cuda : emm::cuda::Entries {
         }
     }
 
+    EMM_CUDA_REQUIRED(cuInit);
+    EMM_CUDA_REQUIRED(cuCtxDestroy);
     EMM_CUDA_REQUIRED(cuCtxSetCurrent);
     EMM_CUDA_REQUIRED(cuStreamCreate);
     EMM_CUDA_REQUIRED(cuStreamDestroy);

@@ -1,129 +1,191 @@
-// traffic [SECONDS]: random traffic of 8 threads in 2 contexts through the plugin in EMM_PLUGIN, on
-// the driver in EMM_DRIVER, with a pattern in every block. Exit status 1: something was wrong.
+#include "traffic.h"
+
 #include "worker.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <mutex>
 #include <thread>
 
 namespace {
 
-constexpr unsigned thread_count = 8;
+constexpr size_t common_streams = 4;
+constexpr int most_trims = 3;
 
-// Two devices if there are, else two contexts of the first.
-std::vector<Gpu> make_gpus() {
-    emm_driver_info driver = {};
-    driver.struct_size = sizeof driver;
-    check(emm_get_driver(&driver), "loading the driver");
-    std::vector<Gpu> gpus(2);
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    check(emm_context_for_device(0, &gpus[0].emm), "device 0");
-    check(emm_context_get_info(gpus[0].emm, &info), "device 0");
-    gpus[0].cuda = info.cuda_context;
-    if (driver.device_count > 1) {
-        check(emm_context_for_device(1, &gpus[1].emm), "device 1");
-        check(emm_context_get_info(gpus[1].emm, &info), "device 1");
-        gpus[1].cuda = info.cuda_context;
-        return gpus;
-    }
+// A context of its own, on the second device if there is one.
+Gpu make_gpu(size_t number) {
     using Create = CUresult (*)(CUcontext *, unsigned, CUdevice);
     const auto create = reinterpret_cast<Create>(emm_driver_entry("cuCtxCreate", 3020));
-    check(create(&gpus[1].cuda, 0, 0), "cuCtxCreate");
-    check(emm_context_from(gpus[1].cuda, &gpus[1].emm), "a second context");
-    return gpus;
+    emm_driver_info driver = {};
+    driver.struct_size = sizeof driver;
+    check(emm_get_driver(&driver), "emm_get_driver");
+    Gpu gpu;
+    check(create(&gpu.cuda, 0, int(number) % driver.device_count), "cuCtxCreate");
+    check(emm_context_from(gpu.cuda, &gpu.emm), "emm_context_from");
+    return gpu;
 }
 
-// The first failure stops the traffic; the others are its consequences.
-class Failures {
-public:
-    void add(unsigned number, const std::string &text) {
-        std::lock_guard lock(mutex_);
-        if (count_++ == 0) {
-            std::fprintf(stderr, "thread %u: %s\n", number, text.c_str());
-        }
-    }
-    bool any() {
-        std::lock_guard lock(mutex_);
-        return count_ != 0;
-    }
+emm_stats stats_of(const Gpu &gpu) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    check(emm_get_stats(gpu.emm, &stats), "emm_get_stats");
+    return stats;
+}
 
-private:
-    std::mutex mutex_;
-    int count_ = 0;
-};
+void expect(uint64_t expected, uint64_t found, const char *of_what) {
+    if (expected != found) {
+        throw std::runtime_error("in the end: expected " + std::to_string(expected) + " " +
+                                 of_what + ", found " + std::to_string(found));
+    }
+}
 
-void run_threads(Traffic &traffic, Failures &failures, std::chrono::duration<double> duration) {
+// Of a context that has nothing to do. A request makes a plugin look for graphs that are gone, and
+// a trim may leave what was not known to be complete when it began.
+void return_everything(const Cuda &cuda, const Gpu &gpu) {
+    emm_deviceptr ptr = 0;
+    check(emm_memalloc(gpu.emm, 1 << 20, nullptr, &ptr), "emm_memalloc");
+    check(emm_memfree(gpu.emm, ptr, 0, nullptr), "emm_memfree");
+    for (int trims = 0; trims < most_trims && stats_of(gpu).reserved_bytes != 0; trims++) {
+        check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
+        check(emm_trim(gpu.emm, 0, nullptr), "emm_trim");
+    }
+    const emm_stats stats = stats_of(gpu);
+    expect(0, stats.reserved_bytes, "bytes after trims");
+    expect(0, stats.host_reserved_bytes, "bytes of pinned memory after trims");
+}
+
+} // namespace
+
+// --- a context -----------------------------------------------------------------------------------
+
+Context::Context(const Cuda &cuda, const Gpu &its_gpu) : gpu(its_gpu) {
+    check(cuda.cuCtxSetCurrent(gpu.cuda), "cuCtxSetCurrent");
+    pattern = std::make_unique<Pattern>(cuda, gpu.emm);
+    for (size_t i = 0; i < common_streams; i++) {
+        CUstream stream = nullptr;
+        check(cuda.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+        check(emm_stream_register(gpu.emm, stream), "emm_stream_register");
+        common.push_back(stream);
+    }
+}
+
+void Context::close(const Cuda &cuda) {
+    expect(0, pattern->errors(), "words of another pattern");
+    const bool is_kernel = pattern->is_kernel();
+    pattern.reset();
+    for (const CUstream stream : common) {
+        check(emm_stream_retire(gpu.emm, stream), "emm_stream_retire");
+        check(cuda.cuStreamDestroy(stream), "cuStreamDestroy");
+    }
+    const emm_stats busy = stats_of(gpu);
+    expect(0, busy.live_count, "live blocks");
+    expect(0, busy.live_bytes, "live bytes");
+    expect(0, busy.host_live_bytes, "live bytes of pinned memory");
+    expect(busy.allocations, busy.frees, "frees");
+    return_everything(cuda, gpu);
+    check(emm_context_retire(gpu.emm), "emm_context_retire");
+    std::printf("%llu allocations, at most %.1f MiB live and %.1f MiB reserved; patterns %s\n",
+                static_cast<unsigned long long>(busy.allocations),
+                double(busy.peak_live_bytes) / (1 << 20),
+                double(busy.peak_reserved_bytes) / (1 << 20),
+                is_kernel ? "verified by kernels" : "written, and uses watched");
+}
+
+// --- the traffic ---------------------------------------------------------------------------------
+
+Traffic::Traffic(const Settings &its_settings, size_t its_seed)
+    : settings(its_settings), seed(its_seed) {
+    for (size_t number = 0; number < settings.contexts; number++) {
+        contexts.push_back(std::make_unique<Context>(cuda, make_gpu(number)));
+    }
+}
+
+Traffic::~Traffic() {
+    for (const auto &context : contexts) {
+        cuda.cuCtxDestroy(context->gpu.cuda);
+    }
+}
+
+void Traffic::run() {
+    run_threads();
+    if (!failure_.empty()) {
+        throw std::runtime_error(failure_);
+    }
+    free_parcels();
+    for (const auto &context : contexts) {
+        use(*context);
+        check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
+        context->close(cuda);
+    }
+}
+
+void Traffic::run_threads() {
     std::vector<std::thread> threads;
-    for (unsigned number = 0; number < thread_count; number++) {
-        threads.emplace_back([&, number] {
-            try {
-                Worker(traffic, number).run();
-            } catch (const std::exception &error) {
-                traffic.stop = true;
-                failures.add(number, error.what());
-            }
-        });
+    for (unsigned number = 0; number < settings.threads; number++) {
+        threads.emplace_back([this, number] { run_lives(number); });
     }
-    const auto end = std::chrono::steady_clock::now() + duration;
-    while (!traffic.stop && std::chrono::steady_clock::now() < end) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (settings.steps == 0) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(settings.seconds);
+        while (!stop && std::chrono::steady_clock::now() < end) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+        stop = true;
     }
-    traffic.stop = true;
     for (std::thread &thread : threads) {
         thread.join();
     }
 }
 
-// What was sent and never taken.
-void empty_mailbox(Traffic &traffic) {
-    while (const auto parcel = traffic.mailbox.take()) {
-        check(traffic.cuda.cuCtxSetCurrent(traffic.gpus[parcel->block.gpu].cuda), "current");
-        check(traffic.cuda.cuCtxSynchronize(), "cuCtxSynchronize");
-        check(traffic.cuda.cuEventDestroy(parcel->event), "cuEventDestroy");
-        parcel->block.verify(traffic.cuda, nullptr);
-        check(emm_memfree(traffic.gpus[parcel->block.gpu].emm, parcel->block.ptr, 0,
-                          EMM_STREAM_UNORDERED),
-              "emm_memfree");
+void Traffic::run_lives(unsigned number) {
+    const size_t lives = settings.lives;
+    const size_t steps = settings.steps ? settings.steps / settings.threads / lives : size_t(-1);
+    for (size_t life = 0; life < lives && !stop; life++) {
+        std::thread([&] {
+            try {
+                Worker worker(*this, seed * 1000 + number * lives + life);
+                worker.run(steps);
+                worker.finish();
+            } catch (const std::exception &error) {
+                stop = true;
+                const std::lock_guard lock(mutex_);
+                if (failure_.empty()) {
+                    failure_ = "thread " + std::to_string(number) + ": " + error.what();
+                }
+            }
+        }).join();
     }
 }
 
-void check_nothing_lives(const Traffic &traffic) {
-    for (const Gpu &gpu : traffic.gpus) {
-        emm_stats stats = {};
-        stats.struct_size = sizeof stats;
-        check(emm_get_stats(gpu.emm, &stats), "emm_get_stats");
-        if (stats.live_count != 0 || stats.allocations != stats.frees) {
-            throw std::runtime_error("in the end: expected every block freed, found " +
-                                     std::to_string(stats.live_count) + " live");
+// What was left to other threads and never taken.
+void Traffic::free_parcels() {
+    while (const auto parcel = take()) {
+        const Block &block = parcel->block;
+        const Context &context = *contexts[block.context];
+        use(context);
+        check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
+        if (parcel->event) {
+            check(cuda.cuEventDestroy(parcel->event), "cuEventDestroy");
         }
-        check(emm_context_retire(gpu.emm), "emm_context_retire");
+        context.pattern->read_back(block.ptr, block.size, block.pattern, nullptr);
+        check(emm_memfree(context.gpu.emm, block.ptr, 0, EMM_STREAM_UNORDERED), "emm_memfree");
     }
 }
 
-int run(double seconds) {
-    Traffic traffic;
-    traffic.gpus = make_gpus();
-    Failures failures;
-    run_threads(traffic, failures, std::chrono::duration<double>(seconds));
-    if (failures.any()) {
-        return 1;
-    }
-    empty_mailbox(traffic);
-    check_nothing_lives(traffic);
-    std::printf("%llu steps\n", static_cast<unsigned long long>(traffic.steps.load()));
-    return 0;
+void Traffic::use(const Context &context) const {
+    check(cuda.cuCtxSetCurrent(context.gpu.cuda), "cuCtxSetCurrent");
 }
 
-} // namespace
+void Traffic::put(const Parcel &parcel) {
+    const std::lock_guard lock(mutex_);
+    parcels_.push_back(parcel);
+}
 
-int main(int argc, char *argv[]) {
-    try {
-        return run(argc > 1 ? std::atof(argv[1]) : 3);
-    } catch (const std::exception &error) {
-        std::fprintf(stderr, "%s\n", error.what());
-        return 1;
+std::optional<Parcel> Traffic::take() {
+    const std::lock_guard lock(mutex_);
+    if (parcels_.empty()) {
+        return std::nullopt;
     }
+    const Parcel parcel = parcels_.front();
+    parcels_.pop_front();
+    return parcel;
 }

@@ -1,203 +1,445 @@
-// A step is chosen by chance; each ends with memory in a state that the pattern checks can prove.
-// What the steps rely on is exactly what emm/plugin.h says about streams.
+// A step is chosen by chance; what the steps rely on is exactly what emm/plugin.h says about
+// streams. Unless blocks are read back, nothing here waits for the device, except that a queue that
+// gets too long is drained: what is handed out early is then very likely still in use.
 #include "worker.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace {
 
-constexpr size_t most_live = 300; // blocks of one thread
+constexpr uint64_t most_queued = 4096; // steps between waits
+const CUstream per_thread = reinterpret_cast<CUstream>(uintptr_t(2));
+
+template <class Item> Item taken_from(std::vector<Item> &items, size_t number) {
+    const Item item = std::exchange(items[number], items.back());
+    items.pop_back();
+    return item;
+}
 
 } // namespace
 
-Worker::Worker(Traffic &traffic, unsigned number)
-    : traffic_(traffic), cuda_(traffic.cuda), number_(number), random_(number + 1),
-      streams_(traffic.gpus.size()) {
-    for (size_t gpu = 0; gpu < streams_.size(); gpu++) {
-        use(gpu);
-        check(cuda_.cuStreamCreate(&streams_[gpu].main, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-        check(cuda_.cuStreamCreate(&streams_[gpu].side, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-        check(emm_stream_register(traffic_.gpus[gpu].emm, streams_[gpu].main), "registering");
+Worker::Worker(Traffic &traffic, size_t seed)
+    : traffic_(traffic), cuda_(traffic.cuda), random_(seed), places_(traffic.contexts.size()) {
+    for (size_t context = 0; context < places_.size(); context++) {
+        enter(context);
+        for (Stream &stream : mine_->streams) {
+            make_stream(stream);
+        }
     }
 }
 
-void Worker::run() {
-    uint64_t steps = 0;
-    for (; !traffic_.stop.load(std::memory_order_relaxed); steps++) {
+void Worker::run(size_t steps) {
+    for (size_t done = 0; done < steps && !traffic_.stop; done++) {
+        if (places_.size() > 1) {
+            enter(below(places_.size()));
+        }
         step();
+        if ((done + 1) % most_queued == 0) {
+            check(cuda_.cuStreamSynchronize(own_stream().handle), "cuStreamSynchronize");
+        }
     }
-    traffic_.steps += steps;
-    finish();
 }
 
 void Worker::step() {
-    const size_t dice = random(100);
-    if (live_.empty() || (dice < 45 && live_.size() < most_live)) {
-        allocate();
-    } else if (dice < 70) {
-        free_in_order();
-    } else if (dice < 80) {
-        free_unordered();
-    } else if (dice < 85) {
-        free_after_side_use();
-    } else if (dice < 90) {
-        send();
-    } else if (dice < 95) {
-        receive();
-    } else if (dice < 97) {
-        allocate_pinned();
-    } else if (dice < 98) {
-        section();
-    } else if (dice < 99) {
-        replace_stream();
-    } else {
-        housekeeping();
+    static constexpr struct {
+        size_t below;
+        void (Worker::*step)();
+    } choices[] = {
+        {470, &Worker::allocate},
+        {670, &Worker::release},
+        {750, &Worker::release_elsewhere},
+        {820, &Worker::release_unordered},
+        {870, &Worker::release_after_use_elsewhere},
+        {880, &Worker::use_elsewhere},
+        {915, &Worker::hand_over},
+        {950, &Worker::take_over},
+        {958, &Worker::capture},
+        {966, &Worker::replay},
+        {974, &Worker::pin_or_unpin},
+        {986, &Worker::section},
+        {992, &Worker::replace_stream},
+        {998, &Worker::look_at_statistics},
+        {1000, &Worker::trim},
+    };
+    const size_t dice = below(1000);
+    const bool is_full = mine_->blocks.size() >= traffic_.settings.live;
+    if (mine_->blocks.empty() || (dice < choices[0].below && !is_full)) {
+        return allocate();
+    }
+    for (const auto &choice : choices) {
+        if (dice < choice.below && choice.step != &Worker::allocate) {
+            return (this->*choice.step)();
+        }
     }
 }
 
 void Worker::allocate() {
     Block block;
-    block.gpu = random(streams_.size());
-    block.size = random_size();
-    block.pattern = ++traffic_.last_pattern;
-    use(block.gpu);
-    const CUstream stream = streams_[block.gpu].main;
-    check(emm_memalloc(traffic_.gpus[block.gpu].emm, block.size,
-                       random(8) == 0 ? EMM_STREAM_UNORDERED : stream, &block.ptr),
-          "emm_memalloc");
-    block.fill(cuda_, stream);
-    live_.push_back(block);
+    block.context = context_;
+    block.size = any_size();
+    block.stream = any_stream();
+    const bool unordered = below(8) == 0;
+    std::shared_lock lock(traffic_.unordered_calls, std::defer_lock);
+    if (unordered) {
+        lock.lock();
+    }
+    const emm_status status = emm_memalloc(
+        emm(), block.size, unordered ? EMM_STREAM_UNORDERED : block.stream, &block.ptr);
+    if (status == EMM_E_OUT_OF_MEMORY && traffic_.settings.tight) {
+        return;
+    }
+    check(status, "emm_memalloc");
+    use(block, block.stream);
+    mine_->blocks.push_back(block);
 }
 
-void Worker::free_in_order() {
-    const Block block = take_random();
-    block.verify(cuda_, streams_[block.gpu].main);
-    block.fill(cuda_, streams_[block.gpu].main); // still busy when it is freed
-    free(block, streams_[block.gpu].main);
+// Its last use is not over when it is freed.
+void Worker::release() {
+    Block block = take_random();
+    look_into(block);
+    use(block, block.stream);
+    free(block, block.stream);
 }
 
-// The device may be at work on it, on two streams, and nobody is told which.
-void Worker::free_unordered() {
-    const Block block = take_random();
-    const auto &[main, side] = streams_[block.gpu];
-    block.verify(cuda_, main);
-    block.fill(cuda_, random(2) ? main : side);
+void Worker::release_elsewhere() {
+    Block block = take_random();
+    const CUstream stream = any_stream();
+    order(block.stream, stream);
+    use(block, stream);
+    free(block, stream);
+}
+
+// The device is at work on it, and the plugin is not told on which stream.
+void Worker::release_unordered() {
+    Block block = take_random();
+    const CUstream stream = any_stream();
+    order(block.stream, stream);
+    use(block, stream);
+    const std::shared_lock lock(traffic_.unordered_calls);
     free(block, EMM_STREAM_UNORDERED);
 }
 
-void Worker::free_after_side_use() {
-    const Block block = take_random();
-    const auto &[main, side] = streams_[block.gpu];
-    block.verify(cuda_, main);
-    const emm_status status =
-        emm_record_use(traffic_.gpus[block.gpu].emm, block.ptr, block.size, side);
-    block.fill(cuda_, side);
-    if (status == EMM_E_NOT_SUPPORTED) {
-        check(cuda_.cuStreamSynchronize(side), "cuStreamSynchronize");
-    } else {
-        check(status, "emm_record_use");
+// Its own stream is not ordered after the use.
+void Worker::release_after_use_elsewhere() {
+    Block block = take_random();
+    const CUstream home = block.stream, stream = any_stream();
+    order(home, stream);
+    const bool waits = !record_use(block, stream);
+    use(block, stream);
+    if (waits) {
+        check(cuda_.cuStreamSynchronize(stream), "cuStreamSynchronize");
     }
-    free(block, main);
+    free(block, home);
 }
 
-void Worker::send() {
-    const Block block = take_random();
-    CUevent event = nullptr;
-    check(cuda_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
-    check(cuda_.cuEventRecord(event, streams_[block.gpu].main), "cuEventRecord");
-    traffic_.mailbox.put({block, event});
+// It comes back to its own stream and is kept.
+void Worker::use_elsewhere() {
+    Block &block = mine_->blocks[below(mine_->blocks.size())];
+    const CUstream home = block.stream, stream = any_stream();
+    order(home, stream);
+    record_use(block, stream);
+    use(block, stream);
+    order(stream, home);
+    block.stream = home;
 }
 
-void Worker::receive() {
-    const auto parcel = traffic_.mailbox.take();
+void Worker::hand_over() {
+    Parcel parcel;
+    parcel.block = take_random();
+    parcel.how = Parcel::Free(below(3));
+    if (parcel.how == Parcel::Free::on_its_stream) {
+        const CUstream stream = any_common();
+        order(parcel.block.stream, stream);
+        use(parcel.block, stream);
+    } else if (parcel.how == Parcel::Free::behind_event) {
+        parcel.event = record(parcel.block.stream);
+    }
+    traffic_.put(parcel);
+}
+
+void Worker::take_over() {
+    auto parcel = traffic_.take();
     if (!parcel) {
         return;
     }
-    use(parcel->block.gpu);
-    const CUstream stream = streams_[parcel->block.gpu].main;
-    check(cuda_.cuStreamWaitEvent(stream, parcel->event, 0), "cuStreamWaitEvent");
-    check(cuda_.cuEventDestroy(parcel->event), "cuEventDestroy");
-    parcel->block.verify(cuda_, stream);
-    free(parcel->block, stream);
-}
-
-void Worker::allocate_pinned() {
-    const size_t gpu = random(streams_.size()), size = 64 + random(1 << 16);
-    emm_context *context = traffic_.gpus[gpu].emm;
-    void *host = nullptr;
-    use(gpu);
-    check(emm_memhostalloc(context, size, 0, &host, nullptr), "emm_memhostalloc");
-    static_cast<char *>(host)[0] = static_cast<char *>(host)[size - 1] = 'x';
-    check(emm_memhostfree(context, host, size, 0, EMM_STREAM_UNORDERED), "emm_memhostfree");
-}
-
-void Worker::section() {
-    emm_context *context = traffic_.gpus[random(streams_.size())].emm;
-    check(emm_defer_cleanup_begin(context), "emm_defer_cleanup_begin");
-    for (int i = 0; i < 5 && !live_.empty(); i++) {
-        free_in_order();
+    Block &block = parcel->block;
+    enter(block.context);
+    if (parcel->how == Parcel::Free::unordered) {
+        const std::shared_lock lock(traffic_.unordered_calls);
+        return free(block, EMM_STREAM_UNORDERED);
     }
-    check(emm_defer_cleanup_end(context), "emm_defer_cleanup_end");
+    if (parcel->how == Parcel::Free::behind_event) {
+        block.stream = any_stream();
+        check(cuda_.cuStreamWaitEvent(block.stream, parcel->event, 0), "cuStreamWaitEvent");
+        check(cuda_.cuEventDestroy(parcel->event), "cuEventDestroy");
+    }
+    look_into(block);
+    use(block, block.stream);
+    free(block, block.stream);
+}
+
+// --- graphs --------------------------------------------------------------------------------------
+
+// Allocates and frees inside, leaves a block to the graph, and gives it one that the thread had. A
+// graph that runs once leaves a block to the thread.
+void Worker::capture() {
+    const Stream stream = own_stream();
+    const bool once = below(2) == 0;
+    const size_t captures = traffic_.settings.captures;
+    if (captures == 0 || (captures == 1 && !stream.registered) ||
+        mine_->graphs.size() == most_graphs) {
+        return;
+    }
+    std::unique_lock lock(traffic_.unordered_calls, std::defer_lock);
+    if (stream.registered) {
+        check(emm_capture_begin(emm(), stream.handle), "emm_capture_begin");
+    } else {
+        lock.lock();
+    }
+    check(cuda_.cuStreamBeginCapture(stream.handle, traffic_.settings.alone() && stream.registered
+                                                        ? CU_STREAM_CAPTURE_MODE_GLOBAL
+                                                        : CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
+          "cuStreamBeginCapture");
+    Block block;
+    for (int i = 0; i < 3; i++) {
+        if (allocate_in_capture(stream.handle, block)) {
+            use(block, stream.handle);
+            free(block, stream.handle);
+        }
+    }
+    auto &blocks = mine_->blocks;
+    const auto own = std::find_if(blocks.begin(), blocks.end(), [&](const Block &candidate) {
+        return candidate.stream == stream.handle;
+    });
+    if (own != blocks.end()) {
+        block = taken_from(blocks, size_t(own - blocks.begin()));
+        at_->pattern->replace(block.ptr, block.size, block.pattern, block.pattern, stream.handle);
+        free(block, stream.handle);
+    }
+    if (once && allocate_in_capture(stream.handle, block)) {
+        blocks.push_back(block);
+    }
+    const CUgraphExec exec = end_capture(stream);
+    if (once) {
+        check(cuda_.cuGraphLaunch(exec, stream.handle), "cuGraphLaunch");
+        check(cuda_.cuGraphExecDestroy(exec), "cuGraphExecDestroy"); // it may be running
+    } else {
+        mine_->graphs.push_back({exec, stream.handle});
+    }
+}
+
+bool Worker::allocate_in_capture(CUstream stream, Block &block) {
+    block = {};
+    block.context = context_;
+    block.size = any_size();
+    const emm_status status = emm_memalloc(emm(), block.size, stream, &block.ptr);
+    if (status == EMM_E_OUT_OF_MEMORY && traffic_.settings.tight) {
+        return false;
+    }
+    check(status, "emm_memalloc");
+    use(block, stream);
+    return true;
+}
+
+CUgraphExec Worker::end_capture(const Stream &stream) {
+    CUgraph graph = nullptr;
+    check(cuda_.cuStreamEndCapture(stream.handle, &graph), "cuStreamEndCapture");
+    if (stream.registered) {
+        check(emm_capture_end(emm(), stream.handle), "emm_capture_end");
+    }
+    CUgraphExec exec = nullptr;
+    check(cuda_.cuGraphInstantiateWithFlags(&exec, graph, 0), "cuGraphInstantiateWithFlags");
+    check(cuda_.cuGraphDestroy(graph), "cuGraphDestroy");
+    return exec;
+}
+
+void Worker::replay() {
+    if (mine_->graphs.empty()) {
+        return;
+    }
+    const size_t number = below(mine_->graphs.size());
+    Graph &graph = mine_->graphs[number];
+    const CUstream stream = own_stream().handle;
+    order(graph.last, stream);
+    graph.last = stream;
+    check(cuda_.cuGraphLaunch(graph.exec, stream), "cuGraphLaunch");
+    if (below(4) == 0) {
+        drop_graph(number);
+    }
+}
+
+// It may be running.
+void Worker::drop_graph(size_t number) {
+    check(cuda_.cuGraphExecDestroy(taken_from(mine_->graphs, number).exec), "cuGraphExecDestroy");
+}
+
+// --- streams -------------------------------------------------------------------------------------
+
+void Worker::make_stream(Stream &stream) {
+    check(cuda_.cuStreamCreate(&stream.handle, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    stream.registered = below(2) == 0;
+    if (stream.registered) {
+        check(emm_stream_register(emm(), stream.handle), "emm_stream_register");
+    }
+}
+
+// Its work need not be done.
+void Worker::drop_stream(Stream &stream) {
+    if (stream.registered) {
+        check(emm_stream_retire(emm(), stream.handle), "emm_stream_retire");
+    }
+    check(cuda_.cuStreamDestroy(stream.handle), "cuStreamDestroy");
 }
 
 // The handle may come back at once, for this thread or for another.
 void Worker::replace_stream() {
-    const size_t gpu = random(streams_.size());
-    CUstream &stream = streams_[gpu].main;
-    use(gpu);
-    check(cuda_.cuStreamSynchronize(stream), "cuStreamSynchronize");
-    check(emm_stream_retire(traffic_.gpus[gpu].emm, stream), "emm_stream_retire");
-    check(cuda_.cuStreamDestroy(stream), "cuStreamDestroy");
-    check(cuda_.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-    check(emm_stream_register(traffic_.gpus[gpu].emm, stream), "emm_stream_register");
+    Stream &stream = own_stream();
+    const CUstream heir = any_common();
+    order(stream.handle, heir);
+    for (Block &block : mine_->blocks) {
+        block.stream = block.stream == stream.handle ? heir : block.stream;
+    }
+    for (Graph &graph : mine_->graphs) {
+        graph.last = graph.last == stream.handle ? heir : graph.last;
+    }
+    drop_stream(stream);
+    make_stream(stream);
 }
 
-void Worker::housekeeping() {
-    const size_t gpu = random(streams_.size());
+CUevent Worker::record(CUstream stream) {
+    CUevent event = nullptr;
+    check(cuda_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    check(cuda_.cuEventRecord(event, stream), "cuEventRecord");
+    return event;
+}
+
+void Worker::order(CUstream before, CUstream after) {
+    if (before == after) {
+        return;
+    }
+    const CUevent event = record(before);
+    check(cuda_.cuStreamWaitEvent(after, event, 0), "cuStreamWaitEvent");
+    check(cuda_.cuEventDestroy(event), "cuEventDestroy");
+}
+
+// --- the rest ------------------------------------------------------------------------------------
+
+void Worker::pin_or_unpin() {
+    auto &pinned = mine_->pinned;
+    if (pinned.size() == most_pinned || (!pinned.empty() && below(2))) {
+        return unpin(taken_from(pinned, below(pinned.size())));
+    }
+    const uint32_t flags[] = {0, EMM_HOST_MAPPED, EMM_HOST_PORTABLE};
+    Pinned made;
+    made.flags = flags[below(3)];
+    const size_t size = any_size();
+    check(emm_memhostalloc(emm(), size, made.flags, &made.host, nullptr), "emm_memhostalloc");
+    static_cast<char *>(made.host)[0] = static_cast<char *>(made.host)[size - 1] = 'x';
+    pinned.push_back(made);
+}
+
+void Worker::unpin(const Pinned &pinned) {
+    const bool unordered = below(4) == 0;
+    std::shared_lock lock(traffic_.unordered_calls, std::defer_lock);
+    if (unordered) {
+        lock.lock();
+    }
+    check(emm_memhostfree(emm(), pinned.host, 0, pinned.flags,
+                          unordered ? EMM_STREAM_UNORDERED : any_stream()),
+          "emm_memhostfree");
+}
+
+void Worker::section() {
+    check(emm_defer_cleanup_begin(emm()), "emm_defer_cleanup_begin");
+    for (int i = 0; i < 5 && !mine_->blocks.empty(); i++) {
+        release();
+    }
+    check(emm_defer_cleanup_end(emm()), "emm_defer_cleanup_end");
+}
+
+void Worker::look_at_statistics() {
     emm_stats stats = {};
     stats.struct_size = sizeof stats;
-    use(gpu);
-    check(emm_get_stats(traffic_.gpus[gpu].emm, &stats), "emm_get_stats");
+    check(emm_get_stats(emm(), &stats), "emm_get_stats");
     if (stats.frees > stats.allocations) {
         throw std::runtime_error("more frees than allocations were counted");
     }
-    if (number_ == 0) {
-        check(emm_trim(traffic_.gpus[gpu].emm, random(64) << 20, nullptr), "emm_trim");
-    }
+}
+
+void Worker::trim() {
+    const std::shared_lock lock(traffic_.unordered_calls);
+    check(emm_trim(emm(), below(2) ? 0 : below(64) << 20, nullptr), "emm_trim");
 }
 
 void Worker::finish() {
-    while (!live_.empty()) {
-        free_in_order();
+    for (size_t context = 0; context < places_.size(); context++) {
+        enter(context);
+        while (!mine_->blocks.empty()) {
+            release();
+        }
+        while (!mine_->graphs.empty()) {
+            drop_graph(0);
+        }
+        while (!mine_->pinned.empty()) {
+            unpin(taken_from(mine_->pinned, 0));
+        }
+        for (Stream &stream : mine_->streams) { // one by one: other threads may be capturing
+            check(cuda_.cuStreamSynchronize(stream.handle), "cuStreamSynchronize");
+            drop_stream(stream);
+        }
     }
-    for (size_t gpu = 0; gpu < streams_.size(); gpu++) {
-        use(gpu);
-        check(cuda_.cuCtxSynchronize(), "cuCtxSynchronize");
-        check(emm_stream_retire(traffic_.gpus[gpu].emm, streams_[gpu].main), "emm_stream_retire");
-        check(cuda_.cuStreamDestroy(streams_[gpu].main), "cuStreamDestroy");
-        check(cuda_.cuStreamDestroy(streams_[gpu].side), "cuStreamDestroy");
+}
+
+void Worker::enter(size_t context) {
+    context_ = context;
+    at_ = traffic_.contexts[context].get();
+    mine_ = &places_[context];
+    traffic_.use(*at_);
+}
+
+void Worker::use(Block &block, CUstream stream) {
+    unsigned next = traffic_.last_pattern.fetch_add(1, std::memory_order_relaxed) + 1;
+    next += next == 0;
+    at_->pattern->replace(block.ptr, block.size, block.pattern, next, stream);
+    block.pattern = next;
+    block.stream = stream;
+}
+
+void Worker::look_into(const Block &block) {
+    if (traffic_.settings.read_back && below(2)) {
+        at_->pattern->read_back(block.ptr, block.size, block.pattern, block.stream);
     }
 }
 
-void Worker::use(size_t gpu) {
-    check(cuda_.cuCtxSetCurrent(traffic_.gpus[gpu].cuda), "cuCtxSetCurrent");
-}
-
-Block Worker::take_random() {
-    std::swap(live_[random(live_.size())], live_.back());
-    const Block block = live_.back();
-    live_.pop_back();
-    use(block.gpu);
-    return block;
-}
-
-// As many of 16 bytes as of 16 MiB: each power of two is equally likely.
-size_t Worker::random_size() {
-    const size_t power = size_t(16) << random(21);
-    return (power + random(power)) / 4 * 4;
+// False: the plugin cannot be told, and the caller waits.
+bool Worker::record_use(const Block &block, CUstream stream) {
+    const emm_status status = emm_record_use(emm(), block.ptr, block.size, stream);
+    if (status == EMM_E_NOT_SUPPORTED) {
+        return false;
+    }
+    check(status, "emm_record_use");
+    return true;
 }
 
 void Worker::free(const Block &block, emm_stream stream) {
-    check(emm_memfree(traffic_.gpus[block.gpu].emm, block.ptr, random(4) ? block.size : 0, stream),
-          "emm_memfree");
+    check(emm_memfree(emm(), block.ptr, below(2) ? block.size : 0, stream), "emm_memfree");
+}
+
+Block Worker::take_random() {
+    return taken_from(mine_->blocks, below(mine_->blocks.size()));
+}
+
+CUstream Worker::any_stream() {
+    const size_t number = below(own_streams + 3);
+    return number < own_streams        ? mine_->streams[number].handle
+           : number == own_streams     ? nullptr
+           : number == own_streams + 1 ? per_thread
+                                       : any_common();
+}
+
+// As many of 16 bytes as of 16 MiB: each power of two is equally likely.
+size_t Worker::any_size() {
+    const size_t power = size_t(16) << below(20);
+    return power + below(power);
 }

@@ -1,58 +1,83 @@
 #pragma once
 
-#include "block.h"
-#include "mailbox.h"
+#include "traffic.h"
 
-#include <atomic>
 #include <random>
-#include <vector>
 
-// What the threads share.
-struct Traffic {
-    const Cuda cuda;
-    std::vector<Gpu> gpus;
-    Mailbox mailbox;
-    std::atomic<bool> stop{false};
-    std::atomic<unsigned> last_pattern{0};
-    std::atomic<uint64_t> steps{0};
-};
-
-// One thread of random traffic, on streams of its own in every context.
+// One thread: streams of its own that come and go in every context, blocks that wander over them
+// and the common ones and on to other threads, further uses, frees of every kind, captures and
+// graphs, pinned memory, deferred sections and trims.
 class Worker {
 public:
-    Worker(Traffic &traffic, unsigned number);
-
-    // Random steps until the traffic stops; then gives everything back.
-    void run();
+    Worker(Traffic &traffic, size_t seed);
+    void run(size_t steps); // or until the traffic stops
+    void finish();          // gives everything back
 
 private:
-    struct Streams {
-        CUstream main = nullptr, side = nullptr;
+    struct Stream {
+        CUstream handle = nullptr;
+        bool registered = false;
+    };
+    struct Graph {
+        CUgraphExec exec = nullptr;
+        CUstream last = nullptr; // on which it ran
+    };
+    struct Pinned {
+        void *host = nullptr;
+        uint32_t flags = 0;
+    };
+    static constexpr size_t own_streams = 3, most_graphs = 4, most_pinned = 8;
+    // What a thread has in one context.
+    struct Place {
+        Stream streams[own_streams];
+        std::vector<Block> blocks;
+        std::vector<Graph> graphs;
+        std::vector<Pinned> pinned;
     };
 
     void step();
     void allocate();
-    void free_in_order();
-    void free_unordered();
-    void free_after_side_use();
-    void send();
-    void receive();
-    void allocate_pinned();
-    void section();
+    void release();
+    void release_elsewhere();
+    void release_unordered();
+    void release_after_use_elsewhere();
+    void use_elsewhere();
+    void hand_over();
+    void take_over();
+    void capture();
+    bool allocate_in_capture(CUstream stream, Block &block);
+    CUgraphExec end_capture(const Stream &stream);
+    void replay();
+    void drop_graph(size_t number);
     void replace_stream();
-    void housekeeping();
-    void finish();
+    void pin_or_unpin();
+    void section();
+    void look_at_statistics();
+    void trim();
 
-    void use(size_t gpu); // makes it current
-    Block take_random();
-    size_t random(size_t below) { return random_() % below; }
-    size_t random_size();
+    void enter(size_t context); // makes it the current one
+    void order(CUstream before, CUstream after);
+    CUevent record(CUstream stream);
+    bool record_use(const Block &block, CUstream stream);
+    void use(Block &block, CUstream stream);
+    void look_into(const Block &block);
     void free(const Block &block, emm_stream stream);
+    void unpin(const Pinned &pinned);
+    Block take_random();
+    CUstream any_stream();
+    CUstream any_common() { return at_->common[below(at_->common.size())]; }
+    Stream &own_stream() { return mine_->streams[below(own_streams)]; }
+    void make_stream(Stream &stream);
+    void drop_stream(Stream &stream);
+    size_t below(size_t limit) { return random_() % limit; }
+    size_t any_size();
+    emm_context *emm() const { return at_->gpu.emm; }
 
     Traffic &traffic_;
     const Cuda &cuda_;
-    const unsigned number_;
     std::mt19937_64 random_;
-    std::vector<Streams> streams_; // by context
-    std::vector<Block> live_;
+    std::vector<Place> places_; // by context
+    size_t context_ = 0;        // the current one
+    Context *at_ = nullptr;
+    Place *mine_ = nullptr;
 };

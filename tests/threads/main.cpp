@@ -1,0 +1,79 @@
+// traffic [NAME=NUMBER...]: random traffic of several threads through the plugin in EMM_PLUGIN, on
+// the driver in EMM_DRIVER, that would show any memory that was handed out early. The names are
+// those of Settings. Exit status 1: something was wrong.
+#include "traffic.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <simcuda.h>
+
+namespace {
+
+Settings settings_of(int argc, char *argv[]) {
+    Settings settings;
+    const struct {
+        const char *name;
+        size_t *number;
+    } known[] = {
+        {"steps", &settings.steps},         {"seconds", &settings.seconds},
+        {"threads", &settings.threads},     {"lives", &settings.lives},
+        {"contexts", &settings.contexts},   {"live", &settings.live},
+        {"read_back", &settings.read_back}, {"tight", &settings.tight},
+        {"captures", &settings.captures},   {"rounds", &settings.rounds},
+        {"seed", &settings.seed},
+    };
+    for (int i = 1; i < argc; i++) {
+        const char *equals = std::strchr(argv[i], '=');
+        size_t *number = nullptr;
+        for (const auto &setting : known) {
+            if (equals && std::string(argv[i], size_t(equals - argv[i])) == setting.name) {
+                number = setting.number;
+            }
+        }
+        if (!number) {
+            throw std::runtime_error(std::string("no setting: ") + argv[i]);
+        }
+        *number = std::strtoull(equals + 1, nullptr, 10);
+        settings.steps = number == &settings.seconds ? 0 : settings.steps;
+    }
+    return settings;
+}
+
+// What the simulated driver has given out; on a real one 0, because other programs share it.
+simcuda_counters given_out() {
+    simcuda_counters counters = {};
+    counters.struct_size = sizeof counters;
+    if (const emm_function entry = emm_driver_entry("simcuda_get_counters", 12000)) {
+        reinterpret_cast<decltype(&simcuda_get_counters)>(entry)(&counters);
+    }
+    return counters;
+}
+
+void run_rounds(const Settings &settings) {
+    check(Cuda().cuInit(0), "cuInit");
+    for (size_t round = 0; round < settings.rounds; round++) {
+        const simcuda_counters before = given_out();
+        Traffic traffic(settings, settings.seed + round);
+        traffic.run();
+        const simcuda_counters after = given_out();
+        if (after.objects != before.objects) {
+            throw std::runtime_error("the round has left objects of the driver behind");
+        }
+        if (after.device_bytes > before.device_bytes || after.host_bytes > before.host_bytes) {
+            throw std::runtime_error("the round has left memory of the driver behind");
+        }
+    }
+}
+
+} // namespace
+
+int main(int argc, char *argv[]) {
+    try {
+        run_rounds(settings_of(argc, argv));
+        return 0;
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,92 @@
+#pragma once
+
+#include "pattern.h"
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <vector>
+
+// What the command line sets, as NAME=NUMBER.
+struct Settings {
+    size_t steps = 20000; // of all threads in a round; 0: as many as `seconds` have room for
+    size_t seconds = 0;
+    size_t threads = 4;
+    size_t lives = 1;     // threads that do one thread's steps one after another
+    size_t contexts = 1;  // 1 or 2
+    size_t live = 48;     // blocks that a thread has at most
+    size_t read_back = 0; // 1: threads wait now and then, and look at what is in a block
+    size_t tight = 0;     // 1: the plugin has a limit, and requests may fail for want of memory
+    size_t captures = 2;  // 0: none, 1: those that are announced, 2: all
+    size_t rounds = 1;    // each with managers of its own
+    size_t seed = 1;      // of the first round
+    bool alone() const { return threads == 1; }
+};
+
+// A block on its way through its uses.
+struct Block {
+    size_t context = 0; // which one, see Traffic
+    emm_deviceptr ptr = 0;
+    size_t size = 0;
+    CUstream stream = nullptr; // all its uses are ordered before what comes next there
+    unsigned pattern = 0;      // that the last of them leaves
+};
+
+// A block that its thread leaves to another one, which frees it.
+struct Parcel {
+    enum class Free {
+        on_its_stream, // which is common to all threads
+        behind_event,  // on any stream that waits for the event
+        unordered,
+    };
+    Block block;
+    Free how = Free::on_its_stream;
+    CUevent event = nullptr;
+};
+
+// One context: as emm and as CUDA know it.
+struct Context {
+    Context(const Cuda &cuda, const Gpu &its_gpu);
+    Context(const Context &) = delete;
+    // After all its blocks are freed and all its work is done: nothing may be left of them.
+    void close(const Cuda &cuda);
+
+    const Gpu gpu;
+    std::unique_ptr<Pattern> pattern;
+    std::vector<CUstream> common; // streams that all threads use, registered
+};
+
+// What the threads share.
+class Traffic {
+public:
+    Traffic(const Settings &settings, size_t seed);
+    ~Traffic(); // the contexts go, and with them what a plugin has left there
+
+    void run(); // throws at the first thing that is wrong
+
+    const Settings settings;
+    const size_t seed;
+    const Cuda cuda;
+    std::vector<std::unique_ptr<Context>> contexts;
+    std::atomic<unsigned> last_pattern{0};
+    std::atomic<bool> stop{false};
+    // Only unordered calls may record a context event, which would invalidate a capture that is not
+    // announced.
+    std::shared_mutex unordered_calls;
+
+    void use(const Context &context) const; // makes it current
+    void put(const Parcel &parcel);
+    std::optional<Parcel> take();
+
+private:
+    void run_threads();
+    void run_lives(unsigned number);
+    void free_parcels();
+
+    std::mutex mutex_;
+    std::deque<Parcel> parcels_;
+    std::string failure_; // the first; the others are its consequences
+};
