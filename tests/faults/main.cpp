@@ -22,9 +22,9 @@ using namespace faults;
 
 namespace {
 
-constexpr unsigned most = 20000;  // in one loop: more, and it does not end
-constexpr unsigned patience = 60; // seconds for a pass
-constexpr unsigned reach = 12;    // calls after a failure that make up its clean-up
+constexpr unsigned most = 20000;      // in one loop: more, and it does not end
+constexpr unsigned pass_seconds = 60; // at most
+constexpr unsigned reach = 12;        // calls after a failure that make up its clean-up
 
 // How failures are put together.
 enum Way { once, onwards, twice, broken, ways };
@@ -83,7 +83,7 @@ template <class What> bool in_child(What what, const char *plugin, const Workloa
     return false;
 }
 
-struct Subject {
+struct Setup {
     const char *plugin;
     const Workload &workload;
     const Offer *offer;
@@ -109,7 +109,7 @@ private:
         if (in_own_process(plan.kind)) {
             open_driver();
         }
-        alarm(patience);
+        alarm(pass_seconds);
         const Verdict verdict = pass(workload, plan, offer);
         alarm(0);
         tell(verdict, plugin, workload);
@@ -117,9 +117,9 @@ private:
     }
 };
 
-void fail_in_turn(const Subject &subject, Plan plan, Way way) {
+void fail_in_turn(const Setup &setup, Plan plan, Way way) {
     for (plan.first = 1; plan.first < most; ++plan.first) {
-        const unsigned failed = subject.fail(plan);
+        const unsigned failed = setup.fail(plan);
         if (failed == 0) {
             return;
         }
@@ -128,10 +128,10 @@ void fail_in_turn(const Subject &subject, Plan plan, Way way) {
     stop("it never ends without a failure");
 }
 
-void fail_twice(const Subject &subject) {
+void fail_twice(const Setup &setup) {
     for (unsigned first = 1; first < most; ++first) {
         for (unsigned second = first + 1; second <= first + reach; ++second) {
-            const unsigned failed = subject.fail({Kind::driver, first, false, second, 0});
+            const unsigned failed = setup.fail({Kind::driver, first, false, second, 0});
             if (failed == 0) {
                 return;
             }
@@ -143,17 +143,17 @@ void fail_twice(const Subject &subject) {
     }
 }
 
-void run_loops(const Subject &subject, Kind kind) {
+void run_loops(const Setup &setup, Kind kind) {
     constexpr int illegal_address = 700;
-    fail_in_turn(subject, {kind, 1, false, 0, 0}, once);
+    fail_in_turn(setup, {kind, 1, false, 0, 0}, once);
     if (kind == Kind::threads) {
         return;
     }
-    fail_in_turn(subject, {kind, 1, true, 0, 0}, onwards);
+    fail_in_turn(setup, {kind, 1, true, 0, 0}, onwards);
     if (kind == Kind::driver) {
-        fail_in_turn(subject, {kind, 1, false, 0, illegal_address}, broken);
+        fail_in_turn(setup, {kind, 1, false, 0, illegal_address}, broken);
         if (!std::getenv("EMM_TEST_NO_PAIRS")) {
-            fail_twice(subject);
+            fail_twice(setup);
         }
     }
 }
@@ -177,12 +177,12 @@ void run_workload(const char *plugin, const Workload &workload, Kind kind) {
         delete offer;
         return;
     }
-    const Subject subject = {plugin, workload, offer};
-    if (!subject.in_own_process(kind)) {
+    const Setup setup = {plugin, workload, offer};
+    if (!setup.in_own_process(kind)) {
         open_driver();
         pass_in_peace(workload, offer); // what is made once in a process
     }
-    run_loops(subject, kind);
+    run_loops(setup, kind);
     delete offer;
 }
 

@@ -70,7 +70,7 @@ void judge_end(const Holdings &before, const Outcome &outcome, const Plan &plan,
     emm_get_counters(&counters);
     expect(counters.pending_count == 0, complaints,
            std::to_string(counters.pending_count) + " frees are still pending");
-    // What the driver has refused to take back, nobody can return to it.
+    // What the driver has refused to take back cannot be returned to it.
     const Holdings after = holdings();
     expect(after == before || outcome.keeps_memory || plan.code, complaints,
            "leaked: " + text_of(before) + " before, " + text_of(after) + " after");

@@ -68,7 +68,7 @@ public:
 
     // Gives up what is held; what cannot be given up now is tried again the next time.
     void clean_up();
-    // The context was reset or retired: what is held is somebody else's.
+    // The context was reset or retired: what is held is no longer the run's.
     void forget() { held_.clear(); }
     // A reset has dropped what could not be freed before: its free may be refused.
     void forgive();
@@ -105,7 +105,7 @@ private:
     emm_context *context_;
     World *const world_;
     const Offer *const offer_;
-    const bool may_break_; // the device, for everybody
+    const bool may_break_; // the device, for all contexts
     emm_status status_ = EMM_OK;
     std::string failed_at_;
     std::vector<Held> held_;

@@ -18,7 +18,7 @@ struct Export {
     emm_ipc_handle handle = {};
 };
 
-// The other process: exports and waits until nobody needs it.
+// The other process: exports and waits until it is not needed any more.
 [[noreturn]] void export_until_told(int socket) {
     open_driver();
     emm_context *context = nullptr;

@@ -16,7 +16,7 @@ namespace faults {
 [[noreturn]] void stop(const std::string &why);
 void must(bool done, const char *what);
 
-// What the driver has handed out to everybody.
+// What the driver has handed out, to all programs.
 struct Holdings {
     uint64_t device_bytes = 0, device_blocks = 0, host_bytes = 0, host_blocks = 0;
     bool operator==(const Holdings &) const = default;
@@ -25,7 +25,7 @@ Holdings holdings();
 std::string text_of(const Holdings &holdings);
 uint64_t races();
 
-// A context that nobody has used before, with a manager and two streams. Current on this thread.
+// A context that has not been used before, with a manager and two streams. Current on this thread.
 class World {
 public:
     explicit World(int device = 0);

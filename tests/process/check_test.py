@@ -139,8 +139,8 @@ def filters(cases):
     return [word for name in cases for word in ("--filter", name)] if HOW == "own" else []
 
 
-class Kit(unittest.TestCase):
-    def test_good_plugins_keep_every_duty(self):
+class ConformanceSuite(unittest.TestCase):
+    def test_good_plugins_keep_every_requirement(self):
         for seed in SEEDS:
             for spec in SPECS + [fixture("bad")]:
                 with self.subTest(spec=spec, seed=seed):

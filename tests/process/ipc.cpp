@@ -313,7 +313,7 @@ void keep_rules(emm_context *context) {
     again.give_up(context);
 }
 
-// Steps: 0 exported, 1 opened, 2 in use, 3 closed, 4 nobody is killed.
+// Steps: 0 exported, 1 opened, 2 in use, 3 closed, 4 no process is killed.
 void export_to_victim(emm_context *context, int step, int delay) {
     Peer peer;
     const Exported exported(context, 7);

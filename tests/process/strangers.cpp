@@ -1,5 +1,5 @@
-// Who may not have what this process serves by descriptor: another user, whoever does not know the
-// handle, and those who connect and say nothing.
+// Who may not have what this process serves by descriptor: another user, a process that does not
+// know the handle, and connections on which nothing is said.
 #include "ipc/socket.h"
 #include "ipc/wire.h"
 
@@ -114,11 +114,12 @@ void expect_beside_silent(const emm_ipc_handle &handle) {
     }
 }
 
-void expect_as_nobody(const emm_ipc_handle &handle) {
-    constexpr uid_t nobody = 65534;
-    CHECK(setresgid(nobody, nobody, nobody) == 0 && setresuid(nobody, nobody, nobody) == 0);
+void expect_as_other_user(const emm_ipc_handle &handle) {
+    constexpr uid_t other_user = 65534;
+    CHECK(setresgid(other_user, other_user, other_user) == 0 &&
+          setresuid(other_user, other_user, other_user) == 0);
     const int asking = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    uint32_t user = nobody;
+    uint32_t user = other_user;
     const int error = reach_mark(asking, handle);
     CHECK(error == 0 && !is_own_user(asking, &user) && user == 0);
     CHECK(ask(asking, request_for(handle)) == -1);
@@ -149,11 +150,11 @@ void finish(pid_t child, int socket, const emm_ipc_handle &handle) {
 } // namespace
 
 int main() {
-    int guess[2], silent[2], nobody[2];
+    int guess[2], silent[2], other_user[2];
     const bool is_root = geteuid() == 0;
     const pid_t guessing = start(guess, expect_for_stranger);
     const pid_t saying_nothing = start(silent, expect_beside_silent);
-    const pid_t as_nobody = is_root ? start(nobody, expect_as_nobody) : 0;
+    const pid_t as_other_user = is_root ? start(other_user, expect_as_other_user) : 0;
     emm_context *context = nullptr;
     emm_memory *memory = nullptr;
     emm_ipc_handle handle = {};
@@ -163,7 +164,7 @@ int main() {
     finish(guessing, guess[0], handle);
     finish(saying_nothing, silent[0], handle);
     if (is_root) {
-        finish(as_nobody, nobody[0], handle);
+        finish(as_other_user, other_user[0], handle);
     } else {
         std::printf("skipped: another user is refused (only root can become one)\n");
     }

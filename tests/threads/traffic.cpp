@@ -111,7 +111,7 @@ void Traffic::run() {
     if (!failure_.empty()) {
         throw std::runtime_error(failure_);
     }
-    free_parcels();
+    free_handed_over();
     for (const auto &context : contexts) {
         use(*context);
         check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
@@ -157,14 +157,14 @@ void Traffic::run_lives(unsigned number) {
 }
 
 // What was left to other threads and never taken.
-void Traffic::free_parcels() {
-    while (const auto parcel = take()) {
-        const Block &block = parcel->block;
+void Traffic::free_handed_over() {
+    while (const auto handed = take()) {
+        const Block &block = handed->block;
         const Context &context = *contexts[block.context];
         use(context);
         check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
-        if (parcel->event) {
-            check(cuda.cuEventDestroy(parcel->event), "cuEventDestroy");
+        if (handed->event) {
+            check(cuda.cuEventDestroy(handed->event), "cuEventDestroy");
         }
         context.pattern->read_back(block.ptr, block.size, block.pattern, nullptr);
         check(emm_memfree(context.gpu.emm, block.ptr, 0, EMM_STREAM_UNORDERED), "emm_memfree");
@@ -175,17 +175,17 @@ void Traffic::use(const Context &context) const {
     check(cuda.cuCtxSetCurrent(context.gpu.cuda), "cuCtxSetCurrent");
 }
 
-void Traffic::put(const Parcel &parcel) {
+void Traffic::put(const HandOver &handed) {
     const std::lock_guard lock(mutex_);
-    parcels_.push_back(parcel);
+    handed_over_.push_back(handed);
 }
 
-std::optional<Parcel> Traffic::take() {
+std::optional<HandOver> Traffic::take() {
     const std::lock_guard lock(mutex_);
-    if (parcels_.empty()) {
+    if (handed_over_.empty()) {
         return std::nullopt;
     }
-    const Parcel parcel = parcels_.front();
-    parcels_.pop_front();
-    return parcel;
+    const HandOver handed = handed_over_.front();
+    handed_over_.pop_front();
+    return handed;
 }

@@ -36,7 +36,7 @@ struct Block {
 };
 
 // A block that its thread leaves to another one, which frees it.
-struct Parcel {
+struct HandOver {
     enum class Free {
         on_its_stream, // which is common to all threads
         behind_event,  // on any stream that waits for the event
@@ -78,15 +78,15 @@ public:
     std::shared_mutex unordered_calls;
 
     void use(const Context &context) const; // makes it current
-    void put(const Parcel &parcel);
-    std::optional<Parcel> take();
+    void put(const HandOver &handed);
+    std::optional<HandOver> take();
 
 private:
     void run_threads();
     void run_lives(unsigned number);
-    void free_parcels();
+    void free_handed_over();
 
     std::mutex mutex_;
-    std::deque<Parcel> parcels_;
+    std::deque<HandOver> handed_over_;
     std::string failure_; // the first; the others are its consequences
 };

@@ -145,34 +145,34 @@ void Worker::use_elsewhere() {
 }
 
 void Worker::hand_over() {
-    Parcel parcel;
-    parcel.block = take_random();
-    parcel.how = Parcel::Free(below(3));
-    if (parcel.how == Parcel::Free::on_its_stream) {
+    HandOver handed;
+    handed.block = take_random();
+    handed.how = HandOver::Free(below(3));
+    if (handed.how == HandOver::Free::on_its_stream) {
         const CUstream stream = any_common();
-        order(parcel.block.stream, stream);
-        use(parcel.block, stream);
-    } else if (parcel.how == Parcel::Free::behind_event) {
-        parcel.event = record(parcel.block.stream);
+        order(handed.block.stream, stream);
+        use(handed.block, stream);
+    } else if (handed.how == HandOver::Free::behind_event) {
+        handed.event = record(handed.block.stream);
     }
-    traffic_.put(parcel);
+    traffic_.put(handed);
 }
 
 void Worker::take_over() {
-    auto parcel = traffic_.take();
-    if (!parcel) {
+    auto handed = traffic_.take();
+    if (!handed) {
         return;
     }
-    Block &block = parcel->block;
+    Block &block = handed->block;
     enter(block.context);
-    if (parcel->how == Parcel::Free::unordered) {
+    if (handed->how == HandOver::Free::unordered) {
         const std::shared_lock lock(traffic_.unordered_calls);
         return free(block, EMM_STREAM_UNORDERED);
     }
-    if (parcel->how == Parcel::Free::behind_event) {
+    if (handed->how == HandOver::Free::behind_event) {
         block.stream = any_stream();
-        check(cuda_.cuStreamWaitEvent(block.stream, parcel->event, 0), "cuStreamWaitEvent");
-        check(cuda_.cuEventDestroy(parcel->event), "cuEventDestroy");
+        check(cuda_.cuStreamWaitEvent(block.stream, handed->event, 0), "cuStreamWaitEvent");
+        check(cuda_.cuEventDestroy(handed->event), "cuEventDestroy");
     }
     look_into(block);
     use(block, block.stream);

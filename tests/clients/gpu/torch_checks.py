@@ -59,7 +59,7 @@ def check_out_of_memory():
 
 def check_threads():
     """Tensors come and go in several threads, each freed by another one."""
-    shelf, wrong = [], []
+    kept, wrong = [], []
 
     def work(number):
         stream = torch.cuda.Stream()
@@ -67,9 +67,9 @@ def check_threads():
             for turn in range(200):
                 tensor = torch.full((1 + turn * 37,), float(number), device="cuda")
                 stream.synchronize()
-                shelf.append((number, tensor))
-                if len(shelf) > 8:
-                    owner, other = shelf.pop(0)
+                kept.append((number, tensor))
+                if len(kept) > 8:
+                    owner, other = kept.pop(0)
                     if other.sum().item() != owner * other.numel():
                         wrong.append(owner)
 

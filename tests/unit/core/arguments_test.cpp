@@ -1,4 +1,4 @@
-// Behaviour: what is refused at the door, before the plugin is asked and with nothing changed.
+// Behaviour: what is refused before the plugin is asked, with nothing changed.
 #include "catch.h"
 #include "recorder.h"
 

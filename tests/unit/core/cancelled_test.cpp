@@ -13,7 +13,7 @@ std::atomic<bool> inside{false}, went_on{false}, may_go_on{false};
 emm_context *context = nullptr;
 
 // Where cancellation is let in, it takes effect in here; else it is left when the test says so.
-void linger() {
+void stay_in_call() {
     inside = true;
     while (!may_go_on) {
         usleep(100); // a cancellation point
@@ -37,7 +37,7 @@ bool is_unwound(void *(*call)(void *), bool held_back) {
     return !went_on;
 }
 
-// Whatever was left, the context serves, and a reset waits for nobody who is not there.
+// Whatever was left, the context serves, and a reset does not wait for threads that have ended.
 void check_that_it_serves() {
     Recorder::the().on_memalloc = [](size_t) { return EMM_OK; };
     emm_deviceptr ptr = 0;
@@ -85,7 +85,7 @@ void *export_memory(void *) {
 void *release_wrapped(void *) {
     emm_memory *memory = nullptr;
     emm_memory_wrap(
-        context, 0x1000, nullptr, 1, &inside, [](void *) { linger(); }, &memory);
+        context, 0x1000, nullptr, 1, &inside, [](void *) { stay_in_call(); }, &memory);
     emm_memory_release(memory);
     pthread_testcancel();
     return nullptr;
@@ -96,7 +96,7 @@ void *release_wrapped(void *) {
 TEST_CASE("a thread is unwound from an allocation that it is cancelled in") {
     context = recorded_context();
     Recorder::the().on_memalloc = [](size_t) {
-        linger();
+        stay_in_call();
         return EMM_OK;
     };
     CHECK(is_unwound(&allocate, false));
@@ -107,16 +107,16 @@ TEST_CASE("a thread is unwound from an allocation that it is cancelled in") {
 TEST_CASE("a thread is unwound from frees and pinned memory that it is cancelled in") {
     emm_plugin &table = Recorder::the().table;
     table.memfree = [](emm_manager *, emm_deviceptr, size_t, emm_stream) -> emm_status {
-        linger();
+        stay_in_call();
         return EMM_OK;
     };
     table.memhostalloc = [](emm_manager *, size_t, uint32_t, void **,
                             emm_deviceptr *) -> emm_status {
-        linger();
+        stay_in_call();
         return EMM_OK;
     };
     table.memhostfree = [](emm_manager *, void *, size_t, uint32_t, emm_stream) -> emm_status {
-        linger();
+        stay_in_call();
         return EMM_OK;
     };
     context = recorded_context();
@@ -155,7 +155,7 @@ namespace {
 struct Lingering {
     Lingering(const emm_host &, const emm_context_info &, const char *const *) {}
     emm_status memalloc(size_t, emm_stream, emm_deviceptr *ret_ptr) {
-        linger();
+        stay_in_call();
         *ret_ptr = 0x1000;
         return EMM_OK;
     }
@@ -175,17 +175,17 @@ TEST_CASE("a thread is unwound through the adaptor for C++") {
 TEST_CASE("in the plugin's other functions cancellation waits for the end of the call") {
     emm_plugin &table = Recorder::the().table;
     table.trim = [](emm_manager *, size_t, size_t *) -> emm_status {
-        linger();
+        stay_in_call();
         return EMM_OK;
     };
     table.reset = [](emm_manager *) -> emm_status {
         if (!may_go_on) {
-            linger();
+            stay_in_call();
         }
         return EMM_OK;
     };
     table.get_ipc_handle = [](emm_manager *, emm_deviceptr, size_t, emm_ipc_handle *) {
-        linger();
+        stay_in_call();
         return EMM_E_NOT_SUPPORTED;
     };
     table.release_ipc_handle = [](emm_manager *, const emm_ipc_handle *) -> emm_status {
@@ -204,7 +204,7 @@ TEST_CASE(
     CHECK_FALSE(is_unwound(&release_wrapped, true));
     REQUIRE(emm_set_pressure_callback(
                 [](emm_context *, size_t, void *) -> size_t {
-                    linger();
+                    stay_in_call();
                     return 0;
                 },
                 nullptr) == EMM_OK);
@@ -212,8 +212,8 @@ TEST_CASE(
     CHECK_FALSE(is_unwound(&allocate, true));
     CHECK_FALSE(is_unwound(&allocate_handle, true));
     REQUIRE(emm_set_pressure_callback(nullptr, nullptr) == EMM_OK);
-    REQUIRE(emm_set_event_hook([](const emm_event *, void *) { linger(); }, nullptr, nullptr) ==
-            EMM_OK);
+    REQUIRE(emm_set_event_hook([](const emm_event *, void *) { stay_in_call(); }, nullptr,
+                               nullptr) == EMM_OK);
     CHECK_FALSE(is_unwound(&allocate, true));
     CHECK_FALSE(is_unwound(&allocate_handle, true));
     REQUIRE(emm_set_event_hook(nullptr, nullptr, nullptr) == EMM_OK);

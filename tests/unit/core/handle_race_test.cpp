@@ -68,9 +68,9 @@ const emm_plugin *watcher_entry(const emm_host *) {
 }
 
 // Handles that every thread refers to and replaces.
-class Shelf {
+class SharedHandles {
 public:
-    ~Shelf() {
+    ~SharedHandles() {
         for (Place &place : places_) {
             emm_memory_release(place.memory);
         }
@@ -121,21 +121,21 @@ void look_at(emm_memory *memory) {
     expect(info.size == 64 || info.parent != nullptr);
 }
 
-void act(emm_context *context, Shelf &shelf, std::minstd_rand &random) {
-    const size_t where = random() % Shelf::size;
+void act(emm_context *context, SharedHandles &handles, std::minstd_rand &random) {
+    const size_t where = random() % SharedHandles::size;
     switch (random() % 4) {
     case 0:
-        expect(emm_memory_release(shelf.swap(where, make(context, random() % 4 == 0))) == EMM_OK);
+        expect(emm_memory_release(handles.swap(where, make(context, random() % 4 == 0))) == EMM_OK);
         return;
     case 1:
-        if (emm_memory *memory = shelf.borrow(where)) {
+        if (emm_memory *memory = handles.borrow(where)) {
             const emm_status status = emm_memory_free(memory);
             expect(status == EMM_OK || status == EMM_E_ALREADY_FREED);
             expect(emm_memory_release(memory) == EMM_OK);
         }
         return;
     case 2:
-        if (emm_memory *memory = shelf.borrow(where)) {
+        if (emm_memory *memory = handles.borrow(where)) {
             emm_memory *view = nullptr;
             const emm_status status = emm_memory_view(memory, 16, 32, &view);
             expect(status == EMM_OK || status == EMM_E_ALREADY_FREED);
@@ -147,7 +147,7 @@ void act(emm_context *context, Shelf &shelf, std::minstd_rand &random) {
         }
         return;
     default:
-        if (emm_memory *memory = shelf.borrow(where)) {
+        if (emm_memory *memory = handles.borrow(where)) {
             look_at(memory);
             emm_memory_set_stream(memory, EMM_STREAM_UNORDERED);
             expect(emm_memory_release(memory) == EMM_OK);
@@ -160,7 +160,7 @@ class Traffic {
 public:
     explicit Traffic(std::vector<emm_context *> served) : contexts_(std::move(served)) {
         for (size_t i = 0; i < contexts_.size(); ++i) {
-            shelves_.push_back(std::make_unique<Shelf>());
+            handles_.push_back(std::make_unique<SharedHandles>());
         }
         for (unsigned i = 0; i < 16; ++i) {
             threads_.emplace_back([this, i] { work(i); });
@@ -178,7 +178,7 @@ public:
         for (std::thread &thread : threads_) {
             thread.join();
         }
-        shelves_.clear();
+        handles_.clear();
     }
 
 private:
@@ -186,13 +186,13 @@ private:
         std::minstd_rand random(seed + 1);
         while (!stopping_) {
             const size_t which = random() % contexts_.size();
-            act(contexts_[which], *shelves_[which], random);
+            act(contexts_[which], *handles_[which], random);
             ++acts_;
         }
     }
 
     const std::vector<emm_context *> contexts_;
-    std::vector<std::unique_ptr<Shelf>> shelves_;
+    std::vector<std::unique_ptr<SharedHandles>> handles_;
     std::atomic<bool> stopping_{false};
     std::atomic<uint64_t> acts_{0};
     std::vector<std::thread> threads_;

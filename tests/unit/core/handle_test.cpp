@@ -85,7 +85,7 @@ TEST_CASE("an allocation that fails makes no handle and leaves the output alone"
     CHECK(emm_memory_free(nullptr) == EMM_E_INVALID_VALUE);
 }
 
-TEST_CASE("a free that fails is told to whoever caused it, and the handle is gone") {
+TEST_CASE("a free that fails is told to its caller, and the handle is gone") {
     emm_memory *memory = allocated(recorded_context());
     Recorder::the().on_memfree = [] { return EMM_E_NOT_OWNED; };
     CHECK(emm_memory_release(memory) == EMM_E_NOT_OWNED);
@@ -182,7 +182,7 @@ TEST_CASE("a range that cannot be pinned stays its owner's") {
     std::free(range);
 }
 
-TEST_CASE("memory of somebody else's is only finalized, once, on a thread without a context") {
+TEST_CASE("memory of another owner is only finalized, once, on a thread without a context") {
     emm_context *context = recorded_context();
     static CUcontext seen = nullptr;
     int owner = 0;

@@ -18,7 +18,8 @@ TEST_CASE("the overflow id of a user namespace is no user's own") {
     CHECK(is_same_user(1000, 1000, overflow, false));
     CHECK_FALSE(is_same_user(1001, 1000, overflow, true));
     CHECK_FALSE(is_same_user(overflow, overflow, overflow, false));
-    CHECK(is_same_user(overflow, overflow, overflow, true)); // nobody, where all users have ids
+    CHECK(is_same_user(overflow, overflow, overflow,
+                       true)); // a user like any other, where all have ids
 }
 
 TEST_CASE("only a user namespace that maps every user tells all of them apart") {

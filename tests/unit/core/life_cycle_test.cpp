@@ -187,7 +187,7 @@ TEST_CASE("after shutdown handles are released as late frees") {
     CHECK(counters().late_frees == 1);
 }
 
-TEST_CASE("a context dies and its handle comes back: old memory goes to nobody new") {
+TEST_CASE("a context dies and its handle comes back: old memory stays out of the new one") {
     REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
     REQUIRE(emm_driver_entry("cuInit", 12000));
     const CUcontext first = new_context();

@@ -98,7 +98,7 @@ TEST_CASE("a plugin that writes more than it is asked for is told so, and harms 
     CHECK(handle.size == 0);
 }
 
-TEST_CASE("a plugin that changes struct_size leads nobody past its struct") {
+TEST_CASE("a plugin that changes struct_size leads no reader past its struct") {
     Recorder::the().table.get_stats = [](emm_manager *, emm_stats *ret_stats) -> emm_status {
         ret_stats->struct_size = 4000;
         ret_stats->live_bytes = 5;
@@ -113,7 +113,7 @@ TEST_CASE("a plugin that changes struct_size leads nobody past its struct") {
     CHECK(stats.more[sizeof stats.more - 1] == 0);
 }
 
-TEST_CASE("what get_memory_info writes before it fails reaches nobody") {
+TEST_CASE("what get_memory_info writes before it fails does not reach the caller") {
     Recorder::the().table.get_memory_info = [](emm_manager *, size_t *ret_free,
                                                size_t *) -> emm_status {
         *ret_free = 1;

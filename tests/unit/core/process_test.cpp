@@ -62,7 +62,7 @@ TEST_CASE("a child leaves to its parent the descriptors that were noted, and no 
     process_state.fetch_or(process_has_driver);
     CHECK(holds_in_child([&] { return !is_open(noted[1]) && is_open(forgotten[1]); }));
     forget_and_close(noted[1]);
-    REQUIRE(dup2(forgotten[1], noted[1]) == noted[1]); // the number is somebody else's now
+    REQUIRE(dup2(forgotten[1], noted[1]) == noted[1]); // the number is another descriptor's now
     CHECK(holds_in_child([&] { return is_open(noted[1]); }));
 }
 

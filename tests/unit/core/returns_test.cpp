@@ -132,7 +132,7 @@ TEST_CASE("a request from within a flush does not wait for that flush") {
     CHECK(context->returns.wait_for_others(for_ever));
 }
 
-TEST_CASE("a thread within a flush of one context waits for none of another's") {
+TEST_CASE("a thread within a flush of one context does not wait for a flush of another") {
     Returns mine, another;
     std::optional<Returns::Scope> scope(mine);
     std::atomic<bool> is_within{false}, is_answered{false};

@@ -9,15 +9,15 @@ TEST_CASE("an undefined symbol is refused with the dynamic linker's own words") 
     CHECK(error.stage == "dlopen");
     CHECK(error.path == fixture("undefined-symbol"));
     CHECK_THAT(error.text, ContainsSubstring("the dynamic linker refused it: undefined symbol: "
-                                             "emm_fixture_symbol_that_nobody_defines"));
-    CHECK_THAT(error.got, ContainsSubstring("emm_fixture_symbol_that_nobody_defines"));
+                                             "emm_fixture_symbol_without_definition"));
+    CHECK_THAT(error.got, ContainsSubstring("emm_fixture_symbol_without_definition"));
     CHECK_THAT(error.hint, ContainsSubstring("ldd -r"));
 }
 
 TEST_CASE("a dependency that is not there is named") {
     const observe::ErrorDetail error = refused(fixture("needs-absent"));
     CHECK(error.stage == "dlopen");
-    CHECK_THAT(error.text, ContainsSubstring("libfixture-nobody-has-this.so.7"));
+    CHECK_THAT(error.text, ContainsSubstring("libfixture-not-there.so.7"));
 }
 
 TEST_CASE("a path that the dynamic linker would rewrite is refused") {

@@ -50,7 +50,7 @@ TEST_CASE("a symbolic link does not hide where the file lies") {
     CHECK(refused(link).path == path);
 }
 
-TEST_CASE("a file of somebody else is refused, and both users are named") {
+TEST_CASE("a file of another user is refused, and both users are named") {
     Folder folder;
     const std::string path = folder.copy("good", "libemm-foreign.so");
     Search search = search_in("/nonexistent");
@@ -117,7 +117,7 @@ void allow(const std::string &path, mode_t mode) {
     REQUIRE(chmod(path.c_str(), mode) == 0);
 }
 
-TEST_CASE("a file below a folder that everybody may write to is refused, however far above") {
+TEST_CASE("a file below a world-writable folder is refused, however far above") {
     const Tree tree;
     allow(tree.above, 0777);
     const observe::ErrorDetail error = refused(tree.file);

@@ -78,7 +78,7 @@ TEST_CASE("a directory is no plugin") {
     CHECK_THAT(error.hint, ContainsSubstring("EMM_PLUGIN_PATH"));
 }
 
-TEST_CASE("a named pipe is no plugin, and nobody waits for its writer") {
+TEST_CASE("a named pipe is no plugin, and its writer is not waited for") {
     CHECK_THAT(refused("/dev/null").text, ContainsSubstring("found a device, pipe or socket"));
 }
 

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 PROBE = sys.argv.pop(1)
-SOMEBODY_ELSE = 54321
+OTHER_USER = 54321
 
 
 def run(program, **environment):
@@ -37,10 +37,10 @@ class Search(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             os.chmod(folder, 0o755)
             program = shutil.copy(PROBE, os.path.join(folder, "probe"))
-            os.chown(program, SOMEBODY_ELSE, SOMEBODY_ELSE)
+            os.chown(program, OTHER_USER, OTHER_USER)
             os.chmod(program, 0o4755)
             lines, warnings = run(program, EMM_PLUGIN_PATH="/a", EMM_ALLOW_UNTRUSTED="1")
-        if f"user {SOMEBODY_ELSE}" not in lines:
+        if f"user {OTHER_USER}" not in lines:
             self.skipTest("this file system ignores the set-user-id bit")
         self.assertIn("elevated 1", lines)
         self.assertIn("allow_untrusted 0", lines)

@@ -40,7 +40,7 @@ private:
 
 // How often memory was used too early, as far as the driver can tell: a real one cannot.
 uint64_t races();
-// What the device has handed out to everybody.
+// What the device has handed out, to all programs.
 uint64_t device_bytes();
 
 // Only on the simulated driver.

@@ -195,7 +195,7 @@ TEST_CASE("memory freed on a stream is not in use when another stream gets it") 
     CHECK(races() == before);
 }
 
-TEST_CASE("memory freed unordered is not in use when anybody gets it") {
+TEST_CASE("memory freed unordered is not in use when it is given out again") {
     const Gpu gpu;
     const CUstream streams[] = {gpu.make_stream(), gpu.make_stream(CU_STREAM_DEFAULT), nullptr};
     const uint64_t before = races();

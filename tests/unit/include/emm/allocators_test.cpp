@@ -114,7 +114,7 @@ TEST_CASE("a device allocator counts in elements and speaks any pointer") {
     CHECK(bytes != Bytes(gpu()));
 }
 
-TEST_CASE("more elements than there are bytes are refused before anybody is asked") {
+TEST_CASE("more elements than there are bytes are refused before the plugin is asked") {
     emm::DeviceAllocator<double> allocator(gpu());
     CHECK_THROWS_AS(allocator.allocate(SIZE_MAX / 4), std::bad_array_new_length);
 }

@@ -41,7 +41,7 @@ TEST_CASE("a view is of its memory's class, keeps the whole, and stays inside it
     CHECK(view.info().state == EMM_MEMORY_LIVE);
 }
 
-TEST_CASE("memory freed explicitly is freed for everybody, and only once") {
+TEST_CASE("memory freed explicitly is freed for all references, and only once") {
     emm::MemoryPointer one(gpu(), 1024);
     emm::MemoryPointer other = one;
     one.free();
@@ -109,7 +109,7 @@ TEST_CASE("pinned, mapped and managed memory are spans of the host") {
     CHECK(pinned.view(4, 12).span<int>()[0] == 7);
 }
 
-TEST_CASE("memory of the caller's own is pinned as long as somebody refers to it") {
+TEST_CASE("memory of the caller's own is pinned as long as a reference is left") {
     auto owner = std::make_shared<std::vector<std::byte>>(8192);
     {
         const auto pinned = emm::PinnedMemory::pin(gpu(), *owner, 0, owner);

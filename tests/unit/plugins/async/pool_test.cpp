@@ -30,7 +30,7 @@ TEST_CASE("cached memory counts as free") {
     CHECK(after == before);
 }
 
-TEST_CASE("an unordered free of memory in use waits for nobody", "[sim]") {
+TEST_CASE("an unordered free of memory in use does not wait", "[sim]") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();
     const emm_deviceptr ptr = gpu.allocate(1 << 20, stream);
@@ -43,7 +43,7 @@ TEST_CASE("an unordered free of memory in use waits for nobody", "[sim]") {
     CHECK(calls_of("cuCtxRecordEvent") > 0);
 }
 
-TEST_CASE("an unordered free that meets a capture nobody announced is kept for later", "[sim]") {
+TEST_CASE("an unordered free that meets an unannounced capture is kept for later", "[sim]") {
     const Gpu gpu;
     const emm_deviceptr ptr = gpu.allocate(1 << 20);
     fail_next("cuCtxRecordEvent@1:900");
@@ -65,7 +65,7 @@ TEST_CASE("a free that the driver refuses leaves the memory the caller's", "[sim
     CHECK(gpu.free(ptr, 4096, stream) == EMM_OK);
 }
 
-TEST_CASE("exported memory that is freed goes to nobody until its export ends", "[.ipc]") {
+TEST_CASE("exported memory that is freed is not given out until its export ends", "[.ipc]") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();
     const emm_deviceptr ptr = gpu.allocate(4 << 20, stream);

@@ -180,7 +180,7 @@ TEST_CASE("while a capture is announced nothing of ours invalidates it") {
     graph.end(); // fails if the capture has been invalidated
 }
 
-TEST_CASE("a capture that nobody announced survives ordinary traffic on other streams") {
+TEST_CASE("an unannounced capture survives ordinary traffic on other streams") {
     Simulation sim("max=256MiB");
     const CUstream raw = sim.stream(false);
     const CUstream others[] = {sim.stream(), sim.stream(false), legacy, per_thread};

@@ -37,7 +37,7 @@ TEST_CASE("the last bytes below max serve small requests, slab or not") {
     sim.free(most, legacy);
 }
 
-TEST_CASE("rung: memory known to be complete comes before waiting") {
+TEST_CASE("reclaim: memory known to be complete comes before waiting") {
     Simulation sim("max=20MiB");
     const CUstream a = sim.stream(), b = sim.stream();
     const CUdeviceptr ptr = sim.alloc(20 * MiB, a);
@@ -162,7 +162,7 @@ TEST_CASE("pages: where the driver has no more, what is free elsewhere has to do
     CHECK(sim.stats().reserved_bytes == 1000 * MiB);
 }
 
-TEST_CASE("rung: idle segments go back when the driver has no more of the right size") {
+TEST_CASE("reclaim: idle segments go back when the driver has no more of the right size") {
     Simulation sim("max=32MiB");
     std::vector<CUdeviceptr> blocks;
     for (int i = 0; i < 16; i++) {
@@ -177,7 +177,7 @@ TEST_CASE("rung: idle segments go back when the driver has no more of the right 
     CHECK(sim.races() == 0);
 }
 
-TEST_CASE("rung: the driver's own exhaustion is met the same way") {
+TEST_CASE("reclaim: the driver's own exhaustion is met the same way") {
     Simulation sim;
     std::vector<CUdeviceptr> blocks;
     for (int i = 0; i < 4; i++) {
@@ -222,7 +222,7 @@ TEST_CASE("for a small segment the smallest idle one that is enough goes back") 
     CHECK(sim.held() == 44 * MiB);
 }
 
-TEST_CASE("rung: the pool waits a while for idle memory rather than hold more than ever") {
+TEST_CASE("reclaim: the pool waits a while for idle memory rather than hold more than ever") {
     Simulation sim;
     const CUstream stream = sim.stream();
     const CUdeviceptr first = sim.alloc(64 * MiB, stream);
@@ -266,7 +266,7 @@ TEST_CASE("a huge request is cut from the initial memory") {
     CHECK(cuda().call_count("cuEventRecord") == records);
 }
 
-TEST_CASE("rung: quarantined memory is waited for when nothing else is left") {
+TEST_CASE("reclaim: quarantined memory is waited for when nothing else is left") {
     for (const CUstream taker : {unordered, legacy}) {
         Simulation sim("max=8MiB");
         const CUstream busy = sim.stream(false);
@@ -279,7 +279,7 @@ TEST_CASE("rung: quarantined memory is waited for when nothing else is left") {
     }
 }
 
-TEST_CASE("rung: inside a capture nothing is waited for") {
+TEST_CASE("reclaim: inside a capture nothing is waited for") {
     Simulation sim("max=8MiB");
     const CUstream stream = sim.stream(), other = sim.stream();
     const CUdeviceptr ptr = sim.alloc(8 * MiB, other);

@@ -169,8 +169,8 @@ TEST_CASE("pages: a driver call that fails loses no memory and no order") {
 
 namespace {
 
-// Another's requests: each time that the pool is at the driver for pages, what lies beside is
-// taken.
+// Requests of another program: each time that the pool asks the driver for pages, what lies beside
+// is taken.
 Simulation *grabbed_from = nullptr;
 std::vector<CUdeviceptr> grabbed;
 uint64_t mapped_before = 0;

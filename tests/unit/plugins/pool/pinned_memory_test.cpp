@@ -183,7 +183,7 @@ TEST_CASE("portable memory waits for a context whose manager is reset or destroy
     }
 }
 
-TEST_CASE("portable memory comes back although another context has died without a word") {
+TEST_CASE("portable memory comes back although another context has died unannounced") {
     Simulation here, there;
     Pinned pinned(here, EMM_HOST_PORTABLE);
     there.free(there.alloc(MiB, legacy), legacy);

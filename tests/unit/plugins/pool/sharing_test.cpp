@@ -85,7 +85,8 @@ TEST_CASE("only what is live is exported, and each export ends once") {
     CHECK(refusal(sim, ptr, 1) == EMM_E_NOT_OWNED);
 }
 
-TEST_CASE("exported memory that is freed goes to nobody and nowhere until its export ends") {
+TEST_CASE(
+    "exported memory that is freed is neither given out nor given back until its export ends") {
     for (const char *options : {"max=8MiB", "max=8MiB,release_threshold=0MiB"}) {
         Simulation sim(options);
         const CUstream stream = sim.stream();

@@ -70,7 +70,7 @@ extern std::atomic<void (*)()> before_mem_alloc, before_mem_create, before_graph
 // The same for what gives memory back: cuMemFree, cuMemFreeHost and cuMemUnmap.
 extern std::atomic<void (*)()> before_giving_back;
 
-// Whether no work is complete before somebody waits for it, however often it is asked.
+// Whether work is complete only after the program has waited for it, however often it asks.
 bool work_takes_ages();
 
 // The plugin under test: what the environment's EMM_TEST_POOL names.

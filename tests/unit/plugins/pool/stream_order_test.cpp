@@ -53,7 +53,7 @@ TEST_CASE("memory goes from one stream to another only after ordering, whatever 
     }
 }
 
-TEST_CASE("slots on their way home wait for what was done with them, not for what came before") {
+TEST_CASE("slots that are given back wait for their own uses, not for earlier work") {
     Simulation sim;
     const CUstream first = sim.stream(), second = sim.stream();
     const auto use = [&](size_t count, size_t size, CUstream stream) {
@@ -176,7 +176,7 @@ TEST_CASE("a further use is announced for live allocations only") {
     CHECK(pool().record_use(sim.manager, ptr, 1, legacy) == EMM_E_NOT_OWNED);
 }
 
-TEST_CASE("unordered frees wait for nobody and come back when all work is done") {
+TEST_CASE("unordered frees do not wait, and come back when all work is done") {
     Simulation sim;
     const CUstream busy = sim.stream(false);
     const CUdeviceptr buffer = sim.alloc(MiB, busy);
@@ -244,7 +244,7 @@ TEST_CASE("an event that could not be asked once is asked again") {
     CHECK((first == ptr || second == ptr));
 }
 
-TEST_CASE("further uses on streams that nobody registered do not make the pool grow") {
+TEST_CASE("further uses on unregistered streams do not make the pool grow") {
     for (const bool own : {true, false}) {
         Simulation sim;
         const CUstream home = sim.stream(), other = own ? per_thread : sim.stream(false);
@@ -261,7 +261,7 @@ TEST_CASE("further uses on streams that nobody registered do not make the pool g
     }
 }
 
-TEST_CASE("a trim after a synchronize returns what streams left that ended without a word") {
+TEST_CASE("a trim after a synchronize returns what streams left that ended unannounced") {
     for (const char *growth : {"growth=segment", "growth=vmm"}) {
         Simulation sim(growth);
         const CUstream home = sim.stream(), third = sim.stream(false);

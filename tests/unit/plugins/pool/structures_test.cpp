@@ -41,7 +41,7 @@ TEST_CASE("the tree of sizes finds what an ordered set finds") {
     }
 }
 
-TEST_CASE("scraps are overlooked until they are sorted in, and never lost") {
+TEST_CASE("remnants are overlooked until they are sorted in, and never lost") {
     Heap heap;
     heap.set_scraps_apart();
     const uint64_t base = 0x7000'0000'0000, size = 2 * segment_granule;
@@ -57,7 +57,7 @@ TEST_CASE("scraps are overlooked until they are sorted in, and never lost") {
     Block *const first = take(small_limit), *const second = take(size - 2 * small_limit);
     CHECK(heap.largest_free() == small_limit);
     CHECK(take(granule) == nullptr);
-    heap.give(*first, domain); // one scrap of the domain's, one of everybody's
+    heap.give(*first, domain); // a remnant that only the stream may take, and one that all may
     CHECK(take(granule) == nullptr);
     CHECK(heap.fault() == "");
     heap.sort_scraps_in();

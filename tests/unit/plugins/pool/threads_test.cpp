@@ -54,7 +54,7 @@ private:
     std::thread thread_;
 };
 
-// Leaves free memory of many sizes with whoever calls it.
+// Leaves free memory of many sizes with the calling thread.
 void fill_and_free(Simulation &sim, CUstream stream) {
     std::vector<CUdeviceptr> blocks;
     for (int i = 0; i < 300; i++) {

@@ -1,5 +1,5 @@
 // Behaviour: what CUDA promises of stream-ordered pools: the same on real hardware and simulated.
-#include "gate.h"
+#include "pending_work.h"
 
 namespace {
 
@@ -32,17 +32,17 @@ struct Pool {
 } // namespace
 
 TEST_CASE("memory freed on a stream is given out on it again at once") {
-    Gate gate;
+    PendingWork work;
     const Device device;
     const Stream stream;
     const Pool pool;
-    gate.close(stream);
+    work.begin(stream);
     const CUdeviceptr first = pool.take(1 << 20, stream);
     REQUIRE(cu().cuMemFreeAsync(first, stream) == CUDA_SUCCESS);
     const CUdeviceptr second = pool.take(1 << 20, stream);
     CHECK(second == first);
     REQUIRE(cu().cuMemFreeAsync(second, stream) == CUDA_SUCCESS);
-    gate.open();
+    work.end();
     REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
 }
 

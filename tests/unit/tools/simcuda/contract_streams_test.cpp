@@ -1,5 +1,5 @@
 // Behaviour: what CUDA promises of streams and events: the same on real hardware and simulated.
-#include "gate.h"
+#include "pending_work.h"
 
 #include <vector>
 
@@ -50,54 +50,54 @@ TEST_CASE("an event that was never recorded is complete") {
 }
 
 TEST_CASE("an event is pending until the work before it is done") {
-    Gate gate;
+    PendingWork work;
     const Device device;
     const Stream stream;
     const Event event;
-    gate.close(stream);
+    work.begin(stream);
     REQUIRE(cu().cuEventRecord(event, stream) == CUDA_SUCCESS);
     CHECK(cu().cuEventQuery(event) == CUDA_ERROR_NOT_READY);
-    gate.open();
+    work.end();
     CHECK(cu().cuEventSynchronize(event) == CUDA_SUCCESS);
     CHECK(cu().cuEventQuery(event) == CUDA_SUCCESS);
 }
 
 TEST_CASE("a stream is pending until its work is done") {
-    Gate gate;
+    PendingWork work;
     const Device device;
     const Stream stream;
-    gate.close(stream);
+    work.begin(stream);
     CHECK(cu().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
-    gate.open();
+    work.end();
     CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
     CHECK(cu().cuStreamQuery(stream) == CUDA_SUCCESS);
 }
 
 TEST_CASE("a stream waits for an event of another") {
-    Gate gate;
+    PendingWork work;
     const Device device;
     const Stream first, second;
     const Event event;
-    gate.close(first);
+    work.begin(first);
     REQUIRE(cu().cuEventRecord(event, first) == CUDA_SUCCESS);
     REQUIRE(cu().cuStreamWaitEvent(second, event, 0) == CUDA_SUCCESS);
     CHECK(cu().cuStreamQuery(second) == CUDA_ERROR_NOT_READY);
-    gate.open();
+    work.end();
     CHECK(cu().cuStreamSynchronize(second) == CUDA_SUCCESS);
     CHECK(cu().cuEventQuery(event) == CUDA_SUCCESS);
 }
 
 TEST_CASE("the legacy stream waits for blocking streams, and not for others") {
-    Gate gate;
+    PendingWork work;
     const Device device;
     const Stream blocking(CU_STREAM_DEFAULT), other(CU_STREAM_NON_BLOCKING);
     const Event legacy, alone;
-    gate.close(blocking);
+    work.begin(blocking);
     REQUIRE(cu().cuEventRecord(legacy, nullptr) == CUDA_SUCCESS);
     REQUIRE(cu().cuEventRecord(alone, other) == CUDA_SUCCESS);
     CHECK(cu().cuEventQuery(legacy) == CUDA_ERROR_NOT_READY);
     CHECK(cu().cuEventSynchronize(alone) == CUDA_SUCCESS);
-    gate.open();
+    work.end();
     CHECK(cu().cuEventSynchronize(legacy) == CUDA_SUCCESS);
 }
 
@@ -106,16 +106,16 @@ TEST_CASE("a context's event covers all of its streams, and needs no current con
         WARN("skipped: this driver has no cuCtxRecordEvent");
         return;
     }
-    Gate gate;
+    PendingWork work;
     const Device device;
     const Stream stream(CU_STREAM_NON_BLOCKING);
     const Event event;
     CUcontext popped = nullptr;
-    gate.close(stream);
+    work.begin(stream);
     REQUIRE(cu().cuCtxPopCurrent(&popped) == CUDA_SUCCESS);
     CHECK(cu().record_context(device.context, event) == CUDA_SUCCESS);
     CHECK(cu().cuEventQuery(event) == CUDA_ERROR_NOT_READY);
-    gate.open();
+    work.end();
     CHECK(cu().cuEventSynchronize(event) == CUDA_SUCCESS);
     REQUIRE(cu().cuCtxPushCurrent(device.context) == CUDA_SUCCESS);
 }
@@ -132,7 +132,7 @@ TEST_CASE("destroying a stream lets its work end") {
 }
 
 TEST_CASE("freeing memory waits for work, unmapping does not") {
-    Gate gate;
+    PendingWork work;
     const Device device;
     const Stream stream;
     std::vector<int> numbers;

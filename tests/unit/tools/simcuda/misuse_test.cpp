@@ -24,7 +24,7 @@ CUdeviceptr block() {
 
 } // namespace
 
-TEST_CASE("freeing an address twice is named, with who freed it first") {
+TEST_CASE("freeing an address twice is named, with the thread that freed it first") {
     const std::string text = misuse([] {
         const CUdeviceptr address = block();
         cu().cuMemFree(address);

@@ -37,7 +37,7 @@ TEST_CASE("eager work runs at once") {
     CHECK(runs == 1);
 }
 
-TEST_CASE("lazy work runs when somebody asks for the second time, or waits") {
+TEST_CASE("lazy work runs when the program asks for the second time, or waits") {
     configure("progress=lazy");
     const Device device;
     const Stream stream;
@@ -64,7 +64,7 @@ TEST_CASE("random work gets done, however the coin falls") {
     CHECK(runs == 100);
 }
 
-TEST_CASE("timed work is done when its time is over and somebody asks") {
+TEST_CASE("timed work is done when its time is over and the program asks") {
     configure("progress=timed,duration=0");
     const Device device;
     const Stream stream;
@@ -120,7 +120,7 @@ TEST_CASE("half a TiB in pages of 2 MiB can be made and released") {
     CHECK(counters().device_bytes == 0);
 }
 
-TEST_CASE("timed work is done before its time if somebody waits") {
+TEST_CASE("timed work is done before its time if the program waits") {
     configure("progress=timed,duration=1000000000");
     const Device device;
     const Stream stream;

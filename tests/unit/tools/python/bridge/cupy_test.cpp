@@ -9,7 +9,7 @@ void *param(uintptr_t flags) {
 
 } // namespace
 
-TEST_CASE("CuPy's memory goes back though nobody says how large it was") {
+TEST_CASE("CuPy's memory goes back without its size") {
     for (const uintptr_t flags : {uintptr_t(0), EMM_CUPY_TESTED, EMM_CUPY_LEGACY}) {
         void *ptr = emm_cupy_malloc(param(flags), 1 << 20, 0);
         REQUIRE(ptr != nullptr);

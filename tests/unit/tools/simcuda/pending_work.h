@@ -1,5 +1,5 @@
 // Work that is pending until the test lets it end: on hardware a host function that waits, on the
-// simulated driver any work, for there nothing runs before somebody asks twice or waits.
+// simulated driver any work, because nothing runs there before the program asks twice or waits.
 #pragma once
 
 #include "cuda_driver.h"
@@ -7,26 +7,26 @@
 #include <atomic>
 #include <thread>
 
-class Gate {
+class PendingWork {
 public:
     // Made before the driver is initialised.
-    Gate() {
+    PendingWork() {
         if (cu().simulated()) {
             REQUIRE(cu().configure("progress=lazy") == CUDA_SUCCESS);
         }
     }
-    ~Gate() { open(); }
+    ~PendingWork() { end(); }
 
-    void close(CUstream stream) {
+    void begin(CUstream stream) {
         REQUIRE(cu().cuLaunchHostFunc(stream, wait, this) == CUDA_SUCCESS);
     }
-    void open() { open_ = true; }
+    void end() { has_ended_ = true; }
 
 private:
     static void wait(void *self) {
-        while (!cu().simulated() && !static_cast<Gate *>(self)->open_) {
+        while (!cu().simulated() && !static_cast<PendingWork *>(self)->has_ended_) {
             std::this_thread::yield();
         }
     }
-    std::atomic<bool> open_{false};
+    std::atomic<bool> has_ended_{false};
 };
