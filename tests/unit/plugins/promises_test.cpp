@@ -2,28 +2,7 @@
 // streams.
 #include "gpu.h"
 
-#include <set>
 #include <vector>
-
-TEST_CASE("memory is aligned, apart from other memory, and keeps what is written") {
-    const Gpu gpu;
-    const CUstream stream = gpu.make_stream();
-    std::vector<std::pair<emm_deviceptr, size_t>> blocks;
-    unsigned value = 1;
-    for (const size_t size :
-         {size_t(4), size_t(256), size_t(1000), size_t(1) << 20, size_t(5) << 20}) {
-        const emm_deviceptr ptr = gpu.allocate(size, stream);
-        CHECK(ptr % 256 == 0);
-        fill(ptr, size, value++, stream);
-        blocks.emplace_back(ptr, size);
-    }
-    synchronize(stream);
-    value = 1;
-    for (const auto &[ptr, size] : blocks) {
-        CHECK(last_word(ptr, size) == value++);
-        CHECK(gpu.free(ptr, size, stream) == EMM_OK);
-    }
-}
 
 TEST_CASE("pinned memory is aligned to 256 bytes, however little is asked for") {
     const Gpu gpu;
@@ -177,24 +156,6 @@ TEST_CASE("an older caller's shorter statistics are filled as far as they go") {
     CHECK(stats.struct_size == offsetof(emm_stats, cached_bytes));
 }
 
-TEST_CASE("memory freed on a stream is not in use when another stream gets it") {
-    const Gpu gpu;
-    const CUstream first = gpu.make_stream(), second = gpu.make_stream();
-    const uint64_t before = races();
-    const size_t size = 1 << 20;
-    for (unsigned i = 0; i < 40; i++) {
-        const emm_deviceptr a = gpu.allocate(size, first);
-        fill(a, size, i, first);
-        REQUIRE(gpu.free(a, size, first) == EMM_OK);
-        const emm_deviceptr b = gpu.allocate(size, second);
-        fill(b, size, ~i, second);
-        REQUIRE(gpu.free(b, size, second) == EMM_OK);
-    }
-    synchronize(first);
-    synchronize(second);
-    CHECK(races() == before);
-}
-
 TEST_CASE("memory freed unordered is not in use when it is given out again") {
     const Gpu gpu;
     const CUstream streams[] = {gpu.make_stream(), gpu.make_stream(CU_STREAM_DEFAULT), nullptr};
@@ -208,19 +169,6 @@ TEST_CASE("memory freed unordered is not in use when it is given out again") {
     }
     REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
     CHECK(races() == before);
-}
-
-TEST_CASE("memory allocated unordered may be used on any stream at once") {
-    const Gpu gpu;
-    const CUstream first = gpu.make_stream(), second = gpu.make_stream();
-    const uint64_t before = races();
-    const emm_deviceptr ptr = gpu.allocate(4096);
-    fill(ptr, 2048, 1, first);
-    fill(ptr + 2048, 2048, 2, second);
-    synchronize(first);
-    synchronize(second);
-    CHECK(races() == before);
-    CHECK(gpu.free(ptr, 4096) == EMM_OK);
 }
 
 TEST_CASE("memory whose use was recorded on another stream waits for that stream") {
