@@ -3,7 +3,7 @@
 #include "driver/driver.h"
 #include "ipc/socket.h"
 #include "ipc/wire.h"
-#include "recorder.h"
+#include "../core/recorder.h"
 
 #include <climits>
 #include <cstring>

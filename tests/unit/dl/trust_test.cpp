@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-namespace emm::observe {
+namespace emm::dl {
 namespace {
 
 constexpr uid_t user = 1000;
@@ -78,4 +78,4 @@ TEST_CASE("a path is followed through links, points and double slashes") {
 }
 
 } // namespace
-} // namespace emm::observe
+} // namespace emm::dl
