@@ -1,9 +1,9 @@
 // Behaviour: what sharing memory between processes decides without another process.
+#include "../core/recorder.h"
 #include "catch.h"
 #include "driver/driver.h"
 #include "ipc/socket.h"
 #include "ipc/wire.h"
-#include "../core/recorder.h"
 
 #include <climits>
 #include <cstring>
