@@ -8,8 +8,7 @@
 
 namespace simcuda {
 
-// Counts the call and makes it the thread's; what it must answer at once, if anything, is in
-// `refusal`.
+// Counts the call and records it for the thread. `refusal` gets the result if the call is refused.
 class Call {
 public:
     Call(Row row, bool per_thread_stream);
@@ -30,7 +29,7 @@ void count_call(Row row);
 uint64_t calls_of(std::string_view name);
 uint64_t calls_of_all();
 
-// Every entry comes through here: refused, or served with the simulator locked.
+// Every entry runs through here: it is refused, or served with the simulator locked.
 template <typename Body>
 CUresult enter(Row row, bool per_thread_stream, const Body &body) noexcept {
     const Call call(row, per_thread_stream);
@@ -45,7 +44,7 @@ CUresult enter(Row row, bool per_thread_stream, const Body &body) noexcept {
     return result;
 }
 
-// What no program may do: says so and aborts, or with misuse=error answers an error.
+// Undefined behaviour: reports it and aborts, or with misuse=error returns an error.
 CUresult misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 } // namespace simcuda

@@ -25,7 +25,7 @@ CUresult refuse(Capture &capture, CUresult result) {
     return result;
 }
 
-// A stream captures that synchronizes with the legacy stream.
+// Whether a stream that synchronizes with the legacy stream captures.
 bool captures_beside(const Stream &legacy) {
     const auto &streams = legacy.context->streams;
     return std::any_of(streams.begin(), streams.end(),
@@ -42,7 +42,7 @@ CUresult check_legacy(const Stream &legacy) {
     return result;
 }
 
-// Whether the calling thread must not do what might disturb this capture.
+// Whether a call of this thread that may disturb this capture is forbidden.
 bool concerns_thread(const Capture &capture) {
     if (this_thread.mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
         capture.mode == CU_STREAM_CAPTURE_MODE_RELAXED) {

@@ -28,8 +28,8 @@ void leave_capture(Stream &stream);
 // stream while a blocking stream captures.
 CUresult check_capture(Stream &stream);
 
-// For what no captured stream, no captured stream of the context, or no captured stream that the
-// thread's mode respects allows: refuses, and invalidates the captures concerned.
+// Refuses a call that is forbidden while a stream captures: any stream, one of the context, or one
+// that the thread's mode protects. Invalidates the captures concerned.
 CUresult check_no_capture(Stream &stream);
 CUresult check_no_captures(Context &context);
 CUresult check_unsafe_call();

@@ -25,8 +25,8 @@ private:
     std::vector<uint64_t> seen_;
 };
 
-// A vector clock: work up to `time` on each line comes before. What the host has seen complete is
-// before everything that comes later, and is left out.
+// A vector clock: on each line, work up to `time` is ordered before. Work that the host has seen
+// complete is ordered before all later work, and is left out.
 class Clock {
 public:
     void join(const Clock &other, const Host &host);

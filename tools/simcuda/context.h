@@ -28,7 +28,7 @@ struct Context {
     std::set<Event *> events;
     std::set<Context *> peers; // whose memory it may use
 
-    // What destroyed streams left behind, and what all work that comes must wait for.
+    // Work of destroyed streams, and what all later work must wait for.
     std::vector<OpRef> orphans;
     Clock orphan_clock;
     OpRef barrier;
@@ -43,7 +43,7 @@ Context *make_context(Device &device, unsigned flags, CUcontext handle);
 // Waits for its work and frees all it holds.
 void end_context(Context *context);
 
-// All that the context has to do at this moment.
+// All pending work of the context.
 std::vector<OpRef> work_of(const Context &context);
 Clock clock_of(const Context &context);
 void wait_for(Context &context);

@@ -55,7 +55,7 @@ CUresult api::device_primary_ctx_release(CUdevice dev) {
     return CUDA_SUCCESS;
 }
 
-// Who has retained it must still release it.
+// The program must still release each retain.
 CUresult api::device_primary_ctx_reset(CUdevice dev) {
     Device *device;
     const CUresult result = find_device(dev, device);

@@ -14,7 +14,7 @@ int refuse(const std::string &why) {
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-// What a program has made and not destroyed, beside memory.
+// Counts of live objects, beside memory.
 uint64_t objects_of(const Simulator &simulator) {
     return simulator.events.count() + simulator.streams.count() + simulator.pool_handles.count() +
            simulator.graphs.count() + simulator.executables.count() +

@@ -35,7 +35,7 @@ std::byte *map_file(int fd, uint64_t size, int protection) {
     return map(aligned, size, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd);
 }
 
-// Beyond RLIMIT_FSIZE it fails, and does not end the program.
+// Beyond RLIMIT_FSIZE it fails instead of ending the program by a signal.
 bool set_size(int fd, uint64_t size) {
     sigset_t signal, before;
     sigemptyset(&signal);
@@ -53,8 +53,8 @@ bool set_size(int fd, uint64_t size) {
 
 } // namespace
 
-// Twice as many addresses as bytes: real memory is paged, so that scattered free pages make one
-// block, and here the space is not to run out before the memory does.
+// Twice as many addresses as bytes. Real memory is paged, so scattered free pages can serve one
+// block; here the addresses must not run out before the memory does.
 bool Device::open(uint64_t bytes) {
     capacity = align_up(bytes, granule);
     window_size = 2 * capacity;

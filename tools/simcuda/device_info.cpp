@@ -6,7 +6,7 @@
 namespace simcuda {
 namespace {
 
-// What a program may ask of a device. What is not here is 0.
+// Device attributes. The rest are 0.
 const std::map<int, int> &attributes() {
     static const std::map<int, int> all = {
         {CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1024},

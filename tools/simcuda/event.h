@@ -25,8 +25,7 @@ struct Event {
 
 CUresult find_event(CUevent handle, Event *&ret_event);
 
-// Those of a context that ends. A program that goes on using one is told so, as no event made later
-// has its handle.
+// The events of a context that ends. Their handles are never reused, so a later use is reported.
 void end_events(Context &context);
 
 } // namespace simcuda

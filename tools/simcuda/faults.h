@@ -20,7 +20,7 @@ public:
     // Counts the call, a name of static storage; what it is to answer.
     CUresult next(const char *call);
 
-    // How often one did not succeed, and which did not the last time: "" if none.
+    // How often a call was made to fail, and the latest one: "" if none.
     uint64_t injected() const { return injected_; }
     uint64_t injected(std::string_view call) const;
     const char *last() const { return last_; }

@@ -7,7 +7,7 @@ namespace simcuda {
 struct Context;
 struct Region;
 
-// The context has it open no more. False: no context has, and it is to be forgotten.
+// Closes it for the context. False if no context has it open any more: forget it.
 bool leave_import(Region &region, Context *context);
 
 // Forgets memory of another process, however often it was opened.

@@ -12,7 +12,7 @@ uint64_t access_of(const Region &region) {
     return region.pool ? region.pool->access : region.access;
 }
 
-// Copies are made by the driver, which reaches everything; a kernel reaches what its context may.
+// The driver makes copies and reaches all memory; a kernel reaches what its context may.
 CUresult check_reach(const Context &context, CUdeviceptr address) {
     const Region *region = sim().regions.around(address);
     const bool mapped = region && region->kind == Kind::mapped;
@@ -65,7 +65,7 @@ CUresult launch(CUstream handle, void (*function)(void *), void *argument,
 } // namespace
 } // namespace simcuda
 
-// It counts as cuLaunchHostFunc, which it is with ranges.
+// Counted as cuLaunchHostFunc: it is one, with ranges.
 extern "C" __attribute__((visibility("default"))) int
 simcuda_launch(CUstream stream, void (*function)(void *), void *argument,
                const simcuda_range *ranges, size_t count) {

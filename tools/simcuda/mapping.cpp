@@ -11,7 +11,7 @@
 namespace simcuda {
 namespace {
 
-// Replaces what is seen at the addresses: a part of a file, or nothing.
+// Maps a part of a file at the addresses, or nothing.
 bool show(CUdeviceptr start, uint64_t size, const Physical *physical) {
     const bool visible = physical && sim().options.host_access;
     const int flags = visible ? MAP_SHARED | MAP_NORESERVE | MAP_FIXED
@@ -30,7 +30,7 @@ bool is_reserved(CUdeviceptr start, uint64_t size) {
     return start + size <= found->first + found->second && start + size >= start;
 }
 
-// The mappings that make up the range, none if there is a gap.
+// The mappings that cover the range; none if there is a gap.
 std::vector<Region *> mappings_of(CUdeviceptr start, uint64_t size) {
     std::vector<Region *> mappings;
     for (CUdeviceptr at = start; at < start + size; at = mappings.back()->end()) {

@@ -11,7 +11,7 @@
 namespace simcuda {
 namespace {
 
-// What order the work has to keep with those that had the memory before is in the stream by now.
+// The stream already waits for the work of the memory's earlier owners.
 CUresult give_out(Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_address) {
     auto part = pool.take(Device::rounded_small(size), stream);
     if (!part) {
@@ -372,7 +372,7 @@ CUresult api::mem_pool_export_to_shareable_handle(void *handle_out, CUmemoryPool
     return CUDA_SUCCESS;
 }
 
-// A pool is in a process once, however often it is imported, and once destroyed it is gone.
+// A process has one import of a pool, however often it imports; one destroy ends it.
 CUresult api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void *handle,
                                                     CUmemAllocationHandleType handle_type,
                                                     unsigned long long flags) {

@@ -40,11 +40,11 @@ public:
 
     OpRef add(std::function<void()> run, bool outside, const std::vector<OpRef> &before);
 
-    // Runs what the setting says: everything that can run, nothing, or what a coin says.
+    // Runs work by `progress`: all that can run, none, or as a coin decides.
     void advance();
     void toss();
 
-    // Whether it is done by now; asking is what moves lazy work on.
+    // Whether it is done. With progress=lazy the query makes it run.
     bool query(const OpRef &op);
     void wait(const OpRef &op);
 

@@ -19,12 +19,11 @@ struct Access {
     bool write = false;
 };
 
-// Who used which bytes last: the latest write, and the reads since. Kept per physical byte, so that
-// memory which is seen at two addresses, or mapped anew, is the same memory.
+// The latest write of each byte, and the reads since. Kept by physical byte, so that memory which
+// is mapped at two addresses, or again, is the same memory.
 class Shadow {
 public:
-    // Notes the access. The answer is an earlier one that it conflicts with and is not ordered
-    // after, if there is such.
+    // Records the access. Returns an earlier conflicting one that it is not ordered after, if any.
     std::optional<Access> use(uint64_t start, uint64_t size, const Access &access,
                               const Clock &clock, const Host &host);
 

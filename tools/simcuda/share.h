@@ -21,7 +21,7 @@ struct Ticket {
     uint64_t handle_types;
 };
 
-// Where a ticket is put: one for each thing that is shared, however often.
+// The place of a ticket: one for each shared object.
 uint64_t new_ticket_place(const Store &store);
 bool write_ticket(const Store &store, uint64_t place, Ticket ticket);
 

@@ -40,7 +40,7 @@ struct Totals {
     }
 };
 
-// All there is of the driver. One mutex guards it.
+// The whole state of the driver, guarded by one mutex.
 struct Simulator {
     std::mutex mutex;
     std::atomic<Stage> stage{Stage::fresh};
@@ -82,14 +82,14 @@ struct Simulator {
 
     std::vector<std::function<void()>> callbacks; // the program's own code, to run unlocked
 
-    // Ends every call: runs what is due.
+    // At the end of every call: runs the work and the callbacks that are due.
     void settle();
 };
 
 Simulator &sim();
 int driver_version();
 
-// Options over those that are set; what is wrong with them is kept for cuInit to say.
+// Applies options over the present ones. cuInit reports what is wrong with them.
 void apply_options(Simulator &simulator, const char *text);
 void read_environment(Simulator &simulator);
 

@@ -70,7 +70,7 @@ Stream *make_stream(Context &context, Stream::Kind kind, unsigned flags, int pri
     return stream;
 }
 
-// What the stream still has to do goes on without it.
+// Pending work of the stream still runs.
 void end_stream(Stream *stream) {
     Context &context = *stream->context;
     context.streams.erase(stream);

@@ -69,10 +69,10 @@ OpRef enqueue_task(Stream &stream, Task task, const std::vector<OpRef> &more = {
 // Makes the stream's next work wait.
 void wait_on_stream(Stream &stream, const OpRef &op, const Clock &clock);
 
-// What is ordered before work that comes next on this stream.
+// The clock of all work that is ordered before the next work of this stream.
 std::vector<OpRef> predecessors(Stream &stream);
 
-// Notes the uses on a line of work, and reports what is not ordered.
+// Records the uses of a line of work, and reports races.
 void check_uses(const std::vector<Use> &uses, const Stream &stream, uint32_t line, uint64_t time,
                 const Clock &clock);
 

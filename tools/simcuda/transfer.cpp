@@ -57,7 +57,7 @@ bool is_pageable(CUdeviceptr address) {
     return !sim().regions.around(address);
 }
 
-// What the program owns outright is read before the call returns, for the caller may change it.
+// Pageable host memory is read before the call returns, because the caller may change it.
 CUresult bind_staged(const Copy &copy, Task &ret_task) {
     const auto *source = reinterpret_cast<const std::byte *>(copy.from);
     const auto staged = std::make_shared<std::vector<std::byte>>(source, source + copy.bytes);
@@ -94,7 +94,7 @@ CUresult copy_async(CUstream handle, const Copy &copy) {
     return result == CUDA_SUCCESS ? copy_on(*stream, copy, false) : result;
 }
 
-// The forms without a stream wait for the end, though not between two places on devices.
+// The calls without a stream wait for the end, except for copies between device memory.
 CUresult copy_now(const Copy &copy) {
     Stream *stream;
     const CUresult result = find_stream(nullptr, stream);
@@ -138,7 +138,7 @@ CUresult set_on(CUstream handle, CUdeviceptr address, Value value, size_t count)
     });
 }
 
-// The forms without a stream wait only where the host could look at what they write.
+// The calls without a stream wait only if they write memory that the host can read.
 template <typename Value> CUresult set_now(CUdeviceptr address, Value value, size_t count) {
     const CUresult result = set_on(nullptr, address, value, count);
     const Region *region = sim().regions.around(address);
