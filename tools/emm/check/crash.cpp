@@ -47,9 +47,13 @@ InSlot::~InSlot() {
 }
 
 void report_crashes(int descriptor) {
-    static char stack[64 << 10]; // an overflow of the stack leaves no room on it
-    const stack_t other = {stack, 0, sizeof stack};
-    sigaltstack(&other, nullptr);
+    // An overflow of the stack leaves no room on it. A sanitizer has a stack of its own for that.
+    static char room[64 << 10];
+    stack_t stack = {};
+    if (sigaltstack(nullptr, &stack) == 0 && (stack.ss_flags & SS_DISABLE)) {
+        stack = {room, 0, sizeof room};
+        sigaltstack(&stack, nullptr);
+    }
     report_to = descriptor;
     struct sigaction action = {};
     action.sa_handler = &on_crash;
