@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <string>
 #include <sys/types.h>
+#include <unistd.h>
 #include <vector>
 
 namespace share {

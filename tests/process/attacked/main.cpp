@@ -1,0 +1,66 @@
+// Exporters and importers that are attacked, crowded or killed, on the simulated driver or a real
+// one: attacked CASE...
+//
+// EMM_PLUGIN says whose memory. A case that the machine or the plugin cannot serve is skipped by
+// name.
+#include "cases.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace attacked {
+
+// Without asking a driver, which this process does not have.
+bool simulates() {
+    const char *const driver = std::getenv("EMM_DRIVER");
+    return driver && std::strstr(driver, "sim");
+}
+
+namespace {
+
+struct Case {
+    const char *name;
+    Outcome (*run)();
+};
+
+const Case cases[] = {
+    {"next-name", guess_next_name},
+    {"taken-name", take_another_name},
+    {"ended-name", revive_ended},
+    {"crowd", import_in_a_crowd},
+    {"silent", import_beside_silent},
+    {"impatient", import_beside_impatient},
+    {"killed", import_from_killed},
+    {"lies", import_lies},
+    {"sizes", claim_too_much},
+    {"parts", claim_too_many_parts},
+    {"freed-name", open_freed_name},
+    {"no-proc", lack_proc},
+    {"no-sockets", lack_sockets},
+    {"no-permission", lack_permission},
+    {"no-descriptors", lack_descriptors},
+    {"unmapped-user", be_an_unmapped_user},
+};
+
+} // namespace
+} // namespace attacked
+
+int main(int argc, char *argv[]) {
+    int passed = 0;
+    for (const attacked::Case &each : attacked::cases) {
+        const bool named = std::any_of(argv + 1, argv + argc, [&](const char *name) {
+            return std::strcmp(name, each.name) == 0;
+        });
+        if (argc > 1 && !named) {
+            continue;
+        }
+        std::printf("%s ...\n", each.name);
+        std::fflush(stdout);
+        const attacked::Outcome skipped = each.run();
+        passed += skipped.empty();
+        std::printf("%s %s%s\n", each.name,
+                    skipped.empty() ? "passed" : "skipped: ", skipped.c_str());
+    }
+    return passed > 0 ? 0 : 77;
+}

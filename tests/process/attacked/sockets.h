@@ -1,0 +1,22 @@
+// Sockets, as any program can use them.
+#pragma once
+
+#include "core/ipc/wire.h"
+
+#include <emm/emm.h>
+
+#include <string>
+#include <vector>
+
+namespace attacked {
+
+using Asked = emm::core::ipc::Request;
+
+// What the exporter listens at, as every user can read it.
+std::vector<std::string> names_of(const emm_ipc_handle &handle);
+int listen_at(const std::string &name, int backlog);
+int connect_at(const std::string &name); // -1: there is no room just now
+Asked request_for(const emm_ipc_handle &handle);
+void become_other_user();
+
+} // namespace attacked
