@@ -1,0 +1,74 @@
+// Children that are forked and watched, and what they and their parent do.
+#pragma once
+
+#include "entries.h"
+
+#include <atomic>
+#include <functional>
+#include <sys/types.h>
+#include <thread>
+#include <vector>
+
+namespace forked {
+
+// --- children: children.cpp
+
+// What a child says, even if it never ends.
+struct Report {
+    char doing[128];
+    char wrong[1024];
+    bool done;
+};
+extern Report *report;
+extern int hung, wrong; // children
+// A real driver's exit handlers may wait for what a thread of the parent held.
+extern bool only_at_once;
+
+enum class End { at_once, by_exit, by_its_thread };
+
+void share_report();
+void require(bool good, const char *what); // else the program ends
+void say_doing(const char *what);
+void say_wrong(const char *what);
+bool watch(pid_t child); // true if it has ended in time
+void judge(bool ended);
+// `act` runs in a child, which then ends in one way or another.
+void fork_one(const std::function<void()> &act, End end);
+bool is_enough();
+void fork_many(int rounds, const std::function<void()> &act);
+// A real driver has threads of its own, which go on when a child's first thread has ended.
+void fork_many_that_use_the_driver(int rounds, const std::function<void()> &act);
+
+// --- what a child does: answers.cpp
+
+extern Things things;
+extern const emm_host *services; // of the plugin that is linked in
+
+emm_status ignore(void *, uint32_t);
+void be_refused();
+// A child that may go on, or was forked from what had begun: either, but it must not wait.
+void answer_at_all();
+void go_on();
+
+// --- what the parent does: parent.cpp, exports.cpp
+
+void make_things();
+void pair_of_handles();
+void every_kind();
+void use_services();
+const emm_plugin *linked_in_plugin(const emm_host *host);
+void fork_among_exports(int rounds);
+
+// Other threads that call `act` until the end of the scope.
+class Busy {
+public:
+    explicit Busy(const std::vector<std::function<void()>> &acts);
+    ~Busy();
+
+private:
+    std::atomic<bool> over_{false};
+    std::atomic<size_t> rounds_{0};
+    std::vector<std::thread> threads_;
+};
+
+} // namespace forked
