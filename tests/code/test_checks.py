@@ -8,6 +8,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+import cited
 import descriptors
 import format as layout
 import layers
@@ -38,6 +39,29 @@ class Tree(unittest.TestCase):
     def run_check(self, script):
         return subprocess.run([sys.executable, str(HERE / script), self.root],
                               capture_output=True, text=True, check=False)
+
+
+class Cited(unittest.TestCase):
+    FILES = {"unit/a_test.cpp": 'TEST_CASE("memory goes "\n          "back", "[sim]") {',
+             "unit/api/array_test.c": '{"a shape is whole", shapes},',
+             "process/array_test.py": "def test_records_have_fields(self):"}
+
+    def found(self, *rows):
+        return list(cited.faults("\n".join(rows), self.FILES.get))
+
+    def test_names_that_are_there_pass(self):
+        self.assertEqual(self.found("| promise | `unit/a_test.cpp`: memory goes back. Prose; more |",
+                                    "### The CUDA Array Interface", "| rule | test |",
+                                    "| shape | a shape is whole; P records have fields |",
+                                    "| other | does not apply: no reason |"), [])
+
+    def test_a_name_and_a_file_that_are_not_there_are_named(self):
+        self.assertEqual(self.found("| promise | `unit/a_test.cpp`: memory goes back; it stays |",
+                                    "| promise | `unit/b_test.cpp`: it stays |"),
+                         ["unit/a_test.cpp: has no test 'it stays'", "unit/b_test.cpp: is not there"])
+        for name in ("a shape is round", "records have fields", "P a shape is whole"):
+            self.assertEqual(self.found("### The CUDA Array Interface", f"| shape | {name} |"),
+                             [f"the tests of arrays: there is none '{name}'"])
 
 
 class Descriptors(Tree):
