@@ -106,7 +106,7 @@ Outcome be_an_unmapped_user() {
                 send(asking, &request, sizeof request, MSG_NOSIGNAL);
                 pollfd waiting = {asking, POLLIN, 0};
                 CHECK(syscall(SYS_poll, &waiting, 1, 5000) >= 0);
-                emm::core::ipc::Reply reply;
+                emm::ipc::Reply reply;
                 answer.number += recv(asking, &reply, sizeof reply, MSG_DONTWAIT) > 0;
                 close(asking);
             }
