@@ -2,6 +2,8 @@
 // fails when it is told to.
 #pragma once
 
+#include "catch.h"
+
 #include <emm/emm.h>
 
 #include <functional>
