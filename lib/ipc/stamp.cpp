@@ -14,8 +14,6 @@ namespace {
 constexpr uint32_t expected_magic = 0x696d6d65; // "emmi"
 constexpr uint32_t expected_version = 2;
 
-using observe::refuse;
-
 // CRC-32: every change of up to four bytes in a row is seen.
 uint32_t checksum_of(const emm_ipc_handle &handle) noexcept {
     const auto *bytes = reinterpret_cast<const unsigned char *>(&handle);
@@ -31,21 +29,22 @@ uint32_t checksum_of(const emm_ipc_handle &handle) noexcept {
 
 emm_status check_form(const emm_ipc_handle &handle) {
     if (handle.magic != expected_magic) {
-        return refuse("an IPC handle's magic: expected {:#x}, found {:#x}", expected_magic,
-                      handle.magic);
+        return observe::refuse("an IPC handle's magic: expected {:#x}, found {:#x}", expected_magic,
+                               handle.magic);
     }
     if (handle.version != expected_version) {
-        return refuse("an IPC handle's version: expected {}, found {}", expected_version,
-                      handle.version);
+        return observe::refuse("an IPC handle's version: expected {}, found {}", expected_version,
+                               handle.version);
     }
     if (const uint32_t sum = checksum_of(handle); handle.checksum != sum) {
-        return refuse("an IPC handle's checksum: expected {:#x}, found {:#x}", sum,
-                      handle.checksum);
+        return observe::refuse("an IPC handle's checksum: expected {:#x}, found {:#x}", sum,
+                               handle.checksum);
     }
     if (handle.size == 0 || handle.size > handle.exported_size ||
         handle.offset > handle.exported_size - handle.size) {
-        return refuse("an IPC handle's part: expected 1 or more of {} bytes, found {} at offset {}",
-                      handle.exported_size, handle.size, handle.offset);
+        return observe::refuse(
+            "an IPC handle's part: expected 1 or more of {} bytes, found {} at offset {}",
+            handle.exported_size, handle.size, handle.offset);
     }
     return EMM_OK;
 }
@@ -56,12 +55,12 @@ emm_status check_parts(const emm_ipc_handle &handle) {
     std::memcpy(&it, handle.handle, sizeof it);
     const uint64_t most = handle.exported_size / 4096;
     if (it.parts == 0 || it.parts > most) {
-        return refuse("an IPC handle's number of parts: expected 1 to {}, found {}", most,
-                      it.parts);
+        return observe::refuse("an IPC handle's number of parts: expected 1 to {}, found {}", most,
+                               it.parts);
     }
     for (const uint8_t byte : it.zeros) {
         if (byte != 0) {
-            return refuse("an IPC handle's unused bytes: expected zeros, found {}", byte);
+            return observe::refuse("an IPC handle's unused bytes: expected zeros, found {}", byte);
         }
     }
     return EMM_OK;
@@ -79,7 +78,7 @@ emm_status check_kind(const emm_ipc_handle &handle) {
                              "an IPC handle's kind: expected legacy, file descriptors or a memory "
                              "pool, which this host opens, found fabric");
     }
-    return refuse("an IPC handle's kind: expected 1 to 4, found {}", handle.kind);
+    return observe::refuse("an IPC handle's kind: expected 1 to 4, found {}", handle.kind);
 }
 
 emm_status check_exporter(const emm_ipc_handle &handle) {
@@ -89,8 +88,9 @@ emm_status check_exporter(const emm_ipc_handle &handle) {
         return status;
     }
     if (std::memcmp(handle.nonce, own, sizeof own) == 0) {
-        return refuse("an IPC handle's exporter: expected another process, found this one, whose "
-                      "memory it is already");
+        return observe::refuse(
+            "an IPC handle's exporter: expected another process, found this one, whose "
+            "memory it is already");
     }
     return EMM_OK;
 }
