@@ -96,12 +96,9 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     if (entry.empty()) {
         allocations_.refuse_free("async", ptr, size);
     }
-    if (hold_back(entry)) {
-        return EMM_OK;
-    }
     Uses::node_type elsewhere = forget_other_uses(ptr);
     try {
-        release(entry, elsewhere.empty() ? stream : EMM_STREAM_UNORDERED);
+        release(entry, stream, !elsewhere.empty());
     } catch (...) {
         remember_other_uses(std::move(elsewhere));
         allocations_.put_back(std::move(entry));
@@ -110,16 +107,17 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     return EMM_OK;
 }
 
-// On a failure, which throws, `entry` is as it was; else it is empty.
-void Manager::release(LiveAllocations::Entry &entry, emm_stream stream) {
+// The graph comes first: its launches use the memory after all other uses are over. On a failure,
+// which throws, `entry` is as it was; else it is empty.
+void Manager::release(LiveAllocations::Entry &entry, emm_stream stream, bool used_elsewhere) {
     const Capture capture = capture_of(driver_, stream);
     if (capture.graph) {
         graphs_.hold(driver_, capture.graph, entry);
     }
-    if (entry.empty()) {
+    if (entry.empty() || hold_back(entry)) {
         return;
     }
-    if (capture.active || stream == EMM_STREAM_UNORDERED) {
+    if (capture.active || used_elsewhere || stream == EMM_STREAM_UNORDERED) {
         release_behind_everything(entry);
         return;
     }
@@ -128,20 +126,23 @@ void Manager::release(LiveAllocations::Entry &entry, emm_stream stream) {
 }
 
 void Manager::release_behind_everything(LiveAllocations::Entry &entry) {
-    if (captures_.load() != 0) {
-        postpone(entry);
-        return;
-    }
     const RelaxedCapture relaxed(driver_);
-    const CUresult result = wait_for_everything();
+    const CUresult result = wait_unless_capturing();
     if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
-        postpone(entry); // a capture that was not announced
+        postpone(entry);
         return;
     }
     if (!is_late(result)) {
         driver_.check(result, "ordering a free behind all work of the context");
     }
     given_back(driver_.cuMemFreeAsync(entry.key(), returns_), entry);
+}
+
+// A context event would invalidate captures: one that is announced is known, and none is announced
+// meanwhile; one that is not announced makes the driver refuse.
+CUresult Manager::wait_unless_capturing() {
+    std::lock_guard lock(announcing_);
+    return captures_ == 0 ? wait_for_everything() : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
 // What comes on `returns_` next runs after all work that the context holds now.
@@ -200,7 +201,8 @@ void Manager::release_postponed() noexcept {
         }
     }
     while (graphs_.has_released()) {
-        if (LiveAllocations::Entry entry = graphs_.take_released(); !entry.empty()) {
+        if (LiveAllocations::Entry entry = graphs_.take_released();
+            !entry.empty() && !hold_back(entry)) {
             release_or_postpone(std::move(entry));
         }
     }
@@ -237,6 +239,7 @@ void Manager::remember_other_uses(Uses::node_type use) noexcept {
 
 emm_status Manager::stream_notice(emm_stream, uint32_t notice) {
     if (notice == EMM_STREAM_CAPTURE_BEGINS) {
+        std::lock_guard lock(announcing_);
         ++captures_;
     } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
         --captures_;

@@ -53,9 +53,10 @@ private:
     CUresult allocate(size_t size, emm_stream stream, CUdeviceptr *ret_ptr);
     CUresult allocate_for_any(size_t size, CUdeviceptr *ret_ptr);
 
-    void release(LiveAllocations::Entry &entry, emm_stream stream);
+    void release(LiveAllocations::Entry &entry, emm_stream stream, bool used_elsewhere);
     void release_behind_everything(LiveAllocations::Entry &entry);
     CUresult wait_for_everything();
+    CUresult wait_unless_capturing();
     void postpone(LiveAllocations::Entry &entry) noexcept;
     void release_postponed() noexcept;
     LiveAllocations::Allocations take_postponed() noexcept;
@@ -91,6 +92,7 @@ private:
     const PrivateStream returns_; // frees that wait for everything
     LiveAllocations allocations_;
     passthrough::GraphHold graphs_;
+    std::mutex announcing_;             // a capture, or a context event while there is none
     std::atomic<uint32_t> captures_{0}; // announced and not ended
     std::atomic<uint32_t> sections_{0}; // of deferred clean-up
 

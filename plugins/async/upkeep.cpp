@@ -84,8 +84,7 @@ Manager::~Manager() {
 // What may still be in use by work that the program has not waited for is freed behind that work.
 // One way may fail, and the other one too.
 CUresult Manager::order_frees() noexcept {
-    CUresult result =
-        captures_ == 0 ? wait_for_everything() : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    CUresult result = wait_unless_capturing();
     for (int tries = 0; tries < 2 && result != CUDA_SUCCESS; ++tries) {
         result = wait_beside_captures();
     }

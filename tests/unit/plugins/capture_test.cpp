@@ -73,6 +73,31 @@ TEST_CASE("memory freed on a capturing stream stays until the graph and its inst
     CHECK(races() == before);
 }
 
+TEST_CASE("memory that other streams have used stays the graph's when it is freed in a capture") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream(), other = gpu.make_stream();
+    const uint64_t before = races();
+    const emm_deviceptr scratch = gpu.allocate(1 << 20, stream);
+    emm_record_use(gpu.emm(), scratch, 1 << 20, other); // not every plugin can
+    const Capture capture(stream);
+    fill(scratch, 1 << 20, 9, stream);
+    CHECK(gpu.free(scratch, 1 << 20, stream) == EMM_OK);
+    CHECK(capture.valid());
+    const CUgraph graph = capture.end();
+    const CUgraphExec exec = instantiate(graph);
+    REQUIRE(CU(cuGraphDestroy)(graph) == CUDA_SUCCESS);
+    for (int i = 0; i < 15; i++) {
+        const emm_deviceptr ptr = gpu.allocate(1 << 20, stream);
+        CHECK(ptr != scratch);
+        CHECK(gpu.free(ptr, 1 << 20, stream) == EMM_OK);
+    }
+    REQUIRE(CU(cuGraphLaunch)(exec, stream) == CUDA_SUCCESS);
+    synchronize(stream);
+    CHECK(last_word(scratch, 1 << 20) == 9);
+    REQUIRE(CU(cuGraphExecDestroy)(exec) == CUDA_SUCCESS);
+    CHECK(races() == before);
+}
+
 TEST_CASE("an unordered free while a capture is announced waits, and leaves it whole") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream(), other = gpu.make_stream();
