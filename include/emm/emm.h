@@ -100,7 +100,7 @@ typedef struct emm_plugin_info {
 
 /*
  * Tells which plugin is in force. If none is yet, this loads the one that would be; with a list of
- * specs (a;b), a plugin whose `create` fails later still gives way to the next.
+ * specs (a;b), a plugin whose `create` or `initialize` fails later still gives way to the next.
  *   EMM_E_PLUGIN_*  nothing in the selection loads
  */
 EMM_API emm_status emm_get_plugin(emm_plugin_info *ret_info);

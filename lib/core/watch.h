@@ -87,7 +87,7 @@ private:
         record->device = static_cast<uint16_t>(context_.device);
         record->type = type_;
         record->late = late_ && is_free(type_) && status >= EMM_OK;
-        buffer_->commit(is_allocation(type_) ? end : start_, outer_);
+        buffer_->commit(record->moment(), outer_);
     }
     void tell_hook(emm_status status) const noexcept;
 

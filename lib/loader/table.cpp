@@ -153,7 +153,7 @@ emm_status negotiate(Plugin &plugin) {
     if (own.struct_size < required_size) {
         return refuse_size(plugin, own.struct_size);
     }
-    plugin.abi_minor = own.interface_minor;
+    plugin.abi_minor = own.interface_minor; // any: what a newer one adds stands at the table's end
     return EMM_OK;
 }
 

@@ -161,6 +161,13 @@ class ConformanceSuite(unittest.TestCase):
                 report, status = check(fixture(name), *filters(cases))
                 self.assertEqual((failed(report), status), (sorted(cases), 1))
 
+    def test_a_case_about_a_function_that_the_plugin_leaves_out_is_skipped_and_says_so(self):
+        report, status = check("passthrough", "--filter", "cleanup/trim", "--filter", "memory/sizes")
+        told = {case["name"]: (case["outcome"], case["message"]) for case in report["cases"]}
+        self.assertEqual(told["cleanup/trim"], ("skipped", "it leaves trim out: it caches nothing"))
+        self.assertEqual(told["memory/sizes"][0], "passed")
+        self.assertEqual((report["skipped"], status), (sum(each[0] == "skipped" for each in told.values()), 0))
+
     def test_people_read_what_was_expected_which_duty_and_how_to_run_it_again(self):
         done = run("check", fixture("bad"), "--filter", "memory/no-size", EMM_TEST_FAULT="needs-size")
         for words in ("FAIL  memory/no-size", "EMM-P-17", "requirement: a free need not know the size",

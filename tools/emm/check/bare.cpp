@@ -115,7 +115,9 @@ emm_plugin_entry open_entry(const std::string &path) {
 Bare::Bare(const CheckedPlugin &plugin, const emm_host *host)
     : table_(open_entry(plugin.path)(host)) {
     expect(table_ != nullptr, "the entry function returned NULL: {}", said.text);
-    std::memcpy(&slots_, table_, std::min<size_t>(table_->struct_size, sizeof slots_));
+    const size_t whole_slots =
+        table_->struct_size & ~(sizeof(emm_function) - 1); // half of one is none
+    std::memcpy(&slots_, table_, std::min<size_t>(whole_slots, sizeof slots_));
     for (const auto &text : plugin.option_texts) {
         texts_.push_back(text ? text->c_str() : nullptr);
     }

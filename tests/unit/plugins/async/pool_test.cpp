@@ -20,6 +20,35 @@ TEST_CASE("freed memory is kept, and trim gives it back down to what is to be ke
     CHECK(gpu.free(live, 1 << 20, stream) == EMM_OK);
 }
 
+TEST_CASE(
+    "memory beyond release_threshold goes back as a stream is waited for, but not in a section",
+    "[.threshold]") { // async:release_threshold=64MiB
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    CHECK(gpu.free(gpu.allocate(256 << 20, stream), 256 << 20, stream) == EMM_OK);
+    synchronize(stream);
+    CHECK(gpu.stats().reserved_bytes <= size_t(64) << 20);
+    REQUIRE(emm_defer_cleanup_begin(gpu.emm()) == EMM_OK);
+    CHECK(gpu.free(gpu.allocate(256 << 20, stream), 256 << 20, stream) == EMM_OK);
+    synchronize(stream);
+    CHECK(gpu.stats().reserved_bytes >= size_t(256) << 20);
+    REQUIRE(emm_defer_cleanup_end(gpu.emm()) == EMM_OK);
+    CHECK(gpu.free(gpu.allocate(4096, stream), 4096, stream) == EMM_OK);
+    synchronize(stream);
+    CHECK(gpu.stats().reserved_bytes <= size_t(64) << 20);
+}
+
+TEST_CASE("a request for more than the device has leaves the cache alone") {
+    const Gpu gpu;
+    CHECK(gpu.free(gpu.allocate(256 << 20), 256 << 20) == EMM_OK);
+    REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    const uint64_t held = gpu.stats().reserved_bytes;
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(gpu.emm(), size_t(1) << 50, EMM_STREAM_LEGACY, &none) ==
+          EMM_E_OUT_OF_MEMORY);
+    CHECK(gpu.stats().reserved_bytes == held);
+}
+
 TEST_CASE("cached memory counts as free") {
     const Gpu gpu;
     size_t before = 0, after = 0, total = 0;
