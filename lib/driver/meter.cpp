@@ -87,38 +87,6 @@ template <> struct Effect<&cuMemPoolDestroy> : Nothing {
     }
 };
 
-#if CUDA_VERSION >= 12050
-#define EMM_SINCE_12050(entry) entry(cuCtxRecordEvent)
-#else
-#define EMM_SINCE_12050(entry)
-#endif
-#define EMM_METERED_MEMORY(entry)                                                                  \
-    entry(cuMemAlloc) entry(cuMemFree) entry(cuMemAllocManaged) entry(cuMemHostAlloc)              \
-        entry(cuMemFreeHost) entry(cuMemHostRegister) entry(cuMemHostUnregister)                   \
-            entry(cuMemGetInfo)
-#define EMM_METERED_POOLS(entry)                                                                   \
-    entry(cuMemAllocAsync) entry(cuMemAllocFromPoolAsync) entry(cuMemFreeAsync)                    \
-        entry(cuMemPoolCreate) entry(cuMemPoolDestroy) entry(cuMemPoolTrimTo)
-#define EMM_METERED_MAPPINGS(entry)                                                                \
-    entry(cuMemCreate) entry(cuMemRelease) entry(cuMemMap) entry(cuMemUnmap) entry(cuMemSetAccess) \
-        entry(cuMemAddressReserve) entry(cuMemAddressFree)
-#define EMM_METERED_SHARING(entry)                                                                 \
-    entry(cuIpcGetMemHandle) entry(cuIpcOpenMemHandle) entry(cuIpcCloseMemHandle)                  \
-        entry(cuMemExportToShareableHandle) entry(cuMemImportFromShareableHandle)                  \
-            entry(cuMemPoolExportToShareableHandle) entry(cuMemPoolImportFromShareableHandle)      \
-                entry(cuMemPoolExportPointer) entry(cuMemPoolImportPointer)
-#define EMM_METERED_ORDER(entry)                                                                   \
-    entry(cuEventCreate) entry(cuEventDestroy) entry(cuEventRecord) entry(cuEventQuery)            \
-        entry(cuEventSynchronize) entry(cuStreamWaitEvent) entry(cuStreamSynchronize)              \
-            entry(cuCtxSynchronize) entry(cuStreamGetId) entry(cuStreamIsCapturing)                \
-                entry(cuStreamCreate) entry(cuStreamDestroy)                                       \
-                    entry(cuThreadExchangeStreamCaptureMode) entry(cuCtxPushCurrent)               \
-                        entry(cuCtxPopCurrent) EMM_SINCE_12050(entry)
-#define EMM_METERED_ENTRIES(entry)                                                                 \
-    EMM_METERED_MEMORY(entry)                                                                      \
-    EMM_METERED_POOLS(entry)                                                                       \
-    EMM_METERED_MAPPINGS(entry) EMM_METERED_SHARING(entry) EMM_METERED_ORDER(entry)
-
 // One for each entry, on cache lines of their own: threads call different entries at once.
 struct alignas(64) Counter {
     std::atomic<uint64_t> calls{0};
@@ -153,8 +121,66 @@ struct Row {
     emm_function (*install)(emm_function entry);
 };
 
-#define EMM_METERED_ROW(name) Row{#name, &Metered<&::name>::counter, &Metered<&::name>::install},
-const Row rows[] = {EMM_METERED_ENTRIES(EMM_METERED_ROW)};
+template <auto name> Row row_of(const char *text) {
+    return {text, &Metered<name>::counter, &Metered<name>::install};
+}
+
+#define EMM_METERED(name) row_of<&::name>(#name)
+const Row rows[] = {
+    // memory
+    EMM_METERED(cuMemAlloc),
+    EMM_METERED(cuMemFree),
+    EMM_METERED(cuMemAllocManaged),
+    EMM_METERED(cuMemHostAlloc),
+    EMM_METERED(cuMemFreeHost),
+    EMM_METERED(cuMemHostRegister),
+    EMM_METERED(cuMemHostUnregister),
+    EMM_METERED(cuMemGetInfo),
+    // memory pools
+    EMM_METERED(cuMemAllocAsync),
+    EMM_METERED(cuMemAllocFromPoolAsync),
+    EMM_METERED(cuMemFreeAsync),
+    EMM_METERED(cuMemPoolCreate),
+    EMM_METERED(cuMemPoolDestroy),
+    EMM_METERED(cuMemPoolTrimTo),
+    // physical memory
+    EMM_METERED(cuMemCreate),
+    EMM_METERED(cuMemRelease),
+    EMM_METERED(cuMemMap),
+    EMM_METERED(cuMemUnmap),
+    EMM_METERED(cuMemSetAccess),
+    EMM_METERED(cuMemAddressReserve),
+    EMM_METERED(cuMemAddressFree),
+    // other processes
+    EMM_METERED(cuIpcGetMemHandle),
+    EMM_METERED(cuIpcOpenMemHandle),
+    EMM_METERED(cuIpcCloseMemHandle),
+    EMM_METERED(cuMemExportToShareableHandle),
+    EMM_METERED(cuMemImportFromShareableHandle),
+    EMM_METERED(cuMemPoolExportToShareableHandle),
+    EMM_METERED(cuMemPoolImportFromShareableHandle),
+    EMM_METERED(cuMemPoolExportPointer),
+    EMM_METERED(cuMemPoolImportPointer),
+    // order
+    EMM_METERED(cuEventCreate),
+    EMM_METERED(cuEventDestroy),
+    EMM_METERED(cuEventRecord),
+    EMM_METERED(cuEventQuery),
+    EMM_METERED(cuEventSynchronize),
+    EMM_METERED(cuStreamWaitEvent),
+    EMM_METERED(cuStreamSynchronize),
+    EMM_METERED(cuCtxSynchronize),
+    EMM_METERED(cuStreamGetId),
+    EMM_METERED(cuStreamIsCapturing),
+    EMM_METERED(cuStreamCreate),
+    EMM_METERED(cuStreamDestroy),
+    EMM_METERED(cuThreadExchangeStreamCaptureMode),
+    EMM_METERED(cuCtxPushCurrent),
+    EMM_METERED(cuCtxPopCurrent),
+#if CUDA_VERSION >= 12050
+    EMM_METERED(cuCtxRecordEvent),
+#endif
+};
 
 bool metering() {
     static const bool on = observe::environment("EMM_DRIVER_METER") == "1";
