@@ -12,7 +12,7 @@
  *   - it returns EMM_OK, a positive notice, or a negative error, described by emm_last_error();
  *   - outputs come last and are untouched on failure; sizes are in bytes;
  *   - NULL for a required argument is EMM_E_INVALID_VALUE; so are flags that the call does not
- * have, and a struct to be filled whose `struct_size` the caller has not set (0);
+ *     have, and a struct to be filled whose `struct_size` the caller has not set (0);
  *   - with a context: EMM_E_RETIRED after emm_context_retire or when the CUDA context has died,
  *     EMM_E_SHUT_DOWN after emm_shutdown, EMM_E_DEVICE_LOST after a sticky device error. Frees are
  *     then successes that do nothing, and are counted (emm_get_counters);
@@ -399,8 +399,9 @@ EMM_API emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_han
  *                         that this process does not see, of another user, or this process's own
  *   EMM_E_NOT_OWNED       its export was released, or its exporter has ended
  *   EMM_E_BUSY            another context of this device has it open; or what is open here under
- * the same name is memory that the exporter has freed since; or the exporter serves too many others
- * just now: try again EMM_E_NOT_SUPPORTED   it is of a kind that cannot be opened here
+ *                         the same name is memory that the exporter has freed since; or the
+ *                         exporter serves too many others just now: try again
+ *   EMM_E_NOT_SUPPORTED   it is of a kind that cannot be opened here
  */
 EMM_API emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
                                        emm_memory **ret_memory);

@@ -111,6 +111,15 @@ bool take_loaded(Library &library, const std::string &wanted) {
     return true;
 }
 
+const char *advice_for(const std::string &wanted) {
+    if (wanted == soname) {
+        return "EMM_DRIVER=sim chooses the simulated driver";
+    }
+    return observe::environment("EMM_DRIVER") == "sim"
+               ? "EMM_DRIVER=sim names the simulated driver, which was not built or not installed"
+               : "EMM_DRIVER names it; EMM_DRIVER=sim chooses the simulated driver";
+}
+
 } // namespace
 
 PluginLoading::PluginLoading() noexcept : before_(loaded_library()) {}
@@ -151,10 +160,8 @@ emm_status open_library(Library &ret_library) {
     }
     if (!library.handle) {
         const char *why = dlerror();
-        return observe::fail(EMM_E_NO_DRIVER, 0,
-                             "no CUDA driver: {} ({}EMM_DRIVER=sim chooses the simulated driver)",
-                             why ? why : wanted.c_str(),
-                             wanted == soname ? "" : "EMM_DRIVER names it; ");
+        return observe::fail(EMM_E_NO_DRIVER, 0, "no CUDA driver: {} ({})",
+                             why ? why : wanted.c_str(), advice_for(wanted));
     }
     library.path = real_path(library.handle);
     library.simulated = dlsym(library.handle, simulator_mark) != nullptr;

@@ -79,7 +79,12 @@ void exhaustion(const CheckedPlugin &plugin) {
            blocks.size(), status, EMM_E_OUT_OF_MEMORY);
     expect(blocks.size() >= 8, "it ran out of memory after {} of 16 blocks", blocks.size());
     hosted.free(blocks.back(), piece, EMM_STREAM_LEGACY);
-    blocks.back() = hosted.alloc(piece, EMM_STREAM_LEGACY);
+    const emm_status again = emm_memalloc(hosted.get(), piece, EMM_STREAM_LEGACY, &blocks.back());
+    expect(
+        again >= EMM_OK,
+        "with the device full, a block of 32 MiB was freed, and one of 32 MiB cannot be had: does "
+        "memfree give memory back, or use it again? ({})",
+        emm_last_error()->text);
     for (const emm_deviceptr ptr : blocks) {
         hosted.free(ptr, piece, EMM_STREAM_LEGACY);
     }
