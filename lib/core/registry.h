@@ -10,8 +10,8 @@ emm_status context_current(emm_context *&ret_context);
 emm_status context_from(CUctx_st *cuda_context, emm_context *&ret_context);
 emm_status context_for_device(int32_t device, emm_context *&ret_context);
 
-// Makes the manager of a context that has none, and lets it serve. By the one thread that owns the
-// manager_lock.
+// Both by the one thread that owns the manager_lock: whether the context has no manager yet, and
+// makes it and lets the context serve.
 bool is_unserved(const emm_context &context) noexcept;
 emm_status begin_serving(emm_context &context);
 

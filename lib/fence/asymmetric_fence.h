@@ -3,7 +3,7 @@
 // atomic_signal_fence); the rare side stores, calls one of these functions, then loads. Afterwards
 // every other thread of the process either has its store seen here, or sees what was stored here.
 //
-// Without state, for any thread. libemm and the bundled plugins link it each for itself.
+// Without state, for any thread. libemm and the plugin pool each compile it for itself.
 #pragma once
 
 namespace emm {

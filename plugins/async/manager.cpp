@@ -139,7 +139,8 @@ void Manager::release_behind_everything(LiveAllocations::Entry &entry) {
 }
 
 // A context event would invalidate captures: one that is announced is known, and none is announced
-// meanwhile; one that is not announced makes the driver refuse.
+// meanwhile; one that is not announced makes the driver refuse. Before CUDA 12.5 an announcement
+// may so wait for the device, as the free itself does.
 CUresult Manager::wait_unless_capturing() {
     std::lock_guard lock(announcing_);
     return captures_ == 0 ? wait_for_everything() : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

@@ -14,7 +14,7 @@ inline const char *const needs_root = "only root can become another user";
 
 // Without asking a driver, which this process does not have.
 bool simulates();
-// Each connection that is hung up on comes again, until the part is ended.
+// The importer connects again each time that a connection is closed, until the part is ended.
 void crowd(int socket, size_t count, bool asks);
 
 // names.cpp
