@@ -14,7 +14,8 @@ inline const char *const needs_root = "only root can become another user";
 
 // Without asking a driver, which this process does not have.
 bool simulates();
-// The importer connects again each time that a connection is closed, until the part is ended.
+// Keeps `count` connections to the exporter's sockets: one that it closes is made again, until the
+// test ends this process's part.
 void crowd(int socket, size_t count, bool asks);
 
 // names.cpp
