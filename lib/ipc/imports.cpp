@@ -6,12 +6,14 @@
 #include "observe/error.h"
 #include "observe/process.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <list>
 #include <mutex>
 #include <new>
 #include <string>
+#include <thread>
 
 namespace emm::ipc {
 
@@ -107,15 +109,25 @@ emm_status check_opened(const emm_context &context, const emm_ipc_handle &handle
                                                                       : status;
 }
 
-// The driver's words are about the handle; what is wrong may be that the exporter has just ended.
+// The driver's words are about the handle; what is wrong may be that the exporter has just ended. A
+// process that is killed loses what it holds one by one, its liveness socket perhaps after its
+// export: so where the driver knows no such export, the socket is looked at for 50 ms.
 emm_status explain_failure(const emm_ipc_handle &handle, emm_status status) {
     if (handle.kind == EMM_IPC_FILE_DESCRIPTOR || status == EMM_E_NOT_OWNED ||
         status == EMM_E_BUSY) {
         return status;
     }
     observe::ErrorDetail said = observe::last_detail();
-    const emm_status goes_on = check_liveness(handle);
-    return goes_on == EMM_E_NOT_OWNED ? goes_on : observe::fail(std::move(said));
+    const int looks = said.driver_result == CUDA_ERROR_INVALID_VALUE ? 10 : 1;
+    for (int look = 0; look < looks; ++look) {
+        if (look != 0) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        if (const emm_status goes_on = check_liveness(handle); goes_on == EMM_E_NOT_OWNED) {
+            return goes_on;
+        }
+    }
+    return observe::fail(std::move(said));
 }
 
 // After a failure `ret_opened` says whether there is something to close.
