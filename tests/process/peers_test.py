@@ -113,6 +113,11 @@ class Answers(unittest.TestCase):
         drawing = plot.lines("a < b", "x & y", "z", [("<c>", [(1, 2), (2, 3)])])
         self.assertIn("<c>", "".join(xml.fromstring(drawing).itertext()))
 
+    def test_the_ticks_of_a_plot_are_round_numbers_that_enclose_its_points(self):
+        self.assertEqual(plot.Axis([0, 2402], 0, 1, False).ticks(), [0, 1000, 2000, 3000])
+        self.assertEqual(plot.Axis([0, 70], 0, 1, False).ticks(), [0, 20, 40, 60, 80])
+        self.assertEqual(plot.Axis([5, 5], 0, 1, False).ticks(), [5, 6])
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1])

@@ -122,7 +122,8 @@ def title(report, quick):
 
 
 # Those whose courses differ enough to be told apart.
-DRAWN = ("emm pool", "emm pool:growth=vmm", "cuMemAllocAsync", "PyTorch", "RMM pool", "CuPy pool")
+DRAWN = ("emm pool", "emm pool:growth=vmm", "cuMemAllocAsync", "PyTorch", "PyTorch expandable",
+         "RMM pool")
 
 
 def write_plots(report, out):
@@ -156,5 +157,5 @@ def reserved_plot(report):
         return [(i * step, point[which] / (1 << 20)) for i, point in enumerate(result["course"])]
 
     series = [("live", line(last[0], 0))] + [(r["allocator"], line(r, 1)) for r in last]
-    return plot.lines(f"Memory taken by {last[0]['case']} on {report['device']}",
+    return plot.lines(f"Memory reserved for the recording {last[0]['case']}, {report['device']}",
                       "per cent of the recording's events", "MiB", series)

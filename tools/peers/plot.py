@@ -8,6 +8,14 @@ COLOURS = ["#d9534f", "#2f8fd0", "#3fa34d", "#c77f1a", "#8e6bbf", "#1fa39a", "#b
            "#5b79c9", "#b5651d", "#4f9d69", "#9a6a6a"]
 
 
+def round_step(least):
+    """The smallest of 1, 2, 2.5, 5, 10 times a power of ten that is not below `least`."""
+    if least <= 0:
+        return 1
+    power = 10 ** math.floor(math.log10(least))
+    return next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= least)
+
+
 class Axis:
     def __init__(self, values, begin, end, logarithmic):
         self.logarithmic = logarithmic
@@ -15,6 +23,10 @@ class Axis:
         if logarithmic:
             self.low = 10 ** math.floor(math.log10(self.low))
             self.high = 10 ** math.ceil(math.log10(self.high))
+        else:
+            self.step = round_step((self.high - self.low) / 4)
+            self.low = math.floor(self.low / self.step) * self.step
+            self.high = math.ceil(self.high / self.step) * self.step
         if self.low == self.high:
             self.high = self.low + 1
         self.begin, self.end = begin, end
@@ -31,7 +43,8 @@ class Axis:
         if self.logarithmic:
             low, high = round(math.log10(self.low)), round(math.log10(self.high))
             return [10.0 ** power for power in range(low, high + 1)]
-        return [self.low + (self.high - self.low) * i / 4 for i in range(5)]
+        count = round((self.high - self.low) / self.step)
+        return [self.low + self.step * i for i in range(count + 1)]
 
 
 def text(x, y, words, anchor="start", size=12):
