@@ -1,5 +1,12 @@
 #!/usr/bin/env python3
-"""Prints the tables of RESULTS.md from the folder that tests/gpu/run has filled."""
+"""Prints the tables of a run from the folder that tests/gpu/run has filled.
+
+    tests/gpu/report.py FOLDER [DATA]
+
+DATA: a folder; the tables go there too, as files of comma-separated values with the date, the commit
+and the command on top (tests/gpu/data holds those of the newest run).
+"""
+import csv
 import datetime
 import json
 import pathlib
@@ -22,42 +29,53 @@ def table(header, rows):
     print()
 
 
-def head(folder):
-    info = load(folder / "info.json") or {}
-    driver = info.get("driver") or {}
+def title(folder):
+    """The day of the run, its devices, driver and commit."""
+    info = folder / "info.json"
+    day = datetime.date.fromtimestamp(info.stat().st_mtime if info.exists() else 0).isoformat()
+    driver = (load(info) or {}).get("driver") or {}
     devices = ", ".join(d.get("name", "?") for d in driver.get("devices", []))
     commit = folder / "commit.txt"
     text = commit.read_text().strip() if commit.exists() else ""
-    print(f"## {datetime.date.today().isoformat()}: {devices}, driver {driver.get('version')}, "
-          f"commit {text or 'unknown'}\n")
-    print("`tests/gpu/run`\n")
+    return f"{day}: {devices}, driver {driver.get('version')}, commit {text or 'unknown'}"
 
 
-def replays(folder, kind):
-    rows = []
+REPLAY_COLUMNS = ["trace", "plugin", "events", "failed", "leaked", "early", "reserved / live",
+                  "driver calls, 2nd half", "ns an event: mean", "p50", "p99", "p99.9"]
+
+
+def replay_rows(folder, kind):
     for path in sorted(folder.glob(f"{kind}-*.json")):
         answer = load(path)
         for r in (answer or {}).get("results", []):
             if "events" not in r:
-                rows.append([path.stem[len(kind) + 1:], r.get("plugin"), "did not run"] + [""] * 7)
+                yield [path.stem[len(kind) + 1:], r.get("plugin"), "did not run"] + [""] * 9
                 continue
             ratio = r["peak_reserved_bytes"] / max(1, r["peak_live_bytes"])
             ns = r["ns_per_event"]
-            rows.append([path.stem[len(kind) + 1:], r["plugin"], r["events"], r["failed"],
-                         r["leaked"], r["early_handovers"], f"{ratio:.3f}",
-                         r["driver_calls_second_half"],
-                         " / ".join(f"{ns[k]:.0f}" for k in ("mean", "p50", "p99", "p999"))])
+            yield [path.stem[len(kind) + 1:], r["plugin"], r["events"], r["failed"], r["leaked"],
+                   r["early_handovers"], f"{ratio:.3f}", r["driver_calls_second_half"],
+                   *(f"{ns[k]:.0f}" for k in ("mean", "p50", "p99", "p999"))]
+
+
+BENCH_COLUMNS = ["plugin", "case", "threads", "size", "ns a pair", "million pairs a second"]
+
+
+def bench_rows(answer):
+    return [[r["plugin"], r["case"], r["threads"], r["size"], f"{r['ns_per_pair']:.1f}",
+             f"{r['mpairs_per_s']:.3f}"] for r in answer["results"] if "ns_per_pair" in r]
+
+
+def replays(folder, kind):
+    rows = list(replay_rows(folder, kind))
     if rows:
-        table(["trace", "plugin", "events", "failed", "leaked", "early", "reserved / live",
-               "driver calls, 2nd half", "ns an event: mean / p50 / p99 / p99.9"], rows)
+        table(REPLAY_COLUMNS, rows)
 
 
 def bench(folder, name):
     answer = load(folder / f"{name}.json")
     if answer:
-        table(["plugin", "case", "threads", "size", "ns a pair", "million pairs a second"],
-              [[r["plugin"], r["case"], r["threads"], r["size"], f"{r['ns_per_pair']:.1f}",
-                f"{r['mpairs_per_s']:.3f}"] for r in answer["results"] if "ns_per_pair" in r])
+        table(BENCH_COLUMNS, bench_rows(answer))
         for r in answer["results"]:
             if "error" in r:
                 print(f"*{r['plugin']}, {r.get('case', 'every case')}: {r['error']['message']}*\n")
@@ -72,9 +90,40 @@ def said(folder, title, pattern):
         print("```\n")
 
 
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+def save(path, folder, command, columns, rows):
+    with path.open("w", newline="") as out:
+        out.write(f"# {title(folder)}\n# {command}\n")
+        csv.writer(out, lineterminator="\n").writerows([columns, *rows])
+
+
+def save_all(folder, data):
+    for kind, command in (("replay", "emm replay TRACE (strict order)"),
+                          ("touch", "emm replay TRACE --touch")):
+        rows = list(replay_rows(folder, kind))
+        if rows:
+            save(data / f"{kind}.csv", folder, command, REPLAY_COLUMNS, rows)
+    for name in ("bench", "bench-threads"):
+        answer = load(folder / f"{name}.json")
+        if answer:
+            save(data / f"{name}.csv", folder, "emm bench, as in tests/gpu/run", BENCH_COLUMNS,
+                 bench_rows(answer))
+    peers = folder / "peers/peers.md"
+    if peers.exists():
+        lines = [line for line in peers.read_text().splitlines() if line.startswith("| ")]
+        save(data / "peers.csv", folder, "tools/peers/run; in parentheses: the multiple of emm pool's",
+             cells(lines[0]), [cells(line) for line in lines[1:]])
+        (data / "reserved.svg").write_text((peers.parent / "reserved.svg").read_text())
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
-    head(folder)
+    if len(sys.argv) > 2:
+        save_all(folder, pathlib.Path(sys.argv[2]))
+    print(f"## {title(folder)}\n\n`tests/gpu/run`\n")
     log = folder / "tests.log"
     if log.exists():
         print("Tests on the real driver:\n\n```")
