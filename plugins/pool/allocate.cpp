@@ -98,7 +98,7 @@ emm_deviceptr Manager::take_for(Magazine *magazine, Domain &domain, size_t size)
 }
 
 // A place for `domain` that needs no driver call. The lock is held.
-Heap::Place Manager::take(Domain &domain, uint64_t size) {
+Place Manager::take(Domain &domain, uint64_t size) {
     if (!fits_a_slot(domain, size)) {
         return {take_block(domain, block_bytes(size)), nullptr};
     }
@@ -118,24 +118,20 @@ Heap::Place Manager::take(Domain &domain, uint64_t size) {
 }
 
 emm_deviceptr Manager::account(Place place, Domain &domain, size_t size) {
-    if (place.block) {
-        place.block->loan.begin(size);
-        if (domain.capture) {
-            place.block->capture = domain.capture;
-            place.block->loan.mark_special();
-            domain.capture->references++;
-        }
-    } else {
-        place.slot->loan.begin(size);
+    place.begin_loan(size);
+    if (place.block && domain.capture) {
+        place.block->capture = domain.capture;
+        place.mark_special();
+        domain.capture->references++;
     }
     domain.balance++;
-    taken_ += size_of(place);
+    taken_ += place.size();
     live_ += int64_t(size);
     live_count_++;
     allocations_++;
     peak_live_ = live_ > peak_live_ ? live_ : peak_live_;
     check();
-    return begin_of(place);
+    return place.begin();
 }
 
 emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {

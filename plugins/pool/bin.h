@@ -2,9 +2,9 @@
 // magazines.
 #pragma once
 
+#include "cuda/lock.h"
 #include "gauge.h"
-#include "lock.h"
-#include "slab.h"
+#include "heap/slab.h"
 
 #include <memory>
 

@@ -1,22 +1,17 @@
-// A domain says what freed memory still has to wait for: the work of one stream, all work of the
-// context, a graph's life, or nothing. Every free block and every freed slot belongs to one.
+// A domain is a free pool with what decides when its memory is complete: a stream and its events,
+// the context, or a capture.
 #pragma once
 
 #include "bin.h"
-#include "block.h"
-#include "slab.h"
+#include "heap/free_pool.h"
 
 #include <atomic>
 #include <cuda.h>
+#include <vector>
 
 namespace emm::pool {
 
-enum class Order : uint8_t {
-    anyone,    // nothing: all work that used it is complete
-    unordered, // all work that the context held when it was freed
-    stream,    // that stream's work; the stream itself may have it at once
-    capture    // a stream inside a capture: for this capture's use alone until its graph is gone
-};
+struct Domain;
 
 // An event that was recorded after every free with a tag up to `tag`.
 struct Watch {
@@ -44,11 +39,11 @@ struct UseRecord {
     Link<UseRecord> all;
 };
 
-struct Domain {
-    Order order = Order::stream;
+struct Domain : FreePool {
+    using FreePool::FreePool;
+
     uint64_t key = 0;          // identity of the stream, never used again
     CUstream handle = nullptr; // to be touched only while `registered`
-    bool registered = false;   // lives until announced otherwise
     bool nonblocking = false;  // no other stream's work is implied in its own
     bool stale = false;        // returned to the store
     Capture *capture = nullptr;
@@ -58,22 +53,14 @@ struct Domain {
     uint32_t references = 0;            // callers and use records that point here
     uint32_t magazines = 0;             // that threads have for this stream
 
-    SizeTree own[zones];
-    List<Block, &Block::pending> pending;
     List<Block, &Block::pending> host; // pinned memory freed here
-    SlotQueue freed[slab_classes];     // slots of others' slabs, freed here
-    List<Slab, &Slab::ready> ready[slab_classes];
-    List<Slab, &Slab::owned> slabs;
     List<UseRecord, &UseRecord::link> uses;
 
     SlotShelf shelf; // for the domain's magazines, while there are any
 
     List<Watch, &Watch::link> watches;
-    uint64_t newest = 0;    // tag of the newest free
-    uint64_t sealed = 0;    // newest tag with an event after it
-    uint64_t completed = 0; // newest tag whose work is known to be done
-    Link<Domain> open;      // of the domains with something that is not complete
-    Link<Domain> askable;   // of those about which the driver can be asked
+    Link<Domain> open;    // of the domains with something that is not complete
+    Link<Domain> askable; // of those about which the driver can be asked
 
     int64_t balance = 0;     // allocations less frees here
     uint64_t open_bytes = 0; // freed since the last event
@@ -83,17 +70,10 @@ struct Domain {
     uint64_t answered = 0; // the last call for an event that this stream has answered
 
     // All memory has gone elsewhere, by no doing of the domain's.
-    void forget_memory(uint64_t clock) {
-        for (SizeTree &tree : own) {
-            tree = {};
-        }
-        pending = host = {};
+    void forget_memory(uint64_t now) {
+        FreePool::forget_memory(now);
+        host = {};
         uses = {};
-        for (unsigned i = 0; i < slab_classes; i++) {
-            freed[i].clear();
-            ready[i] = {};
-        }
-        newest = sealed = completed = clock - 1;
         open_bytes = open_frees = 0;
         balance = 0;
         references = 0;
@@ -101,5 +81,10 @@ struct Domain {
 
     bool reachable() const { return registered && capturing.load(std::memory_order_relaxed) == 0; }
 };
+
+// Of a free block of device memory, or one that has just been taken.
+inline Domain &owner_of(const Block &block) {
+    return static_cast<Domain &>(*block.domain);
+}
 
 } // namespace emm::pool

@@ -213,7 +213,7 @@ bool Manager::seal_everywhere(Lock &lock) {
         return false;
     }
     std::list<WorkMarks> made(1);
-    made.front().tag = heap_.clock++;
+    made.front().tag = clock_.end_tag();
     lock.unlock();
     const bool marked = mark_everywhere(made.front().marks);
     if (!marked) {
@@ -280,7 +280,7 @@ void Manager::seal_what_is_portable(Lock &lock) {
 }
 
 bool Manager::wait_everywhere(Lock &lock) {
-    const uint64_t tag = heap_.clock++;
+    const uint64_t tag = clock_.end_tag();
     lock.unlock();
     bool passed = everywhere::all_finished(driver_);
     for (const uint64_t number : everywhere::numbers()) {

@@ -2,7 +2,7 @@
 // mark on the work of each context that has a pool.
 #pragma once
 
-#include "driver.h"
+#include "cuda/driver.h"
 
 #include <cstdint>
 #include <utility>

@@ -20,46 +20,10 @@ constexpr uint32_t streams_a_round = 32;
 
 } // namespace
 
-const Segment &Manager::segment_of(Place place) {
-    return *(place.block ? place.block : place.slot->slab->block)->segment;
-}
-
-uint64_t Manager::begin_of(Place place) {
-    return place.block ? place.block->begin : place.slot->slab->address(*place.slot);
-}
-
-uint64_t Manager::size_of(Place place) {
-    return place.block ? place.block->size : place.slot->slab->slot_size;
-}
-
-uint64_t Manager::asked_of(Place place) {
-    return place.block ? place.block->loan.size() : place.slot->loan.size();
-}
-
-void Manager::end_loan(Place place) {
-    place.block ? place.block->loan.end() : place.slot->loan.end();
-}
-
-void Manager::mark_special(Place place) {
-    place.block ? place.block->loan.mark_special() : place.slot->loan.mark_special();
-}
-
-void Manager::end_special(Place place) {
-    place.block ? place.block->loan.end_special() : place.slot->loan.end_special();
-}
-
 // The allocation that begins there, if it is one.
-Heap::Place Manager::lent_at(emm_deviceptr ptr) const {
+Place Manager::lent_at(emm_deviceptr ptr) const {
     const Place place = heap_.starting_at(ptr);
-    return place && asked_of(place) != 0 ? place : Place{};
-}
-
-UseRecord *&Manager::uses_of(Place place) {
-    return place.block ? place.block->uses : place.slot->uses;
-}
-
-Capture *Manager::capture_of(Place place) {
-    return place.block ? place.block->capture : nullptr;
+    return place && place.requested() != 0 ? place : Place{};
 }
 
 emm_status Manager::refuse_free(emm_deviceptr ptr) {
@@ -123,7 +87,7 @@ emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream st
         lock.unlock();
         return refuse_free(ptr);
     }
-    const uint64_t asked = asked_of(place);
+    const uint64_t asked = place.requested();
     if (size != 0 && size != asked) {
         lock.unlock();
         return emm_failf(&host_, EMM_E_INVALID_VALUE, 0,
@@ -132,12 +96,12 @@ emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream st
                          ptr, size, static_cast<unsigned long long>(asked));
     }
     Domain *domain = stream == EMM_STREAM_UNORDERED ? &unordered_ : known(stream);
-    if (!domain || uses_of(place) || capture_of(place)) {
+    if (!domain || place.uses() || place.capture()) {
         lock.unlock();
         return memfree_slowly(ptr, size, stream);
     }
     // An unordered free goes to the magazine that unordered allocations come from.
-    Domain &stocked = domain == &unordered_ ? heap_.anyone : *domain;
+    Domain &stocked = domain == &unordered_ ? anyone_ : *domain;
     Magazine *magazine = lost_ == CUDA_SUCCESS ? own_magazine(identity_, stream, stocked) : nullptr;
     if (!magazine || !stow(*magazine, place)) {
         free_on(place, *domain);
@@ -154,7 +118,7 @@ bool Manager::stow(Magazine &magazine, Place place) {
     } else {
         unload_blocks(magazine);
     }
-    return magazine.give(heap_, begin_of(place), 0);
+    return magazine.give(heap_, place.begin(), 0);
 }
 
 emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream) {
@@ -181,7 +145,7 @@ emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream)
         }
     }
     domain->references++;
-    const bool plain = lost_ == CUDA_SUCCESS && !uses_of(place) && !capture_of(place);
+    const bool plain = lost_ == CUDA_SUCCESS && !place.uses() && !place.capture();
     Magazine *magazine = plain ? magazine_of(caller, *domain) : nullptr;
     Domain *used = nullptr;
     if (!magazine || !stow(*magazine, place)) {
@@ -198,13 +162,13 @@ emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream)
 // An allocation is no more; where its memory goes depends on who may still use it.
 Domain *Manager::free_on(Place place, Domain &domain) {
     release(place, domain);
-    Capture *capture = capture_of(place);
+    Capture *capture = place.capture();
     if (capture && capture->gone) {
         place.block->capture = nullptr;
         drop_reference(*capture);
         capture = nullptr;
     }
-    if (uses_of(place)) {
+    if (place.uses()) {
         return free_with_uses(place, domain, capture);
     }
     if (capture && capture == domain.capture) {
@@ -222,8 +186,8 @@ Domain *Manager::free_on(Place place, Domain &domain) {
 // The use record sees the memory through all it has to wait for. Returns a stream that should get
 // an event now, or NULL.
 Domain *Manager::free_with_uses(Place place, Domain &domain, Capture *capture) {
-    UseRecord &record = *uses_of(place);
-    uses_of(place) = nullptr;
+    UseRecord &record = *place.uses();
+    place.uses() = nullptr;
     mark_waiting(place);
     if (capture) { // its reference goes from the block to the record
         place.block->capture = nullptr;
@@ -240,15 +204,15 @@ Domain *Manager::free_with_uses(Place place, Domain &domain, Capture *capture) {
 
 void Manager::release(Place place, Domain &domain) {
     domain.balance--;
-    live_ -= int64_t(asked_of(place));
-    taken_ -= size_of(place);
+    live_ -= int64_t(place.requested());
+    taken_ -= place.size();
     live_count_--;
     frees_++;
-    end_loan(place);
+    place.end_loan();
 }
 
 void Manager::give(Place place, Domain &domain) {
-    touch(domain, size_of(place));
+    touch(domain, place.size());
     if (place.block && place.block->host) {
         put_off(*place.block, domain);
     } else if (place.block) {
@@ -259,8 +223,8 @@ void Manager::give(Place place, Domain &domain) {
 }
 
 void Manager::mark_waiting(Place place) {
-    (place.block ? place.block->state : place.slot->state) = State::waiting;
-    waiting_of(place) += size_of(place);
+    place.state() = State::waiting;
+    waiting_of(place) += place.size();
 }
 
 // --- after a call

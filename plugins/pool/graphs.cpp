@@ -130,7 +130,7 @@ void Manager::finish_capture(Capture &capture) {
     capture.gone = true;
     capture.references++; // for as long as this function runs
     for (auto &[key, domain] : capture.domains) {
-        heap_.complete(*domain, heap_.clock);
+        heap_.complete(*domain, clock_.now());
         domain->capture = nullptr;
         if (domain->references == 0) {
             streams_.recycle(*domain);

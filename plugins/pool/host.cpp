@@ -394,7 +394,7 @@ emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_str
         return memhostfree_slowly(*pool, address, stream);
     }
     const bool unordered = stream == EMM_STREAM_UNORDERED;
-    if (Magazine *magazine = stocked_magazine(stream, unordered ? heap_.anyone : *domain)) {
+    if (Magazine *magazine = stocked_magazine(stream, unordered ? anyone_ : *domain)) {
         hand_over_pinned(*magazine);
     }
     free_host(place, *domain);

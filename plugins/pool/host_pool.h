@@ -4,7 +4,7 @@
 // ready. What is not complete waits in its domain.
 #pragma once
 
-#include "heap.h"
+#include "heap/heap.h"
 
 namespace emm::pool {
 
@@ -30,9 +30,9 @@ struct HostPool {
         return size <= shelf_limit ? shelves[class_of(size)].blocks.pop_front() : nullptr;
     }
     void give(Block &block); // which is complete
-    Heap::Place lent_at(uint64_t address) const {
-        const Heap::Place place = heap.starting_at(address);
-        return place.block && place.block->loan.size() != 0 ? place : Heap::Place{};
+    Place lent_at(uint64_t address) const {
+        const Place place = heap.starting_at(address);
+        return place.block && place.block->loan.size() != 0 ? place : Place{};
     }
     void clear_shelves(); // into the heap, where neighbours become one
 
@@ -43,7 +43,9 @@ struct HostPool {
 
     const uint32_t flags;
     bool ragged = false; // the driver has given memory that is not aligned to 2 MiB
-    Heap heap;
+    FreePool complete{Order::anyone};
+    TagClock clock; // which stands still
+    Heap heap{complete, clock};
     Shelf shelves[shelf_classes];
 };
 

@@ -41,7 +41,7 @@ Magazine *Manager::stocked_magazine(emm_stream stream, Domain &domain) {
 
 // More of what has just been taken off a shelf.
 void Manager::restock_pinned(HostPool &pool, size_t size) {
-    Magazine *magazine = stocked_magazine(EMM_STREAM_UNORDERED, heap_.anyone);
+    Magazine *magazine = stocked_magazine(EMM_STREAM_UNORDERED, anyone_);
     if (!magazine || !magazine->pinned->kept) {
         return;
     }
@@ -98,7 +98,7 @@ void Manager::hand_over_pinned(Magazine &magazine) {
 // Until the work that was on its stream, or everywhere, has been seen complete.
 void Manager::put_off(Block &block, Domain &domain) {
     block.state = State::waiting;
-    block.tag = heap_.clock;
+    block.tag = clock_.now();
     host_waiting_ += block.size;
     domain.host.push_back(block);
 }

@@ -137,7 +137,7 @@ Block *Manager::reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t
     }
     // First the stream that has the block that fits best, then all of them.
     if (Block *candidate = candidate_for(domain, bytes, nullptr)) {
-        Domain &other = *candidate->domain;
+        Domain &other = owner_of(*candidate);
         other.references++;
         seal_if_reachable(lock, other);
         poll(lock, other);
@@ -161,9 +161,9 @@ Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain
     Block *block = candidate_for(domain, bytes, nullptr);
     Watch *watch = nullptr;
     for (int i = 0; block && i < candidates_tried; i++) {
-        watch = block->domain->watches.first();
+        watch = owner_of(*block).watches.first();
         while (watch && watch->tag < block->tag) {
-            watch = block->domain->watches.next(*watch);
+            watch = owner_of(*block).watches.next(*watch);
         }
         if (watch) {
             break;
@@ -173,7 +173,7 @@ Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain
     if (!watch) {
         return nullptr;
     }
-    Domain &other = *block->domain;
+    Domain &other = owner_of(*block);
     other.watches.remove(*watch); // so that nobody records this event anew meanwhile
     other.references++;
     Block *taken = heap_.take_offered(*block, bytes);

@@ -9,7 +9,7 @@
 
 #include "domain.h"
 #include "gate.h"
-#include "heap.h"
+#include "heap/heap.h"
 #include "pinned_stock.h"
 
 #include <algorithm>
@@ -136,7 +136,7 @@ private:
 };
 
 inline bool Magazine::give(const Heap &heap, uint64_t address, size_t size) {
-    const Heap::Place place = heap.found_at(address);
+    const Place place = heap.found_at(address);
     if (place.slot) {
         return give_slot(address, size, *place.slot);
     }

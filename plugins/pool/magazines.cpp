@@ -273,12 +273,12 @@ void Manager::complete_batches(uint64_t tag) {
     while (quarantine_.first && quarantine_.first->tag <= tag) {
         Batch &batch = *quarantine_.pop();
         quarantined_ -= batch.bytes();
-        SlotShelf &shelf = heap_.anyone.shelf;
+        SlotShelf &shelf = anyone_.shelf;
         const std::lock_guard lock(shelf.mutex);
-        if (heap_.anyone.magazines > 0 && may_shelve(shelf, batch.bytes())) {
+        if (anyone_.magazines > 0 && may_shelve(shelf, batch.bytes())) {
             put_on_shelf(shelf, batch);
         } else {
-            give_slots(batch.slots, batch.count, heap_.anyone);
+            give_slots(batch.slots, batch.count, anyone_);
             recycle(batch);
         }
     }
@@ -375,12 +375,12 @@ void Manager::quarantine(Bin &bin, unsigned index) {
     if (count == 0) {
         return;
     }
-    SlotShelf &shelf = heap_.anyone.shelf; // where its batches are emptied
+    SlotShelf &shelf = anyone_.shelf; // where its batches are emptied
     std::unique_lock lock(shelf.mutex);
     Batch *batch = make_batch(shelf, bin, index, count);
     lock.unlock();
     if (batch) {
-        batch->tag = heap_.clock;
+        batch->tag = clock_.now();
         quarantine_.push(*batch);
         quarantined_ += batch->bytes();
         unordered_.open_frees += count;

@@ -36,7 +36,6 @@ Manager::Manager(const emm_host &host, const emm_context_info &info, const char 
       host_(host), emm_context_(info.context), context_(info.cuda_context),
       context_id_(info.context_id), device_(info.device), options_(texts), driver_(host) {
     Gate::prepare();
-    unordered_.order = everywhere_.order = Order::unordered;
     if (options_.paged) {
         allow_paging();
     } else if (options_.initial == 0) { // only then do small requests never ask the large zone
@@ -66,7 +65,7 @@ void Manager::take_initial() {
     CUresult result = options_.paged ? add_space(lock, bytes, Zone::large)
                                      : add_segment(lock, bytes, Zone::large);
     if (options_.paged && result == CUDA_SUCCESS) {
-        result = fill(lock, heap_.room_for(heap_.anyone, bytes, Zone::large), true);
+        result = fill(lock, heap_.room_for(anyone_, bytes, Zone::large), true);
     }
     if (result != CUDA_SUCCESS) {
         const bool exhausted = result == CUDA_ERROR_OUT_OF_MEMORY;
@@ -167,13 +166,13 @@ void Manager::forget_everything() {
         while (Watch *watch = domain.watches.pop_front()) {
             spare_watches_.push_back(*watch);
         }
-        domain.forget_memory(heap_.clock);
+        domain.forget_memory(clock_.now());
         list(domain);
     };
     while (quarantine_.first) {
         recycle(*quarantine_.pop());
     }
-    clear(heap_.anyone);
+    clear(anyone_);
     clear(unordered_);
     clear(everywhere_);
     clear(streams_.legacy);
@@ -184,7 +183,7 @@ void Manager::forget_everything() {
     }
     for (auto &[id, capture] : captures_) {
         for (auto &[key, domain] : capture->domains) {
-            domain->forget_memory(heap_.clock);
+            domain->forget_memory(clock_.now());
             streams_.recycle(*domain);
         }
     }

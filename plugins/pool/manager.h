@@ -25,12 +25,12 @@
 #pragma once
 
 #include "capture.h"
-#include "driver.h"
+#include "cuda/driver.h"
 #include "everywhere.h"
-#include "heap.h"
+#include "heap/heap.h"
+#include "heap/slabs.h"
 #include "host_pool.h"
 #include "options.h"
-#include "slabs.h"
 #include "streams.h"
 #include "thread.h"
 
@@ -81,7 +81,6 @@ public:
 
 private:
     using Lock = std::unique_lock<Mutex>;
-    using Place = Heap::Place;
 
     struct Export {
         UseRecord *record;
@@ -367,25 +366,16 @@ private:
     emm_status keep_peer(std::list<int32_t> device, bool on, CUresult result);
     void drop_peers();
 
-    static const Segment &segment_of(Place place);
-    static uint64_t begin_of(Place place);
-    static uint64_t size_of(Place place);
-    static uint64_t asked_of(Place place);
-    static void end_loan(Place place);
-    static void mark_special(Place place);
-    static void end_special(Place place);
-    static UseRecord *&uses_of(Place place);
     uint64_t &waiting_of(Place place) {
         return place.block && place.block->host ? host_waiting_ : waiting_;
     }
-    static Capture *capture_of(Place place);
 
     // What every call reads, beside nothing that calls write.
     alignas(128) const uint64_t identity_; // no other manager of the process has had it
     std::atomic<uint64_t> serving_;        // the same; 0 once nothing is reused any more
     // Streams entered or left. And the times that passing streams were asked for an event.
     std::atomic<uint64_t> registrations_{0}, wanted_{0};
-    Heap heap_;
+    Heap heap_{anyone_, clock_};
 
     alignas(128) const emm_host &host_;
     emm_context *const emm_context_; // for the host
@@ -399,11 +389,13 @@ private:
     Mutex mutex_;
     std::condition_variable_any unpinned_; // a pin or a context record has ended
 
+    TagClock clock_;
+    Domain anyone_{Order::anyone}; // what is complete
     Slabs slabs_{heap_};
     Streams streams_;
-    Domain unordered_;
-    Domain everywhere_;          // portable pinned memory freed with no stream
-    std::list<WorkMarks> marks_; // what it waits for, oldest first
+    Domain unordered_{Order::unordered};
+    Domain everywhere_{Order::unordered}; // portable pinned memory freed with no stream
+    std::list<WorkMarks> marks_;          // what it waits for, oldest first
     bool has_portable_ = false;
     std::unique_ptr<HostPool> hosts_[8];          // by flags
     std::atomic<HostPool *> known_hosts_[8] = {}; // the same, without the lock

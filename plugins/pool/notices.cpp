@@ -39,7 +39,7 @@ emm_status Manager::refuse_foreign() {
 // held.
 Domain *Manager::known(emm_stream stream) {
     if (stream == EMM_STREAM_UNORDERED) {
-        return &heap_.anyone;
+        return &anyone_;
     }
     if (is_legacy(stream)) {
         return &streams_.legacy;
@@ -51,7 +51,7 @@ Domain *Manager::known(emm_stream stream) {
 // The domain of a call, once its stream is identified. The lock is held.
 Domain &Manager::domain_of(const Caller &caller) {
     if (caller.visitor == Visitor::nobody) {
-        return heap_.anyone;
+        return anyone_;
     }
     if (caller.visitor == Visitor::legacy) {
         return streams_.legacy;
@@ -328,7 +328,7 @@ void Manager::end_own_stream() {
 }
 
 UseRecord &Manager::record_of(Place place) {
-    UseRecord *&record = uses_of(place);
+    UseRecord *&record = place.uses();
     if (!record) {
         auto fresh = std::make_unique<UseRecord>();
         fresh->uses.reserve(4);
@@ -337,7 +337,7 @@ UseRecord &Manager::record_of(Place place) {
         record = fresh.release();
         uses_.push_back(*record);
     }
-    mark_special(place);
+    place.mark_special();
     return *record;
 }
 

@@ -21,7 +21,7 @@ void Manager::note(CUresult result) {
 
 // `bytes` have just been freed into the domain.
 void Manager::touch(Domain &domain, uint64_t bytes) {
-    domain.newest = heap_.clock;
+    domain.newest = clock_.now();
     domain.open_bytes += bytes;
     domain.open_frees++;
     list(domain);
@@ -59,7 +59,7 @@ bool Manager::seal(Lock &lock, Domain &domain, CUstream stream) {
     if (!watch || lost_ != CUDA_SUCCESS) {
         return false;
     }
-    watch->tag = heap_.clock++;
+    watch->tag = clock_.end_tag();
     domain.pins++;
     domain.references++;
     lock.unlock();
@@ -127,7 +127,7 @@ Watch *Manager::seal_context(Lock &lock) {
     if (!watch) {
         return nullptr;
     }
-    watch->tag = heap_.clock++;
+    watch->tag = clock_.end_tag();
     context_records_++;
     lock.unlock();
     const CUresult result = record_context(*watch);
@@ -179,7 +179,7 @@ bool Manager::ask_idle(Lock &lock, Domain &domain) {
         lost_ != CUDA_SUCCESS) {
         return false;
     }
-    const uint64_t tag = heap_.clock++;
+    const uint64_t tag = clock_.end_tag();
     domain.pins++;
     domain.references++;
     lock.unlock();
@@ -381,7 +381,7 @@ void Manager::finish(UseRecord &record) {
     Domain &home = *record.home;
     const Place place{record.block, record.slot};
     home.references--;
-    waiting_of(place) -= size_of(place);
+    waiting_of(place) -= place.size();
     give(place, record.all_work && &home != &everywhere_ ? unordered_ : home);
     uses_.remove(record);
     delete &record;
@@ -391,14 +391,9 @@ void Manager::finish(UseRecord &record) {
 void Manager::tidy(Domain &domain) {
     if (domain.order != Order::stream || domain.registered || domain.references > 0 ||
         domain.magazines > 0 || domain.capturing > 0 || domain.stale ||
-        domain.newest > domain.completed || !domain.watches.empty() || !domain.slabs.empty() ||
-        !domain.uses.empty() || !domain.pending.empty() || !domain.host.empty()) {
+        domain.newest > domain.completed || !domain.holds_nothing() || !domain.watches.empty() ||
+        !domain.uses.empty() || !domain.host.empty()) {
         return;
-    }
-    for (const SlotQueue &queue : domain.freed) {
-        if (queue.first) {
-            return;
-        }
     }
     list(domain);
     streams_.forget(domain);

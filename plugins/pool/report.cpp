@@ -113,8 +113,8 @@ emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
             return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
                              "pool: 0x%llx lies in no live allocation of this manager", ptr);
         }
-        info.base = begin_of(place);
-        info.size = asked_of(place);
+        info.base = place.begin();
+        info.size = place.requested();
     }
     emm_copy_sized(ret_info, &info);
     return EMM_OK;

@@ -20,12 +20,12 @@ bool is_same(const emm_ipc_handle &a, const emm_ipc_handle &b) {
 emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle) {
     Lock lock(mutex_);
     const Place place = heap_.around(ptr);
-    const bool hidden = place && options_.dedicated && segment_of(place).zone != Zone::dedicated;
-    if (!place || hidden || size > begin_of(place) + asked_of(place) - ptr) {
+    const bool hidden = place && options_.dedicated && place.segment().zone != Zone::dedicated;
+    if (!place || hidden || size > place.begin() + place.requested() - ptr) {
         lock.unlock();
         return refuse_export(ptr, size, place);
     }
-    const Segment &segment = segment_of(place);
+    const Segment &segment = place.segment();
     std::vector<emm_ipc_part> pages;
     if (segment.paged()) {
         pages = pages_behind(segment, ptr, size);
@@ -86,7 +86,7 @@ emm_status Manager::refuse_export(emm_deviceptr ptr, size_t size, Place place) {
                          "manager",
                          ptr);
     }
-    if (options_.dedicated && segment_of(place).zone != Zone::dedicated) {
+    if (options_.dedicated && place.segment().zone != Zone::dedicated) {
         return emm_failf(&host_, EMM_E_NOT_SUPPORTED, 0,
                          "pool: an export of an allocation of less than %llu bytes, which shares "
                          "its segment; ipc=shared, or a smaller dedicated_from, allows it",
@@ -154,9 +154,9 @@ void Manager::end_export(Lock &lock, UseRecord &record) {
         }
     } else if (record.uses.empty()) {
         const Place place{record.block, record.slot};
-        uses_of(place) = nullptr;
-        if (!capture_of(place)) {
-            end_special(place);
+        place.uses() = nullptr;
+        if (!place.capture()) {
+            place.end_special();
         }
         uses_.remove(record);
         delete &record;

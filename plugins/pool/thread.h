@@ -2,7 +2,7 @@
 // to one of them.
 #pragma once
 
-#include "lock.h"
+#include "cuda/lock.h"
 #include "magazine.h"
 
 #include <emm/plugin.h>

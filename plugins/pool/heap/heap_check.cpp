@@ -17,7 +17,7 @@ std::string at(const Block &block) {
 } // namespace
 
 std::string Heap::fault_of_free(const Block &block) const {
-    const Domain &domain = *block.domain;
+    const FreePool &domain = *block.domain;
     if (block.dirty() != (domain.order != Order::anyone)) {
         return "its dirt and its domain disagree";
     }

@@ -14,7 +14,7 @@ uint64_t first_page(const SizeNode &part) {
 }
 
 // What a request of `domain` could have of a free neighbour, on the side that touches a hole.
-uint64_t usable(const Block *block, const Domain &domain, bool at_its_end) {
+uint64_t usable(const Block *block, const FreePool &domain, bool at_its_end) {
     if (!block || block->state != State::free) {
         return 0;
     }
@@ -46,7 +46,7 @@ void Heap::make_hole(Block &block) {
     index(*coalesce(&block));
 }
 
-Heap::Room Heap::room_in(Block &hole, const Domain &domain, uint64_t bytes) const {
+Heap::Room Heap::room_in(Block &hole, const FreePool &domain, uint64_t bytes) const {
     const uint64_t before = usable(hole.left, domain, true);
     const uint64_t after = usable(hole.right, domain, false);
     const uint64_t beside = std::max(before, after);
@@ -60,7 +60,7 @@ Heap::Room Heap::room_in(Block &hole, const Domain &domain, uint64_t bytes) cons
 
 // Where the fewest pages are missing, among a few holes that are as small as possible and the
 // largest.
-Heap::Room Heap::room_for(const Domain &domain, uint64_t bytes, Zone zone) const {
+Heap::Room Heap::room_for(const FreePool &domain, uint64_t bytes, Zone zone) const {
     const SizeTree &holes = holes_[unsigned(zone)];
     Room best;
     const auto consider = [&](const SizeNode *hole) {

@@ -2,8 +2,10 @@
 // waits for. Knows no driver; the pool's lock protects it. README.md explains the shape.
 #pragma once
 
-#include "domain.h"
+#include "free_pool.h"
 #include "page_map.h"
+#include "place.h"
+#include "tag_clock.h"
 
 #include <string>
 
@@ -13,20 +15,22 @@ bool can_merge(const Block &a, const Block &b);
 
 class Heap {
 public:
-    Heap() { anyone.order = Order::anyone; }
+    // `common` is the pool of what is complete.
+    Heap(FreePool &common, const TagClock &clock) : anyone(common), clock_(clock) {}
 
     // --- blocks ---
     // The tightest block that `domain` may use at once, cut to `size`; NULL if there is none.
     // reserve_record() must have succeeded since the last one.
     // A segment that is one free block, or memory that has pages, is left alone if it has more
     // than `most` bytes.
-    Block *take(Domain &domain, uint64_t size, Zone zone = Zone::large, uint64_t most = UINT64_MAX);
+    Block *take(FreePool &domain, uint64_t size, Zone zone = Zone::large,
+                uint64_t most = UINT64_MAX);
     // What the large zone has of no more than `small_limit` is kept out of its indexes, because
     // nobody asks it for so little. Until it is sorted in, in case that somebody must.
     void set_scraps_apart() { scraps_apart_ = true; } // before there is any memory
     void sort_scraps_in();
     // A whole dedicated segment, not much larger than that.
-    Block *take_dedicated(Domain &domain, uint64_t size);
+    Block *take_dedicated(FreePool &domain, uint64_t size);
     void reserve_record() { records_.reserve(2); }
     void reserve_records(size_t count) { records_.reserve(count); }
     // One of those reserved, for a split that must not fail later; and back, if it was not needed.
@@ -34,17 +38,18 @@ public:
     void give_record(Block *record) { records_.give(record); }
 
     // The next larger block of `domain`, a stream's, that others could have after waiting for it.
-    static const SizeNode *offered_after(const Domain &domain, const SizeNode &position, Zone zone);
+    static const SizeNode *offered_after(const FreePool &domain, const SizeNode &position,
+                                         Zone zone);
     Block *take_offered(Block &block, uint64_t size);
 
     // Frees a block, which is no longer indexed anywhere, into `domain`.
-    void give(Block &block, Domain &domain) { give(block, domain, clock); }
+    void give(Block &block, FreePool &domain) { give(block, domain, now()); }
 
     // The same for memory whose last use is older; `tag` is not below that of any earlier free.
-    void give(Block &block, Domain &domain, uint64_t tag);
+    void give(Block &block, FreePool &domain, uint64_t tag);
 
     // What `domain` freed with tags up to `tag` is complete.
-    void complete(Domain &domain, uint64_t tag);
+    void complete(FreePool &domain, uint64_t tag);
 
     // --- segments ---
     void prepare(Segment &segment);            // throws std::bad_alloc
@@ -65,7 +70,7 @@ public:
         uint64_t excess = 0; // bytes that the bridged blocks have too many
     };
     // Where memory would make a block of this size together with what is free beside it.
-    Room room_for(const Domain &domain, uint64_t bytes, Zone zone) const;
+    Room room_for(const FreePool &domain, uint64_t bytes, Zone zone) const;
     Room room_alone(uint64_t bytes, Zone zone) const; // without what is free beside it
     void add_space(Segment &segment);                 // as one hole
     void make_hole(Block &block);                     // of a taken block without memory
@@ -78,11 +83,6 @@ public:
     Block *split(Block &block, uint64_t front, Block &record); // one from take_record
 
     // --- addresses ---
-    struct Place {
-        Block *block = nullptr; // or
-        Slot *slot = nullptr;
-        explicit operator bool() const { return block || slot; }
-    };
     Place found_at(uint64_t address) const;    // what begins there, live or not; needs no lock
     Place starting_at(uint64_t address) const; // what begins there and has been taken
     Place around(uint64_t address) const;      // the live allocation that holds the address
@@ -96,8 +96,9 @@ public:
     // The first broken invariant, in words; empty if all hold.
     std::string fault() const;
 
-    Domain anyone;
-    uint64_t clock = 1; // what a free is tagged with; every event ends one tag and begins the next
+    uint64_t now() const { return clock_.now(); } // what a free is tagged with
+
+    FreePool &anyone;
 
 private:
     static constexpr uintptr_t slot_bit = 1;
@@ -117,10 +118,11 @@ private:
     void disown(Block &block);
     Place last_before(const Segment &segment, uint64_t address) const;
     Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
-    Room room_in(Block &hole, const Domain &domain, uint64_t bytes) const;
+    Room room_in(Block &hole, const FreePool &domain, uint64_t bytes) const;
     std::string fault_of(const Segment &segment) const;
     std::string fault_of_free(const Block &block) const;
 
+    const TagClock &clock_;
     PageMap map_;
     BlockStore records_;
     List<Segment, &Segment::all> segments_;
@@ -133,7 +135,7 @@ private:
     bool scraps_apart_ = false;
 };
 
-inline Heap::Place Heap::found_at(uint64_t address) const {
+inline Place Heap::found_at(uint64_t address) const {
     const Page *page = map_.page(address);
     if (!page || address % granule != 0) {
         return {};

@@ -72,7 +72,7 @@ struct SlotQueue {
 
 struct Slab {
     Block *block = nullptr;
-    Domain *owner = nullptr;
+    FreePool *owner = nullptr;
     unsigned index = 0; // class
     uint32_t slot_size = 0;
     uint32_t count = 0;

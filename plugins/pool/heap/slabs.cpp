@@ -4,7 +4,7 @@
 
 namespace emm::pool {
 
-Slot *Slabs::take(Domain &domain, unsigned index) {
+Slot *Slabs::take(FreePool &domain, unsigned index) {
     Slot *slot = nullptr;
     if (domain.order != Order::anyone && domain.freed[index].first) {
         slot = domain.freed[index].pop();
@@ -38,19 +38,19 @@ void Slabs::prepare(unsigned index) {
     }
 }
 
-void Slabs::add(unsigned index, Block &block, Domain &domain) {
+void Slabs::add(unsigned index, Block &block, FreePool &domain) {
     Slab &slab = *spare_[index].pop_front();
     renew_slab(slab);
     slab.block = &block;
     slab.owner = &domain;
-    slab.newest = heap_.clock; // the block may still be dirty with the domain's own work
+    slab.newest = heap_.now(); // the block may still be dirty with the domain's own work
     domain.slabs.push_back(slab);
     domain.ready[slab.index].push_front(slab);
     heap_.set_slab(block, &slab);
 }
 
-void Slabs::give(Slot &slot, Domain &domain) {
-    slot.tag = heap_.clock;
+void Slabs::give(Slot &slot, FreePool &domain) {
+    slot.tag = heap_.now();
     Slab &slab = *slot.slab;
     if (slab.owner == &domain) {
         slab.newest = slot.tag;
@@ -80,7 +80,7 @@ void Slabs::ready(Slot &slot) {
 }
 
 void Slabs::drop(Slab &slab) {
-    Domain &owner = *slab.owner;
+    FreePool &owner = *slab.owner;
     owner.ready[slab.index].remove(slab);
     owner.slabs.remove(slab);
     heap_.set_slab(*slab.block, nullptr);
@@ -90,7 +90,7 @@ void Slabs::drop(Slab &slab) {
     forget(slab);
 }
 
-void Slabs::complete(Domain &domain, uint64_t tag) {
+void Slabs::complete(FreePool &domain, uint64_t tag) {
     for (SlotQueue &queue : domain.freed) {
         while (queue.first && queue.first->tag <= tag) {
             Slot *slot = queue.pop();
@@ -100,7 +100,7 @@ void Slabs::complete(Domain &domain, uint64_t tag) {
     }
 }
 
-void Slabs::disband(Domain &domain) {
+void Slabs::disband(FreePool &domain) {
     Slab *next = nullptr;
     for (Slab *slab = domain.slabs.first(); slab; slab = next) {
         next = domain.slabs.next(*slab);
@@ -124,7 +124,7 @@ void Slabs::disband(Domain &domain) {
     }
 }
 
-void Slabs::drop_spares(Domain &domain) {
+void Slabs::drop_spares(FreePool &domain) {
     for (auto &ready : domain.ready) {
         Slab *next = nullptr;
         for (Slab *slab = ready.first(); slab; slab = next) {

@@ -6,7 +6,7 @@ namespace emm::pool {
 namespace {
 
 // The dirty part is of no use to an ordinary request, whoever makes it.
-bool is_quarantine(const Domain &domain) {
+bool is_quarantine(const FreePool &domain) {
     return domain.order == Order::unordered || domain.order == Order::capture;
 }
 
@@ -20,7 +20,7 @@ bool spans_segment(const Block &block) {
     return !block.left && !block.right;
 }
 
-bool serves_itself(const Domain &domain) {
+bool serves_itself(const FreePool &domain) {
     return domain.order == Order::stream || domain.order == Order::capture;
 }
 
@@ -55,7 +55,7 @@ void Heap::index(Block &block) {
         block.domain = &anyone;
         insert(complete, block.low, block.size, block.begin);
     } else {
-        Domain &domain = *block.domain;
+        FreePool &domain = *block.domain;
         if (block.dirty_begin != block.begin) {
             insert(complete, block.low, block.dirty_begin - block.begin, block.begin);
         }
@@ -113,7 +113,7 @@ void Heap::unindex(Block &block) {
         holes_[unsigned(block.zone)].remove(block.low);
         return;
     }
-    const Domain &domain = *block.domain;
+    const FreePool &domain = *block.domain;
     if (!block.dirty()) {
         remove(complete_like(block), block.low, block.size);
     } else {
@@ -168,7 +168,7 @@ void Heap::disown(Block &block) {
 
 // --- taking --------------------------------------------------------------------------------------
 
-Block *Heap::take(Domain &domain, uint64_t size, Zone zone, uint64_t most) {
+Block *Heap::take(FreePool &domain, uint64_t size, Zone zone, uint64_t most) {
     SizeNode *own = serves_itself(domain) ? domain.own[unsigned(zone)].best(size) : nullptr;
     SizeNode *complete =
         domain.order == Order::capture && own ? nullptr : complete_[unsigned(zone)].best(size);
@@ -188,7 +188,7 @@ Block *Heap::take(Domain &domain, uint64_t size, Zone zone, uint64_t most) {
     return complete ? cut(*complete->block(), size, complete == &complete->block()->high) : nullptr;
 }
 
-Block *Heap::take_dedicated(Domain &domain, uint64_t size) {
+Block *Heap::take_dedicated(FreePool &domain, uint64_t size) {
     const uint64_t most = size + std::max(size / 8, segment_granule);
     constexpr auto zone = unsigned(Zone::dedicated);
     for (SizeTree *tree : {&domain.own[zone], &complete_[zone]}) {
@@ -200,7 +200,7 @@ Block *Heap::take_dedicated(Domain &domain, uint64_t size) {
     return nullptr;
 }
 
-const SizeNode *Heap::offered_after(const Domain &domain, const SizeNode &position, Zone zone) {
+const SizeNode *Heap::offered_after(const FreePool &domain, const SizeNode &position, Zone zone) {
     const SizeTree &own = domain.own[unsigned(zone)];
     const SizeNode *node = own.after(position);
     while (node && !domain.registered && node->block()->tag > domain.sealed) {
@@ -251,7 +251,7 @@ Block *Heap::cut(Block &block, uint64_t size, bool from_the_end) {
 
 // --- giving --------------------------------------------------------------------------------------
 
-void Heap::give(Block &block, Domain &domain, uint64_t tag) {
+void Heap::give(Block &block, FreePool &domain, uint64_t tag) {
     block.expect_neighbours();
     disown(block);
     block.state = State::free;
@@ -307,7 +307,7 @@ Block *Heap::merge(Block &left, Block &right) {
     return &kept;
 }
 
-void Heap::complete(Domain &domain, uint64_t tag) {
+void Heap::complete(FreePool &domain, uint64_t tag) {
     while (Block *block = domain.pending.first()) {
         if (block->tag > tag) {
             return;
@@ -340,7 +340,7 @@ void Heap::set_slab(Block &block, Slab *slab) {
     own(block);
 }
 
-Heap::Place Heap::starting_at(uint64_t address) const {
+Place Heap::starting_at(uint64_t address) const {
     const Place place = found_at(address);
     if (place.slot) {
         return place.slot->state == State::live ? place : Place{};
@@ -348,7 +348,7 @@ Heap::Place Heap::starting_at(uint64_t address) const {
     return place.block && place.block->state == State::live ? place : Place{};
 }
 
-Heap::Place Heap::around(uint64_t address) const {
+Place Heap::around(uint64_t address) const {
     const Segment *segment = map_.find(address);
     if (!segment) {
         return {};
@@ -365,7 +365,7 @@ Heap::Place Heap::around(uint64_t address) const {
 
 // What begins at the address or before it, nearest first, as far back as the next mark; if nothing
 // does, what covers that. Only large blocks reach further than from one page into the next.
-Heap::Place Heap::last_before(const Segment &segment, uint64_t address) const {
+Place Heap::last_before(const Segment &segment, uint64_t address) const {
     const uint64_t home = address / segment_granule * segment_granule;
     uint64_t from = address / granule * granule;
     for (uint64_t page = home;; page -= segment_granule, from = page + segment_granule - granule) {
@@ -385,7 +385,7 @@ Heap::Place Heap::last_before(const Segment &segment, uint64_t address) const {
 }
 
 // The slot or block that holds the address, if its block was the last to hold the mark too.
-Heap::Place Heap::covering(const Segment &segment, uint64_t mark, uint64_t address) const {
+Place Heap::covering(const Segment &segment, uint64_t mark, uint64_t address) const {
     const Block *block = mark % cover_granule == 0 ? segment.cover(mark) : nullptr;
     const bool holds =
         block && block->segment == &segment && block->begin <= address && address < block->end();

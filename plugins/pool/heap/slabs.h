@@ -13,24 +13,24 @@ public:
     Slabs &operator=(const Slabs &) = delete;
 
     // A slot that `domain` may use at once; NULL if there is none.
-    Slot *take(Domain &domain, unsigned index);
+    Slot *take(FreePool &domain, unsigned index);
 
     // The next call of add for this class cannot fail. Throws std::bad_alloc.
     void prepare(unsigned index);
     // Makes a slab for `domain` of a block that has been taken for it.
-    void add(unsigned index, Block &block, Domain &domain);
+    void add(unsigned index, Block &block, FreePool &domain);
 
-    void give(Slot &slot, Domain &domain);
+    void give(Slot &slot, FreePool &domain);
     void give_complete(Slot &slot) { ready(slot); } // which waits for nothing
 
     // What `domain` freed with tags up to `tag` is complete.
-    void complete(Domain &domain, uint64_t tag);
+    void complete(FreePool &domain, uint64_t tag);
 
     // Gives the slabs that a domain will not need again to everybody.
-    void disband(Domain &domain);
+    void disband(FreePool &domain);
 
     // Gives slabs without an allocation back to the heap.
-    void drop_spares(Domain &domain);
+    void drop_spares(FreePool &domain);
 
     void forget(Slab &slab) { spare_[slab.index].push_front(slab); } // its block is gone
     void forget_all() { quarantined_ = 0; }                          // every block is gone

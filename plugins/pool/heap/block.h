@@ -13,7 +13,7 @@
 namespace emm::pool {
 
 struct Capture;
-struct Domain;
+struct FreePool;
 struct HostPool;
 struct UseRecord;
 
@@ -30,8 +30,8 @@ enum class State : uint8_t {
 // mostly written, the fourth what is seldom used at all.
 struct alignas(record_alignment) Block {
     State state = State::free;
-    Zone zone = Zone::large;  // its segment's
-    Domain *domain = nullptr; // of a free block
+    Zone zone = Zone::large;    // its segment's
+    FreePool *domain = nullptr; // of a free block
     uint64_t begin = 0;
     uint64_t size = 0;
     Block *left = nullptr; // neighbours in the segment

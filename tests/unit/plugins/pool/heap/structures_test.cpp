@@ -1,7 +1,7 @@
 // Behaviour: the pool's data structures by themselves, each beside a naive model.
 #include "catch.h"
 
-#include "slabs.h"
+#include "heap/slabs.h"
 
 #include <algorithm>
 #include <map>
@@ -42,13 +42,15 @@ TEST_CASE("the tree of sizes finds what an ordered set finds") {
 }
 
 TEST_CASE("remnants are overlooked until they are sorted in, and never lost") {
-    Heap heap;
+    FreePool common{Order::anyone};
+    TagClock clock;
+    Heap heap(common, clock);
     heap.set_scraps_apart();
     const uint64_t base = 0x7000'0000'0000, size = 2 * segment_granule;
     Segment segment(base, size, base, size);
     heap.prepare(segment);
     heap.add(segment);
-    Domain domain;
+    FreePool domain;
     domain.registered = true;
     const auto take = [&](uint64_t bytes) {
         heap.reserve_record();
@@ -67,7 +69,7 @@ TEST_CASE("remnants are overlooked until they are sorted in, and never lost") {
     for (Block *block : {one, other, second}) {
         heap.give(*block, domain);
     }
-    heap.complete(domain, heap.clock);
+    heap.complete(domain, clock.now());
     CHECK(heap.largest_free() == size);
     heap.forget_all();
 }
@@ -117,14 +119,14 @@ class Model {
 public:
     explicit Model(size_t granules) : owner_(granules, nullptr), tag_(granules), live_(granules) {}
 
-    void take(const Segment &segment, const Block &block, const Domain &domain) {
+    void take(const Segment &segment, const Block &block, const FreePool &domain) {
         each(segment, block, [&](size_t i) {
             REQUIRE(!live_[i]);
             REQUIRE((owner_[i] == nullptr || owner_[i] == &domain));
             live_[i] = true;
         });
     }
-    void give(const Segment &segment, const Block &block, const Domain *domain, uint64_t tag) {
+    void give(const Segment &segment, const Block &block, const FreePool *domain, uint64_t tag) {
         each(segment, block, [&](size_t i) {
             REQUIRE(live_[i]);
             live_[i] = false;
@@ -132,7 +134,7 @@ public:
             tag_[i] = tag;
         });
     }
-    void complete(const Domain &domain, uint64_t tag) {
+    void complete(const FreePool &domain, uint64_t tag) {
         for (size_t i = 0; i < owner_.size(); i++) {
             owner_[i] = owner_[i] == &domain && tag_[i] <= tag && !live_[i] ? nullptr : owner_[i];
         }
@@ -145,7 +147,7 @@ private:
             function(i);
         }
     }
-    std::vector<const Domain *> owner_;
+    std::vector<const FreePool *> owner_;
     std::vector<uint64_t> tag_;
     std::vector<bool> live_;
 };
@@ -153,12 +155,14 @@ private:
 } // namespace
 
 TEST_CASE("an address within an allocation leads to where it begins") {
-    Heap heap;
+    FreePool common{Order::anyone};
+    TagClock clock;
+    Heap heap(common, clock);
     const uint64_t base = 0x7000'0000'0000, size = 16 * segment_granule;
     Segment segment(base, size, base, size);
     heap.prepare(segment);
     heap.add(segment);
-    Domain domain;
+    FreePool domain;
     domain.registered = true;
     std::mt19937_64 random{1};
     std::vector<Block *> live;
@@ -186,29 +190,30 @@ TEST_CASE("an address within an allocation leads to where it begins") {
     for (Block *block : live) {
         heap.give(*block, domain);
     }
-    heap.complete(domain, heap.clock);
+    heap.complete(domain, clock.now());
     heap.forget_all();
 }
 
 TEST_CASE("random traffic: the heap gives only what the naive model allows, and stays whole") {
     for (uint32_t seed = 1; seed <= 20; seed++) {
         std::mt19937 random{seed};
-        Heap heap;
+        FreePool common{Order::anyone};
+        TagClock clock;
+        Heap heap(common, clock);
         const uint64_t base = 0x7000'0000'0000, size = 4 * segment_granule;
         Segment segment(base, size, base, size);
         heap.prepare(segment);
         heap.add(segment);
-        Domain a, b, unordered;
-        unordered.order = Order::unordered;
+        FreePool a, b, unordered{Order::unordered};
         a.registered = b.registered = true;
         Model model(size / granule);
         std::vector<Block *> live;
         for (int i = 0; i < 2000; i++) {
-            Domain *const takers[] = {&a, &b, &heap.anyone};
-            Domain *const givers[] = {&a, &b, &unordered};
+            FreePool *const takers[] = {&a, &b, &common};
+            FreePool *const givers[] = {&a, &b, &unordered};
             const unsigned dice = random() % 100;
             if (dice < 50) {
-                Domain &domain = *takers[random() % 3];
+                FreePool &domain = *takers[random() % 3];
                 heap.reserve_record();
                 const uint64_t bytes = (1 + random() % (dice < 5 ? 4000 : 200)) * granule;
                 if (Block *block = heap.take(domain, bytes)) {
@@ -219,13 +224,13 @@ TEST_CASE("random traffic: the heap gives only what the naive model allows, and 
                 }
             } else if (dice < 95 && !live.empty()) {
                 std::swap(live[random() % live.size()], live.back());
-                Domain &domain = *givers[random() % 3];
-                model.give(segment, *live.back(), &domain, heap.clock);
+                FreePool &domain = *givers[random() % 3];
+                model.give(segment, *live.back(), &domain, clock.now());
                 heap.give(*live.back(), domain);
                 live.pop_back();
             } else {
-                Domain &domain = *givers[random() % 3];
-                const uint64_t tag = heap.clock++ - random() % 2;
+                FreePool &domain = *givers[random() % 3];
+                const uint64_t tag = clock.end_tag() - random() % 2;
                 model.complete(domain, tag);
                 heap.complete(domain, tag);
             }
@@ -234,8 +239,8 @@ TEST_CASE("random traffic: the heap gives only what the naive model allows, and 
         for (Block *block : live) {
             heap.give(*block, a);
         }
-        for (Domain *domain : {&a, &b, &unordered}) {
-            heap.complete(*domain, heap.clock);
+        for (FreePool *domain : {&a, &b, &unordered}) {
+            heap.complete(*domain, clock.now());
         }
         CHECK(heap.first_whole() == &segment);
         CHECK(heap.largest_free() == size);

@@ -1,0 +1,56 @@
+// Free memory that waits for the same thing: the work of one stream, all work of the context, a
+// graph's life, or nothing. Every free block and every freed slot belongs to one such pool.
+#pragma once
+
+#include "block.h"
+#include "slab.h"
+
+namespace emm::pool {
+
+enum class Order : uint8_t {
+    anyone,    // nothing: all work that used it is complete
+    unordered, // all work that the context held when it was freed
+    stream,    // that stream's work; the stream itself may have it at once
+    capture    // a stream inside a capture: for this capture's use alone until its graph is gone
+};
+
+struct FreePool {
+    explicit FreePool(Order of = Order::stream) : order(of) {}
+
+    Order order;
+    bool registered = false; // its stream lives until announced otherwise
+    uint64_t newest = 0;     // tag of the newest free
+    uint64_t sealed = 0;     // newest tag with an event after it
+    uint64_t completed = 0;  // newest tag whose work is known to be done
+
+    SizeTree own[zones];
+    List<Block, &Block::pending> pending;
+    SlotQueue freed[slab_classes]; // slots of others' slabs, freed here
+    List<Slab, &Slab::ready> ready[slab_classes];
+    List<Slab, &Slab::owned> slabs;
+
+    // Neither slabs, nor anything that is not complete.
+    bool holds_nothing() const {
+        for (const SlotQueue &queue : freed) {
+            if (queue.first) {
+                return false;
+            }
+        }
+        return slabs.empty() && pending.empty();
+    }
+
+    // All memory has gone elsewhere, by no doing of the pool's.
+    void forget_memory(uint64_t now) {
+        for (SizeTree &tree : own) {
+            tree = {};
+        }
+        pending = {};
+        for (unsigned i = 0; i < slab_classes; i++) {
+            freed[i].clear();
+            ready[i] = {};
+        }
+        newest = sealed = completed = now - 1;
+    }
+};
+
+} // namespace emm::pool
