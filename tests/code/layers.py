@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""layers.py ROOT: the layers of lib/ use those below them only, and CUDA stays in lib/driver.
+"""layers.py ROOT: the layers of lib/ and of plugins/pool use those below them only, and CUDA has its places.
 
-    api > ipc > core > loader > driver > dl > observe > fence
+    lib           api > ipc > core > loader > driver > dl > observe > fence
+    plugins/pool  manager > backing > cache > order > cuda > heap
 
-Includes of our own are written from lib/ ("loader/spec.h") or from the file's folder ("spec.h").
+The files beside the pool's folders are its manager layer. Includes of our own are written from lib/ or
+from plugins/pool ("loader/spec.h", "heap/block.h"), or from the file's folder ("spec.h").
 """
 import os
 import re
 import sys
 
 LAYERS = ["fence", "observe", "dl", "driver", "loader", "core", "ipc", "api"]
+POOL = "plugins/pool"
+POOL_LAYERS = ["heap", "cuda", "order", "cache", "backing", "manager"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 FOR_CUDA_PROGRAMS = "include/emm/cuda.h"  # the others need no cuda.h
 CUDA_HEADER = re.compile(r"^cuda\w*\.h$")
@@ -29,12 +33,19 @@ def layer_of(path, lib):
     return first if first in LAYERS else None
 
 
-def target_layer(including, name, lib):
-    """The layer of a quoted include, or None if it is not one of lib's."""
-    for base in (os.path.dirname(including), lib):
-        path = os.path.normpath(os.path.join(base, name))
+def pool_layer_of(path, pool):
+    parts = os.path.relpath(path, pool).split(os.sep)
+    if parts[0] == os.pardir:
+        return None
+    return "manager" if len(parts) == 1 else parts[0]
+
+
+def target_layer(including, name, base, layer):
+    """The layer of a quoted include, or None if it is not one of this tree's."""
+    for folder in (os.path.dirname(including), base):
+        path = os.path.normpath(os.path.join(folder, name))
         if os.path.isfile(path):
-            return layer_of(path, lib)
+            return layer(path, base)
     return None
 
 
@@ -51,7 +62,7 @@ def faults(root):
         for bracket, name in INCLUDE.findall(text):
             if CUDA_HEADER.match(name) and layer != "driver":
                 yield f"{where}: includes {name}, which only lib/driver may"
-            other = target_layer(path, name, lib) if bracket == '"' else None
+            other = target_layer(path, name, lib, layer_of) if bracket == '"' else None
             if other and LAYERS.index(other) > LAYERS.index(layer):
                 yield f"{where}: {layer} includes {name} of the layer above it, {other}"
         if layer not in ("dl", "driver", "loader") and DLOPEN.search(text):
@@ -63,8 +74,26 @@ def faults(root):
                     yield f"{os.path.relpath(path, root)}: a public header includes {name}"
 
 
+def pool_faults(root):
+    pool = os.path.join(root, POOL)
+    for path in sources(pool):
+        where = os.path.relpath(path, root)
+        layer = pool_layer_of(path, pool)
+        if layer not in POOL_LAYERS:
+            yield f"{where}: belongs to no layer ({', '.join(reversed(POOL_LAYERS))})"
+            continue
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        for bracket, name in INCLUDE.findall(text):
+            if layer == "heap" and CUDA_HEADER.match(os.path.basename(name)):
+                yield f"{where}: includes {name}, but heap/ knows no driver"
+            other = target_layer(path, name, pool, pool_layer_of) if bracket == '"' else None
+            if other in POOL_LAYERS and POOL_LAYERS.index(other) > POOL_LAYERS.index(layer):
+                yield f"{where}: {layer} includes {name} of the layer above it, {other}"
+
+
 def main():
-    found = list(faults(sys.argv[1]))
+    found = list(faults(sys.argv[1])) + list(pool_faults(sys.argv[1]))
     print("\n".join(found) or "every include goes downwards")
     return 1 if found else 0
 

@@ -127,6 +127,37 @@ class Layers(Tree):
         self.assertIn("no layer", self.found("lib/utils/text.h", "")[0])
 
 
+class PoolLayers(Tree):
+    def found(self, name, text):
+        self.write(name, text)
+        return list(layers.pool_faults(self.root))
+
+    def setUp(self):
+        super().setUp()
+        for name in ("heap/block.h", "order/stream.h", "manager.h"):
+            self.write("plugins/pool/" + name, "")
+
+    def test_the_manager_may_include_every_folder(self):
+        self.assertEqual(self.found("plugins/pool/free.cpp", '#include "heap/block.h"\n#include "order/stream.h"\n'),
+                         [])
+
+    def test_an_include_of_a_higher_folder_is_named(self):
+        self.assertEqual(self.found("plugins/pool/heap/heap.cpp", '#include "order/stream.h"\n'),
+                         ["plugins/pool/heap/heap.cpp: heap includes order/stream.h of the layer above it, order"])
+        self.assertEqual(self.run_check("layers.py").returncode, 1)
+
+    def test_the_manager_is_above_every_folder(self):
+        for name in ('"manager.h"', '"../manager.h"'):
+            self.assertEqual(len(self.found("plugins/pool/order/stream.cpp", f"#include {name}\n")), 1)
+
+    def test_the_heap_knows_no_driver(self):
+        for name in ("<cuda.h>", "<emm/cuda.h>"):
+            self.assertIn("knows no driver", self.found("plugins/pool/heap/heap.cpp", f"#include {name}\n")[0])
+
+    def test_a_folder_outside_the_layers_is_named(self):
+        self.assertIn("no layer", self.found("plugins/pool/utils/text.h", "")[0])
+
+
 class House(Tree):
     def found(self, name=None, text=""):
         if name:
