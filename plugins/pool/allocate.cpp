@@ -19,7 +19,7 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
     const bool registered = magazine && !magazine->gate.locked_for_good();
     if (!registered) {
-        magazine = passing_magazine(stream);
+        magazine = unregistered_magazine(stream);
     }
     if (registered && magazine->never_holds(size)) {
         return memalloc_beyond(*magazine, size, stream, ret_ptr);
@@ -46,7 +46,7 @@ emm_status Manager::memalloc_beyond(Magazine &magazine, size_t size, emm_stream 
     {
         Lock lock(mutex_);
         const bool serves =
-            lost_ == CUDA_SUCCESS && size <= largest_request && !magazine.gate.locked_for_good();
+            served_.serves() && size <= largest_request && !magazine.gate.locked_for_good();
         if (serves) {
             take_over(magazine);
             unload_blocks(magazine);
@@ -63,9 +63,9 @@ emm_status Manager::memalloc_beyond(Magazine &magazine, size_t size, emm_stream 
 emm_status Manager::memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     {
         Lock lock(mutex_);
-        Domain *domain = size <= largest_request ? known(stream) : nullptr;
+        Domain *domain = size <= largest_request ? order_.known(stream) : nullptr;
         emm_deviceptr ptr = 0;
-        if (domain && lost_ == CUDA_SUCCESS) {
+        if (domain && served_.serves()) {
             ptr = take_for(own_magazine(identity_, stream, *domain), *domain, size);
         }
         if (ptr) {
@@ -111,7 +111,7 @@ Place Manager::take(Domain &domain, uint64_t size) {
             return {};
         }
         slabs_.add(index, *block, domain);
-        touch(domain, 0);
+        order_.mark_dirty(domain, 0);
         slot = slabs_.take(domain, index);
     }
     return {nullptr, slot};
@@ -119,12 +119,7 @@ Place Manager::take(Domain &domain, uint64_t size) {
 
 emm_deviceptr Manager::account(Place place, Domain &domain, size_t size) {
     place.begin_loan(size);
-    if (place.block && domain.capture) {
-        place.block->capture = domain.capture;
-        place.mark_special();
-        domain.capture->references++;
-    }
-    domain.balance++;
+    order_.adopt(place, domain);
     taken_ += place.size();
     live_ += int64_t(size);
     live_count_++;
@@ -135,26 +130,26 @@ emm_deviceptr Manager::account(Place place, Domain &domain, size_t size) {
 }
 
 emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
-    if (lost_ != CUDA_SUCCESS) {
-        return failed(lost_, "an earlier call");
+    if (!served_.serves()) {
+        return served_.failed(served_.lost(), "an earlier call");
     }
     if (size > largest_request || round_up(block_bytes(size), segment_granule) > obtainable()) {
         return refuse_for_good(size);
     }
     Caller caller;
-    emm_status status = identify(stream, caller);
+    emm_status status = order_.identify(stream, caller);
     if (status == EMM_OK && caller.capturing) {
-        status = enter_capture(caller);
+        status = order_.enter_capture(caller);
     }
     if (status != EMM_OK) {
         return status;
     }
     Lock lock(mutex_);
     Domain &domain = domain_of(caller);
-    if (caller.visitor == Visitor::passing && domain.answered != wanted_) {
-        domain.references++;
+    if (caller.kind == StreamKind::unregistered && !order_.has_answered(domain)) {
+        domain.hold();
         upkeep(lock, domain, &caller);
-        domain.references--;
+        domain.unhold();
     }
     if (const emm_deviceptr ptr = take_for(magazine_of(caller, domain), domain, size)) {
         most_taken_ = most_with(0);
@@ -163,7 +158,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
     }
     Place place;
     {
-        domain.references++;
+        domain.hold();
         acquiring_++;
         lock.unlock();
         try {
@@ -178,12 +173,11 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         *ret_ptr = account(place, domain, size);
         most_taken_ = most_with(0);
         upkeep(lock, domain, nullptr);
-        domain.references--;
-        drop_if_orphaned(domain);
+        order_.let_go_of_capture(domain);
         return EMM_OK;
     }
     failures_++;
-    let_go(domain);
+    order_.let_go(domain);
     return status;
 }
 
@@ -210,7 +204,7 @@ emm_status Manager::acquire_place(const Caller &caller, Domain &domain, size_t s
 
 Slot *Manager::slot_of_new_slab(Block &block, unsigned index, Domain &domain) {
     const Lock lock(mutex_);
-    touch(domain, 0);
+    order_.mark_dirty(domain, 0);
     try {
         slabs_.prepare(index);
     } catch (const std::bad_alloc &) {

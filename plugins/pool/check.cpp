@@ -84,8 +84,8 @@ uint64_t taken_from(const HostPool &pool) {
 // Of magazines only the calling thread's can be looked into.
 std::string Manager::fault_of_magazines() const {
     for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        const std::lock_guard lock(m->domain.shelf.mutex);
-        for (const Batch *batch : m->domain.shelf.batches) {
+        const std::lock_guard lock(m->shelf.mutex);
+        for (const Batch *batch : m->shelf.batches) {
             if (!are_idle(batch)) {
                 return "a shelf holds what is in use";
             }

@@ -44,7 +44,7 @@ void Manager::await_lookups() {
 
 // Empties the magazines of this domain, or of all if it is NULL, for good. Their owners' next call
 // finds out, and may make another.
-void Manager::close_magazines(const Domain *domain) {
+void Manager::close_all_magazines(const Domain *domain) {
     shut_magazines(domain);
     Magazine *next = nullptr;
     for (Magazine *m = magazines_.first(); m; m = next) {
@@ -58,13 +58,15 @@ void Manager::close_magazines(const Domain *domain) {
 
 void Manager::close(Magazine &magazine) {
     Domain &domain = magazine.domain;
+    SlotShelf &shelf = magazine.shelf;
     magazines_.remove(magazine);
-    domain.magazines--;
+    domain.leave_magazine();
     magazine.gate.lock_for_good(); // from here on it is its owner's alone
-    if (domain.magazines == 0) {
-        clear_shelf(domain);
+    if (domain.magazines() == 0) {
+        clear_shelf(shelf, domain);
+        shelves_.erase(&domain);
     }
-    tidy(domain);
+    order_.forget_if_idle(domain);
 }
 
 // The thread that owns it ends.

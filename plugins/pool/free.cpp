@@ -3,23 +3,6 @@
 #include <algorithm>
 
 namespace emm::pool {
-namespace {
-
-// An event for a batch of frees: often enough that memory is not long in coming back, rarely
-// enough that its cost (0.2 us) does not show.
-constexpr uint32_t batch_frees = 256;
-constexpr uint64_t batch_bytes = 2 << 20;
-
-// A stream that frees as much as it allocates may be about to end, so its first few times it is
-// given an event; a stream that does so all day is not.
-constexpr uint32_t early_seals = 16;
-
-// Streams that nobody registered may end at any time. For each so many new ones twice as many are
-// asked, and those whose work is complete are forgotten.
-constexpr uint32_t streams_a_round = 32;
-
-} // namespace
-
 // The allocation that begins there, if it is one.
 Place Manager::lent_at(emm_deviceptr ptr) const {
     const Place place = heap_.starting_at(ptr);
@@ -37,7 +20,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
     const bool registered = magazine && !magazine->gate.locked_for_good();
     if (!registered) {
-        magazine = passing_magazine(stream);
+        magazine = unregistered_magazine(stream);
     } else if (magazine->never_holds(size) && give_beyond(*magazine, ptr, size)) {
         return EMM_OK;
     }
@@ -62,7 +45,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
 // anything unusual about it.
 bool Manager::give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     Lock lock(mutex_);
-    if (lost_ != CUDA_SUCCESS || magazine.gate.locked_for_good()) {
+    if (!served_.serves() || magazine.gate.locked_for_good()) {
         return false;
     }
     Block *block = heap_.found_at(ptr).block;
@@ -71,10 +54,10 @@ bool Manager::give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     if (!agree(lent, size)) {
         return false;
     }
-    Domain &domain = magazine.unordered ? unordered_ : magazine.domain;
+    Domain &domain = magazine.unordered ? order_.unordered() : magazine.domain;
     take_over(magazine);
     release({block, nullptr}, domain);
-    touch(domain, block->size);
+    order_.mark_dirty(domain, block->size);
     heap_.give(*block, domain);
     upkeep(lock, domain, nullptr);
     return true;
@@ -95,14 +78,14 @@ emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream st
                          "was not freed",
                          ptr, size, static_cast<unsigned long long>(asked));
     }
-    Domain *domain = stream == EMM_STREAM_UNORDERED ? &unordered_ : known(stream);
+    Domain *domain = stream == EMM_STREAM_UNORDERED ? &order_.unordered() : order_.known(stream);
     if (!domain || place.uses() || place.capture()) {
         lock.unlock();
         return memfree_slowly(ptr, size, stream);
     }
     // An unordered free goes to the magazine that unordered allocations come from.
-    Domain &stocked = domain == &unordered_ ? anyone_ : *domain;
-    Magazine *magazine = lost_ == CUDA_SUCCESS ? own_magazine(identity_, stream, stocked) : nullptr;
+    Domain &stocked = domain == &order_.unordered() ? order_.common() : *domain;
+    Magazine *magazine = served_.serves() ? own_magazine(identity_, stream, stocked) : nullptr;
     if (!magazine || !stow(*magazine, place)) {
         free_on(place, *domain);
     }
@@ -123,11 +106,11 @@ bool Manager::stow(Magazine &magazine, Place place) {
 
 emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream) {
     Caller caller;
-    const emm_status known = lost_ == CUDA_SUCCESS ? identify(stream, caller) : EMM_OK;
+    const emm_status known = served_.serves() ? order_.identify(stream, caller) : EMM_OK;
     if (known == EMM_E_INVALID_VALUE) {
         return known;
     }
-    if (known != EMM_OK || (caller.capturing && enter_capture(caller) != EMM_OK)) {
+    if (known != EMM_OK || (caller.capturing && order_.enter_capture(caller) != EMM_OK)) {
         caller = {}; // whatever the stream is, all work of the context covers it
     }
     Lock lock(mutex_);
@@ -136,74 +119,36 @@ emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream)
         lock.unlock();
         return refuse_free(ptr);
     }
-    Domain *domain = &unordered_;
-    if (caller.visitor != Visitor::nobody) {
+    Domain *domain = &order_.unordered();
+    if (caller.kind != StreamKind::none) {
         try {
             domain = &domain_of(caller);
         } catch (const std::exception &) { // no memory, or the capture has ended
             caller = {};
         }
     }
-    domain->references++;
-    const bool plain = lost_ == CUDA_SUCCESS && !place.uses() && !place.capture();
+    domain->hold();
+    const bool plain = served_.serves() && !place.uses() && !place.capture();
     Magazine *magazine = plain ? magazine_of(caller, *domain) : nullptr;
     Domain *used = nullptr;
     if (!magazine || !stow(*magazine, place)) {
         used = free_on(place, *domain);
     }
     if (used) {
-        seal_if_reachable(lock, *used);
+        order_.record_event_if_reachable(lock, *used);
     }
     upkeep(lock, *domain, &caller);
-    let_go(*domain);
+    order_.let_go(*domain);
     return EMM_OK;
 }
 
-// An allocation is no more; where its memory goes depends on who may still use it.
 Domain *Manager::free_on(Place place, Domain &domain) {
     release(place, domain);
-    Capture *capture = place.capture();
-    if (capture && capture->gone) {
-        place.block->capture = nullptr;
-        drop_reference(*capture);
-        capture = nullptr;
-    }
-    if (place.uses()) {
-        return free_with_uses(place, domain, capture);
-    }
-    if (capture && capture == domain.capture) {
-        capture->references--;
-        place.block->capture = nullptr;
-        give(place, domain); // reusable inside the capture
-    } else if (domain.capture || capture) {
-        hold(place, domain.capture ? *domain.capture : *capture);
-    } else {
-        give(place, domain);
-    }
-    return nullptr;
-}
-
-// The use record sees the memory through all it has to wait for. Returns a stream that should get
-// an event now, or NULL.
-Domain *Manager::free_with_uses(Place place, Domain &domain, Capture *capture) {
-    UseRecord &record = *place.uses();
-    place.uses() = nullptr;
-    mark_waiting(place);
-    if (capture) { // its reference goes from the block to the record
-        place.block->capture = nullptr;
-        record.uses.push_back({nullptr, capture});
-    }
-    if (domain.capture) {
-        domain.capture->references++;
-        record.uses.push_back({nullptr, domain.capture});
-    }
-    record.home = domain.capture ? &unordered_ : &domain;
-    record.home->references++;
-    return advance(record);
+    return order_.free(place, domain);
 }
 
 void Manager::release(Place place, Domain &domain) {
-    domain.balance--;
+    domain.count_frees(1);
     live_ -= int64_t(place.requested());
     taken_ -= place.size();
     live_count_--;
@@ -212,7 +157,7 @@ void Manager::release(Place place, Domain &domain) {
 }
 
 void Manager::give(Place place, Domain &domain) {
-    touch(domain, place.size());
+    order_.mark_dirty(domain, place.size());
     if (place.block && place.block->host) {
         put_off(*place.block, domain);
     } else if (place.block) {
@@ -222,9 +167,23 @@ void Manager::give(Place place, Domain &domain) {
     }
 }
 
-void Manager::mark_waiting(Place place) {
+void Manager::hold(Place place) {
     place.state() = State::waiting;
     waiting_of(place) += place.size();
+}
+
+void Manager::give_held(Place place, Domain &domain) {
+    waiting_of(place) -= place.size();
+    give(place, domain);
+}
+
+void Manager::complete(Domain &domain, uint64_t tag) {
+    heap_.complete(domain, tag);
+    slabs_.complete(domain, tag);
+    shelve(domain, tag);
+    if (&domain == &order_.unordered()) {
+        complete_batches(tag);
+    }
 }
 
 // --- after a call
@@ -244,42 +203,15 @@ void Manager::upkeep(Lock &lock, Domain &domain, const Caller *caller) {
 }
 
 void Manager::look_after(Lock &lock, Domain &domain, const Caller *caller) {
-    if (&domain == &everywhere_) {
-        return look_after_everywhere(lock);
+    if (&domain == &order_.cross_context()) {
+        return cross_context_.look_after(lock);
     }
-    if (&domain == &unordered_) {
-        if (domain.open_frees >= batch_frees || domain.open_bytes >= batch_bytes) {
-            domain.open_frees = 0;
-            domain.open_bytes = 0;
-            poll(lock, unordered_);
-            seal_all(lock);
-        }
-    } else if (caller && caller->visitor == Visitor::passing && !caller->capturing &&
-               wants_event(domain)) {
-        domain.answered = wanted_;
-        seal(lock, domain, caller->stream);
-    }
-    if (streams_.made_since_asked() >= streams_a_round) {
-        streams_.count_made_anew();
-        ask_all(lock, false, 2 * streams_a_round);
-    }
-    if (!mailbox_->empty()) {
-        collect_graphs();
-    }
+    order_.look_after(lock, domain, caller);
     if (options_.release_threshold != UINT64_MAX && (heap_.whole_bytes() > 0 || options_.paged) &&
         deferring_ == 0 && cached_bytes() > options_.release_threshold) {
-        reap(lock, false);
+        order_.record_and_query_all(lock, false);
         release_idle(lock, options_.release_threshold, true);
     }
-}
-
-// A stream that is known to live during this call only gets its event now or never.
-bool Manager::wants_event(const Domain &domain) const {
-    if (domain.newest <= domain.sealed || (!streams_.several() && domain.host.empty())) {
-        return false;
-    }
-    return domain.answered != wanted_ || domain.open_bytes >= batch_bytes ||
-           (domain.balance <= 0 && domain.seals < early_seals);
 }
 
 } // namespace emm::pool

@@ -11,8 +11,6 @@ constexpr uint32_t all_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_WR
 constexpr uint64_t largest_pinning = uint64_t(1) << 56;
 constexpr uint64_t largest_part = 32 << 20;
 constexpr uint64_t blocks_a_segment = 8;
-constexpr uint32_t host_batch_frees = 64;
-constexpr uint64_t host_batch_bytes = 2 << 20;
 
 bool is_portable(const HostPool &pool) {
     return pool.flags & EMM_HOST_PORTABLE;
@@ -24,9 +22,8 @@ HostPool &Manager::host_pool(uint32_t flags) {
     auto &pool = hosts_[flags];
     if (!pool) {
         pool = std::make_unique<HostPool>(flags);
-        if (is_portable(*pool) && !has_portable_) {
-            has_portable_ = true;
-            everywhere::count_portable(1);
+        if (is_portable(*pool)) {
+            cross_context_.begin();
         }
         known_hosts_[flags].store(pool.get(), std::memory_order_release);
     }
@@ -53,13 +50,13 @@ emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
     Lock lock(mutex_);
     HostPool &pool = host_pool(flags);
     Block *block = nullptr;
-    if (lost_ == CUDA_SUCCESS && size <= largest_pinning) {
+    if (served_.serves() && size <= largest_pinning) {
         block = pool.take_shelved(size);
     }
     if (!block) {
         lock.unlock();
-        if (lost_ != CUDA_SUCCESS) {
-            return failed(lost_, "an earlier call");
+        if (!served_.serves()) {
+            return served_.failed(served_.lost(), "an earlier call");
         }
         CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
         block = size <= largest_pinning ? acquire_host(pool, size, result) : nullptr;
@@ -93,11 +90,11 @@ emm_status Manager::answer_host(const Block &block, uint32_t flags, void **ret_h
 }
 
 emm_status Manager::refuse_host(size_t size, CUresult result) {
-    if (lost_ != CUDA_SUCCESS) {
-        return failed(lost_, "a driver call");
+    if (!served_.serves()) {
+        return served_.failed(served_.lost(), "a driver call");
     }
     if (result != CUDA_ERROR_OUT_OF_MEMORY) {
-        return failed(result, "cuMemHostAlloc");
+        return served_.failed(result, "cuMemHostAlloc");
     }
     unsigned long long live = 0, reserved = 0;
     {
@@ -123,15 +120,15 @@ Block *Manager::acquire_host(HostPool &pool, uint64_t size, CUresult &result) {
         return nullptr;
     }
     Lock lock(mutex_);
-    collect_graphs();
+    order_.collect_graphs();
     hand_over_own_pinned();
     Block *block = pool.take(size);
     if (!block && !pool.outgrown(size)) {
         ask_for_host(lock, pool, size);
-        block = lost_ == CUDA_SUCCESS ? pool.take(size) : nullptr;
+        block = served_.serves() ? pool.take(size) : nullptr;
         if (!block && fetch_pinned()) {
             ask_for_host(lock, pool, size);
-            block = lost_ == CUDA_SUCCESS ? pool.take(size) : nullptr;
+            block = served_.serves() ? pool.take(size) : nullptr;
         }
     }
     if (!block) {
@@ -140,7 +137,7 @@ Block *Manager::acquire_host(HostPool &pool, uint64_t size, CUresult &result) {
     if (!block && result == CUDA_ERROR_OUT_OF_MEMORY) {
         block = squeeze_host(lock, pool, size, result);
     }
-    return lost_ == CUDA_SUCCESS ? block : nullptr;
+    return served_.serves() ? block : nullptr;
 }
 
 // Asks about one stream after another until one of them has given enough back. No event is recorded
@@ -153,32 +150,11 @@ void Manager::ask_for_host(Lock &lock, HostPool &pool, uint64_t size) {
     const auto served = [&] {
         return size <= shelf_limit && !pool.shelves[class_of(size)].blocks.empty();
     };
-    wanted_++;
-    size_t count = 0;
-    for (Domain *d = askable_.first(); d; d = askable_.next(*d)) {
-        count++;
-    }
-    for (; count > 0 && !askable_.empty() && lost_ == CUDA_SUCCESS && !served(); count--) {
-        Domain &domain = *askable_.first();
-        domain.references++;
-        if (!domain.host.empty() && !ask_idle(lock, domain)) {
-            seal_if_reachable(lock, domain);
-            poll(lock, domain);
-        }
-        domain.references--;
-        if (domain.askable.linked) { // others have their turn first
-            askable_.remove(domain);
-            list(domain);
-        }
-        tidy(domain);
-    }
-    if (!unordered_.host.empty() && !served()) {
-        poll(lock, unordered_);
-        seal_all(lock);
-    }
-    if (!everywhere_.host.empty() && !served()) {
-        poll_everywhere(lock);
-        seal_everywhere(lock);
+    order_.call_for_events();
+    order_.query_for_pinned(lock, served);
+    if (!order_.cross_context().pinned.empty() && !served()) {
+        cross_context_.query(lock);
+        cross_context_.mark(lock);
     }
 }
 
@@ -218,10 +194,10 @@ Block *Manager::squeeze_host(Lock &lock, HostPool &pool, uint64_t size, CUresult
     Block *block = nullptr;
     bool others = false; // have given something back since
     for (int round = 0; round < most_rounds && !block; round++) {
-        const bool may_wait = announced_ == 0;
+        const bool may_wait = !order_.has_announced_captures();
         const Hope hope(*this);
-        if (round > 0 && may_wait && wait_for_all(lock)) {
-            wait_everywhere(lock);
+        if (round > 0 && may_wait && order_.wait_for_context(lock)) {
+            cross_context_.wait(lock);
         } else {
             ask_for_host(lock, pool, size);
         }
@@ -234,7 +210,7 @@ Block *Manager::squeeze_host(Lock &lock, HostPool &pool, uint64_t size, CUresult
             block = grow_host(lock, pool, size, result);
         }
         const bool last = round > 0 || !may_wait;
-        others = !block && last && lost_ == CUDA_SUCCESS && await_moves(lock, hope);
+        others = !block && last && served_.serves() && await_moves(lock, hope);
         if (last && !others) {
             break;
         }
@@ -261,7 +237,7 @@ CUresult Manager::add_host_segment(Lock &lock, HostPool &pool, uint64_t bytes) {
     }
     lock.lock();
     end_move();
-    note(result);
+    served_.note_error(result);
     if (!segment) {
         host_reserved_ -= bytes;
         return result;
@@ -334,7 +310,7 @@ uint64_t Manager::release_host(Lock &lock, uint64_t keep) {
 
 // No lock is held.
 uint64_t Manager::free_host_segment(Segment &segment) {
-    if (context_lives()) {
+    if (served_.lives()) {
         const Relaxed relaxed(driver_);
         driver_.cuMemFreeHost(reinterpret_cast<void *>(segment.driver_base));
     }
@@ -364,7 +340,7 @@ emm_status Manager::refuse_host_free(const void *host) {
 }
 
 Domain &Manager::unordered_domain(const HostPool &pool) {
-    return is_portable(pool) ? everywhere_ : unordered_;
+    return is_portable(pool) ? order_.cross_context() : order_.unordered();
 }
 
 emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_stream stream) {
@@ -388,13 +364,14 @@ emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_str
                          "was not freed",
                          host, size, static_cast<unsigned long long>(asked));
     }
-    Domain *domain = stream == EMM_STREAM_UNORDERED ? &unordered_domain(*pool) : known(stream);
+    Domain *domain =
+        stream == EMM_STREAM_UNORDERED ? &unordered_domain(*pool) : order_.known(stream);
     if (!domain || place.block->uses) {
         lock.unlock();
         return memhostfree_slowly(*pool, address, stream);
     }
     const bool unordered = stream == EMM_STREAM_UNORDERED;
-    if (Magazine *magazine = stocked_magazine(stream, unordered ? anyone_ : *domain)) {
+    if (Magazine *magazine = stocked_magazine(stream, unordered ? order_.common() : *domain)) {
         hand_over_pinned(*magazine);
     }
     free_host(place, *domain);
@@ -404,11 +381,11 @@ emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_str
 
 emm_status Manager::memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream stream) {
     Caller caller;
-    const emm_status known = lost_ == CUDA_SUCCESS ? identify(stream, caller) : EMM_OK;
+    const emm_status known = served_.serves() ? order_.identify(stream, caller) : EMM_OK;
     if (known == EMM_E_INVALID_VALUE) {
         return known;
     }
-    if (known != EMM_OK || (caller.capturing && enter_capture(caller) != EMM_OK)) {
+    if (known != EMM_OK || (caller.capturing && order_.enter_capture(caller) != EMM_OK)) {
         caller = {};
     }
     Lock lock(mutex_);
@@ -418,20 +395,20 @@ emm_status Manager::memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream
         return refuse_host_free(reinterpret_cast<void *>(host));
     }
     Domain *domain = &unordered_domain(pool);
-    if (caller.visitor != Visitor::nobody) {
+    if (caller.kind != StreamKind::none) {
         try {
             domain = &domain_of(caller);
         } catch (const std::exception &) { // no memory, or the capture has ended
             caller = {};
         }
     }
-    domain->references++;
+    domain->hold();
     Domain *used = free_host(place, *domain);
     if (used) {
-        seal_if_reachable(lock, *used);
+        order_.record_event_if_reachable(lock, *used);
     }
     upkeep(lock, *domain, &caller);
-    let_go(*domain);
+    order_.let_go(*domain);
     return EMM_OK;
 }
 
@@ -440,29 +417,16 @@ Domain *Manager::free_host(Place place, Domain &domain) {
     host_live_ -= place.block->loan.size();
     host_taken_ -= place.block->size;
     place.block->loan.end();
-    if (place.block->uses) {
-        return free_with_uses(place, domain, nullptr);
-    }
-    domain.capture ? hold(place, *domain.capture) : give(place, domain);
-    return nullptr;
-}
-
-void Manager::look_after_everywhere(Lock &lock) {
-    if (everywhere_.open_frees >= host_batch_frees || everywhere_.open_bytes >= host_batch_bytes) {
-        everywhere_.open_frees = 0;
-        everywhere_.open_bytes = 0;
-        poll_everywhere(lock);
-        seal_everywhere(lock);
-    }
+    return order_.free(place, domain);
 }
 
 // What `domain` freed with tags up to `tag` is complete.
 void Manager::shelve(Domain &domain, uint64_t tag) {
-    while (Block *block = domain.host.first()) {
+    while (Block *block = domain.pinned.first()) {
         if (block->tag > tag) {
             return;
         }
-        domain.host.remove(*block);
+        domain.pinned.remove(*block);
         host_waiting_ -= block->size;
         block->host->give(*block);
     }

@@ -32,7 +32,7 @@ bool Manager::give_pinned_at_once(const HostPool &pool, uint64_t host, size_t si
 
 // The calling thread's stock for a stream, NULL if it can have none.
 Magazine *Manager::stocked_magazine(emm_stream stream, Domain &domain) {
-    Magazine *magazine = lost_ == CUDA_SUCCESS ? own_magazine(identity_, stream, domain) : nullptr;
+    Magazine *magazine = served_.serves() ? own_magazine(identity_, stream, domain) : nullptr;
     if (magazine && !magazine->pinned) {
         magazine->pinned.reset(new (std::nothrow) PinnedStock);
     }
@@ -41,7 +41,7 @@ Magazine *Manager::stocked_magazine(emm_stream stream, Domain &domain) {
 
 // More of what has just been taken off a shelf.
 void Manager::restock_pinned(HostPool &pool, size_t size) {
-    Magazine *magazine = stocked_magazine(EMM_STREAM_UNORDERED, anyone_);
+    Magazine *magazine = stocked_magazine(EMM_STREAM_UNORDERED, order_.common());
     if (!magazine || !magazine->pinned->kept) {
         return;
     }
@@ -85,11 +85,10 @@ void Manager::hand_over_pinned(Magazine &magazine) {
         put_off(block, magazine.unordered ? unordered_domain(*block.host) : magazine.domain);
     }
     if (count > 0 && magazine.unordered) { // of which kind they were does not matter
-        touch(unordered_, bytes);
-        touch(everywhere_, bytes);
+        order_.mark_dirty(order_.unordered(), bytes);
+        order_.mark_dirty(order_.cross_context(), bytes);
     } else if (count > 0) {
-        touch(magazine.domain, bytes);
-        magazine.domain.open_frees += count - 1;
+        order_.mark_dirty(magazine.domain, bytes, count);
     }
     host_taken_ -= bytes;
     stock.freed_count.set(0);
@@ -100,7 +99,7 @@ void Manager::put_off(Block &block, Domain &domain) {
     block.state = State::waiting;
     block.tag = clock_.now();
     host_waiting_ += block.size;
-    domain.host.push_back(block);
+    domain.pinned.push_back(block);
 }
 
 void Manager::drain_pinned(Magazine &magazine) {

@@ -21,6 +21,10 @@ constexpr uint64_t largest_share = 32 << 20;
 constexpr uint64_t ease = 64; // that part of all memory may be idle to spare driver calls
 constexpr uint64_t huge = 64 << 20;
 
+bool has_event(const Block &block) {
+    return StreamOrder::has_event_for(owner_of(block), block.tag);
+}
+
 bool says_exhausted(CUresult result) {
     return result == CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -31,16 +35,16 @@ emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes
                             Block *&ret_block) {
     {
         const Lock lock(mutex_);
-        collect_graphs();
+        order_.collect_graphs();
         drain_own();
-        ret_block = lost_ == CUDA_SUCCESS ? take_block(domain, bytes) : nullptr;
+        ret_block = served_.serves() ? take_block(domain, bytes) : nullptr;
         if (ret_block) {
             return EMM_OK;
         }
     }
     const Current current(driver_, context_, context_id_);
     if (current.result() != CUDA_SUCCESS) {
-        return failed(current.result(), "cuCtxPushCurrent");
+        return served_.failed(current.result(), "cuCtxPushCurrent");
     }
     CUresult result = CUDA_SUCCESS;
     Block *block = nullptr;
@@ -61,10 +65,10 @@ emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes
         ret_block = block;
         return EMM_OK;
     }
-    if (lost_ != CUDA_SUCCESS) {
-        return failed(lost_, "a driver call");
+    if (!served_.serves()) {
+        return served_.failed(served_.lost(), "a driver call");
     }
-    return says_exhausted(result) ? exhausted(bytes, result) : failed(result, "cuMemAlloc");
+    return says_exhausted(result) ? exhausted(bytes, result) : served_.failed(result, "cuMemAlloc");
 }
 
 Block *Manager::take_block(Domain &domain, uint64_t bytes) {
@@ -123,7 +127,8 @@ Block *Manager::candidate_for(const Domain &domain, uint64_t bytes, const Block 
     position.size = previous ? previous->size : bytes;
     position.address = previous ? previous->begin : 0;
     const SizeNode *found = nullptr;
-    for (Domain *d = zone == Zone::dedicated ? nullptr : open_.first(); d; d = open_.next(*d)) {
+    Domain *d = zone == Zone::dedicated ? nullptr : order_.first_incomplete();
+    for (; d; d = order_.next_incomplete(*d)) {
         const SizeNode *node = d == &domain ? nullptr : Heap::offered_after(*d, position, zone);
         found = node && (!found || node->before(*found)) ? node : found;
     }
@@ -137,66 +142,40 @@ Block *Manager::reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t
     }
     // First the stream that has the block that fits best, then all of them.
     if (Block *candidate = candidate_for(domain, bytes, nullptr)) {
-        Domain &other = owner_of(*candidate);
-        other.references++;
-        seal_if_reachable(lock, other);
-        poll(lock, other);
-        other.references--;
-        tidy(other);
+        order_.record_and_query(lock, owner_of(*candidate));
         block = take_block(domain, bytes);
     }
     if (!block) {
-        wanted_++;
-        reap(lock, caller.visitor == Visitor::nobody);
+        order_.call_for_events();
+        order_.record_and_query_all(lock, caller.kind == StreamKind::none);
         block = take_block(domain, bytes);
     }
-    return lost_ == CUDA_SUCCESS ? block : nullptr;
+    return served_.serves() ? block : nullptr;
 }
 
 Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes) {
-    if (domain.order != Order::stream || lost_ != CUDA_SUCCESS) {
+    if (domain.order != Order::stream || !served_.serves()) {
         return nullptr;
     }
     heap_.reserve_record();
     Block *block = candidate_for(domain, bytes, nullptr);
-    Watch *watch = nullptr;
-    for (int i = 0; block && i < candidates_tried; i++) {
-        watch = owner_of(*block).watches.first();
-        while (watch && watch->tag < block->tag) {
-            watch = owner_of(*block).watches.next(*watch);
-        }
-        if (watch) {
-            break;
-        }
-        block = candidate_for(domain, bytes, block);
+    for (int i = 1; block && !has_event(*block); i++) {
+        block = i < candidates_tried ? candidate_for(domain, bytes, block) : nullptr;
     }
-    if (!watch) {
+    if (!block) {
         return nullptr;
     }
     Domain &other = owner_of(*block);
-    other.watches.remove(*watch); // so that nobody records this event anew meanwhile
-    other.references++;
+    const uint64_t tag = block->tag;
     Block *taken = heap_.take_offered(*block, bytes);
-    lock.unlock();
-    CUresult result = CUDA_SUCCESS;
-    if (caller.visitor == Visitor::legacy) {
-        CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-        result = driver_.cuStreamIsCapturing(caller.stream, &status);
+    other.hold();
+    const bool waits = order_.wait_on_stream(lock, caller, other, tag);
+    if (!waits) {
+        heap_.give(*taken, other);
+        order_.mark_dirty(other, bytes);
     }
-    if (result == CUDA_SUCCESS) {
-        result = driver_.cuStreamWaitEvent(caller.stream, watch->event, 0);
-    }
-    lock.lock();
-    note(result);
-    other.watches.push_front(*watch);
-    other.references--;
-    list(other);
-    if (result == CUDA_SUCCESS) {
-        return taken;
-    }
-    heap_.give(*taken, other);
-    touch(other, bytes);
-    return nullptr;
+    other.unhold();
+    return waits ? taken : nullptr;
 }
 
 // What a request takes that does not fit a slot. Under ipc=dedicated it is whole segments from a
@@ -292,7 +271,7 @@ Block *Manager::await_exchange(Lock &lock, Domain &domain, uint64_t bytes) {
         segment = heap_.next_whole(*segment);
     }
     if (segment && deferring_ == 0 && !grows_first(bytes) && !enough()) {
-        linger(lock, domain, [&] {
+        order_.wait_bounded(lock, domain, [&] {
             block = take_block(domain, bytes);
             return block || enough();
         });
@@ -344,8 +323,8 @@ Segment *Manager::idle_for(uint64_t missing, Zone zone) const {
 
 // Counted before the driver is asked, so that `max` holds whatever other threads do meanwhile.
 CUresult Manager::add_segment(Lock &lock, uint64_t bytes, Zone zone) {
-    if (lost_ != CUDA_SUCCESS) {
-        return lost_;
+    if (!served_.serves()) {
+        return served_.lost();
     }
     if (bytes > options_.max || claimed() > options_.max - bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -366,7 +345,7 @@ CUresult Manager::add_segment(Lock &lock, uint64_t bytes, Zone zone) {
     lock.lock();
     arriving_ -= bytes;
     end_move();
-    note(result);
+    served_.note_error(result);
     if (!segment) {
         return result;
     }
@@ -412,10 +391,10 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64
     Block *block = nullptr;
     bool others = false; // have given something back since
     for (int round = 0; round < most_rounds && !block; round++) {
-        const bool may_wait = !caller.capturing && announced_ == 0;
+        const bool may_wait = !caller.capturing && !order_.has_announced_captures();
         const Hope hope(*this);
         if (round > 0 && may_wait) {
-            wait_for_all(lock);
+            order_.wait_for_context(lock);
         }
         drain_all();
         drop_spares();
@@ -449,23 +428,21 @@ uint64_t Manager::release_segment(Lock &lock, Segment &segment) {
     begin_move();
     lock.unlock();
     CUresult result = CUDA_SUCCESS;
-    if (context_lives()) {
+    if (served_.lives()) {
         const Relaxed relaxed(driver_);
         result = driver_.cuMemFree(segment.driver_base);
     }
     const uint64_t bytes = segment.driver_bytes;
     delete &segment;
     lock.lock();
-    note(result);
+    served_.note_error(result);
     reserved_ -= bytes;
     end_move();
     return bytes;
 }
 
 void Manager::drop_spares() {
-    slabs_.drop_spares(heap_.anyone);
-    slabs_.drop_spares(streams_.legacy);
-    streams_.each([this](Domain &domain) { slabs_.drop_spares(domain); });
+    order_.each_domain([this](Domain &domain) { slabs_.drop_spares(domain); });
 }
 
 uint64_t Manager::release_idle(Lock &lock, uint64_t keep, bool complete_only) {

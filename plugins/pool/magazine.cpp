@@ -16,11 +16,11 @@ uint64_t bytes_in(const Magazine::Bins &bins) {
 } // namespace
 
 Magazine::Magazine(Manager &its_manager, uint64_t identity, Domain &its_domain,
-                   const Thread &its_owner, uint64_t largest)
+                   SlotShelf &its_shelf, const Thread &its_owner, uint64_t largest)
     : unordered(its_domain.order == Order::anyone), largest_block(largest),
-      quarantine(unordered ? std::make_unique<Bins>() : nullptr), key(its_domain.key),
-      manager(its_manager), manager_identity(identity), domain(its_domain), owner(its_owner),
-      returns_(unordered ? quarantine->data() : bins.data()) {}
+      quarantine(unordered ? std::make_unique<Bins>() : nullptr), key(its_domain.key()),
+      manager(its_manager), manager_identity(identity), domain(its_domain), shelf(its_shelf),
+      owner(its_owner), returns_(unordered ? quarantine->data() : bins.data()) {}
 
 // A block of that size, if there is one, becomes the newest.
 void Magazine::raise_block(uint64_t bytes) {

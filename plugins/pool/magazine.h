@@ -7,9 +7,10 @@
 // its quarantine for the next batch.
 #pragma once
 
-#include "domain.h"
+#include "bin.h"
 #include "gate.h"
 #include "heap/heap.h"
+#include "order/domain.h"
 #include "pinned_stock.h"
 
 #include <algorithm>
@@ -24,8 +25,8 @@ class alignas(128) Magazine {
 public:
     static constexpr uint32_t most_blocks = 4;
 
-    Magazine(Manager &manager, uint64_t manager_identity, Domain &domain, const Thread &owner,
-             uint64_t largest_block);
+    Magazine(Manager &manager, uint64_t manager_identity, Domain &domain, SlotShelf &shelf,
+             const Thread &owner, uint64_t largest_block);
 
     // --- by its owner, inside the gate
     // The address of memory for `size` bytes, or 0: nothing here fits.
@@ -94,7 +95,7 @@ public:
 
     std::unique_ptr<PinnedStock> pinned; // once there is any
 
-    // Of a stream that nobody registered.
+    // Of an unregistered stream.
     const uint64_t key;         // its identity
     uint64_t registrations = 0; // the last at which it was none of them
     uint64_t answered = 0;      // the last call for events that it has heard
@@ -102,6 +103,7 @@ public:
     Manager &manager;
     const uint64_t manager_identity;
     Domain &domain;
+    SlotShelf &shelf; // of its domain
     const Thread &owner;
     Link<Magazine> of_manager;
 

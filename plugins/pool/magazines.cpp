@@ -12,7 +12,7 @@ constexpr uint64_t largest_kept_block = segment_granule;
 constexpr uint64_t most_shelved = 1 << 20; // bytes, for a domain
 constexpr uint32_t most_slots = Batch::most;
 constexpr uint32_t trial_calls = 64;           // of a stream that may be about to end
-constexpr size_t most_passing = 16;            // magazines that a thread has for such streams
+constexpr size_t most_unregistered = 16;       // magazines that a thread has for such streams
 constexpr uint64_t most_quarantined = 1 << 20; // bytes, in one magazine
 constexpr uint32_t first_limit = 4; // a bin's, doubled each time that it proves too little
 
@@ -40,10 +40,18 @@ Magazine *Manager::own_magazine(uint64_t identity, emm_stream stream, Domain &do
         if (!magazine) {
             const bool keeps_blocks =
                 domain.order == Order::stream && options_.release_threshold == UINT64_MAX;
-            magazine = &thread->make_magazine(*this, identity_, domain,
-                                              keeps_blocks ? largest_kept_block : 0);
+            const auto [shelf, fresh] = shelves_.try_emplace(&domain);
+            try {
+                magazine = &thread->make_magazine(*this, identity_, domain, shelf->second,
+                                                  keeps_blocks ? largest_kept_block : 0);
+            } catch (...) {
+                if (fresh) {
+                    shelves_.erase(shelf);
+                }
+                throw;
+            }
             magazines_.push_back(*magazine);
-            domain.magazines++;
+            domain.enter_magazine();
         }
         thread->set_way(identity, stream, *magazine);
         return magazine;
@@ -52,48 +60,35 @@ Magazine *Manager::own_magazine(uint64_t identity, emm_stream stream, Domain &do
     }
 }
 
-// The magazine of a stream that nobody registered is found by its handle and proved by its id: a
+// The magazine of an unregistered stream is found by its handle and proved by its id: a
 // registration, or a call for events, sends its next call the long way.
-Magazine *Manager::passing_magazine(emm_stream stream) {
-    const uint64_t identity = serving_.load(std::memory_order_relaxed) | passing_bit;
+Magazine *Manager::unregistered_magazine(emm_stream stream) {
+    const uint64_t identity = serving_.load(std::memory_order_relaxed) | unregistered_bit;
     Magazine *magazine = Thread::magazine_for(identity, stream);
-    if (!magazine || magazine->registrations != registrations_.load(std::memory_order_acquire) ||
-        magazine->answered != wanted_.load(std::memory_order_relaxed)) {
+    if (!magazine || magazine->registrations != order_.registrations() ||
+        magazine->answered != order_.calls_for_events()) {
         return nullptr;
     }
-    return is_still(stream, magazine->key) ? magazine : nullptr;
-}
-
-// The handle means the stream of that identity, which does not capture.
-bool Manager::is_still(emm_stream stream, uint64_t key) {
-    if (key >= Streams::thread_keys) { // the calling thread's own, in our context
-        Caller caller;
-        caller.stream = stream;
-        return ask_identity(caller) == EMM_OK && !caller.capturing && caller.key == key;
-    }
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    unsigned long long id = 0;
-    return driver_.cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS &&
-           status == CU_STREAM_CAPTURE_STATUS_NONE &&
-           driver_.cuStreamGetId(stream, &id) == CUDA_SUCCESS && id == key;
+    return order_.is_still(stream, magazine->key) ? magazine : nullptr;
 }
 
 // The magazine for a call that has come the long way, once that is worth while; else NULL.
 Magazine *Manager::magazine_of(const Caller &caller, Domain &domain) {
-    if (caller.visitor != Visitor::passing || caller.capturing || ++domain.calls < trial_calls) {
+    if (caller.kind != StreamKind::unregistered || caller.capturing ||
+        domain.count_slow_call() < trial_calls) {
         return nullptr;
     }
-    make_room_for_passing(domain);
-    Magazine *magazine = own_magazine(identity_ | passing_bit, caller.stream, domain);
+    make_room_for_unregistered(domain);
+    Magazine *magazine = own_magazine(identity_ | unregistered_bit, caller.stream, domain);
     if (magazine) {
-        magazine->registrations = registrations_.load(std::memory_order_relaxed);
-        magazine->answered = wants_event(domain) ? domain.answered : wanted_.load();
+        magazine->registrations = order_.registrations();
+        magazine->answered = order_.answered(domain);
     }
     return magazine;
 }
 
-// Streams that nobody registered end without a word, so a thread has a few magazines for them only.
-void Manager::make_room_for_passing(const Domain &domain) {
+// Unregistered streams end without a word, so a thread has a few magazines for them only.
+void Manager::make_room_for_unregistered(const Domain &domain) {
     const Thread *self = Thread::self_if_any();
     size_t count = 0;
     Magazine *oldest = nullptr;
@@ -107,7 +102,7 @@ void Manager::make_room_for_passing(const Domain &domain) {
             count++;
         }
     }
-    if (count >= most_passing) {
+    if (count >= most_unregistered) {
         drain(*oldest);
         close(*oldest);
     }
@@ -134,7 +129,7 @@ void Manager::restock(Magazine &magazine, unsigned index) {
     if (bin.count.get() > 0) {
         return;
     }
-    if (const uint32_t waiting = waiting_on(domain.shelf, index)) {
+    if (const uint32_t waiting = waiting_on(magazine.shelf, index)) {
         widen(bin, index, waiting);
         if (swap_in(magazine, index)) {
             return;
@@ -147,7 +142,7 @@ void Manager::restock(Magazine &magazine, unsigned index) {
             return;
         }
         taken_ += class_size(index);
-        domain.balance++;
+        domain.count_allocation();
         bin.push({slot->slab->address(*slot), slot});
     }
 }
@@ -205,6 +200,15 @@ void Manager::put_on_shelf(SlotShelf &shelf, Batch &batch) {
     shelved_.fetch_add(batch.bytes(), std::memory_order_relaxed);
 }
 
+bool Manager::put_on_shelf_if_allowed(SlotShelf &shelf, Batch &batch) {
+    const std::lock_guard lock(shelf.mutex);
+    const bool may = may_shelve(shelf, batch.bytes());
+    if (may) {
+        put_on_shelf(shelf, batch);
+    }
+    return may;
+}
+
 // One of no more than that many slots, or NULL. The shelf's lock is held.
 Batch *Manager::take_from_shelf(SlotShelf &shelf, unsigned index, uint32_t most) {
     Batch *batch = shelf.batches[index];
@@ -221,7 +225,7 @@ Batch *Manager::take_from_shelf(SlotShelf &shelf, unsigned index, uint32_t most)
 // lock.
 bool Manager::swap_in(Magazine &magazine, unsigned index) {
     Bin &bin = magazine.bins[index];
-    SlotShelf &shelf = magazine.domain.shelf;
+    SlotShelf &shelf = magazine.shelf;
     if (bin.count.get() > 0) {
         return false;
     }
@@ -239,7 +243,7 @@ bool Manager::swap_in(Magazine &magazine, unsigned index) {
 // Puts the older half of a full bin on the stream's shelf, if there is an empty batch for it.
 bool Manager::swap_out(Magazine &magazine, unsigned index) {
     Bin &bin = magazine.bins[index];
-    SlotShelf &shelf = magazine.domain.shelf;
+    SlotShelf &shelf = magazine.shelf;
     const uint32_t count = (bin.count.get() + 1) / 2;
     if (magazine.unordered || bin.limit < capacity(index)) {
         return false;
@@ -254,16 +258,16 @@ bool Manager::swap_out(Magazine &magazine, unsigned index) {
     return batch;
 }
 
-void Manager::clear_shelf(Domain &domain) {
-    const std::lock_guard lock(domain.shelf.mutex);
+void Manager::clear_shelf(SlotShelf &shelf, Domain &domain) {
+    const std::lock_guard lock(shelf.mutex);
     for (unsigned i = 0; i < slab_classes; i++) {
-        while (Batch *batch = take_from_shelf(domain.shelf, i, Batch::most)) {
+        while (Batch *batch = take_from_shelf(shelf, i, Batch::most)) {
             give_slots(batch->slots, batch->count, domain);
             recycle(*batch);
         }
     }
-    while (Batch *batch = domain.shelf.spares) {
-        domain.shelf.spares = batch->next;
+    while (Batch *batch = shelf.spares) {
+        shelf.spares = batch->next;
         recycle(*batch);
     }
 }
@@ -273,12 +277,9 @@ void Manager::complete_batches(uint64_t tag) {
     while (quarantine_.first && quarantine_.first->tag <= tag) {
         Batch &batch = *quarantine_.pop();
         quarantined_ -= batch.bytes();
-        SlotShelf &shelf = anyone_.shelf;
-        const std::lock_guard lock(shelf.mutex);
-        if (anyone_.magazines > 0 && may_shelve(shelf, batch.bytes())) {
-            put_on_shelf(shelf, batch);
-        } else {
-            give_slots(batch.slots, batch.count, anyone_);
+        const auto shelf = shelves_.find(&order_.common());
+        if (shelf == shelves_.end() || !put_on_shelf_if_allowed(shelf->second, batch)) {
+            give_slots(batch.slots, batch.count, order_.common());
             recycle(batch);
         }
     }
@@ -291,7 +292,8 @@ void Manager::give_slots(const SlotAt *slots, uint32_t count, Domain &domain) {
     if (count == 0) {
         return;
     }
-    touch(domain, 0); // first: a slab that this makes idle takes its tag from the domain
+    order_.mark_dirty(domain,
+                      0); // first: a slab that this makes idle takes its tag from the domain
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         Slot &slot = *slots[i].slot;
@@ -299,9 +301,8 @@ void Manager::give_slots(const SlotAt *slots, uint32_t count, Domain &domain) {
         domain.order == Order::anyone ? slabs_.give_complete(slot) : slabs_.give(slot, domain);
     }
     taken_ -= bytes;
-    domain.balance -= count;
-    touch(domain, bytes);
-    domain.open_frees += count;
+    domain.count_frees(count);
+    order_.mark_dirty(domain, bytes, count + 1);
 }
 
 // What the magazine counted becomes part of the manager's statistics.
@@ -321,15 +322,16 @@ void Manager::take_over(Magazine &magazine) {
 }
 
 // The `count` oldest go on the shelf if they may, else home.
-void Manager::unload(Bin &bin, unsigned index, uint32_t count, Domain &domain) {
+void Manager::unload(Magazine &magazine, unsigned index, uint32_t count) {
+    Bin &bin = magazine.bins[index];
     {
-        const std::lock_guard lock(domain.shelf.mutex);
-        const bool may = may_shelve(domain.shelf, count * class_size(index));
-        if (Batch *batch = may ? make_batch(domain.shelf, bin, index, count) : nullptr) {
-            return put_on_shelf(domain.shelf, *batch);
+        const std::lock_guard lock(magazine.shelf.mutex);
+        const bool may = may_shelve(magazine.shelf, count * class_size(index));
+        if (Batch *batch = may ? make_batch(magazine.shelf, bin, index, count) : nullptr) {
+            return put_on_shelf(magazine.shelf, *batch);
         }
     }
-    give_slots(bin.slots.get(), count, domain);
+    give_slots(bin.slots.get(), count, magazine.domain);
     forget_oldest(bin, count);
 }
 
@@ -341,9 +343,9 @@ void Manager::unload_blocks(Magazine &magazine) {
     for (uint32_t i = 0; i < magazine.block_count.get(); i++) {
         heap_.give(*magazine.blocks[i].block, domain);
     }
-    domain.balance -= magazine.block_count.get();
+    domain.count_frees(magazine.block_count.get());
     taken_ -= magazine.block_bytes.get();
-    touch(domain, magazine.block_bytes.get());
+    order_.mark_dirty(domain, magazine.block_bytes.get());
     magazine.block_count.set(0);
     magazine.block_bytes.set(0);
 }
@@ -352,11 +354,11 @@ void Manager::unload_blocks(Magazine &magazine) {
 void Manager::make_room(Magazine &magazine, unsigned index) {
     if (magazine.unordered) {
         Magazine::Bins &bins = *magazine.quarantine;
-        quarantine(bins[index], index);
+        quarantine(magazine, index);
         widen(bins[index], index, Batch::most);
         for (unsigned i = 0; i < slab_classes && magazine.quarantined_bytes() > most_quarantined;
              i++) {
-            quarantine(bins[i], i);
+            quarantine(magazine, i);
         }
         return;
     }
@@ -365,17 +367,18 @@ void Manager::make_room(Magazine &magazine, unsigned index) {
         widen(bin, index, 0);
     }
     if (bin.full()) {
-        unload(bin, index, (bin.count.get() + 1) / 2, magazine.domain);
+        unload(magazine, index, (bin.count.get() + 1) / 2);
     }
 }
 
 // A bin of unordered frees joins the manager's quarantine as it is.
-void Manager::quarantine(Bin &bin, unsigned index) {
+void Manager::quarantine(Magazine &magazine, unsigned index) {
+    Bin &bin = (*magazine.quarantine)[index];
     const uint32_t count = bin.count.get();
     if (count == 0) {
         return;
     }
-    SlotShelf &shelf = anyone_.shelf; // where its batches are emptied
+    SlotShelf &shelf = magazine.shelf; // where its batches are emptied
     std::unique_lock lock(shelf.mutex);
     Batch *batch = make_batch(shelf, bin, index, count);
     lock.unlock();
@@ -383,8 +386,7 @@ void Manager::quarantine(Bin &bin, unsigned index) {
         batch->tag = clock_.now();
         quarantine_.push(*batch);
         quarantined_ += batch->bytes();
-        unordered_.open_frees += count;
-        touch(unordered_, batch->bytes());
+        order_.mark_dirty(order_.unordered(), batch->bytes(), count + 1);
     }
 }
 
@@ -402,7 +404,7 @@ void Manager::drain(Magazine &magazine) {
     unload_blocks(magazine);
     for (unsigned i = 0; magazine.quarantine && i < slab_classes; i++) {
         Bin &bin = (*magazine.quarantine)[i];
-        give_slots(bin.slots.get(), bin.count.get(), unordered_);
+        give_slots(bin.slots.get(), bin.count.get(), order_.unordered());
         bin.count.set(0);
     }
 }
@@ -411,7 +413,7 @@ void Manager::drain(Magazine &magazine) {
 void Manager::drain_own() {
     const Thread *self = Thread::self_if_any();
     for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        clear_shelf(m->domain);
+        clear_shelf(m->shelf, m->domain);
         if (&m->owner == self) {
             drain(*m);
         }
@@ -427,7 +429,7 @@ bool Manager::drain_all() {
     if (any) {
         shut_magazines(nullptr);
         for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-            clear_shelf(m->domain);
+            clear_shelf(m->shelf, m->domain);
             drain(*m);
         }
         reopen_magazines();

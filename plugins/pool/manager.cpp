@@ -32,9 +32,8 @@ private:
 } // namespace
 
 Manager::Manager(const emm_host &host, const emm_context_info &info, const char *const *texts)
-    : identity_(next_identity.fetch_add(1, std::memory_order_relaxed)), serving_(identity_),
-      host_(host), emm_context_(info.context), context_(info.cuda_context),
-      context_id_(info.context_id), device_(info.device), options_(texts), driver_(host) {
+    : options_(texts), served_(host, info, serving_),
+      identity_(next_identity.fetch_add(1, std::memory_order_relaxed)), serving_(identity_) {
     Gate::prepare();
     if (options_.paged) {
         allow_paging();
@@ -45,13 +44,11 @@ Manager::Manager(const emm_host &host, const emm_context_info &info, const char 
     if (driver_.cuDeviceTotalMem && driver_.cuDeviceTotalMem(&total, device_) == CUDA_SUCCESS) {
         total_ = total;
     }
-    mailbox_ = Mailbox::make();
     try {
         take_initial();
-        number_ = everywhere::enter(*this);
+        order_.enter_registry();
     } catch (...) {
         reset();
-        mailbox_->release();
         throw;
     }
 }
@@ -65,7 +62,7 @@ void Manager::take_initial() {
     CUresult result = options_.paged ? add_space(lock, bytes, Zone::large)
                                      : add_segment(lock, bytes, Zone::large);
     if (options_.paged && result == CUDA_SUCCESS) {
-        result = fill(lock, heap_.room_for(anyone_, bytes, Zone::large), true);
+        result = fill(lock, heap_.room_for(order_.common(), bytes, Zone::large), true);
     }
     if (result != CUDA_SUCCESS) {
         const bool exhausted = result == CUDA_ERROR_OUT_OF_MEMORY;
@@ -75,23 +72,16 @@ void Manager::take_initial() {
 }
 
 Manager::~Manager() {
-    finish_portable_work();
-    everywhere::leave(number_);
+    cross_context_.end();
+    order_.leave_registry();
     {
         const std::lock_guard ending(Thread::ending());
         const Lock lock(mutex_);
-        close_magazines(nullptr);
+        close_all_magazines(nullptr);
     }
     reset();
     while (Segment *segment = refused_.pop_front()) {
         delete segment;
-    }
-    const Current current(driver_, context_, context_id_);
-    while (Watch *watch = spare_watches_.pop_front()) {
-        if (watch->event && current.result() == CUDA_SUCCESS) {
-            driver_.cuEventDestroy(watch->event);
-        }
-        delete watch;
     }
     while (Batch *batch = spare_batches_) {
         spare_batches_ = batch->next;
@@ -100,21 +90,15 @@ Manager::~Manager() {
     if (!peers_.empty()) {
         drop_peers();
     }
-    mailbox_->release();
-}
-
-// A handle of a context that died may be another's by now, and so may be its addresses.
-bool Manager::context_lives() const {
-    return driver_.is_alive(context_, context_id_);
 }
 
 emm_status Manager::reset() {
     List<Segment, &Segment::all> segments, pinned;
-    std::list<WorkMarks> marks;
+    std::list<CrossContext::Marks> marks;
     {
         const Lock lock(mutex_);
-        marks.swap(marks_);
-        close_magazines(nullptr);
+        marks = cross_context_.forget();
+        close_all_magazines(nullptr);
         forget_everything();
         segments = heap_.forget_all();
         while (Segment *segment = refused_.pop_front()) {
@@ -126,13 +110,13 @@ emm_status Manager::reset() {
             }
         }
     }
-    drop(marks);
+    cross_context_.drop(marks);
     while (Segment *segment = pinned.pop_front()) {
         const uint64_t bytes = free_host_segment(*segment);
         const Lock lock(mutex_);
         host_reserved_ -= bytes;
     }
-    const bool lives = context_lives();
+    const bool lives = served_.lives();
     if (lives && options_.paged && !segments.empty()) {
         const Current current(driver_, context_, context_id_);
         driver_.cuCtxSynchronize(); // unlike cuMemFree, cuMemUnmap waits for nothing
@@ -159,35 +143,15 @@ emm_status Manager::reset() {
 // Every allocation, and all that was remembered about freed memory. Registered streams stay
 // registered.
 void Manager::forget_everything() {
-    const auto clear = [this](Domain &domain) {
-        while (Slab *slab = domain.slabs.pop_front()) {
-            slabs_.forget(*slab);
-        }
-        while (Watch *watch = domain.watches.pop_front()) {
-            spare_watches_.push_back(*watch);
-        }
-        domain.forget_memory(clock_.now());
-        list(domain);
-    };
     while (quarantine_.first) {
         recycle(*quarantine_.pop());
     }
-    clear(anyone_);
-    clear(unordered_);
-    clear(everywhere_);
-    clear(streams_.legacy);
-    streams_.each(clear);
-    streams_.forget_passing();
-    while (UseRecord *record = uses_.pop_front()) {
-        delete record;
-    }
-    for (auto &[id, capture] : captures_) {
-        for (auto &[key, domain] : capture->domains) {
-            domain->forget_memory(clock_.now());
-            streams_.recycle(*domain);
+    order_.each_domain([this](Domain &domain) {
+        while (Slab *slab = domain.slabs.pop_front()) {
+            slabs_.forget(*slab);
         }
-    }
-    captures_.clear();
+    });
+    order_.forget_memory();
     exports_.clear();
     slabs_.forget_all();
     taken_ = waiting_ = quarantined_ = 0;
@@ -209,12 +173,12 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     size_t released = 0;
     {
         Lock lock(mutex_);
-        collect_graphs();
+        order_.collect_graphs();
         const Acquiring whole_blocks(lock, acquiring_);
         drain_all();
-        reap(lock, false);
-        seal_what_is_left(lock);
-        seal_what_is_portable(lock);
+        order_.record_and_query_all(lock, false);
+        order_.record_what_is_left(lock);
+        cross_context_.mark_what_is_left(lock);
         if (deferring_ == 0) {
             drop_spares();
         }
@@ -242,7 +206,7 @@ emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
     int possible = 0;
     CUresult result = driver_.cuDeviceCanAccessPeer(&possible, peer_device, device_);
     if (result != CUDA_SUCCESS) {
-        return failed(result, "cuDeviceCanAccessPeer");
+        return served_.failed(result, "cuDeviceCanAccessPeer");
     }
     if (!possible && flags != EMM_ACCESS_NONE) {
         return emm_failf(&host_, EMM_E_NOT_SUPPORTED, 0,
@@ -256,7 +220,7 @@ emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
     CUcontext peer = nullptr;
     result = driver_.cuDevicePrimaryCtxRetain(&peer, peer_device);
     if (result != CUDA_SUCCESS) {
-        return failed(result, "cuDevicePrimaryCtxRetain");
+        return served_.failed(result, "cuDevicePrimaryCtxRetain");
     }
     result = switch_access(peer, flags != EMM_ACCESS_NONE);
     return keep_peer(std::move(device), flags != EMM_ACCESS_NONE, result);
@@ -295,7 +259,7 @@ emm_status Manager::keep_peer(std::list<int32_t> peer, bool on, CUresult result)
     while (releases-- > 0) {
         driver_.cuDevicePrimaryCtxRelease(device);
     }
-    return result == CUDA_SUCCESS ? EMM_OK : failed(result, "cuCtxEnablePeerAccess");
+    return result == CUDA_SUCCESS ? EMM_OK : served_.failed(result, "cuCtxEnablePeerAccess");
 }
 
 void Manager::drop_peers() {

@@ -3,15 +3,11 @@
 //   allocate.cpp  memalloc: the short way, and the start of the long one
 //   ladder.cpp    the long way: reuse, wait, grow, squeeze, fail
 //   free.cpp      memfree: into which domain
-//   patience.cpp  waiting for a while, for work that is nearly done
-//   order.cpp     events: recording them, asking them, and what follows from the answer
-//   notices.cpp   which stream a call means; registration, captures announced, record_use
-//   graphs.cpp    memory of captures
+//   notices.cpp   what the program says about its streams, and further uses
 //   report.cpp    query, statistics, memory info
 //   share.cpp     get_ipc_handle: memory that other processes have open
 //   host.cpp      memhostalloc and memhostfree: pinned host memory
 //   host_stock.cpp  what of it lies in magazines
-//   everywhere.cpp  portable memory that all contexts may still use
 //   moves.cpp     what other threads have in their hands
 //   paging.cpp    growth=vmm: pages behind addresses
 //   pages.cpp     what that asks of the driver
@@ -24,14 +20,13 @@
 // anew afterwards.
 #pragma once
 
-#include "capture.h"
-#include "cuda/driver.h"
-#include "everywhere.h"
+#include "cuda/served_context.h"
 #include "heap/heap.h"
 #include "heap/slabs.h"
 #include "host_pool.h"
 #include "options.h"
-#include "streams.h"
+#include "order/cross_context.h"
+#include "order/stream_order.h"
 #include "thread.h"
 
 #include <condition_variable>
@@ -44,7 +39,7 @@
 
 namespace emm::pool {
 
-class Manager {
+class Manager : private FreedMemory {
 public:
     Manager(const emm_host &host, const emm_context_info &info, const char *const *texts);
     ~Manager();
@@ -73,15 +68,8 @@ public:
     emm_status get_stats(emm_stats *ret_stats);
 
     void part_with(Magazine &magazine);
-    void end_own_stream();
-
-    // For managers of other contexts: a mark stands for all work that this context holds now.
-    bool mark_work(WorkMark &ret_mark);
-    bool pass_everything();
 
 private:
-    using Lock = std::unique_lock<Mutex>;
-
     struct Export {
         UseRecord *record;
         emm_ipc_handle handle; // as the host got it: what identifies it is in it
@@ -98,8 +86,8 @@ private:
         Link<Hope> link;
     };
 
-    // Tells the ways of streams that nobody registered from others in a thread's table.
-    static constexpr uint64_t passing_bit = uint64_t(1) << 63;
+    // Tells the ways of streams that are not registered from others in a thread's table.
+    static constexpr uint64_t unregistered_bit = uint64_t(1) << 63;
 
     // --- allocate.cpp
     emm_status memalloc_beyond(Magazine &magazine, size_t size, emm_stream stream,
@@ -141,6 +129,7 @@ private:
     std::unique_ptr<Segment> new_segment(uint64_t bytes, CUresult &result);
     uint64_t release_segment(Lock &lock, Segment &segment);
     void drop_spares();
+    void drop_spares(Domain &domain) override { slabs_.drop_spares(domain); }
     uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only);
 
     // --- moves.cpp
@@ -152,10 +141,9 @@ private:
 
     // --- magazines.cpp
     Magazine *own_magazine(uint64_t identity, emm_stream stream, Domain &domain);
-    Magazine *passing_magazine(emm_stream stream);
-    bool is_still(emm_stream stream, uint64_t key);
+    Magazine *unregistered_magazine(emm_stream stream);
     Magazine *magazine_of(const Caller &caller, Domain &domain);
-    void make_room_for_passing(const Domain &domain);
+    void make_room_for_unregistered(const Domain &domain);
     void widen(Bin &bin, unsigned index, uint32_t limit);
     void restock(Magazine &magazine, unsigned index);
     void take_over(Magazine &magazine);
@@ -166,16 +154,17 @@ private:
     static void forget_oldest(Bin &bin, uint32_t count);
     bool may_shelve(const SlotShelf &shelf, uint64_t bytes) const;
     void put_on_shelf(SlotShelf &shelf, Batch &batch);
+    bool put_on_shelf_if_allowed(SlotShelf &shelf, Batch &batch);
     Batch *take_from_shelf(SlotShelf &shelf, unsigned index, uint32_t most);
     bool swap_in(Magazine &magazine, unsigned index);
     bool swap_out(Magazine &magazine, unsigned index);
-    void clear_shelf(Domain &domain);
+    void clear_shelf(SlotShelf &shelf, Domain &domain);
     void complete_batches(uint64_t tag);
     void give_slots(const SlotAt *slots, uint32_t count, Domain &domain);
-    void unload(Bin &bin, unsigned index, uint32_t count, Domain &domain);
+    void unload(Magazine &magazine, unsigned index, uint32_t count);
     void unload_blocks(Magazine &magazine);
     void make_room(Magazine &magazine, unsigned index);
-    void quarantine(Bin &bin, unsigned index);
+    void quarantine(Magazine &magazine, unsigned index);
     void drain(Magazine &magazine);
     void drain_own();
     bool drain_all();
@@ -184,7 +173,8 @@ private:
     void shut_magazines(const Domain *domain);
     void reopen_magazines();
     void await_lookups();
-    void close_magazines(const Domain *domain);
+    void close_all_magazines(const Domain *domain);
+    void close_magazines(Domain &domain) override { close_all_magazines(&domain); }
     void close(Magazine &magazine);
 
     // --- free.cpp
@@ -195,13 +185,14 @@ private:
     emm_status memfree_slowly(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status refuse_free(emm_deviceptr ptr);
     Domain *free_on(Place place, Domain &domain);
-    Domain *free_with_uses(Place place, Domain &domain, Capture *capture);
     void release(Place place, Domain &domain);
-    void give(Place place, Domain &domain);
-    void mark_waiting(Place place);
+    void give(Place place, Domain &domain) override;
+    void hold(Place place) override;
+    void give_held(Place place, Domain &domain) override;
+    void complete(Domain &domain, uint64_t tag) override;
+    void disband(Domain &domain) override { slabs_.disband(domain); }
     void upkeep(Lock &lock, Domain &domain, const Caller *caller);
     void look_after(Lock &lock, Domain &domain, const Caller *caller);
-    bool wants_event(const Domain &domain) const;
 
     // --- host.cpp
     HostPool &host_pool(uint32_t flags);
@@ -221,7 +212,6 @@ private:
     emm_status memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream stream);
     Domain &unordered_domain(const HostPool &pool);
     Domain *free_host(Place place, Domain &domain);
-    void look_after_everywhere(Lock &lock);
     void shelve(Domain &domain, uint64_t tag);
     uint64_t host_cached() const;
 
@@ -270,73 +260,8 @@ private:
                        const std::vector<CUmemAccessDesc> &access, CUresult &result);
     uint64_t free_space(Segment &segment);
 
-    // --- everywhere.cpp
-    CUresult record_mark(WorkMark &mark);
-    void finish_portable_work();
-    bool has_passed(const WorkMark &mark);
-    void drop(WorkMark &mark);
-    void drop(std::list<WorkMarks> &all);
-    bool seal_everywhere(Lock &lock);
-    bool mark_everywhere(std::vector<WorkMark> &marks);
-    void poll_everywhere(Lock &lock);
-    void seal_what_is_portable(Lock &lock);
-    bool wait_everywhere(Lock &lock);
-
-    // --- patience.cpp
-    void linger(Lock &lock, const Domain &domain, const std::function<bool()> &enough);
-    bool is_working() const;
-
-    // --- order.cpp
-    bool ask_idle(Lock &lock, Domain &domain);
-    void touch(Domain &domain, uint64_t bytes);
-    void list(Domain &domain);
-    bool seal(Lock &lock, Domain &domain, CUstream stream);
-    CUresult record(Watch &watch, CUstream stream);
-    CUresult record_context(Watch &watch);
-    CUresult ask(const Watch &watch);
-    bool seal_if_reachable(Lock &lock, Domain &domain);
-    bool seal_all(Lock &lock);
-    Watch *seal_context(Lock &lock);
-    void finish_context(Watch &watch);
-    void poll(Lock &lock, Domain &domain);
-    void reap(Lock &lock, bool with_context);
-    void ask_all(Lock &lock, bool recording, size_t most = SIZE_MAX);
-    void seal_what_is_left(Lock &lock);
-    bool wait_for_all(Lock &lock);
-    void complete(Domain &domain, uint64_t tag);
-    void complete_all(uint64_t tag);
-    Domain *advance(UseRecord &record);
-    void finish(UseRecord &record);
-    void tidy(Domain &domain);
-    Watch *spare_watch();
-    void note(CUresult result);
-
     // --- notices.cpp
-    Domain *known(emm_stream stream);
     Domain &domain_of(const Caller &caller);
-    emm_status identify(emm_stream stream, Caller &ret_caller);
-    emm_status ask_identity(Caller &caller);
-    emm_status refuse_foreign();
-    emm_status ask_capture(Caller &caller);
-    emm_status failed(CUresult result, const char *call);
-    void begin_capture(Lock &lock, emm_stream stream);
-    void end_capture(emm_stream stream);
-    emm_status enter_stream(emm_stream stream);
-    emm_status retire_stream(emm_stream stream);
-    UseRecord &record_of(Place place);
-    void add_use(Place place, Use use);
-
-    // --- graphs.cpp
-    emm_status enter_capture(const Caller &caller);
-    void conclude_entry(uint64_t capture_id, uint64_t attempt, bool retained);
-    emm_status retain_on_graph(const Caller &caller, uint64_t attempt);
-    Domain &capture_domain(const Caller &caller);
-    void hold(Place place, Capture &capture);
-    void collect_graphs();
-    void finish_capture(Capture &capture);
-    void let_go(Domain &domain);
-    bool drop_if_orphaned(Domain &domain);
-    void drop_reference(Capture &capture);
 
     // --- share.cpp
     emm_status refuse_export(emm_deviceptr ptr, size_t size, Place place);
@@ -346,7 +271,6 @@ private:
                            emm_ipc_handle &handle);
     emm_status get_driver_handle(const Segment &segment, uint64_t ptr, uint64_t size,
                                  emm_ipc_handle &handle);
-    void end_export(Lock &lock, UseRecord &record);
 
     // --- report.cpp
     uint64_t pending_bytes() const;
@@ -360,7 +284,6 @@ private:
 
     // --- manager.cpp
     void take_initial();
-    bool context_lives() const;
     void forget_everything();
     CUresult switch_access(CUcontext peer, bool on);
     emm_status keep_peer(std::list<int32_t> device, bool on, CUresult result);
@@ -370,65 +293,48 @@ private:
         return place.block && place.block->host ? host_waiting_ : waiting_;
     }
 
+    const Options options_;
+    ServedContext served_;
+    const emm_host &host_ = served_.host;
+    const CUcontext context_ = served_.handle;
+    const uint64_t context_id_ = served_.id;
+    const int32_t device_ = served_.device;
+    const Driver &driver_ = served_.driver;
+
+    Mutex mutex_;
+    TagClock clock_;
+    StreamOrder order_{served_, mutex_, clock_, *this};
+    CrossContext cross_context_{served_, order_};
+
     // What every call reads, beside nothing that calls write.
     alignas(128) const uint64_t identity_; // no other manager of the process has had it
     std::atomic<uint64_t> serving_;        // the same; 0 once nothing is reused any more
-    // Streams entered or left. And the times that passing streams were asked for an event.
-    std::atomic<uint64_t> registrations_{0}, wanted_{0};
-    Heap heap_{anyone_, clock_};
+    Heap heap_{order_.common(), clock_};
 
-    alignas(128) const emm_host &host_;
-    emm_context *const emm_context_; // for the host
-    const CUcontext context_;
-    const uint64_t context_id_;
-    const int32_t device_;
-    uint64_t number_ = 0; // among the managers of this process
-    const Options options_;
-    const Driver driver_;
-
-    Mutex mutex_;
-    std::condition_variable_any unpinned_; // a pin or a context record has ended
-
-    TagClock clock_;
-    Domain anyone_{Order::anyone}; // what is complete
+    alignas(128) std::condition_variable_any moved_; // memory that was on its way has arrived
     Slabs slabs_{heap_};
-    Streams streams_;
-    Domain unordered_{Order::unordered};
-    Domain everywhere_{Order::unordered}; // portable pinned memory freed with no stream
-    std::list<WorkMarks> marks_;          // what it waits for, oldest first
-    bool has_portable_ = false;
     std::unique_ptr<HostPool> hosts_[8];          // by flags
     std::atomic<HostPool *> known_hosts_[8] = {}; // the same, without the lock
-    List<Domain, &Domain::open> open_;
-    List<Domain, &Domain::askable> askable_;
-    List<Watch, &Watch::link> spare_watches_;
-    List<UseRecord, &UseRecord::all> uses_;
     List<Magazine, &Magazine::of_manager> magazines_;
+    std::unordered_map<const Domain *, SlotShelf> shelves_; // while the domain has magazines
     std::list<Export> exports_;
     Batch *spare_batches_ = nullptr;
-    BatchQueue quarantine_; // slots freed unordered
-    std::unordered_map<uint64_t, std::unique_ptr<Capture>> captures_;
-    Mailbox *mailbox_ = nullptr;
+    BatchQueue quarantine_;                // slots freed unordered
     List<Segment, &Segment::all> refused_; // what the driver did not take back; tried again
     std::list<int32_t> peers_; // devices whose primary context is retained for set_access
 
-    uint64_t attempts_ = 0;        // to retain something on a graph
-    uint32_t announced_ = 0;       // captures
-    uint32_t context_records_ = 0; // threads that are recording an event on the context
     uint32_t deferring_ = 0;
     // Threads with a block that is not counted as live yet.
     std::atomic<uint32_t> acquiring_{0};
     bool ragged_ = false; // the driver has given memory that is not aligned to 2 MiB
-    std::atomic<CUresult> lost_{CUDA_SUCCESS}; // the error after which nothing is reused
 
     std::vector<CUmemAccessDesc> access_; // of growth=vmm: who may use the pages
     bool pages_shareable_ = false;        // with other processes
     bool changing_access_ = false;        // while no thread maps or unmaps
     uint32_t moves_ = 0;                  // threads that have memory on its way
     List<Hope, &Hope::link> hopes_;
-    uint32_t fills_ = 0;            // threads that do
-    uint32_t waits_broken_off_ = 0; // by linger(), since it last came to an end
-    uint64_t most_taken_ = 0;       // when a call last came the long way, and was served
+    uint32_t fills_ = 0;      // threads that do
+    uint64_t most_taken_ = 0; // when a call last came the long way, and was served
 
     uint64_t host_reserved_ = 0;
     uint64_t host_live_ = 0;    // as asked for

@@ -22,12 +22,12 @@ void Manager::end_move() {
     for (Hope *hope = hopes_.first(); hope; hope = hopes_.next(*hope)) {
         hope->heard = hope->heard || !pthread_equal(hope->thread, pthread_self());
     }
-    unpinned_.notify_all();
+    moved_.notify_all();
 }
 
 // Whether a move of another thread has ended since, if only now.
 bool Manager::await_moves(Lock &lock, const Hope &hope) {
-    unpinned_.wait(lock, [&] { return hope.heard || moves_ == 0; });
+    moved_.wait(lock, [&] { return hope.heard || moves_ == 0; });
     return hope.heard;
 }
 

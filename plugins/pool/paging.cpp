@@ -76,7 +76,7 @@ Block *Manager::await_pages(Lock &lock, Domain &domain, uint64_t bytes) {
         return has_pages_for(room);
     };
     if (has_dirty_pages() && deferring_ == 0 && !enough()) {
-        linger(lock, domain, [&] {
+        order_.wait_bounded(lock, domain, [&] {
             block = take_block(domain, bytes);
             return block || enough();
         });
@@ -85,7 +85,7 @@ Block *Manager::await_pages(Lock &lock, Domain &domain, uint64_t bytes) {
 }
 
 bool Manager::has_dirty_pages() const {
-    for (const Domain *d = open_.first(); d; d = open_.next(*d)) {
+    for (const Domain *d = order_.first_incomplete(); d; d = order_.next_incomplete(*d)) {
         for (const SizeTree &own : d->own) {
             const SizeNode *largest = own.largest();
             if (largest && largest->size >= page) {
@@ -150,7 +150,7 @@ CUresult Manager::add_space(Lock &lock, uint64_t bytes, Zone zone) {
         throw;
     }
     lock.lock();
-    note(result);
+    served_.note_error(result);
     if (segment) {
         segment->zone = zone;
         heap_.add_space(*segment.release());
@@ -240,7 +240,7 @@ CUresult Manager::fill(Lock &lock, Heap::Room room, bool at_ease) {
         arriving_ -= fresh * page;
         fills_--;
         end_move();
-        note(result);
+        served_.note_error(result);
     }
     for (Moving &each : stolen) {
         reserved_ -= each.gone * page;
@@ -270,7 +270,7 @@ void Manager::part(Moving &moving, uint64_t pages, bool front_is_memory) {
 
 // Until no thread changes what peers may use.
 void Manager::await_access(Lock &lock) {
-    unpinned_.wait(lock, [this] { return !changing_access_; });
+    moved_.wait(lock, [this] { return !changing_access_; });
 }
 
 // --- back to the driver --------------------------------------------------------------------------
@@ -303,7 +303,7 @@ uint64_t Manager::release_pages(Lock &lock, uint64_t keep) {
         }
         lock.lock();
         fills_--;
-        note(result);
+        served_.note_error(result);
         reserved_ -= gone * page;
         released += gone * page;
         part(block, gone, false);
@@ -326,7 +326,7 @@ emm_status Manager::set_paged_access(int32_t peer, uint32_t flags) {
     Lock lock(mutex_);
     await_access(lock);
     changing_access_ = true;
-    unpinned_.wait(lock, [this] { return fills_ == 0; });
+    moved_.wait(lock, [this] { return fills_ == 0; });
     CUresult result = CUDA_SUCCESS;
     try {
         access_.reserve(access_.size() + 1);
@@ -345,7 +345,7 @@ emm_status Manager::set_paged_access(int32_t peer, uint32_t flags) {
         }
     } catch (...) {
         changing_access_ = false;
-        unpinned_.notify_all();
+        moved_.notify_all();
         throw;
     }
     lock.unlock();
@@ -364,9 +364,9 @@ emm_status Manager::set_paged_access(int32_t peer, uint32_t flags) {
         }
     }
     changing_access_ = false;
-    unpinned_.notify_all();
+    moved_.notify_all();
     lock.unlock();
-    return result == CUDA_SUCCESS ? EMM_OK : failed(result, "cuMemSetAccess");
+    return result == CUDA_SUCCESS ? EMM_OK : served_.failed(result, "cuMemSetAccess");
 }
 
 } // namespace emm::pool

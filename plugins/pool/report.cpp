@@ -49,7 +49,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     stats.struct_size = sizeof stats;
     {
         const Lock lock(mutex_);
-        collect_graphs();
+        order_.collect_graphs();
         add_magazines(stats);
         stats.cached_bytes = cached_bytes();
         stats.reserved_bytes = reserved_;
@@ -90,7 +90,7 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
         CUresult result = current.result();
         result = result == CUDA_SUCCESS ? driver_.cuMemGetInfo(&free, &total) : result;
         if (result != CUDA_SUCCESS) {
-            return failed(result, "cuMemGetInfo");
+            return served_.failed(result, "cuMemGetInfo");
         }
     }
     const Lock lock(mutex_);

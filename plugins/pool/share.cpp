@@ -31,8 +31,7 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
         pages = pages_behind(segment, ptr, size);
     }
     std::list<Export> made(1); // so that nothing can fail once the export is there
-    UseRecord &record = record_of(place);
-    record.exports++;
+    UseRecord &record = order_.begin_export(place);
     made.front().record = &record;
     emm_ipc_handle &handle = made.front().handle;
     lock.unlock();
@@ -40,7 +39,7 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
                                               : get_driver_handle(segment, ptr, size, handle);
     lock.lock();
     if (status != EMM_OK) {
-        end_export(lock, record);
+        order_.end_export(lock, record);
         return status;
     }
     *ret_handle = handle;
@@ -76,7 +75,7 @@ emm_status Manager::serve_pages(const std::vector<emm_ipc_part> &pages, uint64_t
     source.part_count = pages.size();
     source.offset = ptr % segment_granule;
     source.size = size;
-    return host_.serve_ipc(emm_context_, &source, &handle);
+    return host_.serve_ipc(served_.emm, &source, &handle);
 }
 
 emm_status Manager::refuse_export(emm_deviceptr ptr, size_t size, Place place) {
@@ -109,7 +108,7 @@ emm_status Manager::get_driver_handle(const Segment &segment, uint64_t ptr, uint
                      : current.result();
     }
     if (result != CUDA_SUCCESS) {
-        return failed(result, "cuIpcGetMemHandle");
+        return served_.failed(result, "cuIpcGetMemHandle");
     }
     handle.kind = EMM_IPC_LEGACY;
     std::memcpy(handle.handle, &made, sizeof handle.handle);
@@ -122,7 +121,7 @@ emm_status Manager::get_driver_handle(const Segment &segment, uint64_t ptr, uint
 // The host lets go of the pages before somebody else may have them.
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
     if (handle->kind == EMM_IPC_FILE_DESCRIPTOR && options_.paged && pages_shareable_) {
-        const emm_status status = host_.withdraw_ipc(emm_context_, handle);
+        const emm_status status = host_.withdraw_ipc(served_.emm, handle);
         if (status != EMM_OK) {
             return status;
         }
@@ -137,30 +136,9 @@ emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
     }
     UseRecord &record = *found->record;
     exports_.erase(found);
-    end_export(lock, record);
+    order_.end_export(lock, record);
     check();
     return EMM_OK;
-}
-
-// An allocation that lives on has no use for an empty record; one that was freed meanwhile goes on
-// from here.
-void Manager::end_export(Lock &lock, UseRecord &record) {
-    if (--record.exports > 0) {
-        return;
-    }
-    if (record.home) {
-        if (Domain *used = advance(record)) {
-            seal_if_reachable(lock, *used);
-        }
-    } else if (record.uses.empty()) {
-        const Place place{record.block, record.slot};
-        place.uses() = nullptr;
-        if (!place.capture()) {
-            place.end_special();
-        }
-        uses_.remove(record);
-        delete &record;
-    }
 }
 
 } // namespace emm::pool

@@ -1,9 +1,6 @@
 #include "thread.h"
 
-#include "everywhere.h"
 #include "manager.h"
-
-#include <algorithm>
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -55,20 +52,14 @@ Thread::~Thread() {
             magazine->manager.part_with(*magazine);
         }
     }
-    for (const uint64_t number : own_streams_) {
-        if (Manager *manager = everywhere::begin_visit(number)) {
-            manager->end_own_stream();
-            everywhere::end_visit(number);
-        }
-    }
+    own_streams_.end();
 }
 
 void Thread::remember_own_stream(uint64_t manager_number) noexcept {
     try {
         Thread *thread = self();
-        if (thread && std::find(thread->own_streams_.begin(), thread->own_streams_.end(),
-                                manager_number) == thread->own_streams_.end()) {
-            thread->own_streams_.push_back(manager_number);
+        if (thread) {
+            thread->own_streams_.add(manager_number);
         }
     } catch (const std::bad_alloc &) { // a context event will cover what it leaves
     }
@@ -89,10 +80,10 @@ Magazine *Thread::find(const Domain &domain, uint64_t manager_identity) const {
 }
 
 Magazine &Thread::make_magazine(Manager &manager, uint64_t identity, Domain &domain,
-                                uint64_t largest_block) {
+                                SlotShelf &shelf, uint64_t largest_block) {
     forget_dead();
     magazines_.push_back(
-        std::make_unique<Magazine>(manager, identity, domain, *this, largest_block));
+        std::make_unique<Magazine>(manager, identity, domain, shelf, *this, largest_block));
     return *magazines_.back();
 }
 

@@ -4,6 +4,7 @@
 
 #include "cuda/lock.h"
 #include "magazine.h"
+#include "order/own_streams.h"
 
 #include <emm/plugin.h>
 
@@ -30,7 +31,7 @@ public:
     // Remembers the way to a magazine of this thread.
     void set_way(uint64_t manager_identity, emm_stream stream, Magazine &magazine);
     Magazine *find(const Domain &domain, uint64_t manager_identity) const;
-    Magazine &make_magazine(Manager &manager, uint64_t identity, Domain &domain,
+    Magazine &make_magazine(Manager &manager, uint64_t identity, Domain &domain, SlotShelf &shelf,
                             uint64_t largest_block);
 
     // The calling thread's own stream has been used in the manager of that number.
@@ -61,7 +62,7 @@ private:
 
     Way ways_[1u << way_bits];
     std::vector<std::unique_ptr<Magazine>> magazines_;
-    std::vector<uint64_t> own_streams_; // managers, by number, that have met this thread's stream
+    OwnStreams own_streams_;
 };
 
 } // namespace emm::pool

@@ -4,6 +4,7 @@
     lib           api > ipc > core > loader > driver > dl > observe > fence
     plugins/pool  manager > backing > cache > order > cuda > heap
 
+Only order/ of the pool calls entries about streams, events and graphs.
 The files beside the pool's folders are its manager layer. Includes of our own are written from lib/ or
 from plugins/pool ("loader/spec.h", "heap/block.h"), or from the file's folder ("spec.h").
 """
@@ -13,6 +14,7 @@ import sys
 
 LAYERS = ["fence", "observe", "dl", "driver", "loader", "core", "ipc", "api"]
 POOL = "plugins/pool"
+WORK_CALL = re.compile(r"\b(cu(?:Event|Stream|UserObject|Graph)\w*)\s*\(")
 POOL_LAYERS = ["heap", "cuda", "order", "cache", "backing", "manager"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 FOR_CUDA_PROGRAMS = "include/emm/cuda.h"  # the others need no cuda.h
@@ -84,6 +86,8 @@ def pool_faults(root):
             continue
         with open(path, encoding="utf-8") as file:
             text = file.read()
+        for name in sorted(set(WORK_CALL.findall(text))) if layer != "order" else ():
+            yield f"{where}: calls {name}, which only order/ may"
         for bracket, name in INCLUDE.findall(text):
             if layer == "heap" and CUDA_HEADER.match(os.path.basename(name)):
                 yield f"{where}: includes {name}, but heap/ knows no driver"

@@ -154,6 +154,15 @@ class PoolLayers(Tree):
         for name in ("<cuda.h>", "<emm/cuda.h>"):
             self.assertIn("knows no driver", self.found("plugins/pool/heap/heap.cpp", f"#include {name}\n")[0])
 
+    def test_events_are_recorded_in_order_alone(self):
+        call = "driver.cuEventRecord(event, stream);\n"
+        self.assertEqual(self.found("plugins/pool/order/events.cpp", call), [])
+        self.assertEqual(self.found("plugins/pool/free.cpp", call),
+                         ["plugins/pool/free.cpp: calls cuEventRecord, which only order/ may"])
+
+    def test_an_entry_is_named_where_it_is_looked_up(self):
+        self.assertEqual(self.found("plugins/pool/cuda/driver.h", "EMM_POOL_REQUIRED(cuEventRecord);\n"), [])
+
     def test_a_folder_outside_the_layers_is_named(self):
         self.assertIn("no layer", self.found("plugins/pool/utils/text.h", "")[0])
 

@@ -65,4 +65,6 @@ private:
 
 #endif
 
+using Lock = std::unique_lock<Mutex>;
+
 } // namespace emm::pool

@@ -20,7 +20,7 @@ struct FreePool {
     Order order;
     bool registered = false; // its stream lives until announced otherwise
     uint64_t newest = 0;     // tag of the newest free
-    uint64_t sealed = 0;     // newest tag with an event after it
+    uint64_t recorded = 0;   // newest tag with an event after it
     uint64_t completed = 0;  // newest tag whose work is known to be done
 
     SizeTree own[zones];
@@ -49,7 +49,7 @@ struct FreePool {
             freed[i].clear();
             ready[i] = {};
         }
-        newest = sealed = completed = now - 1;
+        newest = recorded = completed = now - 1;
     }
 };
 

@@ -203,7 +203,7 @@ Block *Heap::take_dedicated(FreePool &domain, uint64_t size) {
 const SizeNode *Heap::offered_after(const FreePool &domain, const SizeNode &position, Zone zone) {
     const SizeTree &own = domain.own[unsigned(zone)];
     const SizeNode *node = own.after(position);
-    while (node && !domain.registered && node->block()->tag > domain.sealed) {
+    while (node && !domain.registered && node->block()->tag > domain.recorded) {
         node = own.after(*node);
     }
     return node;

@@ -1,4 +1,5 @@
-// Who asks: what is found out about a call's stream before the pool's lock is taken.
+// The stream domains of a manager, by the stream's id and by the handle of those that are
+// registered. The pool's lock protects it.
 #pragma once
 
 #include "domain.h"
@@ -7,29 +8,12 @@
 
 namespace emm::pool {
 
-enum class Visitor : uint8_t {
-    nobody,     // EMM_STREAM_UNORDERED
-    legacy,     // always lives
-    registered, // lives until announced otherwise
-    passing     // known to live during this call only
-};
-
-struct Caller {
-    Visitor visitor = Visitor::nobody;
-    CUstream stream = nullptr;
-    uint64_t key = 0;
-    bool capturing = false;
-    uint64_t capture_id = 0;
-    CUgraph graph = nullptr;
-};
-
-// The stream domains of a manager. The pool's lock protects it.
 class Streams {
 public:
-    static constexpr uint64_t thread_keys = uint64_t(1) << 63; // one for each thread's own stream
-
     Streams();
     ~Streams();
+    Streams(const Streams &) = delete;
+    Streams &operator=(const Streams &) = delete;
 
     Domain *find_registered(CUstream stream) const;
     Domain *find(uint64_t key) const;
@@ -38,7 +22,7 @@ public:
     Domain *make();                                // one that has no key, for captures
     void forget(Domain &domain);                   // which nothing refers to any more
     void recycle(Domain &domain);
-    void forget_passing(); // every domain that is not registered
+    void forget_unregistered();
 
     void enter(Domain &domain, CUstream stream); // as registered
     void leave(Domain &domain);                  // registered no more

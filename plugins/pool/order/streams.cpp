@@ -1,9 +1,11 @@
 #include "streams.h"
 
+#include "caller.h"
+
 namespace emm::pool {
 
 uint64_t thread_key() {
-    static std::atomic<uint64_t> next{Streams::thread_keys};
+    static std::atomic<uint64_t> next{first_thread_key};
     thread_local const uint64_t key = next.fetch_add(1, std::memory_order_relaxed);
     return key;
 }
@@ -31,7 +33,7 @@ Domain *Streams::find(uint64_t key) const {
 
 Domain *Streams::find_announced(CUstream stream) const {
     for (const auto &[key, domain] : by_key_) {
-        if (domain->capturing > 0 && domain->announced == stream) {
+        if (domain->capturing_ > 0 && domain->announced_ == stream) {
             return domain;
         }
     }
@@ -47,7 +49,7 @@ Domain &Streams::find_or_make(uint64_t key) {
             by_key_.erase(entry);
             throw;
         }
-        entry->second->key = key;
+        entry->second->key_ = key;
         made_since_asked_++;
     }
     return *entry->second;
@@ -68,16 +70,16 @@ Domain *Streams::make() {
 }
 
 void Streams::forget(Domain &domain) {
-    by_key_.erase(domain.key);
+    by_key_.erase(domain.key_);
     recycle(domain);
 }
 
 void Streams::recycle(Domain &domain) {
-    domain.stale = true;
+    domain.stale_ = true;
     unused_.push_back(&domain);
 }
 
-void Streams::forget_passing() {
+void Streams::forget_unregistered() {
     for (auto entry = by_key_.begin(); entry != by_key_.end();) {
         Domain &domain = *entry->second;
         entry = domain.registered ? std::next(entry) : by_key_.erase(entry);
@@ -89,17 +91,17 @@ void Streams::forget_passing() {
 
 void Streams::enter(Domain &domain, CUstream stream) {
     registered_[stream] = &domain;
-    domain.handle = stream;
+    domain.handle_ = stream;
     domain.registered = true;
 }
 
 void Streams::leave(Domain &domain) {
-    const auto found = registered_.find(domain.handle);
+    const auto found = registered_.find(domain.handle_);
     if (found != registered_.end() && found->second == &domain) {
         registered_.erase(found);
     }
     domain.registered = false;
-    domain.handle = nullptr;
+    domain.handle_ = nullptr;
 }
 
 } // namespace emm::pool

@@ -5,7 +5,7 @@
 // The wait has an end, because work may wait for what its program does once it has its memory. And
 // where work takes longer than that, waiting is soon given up: each wait that is broken off halves
 // the next, down to about what the growth itself costs, until one comes to its end in time.
-#include "manager.h"
+#include "stream_order.h"
 
 #include <algorithm>
 #include <chrono>
@@ -33,29 +33,30 @@ void let_time_pass(int round) {
 } // namespace
 
 // Whether an event has been recorded that was not complete when it was asked.
-bool Manager::is_working() const {
-    bool working = !unordered_.watches.empty();
+bool StreamOrder::is_working() const {
+    bool working = !unordered_.events_.empty();
     for (const Domain *d = askable_.first(); d && !working; d = askable_.next(*d)) {
-        working = !d->watches.empty();
+        working = !d->events_.empty();
     }
-    return working && lost_ == CUDA_SUCCESS;
+    return working && context_.serves();
 }
 
 // Until there is enough or nothing more to come, for calls on a stream. Not while a capture is
 // announced. Other threads' calls go on meanwhile.
-void Manager::linger(Lock &lock, const Domain &domain, const std::function<bool()> &enough) {
+void StreamOrder::wait_bounded(Lock &lock, const Domain &domain,
+                               const std::function<bool()> &enough) {
     if (domain.order != Order::stream || announced_ > 0) {
         return;
     }
     const uint32_t shift = std::min(waits_broken_off_, halvings);
     const auto end = steady_clock::now() + longest_wait / (1 << shift);
-    reap(lock, false);
+    record_and_query_all(lock, false);
     bool over = enough() || !is_working();
     for (int round = 0; !over && announced_ == 0 && steady_clock::now() < end; round++) {
         lock.unlock();
         let_time_pass(round);
         lock.lock();
-        ask_all(lock, false);
+        query_streams(lock, false);
         over = enough() || !is_working();
     }
     waits_broken_off_ = over ? 0 : shift + 1;

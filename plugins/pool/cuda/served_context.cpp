@@ -1,0 +1,34 @@
+#include "served_context.h"
+
+namespace emm::pool {
+
+ServedContext::ServedContext(const emm_host &its_host, const emm_context_info &info,
+                             std::atomic<uint64_t> &serving)
+    : host(its_host), emm(info.context), handle(info.cuda_context), id(info.context_id),
+      device(info.device), driver(its_host), serving_(serving) {}
+
+void ServedContext::note_error(CUresult result) {
+    if (is_sticky(result) || is_gone(result)) {
+        CUresult none = CUDA_SUCCESS;
+        lost_.compare_exchange_strong(none, result);
+        serving_.store(0, std::memory_order_relaxed);
+    }
+}
+
+emm_status ServedContext::failed(CUresult result, const char *call) {
+    note_error(result);
+    if (is_sticky(result)) {
+        return emm_failf(&host, EMM_E_DEVICE_LOST, result,
+                         "pool: %s met a sticky device error (%d); no memory is reused", call,
+                         int(result));
+    }
+    if (is_gone(result)) {
+        return emm_failf(&host, EMM_E_RETIRED, result,
+                         "pool: %s says that the context or the driver has gone (%d)", call,
+                         int(result));
+    }
+    return emm_failf(&host, EMM_E_DRIVER, result, "pool: %s failed with driver result %d", call,
+                     int(result));
+}
+
+} // namespace emm::pool

@@ -1,0 +1,38 @@
+// The context that a pool serves: the driver's entries, what the host has given for it, and the
+// error after which nothing is reused.
+#pragma once
+
+#include "driver.h"
+
+#include <atomic>
+
+namespace emm::pool {
+
+class ServedContext {
+public:
+    // `serving` becomes 0 with the first error that ends reuse.
+    ServedContext(const emm_host &its_host, const emm_context_info &info,
+                  std::atomic<uint64_t> &serving);
+
+    // A handle of a context that died may be another's by now, and so may be its addresses.
+    bool lives() const { return driver.is_alive(handle, id); }
+    Current make_current() const { return Current(driver, handle, id); }
+
+    CUresult lost() const { return lost_.load(); } // that error, or CUDA_SUCCESS
+    bool serves() const { return lost() == CUDA_SUCCESS; }
+    void note_error(CUresult result);                     // of any driver call: does it end reuse?
+    emm_status failed(CUresult result, const char *call); // the same, and the caller's error
+
+    const emm_host &host;
+    emm_context *const emm; // for the host
+    const CUcontext handle;
+    const uint64_t id;
+    const int32_t device;
+    const Driver driver;
+
+private:
+    std::atomic<uint64_t> &serving_;
+    std::atomic<CUresult> lost_{CUDA_SUCCESS};
+};
+
+} // namespace emm::pool

@@ -1,0 +1,197 @@
+// Which stream a call means.
+#include "stream_order.h"
+
+namespace emm::pool {
+namespace {
+
+const CUstream legacy_handle = reinterpret_cast<CUstream>(uintptr_t(1));
+const CUstream per_thread_handle = reinterpret_cast<CUstream>(uintptr_t(2));
+
+bool is_legacy(CUstream stream) {
+    return stream == nullptr || stream == legacy_handle;
+}
+
+} // namespace
+
+bool is_known_without_notice(emm_stream stream) {
+    return is_legacy(stream) || stream == per_thread_handle || stream == EMM_STREAM_UNORDERED;
+}
+
+emm_status StreamOrder::refuse_foreign() {
+    return context_.host.fail(EMM_E_INVALID_VALUE, 0,
+                              "pool: the stream belongs to another context, whose work is in no "
+                              "order with this one's; nothing was done");
+}
+
+Domain *StreamOrder::known(emm_stream stream) {
+    if (stream == EMM_STREAM_UNORDERED) {
+        return &common_;
+    }
+    if (is_legacy(stream)) {
+        return &streams_.legacy;
+    }
+    Domain *domain = streams_.find_registered(stream);
+    return domain && domain->reachable() ? domain : nullptr;
+}
+
+Domain &StreamOrder::domain_of(const Caller &caller) {
+    if (caller.kind == StreamKind::none) {
+        return common_;
+    }
+    if (caller.kind == StreamKind::legacy) {
+        return streams_.legacy;
+    }
+    return caller.capturing ? captures_.domain_of(caller) : streams_.find_or_make(caller.key);
+}
+
+emm_status StreamOrder::identify(emm_stream stream, Caller &ret_caller) {
+    Caller caller;
+    if (stream == EMM_STREAM_UNORDERED) {
+        ret_caller = caller;
+        return EMM_OK;
+    }
+    caller.stream = is_legacy(stream) ? nullptr : stream;
+    caller.kind = is_legacy(stream) ? StreamKind::legacy : StreamKind::unregistered;
+    bool may_capture = caller.kind == StreamKind::unregistered;
+    if (caller.kind == StreamKind::unregistered) {
+        const Lock lock(mutex_);
+        if (const Domain *domain = streams_.find_registered(stream)) {
+            caller.kind = StreamKind::registered;
+            caller.key = domain->key_;
+            may_capture = !domain->reachable();
+        }
+    }
+    emm_status status = EMM_OK;
+    if (caller.kind == StreamKind::unregistered) {
+        status = ask_identity(caller);
+    } else if (may_capture) {
+        status = ask_capture(caller);
+    }
+    if (status == EMM_OK) {
+        ret_caller = caller;
+    }
+    return status;
+}
+
+emm_status StreamOrder::ask_identity(Caller &caller) {
+    bool capturing = false;
+    if (caller.stream == per_thread_handle) {
+        const Current current = context_.make_current(); // which thread's, and in which context
+        caller.key = thread_key();
+        const CUresult result = events_.is_capturing(caller.stream, capturing);
+        if (result != CUDA_SUCCESS) {
+            return context_.failed(result, "cuStreamIsCapturing");
+        }
+        return capturing ? ask_capture(caller) : EMM_OK;
+    }
+    if (cuda::is_foreign(context_.driver, context_.handle, caller.stream)) {
+        return refuse_foreign();
+    }
+    CUresult result = events_.is_capturing(caller.stream, capturing);
+    if (result != CUDA_SUCCESS) {
+        return context_.failed(result, "cuStreamIsCapturing");
+    }
+    if (capturing) {
+        // A capturing stream refuses to tell its id; within its capture the handle will do.
+        caller.key = reinterpret_cast<uintptr_t>(caller.stream);
+        return ask_capture(caller);
+    }
+    unsigned long long id = 0;
+    result = context_.driver.cuStreamGetId(caller.stream, &id);
+    if (result != CUDA_SUCCESS) {
+        return context_.failed(result, "cuStreamGetId");
+    }
+    caller.key = id;
+    return EMM_OK;
+}
+
+emm_status StreamOrder::ask_capture(Caller &caller) {
+    const Driver &driver = context_.driver;
+    if (!driver.serves_captures()) {
+        return context_.host.fail(EMM_E_CAPTURING, 0,
+                                  "pool: the driver lacks what memory on a capturing stream needs");
+    }
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    cuuint64_t id = 0;
+    CUgraph graph = nullptr;
+    const CUresult result =
+        driver.capture_info(caller.stream, &status, &id, &graph, nullptr, nullptr);
+    if (result != CUDA_SUCCESS) {
+        return context_.failed(result, "cuStreamGetCaptureInfo");
+    }
+    if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
+        return context_.host.fail(EMM_E_CAPTURING, 0,
+                                  "pool: the stream's capture has been invalidated; end it first");
+    }
+    caller.capturing = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    caller.capture_id = id;
+    caller.graph = graph;
+    return EMM_OK;
+}
+
+// The handle means the stream of that identity, which does not capture.
+bool StreamOrder::is_still(emm_stream stream, uint64_t key) {
+    if (key >= first_thread_key) { // the calling thread's own, in our context
+        Caller caller;
+        caller.stream = stream;
+        return ask_identity(caller) == EMM_OK && !caller.capturing && caller.key == key;
+    }
+    return events_.is_still(stream, key);
+}
+
+void StreamOrder::let_go(Domain &domain) {
+    domain.references_--;
+    if (!drop_if_orphaned(domain)) {
+        forget_if_idle(domain);
+    }
+}
+
+void StreamOrder::let_go_of_capture(Domain &domain) {
+    domain.references_--;
+    drop_if_orphaned(domain);
+}
+
+// Its capture has ended while a call had it.
+bool StreamOrder::drop_if_orphaned(Domain &domain) {
+    const bool orphaned =
+        domain.order == Order::capture && !domain.capture_ && domain.references_ == 0;
+    if (orphaned) {
+        streams_.recycle(domain);
+    }
+    return orphaned;
+}
+
+void StreamOrder::forget_if_idle(Domain &domain) {
+    if (domain.is_idle()) {
+        relink(domain);
+        streams_.forget(domain);
+    }
+}
+
+// The calling thread ends, and its own stream with it: what was freed there gets its event now.
+void StreamOrder::end_own_stream() {
+    Lock lock(mutex_);
+    Domain *domain = context_.serves() ? streams_.find(thread_key()) : nullptr;
+    if (!domain || domain->stale_) {
+        return;
+    }
+    domain->references_++;
+    if (domain->newest > domain->recorded) {
+        lock.unlock();
+        bool capturing = true;
+        {
+            const Current current = context_.make_current();
+            if (current.result() != CUDA_SUCCESS ||
+                events_.is_capturing(per_thread_handle, capturing) != CUDA_SUCCESS) {
+                capturing = true;
+            }
+        }
+        lock.lock();
+        if (!capturing) {
+            record_event(lock, *domain, per_thread_handle);
+        }
+    }
+    let_go(*domain);
+}
+
+} // namespace emm::pool

@@ -1,0 +1,191 @@
+#include "captures.h"
+
+#include "stream_order.h"
+
+namespace emm::pool {
+namespace {
+
+// Runs in the driver: no driver call, no lock.
+void CUDA_CB graph_is_gone(void *argument) {
+    auto *entry = static_cast<GraphDestroyed *>(argument);
+    GraphDestroyedQueue *queue = entry->queue;
+    queue->post(entry);
+    queue->release();
+}
+
+} // namespace
+
+Captures::Captures(ServedContext &context, Mutex &mutex, Streams &streams, StreamOrder &order,
+                   FreedMemory &memory)
+    : context_(context), mutex_(mutex), streams_(streams), order_(order), memory_(memory),
+      destroyed_(GraphDestroyedQueue::make()) {}
+
+// Threads that come meanwhile wait for the outcome: after a failure the next one tries again.
+emm_status Captures::enter(const Caller &caller) {
+    uint64_t attempt = 0;
+    {
+        Lock lock(mutex_);
+        for (;;) {
+            const auto entry = captures_.find(caller.capture_id);
+            if (entry == captures_.end()) {
+                break;
+            }
+            if (entry->second->retained) {
+                return EMM_OK;
+            }
+            entered_.wait(lock);
+        }
+        auto capture = std::make_unique<Capture>();
+        capture->id = caller.capture_id;
+        capture->attempt = attempt = ++attempts_;
+        captures_.emplace(caller.capture_id, std::move(capture));
+    }
+    try {
+        const emm_status status = retain_on_graph(caller, attempt);
+        conclude_entry(caller.capture_id, attempt, status == EMM_OK);
+        return status;
+    } catch (...) {
+        conclude_entry(caller.capture_id, attempt, false);
+        throw;
+    }
+}
+
+void Captures::conclude_entry(uint64_t capture_id, uint64_t attempt, bool retained) {
+    const Lock lock(mutex_);
+    const auto entry = captures_.find(capture_id);
+    if (entry != captures_.end() && entry->second->attempt == attempt) {
+        entry->second->retained = retained;
+        if (!retained) {
+            captures_.erase(entry); // which no other thread has used
+        }
+    }
+    entered_.notify_all();
+}
+
+emm_status Captures::retain_on_graph(const Caller &caller, uint64_t attempt) {
+    const Driver &driver = context_.driver;
+    auto entry = std::make_unique<GraphDestroyed>();
+    entry->queue = destroyed_;
+    entry->capture_id = caller.capture_id;
+    entry->attempt = attempt;
+    CUuserObject object = nullptr;
+    CUresult result = driver.cuUserObjectCreate(&object, entry.get(), graph_is_gone, 1,
+                                                CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
+    if (result != CUDA_SUCCESS) {
+        return context_.failed(result, "cuUserObjectCreate");
+    }
+    destroyed_->retain();
+    entry.release(); // graph_is_gone will post it, now or when the graph goes
+    result = driver.cuGraphRetainUserObject(caller.graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE);
+    if (result != CUDA_SUCCESS) {
+        driver.cuUserObjectRelease(object, 1);
+        return context_.failed(result, "cuGraphRetainUserObject");
+    }
+    return EMM_OK;
+}
+
+Domain &Captures::domain_of(const Caller &caller) {
+    const auto entry = captures_.find(caller.capture_id);
+    if (entry == captures_.end()) {
+        throw PluginError(EMM_E_CAPTURING, 0, "pool: the capture has ended meanwhile");
+    }
+    Capture &capture = *entry->second;
+    if (const auto known = capture.domains.find(caller.key); known != capture.domains.end()) {
+        return *known->second;
+    }
+    Domain *const domain = streams_.make();
+    try {
+        capture.domains.emplace(caller.key, domain);
+    } catch (...) {
+        streams_.recycle(*domain);
+        throw;
+    }
+    domain->order = Order::capture;
+    domain->capture_ = &capture;
+    return *domain;
+}
+
+void Captures::hold(Place place, Capture &capture) {
+    memory_.hold(place);
+    keep(place, capture);
+}
+
+void Captures::keep(Place place, Capture &capture) {
+    if (place.slot) {
+        capture.slots.push(*place.slot);
+    } else {
+        capture.blocks.push_back(*place.block);
+    }
+}
+
+void Captures::collect() {
+    for (GraphDestroyed *gone = destroyed_->collect(); gone;) {
+        const auto entry = captures_.find(gone->capture_id);
+        if (entry != captures_.end() && entry->second->attempt == gone->attempt &&
+            !entry->second->gone) {
+            finish(*entry->second);
+        }
+        GraphDestroyed *next = gone->next;
+        delete gone;
+        gone = next;
+    }
+}
+
+// The graph is gone, and so is the last run of every executable graph made of it: the driver keeps
+// what a graph retains for that long. What was allocated and freed inside is complete with that.
+// What came from outside, or was freed there, may have other uses: it counts as freed unordered.
+void Captures::finish(Capture &capture) {
+    capture.gone = true;
+    capture.references++; // for as long as this function runs
+    for (auto &[key, domain] : capture.domains) {
+        memory_.complete(*domain, order_.now());
+        domain->capture_ = nullptr;
+        if (domain->references_ == 0) {
+            streams_.recycle(*domain);
+        } // else the call that is under way does
+    }
+    capture.domains.clear();
+    while (Block *block = capture.blocks.pop_front()) {
+        give_back(*block);
+    }
+    while (capture.slots.first) {
+        memory_.give_held({nullptr, capture.slots.pop()}, order_.unordered());
+    }
+    while (UseRecord *record = capture.uses.pop_front()) {
+        order_.advance(*record);
+    }
+    order_.mark_dirty(order_.unordered(), 0);
+    drop_reference(capture);
+}
+
+// A block that was freed in a capture which is over.
+void Captures::give_back(Block &block) {
+    Capture *owner = block.capture;
+    if (owner && !owner->gone) { // allocated in another that lives
+        return keep({&block, nullptr}, *owner);
+    }
+    block.capture = nullptr;
+    memory_.give_held({&block, nullptr}, order_.unordered());
+    if (owner) {
+        drop_reference(*owner);
+    }
+}
+
+// The record of a capture goes when its graph has gone and nothing points to it any more.
+void Captures::drop_reference(Capture &capture) {
+    if (--capture.references == 0 && capture.gone) {
+        captures_.erase(capture.id);
+    }
+}
+
+void Captures::forget_all(uint64_t now) {
+    for (auto &[id, capture] : captures_) {
+        for (auto &[key, domain] : capture->domains) {
+            domain->forget_memory(now);
+            streams_.recycle(*domain);
+        }
+    }
+    captures_.clear();
+}
+
+} // namespace emm::pool

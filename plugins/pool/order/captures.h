@@ -1,0 +1,72 @@
+// Captures of streams into graphs, and the memory that is a graph's for as long as it lives. What a
+// graph may touch each time it runs is of no use to others until the graph, and every executable
+// graph made of it, is gone.
+#pragma once
+
+#include "caller.h"
+#include "cuda/served_context.h"
+#include "domain.h"
+#include "freed_memory.h"
+#include "graph_queue.h"
+#include "streams.h"
+
+#include <condition_variable>
+#include <memory>
+#include <unordered_map>
+
+namespace emm::pool {
+
+struct Capture {
+    uint64_t id = 0;
+    uint64_t attempt = 0;    // the one whose entry in the queue tells that the graph is gone
+    bool retained = false;   // until then its maker alone may use it
+    bool gone = false;       // its graph, and every executable graph made of it
+    uint64_t references = 0; // live blocks and use records that point here
+    std::unordered_map<uint64_t, Domain *> domains; // by the capturing stream's key
+
+    // Freed memory that its graph may use each time it runs.
+    List<Block, &Block::pending> blocks;
+    SlotQueue slots;
+    List<UseRecord, &UseRecord::link> uses;
+};
+
+class Captures {
+public:
+    Captures(ServedContext &context, Mutex &mutex, Streams &streams, StreamOrder &order,
+             FreedMemory &memory);
+    ~Captures() { destroyed_->release(); }
+    Captures(const Captures &) = delete;
+    Captures &operator=(const Captures &) = delete;
+
+    // --- no lock is held ---
+    // Makes sure that the capture is known and that its graph will say when it is gone.
+    emm_status enter(const Caller &caller);
+
+    // --- with the pool's lock ---
+    Domain &domain_of(const Caller &caller); // throws PluginError
+    void hold(Place place, Capture &capture);
+    bool any_graph_gone() const { return !destroyed_->empty(); }
+    void collect(); // takes in what graphs have said
+    // A block or use record points to the capture no more.
+    void drop_reference(Capture &capture);
+    void forget_all(uint64_t now);
+
+private:
+    void conclude_entry(uint64_t capture_id, uint64_t attempt, bool retained);
+    emm_status retain_on_graph(const Caller &caller, uint64_t attempt);
+    static void keep(Place place, Capture &capture);
+    void finish(Capture &capture);
+    void give_back(Block &block);
+
+    ServedContext &context_;
+    Mutex &mutex_;
+    Streams &streams_;
+    StreamOrder &order_;
+    FreedMemory &memory_;
+    GraphDestroyedQueue *const destroyed_;
+    std::condition_variable_any entered_;
+    std::unordered_map<uint64_t, std::unique_ptr<Capture>> captures_;
+    uint64_t attempts_ = 0; // to retain something on a graph
+};
+
+} // namespace emm::pool

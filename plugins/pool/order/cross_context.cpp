@@ -1,0 +1,171 @@
+#include "cross_context.h"
+
+#include "registry.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace emm::pool {
+namespace {
+
+constexpr uint32_t portable_batch_frees = 64;
+constexpr uint64_t portable_batch_bytes = 2 << 20;
+
+} // namespace
+
+void CrossContext::begin() {
+    if (!has_portable_) {
+        has_portable_ = true;
+        registry::count_portable(1);
+    }
+}
+
+void CrossContext::end() {
+    if (has_portable_) {
+        registry::count_portable(-1);
+    }
+    if (!registry::has_portable() || !context_.lives()) {
+        return;
+    }
+    const Current current = context_.make_current();
+    CUresult result = current.result();
+    if (result == CUDA_SUCCESS) {
+        const Relaxed relaxed(context_.driver);
+        result = context_.driver.cuCtxSynchronize();
+    }
+    if (result != CUDA_SUCCESS) {
+        registry::leave_unfinished(context_.handle, context_.id);
+    }
+}
+
+void CrossContext::look_after(Lock &lock) {
+    Domain &domain = order_.cross_context();
+    if (domain.open_frees_ >= portable_batch_frees || domain.open_bytes_ >= portable_batch_bytes) {
+        domain.open_frees_ = 0;
+        domain.open_bytes_ = 0;
+        query(lock);
+        mark(lock);
+    }
+}
+
+// --- what this manager asks of all, itself among them --------------------------------------------
+
+bool CrossContext::is_over(const WorkMark &mark) const {
+    if (!mark.event || !context_.driver.is_alive(mark.context, mark.context_id)) {
+        return true; // an event goes with its context
+    }
+    return events_.query(mark.event) == CUDA_SUCCESS;
+}
+
+void CrossContext::drop(WorkMark &mark) const {
+    if (mark.event && context_.driver.is_alive(mark.context, mark.context_id)) {
+        events_.destroy(mark.event);
+    }
+    mark.event = nullptr;
+}
+
+void CrossContext::drop(std::list<Marks> &all) const {
+    for (Marks &marks : all) {
+        for (WorkMark &mark : marks.marks) {
+            drop(mark);
+        }
+    }
+}
+
+std::list<CrossContext::Marks> CrossContext::forget() {
+    std::list<Marks> marks;
+    marks.swap(marks_);
+    return marks;
+}
+
+bool CrossContext::mark(Lock &lock) {
+    constexpr size_t outstanding = 4;
+    Domain &domain = order_.cross_context();
+    if (domain.newest <= domain.recorded || marks_.size() >= outstanding) {
+        return false;
+    }
+    std::list<Marks> made(1);
+    made.front().tag = order_.clock_.end_tag();
+    lock.unlock();
+    const bool marked = mark_everywhere(made.front().marks);
+    if (!marked) {
+        drop(made);
+    }
+    lock.lock();
+    if (marked) {
+        domain.recorded = std::max(domain.recorded, made.front().tag);
+        domain.open_bytes_ = domain.open_frees_ = 0;
+        marks_.splice(marks_.end(), made);
+    }
+    return marked;
+}
+
+// No lock is held.
+bool CrossContext::mark_everywhere(std::vector<WorkMark> &marks) const {
+    bool marked = registry::all_finished(context_.driver);
+    const std::vector<uint64_t> numbers = registry::numbers();
+    marks.reserve(numbers.size()); // first: nothing is lost if there is no memory for it
+    for (size_t i = 0; i < numbers.size() && marked; i++) {
+        if (const registry::Visit other{numbers[i]}) {
+            WorkMark mark;
+            marked = other->mark_work(mark);
+            marks.push_back(mark);
+        }
+    }
+    return marked;
+}
+
+void CrossContext::query(Lock &lock) {
+    while (!marks_.empty()) {
+        std::list<Marks> first;
+        first.splice(first.end(), marks_, marks_.begin());
+        Marks &marks = first.front();
+        lock.unlock();
+        while (!marks.marks.empty() && is_over(marks.marks.back())) {
+            drop(marks.marks.back());
+            marks.marks.pop_back();
+        }
+        lock.lock();
+        if (!marks.marks.empty()) {
+            marks_.splice(marks_.begin(), first);
+            return;
+        }
+        order_.complete(order_.cross_context(), marks.tag);
+    }
+}
+
+// For a trim: a mark for what no mark covers yet, and a millisecond for it. Work that is done by
+// now is seen so in that time.
+void CrossContext::mark_what_is_left(Lock &lock) {
+    constexpr int rounds = 50;
+    constexpr auto pause = std::chrono::microseconds(20);
+    query(lock);
+    mark(lock);
+    query(lock);
+    for (int i = 0; i < rounds && !marks_.empty() && context_.serves(); i++) {
+        lock.unlock();
+        std::this_thread::sleep_for(pause);
+        lock.lock();
+        query(lock);
+    }
+}
+
+bool CrossContext::wait(Lock &lock) {
+    const uint64_t tag = order_.clock_.end_tag();
+    lock.unlock();
+    bool passed = registry::all_finished(context_.driver);
+    const std::vector<uint64_t> numbers = registry::numbers();
+    for (size_t i = 0; i < numbers.size() && passed; i++) {
+        if (const registry::Visit other{numbers[i]}) {
+            passed = other->wait_for_all_work();
+        }
+    }
+    lock.lock();
+    if (passed) {
+        order_.complete(order_.cross_context(), tag);
+    }
+    return passed;
+}
+
+} // namespace emm::pool

@@ -1,0 +1,48 @@
+// Portable pinned memory may be in use by every context: what was freed with no stream waits for a
+// mark on the work of each context that has a pool.
+#pragma once
+
+#include "stream_order.h"
+
+#include <list>
+
+namespace emm::pool {
+
+class CrossContext {
+public:
+    CrossContext(ServedContext &context, StreamOrder &order)
+        : context_(context), order_(order), events_(context) {}
+
+    // The manager has portable memory from now on.
+    void begin();
+    // It ends, and after it the work of its context cannot be marked.
+    void end();
+
+    // --- with the pool's lock, which is let go of ---
+    void look_after(Lock &lock);
+    void query(Lock &lock);
+    bool mark(Lock &lock); // all contexts or none: a later call tries again
+    void mark_what_is_left(Lock &lock);
+    bool wait(Lock &lock);
+
+    // What is known of marks, given away: to be dropped without the lock.
+    struct Marks { // one in each context, set after every free with a tag up to `tag`
+        uint64_t tag = 0;
+        std::vector<WorkMark> marks;
+    };
+    std::list<Marks> forget();
+    void drop(std::list<Marks> &all) const;
+
+private:
+    bool mark_everywhere(std::vector<WorkMark> &marks) const;
+    bool is_over(const WorkMark &mark) const;
+    void drop(WorkMark &mark) const;
+
+    ServedContext &context_;
+    StreamOrder &order_;
+    const Events events_;
+    std::list<Marks> marks_; // oldest first
+    bool has_portable_ = false;
+};
+
+} // namespace emm::pool

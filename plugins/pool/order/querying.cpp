@@ -1,0 +1,167 @@
+// Events: what is complete.
+#include "stream_order.h"
+
+namespace emm::pool {
+
+// A stream that has nothing to do has completed all that was freed on it; asking that costs less
+// than an event, and an answer comes at once. A blocking stream is not asked: the legacy stream's
+// work may come before its own without being in it.
+bool StreamOrder::query_stream(Lock &lock, Domain &domain) {
+    if (!domain.nonblocking_ || !domain.reachable() || !events_.can_query_streams() ||
+        !context_.serves()) {
+        return false;
+    }
+    const uint64_t tag = clock_.end_tag();
+    domain.pins_++;
+    domain.references_++;
+    lock.unlock();
+    const CUresult result = events_.query_stream(domain.handle_);
+    lock.lock();
+    end_pin(domain);
+    context_.note_error(result);
+    if (result == CUDA_SUCCESS) {
+        complete(domain, tag);
+    }
+    return result == CUDA_SUCCESS;
+}
+
+// An event is out of the list while it is asked about, so no other thread has it. One whose
+// question failed stands for its frees still, and is asked about again another time.
+void StreamOrder::query(Lock &lock, Domain &domain) {
+    domain.references_++;
+    List<RecordedEvent, &RecordedEvent::link> failed;
+    while (RecordedEvent *event = domain.events_.pop_front()) {
+        lock.unlock();
+        const CUresult result = events_.query(event->event);
+        lock.lock();
+        context_.note_error(result);
+        if (result == CUDA_ERROR_NOT_READY) {
+            domain.events_.push_front(*event);
+            break;
+        }
+        if (result != CUDA_SUCCESS) {
+            failed.push_front(*event);
+            continue;
+        }
+        const uint64_t tag = event->tag;
+        spare_events_.push_back(*event);
+        &domain == &unordered_ ? complete_all(tag) : complete(domain, tag);
+    }
+    while (RecordedEvent *event = failed.pop_front()) {
+        domain.events_.push_front(*event);
+    }
+    domain.references_--;
+    relink(domain);
+}
+
+void StreamOrder::record_and_query(Lock &lock, Domain &domain) {
+    domain.references_++;
+    record_event_if_reachable(lock, domain);
+    query(lock, domain);
+    domain.references_--;
+    forget_if_idle(domain);
+}
+
+// Records what can be recorded and asks about everything. `with_context` belongs to calls that are
+// unordered themselves: a context event would invalidate an unannounced capture.
+void StreamOrder::record_and_query_all(Lock &lock, bool with_context) {
+    if (with_context) {
+        record_unordered_event(lock);
+    }
+    query_streams(lock, true);
+}
+
+// Of the streams at most that many, those first that have not been asked for the longest.
+void StreamOrder::query_streams(Lock &lock, bool recording, size_t most) {
+    query(lock, unordered_);
+    size_t count = 0;
+    for (Domain *d = askable_.first(); d && count < most; d = askable_.next(*d)) {
+        count++;
+    }
+    for (; count > 0 && !askable_.empty() && context_.serves(); count--) {
+        Domain &domain = *askable_.first();
+        askable_.remove(domain); // to the end: relink() in query puts it there
+        domain.references_++;
+        if (recording) {
+            record_event_if_reachable(lock, domain);
+        }
+        query(lock, domain);
+        domain.references_--;
+        forget_if_idle(domain);
+    }
+}
+
+// No event is recorded on the context here unless something was freed with no stream: an
+// unannounced capture would not survive it.
+void StreamOrder::query_for_pinned(Lock &lock, const std::function<bool()> &enough) {
+    size_t count = 0;
+    for (Domain *d = askable_.first(); d; d = askable_.next(*d)) {
+        count++;
+    }
+    for (; count > 0 && !askable_.empty() && context_.serves() && !enough(); count--) {
+        Domain &domain = *askable_.first();
+        domain.references_++;
+        if (!domain.pinned.empty() && !query_stream(lock, domain)) {
+            record_event_if_reachable(lock, domain);
+            query(lock, domain);
+        }
+        domain.references_--;
+        if (domain.askable_.linked) { // others have their turn first
+            askable_.remove(domain);
+            relink(domain);
+        }
+        forget_if_idle(domain);
+    }
+    if (!unordered_.pinned.empty() && !enough()) {
+        query(lock, unordered_);
+        record_unordered_event(lock);
+    }
+}
+
+// Whether everything that was freed before is complete: it is when this returns, unless a capture
+// forbids it or the device has failed.
+bool StreamOrder::wait_for_context(Lock &lock) {
+    RecordedEvent *event = record_context_event(lock);
+    if (!event) {
+        return false;
+    }
+    const bool waits = events_.has_context_events();
+    lock.unlock();
+    const CUresult result = waits ? events_.wait(event->event) : CUDA_SUCCESS;
+    lock.lock();
+    context_.note_error(result);
+    if (result != CUDA_SUCCESS && waits) {
+        unordered_.events_.push_back(*event); // it stands for what was freed before it
+        return false;
+    }
+    finish_context_event(*event);
+    return true;
+}
+
+// The first that was recorded after all that the domain freed with tags up to `tag`; or NULL.
+RecordedEvent *StreamOrder::event_for(const Domain &domain, uint64_t tag) {
+    RecordedEvent *event = domain.events_.first();
+    while (event && event->tag < tag) {
+        event = domain.events_.next(*event);
+    }
+    return event;
+}
+
+bool StreamOrder::wait_on_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t tag) {
+    RecordedEvent *event = event_for(domain, tag);
+    if (!event) {
+        return false;
+    }
+    domain.events_.remove(*event); // so that no other thread records this event anew meanwhile
+    domain.references_++;
+    lock.unlock();
+    const CUresult result = events_.wait_on_stream(caller.stream, event->event);
+    lock.lock();
+    context_.note_error(result);
+    domain.events_.push_front(*event);
+    domain.references_--;
+    relink(domain);
+    return result == CUDA_SUCCESS;
+}
+
+} // namespace emm::pool

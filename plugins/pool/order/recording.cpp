@@ -1,0 +1,221 @@
+// Events: when one is recorded, and what must not be touched meanwhile.
+#include "stream_order.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+namespace emm::pool {
+namespace {
+
+// An event for a batch of frees: often enough that memory is not long in coming back, rarely
+// enough that its cost (0.2 us) does not show.
+constexpr uint32_t batch_frees = 256;
+constexpr uint64_t batch_bytes = 2 << 20;
+
+// A stream that frees as much as it allocates may be about to end, so its first few times it is
+// given an event; a stream that does so all day is not.
+constexpr uint32_t early_events = 16;
+
+// Streams that are not registered may end at any time. For each so many new ones twice as many are
+// asked, and those whose work is complete are forgotten.
+constexpr uint32_t streams_a_round = 32;
+
+} // namespace
+
+RecordedEvent *StreamOrder::spare_event() {
+    RecordedEvent *event = spare_events_.pop_front();
+    return event ? event : new (std::nothrow) RecordedEvent;
+}
+
+void StreamOrder::end_pin(Domain &domain) {
+    domain.references_--;
+    if (--domain.pins_ == 0) {
+        unpinned_.notify_all();
+    }
+}
+
+// Records an event on `stream`, which is the domain's and lives, after all that the domain has
+// freed. The tag is closed first: a free that comes while the lock is away gets the next one.
+bool StreamOrder::record_event(Lock &lock, Domain &domain, CUstream stream) {
+    if (domain.newest <= domain.recorded) {
+        return true;
+    }
+    RecordedEvent *event = spare_event();
+    if (!event || !context_.serves()) {
+        return false;
+    }
+    event->tag = clock_.end_tag();
+    domain.pins_++;
+    domain.references_++;
+    lock.unlock();
+    const CUresult result = events_.record(event->event, stream);
+    lock.lock();
+    end_pin(domain);
+    context_.note_error(result);
+    if (result != CUDA_SUCCESS) {
+        spare_events_.push_back(*event);
+        return false;
+    }
+    domain.events_.push_back(*event);
+    domain.recorded = std::max(domain.recorded, event->tag);
+    domain.open_bytes_ = 0;
+    domain.open_frees_ = 0;
+    domain.events_made_++;
+    relink(domain);
+    return true;
+}
+
+bool StreamOrder::record_event_if_reachable(Lock &lock, Domain &domain) {
+    const bool reachable = domain.reachable() && (&domain != &streams_.legacy || announced_ == 0);
+    return reachable && record_event(lock, domain, domain.handle_);
+}
+
+// Not while a capture is announced: it would be invalidated.
+bool StreamOrder::record_unordered_event(Lock &lock) {
+    int outstanding = 0;
+    for (RecordedEvent *e = unordered_.events_.first(); e; e = unordered_.events_.next(*e)) {
+        outstanding++;
+    }
+    if (unordered_.newest <= unordered_.recorded || outstanding >= most_context_events) {
+        return false;
+    }
+    RecordedEvent *event = record_context_event(lock);
+    if (event && events_.has_context_events()) {
+        unordered_.events_.push_back(*event);
+    } else if (event) {
+        finish_context_event(*event);
+    }
+    return event;
+}
+
+RecordedEvent *StreamOrder::record_context_event(Lock &lock) {
+    RecordedEvent *event = announced_ == 0 && context_.serves() ? spare_event() : nullptr;
+    if (!event) {
+        return nullptr;
+    }
+    event->tag = clock_.end_tag();
+    context_records_++;
+    lock.unlock();
+    const CUresult result = events_.record_on_context(event->event);
+    lock.lock();
+    if (--context_records_ == 0) {
+        unpinned_.notify_all();
+    }
+    context_.note_error(result);
+    if (result != CUDA_SUCCESS) {
+        spare_events_.push_back(*event);
+        return nullptr;
+    }
+    unordered_.recorded = std::max(unordered_.recorded, event->tag);
+    return event;
+}
+
+// All work that the event stands for is done.
+void StreamOrder::finish_context_event(RecordedEvent &event) {
+    const uint64_t tag = event.tag;
+    spare_events_.push_back(event);
+    complete_all(tag);
+}
+
+// An event for what no other covers: of streams that have ended without a word, or cannot be given
+// one. It gets a while to be complete, because what asks for it is about to give memory back.
+void StreamOrder::record_what_is_left(Lock &lock) {
+    constexpr int rounds = 50;
+    constexpr auto pause = std::chrono::microseconds(20);
+    bool left = unordered_.newest > unordered_.completed;
+    for (const Domain *d = incomplete_.first(); d && !left; d = incomplete_.next(*d)) {
+        left = d->newest > d->recorded;
+    }
+    RecordedEvent *event = left && announced_ == 0 ? record_context_event(lock) : nullptr;
+    if (event && !events_.has_context_events()) {
+        finish_context_event(*event);
+    } else if (event) {
+        const uint64_t tag = event->tag;
+        unordered_.events_.push_back(*event);
+        query(lock, unordered_);
+        for (int i = 0; i < rounds && unordered_.completed < tag && context_.serves(); i++) {
+            lock.unlock();
+            std::this_thread::sleep_for(pause);
+            lock.lock();
+            query(lock, unordered_);
+        }
+    }
+}
+
+// --- after a call --------------------------------------------------------------------------------
+
+void StreamOrder::look_after(Lock &lock, Domain &domain, const Caller *caller) {
+    if (&domain == &unordered_) {
+        if (domain.open_frees_ >= batch_frees || domain.open_bytes_ >= batch_bytes) {
+            domain.open_frees_ = 0;
+            domain.open_bytes_ = 0;
+            query(lock, unordered_);
+            record_unordered_event(lock);
+        }
+    } else if (caller && caller->kind == StreamKind::unregistered && !caller->capturing &&
+               wants_event(domain)) {
+        domain.answered_ = wanted_;
+        record_event(lock, domain, caller->stream);
+    }
+    if (streams_.made_since_asked() >= streams_a_round) {
+        streams_.count_made_anew();
+        query_streams(lock, false, 2 * streams_a_round);
+    }
+    if (captures_.any_graph_gone()) {
+        captures_.collect();
+    }
+}
+
+// A stream that is known to live during this call only gets its event now or never.
+bool StreamOrder::wants_event(const Domain &domain) const {
+    if (domain.newest <= domain.recorded || (!streams_.several() && domain.pinned.empty())) {
+        return false;
+    }
+    return domain.answered_ != wanted_ || domain.open_bytes_ >= batch_bytes ||
+           (domain.balance_ <= 0 && domain.events_made_ < early_events);
+}
+
+uint64_t StreamOrder::answered(const Domain &domain) const {
+    return wants_event(domain) ? domain.answered_ : wanted_.load();
+}
+
+// --- for managers of other contexts --------------------------------------------------------------
+
+// False: not possible now. The work of a context that has died is over.
+bool StreamOrder::mark_work(WorkMark &ret_mark) {
+    WorkMark mark = {context_.handle, context_.id, nullptr};
+    if (context_.lives()) {
+        {
+            const Lock lock(mutex_);
+            if (announced_ != 0 || !context_.serves()) {
+                return false;
+            }
+            context_records_++;
+        }
+        const CUresult result = events_.record_on_context(mark.event);
+        if (result != CUDA_SUCCESS && mark.event) {
+            events_.destroy(mark.event);
+        }
+        const Lock lock(mutex_);
+        if (--context_records_ == 0) {
+            unpinned_.notify_all();
+        }
+        context_.note_error(result);
+        if (result != CUDA_SUCCESS) {
+            return false;
+        }
+    }
+    ret_mark = mark;
+    return true;
+}
+
+bool StreamOrder::wait_for_all_work() {
+    if (!context_.lives()) {
+        return true;
+    }
+    Lock lock(mutex_);
+    return announced_ == 0 && wait_for_context(lock);
+}
+
+} // namespace emm::pool

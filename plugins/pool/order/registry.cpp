@@ -1,0 +1,111 @@
+#include "registry.h"
+
+#include <condition_variable>
+#include <map>
+#include <mutex>
+
+namespace emm::pool::registry {
+namespace {
+
+struct Entry {
+    StreamOrder *order;
+    uint32_t visits;
+};
+
+struct Registry {
+    std::mutex mutex;
+    std::condition_variable left;
+    std::map<uint64_t, Entry> entries;
+    uint64_t next = 1;
+    std::vector<std::pair<CUcontext, uint64_t>> unfinished;
+    int portable = 0;
+};
+
+// Never destroyed: managers are not, when a process ends.
+Registry &the_registry() {
+    static Registry *const made = new Registry;
+    return *made;
+}
+
+StreamOrder *begin_visit(uint64_t number) {
+    Registry &all = the_registry();
+    const std::lock_guard lock(all.mutex);
+    const auto entry = all.entries.find(number);
+    if (entry == all.entries.end()) {
+        return nullptr;
+    }
+    entry->second.visits++;
+    return entry->second.order;
+}
+
+void end_visit(uint64_t number) {
+    Registry &all = the_registry();
+    const std::lock_guard lock(all.mutex);
+    if (--all.entries.at(number).visits == 0) {
+        all.left.notify_all();
+    }
+}
+
+} // namespace
+
+uint64_t enter(StreamOrder &order) {
+    Registry &all = the_registry();
+    const std::lock_guard lock(all.mutex);
+    all.entries.emplace(all.next, Entry{&order, 0});
+    return all.next++;
+}
+
+void leave(uint64_t number) {
+    Registry &all = the_registry();
+    std::unique_lock lock(all.mutex);
+    all.left.wait(lock, [&] { return all.entries.at(number).visits == 0; });
+    all.entries.erase(number);
+}
+
+std::vector<uint64_t> numbers() {
+    Registry &all = the_registry();
+    const std::lock_guard lock(all.mutex);
+    std::vector<uint64_t> found;
+    for (const auto &[number, entry] : all.entries) {
+        found.push_back(number);
+    }
+    return found;
+}
+
+void count_portable(int more) {
+    const std::lock_guard lock(the_registry().mutex);
+    the_registry().portable += more;
+}
+
+bool has_portable() {
+    const std::lock_guard lock(the_registry().mutex);
+    return the_registry().portable > 0;
+}
+
+void leave_unfinished(CUcontext context, uint64_t context_id) {
+    const std::lock_guard lock(the_registry().mutex);
+    the_registry().unfinished.emplace_back(context, context_id);
+}
+
+bool all_finished(const Driver &driver) {
+    std::vector<std::pair<CUcontext, uint64_t>> asked;
+    {
+        const std::lock_guard lock(the_registry().mutex);
+        asked = the_registry().unfinished;
+    }
+    bool finished = true;
+    for (const auto &[context, id] : asked) {
+        finished = finished && !driver.is_alive(context, id);
+    }
+    return finished;
+}
+
+Visit::Visit(uint64_t number) : number_(number), order_(begin_visit(number)) {}
+
+Visit::~Visit() {
+    if (order_) {
+        end_visit(number_);
+    }
+}
+
+} // namespace emm::pool::registry

@@ -1,0 +1,46 @@
+// The managers of this process, by numbers that do not come back. While one is visited it does not
+// go away.
+#pragma once
+
+#include "cuda/driver.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace emm::pool {
+
+class StreamOrder;
+
+namespace registry {
+
+uint64_t enter(StreamOrder &order); // throws std::bad_alloc
+void leave(uint64_t number);        // waits for visits to end
+std::vector<uint64_t> numbers();
+
+// Managers with portable memory; the others need not wait for their work when they end.
+void count_portable(int more);
+bool has_portable();
+
+// Contexts whose managers have ended with work that could not be waited for. What was freed with no
+// stream stays where it is until they have died.
+void leave_unfinished(CUcontext context, uint64_t context_id);
+bool all_finished(const Driver &driver);
+
+// For as long as it lives; false: that manager has gone.
+class Visit {
+public:
+    explicit Visit(uint64_t number);
+    ~Visit();
+    Visit(const Visit &) = delete;
+    Visit &operator=(const Visit &) = delete;
+    explicit operator bool() const { return order_; }
+    StreamOrder *operator->() const { return order_; }
+
+private:
+    const uint64_t number_;
+    StreamOrder *const order_;
+};
+
+} // namespace registry
+
+} // namespace emm::pool

@@ -1,0 +1,185 @@
+// What freed memory waits for: the streams of the program, the events recorded on them, captures,
+// and further uses of allocations. The only code that calls cuEvent*, cuStream* and graph user
+// objects. What the end of work means for memory is FreedMemory's to say.
+//
+//   callers.cpp        which stream a call means
+//   notices.cpp        streams registered and retired, captures announced
+//   recording.cpp      events: when one is recorded
+//   querying.cpp       events: what is complete
+//   completion.cpp     what follows from that; further uses of freed memory
+//   bounded_wait.cpp   waiting for a while, for work that is nearly done
+//
+// The pool's lock is held, except where said otherwise. Functions that take a Lock & may let go of
+// it for a driver call; their callers look at everything anew afterwards.
+#pragma once
+
+#include "caller.h"
+#include "captures.h"
+#include "cuda/served_context.h"
+#include "domain.h"
+#include "events.h"
+#include "freed_memory.h"
+#include "heap/tag_clock.h"
+#include "streams.h"
+
+#include <condition_variable>
+#include <functional>
+
+namespace emm::pool {
+
+// An event after all work that a context held. It is the asking manager's, so it outlasts a reset
+// and the end of that context's own manager, and goes with the context itself.
+struct WorkMark {
+    CUcontext context = nullptr;
+    uint64_t context_id = 0;
+    CUevent event = nullptr; // NULL: there is nothing to wait for
+};
+
+// The legacy stream, the per-thread stream, and none.
+bool is_known_without_notice(emm_stream stream);
+
+class StreamOrder {
+public:
+    StreamOrder(ServedContext &context, Mutex &mutex, TagClock &clock, FreedMemory &memory);
+    ~StreamOrder(); // after forget_memory()
+    StreamOrder(const StreamOrder &) = delete;
+    StreamOrder &operator=(const StreamOrder &) = delete;
+
+    // --- free pools ---
+    Domain &common() { return common_; }               // of what is complete
+    Domain &unordered() { return unordered_; }         // freed with no stream
+    Domain &cross_context() { return cross_context_; } // portable host memory freed with no stream
+    Domain *first_incomplete() const { return incomplete_.first(); } // of streams'
+    Domain *next_incomplete(const Domain &domain) const { return incomplete_.next(domain); }
+    template <class Function> void each_domain(Function function) {
+        for (Domain *domain : {&common_, &unordered_, &cross_context_, &streams_.legacy}) {
+            function(*domain);
+        }
+        streams_.each(function);
+    }
+    uint64_t now() const { return clock_.now(); } // what a free is tagged with
+    void forget_memory();                         // and all uses; registered streams stay so
+
+    // --- callers ---
+    // No lock is held by these three. The stream lives, because the call that carries it has not
+    // returned.
+    emm_status identify(emm_stream stream, Caller &ret_caller);
+    emm_status enter_capture(const Caller &caller) { return captures_.enter(caller); }
+    bool is_still(emm_stream stream, uint64_t key);
+    // The domain to allocate for, where that takes no driver call to find out; else NULL.
+    Domain *known(emm_stream stream);
+    Domain &domain_of(const Caller &caller); // once its stream is identified
+    // A call that has let go of the lock meanwhile is done with the domain.
+    void let_go(Domain &domain);
+    void let_go_of_capture(Domain &domain); // the same, but a stream's domain stays
+    void forget_if_idle(Domain &domain);
+
+    // --- notices; no lock is held ---
+    emm_status enter_stream(emm_stream stream);
+    emm_status retire_stream(emm_stream stream);
+    void begin_capture(emm_stream stream);
+    void end_capture(emm_stream stream);
+    void end_own_stream(); // of the calling thread
+    uint64_t registrations() const { return registrations_.load(std::memory_order_acquire); }
+    bool has_announced_captures() const { return announced_ > 0; }
+
+    // --- allocations and frees ---
+    void adopt(Place place, Domain &domain); // an allocation for a domain, of a capture perhaps
+    void record_use(Lock &lock, Place place, const Caller &caller, Domain *domain);
+    UseRecord &begin_export(Place place);
+    void end_export(Lock &lock, UseRecord &record);
+    // An allocation is no more; where its memory goes depends on who may still use it. Returns a
+    // stream that should get an event now, or NULL.
+    Domain *free(Place place, Domain &domain);
+    // `bytes` have just been freed into the domain.
+    void mark_dirty(Domain &domain, uint64_t bytes, uint32_t frees = 1);
+    // Work that a call leaves behind for once in a while.
+    void look_after(Lock &lock, Domain &domain, const Caller *caller);
+
+    // --- events ---
+    bool record_event_if_reachable(Lock &lock, Domain &domain);
+    bool record_unordered_event(Lock &lock); // after all work of the context
+    void record_and_query_all(Lock &lock, bool with_context);
+    void record_what_is_left(Lock &lock);
+    void query(Lock &lock, Domain &domain);
+    void record_and_query(Lock &lock, Domain &domain);
+    // Until one of them has given enough pinned memory back.
+    void query_for_pinned(Lock &lock, const std::function<bool()> &enough);
+    bool wait_for_context(Lock &lock);
+    void wait_bounded(Lock &lock, const Domain &domain, const std::function<bool()> &enough);
+    // Work of the caller's stream waits for what `domain` freed with tags up to `tag`.
+    static bool has_event_for(const Domain &domain, uint64_t tag) { return event_for(domain, tag); }
+    bool wait_on_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t tag);
+    // Streams that are not registered are asked for an event in their next call.
+    void call_for_events() { wanted_++; }
+    uint64_t calls_for_events() const { return wanted_.load(std::memory_order_relaxed); }
+    bool has_answered(const Domain &domain) const { return domain.answered_ == wanted_; }
+    uint64_t answered(const Domain &domain) const; // the last call, unless it has one to answer
+    void collect_graphs() { captures_.collect(); }
+
+    // --- for managers of other contexts; no lock is held ---
+    uint64_t number() const { return number_; }
+    void enter_registry(); // from now on
+    void leave_registry();
+    bool mark_work(WorkMark &ret_mark);
+    bool wait_for_all_work();
+
+private:
+    friend class Captures;
+    friend class CrossContext;
+    static constexpr int most_context_events = 4; // the newest frees wait for a later one
+
+    emm_status refuse_foreign();
+    emm_status ask_identity(Caller &caller);
+    emm_status ask_capture(Caller &caller);
+
+    void unregister(Domain &domain);
+    void end_pin(Domain &domain);
+    static RecordedEvent *event_for(const Domain &domain, uint64_t tag);
+    RecordedEvent *spare_event();
+    bool record_event(Lock &lock, Domain &domain, CUstream stream);
+    RecordedEvent *record_context_event(Lock &lock);
+    void finish_context_event(RecordedEvent &event);
+    bool wants_event(const Domain &domain) const;
+
+    bool query_stream(Lock &lock, Domain &domain);
+    void query_streams(Lock &lock, bool recording, size_t most = SIZE_MAX);
+    bool is_working() const;
+
+    void complete(Domain &domain, uint64_t tag);
+    void complete_all(uint64_t tag);
+    Domain *free_with_uses(Place place, Domain &domain, Capture *capture);
+    UseRecord &record_of(Place place);
+    void add_use(Place place, Use use);
+    Domain *advance(UseRecord &record);
+    void finish(UseRecord &record);
+    void relink(Domain &domain);
+    bool drop_if_orphaned(Domain &domain);
+
+    // What calls on unregistered streams read.
+    alignas(128) ServedContext &context_;
+    const Events events_{context_};
+    // Streams entered or left. And the times that unregistered streams were asked for an event.
+    std::atomic<uint64_t> registrations_{0}, wanted_{0};
+
+    alignas(128) Mutex &mutex_;
+    TagClock &clock_;
+    FreedMemory &memory_;
+    std::condition_variable_any unpinned_; // a pin or a context record has ended
+    Streams streams_;
+    Domain common_{Order::anyone};
+    Domain unordered_{Order::unordered};
+    Domain cross_context_{Order::unordered};
+    Captures captures_;
+    List<Domain, &Domain::incomplete_> incomplete_;
+    List<Domain, &Domain::askable_> askable_;
+    List<RecordedEvent, &RecordedEvent::link> spare_events_;
+    List<UseRecord, &UseRecord::all> uses_;
+
+    uint64_t number_ = 0;           // among the managers of this process
+    uint32_t announced_ = 0;        // captures
+    uint32_t context_records_ = 0;  // threads that are recording an event on the context
+    uint32_t waits_broken_off_ = 0; // by wait_bounded(), since it last came to an end
+};
+
+} // namespace emm::pool
