@@ -13,23 +13,23 @@ bool fits_a_slot(const Domain &domain, uint64_t size) {
 
 } // namespace
 
-// What other threads freed on the stream lies on its shelf. For a stream that nobody registered the
-// driver is asked first who it is.
+// What other threads freed on the stream lies in its depot. An unregistered stream is identified
+// first, by the driver.
 emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
-    const bool registered = magazine && !magazine->gate.locked_for_good();
+    const bool registered = magazine && !magazine->lock.closed_for_good();
     if (!registered) {
-        magazine = unregistered_magazine(stream);
+        magazine = caches_.find_unregistered(stream);
     }
     if (registered && magazine->never_holds(size)) {
         return memalloc_beyond(*magazine, size, stream, ret_ptr);
     }
-    if (magazine && magazine->gate.enter()) {
+    if (magazine && magazine->lock.enter()) {
         uint64_t address = magazine->take(size);
-        if (address == 0 && size <= slab_limit && swap_in(*magazine, class_of(size))) {
+        if (address == 0 && size <= slab_limit && magazine->swap_in(class_of(size))) {
             address = magazine->take(size);
         }
-        magazine->gate.leave();
+        magazine->lock.leave();
         if (address != 0) {
             *ret_ptr = address;
             return EMM_OK;
@@ -46,10 +46,10 @@ emm_status Manager::memalloc_beyond(Magazine &magazine, size_t size, emm_stream 
     {
         Lock lock(mutex_);
         const bool serves =
-            served_.serves() && size <= largest_request && !magazine.gate.locked_for_good();
+            served_.serves() && size <= largest_request && !magazine.lock.closed_for_good();
         if (serves) {
-            take_over(magazine);
-            unload_blocks(magazine);
+            caches_.take_over(magazine);
+            caches_.unload_blocks(magazine);
         }
         if (Block *block = serves ? take_block(magazine.domain, block_bytes(size)) : nullptr) {
             *ret_ptr = account({block, nullptr}, magazine.domain, size);
@@ -66,7 +66,7 @@ emm_status Manager::memalloc_locked(size_t size, emm_stream stream, emm_devicept
         Domain *domain = size <= largest_request ? order_.known(stream) : nullptr;
         emm_deviceptr ptr = 0;
         if (domain && served_.serves()) {
-            ptr = take_for(own_magazine(identity_, stream, *domain), *domain, size);
+            ptr = take_for(caches_.own(stream, *domain), *domain, size);
         }
         if (ptr) {
             *ret_ptr = ptr;
@@ -81,18 +81,18 @@ emm_status Manager::memalloc_locked(size_t size, emm_stream stream, emm_devicept
 // the magazine, which may be NULL. 0: there is none.
 emm_deviceptr Manager::take_for(Magazine *magazine, Domain &domain, size_t size) {
     if (magazine) {
-        take_over(*magazine);
+        caches_.take_over(*magazine);
         if (size <= slab_limit) {
-            restock(*magazine, class_of(size));
+            caches_.refill(*magazine, class_of(size));
         }
         if (const emm_deviceptr ptr = magazine->take(size)) {
             return ptr;
         }
-        unload_blocks(*magazine);
+        caches_.unload_blocks(*magazine);
     }
     const Place place = take(domain, size);
     if (magazine && place.slot) {
-        restock(*magazine, place.slot->index);
+        caches_.refill(*magazine, place.slot->index);
     }
     return place ? account(place, domain, size) : 0;
 }
@@ -120,11 +120,7 @@ Place Manager::take(Domain &domain, uint64_t size) {
 emm_deviceptr Manager::account(Place place, Domain &domain, size_t size) {
     place.begin_loan(size);
     order_.adopt(place, domain);
-    taken_ += place.size();
-    live_ += int64_t(size);
-    live_count_++;
-    allocations_++;
-    peak_live_ = live_ > peak_live_ ? live_ : peak_live_;
+    counts_.count_allocation(size, place.size());
     check();
     return place.begin();
 }
@@ -151,7 +147,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         upkeep(lock, domain, &caller);
         domain.unhold();
     }
-    if (const emm_deviceptr ptr = take_for(magazine_of(caller, domain), domain, size)) {
+    if (const emm_deviceptr ptr = take_for(caches_.own_for(caller, domain), domain, size)) {
         most_taken_ = most_with(0);
         *ret_ptr = ptr;
         return EMM_OK;
@@ -159,7 +155,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
     Place place;
     {
         domain.hold();
-        acquiring_++;
+        caches_.begin_search();
         lock.unlock();
         try {
             status = acquire_place(caller, domain, size, place);
@@ -167,7 +163,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
             status = host_.fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "pool: out of host memory");
         }
         lock.lock();
-        acquiring_--;
+        caches_.end_search();
     }
     if (place) {
         *ret_ptr = account(place, domain, size);
@@ -176,7 +172,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         order_.let_go_of_capture(domain);
         return EMM_OK;
     }
-    failures_++;
+    counts_.count_failure();
     order_.let_go(domain);
     return status;
 }
@@ -224,7 +220,7 @@ uint64_t Manager::obtainable() const {
 emm_status Manager::refuse_for_good(size_t size) {
     {
         const Lock lock(mutex_);
-        failures_++;
+        counts_.count_failure();
     }
     const bool limited = options_.max <= total_;
     return emm_failf(&host_, EMM_E_OUT_OF_MEMORY, 0,
@@ -238,7 +234,7 @@ emm_status Manager::exhausted(size_t size, CUresult result) {
     unsigned long long live = 0, reserved = 0, largest = 0;
     {
         const Lock lock(mutex_);
-        live = live_bytes();
+        live = caches_.live_bytes();
         reserved = reserved_;
         largest = heap_.largest_free();
     }

@@ -18,56 +18,6 @@ uint64_t taken_from(const Block &block) {
     return taken;
 }
 
-// What lies in magazines and batches is taken, of the right class, and nobody's.
-bool are_idle(const SlotAt *slots, uint32_t count, unsigned index) {
-    for (uint32_t i = 0; i < count; i++) {
-        const Slot &slot = *slots[i].slot;
-        if (slot.state != State::live || slot.loan.size() != 0 || slot.index != index ||
-            slot.uses || slot.slab->address(slot) != slots[i].address) {
-            return false;
-        }
-    }
-    return true;
-}
-
-bool are_idle(const Magazine::Bins &bins) {
-    for (unsigned i = 0; i < slab_classes; i++) {
-        if (bins[i].count.get() > bins[i].limit ||
-            !are_idle(bins[i].slots.get(), bins[i].count.get(), i)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-bool are_idle(const Batch *batch) {
-    for (; batch; batch = batch->next) {
-        if (batch->count > Batch::most || !are_idle(batch->slots, batch->count, batch->index)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-bool lies_idle(const Block &block) {
-    return block.state == State::live && block.loan.size() == 0 && !block.capture && !block.uses;
-}
-
-bool are_idle(const PinnedStock &stock) {
-    bool idle = true;
-    for (const PinnedStock::Bin &bin : stock.ready) {
-        for (uint32_t i = 0; i < bin.count.get(); i++) {
-            const Block &block = *bin.blocks[i];
-            idle = idle && lies_idle(block) && block.host == bin.pool &&
-                   block.size == class_size(bin.index);
-        }
-    }
-    for (uint32_t i = 0; i < stock.freed_count.get(); i++) {
-        idle = idle && lies_idle(*stock.freed[i]) && stock.freed[i]->host;
-    }
-    return idle;
-}
-
 // Blocks that are only just being taken have no pool yet.
 uint64_t taken_from(const HostPool &pool) {
     uint64_t taken = 0;
@@ -81,31 +31,6 @@ uint64_t taken_from(const HostPool &pool) {
 
 } // namespace
 
-// Of magazines only the calling thread's can be looked into.
-std::string Manager::fault_of_magazines() const {
-    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        const std::lock_guard lock(m->shelf.mutex);
-        for (const Batch *batch : m->shelf.batches) {
-            if (!are_idle(batch)) {
-                return "a shelf holds what is in use";
-            }
-        }
-        if (&m->owner != Thread::self_if_any()) {
-            continue;
-        }
-        bool idle = are_idle(m->bins) && (!m->quarantine || are_idle(*m->quarantine)) &&
-                    (!m->pinned || are_idle(*m->pinned));
-        for (uint32_t i = 0; i < m->block_count.get(); i++) {
-            const Block &block = *m->blocks[i].block;
-            idle = idle && lies_idle(block) && block.size == m->blocks[i].size;
-        }
-        if (!idle) {
-            return "a magazine holds what is in use";
-        }
-    }
-    return are_idle(quarantine_.first) ? "" : "the quarantine holds what is in use";
-}
-
 // Every byte of every segment is live, pending or cached, counted once.
 std::string Manager::fault() const {
     uint64_t taken = 0, free = 0;
@@ -118,14 +43,14 @@ std::string Manager::fault() const {
             taken += taken_from(*block);
         }
     }
-    if (acquiring_ == 0 && taken != taken_) {
+    if (!caches_.any_search() && taken != counts_.taken()) {
         return "what is taken from the heap and the slabs is not what was counted";
     }
-    if (acquiring_ == 0 && free > cached_bytes()) {
+    if (!caches_.any_search() && free > cached_bytes()) {
         return "free blocks are larger than the cached bytes counted";
     }
     std::string found = heap_.fault();
-    found = found.empty() ? fault_of_magazines() : found;
+    found = found.empty() ? caches_.fault() : found;
     uint64_t pinned = 0;
     for (const auto &pool : hosts_) {
         found = pool && found.empty() ? pool->fault() : found;
@@ -143,7 +68,8 @@ void Manager::check() {
         throw std::logic_error(std::string("pool: ") + call + " was called under a lock");
     }
     constexpr uint64_t often = 64;
-    if (const uint64_t calls = allocations_ + frees_; calls < often || calls % often == 0) {
+    if (const uint64_t calls = counts_.allocations() + counts_.frees();
+        calls < often || calls % often == 0) {
         const std::string found = fault();
         if (!found.empty()) {
             throw std::logic_error("pool: " + found);

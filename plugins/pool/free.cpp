@@ -18,19 +18,19 @@ emm_status Manager::refuse_free(emm_deviceptr ptr) {
 
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
-    const bool registered = magazine && !magazine->gate.locked_for_good();
+    const bool registered = magazine && !magazine->lock.closed_for_good();
     if (!registered) {
-        magazine = unregistered_magazine(stream);
+        magazine = caches_.find_unregistered(stream);
     } else if (magazine->never_holds(size) && give_beyond(*magazine, ptr, size)) {
         return EMM_OK;
     }
-    if (magazine && magazine->gate.enter()) {
+    if (magazine && magazine->lock.enter()) {
         const Slot *slot = heap_.found_at(ptr).slot;
-        if (slot && magazine->bins[slot->index].full()) {
-            swap_out(*magazine, slot->index);
+        if (slot && magazine->is_full(slot->index)) {
+            magazine->swap_out(slot->index);
         }
         const bool done = magazine->give(heap_, ptr, size);
-        magazine->gate.leave();
+        magazine->lock.leave();
         if (done) {
             return EMM_OK;
         }
@@ -45,7 +45,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
 // anything unusual about it.
 bool Manager::give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     Lock lock(mutex_);
-    if (!served_.serves() || magazine.gate.locked_for_good()) {
+    if (!served_.serves() || magazine.lock.closed_for_good()) {
         return false;
     }
     Block *block = heap_.found_at(ptr).block;
@@ -55,7 +55,7 @@ bool Manager::give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size) {
         return false;
     }
     Domain &domain = magazine.unordered ? order_.unordered() : magazine.domain;
-    take_over(magazine);
+    caches_.take_over(magazine);
     release({block, nullptr}, domain);
     order_.mark_dirty(domain, block->size);
     heap_.give(*block, domain);
@@ -85,7 +85,7 @@ emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream st
     }
     // An unordered free goes to the magazine that unordered allocations come from.
     Domain &stocked = domain == &order_.unordered() ? order_.common() : *domain;
-    Magazine *magazine = served_.serves() ? own_magazine(identity_, stream, stocked) : nullptr;
+    Magazine *magazine = served_.serves() ? caches_.own(stream, stocked) : nullptr;
     if (!magazine || !stow(*magazine, place)) {
         free_on(place, *domain);
     }
@@ -95,11 +95,11 @@ emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream st
 
 // Puts what is freed into a magazine, after making room if it is full.
 bool Manager::stow(Magazine &magazine, Place place) {
-    take_over(magazine);
+    caches_.take_over(magazine);
     if (place.slot) {
-        make_room(magazine, place.slot->index);
+        caches_.make_room(magazine, place.slot->index);
     } else {
-        unload_blocks(magazine);
+        caches_.unload_blocks(magazine);
     }
     return magazine.give(heap_, place.begin(), 0);
 }
@@ -115,7 +115,7 @@ emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream)
     }
     Lock lock(mutex_);
     const Place place = lent_at(ptr);
-    if (!place) { // somebody else was quicker
+    if (!place) { // another thread was quicker
         lock.unlock();
         return refuse_free(ptr);
     }
@@ -129,7 +129,7 @@ emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream)
     }
     domain->hold();
     const bool plain = served_.serves() && !place.uses() && !place.capture();
-    Magazine *magazine = plain ? magazine_of(caller, *domain) : nullptr;
+    Magazine *magazine = plain ? caches_.own_for(caller, *domain) : nullptr;
     Domain *used = nullptr;
     if (!magazine || !stow(*magazine, place)) {
         used = free_on(place, *domain);
@@ -149,10 +149,7 @@ Domain *Manager::free_on(Place place, Domain &domain) {
 
 void Manager::release(Place place, Domain &domain) {
     domain.count_frees(1);
-    live_ -= int64_t(place.requested());
-    taken_ -= place.size();
-    live_count_--;
-    frees_++;
+    counts_.count_free(place.requested(), place.size());
     place.end_loan();
 }
 
@@ -182,7 +179,7 @@ void Manager::complete(Domain &domain, uint64_t tag) {
     slabs_.complete(domain, tag);
     shelve(domain, tag);
     if (&domain == &order_.unordered()) {
-        complete_batches(tag);
+        caches_.complete_batches(tag);
     }
 }
 

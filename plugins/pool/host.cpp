@@ -294,7 +294,7 @@ uint64_t Manager::release_host(Lock &lock, uint64_t keep) {
         Segment *segment = pool->heap.first_whole();
         while (segment && host_cached() > keep) {
             pool->heap.remove(*segment);
-            await_lookups();
+            caches_.await_lookups();
             begin_move();
             lock.unlock();
             released += segment->driver_bytes;

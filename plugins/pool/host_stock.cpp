@@ -8,23 +8,23 @@ namespace emm::pool {
 Block *Manager::take_pinned_at_once(const HostPool *pool, size_t size) const {
     Magazine *magazine =
         Thread::magazine_for(serving_.load(std::memory_order_relaxed), EMM_STREAM_UNORDERED);
-    if (!magazine || size > shelf_limit || !magazine->gate.enter()) {
+    if (!magazine || size > shelf_limit || !magazine->lock.enter()) {
         return nullptr;
     }
     Block *block = magazine->pinned ? magazine->pinned->take(pool, size) : nullptr;
-    magazine->gate.leave();
+    magazine->lock.leave();
     return block;
 }
 
 bool Manager::give_pinned_at_once(const HostPool &pool, uint64_t host, size_t size,
                                   emm_stream stream) const {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
-    if (!magazine || !magazine->gate.enter()) {
+    if (!magazine || !magazine->lock.enter()) {
         return false;
     }
     Block *block = magazine->pinned ? pool.heap.found_at(host).block : nullptr;
     const bool done = block && magazine->pinned->give(*block, size);
-    magazine->gate.leave();
+    magazine->lock.leave();
     return done;
 }
 
@@ -32,9 +32,9 @@ bool Manager::give_pinned_at_once(const HostPool &pool, uint64_t host, size_t si
 
 // The calling thread's stock for a stream, NULL if it can have none.
 Magazine *Manager::stocked_magazine(emm_stream stream, Domain &domain) {
-    Magazine *magazine = served_.serves() ? own_magazine(identity_, stream, domain) : nullptr;
+    Magazine *magazine = served_.serves() ? caches_.own(stream, domain) : nullptr;
     if (magazine && !magazine->pinned) {
-        magazine->pinned.reset(new (std::nothrow) PinnedStock);
+        magazine->pinned.reset(new (std::nothrow) PinnedCache);
     }
     return magazine && magazine->pinned ? magazine : nullptr;
 }
@@ -46,13 +46,13 @@ void Manager::restock_pinned(HostPool &pool, size_t size) {
         return;
     }
     const unsigned index = class_of(size);
-    PinnedStock::Bin &bin = magazine->pinned->bin_for(index);
+    PinnedCache::Bin &bin = magazine->pinned->bin_for(index);
     if (!bin.holds(&pool, index)) {
         empty_bin(bin);
         bin.pool = &pool;
         bin.index = index;
     }
-    while (bin.count.get() < PinnedStock::capacity(class_size(index))) {
+    while (bin.count.get() < PinnedCache::capacity(class_size(index))) {
         Block *block = pool.take_shelved(size);
         if (!block) {
             return;
@@ -64,7 +64,7 @@ void Manager::restock_pinned(HostPool &pool, size_t size) {
     }
 }
 
-void Manager::empty_bin(PinnedStock::Bin &bin) {
+void Manager::empty_bin(PinnedCache::Bin &bin) {
     for (uint32_t i = 0; i < bin.count.get(); i++) {
         Block &block = *bin.blocks[i];
         block.state = State::waiting;
@@ -76,7 +76,7 @@ void Manager::empty_bin(PinnedStock::Bin &bin) {
 
 // What was freed goes where its stream's work is asked about.
 void Manager::hand_over_pinned(Magazine &magazine) {
-    PinnedStock &stock = *magazine.pinned;
+    PinnedCache &stock = *magazine.pinned;
     const uint32_t count = stock.freed_count.get();
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
@@ -107,7 +107,7 @@ void Manager::drain_pinned(Magazine &magazine) {
         return;
     }
     hand_over_pinned(magazine);
-    for (PinnedStock::Bin &bin : magazine.pinned->ready) {
+    for (PinnedCache::Bin &bin : magazine.pinned->ready) {
         empty_bin(bin);
     }
     host_live_ += uint64_t(magazine.pinned->live.get());
@@ -115,30 +115,27 @@ void Manager::drain_pinned(Magazine &magazine) {
 }
 
 void Manager::hand_over_own_pinned() {
-    const Thread *self = Thread::self_if_any();
-    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        if (&m->owner == self && m->pinned) {
-            hand_over_pinned(*m);
+    caches_.each([this](Magazine &m) {
+        if (m.is_own() && m.pinned) {
+            hand_over_pinned(m);
         }
-    }
+    });
 }
 
 // What other threads keep, which they do no more from then on: they would only pass it to and fro.
 // False: there was nothing.
 bool Manager::fetch_pinned() {
     bool any = false;
-    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        any = any || (m->pinned && !m->pinned->empty());
-    }
+    caches_.each([&](const Magazine &m) { any = any || (m.pinned && !m.pinned->empty()); });
     if (any) {
-        shut_magazines(nullptr);
-        for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-            if (m->pinned && !m->pinned->empty()) {
-                m->pinned->kept = m->pinned->kept && &m->owner == Thread::self_if_any();
-                drain_pinned(*m);
+        caches_.shut();
+        caches_.each([this](Magazine &m) {
+            if (m.pinned && !m.pinned->empty()) {
+                m.pinned->kept = m.pinned->kept && m.is_own();
+                drain_pinned(m);
             }
-        }
-        reopen_magazines();
+        });
+        caches_.reopen();
     }
     return any;
 }
@@ -146,9 +143,7 @@ bool Manager::fetch_pinned() {
 // Below 0 for a moment if a block was allocated by one thread and freed by another.
 uint64_t Manager::host_live() const {
     uint64_t live = host_live_;
-    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        live += m->pinned ? uint64_t(m->pinned->live.get()) : 0;
-    }
+    caches_.each([&](const Magazine &m) { live += m.pinned ? uint64_t(m.pinned->live.get()) : 0; });
     return int64_t(live) < 0 ? 0 : live;
 }
 

@@ -36,7 +36,7 @@ emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes
     {
         const Lock lock(mutex_);
         order_.collect_graphs();
-        drain_own();
+        caches_.drain_own();
         ret_block = served_.serves() ? take_block(domain, bytes) : nullptr;
         if (ret_block) {
             return EMM_OK;
@@ -53,7 +53,7 @@ emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes
         block = grows_first(bytes) ? grow(lock, domain, bytes, result) : nullptr;
         block = block ? block : reuse(lock, caller, domain, bytes);
         block = block ? block : wait_for_stream(lock, caller, domain, bytes);
-        if (!block && drain_all()) {
+        if (!block && caches_.drain_all()) {
             block = reuse(lock, caller, domain, bytes);
         }
         block = block ? block : grow(lock, domain, bytes, result);
@@ -212,12 +212,12 @@ bool Manager::grows_first(uint64_t bytes) const {
     }
     const uint64_t growth = growth_for(bytes);
     return heap_.bytes_in(Zone::small) + growth <= claimed() / ease ||
-           (claimed() + growth <= peak_reserved_ && taken_ <= most_with(bytes) / 4 * 3);
+           (claimed() + growth <= peak_reserved_ && counts_.taken() <= most_with(bytes) / 4 * 3);
 }
 
 // The most that was ever taken, if this request is served. One that fails leaves no trace.
 uint64_t Manager::most_with(uint64_t bytes) const {
-    return std::max(most_taken_, taken_ + waiting_ + bytes);
+    return std::max(most_taken_, counts_.taken() + waiting_ + bytes);
 }
 
 // What may be held before idle segments go back.
@@ -396,9 +396,9 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64
         if (round > 0 && may_wait) {
             order_.wait_for_context(lock);
         }
-        drain_all();
+        caches_.drain_all();
         drop_spares();
-        const uint64_t calls = calls_served();
+        const uint64_t calls = caches_.calls_served();
         block = take_anywhere(domain, bytes);
         if (!block && (options_.paged || others)) {
             block = grow(lock, domain, bytes, result);
@@ -410,7 +410,8 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64
         block = block ? block : wait_for_stream(lock, caller, domain, bytes);
         const bool last = round > 0 || !may_wait;
         others = !block && last &&
-                 (await_moves(lock, hope) || (calls != calls_served() && bytes <= idle_at_most()));
+                 (await_moves(lock, hope) ||
+                  (calls != caches_.calls_served() && bytes <= idle_at_most()));
         if (last && !others) {
             break;
         }
@@ -424,7 +425,7 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64
 // cuMemFree itself waits for work that uses the memory, so a whole block may still be dirty.
 uint64_t Manager::release_segment(Lock &lock, Segment &segment) {
     heap_.remove(segment);
-    await_lookups();
+    caches_.await_lookups();
     begin_move();
     lock.unlock();
     CUresult result = CUDA_SUCCESS;

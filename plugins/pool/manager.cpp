@@ -8,25 +8,24 @@ namespace {
 
 std::atomic<uint64_t> next_identity{1};
 
-// Counts a thread that has blocks in its hands, whatever ends that.
-class Acquiring {
+// A thread looks for whole blocks, whatever ends that.
+class Search {
 public:
-    Acquiring(std::unique_lock<Mutex> &lock, std::atomic<uint32_t> &count)
-        : lock_(lock), count_(count) {
-        count_++;
+    Search(Lock &lock, ThreadCaches &caches) : lock_(lock), caches_(caches) {
+        caches_.begin_search();
     }
-    ~Acquiring() {
+    ~Search() {
         if (!lock_.owns_lock()) {
             lock_.lock();
         }
-        count_--;
+        caches_.end_search();
     }
-    Acquiring(const Acquiring &) = delete;
-    Acquiring &operator=(const Acquiring &) = delete;
+    Search(const Search &) = delete;
+    Search &operator=(const Search &) = delete;
 
 private:
-    std::unique_lock<Mutex> &lock_;
-    std::atomic<uint32_t> &count_;
+    Lock &lock_;
+    ThreadCaches &caches_;
 };
 
 } // namespace
@@ -34,7 +33,6 @@ private:
 Manager::Manager(const emm_host &host, const emm_context_info &info, const char *const *texts)
     : options_(texts), served_(host, info, serving_),
       identity_(next_identity.fetch_add(1, std::memory_order_relaxed)), serving_(identity_) {
-    Gate::prepare();
     if (options_.paged) {
         allow_paging();
     } else if (options_.initial == 0) { // only then do small requests never ask the large zone
@@ -77,15 +75,11 @@ Manager::~Manager() {
     {
         const std::lock_guard ending(Thread::ending());
         const Lock lock(mutex_);
-        close_all_magazines(nullptr);
+        caches_.close(nullptr);
     }
     reset();
     while (Segment *segment = refused_.pop_front()) {
         delete segment;
-    }
-    while (Batch *batch = spare_batches_) {
-        spare_batches_ = batch->next;
-        delete batch;
     }
     if (!peers_.empty()) {
         drop_peers();
@@ -98,7 +92,7 @@ emm_status Manager::reset() {
     {
         const Lock lock(mutex_);
         marks = cross_context_.forget();
-        close_all_magazines(nullptr);
+        caches_.close(nullptr);
         forget_everything();
         segments = heap_.forget_all();
         while (Segment *segment = refused_.pop_front()) {
@@ -143,9 +137,7 @@ emm_status Manager::reset() {
 // Every allocation, and all that was remembered about freed memory. Registered streams stay
 // registered.
 void Manager::forget_everything() {
-    while (quarantine_.first) {
-        recycle(*quarantine_.pop());
-    }
+    caches_.forget_quarantine();
     order_.each_domain([this](Domain &domain) {
         while (Slab *slab = domain.slabs.pop_front()) {
             slabs_.forget(*slab);
@@ -154,8 +146,8 @@ void Manager::forget_everything() {
     order_.forget_memory();
     exports_.clear();
     slabs_.forget_all();
-    taken_ = waiting_ = quarantined_ = 0;
-    live_ = live_count_ = 0;
+    counts_.forget_memory();
+    waiting_ = 0;
     host_live_ = host_taken_ = host_waiting_ = 0;
 }
 
@@ -174,8 +166,8 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     {
         Lock lock(mutex_);
         order_.collect_graphs();
-        const Acquiring whole_blocks(lock, acquiring_);
-        drain_all();
+        const Search whole_blocks(lock, caches_);
+        caches_.drain_all();
         order_.record_and_query_all(lock, false);
         order_.record_what_is_left(lock);
         cross_context_.mark_what_is_left(lock);

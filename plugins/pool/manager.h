@@ -12,14 +12,13 @@
 //   paging.cpp    growth=vmm: pages behind addresses
 //   pages.cpp     what that asks of the driver
 //   manager.cpp   create, reset, destroy, trim, peers
-//   magazines.cpp what threads keep for themselves
-//   closing.cpp   how others keep a thread out of that, for a while or for good
 //
 // One lock protects everything here but the magazines. No driver call is made while it is held:
 // functions that take a Lock & may let go of it for one, and whoever calls them looks at everything
 // anew afterwards.
 #pragma once
 
+#include "cache/thread_caches.h"
 #include "cuda/served_context.h"
 #include "heap/heap.h"
 #include "heap/slabs.h"
@@ -27,7 +26,6 @@
 #include "options.h"
 #include "order/cross_context.h"
 #include "order/stream_order.h"
-#include "thread.h"
 
 #include <condition_variable>
 #include <functional>
@@ -39,7 +37,7 @@
 
 namespace emm::pool {
 
-class Manager : private FreedMemory {
+class Manager : private FreedMemory, private PinnedOwner {
 public:
     Manager(const emm_host &host, const emm_context_info &info, const char *const *texts);
     ~Manager();
@@ -67,8 +65,6 @@ public:
     emm_status set_access(int32_t peer_device, uint32_t flags);
     emm_status get_stats(emm_stats *ret_stats);
 
-    void part_with(Magazine &magazine);
-
 private:
     struct Export {
         UseRecord *record;
@@ -85,9 +81,6 @@ private:
         bool heard = false; // that something has
         Link<Hope> link;
     };
-
-    // Tells the ways of streams that are not registered from others in a thread's table.
-    static constexpr uint64_t unregistered_bit = uint64_t(1) << 63;
 
     // --- allocate.cpp
     emm_status memalloc_beyond(Magazine &magazine, size_t size, emm_stream stream,
@@ -136,48 +129,10 @@ private:
     void begin_move();
     void end_move();
     bool await_moves(Lock &lock, const Hope &hope);
-    uint64_t calls_served() const;
     uint64_t idle_at_most() const;
 
-    // --- magazines.cpp
-    Magazine *own_magazine(uint64_t identity, emm_stream stream, Domain &domain);
-    Magazine *unregistered_magazine(emm_stream stream);
-    Magazine *magazine_of(const Caller &caller, Domain &domain);
-    void make_room_for_unregistered(const Domain &domain);
-    void widen(Bin &bin, unsigned index, uint32_t limit);
-    void restock(Magazine &magazine, unsigned index);
-    void take_over(Magazine &magazine);
-    Batch *spare_batch(SlotShelf &shelf);
-    void recycle(Batch &batch);
-    Batch *make_batch(SlotShelf &shelf, Bin &bin, unsigned index, uint32_t count);
-    static void fill_batch(Batch &batch, Bin &bin, unsigned index, uint32_t count);
-    static void forget_oldest(Bin &bin, uint32_t count);
-    bool may_shelve(const SlotShelf &shelf, uint64_t bytes) const;
-    void put_on_shelf(SlotShelf &shelf, Batch &batch);
-    bool put_on_shelf_if_allowed(SlotShelf &shelf, Batch &batch);
-    Batch *take_from_shelf(SlotShelf &shelf, unsigned index, uint32_t most);
-    bool swap_in(Magazine &magazine, unsigned index);
-    bool swap_out(Magazine &magazine, unsigned index);
-    void clear_shelf(SlotShelf &shelf, Domain &domain);
-    void complete_batches(uint64_t tag);
-    void give_slots(const SlotAt *slots, uint32_t count, Domain &domain);
-    void unload(Magazine &magazine, unsigned index, uint32_t count);
-    void unload_blocks(Magazine &magazine);
-    void make_room(Magazine &magazine, unsigned index);
-    void quarantine(Magazine &magazine, unsigned index);
-    void drain(Magazine &magazine);
-    void drain_own();
-    bool drain_all();
-
-    // --- closing.cpp
-    void shut_magazines(const Domain *domain);
-    void reopen_magazines();
-    void await_lookups();
-    void close_all_magazines(const Domain *domain);
-    void close_magazines(Domain &domain) override { close_all_magazines(&domain); }
-    void close(Magazine &magazine);
-
     // --- free.cpp
+    void close_magazines(Domain &domain) override { caches_.close(&domain); }
     bool give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size);
     emm_status memfree_locked(emm_deviceptr ptr, size_t size, emm_stream stream);
     Place lent_at(emm_deviceptr ptr) const;
@@ -221,10 +176,10 @@ private:
                              emm_stream stream) const;
     Magazine *stocked_magazine(emm_stream stream, Domain &domain);
     void restock_pinned(HostPool &pool, size_t size);
-    void empty_bin(PinnedStock::Bin &bin);
+    void empty_bin(PinnedCache::Bin &bin);
     void hand_over_pinned(Magazine &magazine);
     void put_off(Block &block, Domain &domain);
-    void drain_pinned(Magazine &magazine);
+    void drain_pinned(Magazine &magazine) override;
     void hand_over_own_pinned();
     bool fetch_pinned();
     uint64_t host_live() const;
@@ -274,12 +229,8 @@ private:
 
     // --- report.cpp
     uint64_t pending_bytes() const;
-    uint64_t idle_bytes() const;
-    uint64_t live_bytes() const;
-    void add_magazines(emm_stats &stats) const;
     uint64_t cached_bytes() const;
     std::string fault() const;
-    std::string fault_of_magazines() const;
     void check();
 
     // --- manager.cpp
@@ -313,19 +264,18 @@ private:
 
     alignas(128) std::condition_variable_any moved_; // memory that was on its way has arrived
     Slabs slabs_{heap_};
+    Counts counts_;
+    ThreadCaches caches_{{served_, mutex_, clock_, order_, heap_, slabs_, counts_, *this},
+                         identity_,
+                         serving_,
+                         options_.release_threshold == UINT64_MAX};
     std::unique_ptr<HostPool> hosts_[8];          // by flags
     std::atomic<HostPool *> known_hosts_[8] = {}; // the same, without the lock
-    List<Magazine, &Magazine::of_manager> magazines_;
-    std::unordered_map<const Domain *, SlotShelf> shelves_; // while the domain has magazines
     std::list<Export> exports_;
-    Batch *spare_batches_ = nullptr;
-    BatchQueue quarantine_;                // slots freed unordered
     List<Segment, &Segment::all> refused_; // what the driver did not take back; tried again
     std::list<int32_t> peers_; // devices whose primary context is retained for set_access
 
     uint32_t deferring_ = 0;
-    // Threads with a block that is not counted as live yet.
-    std::atomic<uint32_t> acquiring_{0};
     bool ragged_ = false; // the driver has given memory that is not aligned to 2 MiB
 
     std::vector<CUmemAccessDesc> access_; // of growth=vmm: who may use the pages
@@ -343,39 +293,28 @@ private:
 
     uint64_t total_ = UINT64_MAX; // what the device has, if the driver tells
     uint64_t reserved_ = 0;
-    uint64_t arriving_ = 0;    // what the driver is being asked for, beside that
-    uint64_t taken_ = 0;       // from the heap and the slabs, by the program or by magazines
-    uint64_t waiting_ = 0;     // with use records and captures
-    uint64_t quarantined_ = 0; // in batches
-    alignas(128) std::atomic<uint64_t> shelved_{0};
-
-    // Beside what magazines have counted since they were last asked.
-    int64_t live_ = 0; // as asked for
-    int64_t live_count_ = 0;
-    int64_t peak_live_ = 0;
+    uint64_t arriving_ = 0; // what the driver is being asked for, beside that
+    uint64_t waiting_ = 0;  // with use records and captures
     uint64_t peak_reserved_ = 0;
-    uint64_t allocations_ = 0;
-    uint64_t frees_ = 0;
-    uint64_t failures_ = 0;
 };
 
 inline uint64_t Manager::take_at_once(size_t size, emm_stream stream) const {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
-    if (!magazine || !magazine->gate.enter()) [[unlikely]] {
+    if (!magazine || !magazine->lock.enter()) [[unlikely]] {
         return 0;
     }
     const uint64_t address = magazine->take_newest(size);
-    magazine->gate.leave();
+    magazine->lock.leave();
     return address;
 }
 
 inline bool Manager::give_at_once(emm_deviceptr ptr, size_t size, emm_stream stream) const {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
-    if (!magazine || !magazine->gate.enter()) [[unlikely]] {
+    if (!magazine || !magazine->lock.enter()) [[unlikely]] {
         return false;
     }
     const bool done = magazine->give(heap_, ptr, size);
-    magazine->gate.leave();
+    magazine->lock.leave();
     return done;
 }
 

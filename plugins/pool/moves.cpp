@@ -31,18 +31,9 @@ bool Manager::await_moves(Lock &lock, const Hope &hope) {
     return hope.heard;
 }
 
-// Allocations and frees: other threads', while the calling one is at this.
-uint64_t Manager::calls_served() const {
-    uint64_t calls = allocations_ + frees_;
-    for (const Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        calls += m->allocations.get() + m->frees.get();
-    }
-    return calls;
-}
-
 // If all that is not in use could be had as one.
 uint64_t Manager::idle_at_most() const {
-    const uint64_t used = taken_ + waiting_;
+    const uint64_t used = counts_.taken() + waiting_;
     const uint64_t limit = options_.max == UINT64_MAX ? reserved_ : options_.max;
     return limit > used ? limit - used : 0;
 }

@@ -13,35 +13,13 @@
 namespace emm::pool {
 
 uint64_t Manager::pending_bytes() const {
-    uint64_t bytes = heap_.quarantined() + slabs_.quarantined() + waiting_ + quarantined_;
-    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        bytes += m->quarantined_bytes();
-    }
-    return bytes;
-}
-
-// What lies in magazines and batches, for their owners to take again or on its way to the
-// quarantine.
-uint64_t Manager::idle_bytes() const {
-    uint64_t bytes = shelved_ + quarantined_;
-    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        bytes += m->idle_bytes() + m->quarantined_bytes();
-    }
-    return bytes;
+    return heap_.quarantined() + slabs_.quarantined() + waiting_ + caches_.pending_bytes();
 }
 
 uint64_t Manager::cached_bytes() const {
-    const uint64_t busy = taken_ - std::min(idle_bytes(), taken_) + pending_bytes();
+    const uint64_t taken = counts_.taken();
+    const uint64_t busy = taken - std::min(caches_.idle_bytes(), taken) + pending_bytes();
     return reserved_ > busy ? reserved_ - busy : 0; // below: a segment is on its way in
-}
-
-// Below 0 for a moment if a block was allocated by one thread and freed by another.
-uint64_t Manager::live_bytes() const {
-    int64_t live = live_;
-    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        live += m->live.get();
-    }
-    return uint64_t(std::max<int64_t>(live, 0));
 }
 
 emm_status Manager::get_stats(emm_stats *ret_stats) {
@@ -50,11 +28,11 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     {
         const Lock lock(mutex_);
         order_.collect_graphs();
-        add_magazines(stats);
+        caches_.report(stats);
         stats.cached_bytes = cached_bytes();
         stats.reserved_bytes = reserved_;
         stats.peak_reserved_bytes = peak_reserved_;
-        stats.failures = failures_;
+        stats.failures = counts_.failures();
         stats.pending_bytes = pending_bytes();
         stats.host_live_bytes = host_live();
         stats.host_reserved_bytes = host_reserved_;
@@ -62,25 +40,6 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     }
     emm_copy_sized(ret_stats, &stats);
     return EMM_OK;
-}
-
-// Each magazine counts for itself, and is read while it does. The peak is exact for one thread on
-// one stream, and otherwise off by no more than magazines hold.
-void Manager::add_magazines(emm_stats &stats) const {
-    int64_t live = live_, count = live_count_, peak = peak_live_;
-    stats.allocations = allocations_;
-    stats.frees = frees_;
-    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        const uint64_t allocations = m->allocations.get(), frees = m->frees.get();
-        stats.allocations += allocations;
-        stats.frees += frees;
-        count += int64_t(allocations - frees);
-        peak = std::max(peak, live + m->highest.get());
-        live += m->live.get();
-    }
-    stats.live_bytes = uint64_t(std::max<int64_t>(live, 0));
-    stats.live_count = uint64_t(std::max<int64_t>(count, 0));
-    stats.peak_live_bytes = uint64_t(std::max(peak, live));
 }
 
 emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {

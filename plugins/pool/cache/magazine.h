@@ -1,34 +1,43 @@
-// One thread's stock of memory for one stream. Its owner takes from it and gives to it without a
+// What one thread keeps of memory for one stream. Its owner takes from it and gives to it without a
 // lock; the pool fills and empties it in batches. What lies in it counts as taken for the heap and
-// the slabs, and as nobody's for the program.
+// the slabs, and the program has none of it.
 //
 // A stream's magazine takes back what was freed on the stream, and that may go out again at once.
 // The magazine of calls without a stream hands out complete memory, and what it takes back waits in
 // its quarantine for the next batch.
 #pragma once
 
-#include "bin.h"
-#include "gate.h"
+#include "batch.h"
+#include "biased_lock.h"
 #include "heap/heap.h"
 #include "order/domain.h"
-#include "pinned_stock.h"
+#include "pinned_cache.h"
 
 #include <algorithm>
 #include <array>
 
 namespace emm::pool {
 
-class Manager;
+class Depot;
 class Thread;
+class ThreadCaches;
 
 class alignas(128) Magazine {
 public:
     static constexpr uint32_t most_blocks = 4;
+    static constexpr uint32_t first_limit =
+        4; // a bin's, doubled each time that it proves too little
 
-    Magazine(Manager &manager, uint64_t manager_identity, Domain &domain, SlotShelf &shelf,
+    // The most slots in a bin.
+    static constexpr uint32_t capacity(unsigned index) {
+        constexpr uint64_t bin_bytes = 128 << 10;
+        return std::clamp(uint32_t(bin_bytes / class_size(index)), first_limit, Batch::most);
+    }
+
+    Magazine(ThreadCaches &caches, uint64_t manager_identity, Domain &domain, Depot &depot,
              const Thread &owner, uint64_t largest_block);
 
-    // --- by its owner, inside the gate
+    // --- by its owner, inside its lock
     // The address of memory for `size` bytes, or 0: nothing here fits.
     uint64_t take(size_t size) {
         if (size > slab_limit) {
@@ -50,37 +59,36 @@ public:
     // No block of that size is ever here.
     bool never_holds(size_t size) const { return size > std::max(slab_limit, largest_block); }
 
-    // --- by its owner, with the pool's lock or inside the gate
-    void count_allocation(size_t size) {
-        const int64_t now = live.get() + int64_t(size);
-        allocations.add(1);
-        live.set(now);
-        if (now > highest.get()) [[unlikely]] {
-            highest.set(now);
-        }
-    }
-    void count_free(uint64_t size) {
-        frees.add(1);
-        live.add(-int64_t(size));
-    }
+    // A freed slot of that class does not fit in.
+    bool is_full(unsigned index) const { return bins_[index].full(); }
+    // Exchanges with its stream's depot: an empty bin for a batch, the older half of a full bin for
+    // an empty batch.
+    bool swap_in(unsigned index);
+    bool swap_out(unsigned index);
 
-    // --- for whoever has the pool's lock
+    // --- with the pool's lock
     uint64_t idle_bytes() const; // to be taken again
     uint64_t quarantined_bytes() const;
     bool empty() const { return idle_bytes() == 0 && quarantined_bytes() == 0; }
+    bool is_own() const; // of the calling thread
 
-    Gate gate;
+    using Bins = std::array<Bin, slab_classes>;
+
+    BiasedLock lock;
     const bool unordered;
     const uint64_t largest_block; // to keep
 
-    // Since the pool has taken them over the last time.
-    Gauge<uint64_t> allocations, frees;
-    Gauge<int64_t> live;    // bytes allocated here less those freed here
-    Gauge<int64_t> highest; // that it has been
+private:
+    friend class Thread;
+    friend class ThreadCaches;
 
-    using Bins = std::array<Bin, slab_classes>;
-    Bins bins;
-    const std::unique_ptr<Bins> quarantine; // of the unordered one
+    // Since the pool has taken them over the last time.
+    Gauge<uint64_t> allocations_, frees_;
+    Gauge<int64_t> live_;    // bytes allocated here less those freed here
+    Gauge<int64_t> highest_; // that it has been
+
+    Bins bins_;
+    const std::unique_ptr<Bins> quarantine_; // of the unordered one
 
     // Beyond slots: the last few freed, for requests of just their size. Any other request sends
     // them home first, so that they join their neighbours before a best fit is looked for.
@@ -89,27 +97,44 @@ public:
         uint64_t size;
         Block *block;
     };
-    LooseBlock blocks[most_blocks];
-    Gauge<uint32_t> block_count;
-    Gauge<uint64_t> block_bytes;
+    LooseBlock blocks_[most_blocks];
+    Gauge<uint32_t> block_count_;
+    Gauge<uint64_t> block_bytes_;
 
-    std::unique_ptr<PinnedStock> pinned; // once there is any
-
-    // Of an unregistered stream.
-    const uint64_t key;         // its identity
-    uint64_t registrations = 0; // the last at which it was none of them
-    uint64_t answered = 0;      // the last call for events that it has heard
-
-    Manager &manager;
-    const uint64_t manager_identity;
-    Domain &domain;
-    SlotShelf &shelf; // of its domain
-    const Thread &owner;
-    Link<Magazine> of_manager;
+public:
+    std::unique_ptr<PinnedCache> pinned; // once there is any
 
 private:
+    // Of an unregistered stream.
+    const uint64_t key_;         // its identity
+    uint64_t registrations_ = 0; // the last at which it was none of them
+    uint64_t answered_ = 0;      // the last call for events that it has heard
+
+    ThreadCaches &caches_;
+    const uint64_t manager_identity_;
+
+public:
+    Domain &domain;
+
+private:
+    Depot &depot_; // of its domain
+    const Thread &owner_;
+    Link<Magazine> of_manager_;
+
+    void count_allocation(size_t size) {
+        const int64_t now = live_.get() + int64_t(size);
+        allocations_.add(1);
+        live_.set(now);
+        if (now > highest_.get()) [[unlikely]] {
+            highest_.set(now);
+        }
+    }
+    void count_free(uint64_t size) {
+        frees_.add(1);
+        live_.add(-int64_t(size));
+    }
     uint64_t take_slot(size_t size) {
-        Bin &bin = bins[class_of(size)];
+        Bin &bin = bins_[class_of(size)];
         const uint32_t n = bin.count.get();
         if (n == 0) {
             return 0;
@@ -120,21 +145,21 @@ private:
         return entry.address;
     }
     uint64_t take_block(size_t size) {
-        const uint32_t n = block_count.get();
+        const uint32_t n = block_count_.get();
         const uint64_t bytes = round_up(size, granule);
-        if (n == 0 || blocks[n - 1].size != bytes) {
+        if (n == 0 || blocks_[n - 1].size != bytes) {
             return 0;
         }
-        block_count.set(n - 1);
-        block_bytes.add(-bytes);
-        blocks[n - 1].block->loan.begin(size);
-        return blocks[n - 1].address;
+        block_count_.set(n - 1);
+        block_bytes_.add(-bytes);
+        blocks_[n - 1].block->loan.begin(size);
+        return blocks_[n - 1].address;
     }
     void raise_block(uint64_t bytes);
     bool give_slot(uint64_t address, size_t size, Slot &slot);
     bool give_block(size_t size, Block &block);
 
-    Bin *const returns_; // where freed slots go: bins, or the quarantine
+    Bin *const returns_; // where freed slots go: bins_, or the quarantine
 };
 
 inline bool Magazine::give(const Heap &heap, uint64_t address, size_t size) {
@@ -164,7 +189,7 @@ inline bool Magazine::give_slot(uint64_t address, size_t size, Slot &slot) {
 
 inline bool Magazine::give_block(size_t size, Block &block) {
     const uint64_t lent = block.loan.plain_size();
-    const uint32_t n = block_count.get();
+    const uint32_t n = block_count_.get();
     if (!agree(lent, size)) {
         return false;
     }
@@ -173,9 +198,9 @@ inline bool Magazine::give_block(size_t size, Block &block) {
         return false;
     }
     block.loan.end();
-    blocks[n] = {block.begin, block.size, &block};
-    block_count.set(n + 1);
-    block_bytes.add(block.size);
+    blocks_[n] = {block.begin, block.size, &block};
+    block_count_.set(n + 1);
+    block_bytes_.add(block.size);
     count_free(lent);
     return true;
 }

@@ -1,6 +1,6 @@
 #include "thread.h"
 
-#include "manager.h"
+#include "thread_caches.h"
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -48,8 +48,8 @@ Mutex &Thread::ending() {
 Thread::~Thread() {
     for (auto &magazine : magazines_) {
         const std::lock_guard lock(ending());
-        if (!magazine->gate.locked_for_good()) {
-            magazine->manager.part_with(*magazine);
+        if (!magazine->lock.closed_for_good()) {
+            magazine->caches_.part_with(*magazine);
         }
     }
     own_streams_.end();
@@ -71,26 +71,26 @@ void Thread::set_way(uint64_t manager_identity, emm_stream stream, Magazine &mag
 
 Magazine *Thread::find(const Domain &domain, uint64_t manager_identity) const {
     for (const auto &magazine : magazines_) {
-        if (&magazine->domain == &domain && magazine->manager_identity == manager_identity &&
-            !magazine->gate.locked_for_good()) {
+        if (&magazine->domain == &domain && magazine->manager_identity_ == manager_identity &&
+            !magazine->lock.closed_for_good()) {
             return magazine.get();
         }
     }
     return nullptr;
 }
 
-Magazine &Thread::make_magazine(Manager &manager, uint64_t identity, Domain &domain,
-                                SlotShelf &shelf, uint64_t largest_block) {
+Magazine &Thread::make_magazine(ThreadCaches &caches, uint64_t identity, Domain &domain,
+                                Depot &depot, uint64_t largest_block) {
     forget_dead();
     magazines_.push_back(
-        std::make_unique<Magazine>(manager, identity, domain, shelf, *this, largest_block));
+        std::make_unique<Magazine>(caches, identity, domain, depot, *this, largest_block));
     return *magazines_.back();
 }
 
 // Magazines whose stream or pool has gone.
 void Thread::forget_dead() {
     for (size_t i = 0; i < magazines_.size();) {
-        if (!magazines_[i]->gate.locked_for_good()) {
+        if (!magazines_[i]->lock.closed_for_good()) {
             i++;
             continue;
         }

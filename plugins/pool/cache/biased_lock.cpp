@@ -1,4 +1,4 @@
-#include "gate.h"
+#include "biased_lock.h"
 
 #include "fence/asymmetric_fence.h"
 
@@ -6,9 +6,9 @@
 
 namespace emm::pool {
 
-std::atomic<bool> Gate::fenced_{true};
+std::atomic<bool> BiasedLock::fenced_{true};
 
-void Gate::prepare() {
+void BiasedLock::prepare() {
     static const bool registered = [] {
         const bool done = register_asymmetric_fence();
         fenced_.store(!done, std::memory_order_relaxed);
@@ -17,10 +17,11 @@ void Gate::prepare() {
     static_cast<void>(registered);
 }
 
-// Afterwards every thread of the process either has its `inside` seen or sees `shut`. The kernel
-// may stop doing that at any time (a sandbox that begins after the start). Then gates that were
-// open plainly are brought to rest by other means, once: they open again as fenced ones.
-int Gate::see_everywhere() {
+// Afterwards every thread of the process either has its `inside` seen or sees that the lock is
+// closed. The kernel may stop doing that at any time (a sandbox that begins after the start). Then
+// locks that were open plainly are brought to rest by other means, once: they open again as fenced
+// ones.
+int BiasedLock::fence_owners() {
     const int refused = asymmetric_fence();
     if (refused == 0) {
         return 0;
@@ -30,7 +31,7 @@ int Gate::see_everywhere() {
     return known ? 0 : refused;
 }
 
-void Gate::await_owner() const {
+void BiasedLock::await_owner() const {
     while (inside_.load(std::memory_order_seq_cst) != 0) {
         sched_yield();
     }

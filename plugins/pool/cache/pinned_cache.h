@@ -1,14 +1,15 @@
 // One thread's pinned memory: in the magazine of calls without a stream, complete blocks to hand
-// out; in each magazine, what its stream has freed and nobody has asked the driver about. Like all
-// that lies in magazines the blocks count as taken, and as nobody's.
+// out; in each magazine, what its stream has freed and the driver was not asked about. Like all
+// that lies in magazines the blocks count as taken, and the program has none of them.
 #pragma once
 
 #include "gauge.h"
-#include "host_pool.h"
+#include "heap/block.h"
+#include "heap/slab.h"
 
 namespace emm::pool {
 
-struct PinnedStock {
+struct PinnedCache {
     static constexpr uint32_t most = 32;       // blocks in a bin
     static constexpr uint32_t fewest = 4;      // however large they are
     static constexpr uint64_t bytes = 1 << 20; // beyond so few
@@ -31,7 +32,7 @@ struct PinnedStock {
 
     Bin &bin_for(unsigned its_class) { return ready[its_class % bins]; }
 
-    // --- by its owner, inside the gate
+    // --- by its owner, inside the magazine's lock
     Block *take(const HostPool *pool, size_t size) {
         const unsigned index = class_of(size);
         Bin &bin = bin_for(index);

@@ -1,0 +1,70 @@
+// Magazines closed for a while, and for good.
+#include "thread_caches.h"
+
+namespace emm::pool {
+
+// Of this domain, or of all if it is NULL.
+void ThreadCaches::shut(const Domain *domain) {
+    const auto concerns = [=](const Magazine &magazine) {
+        return !magazine.is_own() && (!domain || &magazine.domain == domain);
+    };
+    bool plain = false;
+    each([&](Magazine &m) { plain = (concerns(m) && m.lock.close()) || plain; });
+    if (const int error = plain ? BiasedLock::fence_owners() : 0) {
+        char text[160];
+        snprintf(text, sizeof text,
+                 "pool: the kernel refuses membarrier since a moment ago (error %d: a sandbox?); "
+                 "every call pays for its own barrier from now on",
+                 error);
+        pool_.context.host.log(EMM_LOG_WARN, text);
+    }
+    each([&](const Magazine &m) {
+        if (concerns(m)) {
+            m.lock.await_owner();
+        }
+    });
+}
+
+void ThreadCaches::reopen() {
+    each([](Magazine &m) { m.lock.reopen(); });
+}
+
+void ThreadCaches::await_lookups() {
+    shut();
+    reopen();
+}
+
+void ThreadCaches::close(const Domain *domain) {
+    shut(domain);
+    Magazine *next = nullptr;
+    for (Magazine *m = magazines_.first(); m; m = next) {
+        next = magazines_.next(*m);
+        if (!domain || &m->domain == domain) {
+            drain(*m);
+            close(*m);
+        }
+    }
+}
+
+void ThreadCaches::close(Magazine &magazine) {
+    Domain &domain = magazine.domain;
+    Depot &depot = magazine.depot_;
+    magazines_.remove(magazine);
+    domain.leave_magazine();
+    magazine.lock.close_for_good(); // from here on it is its owner's alone
+    if (domain.magazines() == 0) {
+        clear(depot, domain);
+        depots_.erase(&domain);
+    }
+    pool_.order.forget_if_idle(domain);
+}
+
+void ThreadCaches::part_with(Magazine &magazine) {
+    const Lock lock(pool_.mutex);
+    if (!magazine.lock.closed_for_good()) {
+        drain(magazine);
+        close(magazine);
+    }
+}
+
+} // namespace emm::pool

@@ -1,0 +1,207 @@
+// Filling and emptying magazines.
+#include "thread_caches.h"
+
+namespace emm::pool {
+namespace {
+
+constexpr uint64_t most_quarantined = 1 << 20; // bytes, in one magazine
+
+} // namespace
+
+// A larger bin, if that is allowed and there is host memory for it.
+void ThreadCaches::widen(Bin &bin, unsigned index, uint32_t limit) {
+    const uint32_t capacity = Magazine::capacity(index);
+    try {
+        if (!bin.slots) {
+            bin.slots = std::make_unique<SlotAt[]>(capacity);
+        }
+        bin.limit = std::min(std::max({2 * bin.limit, limit, Magazine::first_limit}), capacity);
+    } catch (const std::bad_alloc &) {
+    }
+}
+
+// With a batch that some magazine had too much, else to half of what it may hold with what the
+// domain has at hand.
+void ThreadCaches::refill(Magazine &magazine, unsigned index) {
+    Bin &bin = magazine.bins_[index];
+    Domain &domain = magazine.domain;
+    if (bin.count.get() > 0) {
+        return;
+    }
+    if (const uint32_t waiting = magazine.depot_.waiting(index)) {
+        widen(bin, index, waiting);
+        if (magazine.swap_in(index)) {
+            return;
+        }
+    }
+    widen(bin, index, 0);
+    while (bin.count.get() < (magazine.unordered ? bin.limit : bin.limit / 2)) {
+        Slot *slot = pool_.slabs.take(domain, index);
+        if (!slot) {
+            return;
+        }
+        pool_.counts.count_taken(class_size(index));
+        domain.count_allocation();
+        bin.push({slot->slab->address(*slot), slot});
+    }
+}
+
+void ThreadCaches::take_over(Magazine &magazine) {
+    if ((magazine.allocations_.get() | magazine.frees_.get()) == 0) {
+        return;
+    }
+    pool_.counts.add(magazine.allocations_.get(), magazine.frees_.get(), magazine.live_.get(),
+                     magazine.highest_.get());
+    magazine.allocations_.set(0);
+    magazine.frees_.set(0);
+    magazine.live_.set(0);
+    magazine.highest_.set(0);
+}
+
+// --- emptying ------------------------------------------------------------------------------------
+
+// Slots that neither a magazine nor a batch has any more go home.
+void ThreadCaches::give_slots(const SlotAt *slots, uint32_t count, Domain &domain) {
+    if (count == 0) {
+        return;
+    }
+    pool_.order.mark_dirty(domain, 0); // first: a slab that becomes idle takes its tag from it
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        Slot &slot = *slots[i].slot;
+        bytes += class_size(slot.index);
+        domain.order == Order::anyone ? pool_.slabs.give_complete(slot)
+                                      : pool_.slabs.give(slot, domain);
+    }
+    pool_.counts.count_returned(bytes);
+    domain.count_frees(count);
+    pool_.order.mark_dirty(domain, bytes, count + 1);
+}
+
+// The `count` oldest go to the depot if they may, else home.
+void ThreadCaches::unload(Magazine &magazine, unsigned index, uint32_t count) {
+    Bin &bin = magazine.bins_[index];
+    if (!magazine.depot_.unload(bin, index, count, spares_)) {
+        give_slots(bin.slots.get(), count, magazine.domain);
+        bin.forget_oldest(count);
+    }
+}
+
+void ThreadCaches::unload_blocks(Magazine &magazine) {
+    Domain &domain = magazine.domain;
+    const uint32_t count = magazine.block_count_.get();
+    const uint64_t bytes = magazine.block_bytes_.get();
+    if (count == 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        pool_.heap.give(*magazine.blocks_[i].block, domain);
+    }
+    domain.count_frees(count);
+    pool_.counts.count_returned(bytes);
+    pool_.order.mark_dirty(domain, bytes);
+    magazine.block_count_.set(0);
+    magazine.block_bytes_.set(0);
+}
+
+void ThreadCaches::make_room(Magazine &magazine, unsigned index) {
+    if (magazine.unordered) {
+        quarantine(magazine, index);
+        widen((*magazine.quarantine_)[index], index, Batch::most);
+        for (unsigned i = 0; i < slab_classes && magazine.quarantined_bytes() > most_quarantined;
+             i++) {
+            quarantine(magazine, i);
+        }
+        return;
+    }
+    Bin &bin = magazine.bins_[index];
+    if (bin.full()) {
+        widen(bin, index, 0);
+    }
+    if (bin.full()) {
+        unload(magazine, index, (bin.count.get() + 1) / 2);
+    }
+}
+
+// A bin of unordered frees joins the pool's quarantine as it is.
+void ThreadCaches::quarantine(Magazine &magazine, unsigned index) {
+    Bin &bin = (*magazine.quarantine_)[index];
+    const uint32_t count = bin.count.get();
+    if (count == 0) {
+        return;
+    }
+    if (Batch *batch = magazine.depot_.make_batch(bin, index, count, spares_)) {
+        batch->tag = pool_.clock.now();
+        quarantine_.push(*batch);
+        quarantined_ += batch->bytes();
+        pool_.order.mark_dirty(pool_.order.unordered(), batch->bytes(), count + 1);
+    }
+}
+
+void ThreadCaches::complete_batches(uint64_t tag) {
+    Domain &common = pool_.order.common();
+    while (quarantine_.first && quarantine_.first->tag <= tag) {
+        Batch &batch = *quarantine_.pop();
+        quarantined_ -= batch.bytes();
+        const auto depot = depots_.find(&common);
+        if (depot == depots_.end() || !depot->second.put(batch)) {
+            give_slots(batch.slots, batch.count, common);
+            spares_.give(batch);
+        }
+    }
+}
+
+void ThreadCaches::forget_quarantine() {
+    while (quarantine_.first) {
+        spares_.give(*quarantine_.pop());
+    }
+    quarantined_ = 0;
+}
+
+void ThreadCaches::clear(Depot &depot, Domain &domain) {
+    depot.clear([&](const Batch &batch) { give_slots(batch.slots, batch.count, domain); }, spares_);
+}
+
+// Leaves nothing in a magazine.
+void ThreadCaches::drain(Magazine &magazine) {
+    take_over(magazine);
+    pool_.pinned.drain_pinned(magazine);
+    if (magazine.empty()) {
+        return;
+    }
+    for (Bin &bin : magazine.bins_) {
+        give_slots(bin.slots.get(), bin.count.get(), magazine.domain);
+        bin.count.set(0);
+    }
+    unload_blocks(magazine);
+    for (unsigned i = 0; magazine.quarantine_ && i < slab_classes; i++) {
+        Bin &bin = (*magazine.quarantine_)[i];
+        give_slots(bin.slots.get(), bin.count.get(), pool_.order.unordered());
+        bin.count.set(0);
+    }
+}
+
+void ThreadCaches::drain_own() {
+    each([this](Magazine &m) {
+        clear(m.depot_, m.domain);
+        if (m.is_own()) {
+            drain(m);
+        }
+    });
+}
+
+bool ThreadCaches::drain_all() {
+    bool any = totals_.bytes > 0;
+    each([&](const Magazine &m) { any = any || !m.empty() || (m.pinned && !m.pinned->empty()); });
+    if (any) {
+        shut();
+        each([this](Magazine &m) {
+            clear(m.depot_, m.domain);
+            drain(m);
+        });
+        reopen();
+    }
+    return any;
+}
+
+} // namespace emm::pool

@@ -1,0 +1,143 @@
+#include "thread_caches.h"
+
+namespace emm::pool {
+namespace {
+
+constexpr uint64_t largest_kept_block = segment_granule;
+constexpr uint32_t trial_calls = 64;     // of a stream that may be about to end
+constexpr size_t most_unregistered = 16; // magazines that a thread has for such streams
+
+} // namespace
+
+ThreadCaches::ThreadCaches(const Pool &pool, uint64_t identity,
+                           const std::atomic<uint64_t> &serving, bool keeps_blocks)
+    : pool_(pool), identity_(identity), serving_(serving), keeps_blocks_(keeps_blocks) {
+    BiasedLock::prepare();
+}
+
+Magazine *ThreadCaches::own(uint64_t identity, emm_stream stream, Domain &domain) {
+    try {
+        Thread *thread = Thread::self();
+        if (!thread) {
+            return nullptr;
+        }
+        Magazine *magazine = thread->find(domain, identity_);
+        magazine = magazine ? magazine : &make(*thread, domain);
+        thread->set_way(identity, stream, *magazine);
+        return magazine;
+    } catch (const std::bad_alloc &) {
+        return nullptr;
+    }
+}
+
+Magazine &ThreadCaches::make(Thread &thread, Domain &domain) {
+    const bool keeps_blocks = domain.order == Order::stream && keeps_blocks_;
+    const auto [depot, fresh] = depots_.try_emplace(&domain, totals_);
+    try {
+        Magazine &magazine = thread.make_magazine(*this, identity_, domain, depot->second,
+                                                  keeps_blocks ? largest_kept_block : 0);
+        magazines_.push_back(magazine);
+        domain.enter_magazine();
+        return magazine;
+    } catch (...) {
+        if (fresh) {
+            depots_.erase(depot);
+        }
+        throw;
+    }
+}
+
+// A registration, or a call for events, sends the stream's next call the long way.
+Magazine *ThreadCaches::find_unregistered(emm_stream stream) const {
+    const uint64_t identity = serving_.load(std::memory_order_relaxed) | unregistered_bit;
+    Magazine *magazine = Thread::magazine_for(identity, stream);
+    if (!magazine || magazine->registrations_ != pool_.order.registrations() ||
+        magazine->answered_ != pool_.order.calls_for_events()) {
+        return nullptr;
+    }
+    return pool_.order.is_still(stream, magazine->key_) ? magazine : nullptr;
+}
+
+Magazine *ThreadCaches::own_for(const Caller &caller, Domain &domain) {
+    if (caller.kind != StreamKind::unregistered || caller.capturing ||
+        domain.count_slow_call() < trial_calls) {
+        return nullptr;
+    }
+    make_room_for_unregistered(domain);
+    Magazine *magazine = own(identity_ | unregistered_bit, caller.stream, domain);
+    if (magazine) {
+        magazine->registrations_ = pool_.order.registrations();
+        magazine->answered_ = pool_.order.answered(domain);
+    }
+    return magazine;
+}
+
+// Unregistered streams end without a word, so a thread has a few magazines for them only.
+void ThreadCaches::make_room_for_unregistered(const Domain &domain) {
+    size_t count = 0;
+    Magazine *oldest = nullptr;
+    for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
+        const bool unregistered = m->domain.order == Order::stream && !m->domain.registered;
+        if (m->is_own() && &m->domain == &domain) {
+            return;
+        }
+        if (m->is_own() && unregistered) {
+            oldest = oldest ? oldest : m;
+            count++;
+        }
+    }
+    if (count >= most_unregistered) {
+        drain(*oldest);
+        close(*oldest);
+    }
+}
+
+// --- what lies in all of them --------------------------------------------------------------------
+
+uint64_t ThreadCaches::idle_bytes() const {
+    uint64_t bytes = totals_.bytes + quarantined_;
+    each([&](const Magazine &m) { bytes += m.idle_bytes() + m.quarantined_bytes(); });
+    return bytes;
+}
+
+uint64_t ThreadCaches::pending_bytes() const {
+    uint64_t bytes = quarantined_;
+    each([&](const Magazine &m) { bytes += m.quarantined_bytes(); });
+    return bytes;
+}
+
+// Below 0 for a moment if a block was allocated by one thread and freed by another.
+uint64_t ThreadCaches::live_bytes() const {
+    int64_t live = pool_.counts.live();
+    each([&](const Magazine &m) { live += m.live_.get(); });
+    return uint64_t(std::max<int64_t>(live, 0));
+}
+
+// Allocations and frees: other threads', while the calling one is at this.
+uint64_t ThreadCaches::calls_served() const {
+    uint64_t calls = pool_.counts.allocations() + pool_.counts.frees();
+    each([&](const Magazine &m) { calls += m.allocations_.get() + m.frees_.get(); });
+    return calls;
+}
+
+// Each magazine counts for itself, and is read while it does. The peak is exact for one thread on
+// one stream, and otherwise off by no more than magazines hold.
+void ThreadCaches::report(emm_stats &stats) const {
+    const Counts &counts = pool_.counts;
+    int64_t live = counts.live(), count = counts.live_count(), peak = counts.peak_live();
+    stats.allocations = counts.allocations();
+    stats.frees = counts.frees();
+    each([&](const Magazine &m) {
+        const uint64_t allocations = m.allocations_.get(), frees = m.frees_.get();
+        stats.allocations += allocations;
+        stats.frees += frees;
+        count += int64_t(allocations - frees);
+        peak = std::max(peak, live + m.highest_.get());
+        live += m.live_.get();
+    });
+    stats.live_bytes = uint64_t(std::max<int64_t>(live, 0));
+    stats.live_count = uint64_t(std::max<int64_t>(count, 0));
+    stats.peak_live_bytes = uint64_t(std::max(peak, live));
+}
+
+} // namespace emm::pool
