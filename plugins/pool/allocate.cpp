@@ -7,8 +7,8 @@ namespace {
 
 constexpr uint64_t largest_request = uint64_t(1) << 56; // beyond any address space: no overflow
 
-bool fits_a_slot(const Domain &domain, uint64_t size) {
-    return size <= slab_limit && domain.order != Order::capture;
+bool fits_a_slot(const StreamPool &pool, uint64_t size) {
+    return size <= slab_limit && pool.order != Order::capture;
 }
 
 } // namespace
@@ -39,8 +39,8 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
                                            : memalloc_locked(size, stream, ret_ptr);
 }
 
-// A block that the calling thread's magazine does not have. While that is not closed, its domain is
-// what the caller's stream means.
+// A block that the calling thread's magazine does not have. While that is not closed, its free pool
+// is what the caller's stream means.
 emm_status Manager::memalloc_beyond(Magazine &magazine, size_t size, emm_stream stream,
                                     emm_deviceptr *ret_ptr) {
     {
@@ -51,9 +51,9 @@ emm_status Manager::memalloc_beyond(Magazine &magazine, size_t size, emm_stream 
             caches_.take_over(magazine);
             caches_.unload_blocks(magazine);
         }
-        if (Block *block = serves ? take_block(magazine.domain, block_bytes(size)) : nullptr) {
-            *ret_ptr = account({block, nullptr}, magazine.domain, size);
-            upkeep(lock, magazine.domain, nullptr);
+        if (Block *block = serves ? take_block(magazine.pool, block_bytes(size)) : nullptr) {
+            *ret_ptr = account({block, nullptr}, magazine.pool, size);
+            upkeep(lock, magazine.pool, nullptr);
             return EMM_OK;
         }
     }
@@ -63,23 +63,23 @@ emm_status Manager::memalloc_beyond(Magazine &magazine, size_t size, emm_stream 
 emm_status Manager::memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     {
         Lock lock(mutex_);
-        Domain *domain = size <= largest_request ? order_.known(stream) : nullptr;
+        StreamPool *pool = size <= largest_request ? order_.known(stream) : nullptr;
         emm_deviceptr ptr = 0;
-        if (domain && served_.serves()) {
-            ptr = take_for(caches_.own(stream, *domain), *domain, size);
+        if (pool && served_.serves()) {
+            ptr = take_for(caches_.own(stream, *pool), *pool, size);
         }
         if (ptr) {
             *ret_ptr = ptr;
-            upkeep(lock, *domain, nullptr);
+            upkeep(lock, *pool, nullptr);
             return EMM_OK;
         }
     }
     return memalloc_slowly(size, stream, ret_ptr);
 }
 
-// Memory for `domain` that needs no driver call and, while the lock is held anyway, more of it for
+// Memory for `pool` that needs no driver call and, while the lock is held anyway, more of it for
 // the magazine, which may be NULL. 0: there is none.
-emm_deviceptr Manager::take_for(Magazine *magazine, Domain &domain, size_t size) {
+emm_deviceptr Manager::take_for(Magazine *magazine, StreamPool &pool, size_t size) {
     if (magazine) {
         caches_.take_over(*magazine);
         if (size <= slab_limit) {
@@ -90,36 +90,36 @@ emm_deviceptr Manager::take_for(Magazine *magazine, Domain &domain, size_t size)
         }
         caches_.unload_blocks(*magazine);
     }
-    const Place place = take(domain, size);
+    const Place place = take(pool, size);
     if (magazine && place.slot) {
         caches_.refill(*magazine, place.slot->index);
     }
-    return place ? account(place, domain, size) : 0;
+    return place ? account(place, pool, size) : 0;
 }
 
-// A place for `domain` that needs no driver call. The lock is held.
-Place Manager::take(Domain &domain, uint64_t size) {
-    if (!fits_a_slot(domain, size)) {
-        return {take_block(domain, block_bytes(size)), nullptr};
+// A place for `pool` that needs no driver call. The lock is held.
+Place Manager::take(StreamPool &pool, uint64_t size) {
+    if (!fits_a_slot(pool, size)) {
+        return {take_block(pool, block_bytes(size)), nullptr};
     }
     const unsigned index = class_of(size);
-    Slot *slot = slabs_.take(domain, index);
+    Slot *slot = slabs_.take(pool, index);
     if (!slot) {
         slabs_.prepare(index);
-        Block *block = take_block(domain, slab_bytes(index));
+        Block *block = take_block(pool, slab_bytes(index));
         if (!block) {
             return {};
         }
-        slabs_.add(index, *block, domain);
-        order_.mark_dirty(domain, 0);
-        slot = slabs_.take(domain, index);
+        slabs_.add(index, *block, pool);
+        order_.mark_dirty(pool, 0);
+        slot = slabs_.take(pool, index);
     }
     return {nullptr, slot};
 }
 
-emm_deviceptr Manager::account(Place place, Domain &domain, size_t size) {
+emm_deviceptr Manager::account(Place place, StreamPool &pool, size_t size) {
     place.begin_loan(size);
-    order_.adopt(place, domain);
+    order_.adopt(place, pool);
     counts_.count_allocation(size, place.size());
     check();
     return place.begin();
@@ -141,24 +141,24 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         return status;
     }
     Lock lock(mutex_);
-    Domain &domain = domain_of(caller);
-    if (caller.kind == StreamKind::unregistered && !order_.has_answered(domain)) {
-        domain.hold();
-        upkeep(lock, domain, &caller);
-        domain.unhold();
+    StreamPool &pool = pool_of(caller);
+    if (caller.kind == StreamKind::unregistered && !order_.has_answered(pool)) {
+        pool.hold();
+        upkeep(lock, pool, &caller);
+        pool.unhold();
     }
-    if (const emm_deviceptr ptr = take_for(caches_.own_for(caller, domain), domain, size)) {
+    if (const emm_deviceptr ptr = take_for(caches_.own_for(caller, pool), pool, size)) {
         most_taken_ = most_with(0);
         *ret_ptr = ptr;
         return EMM_OK;
     }
     Place place;
     {
-        domain.hold();
+        pool.hold();
         caches_.begin_search();
         lock.unlock();
         try {
-            status = acquire_place(caller, domain, size, place);
+            status = acquire_place(caller, pool, size, place);
         } catch (const std::bad_alloc &) {
             status = host_.fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "pool: out of host memory");
         }
@@ -166,49 +166,49 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         caches_.end_search();
     }
     if (place) {
-        *ret_ptr = account(place, domain, size);
+        *ret_ptr = account(place, pool, size);
         most_taken_ = most_with(0);
-        upkeep(lock, domain, nullptr);
-        order_.let_go_of_capture(domain);
+        upkeep(lock, pool, nullptr);
+        order_.let_go_of_capture(pool);
         return EMM_OK;
     }
     counts_.count_failure();
-    order_.let_go(domain);
+    order_.let_go(pool);
     return status;
 }
 
 // A slab is worth more than one slot, so memory too short for a slab may still do for the slot.
-emm_status Manager::acquire_place(const Caller &caller, Domain &domain, size_t size,
+emm_status Manager::acquire_place(const Caller &caller, StreamPool &pool, size_t size,
                                   Place &ret_place) {
     emm_status status = EMM_OK;
     Block *block = nullptr;
-    if (fits_a_slot(domain, size)) {
+    if (fits_a_slot(pool, size)) {
         const unsigned index = class_of(size);
-        status = acquire(caller, domain, slab_bytes(index), block);
+        status = acquire(caller, pool, slab_bytes(index), block);
         if (block) {
-            ret_place.slot = slot_of_new_slab(*block, index, domain);
+            ret_place.slot = slot_of_new_slab(*block, index, pool);
             return EMM_OK;
         }
         if (status != EMM_E_OUT_OF_MEMORY) {
             return status;
         }
     }
-    status = acquire(caller, domain, block_bytes(size), block);
+    status = acquire(caller, pool, block_bytes(size), block);
     ret_place.block = block;
     return status;
 }
 
-Slot *Manager::slot_of_new_slab(Block &block, unsigned index, Domain &domain) {
+Slot *Manager::slot_of_new_slab(Block &block, unsigned index, StreamPool &pool) {
     const Lock lock(mutex_);
-    order_.mark_dirty(domain, 0);
+    order_.mark_dirty(pool, 0);
     try {
         slabs_.prepare(index);
     } catch (const std::bad_alloc &) {
-        heap_.give(block, domain);
+        heap_.give(block, pool);
         throw;
     }
-    slabs_.add(index, block, domain);
-    return slabs_.take(domain, index);
+    slabs_.add(index, block, pool);
+    return slabs_.take(pool, index);
 }
 
 // Whole pages or segments, whatever else goes back.

@@ -37,7 +37,7 @@ std::string Manager::fault() const {
     for (const Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
         for (const Block *block = s->first; block; block = block->right) {
             const bool quarantined = block->state == State::free && block->dirty() &&
-                                     block->domain->order != Order::stream;
+                                     block->pool->order != Order::stream;
             const uint64_t dirt = quarantined ? block->dirty_end - block->dirty_begin : 0;
             free += block->state == State::free ? block->size - dirt : 0;
             taken += taken_from(*block);

@@ -54,12 +54,12 @@ bool Manager::give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     if (!agree(lent, size)) {
         return false;
     }
-    Domain &domain = magazine.unordered ? order_.unordered() : magazine.domain;
+    StreamPool &pool = magazine.unordered ? order_.unordered() : magazine.pool;
     caches_.take_over(magazine);
-    release({block, nullptr}, domain);
-    order_.mark_dirty(domain, block->size);
-    heap_.give(*block, domain);
-    upkeep(lock, domain, nullptr);
+    release({block, nullptr}, pool);
+    order_.mark_dirty(pool, block->size);
+    heap_.give(*block, pool);
+    upkeep(lock, pool, nullptr);
     return true;
 }
 
@@ -78,18 +78,18 @@ emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream st
                          "was not freed",
                          ptr, size, static_cast<unsigned long long>(asked));
     }
-    Domain *domain = stream == EMM_STREAM_UNORDERED ? &order_.unordered() : order_.known(stream);
-    if (!domain || place.uses() || place.capture()) {
+    StreamPool *pool = stream == EMM_STREAM_UNORDERED ? &order_.unordered() : order_.known(stream);
+    if (!pool || place.uses() || place.capture()) {
         lock.unlock();
         return memfree_slowly(ptr, size, stream);
     }
     // An unordered free goes to the magazine that unordered allocations come from.
-    Domain &stocked = domain == &order_.unordered() ? order_.common() : *domain;
+    StreamPool &stocked = pool == &order_.unordered() ? order_.common() : *pool;
     Magazine *magazine = served_.serves() ? caches_.own(stream, stocked) : nullptr;
     if (!magazine || !stow(*magazine, place)) {
-        free_on(place, *domain);
+        free_on(place, *pool);
     }
-    upkeep(lock, *domain, nullptr);
+    upkeep(lock, *pool, nullptr);
     return EMM_OK;
 }
 
@@ -119,48 +119,48 @@ emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream)
         lock.unlock();
         return refuse_free(ptr);
     }
-    Domain *domain = &order_.unordered();
+    StreamPool *pool = &order_.unordered();
     if (caller.kind != StreamKind::none) {
         try {
-            domain = &domain_of(caller);
+            pool = &pool_of(caller);
         } catch (const std::exception &) { // no memory, or the capture has ended
             caller = {};
         }
     }
-    domain->hold();
+    pool->hold();
     const bool plain = served_.serves() && !place.uses() && !place.capture();
-    Magazine *magazine = plain ? caches_.own_for(caller, *domain) : nullptr;
-    Domain *used = nullptr;
+    Magazine *magazine = plain ? caches_.own_for(caller, *pool) : nullptr;
+    StreamPool *used = nullptr;
     if (!magazine || !stow(*magazine, place)) {
-        used = free_on(place, *domain);
+        used = free_on(place, *pool);
     }
     if (used) {
         order_.record_event_if_reachable(lock, *used);
     }
-    upkeep(lock, *domain, &caller);
-    order_.let_go(*domain);
+    upkeep(lock, *pool, &caller);
+    order_.let_go(*pool);
     return EMM_OK;
 }
 
-Domain *Manager::free_on(Place place, Domain &domain) {
-    release(place, domain);
-    return order_.free(place, domain);
+StreamPool *Manager::free_on(Place place, StreamPool &pool) {
+    release(place, pool);
+    return order_.free(place, pool);
 }
 
-void Manager::release(Place place, Domain &domain) {
-    domain.count_frees(1);
+void Manager::release(Place place, StreamPool &pool) {
+    pool.count_frees(1);
     counts_.count_free(place.requested(), place.size());
     place.end_loan();
 }
 
-void Manager::give(Place place, Domain &domain) {
-    order_.mark_dirty(domain, place.size());
+void Manager::give(Place place, StreamPool &pool) {
+    order_.mark_dirty(pool, place.size());
     if (place.block && place.block->host) {
-        put_off(*place.block, domain);
+        put_off(*place.block, pool);
     } else if (place.block) {
-        heap_.give(*place.block, domain);
+        heap_.give(*place.block, pool);
     } else {
-        slabs_.give(*place.slot, domain);
+        slabs_.give(*place.slot, pool);
     }
 }
 
@@ -169,16 +169,16 @@ void Manager::hold(Place place) {
     waiting_of(place) += place.size();
 }
 
-void Manager::give_held(Place place, Domain &domain) {
+void Manager::give_held(Place place, StreamPool &pool) {
     waiting_of(place) -= place.size();
-    give(place, domain);
+    give(place, pool);
 }
 
-void Manager::complete(Domain &domain, uint64_t tag) {
-    heap_.complete(domain, tag);
-    slabs_.complete(domain, tag);
-    shelve(domain, tag);
-    if (&domain == &order_.unordered()) {
+void Manager::complete(StreamPool &pool, uint64_t tag) {
+    heap_.complete(pool, tag);
+    slabs_.complete(pool, tag);
+    shelve(pool, tag);
+    if (&pool == &order_.unordered()) {
         caches_.complete_batches(tag);
     }
 }
@@ -188,9 +188,9 @@ void Manager::complete(Domain &domain, uint64_t tag) {
 
 // Work that a call leaves behind for once in a while; the lock may be let go of. What the call was
 // for is done, so a lack of host memory only puts this off.
-void Manager::upkeep(Lock &lock, Domain &domain, const Caller *caller) {
+void Manager::upkeep(Lock &lock, StreamPool &pool, const Caller *caller) {
     try {
-        look_after(lock, domain, caller);
+        look_after(lock, pool, caller);
     } catch (const std::bad_alloc &) {
         if (!lock.owns_lock()) {
             lock.lock();
@@ -199,11 +199,11 @@ void Manager::upkeep(Lock &lock, Domain &domain, const Caller *caller) {
     check();
 }
 
-void Manager::look_after(Lock &lock, Domain &domain, const Caller *caller) {
-    if (&domain == &order_.cross_context()) {
+void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
+    if (&pool == &order_.cross_context()) {
         return cross_context_.look_after(lock);
     }
-    order_.look_after(lock, domain, caller);
+    order_.look_after(lock, pool, caller);
     if (options_.release_threshold != UINT64_MAX && (heap_.whole_bytes() > 0 || options_.paged) &&
         deferring_ == 0 && cached_bytes() > options_.release_threshold) {
         order_.record_and_query_all(lock, false);

@@ -339,7 +339,7 @@ emm_status Manager::refuse_host_free(const void *host) {
                      host);
 }
 
-Domain &Manager::unordered_domain(const HostPool &pool) {
+StreamPool &Manager::unordered_pool(const HostPool &pool) {
     return is_portable(pool) ? order_.cross_context() : order_.unordered();
 }
 
@@ -364,18 +364,18 @@ emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_str
                          "was not freed",
                          host, size, static_cast<unsigned long long>(asked));
     }
-    Domain *domain =
-        stream == EMM_STREAM_UNORDERED ? &unordered_domain(*pool) : order_.known(stream);
-    if (!domain || place.block->uses) {
+    StreamPool *stream_pool =
+        stream == EMM_STREAM_UNORDERED ? &unordered_pool(*pool) : order_.known(stream);
+    if (!stream_pool || place.block->uses) {
         lock.unlock();
         return memhostfree_slowly(*pool, address, stream);
     }
     const bool unordered = stream == EMM_STREAM_UNORDERED;
-    if (Magazine *magazine = stocked_magazine(stream, unordered ? order_.common() : *domain)) {
+    if (Magazine *magazine = stocked_magazine(stream, unordered ? order_.common() : *stream_pool)) {
         hand_over_pinned(*magazine);
     }
-    free_host(place, *domain);
-    upkeep(lock, *domain, nullptr);
+    free_host(place, *stream_pool);
+    upkeep(lock, *stream_pool, nullptr);
     return EMM_OK;
 }
 
@@ -394,39 +394,39 @@ emm_status Manager::memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream
         lock.unlock();
         return refuse_host_free(reinterpret_cast<void *>(host));
     }
-    Domain *domain = &unordered_domain(pool);
+    StreamPool *stream_pool = &unordered_pool(pool);
     if (caller.kind != StreamKind::none) {
         try {
-            domain = &domain_of(caller);
+            stream_pool = &pool_of(caller);
         } catch (const std::exception &) { // no memory, or the capture has ended
             caller = {};
         }
     }
-    domain->hold();
-    Domain *used = free_host(place, *domain);
+    stream_pool->hold();
+    StreamPool *used = free_host(place, *stream_pool);
     if (used) {
         order_.record_event_if_reachable(lock, *used);
     }
-    upkeep(lock, *domain, &caller);
-    order_.let_go(*domain);
+    upkeep(lock, *stream_pool, &caller);
+    order_.let_go(*stream_pool);
     return EMM_OK;
 }
 
 // Returns a stream that should get an event now, or NULL.
-Domain *Manager::free_host(Place place, Domain &domain) {
+StreamPool *Manager::free_host(Place place, StreamPool &stream_pool) {
     host_live_ -= place.block->loan.size();
     host_taken_ -= place.block->size;
     place.block->loan.end();
-    return order_.free(place, domain);
+    return order_.free(place, stream_pool);
 }
 
-// What `domain` freed with tags up to `tag` is complete.
-void Manager::shelve(Domain &domain, uint64_t tag) {
-    while (Block *block = domain.pinned.first()) {
+// What `stream_pool` freed with tags up to `tag` is complete.
+void Manager::shelve(StreamPool &stream_pool, uint64_t tag) {
+    while (Block *block = stream_pool.pinned.first()) {
         if (block->tag > tag) {
             return;
         }
-        domain.pinned.remove(*block);
+        stream_pool.pinned.remove(*block);
         host_waiting_ -= block->size;
         block->host->give(*block);
     }

@@ -1,7 +1,7 @@
 // Pinned host memory of one set of flags. The CPU may write to an allocation the moment it has it,
 // so memory comes back only when the CPU has seen the work on it complete. A heap holds what is
 // complete and whole; on its shelves lie blocks of the sizes that were asked for, complete and
-// ready. What is not complete waits in its domain.
+// ready. What is not complete waits in its free pool.
 #pragma once
 
 #include "heap/heap.h"

@@ -31,8 +31,8 @@ bool Manager::give_pinned_at_once(const HostPool &pool, uint64_t host, size_t si
 // --- with the lock -------------------------------------------------------------------------------
 
 // The calling thread's stock for a stream, NULL if it can have none.
-Magazine *Manager::stocked_magazine(emm_stream stream, Domain &domain) {
-    Magazine *magazine = served_.serves() ? caches_.own(stream, domain) : nullptr;
+Magazine *Manager::stocked_magazine(emm_stream stream, StreamPool &stream_pool) {
+    Magazine *magazine = served_.serves() ? caches_.own(stream, stream_pool) : nullptr;
     if (magazine && !magazine->pinned) {
         magazine->pinned.reset(new (std::nothrow) PinnedCache);
     }
@@ -82,24 +82,24 @@ void Manager::hand_over_pinned(Magazine &magazine) {
     for (uint32_t i = 0; i < count; i++) {
         Block &block = *stock.freed[i];
         bytes += block.size;
-        put_off(block, magazine.unordered ? unordered_domain(*block.host) : magazine.domain);
+        put_off(block, magazine.unordered ? unordered_pool(*block.host) : magazine.pool);
     }
     if (count > 0 && magazine.unordered) { // of which kind they were does not matter
         order_.mark_dirty(order_.unordered(), bytes);
         order_.mark_dirty(order_.cross_context(), bytes);
     } else if (count > 0) {
-        order_.mark_dirty(magazine.domain, bytes, count);
+        order_.mark_dirty(magazine.pool, bytes, count);
     }
     host_taken_ -= bytes;
     stock.freed_count.set(0);
 }
 
 // Until the work that was on its stream, or everywhere, has been seen complete.
-void Manager::put_off(Block &block, Domain &domain) {
+void Manager::put_off(Block &block, StreamPool &stream_pool) {
     block.state = State::waiting;
     block.tag = clock_.now();
     host_waiting_ += block.size;
-    domain.pinned.push_back(block);
+    stream_pool.pinned.push_back(block);
 }
 
 void Manager::drain_pinned(Magazine &magazine) {

@@ -31,13 +31,13 @@ bool says_exhausted(CUresult result) {
 
 } // namespace
 
-emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes,
+emm_status Manager::acquire(const Caller &caller, StreamPool &pool, uint64_t bytes,
                             Block *&ret_block) {
     {
         const Lock lock(mutex_);
         order_.collect_graphs();
         caches_.drain_own();
-        ret_block = served_.serves() ? take_block(domain, bytes) : nullptr;
+        ret_block = served_.serves() ? take_block(pool, bytes) : nullptr;
         if (ret_block) {
             return EMM_OK;
         }
@@ -50,15 +50,15 @@ emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes
     Block *block = nullptr;
     {
         Lock lock(mutex_);
-        block = grows_first(bytes) ? grow(lock, domain, bytes, result) : nullptr;
-        block = block ? block : reuse(lock, caller, domain, bytes);
-        block = block ? block : wait_for_stream(lock, caller, domain, bytes);
+        block = grows_first(bytes) ? grow(lock, pool, bytes, result) : nullptr;
+        block = block ? block : reuse(lock, caller, pool, bytes);
+        block = block ? block : wait_for_stream(lock, caller, pool, bytes);
         if (!block && caches_.drain_all()) {
-            block = reuse(lock, caller, domain, bytes);
+            block = reuse(lock, caller, pool, bytes);
         }
-        block = block ? block : grow(lock, domain, bytes, result);
+        block = block ? block : grow(lock, pool, bytes, result);
         if (!block && says_exhausted(result)) {
-            block = squeeze(lock, caller, domain, bytes, result);
+            block = squeeze(lock, caller, pool, bytes, result);
         }
     }
     if (block) {
@@ -71,21 +71,21 @@ emm_status Manager::acquire(const Caller &caller, Domain &domain, uint64_t bytes
     return says_exhausted(result) ? exhausted(bytes, result) : served_.failed(result, "cuMemAlloc");
 }
 
-Block *Manager::take_block(Domain &domain, uint64_t bytes) {
+Block *Manager::take_block(StreamPool &pool, uint64_t bytes) {
     heap_.reserve_record();
     const Zone zone = zone_for(bytes);
     if (zone == Zone::dedicated) {
-        return heap_.take_dedicated(domain, bytes);
+        return heap_.take_dedicated(pool, bytes);
     }
-    Block *block = heap_.take(domain, bytes, zone, largest_to_cut(bytes));
+    Block *block = heap_.take(pool, bytes, zone, largest_to_cut(bytes));
     if (block || zone == Zone::large) {
         return block;
     }
     if (reserved_ <= options_.initial) { // which is for every size
-        return heap_.take(domain, bytes, Zone::large);
+        return heap_.take(pool, bytes, Zone::large);
     }
     // No page can be had from a piece that is smaller.
-    return options_.paged ? heap_.take(domain, bytes, Zone::large, segment_granule - 1) : nullptr;
+    return options_.paged ? heap_.take(pool, bytes, Zone::large, segment_granule - 1) : nullptr;
 }
 
 // A small piece of it would keep an idle segment from serving what it was made for. A huge one is
@@ -105,67 +105,67 @@ uint64_t Manager::largest_to_cut(uint64_t bytes) const {
 }
 
 // Zones keep memory together; when there is no other, that does not matter any more.
-Block *Manager::take_anywhere(Domain &domain, uint64_t bytes) {
+Block *Manager::take_anywhere(StreamPool &pool, uint64_t bytes) {
     const Zone zone = zone_for(bytes);
-    Block *block = take_block(domain, bytes);
+    Block *block = take_block(pool, bytes);
     if (block || zone == Zone::dedicated) {
         return block;
     }
-    block = heap_.take(domain, bytes, zone);
+    block = heap_.take(pool, bytes, zone);
     if (!block && zone == Zone::small) {
         heap_.sort_scraps_in();
     }
-    return block ? block
-                 : heap_.take(domain, bytes, zone == Zone::small ? Zone::large : Zone::small);
+    return block ? block : heap_.take(pool, bytes, zone == Zone::small ? Zone::large : Zone::small);
 }
 
-// A free block of another stream that `domain` could have after waiting for it: the tightest, or
+// A free block of another stream that `pool` could have after waiting for it: the tightest, or
 // the next after `previous`.
-Block *Manager::candidate_for(const Domain &domain, uint64_t bytes, const Block *previous) const {
+Block *Manager::candidate_for(const StreamPool &pool, uint64_t bytes, const Block *previous) const {
     const Zone zone = zone_for(bytes);
     SizeNode position;
     position.size = previous ? previous->size : bytes;
     position.address = previous ? previous->begin : 0;
     const SizeNode *found = nullptr;
-    Domain *d = zone == Zone::dedicated ? nullptr : order_.first_incomplete();
+    StreamPool *d = zone == Zone::dedicated ? nullptr : order_.first_incomplete();
     for (; d; d = order_.next_incomplete(*d)) {
-        const SizeNode *node = d == &domain ? nullptr : Heap::offered_after(*d, position, zone);
+        const SizeNode *node = d == &pool ? nullptr : Heap::offered_after(*d, position, zone);
         found = node && (!found || node->before(*found)) ? node : found;
     }
     return found ? found->block() : nullptr;
 }
 
-Block *Manager::reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes) {
-    Block *block = take_block(domain, bytes);
+Block *Manager::reuse(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes) {
+    Block *block = take_block(pool, bytes);
     if (block) {
         return block;
     }
     // First the stream that has the block that fits best, then all of them.
-    if (Block *candidate = candidate_for(domain, bytes, nullptr)) {
+    if (Block *candidate = candidate_for(pool, bytes, nullptr)) {
         order_.record_and_query(lock, owner_of(*candidate));
-        block = take_block(domain, bytes);
+        block = take_block(pool, bytes);
     }
     if (!block) {
         order_.call_for_events();
         order_.record_and_query_all(lock, caller.kind == StreamKind::none);
-        block = take_block(domain, bytes);
+        block = take_block(pool, bytes);
     }
     return served_.serves() ? block : nullptr;
 }
 
-Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes) {
-    if (domain.order != Order::stream || !served_.serves()) {
+Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, StreamPool &pool,
+                                uint64_t bytes) {
+    if (pool.order != Order::stream || !served_.serves()) {
         return nullptr;
     }
     heap_.reserve_record();
-    Block *block = candidate_for(domain, bytes, nullptr);
+    Block *block = candidate_for(pool, bytes, nullptr);
     for (int i = 1; block && !has_event(*block); i++) {
-        block = i < candidates_tried ? candidate_for(domain, bytes, block) : nullptr;
+        block = i < candidates_tried ? candidate_for(pool, bytes, block) : nullptr;
     }
     if (!block) {
         return nullptr;
     }
-    Domain &other = owner_of(*block);
+    StreamPool &other = owner_of(*block);
     const uint64_t tag = block->tag;
     Block *taken = heap_.take_offered(*block, bytes);
     other.hold();
@@ -226,19 +226,19 @@ uint64_t Manager::ceiling(uint64_t bytes) const {
     return std::max(peak_reserved_, most + most / ease);
 }
 
-Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result) {
+Block *Manager::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) {
     if (options_.paged) {
-        return grow_paged(lock, domain, bytes, result);
+        return grow_paged(lock, pool, bytes, result);
     }
     const Zone zone = zone_for(bytes);
-    Block *block = await_exchange(lock, domain, bytes);
+    Block *block = await_exchange(lock, pool, bytes);
     if (block) {
         return block;
     }
     exchange_idle(lock, bytes);
     if (zone == Zone::large && claimed() + growth_for(bytes) > ceiling(bytes)) {
         heap_.reserve_record(); // what cannot be exchanged is cut after all
-        block = heap_.take(domain, bytes, zone);
+        block = heap_.take(pool, bytes, zone);
     }
     for (int attempt = 0; attempt < 2 && !block; attempt++) {
         result = add_segment(lock, growth_for(bytes), zone);
@@ -250,18 +250,17 @@ Block *Manager::grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &resul
         }
         // Fails if the segment's ends were ragged: once more.
         heap_.reserve_record();
-        block =
-            zone == Zone::dedicated ? take_block(domain, bytes) : heap_.take(domain, bytes, zone);
+        block = zone == Zone::dedicated ? take_block(pool, bytes) : heap_.take(pool, bytes, zone);
     }
     return block;
 }
 
 // Waits a while for idle segments whose work is not complete, if those that are complete are not
 // enough to exchange. A block, if that alone has made one.
-Block *Manager::await_exchange(Lock &lock, Domain &domain, uint64_t bytes) {
+Block *Manager::await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes) {
     Block *block = nullptr;
     const auto waits = [](const Segment &segment) {
-        return segment.first->dirty() && segment.first->domain->order == Order::stream;
+        return segment.first->dirty() && segment.first->pool->order == Order::stream;
     };
     const auto enough = [&] {
         return claimed() + growth_for(bytes) <= ceiling(bytes) + exchangeable();
@@ -271,8 +270,8 @@ Block *Manager::await_exchange(Lock &lock, Domain &domain, uint64_t bytes) {
         segment = heap_.next_whole(*segment);
     }
     if (segment && deferring_ == 0 && !grows_first(bytes) && !enough()) {
-        order_.wait_bounded(lock, domain, [&] {
-            block = take_block(domain, bytes);
+        order_.wait_bounded(lock, pool, [&] {
+            block = take_block(pool, bytes);
             return block || enough();
         });
     }
@@ -385,7 +384,7 @@ std::unique_ptr<Segment> Manager::new_segment(uint64_t bytes, CUresult &result) 
 }
 
 // As often as other threads' memory comes back meanwhile, but not for ever.
-Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes,
+Block *Manager::squeeze(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes,
                         CUresult &result) {
     constexpr int most_rounds = 64;
     Block *block = nullptr;
@@ -399,15 +398,15 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64
         caches_.drain_all();
         drop_spares();
         const uint64_t calls = caches_.calls_served();
-        block = take_anywhere(domain, bytes);
+        block = take_anywhere(pool, bytes);
         if (!block && (options_.paged || others)) {
-            block = grow(lock, domain, bytes, result);
+            block = grow(lock, pool, bytes, result);
         }
         while (!block && deferring_ == 0 && heap_.first_whole() && says_exhausted(result)) {
             release_segment(lock, *heap_.first_whole());
-            block = grow(lock, domain, bytes, result);
+            block = grow(lock, pool, bytes, result);
         }
-        block = block ? block : wait_for_stream(lock, caller, domain, bytes);
+        block = block ? block : wait_for_stream(lock, caller, pool, bytes);
         const bool last = round > 0 || !may_wait;
         others = !block && last &&
                  (await_moves(lock, hope) ||
@@ -443,7 +442,7 @@ uint64_t Manager::release_segment(Lock &lock, Segment &segment) {
 }
 
 void Manager::drop_spares() {
-    order_.each_domain([this](Domain &domain) { slabs_.drop_spares(domain); });
+    order_.each_pool([this](StreamPool &pool) { slabs_.drop_spares(pool); });
 }
 
 uint64_t Manager::release_idle(Lock &lock, uint64_t keep, bool complete_only) {

@@ -138,8 +138,8 @@ emm_status Manager::reset() {
 // registered.
 void Manager::forget_everything() {
     caches_.forget_quarantine();
-    order_.each_domain([this](Domain &domain) {
-        while (Slab *slab = domain.slabs.pop_front()) {
+    order_.each_pool([this](StreamPool &pool) {
+        while (Slab *slab = pool.slabs.pop_front()) {
             slabs_.forget(*slab);
         }
     });

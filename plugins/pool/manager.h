@@ -2,7 +2,7 @@
 //
 //   allocate.cpp  memalloc: the short way, and the start of the long one
 //   ladder.cpp    the long way: reuse, wait, grow, squeeze, fail
-//   free.cpp      memfree: into which domain
+//   free.cpp      memfree: into which free pool
 //   notices.cpp   what the program says about its streams, and further uses
 //   report.cpp    query, statistics, memory info
 //   share.cpp     get_ipc_handle: memory that other processes have open
@@ -87,24 +87,24 @@ private:
                                emm_deviceptr *ret_ptr);
     emm_status memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
-    emm_status acquire_place(const Caller &caller, Domain &domain, size_t size, Place &ret_place);
-    emm_deviceptr take_for(Magazine *magazine, Domain &domain, size_t size);
-    Place take(Domain &domain, uint64_t size);
-    Slot *slot_of_new_slab(Block &block, unsigned index, Domain &domain);
-    emm_deviceptr account(Place place, Domain &domain, size_t size);
+    emm_status acquire_place(const Caller &caller, StreamPool &pool, size_t size, Place &ret_place);
+    emm_deviceptr take_for(Magazine *magazine, StreamPool &pool, size_t size);
+    Place take(StreamPool &pool, uint64_t size);
+    Slot *slot_of_new_slab(Block &block, unsigned index, StreamPool &pool);
+    emm_deviceptr account(Place place, StreamPool &pool, size_t size);
     uint64_t obtainable() const;
     emm_status refuse_for_good(size_t size);
     emm_status exhausted(size_t size, CUresult result);
 
     // --- ladder.cpp
-    emm_status acquire(const Caller &caller, Domain &domain, uint64_t bytes, Block *&ret_block);
-    Block *take_block(Domain &domain, uint64_t bytes);
-    Block *take_anywhere(Domain &domain, uint64_t bytes);
-    Block *candidate_for(const Domain &domain, uint64_t bytes, const Block *previous) const;
-    Block *reuse(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes);
-    Block *wait_for_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes);
-    Block *grow(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result);
-    Block *squeeze(Lock &lock, const Caller &caller, Domain &domain, uint64_t bytes,
+    emm_status acquire(const Caller &caller, StreamPool &pool, uint64_t bytes, Block *&ret_block);
+    Block *take_block(StreamPool &pool, uint64_t bytes);
+    Block *take_anywhere(StreamPool &pool, uint64_t bytes);
+    Block *candidate_for(const StreamPool &pool, uint64_t bytes, const Block *previous) const;
+    Block *reuse(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes);
+    Block *wait_for_stream(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes);
+    Block *grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result);
+    Block *squeeze(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes,
                    CUresult &result);
     uint64_t block_bytes(uint64_t size) const;
     Zone zone_for(uint64_t bytes) const;
@@ -114,7 +114,7 @@ private:
     uint64_t claimed() const { return reserved_ + arriving_; }
     uint64_t most_with(uint64_t bytes) const;
     uint64_t ceiling(uint64_t bytes) const;
-    Block *await_exchange(Lock &lock, Domain &domain, uint64_t bytes);
+    Block *await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes);
     void exchange_idle(Lock &lock, uint64_t bytes);
     uint64_t exchangeable() const;
     Segment *idle_for(uint64_t missing, Zone zone) const;
@@ -122,7 +122,7 @@ private:
     std::unique_ptr<Segment> new_segment(uint64_t bytes, CUresult &result);
     uint64_t release_segment(Lock &lock, Segment &segment);
     void drop_spares();
-    void drop_spares(Domain &domain) override { slabs_.drop_spares(domain); }
+    void drop_spares(StreamPool &pool) override { slabs_.drop_spares(pool); }
     uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only);
 
     // --- moves.cpp
@@ -132,22 +132,22 @@ private:
     uint64_t idle_at_most() const;
 
     // --- free.cpp
-    void close_magazines(Domain &domain) override { caches_.close(&domain); }
+    void close_magazines(StreamPool &pool) override { caches_.close(&pool); }
     bool give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size);
     emm_status memfree_locked(emm_deviceptr ptr, size_t size, emm_stream stream);
     Place lent_at(emm_deviceptr ptr) const;
     bool stow(Magazine &magazine, Place place);
     emm_status memfree_slowly(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status refuse_free(emm_deviceptr ptr);
-    Domain *free_on(Place place, Domain &domain);
-    void release(Place place, Domain &domain);
-    void give(Place place, Domain &domain) override;
+    StreamPool *free_on(Place place, StreamPool &pool);
+    void release(Place place, StreamPool &pool);
+    void give(Place place, StreamPool &pool) override;
     void hold(Place place) override;
-    void give_held(Place place, Domain &domain) override;
-    void complete(Domain &domain, uint64_t tag) override;
-    void disband(Domain &domain) override { slabs_.disband(domain); }
-    void upkeep(Lock &lock, Domain &domain, const Caller *caller);
-    void look_after(Lock &lock, Domain &domain, const Caller *caller);
+    void give_held(Place place, StreamPool &pool) override;
+    void complete(StreamPool &pool, uint64_t tag) override;
+    void disband(StreamPool &pool) override { slabs_.disband(pool); }
+    void upkeep(Lock &lock, StreamPool &pool, const Caller *caller);
+    void look_after(Lock &lock, StreamPool &pool, const Caller *caller);
 
     // --- host.cpp
     HostPool &host_pool(uint32_t flags);
@@ -165,20 +165,20 @@ private:
     emm_status refuse_host(size_t size, CUresult result);
     emm_status refuse_host_free(const void *host);
     emm_status memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream stream);
-    Domain &unordered_domain(const HostPool &pool);
-    Domain *free_host(Place place, Domain &domain);
-    void shelve(Domain &domain, uint64_t tag);
+    StreamPool &unordered_pool(const HostPool &pool);
+    StreamPool *free_host(Place place, StreamPool &pool);
+    void shelve(StreamPool &pool, uint64_t tag);
     uint64_t host_cached() const;
 
     // --- host_stock.cpp
     Block *take_pinned_at_once(const HostPool *pool, size_t size) const;
     bool give_pinned_at_once(const HostPool &pool, uint64_t host, size_t size,
                              emm_stream stream) const;
-    Magazine *stocked_magazine(emm_stream stream, Domain &domain);
+    Magazine *stocked_magazine(emm_stream stream, StreamPool &pool);
     void restock_pinned(HostPool &pool, size_t size);
     void empty_bin(PinnedCache::Bin &bin);
     void hand_over_pinned(Magazine &magazine);
-    void put_off(Block &block, Domain &domain);
+    void put_off(Block &block, StreamPool &pool);
     void drain_pinned(Magazine &magazine) override;
     void hand_over_own_pinned();
     bool fetch_pinned();
@@ -186,8 +186,8 @@ private:
 
     // --- paging.cpp
     void allow_paging();
-    Block *grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result);
-    Block *await_pages(Lock &lock, Domain &domain, uint64_t bytes);
+    Block *grow_paged(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result);
+    Block *await_pages(Lock &lock, StreamPool &pool, uint64_t bytes);
     bool has_dirty_pages() const;
     bool has_pages_for(const Heap::Room &room) const;
     uint64_t at_ease(uint64_t pages) const;
@@ -216,7 +216,7 @@ private:
     uint64_t free_space(Segment &segment);
 
     // --- notices.cpp
-    Domain &domain_of(const Caller &caller);
+    StreamPool &pool_of(const Caller &caller);
 
     // --- share.cpp
     emm_status refuse_export(emm_deviceptr ptr, size_t size, Place place);

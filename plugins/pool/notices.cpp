@@ -4,11 +4,11 @@
 namespace emm::pool {
 
 // The lock is held.
-Domain &Manager::domain_of(const Caller &caller) {
+StreamPool &Manager::pool_of(const Caller &caller) {
     if (caller.is_own_stream()) {
         Thread::remember_own_stream(order_.number());
     }
-    return order_.domain_of(caller);
+    return order_.pool_of(caller);
 }
 
 emm_status Manager::stream_notice(emm_stream stream, uint32_t notice) {
@@ -48,7 +48,7 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
                          "pool: record_use of 0x%llx, where no live allocation begins", ptr);
     }
     const bool on_a_stream = caller.kind != StreamKind::none;
-    order_.record_use(lock, place, caller, on_a_stream ? &domain_of(caller) : nullptr);
+    order_.record_use(lock, place, caller, on_a_stream ? &pool_of(caller) : nullptr);
     return EMM_OK;
 }
 

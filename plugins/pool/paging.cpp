@@ -38,15 +38,15 @@ void Manager::allow_paging() {
     access_.push_back(own);
 }
 
-Block *Manager::grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult &result) {
-    if (Block *block = await_pages(lock, domain, bytes)) {
+Block *Manager::grow_paged(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) {
+    if (Block *block = await_pages(lock, pool, bytes)) {
         return block;
     }
     constexpr int attempts = 4; // others may be quicker with what lies beside
     bool at_ease = true; // until the driver has no more: then what is free elsewhere has to do
     for (int i = 1; i <= attempts;) {
         await_access(lock);
-        const Heap::Room room = i < attempts ? heap_.room_for(domain, bytes, zone_for(bytes))
+        const Heap::Room room = i < attempts ? heap_.room_for(pool, bytes, zone_for(bytes))
                                              : heap_.room_alone(bytes, zone_for(bytes));
         if (!room.hole) {
             result = add_space(lock, bytes, zone_for(bytes));
@@ -57,7 +57,7 @@ Block *Manager::grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult 
         }
         i++;
         result = room.missing > 0 ? fill(lock, room, at_ease) : CUDA_SUCCESS;
-        Block *block = take_block(domain, bytes);
+        Block *block = take_block(pool, bytes);
         const bool again = result == CUDA_ERROR_OUT_OF_MEMORY && at_ease;
         if (block || (result != CUDA_SUCCESS && !again)) {
             return block;
@@ -69,15 +69,15 @@ Block *Manager::grow_paged(Lock &lock, Domain &domain, uint64_t bytes, CUresult 
 }
 
 // The same for pages.
-Block *Manager::await_pages(Lock &lock, Domain &domain, uint64_t bytes) {
+Block *Manager::await_pages(Lock &lock, StreamPool &pool, uint64_t bytes) {
     Block *block = nullptr;
     const auto enough = [&] {
-        const Heap::Room room = heap_.room_for(domain, bytes, zone_for(bytes));
+        const Heap::Room room = heap_.room_for(pool, bytes, zone_for(bytes));
         return has_pages_for(room);
     };
     if (has_dirty_pages() && deferring_ == 0 && !enough()) {
-        order_.wait_bounded(lock, domain, [&] {
-            block = take_block(domain, bytes);
+        order_.wait_bounded(lock, pool, [&] {
+            block = take_block(pool, bytes);
             return block || enough();
         });
     }
@@ -85,7 +85,7 @@ Block *Manager::await_pages(Lock &lock, Domain &domain, uint64_t bytes) {
 }
 
 bool Manager::has_dirty_pages() const {
-    for (const Domain *d = order_.first_incomplete(); d; d = order_.next_incomplete(*d)) {
+    for (const StreamPool *d = order_.first_incomplete(); d; d = order_.next_incomplete(*d)) {
         for (const SizeTree &own : d->own) {
             const SizeNode *largest = own.largest();
             if (largest && largest->size >= page) {

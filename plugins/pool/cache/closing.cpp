@@ -3,10 +3,10 @@
 
 namespace emm::pool {
 
-// Of this domain, or of all if it is NULL.
-void ThreadCaches::shut(const Domain *domain) {
+// Of this free pool, or of all if it is NULL.
+void ThreadCaches::shut(const StreamPool *pool) {
     const auto concerns = [=](const Magazine &magazine) {
-        return !magazine.is_own() && (!domain || &magazine.domain == domain);
+        return !magazine.is_own() && (!pool || &magazine.pool == pool);
     };
     bool plain = false;
     each([&](Magazine &m) { plain = (concerns(m) && m.lock.close()) || plain; });
@@ -16,7 +16,7 @@ void ThreadCaches::shut(const Domain *domain) {
                  "pool: the kernel refuses membarrier since a moment ago (error %d: a sandbox?); "
                  "every call pays for its own barrier from now on",
                  error);
-        pool_.context.host.log(EMM_LOG_WARN, text);
+        parts_.context.host.log(EMM_LOG_WARN, text);
     }
     each([&](const Magazine &m) {
         if (concerns(m)) {
@@ -34,12 +34,12 @@ void ThreadCaches::await_lookups() {
     reopen();
 }
 
-void ThreadCaches::close(const Domain *domain) {
-    shut(domain);
+void ThreadCaches::close(const StreamPool *pool) {
+    shut(pool);
     Magazine *next = nullptr;
     for (Magazine *m = magazines_.first(); m; m = next) {
         next = magazines_.next(*m);
-        if (!domain || &m->domain == domain) {
+        if (!pool || &m->pool == pool) {
             drain(*m);
             close(*m);
         }
@@ -47,20 +47,20 @@ void ThreadCaches::close(const Domain *domain) {
 }
 
 void ThreadCaches::close(Magazine &magazine) {
-    Domain &domain = magazine.domain;
+    StreamPool &pool = magazine.pool;
     Depot &depot = magazine.depot_;
     magazines_.remove(magazine);
-    domain.leave_magazine();
+    pool.leave_magazine();
     magazine.lock.close_for_good(); // from here on it is its owner's alone
-    if (domain.magazines() == 0) {
-        clear(depot, domain);
-        depots_.erase(&domain);
+    if (pool.magazines() == 0) {
+        clear(depot, pool);
+        depots_.erase(&pool);
     }
-    pool_.order.forget_if_idle(domain);
+    parts_.order.forget_if_idle(pool);
 }
 
 void ThreadCaches::part_with(Magazine &magazine) {
-    const Lock lock(pool_.mutex);
+    const Lock lock(parts_.mutex);
     if (!magazine.lock.closed_for_good()) {
         drain(magazine);
         close(magazine);

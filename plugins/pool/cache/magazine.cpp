@@ -18,12 +18,12 @@ uint64_t bytes_in(const Magazine::Bins &bins) {
 
 } // namespace
 
-Magazine::Magazine(ThreadCaches &caches, uint64_t identity, Domain &its_domain, Depot &depot,
+Magazine::Magazine(ThreadCaches &caches, uint64_t identity, StreamPool &its_pool, Depot &depot,
                    const Thread &owner, uint64_t largest)
-    : unordered(its_domain.order == Order::anyone), largest_block(largest),
-      quarantine_(unordered ? std::make_unique<Bins>() : nullptr), key_(its_domain.key()),
-      caches_(caches), manager_identity_(identity), domain(its_domain), depot_(depot),
-      owner_(owner), returns_(unordered ? quarantine_->data() : bins_.data()) {}
+    : unordered(its_pool.order == Order::anyone), largest_block(largest),
+      quarantine_(unordered ? std::make_unique<Bins>() : nullptr), key_(its_pool.key()),
+      caches_(caches), manager_identity_(identity), pool(its_pool), depot_(depot), owner_(owner),
+      returns_(unordered ? quarantine_->data() : bins_.data()) {}
 
 bool Magazine::is_own() const {
     return &owner_ == Thread::self_if_any();

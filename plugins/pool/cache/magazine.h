@@ -10,7 +10,7 @@
 #include "batch.h"
 #include "biased_lock.h"
 #include "heap/heap.h"
-#include "order/domain.h"
+#include "order/stream_pool.h"
 #include "pinned_cache.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ public:
         return std::clamp(uint32_t(bin_bytes / class_size(index)), first_limit, Batch::most);
     }
 
-    Magazine(ThreadCaches &caches, uint64_t manager_identity, Domain &domain, Depot &depot,
+    Magazine(ThreadCaches &caches, uint64_t manager_identity, StreamPool &pool, Depot &depot,
              const Thread &owner, uint64_t largest_block);
 
     // --- by its owner, inside its lock
@@ -114,10 +114,10 @@ private:
     const uint64_t manager_identity_;
 
 public:
-    Domain &domain;
+    StreamPool &pool;
 
 private:
-    Depot &depot_; // of its domain
+    Depot &depot_; // of its free pool
     const Thread &owner_;
     Link<Magazine> of_manager_;
 

@@ -21,10 +21,10 @@ void ThreadCaches::widen(Bin &bin, unsigned index, uint32_t limit) {
 }
 
 // With a batch that some magazine had too much, else to half of what it may hold with what the
-// domain has at hand.
+// free pool has at hand.
 void ThreadCaches::refill(Magazine &magazine, unsigned index) {
     Bin &bin = magazine.bins_[index];
-    Domain &domain = magazine.domain;
+    StreamPool &pool = magazine.pool;
     if (bin.count.get() > 0) {
         return;
     }
@@ -36,12 +36,12 @@ void ThreadCaches::refill(Magazine &magazine, unsigned index) {
     }
     widen(bin, index, 0);
     while (bin.count.get() < (magazine.unordered ? bin.limit : bin.limit / 2)) {
-        Slot *slot = pool_.slabs.take(domain, index);
+        Slot *slot = parts_.slabs.take(pool, index);
         if (!slot) {
             return;
         }
-        pool_.counts.count_taken(class_size(index));
-        domain.count_allocation();
+        parts_.counts.count_taken(class_size(index));
+        pool.count_allocation();
         bin.push({slot->slab->address(*slot), slot});
     }
 }
@@ -50,8 +50,8 @@ void ThreadCaches::take_over(Magazine &magazine) {
     if ((magazine.allocations_.get() | magazine.frees_.get()) == 0) {
         return;
     }
-    pool_.counts.add(magazine.allocations_.get(), magazine.frees_.get(), magazine.live_.get(),
-                     magazine.highest_.get());
+    parts_.counts.add(magazine.allocations_.get(), magazine.frees_.get(), magazine.live_.get(),
+                      magazine.highest_.get());
     magazine.allocations_.set(0);
     magazine.frees_.set(0);
     magazine.live_.set(0);
@@ -61,45 +61,45 @@ void ThreadCaches::take_over(Magazine &magazine) {
 // --- emptying ------------------------------------------------------------------------------------
 
 // Slots that neither a magazine nor a batch has any more go home.
-void ThreadCaches::give_slots(const SlotAt *slots, uint32_t count, Domain &domain) {
+void ThreadCaches::give_slots(const SlotAt *slots, uint32_t count, StreamPool &pool) {
     if (count == 0) {
         return;
     }
-    pool_.order.mark_dirty(domain, 0); // first: a slab that becomes idle takes its tag from it
+    parts_.order.mark_dirty(pool, 0); // first: a slab that becomes idle takes its tag from it
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         Slot &slot = *slots[i].slot;
         bytes += class_size(slot.index);
-        domain.order == Order::anyone ? pool_.slabs.give_complete(slot)
-                                      : pool_.slabs.give(slot, domain);
+        pool.order == Order::anyone ? parts_.slabs.give_complete(slot)
+                                    : parts_.slabs.give(slot, pool);
     }
-    pool_.counts.count_returned(bytes);
-    domain.count_frees(count);
-    pool_.order.mark_dirty(domain, bytes, count + 1);
+    parts_.counts.count_returned(bytes);
+    pool.count_frees(count);
+    parts_.order.mark_dirty(pool, bytes, count + 1);
 }
 
 // The `count` oldest go to the depot if they may, else home.
 void ThreadCaches::unload(Magazine &magazine, unsigned index, uint32_t count) {
     Bin &bin = magazine.bins_[index];
     if (!magazine.depot_.unload(bin, index, count, spares_)) {
-        give_slots(bin.slots.get(), count, magazine.domain);
+        give_slots(bin.slots.get(), count, magazine.pool);
         bin.forget_oldest(count);
     }
 }
 
 void ThreadCaches::unload_blocks(Magazine &magazine) {
-    Domain &domain = magazine.domain;
+    StreamPool &pool = magazine.pool;
     const uint32_t count = magazine.block_count_.get();
     const uint64_t bytes = magazine.block_bytes_.get();
     if (count == 0) {
         return;
     }
     for (uint32_t i = 0; i < count; i++) {
-        pool_.heap.give(*magazine.blocks_[i].block, domain);
+        parts_.heap.give(*magazine.blocks_[i].block, pool);
     }
-    domain.count_frees(count);
-    pool_.counts.count_returned(bytes);
-    pool_.order.mark_dirty(domain, bytes);
+    pool.count_frees(count);
+    parts_.counts.count_returned(bytes);
+    parts_.order.mark_dirty(pool, bytes);
     magazine.block_count_.set(0);
     magazine.block_bytes_.set(0);
 }
@@ -131,15 +131,15 @@ void ThreadCaches::quarantine(Magazine &magazine, unsigned index) {
         return;
     }
     if (Batch *batch = magazine.depot_.make_batch(bin, index, count, spares_)) {
-        batch->tag = pool_.clock.now();
+        batch->tag = parts_.clock.now();
         quarantine_.push(*batch);
         quarantined_ += batch->bytes();
-        pool_.order.mark_dirty(pool_.order.unordered(), batch->bytes(), count + 1);
+        parts_.order.mark_dirty(parts_.order.unordered(), batch->bytes(), count + 1);
     }
 }
 
 void ThreadCaches::complete_batches(uint64_t tag) {
-    Domain &common = pool_.order.common();
+    StreamPool &common = parts_.order.common();
     while (quarantine_.first && quarantine_.first->tag <= tag) {
         Batch &batch = *quarantine_.pop();
         quarantined_ -= batch.bytes();
@@ -158,32 +158,32 @@ void ThreadCaches::forget_quarantine() {
     quarantined_ = 0;
 }
 
-void ThreadCaches::clear(Depot &depot, Domain &domain) {
-    depot.clear([&](const Batch &batch) { give_slots(batch.slots, batch.count, domain); }, spares_);
+void ThreadCaches::clear(Depot &depot, StreamPool &pool) {
+    depot.clear([&](const Batch &batch) { give_slots(batch.slots, batch.count, pool); }, spares_);
 }
 
 // Leaves nothing in a magazine.
 void ThreadCaches::drain(Magazine &magazine) {
     take_over(magazine);
-    pool_.pinned.drain_pinned(magazine);
+    parts_.pinned.drain_pinned(magazine);
     if (magazine.empty()) {
         return;
     }
     for (Bin &bin : magazine.bins_) {
-        give_slots(bin.slots.get(), bin.count.get(), magazine.domain);
+        give_slots(bin.slots.get(), bin.count.get(), magazine.pool);
         bin.count.set(0);
     }
     unload_blocks(magazine);
     for (unsigned i = 0; magazine.quarantine_ && i < slab_classes; i++) {
         Bin &bin = (*magazine.quarantine_)[i];
-        give_slots(bin.slots.get(), bin.count.get(), pool_.order.unordered());
+        give_slots(bin.slots.get(), bin.count.get(), parts_.order.unordered());
         bin.count.set(0);
     }
 }
 
 void ThreadCaches::drain_own() {
     each([this](Magazine &m) {
-        clear(m.depot_, m.domain);
+        clear(m.depot_, m.pool);
         if (m.is_own()) {
             drain(m);
         }
@@ -196,7 +196,7 @@ bool ThreadCaches::drain_all() {
     if (any) {
         shut();
         each([this](Magazine &m) {
-            clear(m.depot_, m.domain);
+            clear(m.depot_, m.pool);
             drain(m);
         });
         reopen();

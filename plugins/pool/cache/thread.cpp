@@ -69,9 +69,9 @@ void Thread::set_way(uint64_t manager_identity, emm_stream stream, Magazine &mag
     ways_[number_of(manager_identity, stream)] = {manager_identity, stream, &magazine};
 }
 
-Magazine *Thread::find(const Domain &domain, uint64_t manager_identity) const {
+Magazine *Thread::find(const StreamPool &pool, uint64_t manager_identity) const {
     for (const auto &magazine : magazines_) {
-        if (&magazine->domain == &domain && magazine->manager_identity_ == manager_identity &&
+        if (&magazine->pool == &pool && magazine->manager_identity_ == manager_identity &&
             !magazine->lock.closed_for_good()) {
             return magazine.get();
         }
@@ -79,11 +79,11 @@ Magazine *Thread::find(const Domain &domain, uint64_t manager_identity) const {
     return nullptr;
 }
 
-Magazine &Thread::make_magazine(ThreadCaches &caches, uint64_t identity, Domain &domain,
+Magazine &Thread::make_magazine(ThreadCaches &caches, uint64_t identity, StreamPool &pool,
                                 Depot &depot, uint64_t largest_block) {
     forget_dead();
     magazines_.push_back(
-        std::make_unique<Magazine>(caches, identity, domain, depot, *this, largest_block));
+        std::make_unique<Magazine>(caches, identity, pool, depot, *this, largest_block));
     return *magazines_.back();
 }
 

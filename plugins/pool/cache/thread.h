@@ -30,8 +30,8 @@ public:
 
     // Remembers the way to a magazine of this thread.
     void set_way(uint64_t manager_identity, emm_stream stream, Magazine &magazine);
-    Magazine *find(const Domain &domain, uint64_t manager_identity) const;
-    Magazine &make_magazine(ThreadCaches &caches, uint64_t identity, Domain &domain, Depot &depot,
+    Magazine *find(const StreamPool &pool, uint64_t manager_identity) const;
+    Magazine &make_magazine(ThreadCaches &caches, uint64_t identity, StreamPool &pool, Depot &depot,
                             uint64_t largest_block);
 
     // The calling thread's own stream has been used in the manager of that number.

@@ -9,20 +9,20 @@ constexpr size_t most_unregistered = 16; // magazines that a thread has for such
 
 } // namespace
 
-ThreadCaches::ThreadCaches(const Pool &pool, uint64_t identity,
+ThreadCaches::ThreadCaches(const Parts &parts, uint64_t identity,
                            const std::atomic<uint64_t> &serving, bool keeps_blocks)
-    : pool_(pool), identity_(identity), serving_(serving), keeps_blocks_(keeps_blocks) {
+    : parts_(parts), identity_(identity), serving_(serving), keeps_blocks_(keeps_blocks) {
     BiasedLock::prepare();
 }
 
-Magazine *ThreadCaches::own(uint64_t identity, emm_stream stream, Domain &domain) {
+Magazine *ThreadCaches::own(uint64_t identity, emm_stream stream, StreamPool &pool) {
     try {
         Thread *thread = Thread::self();
         if (!thread) {
             return nullptr;
         }
-        Magazine *magazine = thread->find(domain, identity_);
-        magazine = magazine ? magazine : &make(*thread, domain);
+        Magazine *magazine = thread->find(pool, identity_);
+        magazine = magazine ? magazine : &make(*thread, pool);
         thread->set_way(identity, stream, *magazine);
         return magazine;
     } catch (const std::bad_alloc &) {
@@ -30,14 +30,14 @@ Magazine *ThreadCaches::own(uint64_t identity, emm_stream stream, Domain &domain
     }
 }
 
-Magazine &ThreadCaches::make(Thread &thread, Domain &domain) {
-    const bool keeps_blocks = domain.order == Order::stream && keeps_blocks_;
-    const auto [depot, fresh] = depots_.try_emplace(&domain, totals_);
+Magazine &ThreadCaches::make(Thread &thread, StreamPool &pool) {
+    const bool keeps_blocks = pool.order == Order::stream && keeps_blocks_;
+    const auto [depot, fresh] = depots_.try_emplace(&pool, totals_);
     try {
-        Magazine &magazine = thread.make_magazine(*this, identity_, domain, depot->second,
+        Magazine &magazine = thread.make_magazine(*this, identity_, pool, depot->second,
                                                   keeps_blocks ? largest_kept_block : 0);
         magazines_.push_back(magazine);
-        domain.enter_magazine();
+        pool.enter_magazine();
         return magazine;
     } catch (...) {
         if (fresh) {
@@ -51,34 +51,34 @@ Magazine &ThreadCaches::make(Thread &thread, Domain &domain) {
 Magazine *ThreadCaches::find_unregistered(emm_stream stream) const {
     const uint64_t identity = serving_.load(std::memory_order_relaxed) | unregistered_bit;
     Magazine *magazine = Thread::magazine_for(identity, stream);
-    if (!magazine || magazine->registrations_ != pool_.order.registrations() ||
-        magazine->answered_ != pool_.order.calls_for_events()) {
+    if (!magazine || magazine->registrations_ != parts_.order.registrations() ||
+        magazine->answered_ != parts_.order.calls_for_events()) {
         return nullptr;
     }
-    return pool_.order.is_still(stream, magazine->key_) ? magazine : nullptr;
+    return parts_.order.is_still(stream, magazine->key_) ? magazine : nullptr;
 }
 
-Magazine *ThreadCaches::own_for(const Caller &caller, Domain &domain) {
+Magazine *ThreadCaches::own_for(const Caller &caller, StreamPool &pool) {
     if (caller.kind != StreamKind::unregistered || caller.capturing ||
-        domain.count_slow_call() < trial_calls) {
+        pool.count_slow_call() < trial_calls) {
         return nullptr;
     }
-    make_room_for_unregistered(domain);
-    Magazine *magazine = own(identity_ | unregistered_bit, caller.stream, domain);
+    make_room_for_unregistered(pool);
+    Magazine *magazine = own(identity_ | unregistered_bit, caller.stream, pool);
     if (magazine) {
-        magazine->registrations_ = pool_.order.registrations();
-        magazine->answered_ = pool_.order.answered(domain);
+        magazine->registrations_ = parts_.order.registrations();
+        magazine->answered_ = parts_.order.answered(pool);
     }
     return magazine;
 }
 
 // Unregistered streams end without a word, so a thread has a few magazines for them only.
-void ThreadCaches::make_room_for_unregistered(const Domain &domain) {
+void ThreadCaches::make_room_for_unregistered(const StreamPool &pool) {
     size_t count = 0;
     Magazine *oldest = nullptr;
     for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
-        const bool unregistered = m->domain.order == Order::stream && !m->domain.registered;
-        if (m->is_own() && &m->domain == &domain) {
+        const bool unregistered = m->pool.order == Order::stream && !m->pool.registered;
+        if (m->is_own() && &m->pool == &pool) {
             return;
         }
         if (m->is_own() && unregistered) {
@@ -108,14 +108,14 @@ uint64_t ThreadCaches::pending_bytes() const {
 
 // Below 0 for a moment if a block was allocated by one thread and freed by another.
 uint64_t ThreadCaches::live_bytes() const {
-    int64_t live = pool_.counts.live();
+    int64_t live = parts_.counts.live();
     each([&](const Magazine &m) { live += m.live_.get(); });
     return uint64_t(std::max<int64_t>(live, 0));
 }
 
 // Allocations and frees: other threads', while the calling one is at this.
 uint64_t ThreadCaches::calls_served() const {
-    uint64_t calls = pool_.counts.allocations() + pool_.counts.frees();
+    uint64_t calls = parts_.counts.allocations() + parts_.counts.frees();
     each([&](const Magazine &m) { calls += m.allocations_.get() + m.frees_.get(); });
     return calls;
 }
@@ -123,7 +123,7 @@ uint64_t ThreadCaches::calls_served() const {
 // Each magazine counts for itself, and is read while it does. The peak is exact for one thread on
 // one stream, and otherwise off by no more than magazines hold.
 void ThreadCaches::report(emm_stats &stats) const {
-    const Counts &counts = pool_.counts;
+    const Counts &counts = parts_.counts;
     int64_t live = counts.live(), count = counts.live_count(), peak = counts.peak_live();
     stats.allocations = counts.allocations();
     stats.frees = counts.frees();

@@ -37,7 +37,7 @@ protected:
 class ThreadCaches {
 public:
     // What a manager's caches work with. `serving` is its identity, or 0 once nothing is reused.
-    struct Pool {
+    struct Parts {
         ServedContext &context;
         Mutex &mutex;
         const TagClock &clock;
@@ -47,7 +47,7 @@ public:
         Counts &counts;
         PinnedOwner &pinned;
     };
-    ThreadCaches(const Pool &pool, uint64_t identity, const std::atomic<uint64_t> &serving,
+    ThreadCaches(const Parts &parts, uint64_t identity, const std::atomic<uint64_t> &serving,
                  bool keeps_blocks);
     ThreadCaches(const ThreadCaches &) = delete;
     ThreadCaches &operator=(const ThreadCaches &) = delete;
@@ -56,11 +56,11 @@ public:
     // No lock is held. The magazine of an unregistered stream is found by its handle and proved by
     // its id.
     Magazine *find_unregistered(emm_stream stream) const;
-    // The calling thread's magazine for the domain, which `stream` leads to from now on; NULL if it
-    // can have none.
-    Magazine *own(emm_stream stream, Domain &domain) { return own(identity_, stream, domain); }
+    // The calling thread's magazine for the free pool, which `stream` leads to from now on; NULL if
+    // it can have none.
+    Magazine *own(emm_stream stream, StreamPool &pool) { return own(identity_, stream, pool); }
     // The one for a call that has come the long way, once that is worth while; else NULL.
-    Magazine *own_for(const Caller &caller, Domain &domain);
+    Magazine *own_for(const Caller &caller, StreamPool &pool);
     template <class Function> void each(Function function) const {
         for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {
             function(*m);
@@ -90,9 +90,9 @@ public:
     void reopen();
     // No thread that looked an address up before the last change to the map is still looking.
     void await_lookups();
-    // Empties the magazines of this domain, or of all if it is NULL, for good. Their owners' next
-    // call finds out, and may make another.
-    void close(const Domain *domain);
+    // Empties the magazines of this free pool, or of all if it is NULL, for good. Their owners'
+    // next call finds out, and may make another.
+    void close(const StreamPool *pool);
     void part_with(Magazine &magazine); // no lock is held: the thread that owns it ends
 
     // --- counts ---
@@ -107,24 +107,24 @@ private:
     // Tells the ways of unregistered streams from others in a thread's table.
     static constexpr uint64_t unregistered_bit = uint64_t(1) << 63;
 
-    Magazine *own(uint64_t identity, emm_stream stream, Domain &domain);
-    Magazine &make(Thread &thread, Domain &domain);
-    void make_room_for_unregistered(const Domain &domain);
+    Magazine *own(uint64_t identity, emm_stream stream, StreamPool &pool);
+    Magazine &make(Thread &thread, StreamPool &pool);
+    void make_room_for_unregistered(const StreamPool &pool);
     static void widen(Bin &bin, unsigned index, uint32_t limit);
-    void give_slots(const SlotAt *slots, uint32_t count, Domain &domain);
+    void give_slots(const SlotAt *slots, uint32_t count, StreamPool &pool);
     void unload(Magazine &magazine, unsigned index, uint32_t count);
     void quarantine(Magazine &magazine, unsigned index);
-    void clear(Depot &depot, Domain &domain);
+    void clear(Depot &depot, StreamPool &pool);
     void drain(Magazine &magazine);
-    void shut(const Domain *domain);
+    void shut(const StreamPool *pool);
     void close(Magazine &magazine);
 
-    const Pool pool_;
+    const Parts parts_;
     const uint64_t identity_;
     const std::atomic<uint64_t> &serving_;
     const bool keeps_blocks_; // of streams
     List<Magazine, &Magazine::of_manager_> magazines_;
-    std::unordered_map<const Domain *, Depot> depots_; // while the domain has magazines
+    std::unordered_map<const StreamPool *, Depot> depots_; // while the free pool has magazines
     SpareBatches spares_;
     BatchQueue quarantine_; // slots freed unordered
     uint64_t quarantined_ = 0;

@@ -27,7 +27,7 @@ Block *BlockStore::take() {
     free_ = block->right;
     spare_--;
     block->state = State::free;
-    block->domain = nullptr;
+    block->pool = nullptr;
     block->left = block->right = nullptr;
     return block;
 }

@@ -30,8 +30,8 @@ enum class State : uint8_t {
 // mostly written, the fourth what is seldom used at all.
 struct alignas(record_alignment) Block {
     State state = State::free;
-    Zone zone = Zone::large;    // its segment's
-    FreePool *domain = nullptr; // of a free block
+    Zone zone = Zone::large;  // its segment's
+    FreePool *pool = nullptr; // of a free block
     uint64_t begin = 0;
     uint64_t size = 0;
     Block *left = nullptr; // neighbours in the segment
@@ -39,16 +39,16 @@ struct alignas(record_alignment) Block {
     Segment *segment = nullptr;
     Loan<uint64_t> loan; // of a live block
 
-    SizeNode own; // the whole, for the domain itself and for who is willing to wait for it
+    SizeNode own; // the whole, for the free pool itself and for who is willing to wait for it
 
-    // Of a free block: [dirty_begin, dirty_end) may still be in use by `domain`'s work as of `tag`;
+    // Of a free block: [dirty_begin, dirty_end) may still be in use by `pool`'s work as of `tag`;
     // what lies before and after it is complete. The two are equal in a block that is all complete.
     uint64_t dirty_begin = 0;
     uint64_t dirty_end = 0;
     uint64_t tag = 0;
     HostPool *host = nullptr; // of pinned memory, until its heap has it back
 
-    Link<Block> pending;       // of its domain, oldest tag first; or of the capture that has it
+    Link<Block> pending;       // of its free pool, oldest tag first; or of the capture that has it
     UseRecord *uses = nullptr; // of a live block
 
     SizeNode low;  // the complete part in front, or the whole of a complete block
@@ -68,7 +68,7 @@ struct alignas(record_alignment) Block {
     }
     void expect_neighbours() const {
         expect();
-        (left ? left : this)->expect(); // no branch: whether there is one, nobody can guess
+        (left ? left : this)->expect(); // no branch, which would be mispredicted
         (right ? right : this)->expect();
     }
 };

@@ -5,9 +5,9 @@
 namespace emm::pool {
 namespace {
 
-// The dirty part is of no use to an ordinary request, whoever makes it.
-bool is_quarantine(const FreePool &domain) {
-    return domain.order == Order::unordered || domain.order == Order::capture;
+// The dirty part is of no use to an ordinary request.
+bool is_quarantine(const FreePool &pool) {
+    return pool.order == Order::unordered || pool.order == Order::capture;
 }
 
 // It could serve as something larger: as a segment, or by its pages.
@@ -20,27 +20,27 @@ bool spans_segment(const Block &block) {
     return !block.left && !block.right;
 }
 
-bool serves_itself(const FreePool &domain) {
-    return domain.order == Order::stream || domain.order == Order::capture;
+bool serves_itself(const FreePool &pool) {
+    return pool.order == Order::stream || pool.order == Order::capture;
 }
 
 SizeTree &own_like(const Block &block) {
-    return block.domain->own[unsigned(block.zone)];
+    return block.pool->own[unsigned(block.zone)];
 }
 
 } // namespace
 
-// Two free neighbours become one block unless that would mix what two domains wait for, or give
-// memory that everybody may use to a graph.
+// Two free neighbours become one block unless that would mix what two free pools wait for, or give
+// memory that every stream may use to a graph.
 bool can_merge(const Block &a, const Block &b) {
     if (a.state != State::free || b.state != State::free) {
         return a.state == State::hole && b.state == State::hole;
     }
-    if (a.domain == b.domain) {
+    if (a.pool == b.pool) {
         return true;
     }
-    return (!a.dirty() && b.domain->order != Order::capture) ||
-           (!b.dirty() && a.domain->order != Order::capture);
+    return (!a.dirty() && b.pool->order != Order::capture) ||
+           (!b.dirty() && a.pool->order != Order::capture);
 }
 
 // --- the indexes ---------------------------------------------------------------------------------
@@ -52,22 +52,22 @@ void Heap::index(Block &block) {
     }
     SizeTree &complete = complete_like(block);
     if (!block.dirty()) {
-        block.domain = &anyone;
+        block.pool = &anyone;
         insert(complete, block.low, block.size, block.begin);
     } else {
-        FreePool &domain = *block.domain;
+        FreePool &pool = *block.pool;
         if (block.dirty_begin != block.begin) {
             insert(complete, block.low, block.dirty_begin - block.begin, block.begin);
         }
         if (block.dirty_end != block.end()) {
             insert(complete, block.high, block.end() - block.dirty_end, block.dirty_end);
         }
-        if (serves_itself(domain)) {
+        if (serves_itself(pool)) {
             insert(own_like(block), block.own, block.size, block.begin);
         }
-        quarantined_ += is_quarantine(domain) ? block.dirty_end - block.dirty_begin : 0;
+        quarantined_ += is_quarantine(pool) ? block.dirty_end - block.dirty_begin : 0;
     }
-    if (spans_segment(block) && block.domain->order != Order::capture && !block.segment->paged()) {
+    if (spans_segment(block) && block.pool->order != Order::capture && !block.segment->paged()) {
         whole_.push_back(*block.segment);
         whole_bytes_ += block.size;
     }
@@ -113,7 +113,7 @@ void Heap::unindex(Block &block) {
         holes_[unsigned(block.zone)].remove(block.low);
         return;
     }
-    const FreePool &domain = *block.domain;
+    const FreePool &pool = *block.pool;
     if (!block.dirty()) {
         remove(complete_like(block), block.low, block.size);
     } else {
@@ -123,10 +123,10 @@ void Heap::unindex(Block &block) {
         if (block.dirty_end != block.end()) {
             remove(complete_like(block), block.high, block.end() - block.dirty_end);
         }
-        if (serves_itself(domain)) {
+        if (serves_itself(pool)) {
             remove(own_like(block), block.own, block.size);
         }
-        quarantined_ -= is_quarantine(domain) ? block.dirty_end - block.dirty_begin : 0;
+        quarantined_ -= is_quarantine(pool) ? block.dirty_end - block.dirty_begin : 0;
     }
     if (spans_segment(block) && block.segment->whole.linked) {
         whole_.remove(*block.segment);
@@ -141,8 +141,8 @@ void Heap::settle(Block &block) {
         index(block);
         return;
     }
-    block.domain->pending.remove(block);
-    block.domain = &anyone;
+    block.pool->pending.remove(block);
+    block.pool = &anyone;
     index(*coalesce(&block));
 }
 
@@ -168,12 +168,12 @@ void Heap::disown(Block &block) {
 
 // --- taking --------------------------------------------------------------------------------------
 
-Block *Heap::take(FreePool &domain, uint64_t size, Zone zone, uint64_t most) {
-    SizeNode *own = serves_itself(domain) ? domain.own[unsigned(zone)].best(size) : nullptr;
+Block *Heap::take(FreePool &pool, uint64_t size, Zone zone, uint64_t most) {
+    SizeNode *own = serves_itself(pool) ? pool.own[unsigned(zone)].best(size) : nullptr;
     SizeNode *complete =
-        domain.order == Order::capture && own ? nullptr : complete_[unsigned(zone)].best(size);
+        pool.order == Order::capture && own ? nullptr : complete_[unsigned(zone)].best(size);
     const bool prefer_own =
-        own && (!complete || own->size <= complete->size || complete->block()->domain == &domain);
+        own && (!complete || own->size <= complete->size || complete->block()->pool == &pool);
     const SizeNode *chosen = prefer_own ? own : complete;
     if (chosen) {
         chosen->block()->expect_neighbours();
@@ -188,10 +188,10 @@ Block *Heap::take(FreePool &domain, uint64_t size, Zone zone, uint64_t most) {
     return complete ? cut(*complete->block(), size, complete == &complete->block()->high) : nullptr;
 }
 
-Block *Heap::take_dedicated(FreePool &domain, uint64_t size) {
+Block *Heap::take_dedicated(FreePool &pool, uint64_t size) {
     const uint64_t most = size + std::max(size / 8, segment_granule);
     constexpr auto zone = unsigned(Zone::dedicated);
-    for (SizeTree *tree : {&domain.own[zone], &complete_[zone]}) {
+    for (SizeTree *tree : {&pool.own[zone], &complete_[zone]}) {
         const SizeNode *node = tree->best(size);
         if (node && node->size <= most) {
             return cut(*node->block(), node->block()->size, false);
@@ -200,10 +200,10 @@ Block *Heap::take_dedicated(FreePool &domain, uint64_t size) {
     return nullptr;
 }
 
-const SizeNode *Heap::offered_after(const FreePool &domain, const SizeNode &position, Zone zone) {
-    const SizeTree &own = domain.own[unsigned(zone)];
+const SizeNode *Heap::offered_after(const FreePool &pool, const SizeNode &position, Zone zone) {
+    const SizeTree &own = pool.own[unsigned(zone)];
     const SizeNode *node = own.after(position);
-    while (node && !domain.registered && node->block()->tag > domain.recorded) {
+    while (node && !pool.registered && node->block()->tag > pool.recorded) {
         node = own.after(*node);
     }
     return node;
@@ -241,27 +241,27 @@ Block *Heap::cut(Block &block, uint64_t size, bool from_the_end) {
         taken->state = State::live;
         settle(block);
     } else if (block.pending.linked) {
-        block.domain->pending.remove(block);
+        block.pool->pending.remove(block);
     }
     taken->state = State::live;
-    taken->domain = nullptr;
+    taken->pool = nullptr;
     own(*taken);
     return taken;
 }
 
 // --- giving --------------------------------------------------------------------------------------
 
-void Heap::give(Block &block, FreePool &domain, uint64_t tag) {
+void Heap::give(Block &block, FreePool &pool, uint64_t tag) {
     block.expect_neighbours();
     disown(block);
     block.state = State::free;
-    block.domain = &domain;
+    block.pool = &pool;
     block.tag = tag;
-    const bool complete = domain.order == Order::anyone;
+    const bool complete = pool.order == Order::anyone;
     block.dirty_begin = block.begin;
     block.dirty_end = complete ? block.begin : block.end();
     if (!complete) {
-        domain.pending.push_back(block);
+        pool.pending.push_back(block);
     }
     index(*coalesce(&block));
 }
@@ -280,7 +280,7 @@ Block *Heap::coalesce(Block *block) {
 }
 
 // The record that lives on is the one that is pending, or pending for longer to come: its place in
-// its domain's list stays right.
+// its free pool's list stays right.
 Block *Heap::merge(Block &left, Block &right) {
     const bool keep_left = left.dirty() && (!right.dirty() || left.tag >= right.tag);
     Block &kept = keep_left ? left : right;
@@ -290,7 +290,7 @@ Block *Heap::merge(Block &left, Block &right) {
         kept.dirty_end = right.dirty_end;
     }
     if (gone.pending.linked) {
-        gone.domain->pending.remove(gone);
+        gone.pool->pending.remove(gone);
     }
     kept.begin = left.begin;
     kept.size = left.size + right.size;
@@ -307,14 +307,14 @@ Block *Heap::merge(Block &left, Block &right) {
     return &kept;
 }
 
-void Heap::complete(FreePool &domain, uint64_t tag) {
-    while (Block *block = domain.pending.first()) {
+void Heap::complete(FreePool &pool, uint64_t tag) {
+    while (Block *block = pool.pending.first()) {
         if (block->tag > tag) {
             return;
         }
         unindex(*block);
-        domain.pending.remove(*block);
-        block->domain = &anyone;
+        pool.pending.remove(*block);
+        block->pool = &anyone;
         block->dirty_begin = block->dirty_end = block->begin;
         index(*coalesce(block));
     }

@@ -19,37 +19,35 @@ public:
     Heap(FreePool &common, const TagClock &clock) : anyone(common), clock_(clock) {}
 
     // --- blocks ---
-    // The tightest block that `domain` may use at once, cut to `size`; NULL if there is none.
+    // The tightest block that `pool` may use at once, cut to `size`; NULL if there is none.
     // reserve_record() must have succeeded since the last one.
     // A segment that is one free block, or memory that has pages, is left alone if it has more
     // than `most` bytes.
-    Block *take(FreePool &domain, uint64_t size, Zone zone = Zone::large,
-                uint64_t most = UINT64_MAX);
+    Block *take(FreePool &pool, uint64_t size, Zone zone = Zone::large, uint64_t most = UINT64_MAX);
     // What the large zone has of no more than `small_limit` is kept out of its indexes, because
-    // nobody asks it for so little. Until it is sorted in, in case that somebody must.
+    // it is hardly ever asked for so little; until it is sorted in, for a request that must.
     void set_scraps_apart() { scraps_apart_ = true; } // before there is any memory
     void sort_scraps_in();
     // A whole dedicated segment, not much larger than that.
-    Block *take_dedicated(FreePool &domain, uint64_t size);
+    Block *take_dedicated(FreePool &pool, uint64_t size);
     void reserve_record() { records_.reserve(2); }
     void reserve_records(size_t count) { records_.reserve(count); }
     // One of those reserved, for a split that must not fail later; and back, if it was not needed.
     Block *take_record() { return records_.take(); }
     void give_record(Block *record) { records_.give(record); }
 
-    // The next larger block of `domain`, a stream's, that others could have after waiting for it.
-    static const SizeNode *offered_after(const FreePool &domain, const SizeNode &position,
-                                         Zone zone);
+    // The next larger block of `pool`, a stream's, that others could have after waiting for it.
+    static const SizeNode *offered_after(const FreePool &pool, const SizeNode &position, Zone zone);
     Block *take_offered(Block &block, uint64_t size);
 
-    // Frees a block, which is no longer indexed anywhere, into `domain`.
-    void give(Block &block, FreePool &domain) { give(block, domain, now()); }
+    // Frees a block, which is no longer indexed anywhere, into `pool`.
+    void give(Block &block, FreePool &pool) { give(block, pool, now()); }
 
     // The same for memory whose last use is older; `tag` is not below that of any earlier free.
-    void give(Block &block, FreePool &domain, uint64_t tag);
+    void give(Block &block, FreePool &pool, uint64_t tag);
 
-    // What `domain` freed with tags up to `tag` is complete.
-    void complete(FreePool &domain, uint64_t tag);
+    // What `pool` freed with tags up to `tag` is complete.
+    void complete(FreePool &pool, uint64_t tag);
 
     // --- segments ---
     void prepare(Segment &segment);            // throws std::bad_alloc
@@ -70,7 +68,7 @@ public:
         uint64_t excess = 0; // bytes that the bridged blocks have too many
     };
     // Where memory would make a block of this size together with what is free beside it.
-    Room room_for(const FreePool &domain, uint64_t bytes, Zone zone) const;
+    Room room_for(const FreePool &pool, uint64_t bytes, Zone zone) const;
     Room room_alone(uint64_t bytes, Zone zone) const; // without what is free beside it
     void add_space(Segment &segment);                 // as one hole
     void make_hole(Block &block);                     // of a taken block without memory
@@ -91,7 +89,7 @@ public:
     uint64_t largest_free() const;
     uint64_t bytes_in(Zone zone) const { return zone_bytes_[unsigned(zone)]; }
     uint64_t whole_bytes() const { return whole_bytes_; }
-    uint64_t quarantined() const { return quarantined_; } // bytes that nobody may use yet
+    uint64_t quarantined() const { return quarantined_; } // bytes that no request may use yet
 
     // The first broken invariant, in words; empty if all hold.
     std::string fault() const;
@@ -118,7 +116,7 @@ private:
     void disown(Block &block);
     Place last_before(const Segment &segment, uint64_t address) const;
     Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
-    Room room_in(Block &hole, const FreePool &domain, uint64_t bytes) const;
+    Room room_in(Block &hole, const FreePool &pool, uint64_t bytes) const;
     std::string fault_of(const Segment &segment) const;
     std::string fault_of_free(const Block &block) const;
 

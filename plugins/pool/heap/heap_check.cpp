@@ -17,9 +17,9 @@ std::string at(const Block &block) {
 } // namespace
 
 std::string Heap::fault_of_free(const Block &block) const {
-    const FreePool &domain = *block.domain;
-    if (block.dirty() != (domain.order != Order::anyone)) {
-        return "its dirt and its domain disagree";
+    const FreePool &pool = *block.pool;
+    if (block.dirty() != (pool.order != Order::anyone)) {
+        return "its dirt and its pool disagree";
     }
     if (block.dirty() != block.pending.linked) {
         return "it is dirty and not pending, or the other way round";
@@ -38,10 +38,10 @@ std::string Heap::fault_of_free(const Block &block) const {
         block.high.linked() != (high > 0) || (high > 0 && block.high.size != high)) {
         return "the index of complete memory disagrees with it";
     }
-    const bool serves = domain.order == Order::stream || domain.order == Order::capture;
+    const bool serves = pool.order == Order::stream || pool.order == Order::capture;
     const bool own = serves && counts(block, block.size);
     if (block.own.linked() != own || (own && block.own.size != block.size)) {
-        return "its domain's index disagrees with it";
+        return "its pool's index disagrees with it";
     }
     return "";
 }

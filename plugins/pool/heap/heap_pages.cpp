@@ -13,12 +13,12 @@ uint64_t first_page(const SizeNode &part) {
     return round_up(part.address, segment_granule);
 }
 
-// What a request of `domain` could have of a free neighbour, on the side that touches a hole.
-uint64_t usable(const Block *block, const FreePool &domain, bool at_its_end) {
+// What a request of `pool` could have of a free neighbour, on the side that touches a hole.
+uint64_t usable(const Block *block, const FreePool &pool, bool at_its_end) {
     if (!block || block->state != State::free) {
         return 0;
     }
-    const bool own = block->domain == &domain && domain.order == Order::stream;
+    const bool own = block->pool == &pool && pool.order == Order::stream;
     if (own || !block->dirty()) {
         return block->size;
     }
@@ -41,14 +41,14 @@ void Heap::add_space(Segment &segment) {
 void Heap::make_hole(Block &block) {
     disown(block);
     block.state = State::hole;
-    block.domain = &anyone;
+    block.pool = &anyone;
     block.dirty_begin = block.dirty_end = block.begin;
     index(*coalesce(&block));
 }
 
-Heap::Room Heap::room_in(Block &hole, const FreePool &domain, uint64_t bytes) const {
-    const uint64_t before = usable(hole.left, domain, true);
-    const uint64_t after = usable(hole.right, domain, false);
+Heap::Room Heap::room_in(Block &hole, const FreePool &pool, uint64_t bytes) const {
+    const uint64_t before = usable(hole.left, pool, true);
+    const uint64_t after = usable(hole.right, pool, false);
     const uint64_t beside = std::max(before, after);
     const uint64_t missing = bytes > beside ? round_up(bytes - beside, segment_granule) : 0;
     if (missing <= hole.size) {
@@ -60,11 +60,11 @@ Heap::Room Heap::room_in(Block &hole, const FreePool &domain, uint64_t bytes) co
 
 // Where the fewest pages are missing, among a few holes that are as small as possible and the
 // largest.
-Heap::Room Heap::room_for(const FreePool &domain, uint64_t bytes, Zone zone) const {
+Heap::Room Heap::room_for(const FreePool &pool, uint64_t bytes, Zone zone) const {
     const SizeTree &holes = holes_[unsigned(zone)];
     Room best;
     const auto consider = [&](const SizeNode *hole) {
-        const Room room = hole ? room_in(*hole->block(), domain, bytes) : Room{};
+        const Room room = hole ? room_in(*hole->block(), pool, bytes) : Room{};
         if (room.hole && (!best.hole || room.missing < best.missing)) {
             best = room;
         }

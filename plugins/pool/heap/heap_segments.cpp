@@ -25,7 +25,7 @@ void Heap::remove(Segment &segment) {
     Block &block = *segment.first;
     unindex(block);
     if (block.pending.linked) {
-        block.domain->pending.remove(block);
+        block.pool->pending.remove(block);
     }
     map_.set(segment.base, segment.size, nullptr);
     segments_.remove(segment);

@@ -1,5 +1,5 @@
 // What the program holds of a slot or block: the size that it asked for, 0 while it holds nothing.
-// Read without a lock by whoever frees an address.
+// Read without a lock by the thread that frees an address.
 #pragma once
 
 #include <atomic>

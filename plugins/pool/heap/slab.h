@@ -1,6 +1,6 @@
-// Small allocations: a slab is a block cut into slots of one size. A slab is owned by a domain:
+// Small allocations: a slab is a block cut into slots of one size. A slab is owned by a free pool:
 // slots freed there are ready for it at once; slots freed elsewhere come back when they are
-// complete, and meanwhile serve the domain that freed them.
+// complete, and meanwhile serve the free pool that freed them.
 #pragma once
 
 #include "block.h"

@@ -4,12 +4,12 @@
 
 namespace emm::pool {
 
-Slot *Slabs::take(FreePool &domain, unsigned index) {
+Slot *Slabs::take(FreePool &pool, unsigned index) {
     Slot *slot = nullptr;
-    if (domain.order != Order::anyone && domain.freed[index].first) {
-        slot = domain.freed[index].pop();
+    if (pool.order != Order::anyone && pool.freed[index].first) {
+        slot = pool.freed[index].pop();
     } else {
-        Slab *slab = domain.ready[index].first();
+        Slab *slab = pool.ready[index].first();
         slab = slab ? slab : heap_.anyone.ready[index].first();
         if (!slab) {
             return nullptr;
@@ -38,28 +38,28 @@ void Slabs::prepare(unsigned index) {
     }
 }
 
-void Slabs::add(unsigned index, Block &block, FreePool &domain) {
+void Slabs::add(unsigned index, Block &block, FreePool &pool) {
     Slab &slab = *spare_[index].pop_front();
     renew_slab(slab);
     slab.block = &block;
-    slab.owner = &domain;
-    slab.newest = heap_.now(); // the block may still be dirty with the domain's own work
-    domain.slabs.push_back(slab);
-    domain.ready[slab.index].push_front(slab);
+    slab.owner = &pool;
+    slab.newest = heap_.now(); // the block may still be dirty with the free pool's own work
+    pool.slabs.push_back(slab);
+    pool.ready[slab.index].push_front(slab);
     heap_.set_slab(block, &slab);
 }
 
-void Slabs::give(Slot &slot, FreePool &domain) {
+void Slabs::give(Slot &slot, FreePool &pool) {
     slot.tag = heap_.now();
     Slab &slab = *slot.slab;
-    if (slab.owner == &domain) {
+    if (slab.owner == &pool) {
         slab.newest = slot.tag;
         ready(slot);
         return;
     }
     slot.state = State::waiting;
-    domain.freed[slab.index].push(slot);
-    quarantined_ += domain.order == Order::unordered ? slab.slot_size : 0;
+    pool.freed[slab.index].push(slot);
+    quarantined_ += pool.order == Order::unordered ? slab.slot_size : 0;
 }
 
 // The slab's owner may use the slot again. Of the slabs without an allocation one is kept, so that
@@ -90,26 +90,26 @@ void Slabs::drop(Slab &slab) {
     forget(slab);
 }
 
-void Slabs::complete(FreePool &domain, uint64_t tag) {
-    for (SlotQueue &queue : domain.freed) {
+void Slabs::complete(FreePool &pool, uint64_t tag) {
+    for (SlotQueue &queue : pool.freed) {
         while (queue.first && queue.first->tag <= tag) {
             Slot *slot = queue.pop();
-            quarantined_ -= domain.order == Order::unordered ? slot->slab->slot_size : 0;
+            quarantined_ -= pool.order == Order::unordered ? slot->slab->slot_size : 0;
             ready(*slot);
         }
     }
 }
 
-void Slabs::disband(FreePool &domain) {
+void Slabs::disband(FreePool &pool) {
     Slab *next = nullptr;
-    for (Slab *slab = domain.slabs.first(); slab; slab = next) {
-        next = domain.slabs.next(*slab);
-        if (slab->newest > domain.completed) {
+    for (Slab *slab = pool.slabs.first(); slab; slab = next) {
+        next = pool.slabs.next(*slab);
+        if (slab->newest > pool.completed) {
             continue;
         }
-        domain.slabs.remove(*slab);
+        pool.slabs.remove(*slab);
         if (slab->ready.linked) {
-            domain.ready[slab->index].remove(*slab);
+            pool.ready[slab->index].remove(*slab);
         }
         slab->owner = &heap_.anyone;
         slab->newest = 0;
@@ -124,8 +124,8 @@ void Slabs::disband(FreePool &domain) {
     }
 }
 
-void Slabs::drop_spares(FreePool &domain) {
-    for (auto &ready : domain.ready) {
+void Slabs::drop_spares(FreePool &pool) {
+    for (auto &ready : pool.ready) {
         Slab *next = nullptr;
         for (Slab *slab = ready.first(); slab; slab = next) {
             next = ready.next(*slab);

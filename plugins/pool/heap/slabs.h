@@ -12,30 +12,32 @@ public:
     Slabs(const Slabs &) = delete;
     Slabs &operator=(const Slabs &) = delete;
 
-    // A slot that `domain` may use at once; NULL if there is none.
-    Slot *take(FreePool &domain, unsigned index);
+    // A slot that `pool` may use at once; NULL if there is none.
+    Slot *take(FreePool &pool, unsigned index);
 
     // The next call of add for this class cannot fail. Throws std::bad_alloc.
     void prepare(unsigned index);
-    // Makes a slab for `domain` of a block that has been taken for it.
-    void add(unsigned index, Block &block, FreePool &domain);
+    // Makes a slab for `pool` of a block that has been taken for it.
+    void add(unsigned index, Block &block, FreePool &pool);
 
-    void give(Slot &slot, FreePool &domain);
+    void give(Slot &slot, FreePool &pool);
     void give_complete(Slot &slot) { ready(slot); } // which waits for nothing
 
-    // What `domain` freed with tags up to `tag` is complete.
-    void complete(FreePool &domain, uint64_t tag);
+    // What `pool` freed with tags up to `tag` is complete.
+    void complete(FreePool &pool, uint64_t tag);
 
-    // Gives the slabs that a domain will not need again to everybody.
-    void disband(FreePool &domain);
+    // Gives the slabs that a free pool will not need again to all.
+    void disband(FreePool &pool);
 
     // Gives slabs without an allocation back to the heap.
-    void drop_spares(FreePool &domain);
+    void drop_spares(FreePool &pool);
 
     void forget(Slab &slab) { spare_[slab.index].push_front(slab); } // its block is gone
     void forget_all() { quarantined_ = 0; }                          // every block is gone
 
-    uint64_t quarantined() const { return quarantined_; } // bytes in slots nobody may use yet
+    uint64_t quarantined() const {
+        return quarantined_;
+    } // bytes in slots that no request may use yet
 
 private:
     void ready(Slot &slot);

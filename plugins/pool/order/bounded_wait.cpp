@@ -35,7 +35,7 @@ void let_time_pass(int round) {
 // Whether an event has been recorded that was not complete when it was asked.
 bool StreamOrder::is_working() const {
     bool working = !unordered_.events_.empty();
-    for (const Domain *d = askable_.first(); d && !working; d = askable_.next(*d)) {
+    for (const StreamPool *d = askable_.first(); d && !working; d = askable_.next(*d)) {
         working = !d->events_.empty();
     }
     return working && context_.serves();
@@ -43,9 +43,9 @@ bool StreamOrder::is_working() const {
 
 // Until there is enough or nothing more to come, for calls on a stream. Not while a capture is
 // announced. Other threads' calls go on meanwhile.
-void StreamOrder::wait_bounded(Lock &lock, const Domain &domain,
+void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
                                const std::function<bool()> &enough) {
-    if (domain.order != Order::stream || announced_ > 0) {
+    if (pool.order != Order::stream || announced_ > 0) {
         return;
     }
     const uint32_t shift = std::min(waits_broken_off_, halvings);

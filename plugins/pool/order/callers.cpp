@@ -23,25 +23,25 @@ emm_status StreamOrder::refuse_foreign() {
                               "order with this one's; nothing was done");
 }
 
-Domain *StreamOrder::known(emm_stream stream) {
+StreamPool *StreamOrder::known(emm_stream stream) {
     if (stream == EMM_STREAM_UNORDERED) {
         return &common_;
     }
     if (is_legacy(stream)) {
         return &streams_.legacy;
     }
-    Domain *domain = streams_.find_registered(stream);
-    return domain && domain->reachable() ? domain : nullptr;
+    StreamPool *pool = streams_.find_registered(stream);
+    return pool && pool->reachable() ? pool : nullptr;
 }
 
-Domain &StreamOrder::domain_of(const Caller &caller) {
+StreamPool &StreamOrder::pool_of(const Caller &caller) {
     if (caller.kind == StreamKind::none) {
         return common_;
     }
     if (caller.kind == StreamKind::legacy) {
         return streams_.legacy;
     }
-    return caller.capturing ? captures_.domain_of(caller) : streams_.find_or_make(caller.key);
+    return caller.capturing ? captures_.pool_of(caller) : streams_.find_or_make(caller.key);
 }
 
 emm_status StreamOrder::identify(emm_stream stream, Caller &ret_caller) {
@@ -55,10 +55,10 @@ emm_status StreamOrder::identify(emm_stream stream, Caller &ret_caller) {
     bool may_capture = caller.kind == StreamKind::unregistered;
     if (caller.kind == StreamKind::unregistered) {
         const Lock lock(mutex_);
-        if (const Domain *domain = streams_.find_registered(stream)) {
+        if (const StreamPool *pool = streams_.find_registered(stream)) {
             caller.kind = StreamKind::registered;
-            caller.key = domain->key_;
-            may_capture = !domain->reachable();
+            caller.key = pool->key_;
+            may_capture = !pool->reachable();
         }
     }
     emm_status status = EMM_OK;
@@ -139,44 +139,43 @@ bool StreamOrder::is_still(emm_stream stream, uint64_t key) {
     return events_.is_still(stream, key);
 }
 
-void StreamOrder::let_go(Domain &domain) {
-    domain.references_--;
-    if (!drop_if_orphaned(domain)) {
-        forget_if_idle(domain);
+void StreamOrder::let_go(StreamPool &pool) {
+    pool.references_--;
+    if (!drop_if_orphaned(pool)) {
+        forget_if_idle(pool);
     }
 }
 
-void StreamOrder::let_go_of_capture(Domain &domain) {
-    domain.references_--;
-    drop_if_orphaned(domain);
+void StreamOrder::let_go_of_capture(StreamPool &pool) {
+    pool.references_--;
+    drop_if_orphaned(pool);
 }
 
 // Its capture has ended while a call had it.
-bool StreamOrder::drop_if_orphaned(Domain &domain) {
-    const bool orphaned =
-        domain.order == Order::capture && !domain.capture_ && domain.references_ == 0;
+bool StreamOrder::drop_if_orphaned(StreamPool &pool) {
+    const bool orphaned = pool.order == Order::capture && !pool.capture_ && pool.references_ == 0;
     if (orphaned) {
-        streams_.recycle(domain);
+        streams_.recycle(pool);
     }
     return orphaned;
 }
 
-void StreamOrder::forget_if_idle(Domain &domain) {
-    if (domain.is_idle()) {
-        relink(domain);
-        streams_.forget(domain);
+void StreamOrder::forget_if_idle(StreamPool &pool) {
+    if (pool.is_idle()) {
+        relink(pool);
+        streams_.forget(pool);
     }
 }
 
 // The calling thread ends, and its own stream with it: what was freed there gets its event now.
 void StreamOrder::end_own_stream() {
     Lock lock(mutex_);
-    Domain *domain = context_.serves() ? streams_.find(thread_key()) : nullptr;
-    if (!domain || domain->stale_) {
+    StreamPool *pool = context_.serves() ? streams_.find(thread_key()) : nullptr;
+    if (!pool || pool->stale_) {
         return;
     }
-    domain->references_++;
-    if (domain->newest > domain->recorded) {
+    pool->references_++;
+    if (pool->newest > pool->recorded) {
         lock.unlock();
         bool capturing = true;
         {
@@ -188,10 +187,10 @@ void StreamOrder::end_own_stream() {
         }
         lock.lock();
         if (!capturing) {
-            record_event(lock, *domain, per_thread_handle);
+            record_event(lock, *pool, per_thread_handle);
         }
     }
-    let_go(*domain);
+    let_go(*pool);
 }
 
 } // namespace emm::pool

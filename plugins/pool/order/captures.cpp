@@ -84,25 +84,25 @@ emm_status Captures::retain_on_graph(const Caller &caller, uint64_t attempt) {
     return EMM_OK;
 }
 
-Domain &Captures::domain_of(const Caller &caller) {
+StreamPool &Captures::pool_of(const Caller &caller) {
     const auto entry = captures_.find(caller.capture_id);
     if (entry == captures_.end()) {
         throw PluginError(EMM_E_CAPTURING, 0, "pool: the capture has ended meanwhile");
     }
     Capture &capture = *entry->second;
-    if (const auto known = capture.domains.find(caller.key); known != capture.domains.end()) {
+    if (const auto known = capture.pools.find(caller.key); known != capture.pools.end()) {
         return *known->second;
     }
-    Domain *const domain = streams_.make();
+    StreamPool *const pool = streams_.make();
     try {
-        capture.domains.emplace(caller.key, domain);
+        capture.pools.emplace(caller.key, pool);
     } catch (...) {
-        streams_.recycle(*domain);
+        streams_.recycle(*pool);
         throw;
     }
-    domain->order = Order::capture;
-    domain->capture_ = &capture;
-    return *domain;
+    pool->order = Order::capture;
+    pool->capture_ = &capture;
+    return *pool;
 }
 
 void Captures::hold(Place place, Capture &capture) {
@@ -137,14 +137,14 @@ void Captures::collect() {
 void Captures::finish(Capture &capture) {
     capture.gone = true;
     capture.references++; // for as long as this function runs
-    for (auto &[key, domain] : capture.domains) {
-        memory_.complete(*domain, order_.now());
-        domain->capture_ = nullptr;
-        if (domain->references_ == 0) {
-            streams_.recycle(*domain);
+    for (auto &[key, pool] : capture.pools) {
+        memory_.complete(*pool, order_.now());
+        pool->capture_ = nullptr;
+        if (pool->references_ == 0) {
+            streams_.recycle(*pool);
         } // else the call that is under way does
     }
-    capture.domains.clear();
+    capture.pools.clear();
     while (Block *block = capture.blocks.pop_front()) {
         give_back(*block);
     }
@@ -180,9 +180,9 @@ void Captures::drop_reference(Capture &capture) {
 
 void Captures::forget_all(uint64_t now) {
     for (auto &[id, capture] : captures_) {
-        for (auto &[key, domain] : capture->domains) {
-            domain->forget_memory(now);
-            streams_.recycle(*domain);
+        for (auto &[key, pool] : capture->pools) {
+            pool->forget_memory(now);
+            streams_.recycle(*pool);
         }
     }
     captures_.clear();

@@ -5,9 +5,9 @@
 
 #include "caller.h"
 #include "cuda/served_context.h"
-#include "domain.h"
 #include "freed_memory.h"
 #include "graph_queue.h"
+#include "stream_pool.h"
 #include "streams.h"
 
 #include <condition_variable>
@@ -22,7 +22,7 @@ struct Capture {
     bool retained = false;   // until then its maker alone may use it
     bool gone = false;       // its graph, and every executable graph made of it
     uint64_t references = 0; // live blocks and use records that point here
-    std::unordered_map<uint64_t, Domain *> domains; // by the capturing stream's key
+    std::unordered_map<uint64_t, StreamPool *> pools; // by the capturing stream's key
 
     // Freed memory that its graph may use each time it runs.
     List<Block, &Block::pending> blocks;
@@ -43,7 +43,7 @@ public:
     emm_status enter(const Caller &caller);
 
     // --- with the pool's lock ---
-    Domain &domain_of(const Caller &caller); // throws PluginError
+    StreamPool &pool_of(const Caller &caller); // throws PluginError
     void hold(Place place, Capture &capture);
     bool any_graph_gone() const { return !destroyed_->empty(); }
     void collect(); // takes in what graphs have said

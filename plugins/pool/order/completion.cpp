@@ -27,12 +27,12 @@ void StreamOrder::leave_registry() {
 }
 
 void StreamOrder::forget_memory() {
-    each_domain([this](Domain &domain) {
-        while (RecordedEvent *event = domain.events_.pop_front()) {
+    each_pool([this](StreamPool &pool) {
+        while (RecordedEvent *event = pool.events_.pop_front()) {
             spare_events_.push_back(*event);
         }
-        domain.forget_memory(now());
-        relink(domain);
+        pool.forget_memory(now());
+        relink(pool);
     });
     streams_.forget_unregistered();
     while (UseRecord *record = uses_.pop_front()) {
@@ -41,53 +41,52 @@ void StreamOrder::forget_memory() {
     captures_.forget_all(now());
 }
 
-void StreamOrder::mark_dirty(Domain &domain, uint64_t bytes, uint32_t frees) {
-    domain.newest = now();
-    domain.open_bytes_ += bytes;
-    domain.open_frees_ += frees;
-    relink(domain);
+void StreamOrder::mark_dirty(StreamPool &pool, uint64_t bytes, uint32_t frees) {
+    pool.newest = now();
+    pool.open_bytes_ += bytes;
+    pool.open_frees_ += frees;
+    relink(pool);
 }
 
 // Into the lists that it belongs to now, and out of the others.
-void StreamOrder::relink(Domain &domain) {
-    if (domain.order != Order::stream) {
+void StreamOrder::relink(StreamPool &pool) {
+    if (pool.order != Order::stream) {
         return;
     }
-    const bool incomplete = domain.newest > domain.completed;
-    const bool askable =
-        !domain.events_.empty() || (domain.registered && domain.newest > domain.recorded);
-    if (incomplete != domain.incomplete_.linked) {
-        incomplete ? incomplete_.push_back(domain) : incomplete_.remove(domain);
+    const bool incomplete = pool.newest > pool.completed;
+    const bool askable = !pool.events_.empty() || (pool.registered && pool.newest > pool.recorded);
+    if (incomplete != pool.incomplete_.linked) {
+        incomplete ? incomplete_.push_back(pool) : incomplete_.remove(pool);
     }
-    if (askable != domain.askable_.linked) {
-        askable ? askable_.push_back(domain) : askable_.remove(domain);
+    if (askable != pool.askable_.linked) {
+        askable ? askable_.push_back(pool) : askable_.remove(pool);
     }
 }
 
-void StreamOrder::complete(Domain &domain, uint64_t tag) {
-    domain.references_++;
-    domain.completed = tag > domain.completed ? tag : domain.completed;
-    memory_.complete(domain, tag);
-    while (UseRecord *record = domain.uses_.first()) {
+void StreamOrder::complete(StreamPool &pool, uint64_t tag) {
+    pool.references_++;
+    pool.completed = tag > pool.completed ? tag : pool.completed;
+    memory_.complete(pool, tag);
+    while (UseRecord *record = pool.uses_.first()) {
         if (record->tag > tag) {
             break;
         }
-        domain.uses_.remove(*record);
+        pool.uses_.remove(*record);
         advance(*record);
     }
-    if (domain.order == Order::stream && !domain.registered) {
-        memory_.disband(domain);
+    if (pool.order == Order::stream && !pool.registered) {
+        memory_.disband(pool);
     }
-    domain.references_--;
-    relink(domain);
+    pool.references_--;
+    relink(pool);
 }
 
 void StreamOrder::complete_all(uint64_t tag) {
-    Domain *next = nullptr;
-    for (Domain *domain = incomplete_.first(); domain; domain = next) {
-        next = incomplete_.next(*domain);
-        complete(*domain, tag);
-        forget_if_idle(*domain);
+    StreamPool *next = nullptr;
+    for (StreamPool *pool = incomplete_.first(); pool; pool = next) {
+        next = incomplete_.next(*pool);
+        complete(*pool, tag);
+        forget_if_idle(*pool);
     }
     complete(unordered_, tag);
 }
@@ -95,16 +94,16 @@ void StreamOrder::complete_all(uint64_t tag) {
 // --- allocations and frees -----------------------------------------------------------------------
 
 // What a capture allocates is its graph's.
-void StreamOrder::adopt(Place place, Domain &domain) {
-    domain.balance_++;
-    if (place.block && domain.capture_) {
-        place.block->capture = domain.capture_;
+void StreamOrder::adopt(Place place, StreamPool &pool) {
+    pool.balance_++;
+    if (place.block && pool.capture_) {
+        place.block->capture = pool.capture_;
         place.mark_special();
-        domain.capture_->references++;
+        pool.capture_->references++;
     }
 }
 
-Domain *StreamOrder::free(Place place, Domain &domain) {
+StreamPool *StreamOrder::free(Place place, StreamPool &pool) {
     Capture *capture = place.capture();
     if (capture && capture->gone) {
         place.block->capture = nullptr;
@@ -112,23 +111,23 @@ Domain *StreamOrder::free(Place place, Domain &domain) {
         capture = nullptr;
     }
     if (place.uses()) {
-        return free_with_uses(place, domain, capture);
+        return free_with_uses(place, pool, capture);
     }
-    if (capture && capture == domain.capture_) {
+    if (capture && capture == pool.capture_) {
         capture->references--;
         place.block->capture = nullptr;
-        memory_.give(place, domain); // reusable inside the capture
-    } else if (domain.capture_ || capture) {
-        captures_.hold(place, domain.capture_ ? *domain.capture_ : *capture);
+        memory_.give(place, pool); // reusable inside the capture
+    } else if (pool.capture_ || capture) {
+        captures_.hold(place, pool.capture_ ? *pool.capture_ : *capture);
     } else {
-        memory_.give(place, domain);
+        memory_.give(place, pool);
     }
     return nullptr;
 }
 
 // The use record sees the memory through all it has to wait for. Returns a stream that should get
 // an event now, or NULL.
-Domain *StreamOrder::free_with_uses(Place place, Domain &domain, Capture *capture) {
+StreamPool *StreamOrder::free_with_uses(Place place, StreamPool &pool, Capture *capture) {
     UseRecord &record = *place.uses();
     place.uses() = nullptr;
     memory_.hold(place);
@@ -136,22 +135,22 @@ Domain *StreamOrder::free_with_uses(Place place, Domain &domain, Capture *captur
         place.block->capture = nullptr;
         record.uses.push_back({nullptr, capture});
     }
-    if (domain.capture_) {
-        domain.capture_->references++;
-        record.uses.push_back({nullptr, domain.capture_});
+    if (pool.capture_) {
+        pool.capture_->references++;
+        record.uses.push_back({nullptr, pool.capture_});
     }
-    record.home = domain.capture_ ? &unordered_ : &domain;
+    record.home = pool.capture_ ? &unordered_ : &pool;
     record.home->references_++;
     return advance(record);
 }
 
 // --- further uses --------------------------------------------------------------------------------
 
-void StreamOrder::record_use(Lock &lock, Place place, const Caller &caller, Domain *domain) {
-    add_use(place, caller.capturing ? Use{nullptr, domain->capture_} : Use{domain, nullptr});
+void StreamOrder::record_use(Lock &lock, Place place, const Caller &caller, StreamPool *pool) {
+    add_use(place, caller.capturing ? Use{nullptr, pool->capture_} : Use{pool, nullptr});
     // A stream that is not registered has its event now, for what was freed since its last one.
     if (caller.kind == StreamKind::unregistered && !caller.capturing) {
-        record_event(lock, *domain, caller.stream);
+        record_event(lock, *pool, caller.stream);
     }
 }
 
@@ -171,14 +170,14 @@ UseRecord &StreamOrder::record_of(Place place) {
 void StreamOrder::add_use(Place place, Use use) {
     UseRecord &record = record_of(place);
     for (const Use &known : record.uses) {
-        if (known.domain == use.domain && known.capture == use.capture) {
+        if (known.pool == use.pool && known.capture == use.capture) {
             return;
         }
     }
     record.uses.reserve(record.uses.size() + 3); // the free may add two and must not fail
     record.uses.push_back(use);
-    if (use.domain) {
-        use.domain->references_++;
+    if (use.pool) {
+        use.pool->references_++;
     }
     if (use.capture) {
         use.capture->references++;
@@ -198,7 +197,7 @@ void StreamOrder::end_export(Lock &lock, UseRecord &record) {
         return;
     }
     if (record.home) {
-        if (Domain *used = advance(record)) {
+        if (StreamPool *used = advance(record)) {
             record_event_if_reachable(lock, *used);
         }
     } else if (record.uses.empty()) {
@@ -213,7 +212,7 @@ void StreamOrder::end_export(Lock &lock, UseRecord &record) {
 }
 
 // Takes freed memory with uses to the next thing that it waits for, at the end to its home.
-Domain *StreamOrder::advance(UseRecord &record) {
+StreamPool *StreamOrder::advance(UseRecord &record) {
     if (record.exports > 0) {
         return nullptr;
     }
@@ -228,18 +227,18 @@ Domain *StreamOrder::advance(UseRecord &record) {
                 return nullptr;
             }
             captures_.drop_reference(*use.capture);
-        } else if (!use.domain) {
+        } else if (!use.pool) {
             record.all_work = true;
         } else {
-            use.domain->references_--;
-            const bool own = use.domain == record.home;
+            use.pool->references_--;
+            const bool own = use.pool == record.home;
             if (!own && !record.all_work) {
-                mark_dirty(*use.domain, 0);
-                record.tag = use.domain->newest;
-                use.domain->uses_.push_back(record);
-                return use.domain;
+                mark_dirty(*use.pool, 0);
+                record.tag = use.pool->newest;
+                use.pool->uses_.push_back(record);
+                return use.pool;
             }
-            forget_if_idle(*use.domain);
+            forget_if_idle(*use.pool);
         }
     }
     finish(record);
@@ -247,7 +246,7 @@ Domain *StreamOrder::advance(UseRecord &record) {
 }
 
 void StreamOrder::finish(UseRecord &record) {
-    Domain &home = *record.home;
+    StreamPool &home = *record.home;
     home.references_--;
     const bool anywhere = record.all_work && &home != &cross_context_;
     memory_.give_held(record.place, anywhere ? unordered_ : home);

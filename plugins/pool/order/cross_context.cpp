@@ -40,10 +40,10 @@ void CrossContext::end() {
 }
 
 void CrossContext::look_after(Lock &lock) {
-    Domain &domain = order_.cross_context();
-    if (domain.open_frees_ >= portable_batch_frees || domain.open_bytes_ >= portable_batch_bytes) {
-        domain.open_frees_ = 0;
-        domain.open_bytes_ = 0;
+    StreamPool &pool = order_.cross_context();
+    if (pool.open_frees_ >= portable_batch_frees || pool.open_bytes_ >= portable_batch_bytes) {
+        pool.open_frees_ = 0;
+        pool.open_bytes_ = 0;
         query(lock);
         mark(lock);
     }
@@ -81,8 +81,8 @@ std::list<CrossContext::Marks> CrossContext::forget() {
 
 bool CrossContext::mark(Lock &lock) {
     constexpr size_t outstanding = 4;
-    Domain &domain = order_.cross_context();
-    if (domain.newest <= domain.recorded || marks_.size() >= outstanding) {
+    StreamPool &pool = order_.cross_context();
+    if (pool.newest <= pool.recorded || marks_.size() >= outstanding) {
         return false;
     }
     std::list<Marks> made(1);
@@ -94,8 +94,8 @@ bool CrossContext::mark(Lock &lock) {
     }
     lock.lock();
     if (marked) {
-        domain.recorded = std::max(domain.recorded, made.front().tag);
-        domain.open_bytes_ = domain.open_frees_ = 0;
+        pool.recorded = std::max(pool.recorded, made.front().tag);
+        pool.open_bytes_ = pool.open_frees_ = 0;
         marks_.splice(marks_.end(), made);
     }
     return marked;

@@ -21,44 +21,44 @@ emm_status StreamOrder::enter_stream(emm_stream stream) {
         flags = CU_STREAM_DEFAULT;
     }
     const Lock lock(mutex_);
-    Domain *former = streams_.find_registered(stream);
+    StreamPool *former = streams_.find_registered(stream);
     if (former && former->key_ == id) {
         return EMM_OK;
     }
-    Domain &domain = streams_.find_or_make(id);
+    StreamPool &pool = streams_.find_or_make(id);
     if (former) { // its stream was destroyed without a word, and the handle came back
         memory_.close_magazines(*former);
         unregister(*former);
         forget_if_idle(*former);
     }
-    streams_.enter(domain, stream);
-    domain.nonblocking_ = (flags & CU_STREAM_NON_BLOCKING) != 0;
+    streams_.enter(pool, stream);
+    pool.nonblocking_ = (flags & CU_STREAM_NON_BLOCKING) != 0;
     registrations_.fetch_add(1, std::memory_order_release);
-    relink(domain);
+    relink(pool);
     return EMM_OK;
 }
 
-void StreamOrder::unregister(Domain &domain) {
-    streams_.leave(domain);
-    relink(domain);
-    memory_.disband(domain);
+void StreamOrder::unregister(StreamPool &pool) {
+    streams_.leave(pool);
+    relink(pool);
+    memory_.disband(pool);
 }
 
 // The stream's last moment: what it freed gets its event now, and what it kept serves all streams.
 emm_status StreamOrder::retire_stream(emm_stream stream) {
     Lock lock(mutex_);
-    Domain *domain = streams_.find_registered(stream);
-    if (!domain) {
+    StreamPool *pool = streams_.find_registered(stream);
+    if (!pool) {
         return EMM_OK;
     }
-    domain->references_++;
-    memory_.close_magazines(*domain);
-    memory_.drop_spares(*domain);
-    record_event_if_reachable(lock, *domain);
-    unpinned_.wait(lock, [domain] { return domain->pins_ == 0; });
-    unregister(*domain);
-    domain->references_--;
-    forget_if_idle(*domain);
+    pool->references_++;
+    memory_.close_magazines(*pool);
+    memory_.drop_spares(*pool);
+    record_event_if_reachable(lock, *pool);
+    unpinned_.wait(lock, [pool] { return pool->pins_ == 0; });
+    unregister(*pool);
+    pool->references_--;
+    forget_if_idle(*pool);
     return EMM_OK;
 }
 
@@ -70,33 +70,32 @@ void StreamOrder::begin_capture(emm_stream stream) {
     query(lock, unordered_);
     collect_graphs();
     announced_++;
-    Domain *domain = streams_.find_registered(stream);
-    if (domain) {
-        memory_.close_magazines(*domain);
-        domain->capturing_++;
-        domain->announced_ = stream;
-        domain->references_++;
+    StreamPool *pool = streams_.find_registered(stream);
+    if (pool) {
+        memory_.close_magazines(*pool);
+        pool->capturing_++;
+        pool->announced_ = stream;
+        pool->references_++;
     }
-    unpinned_.wait(lock, [this, domain] {
-        return context_records_ == 0 && streams_.legacy.pins_ == 0 &&
-               (!domain || domain->pins_ == 0);
+    unpinned_.wait(lock, [this, pool] {
+        return context_records_ == 0 && streams_.legacy.pins_ == 0 && (!pool || pool->pins_ == 0);
     });
-    if (domain) {
-        domain->references_--;
+    if (pool) {
+        pool->references_--;
     }
 }
 
 void StreamOrder::end_capture(emm_stream stream) {
     Lock lock(mutex_);
     announced_ -= announced_ > 0 ? 1 : 0;
-    Domain *domain = streams_.find_registered(stream);
-    if (!domain || domain->capturing_ == 0) {
-        domain = streams_.find_announced(stream); // which has retired since
+    StreamPool *pool = streams_.find_registered(stream);
+    if (!pool || pool->capturing_ == 0) {
+        pool = streams_.find_announced(stream); // which has retired since
     }
-    if (domain) {
-        domain->capturing_--;
-        relink(*domain);
-        forget_if_idle(*domain);
+    if (pool) {
+        pool->capturing_--;
+        relink(*pool);
+        forget_if_idle(*pool);
     }
     query(lock, unordered_);
 }

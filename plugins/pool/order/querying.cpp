@@ -6,37 +6,37 @@ namespace emm::pool {
 // A stream that has nothing to do has completed all that was freed on it; asking that costs less
 // than an event, and an answer comes at once. A blocking stream is not asked: the legacy stream's
 // work may come before its own without being in it.
-bool StreamOrder::query_stream(Lock &lock, Domain &domain) {
-    if (!domain.nonblocking_ || !domain.reachable() || !events_.can_query_streams() ||
+bool StreamOrder::query_stream(Lock &lock, StreamPool &pool) {
+    if (!pool.nonblocking_ || !pool.reachable() || !events_.can_query_streams() ||
         !context_.serves()) {
         return false;
     }
     const uint64_t tag = clock_.end_tag();
-    domain.pins_++;
-    domain.references_++;
+    pool.pins_++;
+    pool.references_++;
     lock.unlock();
-    const CUresult result = events_.query_stream(domain.handle_);
+    const CUresult result = events_.query_stream(pool.handle_);
     lock.lock();
-    end_pin(domain);
+    end_pin(pool);
     context_.note_error(result);
     if (result == CUDA_SUCCESS) {
-        complete(domain, tag);
+        complete(pool, tag);
     }
     return result == CUDA_SUCCESS;
 }
 
 // An event is out of the list while it is asked about, so no other thread has it. One whose
 // question failed stands for its frees still, and is asked about again another time.
-void StreamOrder::query(Lock &lock, Domain &domain) {
-    domain.references_++;
+void StreamOrder::query(Lock &lock, StreamPool &pool) {
+    pool.references_++;
     List<RecordedEvent, &RecordedEvent::link> failed;
-    while (RecordedEvent *event = domain.events_.pop_front()) {
+    while (RecordedEvent *event = pool.events_.pop_front()) {
         lock.unlock();
         const CUresult result = events_.query(event->event);
         lock.lock();
         context_.note_error(result);
         if (result == CUDA_ERROR_NOT_READY) {
-            domain.events_.push_front(*event);
+            pool.events_.push_front(*event);
             break;
         }
         if (result != CUDA_SUCCESS) {
@@ -45,21 +45,21 @@ void StreamOrder::query(Lock &lock, Domain &domain) {
         }
         const uint64_t tag = event->tag;
         spare_events_.push_back(*event);
-        &domain == &unordered_ ? complete_all(tag) : complete(domain, tag);
+        &pool == &unordered_ ? complete_all(tag) : complete(pool, tag);
     }
     while (RecordedEvent *event = failed.pop_front()) {
-        domain.events_.push_front(*event);
+        pool.events_.push_front(*event);
     }
-    domain.references_--;
-    relink(domain);
+    pool.references_--;
+    relink(pool);
 }
 
-void StreamOrder::record_and_query(Lock &lock, Domain &domain) {
-    domain.references_++;
-    record_event_if_reachable(lock, domain);
-    query(lock, domain);
-    domain.references_--;
-    forget_if_idle(domain);
+void StreamOrder::record_and_query(Lock &lock, StreamPool &pool) {
+    pool.references_++;
+    record_event_if_reachable(lock, pool);
+    query(lock, pool);
+    pool.references_--;
+    forget_if_idle(pool);
 }
 
 // Records what can be recorded and asks about everything. `with_context` belongs to calls that are
@@ -75,19 +75,19 @@ void StreamOrder::record_and_query_all(Lock &lock, bool with_context) {
 void StreamOrder::query_streams(Lock &lock, bool recording, size_t most) {
     query(lock, unordered_);
     size_t count = 0;
-    for (Domain *d = askable_.first(); d && count < most; d = askable_.next(*d)) {
+    for (StreamPool *d = askable_.first(); d && count < most; d = askable_.next(*d)) {
         count++;
     }
     for (; count > 0 && !askable_.empty() && context_.serves(); count--) {
-        Domain &domain = *askable_.first();
-        askable_.remove(domain); // to the end: relink() in query puts it there
-        domain.references_++;
+        StreamPool &pool = *askable_.first();
+        askable_.remove(pool); // to the end: relink() in query puts it there
+        pool.references_++;
         if (recording) {
-            record_event_if_reachable(lock, domain);
+            record_event_if_reachable(lock, pool);
         }
-        query(lock, domain);
-        domain.references_--;
-        forget_if_idle(domain);
+        query(lock, pool);
+        pool.references_--;
+        forget_if_idle(pool);
     }
 }
 
@@ -95,22 +95,22 @@ void StreamOrder::query_streams(Lock &lock, bool recording, size_t most) {
 // unannounced capture would not survive it.
 void StreamOrder::query_for_pinned(Lock &lock, const std::function<bool()> &enough) {
     size_t count = 0;
-    for (Domain *d = askable_.first(); d; d = askable_.next(*d)) {
+    for (StreamPool *d = askable_.first(); d; d = askable_.next(*d)) {
         count++;
     }
     for (; count > 0 && !askable_.empty() && context_.serves() && !enough(); count--) {
-        Domain &domain = *askable_.first();
-        domain.references_++;
-        if (!domain.pinned.empty() && !query_stream(lock, domain)) {
-            record_event_if_reachable(lock, domain);
-            query(lock, domain);
+        StreamPool &pool = *askable_.first();
+        pool.references_++;
+        if (!pool.pinned.empty() && !query_stream(lock, pool)) {
+            record_event_if_reachable(lock, pool);
+            query(lock, pool);
         }
-        domain.references_--;
-        if (domain.askable_.linked) { // others have their turn first
-            askable_.remove(domain);
-            relink(domain);
+        pool.references_--;
+        if (pool.askable_.linked) { // others have their turn first
+            askable_.remove(pool);
+            relink(pool);
         }
-        forget_if_idle(domain);
+        forget_if_idle(pool);
     }
     if (!unordered_.pinned.empty() && !enough()) {
         query(lock, unordered_);
@@ -138,29 +138,29 @@ bool StreamOrder::wait_for_context(Lock &lock) {
     return true;
 }
 
-// The first that was recorded after all that the domain freed with tags up to `tag`; or NULL.
-RecordedEvent *StreamOrder::event_for(const Domain &domain, uint64_t tag) {
-    RecordedEvent *event = domain.events_.first();
+// The first that was recorded after all that the free pool freed with tags up to `tag`; or NULL.
+RecordedEvent *StreamOrder::event_for(const StreamPool &pool, uint64_t tag) {
+    RecordedEvent *event = pool.events_.first();
     while (event && event->tag < tag) {
-        event = domain.events_.next(*event);
+        event = pool.events_.next(*event);
     }
     return event;
 }
 
-bool StreamOrder::wait_on_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t tag) {
-    RecordedEvent *event = event_for(domain, tag);
+bool StreamOrder::wait_on_stream(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t tag) {
+    RecordedEvent *event = event_for(pool, tag);
     if (!event) {
         return false;
     }
-    domain.events_.remove(*event); // so that no other thread records this event anew meanwhile
-    domain.references_++;
+    pool.events_.remove(*event); // so that no other thread records this event anew meanwhile
+    pool.references_++;
     lock.unlock();
     const CUresult result = events_.wait_on_stream(caller.stream, event->event);
     lock.lock();
     context_.note_error(result);
-    domain.events_.push_front(*event);
-    domain.references_--;
-    relink(domain);
+    pool.events_.push_front(*event);
+    pool.references_--;
+    relink(pool);
     return result == CUDA_SUCCESS;
 }
 

@@ -28,17 +28,17 @@ RecordedEvent *StreamOrder::spare_event() {
     return event ? event : new (std::nothrow) RecordedEvent;
 }
 
-void StreamOrder::end_pin(Domain &domain) {
-    domain.references_--;
-    if (--domain.pins_ == 0) {
+void StreamOrder::end_pin(StreamPool &pool) {
+    pool.references_--;
+    if (--pool.pins_ == 0) {
         unpinned_.notify_all();
     }
 }
 
-// Records an event on `stream`, which is the domain's and lives, after all that the domain has
-// freed. The tag is closed first: a free that comes while the lock is away gets the next one.
-bool StreamOrder::record_event(Lock &lock, Domain &domain, CUstream stream) {
-    if (domain.newest <= domain.recorded) {
+// Records an event on `stream`, which is the free pool's and lives, after all that the free pool
+// has freed. The tag is closed first: a free that comes while the lock is away gets the next one.
+bool StreamOrder::record_event(Lock &lock, StreamPool &pool, CUstream stream) {
+    if (pool.newest <= pool.recorded) {
         return true;
     }
     RecordedEvent *event = spare_event();
@@ -46,29 +46,29 @@ bool StreamOrder::record_event(Lock &lock, Domain &domain, CUstream stream) {
         return false;
     }
     event->tag = clock_.end_tag();
-    domain.pins_++;
-    domain.references_++;
+    pool.pins_++;
+    pool.references_++;
     lock.unlock();
     const CUresult result = events_.record(event->event, stream);
     lock.lock();
-    end_pin(domain);
+    end_pin(pool);
     context_.note_error(result);
     if (result != CUDA_SUCCESS) {
         spare_events_.push_back(*event);
         return false;
     }
-    domain.events_.push_back(*event);
-    domain.recorded = std::max(domain.recorded, event->tag);
-    domain.open_bytes_ = 0;
-    domain.open_frees_ = 0;
-    domain.events_made_++;
-    relink(domain);
+    pool.events_.push_back(*event);
+    pool.recorded = std::max(pool.recorded, event->tag);
+    pool.open_bytes_ = 0;
+    pool.open_frees_ = 0;
+    pool.events_made_++;
+    relink(pool);
     return true;
 }
 
-bool StreamOrder::record_event_if_reachable(Lock &lock, Domain &domain) {
-    const bool reachable = domain.reachable() && (&domain != &streams_.legacy || announced_ == 0);
-    return reachable && record_event(lock, domain, domain.handle_);
+bool StreamOrder::record_event_if_reachable(Lock &lock, StreamPool &pool) {
+    const bool reachable = pool.reachable() && (&pool != &streams_.legacy || announced_ == 0);
+    return reachable && record_event(lock, pool, pool.handle_);
 }
 
 // Not while a capture is announced: it would be invalidated.
@@ -124,7 +124,7 @@ void StreamOrder::record_what_is_left(Lock &lock) {
     constexpr int rounds = 50;
     constexpr auto pause = std::chrono::microseconds(20);
     bool left = unordered_.newest > unordered_.completed;
-    for (const Domain *d = incomplete_.first(); d && !left; d = incomplete_.next(*d)) {
+    for (const StreamPool *d = incomplete_.first(); d && !left; d = incomplete_.next(*d)) {
         left = d->newest > d->recorded;
     }
     RecordedEvent *event = left && announced_ == 0 ? record_context_event(lock) : nullptr;
@@ -145,18 +145,18 @@ void StreamOrder::record_what_is_left(Lock &lock) {
 
 // --- after a call --------------------------------------------------------------------------------
 
-void StreamOrder::look_after(Lock &lock, Domain &domain, const Caller *caller) {
-    if (&domain == &unordered_) {
-        if (domain.open_frees_ >= batch_frees || domain.open_bytes_ >= batch_bytes) {
-            domain.open_frees_ = 0;
-            domain.open_bytes_ = 0;
+void StreamOrder::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
+    if (&pool == &unordered_) {
+        if (pool.open_frees_ >= batch_frees || pool.open_bytes_ >= batch_bytes) {
+            pool.open_frees_ = 0;
+            pool.open_bytes_ = 0;
             query(lock, unordered_);
             record_unordered_event(lock);
         }
     } else if (caller && caller->kind == StreamKind::unregistered && !caller->capturing &&
-               wants_event(domain)) {
-        domain.answered_ = wanted_;
-        record_event(lock, domain, caller->stream);
+               wants_event(pool)) {
+        pool.answered_ = wanted_;
+        record_event(lock, pool, caller->stream);
     }
     if (streams_.made_since_asked() >= streams_a_round) {
         streams_.count_made_anew();
@@ -168,16 +168,16 @@ void StreamOrder::look_after(Lock &lock, Domain &domain, const Caller *caller) {
 }
 
 // A stream that is known to live during this call only gets its event now or never.
-bool StreamOrder::wants_event(const Domain &domain) const {
-    if (domain.newest <= domain.recorded || (!streams_.several() && domain.pinned.empty())) {
+bool StreamOrder::wants_event(const StreamPool &pool) const {
+    if (pool.newest <= pool.recorded || (!streams_.several() && pool.pinned.empty())) {
         return false;
     }
-    return domain.answered_ != wanted_ || domain.open_bytes_ >= batch_bytes ||
-           (domain.balance_ <= 0 && domain.events_made_ < early_events);
+    return pool.answered_ != wanted_ || pool.open_bytes_ >= batch_bytes ||
+           (pool.balance_ <= 0 && pool.events_made_ < early_events);
 }
 
-uint64_t StreamOrder::answered(const Domain &domain) const {
-    return wants_event(domain) ? domain.answered_ : wanted_.load();
+uint64_t StreamOrder::answered(const StreamPool &pool) const {
+    return wants_event(pool) ? pool.answered_ : wanted_.load();
 }
 
 // --- for managers of other contexts --------------------------------------------------------------

@@ -16,10 +16,10 @@
 #include "caller.h"
 #include "captures.h"
 #include "cuda/served_context.h"
-#include "domain.h"
 #include "events.h"
 #include "freed_memory.h"
 #include "heap/tag_clock.h"
+#include "stream_pool.h"
 #include "streams.h"
 
 #include <condition_variable>
@@ -46,19 +46,19 @@ public:
     StreamOrder &operator=(const StreamOrder &) = delete;
 
     // --- free pools ---
-    Domain &common() { return common_; }               // of what is complete
-    Domain &unordered() { return unordered_; }         // freed with no stream
-    Domain &cross_context() { return cross_context_; } // portable host memory freed with no stream
-    Domain *first_incomplete() const { return incomplete_.first(); } // of streams'
-    Domain *next_incomplete(const Domain &domain) const { return incomplete_.next(domain); }
-    template <class Function> void each_domain(Function function) {
-        for (Domain *domain : {&common_, &unordered_, &cross_context_, &streams_.legacy}) {
-            function(*domain);
+    // Of what is complete; of what was freed with no stream; of such host memory that is portable.
+    StreamPool &common() { return common_; }
+    StreamPool &unordered() { return unordered_; }
+    StreamPool &cross_context() { return cross_context_; }
+    StreamPool *first_incomplete() const { return incomplete_.first(); } // of streams'
+    StreamPool *next_incomplete(const StreamPool &pool) const { return incomplete_.next(pool); }
+    template <class Function> void each_pool(Function function) {
+        for (StreamPool *pool : {&common_, &unordered_, &cross_context_, &streams_.legacy}) {
+            function(*pool);
         }
         streams_.each(function);
     }
-    uint64_t now() const { return clock_.now(); } // what a free is tagged with
-    void forget_memory();                         // and all uses; registered streams stay so
+    void forget_memory(); // and all uses; registered streams stay so
 
     // --- callers ---
     // No lock is held by these three. The stream lives, because the call that carries it has not
@@ -66,13 +66,13 @@ public:
     emm_status identify(emm_stream stream, Caller &ret_caller);
     emm_status enter_capture(const Caller &caller) { return captures_.enter(caller); }
     bool is_still(emm_stream stream, uint64_t key);
-    // The domain to allocate for, where that takes no driver call to find out; else NULL.
-    Domain *known(emm_stream stream);
-    Domain &domain_of(const Caller &caller); // once its stream is identified
-    // A call that has let go of the lock meanwhile is done with the domain.
-    void let_go(Domain &domain);
-    void let_go_of_capture(Domain &domain); // the same, but a stream's domain stays
-    void forget_if_idle(Domain &domain);
+    // The free pool to allocate for, where that takes no driver call to find out; else NULL.
+    StreamPool *known(emm_stream stream);
+    StreamPool &pool_of(const Caller &caller); // once its stream is identified
+    // A call that has let go of the lock meanwhile is done with the free pool.
+    void let_go(StreamPool &pool);
+    void let_go_of_capture(StreamPool &pool); // the same, but a stream's free pool stays
+    void forget_if_idle(StreamPool &pool);
 
     // --- notices; no lock is held ---
     emm_status enter_stream(emm_stream stream);
@@ -84,37 +84,36 @@ public:
     bool has_announced_captures() const { return announced_ > 0; }
 
     // --- allocations and frees ---
-    void adopt(Place place, Domain &domain); // an allocation for a domain, of a capture perhaps
-    void record_use(Lock &lock, Place place, const Caller &caller, Domain *domain);
+    // An allocation has been taken for a free pool, which may be a capture's.
+    void adopt(Place place, StreamPool &pool);
+    void record_use(Lock &lock, Place place, const Caller &caller, StreamPool *pool);
     UseRecord &begin_export(Place place);
     void end_export(Lock &lock, UseRecord &record);
     // An allocation is no more; where its memory goes depends on who may still use it. Returns a
     // stream that should get an event now, or NULL.
-    Domain *free(Place place, Domain &domain);
-    // `bytes` have just been freed into the domain.
-    void mark_dirty(Domain &domain, uint64_t bytes, uint32_t frees = 1);
+    StreamPool *free(Place place, StreamPool &pool);
+    // `bytes` have just been freed into the free pool.
+    void mark_dirty(StreamPool &pool, uint64_t bytes, uint32_t frees = 1);
     // Work that a call leaves behind for once in a while.
-    void look_after(Lock &lock, Domain &domain, const Caller *caller);
+    void look_after(Lock &lock, StreamPool &pool, const Caller *caller);
 
     // --- events ---
-    bool record_event_if_reachable(Lock &lock, Domain &domain);
-    bool record_unordered_event(Lock &lock); // after all work of the context
+    bool record_event_if_reachable(Lock &lock, StreamPool &pool);
     void record_and_query_all(Lock &lock, bool with_context);
     void record_what_is_left(Lock &lock);
-    void query(Lock &lock, Domain &domain);
-    void record_and_query(Lock &lock, Domain &domain);
+    void record_and_query(Lock &lock, StreamPool &pool);
     // Until one of them has given enough pinned memory back.
     void query_for_pinned(Lock &lock, const std::function<bool()> &enough);
     bool wait_for_context(Lock &lock);
-    void wait_bounded(Lock &lock, const Domain &domain, const std::function<bool()> &enough);
-    // Work of the caller's stream waits for what `domain` freed with tags up to `tag`.
-    static bool has_event_for(const Domain &domain, uint64_t tag) { return event_for(domain, tag); }
-    bool wait_on_stream(Lock &lock, const Caller &caller, Domain &domain, uint64_t tag);
+    void wait_bounded(Lock &lock, const StreamPool &pool, const std::function<bool()> &enough);
+    // Work of the caller's stream waits for what `pool` freed with tags up to `tag`.
+    static bool has_event_for(const StreamPool &pool, uint64_t tag) { return event_for(pool, tag); }
+    bool wait_on_stream(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t tag);
     // Streams that are not registered are asked for an event in their next call.
     void call_for_events() { wanted_++; }
     uint64_t calls_for_events() const { return wanted_.load(std::memory_order_relaxed); }
-    bool has_answered(const Domain &domain) const { return domain.answered_ == wanted_; }
-    uint64_t answered(const Domain &domain) const; // the last call, unless it has one to answer
+    bool has_answered(const StreamPool &pool) const { return pool.answered_ == wanted_; }
+    uint64_t answered(const StreamPool &pool) const; // the last call, unless it has one to answer
     void collect_graphs() { captures_.collect(); }
 
     // --- for managers of other contexts; no lock is held ---
@@ -133,28 +132,31 @@ private:
     emm_status ask_identity(Caller &caller);
     emm_status ask_capture(Caller &caller);
 
-    void unregister(Domain &domain);
-    void end_pin(Domain &domain);
-    static RecordedEvent *event_for(const Domain &domain, uint64_t tag);
+    void unregister(StreamPool &pool);
+    void end_pin(StreamPool &pool);
+    static RecordedEvent *event_for(const StreamPool &pool, uint64_t tag);
     RecordedEvent *spare_event();
-    bool record_event(Lock &lock, Domain &domain, CUstream stream);
+    bool record_event(Lock &lock, StreamPool &pool, CUstream stream);
     RecordedEvent *record_context_event(Lock &lock);
     void finish_context_event(RecordedEvent &event);
-    bool wants_event(const Domain &domain) const;
+    bool record_unordered_event(Lock &lock); // after all work of the context
+    bool wants_event(const StreamPool &pool) const;
 
-    bool query_stream(Lock &lock, Domain &domain);
+    void query(Lock &lock, StreamPool &pool);
+    bool query_stream(Lock &lock, StreamPool &pool);
     void query_streams(Lock &lock, bool recording, size_t most = SIZE_MAX);
     bool is_working() const;
 
-    void complete(Domain &domain, uint64_t tag);
+    uint64_t now() const { return clock_.now(); } // what a free is tagged with
+    void complete(StreamPool &pool, uint64_t tag);
     void complete_all(uint64_t tag);
-    Domain *free_with_uses(Place place, Domain &domain, Capture *capture);
+    StreamPool *free_with_uses(Place place, StreamPool &pool, Capture *capture);
     UseRecord &record_of(Place place);
     void add_use(Place place, Use use);
-    Domain *advance(UseRecord &record);
+    StreamPool *advance(UseRecord &record);
     void finish(UseRecord &record);
-    void relink(Domain &domain);
-    bool drop_if_orphaned(Domain &domain);
+    void relink(StreamPool &pool);
+    bool drop_if_orphaned(StreamPool &pool);
 
     // What calls on unregistered streams read.
     alignas(128) ServedContext &context_;
@@ -167,12 +169,12 @@ private:
     FreedMemory &memory_;
     std::condition_variable_any unpinned_; // a pin or a context record has ended
     Streams streams_;
-    Domain common_{Order::anyone};
-    Domain unordered_{Order::unordered};
-    Domain cross_context_{Order::unordered};
+    StreamPool common_{Order::anyone};
+    StreamPool unordered_{Order::unordered};
+    StreamPool cross_context_{Order::unordered};
     Captures captures_;
-    List<Domain, &Domain::incomplete_> incomplete_;
-    List<Domain, &Domain::askable_> askable_;
+    List<StreamPool, &StreamPool::incomplete_> incomplete_;
+    List<StreamPool, &StreamPool::askable_> askable_;
     List<RecordedEvent, &RecordedEvent::link> spare_events_;
     List<UseRecord, &UseRecord::all> uses_;
 

@@ -15,32 +15,32 @@ Streams::Streams() {
 }
 
 Streams::~Streams() {
-    each([](Domain &domain) { delete &domain; });
-    for (Domain *domain : unused_) {
-        delete domain;
+    each([](StreamPool &pool) { delete &pool; });
+    for (StreamPool *pool : unused_) {
+        delete pool;
     }
 }
 
-Domain *Streams::find_registered(CUstream stream) const {
+StreamPool *Streams::find_registered(CUstream stream) const {
     const auto found = registered_.find(stream);
     return found == registered_.end() ? nullptr : found->second;
 }
 
-Domain *Streams::find(uint64_t key) const {
+StreamPool *Streams::find(uint64_t key) const {
     const auto found = by_key_.find(key);
     return found == by_key_.end() ? nullptr : found->second;
 }
 
-Domain *Streams::find_announced(CUstream stream) const {
-    for (const auto &[key, domain] : by_key_) {
-        if (domain->capturing_ > 0 && domain->announced_ == stream) {
-            return domain;
+StreamPool *Streams::find_announced(CUstream stream) const {
+    for (const auto &[key, pool] : by_key_) {
+        if (pool->capturing_ > 0 && pool->announced_ == stream) {
+            return pool;
         }
     }
     return nullptr;
 }
 
-Domain &Streams::find_or_make(uint64_t key) {
+StreamPool &Streams::find_or_make(uint64_t key) {
     const auto [entry, fresh] = by_key_.try_emplace(key, nullptr);
     if (fresh) {
         try {
@@ -55,53 +55,53 @@ Domain &Streams::find_or_make(uint64_t key) {
     return *entry->second;
 }
 
-Domain *Streams::make() {
+StreamPool *Streams::make() {
     if (unused_.empty()) {
         if (unused_.capacity() <= made_) {
             unused_.reserve(2 * made_ + 16); // so that recycle cannot fail
         }
         made_++;
-        return new Domain;
+        return new StreamPool;
     }
-    Domain *domain = unused_.back();
+    StreamPool *pool = unused_.back();
     unused_.pop_back();
-    domain->~Domain();
-    return new (domain) Domain;
+    pool->~StreamPool();
+    return new (pool) StreamPool;
 }
 
-void Streams::forget(Domain &domain) {
-    by_key_.erase(domain.key_);
-    recycle(domain);
+void Streams::forget(StreamPool &pool) {
+    by_key_.erase(pool.key_);
+    recycle(pool);
 }
 
-void Streams::recycle(Domain &domain) {
-    domain.stale_ = true;
-    unused_.push_back(&domain);
+void Streams::recycle(StreamPool &pool) {
+    pool.stale_ = true;
+    unused_.push_back(&pool);
 }
 
 void Streams::forget_unregistered() {
     for (auto entry = by_key_.begin(); entry != by_key_.end();) {
-        Domain &domain = *entry->second;
-        entry = domain.registered ? std::next(entry) : by_key_.erase(entry);
-        if (!domain.registered) {
-            recycle(domain);
+        StreamPool &pool = *entry->second;
+        entry = pool.registered ? std::next(entry) : by_key_.erase(entry);
+        if (!pool.registered) {
+            recycle(pool);
         }
     }
 }
 
-void Streams::enter(Domain &domain, CUstream stream) {
-    registered_[stream] = &domain;
-    domain.handle_ = stream;
-    domain.registered = true;
+void Streams::enter(StreamPool &pool, CUstream stream) {
+    registered_[stream] = &pool;
+    pool.handle_ = stream;
+    pool.registered = true;
 }
 
-void Streams::leave(Domain &domain) {
-    const auto found = registered_.find(domain.handle_);
-    if (found != registered_.end() && found->second == &domain) {
+void Streams::leave(StreamPool &pool) {
+    const auto found = registered_.find(pool.handle_);
+    if (found != registered_.end() && found->second == &pool) {
         registered_.erase(found);
     }
-    domain.registered = false;
-    domain.handle_ = nullptr;
+    pool.registered = false;
+    pool.handle_ = nullptr;
 }
 
 } // namespace emm::pool

@@ -1,8 +1,8 @@
-// The stream domains of a manager, by the stream's id and by the handle of those that are
+// The free pools of a manager's streams, by the stream's id and by the handle of those that are
 // registered. The pool's lock protects it.
 #pragma once
 
-#include "domain.h"
+#include "stream_pool.h"
 
 #include <unordered_map>
 
@@ -15,20 +15,20 @@ public:
     Streams(const Streams &) = delete;
     Streams &operator=(const Streams &) = delete;
 
-    Domain *find_registered(CUstream stream) const;
-    Domain *find(uint64_t key) const;
-    Domain *find_announced(CUstream stream) const; // with a capture that has not ended
-    Domain &find_or_make(uint64_t key);            // throws std::bad_alloc
-    Domain *make();                                // one that has no key, for captures
-    void forget(Domain &domain);                   // which nothing refers to any more
-    void recycle(Domain &domain);
+    StreamPool *find_registered(CUstream stream) const;
+    StreamPool *find(uint64_t key) const;
+    StreamPool *find_announced(CUstream stream) const; // with a capture that has not ended
+    StreamPool &find_or_make(uint64_t key);            // throws std::bad_alloc
+    StreamPool *make();                                // one that has no key, for captures
+    void forget(StreamPool &pool);                     // which nothing refers to any more
+    void recycle(StreamPool &pool);
     void forget_unregistered();
 
-    void enter(Domain &domain, CUstream stream); // as registered
-    void leave(Domain &domain);                  // registered no more
+    void enter(StreamPool &pool, CUstream stream); // as registered
+    void leave(StreamPool &pool);                  // registered no more
     template <class Function> void each(Function function) {
-        for (auto &[key, domain] : by_key_) {
-            function(*domain);
+        for (auto &[key, pool] : by_key_) {
+            function(*pool);
         }
     }
 
@@ -38,12 +38,12 @@ public:
 
     bool several() const { return by_key_.size() + (legacy.newest != 0) > 1; }
 
-    Domain legacy;
+    StreamPool legacy;
 
 private:
-    std::unordered_map<uint64_t, Domain *> by_key_;
-    std::unordered_map<CUstream, Domain *> registered_;
-    std::vector<Domain *> unused_;
+    std::unordered_map<uint64_t, StreamPool *> by_key_;
+    std::unordered_map<CUstream, StreamPool *> registered_;
+    std::vector<StreamPool *> unused_;
     size_t made_ = 0;
     uint32_t made_since_asked_ = 0;
 };

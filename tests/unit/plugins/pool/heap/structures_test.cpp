@@ -50,16 +50,16 @@ TEST_CASE("remnants are overlooked until they are sorted in, and never lost") {
     Segment segment(base, size, base, size);
     heap.prepare(segment);
     heap.add(segment);
-    FreePool domain;
-    domain.registered = true;
+    FreePool pool;
+    pool.registered = true;
     const auto take = [&](uint64_t bytes) {
         heap.reserve_record();
-        return heap.take(domain, bytes);
+        return heap.take(pool, bytes);
     };
     Block *const first = take(small_limit), *const second = take(size - 2 * small_limit);
     CHECK(heap.largest_free() == small_limit);
     CHECK(take(granule) == nullptr);
-    heap.give(*first, domain); // a remnant that only the stream may take, and one that all may
+    heap.give(*first, pool); // a remnant that only the stream may take, and one that all may
     CHECK(take(granule) == nullptr);
     CHECK(heap.fault() == "");
     heap.sort_scraps_in();
@@ -67,9 +67,9 @@ TEST_CASE("remnants are overlooked until they are sorted in, and never lost") {
     Block *const one = take(small_limit), *const other = take(small_limit);
     REQUIRE((one && other));
     for (Block *block : {one, other, second}) {
-        heap.give(*block, domain);
+        heap.give(*block, pool);
     }
-    heap.complete(domain, clock.now());
+    heap.complete(pool, clock.now());
     CHECK(heap.largest_free() == size);
     heap.forget_all();
 }
@@ -119,24 +119,24 @@ class Model {
 public:
     explicit Model(size_t granules) : owner_(granules, nullptr), tag_(granules), live_(granules) {}
 
-    void take(const Segment &segment, const Block &block, const FreePool &domain) {
+    void take(const Segment &segment, const Block &block, const FreePool &pool) {
         each(segment, block, [&](size_t i) {
             REQUIRE(!live_[i]);
-            REQUIRE((owner_[i] == nullptr || owner_[i] == &domain));
+            REQUIRE((owner_[i] == nullptr || owner_[i] == &pool));
             live_[i] = true;
         });
     }
-    void give(const Segment &segment, const Block &block, const FreePool *domain, uint64_t tag) {
+    void give(const Segment &segment, const Block &block, const FreePool *pool, uint64_t tag) {
         each(segment, block, [&](size_t i) {
             REQUIRE(live_[i]);
             live_[i] = false;
-            owner_[i] = domain;
+            owner_[i] = pool;
             tag_[i] = tag;
         });
     }
-    void complete(const FreePool &domain, uint64_t tag) {
+    void complete(const FreePool &pool, uint64_t tag) {
         for (size_t i = 0; i < owner_.size(); i++) {
-            owner_[i] = owner_[i] == &domain && tag_[i] <= tag && !live_[i] ? nullptr : owner_[i];
+            owner_[i] = owner_[i] == &pool && tag_[i] <= tag && !live_[i] ? nullptr : owner_[i];
         }
     }
 
@@ -162,14 +162,14 @@ TEST_CASE("an address within an allocation leads to where it begins") {
     Segment segment(base, size, base, size);
     heap.prepare(segment);
     heap.add(segment);
-    FreePool domain;
-    domain.registered = true;
+    FreePool pool;
+    pool.registered = true;
     std::mt19937_64 random{1};
     std::vector<Block *> live;
     for (const uint64_t bytes : {3 * segment_granule, uint64_t(5) << 10, segment_granule / 2,
                                  7 * segment_granule + granule, segment_granule - granule}) {
         heap.reserve_record();
-        live.push_back(heap.take(domain, bytes));
+        live.push_back(heap.take(pool, bytes));
         live.back()->loan.begin(bytes - 100);
     }
     for (int freed = 0; freed < 2; freed++) {
@@ -184,13 +184,13 @@ TEST_CASE("an address within an allocation leads to where it begins") {
             REQUIRE(found == expected);
         }
         live[3]->loan.end();
-        heap.give(*live[3], domain);
+        heap.give(*live[3], pool);
         live.erase(live.begin() + 3);
     }
     for (Block *block : live) {
-        heap.give(*block, domain);
+        heap.give(*block, pool);
     }
-    heap.complete(domain, clock.now());
+    heap.complete(pool, clock.now());
     heap.forget_all();
 }
 
@@ -213,34 +213,34 @@ TEST_CASE("random traffic: the heap gives only what the naive model allows, and 
             FreePool *const givers[] = {&a, &b, &unordered};
             const unsigned dice = random() % 100;
             if (dice < 50) {
-                FreePool &domain = *takers[random() % 3];
+                FreePool &pool = *takers[random() % 3];
                 heap.reserve_record();
                 const uint64_t bytes = (1 + random() % (dice < 5 ? 4000 : 200)) * granule;
-                if (Block *block = heap.take(domain, bytes)) {
+                if (Block *block = heap.take(pool, bytes)) {
                     REQUIRE(block->size == bytes);
-                    model.take(segment, *block, domain);
+                    model.take(segment, *block, pool);
                     REQUIRE(heap.starting_at(block->begin).block == block);
                     live.push_back(block);
                 }
             } else if (dice < 95 && !live.empty()) {
                 std::swap(live[random() % live.size()], live.back());
-                FreePool &domain = *givers[random() % 3];
-                model.give(segment, *live.back(), &domain, clock.now());
-                heap.give(*live.back(), domain);
+                FreePool &pool = *givers[random() % 3];
+                model.give(segment, *live.back(), &pool, clock.now());
+                heap.give(*live.back(), pool);
                 live.pop_back();
             } else {
-                FreePool &domain = *givers[random() % 3];
+                FreePool &pool = *givers[random() % 3];
                 const uint64_t tag = clock.end_tag() - random() % 2;
-                model.complete(domain, tag);
-                heap.complete(domain, tag);
+                model.complete(pool, tag);
+                heap.complete(pool, tag);
             }
             REQUIRE(heap.fault() == "");
         }
         for (Block *block : live) {
             heap.give(*block, a);
         }
-        for (FreePool *domain : {&a, &b, &unordered}) {
-            heap.complete(*domain, clock.now());
+        for (FreePool *pool : {&a, &b, &unordered}) {
+            heap.complete(*pool, clock.now());
         }
         CHECK(heap.first_whole() == &segment);
         CHECK(heap.largest_free() == size);

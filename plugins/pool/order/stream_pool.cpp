@@ -1,8 +1,8 @@
-#include "domain.h"
+#include "stream_pool.h"
 
 namespace emm::pool {
 
-void Domain::forget_memory(uint64_t now) {
+void StreamPool::forget_memory(uint64_t now) {
     FreePool::forget_memory(now);
     pinned = {};
     uses_ = {};
@@ -12,7 +12,7 @@ void Domain::forget_memory(uint64_t now) {
 }
 
 // A stream that left nothing behind. Registered ones stay until they retire.
-bool Domain::is_idle() const {
+bool StreamPool::is_idle() const {
     return order == Order::stream && !registered && references_ == 0 && magazines_ == 0 &&
            capturing_ == 0 && !stale_ && newest <= completed && events_.empty() && uses_.empty() &&
            pinned.empty() && holds_nothing();

@@ -15,7 +15,7 @@ class Captures;
 class CrossContext;
 class StreamOrder;
 class Streams;
-struct Domain;
+struct StreamPool;
 
 // An event that was recorded after every free with a tag up to `tag`.
 struct RecordedEvent {
@@ -26,23 +26,23 @@ struct RecordedEvent {
 
 // One more stream, or capture, that a block is used on.
 struct Use {
-    Domain *domain;   // NULL: no event can be recorded on that stream, so all work counts
+    StreamPool *pool; // NULL: no event can be recorded on that stream, so all work counts
     Capture *capture; // NULL: none
 };
 
 // What record_use said about one allocation, and how often it is exported.
 struct UseRecord {
     Place place;
-    Domain *home = nullptr; // where it was freed
-    uint32_t exports = 0;   // while there are any, it goes nowhere
-    bool all_work = false;  // nothing less than the context's event will do
+    StreamPool *home = nullptr; // where it was freed
+    uint32_t exports = 0;       // while there are any, it goes nowhere
+    bool all_work = false;      // nothing less than the context's event will do
     uint64_t tag = 0;
     std::vector<Use> uses;
-    Link<UseRecord> link; // of the domain or capture that has it
+    Link<UseRecord> link; // of the free pool or capture that has it
     Link<UseRecord> all;
 };
 
-struct Domain : FreePool {
+struct StreamPool : FreePool {
     using FreePool::FreePool;
 
     // --- for every caller, with the pool's lock ---
@@ -67,7 +67,7 @@ private:
     friend class StreamOrder;
     friend class Streams;
 
-    // All memory has gone elsewhere, by no doing of the domain's.
+    // All memory has gone elsewhere, by no doing of the free pool's.
     void forget_memory(uint64_t now);
     bool reachable() const { return registered && capturing_.load(std::memory_order_relaxed) == 0; }
     bool is_idle() const;
@@ -85,8 +85,8 @@ private:
 
     List<UseRecord, &UseRecord::link> uses_;
     List<RecordedEvent, &RecordedEvent::link> events_;
-    Link<Domain> incomplete_; // of the domains with something that is not complete
-    Link<Domain> askable_;    // of those about which the driver can be asked
+    Link<StreamPool> incomplete_; // of the free pools with something that is not complete
+    Link<StreamPool> askable_;    // of those about which the driver can be asked
 
     int64_t balance_ = 0;     // allocations less frees here
     uint64_t open_bytes_ = 0; // freed since the last event
@@ -97,8 +97,8 @@ private:
 };
 
 // Of a free block of device memory, or one that has just been taken.
-inline Domain &owner_of(const Block &block) {
-    return static_cast<Domain &>(*block.domain);
+inline StreamPool &owner_of(const Block &block) {
+    return static_cast<StreamPool &>(*block.pool);
 }
 
 } // namespace emm::pool
