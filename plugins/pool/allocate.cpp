@@ -121,6 +121,7 @@ emm_deviceptr Manager::account(Place place, StreamPool &pool, size_t size) {
     place.begin_loan(size);
     order_.adopt(place, pool);
     counts_.count_allocation(size, place.size());
+    asked_bytes_ += size;
     check();
     return place.begin();
 }

@@ -204,7 +204,7 @@ void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
         return cross_context_.look_after(lock);
     }
     order_.look_after(lock, pool, caller);
-    if (options_.release_threshold != UINT64_MAX && (heap_.whole_bytes() > 0 || options_.paged) &&
+    if (options_.release_threshold != UINT64_MAX && (heap_.whole_bytes() > 0 || paged_) &&
         deferring_ == 0 && cached_bytes() > options_.release_threshold) {
         order_.record_and_query_all(lock, false);
         release_idle(lock, options_.release_threshold, true);

@@ -68,7 +68,9 @@ emm_status Manager::acquire(const Caller &caller, StreamPool &pool, uint64_t byt
     if (!served_.serves()) {
         return served_.failed(served_.lost(), "a driver call");
     }
-    return says_exhausted(result) ? exhausted(bytes, result) : served_.failed(result, "cuMemAlloc");
+    return says_exhausted(result)
+               ? exhausted(bytes, result)
+               : served_.failed(result, paged_ ? "cuMemCreate or cuMemMap" : "cuMemAlloc");
 }
 
 Block *Manager::take_block(StreamPool &pool, uint64_t bytes) {
@@ -85,13 +87,13 @@ Block *Manager::take_block(StreamPool &pool, uint64_t bytes) {
         return heap_.take(pool, bytes, Zone::large);
     }
     // No page can be had from a piece that is smaller.
-    return options_.paged ? heap_.take(pool, bytes, Zone::large, segment_granule - 1) : nullptr;
+    return paged_ ? heap_.take(pool, bytes, Zone::large, segment_granule - 1) : nullptr;
 }
 
 // A small piece of it would keep an idle segment from serving what it was made for. A huge one is
 // cut for something much smaller only while the pool does not hold much more than it needs.
 uint64_t Manager::largest_to_cut(uint64_t bytes) const {
-    if (options_.paged) {
+    if (paged_) {
         return UINT64_MAX;
     }
     const uint64_t most = most_with(bytes);
@@ -207,7 +209,7 @@ uint64_t Manager::growth_for(uint64_t bytes) const {
 // A small request does so before it asks about other streams' memory if the small zone is a small
 // part of all, or if that much was held before and much of it is not needed now.
 bool Manager::grows_first(uint64_t bytes) const {
-    if (options_.paged || zone_for(bytes) != Zone::small) {
+    if (paged_ || zone_for(bytes) != Zone::small) {
         return false;
     }
     const uint64_t growth = growth_for(bytes);
@@ -227,7 +229,7 @@ uint64_t Manager::ceiling(uint64_t bytes) const {
 }
 
 Block *Manager::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) {
-    if (options_.paged) {
+    if (paged_) {
         return grow_paged(lock, pool, bytes, result);
     }
     const Zone zone = zone_for(bytes);
@@ -399,7 +401,7 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, StreamPool &pool, uint
         drop_spares();
         const uint64_t calls = caches_.calls_served();
         block = take_anywhere(pool, bytes);
-        if (!block && (options_.paged || others)) {
+        if (!block && (paged_ || others)) {
             block = grow(lock, pool, bytes, result);
         }
         while (!block && deferring_ == 0 && heap_.first_whole() && says_exhausted(result)) {
@@ -446,7 +448,7 @@ void Manager::drop_spares() {
 }
 
 uint64_t Manager::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
-    if (options_.paged) {
+    if (paged_) {
         return release_pages(lock, keep);
     }
     uint64_t released = 0;

@@ -33,8 +33,8 @@ private:
 Manager::Manager(const emm_host &host, const emm_context_info &info, const char *const *texts)
     : options_(texts), served_(host, info, serving_),
       identity_(next_identity.fetch_add(1, std::memory_order_relaxed)), serving_(identity_) {
-    if (options_.paged) {
-        allow_paging();
+    if (paged_) {
+        prepare_paging();
     } else if (options_.initial == 0) { // only then do small requests never ask the large zone
         heap_.set_scraps_apart();
     }
@@ -57,9 +57,9 @@ void Manager::take_initial() {
     }
     Lock lock(mutex_);
     const uint64_t bytes = round_up(options_.initial, segment_granule);
-    CUresult result = options_.paged ? add_space(lock, bytes, Zone::large)
-                                     : add_segment(lock, bytes, Zone::large);
-    if (options_.paged && result == CUDA_SUCCESS) {
+    CUresult result =
+        paged_ ? add_space(lock, bytes, Zone::large) : add_segment(lock, bytes, Zone::large);
+    if (paged_ && result == CUDA_SUCCESS) {
         result = fill(lock, heap_.room_for(order_.common(), bytes, Zone::large), true);
     }
     if (result != CUDA_SUCCESS) {
@@ -111,9 +111,8 @@ emm_status Manager::reset() {
         host_reserved_ -= bytes;
     }
     const bool lives = served_.lives();
-    if (lives && options_.paged && !segments.empty()) {
-        const Current current(driver_, context_, context_id_);
-        driver_.cuCtxSynchronize(); // unlike cuMemFree, cuMemUnmap waits for nothing
+    if (lives && paged_ && !segments.empty()) {
+        await_device(); // unlike cuMemFree, cuMemUnmap waits for nothing
     }
     while (Segment *segment = segments.pop_front()) {
         uint64_t bytes = segment->driver_bytes;
@@ -190,7 +189,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
 // cuCtxEnablePeerAccess covers all of a context's cuMemAlloc memory, present and future, and is
 // called from the side that wants to see it: here the peer's primary context.
 emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
-    if (!driver_.serves_peers() || (flags == EMM_ACCESS_READ && !options_.paged)) {
+    if (!driver_.serves_peers() || (flags == EMM_ACCESS_READ && !paged_)) {
         return host_.fail(EMM_E_NOT_SUPPORTED, 0,
                           "pool: cuMemAlloc memory can be opened to a peer for reading and writing "
                           "only, by a driver that has peer access");
@@ -205,7 +204,7 @@ emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
                          "pool: device %d cannot reach the memory of device %d", peer_device,
                          device_);
     }
-    if (options_.paged) {
+    if (paged_) {
         return set_paged_access(peer_device, flags);
     }
     std::list<int32_t> device{peer_device}; // before anything is done that it is to remember

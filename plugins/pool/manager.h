@@ -26,6 +26,8 @@
 #include "options.h"
 #include "order/cross_context.h"
 #include "order/stream_order.h"
+#include "policy/plan.h"
+#include "policy/policy.h"
 
 #include <condition_variable>
 #include <functional>
@@ -185,34 +187,37 @@ private:
     uint64_t host_live() const;
 
     // --- paging.cpp
-    void allow_paging();
+    bool grows_by_pages() const;
+    bool has_attribute(CUdevice_attribute attribute, bool unknown) const;
+    bool can_share() const;
+    void prepare_paging();
     Block *grow_paged(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result);
     Block *await_pages(Lock &lock, StreamPool &pool, uint64_t bytes);
     bool has_dirty_pages() const;
     bool has_pages_for(const Heap::Room &room) const;
-    uint64_t at_ease(uint64_t pages) const;
+    Allowance allowance(uint64_t bytes) const;
+    uint64_t allowance_ns() const;
+    FillPlan plan_for(const Heap::Room &room, bool may_grow) const;
+    bool is_within_max(const FillPlan &plan) const;
     CUresult add_space(Lock &lock, uint64_t bytes, Zone zone);
-    // A block whose pages move, and a record in case that only a part of them does.
-    struct Moving {
-        Block *block = nullptr;
-        Block *spare = nullptr;
-        uint64_t gone = 0; // pages, from its beginning
-    };
-    Moving moving(Block *block);
-    uint64_t steal(const Block &target, const Heap::Room &room, uint64_t wanted,
-                   std::vector<Moving> &blocks);
-    CUresult fill(Lock &lock, Heap::Room room, bool at_ease);
-    void part(Moving &moving, uint64_t pages, bool front_is_memory);
+    struct Fill;
+    CUresult fill(Lock &lock, const Heap::Room &room, bool may_grow);
+    CUresult carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *room);
+    CUresult ask_driver(Fill &work);
+    void settle(Fill &work);
     void await_access(Lock &lock);
     uint64_t release_pages(Lock &lock, uint64_t keep);
     emm_status set_paged_access(int32_t peer, uint32_t flags);
 
     // --- pages.cpp
-    uint64_t unmap(Block &block, std::vector<uint64_t> &handles, CUresult &result);
-    CUresult create_page(uint64_t bytes, uint64_t &ret_handle) const;
-    CUresult create_pages(std::vector<uint64_t> &handles, uint64_t count);
-    uint64_t map_pages(Block &block, const std::vector<uint64_t> &handles, uint64_t kept,
-                       const std::vector<CUmemAccessDesc> &access, CUresult &result);
+    size_t unmap(const std::vector<Block *> &blocks, std::vector<Piece> &ret_pieces,
+                 CUresult &result);
+    void release(const std::vector<Piece> &pieces) const;
+    CUresult create_pieces(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces);
+    uint64_t map_pieces(Block &block, std::vector<Piece> &pieces, size_t kept,
+                        const std::vector<CUmemAccessDesc> &access, CUresult &result);
+    CUresult map_piece(const Block &block, uint64_t at, const Piece &piece) const;
+    void await_device();
     uint64_t free_space(Segment &segment);
 
     // --- notices.cpp
@@ -222,7 +227,7 @@ private:
     emm_status refuse_export(emm_deviceptr ptr, size_t size, Place place);
     static std::vector<emm_ipc_part> pages_behind(const Segment &segment, uint64_t ptr,
                                                   uint64_t size);
-    emm_status serve_pages(const std::vector<emm_ipc_part> &pages, uint64_t ptr, uint64_t size,
+    emm_status serve_pages(const std::vector<emm_ipc_part> &pages, uint64_t offset, uint64_t size,
                            emm_ipc_handle &handle);
     emm_status get_driver_handle(const Segment &segment, uint64_t ptr, uint64_t size,
                                  emm_ipc_handle &handle);
@@ -251,6 +256,7 @@ private:
     const uint64_t context_id_ = served_.id;
     const int32_t device_ = served_.device;
     const Driver &driver_ = served_.driver;
+    const bool paged_ = grows_by_pages();
 
     Mutex mutex_;
     TagClock clock_;
@@ -283,8 +289,10 @@ private:
     bool changing_access_ = false;        // while no thread maps or unmaps
     uint32_t moves_ = 0;                  // threads that have memory on its way
     List<Hope, &Hope::link> hopes_;
-    uint32_t fills_ = 0;      // threads that do
-    uint64_t most_taken_ = 0; // when a call last came the long way, and was served
+    uint64_t moved_ns_ = 0;    // what moving has cost, in the driver
+    uint64_t asked_bytes_ = 0; // by requests beyond magazines
+    uint32_t fills_ = 0;       // threads that do
+    uint64_t most_taken_ = 0;  // when a call last came the long way, and was served
 
     uint64_t host_reserved_ = 0;
     uint64_t host_live_ = 0;    // as asked for

@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -19,10 +20,17 @@ const emm_option option_list[] = {
      "Idle memory beyond this goes back to the driver as it is freed; unless given, only a trim or "
      "exhaustion returns it.",
      EMM_OPTION_SIZE, 0},
-    {"growth", "segment|vmm",
-     "How the pool grows: segment, by pieces of cuMemAlloc; vmm, by pages behind reserved "
-     "addresses, so that large blocks are made of any free pages.",
+    {"growth", "auto|vmm|segment",
+     "How the pool grows: vmm, by pieces of memory behind reserved addresses, which move where a "
+     "large block needs them; segment, by cuMemAlloc, for programs that pass addresses to "
+     "cuIpcGetMemHandle or call cuCtxEnablePeerAccess themselves. auto: vmm where the device has "
+     "virtual memory management and can share such memory by descriptor, otherwise, and with "
+     "ipc=dedicated, segment.",
      EMM_OPTION_CHOICE, 0},
+    {"slack", "0.125",
+     "With growth=vmm, the part of the most memory ever needed that may lie idle to save the "
+     "driver's time; 0: memory moves whenever that saves any.",
+     EMM_OPTION_NUMBER, 0},
     {"segment", "0", "The least to ask the driver for at a time; 0 lets the pool choose.",
      EMM_OPTION_SIZE, 0},
     {"ipc", "shared|dedicated",
@@ -39,6 +47,7 @@ namespace {
 
 constexpr uint64_t least_dedicated = 64 << 10; // no slot is as large
 constexpr uint64_t least_limit = 2 << 20;      // what the driver hands out at a time
+constexpr double most_slack = 1;
 
 void read_size(const char *const *texts, const char *name, uint64_t &value) {
     const char *text = emm_option_text(option_list, texts, name);
@@ -80,12 +89,26 @@ Options::Options(const char *const *texts) {
     read_size(texts, "initial", initial);
     read_size(texts, "release_threshold", release_threshold);
     read_size(texts, "segment", segment);
-    const char *growth = emm_option_text(option_list, texts, "growth");
-    paged = growth && strcmp(growth, "vmm") == 0;
+    read_growth(texts);
     read_ipc(texts);
     expect_at_least("max", least_limit, max);
     expect_at_least("host_max", least_limit, host_max);
     expect_at_most("initial", max, initial);
+}
+
+void Options::read_growth(const char *const *texts) {
+    const char *word = emm_option_text(option_list, texts, "growth");
+    growth = !word || strcmp(word, "auto") == 0 ? Growth::automatic
+             : strcmp(word, "vmm") == 0         ? Growth::pages
+                                                : Growth::segments;
+    if (const char *text = emm_option_text(option_list, texts, "slack")) {
+        slack = std::strtod(text, nullptr); // the host has seen that it is a number
+    }
+    if (!(slack <= most_slack)) {
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0,
+                          "pool: option slack: expected a part of the peak between 0 and 1, such "
+                          "as 0.125, found more");
+    }
 }
 
 void Options::read_ipc(const char *const *texts) {
@@ -94,12 +117,13 @@ void Options::read_ipc(const char *const *texts) {
     uint64_t from = 1 << 20;
     read_size(texts, "dedicated_from", from);
     expect_at_least("dedicated_from", least_dedicated, from);
-    if (dedicated && paged) {
+    if (dedicated && growth == Growth::pages) {
         throw PluginError(EMM_E_PLUGIN_SPEC, 0,
                           "pool: option ipc=dedicated: expected growth=segment, found growth=vmm, "
                           "which has no segments to dedicate");
     }
     if (dedicated) {
+        growth = Growth::segments;
         dedicated_from = from;
     }
 }

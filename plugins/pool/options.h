@@ -7,21 +7,29 @@ namespace emm::pool {
 
 extern const emm_option option_list[];
 
+enum class Growth : uint8_t {
+    automatic, // by pages where the device serves them
+    pages,     // growth=vmm
+    segments
+};
+
 struct Options {
     uint64_t max = UINT64_MAX;               // bytes taken from the driver, never exceeded
     uint64_t host_max = UINT64_MAX;          // bytes of pinned host memory, never exceeded
     uint64_t initial = 0;                    // bytes to take at once
     uint64_t release_threshold = UINT64_MAX; // idle bytes to keep
-    bool paged = false;                      // growth=vmm
-    uint64_t segment = 0;                    // least growth; 0: the pool's own choice
-    bool dedicated = false;                  // ipc=dedicated
-    uint64_t dedicated_from = UINT64_MAX;    // the least that has a segment of its own
+    Growth growth = Growth::automatic;
+    double slack = 0.125;                 // part of the peak that may lie idle
+    uint64_t segment = 0;                 // least growth; 0: the pool's own choice
+    bool dedicated = false;               // ipc=dedicated
+    uint64_t dedicated_from = UINT64_MAX; // the least that has a segment of its own
 
     // Throws PluginError.
     explicit Options(const char *const *texts);
     Options() = default;
 
 private:
+    void read_growth(const char *const *texts);
     void read_ipc(const char *const *texts);
 };
 

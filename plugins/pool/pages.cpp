@@ -6,8 +6,6 @@
 namespace emm::pool {
 namespace {
 
-constexpr uint64_t page_bytes = segment_granule;
-
 CUmemAllocationProp properties(int32_t device, bool shareable) {
     CUmemAllocationProp found = {};
     found.type = CU_MEM_ALLOCATION_TYPE_PINNED;
@@ -19,105 +17,120 @@ CUmemAllocationProp properties(int32_t device, bool shareable) {
     return found;
 }
 
-uint64_t &handle_at(const Block &block, uint64_t number) {
-    const Segment &segment = *block.segment;
-    return segment.handles[(block.begin - segment.base) / page_bytes + number];
-}
-
 } // namespace
 
-// One call for all pages; page by page if that fails, so that it is known how far it went.
-uint64_t Manager::unmap(Block &block, std::vector<uint64_t> &handles, CUresult &result) {
+// Takes the memory away from behind blocks of one piece each. How many have been served: all, or
+// those before the one that the driver refused.
+size_t Manager::unmap(const std::vector<Block *> &blocks, std::vector<Piece> &ret_pieces,
+                      CUresult &result) {
     const Relaxed relaxed(driver_);
-    const uint64_t pages = block.size / page_bytes;
-    const bool at_once = driver_.cuMemUnmap(block.begin, block.size) == CUDA_SUCCESS;
-    for (uint64_t i = 0; i < pages; i++) {
-        result =
-            at_once ? CUDA_SUCCESS : driver_.cuMemUnmap(block.begin + i * page_bytes, page_bytes);
+    size_t done = 0;
+    while (done < blocks.size()) {
+        Block &block = *blocks[done];
+        const Piece piece = block.segment->pieces.at(block.begin);
+        result = driver_.cuMemUnmap(piece.address, piece.bytes);
         if (result != CUDA_SUCCESS) {
-            return i;
+            break;
         }
-        handles.push_back(std::exchange(handle_at(block, i), 0));
+        block.segment->pieces.remove(piece);
+        ret_pieces.push_back(piece);
+        done++;
     }
-    return pages;
+    return done;
 }
 
-CUresult Manager::create_page(uint64_t bytes, uint64_t &ret_handle) const {
+void Manager::release(const std::vector<Piece> &pieces) const {
+    const Relaxed relaxed(driver_);
+    for (const Piece &piece : pieces) {
+        driver_.cuMemRelease(piece.handle);
+    }
+}
+
+// All of them or none: pieces of these sizes, whose addresses are not known yet.
+CUresult Manager::create_pieces(const std::vector<uint64_t> &sizes,
+                                std::vector<Piece> &ret_pieces) {
+    const Relaxed relaxed(driver_);
     const CUmemAllocationProp wanted = properties(device_, pages_shareable_);
-    CUmemGenericAllocationHandle handle = 0;
-    const CUresult result = driver_.cuMemCreate(&handle, bytes, &wanted, 0);
-    ret_handle = handle;
-    return result;
+    std::vector<Piece> made;
+    made.reserve(sizes.size());
+    for (const uint64_t bytes : sizes) {
+        CUmemGenericAllocationHandle handle = 0;
+        const CUresult result = driver_.cuMemCreate(&handle, bytes, &wanted, 0);
+        if (result != CUDA_SUCCESS) {
+            release(made);
+            return result;
+        }
+        made.push_back({0, bytes, handle});
+    }
+    ret_pieces.insert(ret_pieces.end(), made.begin(), made.end()); // for which there is room
+    return CUDA_SUCCESS;
 }
 
-// All of them or none. Many are asked for in one piece first: what cannot be had is known then
-// before other programs miss it.
-CUresult Manager::create_pages(std::vector<uint64_t> &handles, uint64_t count) {
-    constexpr uint64_t many = 32;
+// Puts pieces behind a block, side by side from its beginning. The bytes in place: of all, or of
+// the first `kept` pieces if it has to stop; the other pieces are given back to the driver.
+uint64_t Manager::map_pieces(Block &block, std::vector<Piece> &pieces, size_t kept,
+                             const std::vector<CUmemAccessDesc> &access, CUresult &result) {
     const Relaxed relaxed(driver_);
-    CUresult result = CUDA_SUCCESS;
-    uint64_t handle = 0;
-    if (count >= many) {
-        result = create_page(count * page_bytes, handle);
-        if (result == CUDA_SUCCESS) {
-            driver_.cuMemRelease(handle);
-        }
-    }
-    while (handles.size() < count && result == CUDA_SUCCESS) {
-        result = create_page(page_bytes, handle);
-        if (result == CUDA_SUCCESS) {
-            handles.push_back(handle);
-        }
-    }
-    while (result != CUDA_SUCCESS && !handles.empty()) {
-        driver_.cuMemRelease(handles.back());
-        handles.pop_back();
-    }
-    return result;
-}
-
-// How many pages are in place, from the block's beginning; the other handles are gone. If not all
-// can be, the first `kept` are all that stay.
-uint64_t Manager::map_pages(Block &block, const std::vector<uint64_t> &handles, uint64_t kept,
-                            const std::vector<CUmemAccessDesc> &access, CUresult &result) {
-    const Relaxed relaxed(driver_);
-    uint64_t mapped = 0;
+    uint64_t at = block.begin;
+    size_t mapped = 0;
     CUresult latest = CUDA_SUCCESS;
-    while (mapped < handles.size() && latest == CUDA_SUCCESS) {
-        const CUdeviceptr at = block.begin + mapped * page_bytes;
-        latest = driver_.cuMemMap(at, page_bytes, 0, handles[mapped], 0);
-        if (latest == CUDA_ERROR_ALREADY_MAPPED && block.segment->stuck &&
-            driver_.cuMemUnmap(at, page_bytes) == CUDA_SUCCESS) {
-            latest = driver_.cuMemMap(at, page_bytes, 0, handles[mapped], 0);
+    while (mapped < pieces.size()) {
+        latest = map_piece(block, at, pieces[mapped]);
+        if (latest != CUDA_SUCCESS) {
+            break;
         }
-        mapped += latest == CUDA_SUCCESS;
+        pieces[mapped].address = at;
+        at += pieces[mapped++].bytes;
     }
-    const bool short_of = latest != CUDA_SUCCESS || result != CUDA_SUCCESS;
-    if (short_of && mapped > kept &&
-        driver_.cuMemUnmap(block.begin + kept * page_bytes, (mapped - kept) * page_bytes) ==
-            CUDA_SUCCESS) {
-        mapped = kept;
+    const bool stops = latest != CUDA_SUCCESS || result != CUDA_SUCCESS;
+    while (stops && mapped > kept &&
+           driver_.cuMemUnmap(pieces[mapped - 1].address, pieces[mapped - 1].bytes) ==
+               CUDA_SUCCESS) {
+        at = pieces[--mapped].address;
     }
     if (mapped > 0) {
         const CUresult granted =
-            driver_.cuMemSetAccess(block.begin, mapped * page_bytes, access.data(), access.size());
+            driver_.cuMemSetAccess(block.begin, at - block.begin, access.data(), access.size());
         if (granted != CUDA_SUCCESS) {
-            if (driver_.cuMemUnmap(block.begin, mapped * page_bytes) != CUDA_SUCCESS) {
+            if (driver_.cuMemUnmap(block.begin, at - block.begin) != CUDA_SUCCESS) {
                 block.segment->stuck = true;
             }
             mapped = 0;
+            at = block.begin;
             latest = granted;
         }
     }
-    for (uint64_t i = 0; i < handles.size(); i++) {
+    for (size_t i = 0; i < pieces.size(); i++) {
         if (i < mapped) {
-            handle_at(block, i) = handles[i];
+            block.segment->pieces.add(pieces[i]);
         } else {
-            driver_.cuMemRelease(handles[i]);
+            driver_.cuMemRelease(pieces[i].handle);
         }
     }
     result = result == CUDA_SUCCESS ? latest : result;
-    return mapped;
+    return at - block.begin;
+}
+
+CUresult Manager::map_piece(const Block &block, uint64_t at, const Piece &piece) const {
+    CUresult result = driver_.cuMemMap(at, piece.bytes, 0, piece.handle, 0);
+    if (result == CUDA_ERROR_ALREADY_MAPPED && block.segment->stuck &&
+        driver_.cuMemUnmap(at, piece.bytes) == CUDA_SUCCESS) {
+        result = driver_.cuMemMap(at, piece.bytes, 0, piece.handle, 0);
+    }
+    return result;
+}
+
+// All work of the context. cuMemFree waits for it and leaves captures valid, which cuCtxSynchronize
+// does not. No lock is held.
+void Manager::await_device() {
+    const Current current(driver_, context_, context_id_);
+    const Relaxed relaxed(driver_);
+    CUdeviceptr any = 0;
+    if (driver_.cuMemAlloc(&any, 1) == CUDA_SUCCESS) {
+        driver_.cuMemFree(any);
+    } else {
+        driver_.cuCtxSynchronize();
+    }
 }
 
 // No lock is held, and nobody uses the memory any more; the device may still be at it. What the
@@ -127,14 +140,15 @@ uint64_t Manager::free_space(Segment &segment) {
     const bool again = std::exchange(segment.refused, false); // then it has been counted
     uint64_t bytes = 0;
     const Relaxed relaxed(driver_);
-    for (uint64_t i = 0; i < segment.handles.size(); i++) {
-        if (uint64_t &handle = segment.handles[i]) {
-            bytes += again ? 0 : page_bytes;
-            if (driver_.cuMemUnmap(segment.base + i * page_bytes, page_bytes) == CUDA_SUCCESS) {
-                driver_.cuMemRelease(std::exchange(handle, 0));
-            } else {
-                segment.refused = true;
-            }
+    std::vector<Piece> pieces;
+    segment.pieces.each([&](const Piece &piece) { pieces.push_back(piece); });
+    for (const Piece &piece : pieces) {
+        bytes += again ? 0 : piece.bytes;
+        if (driver_.cuMemUnmap(piece.address, piece.bytes) == CUDA_SUCCESS) {
+            driver_.cuMemRelease(piece.handle);
+            segment.pieces.remove(piece);
+        } else {
+            segment.refused = true;
         }
     }
     if (!segment.refused && !segment.stuck) {

@@ -1,36 +1,66 @@
-// growth=vmm: physical pages of 2 MiB behind ranges of addresses. A block that fits nowhere is made
-// where the fewest pages are missing; those come from free blocks elsewhere, or are new. Only
-// complete memory is ever taken apart: cuMemUnmap does not wait, and what a graph may use is never
-// complete.
+// growth=vmm: pieces of physical memory behind ranges of addresses. A block that fits nowhere is
+// made where the fewest bytes are missing; those are new, or come from free blocks elsewhere:
+// plan.h decides. Only complete memory is ever taken apart: cuMemUnmap does not wait, and what a
+// graph may use is never complete.
 #include "manager.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 namespace emm::pool {
 namespace {
 
-constexpr uint64_t page = segment_granule;
+constexpr uint64_t page = page_bytes;
+constexpr size_t parts_considered = 4096;            // of free memory, when some of it is to move
+constexpr size_t parts_at_a_time = 64;               // when some of it goes back to the driver
 constexpr uint64_t least_space = uint64_t(64) << 30; // addresses cost next to nothing
-constexpr uint64_t slack = 128; // new pages are preferred up to 1/128 above the most ever taken
-
 } // namespace
 
-void Manager::allow_paging() {
-    if (!driver_.serves_pages()) {
+// What the options leave open depends on the device. Throws PluginError where it cannot be had.
+bool Manager::grows_by_pages() const {
+    const bool asked = options_.growth == Growth::pages;
+    const bool possible =
+        driver_.serves_pages() &&
+        has_attribute(CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, true);
+    if (asked && !possible) {
         throw PluginError(EMM_E_NOT_SUPPORTED, 0,
-                          "pool: growth=vmm needs a driver with virtual memory management");
+                          "pool: growth=vmm needs a driver and a device with virtual memory "
+                          "management");
     }
-    int shareable = 0;
+    const bool pages = asked || (options_.growth == Growth::automatic && possible && can_share());
+    char text[160];
+    snprintf(text, sizeof text, "pool: growth=%s on device %d (%s)", pages ? "vmm" : "segment",
+             device_,
+             options_.growth != Growth::automatic ? "as asked for"
+             : !possible                          ? "it has no virtual memory management"
+             : !pages                             ? "it cannot share memory by descriptor"
+                                                  : "it has virtual memory management");
+    host_.log(EMM_LOG_INFO, text);
+    return pages;
+}
+
+// A driver that does not tell is asked for no attribute and believed `unknown`.
+bool Manager::has_attribute(CUdevice_attribute attribute, bool unknown) const {
+    int value = 0;
+    if (!driver_.cuDeviceGetAttribute ||
+        driver_.cuDeviceGetAttribute(&value, attribute, device_) != CUDA_SUCCESS) {
+        return unknown;
+    }
+    return value != 0;
+}
+
+// Whether other processes may have pages: the device and the host must serve that.
+bool Manager::can_share() const {
     const bool served =
         host_.struct_size >= offsetof(emm_host, withdraw_ipc) + sizeof host_.withdraw_ipc &&
-        host_.serve_ipc && host_.withdraw_ipc && driver_.cuDeviceGetAttribute;
-    pages_shareable_ =
-        served &&
-        driver_.cuDeviceGetAttribute(
-            &shareable, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device_) ==
-            CUDA_SUCCESS &&
-        shareable != 0;
+        host_.serve_ipc && host_.withdraw_ipc;
+    return served &&
+           has_attribute(CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, false);
+}
+
+void Manager::prepare_paging() {
+    pages_shareable_ = can_share();
     CUmemAccessDesc own = {};
     own.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     own.location.id = device_;
@@ -96,34 +126,21 @@ bool Manager::has_dirty_pages() const {
     return false;
 }
 
-// New pages that cost hardly any memory.
-uint64_t Manager::at_ease(uint64_t pages) const {
-    const uint64_t most = most_with(pages * page);
-    const uint64_t goal = std::min(options_.max, most + most / slack);
-    return goal > claimed() ? std::min(pages, (goal - claimed()) / page) : 0;
+Allowance Manager::allowance(uint64_t bytes) const {
+    return {claimed(), most_with(bytes), std::min(options_.max, total_), options_.slack};
 }
 
 bool Manager::has_pages_for(const Heap::Room &room) const {
     if (!room.hole) {
         return true; // which costs no memory
     }
-    const Block *left = room.bridge || !room.at_its_end ? room.hole->left : nullptr;
-    const Block *right = room.bridge || room.at_its_end ? room.hole->right : nullptr;
-    const uint64_t wanted = room.missing / page;
-    uint64_t pages = at_ease(wanted);
-    SizeNode position;
-    position.size = page - 1;
-    while (pages < wanted) {
-        const SizeNode *part = heap_.part_with_pages(position);
-        if (!part) {
-            return false;
+    uint64_t bytes = new_bytes(room.missing, allowance(room.missing), free_slack(options_.slack));
+    if (bytes < room.missing) {
+        for (const IdlePiece &each : heap_.idle_pieces(room.beside, parts_considered)) {
+            bytes += each.piece.bytes;
         }
-        position.size = part->size;
-        position.address = part->address;
-        const bool spared = part->block() == left || part->block() == right;
-        pages += spared ? 0 : Heap::whole_pages(*part);
     }
-    return true;
+    return bytes >= room.missing;
 }
 
 CUresult Manager::add_space(Lock &lock, uint64_t bytes, Zone zone) {
@@ -137,7 +154,7 @@ CUresult Manager::add_space(Lock &lock, uint64_t bytes, Zone zone) {
         if (result == CUDA_SUCCESS) {
             try {
                 segment = std::make_unique<Segment>(base, size, base, size);
-                segment->handles = HostPages<uint64_t>(size / page);
+                segment->pieces = Pieces(base, size);
                 const Lock again(mutex_);
                 heap_.prepare(*segment);
             } catch (...) {
@@ -158,114 +175,164 @@ CUresult Manager::add_space(Lock &lock, uint64_t bytes, Zone zone) {
     return result;
 }
 
-// A record must be reserved.
-Manager::Moving Manager::moving(Block *block) {
-    return {block, heap_.take_record(), 0};
-}
-
-// The pages of complete free blocks, smallest blocks first. What is to become one with the target
-// is spared, but for what it has too much.
-uint64_t Manager::steal(const Block &target, const Heap::Room &room, uint64_t wanted,
-                        std::vector<Moving> &blocks) {
-    const Block *left = room.bridge || !room.at_its_end ? target.left : nullptr;
-    const Block *right = room.bridge || room.at_its_end ? target.right : nullptr;
-    uint64_t pages = 0;
-    const auto take = [&](const SizeNode &part, uint64_t most, bool last) {
-        heap_.reserve_records(5);
-        const uint64_t taken = std::min({Heap::whole_pages(part), wanted - pages, most});
-        if (taken > 0) {
-            blocks.push_back(moving(heap_.take_pages(part, taken, last)));
-            pages += taken;
-        }
-        return taken;
+// A plan for the room, made of what is idle now; nothing but new memory if there is no host memory
+// for more.
+FillPlan Manager::plan_for(const Heap::Room &room, bool may_grow) const {
+    const Allowance allowed = allowance(room.missing);
+    FillRequest request;
+    request.missing = room.missing;
+    request.room = room.hole->size;
+    request.piece = piece_bytes(room.missing, allowed);
+    const auto fresh = [&](double part) {
+        return may_grow ? new_bytes(room.missing, allowed, part) : 0;
     };
-    SizeNode position;
-    position.size = page - 1;
-    try {
-        while (pages < wanted) {
-            const SizeNode *part = heap_.part_with_pages(position);
-            if (!part) {
-                break;
-            }
-            position.size = part->size;
-            position.address = part->address;
-            if (part->block() != left && part->block() != right) {
-                take(*part, wanted, false);
-            }
-        }
-        uint64_t excess = room.excess / page;
-        if (excess > 0 && right && right->state == State::free && !right->dirty()) {
-            excess -= take(right->low, excess, true);
-        }
-        if (excess > 0 && left && left->state == State::free && !left->dirty()) {
-            take(left->low, excess, false);
-        }
-    } catch (const std::bad_alloc &) {
-        return pages; // new ones will do
+    request.fresh = fresh(free_slack(options_.slack));
+    if (request.fresh == room.missing) {
+        const uint64_t least = new_bytes(options_.segment, allowed, options_.slack);
+        request.growth = std::max(growth_bytes(room.missing, allowed), least);
     }
-    return pages;
+    try {
+        std::vector<IdlePiece> idle;
+        if (request.fresh < room.missing && deferring_ == 0) {
+            idle = heap_.idle_pieces(room.beside, parts_considered);
+        }
+        FillPlan plan = plan_fill(request, idle);
+        if (may_use_slack(room.missing, allowed.most) && moved_ns_ + plan.cost() > allowance_ns()) {
+            request.fresh = fresh(options_.slack);
+            plan = plan_fill(request, idle);
+        }
+        return plan;
+    } catch (const std::bad_alloc &) {
+        return plan_growth(request);
+    }
 }
 
-// Puts memory behind a part of a hole; `at_ease`: new pages where they cost hardly any memory. All
-// that needs host memory comes before anything is taken, and new pages come before any move: if
-// they cannot be had, all is as it was.
-CUresult Manager::fill(Lock &lock, Heap::Room room, bool at_ease) {
-    const uint64_t pages = room.missing / page;
-    std::vector<Moving> stolen;
-    std::vector<uint64_t> handles, created;
-    stolen.reserve(pages);
-    handles.reserve(pages);
-    created.reserve(pages);
-    const std::vector<CUmemAccessDesc> access = access_;
-    heap_.reserve_records(5);
-    Moving target = moving(heap_.take_hole(room));
-    const uint64_t wanted = pages - (at_ease ? Manager::at_ease(pages) : 0);
-    const uint64_t moved = deferring_ == 0 ? steal(*target.block, room, wanted, stolen) : 0;
-    const uint64_t fresh = pages - moved;
-    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-    uint64_t mapped = 0;
-    if (fresh <= (options_.max - std::min(options_.max, claimed())) / page) {
-        arriving_ += fresh * page;
-        fills_++;
-        begin_move();
-        lock.unlock();
-        result = create_pages(created, fresh);
-        for (size_t i = 0; i < stolen.size() && result == CUDA_SUCCESS; i++) {
-            stolen[i].gone = unmap(*stolen[i].block, handles, result);
-        }
-        const uint64_t kept = handles.size();
-        handles.insert(handles.end(), created.begin(), created.end());
-        mapped = map_pages(*target.block, handles, kept, access, result);
-        lock.lock();
-        arriving_ -= fresh * page;
-        fills_--;
-        end_move();
-        served_.note_error(result);
+// What moving may have cost by now.
+uint64_t Manager::allowance_ns() const {
+    return moving_allowance(caches_.calls_served(), asked_bytes_);
+}
+
+bool Manager::is_within_max(const FillPlan &plan) const {
+    const uint64_t held = claimed() - std::min(claimed(), plan.released_bytes());
+    return held <= options_.max && plan.created <= options_.max - held;
+}
+
+// What a plan takes out of the heap for as long as the driver works on it.
+struct Manager::Fill {
+    // All that needs host memory comes before anything is taken. `room` is NULL where a plan only
+    // gives memory back.
+    Fill(Manager &manager, const FillPlan &plan, const Heap::Room *room);
+
+    std::vector<Block *> moving, leaving; // a piece each
+    std::vector<uint64_t> sizes;          // of new pieces
+    std::vector<Piece> gone, pieces;      // released; mapped or made for the target
+    const std::vector<CUmemAccessDesc> access;
+    Block *target = nullptr;
+    Block *spare = nullptr;     // a record, in case that only a part of the target gets memory
+    size_t moved = 0, left = 0; // how many of them the driver has taken away
+    uint64_t mapped = 0;        // bytes behind the target
+};
+
+Manager::Fill::Fill(Manager &manager, const FillPlan &plan, const Heap::Room *room)
+    : sizes(plan.sizes), access(manager.access_) {
+    Heap &heap = manager.heap_;
+    std::vector<IdlePiece> chosen;
+    chosen.reserve(plan.moved.size() + plan.released.size());
+    moving.reserve(plan.moved.size());
+    leaving.reserve(plan.released.size());
+    gone.reserve(plan.released.size());
+    pieces.reserve(plan.moved.size() + sizes.size());
+    chosen = plan.moved;
+    chosen.insert(chosen.end(), plan.released.begin(), plan.released.end());
+    std::sort(chosen.begin(), chosen.end(), [](const IdlePiece &a, const IdlePiece &b) {
+        return a.piece.address < b.piece.address;
+    });
+    heap.reserve_records(3 * chosen.size() + 5);
+    for (Block *block : heap.take_pieces(chosen)) {
+        const bool moves =
+            std::any_of(plan.moved.begin(), plan.moved.end(), [block](const IdlePiece &each) {
+                return each.piece.address == block->begin;
+            });
+        (moves ? moving : leaving).push_back(block);
     }
-    for (Moving &each : stolen) {
-        reserved_ -= each.gone * page;
-        part(each, each.gone, false);
+    if (room) {
+        target = heap.take_hole(*room, plan.mapped);
+        spare = heap.take_record();
     }
-    reserved_ += mapped * page;
-    peak_reserved_ = std::max(peak_reserved_, reserved_);
-    part(target, mapped, true);
+}
+
+CUresult Manager::fill(Lock &lock, const Heap::Room &room, bool may_grow) {
+    const FillPlan plan = plan_for(room, may_grow);
+    if (!is_within_max(plan)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return carry_out(lock, plan, &room);
+}
+
+CUresult Manager::carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *room) {
+    Fill work(*this, plan, room);
+    if (may_use_slack(plan.mapped, most_with(0))) {
+        moved_ns_ += plan.cost();
+    }
+    const uint64_t more = plan.created - std::min(plan.created, plan.released_bytes());
+    arriving_ += more;
+    fills_++;
+    begin_move();
+    lock.unlock();
+    const CUresult result = ask_driver(work);
+    lock.lock();
+    arriving_ -= more;
+    fills_--;
+    served_.note_error(result);
+    settle(work);
+    end_move();
     check();
     return result;
 }
 
-// The first pages of a taken block become free memory and the rest a hole, or the other way round.
-void Manager::part(Moving &moving, uint64_t pages, bool front_is_memory) {
-    const auto settle = [this](Block &piece, bool memory) {
-        memory ? heap_.give(piece, heap_.anyone) : heap_.make_hole(piece);
-    };
-    Block &block = *moving.block;
-    if (pages > 0 && pages * page < block.size) {
-        Block *rest = heap_.split(block, pages * page, *moving.spare);
-        settle(*rest, !front_is_memory);
-    } else {
-        heap_.give_record(moving.spare);
+// What is given back comes first, then new memory, then what moves: if there is no new memory,
+// nothing has moved. No lock is held.
+CUresult Manager::ask_driver(Fill &work) {
+    CUresult result = CUDA_SUCCESS;
+    work.left = unmap(work.leaving, work.gone, result);
+    release(work.gone);
+    if (result == CUDA_SUCCESS) {
+        result = create_pieces(work.sizes, work.pieces);
     }
-    settle(block, (pages > 0) == front_is_memory);
+    const size_t made = work.pieces.size();
+    if (result == CUDA_SUCCESS) {
+        work.moved = unmap(work.moving, work.pieces, result);
+    }
+    std::rotate(work.pieces.begin(), work.pieces.begin() + ptrdiff_t(made), work.pieces.end());
+    if (work.target) {
+        work.mapped = map_pieces(*work.target, work.pieces, work.moved, work.access, result);
+    }
+    return result;
+}
+
+// What the driver has done becomes the heap's.
+void Manager::settle(Fill &work) {
+    const auto hand_back = [this](const std::vector<Block *> &blocks, size_t taken_away) {
+        for (size_t i = 0; i < blocks.size(); i++) {
+            Block &block = *blocks[i];
+            reserved_ -= i < taken_away ? block.size : 0;
+            i < taken_away ? heap_.make_hole(block) : heap_.give(block, heap_.anyone);
+        }
+    };
+    hand_back(work.leaving, work.left);
+    hand_back(work.moving, work.moved);
+    if (!work.target) {
+        return;
+    }
+    reserved_ += work.mapped;
+    peak_reserved_ = std::max(peak_reserved_, reserved_);
+    Block &target = *work.target;
+    if (work.mapped > 0 && work.mapped < target.size) {
+        heap_.make_hole(*heap_.split(target, work.mapped, *work.spare));
+    } else {
+        heap_.give_record(work.spare);
+    }
+    work.mapped > 0 ? heap_.give(target, heap_.anyone) : heap_.make_hole(target);
 }
 
 // Until no thread changes what peers may use.
@@ -275,42 +342,28 @@ void Manager::await_access(Lock &lock) {
 
 // --- back to the driver --------------------------------------------------------------------------
 
+// Pieces of the smallest parts of free memory go first. They go whole, so a little less than `keep`
+// may stay.
 uint64_t Manager::release_pages(Lock &lock, uint64_t keep) {
-    uint64_t released = 0;
-    SizeNode position;
-    position.size = page - 1;
+    const uint64_t before = reserved_;
     CUresult result = CUDA_SUCCESS;
     await_access(lock);
     while (deferring_ == 0 && cached_bytes() > keep && result == CUDA_SUCCESS) {
-        const SizeNode *found = heap_.part_with_pages(position);
-        if (!found) {
+        FillPlan plan;
+        uint64_t missing = cached_bytes() - keep;
+        for (const IdlePiece &each : heap_.idle_pieces(nullptr, parts_at_a_time)) {
+            if (missing > 0) {
+                plan.released.push_back(each);
+                missing -= std::min(missing, each.piece.bytes);
+            }
+        }
+        if (plan.released.empty()) {
             break;
         }
-        position.size = found->size;
-        position.address = found->address;
-        const uint64_t wanted = (cached_bytes() - keep + page - 1) / page;
-        std::vector<uint64_t> handles;
-        handles.reserve(Heap::whole_pages(*found));
-        heap_.reserve_records(5);
-        Moving block =
-            moving(heap_.take_pages(*found, std::min(Heap::whole_pages(*found), wanted), false));
-        fills_++;
-        begin_move();
-        lock.unlock();
-        const uint64_t gone = unmap(*block.block, handles, result);
-        for (const uint64_t handle : handles) {
-            driver_.cuMemRelease(handle);
-        }
-        lock.lock();
-        fills_--;
-        served_.note_error(result);
-        reserved_ -= gone * page;
-        released += gone * page;
-        part(block, gone, false);
-        end_move();
+        result = carry_out(lock, plan, nullptr);
         await_access(lock);
     }
-    return released;
+    return before - std::min(before, reserved_);
 }
 
 // --- peers ---------------------------------------------------------------------------------------
@@ -331,17 +384,13 @@ emm_status Manager::set_paged_access(int32_t peer, uint32_t flags) {
     try {
         access_.reserve(access_.size() + 1);
         for (Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
-            for (uint64_t i = 0; i < s->handles.size(); i++) {
-                const uint64_t address = s->base + i * page;
-                if (s->handles[i] == 0) {
-                    continue;
-                }
-                if (!runs.empty() && runs.back().first + runs.back().second == address) {
-                    runs.back().second += page;
+            s->pieces.each([&](const Piece &piece) {
+                if (!runs.empty() && runs.back().first + runs.back().second == piece.address) {
+                    runs.back().second += piece.bytes;
                 } else {
-                    runs.emplace_back(address, page);
+                    runs.emplace_back(piece.address, piece.bytes);
                 }
-            }
+            });
         }
     } catch (...) {
         changing_access_ = false;

@@ -35,8 +35,9 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
     made.front().record = &record;
     emm_ipc_handle &handle = made.front().handle;
     lock.unlock();
-    const emm_status status = segment.paged() ? serve_pages(pages, ptr, size, handle)
-                                              : get_driver_handle(segment, ptr, size, handle);
+    const emm_status status =
+        segment.paged() ? serve_pages(pages, ptr - segment.pieces.at(ptr).address, size, handle)
+                        : get_driver_handle(segment, ptr, size, handle);
     lock.lock();
     if (status != EMM_OK) {
         order_.end_export(lock, record);
@@ -50,18 +51,17 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
 // They are all there: the allocation is live.
 std::vector<emm_ipc_part> Manager::pages_behind(const Segment &segment, uint64_t ptr,
                                                 uint64_t size) {
-    const uint64_t first = (ptr - segment.base) / segment_granule;
-    const uint64_t last = (ptr + size - 1 - segment.base) / segment_granule;
-    std::vector<emm_ipc_part> pages;
-    pages.reserve(last - first + 1);
-    for (uint64_t i = first; i <= last; i++) {
-        pages.push_back({segment.handles[i], segment_granule});
+    std::vector<emm_ipc_part> parts;
+    for (Piece piece = segment.pieces.at(ptr);; piece = segment.pieces.at(piece.end())) {
+        parts.push_back({piece.handle, piece.bytes});
+        if (piece.end() >= ptr + size) {
+            return parts;
+        }
     }
-    return pages;
 }
 
-emm_status Manager::serve_pages(const std::vector<emm_ipc_part> &pages, uint64_t ptr, uint64_t size,
-                                emm_ipc_handle &handle) {
+emm_status Manager::serve_pages(const std::vector<emm_ipc_part> &pages, uint64_t offset,
+                                uint64_t size, emm_ipc_handle &handle) {
     if (!pages_shareable_) {
         return host_.fail(EMM_E_NOT_SUPPORTED, 0,
                           "pool: memory of growth=vmm is shared by file descriptor, which takes a "
@@ -73,7 +73,7 @@ emm_status Manager::serve_pages(const std::vector<emm_ipc_part> &pages, uint64_t
     source.kind = EMM_IPC_FILE_DESCRIPTOR;
     source.parts = pages.data();
     source.part_count = pages.size();
-    source.offset = ptr % segment_granule;
+    source.offset = offset;
     source.size = size;
     return host_.serve_ipc(served_.emm, &source, &handle);
 }
@@ -120,7 +120,7 @@ emm_status Manager::get_driver_handle(const Segment &segment, uint64_t ptr, uint
 
 // The host lets go of the pages before somebody else may have them.
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
-    if (handle->kind == EMM_IPC_FILE_DESCRIPTOR && options_.paged && pages_shareable_) {
+    if (handle->kind == EMM_IPC_FILE_DESCRIPTOR && paged_ && pages_shareable_) {
         const emm_status status = host_.withdraw_ipc(served_.emm, handle);
         if (status != EMM_OK) {
             return status;

@@ -2,7 +2,7 @@
 """layers.py ROOT: the layers of lib/ and of plugins/pool use those below them only, and CUDA has its places.
 
     lib           api > ipc > core > loader > driver > dl > observe > fence
-    plugins/pool  manager > backing > cache > order > cuda > heap
+    plugins/pool  manager > backing > cache > order > cuda > policy > heap
 
 Only order/ of the pool calls entries about streams, events and graphs.
 The files beside the pool's folders are its manager layer. Includes of our own are written from lib/ or
@@ -15,7 +15,7 @@ import sys
 LAYERS = ["fence", "observe", "dl", "driver", "loader", "core", "ipc", "api"]
 POOL = "plugins/pool"
 WORK_CALL = re.compile(r"\b(cu(?:Event|Stream|UserObject|Graph)\w*)\s*\(")
-POOL_LAYERS = ["heap", "cuda", "order", "cache", "backing", "manager"]
+POOL_LAYERS = ["heap", "policy", "cuda", "order", "cache", "backing", "manager"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
 FOR_CUDA_PROGRAMS = "include/emm/cuda.h"  # the others need no cuda.h
 CUDA_HEADER = re.compile(r"^cuda\w*\.h$")

@@ -4,10 +4,12 @@
 
 #include "free_pool.h"
 #include "page_map.h"
+#include "pieces.h"
 #include "place.h"
 #include "tag_clock.h"
 
 #include <string>
+#include <vector>
 
 namespace emm::pool {
 
@@ -64,19 +66,20 @@ public:
         Block *hole = nullptr;
         uint64_t missing = 0; // bytes, in whole pages
         bool at_its_end = false;
-        bool bridge = false; // joins what is free on both sides
-        uint64_t excess = 0; // bytes that the bridged blocks have too many
+        const Block *beside = nullptr; // the free block that the new memory joins, if any
     };
     // Where memory would make a block of this size together with what is free beside it.
     Room room_for(const FreePool &pool, uint64_t bytes, Zone zone) const;
     Room room_alone(uint64_t bytes, Zone zone) const; // without what is free beside it
     void add_space(Segment &segment);                 // as one hole
     void make_hole(Block &block);                     // of a taken block without memory
-    Block *take_hole(Room room);
-    // The next larger complete part that has whole pages; and how many.
-    const SizeNode *part_with_pages(const SizeNode &position) const;
-    static uint64_t whole_pages(const SizeNode &part);
-    Block *take_pages(const SizeNode &part, uint64_t pages, bool last); // reserve four records
+    Block *take_hole(Room room, uint64_t bytes);
+    // The pieces that lie in complete free memory, but for the block `spared`; of no more parts
+    // than that, the smallest first. Throws std::bad_alloc.
+    std::vector<IdlePiece> idle_pieces(const Block *spared, size_t parts) const;
+    // Takes some of those pieces, each as a block of its own, in the same order. `chosen` is
+    // ordered by the address. Throws std::bad_alloc, before anything is taken.
+    std::vector<Block *> take_pieces(const std::vector<IdlePiece> &chosen);
     Block *split(Block &block, uint64_t front) { return split(block, front, *records_.take()); }
     Block *split(Block &block, uint64_t front, Block &record); // one from take_record
 
@@ -117,6 +120,8 @@ private:
     Place last_before(const Segment &segment, uint64_t address) const;
     Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
     Room room_in(Block &hole, const FreePool &pool, uint64_t bytes) const;
+    const SizeNode *next_paged_part(const SizeNode &position) const;
+    Block *take_part(const SizeNode &part);
     std::string fault_of(const Segment &segment) const;
     std::string fault_of_free(const Block &block) const;
 

@@ -80,12 +80,11 @@ std::string Heap::fault_of(const Segment &segment) const {
         }
         if (block->state == State::hole &&
             (block->begin % segment_granule != 0 || block->size % segment_granule != 0 ||
-             segment.handles[(block->begin - segment.base) / segment_granule] != 0)) {
+             segment.pieces.at(block->begin) || segment.pieces.at(block->end() - 1))) {
             return at(*block) + "a hole has memory behind it";
         }
         if (segment.paged() && block->state == State::free &&
-            (segment.handles[(block->begin - segment.base) / segment_granule] == 0 ||
-             segment.handles[(block->end() - 1 - segment.base) / segment_granule] == 0)) {
+            (!segment.pieces.at(block->begin) || !segment.pieces.at(block->end() - 1))) {
             return at(*block) + "free, and a part has no memory behind it";
         }
         const std::string found = block->state == State::free ? fault_of_free(*block) : "";

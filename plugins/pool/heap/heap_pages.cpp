@@ -9,10 +9,6 @@ namespace {
 
 constexpr int holes_considered = 8;
 
-uint64_t first_page(const SizeNode &part) {
-    return round_up(part.address, segment_granule);
-}
-
 // What a request of `pool` could have of a free neighbour, on the side that touches a hole.
 uint64_t usable(const Block *block, const FreePool &pool, bool at_its_end) {
     if (!block || block->state != State::free) {
@@ -50,12 +46,12 @@ Heap::Room Heap::room_in(Block &hole, const FreePool &pool, uint64_t bytes) cons
     const uint64_t before = usable(hole.left, pool, true);
     const uint64_t after = usable(hole.right, pool, false);
     const uint64_t beside = std::max(before, after);
-    const uint64_t missing = bytes > beside ? round_up(bytes - beside, segment_granule) : 0;
-    if (missing <= hole.size) {
-        return {&hole, missing, after > before};
+    const uint64_t missing = bytes > beside ? round_up(bytes - beside, page_bytes) : 0;
+    if (missing > hole.size) {
+        return {};
     }
-    const uint64_t together = before + hole.size + after;
-    return together >= bytes ? Room{&hole, hole.size, false, true, together - bytes} : Room{};
+    const Block *joined = after > before ? hole.right : hole.left;
+    return {&hole, missing, after > before, beside > 0 ? joined : nullptr};
 }
 
 // Where the fewest pages are missing, among a few holes that are as small as possible and the
@@ -84,22 +80,18 @@ Heap::Room Heap::room_alone(uint64_t bytes, Zone zone) const {
     return hole ? Room{hole->block(), missing} : Room{};
 }
 
-Block *Heap::take_hole(Room room) {
-    Block *taken = cut(*room.hole, room.missing, room.at_its_end);
+Block *Heap::take_hole(Room room, uint64_t bytes) {
+    Block *taken = cut(*room.hole, bytes, room.at_its_end);
     taken->state = State::waiting;
     return taken;
 }
 
-uint64_t Heap::whole_pages(const SizeNode &part) {
-    const uint64_t last = (part.address + part.size) / segment_granule * segment_granule;
-    return last > first_page(part) ? (last - first_page(part)) / segment_granule : 0;
-}
-
-const SizeNode *Heap::part_with_pages(const SizeNode &position) const {
+// The next larger complete part that may have whole pieces.
+const SizeNode *Heap::next_paged_part(const SizeNode &position) const {
     const SizeNode *found = nullptr;
     for (const SizeTree &complete : complete_) {
         const SizeNode *part = complete.after(position);
-        while (part && !(part->block()->segment->paged() && whole_pages(*part) > 0)) {
+        while (part && !part->block()->segment->paged()) {
             part = complete.after(*part);
         }
         found = part && (!found || part->before(*found)) ? part : found;
@@ -107,24 +99,63 @@ const SizeNode *Heap::part_with_pages(const SizeNode &position) const {
     return found;
 }
 
-// `last`: those at its end.
-Block *Heap::take_pages(const SizeNode &part, uint64_t pages, bool last) {
+std::vector<IdlePiece> Heap::idle_pieces(const Block *spared, size_t parts) const {
+    std::vector<IdlePiece> found;
+    SizeNode position;
+    position.size = page_bytes - 1;
+    while (const SizeNode *part = parts > 0 ? next_paged_part(position) : nullptr) {
+        position.size = part->size;
+        position.address = part->address;
+        const uint64_t end = part->address + part->size;
+        const Pieces &pieces = part->block()->segment->pieces;
+        Piece piece = pieces.first_within(round_up(part->address, page_bytes), end);
+        parts -= piece ? 1 : 0;
+        while (piece && part->block() != spared) {
+            found.push_back({piece, part->size, part});
+            piece = piece.end() < end ? pieces.first_within(piece.end(), end) : Piece{};
+        }
+    }
+    return found;
+}
+
+// A complete part as one taken block.
+Block *Heap::take_part(const SizeNode &part) {
     Block &block = *part.block();
-    const uint64_t bytes = pages * segment_granule;
-    const uint64_t begin =
-        first_page(part) + (last ? whole_pages(part) * segment_granule - bytes : 0);
-    const bool from_the_end = &part == &block.high || (last && !block.dirty());
-    Block *taken =
-        cut(block, from_the_end ? block.end() - begin : begin + bytes - block.begin, from_the_end);
-    if (taken->begin != begin) {
-        Block *front = taken;
-        taken = split(*front, begin - front->begin);
-        give(*front, anyone);
-    }
-    if (taken->size != bytes) {
-        give(*split(*taken, bytes), anyone);
-    }
+    Block *taken = cut(block, part.size, &part == &block.high);
     taken->state = State::waiting;
+    return taken;
+}
+
+std::vector<Block *> Heap::take_pieces(const std::vector<IdlePiece> &chosen) {
+    std::vector<Block *> taken, gaps;
+    taken.reserve(chosen.size());
+    gaps.reserve(2 * chosen.size());
+    records_.reserve(3 * chosen.size() + 2);
+    Block *rest = nullptr;
+    const auto split_off = [&](uint64_t until) {
+        Block *front = rest;
+        rest = until < rest->end() ? split(*rest, until - rest->begin) : nullptr;
+        return front;
+    };
+    for (size_t i = 0; i < chosen.size(); i++) {
+        const auto &[piece, around, part] = chosen[i];
+        if (!rest || rest->end() <= piece.address) { // the next part
+            if (rest) {
+                gaps.push_back(rest);
+            }
+            rest = take_part(*part);
+        }
+        if (rest->begin < piece.address) {
+            gaps.push_back(split_off(piece.address));
+        }
+        taken.push_back(split_off(piece.end()));
+    }
+    if (rest) {
+        gaps.push_back(rest);
+    }
+    for (Block *gap : gaps) {
+        give(*gap, anyone);
+    }
     return taken;
 }
 

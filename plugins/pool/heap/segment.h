@@ -3,6 +3,7 @@
 
 #include "host_pages.h"
 #include "list.h"
+#include "pieces.h"
 
 #include <atomic>
 #include <cstdint>
@@ -33,7 +34,7 @@ struct Segment {
           owners(bytes / granule),
           covers((first + bytes - 1) / cover_granule - first / cover_granule + 1) {}
 
-    bool paged() const { return handles.size() > 0; }
+    bool paged() const { return pieces.has_range(); }
     uint64_t end() const { return base + size; }
     uint64_t index(uint64_t address) const { return (address - base) / granule; }
     uintptr_t owner(uint64_t address) const {
@@ -64,7 +65,7 @@ struct Segment {
     // For each mark, a multiple of cover_granule, the last block handed out that holds the byte
     // there: perhaps no more.
     std::vector<Block *> covers;
-    HostPages<uint64_t> handles; // of growth=vmm: what is mapped at each page; 0: nothing
+    Pieces pieces; // of growth=vmm: the memory behind the addresses
     Block *first = nullptr;
     Link<Segment> all;
     Link<Segment> whole; // one free block spans it

@@ -193,9 +193,11 @@ TEST_CASE("memory whose use was recorded on another stream waits for that stream
 
 TEST_CASE("a driver error reaches the caller with its number, and nothing is kept", "[sim]") {
     const Gpu gpu;
-    const bool pooled = plugin_name() == "async";
-    const char *entry = pooled ? "cuMemAllocFromPoolAsync" : "cuMemAlloc";
-    fail_next((std::string(entry) + "@1:999").c_str());
+    const std::string name = plugin_name();
+    const std::string entry = name == "async"  ? "cuMemAllocFromPoolAsync"
+                              : name == "pool" ? "cuMemCreate"
+                                               : "cuMemAlloc";
+    fail_next((entry + "@1:999").c_str());
     emm_deviceptr ptr = 7;
     CHECK(emm_memalloc(gpu.emm(), 4096, EMM_STREAM_UNORDERED, &ptr) == EMM_E_DRIVER);
     CHECK(ptr == 7);

@@ -76,7 +76,7 @@ uint64_t creations() {
 } // namespace
 
 TEST_CASE("a request beyond the device or max asks the driver for nothing and moves no peak") {
-    for (const char *options : {"", "growth=vmm", "max=64MiB", "growth=vmm,max=64MiB"}) {
+    for (const char *options : {"growth=segment", "growth=vmm", "max=64MiB", "growth=vmm,max=64MiB"}) {
         Simulation sim(options);
         const CUstream stream = sim.stream();
         sim.free(sim.alloc(32 * MiB, stream), stream);
@@ -100,7 +100,7 @@ TEST_CASE("a request beyond the device or max asks the driver for nothing and mo
 }
 
 TEST_CASE("a request that fails on the way gives back what it took and moves no peak") {
-    for (const char *options : {"", "growth=vmm"}) {
+    for (const char *options : {"growth=segment", "growth=vmm"}) {
         Simulation sim(options);
         const Occupied other(sim, 6 * GiB);
         const CUdeviceptr kept = sim.alloc(100 * MiB, legacy);
@@ -117,7 +117,7 @@ TEST_CASE("a request that fails on the way gives back what it took and moves no 
 }
 
 TEST_CASE("a driver that runs out in the middle of a request gets back what it gave for it") {
-    for (const char *fault : {"cuMemCreate@20+", "cuMemMap@20+", "cuMemSetAccess@1+"}) {
+    for (const char *fault : {"cuMemCreate@5+", "cuMemMap@5+", "cuMemSetAccess@1+"}) {
         Simulation sim("growth=vmm");
         cuda().fail(fault);
         CUdeviceptr none = 0;
@@ -130,7 +130,7 @@ TEST_CASE("a driver that runs out in the middle of a request gets back what it g
 }
 
 TEST_CASE("a pool stays as tight after a request that failed as before it") {
-    for (const char *options : {"", "growth=vmm"}) {
+    for (const char *options : {"growth=segment", "growth=vmm"}) {
         Simulation sim(options);
         const CUstream stream = sim.stream();
         CUdeviceptr none = 0;

@@ -153,9 +153,9 @@ private:
 } // namespace
 
 TEST_CASE("a trim of a context that has nothing to do returns all that is not in use") {
-    for (const char *options :
-         {"", "growth=vmm", "release_threshold=64MiB", "growth=vmm,release_threshold=64MiB",
-          "initial=64MiB", "growth=vmm,initial=64MiB", "ipc=dedicated"}) {
+    for (const char *options : {"growth=segment", "growth=vmm", "release_threshold=64MiB",
+                                "growth=vmm,release_threshold=64MiB", "initial=64MiB",
+                                "growth=vmm,initial=64MiB", "ipc=dedicated"}) {
         for (uint32_t seed = 0; seed < 24; seed++) {
             INFO(options << ", seed " << seed);
             Simulation sim(options);

@@ -1,0 +1,35 @@
+#include "pieces.h"
+
+namespace emm::pool {
+
+void Pieces::add(const Piece &piece) {
+    const uint64_t first = number(piece.address);
+    const auto count = int64_t(piece.bytes / page_bytes);
+    pages_[first] = {piece.handle, count};
+    for (int64_t i = 1; i < count; i++) {
+        pages_[first + uint64_t(i)] = {0, -i};
+    }
+}
+
+void Pieces::remove(const Piece &piece) {
+    const uint64_t first = number(piece.address);
+    for (uint64_t i = 0; i < piece.bytes / page_bytes; i++) {
+        pages_[first + i] = {};
+    }
+}
+
+Piece Pieces::at(uint64_t address) const {
+    const uint64_t page = number(address);
+    const int64_t extent = pages_[page].extent;
+    return extent == 0 ? Piece{} : piece_from(extent > 0 ? page : page - uint64_t(-extent));
+}
+
+Piece Pieces::first_within(uint64_t from, uint64_t end) const {
+    Piece piece = at(from);
+    if (piece && piece.address < from) {
+        piece = piece.end() < end ? at(piece.end()) : Piece{};
+    }
+    return piece && piece.end() <= end ? piece : Piece{};
+}
+
+} // namespace emm::pool

@@ -1,0 +1,67 @@
+// Physical memory behind a range of addresses: pieces of one or more pages, each with the driver's
+// handle. A structure only: mapping and unmapping are the manager's.
+#pragma once
+
+#include "host_pages.h"
+
+#include <cstdint>
+
+namespace emm::pool {
+
+constexpr uint64_t page_bytes = 2ull << 20; // what every piece is a multiple of, and aligned to
+
+struct Piece {
+    uint64_t address = 0;
+    uint64_t bytes = 0; // 0: there is none
+    uint64_t handle = 0;
+
+    uint64_t end() const { return address + bytes; }
+    explicit operator bool() const { return bytes != 0; }
+};
+
+struct SizeNode;
+
+// A piece that lies in complete free memory.
+struct IdlePiece {
+    Piece piece;
+    uint64_t around = 0;            // bytes of free memory that it lies in
+    const SizeNode *part = nullptr; // that memory, for the heap
+};
+
+class Pieces {
+public:
+    Pieces() = default;
+    Pieces(uint64_t base, uint64_t bytes) : base_(base), pages_(bytes / page_bytes) {}
+
+    bool has_range() const { return pages_.size() > 0; }
+    void add(const Piece &piece); // where nothing is
+    void remove(const Piece &piece);
+
+    Piece at(uint64_t address) const; // the piece that holds the byte there
+    // The first piece that begins at `from` or behind it and ends at `end` or before it.
+    Piece first_within(uint64_t from, uint64_t end) const;
+    // Every piece, in the order of addresses.
+    template <class Function> void each(Function function) const {
+        for (uint64_t i = 0; i<pages_.size(); i += pages_[i].extent> 0 ? pages_[i].extent : 1) {
+            if (pages_[i].extent > 0) {
+                function(piece_from(i));
+            }
+        }
+    }
+
+private:
+    struct Page {
+        uint64_t handle;
+        int64_t extent; // of a piece's first page: its pages; of others: less the way to the first
+    };
+    uint64_t number(uint64_t address) const { return (address - base_) / page_bytes; }
+    Piece piece_from(uint64_t first) const {
+        return {base_ + first * page_bytes, uint64_t(pages_[first].extent) * page_bytes,
+                pages_[first].handle};
+    }
+
+    uint64_t base_ = 0;
+    HostPages<Page> pages_;
+};
+
+} // namespace emm::pool

@@ -1,0 +1,37 @@
+// Where memory for a request comes from when growth is by pages: pure functions, no state.
+#pragma once
+
+#include "heap/pieces.h"
+
+#include <cstddef>
+#include <vector>
+
+namespace emm::pool {
+
+// What is to be done for a request. All lengths are multiples of a page.
+struct FillPlan {
+    std::vector<IdlePiece> moved;    // mapped elsewhere
+    std::vector<IdlePiece> released; // given back, because new ones are cheaper than moving them
+    std::vector<uint64_t> sizes;     // of new pieces
+    uint64_t created = 0;            // bytes of new memory: their sum
+    uint64_t mapped = 0;             // bytes that the request gets: of `moved`, and `created`
+
+    uint64_t released_bytes() const;
+    uint64_t cost() const; // of moving, in nanoseconds in the driver; 0: all is new memory
+};
+
+struct FillRequest {
+    uint64_t missing = 0; // bytes
+    uint64_t fresh = 0;   // how many of them may be new memory
+    uint64_t room = 0;    // the most that can be mapped
+    uint64_t piece = 0;   // the size of new pieces; what is left over is one more
+    uint64_t growth = 0;  // how much to take where all of it is new memory
+};
+
+// `idle` may be reordered. Throws std::bad_alloc.
+FillPlan plan_fill(const FillRequest &request, std::vector<IdlePiece> &idle);
+
+// The same with new memory alone.
+FillPlan plan_growth(const FillRequest &request);
+
+} // namespace emm::pool

@@ -1,0 +1,65 @@
+#include "policy.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace emm::pool {
+namespace {
+
+constexpr double most_free_slack = 1.0 / 36;
+constexpr uint64_t part_beyond_slack = 16;
+
+constexpr uint64_t allowance_ns = 20'000'000;
+constexpr uint64_t allowance_ns_per_call = 25;
+constexpr uint64_t allowance_ns_per_mib = 25;
+
+constexpr uint64_t pieces_a_request = 8;
+constexpr uint64_t pieces_of_all = 128;
+constexpr uint64_t pieces_when_scarce = 2048;
+
+uint64_t with_slack(uint64_t most, double part) {
+    return most + uint64_t(double(most) * part);
+}
+
+} // namespace
+
+double free_slack(double slack) {
+    return std::min(slack, most_free_slack);
+}
+
+uint64_t new_bytes(uint64_t wanted, const Allowance &allowance, double part) {
+    const uint64_t goal = std::min(allowance.limit, with_slack(allowance.most, part));
+    const uint64_t room = goal > allowance.claimed ? goal - allowance.claimed : 0;
+    return std::min(wanted, room / page_bytes * page_bytes);
+}
+
+bool may_use_slack(uint64_t missing, uint64_t most) {
+    return missing < most / part_beyond_slack;
+}
+
+uint64_t moving_allowance(uint64_t calls, uint64_t bytes) {
+    return allowance_ns + calls * allowance_ns_per_call + (bytes >> 20) * allowance_ns_per_mib;
+}
+
+bool is_scarce(const Allowance &allowance) {
+    return allowance.limit / 3 < allowance.most / 2;
+}
+
+uint64_t piece_bytes(uint64_t missing, const Allowance &allowance) {
+    const auto piece = [](uint64_t bytes) { return std::max(page_bytes, std::bit_floor(bytes)); };
+    if (allowance.slack == 0) {
+        return page_bytes;
+    }
+    if (is_scarce(allowance)) {
+        return piece(allowance.claimed / pieces_when_scarce);
+    }
+    return std::max(piece(missing / pieces_a_request), piece(allowance.claimed / pieces_of_all));
+}
+
+uint64_t growth_bytes(uint64_t missing, const Allowance &allowance) {
+    const uint64_t piece = piece_bytes(missing, allowance);
+    const uint64_t free = new_bytes(piece, allowance, free_slack(allowance.slack));
+    return free >= piece ? std::max(missing, piece) : missing;
+}
+
+} // namespace emm::pool

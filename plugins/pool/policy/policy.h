@@ -1,0 +1,55 @@
+// The numbers that decide how growth by pages spends memory and the driver's time: pure functions.
+#pragma once
+
+#include "heap/pieces.h"
+
+#include <cstdint>
+
+namespace emm::pool {
+
+// What the driver takes, in nanoseconds, measured on an H200. It is paid by the piece, hardly by
+// the byte, up to `cheap_to_release`.
+constexpr uint64_t create_ns = 13'000;
+constexpr uint64_t map_ns = 40'000; // with cuMemSetAccess
+constexpr uint64_t unmap_ns = 23'000;
+constexpr uint64_t release_ns = 27'000;
+constexpr uint64_t cheap_to_release = 64 << 20;
+
+// Memory that may be held: `slack` is a part of the most that was ever needed.
+struct Allowance {
+    uint64_t claimed = 0; // bytes held, or on their way from the driver
+    uint64_t most = 0;    // bytes ever needed at a time, with the request that is being served
+    uint64_t limit = 0;   // bytes that may ever be held: `max`, or what the device has
+    double slack = 0;
+};
+
+// The part of the most ever needed that may lie idle before anything moves: no more than 1/36. With
+// 1/32, and with less, a recorded training came to more than 1.03 times its peak.
+double free_slack(double slack);
+
+// How many of `wanted` bytes may be new memory if `part` of the most ever needed may lie idle.
+uint64_t new_bytes(uint64_t wanted, const Allowance &allowance, double part);
+
+// Whether a request may take what is left of the slack when moving has become too expensive. One of
+// 1/16 of all and more may not: it would take the slack at once, and the next one would move.
+bool may_use_slack(uint64_t missing, uint64_t most);
+
+// Nanoseconds that moving may have cost after so many calls, which asked for so many bytes: 20 ms
+// for the beginning of a program, 25 ns a call, and for each MiB a tenth of the time that the
+// device takes to write it.
+uint64_t moving_allowance(uint64_t calls, uint64_t bytes);
+
+// Whether the program may soon need all that can be had: two thirds of it have been needed.
+bool is_scarce(const Allowance &allowance);
+
+// The size of the pieces that new memory for a request is made of: an eighth of it, so that what a
+// later and smaller request leaves of a piece is not much; but 1/128 of all at least, which keeps
+// the pieces of a whole program few. Where memory is scarce it is 1/2048 of all. Where slack is not
+// wanted each piece is a page.
+uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
+
+// How much to grow by for a request that growth alone serves: a piece at least, while that costs no
+// more than the free slack.
+uint64_t growth_bytes(uint64_t missing, const Allowance &allowance);
+
+} // namespace emm::pool

@@ -1,0 +1,68 @@
+#include "policy/policy.h"
+
+#include "catch.h"
+
+using namespace emm::pool;
+
+namespace {
+
+constexpr uint64_t mib = 1 << 20, gib = 1 << 30;
+
+Allowance held(uint64_t claimed, uint64_t most, uint64_t limit = UINT64_MAX, double slack = 0.125) {
+    return {claimed, most, limit, slack};
+}
+
+} // namespace
+
+TEST_CASE("the free slack is a 36th of the peak, and none where none is wanted") {
+    CHECK(free_slack(0.125) == 1.0 / 36);
+    CHECK(free_slack(0.01) == 0.01);
+    CHECK(free_slack(0) == 0);
+}
+
+TEST_CASE("new memory is allowed in whole pages, up to the peak and its slack") {
+    CHECK(new_bytes(64 * mib, held(1 * gib, 2 * gib), 0) == 64 * mib);
+    CHECK(new_bytes(64 * mib, held(2 * gib - 3 * mib, 2 * gib), 0) == 2 * mib);
+    CHECK(new_bytes(64 * mib, held(2 * gib, 2 * gib), 0) == 0);
+    CHECK(new_bytes(64 * mib, held(2 * gib, 2 * gib), 0.125) == 64 * mib);
+    CHECK(new_bytes(gib, held(2 * gib, 2 * gib), 0.125) == 256 * mib);
+}
+
+TEST_CASE("new memory never goes beyond the limit") {
+    CHECK(new_bytes(64 * mib, held(2 * gib, 2 * gib, 2 * gib + 32 * mib), 0.125) == 32 * mib);
+    CHECK(new_bytes(64 * mib, held(2 * gib, 2 * gib, gib), 0.125) == 0);
+}
+
+TEST_CASE("a request of a sixteenth of all and more leaves the slack to others") {
+    CHECK(may_use_slack(gib / 16 - 1, gib));
+    CHECK_FALSE(may_use_slack(gib / 16, gib));
+}
+
+TEST_CASE("moving may cost more with every call and every byte asked for") {
+    const uint64_t begin = moving_allowance(0, 0);
+    CHECK(begin == 20'000'000);
+    CHECK(moving_allowance(1000, 0) == begin + 25'000);
+    CHECK(moving_allowance(0, gib) == begin + 1024 * 25);
+}
+
+TEST_CASE("pieces are an eighth of the request, a 128th of all at least") {
+    CHECK(piece_bytes(64 * mib, held(0, 64 * mib)) == 8 * mib);
+    CHECK(piece_bytes(100 * mib, held(0, 100 * mib)) == 8 * mib);
+    CHECK(piece_bytes(2 * mib, held(4 * gib, 4 * gib)) == 32 * mib);
+    CHECK(piece_bytes(2 * mib, held(0, 2 * mib)) == page_bytes);
+}
+
+TEST_CASE("pieces are small where memory is scarce, and pages where no slack is wanted") {
+    const uint64_t limit = 6 * gib;
+    CHECK_FALSE(is_scarce(held(4 * gib, 4 * gib - 8, limit)));
+    CHECK(is_scarce(held(4 * gib, 4 * gib + 8, limit)));
+    CHECK(piece_bytes(gib, held(5 * gib, 5 * gib, limit)) == page_bytes);
+    CHECK(piece_bytes(gib, held(16 * gib, 16 * gib, 17 * gib)) == 8 * mib);
+    CHECK(piece_bytes(gib, held(0, gib, UINT64_MAX, 0)) == page_bytes);
+}
+
+TEST_CASE("growth takes a whole piece while the free slack has room for it") {
+    CHECK(growth_bytes(2 * mib, held(1 * gib, 2 * gib)) == 8 * mib);
+    CHECK(growth_bytes(64 * mib, held(1 * gib, 2 * gib)) == 64 * mib);
+    CHECK(growth_bytes(2 * mib, held(2 * gib + 50 * mib, 2 * gib)) == 2 * mib);
+}
