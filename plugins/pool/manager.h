@@ -213,6 +213,7 @@ private:
     size_t unmap(const std::vector<Block *> &blocks, std::vector<Piece> &ret_pieces,
                  CUresult &result);
     void release(const std::vector<Piece> &pieces) const;
+    CUresult try_as_one(const std::vector<uint64_t> &sizes) const;
     CUresult create_pieces(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces);
     uint64_t map_pieces(Block &block, std::vector<Piece> &pieces, size_t kept,
                         const std::vector<CUmemAccessDesc> &access, CUresult &result);

@@ -1,10 +1,13 @@
 // growth=vmm, the driver's side: pages made, mapped and given back. No lock is held.
 #include "manager.h"
 
+#include <numeric>
 #include <utility>
 
 namespace emm::pool {
 namespace {
+
+constexpr size_t many = 32; // pieces
 
 CUmemAllocationProp properties(int32_t device, bool shareable) {
     CUmemAllocationProp found = {};
@@ -46,6 +49,19 @@ void Manager::release(const std::vector<Piece> &pieces) const {
     }
 }
 
+// Whether the driver has that much: asked for as one piece, which goes back at once. Piece by piece
+// a request that fails would keep the memory from other programs until then.
+CUresult Manager::try_as_one(const std::vector<uint64_t> &sizes) const {
+    const CUmemAllocationProp wanted = properties(device_, pages_shareable_);
+    CUmemGenericAllocationHandle handle = 0;
+    const CUresult result = driver_.cuMemCreate(
+        &handle, std::accumulate(sizes.begin(), sizes.end(), uint64_t(0)), &wanted, 0);
+    if (result == CUDA_SUCCESS) {
+        driver_.cuMemRelease(handle);
+    }
+    return result;
+}
+
 // All of them or none: pieces of these sizes, whose addresses are not known yet.
 CUresult Manager::create_pieces(const std::vector<uint64_t> &sizes,
                                 std::vector<Piece> &ret_pieces) {
@@ -53,6 +69,10 @@ CUresult Manager::create_pieces(const std::vector<uint64_t> &sizes,
     const CUmemAllocationProp wanted = properties(device_, pages_shareable_);
     std::vector<Piece> made;
     made.reserve(sizes.size());
+    const CUresult possible = sizes.size() >= many ? try_as_one(sizes) : CUDA_SUCCESS;
+    if (possible != CUDA_SUCCESS) {
+        return possible;
+    }
     for (const uint64_t bytes : sizes) {
         CUmemGenericAllocationHandle handle = 0;
         const CUresult result = driver_.cuMemCreate(&handle, bytes, &wanted, 0);

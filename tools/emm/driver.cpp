@@ -32,7 +32,7 @@ Json describe_device(int ordinal) {
     CUdevice device = 0;
     char name[256] = {};
     size_t memory = 0;
-    int major = 0, minor = 0;
+    int major = 0, minor = 0, mapped = 0, shared = 0;
     CUuuid uuid = {};
     require_cuda(driver.cuDeviceGet(&device, ordinal), "cuDeviceGet");
     require_cuda(driver.cuDeviceGetName(name, sizeof name, device), "cuDeviceGetName");
@@ -40,10 +40,16 @@ Json describe_device(int ordinal) {
     require_cuda(driver.cuDeviceGetUuid(&uuid, device), "cuDeviceGetUuid");
     driver.cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device);
     driver.cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device);
+    driver.cuDeviceGetAttribute(&mapped, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+                                device);
+    driver.cuDeviceGetAttribute(
+        &shared, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, device);
     return {{"name", name},
             {"uuid", uuid_text(uuid)},
             {"memory", memory},
-            {"compute_capability", fmt::format("{}.{}", major, minor)}};
+            {"compute_capability", fmt::format("{}.{}", major, minor)},
+            {"virtual_memory_management", mapped != 0},
+            {"shared_by_descriptor", shared != 0}};
 }
 
 Failure missing_entry(const char *name) {

@@ -144,9 +144,13 @@ std::string driver_text(const Json &driver) {
                                    text_at(driver, "version"), text_at(driver, "name"));
     size_t ordinal = 0;
     for (const Json &device : driver.at("devices")) {
-        text += fmt::format("  device {:<5} {}, {}, compute capability {}, {}\n", ordinal++,
-                            text_at(device, "name"), in_bytes(device.at("memory").get<uint64_t>()),
-                            text_at(device, "compute_capability"), text_at(device, "uuid"));
+        const auto has = [&](const char *key) { return device.at(key).get<bool>() ? "" : "no "; };
+        text += fmt::format("  device {:<5} {}, {}, compute capability {}, {}\n"
+                            "               {}virtual memory management, {}sharing by descriptor\n",
+                            ordinal++, text_at(device, "name"),
+                            in_bytes(device.at("memory").get<uint64_t>()),
+                            text_at(device, "compute_capability"), text_at(device, "uuid"),
+                            has("virtual_memory_management"), has("shared_by_descriptor"));
     }
     return text;
 }
