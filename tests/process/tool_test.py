@@ -362,6 +362,15 @@ class Bench(unittest.TestCase):
                          {("passthrough", "pair", 256), ("malloc", "pair", 256),
                           ("passthrough", "host", 4096)})
 
+    def test_unordered_pairs_tell_their_driver_calls_and_other_cases_do_not(self):
+        told = answer("bench", "--plugin", "passthrough", "--plugin", "pool",
+                      "--case", "pair,pair_unordered,pair_busy")
+        calls = {(r["plugin"], r["case"]): r.get("driver_calls_per_pair") for r in told["results"]}
+        self.assertGreaterEqual(calls["passthrough", "pair_unordered"], 2)
+        self.assertGreaterEqual(calls["passthrough", "pair_busy"], 2)
+        self.assertLess(calls["pool", "pair_unordered"], 1)
+        self.assertIsNone(calls["pool", "pair"])
+
     def test_the_case_logged_records_its_events(self):
         done = run("bench", "--case", "logged")
         self.assertEqual(done.returncode, 0, done.stderr)

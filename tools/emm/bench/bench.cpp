@@ -45,9 +45,13 @@ private:
     std::string folder_;
 };
 
-Changes changes_for(const PlannedCandidate &candidate, const ScratchLog &log) {
+// Whether a process takes times or counts what the driver is asked for.
+enum class Task { timing, counting };
+
+Changes changes_for(const PlannedCandidate &candidate, const ScratchLog &log, Task task) {
+    using Value = std::optional<std::string>;
     // Both would add to the measured time.
-    Changes changes = {{"EMM_DRIVER_METER", std::nullopt},
+    Changes changes = {{"EMM_DRIVER_METER", task == Task::counting ? Value("1") : std::nullopt},
                        {"EMM_EVENT_LOG", candidate.kind == logged_kind ? log.path() : std::nullopt},
                        {"EMM_SIM", simulator_settings({"memory=256GiB"})}};
     if (candidate.kind != plugin_kind) {
@@ -69,6 +73,7 @@ struct Measured {
     PlannedMeasurement planned;
     int id = 0;
     std::vector<double> ns, rates;
+    std::optional<double> driver_calls; // a pair; of the cases that count them
     std::optional<Problem> problem;
 };
 
@@ -97,9 +102,7 @@ private:
         const std::string label =
             candidate.label().empty() ? "the plugin in force" : candidate.label();
         try {
-            auto child =
-                std::make_unique<Child>(label, Json{{"job", "bench"}, {"kind", candidate.kind}},
-                                        changes_for(candidate, log_));
+            auto child = launch(candidate, label, Task::timing);
             const Json hello = child->receive();
             if (hello.contains("absent")) {
                 fmt::print(stderr, "not measured: {}: {}\n", label,
@@ -118,6 +121,12 @@ private:
         }
     }
 
+    std::unique_ptr<Child> launch(const PlannedCandidate &candidate, const std::string &label,
+                                  Task task) {
+        return std::make_unique<Child>(label, Json{{"job", "bench"}, {"kind", candidate.kind}},
+                                       changes_for(candidate, log_, task));
+    }
+
     void does_not_start(const PlannedCandidate &candidate, const Failure &failure) {
         if (candidate.kind == plugin_kind && options_.plugins.size() <= 1) {
             throw failure;
@@ -131,17 +140,12 @@ private:
         std::vector<Measured> group;
         for (const PlannedMeasurement &measurement : measurements) {
             if (participants_[measurement.candidate].child) {
-                group.push_back({measurement, next_id_++, {}, {}, std::nullopt});
+                group.push_back({measurement, next_id_++, {}, {}, {}, {}});
             }
         }
         for (Measured &measured : group) {
             show(measured, share);
-            const Measurement &measurement = measured.planned.measurement;
-            ask(measured, {{"id", measured.id},
-                           {"set_up",
-                            {{"case", measurement.name},
-                             {"threads", measurement.threads},
-                             {"size", measurement.size}}}});
+            ask(measured, set_up_order(measured));
         }
         for (int round = 0; round < rounds; round++) {
             for (Measured &measured : group) {
@@ -151,14 +155,55 @@ private:
         }
         for (Measured &measured : group) {
             ask(measured, {{"id", measured.id}, {"take_down", true}}, true);
+        }
+        for (Measured &measured : group) {
+            count_driver_calls(measured);
             report(measured);
         }
     }
 
-    void run_round(Measured &measured) {
+    static Json set_up_order(const Measured &measured) {
+        const Measurement &measurement = measured.planned.measurement;
+        return {{"id", measured.id},
+                {"set_up",
+                 {{"case", measurement.name},
+                  {"threads", measurement.threads},
+                  {"size", measurement.size}}}};
+    }
+    static Json round_order(const Measured &measured) {
         const double seconds =
             measured.planned.measurement.threads == 1 ? round_seconds : threaded_round_seconds;
-        const Json answer = ask(measured, {{"id", measured.id}, {"seconds", seconds}});
+        return {{"id", measured.id}, {"seconds", seconds}};
+    }
+
+    // The first round takes from the driver what the second one finds.
+    void count_driver_calls(Measured &measured) {
+        const PlannedCandidate &candidate = participants_[measured.planned.candidate].candidate;
+        if (measured.problem || candidate.kind != plugin_kind ||
+            !counts_driver_calls(measured.planned.measurement.name)) {
+            return;
+        }
+        try {
+            const auto child = launch(candidate, candidate.label(), Task::counting);
+            child->receive();
+            Json answer;
+            for (const Json &order :
+                 {set_up_order(measured), round_order(measured), round_order(measured)}) {
+                child->send(order);
+                answer = child->receive();
+                if (answer.contains("failed")) {
+                    throw Failure(problem_from_json(answer.at("failed")));
+                }
+            }
+            measured.driver_calls =
+                answer.at("driver_calls").get<double>() / answer.at("pairs").get<double>();
+        } catch (const Failure &failure) {
+            measured.problem = failure.problem();
+        }
+    }
+
+    void run_round(Measured &measured) {
+        const Json answer = ask(measured, round_order(measured));
         if (!measured.problem) {
             measured.ns.push_back(answer.at("ns_per_pair").get<double>());
             measured.rates.push_back(answer.at("mpairs_per_s").get<double>());
@@ -197,6 +242,9 @@ private:
         } else {
             result["ns_per_pair"] = std::round(median(measured.ns) * 100) / 100;
             result["mpairs_per_s"] = std::round(median(measured.rates) * 1000) / 1000;
+            if (measured.driver_calls) {
+                result["driver_calls_per_pair"] = std::round(*measured.driver_calls * 1e4) / 1e4;
+            }
         }
         report_["results"].push_back(result);
     }

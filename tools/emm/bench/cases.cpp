@@ -49,4 +49,8 @@ bool is_measured_alone(const std::string &name) {
     return name == "large";
 }
 
+bool counts_driver_calls(const std::string &name) {
+    return name == "pair_unordered" || name == "pair_busy";
+}
+
 } // namespace emm::tool

@@ -23,4 +23,8 @@ const BenchCase &find_case(const std::string &name);
 // several processes' live sets would not fit on a device together.
 bool is_measured_alone(const std::string &name);
 
+// Cases whose pairs may ask something of the driver. Their driver calls are counted too, in a
+// process of its own, because counting would add to the measured time.
+bool counts_driver_calls(const std::string &name);
+
 } // namespace emm::tool

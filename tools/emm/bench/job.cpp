@@ -2,6 +2,7 @@
 #include "bench/candidate.h"
 #include "child.h"
 #include "problem.h"
+#include "replay/meter.h"
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -44,8 +45,12 @@ private:
             candidate_.return_cached();
             return {{"done", true}};
         }
+        const uint64_t calls_before = total(count_driver_calls());
         const Rate rate = teams_.at(id)->round(order.at("seconds").get<double>());
-        return {{"ns_per_pair", rate.ns_per_pair}, {"mpairs_per_s", rate.mpairs_per_s}};
+        return {{"ns_per_pair", rate.ns_per_pair},
+                {"mpairs_per_s", rate.mpairs_per_s},
+                {"pairs", rate.pairs},
+                {"driver_calls", total(count_driver_calls()) - calls_before}};
     }
 
     Candidate &candidate_;

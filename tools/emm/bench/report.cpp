@@ -45,7 +45,8 @@ std::string recording_text(const Json &report) {
 } // namespace
 
 std::string bench_text(const Json &report) {
-    Table table({"case", "plugin", "threads", "size", "ns/pair", "million pairs/s"});
+    Table table(
+        {"case", "plugin", "threads", "size", "ns/pair", "million pairs/s", "driver calls/pair"});
     std::string errors;
     for (const Json &result : report.at("results")) {
         if (result.contains("error")) {
@@ -55,7 +56,10 @@ std::string bench_text(const Json &report) {
         table.add({result.at("case").get<std::string>(), result.at("plugin").get<std::string>(),
                    std::to_string(result.at("threads").get<uint32_t>()), size_text(result),
                    in_tenths(result.at("ns_per_pair").get<double>()),
-                   fmt::format("{:.3f}", result.at("mpairs_per_s").get<double>())});
+                   fmt::format("{:.3f}", result.at("mpairs_per_s").get<double>()),
+                   result.contains("driver_calls_per_pair")
+                       ? fmt::format("{:.4f}", result.at("driver_calls_per_pair").get<double>())
+                       : "-"});
     }
     return fmt::format("driver: {}\n\n{}{}{}", driver_line(report.at("driver")), table.text(),
                        recording_text(report), errors);

@@ -84,6 +84,7 @@ Rate Team::round(double seconds) {
     for (const Member &member : members_) {
         rate.ns_per_pair += member.ns_per_pair / static_cast<double>(members_.size());
         rate.mpairs_per_s += member.pairs_per_ns * 1000;
+        rate.pairs += member.pairs;
     }
     return rate;
 }
@@ -165,6 +166,7 @@ void Team::run(Member &member) {
             member.chunk = 2 * chunk;
         }
     } while (!stopping_.load(std::memory_order_relaxed));
+    member.pairs = pairs;
     member.pairs_per_ns = static_cast<double>(pairs) / (seconds * 1e9);
     member.ns_per_pair = median(std::move(ns_per_pair));
 }

@@ -29,6 +29,7 @@ public:
 struct Rate {
     double ns_per_pair = 0;  // the median of short stretches: what interrupts them does not show
     double mpairs_per_s = 0; // by all threads together, interruptions included
+    uint64_t pairs = 0;      // by all threads together
 };
 
 // Threads that each make their work and then run it in rounds, all at once, each on a processor of
@@ -59,6 +60,7 @@ private:
         uint64_t chunk = smallest_chunk; // pairs between looks at the clock
         double ns_per_pair = 0;
         double pairs_per_ns = 0;
+        uint64_t pairs = 0;
     };
     enum class Order { make, run, clean_up, end };
 
