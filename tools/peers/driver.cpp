@@ -60,7 +60,9 @@ void require_complete(const cuda::Entries &calls) {
     }
 }
 
-Driver::Driver(cuda::Find find) : calls_(find) {
+Driver::Driver(cuda::Find find)
+    : calls_(find),
+      read_use_(reinterpret_cast<ReadUse>(find("emmPeersDriverUse", EMM_CUDA_SIGNATURES))) {
     require_complete(calls_);
     require(calls_.cuInit(0), "cuInit");
     require(calls_.cuDevicePrimaryCtxRetain(&context_, 0), "cuDevicePrimaryCtxRetain");
@@ -91,6 +93,12 @@ size_t Driver::free_memory() const {
     size_t free = 0, all = 0;
     require(calls_.cuMemGetInfo(&free, &all), "cuMemGetInfo");
     return free;
+}
+
+DriverUse Driver::use() const {
+    DriverUse use;
+    require(read_use_(&use.calls, &use.ns), "emmPeersDriverUse");
+    return use;
 }
 
 void Driver::launch_spin(CUstream stream, CUdeviceptr address) {

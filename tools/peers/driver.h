@@ -3,6 +3,7 @@
 #include <emm/cuda.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace emm::peers {
 
@@ -24,6 +25,11 @@ struct DriverCalls : cuda::Entries {
     EMM_CUDA_OPTIONAL(cuLaunchKernel);
 };
 
+// What was asked of the driver, by all threads.
+struct DriverUse {
+    uint64_t calls = 0, ns = 0;
+};
+
 // The driver as workloads use it, on the primary context of device 0.
 class Driver {
 public:
@@ -38,12 +44,19 @@ public:
     void synchronize() const;
     size_t free_memory() const;
 
+    // Whether the driver is behind metered_driver.cpp, and what has passed through that so far.
+    bool is_metered() const { return read_use_ != nullptr; }
+    DriverUse use() const;
+
     bool can_launch() const { return calls_.cuModuleLoadData != nullptr; }
     // A kernel that counts a million clock cycles and writes 8 bytes to `address`.
     void launch_spin(CUstream stream, CUdeviceptr address);
 
 private:
+    using ReadUse = CUresult (*)(uint64_t *ret_calls, uint64_t *ret_ns);
+
     const DriverCalls calls_;
+    const ReadUse read_use_;
     CUcontext context_ = nullptr;
     CUevent event_ = nullptr;
     CUfunction spin_ = nullptr;

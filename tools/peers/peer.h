@@ -7,6 +7,7 @@
 #include "play.h"
 #include "statistics.h"
 
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -25,6 +26,7 @@ namespace emm::peers {
 //     PROGRAM ALLOCATOR random COUNT LARGEST_MIB
 //     PROGRAM ALLOCATOR streams STREAMS KERNELS
 //     PROGRAM ALLOCATOR replay < RECORDING
+//     PROGRAM ALLOCATOR meter < RECORDING    over metered_driver.cpp
 //
 // It prints one JSON object; one with `error` when the peer has failed. A family is a class
 //
@@ -62,10 +64,12 @@ public:
         } else if (verb == "streams") {
             multi_stream(integer(2), integer(3));
         } else if (verb == "replay") {
-            replay(read_recording(std::cin));
+            replay(recording_from_input());
+        } else if (verb == "meter") {
+            meter(recording_from_input());
         } else {
-            throw std::runtime_error("expected bench, random, streams or replay, found '" + verb +
-                                     "'");
+            throw std::runtime_error("expected bench, random, streams, replay or meter, found '" +
+                                     verb + "'");
         }
     }
 
@@ -149,27 +153,49 @@ private:
         std::printf("{\"us_per_round\": %.2f}\n", tool::median(seconds) * 1e6);
     }
 
-    // Footprint in the first pass, cost in the second, when the allocator is warm.
-    void replay(const Recording &recording) {
+    static Recording recording_from_input() {
+        Recording recording = read_recording(std::cin);
         if (recording.events.empty()) {
             throw std::runtime_error("the recording is empty");
         }
+        return recording;
+    }
+
+    // Footprint in the first pass, cost in the second, when the allocator is warm.
+    void replay(const Recording &recording) {
         Family allocator = family(Purpose::footprint);
         Player<Memory> plays = player(recording, allocator);
-        const std::vector<Footprint> footprints = plays.watched(free_before_);
-        const double ticks = static_cast<double>(plays.timed());
+        uint64_t first_pass = 0;
+        const std::vector<Footprint> footprints = plays.watched(free_before_, first_pass);
+        std::vector<uint64_t> ticks = plays.timed();
+        const tool::Summary second_pass = tool::summarize(ticks);
+        const double ns = tool::nanoseconds_per_tick();
         Footprint peak;
         for (const Footprint &footprint : footprints) {
             peak.live = std::max(peak.live, footprint.live);
             peak.reserved = std::max(peak.reserved, footprint.reserved);
         }
         std::printf("{\"peak_live_bytes\": %zu, \"peak_reserved_bytes\": %zu, "
-                    "\"ns_per_event\": %.2f, \"course\": [",
-                    peak.live, peak.reserved,
-                    ticks * tool::nanoseconds_per_tick() /
-                        static_cast<double>(recording.events.size()));
+                    "\"ns_per_event\": %.2f, \"p999_ns\": %.2f, \"first_pass_ms\": %.4f, "
+                    "\"course\": [",
+                    peak.live, peak.reserved, second_pass.mean * ns, second_pass.p999 * ns,
+                    static_cast<double>(first_pass) * ns / 1e6);
         print_course(footprints);
         std::printf("]}\n");
+    }
+
+    // What the first pass asks of the driver. Nothing else is measured here: to count takes time.
+    void meter(const Recording &recording) {
+        if (!driver_.is_metered()) {
+            std::printf("{\"absent\": \"-\", \"detail\": \"its driver cannot be metered\"}\n");
+            return;
+        }
+        Family allocator = family(Purpose::footprint);
+        const DriverHalves halves = player(recording, allocator).metered();
+        std::printf("{\"driver_ms\": %.4f, \"driver_calls_first_half\": %" PRIu64
+                    ", \"driver_calls_second_half\": %" PRIu64 "}\n",
+                    static_cast<double>(halves.first.ns + halves.second.ns) / 1e6,
+                    halves.first.calls, halves.second.calls);
     }
 
     // At most 400 points, each the peak of its stretch: what a plot can show.

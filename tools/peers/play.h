@@ -14,6 +14,11 @@ struct Footprint {
     size_t live = 0, reserved = 0;
 };
 
+// Of the first half of the events, and of the second.
+struct DriverHalves {
+    DriverUse first, second;
+};
+
 // A recording on one kind of memory, one of them for each of its streams, event by event in its
 // own order, so that the same blocks live at the same time with every allocator.
 template <class Memory> class Player {
@@ -23,17 +28,36 @@ public:
         : recording_(recording), driver_(driver), streams_(std::move(streams)),
           memories_(std::move(memories)), blocks_(recording.blocks) {}
 
-    // Ticks spent in the allocator. What is still live at the end is released, not timed.
-    uint64_t timed() {
-        uint64_t spent = 0;
+    // Ticks that each event has spent in the allocator. What is still live at the end is released,
+    // not timed.
+    std::vector<uint64_t> timed() {
+        std::vector<uint64_t> spent;
+        spent.reserve(recording_.events.size());
         for (const Event &event : recording_.events) {
             order(event);
             const uint64_t began = tool::ticks();
             play(event);
-            spent += tool::ticks() - began;
+            spent.push_back(tool::ticks() - began);
         }
         release_rest();
         return spent;
+    }
+
+    // What the events have asked of a metered driver.
+    DriverHalves metered() {
+        DriverHalves halves;
+        const size_t middle = recording_.events.size() / 2;
+        for (size_t i = 0; i < recording_.events.size(); i++) {
+            order(recording_.events[i]);
+            const DriverUse before = driver_.use();
+            play(recording_.events[i]);
+            const DriverUse after = driver_.use();
+            DriverUse &half = i < middle ? halves.first : halves.second;
+            half.calls += after.calls - before.calls;
+            half.ns += after.ns - before.ns;
+        }
+        release_rest();
+        return halves;
     }
 
     // Nothing beside the events: one reading of the clock for all of them.
@@ -47,14 +71,18 @@ public:
         return passed;
     }
 
-    // What each event left taken of the device's memory, out of `free_before`.
-    std::vector<Footprint> watched(size_t free_before) {
+    // What each event left taken of the device's memory, out of `free_before`; and the ticks that
+    // all of them have spent in the allocator.
+    std::vector<Footprint> watched(size_t free_before, uint64_t &ret_spent) {
+        ret_spent = 0;
         std::vector<Footprint> footprints;
         footprints.reserve(recording_.events.size());
         size_t live = 0;
         for (const Event &event : recording_.events) {
             order(event);
+            const uint64_t began = tool::ticks();
             play(event);
+            ret_spent += tool::ticks() - began;
             live = event.is_free ? live - event.size : live + event.size;
             footprints.push_back(
                 {live, free_before - std::min(free_before, driver_.free_memory())});
