@@ -15,10 +15,28 @@ sys.dont_write_bytecode = True
 import peers  # noqa: E402
 import plot  # noqa: E402
 import table  # noqa: E402
-from plan import ALLOCATORS, Case  # noqa: E402
+import plan  # noqa: E402
+from plan import ALLOCATORS, Case, Figure  # noqa: E402
 
 NAMES = [allocator.name for allocator in ALLOCATORS]
 EMM = [name for name in NAMES if name.startswith("emm ")]
+
+
+TRACE = """time,thread,stream,op,id,size
+0,0,0,mark,0,0
+0,0,0,alloc,7,3145728
+1,0,1,alloc,8,1048576
+2,0,0,defer_begin,0,0
+3,0,0,free,7,3145728
+4,0,0,defer_end,0,0
+5,0,0,alloc,9,512
+"""
+
+
+def run_in(folder, *arguments, **environment):
+    return subprocess.run([RUN, "--build", BUILD, "--out", folder, "--quick", *arguments],
+                          env={**os.environ, "EMM_DRIVER": "sim", "EMM_TEST_TRACES": "",
+                               **environment}, capture_output=True, text=True, check=False)
 
 
 def rows_of(text):
@@ -31,10 +49,9 @@ class WithoutAGpu(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory()
         cls.out = pathlib.Path(cls.folder.name)
-        cls.done = subprocess.run([RUN, "--build", BUILD, "--out", cls.out, "--quick"],
-                                  env={**os.environ, "EMM_DRIVER": "sim"}, capture_output=True,
-                                  text=True, check=False)
+        cls.done = run_in(cls.out)
         cls.rows = rows_of(cls.done.stdout)
+        cls.report = json.loads((cls.out / "peers.json").read_text())
 
     @classmethod
     def tearDownClass(cls):
@@ -56,23 +73,92 @@ class WithoutAGpu(unittest.TestCase):
             cells = dict(zip(self.rows[0], row))
             for name in EMM:
                 measured = cells[name][0].isdigit()
-                self.assertEqual(measured, "multi-stream" not in cells["case"], (row[0], name))
+                expected = "multi-stream" not in cells["case"] and (
+                    "max =" not in cells["unit"] or name.startswith("emm pool"))
+                self.assertEqual(measured, expected, (row[:2], name))
             for name in NAMES:
                 self.assertEqual(cells[name] == "needs a GPU", name not in EMM, (row[0], name))
 
     def test_the_answers_are_kept_as_json(self):
-        report = json.loads((self.out / "peers.json").read_text())
-        self.assertEqual(report["device"], "simulated driver")
-        replayed = {r["allocator"]: r for r in report["results"] if r["unit"] == "reserved / live"}
+        self.assertEqual(self.report["device"], "simulated driver")
+        replayed = self.results("reserved / live")
         for name in EMM:
             self.assertGreaterEqual(replayed[name]["value"], 1.0)
             self.assertEqual(replayed[name]["peak_live_bytes"], replayed[EMM[0]]["peak_live_bytes"])
+
+    def results(self, unit, case=""):
+        return {r["allocator"]: r for r in self.report["results"]
+                if r["unit"] == unit and case in r["case"]}
+
+    def test_each_growth_of_the_pool_has_a_column_that_names_it(self):
+        self.assertLessEqual({"emm pool", "emm pool:growth=segment", "emm pool:growth=vmm"},
+                             set(self.rows[0]))
+
+    def test_an_allocator_that_keeps_nothing_asks_the_driver_in_every_event(self):
+        events = plan.events_of(RUN.parent.parent.parent / "tests/traces/train_gpt.csv.gz")
+        calls = self.results("driver calls, second half of the first pass")
+        half = events.count("\n") / 2
+        self.assertGreaterEqual(calls["emm passthrough"]["value"], half)
+        self.assertLess(calls["emm pool"]["value"], half / 10)
+
+    def test_the_time_in_the_driver_is_told_for_every_plugin(self):
+        for name, result in self.results("ms in the driver, first pass").items():
+            self.assertEqual("value" in result, name in EMM)
+
+    def test_the_driver_calls_of_unordered_pairs_are_counted_idle_and_busy(self):
+        for beside in ("KiB", "beside work"):
+            calls = self.results("driver calls a pair", beside)
+            self.assertGreaterEqual(calls["emm passthrough"]["value"], 2)
+            self.assertLess(calls["emm pool"]["value"], calls["emm passthrough"]["value"])
 
     def test_the_plots_are_well_formed_and_have_a_line_for_each_allocator(self):
         for name, least in (("threads.svg", len(EMM)), ("reserved.svg", 3)):
             root = xml.parse(self.out / name).getroot()
             self.assertEqual(root.tag, "{http://www.w3.org/2000/svg}svg")
             self.assertGreaterEqual(len(root.findall("{*}polyline")), least, name)
+
+
+class Traces(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.traces = pathlib.Path(self.folder.name) / "traces"
+        self.traces.mkdir()
+
+    def test_further_recordings_are_replayed_beside_the_own_ones(self):
+        (self.traces / "some.program.csv").write_text(TRACE)
+        done = run_in(self.folder.name, "--only", "emm pool", EMM_TEST_TRACES=str(self.traces))
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        units = {name: [row[1] for row in rows_of(done.stdout) if row[0] == name]
+                 for name in ("train_gpt", "some.program")}
+        self.assertEqual(len(units["some.program"]), 7)
+        self.assertEqual(units["some.program"], units["train_gpt"])
+
+    def test_a_folder_without_recordings_is_wrong_usage(self):
+        done = run_in(self.folder.name, EMM_TEST_TRACES=str(self.traces))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(f"no recording (*.csv, *.csv.gz) is in {self.traces}", done.stderr)
+
+    def test_only_allocations_and_frees_become_events(self):
+        trace = self.traces / "a.csv"
+        trace.write_text(TRACE)
+        events = plan.events_of(trace)
+        self.assertEqual(events, "+ 0 0 3145728\n+ 1 1 1048576\n- 0 0 3145728\n+ 0 2 512\n")
+        self.assertEqual(plan.peak_live(events), 4 << 20)
+
+    def test_the_limit_is_whole_pages_and_never_less_than_asked_for(self):
+        page = 2 << 20
+        self.assertEqual(plan.limit_of(1), page)
+        self.assertEqual(plan.limit_of(100 * page), 102 * page)
+        self.assertEqual(plan.limit_of(100 * page + 1), 103 * page)
+
+    def test_a_limit_joins_the_settings_of_the_pool_and_no_other_plugin_has_one(self):
+        trace = self.traces / "a.csv"
+        trace.write_text(TRACE)
+        limited = plan.recording_cases("a", trace)[-1].tool
+        self.assertIn("pool:max=6291456", limited("pool"))
+        self.assertIn("pool:growth=vmm,max=6291456", limited("pool:growth=vmm"))
+        self.assertIsNone(limited("async"))
 
 
 class Only(unittest.TestCase):
@@ -87,7 +173,8 @@ class Answers(unittest.TestCase):
     def setUp(self):
         self.run = peers.Run.__new__(peers.Run)
         self.run.gpu, self.run.timeout, self.run.missing = "a GPU", 30, {}
-        self.case = Case("a case", "ns a pair", ["bench"], lambda answer: answer["ns_per_pair"])
+        figures = [Figure("ns a pair", lambda answer: answer["ns_per_pair"])]
+        self.case = Case("a case", figures, ["bench"])
 
     def ask(self, program):
         self.run.commands = {"cuda": [sys.executable, "-c", program]}
@@ -108,6 +195,27 @@ class Answers(unittest.TestCase):
         peers.add_ratios([reference, result])
         self.assertEqual(table.cell(result), "650 (20x)")
         self.assertEqual(table.cell(reference), "32.5")
+
+    def test_a_count_is_told_whole_and_without_a_ratio(self):
+        result = {"allocator": "emm async", "case": "a case", "unit": "driver calls", "value": 1234}
+        peers.add_ratios([{**result, "allocator": peers.REFERENCE, "value": 2}, result])
+        self.assertEqual(table.cell(result), "1,234")
+
+    def test_where_the_driver_cannot_be_metered_a_dash_stands_and_a_line_says_why(self):
+        self.run.missing["meter"] = {"absent": "-", "detail": "no meter"}
+        self.case.metered = True
+        result = self.ask("raise SystemExit('not to be run')")
+        self.assertEqual(table.cell(result), "-")
+        self.assertEqual(table.notes([result]), ["- cuMemAlloc: no meter"])
+
+    def test_a_plugin_that_fails_in_the_tool_is_failed_with_its_message(self):
+        self.run.tool = pathlib.Path(sys.executable)
+        self.case.tool = lambda spec: [
+            "-c", "print('{\"results\": [{\"error\": {\"message\": \"no such plugin\"}}]}')"]
+        allocator = next(a for a in ALLOCATORS if a.family == "emm")
+        self.assertEqual(self.run.cell(self.case, allocator)[0]["error"], "no such plugin")
+        other = next(a for a in ALLOCATORS if a.family == "cuda")
+        self.assertEqual(table.cell(self.run.cell(self.case, other)[0]), "not applicable")
 
     def test_a_name_with_markup_in_it_stays_a_name(self):
         drawing = plot.lines("a < b", "x & y", "z", [("<c>", [(1, 2), (2, 3)])])

@@ -98,5 +98,28 @@ def built_program(name):
     return find
 
 
+def driver_in_use():
+    """The file that this process has as its driver."""
+    for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
+        path = pathlib.Path(line[line.find("/"):])
+        if path.name.startswith("libcuda.so"):
+            return path
+    raise Missing("-", "the file of the driver was not found, so it cannot be metered")
+
+
+def metered_driver(build, folder, on_gpu):
+    """metered_driver.cpp in a folder of its own, with the driver beside it."""
+    library = build / "tools/peers/libcuda.so.1"
+    driver = driver_in_use() if on_gpu else build / "tools/simcuda/libcuda.so.1"
+    for needed in (library, driver):
+        if not needed.exists():
+            raise Missing("-", f"the driver cannot be metered: {needed} is not there")
+    place = folder / "driver"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    (place / "libreal-driver.so").symlink_to(driver)
+    return pathlib.Path(shutil.copy(library, place))
+
+
 BUILDERS = {"emm": built_program("peer-emm"), "cuda": built_program("peer-cuda"),
             "torch": build_torch, "rmm": build_rmm, "cupy": build_cupy}

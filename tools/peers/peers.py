@@ -8,7 +8,7 @@ import sys
 import families
 import plot
 from families import Missing
-from plan import REFERENCE, shared_value
+from plan import FOOTPRINT, REFERENCE, shared_value
 
 
 def gpu_name():
@@ -30,14 +30,20 @@ class Run:
         self.timeout, self.allocators = options.timeout, options.allocators
         self.gpu = gpu_name()
         self.commands, self.missing = {}, {}
+        build = options.build.resolve()
+        self.tool, self.meter = build / "tools/emm/emm", None
         for family in {allocator.family: None for allocator in self.allocators}:
             find = families.BUILDERS[family]
             try:
                 if family != "emm" and not self.gpu:
                     raise Missing("needs a GPU")
-                self.commands[family] = find(options.build.resolve(), out)
+                self.commands[family] = find(build, out)
             except Missing as missing:
                 self.missing[family] = {"absent": str(missing), "detail": missing.detail}
+        try:
+            self.meter = families.metered_driver(build, out, bool(self.gpu))
+        except Missing as missing:
+            self.missing["meter"] = {"absent": "-", "detail": missing.detail}
 
     def report(self, cases):
         results = []
@@ -46,33 +52,49 @@ class Run:
                 print(f"{i + 1}/{len(cases)} {case.name}: {allocator.name}", file=sys.stderr)
                 results += self.cell(case, allocator)
         add_ratios(results)
-        pairs = dict.fromkeys((r["case"], r["unit"]) for r in results)
+        rows = dict.fromkeys((r["case"], r["unit"]) for r in results)
         return {"device": self.gpu or "simulated driver", "reference": REFERENCE,
                 "allocators": [a.name for a in self.allocators],
-                "cases": [{"case": case, "unit": unit} for case, unit in pairs],
+                "cases": [{"case": case, "unit": unit} for case, unit in rows],
                 "results": results, "good": not any("error" in r for r in results
                                                if r["allocator"].startswith("emm "))}
 
     def cell(self, case, allocator):
-        """One result; two for a replay, which tells a footprint and a cost."""
-        told = {"allocator": allocator.name, "case": case.name, "unit": case.unit}
-        is_replay = case.arguments[0] == "replay"
-        cost = {**told, "unit": "ns an event"}
-        missing = self.missing.get(allocator.family)
-        answer = missing or self.ask(allocator, case, allocator.argument)
+        """A result for each figure of the case."""
+        answer = self.answer(case, allocator)
+        return [self.result(case, figure, allocator, answer) for figure in case.figures]
+
+    def answer(self, case, allocator):
+        if allocator.family in self.missing:
+            return self.missing[allocator.family]
+        if case.tool:
+            arguments = case.tool(allocator.argument) if allocator.family == "emm" else None
+            return (self.ask_tool(arguments, allocator) if arguments
+                    else {"absent": "not applicable"})
+        if case.metered and "meter" in self.missing:
+            return self.missing["meter"]
+        return self.ask(allocator, case, allocator.argument)
+
+    def result(self, case, figure, allocator, answer):
+        told = {"allocator": allocator.name, "case": case.name, "unit": figure.unit}
         if "absent" in answer or "error" in answer:
-            return [{**told, **answer}] + ([{**cost, **answer}] if is_replay else [])
-        if not is_replay:
-            return [{**told, "value": case.value(answer), "raw": answer,
-                     "interpreter": answer.get("interpreter_ns")}]
-        footprint = {**told, "value": case.value(answer) if allocator.grows else None,
-                     "peak_live_bytes": answer["peak_live_bytes"]}
+            return {**told, **answer}
+        if figure.unit == FOOTPRINT:
+            return {**told, **self.footprint(case, figure, allocator, answer)}
+        told["value"] = figure.value(answer)
+        if case.arguments[:1] == ["bench"]:
+            told["raw"] = answer
+        if figure.beside_interpreter:
+            told["interpreter"] = answer.get("interpreter_ns")
+        return told
+
+    def footprint(self, case, figure, allocator, answer):
+        told = {"value": None, "peak_live_bytes": answer["peak_live_bytes"]}
         if allocator.grows:
-            footprint["course"] = answer["course"]
+            told.update(value=figure.value(answer), course=answer["course"])
         if allocator.has_fixed:
-            footprint["fixed"] = self.smallest_fixed(allocator, case, answer["peak_live_bytes"])
-        return [footprint, {**cost, "value": answer["ns_per_event"],
-                            "interpreter": answer.get("interpreter_ns")}]
+            told["fixed"] = self.smallest_fixed(allocator, case, answer["peak_live_bytes"])
+        return told
 
     def smallest_fixed(self, allocator, case, live):
         """The smallest size that serves, over what is live, to 2 %; None: four times did not."""
@@ -89,13 +111,29 @@ class Run:
 
     def ask(self, allocator, case, argument):
         command = [*self.commands[allocator.family], argument, *case.arguments]
-        environment = {**os.environ, **allocator.environment}
+        return self.run(command, self.environment(allocator, case.metered), case.events)
+
+    def ask_tool(self, arguments, allocator):
+        told = self.run([str(self.tool), *arguments], self.environment(allocator))
+        if "results" in told:
+            told = told["results"][0]
+        return {"error": told["error"]["message"]} if isinstance(told.get("error"), dict) else told
+
+    def environment(self, allocator, metered=False):
+        changed = {**os.environ, **allocator.environment}
         for variable in ("EMM_EVENT_LOG", "EMM_DRIVER_METER"):  # would be part of what is measured
-            environment.pop(variable, None)
+            changed.pop(variable, None)
         if not self.gpu:
-            environment.update({"EMM_DRIVER": "sim", "EMM_SIM": "memory=256GiB"})
+            changed.update({"EMM_DRIVER": str(self.meter) if metered else "sim",
+                            "EMM_SIM": "memory=256GiB"})
+        elif metered:  # its name is the driver's, so what opens the driver finds it
+            before = changed.get("LD_PRELOAD")
+            changed["LD_PRELOAD"] = f"{self.meter}:{before}" if before else str(self.meter)
+        return changed
+
+    def run(self, command, environment, events=""):
         try:
-            done = subprocess.run(command, input=case.events, capture_output=True, text=True,
+            done = subprocess.run(command, input=events, capture_output=True, text=True,
                                   env=environment, timeout=self.timeout, check=False)
         except subprocess.TimeoutExpired:
             return {"error": f"took more than {self.timeout:.0f} s"}
@@ -110,6 +148,8 @@ def add_ratios(results):
     reference = {(r["case"], r["unit"]): r.get("value") for r in results
                  if r["allocator"] == REFERENCE}
     for result in results:
+        if result["unit"].split()[0] not in ("ns", "us", "ms"):  # no cost
+            continue
         of = reference.get((result["case"], result["unit"]))
         if of and result.get("value"):
             result["ratio"] = result["value"] / of
@@ -122,8 +162,8 @@ def title(report, quick):
 
 
 # Those whose courses differ enough to be told apart.
-DRAWN = ("emm pool", "emm pool:growth=vmm", "cuMemAllocAsync", "PyTorch", "PyTorch expandable",
-         "RMM pool")
+DRAWN = ("emm pool", "emm pool:growth=segment", "emm pool:growth=vmm", "cuMemAllocAsync", "PyTorch",
+         "PyTorch expandable", "RMM pool")
 
 
 def write_plots(report, out):

@@ -1,6 +1,7 @@
 """What is measured: the allocators and the cases."""
 import dataclasses
 import gzip
+from operator import itemgetter
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,8 +20,10 @@ def emm(spec):
 
 
 REFERENCE = "emm pool"
+FOOTPRINT = "reserved / live"  # a unit
 ALLOCATORS = [
-    emm("pool"), emm("pool:growth=vmm"), emm("async"), emm("passthrough"),
+    emm("pool"), emm("pool:growth=segment"), emm("pool:growth=vmm"), emm("async"),
+    emm("passthrough"),
     Allocator("cuMemAlloc", "cuda", "cuMemAlloc"),
     Allocator("cuMemAllocAsync", "cuda", "cuMemAllocAsync"),
     Allocator("PyTorch", "torch", "native"),
@@ -33,13 +36,24 @@ ALLOCATORS = [
 ]
 
 
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A row of the table."""
+    unit: str
+    value: object  # from a program's answer to the figure of the cell
+    beside_interpreter: bool = False  # what the interpreter took stands beside it
+
+
 @dataclasses.dataclass
 class Case:
     name: str
-    unit: str
-    arguments: list
-    value: object  # from a program's answer to the figure of the cell
+    figures: list
+    arguments: list  # of the family's program
     events: str = ""  # what the program reads
+    metered: bool = False  # the program runs over metered_driver.cpp
+    # From the spec of one of emm's plugins to arguments of the emm tool, which answers in the
+    # program's place; None: this plugin has no such case. Other families have none.
+    tool: object = None
 
 
 def pair_value(answer):
@@ -69,7 +83,7 @@ class Plan:
     def bench(self, case, threads, size, name, value=pair_value):
         unit = "ns a pair" if value is pair_value else "ns a pair, all threads together"
         arguments = ["bench", case, str(threads), str(size), *self.rounds]
-        return Case(name, unit, arguments, value)
+        return Case(name, [Figure(unit, value, True)], arguments)
 
     def costs(self):
         cases = [self.bench("pair", 1, size, f"pair, {size_text(size)}")
@@ -86,22 +100,88 @@ class Plan:
 
     def rmm_workloads(self):
         runs = [(500, 1)] if self.quick else [(10_000, 1), (10_000, 64), (1000, 4096)]
-        cases = [Case(f"RMM random, up to {size} MiB", "ns an event",
-                      ["random", str(count), str(size)], lambda answer: answer["ns_per_event"])
-                 for count, size in runs]
-        return cases + [Case(f"RMM multi-stream, {streams} streams", "us a round",
-                             ["streams", str(streams), str(kernels)],
-                             lambda answer: answer["us_per_round"])
+        cases = [Case(f"RMM random, up to {size} MiB",
+                      [Figure("ns an event", itemgetter("ns_per_event"), True)],
+                      ["random", str(count), str(size)]) for count, size in runs]
+        return cases + [Case(f"RMM multi-stream, {streams} streams",
+                             [Figure("us a round", itemgetter("us_per_round"))],
+                             ["streams", str(streams), str(kernels)])
                         for streams, kernels in ([(4, 4)] if self.quick else [(4, 4), (8, 8)])]
 
-    def replays(self, traces):
-        return [Case(name_of(trace), "reserved / live", ["replay"],
-                     lambda answer: answer["peak_reserved_bytes"] / answer["peak_live_bytes"],
-                     events_of(trace)) for trace in (traces[-1:] if self.quick else traces)]
+    def unordered_pairs(self):
+        sizes = [64 << 10] if self.quick else [64 << 10, 1 << 20, 32 << 20]
+        return [unordered_pair(name, size, beside)
+                for name, beside in (("pair_unordered", ""),
+                                     ("pair_busy", " beside work that does not end"))
+                for size in sizes]
+
+    def replays(self, folders):
+        """The recordings in the folders; the last one of each is quick."""
+        cases, names = [], set()
+        for folder in folders:
+            traces = traces_in(folder)
+            for trace in traces[-1:] if self.quick else traces:
+                name = name_of(trace)
+                name += f" in {folder.name}" if name in names else ""
+                names.add(name)
+                cases += recording_cases(name, trace)
+        return cases
+
+
+def unordered_pair(name, size, beside):
+    def arguments(spec):
+        return ["bench", "--plugin", spec, "--case", name, "--size", str(size), "--json"]
+    return Case(f"unordered pair, {size_text(size)}{beside}",
+                [Figure("ns a pair", pair_value),
+                 Figure("driver calls a pair", itemgetter("driver_calls_per_pair"))],
+                [], tool=arguments)
+
+
+def recording_cases(name, trace):
+    events = events_of(trace)
+    replay = Case(name, [
+        Figure(FOOTPRINT, lambda answer: answer["peak_reserved_bytes"] / answer["peak_live_bytes"]),
+        Figure("ns an event", itemgetter("ns_per_event"), True),
+        Figure("ns an event, p99.9", itemgetter("p999_ns")),
+        Figure("ms in its calls, first pass", itemgetter("first_pass_ms"))], ["replay"], events)
+    meter = Case(name, [
+        Figure("ms in the driver, first pass", itemgetter("driver_ms")),
+        Figure("driver calls, second half of the first pass",
+               itemgetter("driver_calls_second_half"))], ["meter"], events, metered=True)
+    limit = limit_of(peak_live(events))
+
+    def within_limit(spec):
+        plugin, _, settings = spec.partition(":")
+        if plugin != "pool":
+            return None
+        limited = f"{plugin}:{settings}{',' if settings else ''}max={limit}"
+        return ["replay", str(trace), "--plugin", limited, "--json"]
+
+    failures = Figure("failed allocations, max = 1.02 x live", itemgetter("failed"))
+    return [replay, meter, Case(name, [failures], [], tool=within_limit)]
+
+
+def limit_of(live):
+    """1.02 times what is live, in whole pages of 2 MiB."""
+    page = 2 << 20
+    return -(-live * 102 // (100 * page)) * page
+
+
+def traces_in(folder):
+    return sorted(path for pattern in ("*.csv", "*.csv.gz") for path in folder.glob(pattern))
 
 
 def name_of(trace):
-    return trace.name.split(".")[0]
+    return trace.name.removesuffix(".gz").removesuffix(".csv")
+
+
+def peak_live(events):
+    live = most = 0
+    for line in events.splitlines():
+        op, _, _, size = line.split()
+        live += int(size) if op == "+" else -int(size)
+        most = max(most, live)
+    return most
 
 
 def events_of(trace):
@@ -112,7 +192,7 @@ def events_of(trace):
         next(file)
         for line in file:
             _, _, stream, op, block, size = line.rstrip().split(",")
-            if op != "mark":
+            if op in ("alloc", "free"):
                 number = blocks.setdefault(block, len(blocks))
                 lines.append(f"{'+' if op == 'alloc' else '-'} {stream} {number} {size}\n")
     return "".join(lines)

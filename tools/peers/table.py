@@ -1,8 +1,10 @@
 """The table, as Markdown."""
-from plan import REFERENCE
+from plan import FOOTPRINT, REFERENCE
 
 
 def figure(value):
+    if isinstance(value, int):
+        return f"{value:,}"
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
@@ -17,7 +19,7 @@ def cell(result):
         return result["absent"]
     if "error" in result:
         return "failed"
-    if result["unit"] == "reserved / live":
+    if result["unit"] == FOOTPRINT:
         parts = [f"{result['value']:.3f}"] if result["value"] is not None else []
         if "fixed" in result:
             parts.append(f"fixed {result['fixed']:.2f}" if result["fixed"]
