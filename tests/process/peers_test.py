@@ -208,6 +208,12 @@ class Answers(unittest.TestCase):
         self.assertEqual(table.cell(result), "-")
         self.assertEqual(table.notes([result]), ["- cuMemAlloc: no meter"])
 
+    def test_a_tool_that_was_not_built_is_failed_with_its_path(self):
+        self.run.tool = pathlib.Path("/no/such/emm")
+        self.case.tool = lambda spec: ["bench"]
+        allocator = next(a for a in ALLOCATORS if a.family == "emm")
+        self.assertRegex(self.run.cell(self.case, allocator)[0]["error"], "did not start.*no/such")
+
     def test_a_plugin_that_fails_in_the_tool_is_failed_with_its_message(self):
         self.run.tool = pathlib.Path(sys.executable)
         self.case.tool = lambda spec: [

@@ -137,6 +137,8 @@ class Run:
                                   env=environment, timeout=self.timeout, check=False)
         except subprocess.TimeoutExpired:
             return {"error": f"took more than {self.timeout:.0f} s"}
+        except OSError as error:
+            return {"error": f"did not start: {error}"}
         try:
             return json.loads(done.stdout)
         except ValueError:
