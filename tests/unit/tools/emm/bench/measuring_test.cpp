@@ -159,6 +159,22 @@ TEST_CASE("threads in a ring free each other's blocks, and none is lost when a r
     CHECK(counts.most > 1);
 }
 
+TEST_CASE("a round tells the pairs of all its threads, whole batches of them") {
+    struct Batches : Work {
+        explicit Batches(std::atomic<uint64_t> &all) : all_(all) {}
+        uint64_t batch() const override { return 100; }
+        void run(uint64_t pairs) override { all_ += pairs; }
+        std::atomic<uint64_t> &all_;
+    };
+    std::atomic<uint64_t> all{0};
+    Team team(2,
+              [&](uint32_t, const std::atomic<bool> &) { return std::make_unique<Batches>(all); });
+    const uint64_t first = team.round(0.001).pairs;
+    CHECK(first % 100 == 0);
+    CHECK(first > 0);
+    CHECK(first + team.round(0.001).pairs == all);
+}
+
 TEST_CASE("what a thread throws comes out of the team, while making and while running") {
     struct Broken : Work {
         void run(uint64_t) override { throw failure("full"); }
