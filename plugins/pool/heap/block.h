@@ -90,7 +90,7 @@ public:
 
     // The next `count` calls of take cannot fail. Throws std::bad_alloc.
     void reserve(size_t count) {
-        if (spare_ < count) {
+        while (spare_ < count) {
             refill();
         }
     }

@@ -76,7 +76,8 @@ uint64_t creations() {
 } // namespace
 
 TEST_CASE("a request beyond the device or max asks the driver for nothing and moves no peak") {
-    for (const char *options : {"growth=segment", "growth=vmm", "max=64MiB", "growth=vmm,max=64MiB"}) {
+    for (const char *options :
+         {"growth=segment", "growth=vmm", "max=64MiB", "growth=vmm,max=64MiB"}) {
         Simulation sim(options);
         const CUstream stream = sim.stream();
         sim.free(sim.alloc(32 * MiB, stream), stream);

@@ -41,6 +41,16 @@ TEST_CASE("the tree of sizes finds what an ordered set finds") {
     }
 }
 
+TEST_CASE("as many block records can be taken as were reserved") {
+    BlockStore store;
+    store.reserve(1000);
+    std::set<const Block *> records;
+    for (int i = 0; i < 1000; i++) {
+        records.insert(store.take());
+    }
+    CHECK(records.size() == 1000);
+}
+
 TEST_CASE("remnants are overlooked until they are sorted in, and never lost") {
     FreePool common{Order::anyone};
     TagClock clock;
