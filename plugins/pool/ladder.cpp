@@ -50,7 +50,8 @@ emm_status Manager::acquire(const Caller &caller, StreamPool &pool, uint64_t byt
     Block *block = nullptr;
     {
         Lock lock(mutex_);
-        block = grows_first(bytes) ? grow(lock, pool, bytes, result) : nullptr;
+        const bool first = caller.kind == StreamKind::none ? grows_unasked(bytes) : false;
+        block = first || grows_first(bytes) ? grow(lock, pool, bytes, result) : nullptr;
         block = block ? block : reuse(lock, caller, pool, bytes);
         block = block ? block : wait_for_stream(lock, caller, pool, bytes);
         if (!block && caches_.drain_all()) {
@@ -215,6 +216,11 @@ bool Manager::grows_first(uint64_t bytes) const {
     const uint64_t growth = growth_for(bytes);
     return heap_.bytes_in(Zone::small) + growth <= claimed() / ease ||
            (claimed() + growth <= peak_reserved_ && counts_.taken() <= most_with(bytes) / 4 * 3);
+}
+
+// A request with no stream.
+bool Manager::grows_unasked(uint64_t bytes) const {
+    return may_grow_unasked(bytes, allowance(bytes));
 }
 
 // The most that was ever taken, if this request is served. One that fails leaves no trace.

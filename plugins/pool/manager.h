@@ -113,6 +113,7 @@ private:
     uint64_t growth_for(uint64_t bytes) const;
     uint64_t largest_to_cut(uint64_t bytes) const;
     bool grows_first(uint64_t bytes) const;
+    bool grows_unasked(uint64_t bytes) const;
     uint64_t claimed() const { return reserved_ + arriving_; }
     uint64_t most_with(uint64_t bytes) const;
     uint64_t ceiling(uint64_t bytes) const;

@@ -126,8 +126,11 @@ bool Manager::has_dirty_pages() const {
     return false;
 }
 
+// What was freed with no stream, and not found complete, is needed too: nobody can have it.
 Allowance Manager::allowance(uint64_t bytes) const {
-    return {claimed(), most_with(bytes), std::min(options_.max, total_), options_.slack};
+    const uint64_t pending = heap_.quarantined() + slabs_.quarantined() + waiting_;
+    return {claimed(), std::max(most_with(bytes), counts_.taken() + pending + bytes),
+            std::min(options_.max, total_), options_.slack, pending};
 }
 
 bool Manager::has_pages_for(const Heap::Room &room) const {
@@ -182,7 +185,6 @@ FillPlan Manager::plan_for(const Heap::Room &room, bool may_grow) const {
     FillRequest request;
     request.missing = room.missing;
     request.room = room.hole->size;
-    request.piece = piece_bytes(room.missing, allowed);
     const auto fresh = [&](double part) {
         return may_grow ? new_bytes(room.missing, allowed, part) : 0;
     };
@@ -191,6 +193,7 @@ FillPlan Manager::plan_for(const Heap::Room &room, bool may_grow) const {
         const uint64_t least = new_bytes(options_.segment, allowed, options_.slack);
         request.growth = std::max(growth_bytes(room.missing, allowed), least);
     }
+    request.piece = piece_bytes(std::max(room.missing, request.growth), allowed);
     try {
         std::vector<IdlePiece> idle;
         if (request.fresh < room.missing && deferring_ == 0) {

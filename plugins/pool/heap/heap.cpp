@@ -185,7 +185,24 @@ Block *Heap::take(FreePool &pool, uint64_t size, Zone zone, uint64_t most) {
     if (prefer_own) {
         return cut(*own->block(), size, false);
     }
-    return complete ? cut(*complete->block(), size, complete == &complete->block()->high) : nullptr;
+    return complete ? cut_complete(*complete, size) : nullptr;
+}
+
+// Beside what is dirty, if anything is: from the far end, its free would make all that lies between
+// dirty too.
+Block *Heap::cut_complete(const SizeNode &part, uint64_t size) {
+    Block &block = *part.block();
+    const bool behind = &part == &block.high;
+    if (!block.dirty() || !is_quarantine(*block.pool) || part.size == size) {
+        return cut(block, size, behind);
+    }
+    const uint64_t rest = part.size - size;
+    Block *front = cut(block, part.size, behind);
+    Block *back = split(*front, behind ? size : rest);
+    Block *taken = behind ? front : back;
+    taken->state = State::live;
+    give(behind ? *back : *front, anyone);
+    return taken;
 }
 
 Block *Heap::take_dedicated(FreePool &pool, uint64_t size) {

@@ -112,6 +112,7 @@ private:
     template <class Function> void each_free(Function function);
     void unindex(Block &block);
     Block *cut(Block &block, uint64_t size, bool from_the_end);
+    Block *cut_complete(const SizeNode &part, uint64_t size);
     Block *coalesce(Block *block);
     Block *merge(Block &left, Block &right);
     void settle(Block &block);

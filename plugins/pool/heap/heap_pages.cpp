@@ -162,6 +162,7 @@ std::vector<Block *> Heap::take_pieces(const std::vector<IdlePiece> &chosen) {
 // A taken block keeps its front; the rest is returned, taken as well.
 Block *Heap::split(Block &block, uint64_t front, Block &record) {
     Block *rest = &record;
+    disown(block); // small blocks and large ones are found in different ways
     rest->segment = block.segment;
     rest->zone = block.zone;
     rest->begin = block.begin + front;
@@ -174,6 +175,7 @@ Block *Heap::split(Block &block, uint64_t front, Block &record) {
     }
     block.right = rest;
     block.size = front;
+    own(block);
     own(*rest);
     return rest;
 }

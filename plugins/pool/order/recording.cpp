@@ -8,9 +8,8 @@
 namespace emm::pool {
 namespace {
 
-// An event for a batch of frees: often enough that memory is not long in coming back, rarely
-// enough that its cost (0.2 us) does not show.
-constexpr uint32_t batch_frees = 256;
+// A stream that is not registered gets an event for that much: often enough that memory is not long
+// in coming back, rarely enough that its cost (0.2 us) does not show.
 constexpr uint64_t batch_bytes = 2 << 20;
 
 // A stream that frees as much as it allocates may be about to end, so its first few times it is
@@ -71,17 +70,23 @@ bool StreamOrder::record_event_if_reachable(Lock &lock, StreamPool &pool) {
     return reachable && record_event(lock, pool, pool.handle_);
 }
 
-// Not while a capture is announced: it would be invalidated.
+// Not while a capture is announced: it would be invalidated. Where there are many already, it takes
+// the place of the newest.
 bool StreamOrder::record_unordered_event(Lock &lock) {
-    int outstanding = 0;
-    for (RecordedEvent *e = unordered_.events_.first(); e; e = unordered_.events_.next(*e)) {
-        outstanding++;
-    }
-    if (unordered_.newest <= unordered_.recorded || outstanding >= most_context_events) {
+    if (unordered_.newest <= unordered_.recorded) {
         return false;
     }
     RecordedEvent *event = record_context_event(lock);
     if (event && events_.has_context_events()) {
+        int outstanding = 0;
+        for (RecordedEvent *e = unordered_.events_.first(); e; e = unordered_.events_.next(*e)) {
+            outstanding++;
+        }
+        if (outstanding >= most_context_events) {
+            RecordedEvent *replaced = unordered_.events_.last();
+            unordered_.events_.remove(*replaced);
+            spare_events_.push_back(*replaced);
+        }
         unordered_.events_.push_back(*event);
     } else if (event) {
         finish_context_event(*event);
@@ -108,6 +113,8 @@ RecordedEvent *StreamOrder::record_context_event(Lock &lock) {
         return nullptr;
     }
     unordered_.recorded = std::max(unordered_.recorded, event->tag);
+    unordered_.open_bytes_ = 0;
+    unordered_.open_frees_ = 0;
     return event;
 }
 
@@ -145,9 +152,10 @@ void StreamOrder::record_what_is_left(Lock &lock) {
 
 // --- after a call --------------------------------------------------------------------------------
 
-void StreamOrder::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
+void StreamOrder::look_after(Lock &lock, StreamPool &pool, const Caller *caller,
+                             const Allowance &allowance) {
     if (&pool == &unordered_) {
-        if (pool.open_frees_ >= batch_frees || pool.open_bytes_ >= batch_bytes) {
+        if (is_worth_an_event(pool.open_frees_, pool.open_bytes_, allowance)) {
             pool.open_frees_ = 0;
             pool.open_bytes_ = 0;
             query(lock, unordered_);

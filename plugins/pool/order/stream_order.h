@@ -19,6 +19,7 @@
 #include "events.h"
 #include "freed_memory.h"
 #include "heap/tag_clock.h"
+#include "policy/policy.h"
 #include "stream_pool.h"
 #include "streams.h"
 
@@ -95,7 +96,7 @@ public:
     // `bytes` have just been freed into the free pool.
     void mark_dirty(StreamPool &pool, uint64_t bytes, uint32_t frees = 1);
     // Work that a call leaves behind for once in a while.
-    void look_after(Lock &lock, StreamPool &pool, const Caller *caller);
+    void look_after(Lock &lock, StreamPool &pool, const Caller *caller, const Allowance &allowance);
 
     // --- events ---
     bool record_event_if_reachable(Lock &lock, StreamPool &pool);
@@ -126,7 +127,7 @@ public:
 private:
     friend class Captures;
     friend class CrossContext;
-    static constexpr int most_context_events = 4; // the newest frees wait for a later one
+    static constexpr int most_context_events = 16;
 
     emm_status refuse_foreign();
     emm_status ask_identity(Caller &caller);

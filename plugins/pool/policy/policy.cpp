@@ -13,12 +13,21 @@ constexpr uint64_t allowance_ns = 20'000'000;
 constexpr uint64_t allowance_ns_per_call = 25;
 constexpr uint64_t allowance_ns_per_mib = 25;
 
+constexpr uint32_t frees_an_event = 256, least_frees_an_event = 48;
+constexpr uint64_t least_an_event = 2 << 20;
+constexpr uint64_t requests_in_turn = 96;
+constexpr uint64_t part_held_unasked = 32;
+
 constexpr uint64_t pieces_a_request = 8;
 constexpr uint64_t pieces_of_all = 128;
 constexpr uint64_t pieces_when_scarce = 2048;
 
 uint64_t with_slack(uint64_t most, double part) {
     return most + uint64_t(double(most) * part);
+}
+
+uint64_t most_unasked(const Allowance &allowance) {
+    return allowance.limit / part_held_unasked;
 }
 
 } // namespace
@@ -59,7 +68,22 @@ uint64_t piece_bytes(uint64_t missing, const Allowance &allowance) {
 uint64_t growth_bytes(uint64_t missing, const Allowance &allowance) {
     const uint64_t piece = piece_bytes(missing, allowance);
     const uint64_t free = new_bytes(piece, allowance, free_slack(allowance.slack));
-    return free >= piece ? std::max(missing, piece) : missing;
+    const uint64_t pages = uint64_t(double(allowance.pending) * allowance.slack) / page_bytes;
+    const uint64_t least = free >= piece ? std::max(missing, piece) : missing;
+    return std::max(least, new_bytes(pages * page_bytes, allowance, allowance.slack));
+}
+
+bool is_worth_an_event(uint32_t frees, uint64_t bytes, const Allowance &allowance) {
+    const bool can_grow = allowance.slack > 0 && allowance.claimed <= most_unasked(allowance);
+    return frees >= frees_an_event || (bytes >= std::max(least_an_event, allowance.claimed / 2) &&
+                                       (frees >= least_frees_an_event || !can_grow));
+}
+
+bool may_grow_unasked(uint64_t bytes, const Allowance &allowance) {
+    const uint64_t most = most_unasked(allowance);
+    return allowance.slack > 0 && allowance.pending > 0 &&
+           allowance.pending / requests_in_turn < bytes && allowance.claimed <= most &&
+           bytes <= most - allowance.claimed;
 }
 
 } // namespace emm::pool

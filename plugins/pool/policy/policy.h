@@ -21,6 +21,7 @@ struct Allowance {
     uint64_t most = 0;    // bytes ever needed at a time, with the request that is being served
     uint64_t limit = 0;   // bytes that may ever be held: `max`, or what the device has
     double slack = 0;
+    uint64_t pending = 0; // bytes freed that nobody may have yet, which are needed too
 };
 
 // The part of the most ever needed that may lie idle before anything moves: no more than 1/36. With
@@ -49,7 +50,17 @@ bool is_scarce(const Allowance &allowance);
 uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
 
 // How much to grow by for a request that growth alone serves: a piece at least, while that costs no
-// more than the free slack.
+// more than the free slack. Where memory is pending more requests will follow that find none, so it
+// is that part of what is pending.
 uint64_t growth_bytes(uint64_t missing, const Allowance &allowance);
+
+// Whether memory that was freed with no stream is worth an event on the context: so rarely that one
+// event serves many frees of any size. An empty allowance stands for 2 MiB.
+bool is_worth_an_event(uint32_t frees, uint64_t bytes, const Allowance &allowance);
+
+// Whether a request with no stream grows the pool rather than ask the driver what is complete of
+// the memory that is pending: until 96 such requests can be in turn, on no more than 1/32 of what
+// the device has.
+bool may_grow_unasked(uint64_t bytes, const Allowance &allowance);
 
 } // namespace emm::pool

@@ -204,6 +204,25 @@ TEST_CASE("an address within an allocation leads to where it begins") {
     heap.forget_all();
 }
 
+TEST_CASE("what is complete stays one part while pieces of it are freed with no stream") {
+    FreePool common{Order::anyone}, unordered{Order::unordered};
+    TagClock clock;
+    Heap heap(common, clock);
+    const uint64_t base = 0x7000'0000'0000, size = 2 * segment_granule, piece = 64 << 10;
+    Segment segment(base, size, base, size);
+    heap.prepare(segment);
+    heap.add(segment);
+    for (uint64_t used = piece; used <= size; used += piece) {
+        heap.reserve_record();
+        Block *block = heap.take(common, piece);
+        REQUIRE(block);
+        heap.give(*block, unordered);
+        CHECK(heap.largest_free() == size - used);
+        CHECK(heap.fault() == "");
+    }
+    heap.forget_all();
+}
+
 TEST_CASE("random traffic: the heap gives only what the naive model allows, and stays whole") {
     for (uint32_t seed = 1; seed <= 20; seed++) {
         std::mt19937 random{seed};

@@ -1,6 +1,7 @@
 #include "policy/plan.h"
 
 #include "catch.h"
+#include "sizes.h"
 
 #include <algorithm>
 #include <random>
@@ -8,8 +9,6 @@
 using namespace emm::pool;
 
 namespace {
-
-constexpr uint64_t mib = 1 << 20;
 
 // Idle pieces of these sizes in MiB, far from each other, each in free memory of its own.
 std::vector<IdlePiece> idle_of(const std::vector<uint64_t> &sizes) {

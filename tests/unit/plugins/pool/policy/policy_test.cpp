@@ -1,15 +1,14 @@
 #include "policy/policy.h"
 
 #include "catch.h"
+#include "sizes.h"
 
 using namespace emm::pool;
 
 namespace {
 
-constexpr uint64_t mib = 1 << 20, gib = 1 << 30;
-
 Allowance held(uint64_t claimed, uint64_t most, uint64_t limit = UINT64_MAX, double slack = 0.125) {
-    return {claimed, most, limit, slack};
+    return {claimed, most, limit, slack, 0};
 }
 
 } // namespace
@@ -65,4 +64,39 @@ TEST_CASE("growth takes a whole piece while the free slack has room for it") {
     CHECK(growth_bytes(2 * mib, held(1 * gib, 2 * gib)) == 8 * mib);
     CHECK(growth_bytes(64 * mib, held(1 * gib, 2 * gib)) == 64 * mib);
     CHECK(growth_bytes(2 * mib, held(2 * gib + 50 * mib, 2 * gib)) == 2 * mib);
+}
+
+TEST_CASE("growth takes an eighth of what is pending, within the slack") {
+    Allowance allowance = held(2 * gib, 2 * gib);
+    allowance.pending = gib;
+    CHECK(growth_bytes(2 * mib, allowance) == 128 * mib);
+    allowance.claimed = 2 * gib + 200 * mib;
+    CHECK(growth_bytes(2 * mib, allowance) == 56 * mib);
+    allowance.slack = 0;
+    CHECK(growth_bytes(2 * mib, allowance) == 2 * mib);
+}
+
+TEST_CASE("an event on the context stands for many frees, or for half of all memory") {
+    const Allowance small = held(gib, gib, 64 * gib), large = held(4 * gib, 4 * gib, 64 * gib);
+    CHECK(is_worth_an_event(256, 256, small));
+    CHECK_FALSE(is_worth_an_event(255, gib / 2 - 1, small));
+    CHECK(is_worth_an_event(48, gib / 2, small));
+    CHECK_FALSE(is_worth_an_event(47, gib / 2, small)); // the pool may grow
+    CHECK(is_worth_an_event(1, 2 * gib, large));
+    CHECK_FALSE(is_worth_an_event(255, 2 * gib - 1, large));
+    CHECK(is_worth_an_event(1, 2 * mib, {}));
+}
+
+TEST_CASE("the pool grows unasked to 96 pending requests, on a 32nd of what there is") {
+    const auto may = [](uint64_t bytes, uint64_t pending, uint64_t claimed, double slack = 0.125) {
+        Allowance allowance = held(claimed, claimed, 64 * gib, slack);
+        allowance.pending = pending;
+        return may_grow_unasked(bytes, allowance);
+    };
+    CHECK(may(mib, 95 * mib, 100 * mib));
+    CHECK_FALSE(may(mib, 96 * mib, 100 * mib));
+    CHECK_FALSE(may(mib, 0, 100 * mib)); // nothing to ask about
+    CHECK(may(mib, mib, 2 * gib - mib));
+    CHECK_FALSE(may(mib, mib, 2 * gib));
+    CHECK_FALSE(may(mib, mib, 100 * mib, 0));
 }
