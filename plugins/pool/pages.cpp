@@ -62,13 +62,13 @@ CUresult Manager::try_as_one(const std::vector<uint64_t> &sizes) const {
     return result;
 }
 
-// All of them or none: pieces of these sizes, whose addresses are not known yet.
+// All of them or none: pieces of these sizes, whose addresses are not known yet. There is room for
+// them in the vector.
 CUresult Manager::create_pieces(const std::vector<uint64_t> &sizes,
                                 std::vector<Piece> &ret_pieces) {
     const Relaxed relaxed(driver_);
     const CUmemAllocationProp wanted = properties(device_, pages_shareable_);
-    std::vector<Piece> made;
-    made.reserve(sizes.size());
+    const size_t before = ret_pieces.size();
     const CUresult possible = sizes.size() >= many ? try_as_one(sizes) : CUDA_SUCCESS;
     if (possible != CUDA_SUCCESS) {
         return possible;
@@ -77,12 +77,14 @@ CUresult Manager::create_pieces(const std::vector<uint64_t> &sizes,
         CUmemGenericAllocationHandle handle = 0;
         const CUresult result = driver_.cuMemCreate(&handle, bytes, &wanted, 0);
         if (result != CUDA_SUCCESS) {
-            release(made);
+            while (ret_pieces.size() > before) {
+                driver_.cuMemRelease(ret_pieces.back().handle);
+                ret_pieces.pop_back();
+            }
             return result;
         }
-        made.push_back({0, bytes, handle});
+        ret_pieces.push_back({0, bytes, handle});
     }
-    ret_pieces.insert(ret_pieces.end(), made.begin(), made.end()); // for which there is room
     return CUDA_SUCCESS;
 }
 
@@ -160,9 +162,7 @@ uint64_t Manager::free_space(Segment &segment) {
     const bool again = std::exchange(segment.refused, false); // then it has been counted
     uint64_t bytes = 0;
     const Relaxed relaxed(driver_);
-    std::vector<Piece> pieces;
-    segment.pieces.each([&](const Piece &piece) { pieces.push_back(piece); });
-    for (const Piece &piece : pieces) {
+    segment.pieces.each([&](const Piece &piece) {
         bytes += again ? 0 : piece.bytes;
         if (driver_.cuMemUnmap(piece.address, piece.bytes) == CUDA_SUCCESS) {
             driver_.cuMemRelease(piece.handle);
@@ -170,7 +170,7 @@ uint64_t Manager::free_space(Segment &segment) {
         } else {
             segment.refused = true;
         }
-    }
+    });
     if (!segment.refused && !segment.stuck) {
         segment.refused =
             driver_.cuMemAddressFree(segment.driver_base, segment.driver_bytes) != CUDA_SUCCESS;

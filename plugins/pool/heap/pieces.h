@@ -40,10 +40,13 @@ public:
     Piece at(uint64_t address) const; // the piece that holds the byte there
     // The first piece that begins at `from` or behind it and ends at `end` or before it.
     Piece first_within(uint64_t from, uint64_t end) const;
-    // Every piece, in the order of addresses.
+    // Every piece, in the order of addresses; the function may remove it.
     template <class Function> void each(Function function) const {
-        for (uint64_t i = 0; i<pages_.size(); i += pages_[i].extent> 0 ? pages_[i].extent : 1) {
-            if (pages_[i].extent > 0) {
+        uint64_t next = 0;
+        for (uint64_t i = 0; i < pages_.size(); i = next) {
+            const bool begins = pages_[i].extent > 0;
+            next = i + (begins ? uint64_t(pages_[i].extent) : 1);
+            if (begins) {
                 function(piece_from(i));
             }
         }
