@@ -31,16 +31,18 @@ SizeTree &own_like(const Block &block) {
 } // namespace
 
 // Two free neighbours become one block unless that would mix what two free pools wait for, or give
-// memory that every stream may use to a graph.
-bool can_merge(const Block &a, const Block &b) {
-    if (a.state != State::free || b.state != State::free) {
-        return a.state == State::hole && b.state == State::hole;
+// memory that every stream may use to a graph, or keep what was freed with no stream waiting for a
+// later event than its own.
+bool can_merge(const Block &left, const Block &right) {
+    if (left.state != State::free || right.state != State::free) {
+        return left.state == State::hole && right.state == State::hole;
     }
-    if (a.pool == b.pool) {
-        return true;
+    if (left.pool == right.pool) {
+        const bool waits_alike = left.tag == right.tag && left.dirty_end == right.dirty_begin;
+        return left.pool->order != Order::unordered || waits_alike;
     }
-    return (!a.dirty() && b.pool->order != Order::capture) ||
-           (!b.dirty() && a.pool->order != Order::capture);
+    return (!left.dirty() && right.pool->order != Order::capture) ||
+           (!right.dirty() && left.pool->order != Order::capture);
 }
 
 // --- the indexes ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@
 
 namespace emm::pool {
 
-bool can_merge(const Block &a, const Block &b);
+bool can_merge(const Block &left, const Block &right);
 
 class Heap {
 public:
