@@ -156,7 +156,7 @@ void Manager::await_device() {
 }
 
 // No lock is held, and nobody uses the memory any more; the device may still be at it. What the
-// driver refuses is kept for another time: 64 GiB of addresses each would soon be all there are
+// driver refuses is kept for another time: its addresses would soon be all there are
 // where a tool such as the thread sanitizer leaves a program few of them.
 uint64_t Manager::free_space(Segment &segment) {
     const bool again = std::exchange(segment.refused, false); // then it has been counted

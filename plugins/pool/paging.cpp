@@ -12,9 +12,9 @@ namespace emm::pool {
 namespace {
 
 constexpr uint64_t page = page_bytes;
-constexpr size_t parts_considered = 4096;            // of free memory, when some of it is to move
-constexpr size_t parts_at_a_time = 64;               // when some of it goes back to the driver
-constexpr uint64_t least_space = uint64_t(64) << 30; // addresses cost next to nothing
+constexpr size_t parts_considered = 4096; // of free memory, when some of it is to move
+constexpr size_t parts_at_a_time = 64;    // when some of it goes back to the driver
+constexpr uint64_t least_space = uint64_t(4) << 30;
 } // namespace
 
 // What the options leave open depends on the device. Throws PluginError where it cannot be had.
@@ -146,8 +146,14 @@ bool Manager::has_pages_for(const Heap::Room &room) const {
     return bytes >= room.missing;
 }
 
+// Addresses cost little; as much again each time keeps their ranges few.
 CUresult Manager::add_space(Lock &lock, uint64_t bytes, Zone zone) {
-    const uint64_t size = std::max(least_space, round_up(2 * bytes, page));
+    uint64_t size = std::max(least_space, round_up(16 * bytes, page));
+    uint64_t held = 0;
+    for (Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
+        held += s->size;
+    }
+    size = std::max(size, held);
     lock.unlock();
     CUresult result = CUDA_SUCCESS;
     std::unique_ptr<Segment> segment;
