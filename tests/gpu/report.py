@@ -58,12 +58,13 @@ def replay_rows(folder, kind):
                    *(f"{ns[k]:.0f}" for k in ("mean", "p50", "p99", "p999"))]
 
 
-BENCH_COLUMNS = ["plugin", "case", "threads", "size", "ns a pair", "million pairs a second"]
+BENCH_COLUMNS = ["plugin", "case", "threads", "size", "ns a pair", "million pairs a second",
+                 "driver calls a pair"]
 
 
 def bench_rows(answer):
     return [[r["plugin"], r["case"], r["threads"], r["size"], f"{r['ns_per_pair']:.1f}",
-             f"{r['mpairs_per_s']:.3f}"] for r in answer["results"] if "ns_per_pair" in r]
+             f"{r['mpairs_per_s']:.3f}", r.get("driver_calls_per_pair", "")] for r in answer["results"] if "ns_per_pair" in r]
 
 
 def replays(folder, kind):
@@ -102,11 +103,12 @@ def save(path, folder, command, columns, rows):
 
 def save_all(folder, data):
     for kind, command in (("replay", "emm replay TRACE (strict order)"),
+                          ("warm", "emm replay TRACE --warm: the second time"),
                           ("touch", "emm replay TRACE --touch")):
         rows = list(replay_rows(folder, kind))
         if rows:
             save(data / f"{kind}.csv", folder, command, REPLAY_COLUMNS, rows)
-    for name in ("bench", "bench-threads"):
+    for name in ("bench", "bench-unordered", "bench-threads"):
         answer = load(folder / f"{name}.json")
         if answer:
             save(data / f"{name}.csv", folder, "emm bench, as in tests/gpu/run", BENCH_COLUMNS,
@@ -132,12 +134,16 @@ def main():
         print("```\n")
     print("### Recordings, strict order\n")
     replays(folder, "replay")
+    print("### The same played a second time (--warm)\n")
+    replays(folder, "warm")
     print("### The same with every block written and checked (--touch)\n")
     replays(folder, "touch")
     said(folder, "Thrust, CUB and cuda::mr over emm.hpp", "thrust-*.log")
     said(folder, "Event logs, written and read back", "events-*.log")
     print("### Cost of an allocation\n")
     bench(folder, "bench")
+    print("### With no stream, on an idle device and beside work that does not end\n")
+    bench(folder, "bench-unordered")
     print("### Threads\n")
     bench(folder, "bench-threads")
     table_of_peers = folder / "peers/peers.md"
