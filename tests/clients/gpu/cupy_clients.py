@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-ALLOCATORS = ["cupy", "cupy async", "pool", "pool unordered", "pool:growth=vmm"]
+ALLOCATORS = ["cupy", "cupy async", "pool", "pool unordered", "pool:growth=segment"]
 MIB = 1 << 20
 
 

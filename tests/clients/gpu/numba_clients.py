@@ -26,7 +26,7 @@ MANAGERS = {
     "plain": {"NUMBA_CUDA_MEMORY_MANAGER": "plain_manager"},
     "passthrough": {"NUMBA_CUDA_MEMORY_MANAGER": "emm.numba", "EMM_PLUGIN": "passthrough"},
     "pool": {"NUMBA_CUDA_MEMORY_MANAGER": "emm.numba", "EMM_PLUGIN": "pool"},
-    "pool:growth=vmm": {"NUMBA_CUDA_MEMORY_MANAGER": "emm.numba", "EMM_PLUGIN": "pool:growth=vmm"},
+    "pool:growth=segment": {"NUMBA_CUDA_MEMORY_MANAGER": "emm.numba", "EMM_PLUGIN": "pool:growth=segment"},
     "emm on CuPy": {"NUMBA_CUDA_MEMORY_MANAGER": "emm.numba_on_cupy"},
 }
 WHOLE = ["built-in", "plain", "pool"]

@@ -18,7 +18,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 # The first once more at the end shows what differs by itself, from run to run.
-COMPARED = ["native", "pool", "pool:growth=vmm", "native"]
+COMPARED = ["native", "pool", "pool:growth=segment", "native"]
 CHECKED = [*COMPARED[:-1], "passthrough", "mem_pool"]
 MIB = 1 << 20
 failed = []
