@@ -19,7 +19,7 @@ constexpr uint64_t requests_in_turn = 96;
 constexpr uint64_t part_held_unasked = 32;
 
 constexpr uint64_t pieces_a_request = 8;
-constexpr uint64_t pieces_of_all = 128;
+constexpr uint64_t pieces_of_all = 64;
 constexpr uint64_t pieces_when_scarce = 2048;
 
 uint64_t with_slack(uint64_t most, double part) {
@@ -62,7 +62,8 @@ uint64_t piece_bytes(uint64_t missing, const Allowance &allowance) {
     if (is_scarce(allowance)) {
         return piece(allowance.claimed / pieces_when_scarce);
     }
-    return std::max(piece(missing / pieces_a_request), piece(allowance.claimed / pieces_of_all));
+    const uint64_t least = std::min(allowance.claimed / pieces_of_all, cheap_to_release);
+    return std::max(piece(missing / pieces_a_request), piece(least));
 }
 
 uint64_t growth_bytes(uint64_t missing, const Allowance &allowance) {

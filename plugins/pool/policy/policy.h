@@ -44,9 +44,9 @@ uint64_t moving_allowance(uint64_t calls, uint64_t bytes);
 bool is_scarce(const Allowance &allowance);
 
 // The size of the pieces that new memory for a request is made of: an eighth of it, so that what a
-// later and smaller request leaves of a piece is not much; but 1/128 of all at least, which keeps
-// the pieces of a whole program few. Where memory is scarce it is 1/2048 of all. Where slack is not
-// wanted each piece is a page.
+// later and smaller request leaves of a piece is not much; but 1/64 of all at least, up to what is
+// cheap to release, which keeps the pieces of a whole program few. Where memory is scarce it is
+// 1/2048 of all. Where slack is not wanted each piece is a page.
 uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
 
 // How much to grow by for a request that growth alone serves: a piece at least, while that costs no

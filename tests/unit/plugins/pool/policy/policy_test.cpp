@@ -44,10 +44,11 @@ TEST_CASE("moving may cost more with every call and every byte asked for") {
     CHECK(moving_allowance(0, gib) == begin + 1024 * 25);
 }
 
-TEST_CASE("pieces are an eighth of the request, a 128th of all at least") {
+TEST_CASE("pieces are an eighth of the request, a 64th of all at least, up to 64 MiB") {
     CHECK(piece_bytes(64 * mib, held(0, 64 * mib)) == 8 * mib);
     CHECK(piece_bytes(100 * mib, held(0, 100 * mib)) == 8 * mib);
-    CHECK(piece_bytes(2 * mib, held(4 * gib, 4 * gib)) == 32 * mib);
+    CHECK(piece_bytes(2 * mib, held(2 * gib, 2 * gib)) == 32 * mib);
+    CHECK(piece_bytes(2 * mib, held(40 * gib, 40 * gib)) == 64 * mib);
     CHECK(piece_bytes(2 * mib, held(0, 2 * mib)) == page_bytes);
 }
 
@@ -61,7 +62,7 @@ TEST_CASE("pieces are small where memory is scarce, and pages where no slack is 
 }
 
 TEST_CASE("growth takes a whole piece while the free slack has room for it") {
-    CHECK(growth_bytes(2 * mib, held(1 * gib, 2 * gib)) == 8 * mib);
+    CHECK(growth_bytes(2 * mib, held(1 * gib, 2 * gib)) == 16 * mib);
     CHECK(growth_bytes(64 * mib, held(1 * gib, 2 * gib)) == 64 * mib);
     CHECK(growth_bytes(2 * mib, held(2 * gib + 50 * mib, 2 * gib)) == 2 * mib);
 }
