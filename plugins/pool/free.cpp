@@ -207,7 +207,7 @@ void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
     const bool seldom = &pool == &order_.unordered() && host_waiting_ == 0;
     order_.look_after(lock, pool, caller, seldom ? allowance(0) : Allowance{});
     if (options_.release_threshold != UINT64_MAX && (heap_.whole_bytes() > 0 || paged_) &&
-        deferring_ == 0 && cached_bytes() > options_.release_threshold) {
+        !moves_.are_deferred() && cached_bytes() > options_.release_threshold) {
         order_.record_and_query_all(lock, false);
         release_idle(lock, options_.release_threshold, true);
     }

@@ -195,7 +195,7 @@ Block *Manager::squeeze_host(Lock &lock, HostPool &pool, uint64_t size, CUresult
     bool others = false; // have given something back since
     for (int round = 0; round < most_rounds && !block; round++) {
         const bool may_wait = !order_.has_announced_captures();
-        const Hope hope(*this);
+        const Moves::Watch watch(moves_);
         if (round > 0 && may_wait && order_.wait_for_context(lock)) {
             cross_context_.wait(lock);
         } else {
@@ -206,11 +206,11 @@ Block *Manager::squeeze_host(Lock &lock, HostPool &pool, uint64_t size, CUresult
         }
         pool.clear_shelves();
         block = pool.take(size);
-        if (!block && deferring_ == 0 && (release_host(lock, 0) > 0 || others)) {
+        if (!block && !moves_.are_deferred() && (release_host(lock, 0) > 0 || others)) {
             block = grow_host(lock, pool, size, result);
         }
         const bool last = round > 0 || !may_wait;
-        others = !block && last && served_.serves() && await_moves(lock, hope);
+        others = !block && last && served_.serves() && moves_.await(lock, watch);
         if (last && !others) {
             break;
         }
@@ -223,20 +223,16 @@ CUresult Manager::add_host_segment(Lock &lock, HostPool &pool, uint64_t bytes) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     host_reserved_ += bytes;
-    begin_move();
-    lock.unlock();
     CUresult result = CUDA_SUCCESS;
     std::unique_ptr<Segment> segment;
     try {
+        const Moves::Move move(moves_);
+        const Unlocked unlocked(lock);
         segment = new_host_segment(pool, bytes, result);
     } catch (...) {
-        lock.lock();
         host_reserved_ -= bytes;
-        end_move();
         throw;
     }
-    lock.lock();
-    end_move();
     served_.note_error(result);
     if (!segment) {
         host_reserved_ -= bytes;
@@ -287,7 +283,7 @@ std::unique_ptr<Segment> Manager::new_host_segment(HostPool &pool, uint64_t byte
 uint64_t Manager::release_host(Lock &lock, uint64_t keep) {
     uint64_t released = 0;
     for (auto &pool : hosts_) {
-        if (!pool || deferring_ != 0 || host_cached() <= keep) {
+        if (!pool || moves_.are_deferred() || host_cached() <= keep) {
             continue;
         }
         pool->clear_shelves();
@@ -295,13 +291,14 @@ uint64_t Manager::release_host(Lock &lock, uint64_t keep) {
         while (segment && host_cached() > keep) {
             pool->heap.remove(*segment);
             caches_.await_lookups();
-            begin_move();
-            lock.unlock();
-            released += segment->driver_bytes;
-            const uint64_t bytes = free_host_segment(*segment);
-            lock.lock();
+            const uint64_t bytes = segment->driver_bytes;
+            {
+                const Moves::Move move(moves_);
+                const Unlocked unlocked(lock);
+                free_host_segment(*segment);
+            }
             host_reserved_ -= bytes;
-            end_move();
+            released += bytes;
             segment = pool->heap.first_whole();
         }
     }

@@ -102,7 +102,7 @@ uint64_t Manager::largest_to_cut(uint64_t bytes) const {
         return 16 * bytes;
     }
     const uint64_t needed = std::max(most, options_.initial);
-    const bool exact = bytes >= huge && bytes >= claimed() / 16 && deferring_ == 0 &&
+    const bool exact = bytes >= huge && bytes >= claimed() / 16 && !moves_.are_deferred() &&
                        claimed() > needed + needed / 8;
     return exact ? bytes + bytes / 4 : UINT64_MAX;
 }
@@ -277,7 +277,7 @@ Block *Manager::await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes) {
     while (segment && !waits(*segment)) {
         segment = heap_.next_whole(*segment);
     }
-    if (segment && deferring_ == 0 && !grows_first(bytes) && !enough()) {
+    if (segment && !moves_.are_deferred() && !grows_first(bytes) && !enough()) {
         order_.wait_bounded(lock, pool, [&] {
             block = take_block(pool, bytes);
             return block || enough();
@@ -291,7 +291,7 @@ Block *Manager::await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes) {
 // warm-up.
 void Manager::exchange_idle(Lock &lock, uint64_t bytes) {
     const uint64_t growth = growth_for(bytes);
-    while (deferring_ == 0 && claimed() + growth > ceiling(bytes)) {
+    while (!moves_.are_deferred() && claimed() + growth > ceiling(bytes)) {
         Segment *segment = idle_for(claimed() + growth - ceiling(bytes), zone_for(bytes));
         if (!segment) {
             return;
@@ -337,21 +337,17 @@ CUresult Manager::add_segment(Lock &lock, uint64_t bytes, Zone zone) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     arriving_ += bytes;
-    begin_move();
-    lock.unlock();
     CUresult result = CUDA_SUCCESS;
     std::unique_ptr<Segment> segment;
     try {
+        const Moves::Move move(moves_);
+        const Unlocked unlocked(lock);
         segment = new_segment(bytes, result);
     } catch (...) {
-        lock.lock();
         arriving_ -= bytes;
-        end_move();
         throw;
     }
-    lock.lock();
     arriving_ -= bytes;
-    end_move();
     served_.note_error(result);
     if (!segment) {
         return result;
@@ -399,7 +395,7 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, StreamPool &pool, uint
     bool others = false; // have given something back since
     for (int round = 0; round < most_rounds && !block; round++) {
         const bool may_wait = !caller.capturing && !order_.has_announced_captures();
-        const Hope hope(*this);
+        const Moves::Watch watch(moves_);
         if (round > 0 && may_wait) {
             order_.wait_for_context(lock);
         }
@@ -410,14 +406,14 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, StreamPool &pool, uint
         if (!block && (paged_ || others)) {
             block = grow(lock, pool, bytes, result);
         }
-        while (!block && deferring_ == 0 && heap_.first_whole() && says_exhausted(result)) {
+        while (!block && !moves_.are_deferred() && heap_.first_whole() && says_exhausted(result)) {
             release_segment(lock, *heap_.first_whole());
             block = grow(lock, pool, bytes, result);
         }
         block = block ? block : wait_for_stream(lock, caller, pool, bytes);
         const bool last = round > 0 || !may_wait;
         others = !block && last &&
-                 (await_moves(lock, hope) ||
+                 (moves_.await(lock, watch) ||
                   (calls != caches_.calls_served() && bytes <= idle_at_most()));
         if (last && !others) {
             break;
@@ -433,20 +429,27 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, StreamPool &pool, uint
 uint64_t Manager::release_segment(Lock &lock, Segment &segment) {
     heap_.remove(segment);
     caches_.await_lookups();
-    begin_move();
-    lock.unlock();
-    CUresult result = CUDA_SUCCESS;
-    if (served_.lives()) {
-        const Relaxed relaxed(driver_);
-        result = driver_.cuMemFree(segment.driver_base);
-    }
     const uint64_t bytes = segment.driver_bytes;
-    delete &segment;
-    lock.lock();
+    CUresult result = CUDA_SUCCESS;
+    {
+        const Moves::Move move(moves_);
+        const Unlocked unlocked(lock);
+        if (served_.lives()) {
+            const Relaxed relaxed(driver_);
+            result = driver_.cuMemFree(segment.driver_base);
+        }
+        delete &segment;
+    }
     served_.note_error(result);
     reserved_ -= bytes;
-    end_move();
     return bytes;
+}
+
+// If all that is not in use could be had as one.
+uint64_t Manager::idle_at_most() const {
+    const uint64_t used = counts_.taken() + waiting_;
+    const uint64_t limit = options_.max == UINT64_MAX ? reserved_ : options_.max;
+    return limit > used ? limit - used : 0;
 }
 
 void Manager::drop_spares() {
@@ -459,7 +462,7 @@ uint64_t Manager::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
     }
     uint64_t released = 0;
     Segment *segment = heap_.first_whole();
-    while (segment && deferring_ == 0 && cached_bytes() > keep) {
+    while (segment && !moves_.are_deferred() && cached_bytes() > keep) {
         if (complete_only && segment->first->dirty()) {
             segment = heap_.next_whole(*segment);
             continue;

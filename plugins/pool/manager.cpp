@@ -152,11 +152,7 @@ void Manager::forget_everything() {
 
 emm_status Manager::defer_cleanup(uint32_t enter) {
     const Lock lock(mutex_);
-    if (enter) {
-        deferring_++;
-    } else if (deferring_ > 0) {
-        deferring_--;
-    }
+    enter ? moves_.defer() : moves_.end_deferral();
     return EMM_OK;
 }
 
@@ -170,7 +166,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         order_.record_and_query_all(lock, false);
         order_.record_what_is_left(lock);
         cross_context_.mark_what_is_left(lock);
-        if (deferring_ == 0) {
+        if (!moves_.are_deferred()) {
             drop_spares();
         }
         released = release_idle(lock, keep_bytes, false);

@@ -8,7 +8,6 @@
 //   share.cpp     get_ipc_handle: memory that other processes have open
 //   host.cpp      memhostalloc and memhostfree: pinned host memory
 //   host_stock.cpp  what of it lies in magazines
-//   moves.cpp     what other threads have in their hands
 //   paging.cpp    growth=vmm: pages behind addresses
 //   pages.cpp     what that asks of the driver
 //   manager.cpp   create, reset, destroy, trim, peers
@@ -18,6 +17,7 @@
 // anew afterwards.
 #pragma once
 
+#include "backing/moves.h"
 #include "cache/thread_caches.h"
 #include "cuda/served_context.h"
 #include "heap/heap.h"
@@ -34,7 +34,6 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <pthread.h>
 #include <vector>
 
 namespace emm::pool {
@@ -71,17 +70,6 @@ private:
     struct Export {
         UseRecord *record;
         emm_ipc_handle handle; // as the host got it: what identifies it is in it
-    };
-
-    // A request that will fail unless another thread's memory comes back. The lock is held when it
-    // begins and ends.
-    struct Hope {
-        explicit Hope(Manager &of);
-        ~Hope();
-        Manager &manager;
-        const pthread_t thread;
-        bool heard = false; // that something has
-        Link<Hope> link;
     };
 
     // --- allocate.cpp
@@ -128,10 +116,6 @@ private:
     void drop_spares(StreamPool &pool) override { slabs_.drop_spares(pool); }
     uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only);
 
-    // --- moves.cpp
-    void begin_move();
-    void end_move();
-    bool await_moves(Lock &lock, const Hope &hope);
     uint64_t idle_at_most() const;
 
     // --- free.cpp
@@ -270,7 +254,7 @@ private:
     std::atomic<uint64_t> serving_;        // the same; 0 once nothing is reused any more
     Heap heap_{order_.common(), clock_};
 
-    alignas(128) std::condition_variable_any moved_; // memory that was on its way has arrived
+    alignas(128) Moves moves_;
     Slabs slabs_{heap_};
     Counts counts_;
     ThreadCaches caches_{{served_, mutex_, clock_, order_, heap_, slabs_, counts_, *this},
@@ -283,14 +267,12 @@ private:
     List<Segment, &Segment::all> refused_; // what the driver did not take back; tried again
     std::list<int32_t> peers_; // devices whose primary context is retained for set_access
 
-    uint32_t deferring_ = 0;
     bool ragged_ = false; // the driver has given memory that is not aligned to 2 MiB
 
     std::vector<CUmemAccessDesc> access_; // of growth=vmm: who may use the pages
     bool pages_shareable_ = false;        // with other processes
     bool changing_access_ = false;        // while no thread maps or unmaps
-    uint32_t moves_ = 0;                  // threads that have memory on its way
-    List<Hope, &Hope::link> hopes_;
+    std::condition_variable_any access_free_;
     uint64_t moved_ns_ = 0;    // what moving has cost, in the driver
     uint64_t asked_bytes_ = 0; // by requests beyond magazines
     uint32_t fills_ = 0;       // threads that do

@@ -105,7 +105,7 @@ Block *Manager::await_pages(Lock &lock, StreamPool &pool, uint64_t bytes) {
         const Heap::Room room = heap_.room_for(pool, bytes, zone_for(bytes));
         return has_pages_for(room);
     };
-    if (has_dirty_pages() && deferring_ == 0 && !enough()) {
+    if (has_dirty_pages() && !moves_.are_deferred() && !enough()) {
         order_.wait_bounded(lock, pool, [&] {
             block = take_block(pool, bytes);
             return block || enough();
@@ -202,7 +202,7 @@ FillPlan Manager::plan_for(const Heap::Room &room, bool may_grow) const {
     request.piece = piece_bytes(std::max(room.missing, request.growth), allowed);
     try {
         std::vector<IdlePiece> idle;
-        if (request.fresh < room.missing && deferring_ == 0) {
+        if (request.fresh < room.missing && !moves_.are_deferred()) {
             idle = heap_.idle_pieces(room.beside, parts_considered);
         }
         FillPlan plan = plan_fill(request, idle);
@@ -286,15 +286,15 @@ CUresult Manager::carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *
     const uint64_t more = plan.created - std::min(plan.created, plan.released_bytes());
     arriving_ += more;
     fills_++;
-    begin_move();
+    const Moves::Move move(moves_);
     lock.unlock();
     const CUresult result = ask_driver(work);
     lock.lock();
     arriving_ -= more;
     fills_--;
+    access_free_.notify_all();
     served_.note_error(result);
     settle(work);
-    end_move();
     check();
     return result;
 }
@@ -346,7 +346,7 @@ void Manager::settle(Fill &work) {
 
 // Until no thread changes what peers may use.
 void Manager::await_access(Lock &lock) {
-    moved_.wait(lock, [this] { return !changing_access_; });
+    access_free_.wait(lock, [this] { return !changing_access_; });
 }
 
 // --- back to the driver --------------------------------------------------------------------------
@@ -357,7 +357,7 @@ uint64_t Manager::release_pages(Lock &lock, uint64_t keep) {
     const uint64_t before = reserved_;
     CUresult result = CUDA_SUCCESS;
     await_access(lock);
-    while (deferring_ == 0 && cached_bytes() > keep && result == CUDA_SUCCESS) {
+    while (!moves_.are_deferred() && cached_bytes() > keep && result == CUDA_SUCCESS) {
         FillPlan plan;
         uint64_t missing = cached_bytes() - keep;
         for (const IdlePiece &each : heap_.idle_pieces(nullptr, parts_at_a_time)) {
@@ -388,7 +388,7 @@ emm_status Manager::set_paged_access(int32_t peer, uint32_t flags) {
     Lock lock(mutex_);
     await_access(lock);
     changing_access_ = true;
-    moved_.wait(lock, [this] { return fills_ == 0; });
+    access_free_.wait(lock, [this] { return fills_ == 0; });
     CUresult result = CUDA_SUCCESS;
     try {
         access_.reserve(access_.size() + 1);
@@ -403,7 +403,7 @@ emm_status Manager::set_paged_access(int32_t peer, uint32_t flags) {
         }
     } catch (...) {
         changing_access_ = false;
-        moved_.notify_all();
+        access_free_.notify_all();
         throw;
     }
     lock.unlock();
@@ -422,7 +422,7 @@ emm_status Manager::set_paged_access(int32_t peer, uint32_t flags) {
         }
     }
     changing_access_ = false;
-    moved_.notify_all();
+    access_free_.notify_all();
     lock.unlock();
     return result == CUDA_SUCCESS ? EMM_OK : served_.failed(result, "cuMemSetAccess");
 }

@@ -67,4 +67,16 @@ private:
 
 using Lock = std::unique_lock<Mutex>;
 
+// From its making to its end the calling thread does not have the lock.
+class Unlocked {
+public:
+    explicit Unlocked(Lock &lock) : lock_(lock) { lock_.unlock(); }
+    ~Unlocked() { lock_.lock(); }
+    Unlocked(const Unlocked &) = delete;
+    Unlocked &operator=(const Unlocked &) = delete;
+
+private:
+    Lock &lock_;
+};
+
 } // namespace emm::pool
