@@ -121,7 +121,7 @@ emm_deviceptr Manager::account(Place place, StreamPool &pool, size_t size) {
     place.begin_loan(size);
     order_.adopt(place, pool);
     counts_.count_allocation(size, place.size());
-    asked_bytes_ += size;
+    holdings_.count_request(size);
     check();
     return place.begin();
 }
@@ -149,7 +149,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         pool.unhold();
     }
     if (const emm_deviceptr ptr = take_for(caches_.own_for(caller, pool), pool, size)) {
-        most_taken_ = most_with(0);
+        holdings_.count_served();
         *ret_ptr = ptr;
         return EMM_OK;
     }
@@ -168,7 +168,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
     }
     if (place) {
         *ret_ptr = account(place, pool, size);
-        most_taken_ = most_with(0);
+        holdings_.count_served();
         upkeep(lock, pool, nullptr);
         order_.let_go_of_capture(pool);
         return EMM_OK;
@@ -214,7 +214,7 @@ Slot *Manager::slot_of_new_slab(Block &block, unsigned index, StreamPool &pool) 
 
 // Whole pages or segments, whatever else goes back.
 uint64_t Manager::obtainable() const {
-    return std::min(options_.max, total_) / segment_granule * segment_granule;
+    return holdings_.limit() / segment_granule * segment_granule;
 }
 
 // A request that no amount of reclaiming could serve: nothing is asked for, and nothing moves.
@@ -223,12 +223,11 @@ emm_status Manager::refuse_for_good(size_t size) {
         const Lock lock(mutex_);
         counts_.count_failure();
     }
-    const bool limited = options_.max <= total_;
     return emm_failf(&host_, EMM_E_OUT_OF_MEMORY, 0,
                      "pool: out of device memory: %zu bytes asked for, more than %s ever allows, "
                      "which is %llu bytes",
-                     size, limited ? "max" : "the device",
-                     static_cast<unsigned long long>(std::min(options_.max, total_)));
+                     size, holdings_.is_limited_by_max() ? "max" : "the device",
+                     static_cast<unsigned long long>(holdings_.limit()));
 }
 
 emm_status Manager::exhausted(size_t size, CUresult result) {
@@ -236,7 +235,7 @@ emm_status Manager::exhausted(size_t size, CUresult result) {
     {
         const Lock lock(mutex_);
         live = caches_.live_bytes();
-        reserved = reserved_;
+        reserved = holdings_.reserved();
         largest = heap_.largest_free();
     }
     char limit[48] = "no max";

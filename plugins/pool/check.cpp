@@ -46,7 +46,7 @@ std::string Manager::fault() const {
     if (!caches_.any_search() && taken != counts_.taken()) {
         return "what is taken from the heap and the slabs is not what was counted";
     }
-    if (!caches_.any_search() && free > cached_bytes()) {
+    if (!caches_.any_search() && free > holdings_.cached()) {
         return "free blocks are larger than the cached bytes counted";
     }
     std::string found = heap_.fault();

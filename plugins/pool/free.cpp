@@ -3,6 +3,14 @@
 #include <algorithm>
 
 namespace emm::pool {
+namespace {
+
+bool is_pinned(Place place) {
+    return place.block && place.block->host;
+}
+
+} // namespace
+
 // The allocation that begins there, if it is one.
 Place Manager::lent_at(emm_deviceptr ptr) const {
     const Place place = heap_.starting_at(ptr);
@@ -155,7 +163,7 @@ void Manager::release(Place place, StreamPool &pool) {
 
 void Manager::give(Place place, StreamPool &pool) {
     order_.mark_dirty(pool, place.size());
-    if (place.block && place.block->host) {
+    if (is_pinned(place)) {
         put_off(*place.block, pool);
     } else if (place.block) {
         heap_.give(*place.block, pool);
@@ -166,11 +174,19 @@ void Manager::give(Place place, StreamPool &pool) {
 
 void Manager::hold(Place place) {
     place.state() = State::waiting;
-    waiting_of(place) += place.size();
+    if (is_pinned(place)) {
+        host_waiting_ += place.size();
+    } else {
+        holdings_.begin_wait(place.size());
+    }
 }
 
 void Manager::give_held(Place place, StreamPool &pool) {
-    waiting_of(place) -= place.size();
+    if (is_pinned(place)) {
+        host_waiting_ -= place.size();
+    } else {
+        holdings_.end_wait(place.size());
+    }
     give(place, pool);
 }
 
@@ -205,9 +221,9 @@ void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
     }
     // Pinned memory is wanted back sooner: it costs more to get.
     const bool seldom = &pool == &order_.unordered() && host_waiting_ == 0;
-    order_.look_after(lock, pool, caller, seldom ? allowance(0) : Allowance{});
+    order_.look_after(lock, pool, caller, seldom ? holdings_.allowance(0) : Allowance{});
     if (options_.release_threshold != UINT64_MAX && (heap_.whole_bytes() > 0 || paged_) &&
-        !moves_.are_deferred() && cached_bytes() > options_.release_threshold) {
+        !moves_.are_deferred() && holdings_.cached() > options_.release_threshold) {
         order_.record_and_query_all(lock, false);
         release_idle(lock, options_.release_threshold, true);
     }

@@ -18,7 +18,6 @@ namespace {
 
 constexpr int candidates_tried = 8;
 constexpr uint64_t largest_share = 32 << 20;
-constexpr uint64_t ease = 64; // that part of all memory may be idle to spare driver calls
 constexpr uint64_t huge = 64 << 20;
 
 bool has_event(const Block &block) {
@@ -84,7 +83,7 @@ Block *Manager::take_block(StreamPool &pool, uint64_t bytes) {
     if (block || zone == Zone::large) {
         return block;
     }
-    if (reserved_ <= options_.initial) { // which is for every size
+    if (holdings_.reserved() <= options_.initial) { // which is for every size
         return heap_.take(pool, bytes, Zone::large);
     }
     // No page can be had from a piece that is smaller.
@@ -97,13 +96,13 @@ uint64_t Manager::largest_to_cut(uint64_t bytes) const {
     if (paged_) {
         return UINT64_MAX;
     }
-    const uint64_t most = most_with(bytes);
-    if (claimed() + growth_for(bytes) <= most + most / ease) {
+    const uint64_t most = holdings_.most_with(bytes);
+    if (holdings_.claimed() + growth_for(bytes) <= most + most / idle_part) {
         return 16 * bytes;
     }
     const uint64_t needed = std::max(most, options_.initial);
-    const bool exact = bytes >= huge && bytes >= claimed() / 16 && !moves_.are_deferred() &&
-                       claimed() > needed + needed / 8;
+    const bool exact = bytes >= huge && bytes >= holdings_.claimed() / 16 &&
+                       !moves_.are_deferred() && holdings_.claimed() > needed + needed / 8;
     return exact ? bytes + bytes / 4 : UINT64_MAX;
 }
 
@@ -199,7 +198,8 @@ Zone Manager::zone_for(uint64_t bytes) const {
 // overshoot, smaller ones leave holes that cannot become one. Larger requests get their measure.
 uint64_t Manager::growth_for(uint64_t bytes) const {
     const Zone zone = zone_for(bytes);
-    const uint64_t part = zone == Zone::small ? heap_.bytes_in(zone) / 32 : claimed() / 16;
+    const uint64_t part =
+        zone == Zone::small ? heap_.bytes_in(zone) / 32 : holdings_.claimed() / 16;
     const uint64_t share = std::min(part, largest_share);
     const uint64_t wanted = options_.segment != 0 ? options_.segment : share;
     const uint64_t least = zone == Zone::dedicated ? bytes : wanted;
@@ -214,24 +214,14 @@ bool Manager::grows_first(uint64_t bytes) const {
         return false;
     }
     const uint64_t growth = growth_for(bytes);
-    return heap_.bytes_in(Zone::small) + growth <= claimed() / ease ||
-           (claimed() + growth <= peak_reserved_ && counts_.taken() <= most_with(bytes) / 4 * 3);
+    return heap_.bytes_in(Zone::small) + growth <= holdings_.claimed() / idle_part ||
+           (holdings_.claimed() + growth <= holdings_.peak_reserved() &&
+            counts_.taken() <= holdings_.most_with(bytes) / 4 * 3);
 }
 
 // A request with no stream.
 bool Manager::grows_unasked(uint64_t bytes) const {
-    return may_grow_unasked(bytes, allowance(bytes));
-}
-
-// The most that was ever taken, if this request is served. One that fails leaves no trace.
-uint64_t Manager::most_with(uint64_t bytes) const {
-    return std::max(most_taken_, counts_.taken() + waiting_ + bytes);
-}
-
-// What may be held before idle segments go back.
-uint64_t Manager::ceiling(uint64_t bytes) const {
-    const uint64_t most = most_with(bytes);
-    return std::max(peak_reserved_, most + most / ease);
+    return may_grow_unasked(bytes, holdings_.allowance(bytes));
 }
 
 Block *Manager::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) {
@@ -244,7 +234,7 @@ Block *Manager::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &res
         return block;
     }
     exchange_idle(lock, bytes);
-    if (zone == Zone::large && claimed() + growth_for(bytes) > ceiling(bytes)) {
+    if (zone == Zone::large && holdings_.claimed() + growth_for(bytes) > holdings_.ceiling(bytes)) {
         heap_.reserve_record(); // what cannot be exchanged is cut after all
         block = heap_.take(pool, bytes, zone);
     }
@@ -271,7 +261,7 @@ Block *Manager::await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes) {
         return segment.first->dirty() && segment.first->pool->order == Order::stream;
     };
     const auto enough = [&] {
-        return claimed() + growth_for(bytes) <= ceiling(bytes) + exchangeable();
+        return holdings_.claimed() + growth_for(bytes) <= holdings_.ceiling(bytes) + exchangeable();
     };
     const Segment *segment = heap_.first_whole();
     while (segment && !waits(*segment)) {
@@ -291,8 +281,9 @@ Block *Manager::await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes) {
 // warm-up.
 void Manager::exchange_idle(Lock &lock, uint64_t bytes) {
     const uint64_t growth = growth_for(bytes);
-    while (!moves_.are_deferred() && claimed() + growth > ceiling(bytes)) {
-        Segment *segment = idle_for(claimed() + growth - ceiling(bytes), zone_for(bytes));
+    while (!moves_.are_deferred() && holdings_.claimed() + growth > holdings_.ceiling(bytes)) {
+        Segment *segment =
+            idle_for(holdings_.claimed() + growth - holdings_.ceiling(bytes), zone_for(bytes));
         if (!segment) {
             return;
         }
@@ -305,7 +296,7 @@ uint64_t Manager::exchangeable() const {
     for (Segment *s = heap_.first_whole(); s; s = heap_.next_whole(*s)) {
         bytes += s->first->dirty() ? 0 : s->driver_bytes;
     }
-    return std::min(bytes, reserved_ - std::min(reserved_, options_.initial));
+    return std::min(bytes, holdings_.reserved() - std::min(holdings_.reserved(), options_.initial));
 }
 
 // The one that was idle for the longest; but for the little that the small zone grows by, the
@@ -313,7 +304,7 @@ uint64_t Manager::exchangeable() const {
 Segment *Manager::idle_for(uint64_t missing, Zone zone) const {
     Segment *chosen = nullptr;
     for (Segment *s = heap_.first_whole(); s; s = heap_.next_whole(*s)) {
-        if (s->first->dirty() || reserved_ - s->driver_bytes < options_.initial) {
+        if (s->first->dirty() || holdings_.reserved() - s->driver_bytes < options_.initial) {
             continue;
         }
         if (zone != Zone::small) {
@@ -333,27 +324,22 @@ CUresult Manager::add_segment(Lock &lock, uint64_t bytes, Zone zone) {
     if (!served_.serves()) {
         return served_.lost();
     }
-    if (bytes > options_.max || claimed() > options_.max - bytes) {
+    if (!holdings_.has_room_for(bytes)) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    arriving_ += bytes;
     CUresult result = CUDA_SUCCESS;
     std::unique_ptr<Segment> segment;
-    try {
+    {
+        const Holdings::Arrival arrival(holdings_, bytes);
         const Moves::Move move(moves_);
         const Unlocked unlocked(lock);
         segment = new_segment(bytes, result);
-    } catch (...) {
-        arriving_ -= bytes;
-        throw;
     }
-    arriving_ -= bytes;
     served_.note_error(result);
     if (!segment) {
         return result;
     }
-    reserved_ += bytes;
-    peak_reserved_ = std::max(peak_reserved_, reserved_);
+    holdings_.add(bytes);
     ragged_ = ragged_ || segment->size != segment->driver_bytes;
     segment->zone = zone;
     heap_.add(*segment.release());
@@ -414,7 +400,7 @@ Block *Manager::squeeze(Lock &lock, const Caller &caller, StreamPool &pool, uint
         const bool last = round > 0 || !may_wait;
         others = !block && last &&
                  (moves_.await(lock, watch) ||
-                  (calls != caches_.calls_served() && bytes <= idle_at_most()));
+                  (calls != caches_.calls_served() && bytes <= holdings_.idle_at_most()));
         if (last && !others) {
             break;
         }
@@ -441,15 +427,8 @@ uint64_t Manager::release_segment(Lock &lock, Segment &segment) {
         delete &segment;
     }
     served_.note_error(result);
-    reserved_ -= bytes;
+    holdings_.remove(bytes);
     return bytes;
-}
-
-// If all that is not in use could be had as one.
-uint64_t Manager::idle_at_most() const {
-    const uint64_t used = counts_.taken() + waiting_;
-    const uint64_t limit = options_.max == UINT64_MAX ? reserved_ : options_.max;
-    return limit > used ? limit - used : 0;
 }
 
 void Manager::drop_spares() {
@@ -462,7 +441,7 @@ uint64_t Manager::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
     }
     uint64_t released = 0;
     Segment *segment = heap_.first_whole();
-    while (segment && !moves_.are_deferred() && cached_bytes() > keep) {
+    while (segment && !moves_.are_deferred() && holdings_.cached() > keep) {
         if (complete_only && segment->first->dirty()) {
             segment = heap_.next_whole(*segment);
             continue;

@@ -38,10 +38,6 @@ Manager::Manager(const emm_host &host, const emm_context_info &info, const char 
     } else if (options_.initial == 0) { // only then do small requests never ask the large zone
         heap_.set_scraps_apart();
     }
-    size_t total = 0;
-    if (driver_.cuDeviceTotalMem && driver_.cuDeviceTotalMem(&total, device_) == CUDA_SUCCESS) {
-        total_ = total;
-    }
     try {
         take_initial();
         order_.enter_registry();
@@ -123,7 +119,7 @@ emm_status Manager::reset() {
             driver_.cuMemFree(segment->driver_base); // nothing to do about a failure
         }
         const Lock lock(mutex_);
-        reserved_ -= bytes;
+        holdings_.remove(bytes);
         if (segment->refused) {
             refused_.push_back(*segment);
         } else {
@@ -146,7 +142,7 @@ void Manager::forget_everything() {
     exports_.clear();
     slabs_.forget_all();
     counts_.forget_memory();
-    waiting_ = 0;
+    holdings_.forget_memory();
     host_live_ = host_taken_ = host_waiting_ = 0;
 }
 
@@ -170,7 +166,8 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
             drop_spares();
         }
         released = release_idle(lock, keep_bytes, false);
-        released += release_host(lock, keep_bytes - std::min<uint64_t>(keep_bytes, cached_bytes()));
+        released +=
+            release_host(lock, keep_bytes - std::min<uint64_t>(keep_bytes, holdings_.cached()));
     }
     {
         const Lock lock(mutex_);

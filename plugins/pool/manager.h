@@ -17,13 +17,13 @@
 // anew afterwards.
 #pragma once
 
+#include "backing/holdings.h"
 #include "backing/moves.h"
 #include "cache/thread_caches.h"
 #include "cuda/served_context.h"
 #include "heap/heap.h"
 #include "heap/slabs.h"
 #include "host_pool.h"
-#include "options.h"
 #include "order/cross_context.h"
 #include "order/stream_order.h"
 #include "policy/plan.h"
@@ -102,9 +102,6 @@ private:
     uint64_t largest_to_cut(uint64_t bytes) const;
     bool grows_first(uint64_t bytes) const;
     bool grows_unasked(uint64_t bytes) const;
-    uint64_t claimed() const { return reserved_ + arriving_; }
-    uint64_t most_with(uint64_t bytes) const;
-    uint64_t ceiling(uint64_t bytes) const;
     Block *await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes);
     void exchange_idle(Lock &lock, uint64_t bytes);
     uint64_t exchangeable() const;
@@ -115,8 +112,6 @@ private:
     void drop_spares();
     void drop_spares(StreamPool &pool) override { slabs_.drop_spares(pool); }
     uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only);
-
-    uint64_t idle_at_most() const;
 
     // --- free.cpp
     void close_magazines(StreamPool &pool) override { caches_.close(&pool); }
@@ -180,10 +175,8 @@ private:
     Block *await_pages(Lock &lock, StreamPool &pool, uint64_t bytes);
     bool has_dirty_pages() const;
     bool has_pages_for(const Heap::Room &room) const;
-    Allowance allowance(uint64_t bytes) const;
     uint64_t allowance_ns() const;
     FillPlan plan_for(const Heap::Room &room, bool may_grow) const;
-    bool is_within_max(const FillPlan &plan) const;
     CUresult add_space(Lock &lock, uint64_t bytes, Zone zone);
     struct Fill;
     CUresult fill(Lock &lock, const Heap::Room &room, bool may_grow);
@@ -219,8 +212,6 @@ private:
                                  emm_ipc_handle &handle);
 
     // --- report.cpp
-    uint64_t pending_bytes() const;
-    uint64_t cached_bytes() const;
     std::string fault() const;
     void check();
 
@@ -230,10 +221,6 @@ private:
     CUresult switch_access(CUcontext peer, bool on);
     emm_status keep_peer(std::list<int32_t> device, bool on, CUresult result);
     void drop_peers();
-
-    uint64_t &waiting_of(Place place) {
-        return place.block && place.block->host ? host_waiting_ : waiting_;
-    }
 
     const Options options_;
     ServedContext served_;
@@ -261,6 +248,7 @@ private:
                          identity_,
                          serving_,
                          options_.release_threshold == UINT64_MAX};
+    Holdings holdings_{{options_, counts_, heap_, slabs_, caches_}, served_.device_bytes()};
     std::unique_ptr<HostPool> hosts_[8];          // by flags
     std::atomic<HostPool *> known_hosts_[8] = {}; // the same, without the lock
     std::list<Export> exports_;
@@ -273,21 +261,13 @@ private:
     bool pages_shareable_ = false;        // with other processes
     bool changing_access_ = false;        // while no thread maps or unmaps
     std::condition_variable_any access_free_;
-    uint64_t moved_ns_ = 0;    // what moving has cost, in the driver
-    uint64_t asked_bytes_ = 0; // by requests beyond magazines
-    uint32_t fills_ = 0;       // threads that do
-    uint64_t most_taken_ = 0;  // when a call last came the long way, and was served
+    uint64_t moved_ns_ = 0; // what moving has cost, in the driver
+    uint32_t fills_ = 0;    // threads that do
 
     uint64_t host_reserved_ = 0;
     uint64_t host_live_ = 0;    // as asked for
     uint64_t host_taken_ = 0;   // as taken from a pool
     uint64_t host_waiting_ = 0; // freed, and not complete
-
-    uint64_t total_ = UINT64_MAX; // what the device has, if the driver tells
-    uint64_t reserved_ = 0;
-    uint64_t arriving_ = 0; // what the driver is being asked for, beside that
-    uint64_t waiting_ = 0;  // with use records and captures
-    uint64_t peak_reserved_ = 0;
 };
 
 inline uint64_t Manager::take_at_once(size_t size, emm_stream stream) const {

@@ -126,18 +126,12 @@ bool Manager::has_dirty_pages() const {
     return false;
 }
 
-// What was freed with no stream, and not found complete, is needed too: nobody can have it.
-Allowance Manager::allowance(uint64_t bytes) const {
-    const uint64_t pending = heap_.quarantined() + slabs_.quarantined() + waiting_;
-    return {claimed(), std::max(most_with(bytes), counts_.taken() + pending + bytes),
-            std::min(options_.max, total_), options_.slack, pending};
-}
-
 bool Manager::has_pages_for(const Heap::Room &room) const {
     if (!room.hole) {
         return true; // which costs no memory
     }
-    uint64_t bytes = new_bytes(room.missing, allowance(room.missing), free_slack(options_.slack));
+    uint64_t bytes =
+        new_bytes(room.missing, holdings_.allowance(room.missing), free_slack(options_.slack));
     if (bytes < room.missing) {
         for (const IdlePiece &each : heap_.idle_pieces(room.beside, parts_considered)) {
             bytes += each.piece.bytes;
@@ -187,7 +181,7 @@ CUresult Manager::add_space(Lock &lock, uint64_t bytes, Zone zone) {
 // A plan for the room, made of what is idle now; nothing but new memory if there is no host memory
 // for more.
 FillPlan Manager::plan_for(const Heap::Room &room, bool may_grow) const {
-    const Allowance allowed = allowance(room.missing);
+    const Allowance allowed = holdings_.allowance(room.missing);
     FillRequest request;
     request.missing = room.missing;
     request.room = room.hole->size;
@@ -218,12 +212,7 @@ FillPlan Manager::plan_for(const Heap::Room &room, bool may_grow) const {
 
 // What moving may have cost by now.
 uint64_t Manager::allowance_ns() const {
-    return moving_allowance(caches_.calls_served(), asked_bytes_);
-}
-
-bool Manager::is_within_max(const FillPlan &plan) const {
-    const uint64_t held = claimed() - std::min(claimed(), plan.released_bytes());
-    return held <= options_.max && plan.created <= options_.max - held;
+    return moving_allowance(caches_.calls_served(), holdings_.requested());
 }
 
 // What a plan takes out of the heap for as long as the driver works on it.
@@ -272,7 +261,7 @@ Manager::Fill::Fill(Manager &manager, const FillPlan &plan, const Heap::Room *ro
 
 CUresult Manager::fill(Lock &lock, const Heap::Room &room, bool may_grow) {
     const FillPlan plan = plan_for(room, may_grow);
-    if (!is_within_max(plan)) {
+    if (!holdings_.has_room_for(plan.created, plan.released_bytes())) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return carry_out(lock, plan, &room);
@@ -280,17 +269,16 @@ CUresult Manager::fill(Lock &lock, const Heap::Room &room, bool may_grow) {
 
 CUresult Manager::carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *room) {
     Fill work(*this, plan, room);
-    if (may_use_slack(plan.mapped, most_with(0))) {
+    if (may_use_slack(plan.mapped, holdings_.most_with(0))) {
         moved_ns_ += plan.cost();
     }
     const uint64_t more = plan.created - std::min(plan.created, plan.released_bytes());
-    arriving_ += more;
+    const Holdings::Arrival arrival(holdings_, more);
     fills_++;
     const Moves::Move move(moves_);
     lock.unlock();
     const CUresult result = ask_driver(work);
     lock.lock();
-    arriving_ -= more;
     fills_--;
     access_free_.notify_all();
     served_.note_error(result);
@@ -324,7 +312,7 @@ void Manager::settle(Fill &work) {
     const auto hand_back = [this](const std::vector<Block *> &blocks, size_t taken_away) {
         for (size_t i = 0; i < blocks.size(); i++) {
             Block &block = *blocks[i];
-            reserved_ -= i < taken_away ? block.size : 0;
+            holdings_.remove(i < taken_away ? block.size : 0);
             i < taken_away ? heap_.make_hole(block) : heap_.give(block, heap_.anyone);
         }
     };
@@ -333,8 +321,7 @@ void Manager::settle(Fill &work) {
     if (!work.target) {
         return;
     }
-    reserved_ += work.mapped;
-    peak_reserved_ = std::max(peak_reserved_, reserved_);
+    holdings_.add(work.mapped);
     Block &target = *work.target;
     if (work.mapped > 0 && work.mapped < target.size) {
         heap_.make_hole(*heap_.split(target, work.mapped, *work.spare));
@@ -354,12 +341,12 @@ void Manager::await_access(Lock &lock) {
 // Pieces of the smallest parts of free memory go first. They go whole, so a little less than `keep`
 // may stay.
 uint64_t Manager::release_pages(Lock &lock, uint64_t keep) {
-    const uint64_t before = reserved_;
+    const uint64_t before = holdings_.reserved();
     CUresult result = CUDA_SUCCESS;
     await_access(lock);
-    while (!moves_.are_deferred() && cached_bytes() > keep && result == CUDA_SUCCESS) {
+    while (!moves_.are_deferred() && holdings_.cached() > keep && result == CUDA_SUCCESS) {
         FillPlan plan;
-        uint64_t missing = cached_bytes() - keep;
+        uint64_t missing = holdings_.cached() - keep;
         for (const IdlePiece &each : heap_.idle_pieces(nullptr, parts_at_a_time)) {
             if (missing > 0) {
                 plan.released.push_back(each);
@@ -372,7 +359,7 @@ uint64_t Manager::release_pages(Lock &lock, uint64_t keep) {
         result = carry_out(lock, plan, nullptr);
         await_access(lock);
     }
-    return before - std::min(before, reserved_);
+    return before - std::min(before, holdings_.reserved());
 }
 
 // --- peers ---------------------------------------------------------------------------------------

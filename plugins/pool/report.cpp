@@ -12,16 +12,6 @@
 
 namespace emm::pool {
 
-uint64_t Manager::pending_bytes() const {
-    return heap_.quarantined() + slabs_.quarantined() + waiting_ + caches_.pending_bytes();
-}
-
-uint64_t Manager::cached_bytes() const {
-    const uint64_t taken = counts_.taken();
-    const uint64_t busy = taken - std::min(caches_.idle_bytes(), taken) + pending_bytes();
-    return reserved_ > busy ? reserved_ - busy : 0; // below: a segment is on its way in
-}
-
 emm_status Manager::get_stats(emm_stats *ret_stats) {
     emm_stats stats = {};
     stats.struct_size = sizeof stats;
@@ -29,11 +19,11 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         const Lock lock(mutex_);
         order_.collect_graphs();
         caches_.report(stats);
-        stats.cached_bytes = cached_bytes();
-        stats.reserved_bytes = reserved_;
-        stats.peak_reserved_bytes = peak_reserved_;
+        stats.cached_bytes = holdings_.cached();
+        stats.reserved_bytes = holdings_.reserved();
+        stats.peak_reserved_bytes = holdings_.peak_reserved();
         stats.failures = counts_.failures();
-        stats.pending_bytes = pending_bytes();
+        stats.pending_bytes = holdings_.pending();
         stats.host_live_bytes = host_live();
         stats.host_reserved_bytes = host_reserved_;
         check();
@@ -53,8 +43,9 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
         }
     }
     const Lock lock(mutex_);
-    const uint64_t room = options_.max > reserved_ ? options_.max - reserved_ : 0;
-    *ret_free = std::min<uint64_t>(free, room) + cached_bytes();
+    const uint64_t reserved = holdings_.reserved();
+    const uint64_t room = options_.max > reserved ? options_.max - reserved : 0;
+    *ret_free = std::min<uint64_t>(free, room) + holdings_.cached();
     *ret_total = std::min<uint64_t>(total, options_.max);
     return EMM_OK;
 }

@@ -7,6 +7,13 @@ ServedContext::ServedContext(const emm_host &its_host, const emm_context_info &i
     : host(its_host), emm(info.context), handle(info.cuda_context), id(info.context_id),
       device(info.device), driver(its_host), serving_(serving) {}
 
+uint64_t ServedContext::device_bytes() const {
+    size_t bytes = 0;
+    const bool told =
+        driver.cuDeviceTotalMem && driver.cuDeviceTotalMem(&bytes, device) == CUDA_SUCCESS;
+    return told ? bytes : UINT64_MAX;
+}
+
 void ServedContext::note_error(CUresult result) {
     if (is_sticky(result) || is_gone(result)) {
         CUresult none = CUDA_SUCCESS;

@@ -16,6 +16,7 @@ public:
 
     // A handle of a context that died may be another's by now, and so may be its addresses.
     bool lives() const { return driver.is_alive(handle, id); }
+    uint64_t device_bytes() const; // what the device has; UINT64_MAX if the driver does not tell
     Current make_current() const { return Current(driver, handle, id); }
 
     CUresult lost() const { return lost_.load(); } // that error, or CUDA_SUCCESS

@@ -1,0 +1,51 @@
+#include "holdings.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+
+void Holdings::add(uint64_t bytes) {
+    reserved_ += bytes;
+    peak_reserved_ = std::max(peak_reserved_, reserved_);
+}
+
+bool Holdings::has_room_for(uint64_t bytes, uint64_t leaving) const {
+    const uint64_t held = claimed() - std::min(claimed(), leaving);
+    const uint64_t max = parts_.options.max;
+    return held <= max && bytes <= max - held;
+}
+
+uint64_t Holdings::most_with(uint64_t bytes) const {
+    return std::max(most_taken_, taken() + waiting_ + bytes);
+}
+
+uint64_t Holdings::pending() const {
+    return parts_.heap.quarantined() + parts_.slabs.quarantined() + waiting_ +
+           parts_.caches.pending_bytes();
+}
+
+uint64_t Holdings::cached() const {
+    const uint64_t busy = taken() - std::min(parts_.caches.idle_bytes(), taken()) + pending();
+    return reserved_ > busy ? reserved_ - busy : 0; // below: memory is on its way in
+}
+
+uint64_t Holdings::idle_at_most() const {
+    const uint64_t used = taken() + waiting_;
+    const uint64_t max = parts_.options.max;
+    const uint64_t limit = max == UINT64_MAX ? reserved_ : max;
+    return limit > used ? limit - used : 0;
+}
+
+uint64_t Holdings::ceiling(uint64_t bytes) const {
+    const uint64_t most = most_with(bytes);
+    return std::max(peak_reserved_, most + most / idle_part);
+}
+
+// What was freed with no stream and was not found complete is needed too: no request can have it.
+Allowance Holdings::allowance(uint64_t bytes) const {
+    const uint64_t unordered = parts_.heap.quarantined() + parts_.slabs.quarantined() + waiting_;
+    return {claimed(), std::max(most_with(bytes), taken() + unordered + bytes), limit(),
+            parts_.options.slack, unordered};
+}
+
+} // namespace emm::pool
