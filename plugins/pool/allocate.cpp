@@ -1,5 +1,7 @@
 #include "manager.h"
 
+#include "backing/zones.h"
+
 #include <algorithm>
 
 namespace emm::pool {
@@ -51,7 +53,8 @@ emm_status Manager::memalloc_beyond(Magazine &magazine, size_t size, emm_stream 
             caches_.take_over(magazine);
             caches_.unload_blocks(magazine);
         }
-        if (Block *block = serves ? take_block(magazine.pool, block_bytes(size)) : nullptr) {
+        if (Block *block =
+                serves ? backing_->take(magazine.pool, block_bytes(options_, size)) : nullptr) {
             *ret_ptr = account({block, nullptr}, magazine.pool, size);
             upkeep(lock, magazine.pool, nullptr);
             return EMM_OK;
@@ -100,13 +103,13 @@ emm_deviceptr Manager::take_for(Magazine *magazine, StreamPool &pool, size_t siz
 // A place for `pool` that needs no driver call. The lock is held.
 Place Manager::take(StreamPool &pool, uint64_t size) {
     if (!fits_a_slot(pool, size)) {
-        return {take_block(pool, block_bytes(size)), nullptr};
+        return {backing_->take(pool, block_bytes(options_, size)), nullptr};
     }
     const unsigned index = class_of(size);
     Slot *slot = slabs_.take(pool, index);
     if (!slot) {
         slabs_.prepare(index);
-        Block *block = take_block(pool, slab_bytes(index));
+        Block *block = backing_->take(pool, slab_bytes(index));
         if (!block) {
             return {};
         }
@@ -130,7 +133,8 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
     if (!served_.serves()) {
         return served_.failed(served_.lost(), "an earlier call");
     }
-    if (size > largest_request || round_up(block_bytes(size), segment_granule) > obtainable()) {
+    if (size > largest_request ||
+        round_up(block_bytes(options_, size), segment_granule) > obtainable()) {
         return refuse_for_good(size);
     }
     Caller caller;
@@ -194,7 +198,7 @@ emm_status Manager::acquire_place(const Caller &caller, StreamPool &pool, size_t
             return status;
         }
     }
-    status = acquire(caller, pool, block_bytes(size), block);
+    status = acquire(caller, pool, block_bytes(options_, size), block);
     ret_place.block = block;
     return status;
 }

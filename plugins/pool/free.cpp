@@ -222,10 +222,10 @@ void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
     // Pinned memory is wanted back sooner: it costs more to get.
     const bool seldom = &pool == &order_.unordered() && host_waiting_ == 0;
     order_.look_after(lock, pool, caller, seldom ? holdings_.allowance(0) : Allowance{});
-    if (options_.release_threshold != UINT64_MAX && (heap_.whole_bytes() > 0 || paged_) &&
+    if (options_.release_threshold != UINT64_MAX && backing_->may_have_idle() &&
         !moves_.are_deferred() && holdings_.cached() > options_.release_threshold) {
         order_.record_and_query_all(lock, false);
-        release_idle(lock, options_.release_threshold, true);
+        backing_->release_idle(lock, options_.release_threshold, true);
     }
 }
 

@@ -33,11 +33,6 @@ private:
 Manager::Manager(const emm_host &host, const emm_context_info &info, const char *const *texts)
     : options_(texts), served_(host, info, serving_),
       identity_(next_identity.fetch_add(1, std::memory_order_relaxed)), serving_(identity_) {
-    if (paged_) {
-        prepare_paging();
-    } else if (options_.initial == 0) { // only then do small requests never ask the large zone
-        heap_.set_scraps_apart();
-    }
     try {
         take_initial();
         order_.enter_registry();
@@ -53,11 +48,7 @@ void Manager::take_initial() {
     }
     Lock lock(mutex_);
     const uint64_t bytes = round_up(options_.initial, segment_granule);
-    CUresult result =
-        paged_ ? add_space(lock, bytes, Zone::large) : add_segment(lock, bytes, Zone::large);
-    if (paged_ && result == CUDA_SUCCESS) {
-        result = fill(lock, heap_.room_for(order_.common(), bytes, Zone::large), true);
-    }
+    const CUresult result = backing_->take_initial(lock, bytes);
     if (result != CUDA_SUCCESS) {
         const bool exhausted = result == CUDA_ERROR_OUT_OF_MEMORY;
         throw PluginError(exhausted ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER, result,
@@ -74,12 +65,6 @@ Manager::~Manager() {
         caches_.close(nullptr);
     }
     reset();
-    while (Segment *segment = refused_.pop_front()) {
-        delete segment;
-    }
-    if (!peers_.empty()) {
-        drop_peers();
-    }
 }
 
 emm_status Manager::reset() {
@@ -91,9 +76,6 @@ emm_status Manager::reset() {
         caches_.close(nullptr);
         forget_everything();
         segments = heap_.forget_all();
-        while (Segment *segment = refused_.pop_front()) {
-            segments.push_back(*segment);
-        }
         for (auto &pool : hosts_) {
             if (pool) {
                 forget_host(*pool, pinned);
@@ -106,26 +88,7 @@ emm_status Manager::reset() {
         const Lock lock(mutex_);
         host_reserved_ -= bytes;
     }
-    const bool lives = served_.lives();
-    if (lives && paged_ && !segments.empty()) {
-        await_device(); // unlike cuMemFree, cuMemUnmap waits for nothing
-    }
-    while (Segment *segment = segments.pop_front()) {
-        uint64_t bytes = segment->driver_bytes;
-        if (segment->paged()) {
-            bytes = free_space(*segment); // pages are the device's, not the context's
-        } else if (lives) {
-            const Relaxed relaxed(driver_);
-            driver_.cuMemFree(segment->driver_base); // nothing to do about a failure
-        }
-        const Lock lock(mutex_);
-        holdings_.remove(bytes);
-        if (segment->refused) {
-            refused_.push_back(*segment);
-        } else {
-            delete segment;
-        }
-    }
+    backing_->give_back(segments);
     return EMM_OK;
 }
 
@@ -165,7 +128,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         if (!moves_.are_deferred()) {
             drop_spares();
         }
-        released = release_idle(lock, keep_bytes, false);
+        released = backing_->release_idle(lock, keep_bytes, false);
         released +=
             release_host(lock, keep_bytes - std::min<uint64_t>(keep_bytes, holdings_.cached()));
     }
@@ -179,10 +142,8 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
 
 // --- peers ---------------------------------------------------------------------------------------
 
-// cuCtxEnablePeerAccess covers all of a context's cuMemAlloc memory, present and future, and is
-// called from the side that wants to see it: here the peer's primary context.
 emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
-    if (!driver_.serves_peers() || (flags == EMM_ACCESS_READ && !paged_)) {
+    if (!driver_.serves_peers() || !backing_->serves_access(flags)) {
         return host_.fail(EMM_E_NOT_SUPPORTED, 0,
                           "pool: cuMemAlloc memory can be opened to a peer for reading and writing "
                           "only, by a driver that has peer access");
@@ -197,59 +158,7 @@ emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
                          "pool: device %d cannot reach the memory of device %d", peer_device,
                          device_);
     }
-    if (paged_) {
-        return set_paged_access(peer_device, flags);
-    }
-    std::list<int32_t> device{peer_device}; // before anything is done that it is to remember
-    CUcontext peer = nullptr;
-    result = driver_.cuDevicePrimaryCtxRetain(&peer, peer_device);
-    if (result != CUDA_SUCCESS) {
-        return served_.failed(result, "cuDevicePrimaryCtxRetain");
-    }
-    result = switch_access(peer, flags != EMM_ACCESS_NONE);
-    return keep_peer(std::move(device), flags != EMM_ACCESS_NONE, result);
-}
-
-CUresult Manager::switch_access(CUcontext peer, bool on) {
-    unsigned long long id = 0;
-    CUresult result = driver_.cuCtxGetId(peer, &id);
-    const Current current(driver_, peer, id);
-    result = result == CUDA_SUCCESS ? current.result() : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result =
-        on ? driver_.cuCtxEnablePeerAccess(context_, 0) : driver_.cuCtxDisablePeerAccess(context_);
-    const bool was_so = result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED ||
-                        result == CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-    return was_so ? CUDA_SUCCESS : result;
-}
-
-// Each peer that may reach us keeps one reference on its primary context.
-emm_status Manager::keep_peer(std::list<int32_t> peer, bool on, CUresult result) {
-    const int32_t device = peer.front();
-    int releases = 1;
-    if (result == CUDA_SUCCESS) {
-        const Lock lock(mutex_);
-        const auto known = std::find(peers_.begin(), peers_.end(), device);
-        if (on && known == peers_.end()) {
-            peers_.splice(peers_.end(), peer);
-            releases = 0;
-        } else if (!on && known != peers_.end()) {
-            peers_.erase(known);
-            releases = 2;
-        }
-    }
-    while (releases-- > 0) {
-        driver_.cuDevicePrimaryCtxRelease(device);
-    }
-    return result == CUDA_SUCCESS ? EMM_OK : served_.failed(result, "cuCtxEnablePeerAccess");
-}
-
-void Manager::drop_peers() {
-    for (const int32_t device : peers_) {
-        driver_.cuDevicePrimaryCtxRelease(device);
-    }
+    return backing_->set_access(peer_device, flags);
 }
 
 } // namespace emm::pool

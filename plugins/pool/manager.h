@@ -1,15 +1,13 @@
 // The pool of one context. Its member functions named after slots fill the plugin's table.
 //
 //   allocate.cpp  memalloc: the short way, and the start of the long one
-//   ladder.cpp    the long way: reuse, wait, grow, squeeze, fail
+//   slow_path.cpp the long way: reuse, wait, grow, reclaim, fail
 //   free.cpp      memfree: into which free pool
 //   notices.cpp   what the program says about its streams, and further uses
 //   report.cpp    query, statistics, memory info
 //   share.cpp     get_ipc_handle: memory that other processes have open
 //   host.cpp      memhostalloc and memhostfree: pinned host memory
 //   host_stock.cpp  what of it lies in magazines
-//   paging.cpp    growth=vmm: pages behind addresses
-//   pages.cpp     what that asks of the driver
 //   manager.cpp   create, reset, destroy, trim, peers
 //
 // One lock protects everything here but the magazines. No driver call is made while it is held:
@@ -17,8 +15,7 @@
 // anew afterwards.
 #pragma once
 
-#include "backing/holdings.h"
-#include "backing/moves.h"
+#include "backing/backing.h"
 #include "cache/thread_caches.h"
 #include "cuda/served_context.h"
 #include "heap/heap.h"
@@ -26,7 +23,6 @@
 #include "host_pool.h"
 #include "order/cross_context.h"
 #include "order/stream_order.h"
-#include "policy/plan.h"
 #include "policy/policy.h"
 
 #include <condition_variable>
@@ -86,32 +82,19 @@ private:
     emm_status refuse_for_good(size_t size);
     emm_status exhausted(size_t size, CUresult result);
 
-    // --- ladder.cpp
+    // --- slow_path.cpp
     emm_status acquire(const Caller &caller, StreamPool &pool, uint64_t bytes, Block *&ret_block);
-    Block *take_block(StreamPool &pool, uint64_t bytes);
-    Block *take_anywhere(StreamPool &pool, uint64_t bytes);
-    Block *candidate_for(const StreamPool &pool, uint64_t bytes, const Block *previous) const;
+    Block *pass_stages(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes,
+                       CUresult &result);
+    bool grows_first(const Caller &caller, uint64_t bytes) const;
     Block *reuse(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes);
     Block *wait_for_stream(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes);
-    Block *grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result);
-    Block *squeeze(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes,
+    Block *candidate_for(const StreamPool &pool, uint64_t bytes, const Block *previous) const;
+    Block *reclaim(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes,
                    CUresult &result);
-    uint64_t block_bytes(uint64_t size) const;
-    Zone zone_for(uint64_t bytes) const;
-    uint64_t growth_for(uint64_t bytes) const;
-    uint64_t largest_to_cut(uint64_t bytes) const;
-    bool grows_first(uint64_t bytes) const;
-    bool grows_unasked(uint64_t bytes) const;
-    Block *await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes);
-    void exchange_idle(Lock &lock, uint64_t bytes);
-    uint64_t exchangeable() const;
-    Segment *idle_for(uint64_t missing, Zone zone) const;
-    CUresult add_segment(Lock &lock, uint64_t bytes, Zone zone);
-    std::unique_ptr<Segment> new_segment(uint64_t bytes, CUresult &result);
-    uint64_t release_segment(Lock &lock, Segment &segment);
+    Block *take_anywhere(StreamPool &pool, uint64_t bytes);
     void drop_spares();
     void drop_spares(StreamPool &pool) override { slabs_.drop_spares(pool); }
-    uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only);
 
     // --- free.cpp
     void close_magazines(StreamPool &pool) override { caches_.close(&pool); }
@@ -166,50 +149,11 @@ private:
     bool fetch_pinned();
     uint64_t host_live() const;
 
-    // --- paging.cpp
-    bool grows_by_pages() const;
-    bool has_attribute(CUdevice_attribute attribute, bool unknown) const;
-    bool can_share() const;
-    void prepare_paging();
-    Block *grow_paged(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result);
-    Block *await_pages(Lock &lock, StreamPool &pool, uint64_t bytes);
-    bool has_dirty_pages() const;
-    bool has_pages_for(const Heap::Room &room) const;
-    uint64_t allowance_ns() const;
-    FillPlan plan_for(const Heap::Room &room, bool may_grow) const;
-    CUresult add_space(Lock &lock, uint64_t bytes, Zone zone);
-    struct Fill;
-    CUresult fill(Lock &lock, const Heap::Room &room, bool may_grow);
-    CUresult carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *room);
-    CUresult ask_driver(Fill &work);
-    void settle(Fill &work);
-    void await_access(Lock &lock);
-    uint64_t release_pages(Lock &lock, uint64_t keep);
-    emm_status set_paged_access(int32_t peer, uint32_t flags);
-
-    // --- pages.cpp
-    size_t unmap(const std::vector<Block *> &blocks, std::vector<Piece> &ret_pieces,
-                 CUresult &result);
-    void release(const std::vector<Piece> &pieces) const;
-    CUresult try_as_one(const std::vector<uint64_t> &sizes) const;
-    CUresult create_pieces(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces);
-    uint64_t map_pieces(Block &block, std::vector<Piece> &pieces, size_t kept,
-                        const std::vector<CUmemAccessDesc> &access, CUresult &result);
-    CUresult map_piece(const Block &block, uint64_t at, const Piece &piece) const;
-    void await_device();
-    uint64_t free_space(Segment &segment);
-
     // --- notices.cpp
     StreamPool &pool_of(const Caller &caller);
 
     // --- share.cpp
     emm_status refuse_export(emm_deviceptr ptr, size_t size, Place place);
-    static std::vector<emm_ipc_part> pages_behind(const Segment &segment, uint64_t ptr,
-                                                  uint64_t size);
-    emm_status serve_pages(const std::vector<emm_ipc_part> &pages, uint64_t offset, uint64_t size,
-                           emm_ipc_handle &handle);
-    emm_status get_driver_handle(const Segment &segment, uint64_t ptr, uint64_t size,
-                                 emm_ipc_handle &handle);
 
     // --- report.cpp
     std::string fault() const;
@@ -218,9 +162,6 @@ private:
     // --- manager.cpp
     void take_initial();
     void forget_everything();
-    CUresult switch_access(CUcontext peer, bool on);
-    emm_status keep_peer(std::list<int32_t> device, bool on, CUresult result);
-    void drop_peers();
 
     const Options options_;
     ServedContext served_;
@@ -229,7 +170,6 @@ private:
     const uint64_t context_id_ = served_.id;
     const int32_t device_ = served_.device;
     const Driver &driver_ = served_.driver;
-    const bool paged_ = grows_by_pages();
 
     Mutex mutex_;
     TagClock clock_;
@@ -249,21 +189,11 @@ private:
                          serving_,
                          options_.release_threshold == UINT64_MAX};
     Holdings holdings_{{options_, counts_, heap_, slabs_, caches_}, served_.device_bytes()};
+    const std::unique_ptr<Backing> backing_ =
+        make_backing({served_, mutex_, options_, heap_, order_, caches_, holdings_, moves_});
     std::unique_ptr<HostPool> hosts_[8];          // by flags
     std::atomic<HostPool *> known_hosts_[8] = {}; // the same, without the lock
     std::list<Export> exports_;
-    List<Segment, &Segment::all> refused_; // what the driver did not take back; tried again
-    std::list<int32_t> peers_; // devices whose primary context is retained for set_access
-
-    bool ragged_ = false; // the driver has given memory that is not aligned to 2 MiB
-
-    std::vector<CUmemAccessDesc> access_; // of growth=vmm: who may use the pages
-    bool pages_shareable_ = false;        // with other processes
-    bool changing_access_ = false;        // while no thread maps or unmaps
-    std::condition_variable_any access_free_;
-    uint64_t moved_ns_ = 0; // what moving has cost, in the driver
-    uint32_t fills_ = 0;    // threads that do
-
     uint64_t host_reserved_ = 0;
     uint64_t host_live_ = 0;    // as asked for
     uint64_t host_taken_ = 0;   // as taken from a pool

@@ -1,7 +1,6 @@
-// Memory that other processes have open: CUDA's legacy IPC, which names a whole block of
-// cuMemAlloc, and the offset in it; or, of growth=vmm, the pages behind it, which the host serves
-// by descriptor. An allocation that is freed while it is exported waits with its use record until
-// the last export ends, so neither a trim nor another allocation gets at it, and its pages stay.
+// Memory that other processes have open. An allocation that is freed while it is exported waits
+// with its use record until the last export ends, so neither a trim nor another allocation gets at
+// it, and the memory behind it stays.
 #include "manager.h"
 
 #include <algorithm>
@@ -26,18 +25,13 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
         return refuse_export(ptr, size, place);
     }
     const Segment &segment = place.segment();
-    std::vector<emm_ipc_part> pages;
-    if (segment.paged()) {
-        pages = pages_behind(segment, ptr, size);
-    }
+    const ExportedRange range = backing_->range_of(segment, ptr, size);
     std::list<Export> made(1); // so that nothing can fail once the export is there
     UseRecord &record = order_.begin_export(place);
     made.front().record = &record;
     emm_ipc_handle &handle = made.front().handle;
     lock.unlock();
-    const emm_status status =
-        segment.paged() ? serve_pages(pages, ptr - segment.pieces.at(ptr).address, size, handle)
-                        : get_driver_handle(segment, ptr, size, handle);
+    const emm_status status = backing_->serve(range, handle);
     lock.lock();
     if (status != EMM_OK) {
         order_.end_export(lock, record);
@@ -46,36 +40,6 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
     *ret_handle = handle;
     exports_.splice(exports_.end(), made);
     return EMM_OK;
-}
-
-// They are all there: the allocation is live.
-std::vector<emm_ipc_part> Manager::pages_behind(const Segment &segment, uint64_t ptr,
-                                                uint64_t size) {
-    std::vector<emm_ipc_part> parts;
-    for (Piece piece = segment.pieces.at(ptr);; piece = segment.pieces.at(piece.end())) {
-        parts.push_back({piece.handle, piece.bytes});
-        if (piece.end() >= ptr + size) {
-            return parts;
-        }
-    }
-}
-
-emm_status Manager::serve_pages(const std::vector<emm_ipc_part> &pages, uint64_t offset,
-                                uint64_t size, emm_ipc_handle &handle) {
-    if (!pages_shareable_) {
-        return host_.fail(EMM_E_NOT_SUPPORTED, 0,
-                          "pool: memory of growth=vmm is shared by file descriptor, which takes a "
-                          "device that supports it and a host that serves it; growth=segment has "
-                          "legacy handles");
-    }
-    emm_ipc_source source = {};
-    source.struct_size = sizeof source;
-    source.kind = EMM_IPC_FILE_DESCRIPTOR;
-    source.parts = pages.data();
-    source.part_count = pages.size();
-    source.offset = offset;
-    source.size = size;
-    return host_.serve_ipc(served_.emm, &source, &handle);
 }
 
 emm_status Manager::refuse_export(emm_deviceptr ptr, size_t size, Place place) {
@@ -96,35 +60,10 @@ emm_status Manager::refuse_export(emm_deviceptr ptr, size_t size, Place place) {
                      size, ptr);
 }
 
-emm_status Manager::get_driver_handle(const Segment &segment, uint64_t ptr, uint64_t size,
-                                      emm_ipc_handle &handle) {
-    CUipcMemHandle made;
-    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
-    if (driver_.cuIpcGetMemHandle) {
-        const Current current(driver_, context_, context_id_);
-        const Relaxed relaxed(driver_);
-        result = current.result() == CUDA_SUCCESS
-                     ? driver_.cuIpcGetMemHandle(&made, segment.driver_base)
-                     : current.result();
-    }
-    if (result != CUDA_SUCCESS) {
-        return served_.failed(result, "cuIpcGetMemHandle");
-    }
-    handle.kind = EMM_IPC_LEGACY;
-    std::memcpy(handle.handle, &made, sizeof handle.handle);
-    handle.offset = ptr - segment.driver_base;
-    handle.size = size;
-    handle.exported_size = segment.driver_bytes;
-    return EMM_OK;
-}
-
-// The host lets go of the pages before somebody else may have them.
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
-    if (handle->kind == EMM_IPC_FILE_DESCRIPTOR && paged_ && pages_shareable_) {
-        const emm_status status = host_.withdraw_ipc(served_.emm, handle);
-        if (status != EMM_OK) {
-            return status;
-        }
+    const emm_status withdrawn = backing_->withdraw(*handle);
+    if (withdrawn != EMM_OK) {
+        return withdrawn;
     }
     Lock lock(mutex_);
     const auto found = std::find_if(exports_.begin(), exports_.end(), [&](const Export &each) {

@@ -1,5 +1,4 @@
-// growth=vmm, the driver's side: pages made, mapped and given back. No lock is held.
-#include "manager.h"
+#include "page_driver.h"
 
 #include <numeric>
 #include <utility>
@@ -20,12 +19,44 @@ CUmemAllocationProp properties(int32_t device, bool shareable) {
     return found;
 }
 
+// A driver that does not tell is asked for no attribute and believed `unknown`.
+bool has_attribute(const ServedContext &context, CUdevice_attribute attribute, bool unknown) {
+    const Driver &driver = context.driver;
+    int value = 0;
+    if (!driver.cuDeviceGetAttribute ||
+        driver.cuDeviceGetAttribute(&value, attribute, context.device) != CUDA_SUCCESS) {
+        return unknown;
+    }
+    return value != 0;
+}
+
 } // namespace
 
-// Takes the memory away from behind blocks of one piece each. How many have been served: all, or
-// those before the one that the driver refused.
-size_t Manager::unmap(const std::vector<Block *> &blocks, std::vector<Piece> &ret_pieces,
-                      CUresult &result) {
+bool PageDriver::is_served(const ServedContext &context) {
+    return context.driver.serves_pages() &&
+           has_attribute(context, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, true);
+}
+
+bool PageDriver::can_share(const ServedContext &context) {
+    const emm_host &host = context.host;
+    return host.struct_size >= offsetof(emm_host, withdraw_ipc) + sizeof host.withdraw_ipc &&
+           host.serve_ipc && host.withdraw_ipc &&
+           has_attribute(context, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
+                         false);
+}
+
+CUdeviceptr PageDriver::reserve_addresses(uint64_t bytes, CUresult &result) const {
+    CUdeviceptr base = 0;
+    result = driver_.cuMemAddressReserve(&base, bytes, page_bytes, 0, 0);
+    return base;
+}
+
+void PageDriver::free_addresses(CUdeviceptr base, uint64_t bytes) const {
+    driver_.cuMemAddressFree(base, bytes);
+}
+
+size_t PageDriver::unmap(const std::vector<Block *> &blocks, std::vector<Piece> &ret_pieces,
+                         CUresult &result) const {
     const Relaxed relaxed(driver_);
     size_t done = 0;
     while (done < blocks.size()) {
@@ -42,7 +73,7 @@ size_t Manager::unmap(const std::vector<Block *> &blocks, std::vector<Piece> &re
     return done;
 }
 
-void Manager::release(const std::vector<Piece> &pieces) const {
+void PageDriver::release(const std::vector<Piece> &pieces) const {
     const Relaxed relaxed(driver_);
     for (const Piece &piece : pieces) {
         driver_.cuMemRelease(piece.handle);
@@ -51,8 +82,8 @@ void Manager::release(const std::vector<Piece> &pieces) const {
 
 // Whether the driver has that much: asked for as one piece, which goes back at once. Piece by piece
 // a request that fails would keep the memory from other programs until then.
-CUresult Manager::try_as_one(const std::vector<uint64_t> &sizes) const {
-    const CUmemAllocationProp wanted = properties(device_, pages_shareable_);
+CUresult PageDriver::try_as_one(const std::vector<uint64_t> &sizes) const {
+    const CUmemAllocationProp wanted = properties(context_.device, shares_);
     CUmemGenericAllocationHandle handle = 0;
     const CUresult result = driver_.cuMemCreate(
         &handle, std::accumulate(sizes.begin(), sizes.end(), uint64_t(0)), &wanted, 0);
@@ -62,12 +93,10 @@ CUresult Manager::try_as_one(const std::vector<uint64_t> &sizes) const {
     return result;
 }
 
-// All of them or none: pieces of these sizes, whose addresses are not known yet. There is room for
-// them in the vector.
-CUresult Manager::create_pieces(const std::vector<uint64_t> &sizes,
-                                std::vector<Piece> &ret_pieces) {
+CUresult PageDriver::create(const std::vector<uint64_t> &sizes,
+                            std::vector<Piece> &ret_pieces) const {
     const Relaxed relaxed(driver_);
-    const CUmemAllocationProp wanted = properties(device_, pages_shareable_);
+    const CUmemAllocationProp wanted = properties(context_.device, shares_);
     const size_t before = ret_pieces.size();
     const CUresult possible = sizes.size() >= many ? try_as_one(sizes) : CUDA_SUCCESS;
     if (possible != CUDA_SUCCESS) {
@@ -88,10 +117,8 @@ CUresult Manager::create_pieces(const std::vector<uint64_t> &sizes,
     return CUDA_SUCCESS;
 }
 
-// Puts pieces behind a block, side by side from its beginning. The bytes in place: of all, or of
-// the first `kept` pieces if it has to stop; the other pieces are given back to the driver.
-uint64_t Manager::map_pieces(Block &block, std::vector<Piece> &pieces, size_t kept,
-                             const std::vector<CUmemAccessDesc> &access, CUresult &result) {
+uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
+                         const std::vector<CUmemAccessDesc> &access, CUresult &result) const {
     const Relaxed relaxed(driver_);
     uint64_t at = block.begin;
     size_t mapped = 0;
@@ -133,7 +160,7 @@ uint64_t Manager::map_pieces(Block &block, std::vector<Piece> &pieces, size_t ke
     return at - block.begin;
 }
 
-CUresult Manager::map_piece(const Block &block, uint64_t at, const Piece &piece) const {
+CUresult PageDriver::map_piece(const Block &block, uint64_t at, const Piece &piece) const {
     CUresult result = driver_.cuMemMap(at, piece.bytes, 0, piece.handle, 0);
     if (result == CUDA_ERROR_ALREADY_MAPPED && block.segment->stuck &&
         driver_.cuMemUnmap(at, piece.bytes) == CUDA_SUCCESS) {
@@ -143,9 +170,9 @@ CUresult Manager::map_piece(const Block &block, uint64_t at, const Piece &piece)
 }
 
 // All work of the context. cuMemFree waits for it and leaves captures valid, which cuCtxSynchronize
-// does not. No lock is held.
-void Manager::await_device() {
-    const Current current(driver_, context_, context_id_);
+// does not.
+void PageDriver::await_device() const {
+    const Current current = context_.make_current();
     const Relaxed relaxed(driver_);
     CUdeviceptr any = 0;
     if (driver_.cuMemAlloc(&any, 1) == CUDA_SUCCESS) {
@@ -155,10 +182,7 @@ void Manager::await_device() {
     }
 }
 
-// No lock is held, and nobody uses the memory any more; the device may still be at it. What the
-// driver refuses is kept for another time: its addresses would soon be all there are
-// where a tool such as the thread sanitizer leaves a program few of them.
-uint64_t Manager::free_space(Segment &segment) {
+uint64_t PageDriver::give_back(Segment &segment) const {
     const bool again = std::exchange(segment.refused, false); // then it has been counted
     uint64_t bytes = 0;
     const Relaxed relaxed(driver_);

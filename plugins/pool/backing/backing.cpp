@@ -1,0 +1,44 @@
+#include "backing.h"
+
+#include "backing/pages.h"
+#include "backing/segments.h"
+
+#include <cstdio>
+
+namespace emm::pool {
+namespace {
+
+void log_growth(const ServedContext &context, const char *growth, const char *reason) {
+    char text[160];
+    snprintf(text, sizeof text, "pool: growth=%s on device %d (%s)", growth, context.device,
+             reason);
+    context.host.log(EMM_LOG_INFO, text);
+}
+
+} // namespace
+
+// What the options leave open depends on the device.
+std::unique_ptr<Backing> make_backing(const Backing::Parts &parts) {
+    const ServedContext &context = parts.context;
+    const Growth growth = parts.options.growth;
+    const bool possible = PageDriver::is_served(context);
+    if (growth == Growth::pages && !possible) {
+        throw PluginError(EMM_E_NOT_SUPPORTED, 0,
+                          "pool: growth=vmm needs a driver and a device with virtual memory "
+                          "management");
+    }
+    const bool chooses = growth == Growth::automatic;
+    const bool pages =
+        growth == Growth::pages || (chooses && possible && PageDriver::can_share(context));
+    log_growth(context, pages ? "vmm" : "segment",
+               !chooses    ? "as asked for"
+               : !possible ? "it has no virtual memory management"
+               : !pages    ? "it cannot share memory by descriptor"
+                           : "it has virtual memory management");
+    if (pages) {
+        return std::make_unique<Pages>(parts);
+    }
+    return std::make_unique<Segments>(parts);
+}
+
+} // namespace emm::pool

@@ -1,0 +1,81 @@
+// Where the device memory of a pool comes from: segments of cuMemAlloc, or pieces of memory behind
+// reserved addresses. The slow path asks this interface and never which of the two it has.
+//
+//   segments.cpp      growth=segment
+//   pages.cpp         growth=vmm
+//   pinned_memory.h   host memory, and why it is no third implementation
+//
+// The pool's lock is held, except where said otherwise. Functions that take a Lock & may let go of
+// it for a driver call; their callers look at everything anew afterwards.
+#pragma once
+
+#include "backing/holdings.h"
+#include "backing/moves.h"
+#include "order/stream_order.h"
+
+#include <memory>
+#include <vector>
+
+namespace emm::pool {
+
+// A range of live memory, as another process will open it.
+struct ExportedRange {
+    uint64_t offset = 0; // in what the other process opens
+    uint64_t size = 0;
+    uint64_t base = 0, bytes = 0;    // of the segment
+    std::vector<emm_ipc_part> parts; // of memory behind addresses
+};
+
+class Backing {
+public:
+    // What a backing works with.
+    struct Parts {
+        ServedContext &context;
+        Mutex &mutex;
+        const Options &options;
+        Heap &heap;
+        StreamOrder &order;
+        ThreadCaches &caches;
+        Holdings &holdings;
+        Moves &moves;
+    };
+    virtual ~Backing() = default;
+
+    // --- a block for a request of `bytes` ---
+    // Of what the heap has for `pool` at once; NULL if there is none.
+    virtual Block *take(StreamPool &pool, uint64_t bytes) = 0;
+    // Whether to grow before any stream is asked about the memory that it has freed.
+    virtual bool grows_first(uint64_t bytes) const = 0;
+    // From the driver, or from idle memory elsewhere. NULL: `result` says why.
+    virtual Block *grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) = 0;
+    // The same once the driver has no more: whatever is idle makes room first. `again`: memory of
+    // another thread has arrived since the last try.
+    virtual Block *reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool again,
+                           CUresult &result) = 0;
+    virtual const char *calls() const = 0; // to the driver, for the text of an error
+
+    // --- memory as such ---
+    // Before the first request, and for requests of every size.
+    virtual CUresult take_initial(Lock &lock, uint64_t bytes) = 0;
+    virtual bool may_have_idle() const = 0;
+    // Idle memory goes back to the driver until no more than `keep` bytes are cached. Returns how
+    // many have gone. What is not complete yet may go too, where the driver waits for it, unless
+    // `complete_only`.
+    virtual uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only) = 0;
+    // All that the heap had and has forgotten. No lock is held, and the program uses none of it.
+    virtual void give_back(List<Segment, &Segment::all> segments) = 0;
+
+    // --- other processes and devices ---
+    virtual ExportedRange range_of(const Segment &segment, uint64_t begin, uint64_t size) const = 0;
+    // No lock is held by these four.
+    virtual emm_status serve(const ExportedRange &range, emm_ipc_handle &ret_handle) = 0;
+    virtual emm_status withdraw(const emm_ipc_handle &handle) = 0;
+    virtual bool serves_access(uint32_t flags) const = 0;
+    virtual emm_status set_access(int32_t peer, uint32_t flags) = 0;
+};
+
+// The one that the options ask for, or that the device is best served by; a line in the log says
+// which and why. Throws PluginError.
+std::unique_ptr<Backing> make_backing(const Backing::Parts &parts);
+
+} // namespace emm::pool

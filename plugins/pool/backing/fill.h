@@ -1,0 +1,35 @@
+// A plan that is being carried out: what it takes out of the heap for as long as the driver works
+// on it, and what the driver has done of it.
+#pragma once
+
+#include "backing/holdings.h"
+#include "backing/page_driver.h"
+#include "policy/plan.h"
+
+namespace emm::pool {
+
+class Fill {
+public:
+    // The lock is held. All that needs host memory comes before anything is taken; throws
+    // std::bad_alloc. `room` is NULL where a plan only gives memory back.
+    Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room,
+         const std::vector<CUmemAccessDesc> &access);
+
+    CUresult ask(const PageDriver &driver); // no lock is held
+    void settle(Holdings &holdings);        // what the driver has done becomes the heap's
+
+private:
+    void hand_back(Holdings &holdings, const std::vector<Block *> &blocks, size_t taken_away);
+
+    Heap &heap_;
+    std::vector<Block *> moving_, leaving_; // a piece each
+    std::vector<uint64_t> sizes_;           // of new pieces
+    std::vector<Piece> gone_, pieces_;      // released; mapped or made for the target
+    const std::vector<CUmemAccessDesc> access_;
+    Block *target_ = nullptr;
+    Block *spare_ = nullptr;      // a record, in case that only a part of the target gets memory
+    size_t moved_ = 0, left_ = 0; // how many of them the driver has taken away
+    uint64_t mapped_ = 0;         // bytes behind the target
+};
+
+} // namespace emm::pool

@@ -1,0 +1,56 @@
+// Who may use memory behind addresses: the pool's own device, and peers. The access of a peer is
+// granted over all that is mapped, and no thread maps or unmaps meanwhile.
+#pragma once
+
+#include "cuda/served_context.h"
+#include "heap/heap.h"
+
+#include <condition_variable>
+#include <utility>
+#include <vector>
+
+namespace emm::pool {
+
+class PageAccess {
+public:
+    PageAccess(ServedContext &context, Mutex &mutex, const Heap &heap);
+    PageAccess(const PageAccess &) = delete;
+    PageAccess &operator=(const PageAccess &) = delete;
+
+    // From its making to its end a thread maps or unmaps. The pool's lock is held at both times,
+    // and since await().
+    class Use {
+    public:
+        explicit Use(PageAccess &access) : access_(access) { access_.users_++; }
+        ~Use() {
+            access_.users_--;
+            access_.changed_.notify_all();
+        }
+        Use(const Use &) = delete;
+        Use &operator=(const Use &) = delete;
+
+    private:
+        PageAccess &access_;
+    };
+    void await(Lock &lock); // until no thread changes it
+    const std::vector<CUmemAccessDesc> &granted() const { return granted_; }
+
+    emm_status set(int32_t peer, uint32_t flags); // no lock is held
+
+private:
+    using Run = std::pair<uint64_t, uint64_t>; // address and bytes
+    class Change;
+
+    std::vector<Run> mapped_runs() const;
+    void remember(const CUmemAccessDesc &wanted, bool granted);
+
+    ServedContext &context_;
+    Mutex &mutex_;
+    const Heap &heap_;
+    std::vector<CUmemAccessDesc> granted_;
+    std::condition_variable_any changed_;
+    uint32_t users_ = 0;    // threads that map or unmap
+    bool changing_ = false; // while none does
+};
+
+} // namespace emm::pool

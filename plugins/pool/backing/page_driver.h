@@ -1,0 +1,53 @@
+// What growth by pages asks of the driver: addresses, and pieces made, mapped and given back. No
+// lock is held.
+#pragma once
+
+#include "cuda/served_context.h"
+#include "heap/heap.h"
+
+#include <vector>
+
+namespace emm::pool {
+
+class PageDriver {
+public:
+    explicit PageDriver(const ServedContext &context)
+        : context_(context), shares_(can_share(context)) {}
+
+    // Whether the driver and the device have virtual memory management.
+    static bool is_served(const ServedContext &context);
+    // Whether other processes may have pieces: the device and the host must serve that.
+    static bool can_share(const ServedContext &context);
+    bool shares() const { return shares_; } // pieces are made so
+
+    CUdeviceptr reserve_addresses(uint64_t bytes, CUresult &result) const;
+    void free_addresses(CUdeviceptr base, uint64_t bytes) const;
+
+    // All of them or none: pieces of these sizes, whose addresses are not known yet. There is room for
+    // them in the vector.
+    CUresult create(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces) const;
+    void release(const std::vector<Piece> &pieces) const;
+    // Takes the memory away from behind blocks of one piece each. How many have been served: all,
+    // or those before the one that the driver refused.
+    size_t unmap(const std::vector<Block *> &blocks, std::vector<Piece> &ret_pieces,
+                 CUresult &result) const;
+    // Puts pieces behind a block, side by side from its beginning. The bytes in place: of all, or
+    // of the first `kept` pieces if it has to stop; the other pieces are given back to the driver.
+    uint64_t map(Block &block, std::vector<Piece> &pieces, size_t kept,
+                 const std::vector<CUmemAccessDesc> &access, CUresult &result) const;
+
+    // The pieces and the addresses of a segment that the program uses no more, nor the device.
+    // Returns how many bytes are counted no more. What the driver refuses is left in the segment.
+    uint64_t give_back(Segment &segment) const;
+    void await_device() const; // for all work of the context: cuMemUnmap waits for none
+
+private:
+    CUresult try_as_one(const std::vector<uint64_t> &sizes) const;
+    CUresult map_piece(const Block &block, uint64_t at, const Piece &piece) const;
+
+    const ServedContext &context_;
+    const Driver &driver_ = context_.driver;
+    const bool shares_;
+};
+
+} // namespace emm::pool

@@ -1,0 +1,321 @@
+#include "pages.h"
+
+#include "backing/fill.h"
+#include "backing/zones.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+namespace {
+
+constexpr size_t parts_considered = 4096; // of free memory, when some of it is to move
+constexpr size_t parts_at_a_time = 64;    // when some of it goes back to the driver
+constexpr uint64_t least_range = uint64_t(4) << 30;
+
+} // namespace
+
+Pages::Pages(const Parts &parts)
+    : context_(parts.context), mutex_(parts.mutex), options_(parts.options), heap_(parts.heap),
+      order_(parts.order), caches_(parts.caches), holdings_(parts.holdings), moves_(parts.moves) {}
+
+Pages::~Pages() {
+    while (Segment *segment = refused_.pop_front()) {
+        delete segment;
+    }
+}
+
+// A small request may have of the large zone what is smaller than a page: no page can be had from
+// it. What was taken at the beginning is for every size.
+Block *Pages::take(StreamPool &pool, uint64_t bytes) {
+    heap_.reserve_record();
+    const Zone zone = zone_for(options_, bytes);
+    Block *block = heap_.take(pool, bytes, zone);
+    if (block || zone == Zone::large) {
+        return block;
+    }
+    const bool only_initial = holdings_.reserved() <= options_.initial;
+    return heap_.take(pool, bytes, Zone::large, only_initial ? UINT64_MAX : page_bytes - 1);
+}
+
+Block *Pages::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) {
+    if (Block *block = await_idle(lock, pool, bytes)) {
+        return block;
+    }
+    const Zone zone = zone_for(options_, bytes);
+    constexpr int attempts = 4; // others may be quicker with what lies beside
+    bool at_ease = true; // until the driver has no more: then what is free elsewhere has to do
+    for (int i = 1; i <= attempts;) {
+        access_.await(lock);
+        const Heap::Room room =
+            i < attempts ? heap_.room_for(pool, bytes, zone) : heap_.room_alone(bytes, zone);
+        if (!room.hole) {
+            result = add_addresses(lock, bytes, zone);
+            if (result != CUDA_SUCCESS) {
+                return nullptr;
+            }
+            continue;
+        }
+        i++;
+        result = room.missing > 0 ? fill(lock, room, at_ease) : CUDA_SUCCESS;
+        Block *block = take(pool, bytes);
+        const bool again = result == CUDA_ERROR_OUT_OF_MEMORY && at_ease;
+        if (block || (result != CUDA_SUCCESS && !again)) {
+            return block;
+        }
+        at_ease = at_ease && !again;
+    }
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+    return nullptr;
+}
+
+// To grow is to move all that is idle.
+Block *Pages::reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool, CUresult &result) {
+    return grow(lock, pool, bytes, result);
+}
+
+CUresult Pages::take_initial(Lock &lock, uint64_t bytes) {
+    const CUresult result = add_addresses(lock, bytes, Zone::large);
+    return result == CUDA_SUCCESS
+               ? fill(lock, heap_.room_for(order_.common(), bytes, Zone::large), true)
+               : result;
+}
+
+// Waits a while for memory whose work is not complete, if what is complete is not enough. A block,
+// if that alone has made one.
+Block *Pages::await_idle(Lock &lock, StreamPool &pool, uint64_t bytes) {
+    Block *block = nullptr;
+    const auto enough = [&] {
+        return has_enough_for(heap_.room_for(pool, bytes, zone_for(options_, bytes)));
+    };
+    if (has_dirty_pages() && !moves_.are_deferred() && !enough()) {
+        order_.wait_bounded(lock, pool, [&] {
+            block = take(pool, bytes);
+            return block || enough();
+        });
+    }
+    return block;
+}
+
+bool Pages::has_dirty_pages() const {
+    for (const StreamPool *d = order_.first_incomplete(); d; d = order_.next_incomplete(*d)) {
+        for (const SizeTree &own : d->own) {
+            const SizeNode *largest = own.largest();
+            if (largest && largest->size >= page_bytes) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+bool Pages::has_enough_for(const Heap::Room &room) const {
+    if (!room.hole) {
+        return true; // which costs no memory
+    }
+    uint64_t bytes =
+        new_bytes(room.missing, holdings_.allowance(room.missing), free_slack(options_.slack));
+    if (bytes < room.missing) {
+        for (const IdlePiece &each : heap_.idle_pieces(room.beside, parts_considered)) {
+            bytes += each.piece.bytes;
+        }
+    }
+    return bytes >= room.missing;
+}
+
+// A plan for the room, made of what is idle now; nothing but new memory if there is no host memory
+// for more.
+FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow) const {
+    const Allowance allowed = holdings_.allowance(room.missing);
+    FillRequest request;
+    request.missing = room.missing;
+    request.room = room.hole->size;
+    const auto fresh = [&](double part) {
+        return may_grow ? new_bytes(room.missing, allowed, part) : 0;
+    };
+    request.fresh = fresh(free_slack(options_.slack));
+    if (request.fresh == room.missing) {
+        const uint64_t least = new_bytes(options_.segment, allowed, options_.slack);
+        request.growth = std::max(growth_bytes(room.missing, allowed), least);
+    }
+    request.piece = piece_bytes(std::max(room.missing, request.growth), allowed);
+    try {
+        std::vector<IdlePiece> idle;
+        if (request.fresh < room.missing && !moves_.are_deferred()) {
+            idle = heap_.idle_pieces(room.beside, parts_considered);
+        }
+        FillPlan plan = plan_fill(request, idle);
+        if (may_use_slack(room.missing, allowed.most) && moved_ns_ + plan.cost() > allowance_ns()) {
+            request.fresh = fresh(options_.slack);
+            plan = plan_fill(request, idle);
+        }
+        return plan;
+    } catch (const std::bad_alloc &) {
+        return plan_growth(request);
+    }
+}
+
+// What moving may have cost by now.
+uint64_t Pages::allowance_ns() const {
+    return moving_allowance(caches_.calls_served(), holdings_.requested());
+}
+
+CUresult Pages::fill(Lock &lock, const Heap::Room &room, bool may_grow) {
+    const FillPlan plan = plan_for(room, may_grow);
+    if (!holdings_.has_room_for(plan.created, plan.released_bytes())) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return carry_out(lock, plan, &room);
+}
+
+CUresult Pages::carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *room) {
+    Fill work(heap_, plan, room, access_.granted());
+    if (may_use_slack(plan.mapped, holdings_.most_with(0))) {
+        moved_ns_ += plan.cost();
+    }
+    const uint64_t more = plan.created - std::min(plan.created, plan.released_bytes());
+    const Holdings::Arrival arrival(holdings_, more);
+    const PageAccess::Use use(access_);
+    const Moves::Move move(moves_);
+    CUresult result = CUDA_SUCCESS;
+    {
+        const Unlocked unlocked(lock);
+        result = work.ask(driver_);
+    }
+    context_.note_error(result);
+    work.settle(holdings_);
+    return result;
+}
+
+CUresult Pages::add_addresses(Lock &lock, uint64_t bytes, Zone zone) {
+    uint64_t size = std::max(least_range, round_up(16 * bytes, page_bytes));
+    uint64_t held = 0;
+    for (const Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
+        held += s->size;
+    }
+    size = std::max(size, held);
+    CUresult result = CUDA_SUCCESS;
+    std::unique_ptr<Segment> segment;
+    {
+        const Unlocked unlocked(lock);
+        segment = reserve(size, result);
+    }
+    context_.note_error(result);
+    if (segment) {
+        segment->zone = zone;
+        heap_.add_space(*segment.release());
+    }
+    return result;
+}
+
+// No lock is held.
+std::unique_ptr<Segment> Pages::reserve(uint64_t bytes, CUresult &result) {
+    const CUdeviceptr base = driver_.reserve_addresses(bytes, result);
+    if (result != CUDA_SUCCESS) {
+        return nullptr;
+    }
+    try {
+        auto segment = std::make_unique<Segment>(base, bytes, base, bytes);
+        segment->pieces = Pieces(base, bytes);
+        const Lock lock(mutex_);
+        heap_.prepare(*segment);
+        return segment;
+    } catch (...) {
+        driver_.free_addresses(base, bytes);
+        throw;
+    }
+}
+
+// --- back to the driver --------------------------------------------------------------------------
+
+// Pieces of the smallest parts of free memory go first; none of them is in use, complete or not.
+// They go whole, so a little less than `keep` may stay.
+uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool) {
+    const uint64_t before = holdings_.reserved();
+    CUresult result = CUDA_SUCCESS;
+    access_.await(lock);
+    while (!moves_.are_deferred() && holdings_.cached() > keep && result == CUDA_SUCCESS) {
+        FillPlan plan;
+        uint64_t missing = holdings_.cached() - keep;
+        for (const IdlePiece &each : heap_.idle_pieces(nullptr, parts_at_a_time)) {
+            if (missing > 0) {
+                plan.released.push_back(each);
+                missing -= std::min(missing, each.piece.bytes);
+            }
+        }
+        if (plan.released.empty()) {
+            break;
+        }
+        result = carry_out(lock, plan, nullptr);
+        access_.await(lock);
+    }
+    return before - std::min(before, holdings_.reserved());
+}
+
+// Pieces are the device's, not the context's: they go back even if that is gone. What the driver
+// refuses is kept for another time: 64 GiB of addresses each would soon be all there are where a
+// tool such as the thread sanitizer leaves a program few of them.
+void Pages::give_back(List<Segment, &Segment::all> segments) {
+    {
+        const Lock lock(mutex_);
+        while (Segment *segment = refused_.pop_front()) {
+            segments.push_back(*segment);
+        }
+    }
+    if (!segments.empty() && context_.lives()) {
+        driver_.await_device();
+    }
+    while (Segment *segment = segments.pop_front()) {
+        const uint64_t bytes = driver_.give_back(*segment);
+        const Lock lock(mutex_);
+        holdings_.remove(bytes);
+        if (segment->refused) {
+            refused_.push_back(*segment);
+        } else {
+            delete segment;
+        }
+    }
+}
+
+// --- other processes and devices -----------------------------------------------------------------
+
+// All pieces of the range are there: it is live.
+ExportedRange Pages::range_of(const Segment &segment, uint64_t begin, uint64_t size) const {
+    Piece piece = segment.pieces.at(begin);
+    ExportedRange range{begin - piece.address, size, segment.driver_base, segment.driver_bytes, {}};
+    range.parts.push_back({piece.handle, piece.bytes});
+    while (piece.end() < begin + size) {
+        piece = segment.pieces.at(piece.end());
+        range.parts.push_back({piece.handle, piece.bytes});
+    }
+    return range;
+}
+
+emm_status Pages::serve(const ExportedRange &range, emm_ipc_handle &ret_handle) {
+    if (!driver_.shares()) {
+        return context_.host.fail(
+            EMM_E_NOT_SUPPORTED, 0,
+            "pool: memory of growth=vmm is shared by file descriptor, which takes a device that "
+            "supports it and a host that serves it; growth=segment has legacy handles");
+    }
+    emm_ipc_source source = {};
+    source.struct_size = sizeof source;
+    source.kind = EMM_IPC_FILE_DESCRIPTOR;
+    source.parts = range.parts.data();
+    source.part_count = range.parts.size();
+    source.offset = range.offset;
+    source.size = range.size;
+    return context_.host.serve_ipc(context_.emm, &source, &ret_handle);
+}
+
+// The host lets go of the pieces before another request may have them.
+emm_status Pages::withdraw(const emm_ipc_handle &handle) {
+    return handle.kind == EMM_IPC_FILE_DESCRIPTOR && driver_.shares()
+               ? context_.host.withdraw_ipc(context_.emm, &handle)
+               : EMM_OK;
+}
+
+emm_status Pages::set_access(int32_t peer, uint32_t flags) {
+    return access_.set(peer, flags);
+}
+
+} // namespace emm::pool

@@ -1,0 +1,67 @@
+// Growth by pieces of physical memory behind ranges of addresses. A block that fits nowhere is made
+// where the fewest bytes are missing; those are new, or come from free blocks elsewhere: plan.h
+// decides. Only complete memory is ever taken apart: cuMemUnmap does not wait, and what a graph may
+// use is never complete.
+//
+//   pages.cpp        where memory is put, and what goes back
+//   fill.h           one plan, while the driver works on it
+//   page_driver.h    what that asks of the driver
+//   page_access.h    which devices may use it
+#pragma once
+
+#include "backing/backing.h"
+#include "backing/page_access.h"
+#include "backing/page_driver.h"
+#include "policy/plan.h"
+
+namespace emm::pool {
+
+class Pages : public Backing {
+public:
+    explicit Pages(const Parts &parts);
+    ~Pages() override;
+
+    Block *take(StreamPool &pool, uint64_t bytes) override;
+    bool grows_first(uint64_t) const override { return false; }
+    Block *grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) override;
+    Block *reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool again,
+                   CUresult &result) override;
+    const char *calls() const override { return "cuMemCreate or cuMemMap"; }
+
+    CUresult take_initial(Lock &lock, uint64_t bytes) override;
+    bool may_have_idle() const override { return true; }
+    uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only) override;
+    void give_back(List<Segment, &Segment::all> segments) override;
+
+    ExportedRange range_of(const Segment &segment, uint64_t begin, uint64_t size) const override;
+    emm_status serve(const ExportedRange &range, emm_ipc_handle &ret_handle) override;
+    emm_status withdraw(const emm_ipc_handle &handle) override;
+    bool serves_access(uint32_t) const override { return true; }
+    emm_status set_access(int32_t peer, uint32_t flags) override;
+
+private:
+    Block *await_idle(Lock &lock, StreamPool &pool, uint64_t bytes);
+    bool has_dirty_pages() const;
+    bool has_enough_for(const Heap::Room &room) const;
+    FillPlan plan_for(const Heap::Room &room, bool may_grow) const;
+    uint64_t allowance_ns() const;
+    CUresult fill(Lock &lock, const Heap::Room &room, bool may_grow);
+    CUresult carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *room);
+    CUresult add_addresses(Lock &lock, uint64_t bytes, Zone zone);
+    std::unique_ptr<Segment> reserve(uint64_t bytes, CUresult &result);
+
+    ServedContext &context_;
+    Mutex &mutex_;
+    const Options &options_;
+    Heap &heap_;
+    StreamOrder &order_;
+    const ThreadCaches &caches_;
+    Holdings &holdings_;
+    Moves &moves_;
+    const PageDriver driver_{context_};
+    PageAccess access_{context_, mutex_, heap_};
+    List<Segment, &Segment::all> refused_; // what the driver did not take back; tried again
+    uint64_t moved_ns_ = 0;                // what moving has cost, in the driver
+};
+
+} // namespace emm::pool

@@ -1,0 +1,32 @@
+// Access of peer devices to all memory of cuMemAlloc, present and future. It is granted from the
+// side that wants to see it: by the peer's primary context, which is retained for as long.
+#pragma once
+
+#include "cuda/served_context.h"
+
+#include <emm/plugin.hpp>
+
+#include <list>
+
+namespace emm::pool {
+
+class PeerContexts {
+public:
+    PeerContexts(ServedContext &context, Mutex &mutex) : context_(context), mutex_(mutex) {}
+    ~PeerContexts();
+    PeerContexts(const PeerContexts &) = delete;
+    PeerContexts &operator=(const PeerContexts &) = delete;
+
+    emm_status set_access(int32_t device, bool on); // no lock is held
+
+private:
+    CUresult switch_access(CUcontext peer, bool on);
+    void keep(std::list<int32_t> device, bool on, CUresult result);
+
+    ServedContext &context_;
+    const Driver &driver_ = context_.driver;
+    Mutex &mutex_;
+    std::list<int32_t> devices_; // whose primary context is retained
+};
+
+} // namespace emm::pool

@@ -1,0 +1,125 @@
+// Growth by segments: what it asks of the driver.
+#include "segments.h"
+
+#include <cstring>
+
+namespace emm::pool {
+
+CUresult Segments::add(Lock &lock, uint64_t bytes, Zone zone) {
+    if (!context_.serves()) {
+        return context_.lost();
+    }
+    if (!holdings_.has_room_for(bytes)) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = CUDA_SUCCESS;
+    std::unique_ptr<Segment> segment;
+    {
+        const Holdings::Arrival arrival(holdings_, bytes);
+        const Moves::Move move(moves_);
+        const Unlocked unlocked(lock);
+        segment = allocate(bytes, result);
+    }
+    context_.note_error(result);
+    if (!segment) {
+        return result;
+    }
+    holdings_.add(bytes);
+    ragged_ = ragged_ || segment->size != segment->driver_bytes;
+    segment->zone = zone;
+    heap_.add(*segment.release());
+    return CUDA_SUCCESS;
+}
+
+// No lock is held. What the driver hands out in such sizes is aligned to 2 MiB; if it is ever not,
+// the ragged ends are left out.
+std::unique_ptr<Segment> Segments::allocate(uint64_t bytes, CUresult &result) {
+    const Relaxed relaxed(driver_);
+    CUdeviceptr base = 0;
+    result = driver_.cuMemAlloc(&base, bytes);
+    if (result != CUDA_SUCCESS) {
+        return nullptr;
+    }
+    try {
+        const uint64_t first = round_up(base, segment_granule);
+        const uint64_t last = (base + bytes) / segment_granule * segment_granule;
+        if (first >= last) {
+            driver_.cuMemFree(base);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+            return nullptr;
+        }
+        auto segment = std::make_unique<Segment>(base, bytes, first, last - first);
+        const Lock lock(mutex_);
+        heap_.prepare(*segment);
+        return segment;
+    } catch (...) {
+        driver_.cuMemFree(base);
+        throw;
+    }
+}
+
+// cuMemFree itself waits for work that uses the memory, so a whole segment may still be dirty.
+uint64_t Segments::release(Lock &lock, Segment &segment) {
+    heap_.remove(segment);
+    caches_.await_lookups();
+    const uint64_t bytes = segment.driver_bytes;
+    CUresult result = CUDA_SUCCESS;
+    {
+        const Moves::Move move(moves_);
+        const Unlocked unlocked(lock);
+        if (context_.lives()) {
+            const Relaxed relaxed(driver_);
+            result = driver_.cuMemFree(segment.driver_base);
+        }
+        delete &segment;
+    }
+    context_.note_error(result);
+    holdings_.remove(bytes);
+    return bytes;
+}
+
+void Segments::give_back(List<Segment, &Segment::all> segments) {
+    const bool lives = context_.lives();
+    while (Segment *segment = segments.pop_front()) {
+        if (lives) {
+            const Relaxed relaxed(driver_);
+            driver_.cuMemFree(segment->driver_base); // nothing to do about a failure
+        }
+        const Lock lock(mutex_);
+        holdings_.remove(segment->driver_bytes);
+        delete segment;
+    }
+}
+
+// --- other processes and devices ----------------------------------------------------------------
+
+ExportedRange Segments::range_of(const Segment &segment, uint64_t begin, uint64_t size) const {
+    return {begin - segment.driver_base, size, segment.driver_base, segment.driver_bytes, {}};
+}
+
+// CUDA's legacy handle, which names all of the segment.
+emm_status Segments::serve(const ExportedRange &range, emm_ipc_handle &ret_handle) {
+    CUipcMemHandle made;
+    CUresult result = CUDA_ERROR_NOT_SUPPORTED;
+    if (driver_.cuIpcGetMemHandle) {
+        const Current current = context_.make_current();
+        const Relaxed relaxed(driver_);
+        result = current.result() == CUDA_SUCCESS ? driver_.cuIpcGetMemHandle(&made, range.base)
+                                                  : current.result();
+    }
+    if (result != CUDA_SUCCESS) {
+        return context_.failed(result, "cuIpcGetMemHandle");
+    }
+    ret_handle.kind = EMM_IPC_LEGACY;
+    std::memcpy(ret_handle.handle, &made, sizeof ret_handle.handle);
+    ret_handle.offset = range.offset;
+    ret_handle.size = range.size;
+    ret_handle.exported_size = range.bytes;
+    return EMM_OK;
+}
+
+emm_status Segments::set_access(int32_t peer, uint32_t flags) {
+    return peers_.set_access(peer, flags != EMM_ACCESS_NONE);
+}
+
+} // namespace emm::pool

@@ -1,0 +1,61 @@
+// Growth by segments of cuMemAlloc. What is idle can only go back whole, so the pool holds about
+// as much as was ever needed, and exchanges segments that have become too small for others.
+//
+//   segments.cpp        the policy: what is cut, when to grow, which segment goes back
+//   segment_driver.cpp  what that asks of the driver
+#pragma once
+
+#include "backing/backing.h"
+#include "backing/peer_contexts.h"
+
+namespace emm::pool {
+
+class Segments : public Backing {
+public:
+    explicit Segments(const Parts &parts);
+
+    Block *take(StreamPool &pool, uint64_t bytes) override;
+    bool grows_first(uint64_t bytes) const override;
+    Block *grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) override;
+    Block *reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool again,
+                   CUresult &result) override;
+    const char *calls() const override { return "cuMemAlloc"; }
+
+    CUresult take_initial(Lock &lock, uint64_t bytes) override;
+    bool may_have_idle() const override { return heap_.whole_bytes() > 0; }
+    uint64_t release_idle(Lock &lock, uint64_t keep, bool complete_only) override;
+    void give_back(List<Segment, &Segment::all> segments) override;
+
+    ExportedRange range_of(const Segment &segment, uint64_t begin, uint64_t size) const override;
+    emm_status serve(const ExportedRange &range, emm_ipc_handle &ret_handle) override;
+    emm_status withdraw(const emm_ipc_handle &) override { return EMM_OK; }
+    bool serves_access(uint32_t flags) const override { return flags != EMM_ACCESS_READ; }
+    emm_status set_access(int32_t peer, uint32_t flags) override;
+
+private:
+    uint64_t growth_for(uint64_t bytes) const;
+    uint64_t largest_to_cut(uint64_t bytes) const;
+    Block *take_new(StreamPool &pool, uint64_t bytes, Zone zone);
+    Block *await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes);
+    void exchange_idle(Lock &lock, uint64_t bytes);
+    uint64_t exchangeable() const;
+    Segment *idle_for(uint64_t missing, Zone zone) const;
+
+    CUresult add(Lock &lock, uint64_t bytes, Zone zone);
+    std::unique_ptr<Segment> allocate(uint64_t bytes, CUresult &result);
+    uint64_t release(Lock &lock, Segment &segment);
+
+    ServedContext &context_;
+    const Driver &driver_ = context_.driver;
+    Mutex &mutex_;
+    const Options &options_;
+    Heap &heap_;
+    StreamOrder &order_;
+    ThreadCaches &caches_;
+    Holdings &holdings_;
+    Moves &moves_;
+    PeerContexts peers_{context_, mutex_};
+    bool ragged_ = false; // the driver has given memory that is not aligned to 2 MiB
+};
+
+} // namespace emm::pool
