@@ -164,7 +164,7 @@ void Manager::release(Place place, StreamPool &pool) {
 void Manager::give(Place place, StreamPool &pool) {
     order_.mark_dirty(pool, place.size());
     if (is_pinned(place)) {
-        put_off(*place.block, pool);
+        pinned_.put_off(*place.block, pool);
     } else if (place.block) {
         heap_.give(*place.block, pool);
     } else {
@@ -175,7 +175,7 @@ void Manager::give(Place place, StreamPool &pool) {
 void Manager::hold(Place place) {
     place.state() = State::waiting;
     if (is_pinned(place)) {
-        host_waiting_ += place.size();
+        pinned_.begin_wait(place.size());
     } else {
         holdings_.begin_wait(place.size());
     }
@@ -183,7 +183,7 @@ void Manager::hold(Place place) {
 
 void Manager::give_held(Place place, StreamPool &pool) {
     if (is_pinned(place)) {
-        host_waiting_ -= place.size();
+        pinned_.end_wait(place.size());
     } else {
         holdings_.end_wait(place.size());
     }
@@ -193,7 +193,7 @@ void Manager::give_held(Place place, StreamPool &pool) {
 void Manager::complete(StreamPool &pool, uint64_t tag) {
     heap_.complete(pool, tag);
     slabs_.complete(pool, tag);
-    shelve(pool, tag);
+    pinned_.complete(pool, tag);
     if (&pool == &order_.unordered()) {
         caches_.complete_batches(tag);
     }
@@ -220,7 +220,7 @@ void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
         return cross_context_.look_after(lock);
     }
     // Pinned memory is wanted back sooner: it costs more to get.
-    const bool seldom = &pool == &order_.unordered() && host_waiting_ == 0;
+    const bool seldom = &pool == &order_.unordered() && !pinned_.any_waits();
     order_.look_after(lock, pool, caller, seldom ? holdings_.allowance(0) : Allowance{});
     if (options_.release_threshold != UINT64_MAX && backing_->may_have_idle() &&
         !moves_.are_deferred() && holdings_.cached() > options_.release_threshold) {

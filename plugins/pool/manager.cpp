@@ -76,18 +76,10 @@ emm_status Manager::reset() {
         caches_.close(nullptr);
         forget_everything();
         segments = heap_.forget_all();
-        for (auto &pool : hosts_) {
-            if (pool) {
-                forget_host(*pool, pinned);
-            }
-        }
+        pinned = pinned_.forget_all();
     }
     cross_context_.drop(marks);
-    while (Segment *segment = pinned.pop_front()) {
-        const uint64_t bytes = free_host_segment(*segment);
-        const Lock lock(mutex_);
-        host_reserved_ -= bytes;
-    }
+    pinned_.give_back(pinned);
     backing_->give_back(segments);
     return EMM_OK;
 }
@@ -106,7 +98,6 @@ void Manager::forget_everything() {
     slabs_.forget_all();
     counts_.forget_memory();
     holdings_.forget_memory();
-    host_live_ = host_taken_ = host_waiting_ = 0;
 }
 
 emm_status Manager::defer_cleanup(uint32_t enter) {
@@ -129,8 +120,8 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
             drop_spares();
         }
         released = backing_->release_idle(lock, keep_bytes, false);
-        released +=
-            release_host(lock, keep_bytes - std::min<uint64_t>(keep_bytes, holdings_.cached()));
+        released += pinned_.release_idle(
+            lock, keep_bytes - std::min<uint64_t>(keep_bytes, holdings_.cached()));
     }
     {
         const Lock lock(mutex_);

@@ -7,7 +7,6 @@
 //   report.cpp    query, statistics, memory info
 //   share.cpp     get_ipc_handle: memory that other processes have open
 //   host.cpp      memhostalloc and memhostfree: pinned host memory
-//   host_stock.cpp  what of it lies in magazines
 //   manager.cpp   create, reset, destroy, trim, peers
 //
 // One lock protects everything here but the magazines. No driver call is made while it is held:
@@ -16,11 +15,11 @@
 #pragma once
 
 #include "backing/backing.h"
+#include "backing/pinned_memory.h"
 #include "cache/thread_caches.h"
 #include "cuda/served_context.h"
 #include "heap/heap.h"
 #include "heap/slabs.h"
-#include "host_pool.h"
 #include "order/cross_context.h"
 #include "order/stream_order.h"
 #include "policy/policy.h"
@@ -34,7 +33,7 @@
 
 namespace emm::pool {
 
-class Manager : private FreedMemory, private PinnedOwner {
+class Manager : private FreedMemory {
 public:
     Manager(const emm_host &host, const emm_context_info &info, const char *const *texts);
     ~Manager();
@@ -115,39 +114,9 @@ private:
     void look_after(Lock &lock, StreamPool &pool, const Caller *caller);
 
     // --- host.cpp
-    HostPool &host_pool(uint32_t flags);
-    static emm_status answer_host(const Block &block, uint32_t flags, void **ret_host,
-                                  emm_deviceptr *ret_device);
-    Block *acquire_host(HostPool &pool, uint64_t size, CUresult &result);
-    void ask_for_host(Lock &lock, HostPool &pool, uint64_t size);
-    Block *grow_host(Lock &lock, HostPool &pool, uint64_t size, CUresult &result);
-    CUresult add_host_segment(Lock &lock, HostPool &pool, uint64_t bytes);
-    std::unique_ptr<Segment> new_host_segment(HostPool &pool, uint64_t bytes, CUresult &result);
-    void forget_host(HostPool &pool, List<Segment, &Segment::all> &segments);
-    uint64_t release_host(Lock &lock, uint64_t keep);
-    uint64_t free_host_segment(Segment &segment);
-    Block *squeeze_host(Lock &lock, HostPool &pool, uint64_t size, CUresult &result);
     emm_status refuse_host(size_t size, CUresult result);
     emm_status refuse_host_free(const void *host);
-    emm_status memhostfree_slowly(HostPool &pool, uint64_t host, emm_stream stream);
-    StreamPool &unordered_pool(const HostPool &pool);
-    StreamPool *free_host(Place place, StreamPool &pool);
-    void shelve(StreamPool &pool, uint64_t tag);
-    uint64_t host_cached() const;
-
-    // --- host_stock.cpp
-    Block *take_pinned_at_once(const HostPool *pool, size_t size) const;
-    bool give_pinned_at_once(const HostPool &pool, uint64_t host, size_t size,
-                             emm_stream stream) const;
-    Magazine *stocked_magazine(emm_stream stream, StreamPool &pool);
-    void restock_pinned(HostPool &pool, size_t size);
-    void empty_bin(PinnedCache::Bin &bin);
-    void hand_over_pinned(Magazine &magazine);
-    void put_off(Block &block, StreamPool &pool);
-    void drain_pinned(Magazine &magazine) override;
-    void hand_over_own_pinned();
-    bool fetch_pinned();
-    uint64_t host_live() const;
+    emm_status memhostfree_slowly(uint32_t flags, uint64_t host, emm_stream stream);
 
     // --- notices.cpp
     StreamPool &pool_of(const Caller &caller);
@@ -184,20 +153,16 @@ private:
     alignas(128) Moves moves_;
     Slabs slabs_{heap_};
     Counts counts_;
-    ThreadCaches caches_{{served_, mutex_, clock_, order_, heap_, slabs_, counts_, *this},
+    ThreadCaches caches_{{served_, mutex_, clock_, order_, heap_, slabs_, counts_, pinned_},
                          identity_,
                          serving_,
                          options_.release_threshold == UINT64_MAX};
+    PinnedMemory pinned_{
+        {served_, mutex_, clock_, options_, order_, cross_context_, caches_, moves_}, serving_};
     Holdings holdings_{{options_, counts_, heap_, slabs_, caches_}, served_.device_bytes()};
     const std::unique_ptr<Backing> backing_ =
         make_backing({served_, mutex_, options_, heap_, order_, caches_, holdings_, moves_});
-    std::unique_ptr<HostPool> hosts_[8];          // by flags
-    std::atomic<HostPool *> known_hosts_[8] = {}; // the same, without the lock
     std::list<Export> exports_;
-    uint64_t host_reserved_ = 0;
-    uint64_t host_live_ = 0;    // as asked for
-    uint64_t host_taken_ = 0;   // as taken from a pool
-    uint64_t host_waiting_ = 0; // freed, and not complete
 };
 
 inline uint64_t Manager::take_at_once(size_t size, emm_stream stream) const {

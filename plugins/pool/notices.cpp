@@ -39,9 +39,7 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
     }
     Lock lock(mutex_);
     Place place = lent_at(ptr);
-    for (const auto &pool : hosts_) { // mapped host memory has one name for both sides
-        place = !place && pool ? pool->lent_at(ptr) : place;
-    }
+    place = place ? place : pinned_.lent_at(ptr); // mapped, it has one name for both sides
     if (!place) {
         lock.unlock();
         return emm_failf(&host_, EMM_E_NOT_OWNED, 0,

@@ -24,8 +24,8 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         stats.peak_reserved_bytes = holdings_.peak_reserved();
         stats.failures = counts_.failures();
         stats.pending_bytes = holdings_.pending();
-        stats.host_live_bytes = host_live();
-        stats.host_reserved_bytes = host_reserved_;
+        stats.host_live_bytes = pinned_.live();
+        stats.host_reserved_bytes = pinned_.reserved();
         check();
     }
     emm_copy_sized(ret_stats, &stats);

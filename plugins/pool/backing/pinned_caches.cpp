@@ -1,11 +1,14 @@
-// Pinned memory in magazines: the short way of host.cpp, with no lock.
-#include "manager.h"
+// Pinned memory in magazines.
+#include "pinned_memory.h"
+
+#include <new>
 
 namespace emm::pool {
 
-// --- the short way -------------------------------------------------------------------------------
+// --- without the lock ----------------------------------------------------------------------------
 
-Block *Manager::take_pinned_at_once(const HostPool *pool, size_t size) const {
+Block *PinnedMemory::take_at_once(uint32_t flags, size_t size) const {
+    const HostPool *pool = known(flags);
     Magazine *magazine =
         Thread::magazine_for(serving_.load(std::memory_order_relaxed), EMM_STREAM_UNORDERED);
     if (!magazine || size > shelf_limit || !magazine->lock.enter()) {
@@ -16,13 +19,15 @@ Block *Manager::take_pinned_at_once(const HostPool *pool, size_t size) const {
     return block;
 }
 
-bool Manager::give_pinned_at_once(const HostPool &pool, uint64_t host, size_t size,
-                                  emm_stream stream) const {
-    Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
+bool PinnedMemory::give_at_once(uint32_t flags, uint64_t host, size_t size,
+                                emm_stream stream) const {
+    const HostPool *pool = known(flags);
+    Magazine *magazine =
+        pool ? Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream) : nullptr;
     if (!magazine || !magazine->lock.enter()) {
         return false;
     }
-    Block *block = magazine->pinned ? pool.heap.found_at(host).block : nullptr;
+    Block *block = magazine->pinned ? pool->heap.found_at(host).block : nullptr;
     const bool done = block && magazine->pinned->give(*block, size);
     magazine->lock.leave();
     return done;
@@ -30,9 +35,9 @@ bool Manager::give_pinned_at_once(const HostPool &pool, uint64_t host, size_t si
 
 // --- with the lock -------------------------------------------------------------------------------
 
-// The calling thread's stock for a stream, NULL if it can have none.
-Magazine *Manager::stocked_magazine(emm_stream stream, StreamPool &stream_pool) {
-    Magazine *magazine = served_.serves() ? caches_.own(stream, stream_pool) : nullptr;
+// The calling thread's, with room for pinned memory; NULL if it can have none.
+Magazine *PinnedMemory::magazine_for(emm_stream stream, StreamPool &stream_pool) {
+    Magazine *magazine = context_.serves() ? caches_.own(stream, stream_pool) : nullptr;
     if (magazine && !magazine->pinned) {
         magazine->pinned.reset(new (std::nothrow) PinnedCache);
     }
@@ -40,8 +45,8 @@ Magazine *Manager::stocked_magazine(emm_stream stream, StreamPool &stream_pool) 
 }
 
 // More of what has just been taken off a shelf.
-void Manager::restock_pinned(HostPool &pool, size_t size) {
-    Magazine *magazine = stocked_magazine(EMM_STREAM_UNORDERED, order_.common());
+void PinnedMemory::refill(HostPool &pool, size_t size) {
+    Magazine *magazine = magazine_for(EMM_STREAM_UNORDERED, order_.common());
     if (!magazine || !magazine->pinned->kept) {
         return;
     }
@@ -58,31 +63,37 @@ void Manager::restock_pinned(HostPool &pool, size_t size) {
             return;
         }
         block->state = State::live;
-        host_taken_ += block->size;
+        taken_ += block->size;
         bin.blocks[bin.count.get()] = block;
         bin.count.add(1);
     }
 }
 
-void Manager::empty_bin(PinnedCache::Bin &bin) {
+void PinnedMemory::empty_bin(PinnedCache::Bin &bin) {
     for (uint32_t i = 0; i < bin.count.get(); i++) {
         Block &block = *bin.blocks[i];
         block.state = State::waiting;
-        host_taken_ -= block.size;
+        taken_ -= block.size;
         bin.pool->give(block);
     }
     bin.count.set(0);
 }
 
+void PinnedMemory::hand_over(emm_stream stream, StreamPool &stream_pool) {
+    if (Magazine *magazine = magazine_for(stream, stream_pool)) {
+        hand_over(*magazine);
+    }
+}
+
 // What was freed goes where its stream's work is asked about.
-void Manager::hand_over_pinned(Magazine &magazine) {
-    PinnedCache &stock = *magazine.pinned;
-    const uint32_t count = stock.freed_count.get();
+void PinnedMemory::hand_over(Magazine &magazine) {
+    PinnedCache &cache = *magazine.pinned;
+    const uint32_t count = cache.freed_count.get();
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
-        Block &block = *stock.freed[i];
+        Block &block = *cache.freed[i];
         bytes += block.size;
-        put_off(block, magazine.unordered ? unordered_pool(*block.host) : magazine.pool);
+        put_off(block, magazine.unordered ? unordered_pool(block) : magazine.pool);
     }
     if (count > 0 && magazine.unordered) { // of which kind they were does not matter
         order_.mark_dirty(order_.unordered(), bytes);
@@ -90,41 +101,33 @@ void Manager::hand_over_pinned(Magazine &magazine) {
     } else if (count > 0) {
         order_.mark_dirty(magazine.pool, bytes, count);
     }
-    host_taken_ -= bytes;
-    stock.freed_count.set(0);
+    taken_ -= bytes;
+    cache.freed_count.set(0);
 }
 
-// Until the work that was on its stream, or everywhere, has been seen complete.
-void Manager::put_off(Block &block, StreamPool &stream_pool) {
-    block.state = State::waiting;
-    block.tag = clock_.now();
-    host_waiting_ += block.size;
-    stream_pool.pinned.push_back(block);
-}
-
-void Manager::drain_pinned(Magazine &magazine) {
+void PinnedMemory::drain_pinned(Magazine &magazine) {
     if (!magazine.pinned) {
         return;
     }
-    hand_over_pinned(magazine);
+    hand_over(magazine);
     for (PinnedCache::Bin &bin : magazine.pinned->ready) {
         empty_bin(bin);
     }
-    host_live_ += uint64_t(magazine.pinned->live.get());
+    live_ += uint64_t(magazine.pinned->live.get());
     magazine.pinned->live.set(0);
 }
 
-void Manager::hand_over_own_pinned() {
+void PinnedMemory::hand_over_own() {
     caches_.each([this](Magazine &m) {
         if (m.is_own() && m.pinned) {
-            hand_over_pinned(m);
+            hand_over(m);
         }
     });
 }
 
 // What other threads keep, which they do no more from then on: they would only pass it to and fro.
 // False: there was nothing.
-bool Manager::fetch_pinned() {
+bool PinnedMemory::fetch_from_threads() {
     bool any = false;
     caches_.each([&](const Magazine &m) { any = any || (m.pinned && !m.pinned->empty()); });
     if (any) {
@@ -141,8 +144,8 @@ bool Manager::fetch_pinned() {
 }
 
 // Below 0 for a moment if a block was allocated by one thread and freed by another.
-uint64_t Manager::host_live() const {
-    uint64_t live = host_live_;
+uint64_t PinnedMemory::live() const {
+    uint64_t live = live_;
     caches_.each([&](const Magazine &m) { live += m.pinned ? uint64_t(m.pinned->live.get()) : 0; });
     return int64_t(live) < 0 ? 0 : live;
 }

@@ -6,6 +6,8 @@
 
 #include "heap/heap.h"
 
+#include <emm/plugin.h>
+
 namespace emm::pool {
 
 constexpr uint64_t shelf_limit = 64 << 20; // above, every block goes through the heap
@@ -24,6 +26,7 @@ struct Shelf {
 struct HostPool {
     explicit HostPool(uint32_t host_flags) : flags(host_flags) {}
 
+    bool is_portable() const { return flags & EMM_HOST_PORTABLE; }
     // A complete block for `size` bytes; NULL if there is none.
     Block *take(uint64_t size);
     Block *take_shelved(uint64_t size) {
@@ -34,7 +37,8 @@ struct HostPool {
         const Place place = heap.starting_at(address);
         return place.block && place.block->loan.size() != 0 ? place : Place{};
     }
-    void clear_shelves(); // into the heap, where neighbours become one
+    List<Segment, &Segment::all> forget_all(); // what it leaves of them is the caller's
+    void clear_shelves();                      // into the heap, where neighbours become one
 
     // Whether questions have cost about as much as another block would.
     bool outgrown(uint64_t size) const;

@@ -40,6 +40,13 @@ void HostPool::clear_shelves() {
     }
 }
 
+List<Segment, &Segment::all> HostPool::forget_all() {
+    for (Shelf &shelf : shelves) {
+        shelf = {};
+    }
+    return heap.forget_all();
+}
+
 bool HostPool::outgrown(uint64_t size) const {
     if (size > shelf_limit) {
         return false;

@@ -1,0 +1,198 @@
+// Pinned memory: growing and giving back.
+#include "pinned_memory.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+namespace {
+
+constexpr uint64_t largest_part = 32 << 20;
+constexpr uint64_t blocks_a_segment = 8;
+
+} // namespace
+
+// Some blocks at a time if they are not large: then the driver is asked about several at once.
+Block *PinnedMemory::grow(Lock &lock, HostPool &pool, uint64_t size, CUresult &result) {
+    if (size <= shelf_limit && pool.outgrown(size)) {
+        Shelf &shelf = pool.shelves[class_of(size)];
+        shelf.questions = 0;
+        shelf.growths++;
+    } else {
+        pool.clear_shelves();
+        if (Block *block = pool.take(size)) {
+            return block;
+        }
+    }
+    const uint64_t exact = round_up(host_rounding(size), segment_granule);
+    const uint64_t several = std::min(host_rounding(size) * blocks_a_segment, largest_part);
+    const uint64_t wanted = std::max(exact, round_up(several, segment_granule));
+    for (int attempt = 0; attempt < 2; attempt++) {
+        const uint64_t extra = pool.ragged ? segment_granule : 0;
+        result = add(lock, pool, wanted + extra);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY && wanted != exact) {
+            result = add(lock, pool, exact + extra);
+        }
+        Block *block = result == CUDA_SUCCESS ? pool.take(size) : nullptr;
+        if (block || result != CUDA_SUCCESS) {
+            return block; // none if the segment's ends were ragged: once more
+        }
+    }
+    return nullptr;
+}
+
+// Idle memory goes back, of other sizes and flags; then all work is waited for, unless that could
+// hurt a capture.
+Block *PinnedMemory::reclaim(Lock &lock, HostPool &pool, uint64_t size, CUresult &result) {
+    constexpr int most_rounds = 64;
+    Block *block = nullptr;
+    bool others = false; // have given memory back since
+    for (int round = 0; round < most_rounds && !block; round++) {
+        const bool may_wait = !order_.has_announced_captures();
+        const Moves::Watch watch(moves_);
+        if (round > 0 && may_wait && order_.wait_for_context(lock)) {
+            cross_context_.wait(lock);
+        } else {
+            ask(lock, pool, size);
+        }
+        if (fetch_from_threads()) {
+            ask(lock, pool, size);
+        }
+        pool.clear_shelves();
+        block = pool.take(size);
+        if (!block && !moves_.are_deferred() && (release_idle(lock, 0) > 0 || others)) {
+            block = grow(lock, pool, size, result);
+        }
+        const bool last = round > 0 || !may_wait;
+        others = !block && last && context_.serves() && moves_.await(lock, watch);
+        if (last && !others) {
+            break;
+        }
+    }
+    return block;
+}
+
+// Counted before the driver is asked, so that `host_max` holds whatever other threads do meanwhile.
+CUresult PinnedMemory::add(Lock &lock, HostPool &pool, uint64_t bytes) {
+    if (bytes > options_.host_max || reserved_ > options_.host_max - bytes) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    reserved_ += bytes;
+    CUresult result = CUDA_SUCCESS;
+    std::unique_ptr<Segment> segment;
+    try {
+        const Moves::Move move(moves_);
+        const Unlocked unlocked(lock);
+        segment = allocate(pool, bytes, result);
+    } catch (...) {
+        reserved_ -= bytes;
+        throw;
+    }
+    context_.note_error(result);
+    if (!segment) {
+        reserved_ -= bytes;
+        return result;
+    }
+    pool.ragged = pool.ragged || segment->size != segment->driver_bytes;
+    pool.heap.add(*segment.release());
+    return CUDA_SUCCESS;
+}
+
+// No lock is held. No page is shared with others: the ends that are not aligned are left out.
+std::unique_ptr<Segment> PinnedMemory::allocate(HostPool &pool, uint64_t bytes, CUresult &result) {
+    const Relaxed relaxed(driver_);
+    void *host = nullptr;
+    CUdeviceptr device = 0;
+    result = driver_.cuMemHostAlloc(&host, bytes, pool.flags);
+    if (result == CUDA_SUCCESS && (pool.flags & EMM_HOST_MAPPED)) {
+        result = driver_.cuMemHostGetDevicePointer(&device, host, 0);
+    }
+    const auto base = reinterpret_cast<uintptr_t>(host);
+    const uint64_t first = round_up(base, segment_granule);
+    const uint64_t last = (base + bytes) / segment_granule * segment_granule;
+    std::unique_ptr<Segment> segment;
+    try {
+        if (result == CUDA_SUCCESS && first < last) {
+            segment = std::make_unique<Segment>(base, bytes, first, last - first);
+            segment->device_base = device;
+            const Lock lock(mutex_);
+            pool.heap.prepare(*segment);
+        } else if (result == CUDA_SUCCESS) {
+            const Lock lock(mutex_);
+            pool.ragged = true;
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    } catch (...) {
+        driver_.cuMemFreeHost(host);
+        throw;
+    }
+    if (!segment && host) {
+        driver_.cuMemFreeHost(host);
+    }
+    return segment;
+}
+
+// --- back to the driver --------------------------------------------------------------------------
+
+// Whole segments. All that lies in a pool's heap is complete, so the driver has nothing to wait
+// for.
+uint64_t PinnedMemory::release_idle(Lock &lock, uint64_t keep) {
+    uint64_t released = 0;
+    for (auto &pool : pools_) {
+        if (!pool || moves_.are_deferred() || cached() <= keep) {
+            continue;
+        }
+        pool->clear_shelves();
+        Segment *segment = pool->heap.first_whole();
+        while (segment && cached() > keep) {
+            pool->heap.remove(*segment);
+            caches_.await_lookups();
+            const uint64_t bytes = segment->driver_bytes;
+            {
+                const Moves::Move move(moves_);
+                const Unlocked unlocked(lock);
+                release(*segment);
+            }
+            reserved_ -= bytes;
+            released += bytes;
+            segment = pool->heap.first_whole();
+        }
+    }
+    return released;
+}
+
+// No lock is held.
+void PinnedMemory::release(Segment &segment) {
+    if (context_.lives()) {
+        const Relaxed relaxed(driver_);
+        driver_.cuMemFreeHost(reinterpret_cast<void *>(segment.driver_base));
+    }
+    delete &segment;
+}
+
+List<Segment, &Segment::all> PinnedMemory::forget_all() {
+    List<Segment, &Segment::all> all;
+    for (auto &pool : pools_) {
+        List<Segment, &Segment::all> segments = pool ? pool->forget_all() : decltype(all)();
+        while (Segment *segment = segments.pop_front()) {
+            all.push_back(*segment);
+        }
+    }
+    live_ = taken_ = waiting_ = 0;
+    return all;
+}
+
+void PinnedMemory::give_back(List<Segment, &Segment::all> segments) {
+    while (Segment *segment = segments.pop_front()) {
+        const uint64_t bytes = segment->driver_bytes;
+        release(*segment);
+        const Lock lock(mutex_);
+        reserved_ -= bytes;
+    }
+}
+
+uint64_t PinnedMemory::cached() const {
+    const uint64_t busy = taken_ + waiting_;
+    return reserved_ > busy ? reserved_ - busy : 0;
+}
+
+} // namespace emm::pool

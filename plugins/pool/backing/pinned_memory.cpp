@@ -1,0 +1,189 @@
+#include "pinned_memory.h"
+
+namespace emm::pool {
+namespace {
+
+constexpr uint32_t all_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_WRITE_COMBINED;
+constexpr uint64_t largest_pinning = uint64_t(1) << 56;
+
+// Blocks that are only just being taken have no pool yet.
+uint64_t taken_from(const HostPool &pool) {
+    uint64_t taken = 0;
+    for (const Segment *s = pool.heap.first_segment(); s; s = pool.heap.next_segment(*s)) {
+        for (const Block *block = s->first; block; block = block->right) {
+            taken += block->state == State::live && block->host ? block->size : 0;
+        }
+    }
+    return taken;
+}
+
+} // namespace
+
+PinnedMemory::PinnedMemory(const Parts &parts, const std::atomic<uint64_t> &serving)
+    : context_(parts.context), mutex_(parts.mutex), clock_(parts.clock), options_(parts.options),
+      order_(parts.order), cross_context_(parts.cross_context), caches_(parts.caches),
+      moves_(parts.moves), serving_(serving) {}
+
+bool PinnedMemory::serves(uint32_t flags) const {
+    return (flags & ~all_flags) == 0 && driver_.serves_host();
+}
+
+HostPool &PinnedMemory::pool_with(uint32_t flags) {
+    auto &pool = pools_[flags];
+    if (!pool) {
+        pool = std::make_unique<HostPool>(flags);
+        if (pool->is_portable()) {
+            cross_context_.begin();
+        }
+        known_[flags].store(pool.get(), std::memory_order_release);
+    }
+    return *pool;
+}
+
+const HostPool *PinnedMemory::known(uint32_t flags) const {
+    return (flags & ~all_flags) == 0 ? known_[flags].load(std::memory_order_acquire) : nullptr;
+}
+
+// --- allocations ---------------------------------------------------------------------------------
+
+Block *PinnedMemory::take(Lock &lock, uint32_t flags, size_t size, CUresult &result) {
+    HostPool &pool = pool_with(flags);
+    result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (size > largest_pinning || !context_.serves()) {
+        return nullptr;
+    }
+    Block *block = pool.take_shelved(size);
+    if (!block) {
+        const Unlocked unlocked(lock);
+        block = acquire(pool, size, result);
+    }
+    if (block) {
+        lend(*block, pool, size);
+    }
+    return block;
+}
+
+void PinnedMemory::lend(Block &block, HostPool &pool, size_t size) {
+    block.state = State::live;
+    block.loan.begin(size);
+    block.host = &pool;
+    live_ += size;
+    taken_ += block.size;
+    if (size <= shelf_limit) {
+        refill(pool, size);
+    }
+}
+
+// No lock is held.
+Block *PinnedMemory::acquire(HostPool &pool, uint64_t size, CUresult &result) {
+    const Current current = context_.make_current();
+    result = current.result();
+    if (result != CUDA_SUCCESS) {
+        return nullptr;
+    }
+    Lock lock(mutex_);
+    order_.collect_graphs();
+    hand_over_own();
+    Block *block = pool.take(size);
+    if (!block && !pool.outgrown(size)) {
+        block = reuse(lock, pool, size);
+        if (!block && fetch_from_threads()) {
+            block = reuse(lock, pool, size);
+        }
+    }
+    if (!block) {
+        block = grow(lock, pool, size, result);
+    }
+    if (!block && result == CUDA_ERROR_OUT_OF_MEMORY) {
+        block = reclaim(lock, pool, size, result);
+    }
+    return context_.serves() ? block : nullptr;
+}
+
+Block *PinnedMemory::reuse(Lock &lock, HostPool &pool, uint64_t size) {
+    ask(lock, pool, size);
+    return context_.serves() ? pool.take(size) : nullptr;
+}
+
+// Asks about one stream after another until one of them has given enough back. No event is recorded
+// on the context here: an unannounced capture would not survive it, unless a call has freed with no
+// stream.
+void PinnedMemory::ask(Lock &lock, HostPool &pool, uint64_t size) {
+    if (size <= shelf_limit) {
+        pool.shelves[class_of(size)].questions++;
+    }
+    const auto served = [&] {
+        return size <= shelf_limit && !pool.shelves[class_of(size)].blocks.empty();
+    };
+    order_.call_for_events();
+    order_.query_for_pinned(lock, served);
+    if (!order_.cross_context().pinned.empty() && !served()) {
+        cross_context_.query(lock);
+        cross_context_.mark(lock);
+    }
+}
+
+emm_deviceptr PinnedMemory::device_address(const Block &block) {
+    const Segment &segment = *block.segment;
+    return segment.device_base ? segment.device_base + (block.begin - segment.driver_base) : 0;
+}
+
+Place PinnedMemory::lent_at(uint32_t flags, uint64_t host) const {
+    const HostPool *pool = known(flags);
+    return pool ? pool->lent_at(host) : Place{};
+}
+
+Place PinnedMemory::lent_at(uint64_t host) const {
+    Place place;
+    for (const auto &pool : pools_) {
+        place = !place && pool ? pool->lent_at(host) : place;
+    }
+    return place;
+}
+
+// --- frees ---------------------------------------------------------------------------------------
+
+StreamPool &PinnedMemory::unordered_pool(const Block &block) {
+    return block.host->is_portable() ? order_.cross_context() : order_.unordered();
+}
+
+StreamPool *PinnedMemory::free(Place place, StreamPool &stream_pool) {
+    live_ -= place.block->loan.size();
+    taken_ -= place.block->size;
+    place.block->loan.end();
+    return order_.free(place, stream_pool);
+}
+
+void PinnedMemory::put_off(Block &block, StreamPool &stream_pool) {
+    block.state = State::waiting;
+    block.tag = clock_.now();
+    waiting_ += block.size;
+    stream_pool.pinned.push_back(block);
+}
+
+void PinnedMemory::complete(StreamPool &stream_pool, uint64_t tag) {
+    while (Block *block = stream_pool.pinned.first()) {
+        if (block->tag > tag) {
+            return;
+        }
+        stream_pool.pinned.remove(*block);
+        waiting_ -= block->size;
+        block->host->give(*block);
+    }
+}
+
+// --- counts --------------------------------------------------------------------------------------
+
+std::string PinnedMemory::fault() const {
+    std::string found;
+    uint64_t taken = 0;
+    for (const auto &pool : pools_) {
+        found = pool && found.empty() ? pool->fault() : found;
+        taken += pool ? taken_from(*pool) : 0;
+    }
+    return found.empty() && taken != taken_
+               ? "the pinned memory that is taken is not what was counted"
+               : found;
+}
+
+} // namespace emm::pool

@@ -1,0 +1,129 @@
+// Pinned host memory: pooled, because pinning costs the driver a millisecond. What was freed is
+// handed out again once the CPU has seen its work complete: the program may write at once.
+//
+// It grows and gives back as a Backing does, but it is none. The host's addresses are told apart by
+// flags, with a heap for each set of them. A request names no stream, so it may have only what is
+// complete, and never waits for a stream on the device. And no part of it is shared with another
+// process or opened to a peer.
+//
+//   pinned_memory.cpp  allocations and frees, and what the driver is asked about them
+//   pinned_growth.cpp  growing and giving back
+//   pinned_caches.cpp  what of it lies in magazines
+//
+// The pool's lock is held, except where said otherwise. Functions that take a Lock & may let go of
+// it for a driver call; their callers look at everything anew afterwards.
+#pragma once
+
+#include "backing/host_pool.h"
+#include "backing/moves.h"
+#include "backing/options.h"
+#include "cache/pinned_cache.h"
+#include "cache/thread_caches.h"
+#include "order/cross_context.h"
+
+#include <memory>
+
+namespace emm::pool {
+
+class PinnedMemory : public PinnedOwner {
+public:
+    struct Parts {
+        ServedContext &context;
+        Mutex &mutex;
+        const TagClock &clock;
+        const Options &options;
+        StreamOrder &order;
+        CrossContext &cross_context;
+        ThreadCaches &caches;
+        Moves &moves;
+    };
+    PinnedMemory(const Parts &parts, const std::atomic<uint64_t> &serving);
+    PinnedMemory(const PinnedMemory &) = delete;
+    PinnedMemory &operator=(const PinnedMemory &) = delete;
+
+    // --- allocations ---
+    bool serves(uint32_t flags) const;
+    // No lock is held. A block of the calling thread's magazine, or NULL; back to it, or false.
+    Block *take_at_once(uint32_t flags, size_t size) const;
+    bool give_at_once(uint32_t flags, uint64_t host, size_t size, emm_stream stream) const;
+    // From any other place. NULL: `result` says why.
+    Block *take(Lock &lock, uint32_t flags, size_t size, CUresult &result);
+    static emm_deviceptr device_address(const Block &block); // 0: it is not mapped
+    // The allocation that begins there, if it is one.
+    Place lent_at(uint32_t flags, uint64_t host) const;
+    Place lent_at(uint64_t host) const;
+
+    // --- frees ---
+    // For what is freed with no stream.
+    StreamPool &unordered_pool(const Block &block);
+    // What the calling thread has freed on the stream goes where its work is asked about.
+    void hand_over(emm_stream stream, StreamPool &pool);
+    // Returns a stream that should get an event now, or NULL.
+    StreamPool *free(Place place, StreamPool &stream_pool);
+    // Until the work that was on its stream, or on all, has been seen complete.
+    void put_off(Block &block, StreamPool &stream_pool);
+    // What `stream_pool` freed with tags up to `tag` is complete.
+    void complete(StreamPool &stream_pool, uint64_t tag);
+    // Freed memory waits for further uses.
+    void begin_wait(uint64_t bytes) { waiting_ += bytes; }
+    void end_wait(uint64_t bytes) { waiting_ -= bytes; }
+    void drain_pinned(Magazine &magazine) override;
+
+    // --- memory as such ---
+    // Idle memory goes back to the driver until no more than `keep` bytes are cached. Returns how
+    // many have gone.
+    uint64_t release_idle(Lock &lock, uint64_t keep);
+    List<Segment, &Segment::all> forget_all();             // every allocation
+    void give_back(List<Segment, &Segment::all> segments); // which it had; no lock is held
+
+    // --- counts ---
+    uint64_t live() const; // bytes, as asked for
+    uint64_t reserved() const { return reserved_; }
+    bool any_waits() const { return waiting_ > 0; }
+    std::string fault() const; // the first broken invariant; empty if all hold
+
+private:
+    HostPool &pool_with(uint32_t flags);
+    const HostPool *known(uint32_t flags) const;
+    void lend(Block &block, HostPool &pool, size_t size);
+    Block *acquire(HostPool &pool, uint64_t size, CUresult &result);
+    Block *reuse(Lock &lock, HostPool &pool, uint64_t size);
+    void ask(Lock &lock, HostPool &pool, uint64_t size);
+
+    // --- pinned_growth.cpp
+    Block *grow(Lock &lock, HostPool &pool, uint64_t size, CUresult &result);
+    Block *reclaim(Lock &lock, HostPool &pool, uint64_t size, CUresult &result);
+    CUresult add(Lock &lock, HostPool &pool, uint64_t bytes);
+    std::unique_ptr<Segment> allocate(HostPool &pool, uint64_t bytes, CUresult &result);
+    void release(Segment &segment);
+    uint64_t cached() const;
+
+    // --- pinned_caches.cpp
+    Magazine *magazine_for(emm_stream stream, StreamPool &pool);
+    void refill(HostPool &pool, size_t size);
+    void empty_bin(PinnedCache::Bin &bin);
+    void hand_over(Magazine &magazine);
+    void hand_over_own();
+    bool fetch_from_threads();
+
+    static constexpr unsigned kinds = 8; // sets of flags
+
+    ServedContext &context_;
+    const Driver &driver_ = context_.driver;
+    Mutex &mutex_;
+    const TagClock &clock_;
+    const Options &options_;
+    StreamOrder &order_;
+    CrossContext &cross_context_;
+    ThreadCaches &caches_;
+    Moves &moves_;
+    const std::atomic<uint64_t> &serving_;
+    std::unique_ptr<HostPool> pools_[kinds];    // by flags
+    std::atomic<HostPool *> known_[kinds] = {}; // the same, without the lock
+    uint64_t reserved_ = 0;                     // with what the driver is being asked for
+    uint64_t live_ = 0;                         // as asked for
+    uint64_t taken_ = 0;                        // as taken from a pool
+    uint64_t waiting_ = 0;                      // freed, and not complete
+};
+
+} // namespace emm::pool
