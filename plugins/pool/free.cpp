@@ -92,8 +92,8 @@ emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream st
         return memfree_slowly(ptr, size, stream);
     }
     // An unordered free goes to the magazine that unordered allocations come from.
-    StreamPool &stocked = pool == &order_.unordered() ? order_.common() : *pool;
-    Magazine *magazine = served_.serves() ? caches_.own(stream, stocked) : nullptr;
+    StreamPool &source = pool == &order_.unordered() ? order_.common() : *pool;
+    Magazine *magazine = served_.serves() ? caches_.own(stream, source) : nullptr;
     if (!magazine || !stow(*magazine, place)) {
         free_on(place, *pool);
     }

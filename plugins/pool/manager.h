@@ -1,17 +1,18 @@
 // The pool of one context. Its member functions named after slots fill the plugin's table.
 //
-//   allocate.cpp  memalloc: the short way, and the start of the long one
-//   slow_path.cpp the long way: reuse, wait, grow, reclaim, fail
-//   free.cpp      memfree: into which free pool
-//   notices.cpp   what the program says about its streams, and further uses
-//   report.cpp    query, statistics, memory info
-//   share.cpp     get_ipc_handle: memory that other processes have open
-//   host.cpp      memhostalloc and memhostfree: pinned host memory
-//   manager.cpp   create, reset, destroy, trim, peers
+//   allocate.cpp   memalloc
+//   slow_path.cpp  what serves a request that finds no free memory
+//   free.cpp       memfree: into which free pool
+//   notices.cpp    what the program says about its streams, and further uses
+//   report.cpp     query, statistics, memory info
+//   share.cpp      get_ipc_handle: memory that other processes have open
+//   host.cpp       memhostalloc and memhostfree: pinned host memory
+//   check.cpp      the invariants
+//   manager.cpp    create, reset, destroy, trim, peers
 //
 // One lock protects everything here but the magazines. No driver call is made while it is held:
-// functions that take a Lock & may let go of it for one, and whoever calls them looks at everything
-// anew afterwards.
+// functions that take a Lock & may let go of it for one; their callers look at everything anew
+// afterwards.
 #pragma once
 
 #include "backing/backing.h"
@@ -24,12 +25,8 @@
 #include "order/stream_order.h"
 #include "policy/policy.h"
 
-#include <condition_variable>
-#include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
-#include <vector>
 
 namespace emm::pool {
 

@@ -181,7 +181,7 @@ Block *Manager::take_anywhere(StreamPool &pool, uint64_t bytes) {
     }
     block = heap_.take(pool, bytes, zone);
     if (!block && zone == Zone::small) {
-        heap_.sort_scraps_in();
+        heap_.sort_remnants_in();
     }
     return block ? block : heap_.take(pool, bytes, zone == Zone::small ? Zone::large : Zone::small);
 }

@@ -27,7 +27,7 @@ Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room,
         (moves ? moving_ : leaving_).push_back(block);
     }
     if (room) {
-        target_ = heap_.take_hole(*room, plan.mapped);
+        target_ = heap_.take_unmapped(*room, plan.mapped);
         spare_ = heap_.take_record();
     }
 }
@@ -60,11 +60,11 @@ void Fill::settle(Holdings &holdings) {
     }
     holdings.add(mapped_);
     if (mapped_ > 0 && mapped_ < target_->size) {
-        heap_.make_hole(*heap_.split(*target_, mapped_, *spare_));
+        heap_.make_unmapped(*heap_.split(*target_, mapped_, *spare_));
     } else {
         heap_.give_record(spare_);
     }
-    mapped_ > 0 ? heap_.give(*target_, heap_.anyone) : heap_.make_hole(*target_);
+    mapped_ > 0 ? heap_.give(*target_, heap_.anyone) : heap_.make_unmapped(*target_);
 }
 
 void Fill::hand_back(Holdings &holdings, const std::vector<Block *> &blocks, size_t taken_away) {
@@ -72,7 +72,7 @@ void Fill::hand_back(Holdings &holdings, const std::vector<Block *> &blocks, siz
         Block &block = *blocks[i];
         if (i < taken_away) {
             holdings.remove(block.size);
-            heap_.make_hole(block);
+            heap_.make_unmapped(block);
         } else {
             heap_.give(block, heap_.anyone);
         }

@@ -13,7 +13,7 @@ constexpr uint32_t most_growths = 8;
 } // namespace
 
 Block *HostPool::take(uint64_t size) {
-    Block *block = take_shelved(size);
+    Block *block = take_ready(size);
     if (!block) {
         heap.reserve_record();
         block = heap.take(heap.anyone, host_rounding(size));
@@ -22,47 +22,47 @@ Block *HostPool::take(uint64_t size) {
 }
 
 void HostPool::give(Block &block) {
-    if (block.size <= shelf_limit) {
-        shelves[class_of(block.size)].blocks.push_front(block);
+    if (block.size <= ready_limit) {
+        ready[class_of(block.size)].blocks.push_front(block);
     } else {
         block.host = nullptr;
         heap.give(block, heap.anyone);
     }
 }
 
-void HostPool::clear_shelves() {
-    for (Shelf &shelf : shelves) {
-        while (Block *block = shelf.blocks.pop_front()) {
+void HostPool::clear_ready() {
+    for (ReadyList &list : ready) {
+        while (Block *block = list.blocks.pop_front()) {
             block->host = nullptr;
             heap.give(*block, heap.anyone);
         }
-        shelf.questions = shelf.growths = 0;
+        list.questions = list.growths = 0;
     }
 }
 
 List<Segment, &Segment::all> HostPool::forget_all() {
-    for (Shelf &shelf : shelves) {
-        shelf = {};
+    for (ReadyList &list : ready) {
+        list = {};
     }
     return heap.forget_all();
 }
 
 bool HostPool::outgrown(uint64_t size) const {
-    if (size > shelf_limit) {
+    if (size > ready_limit) {
         return false;
     }
-    const Shelf &shelf = shelves[class_of(size)];
+    const ReadyList &list = ready[class_of(size)];
     const uint64_t growth = growth_ns + (host_rounding(size) >> 20) * growth_ns_per_mib;
-    return shelf.growths < most_growths && shelf.questions * question_ns > growth;
+    return list.growths < most_growths && list.questions * question_ns > growth;
 }
 
 std::string HostPool::fault() const {
-    for (unsigned i = 0; i < shelf_classes; i++) {
-        const auto &blocks = shelves[i].blocks;
+    for (unsigned i = 0; i < ready_classes; i++) {
+        const auto &blocks = ready[i].blocks;
         for (const Block *block = blocks.first(); block; block = blocks.next(*block)) {
             if (block->host != this || block->size != class_size(i) ||
                 block->state != State::waiting) {
-                return "a shelf holds a block that is not its own, or is in use";
+                return "a list of ready blocks holds one that is not its own, or is in use";
             }
         }
     }

@@ -1,7 +1,7 @@
 // Pinned host memory of one set of flags. The CPU may write to an allocation the moment it has it,
 // so memory comes back only when the CPU has seen the work on it complete. A heap holds what is
-// complete and whole; on its shelves lie blocks of the sizes that were asked for, complete and
-// ready. What is not complete waits in its free pool.
+// complete and whole; blocks of the sizes that were asked for lie in lists, complete and ready.
+// What is not complete waits in its free pool.
 #pragma once
 
 #include "heap/heap.h"
@@ -10,14 +10,14 @@
 
 namespace emm::pool {
 
-constexpr uint64_t shelf_limit = 64 << 20; // above, every block goes through the heap
-constexpr unsigned shelf_classes = class_of(shelf_limit) + 1;
+constexpr uint64_t ready_limit = 64 << 20; // above, every block goes through the heap
+constexpr unsigned ready_classes = class_of(ready_limit) + 1;
 
 constexpr uint64_t host_rounding(uint64_t size) {
-    return size <= shelf_limit ? class_size(class_of(size)) : round_up(size, segment_granule);
+    return size <= ready_limit ? class_size(class_of(size)) : round_up(size, segment_granule);
 }
 
-struct Shelf {
+struct ReadyList {
     List<Block, &Block::pending> blocks;
     uint32_t questions = 0; // asked of the driver since this size last grew
     uint32_t growths = 0;   // for the sake of fewer questions
@@ -29,8 +29,8 @@ struct HostPool {
     bool is_portable() const { return flags & EMM_HOST_PORTABLE; }
     // A complete block for `size` bytes; NULL if there is none.
     Block *take(uint64_t size);
-    Block *take_shelved(uint64_t size) {
-        return size <= shelf_limit ? shelves[class_of(size)].blocks.pop_front() : nullptr;
+    Block *take_ready(uint64_t size) {
+        return size <= ready_limit ? ready[class_of(size)].blocks.pop_front() : nullptr;
     }
     void give(Block &block); // which is complete
     Place lent_at(uint64_t address) const {
@@ -38,7 +38,7 @@ struct HostPool {
         return place.block && place.block->loan.size() != 0 ? place : Place{};
     }
     List<Segment, &Segment::all> forget_all(); // what it leaves of them is the caller's
-    void clear_shelves();                      // into the heap, where neighbours become one
+    void clear_ready();                        // into the heap, where neighbours become one
 
     // Whether questions have cost about as much as another block would.
     bool outgrown(uint64_t size) const;
@@ -50,7 +50,7 @@ struct HostPool {
     FreePool complete{Order::anyone};
     TagClock clock; // which stands still
     Heap heap{complete, clock};
-    Shelf shelves[shelf_classes];
+    ReadyList ready[ready_classes];
 };
 
 } // namespace emm::pool

@@ -48,7 +48,7 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &resul
         access_.await(lock);
         const Heap::Room room =
             i < attempts ? heap_.room_for(pool, bytes, zone) : heap_.room_alone(bytes, zone);
-        if (!room.hole) {
+        if (!room.range) {
             result = add_addresses(lock, bytes, zone);
             if (result != CUDA_SUCCESS) {
                 return nullptr;
@@ -109,7 +109,7 @@ bool Pages::has_dirty_pages() const {
 }
 
 bool Pages::has_enough_for(const Heap::Room &room) const {
-    if (!room.hole) {
+    if (!room.range) {
         return true; // which costs no memory
     }
     uint64_t bytes =
@@ -128,7 +128,7 @@ FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow) const {
     const Allowance allowed = holdings_.allowance(room.missing);
     FillRequest request;
     request.missing = room.missing;
-    request.room = room.hole->size;
+    request.room = room.range->size;
     const auto fresh = [&](double part) {
         return may_grow ? new_bytes(room.missing, allowed, part) : 0;
     };
@@ -202,7 +202,7 @@ CUresult Pages::add_addresses(Lock &lock, uint64_t bytes, Zone zone) {
     context_.note_error(result);
     if (segment) {
         segment->zone = zone;
-        heap_.add_space(*segment.release());
+        heap_.add_addresses(*segment.release());
     }
     return result;
 }

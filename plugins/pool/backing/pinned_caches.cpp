@@ -11,7 +11,7 @@ Block *PinnedMemory::take_at_once(uint32_t flags, size_t size) const {
     const HostPool *pool = known(flags);
     Magazine *magazine =
         Thread::magazine_for(serving_.load(std::memory_order_relaxed), EMM_STREAM_UNORDERED);
-    if (!magazine || size > shelf_limit || !magazine->lock.enter()) {
+    if (!magazine || size > ready_limit || !magazine->lock.enter()) {
         return nullptr;
     }
     Block *block = magazine->pinned ? magazine->pinned->take(pool, size) : nullptr;
@@ -44,7 +44,7 @@ Magazine *PinnedMemory::magazine_for(emm_stream stream, StreamPool &stream_pool)
     return magazine && magazine->pinned ? magazine : nullptr;
 }
 
-// More of what has just been taken off a shelf.
+// More of what has just been taken off a list.
 void PinnedMemory::refill(HostPool &pool, size_t size) {
     Magazine *magazine = magazine_for(EMM_STREAM_UNORDERED, order_.common());
     if (!magazine || !magazine->pinned->kept) {
@@ -58,7 +58,7 @@ void PinnedMemory::refill(HostPool &pool, size_t size) {
         bin.index = index;
     }
     while (bin.count.get() < PinnedCache::capacity(class_size(index))) {
-        Block *block = pool.take_shelved(size);
+        Block *block = pool.take_ready(size);
         if (!block) {
             return;
         }

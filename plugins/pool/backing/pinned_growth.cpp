@@ -13,12 +13,12 @@ constexpr uint64_t blocks_a_segment = 8;
 
 // Some blocks at a time if they are not large: then the driver is asked about several at once.
 Block *PinnedMemory::grow(Lock &lock, HostPool &pool, uint64_t size, CUresult &result) {
-    if (size <= shelf_limit && pool.outgrown(size)) {
-        Shelf &shelf = pool.shelves[class_of(size)];
-        shelf.questions = 0;
-        shelf.growths++;
+    if (size <= ready_limit && pool.outgrown(size)) {
+        ReadyList &list = pool.ready[class_of(size)];
+        list.questions = 0;
+        list.growths++;
     } else {
-        pool.clear_shelves();
+        pool.clear_ready();
         if (Block *block = pool.take(size)) {
             return block;
         }
@@ -57,7 +57,7 @@ Block *PinnedMemory::reclaim(Lock &lock, HostPool &pool, uint64_t size, CUresult
         if (fetch_from_threads()) {
             ask(lock, pool, size);
         }
-        pool.clear_shelves();
+        pool.clear_ready();
         block = pool.take(size);
         if (!block && !moves_.are_deferred() && (release_idle(lock, 0) > 0 || others)) {
             block = grow(lock, pool, size, result);
@@ -141,7 +141,7 @@ uint64_t PinnedMemory::release_idle(Lock &lock, uint64_t keep) {
         if (!pool || moves_.are_deferred() || cached() <= keep) {
             continue;
         }
-        pool->clear_shelves();
+        pool->clear_ready();
         Segment *segment = pool->heap.first_whole();
         while (segment && cached() > keep) {
             pool->heap.remove(*segment);

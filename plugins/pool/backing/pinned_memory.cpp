@@ -52,7 +52,7 @@ Block *PinnedMemory::take(Lock &lock, uint32_t flags, size_t size, CUresult &res
     if (size > largest_pinning || !context_.serves()) {
         return nullptr;
     }
-    Block *block = pool.take_shelved(size);
+    Block *block = pool.take_ready(size);
     if (!block) {
         const Unlocked unlocked(lock);
         block = acquire(pool, size, result);
@@ -69,7 +69,7 @@ void PinnedMemory::lend(Block &block, HostPool &pool, size_t size) {
     block.host = &pool;
     live_ += size;
     taken_ += block.size;
-    if (size <= shelf_limit) {
+    if (size <= ready_limit) {
         refill(pool, size);
     }
 }
@@ -109,11 +109,11 @@ Block *PinnedMemory::reuse(Lock &lock, HostPool &pool, uint64_t size) {
 // on the context here: an unannounced capture would not survive it, unless a call has freed with no
 // stream.
 void PinnedMemory::ask(Lock &lock, HostPool &pool, uint64_t size) {
-    if (size <= shelf_limit) {
-        pool.shelves[class_of(size)].questions++;
+    if (size <= ready_limit) {
+        pool.ready[class_of(size)].questions++;
     }
     const auto served = [&] {
-        return size <= shelf_limit && !pool.shelves[class_of(size)].blocks.empty();
+        return size <= ready_limit && !pool.ready[class_of(size)].blocks.empty();
     };
     order_.call_for_events();
     order_.query_for_pinned(lock, served);

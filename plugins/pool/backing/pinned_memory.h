@@ -118,8 +118,8 @@ private:
     ThreadCaches &caches_;
     Moves &moves_;
     const std::atomic<uint64_t> &serving_;
-    std::unique_ptr<HostPool> pools_[kinds];    // by flags
-    std::atomic<HostPool *> known_[kinds] = {}; // the same, without the lock
+    std::atomic<HostPool *> known_[kinds] = {}; // by flags, to be read without the lock
+    std::unique_ptr<HostPool> pools_[kinds];    // the same
     uint64_t reserved_ = 0;                     // with what the driver is being asked for
     uint64_t live_ = 0;                         // as asked for
     uint64_t taken_ = 0;                        // as taken from a pool

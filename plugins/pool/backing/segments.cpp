@@ -16,7 +16,7 @@ Segments::Segments(const Parts &parts)
     : context_(parts.context), mutex_(parts.mutex), options_(parts.options), heap_(parts.heap),
       order_(parts.order), caches_(parts.caches), holdings_(parts.holdings), moves_(parts.moves) {
     if (options_.initial == 0) { // only then do small requests never ask the large zone
-        heap_.set_scraps_apart();
+        heap_.set_remnants_apart();
     }
 }
 

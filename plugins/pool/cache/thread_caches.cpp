@@ -47,7 +47,7 @@ Magazine &ThreadCaches::make(Thread &thread, StreamPool &pool) {
     }
 }
 
-// A registration, or a call for events, sends the stream's next call the long way.
+// A registration, or a call for events, sends the stream's next call down the slow path.
 Magazine *ThreadCaches::find_unregistered(emm_stream stream) const {
     const uint64_t identity = serving_.load(std::memory_order_relaxed) | unregistered_bit;
     Magazine *magazine = Thread::magazine_for(identity, stream);

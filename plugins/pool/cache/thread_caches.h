@@ -59,7 +59,7 @@ public:
     // The calling thread's magazine for the free pool, which `stream` leads to from now on; NULL if
     // it can have none.
     Magazine *own(emm_stream stream, StreamPool &pool) { return own(identity_, stream, pool); }
-    // The one for a call that has come the long way, once that is worth while; else NULL.
+    // The one for a call on the slow path, once that is worth while; else NULL.
     Magazine *own_for(const Caller &caller, StreamPool &pool);
     template <class Function> void each(Function function) const {
         for (Magazine *m = magazines_.first(); m; m = magazines_.next(*m)) {

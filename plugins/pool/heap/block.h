@@ -18,11 +18,11 @@ struct HostPool;
 struct UseRecord;
 
 enum class State : uint8_t {
-    free,   // in the heap's indexes
-    live,   // an allocation, or in a magazine
-    hole,   // addresses with no memory behind them
-    slab,   // cut into slots
-    waiting // freed; a use record or a capture has it until it may become free
+    free,     // in the heap's indexes
+    live,     // an allocation, or in a magazine
+    unmapped, // addresses with no memory behind them
+    slab,     // cut into slots
+    waiting   // freed; a use record or a capture has it until it may become free
 };
 
 // What neighbours and a free's check look at is the first cache line, what a stream's own free

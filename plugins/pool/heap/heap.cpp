@@ -35,7 +35,7 @@ SizeTree &own_like(const Block &block) {
 // later event than its own.
 bool can_merge(const Block &left, const Block &right) {
     if (left.state != State::free || right.state != State::free) {
-        return left.state == State::hole && right.state == State::hole;
+        return left.state == State::unmapped && right.state == State::unmapped;
     }
     if (left.pool == right.pool) {
         const bool waits_alike = left.tag == right.tag && left.dirty_end == right.dirty_begin;
@@ -48,8 +48,8 @@ bool can_merge(const Block &left, const Block &right) {
 // --- the indexes ---------------------------------------------------------------------------------
 
 void Heap::index(Block &block) {
-    if (block.state == State::hole) {
-        holes_[unsigned(block.zone)].insert(block.low, block.size, block.begin);
+    if (block.state == State::unmapped) {
+        unmapped_[unsigned(block.zone)].insert(block.low, block.size, block.begin);
         return;
     }
     SizeTree &complete = complete_like(block);
@@ -77,7 +77,7 @@ void Heap::index(Block &block) {
 
 // Whether a part of that size of the block is in its index.
 bool Heap::counts(const Block &block, uint64_t size) const {
-    return size > small_limit || !scraps_apart_ || block.zone != Zone::large;
+    return size > small_limit || !remnants_apart_ || block.zone != Zone::large;
 }
 
 void Heap::insert(SizeTree &tree, SizeNode &node, uint64_t size, uint64_t address) const {
@@ -102,17 +102,17 @@ template <class Function> void Heap::each_free(Function function) {
     }
 }
 
-void Heap::sort_scraps_in() {
-    if (scraps_apart_) {
+void Heap::sort_remnants_in() {
+    if (remnants_apart_) {
         each_free([this](Block &block) { unindex(block); });
-        scraps_apart_ = false;
+        remnants_apart_ = false;
         each_free([this](Block &block) { index(block); });
     }
 }
 
 void Heap::unindex(Block &block) {
-    if (block.state == State::hole) {
-        holes_[unsigned(block.zone)].remove(block.low);
+    if (block.state == State::unmapped) {
+        unmapped_[unsigned(block.zone)].remove(block.low);
         return;
     }
     const FreePool &pool = *block.pool;

@@ -28,8 +28,8 @@ public:
     Block *take(FreePool &pool, uint64_t size, Zone zone = Zone::large, uint64_t most = UINT64_MAX);
     // What the large zone has of no more than `small_limit` is kept out of its indexes, because
     // it is hardly ever asked for so little; until it is sorted in, for a request that must.
-    void set_scraps_apart() { scraps_apart_ = true; } // before there is any memory
-    void sort_scraps_in();
+    void set_remnants_apart() { remnants_apart_ = true; } // before there is any memory
+    void sort_remnants_in();
     // A whole dedicated segment, not much larger than that.
     Block *take_dedicated(FreePool &pool, uint64_t size);
     void reserve_record() { records_.reserve(2); }
@@ -63,17 +63,17 @@ public:
 
     // --- pages: heap_pages.cpp ---
     struct Room {
-        Block *hole = nullptr;
-        uint64_t missing = 0; // bytes, in whole pages
+        Block *range = nullptr; // unmapped
+        uint64_t missing = 0;   // bytes, in whole pages
         bool at_its_end = false;
         const Block *beside = nullptr; // the free block that the new memory joins, if any
     };
     // Where memory would make a block of this size together with what is free beside it.
     Room room_for(const FreePool &pool, uint64_t bytes, Zone zone) const;
     Room room_alone(uint64_t bytes, Zone zone) const; // without what is free beside it
-    void add_space(Segment &segment);                 // as one hole
-    void make_hole(Block &block);                     // of a taken block without memory
-    Block *take_hole(Room room, uint64_t bytes);
+    void add_addresses(Segment &segment);             // as one unmapped range
+    void make_unmapped(Block &block);                 // of a taken block without memory
+    Block *take_unmapped(Room room, uint64_t bytes);
     // The pieces that lie in complete free memory, but for the block `spared`; of no more parts
     // than that, the smallest first. Throws std::bad_alloc.
     std::vector<IdlePiece> idle_pieces(const Block *spared, size_t parts) const;
@@ -120,7 +120,7 @@ private:
     void disown(Block &block);
     Place last_before(const Segment &segment, uint64_t address) const;
     Place covering(const Segment &segment, uint64_t mark, uint64_t address) const;
-    Room room_in(Block &hole, const FreePool &pool, uint64_t bytes) const;
+    Room room_in(Block &range, const FreePool &pool, uint64_t bytes) const;
     const SizeNode *next_paged_part(const SizeNode &position) const;
     Block *take_part(const SizeNode &part);
     std::string fault_of(const Segment &segment) const;
@@ -132,11 +132,11 @@ private:
     List<Segment, &Segment::all> segments_;
     List<Segment, &Segment::whole> whole_;
     SizeTree complete_[zones]; // complete parts of all blocks
-    SizeTree holes_[zones];
+    SizeTree unmapped_[zones];
     uint64_t zone_bytes_[zones] = {};
     uint64_t whole_bytes_ = 0;
     uint64_t quarantined_ = 0;
-    bool scraps_apart_ = false;
+    bool remnants_apart_ = false;
 };
 
 inline Place Heap::found_at(uint64_t address) const {

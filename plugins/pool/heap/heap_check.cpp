@@ -65,7 +65,7 @@ std::string Heap::fault_of(const Segment &segment) const {
         }
         expected = block->end();
         const Place place = found_at(block->begin);
-        const bool idle = block->state == State::free || block->state == State::hole;
+        const bool idle = block->state == State::free || block->state == State::unmapped;
         const bool is_slab = block->state == State::slab;
         if (place.block != (idle || is_slab ? nullptr : block) ||
             place.slot != (is_slab ? block->slab->slots : nullptr)) {
@@ -78,10 +78,10 @@ std::string Heap::fault_of(const Segment &segment) const {
         if (left && can_merge(*left, *block)) {
             return at(*block) + "it and its left neighbour should be one";
         }
-        if (block->state == State::hole &&
+        if (block->state == State::unmapped &&
             (block->begin % segment_granule != 0 || block->size % segment_granule != 0 ||
              segment.pieces.at(block->begin) || segment.pieces.at(block->end() - 1))) {
-            return at(*block) + "a hole has memory behind it";
+            return at(*block) + "an unmapped range has memory behind it";
         }
         if (segment.paged() && block->state == State::free &&
             (!segment.pieces.at(block->begin) || !segment.pieces.at(block->end() - 1))) {

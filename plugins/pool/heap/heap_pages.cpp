@@ -1,5 +1,5 @@
-// A segment of pages is a range of addresses, parts of which have memory behind them. The rest is
-// holes: blocks too, so that neighbours and addresses work as everywhere else.
+// A segment of pages is a range of addresses, parts of which have memory behind them. The rest are
+// unmapped ranges: blocks too, so that neighbours and addresses work as everywhere else.
 #include "heap.h"
 
 #include <algorithm>
@@ -7,9 +7,10 @@
 namespace emm::pool {
 namespace {
 
-constexpr int holes_considered = 8;
+constexpr int ranges_considered = 8;
 
-// What a request of `pool` could have of a free neighbour, on the side that touches a hole.
+// What a request of `pool` could have of a free neighbour, on the side that touches an
+// unmapped range.
 uint64_t usable(const Block *block, const FreePool &pool, bool at_its_end) {
     if (!block || block->state != State::free) {
         return 0;
@@ -23,7 +24,7 @@ uint64_t usable(const Block *block, const FreePool &pool, bool at_its_end) {
 
 } // namespace
 
-void Heap::add_space(Segment &segment) {
+void Heap::add_addresses(Segment &segment) {
     Block *block = segment.first;
     block->segment = &segment;
     block->zone = segment.zone;
@@ -31,57 +32,57 @@ void Heap::add_space(Segment &segment) {
     block->size = segment.size;
     segments_.push_back(segment);
     map_.set(segment.base, segment.size, &segment);
-    make_hole(*block);
+    make_unmapped(*block);
 }
 
-void Heap::make_hole(Block &block) {
+void Heap::make_unmapped(Block &block) {
     disown(block);
-    block.state = State::hole;
+    block.state = State::unmapped;
     block.pool = &anyone;
     block.dirty_begin = block.dirty_end = block.begin;
     index(*coalesce(&block));
 }
 
-Heap::Room Heap::room_in(Block &hole, const FreePool &pool, uint64_t bytes) const {
-    const uint64_t before = usable(hole.left, pool, true);
-    const uint64_t after = usable(hole.right, pool, false);
+Heap::Room Heap::room_in(Block &range, const FreePool &pool, uint64_t bytes) const {
+    const uint64_t before = usable(range.left, pool, true);
+    const uint64_t after = usable(range.right, pool, false);
     const uint64_t beside = std::max(before, after);
     const uint64_t missing = bytes > beside ? round_up(bytes - beside, page_bytes) : 0;
-    if (missing > hole.size) {
+    if (missing > range.size) {
         return {};
     }
-    const Block *joined = after > before ? hole.right : hole.left;
-    return {&hole, missing, after > before, beside > 0 ? joined : nullptr};
+    const Block *joined = after > before ? range.right : range.left;
+    return {&range, missing, after > before, beside > 0 ? joined : nullptr};
 }
 
-// Where the fewest pages are missing, among a few holes that are as small as possible and the
-// largest.
+// Where the fewest pages are missing, among a few unmapped ranges that are as small as possible and
+// the largest.
 Heap::Room Heap::room_for(const FreePool &pool, uint64_t bytes, Zone zone) const {
-    const SizeTree &holes = holes_[unsigned(zone)];
+    const SizeTree &ranges = unmapped_[unsigned(zone)];
     Room best;
-    const auto consider = [&](const SizeNode *hole) {
-        const Room room = hole ? room_in(*hole->block(), pool, bytes) : Room{};
-        if (room.hole && (!best.hole || room.missing < best.missing)) {
+    const auto consider = [&](const SizeNode *range) {
+        const Room room = range ? room_in(*range->block(), pool, bytes) : Room{};
+        if (room.range && (!best.range || room.missing < best.missing)) {
             best = room;
         }
     };
-    const SizeNode *hole = holes.best(segment_granule);
-    for (int i = 0; hole && i < holes_considered; i++, hole = holes.after(*hole)) {
-        consider(hole);
+    const SizeNode *range = ranges.best(segment_granule);
+    for (int i = 0; range && i < ranges_considered; i++, range = ranges.after(*range)) {
+        consider(range);
     }
-    consider(holes.best(round_up(bytes, segment_granule)));
-    consider(holes.largest());
+    consider(ranges.best(round_up(bytes, segment_granule)));
+    consider(ranges.largest());
     return best;
 }
 
 Heap::Room Heap::room_alone(uint64_t bytes, Zone zone) const {
     const uint64_t missing = round_up(bytes, segment_granule);
-    const SizeNode *hole = holes_[unsigned(zone)].best(missing);
-    return hole ? Room{hole->block(), missing} : Room{};
+    const SizeNode *range = unmapped_[unsigned(zone)].best(missing);
+    return range ? Room{range->block(), missing} : Room{};
 }
 
-Block *Heap::take_hole(Room room, uint64_t bytes) {
-    Block *taken = cut(*room.hole, bytes, room.at_its_end);
+Block *Heap::take_unmapped(Room room, uint64_t bytes) {
+    Block *taken = cut(*room.range, bytes, room.at_its_end);
     taken->state = State::waiting;
     return taken;
 }

@@ -48,7 +48,7 @@ List<Segment, &Segment::all> Heap::forget_all() {
     }
     whole_ = {};
     for (unsigned zone = 0; zone < zones; zone++) {
-        complete_[zone] = holes_[zone] = {};
+        complete_[zone] = unmapped_[zone] = {};
         zone_bytes_[zone] = 0;
     }
     whole_bytes_ = quarantined_ = 0;

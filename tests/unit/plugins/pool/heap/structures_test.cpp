@@ -55,7 +55,7 @@ TEST_CASE("remnants are overlooked until they are sorted in, and never lost") {
     FreePool common{Order::anyone};
     TagClock clock;
     Heap heap(common, clock);
-    heap.set_scraps_apart();
+    heap.set_remnants_apart();
     const uint64_t base = 0x7000'0000'0000, size = 2 * segment_granule;
     Segment segment(base, size, base, size);
     heap.prepare(segment);
@@ -72,7 +72,7 @@ TEST_CASE("remnants are overlooked until they are sorted in, and never lost") {
     heap.give(*first, pool); // a remnant that only the stream may take, and one that all may
     CHECK(take(granule) == nullptr);
     CHECK(heap.fault() == "");
-    heap.sort_scraps_in();
+    heap.sort_remnants_in();
     CHECK(heap.fault() == "");
     Block *const one = take(small_limit), *const other = take(small_limit);
     REQUIRE((one && other));
