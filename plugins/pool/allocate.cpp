@@ -1,6 +1,7 @@
 #include "manager.h"
 
 #include "backing/zones.h"
+#include "search.h"
 
 #include <algorithm>
 
@@ -138,10 +139,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         return refuse_for_good(size);
     }
     Caller caller;
-    emm_status status = order_.identify(stream, caller);
-    if (status == EMM_OK && caller.capturing) {
-        status = order_.enter_capture(caller);
-    }
+    const emm_status status = identify(stream, caller);
     if (status != EMM_OK) {
         return status;
     }
@@ -157,18 +155,22 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         *ret_ptr = ptr;
         return EMM_OK;
     }
+    return memalloc_by_search(lock, caller, pool, size, ret_ptr);
+}
+
+emm_status Manager::memalloc_by_search(Lock &lock, const Caller &caller, StreamPool &pool,
+                                       size_t size, emm_deviceptr *ret_ptr) {
+    emm_status status = EMM_OK;
     Place place;
+    pool.hold();
     {
-        pool.hold();
-        caches_.begin_search();
-        lock.unlock();
+        const Search whole_blocks(lock, caches_);
+        const Unlocked unlocked(lock);
         try {
             status = acquire_place(caller, pool, size, place);
         } catch (const std::bad_alloc &) {
             status = host_.fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "pool: out of host memory");
         }
-        lock.lock();
-        caches_.end_search();
     }
     if (place) {
         *ret_ptr = account(place, pool, size);

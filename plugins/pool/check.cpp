@@ -43,6 +43,13 @@ std::string Manager::fault() const {
     return found.empty() ? pinned_.fault() : found;
 }
 
+void Manager::check_unlocked() {
+#ifdef EMM_POOL_CHECK
+    const Lock lock(mutex_);
+    check();
+#endif
+}
+
 void Manager::check() {
 #ifdef EMM_POOL_CHECK
     if (const char *call = Mutex::offender) {

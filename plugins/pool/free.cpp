@@ -114,12 +114,9 @@ bool Manager::stow(Magazine &magazine, Place place) {
 
 emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream) {
     Caller caller;
-    const emm_status known = served_.serves() ? order_.identify(stream, caller) : EMM_OK;
-    if (known == EMM_E_INVALID_VALUE) {
-        return known;
-    }
-    if (known != EMM_OK || (caller.capturing && order_.enter_capture(caller) != EMM_OK)) {
-        caller = {}; // whatever the stream is, all work of the context covers it
+    const emm_status status = identify_to_free(stream, caller);
+    if (status != EMM_OK) {
+        return status;
     }
     Lock lock(mutex_);
     const Place place = lent_at(ptr);
@@ -127,27 +124,45 @@ emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream)
         lock.unlock();
         return refuse_free(ptr);
     }
-    StreamPool *pool = &order_.unordered();
-    if (caller.kind != StreamKind::none) {
-        try {
-            pool = &pool_of(caller);
-        } catch (const std::exception &) { // no memory, or the capture has ended
-            caller = {};
-        }
-    }
-    pool->hold();
+    StreamPool &pool = pool_to_free_on(caller, order_.unordered());
+    pool.hold();
     const bool plain = served_.serves() && !place.uses() && !place.capture();
-    Magazine *magazine = plain ? caches_.own_for(caller, *pool) : nullptr;
+    Magazine *magazine = plain ? caches_.own_for(caller, pool) : nullptr;
     StreamPool *used = nullptr;
     if (!magazine || !stow(*magazine, place)) {
-        used = free_on(place, *pool);
+        used = free_on(place, pool);
     }
     if (used) {
         order_.record_event_if_reachable(lock, *used);
     }
-    upkeep(lock, *pool, &caller);
-    order_.let_go(*pool);
+    upkeep(lock, pool, &caller);
+    order_.let_go(pool);
     return EMM_OK;
+}
+
+// Whatever the stream is, all work of the context covers it: that is what a free falls back to, as
+// it must not fail.
+emm_status Manager::identify_to_free(emm_stream stream, Caller &ret_caller) {
+    const emm_status known = served_.serves() ? order_.identify(stream, ret_caller) : EMM_OK;
+    if (known == EMM_E_INVALID_VALUE) {
+        return known;
+    }
+    if (known != EMM_OK || (ret_caller.capturing && order_.enter_capture(ret_caller) != EMM_OK)) {
+        ret_caller = {};
+    }
+    return EMM_OK;
+}
+
+StreamPool &Manager::pool_to_free_on(Caller &caller, StreamPool &unordered) {
+    if (caller.kind == StreamKind::none) {
+        return unordered;
+    }
+    try {
+        return pool_of(caller);
+    } catch (const std::exception &) { // no memory, or the capture has ended
+        caller = {};
+        return unordered;
+    }
 }
 
 StreamPool *Manager::free_on(Place place, StreamPool &pool) {

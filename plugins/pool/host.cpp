@@ -92,12 +92,9 @@ emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_str
 
 emm_status Manager::memhostfree_slowly(uint32_t flags, uint64_t host, emm_stream stream) {
     Caller caller;
-    const emm_status known = served_.serves() ? order_.identify(stream, caller) : EMM_OK;
-    if (known == EMM_E_INVALID_VALUE) {
-        return known;
-    }
-    if (known != EMM_OK || (caller.capturing && order_.enter_capture(caller) != EMM_OK)) {
-        caller = {};
+    const emm_status status = identify_to_free(stream, caller);
+    if (status != EMM_OK) {
+        return status;
     }
     Lock lock(mutex_);
     const Place place = pinned_.lent_at(flags, host);
@@ -105,21 +102,13 @@ emm_status Manager::memhostfree_slowly(uint32_t flags, uint64_t host, emm_stream
         lock.unlock();
         return refuse_host_free(reinterpret_cast<void *>(host));
     }
-    StreamPool *pool = &pinned_.unordered_pool(*place.block);
-    if (caller.kind != StreamKind::none) {
-        try {
-            pool = &pool_of(caller);
-        } catch (const std::exception &) { // no memory, or the capture has ended
-            caller = {};
-        }
-    }
-    pool->hold();
-    StreamPool *used = pinned_.free(place, *pool);
-    if (used) {
+    StreamPool &pool = pool_to_free_on(caller, pinned_.unordered_pool(*place.block));
+    pool.hold();
+    if (StreamPool *used = pinned_.free(place, pool)) {
         order_.record_event_if_reachable(lock, *used);
     }
-    upkeep(lock, *pool, &caller);
-    order_.let_go(*pool);
+    upkeep(lock, pool, &caller);
+    order_.let_go(pool);
     return EMM_OK;
 }
 

@@ -1,5 +1,7 @@
 #include "manager.h"
 
+#include "search.h"
+
 #include <algorithm>
 
 namespace emm::pool {
@@ -7,26 +9,6 @@ namespace emm::pool {
 namespace {
 
 std::atomic<uint64_t> next_identity{1};
-
-// A thread looks for whole blocks, whatever ends that.
-class Search {
-public:
-    Search(Lock &lock, ThreadCaches &caches) : lock_(lock), caches_(caches) {
-        caches_.begin_search();
-    }
-    ~Search() {
-        if (!lock_.owns_lock()) {
-            lock_.lock();
-        }
-        caches_.end_search();
-    }
-    Search(const Search &) = delete;
-    Search &operator=(const Search &) = delete;
-
-private:
-    Lock &lock_;
-    ThreadCaches &caches_;
-};
 
 } // namespace
 
@@ -94,7 +76,7 @@ void Manager::forget_everything() {
         }
     });
     order_.forget_memory();
-    exports_.clear();
+    exports_.forget_all();
     slabs_.forget_all();
     counts_.forget_memory();
     holdings_.forget_memory();
@@ -123,15 +105,22 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         released += pinned_.release_idle(
             lock, keep_bytes - std::min<uint64_t>(keep_bytes, holdings_.cached()));
     }
-    {
-        const Lock lock(mutex_);
-        check();
-    }
+    check_unlocked();
     *ret_released = released;
     return EMM_OK;
 }
 
-// --- peers ---------------------------------------------------------------------------------------
+// --- other processes and devices ----------------------------------------------------------------
+
+emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle) {
+    return exports_.begin(ptr, size, *ret_handle);
+}
+
+emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
+    const emm_status status = exports_.end(*handle);
+    check_unlocked();
+    return status;
+}
 
 emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
     if (!driver_.serves_peers() || !backing_->serves_access(flags)) {

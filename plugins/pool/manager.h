@@ -5,10 +5,9 @@
 //   free.cpp       memfree: into which free pool
 //   notices.cpp    what the program says about its streams, and further uses
 //   report.cpp     query, statistics, memory info
-//   share.cpp      get_ipc_handle: memory that other processes have open
 //   host.cpp       memhostalloc and memhostfree: pinned host memory
 //   check.cpp      the invariants
-//   manager.cpp    create, reset, destroy, trim, peers
+//   manager.cpp    create, reset, destroy, trim, exports, peers
 //
 // One lock protects everything here but the magazines. No driver call is made while it is held:
 // functions that take a Lock & may let go of it for one; their callers look at everything anew
@@ -16,6 +15,7 @@
 #pragma once
 
 #include "backing/backing.h"
+#include "backing/exports.h"
 #include "backing/pinned_memory.h"
 #include "cache/thread_caches.h"
 #include "cuda/served_context.h"
@@ -59,16 +59,13 @@ public:
     emm_status get_stats(emm_stats *ret_stats);
 
 private:
-    struct Export {
-        UseRecord *record;
-        emm_ipc_handle handle; // as the host got it: what identifies it is in it
-    };
-
     // --- allocate.cpp
     emm_status memalloc_beyond(Magazine &magazine, size_t size, emm_stream stream,
                                emm_deviceptr *ret_ptr);
     emm_status memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
+    emm_status memalloc_by_search(Lock &lock, const Caller &caller, StreamPool &pool, size_t size,
+                                  emm_deviceptr *ret_ptr);
     emm_status acquire_place(const Caller &caller, StreamPool &pool, size_t size, Place &ret_place);
     emm_deviceptr take_for(Magazine *magazine, StreamPool &pool, size_t size);
     Place take(StreamPool &pool, uint64_t size);
@@ -98,6 +95,8 @@ private:
     emm_status memfree_locked(emm_deviceptr ptr, size_t size, emm_stream stream);
     Place lent_at(emm_deviceptr ptr) const;
     bool stow(Magazine &magazine, Place place);
+    emm_status identify_to_free(emm_stream stream, Caller &ret_caller);
+    StreamPool &pool_to_free_on(Caller &caller, StreamPool &unordered);
     emm_status memfree_slowly(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status refuse_free(emm_deviceptr ptr);
     StreamPool *free_on(Place place, StreamPool &pool);
@@ -116,14 +115,13 @@ private:
     emm_status memhostfree_slowly(uint32_t flags, uint64_t host, emm_stream stream);
 
     // --- notices.cpp
+    emm_status identify(emm_stream stream, Caller &ret_caller);
     StreamPool &pool_of(const Caller &caller);
-
-    // --- share.cpp
-    emm_status refuse_export(emm_deviceptr ptr, size_t size, Place place);
 
     // --- report.cpp
     std::string fault() const;
     void check();
+    void check_unlocked();
 
     // --- manager.cpp
     void take_initial();
@@ -159,7 +157,7 @@ private:
     Holdings holdings_{{options_, counts_, heap_, slabs_, caches_}, served_.device_bytes()};
     const std::unique_ptr<Backing> backing_ =
         make_backing({served_, mutex_, options_, heap_, order_, caches_, holdings_, moves_});
-    std::list<Export> exports_;
+    Exports exports_{{served_, mutex_, options_, heap_, order_, *backing_}};
 };
 
 inline uint64_t Manager::take_at_once(size_t size, emm_stream stream) const {

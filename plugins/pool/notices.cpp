@@ -3,6 +3,12 @@
 
 namespace emm::pool {
 
+// No lock is held. Where the stream captures, its capture has been entered.
+emm_status Manager::identify(emm_stream stream, Caller &ret_caller) {
+    const emm_status status = order_.identify(stream, ret_caller);
+    return status == EMM_OK && ret_caller.capturing ? order_.enter_capture(ret_caller) : status;
+}
+
 // The lock is held.
 StreamPool &Manager::pool_of(const Caller &caller) {
     if (caller.is_own_stream()) {
@@ -30,10 +36,7 @@ emm_status Manager::stream_notice(emm_stream stream, uint32_t notice) {
 
 emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
     Caller caller;
-    emm_status status = order_.identify(stream, caller);
-    if (status == EMM_OK && caller.capturing) {
-        status = order_.enter_capture(caller);
-    }
+    const emm_status status = identify(stream, caller);
     if (status != EMM_OK) {
         return status;
     }

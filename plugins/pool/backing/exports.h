@@ -1,0 +1,43 @@
+// Memory that other processes have open. An allocation that is freed while it is exported waits
+// with its use record until the last export ends, so neither a trim nor another allocation gets at
+// it, and the memory behind it stays.
+#pragma once
+
+#include "backing/backing.h"
+
+#include <list>
+
+namespace emm::pool {
+
+class Exports {
+public:
+    struct Parts {
+        ServedContext &context;
+        Mutex &mutex;
+        const Options &options;
+        const Heap &heap;
+        StreamOrder &order;
+        Backing &backing;
+    };
+    explicit Exports(const Parts &parts) : parts_(parts) {}
+
+    // --- no lock is held ---
+    emm_status begin(emm_deviceptr ptr, size_t size, emm_ipc_handle &ret_handle);
+    emm_status end(const emm_ipc_handle &handle);
+
+    void forget_all() { exports_.clear(); } // with the use records; the pool's lock is held
+
+private:
+    struct Export {
+        UseRecord *record;
+        emm_ipc_handle handle; // as the host got it: what identifies it is in it
+    };
+
+    bool is_hidden(Place place) const;
+    emm_status refuse(emm_deviceptr ptr, size_t size, Place place) const;
+
+    const Parts parts_;
+    std::list<Export> exports_;
+};
+
+} // namespace emm::pool
