@@ -123,20 +123,21 @@ emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
 }
 
 emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {
-    if (!driver_.serves_peers() || !backing_->serves_access(flags)) {
+    const Driver &driver = served_.driver;
+    if (!driver.serves_peers() || !backing_->serves_access(flags)) {
         return host_.fail(EMM_E_NOT_SUPPORTED, 0,
                           "pool: cuMemAlloc memory can be opened to a peer for reading and writing "
                           "only, by a driver that has peer access");
     }
     int possible = 0;
-    CUresult result = driver_.cuDeviceCanAccessPeer(&possible, peer_device, device_);
+    CUresult result = driver.cuDeviceCanAccessPeer(&possible, peer_device, served_.device);
     if (result != CUDA_SUCCESS) {
         return served_.failed(result, "cuDeviceCanAccessPeer");
     }
     if (!possible && flags != EMM_ACCESS_NONE) {
         return emm_failf(&host_, EMM_E_NOT_SUPPORTED, 0,
                          "pool: device %d cannot reach the memory of device %d", peer_device,
-                         device_);
+                         served_.device);
     }
     return backing_->set_access(peer_device, flags);
 }

@@ -130,10 +130,6 @@ private:
     const Options options_;
     ServedContext served_;
     const emm_host &host_ = served_.host;
-    const CUcontext context_ = served_.handle;
-    const uint64_t context_id_ = served_.id;
-    const int32_t device_ = served_.device;
-    const Driver &driver_ = served_.driver;
 
     Mutex mutex_;
     TagClock clock_;

@@ -35,9 +35,9 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
 emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
     size_t free = 0, total = 0;
     {
-        const Current current(driver_, context_, context_id_);
+        const Current current = served_.make_current();
         CUresult result = current.result();
-        result = result == CUDA_SUCCESS ? driver_.cuMemGetInfo(&free, &total) : result;
+        result = result == CUDA_SUCCESS ? served_.driver.cuMemGetInfo(&free, &total) : result;
         if (result != CUDA_SUCCESS) {
             return served_.failed(result, "cuMemGetInfo");
         }
@@ -54,7 +54,7 @@ emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
     emm_block_info info = {};
     info.struct_size = sizeof info;
     info.kind = EMM_KIND_DEVICE;
-    info.device = device_;
+    info.device = served_.device;
     {
         Lock lock(mutex_);
         const Place place = heap_.around(ptr);

@@ -16,7 +16,7 @@
 
 namespace emm::pool {
 
-class Pages : public Backing {
+class Pages final : public Backing {
 public:
     explicit Pages(const Parts &parts);
     ~Pages() override;

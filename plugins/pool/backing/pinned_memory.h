@@ -25,7 +25,7 @@
 
 namespace emm::pool {
 
-class PinnedMemory : public PinnedOwner {
+class PinnedMemory final : public PinnedOwner {
 public:
     struct Parts {
         ServedContext &context;

@@ -10,7 +10,7 @@
 
 namespace emm::pool {
 
-class Segments : public Backing {
+class Segments final : public Backing {
 public:
     explicit Segments(const Parts &parts);
 
