@@ -23,8 +23,8 @@ public:
     CUdeviceptr reserve_addresses(uint64_t bytes, CUresult &result) const;
     void free_addresses(CUdeviceptr base, uint64_t bytes) const;
 
-    // All of them or none: pieces of these sizes, whose addresses are not known yet. There is room for
-    // them in the vector.
+    // All of them or none: pieces of these sizes, whose addresses are not known yet. There is room
+    // for them in the vector.
     CUresult create(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces) const;
     void release(const std::vector<Piece> &pieces) const;
     // Takes the memory away from behind blocks of one piece each. How many have been served: all,
