@@ -252,8 +252,8 @@ uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool) {
 }
 
 // Pieces are the device's, not the context's: they go back even if that is gone. What the driver
-// refuses is kept for another time: 64 GiB of addresses each would soon be all there are where a
-// tool such as the thread sanitizer leaves a program few of them.
+// refuses is kept for another time: its addresses would soon be all there are where a tool such as
+// the thread sanitizer leaves a program few of them.
 void Pages::give_back(List<Segment, &Segment::all> segments) {
     {
         const Lock lock(mutex_);
