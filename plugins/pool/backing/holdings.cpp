@@ -44,8 +44,12 @@ uint64_t Holdings::ceiling(uint64_t bytes) const {
 // What was freed with no stream and was not found complete is needed too: no request can have it.
 Allowance Holdings::allowance(uint64_t bytes) const {
     const uint64_t unordered = parts_.heap.quarantined() + parts_.slabs.quarantined() + waiting_;
-    return {claimed(), std::max(most_with(bytes), taken() + unordered + bytes), limit(),
-            parts_.options.slack, unordered};
+    return {.claimed = claimed(),
+            .most = std::max(most_with(bytes), taken() + unordered + bytes),
+            .limit = limit(),
+            .chosen = is_limited_by_max(),
+            .slack = parts_.options.slack,
+            .pending = unordered};
 }
 
 } // namespace emm::pool

@@ -46,7 +46,9 @@ public:
     uint64_t claimed() const { return reserved_ + arriving_; }
     // The most that may ever be held: `max`, or what the device has.
     uint64_t limit() const { return std::min(parts_.options.max, device_bytes_); }
-    bool is_limited_by_max() const { return parts_.options.max <= device_bytes_; }
+    bool is_limited_by_max() const {
+        return parts_.options.max != UINT64_MAX && parts_.options.max <= device_bytes_;
+    }
     // Below `max`, once `leaving` bytes have gone.
     bool has_room_for(uint64_t bytes, uint64_t leaving = 0) const;
 

@@ -51,7 +51,7 @@ uint64_t moving_allowance(uint64_t calls, uint64_t bytes) {
 }
 
 bool is_scarce(const Allowance &allowance) {
-    return allowance.limit / 3 < allowance.most / 2;
+    return allowance.chosen || allowance.limit / 3 < allowance.most / 2;
 }
 
 uint64_t piece_bytes(uint64_t missing, const Allowance &allowance) {
@@ -60,7 +60,7 @@ uint64_t piece_bytes(uint64_t missing, const Allowance &allowance) {
         return page_bytes;
     }
     if (is_scarce(allowance)) {
-        return piece(allowance.claimed / pieces_when_scarce);
+        return piece(allowance.limit / pieces_when_scarce);
     }
     const uint64_t least = std::min(allowance.claimed / pieces_of_all, cheap_to_release);
     return std::max(piece(missing / pieces_a_request), piece(least));

@@ -20,6 +20,7 @@ struct Allowance {
     uint64_t claimed = 0; // bytes held, or on their way from the driver
     uint64_t most = 0;    // bytes ever needed at a time, with the request that is being served
     uint64_t limit = 0;   // bytes that may ever be held: `max`, or what the device has
+    bool chosen = false;  // whether the limit is `max`
     double slack = 0;
     uint64_t pending = 0; // bytes freed that nobody may have yet, which are needed too
 };
@@ -40,13 +41,15 @@ bool may_use_slack(uint64_t missing, uint64_t most);
 // device takes to write it.
 uint64_t moving_allowance(uint64_t calls, uint64_t bytes);
 
-// Whether the program may soon need all that can be had: two thirds of it have been needed.
+// Whether the program may soon need all that can be had: it has a limit of its own, or two thirds
+// of the device have been needed.
 bool is_scarce(const Allowance &allowance);
 
 // The size of the pieces that new memory for a request is made of: an eighth of it, so that what a
 // later and smaller request leaves of a piece is not much; but 1/64 of all at least, up to what is
 // cheap to release, which keeps the pieces of a whole program few. Where memory is scarce it is
-// 1/2048 of all. Where slack is not wanted each piece is a page.
+// 1/2048 of the limit: what lies in pieces that are in part in use can serve no large request.
+// Where slack is not wanted each piece is a page.
 uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
 
 // How much to grow by for a request that growth alone serves: a piece at least, while that costs no

@@ -8,7 +8,7 @@ using namespace emm::pool;
 namespace {
 
 Allowance held(uint64_t claimed, uint64_t most, uint64_t limit = UINT64_MAX, double slack = 0.125) {
-    return {claimed, most, limit, slack, 0};
+    return {.claimed = claimed, .most = most, .limit = limit, .slack = slack};
 }
 
 } // namespace
@@ -59,6 +59,15 @@ TEST_CASE("pieces are small where memory is scarce, and pages where no slack is 
     CHECK(piece_bytes(gib, held(5 * gib, 5 * gib, limit)) == page_bytes);
     CHECK(piece_bytes(gib, held(16 * gib, 16 * gib, 17 * gib)) == 8 * mib);
     CHECK(piece_bytes(gib, held(0, gib, UINT64_MAX, 0)) == page_bytes);
+}
+
+TEST_CASE("pieces are small where the program has set a limit, however much of it is needed") {
+    Allowance allowance = held(gib, gib, 16 * gib);
+    CHECK(piece_bytes(gib, allowance) == 128 * mib);
+    allowance.chosen = true;
+    CHECK(piece_bytes(gib, allowance) == 8 * mib);
+    allowance.limit = gib;
+    CHECK(piece_bytes(gib, allowance) == page_bytes);
 }
 
 TEST_CASE("growth takes a whole piece while the free slack has room for it") {
