@@ -13,11 +13,10 @@
 #include "manager.h"
 
 #include "backing/zones.h"
+#include "policy/effort.h"
 
 namespace emm::pool {
 namespace {
-
-constexpr int candidates_tried = 8;
 
 bool has_event(const Block &block) {
     return StreamOrder::has_event_for(owner_of(block), block.tag);
@@ -109,7 +108,7 @@ Block *Manager::wait_for_stream(Lock &lock, const Caller &caller, StreamPool &po
     heap_.reserve_record();
     Block *block = candidate_for(pool, bytes, nullptr);
     for (int i = 1; block && !has_event(*block); i++) {
-        block = i < candidates_tried ? candidate_for(pool, bytes, block) : nullptr;
+        block = i < most_candidates ? candidate_for(pool, bytes, block) : nullptr;
     }
     if (!block) {
         return nullptr;
@@ -146,10 +145,9 @@ Block *Manager::candidate_for(const StreamPool &pool, uint64_t bytes, const Bloc
 // As often as other threads' memory comes back meanwhile, but not for ever.
 Block *Manager::reclaim(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes,
                         CUresult &result) {
-    constexpr int most_rounds = 64;
     Block *block = nullptr;
     bool others = false; // have given memory back since
-    for (int round = 0; round < most_rounds && !block; round++) {
+    for (int round = 0; round < most_reclaims && !block; round++) {
         const bool may_wait = !caller.capturing && !order_.has_announced_captures();
         const Moves::Watch watch(moves_);
         if (round > 0 && may_wait) {

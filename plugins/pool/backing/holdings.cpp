@@ -36,11 +36,6 @@ uint64_t Holdings::idle_at_most() const {
     return limit > used ? limit - used : 0;
 }
 
-uint64_t Holdings::ceiling(uint64_t bytes) const {
-    const uint64_t most = most_with(bytes);
-    return std::max(peak_reserved_, most + most / idle_part);
-}
-
 // What was freed with no stream and was not found complete is needed too: no request can have it.
 Allowance Holdings::allowance(uint64_t bytes) const {
     const uint64_t unordered = parts_.heap.quarantined() + parts_.slabs.quarantined() + waiting_;

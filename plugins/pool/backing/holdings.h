@@ -68,8 +68,6 @@ public:
     uint64_t pending() const;      // freed, and of no use to an ordinary request yet
     uint64_t cached() const;       // neither taken nor pending
     uint64_t idle_at_most() const; // if all that is not in use could be had as one
-    // What may be held before idle memory goes back for other memory.
-    uint64_t ceiling(uint64_t bytes) const;
     Allowance allowance(uint64_t bytes) const;
 
 private:
@@ -82,8 +80,5 @@ private:
     uint64_t requested_ = 0;
     uint64_t most_taken_ = 0; // when a slow request was last served
 };
-
-// The part of all memory that may be idle to spare driver calls.
-constexpr uint64_t idle_part = 64;
 
 } // namespace emm::pool

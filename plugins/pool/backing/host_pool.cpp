@@ -1,16 +1,8 @@
 #include "host_pool.h"
 
+#include "policy/pinned.h"
+
 namespace emm::pool {
-namespace {
-
-// Measured on an H200: a question about a stream, and pinning memory.
-constexpr uint64_t question_ns = 150;
-constexpr uint64_t growth_ns = 700'000;
-constexpr uint64_t growth_ns_per_mib = 400'000;
-
-constexpr uint32_t most_growths = 8;
-
-} // namespace
 
 Block *HostPool::take(uint64_t size) {
     Block *block = take_ready(size);
@@ -52,8 +44,7 @@ bool HostPool::outgrown(uint64_t size) const {
         return false;
     }
     const ReadyList &list = ready[class_of(size)];
-    const uint64_t growth = growth_ns + (host_rounding(size) >> 20) * growth_ns_per_mib;
-    return list.growths < most_growths && list.questions * question_ns > growth;
+    return is_worth_pinning(host_rounding(size), list.questions, list.growths);
 }
 
 std::string HostPool::fault() const {

@@ -1,12 +1,12 @@
 #include "page_driver.h"
 
+#include "policy/policy.h"
+
 #include <numeric>
 #include <utility>
 
 namespace emm::pool {
 namespace {
-
-constexpr size_t many = 32; // pieces
 
 CUmemAllocationProp properties(int32_t device, bool shareable) {
     CUmemAllocationProp found = {};
@@ -98,7 +98,7 @@ CUresult PageDriver::create(const std::vector<uint64_t> &sizes,
     const Relaxed relaxed(driver_);
     const CUmemAllocationProp wanted = properties(context_.device, shares_);
     const size_t before = ret_pieces.size();
-    const CUresult possible = sizes.size() >= many ? try_as_one(sizes) : CUDA_SUCCESS;
+    const CUresult possible = is_worth_a_trial(sizes.size()) ? try_as_one(sizes) : CUDA_SUCCESS;
     if (possible != CUDA_SUCCESS) {
         return possible;
     }

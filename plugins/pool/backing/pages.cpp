@@ -2,17 +2,11 @@
 
 #include "backing/fill.h"
 #include "backing/zones.h"
+#include "policy/effort.h"
 
 #include <algorithm>
 
 namespace emm::pool {
-namespace {
-
-constexpr size_t parts_considered = 4096; // of free memory, when some of it is to move
-constexpr size_t parts_at_a_time = 64;    // when some of it goes back to the driver
-constexpr uint64_t least_range = uint64_t(4) << 30;
-
-} // namespace
 
 Pages::Pages(const Parts &parts)
     : context_(parts.context), mutex_(parts.mutex), options_(parts.options), heap_(parts.heap),
@@ -42,12 +36,11 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &resul
         return block;
     }
     const Zone zone = zone_for(options_, bytes);
-    constexpr int attempts = 4; // others may be quicker with what lies beside
     bool at_ease = true; // until the driver has no more: then what is free elsewhere has to do
-    for (int i = 1; i <= attempts;) {
+    for (int i = 1; i <= most_fills;) {
         access_.await(lock);
         const Heap::Room room =
-            i < attempts ? heap_.room_for(pool, bytes, zone) : heap_.room_alone(bytes, zone);
+            i < most_fills ? heap_.room_for(pool, bytes, zone) : heap_.room_alone(bytes, zone);
         if (!room.range) {
             result = add_addresses(lock, bytes, zone);
             if (result != CUDA_SUCCESS) {
@@ -115,7 +108,7 @@ bool Pages::has_enough_for(const Heap::Room &room) const {
     uint64_t bytes =
         new_bytes(room.missing, holdings_.allowance(room.missing), free_slack(options_.slack));
     if (bytes < room.missing) {
-        for (const IdlePiece &each : heap_.idle_pieces(room.beside, parts_considered)) {
+        for (const IdlePiece &each : heap_.idle_pieces(room.beside, parts_to_move)) {
             bytes += each.piece.bytes;
         }
     }
@@ -141,7 +134,7 @@ FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow) const {
     try {
         std::vector<IdlePiece> idle;
         if (request.fresh < room.missing && !moves_.are_deferred()) {
-            idle = heap_.idle_pieces(room.beside, parts_considered);
+            idle = heap_.idle_pieces(room.beside, parts_to_move);
         }
         FillPlan plan = plan_fill(request, idle);
         if (may_use_slack(room.missing, allowed.most) && moved_ns_ + plan.cost() > allowance_ns()) {
@@ -187,12 +180,11 @@ CUresult Pages::carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *ro
 }
 
 CUresult Pages::add_addresses(Lock &lock, uint64_t bytes, Zone zone) {
-    uint64_t size = std::max(least_range, round_up(16 * bytes, page_bytes));
     uint64_t held = 0;
     for (const Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
         held += s->size;
     }
-    size = std::max(size, held);
+    const uint64_t size = address_bytes(bytes, held);
     CUresult result = CUDA_SUCCESS;
     std::unique_ptr<Segment> segment;
     {
@@ -236,7 +228,7 @@ uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool) {
     while (!moves_.are_deferred() && holdings_.cached() > keep && result == CUDA_SUCCESS) {
         FillPlan plan;
         uint64_t missing = holdings_.cached() - keep;
-        for (const IdlePiece &each : heap_.idle_pieces(nullptr, parts_at_a_time)) {
+        for (const IdlePiece &each : heap_.idle_pieces(nullptr, parts_to_release)) {
             if (missing > 0) {
                 plan.released.push_back(each);
                 missing -= std::min(missing, each.piece.bytes);

@@ -1,17 +1,11 @@
 // Pinned memory: growing and giving back.
 #include "pinned_memory.h"
 
-#include <algorithm>
+#include "policy/effort.h"
+#include "policy/pinned.h"
 
 namespace emm::pool {
-namespace {
 
-constexpr uint64_t largest_part = 32 << 20;
-constexpr uint64_t blocks_a_segment = 8;
-
-} // namespace
-
-// Some blocks at a time if they are not large: then the driver is asked about several at once.
 Block *PinnedMemory::grow(Lock &lock, HostPool &pool, uint64_t size, CUresult &result) {
     if (size <= ready_limit && pool.outgrown(size)) {
         ReadyList &list = pool.ready[class_of(size)];
@@ -24,8 +18,7 @@ Block *PinnedMemory::grow(Lock &lock, HostPool &pool, uint64_t size, CUresult &r
         }
     }
     const uint64_t exact = round_up(host_rounding(size), segment_granule);
-    const uint64_t several = std::min(host_rounding(size) * blocks_a_segment, largest_part);
-    const uint64_t wanted = std::max(exact, round_up(several, segment_granule));
+    const uint64_t wanted = pinned_bytes(host_rounding(size));
     for (int attempt = 0; attempt < 2; attempt++) {
         const uint64_t extra = pool.ragged ? segment_granule : 0;
         result = add(lock, pool, wanted + extra);
@@ -43,10 +36,9 @@ Block *PinnedMemory::grow(Lock &lock, HostPool &pool, uint64_t size, CUresult &r
 // Idle memory goes back, of other sizes and flags; then all work is waited for, unless that could
 // hurt a capture.
 Block *PinnedMemory::reclaim(Lock &lock, HostPool &pool, uint64_t size, CUresult &result) {
-    constexpr int most_rounds = 64;
     Block *block = nullptr;
     bool others = false; // have given memory back since
-    for (int round = 0; round < most_rounds && !block; round++) {
+    for (int round = 0; round < most_reclaims && !block; round++) {
         const bool may_wait = !order_.has_announced_captures();
         const Moves::Watch watch(moves_);
         if (round > 0 && may_wait && order_.wait_for_context(lock)) {

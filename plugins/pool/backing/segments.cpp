@@ -5,12 +5,6 @@
 #include <algorithm>
 
 namespace emm::pool {
-namespace {
-
-constexpr uint64_t largest_share = 32 << 20;
-constexpr uint64_t huge = 64 << 20;
-
-} // namespace
 
 Segments::Segments(const Parts &parts)
     : context_(parts.context), mutex_(parts.mutex), options_(parts.options), heap_(parts.heap),
@@ -26,49 +20,32 @@ Block *Segments::take(StreamPool &pool, uint64_t bytes) {
     if (zone == Zone::dedicated) {
         return heap_.take_dedicated(pool, bytes);
     }
-    Block *block = heap_.take(pool, bytes, zone, largest_to_cut(bytes));
+    Block *block = heap_.take(pool, bytes, zone, largest_for(bytes));
     const bool crosses = zone == Zone::small && holdings_.reserved() <= options_.initial;
     return block || !crosses ? block : heap_.take(pool, bytes, Zone::large);
 }
 
-// A small piece of it would keep an idle segment from serving what it was made for. A huge one is
-// cut for something much smaller only while the pool does not hold much more than it needs.
-uint64_t Segments::largest_to_cut(uint64_t bytes) const {
-    const uint64_t claimed = holdings_.claimed();
-    const uint64_t most = holdings_.most_with(bytes);
-    if (claimed + growth_for(bytes) <= most + most / idle_part) {
-        return 16 * bytes;
-    }
-    const uint64_t needed = std::max(most, options_.initial);
-    const bool exact = bytes >= huge && bytes >= claimed / 16 && !moves_.are_deferred() &&
-                       claimed > needed + needed / 8;
-    return exact ? bytes + bytes / 4 : UINT64_MAX;
+SegmentUse Segments::use(uint64_t bytes) const {
+    return {holdings_.claimed(), heap_.bytes_in(Zone::small), holdings_.peak_reserved(),
+            options_.initial,    holdings_.taken(),           holdings_.most_with(bytes)};
 }
 
-// Requests share segments that are a fraction of what there is, up to 32 MiB: larger ones
-// overshoot, smaller ones leave gaps that cannot become one. Larger requests get their measure.
+uint64_t Segments::largest_for(uint64_t bytes) const {
+    return largest_to_cut(bytes, growth_for(bytes), !moves_.are_deferred(), use(bytes));
+}
+
 uint64_t Segments::growth_for(uint64_t bytes) const {
-    const Zone zone = zone_for(options_, bytes);
-    const uint64_t part =
-        zone == Zone::small ? heap_.bytes_in(zone) / 32 : holdings_.claimed() / 16;
-    const uint64_t share = std::min(part, largest_share);
-    const uint64_t wanted = options_.segment != 0 ? options_.segment : share;
-    const uint64_t least = zone == Zone::dedicated ? bytes : wanted;
-    return round_up(std::max({bytes, least, segment_granule}), segment_granule) +
+    return segment_bytes(bytes, zone_for(options_, bytes), options_.segment, use(bytes)) +
            (ragged_ ? segment_granule : 0);
 }
 
-// A small request does so if the small zone is a small part of all, or if that much was held before
-// and much of it is not needed now.
+uint64_t Segments::missing_for(uint64_t bytes) const {
+    return bytes_to_exchange(growth_for(bytes), use(bytes));
+}
+
 bool Segments::grows_first(uint64_t bytes) const {
-    if (zone_for(options_, bytes) != Zone::small) {
-        return false;
-    }
-    const uint64_t growth = growth_for(bytes);
-    const uint64_t claimed = holdings_.claimed();
-    return heap_.bytes_in(Zone::small) + growth <= claimed / idle_part ||
-           (claimed + growth <= holdings_.peak_reserved() &&
-            holdings_.taken() <= holdings_.most_with(bytes) / 4 * 3);
+    return zone_for(options_, bytes) == Zone::small &&
+           small_grows_first(growth_for(bytes), use(bytes));
 }
 
 Block *Segments::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) {
@@ -78,8 +55,7 @@ Block *Segments::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &re
         return block;
     }
     exchange_idle(lock, bytes);
-    const uint64_t held = holdings_.claimed() + growth_for(bytes);
-    if (zone == Zone::large && held > holdings_.ceiling(bytes)) {
+    if (zone == Zone::large && missing_for(bytes) > 0) {
         heap_.reserve_record(); // what cannot be exchanged is cut after all
         block = heap_.take(pool, bytes, zone);
     }
@@ -109,9 +85,7 @@ Block *Segments::await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes) {
     const auto waits = [](const Segment &segment) {
         return segment.first->dirty() && segment.first->pool->order == Order::stream;
     };
-    const auto enough = [&] {
-        return holdings_.claimed() + growth_for(bytes) <= holdings_.ceiling(bytes) + exchangeable();
-    };
+    const auto enough = [&] { return missing_for(bytes) <= exchangeable(); };
     const Segment *segment = heap_.first_whole();
     while (segment && !waits(*segment)) {
         segment = heap_.next_whole(*segment);
@@ -126,13 +100,12 @@ Block *Segments::await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes) {
 }
 
 // A segment that is idle and too small for what is asked goes back if the pool would else hold
-// more than ever: that is what keeps reserved memory close to live memory, and it ends with the
-// warm-up.
+// more than it may.
 void Segments::exchange_idle(Lock &lock, uint64_t bytes) {
     const uint64_t growth = growth_for(bytes);
-    while (!moves_.are_deferred() && holdings_.claimed() + growth > holdings_.ceiling(bytes)) {
-        const uint64_t missing = holdings_.claimed() + growth - holdings_.ceiling(bytes);
-        Segment *segment = idle_for(missing, zone_for(options_, bytes));
+    while (!moves_.are_deferred()) {
+        const uint64_t missing = bytes_to_exchange(growth, use(bytes));
+        Segment *segment = missing > 0 ? idle_for(missing, zone_for(options_, bytes)) : nullptr;
         if (!segment) {
             return;
         }

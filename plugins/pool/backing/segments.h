@@ -1,12 +1,13 @@
 // Growth by segments of cuMemAlloc. What is idle can only go back whole, so the pool holds about
 // as much as was ever needed, and exchanges segments that have become too small for others.
 //
-//   segments.cpp        the policy: what is cut, when to grow, which segment goes back
+//   segments.cpp        what is cut, when to grow, which segment goes back: with policy/segments.h
 //   segment_driver.cpp  what that asks of the driver
 #pragma once
 
 #include "backing/backing.h"
 #include "backing/peer_contexts.h"
+#include "policy/segments.h"
 
 namespace emm::pool {
 
@@ -33,8 +34,10 @@ public:
     emm_status set_access(int32_t peer, uint32_t flags) override;
 
 private:
+    SegmentUse use(uint64_t bytes) const;
     uint64_t growth_for(uint64_t bytes) const;
-    uint64_t largest_to_cut(uint64_t bytes) const;
+    uint64_t largest_for(uint64_t bytes) const;
+    uint64_t missing_for(uint64_t bytes) const; // of what idle segments have to make room for
     Block *take_new(StreamPool &pool, uint64_t bytes, Zone zone);
     Block *await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes);
     void exchange_idle(Lock &lock, uint64_t bytes);

@@ -3,30 +3,23 @@
 // growth.
 //
 // The wait has an end, because work may wait for what its program does once it has its memory. And
-// where work takes longer than that, waiting is soon given up: each wait that is broken off halves
-// the next, down to about what the growth itself costs, until one comes to its end in time.
+// where work takes longer than that, waiting is soon given up: policy/events.h has the numbers.
 #include "stream_order.h"
 
-#include <algorithm>
 #include <chrono>
 #include <thread>
 
 namespace emm::pool {
 namespace {
 
-using std::chrono::microseconds;
+using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-constexpr microseconds longest_wait(100000);
-constexpr uint32_t halvings = 10;
-constexpr int eager_rounds = 20;
-constexpr microseconds pause_between(20);
-
-void let_time_pass(int round) {
-    if (round < eager_rounds) {
-        std::this_thread::yield();
+void let_time_pass(uint32_t round) {
+    if (const uint64_t pause = pause_ns(round)) {
+        std::this_thread::sleep_for(nanoseconds(pause));
     } else {
-        std::this_thread::sleep_for(pause_between);
+        std::this_thread::yield();
     }
 }
 
@@ -48,18 +41,18 @@ void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
     if (pool.order != Order::stream || announced_ > 0) {
         return;
     }
-    const uint32_t shift = std::min(waits_broken_off_, halvings);
-    const auto end = steady_clock::now() + longest_wait / (1 << shift);
+    const uint64_t wait = wait_ns_;
+    const auto end = steady_clock::now() + nanoseconds(wait);
     record_and_query_all(lock, false);
     bool over = enough() || !is_working();
-    for (int round = 0; !over && announced_ == 0 && steady_clock::now() < end; round++) {
+    for (uint32_t round = 0; !over && announced_ == 0 && steady_clock::now() < end; round++) {
         lock.unlock();
         let_time_pass(round);
         lock.lock();
         query_streams(lock, false);
         over = enough() || !is_working();
     }
-    waits_broken_off_ = over ? 0 : shift + 1;
+    wait_ns_ = next_wait_ns(wait, !over);
 }
 
 } // namespace emm::pool

@@ -7,12 +7,6 @@
 #include <thread>
 
 namespace emm::pool {
-namespace {
-
-constexpr uint32_t portable_batch_frees = 64;
-constexpr uint64_t portable_batch_bytes = 2 << 20;
-
-} // namespace
 
 void CrossContext::begin() {
     if (!has_portable_) {
@@ -41,7 +35,7 @@ void CrossContext::end() {
 
 void CrossContext::look_after(Lock &lock) {
     StreamPool &pool = order_.cross_context();
-    if (pool.open_frees_ >= portable_batch_frees || pool.open_bytes_ >= portable_batch_bytes) {
+    if (is_worth_a_mark(pool.open_frees_, pool.open_bytes_)) {
         pool.open_frees_ = 0;
         pool.open_bytes_ = 0;
         query(lock);
@@ -80,9 +74,8 @@ std::list<CrossContext::Marks> CrossContext::forget() {
 }
 
 bool CrossContext::mark(Lock &lock) {
-    constexpr size_t outstanding = 4;
     StreamPool &pool = order_.cross_context();
-    if (pool.newest <= pool.recorded || marks_.size() >= outstanding) {
+    if (pool.newest <= pool.recorded || marks_.size() >= most_marks) {
         return false;
     }
     std::list<Marks> made(1);
@@ -138,14 +131,12 @@ void CrossContext::query(Lock &lock) {
 // For a trim: a mark for what no mark covers yet, and a millisecond for it. Work that is done by
 // now is seen so in that time.
 void CrossContext::mark_what_is_left(Lock &lock) {
-    constexpr int rounds = 50;
-    constexpr auto pause = std::chrono::microseconds(20);
     query(lock);
     mark(lock);
     query(lock);
-    for (int i = 0; i < rounds && !marks_.empty() && context_.serves(); i++) {
+    for (int i = 0; i < trim_rounds && !marks_.empty() && context_.serves(); i++) {
         lock.unlock();
-        std::this_thread::sleep_for(pause);
+        std::this_thread::sleep_for(std::chrono::nanoseconds(trim_pause_ns));
         lock.lock();
         query(lock);
     }

@@ -6,21 +6,6 @@
 #include <thread>
 
 namespace emm::pool {
-namespace {
-
-// A stream that is not registered gets an event for that much: often enough that memory is not long
-// in coming back, rarely enough that its cost (0.2 us) does not show.
-constexpr uint64_t batch_bytes = 2 << 20;
-
-// A stream that frees as much as it allocates may be about to end, so its first few times it is
-// given an event; a stream that does so all day is not.
-constexpr uint32_t early_events = 16;
-
-// Streams that are not registered may end at any time. For each so many new ones twice as many are
-// asked, and those whose work is complete are forgotten.
-constexpr uint32_t streams_a_round = 32;
-
-} // namespace
 
 RecordedEvent *StreamOrder::spare_event() {
     RecordedEvent *event = spare_events_.pop_front();
@@ -128,8 +113,6 @@ void StreamOrder::finish_context_event(RecordedEvent &event) {
 // An event for what no other covers: of streams that have ended without a word, or cannot be given
 // one. It gets a while to be complete, because what asks for it is about to give memory back.
 void StreamOrder::record_what_is_left(Lock &lock) {
-    constexpr int rounds = 50;
-    constexpr auto pause = std::chrono::microseconds(20);
     bool left = unordered_.newest > unordered_.completed;
     for (const StreamPool *d = incomplete_.first(); d && !left; d = incomplete_.next(*d)) {
         left = d->newest > d->recorded;
@@ -141,9 +124,9 @@ void StreamOrder::record_what_is_left(Lock &lock) {
         const uint64_t tag = event->tag;
         unordered_.events_.push_back(*event);
         query(lock, unordered_);
-        for (int i = 0; i < rounds && unordered_.completed < tag && context_.serves(); i++) {
+        for (int i = 0; i < trim_rounds && unordered_.completed < tag && context_.serves(); i++) {
             lock.unlock();
-            std::this_thread::sleep_for(pause);
+            std::this_thread::sleep_for(std::chrono::nanoseconds(trim_pause_ns));
             lock.lock();
             query(lock, unordered_);
         }
@@ -166,9 +149,9 @@ void StreamOrder::look_after(Lock &lock, StreamPool &pool, const Caller *caller,
         pool.answered_ = wanted_;
         record_event(lock, pool, caller->stream);
     }
-    if (streams_.made_since_asked() >= streams_a_round) {
+    if (const size_t streams = streams_to_ask(streams_.made_since_asked())) {
         streams_.count_made_anew();
-        query_streams(lock, false, 2 * streams_a_round);
+        query_streams(lock, false, streams);
     }
     if (captures_.any_graph_gone()) {
         captures_.collect();
@@ -180,8 +163,8 @@ bool StreamOrder::wants_event(const StreamPool &pool) const {
     if (pool.newest <= pool.recorded || (!streams_.several() && pool.pinned.empty())) {
         return false;
     }
-    return pool.answered_ != wanted_ || pool.open_bytes_ >= batch_bytes ||
-           (pool.balance_ <= 0 && pool.events_made_ < early_events);
+    return pool.answered_ != wanted_ ||
+           is_worth_a_stream_event(pool.open_bytes_, pool.balance_, pool.events_made_);
 }
 
 uint64_t StreamOrder::answered(const StreamPool &pool) const {

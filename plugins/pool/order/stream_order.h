@@ -19,6 +19,7 @@
 #include "events.h"
 #include "freed_memory.h"
 #include "heap/tag_clock.h"
+#include "policy/events.h"
 #include "policy/policy.h"
 #include "stream_pool.h"
 #include "streams.h"
@@ -127,7 +128,6 @@ public:
 private:
     friend class Captures;
     friend class CrossContext;
-    static constexpr int most_context_events = 16;
 
     emm_status refuse_foreign();
     emm_status ask_identity(Caller &caller);
@@ -179,10 +179,10 @@ private:
     List<RecordedEvent, &RecordedEvent::link> spare_events_;
     List<UseRecord, &UseRecord::all> uses_;
 
-    uint64_t number_ = 0;           // among the managers of this process
-    uint32_t announced_ = 0;        // captures
-    uint32_t context_records_ = 0;  // threads that are recording an event on the context
-    uint32_t waits_broken_off_ = 0; // by wait_bounded(), since it last came to an end
+    uint64_t number_ = 0;                // among the managers of this process
+    uint32_t announced_ = 0;             // captures
+    uint32_t context_records_ = 0;       // threads that are recording an event on the context
+    uint64_t wait_ns_ = longest_wait_ns; // how long wait_bounded() will wait next time
 };
 
 } // namespace emm::pool

@@ -1,5 +1,7 @@
 #include "policy.h"
 
+#include "heap/segment.h"
+
 #include <algorithm>
 #include <bit>
 
@@ -21,6 +23,10 @@ constexpr uint64_t part_held_unasked = 32;
 constexpr uint64_t pieces_a_request = 8;
 constexpr uint64_t pieces_of_all = 64;
 constexpr uint64_t pieces_when_scarce = 2048;
+constexpr size_t pieces_to_try = 32;
+
+constexpr uint64_t least_addresses = uint64_t(4) << 30;
+constexpr uint64_t addresses_a_request = 16;
 
 uint64_t with_slack(uint64_t most, double part) {
     return most + uint64_t(double(most) * part);
@@ -72,6 +78,14 @@ uint64_t growth_bytes(uint64_t missing, const Allowance &allowance) {
     const uint64_t pages = uint64_t(double(allowance.pending) * allowance.slack) / page_bytes;
     const uint64_t least = free >= piece ? std::max(missing, piece) : missing;
     return std::max(least, new_bytes(pages * page_bytes, allowance, allowance.slack));
+}
+
+uint64_t address_bytes(uint64_t bytes, uint64_t held) {
+    return std::max({least_addresses, round_up(addresses_a_request * bytes, page_bytes), held});
+}
+
+bool is_worth_a_trial(size_t pieces) {
+    return pieces >= pieces_to_try;
 }
 
 bool is_worth_an_event(uint32_t frees, uint64_t bytes, const Allowance &allowance) {

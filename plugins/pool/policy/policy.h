@@ -3,6 +3,7 @@
 
 #include "heap/pieces.h"
 
+#include <cstddef>
 #include <cstdint>
 
 namespace emm::pool {
@@ -22,7 +23,7 @@ struct Allowance {
     uint64_t limit = 0;   // bytes that may ever be held: `max`, or what the device has
     bool chosen = false;  // whether the limit is `max`
     double slack = 0;
-    uint64_t pending = 0; // bytes freed that nobody may have yet, which are needed too
+    uint64_t pending = 0; // bytes freed that no request may have yet, which are needed too
 };
 
 // The part of the most ever needed that may lie idle before anything moves: no more than 1/36. With
@@ -56,6 +57,14 @@ uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
 // more than the free slack. Where memory is pending more requests will follow that find none, so it
 // is that part of what is pending.
 uint64_t growth_bytes(uint64_t missing, const Allowance &allowance);
+
+// How many addresses to reserve for a request, beside `held` bytes of them: 4 GiB, 16 times the
+// request, and as many as there are already, which keeps ranges few. Addresses cost no memory.
+uint64_t address_bytes(uint64_t bytes, uint64_t held);
+
+// Whether the driver is first asked for so many new pieces as one, to see if it has that much: 32
+// and more, because then one more call does not show.
+bool is_worth_a_trial(size_t pieces);
 
 // Whether memory that was freed with no stream is worth an event on the context: so rarely that one
 // event serves many frees of any size. An empty allowance stands for 2 MiB.

@@ -86,6 +86,18 @@ TEST_CASE("growth takes an eighth of what is pending, within the slack") {
     CHECK(growth_bytes(2 * mib, allowance) == 2 * mib);
 }
 
+TEST_CASE("a range of addresses is 4 GiB, 16 times the request, and as large as all before") {
+    CHECK(address_bytes(2 * mib, 0) == 4 * gib);
+    CHECK(address_bytes(gib, 4 * gib) == 16 * gib);
+    CHECK(address_bytes(gib + 512, 0) == 16 * gib + page_bytes);
+    CHECK(address_bytes(2 * mib, 20 * gib) == 20 * gib);
+}
+
+TEST_CASE("the driver is asked for 32 new pieces as one first") {
+    CHECK_FALSE(is_worth_a_trial(31));
+    CHECK(is_worth_a_trial(32));
+}
+
 TEST_CASE("an event on the context stands for many frees, or for half of all memory") {
     const Allowance small = held(gib, gib, 64 * gib), large = held(4 * gib, 4 * gib, 64 * gib);
     CHECK(is_worth_an_event(256, 256, small));

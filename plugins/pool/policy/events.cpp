@@ -1,0 +1,39 @@
+#include "events.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+namespace {
+
+constexpr uint64_t bytes_an_event = 2 << 20;
+constexpr uint32_t early_events = 16;
+constexpr uint32_t frees_a_mark = 64;
+constexpr uint64_t bytes_a_mark = 2 << 20;
+constexpr uint32_t streams_a_round = 32;
+constexpr uint64_t shortest_wait_ns = longest_wait_ns / 1024;
+constexpr uint32_t eager_rounds = 20;
+constexpr uint64_t pause_between_ns = 20'000;
+
+} // namespace
+
+bool is_worth_a_stream_event(uint64_t bytes, int64_t balance, uint32_t events_made) {
+    return bytes >= bytes_an_event || (balance <= 0 && events_made < early_events);
+}
+
+bool is_worth_a_mark(uint32_t frees, uint64_t bytes) {
+    return frees >= frees_a_mark || bytes >= bytes_a_mark;
+}
+
+size_t streams_to_ask(uint32_t made) {
+    return made >= streams_a_round ? 2 * streams_a_round : 0;
+}
+
+uint64_t next_wait_ns(uint64_t wait_ns, bool broken_off) {
+    return broken_off ? std::max(wait_ns / 2, shortest_wait_ns) : longest_wait_ns;
+}
+
+uint64_t pause_ns(uint32_t round) {
+    return round < eager_rounds ? 0 : pause_between_ns;
+}
+
+} // namespace emm::pool
