@@ -73,8 +73,8 @@ public:
     std::vector<std::unique_ptr<Context>> contexts;
     std::atomic<unsigned> last_pattern{0};
     std::atomic<bool> stop{false};
-    // Only unordered calls may record a context event, which would invalidate a capture that is not
-    // announced.
+    // Held by calls that may record a context event, which would invalidate a capture that is not
+    // announced: those with no stream, allocations of pinned memory among them, and trims.
     std::shared_mutex unordered_calls;
 
     void use(const Context &context) const; // makes it current

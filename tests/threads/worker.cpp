@@ -334,7 +334,10 @@ void Worker::pin_or_unpin() {
     Pinned made;
     made.flags = flags[below(3)];
     const size_t size = any_size();
-    check(emm_memhostalloc(emm(), size, made.flags, &made.host, nullptr), "emm_memhostalloc");
+    {
+        const std::shared_lock lock(traffic_.unordered_calls);
+        check(emm_memhostalloc(emm(), size, made.flags, &made.host, nullptr), "emm_memhostalloc");
+    }
     static_cast<char *>(made.host)[0] = static_cast<char *>(made.host)[size - 1] = 'x';
     pinned.push_back(made);
 }
