@@ -431,9 +431,9 @@ EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
  * Announces that `stream` is about to begin a capture, or that its capture has just ended; also one
  * that failed to begin: each announcement that succeeded has its end. While one is announced, no
  * plugin records an event on the context and unordered frees are held back. The capture of an
- * unregistered stream may go unannounced while nobody allocates pinned memory, allocates or frees
- * unordered, trims, or runs out of memory in that context: each may record an event on the context,
- * which makes CUDA invalidate the capture.
+ * unregistered stream may go unannounced while no thread allocates pinned memory, allocates or
+ * frees unordered, trims, or runs out of memory in that context: each may record an event on the
+ * context, which makes CUDA invalidate the capture.
  */
 EMM_API emm_status emm_capture_begin(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);

@@ -23,7 +23,7 @@
 #include "heap/slabs.h"
 #include "order/cross_context.h"
 #include "order/stream_order.h"
-#include "policy/policy.h"
+#include "policy/growth.h"
 
 #include <list>
 #include <memory>

@@ -4,7 +4,7 @@
 
 #include "backing/options.h"
 #include "cache/thread_caches.h"
-#include "policy/policy.h"
+#include "policy/growth.h"
 
 namespace emm::pool {
 

@@ -1,6 +1,6 @@
 #include "page_driver.h"
 
-#include "policy/policy.h"
+#include "policy/growth.h"
 
 #include <numeric>
 #include <utility>

@@ -72,7 +72,7 @@ Magazine *ThreadCaches::own_for(const Caller &caller, StreamPool &pool) {
     return magazine;
 }
 
-// Unregistered streams end without a word, so a thread has a few magazines for them only.
+// An unregistered stream ends unannounced, so a thread has only a few magazines for such streams.
 void ThreadCaches::make_room_for_unregistered(const StreamPool &pool) {
     size_t count = 0;
     Magazine *oldest = nullptr;

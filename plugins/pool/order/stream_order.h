@@ -20,7 +20,7 @@
 #include "freed_memory.h"
 #include "heap/tag_clock.h"
 #include "policy/events.h"
-#include "policy/policy.h"
+#include "policy/growth.h"
 #include "stream_pool.h"
 #include "streams.h"
 

@@ -1,6 +1,6 @@
 #include "plan.h"
 
-#include "policy.h"
+#include "growth.h"
 
 #include <algorithm>
 

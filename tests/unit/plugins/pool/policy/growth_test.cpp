@@ -1,4 +1,4 @@
-#include "policy/policy.h"
+#include "policy/growth.h"
 
 #include "catch.h"
 #include "sizes.h"

@@ -1,4 +1,5 @@
-// The numbers that decide how growth by pages spends memory and the driver's time: pure functions.
+// The numbers that decide how growth by pages spends memory and the driver's time, and when memory
+// that was freed with no stream is worth an event: pure functions.
 #pragma once
 
 #include "heap/pieces.h"
@@ -55,7 +56,7 @@ uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
 
 // How much to grow by for a request that growth alone serves: a piece at least, while that costs no
 // more than the free slack. Where memory is pending more requests will follow that find none, so it
-// is that part of what is pending.
+// is `slack` times what is pending, while the slack has room for that.
 uint64_t growth_bytes(uint64_t missing, const Allowance &allowance);
 
 // How many addresses to reserve for a request, beside `held` bytes of them: 4 GiB, 16 times the

@@ -1,4 +1,4 @@
-#include "policy.h"
+#include "growth.h"
 
 #include "heap/segment.h"
 
