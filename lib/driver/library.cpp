@@ -23,6 +23,10 @@ constexpr const char *soname = "libcuda.so.1";
 // The simulated driver says who it is by an entry of its own.
 constexpr const char *simulator_mark = "simcuda_get_counters";
 
+// So does the interposer of `emm run`, which has the driver's name: this entry tells which driver
+// is behind it.
+constexpr const char *interposer_mark = "emm_run_driver_library";
+
 std::string real_path(void *handle) {
     link_map *map = nullptr;
     return dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0 && map ? map->l_name : soname;
@@ -100,8 +104,12 @@ bool take_loaded(Library &library, const std::string &wanted) {
     if (!found || found == came_with_plugin.load()) {
         return false;
     }
-    library.handle = found;
-    const std::string path = real_path(found);
+    void *const interposer = dlsym(found, interposer_mark);
+    library.handle = interposer ? reinterpret_cast<void *(*)()>(interposer)() : found;
+    if (!library.handle) {
+        return false;
+    }
+    const std::string path = real_path(library.handle);
     if (wanted != soname && !same_file(path, wanted)) {
         observe::log(EMM_LOG_WARN,
                      "EMM_DRIVER is ignored: the process has loaded {} already, found '{}' in "

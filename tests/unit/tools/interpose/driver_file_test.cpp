@@ -1,0 +1,121 @@
+#include "driver_file.h"
+
+#include "catch.h"
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+#include <vector>
+
+using namespace emm::run;
+
+namespace {
+
+struct CachedFile {
+    std::string name, path;
+    int32_t flags = 0x0303;
+};
+
+void append(std::string &bytes, const void *data, size_t size) {
+    bytes.append(static_cast<const char *>(data), size);
+}
+
+// A cache of the dynamic linker, as glibc writes it.
+std::string cache_of(const std::vector<CachedFile> &files) {
+    std::string bytes = "glibc-ld.so.cache1.1", texts;
+    const uint32_t count = uint32_t(files.size()), zeros[6] = {};
+    append(bytes, &count, sizeof count);
+    append(bytes, zeros, sizeof zeros);
+    const size_t texts_at = bytes.size() + files.size() * 24;
+    for (const CachedFile &file : files) {
+        const uint32_t name = uint32_t(texts_at + texts.size());
+        texts += file.name + '\0';
+        const uint32_t path = uint32_t(texts_at + texts.size());
+        texts += file.path + '\0';
+        append(bytes, &file.flags, 4);
+        append(bytes, &name, 4);
+        append(bytes, &path, 4);
+        append(bytes, zeros, 12);
+    }
+    return bytes + texts;
+}
+
+using Paths = std::vector<std::string>;
+
+bool note(const Path &path, void *state) {
+    static_cast<Paths *>(state)->push_back(path.text);
+    return false;
+}
+
+Paths in_cache(const std::string &bytes) {
+    Paths paths;
+    each_in_cache(bytes.data(), bytes.size(), "libcuda.so.1", note, &paths);
+    return paths;
+}
+
+Paths places(const char *library_path, const std::string &cache) {
+    Paths paths;
+    each_place(library_path, cache.data(), cache.size(), note, &paths);
+    return paths;
+}
+
+} // namespace
+
+TEST_CASE("the linker's cache tells where a library of this machine lies") {
+    const std::string cache = cache_of({{"libc.so.6", "/lib/libc.so.6"},
+                                        {"libcuda.so.1", "/lib32/libcuda.so.1", 0x0003},
+                                        {"libcuda.so.1", "/x/libcuda.so.1"},
+                                        {"libcuda.so.1", "/y/libcuda.so.1"}});
+    CHECK(in_cache(cache) == Paths{"/x/libcuda.so.1", "/y/libcuda.so.1"});
+}
+
+TEST_CASE("what is no cache, or is cut off anywhere, has nothing behind its end") {
+    CHECK(in_cache("").empty());
+    CHECK(in_cache(std::string(1000, 'x')).empty());
+    const std::string cache = cache_of({{"libcuda.so.1", "/x/libcuda.so.1"}});
+    for (size_t size = 0; size < cache.size(); size++) {
+        INFO(size << " bytes of " << cache.size());
+        const std::vector<char> cut(cache.begin(), cache.begin() + std::ptrdiff_t(size));
+        Paths paths;
+        each_in_cache(cut.data(), cut.size(), "libcuda.so.1", note, &paths);
+        CHECK(paths.empty());
+    }
+}
+
+TEST_CASE("a cache that counts more files than it has gives those that it has") {
+    std::string cache = cache_of({{"libcuda.so.1", "/x/libcuda.so.1"}});
+    const uint32_t count = 0xffffffff;
+    std::memcpy(cache.data() + 20, &count, sizeof count);
+    CHECK(in_cache(cache) == Paths{"/x/libcuda.so.1"});
+}
+
+TEST_CASE("the driver is looked for where the dynamic linker would look, in its order") {
+    const Paths found = places("/a:/b", cache_of({{"libcuda.so.1", "/x/libcuda.so.1"}}));
+    REQUIRE(found.size() > 4);
+    CHECK(found[0] == "/a/libcuda.so.1");
+    CHECK(found[1] == "/b/libcuda.so.1");
+    CHECK(found[2] == "/x/libcuda.so.1");
+    CHECK(found[3].find("/lib") == 0);
+}
+
+TEST_CASE("an empty folder in LD_LIBRARY_PATH is the current one, and no variable has none") {
+    CHECK(places("/a::/b", "")[1] == "./libcuda.so.1");
+    CHECK(places("/a:", "")[1] == "./libcuda.so.1");
+    CHECK(places("", "")[0].find("/lib") == 0);
+    CHECK(places(nullptr, "")[0].find("/lib") == 0);
+}
+
+TEST_CASE("a folder whose path is too long is passed over") {
+    const std::string folder = "/" + std::string(PATH_MAX, 'x');
+    CHECK(places((folder + ":/b").c_str(), "")[0] == "/b/libcuda.so.1");
+}
+
+TEST_CASE("the walk ends where the visitor has found what it wants") {
+    Path found = {};
+    const auto first = [](const Path &path, void *state) {
+        *static_cast<Path *>(state) = path;
+        return true;
+    };
+    CHECK(each_place("/a:/b", nullptr, 0, first, &found));
+    CHECK(found.text == std::string("/a/libcuda.so.1"));
+}

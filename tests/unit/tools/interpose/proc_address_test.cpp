@@ -1,0 +1,87 @@
+#include "proc_address.h"
+
+#include "catch.h"
+
+#include <cuda.h>
+#include <dlfcn.h>
+#include <string>
+
+using namespace emm::run;
+
+namespace {
+
+struct ServedRow {
+    const char *name;
+    int since;
+    Served served;
+    bool per_thread;
+};
+
+constexpr ServedRow served_rows[] = {
+#define SERVED(name, since, symbol) {#name, since, served_##symbol, false},
+#define SERVED_STREAM(name, since, symbol, variant)                                                \
+    {#name, since, served_##symbol, false}, {#name, since, served_##variant, true},
+#include "served.def"
+#undef SERVED
+#undef SERVED_STREAM
+};
+
+using GetProcAddress = CUresult (*)(const char *, void **, int, cuuint64_t,
+                                    CUdriverProcAddressQueryResult *);
+
+} // namespace
+
+TEST_CASE("an entry is found by its name, in the newest form that is not too new") {
+    CHECK(served_by_name("cuMemAlloc", 3020, false) == served_cuMemAlloc_v2);
+    CHECK(served_by_name("cuMemAlloc", 13000, false) == served_cuMemAlloc_v2);
+    CHECK(served_by_name("cuDevicePrimaryCtxRelease", 10000, false) ==
+          served_cuDevicePrimaryCtxRelease);
+    CHECK(served_by_name("cuDevicePrimaryCtxRelease", 11000, false) ==
+          served_cuDevicePrimaryCtxRelease_v2);
+    CHECK(served_by_name("cuGetProcAddress", 11080, false) == served_cuGetProcAddress);
+    CHECK(served_by_name("cuGetProcAddress", 12000, false) == served_cuGetProcAddress_v2);
+}
+
+TEST_CASE("with the threads' own streams asked for, the variant for them is found") {
+    CHECK(served_by_name("cuMemAllocAsync", 12000, true) == served_cuMemAllocAsync_ptsz);
+    CHECK(served_by_name("cuStreamWaitEvent", 7000, true) == served_cuStreamWaitEvent_ptsz);
+    CHECK(served_by_name("cuStreamWaitEvent", 6050, true) == served_cuStreamWaitEvent);
+    CHECK(served_by_name("cuMemAlloc", 12000, true) == served_cuMemAlloc_v2);
+}
+
+TEST_CASE("what is not served, or only in a newer form, is not found") {
+    CHECK(served_by_name("cuLaunchKernel", 13000, false) == served_count);
+    CHECK(served_by_name("cuMemAlloc_v2", 13000, false) == served_count);
+    CHECK(served_by_name("cuMemAlloc", 2000, false) == served_count);
+    CHECK(served_by_name("", 13000, false) == served_count);
+}
+
+TEST_CASE("each served entry has the symbol by which it is found") {
+    for (int served = 0; served < served_count; served++) {
+        CHECK(served_by_symbol(symbol_of(Served(served))) == served);
+    }
+    CHECK(served_by_symbol("cuMemAlloc") == served_count);
+}
+
+TEST_CASE("the driver has the same entry for a name and version as emm run") {
+    const char *const path = std::getenv("EMM_DRIVER");
+    void *const driver = dlopen(path && *path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(driver);
+    const auto get = reinterpret_cast<GetProcAddress>(dlsym(driver, "cuGetProcAddress_v2"));
+    REQUIRE(get);
+    int compared = 0;
+    for (const ServedRow &row : served_rows) {
+        const cuuint64_t flags = row.per_thread ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+                                                : CU_GET_PROC_ADDRESS_LEGACY_STREAM;
+        const int version = row.per_thread && row.since < 7000 ? 7000 : row.since;
+        void *found = nullptr;
+        CUdriverProcAddressQueryResult status = CU_GET_PROC_ADDRESS_SUCCESS;
+        if (get(row.name, &found, version, flags, &status) != CUDA_SUCCESS || !found) {
+            continue; // a driver need not have all of them
+        }
+        INFO(row.name << " of CUDA " << version << (row.per_thread ? ", per thread" : ""));
+        CHECK(found == dlsym(driver, symbol_of(row.served)));
+        compared++;
+    }
+    CHECK(compared > served_count / 2);
+}

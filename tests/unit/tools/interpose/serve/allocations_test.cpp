@@ -1,0 +1,125 @@
+#include "serve/allocations.h"
+
+#include "catch.h"
+
+#include <set>
+#include <thread>
+
+using namespace emm::run;
+
+namespace {
+
+emm_context *context_number(uintptr_t number) {
+    return reinterpret_cast<emm_context *>(number);
+}
+
+Allocation made_at(uint64_t address, uint64_t size = 256, Kind kind = Kind::device,
+                   uintptr_t context = 1) {
+    Allocation made;
+    made.address = address;
+    made.size = size;
+    made.kind = kind;
+    made.context = context_number(context);
+    return made;
+}
+
+} // namespace
+
+TEST_CASE("an allocation is found by its address until it is taken") {
+    Allocations allocations;
+    REQUIRE(allocations.insert(made_at(0x7f0000000000, 1000)));
+    CHECK(allocations.find(0x7f0000000000).size == 1000);
+    CHECK(allocations.find(0x7f0000000100).address == 0);
+    CHECK(allocations.take(0x7f0000000000, on_device).size == 1000);
+    CHECK(allocations.find(0x7f0000000000).address == 0);
+    CHECK(allocations.take(0x7f0000000000, on_device).address == 0);
+}
+
+TEST_CASE("address 0 is never an allocation") {
+    Allocations allocations;
+    CHECK(allocations.find(0).address == 0);
+    CHECK(allocations.take(0, on_device).address == 0);
+}
+
+TEST_CASE("memory of another kind is not taken") {
+    Allocations allocations;
+    REQUIRE(allocations.insert(made_at(4096, 256, Kind::pinned)));
+    CHECK(allocations.take(4096, on_device).address == 0);
+    CHECK(allocations.take(4096, uint32_t(Kind::registered)).address == 0);
+    CHECK(allocations.take(4096, uint32_t(Kind::pinned)).address == 4096);
+}
+
+TEST_CASE("what could not be freed is as it was") {
+    Allocations allocations;
+    REQUIRE(allocations.insert(made_at(4096, 300)));
+    const Allocation taken = allocations.take(4096, on_device);
+    allocations.put_back(taken);
+    CHECK(allocations.find(4096).size == 300);
+    CHECK(allocations.find(4096).id == taken.id);
+}
+
+TEST_CASE("each allocation has an id of its own, also at the same address") {
+    Allocations allocations;
+    std::set<uint64_t> ids;
+    for (int i = 0; i < 100; i++) {
+        REQUIRE(allocations.insert(made_at(4096)));
+        ids.insert(allocations.take(4096, on_device).id);
+    }
+    CHECK(ids.size() == 100);
+}
+
+TEST_CASE("a hundred thousand allocations are found, and half of them gone leaves the rest") {
+    Allocations allocations;
+    constexpr uint64_t count = 100000;
+    for (uint64_t i = 1; i <= count; i++) {
+        REQUIRE(allocations.insert(made_at(i * 512, i)));
+    }
+    for (uint64_t i = 1; i <= count; i += 2) {
+        REQUIRE(allocations.take(i * 512, on_device).size == i);
+    }
+    for (uint64_t i = 1; i <= count; i++) {
+        REQUIRE(allocations.find(i * 512).size == (i % 2 ? 0 : i));
+    }
+}
+
+TEST_CASE("the device memory around an address is found, host memory is not") {
+    Allocations allocations;
+    REQUIRE(allocations.insert(made_at(0x10000, 1000)));
+    REQUIRE(allocations.insert(made_at(0x20000, 1000, Kind::pinned)));
+    CHECK(allocations.find_around(0x10000).address == 0x10000);
+    CHECK(allocations.find_around(0x10000 + 999).address == 0x10000);
+    CHECK(allocations.find_around(0x10000 + 1000).address == 0);
+    CHECK(allocations.find_around(0x20000).address == 0);
+}
+
+TEST_CASE("with a context goes all that is in it, but not the program's own memory") {
+    Allocations allocations;
+    for (uint64_t i = 1; i <= 1000; i++) {
+        REQUIRE(allocations.insert(made_at(i * 512, i, Kind::ordered, 1 + i % 2)));
+    }
+    REQUIRE(allocations.insert(made_at(0x900000, 64, Kind::registered, 1)));
+    allocations.forget(context_number(1));
+    for (uint64_t i = 1; i <= 1000; i++) {
+        REQUIRE((allocations.find(i * 512).address != 0) == (i % 2 == 1));
+    }
+    CHECK(allocations.find(0x900000).address != 0);
+}
+
+TEST_CASE("threads insert and take at the same time") {
+    Allocations allocations;
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (uint64_t number = 0; number < 4; number++) {
+        threads.emplace_back([&, number] {
+            for (uint64_t i = 1; i <= 5000; i++) {
+                const uint64_t address = (i * 4 + number) * 256;
+                wrong += !allocations.insert(made_at(address, i));
+                wrong += i > 10 && allocations.take(address - 10 * 1024, on_device).size != i - 10;
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    CHECK(wrong == 0);
+}

@@ -1,0 +1,149 @@
+#include "driver_file.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace emm::run {
+namespace {
+
+constexpr const char soname[] = "libcuda.so.1";
+
+// The cache of the dynamic linker, as glibc has written it since 2.2; offsets of texts count from
+// its beginning.
+struct CacheHead {
+    char magic[20];
+    uint32_t count;
+    uint32_t string_bytes;
+    uint32_t unused[5];
+};
+struct CacheEntry {
+    int32_t flags;
+    uint32_t name;
+    uint32_t path;
+    uint32_t unused;
+    uint64_t hardware;
+};
+constexpr const char magic[] = "glibc-ld.so.cache1.1";
+
+#if defined(__x86_64__)
+constexpr int32_t this_machine = 0x0303; // a library for glibc, of 64 bits
+constexpr const char *system_folders[] = {"/lib/x86_64-linux-gnu",
+                                          "/usr/lib/x86_64-linux-gnu",
+                                          "/lib64",
+                                          "/usr/lib64",
+                                          "/lib",
+                                          "/usr/lib"};
+#endif
+
+bool visit_in_folder(const char *folder, size_t length, Visit visit, void *state) {
+    Path path;
+    const bool is_current = length == 0; // as the dynamic linker takes an empty one
+    const int written = snprintf(path.text, sizeof path.text, "%.*s/%s",
+                                 is_current ? 1 : int(length), is_current ? "." : folder, soname);
+    return written > 0 && size_t(written) < sizeof path.text && visit(path, state);
+}
+
+// NULL: it does not end within the cache.
+const char *text_at(const char *cache, size_t bytes, uint32_t offset) {
+    return offset < bytes && memchr(cache + offset, 0, bytes - offset) ? cache + offset : nullptr;
+}
+
+bool same_file(const struct stat &a, const struct stat &b) {
+    return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+struct Wanted {
+    Path &found;
+    bool knows_own;
+    struct stat own; // the interposer's file
+};
+
+bool is_driver(const Path &path, void *state) {
+    Wanted &wanted = *static_cast<Wanted *>(state);
+    struct stat status;
+    if (stat(path.text, &status) != 0 || !S_ISREG(status.st_mode) ||
+        (wanted.knows_own && same_file(status, wanted.own))) {
+        return false;
+    }
+    wanted.found = path;
+    return true;
+}
+
+} // namespace
+
+bool each_in_cache(const char *cache, size_t bytes, const char *name, Visit visit, void *state) {
+    CacheHead head;
+    if (bytes < sizeof head) {
+        return false;
+    }
+    memcpy(&head, cache, sizeof head);
+    if (memcmp(head.magic, magic, sizeof head.magic) != 0) {
+        return false;
+    }
+    const size_t room = (bytes - sizeof head) / sizeof(CacheEntry);
+    for (size_t i = 0; i < head.count && i < room; i++) {
+        CacheEntry entry;
+        memcpy(&entry, cache + sizeof head + i * sizeof entry, sizeof entry);
+        const char *const its_name = text_at(cache, bytes, entry.name);
+        const char *const its_path = text_at(cache, bytes, entry.path);
+        Path path;
+        if (entry.flags == this_machine && its_name && its_path && strcmp(its_name, name) == 0 &&
+            strlen(its_path) < sizeof path.text) {
+            memcpy(path.text, its_path, strlen(its_path) + 1);
+            if (visit(path, state)) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+bool each_place(const char *library_path, const char *cache, size_t cache_bytes, Visit visit,
+                void *state) {
+    for (const char *folder = library_path; folder && *library_path;) {
+        const size_t length = strcspn(folder, ":;");
+        if (visit_in_folder(folder, length, visit, state)) {
+            return true;
+        }
+        folder = folder[length] ? folder + length + 1 : nullptr;
+    }
+    if (cache && each_in_cache(cache, cache_bytes, soname, visit, state)) {
+        return true;
+    }
+    for (const char *folder : system_folders) {
+        if (visit_in_folder(folder, strlen(folder), visit, state)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool find_driver(const char *own, Path &ret_path) {
+    Wanted wanted = {ret_path, false, {}};
+    wanted.knows_own = stat(own, &wanted.own) == 0;
+    const int file = open("/etc/ld.so.cache", O_RDONLY | O_CLOEXEC);
+    struct stat status = {};
+    const bool has_cache = file >= 0 && fstat(file, &status) == 0 && status.st_size > 0;
+    const size_t bytes = has_cache ? size_t(status.st_size) : 0;
+    void *const cache =
+        has_cache ? mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, file, 0) : MAP_FAILED;
+    if (file >= 0) {
+        close(file);
+    }
+    const bool is_mapped = cache != MAP_FAILED;
+    const bool found = each_place(getenv("LD_LIBRARY_PATH"),
+                                  is_mapped ? static_cast<const char *>(cache) : nullptr, bytes,
+                                  is_driver, &wanted);
+    if (is_mapped) {
+        munmap(cache, bytes);
+    }
+    return found;
+}
+
+} // namespace emm::run

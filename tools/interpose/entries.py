@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""entries.py OUTPUT FOLDER: writes ENTRY(name, index) for each entry of the CUDA driver that the
+headers in FOLDER declare: cuda.h, and those beside it for OpenGL, EGL, VDPAU and profiling."""
+
+import pathlib
+import re
+import sys
+
+HEADERS = ['cuda.h', 'cudaGL.h', 'cudaEGL.h', 'cudaVDPAU.h', 'cudaProfiler.h']
+PROTOTYPE = re.compile(r'\bCUresult\s+CUDAAPI\s+(cu[A-Z]\w*)\s*\(')
+RENAMED = re.compile(r'^\s*#\s*define\s+cu[A-Z]\w*\s+(cu[A-Z]\w*)\s*$', re.MULTILINE)
+PER_THREAD = re.compile(r'^\s*#\s*define\s+cu[A-Z]\w*\s+__CUDA_API_PT(DS|SZ)\((cu[A-Z]\w*)\)', re.MULTILINE)
+
+
+def entries_of(text):
+    """The exported names in the text of a header, as its macros and prototypes give them."""
+    names = set(PROTOTYPE.findall(text)) | set(RENAMED.findall(text))
+    for kind, name in PER_THREAD.findall(text):
+        names |= {name, f'{name}_pt{kind.lower()}'}
+    return names
+
+
+def main():
+    output, folder = sys.argv[1:]
+    names = set()
+    for header in HEADERS:
+        path = pathlib.Path(folder, header)
+        if path.exists():
+            names |= entries_of(path.read_text(errors='replace'))
+    names.discard('cuWGLGetDevice')  # of Windows
+    lines = [f'ENTRY({name}, {index})' for index, name in enumerate(sorted(names))]
+    lines.append(f'ENTRY_COUNT({len(names)})')
+    pathlib.Path(output).write_text('\n'.join(lines) + '\n')
+
+
+if __name__ == '__main__':
+    main()

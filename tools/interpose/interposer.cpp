@@ -1,0 +1,317 @@
+// The interposer: a library that the process takes for libcuda. Its entries are in trampolines.S.
+// The first of them that is called finds the driver; cuInit opens libemm-run, which takes over the
+// entries of served.def. Before that nothing happens, so that a shell is undisturbed. It needs libc
+// only: what a preloaded library lacks ends every program.
+#include "driver_file.h"
+#include "environment.h"
+#include "proc_address.h"
+#include "served.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+// In trampolines.S: the entries, and where they jump to.
+extern "C" {
+extern emm::run::Entry emm_run_targets[];
+extern const emm::run::Entry emm_run_entries[];
+}
+
+namespace emm::run {
+namespace {
+
+// CUresult
+constexpr int success = 0, no_device = 100, library_failed = 303, not_supported = 801;
+
+constexpr uint64_t per_thread_flag = 2; // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+
+constexpr const char *names[] = {
+#define ENTRY(name, index) #name,
+#define ENTRY_COUNT(count)
+#include "entries.inc"
+#undef ENTRY
+#undef ENTRY_COUNT
+};
+constexpr size_t entry_count = sizeof names / sizeof *names;
+
+using Init = int (*)(unsigned);
+using GetProcAddress = int (*)(const char *, void **, int, uint64_t);
+using GetProcAddressV2 = int (*)(const char *, void **, int, uint64_t, int *);
+
+void *library = nullptr;           // the driver
+Entries driver;                    // its entries, of those that are served
+Path own_file;                     // the interposer's
+char problem[PATH_MAX + 512] = ""; // why no program can be served
+
+void say(const char *text) {
+    fprintf(stderr, "emm run: %s\n", text);
+}
+
+int refuse_all() {
+    return library_failed;
+}
+
+int have_none() {
+    return no_device;
+}
+
+int have_no_such_entry() {
+    return not_supported;
+}
+
+// entry_count: there is none of that name.
+size_t index_of(const char *name) {
+    size_t index = 0;
+    while (index < entry_count && strcmp(names[index], name) != 0) {
+        index++;
+    }
+    return index;
+}
+
+void set_target(Served served, Entry entry) {
+    const size_t index = index_of(symbol_of(served));
+    if (index < entry_count && entry) {
+        __atomic_store_n(&emm_run_targets[index], entry, __ATOMIC_RELEASE);
+    }
+}
+
+// --- the driver --------------------------------------------------------------------------------
+
+// The folder of the interposer and a path from there.
+bool beside(const char *tail, Path &ret_path) {
+    const char *const slash = strrchr(own_file.text, '/');
+    const int length = slash ? int(slash - own_file.text) : 1;
+    const int written = snprintf(ret_path.text, sizeof ret_path.text, "%.*s/%s", length,
+                                 slash ? own_file.text : ".", tail);
+    return written > 0 && size_t(written) < sizeof ret_path.text;
+}
+
+bool find_simulated(Path &ret_path) {
+    return (beside("../sim/libcuda.so.1", ret_path) && access(ret_path.text, R_OK) == 0) ||
+           (beside("../simcuda/libcuda.so.1", ret_path) && access(ret_path.text, R_OK) == 0);
+}
+
+// False: `problem` says why.
+bool choose_driver(Path &ret_path) {
+    const char *const wanted = getenv("EMM_DRIVER");
+    if (!wanted || !*wanted) {
+        if (!find_driver(own_file.text, ret_path)) {
+            snprintf(problem, sizeof problem,
+                     "no CUDA driver: the system has no libcuda.so.1; EMM_DRIVER=sim chooses the "
+                     "simulated one");
+            return false;
+        }
+    } else if (strcmp(wanted, "sim") == 0) {
+        if (!find_simulated(ret_path)) {
+            snprintf(problem, sizeof problem,
+                     "EMM_DRIVER=sim: the simulated driver was not built or not installed");
+            return false;
+        }
+    } else if (*wanted != '/' || strlen(wanted) >= sizeof ret_path.text) {
+        snprintf(problem, sizeof problem,
+                 "EMM_DRIVER: expected 'sim' or an absolute path, found '%.200s'", wanted);
+        return false;
+    } else {
+        memcpy(ret_path.text, wanted, strlen(wanted) + 1);
+    }
+    return true;
+}
+
+bool open_driver() {
+    Path path;
+    if (!choose_driver(path)) {
+        return false;
+    }
+    library = dlopen(path.text, RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        const char *const why = dlerror();
+        snprintf(problem, sizeof problem, "no CUDA driver: %s", why ? why : path.text);
+        return false;
+    }
+    if (dlsym(library, "emm_run_driver_library")) {
+        snprintf(problem, sizeof problem,
+                 "no CUDA driver: %s is another emm's interposer; expected the driver itself",
+                 path.text);
+        return false;
+    }
+    return true;
+}
+
+// --- cuGetProcAddress --------------------------------------------------------------------------
+
+// What the driver has found, or the entry that is served in its place.
+void replace(const char *name, void **found, int version, uint64_t flags) {
+    const Served served = served_by_name(name, version, (flags & per_thread_flag) != 0);
+    if (served != served_count && found && *found) {
+        *found = reinterpret_cast<void *>(emm_run_entries[index_of(symbol_of(served))]);
+    }
+}
+
+int get_proc_address(const char *name, void **found, int version, uint64_t flags) {
+    const int result = reinterpret_cast<GetProcAddress>(driver.at[served_cuGetProcAddress])(
+        name, found, version, flags);
+    if (result == success) {
+        replace(name, found, version, flags);
+    }
+    return result;
+}
+
+int get_proc_address_v2(const char *name, void **found, int version, uint64_t flags, int *status) {
+    const int result = reinterpret_cast<GetProcAddressV2>(driver.at[served_cuGetProcAddress_v2])(
+        name, found, version, flags, status);
+    if (result == success) {
+        replace(name, found, version, flags);
+    }
+    return result;
+}
+
+// --- cuInit ------------------------------------------------------------------------------------
+
+// A plugin may call cuInit while it is being loaded: by the same thread, so the lock is recursive.
+pthread_mutex_t serving_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+enum class Serving { not_yet, starting, on, failed } serving = Serving::not_yet;
+
+bool start_serving() {
+    Path path;
+    if (!beside("libemm-run.so", path)) {
+        return false;
+    }
+    void *const opened = dlopen(path.text, RTLD_NOW | RTLD_LOCAL);
+    const auto serve = opened ? reinterpret_cast<Serve>(dlsym(opened, serve_name)) : nullptr;
+    if (!serve) {
+        const char *const why = dlerror();
+        snprintf(problem, sizeof problem, "%s", why ? why : path.text);
+        return false;
+    }
+    Entries entries = {};
+    if (!serve(&driver, &entries, problem, sizeof problem)) {
+        return false;
+    }
+    for (int i = 0; i < served_count; i++) {
+        if (driver.at[i]) {
+            set_target(Served(i), entries.at[i]);
+        }
+    }
+    return true;
+}
+
+// A program that goes on after a failure gets no memory from the driver either.
+void refuse_served() {
+    for (int i = 0; i < served_count; i++) {
+        if (i != served_cuInit && i != served_cuGetProcAddress && i != served_cuGetProcAddress_v2) {
+            set_target(Served(i), reinterpret_cast<Entry>(&refuse_all));
+        }
+    }
+}
+
+int init(unsigned flags) {
+    const int result = reinterpret_cast<Init>(driver.at[served_cuInit])(flags);
+    if (result != success) {
+        return result;
+    }
+    pthread_mutex_lock(&serving_lock);
+    if (serving == Serving::not_yet) {
+        serving = Serving::starting;
+        serving = start_serving() ? Serving::on : Serving::failed;
+        if (serving == Serving::failed) {
+            refuse_served();
+            say(problem);
+        }
+    }
+    const bool failed = serving == Serving::failed;
+    pthread_mutex_unlock(&serving_lock);
+    return failed ? library_failed : success;
+}
+
+int init_without_driver(unsigned) {
+    static bool said = false;
+    if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED)) {
+        say(problem);
+    }
+    return no_device;
+}
+
+// --- the first call ----------------------------------------------------------------------------
+
+void find_own_file() {
+    Dl_info self = {};
+    dladdr(reinterpret_cast<void *>(&find_own_file), &self);
+    snprintf(own_file.text, sizeof own_file.text, "%s", self.dli_fname ? self.dli_fname : "");
+}
+
+void bind_all() {
+    find_own_file();
+    const bool opened = open_driver();
+    for (size_t i = 0; i < entry_count; i++) {
+        const auto found = opened ? reinterpret_cast<Entry>(dlsym(library, names[i])) : nullptr;
+        const auto missing = reinterpret_cast<Entry>(opened ? &have_no_such_entry : &have_none);
+        __atomic_store_n(&emm_run_targets[i], found ? found : missing, __ATOMIC_RELEASE);
+        const Served served = served_by_symbol(names[i]);
+        if (served != served_count) {
+            driver.at[served] = found;
+        }
+    }
+    set_target(served_cuInit, reinterpret_cast<Entry>(opened ? &init : &init_without_driver));
+    if (opened) {
+        set_target(served_cuGetProcAddress, reinterpret_cast<Entry>(&get_proc_address));
+        set_target(served_cuGetProcAddress_v2, reinterpret_cast<Entry>(&get_proc_address_v2));
+    }
+}
+
+void bind_once() {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    const int error = errno;
+    pthread_once(&once, bind_all);
+    errno = error;
+}
+
+// --- children ----------------------------------------------------------------------------------
+
+// Takes the item out of the variable, which goes with its last one.
+void remove_from(const char *variable, const char *item, const char *separators) {
+    const char *const list = getenv(variable);
+    char *const rest = list ? static_cast<char *>(malloc(strlen(list) + 1)) : nullptr;
+    if (rest && without_item(list, item, separators, rest)) {
+        *rest ? setenv(variable, rest, 1) : unsetenv(variable);
+    }
+    free(rest);
+}
+
+// With `no-children` in EMM_RUN, the programs that this one starts do not get the interposer.
+__attribute__((constructor)) void leave_children_alone() {
+    Path path;
+    if (!has_option(getenv("EMM_RUN"), "no-children")) {
+        return;
+    }
+    find_own_file();
+    remove_from("LD_PRELOAD", own_file.text, ": ");
+    if (beside("libemm-audit.so", path)) {
+        remove_from("LD_AUDIT", path.text, ":");
+    }
+    if (char *const slash = strrchr(own_file.text, '/')) {
+        *slash = 0;
+        remove_from("LD_LIBRARY_PATH", own_file.text, ":;");
+        *slash = '/';
+    }
+}
+
+} // namespace
+
+// Called by the trampolines: where the entry with that index jumps to.
+extern "C" Entry emm_run_bind(unsigned index) {
+    bind_once();
+    return __atomic_load_n(&emm_run_targets[index], __ATOMIC_ACQUIRE);
+}
+
+// The driver behind the interposer, as dlopen gives it; NULL: there is none. libemm asks.
+extern "C" __attribute__((visibility("default"))) void *emm_run_driver_library() {
+    bind_once();
+    return library;
+}
+
+} // namespace emm::run

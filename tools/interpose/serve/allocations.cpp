@@ -1,0 +1,159 @@
+#include "allocations.h"
+
+#include <atomic>
+
+namespace emm::run {
+namespace {
+
+constexpr size_t first_slots = 64;
+
+// Beyond the ids that the driver gives, which count from 1.
+std::atomic<uint64_t> last_id{uint64_t(1) << 62};
+
+// Addresses of the driver are multiples of 256 at least; all bits above count.
+uint64_t spread(uint64_t address) {
+    uint64_t bits = address * 0x9e3779b97f4a7c15u;
+    return bits ^ (bits >> 32);
+}
+
+} // namespace
+
+// --- a shard -----------------------------------------------------------------------------------
+
+size_t AllocationShard::slot_of(uint64_t address) const {
+    const size_t mask = slots_.size() - 1;
+    size_t slot = (spread(address) >> 8) & mask;
+    while (slots_[slot].address != 0 && slots_[slot].address != address) {
+        slot = (slot + 1) & mask;
+    }
+    return slot;
+}
+
+void AllocationShard::grow() {
+    std::vector<Allocation> old(slots_.empty() ? first_slots : 2 * slots_.size());
+    old.swap(slots_);
+    for (const Allocation &allocation : old) {
+        if (allocation.address != 0) {
+            slots_[slot_of(allocation.address)] = allocation;
+        }
+    }
+}
+
+void AllocationShard::insert(const Allocation &allocation) {
+    const std::lock_guard lock(mutex_);
+    if (4 * (count_ + 1) > 3 * slots_.size()) {
+        grow();
+    }
+    Allocation &slot = slots_[slot_of(allocation.address)];
+    count_ += slot.address == 0;
+    slot = allocation;
+}
+
+Allocation AllocationShard::find(uint64_t address) {
+    const std::lock_guard lock(mutex_);
+    return slots_.empty() ? Allocation() : slots_[slot_of(address)];
+}
+
+Allocation AllocationShard::take(uint64_t address, uint32_t kinds) {
+    const std::lock_guard lock(mutex_);
+    if (slots_.empty()) {
+        return {};
+    }
+    const size_t slot = slot_of(address);
+    const Allocation found = slots_[slot];
+    if (found.address == 0 || !found.is_one_of(kinds)) {
+        return {};
+    }
+    close_gap(slot);
+    return found;
+}
+
+// What follows in the same run moves up, if it may stand there.
+void AllocationShard::close_gap(size_t gap) {
+    const size_t mask = slots_.size() - 1;
+    for (size_t slot = (gap + 1) & mask; slots_[slot].address != 0; slot = (slot + 1) & mask) {
+        const size_t home = (spread(slots_[slot].address) >> 8) & mask;
+        if (((slot - home) & mask) >= ((slot - gap) & mask)) {
+            slots_[gap] = slots_[slot];
+            gap = slot;
+        }
+    }
+    slots_[gap] = {};
+    count_--;
+}
+
+template <class Visit> void AllocationShard::each(Visit visit) {
+    const std::lock_guard lock(mutex_);
+    for (const Allocation &allocation : slots_) {
+        if (allocation.address != 0) {
+            visit(allocation);
+        }
+    }
+}
+
+template <class Predicate> void AllocationShard::remove_if(Predicate predicate) {
+    const std::lock_guard lock(mutex_);
+    for (size_t slot = 0; slot < slots_.size();) {
+        if (slots_[slot].address != 0 && predicate(slots_[slot])) {
+            close_gap(slot); // what moves up here is looked at next
+        } else {
+            slot++;
+        }
+    }
+}
+
+// --- all of them -------------------------------------------------------------------------------
+
+AllocationShard &Allocations::shard_of(uint64_t address) {
+    return shards_[spread(address) % shard_count];
+}
+
+bool Allocations::insert(Allocation allocation) noexcept {
+    try {
+        allocation.id = last_id.fetch_add(1, std::memory_order_relaxed) + 1;
+        shard_of(allocation.address).insert(allocation);
+        return true;
+    } catch (const std::bad_alloc &) {
+        return false;
+    }
+}
+
+Allocation Allocations::find(uint64_t address) {
+    return address ? shard_of(address).find(address) : Allocation();
+}
+
+Allocation Allocations::take(uint64_t address, uint32_t kinds) {
+    return address ? shard_of(address).take(address, kinds) : Allocation();
+}
+
+// There is room: it has just left.
+void Allocations::put_back(const Allocation &allocation) noexcept {
+    try {
+        shard_of(allocation.address).insert(allocation);
+    } catch (const std::bad_alloc &) {
+        return; // another allocation has taken that room: the driver will refuse the next free
+    }
+}
+
+Allocation Allocations::find_around(uint64_t address) {
+    Allocation found;
+    for (AllocationShard &shard : shards_) {
+        shard.each([&](const Allocation &allocation) {
+            if (allocation.is_one_of(on_device) && allocation.address <= address &&
+                address - allocation.address < allocation.size) {
+                found = allocation;
+            }
+        });
+    }
+    return found;
+}
+
+void Allocations::forget(const emm_context *context) {
+    for (AllocationShard &shard : shards_) {
+        shard.remove_if([&](const Allocation &allocation) {
+            return allocation.context == context && allocation.kind != Kind::registered;
+        });
+    }
+}
+
+} // namespace emm::run

@@ -1,0 +1,80 @@
+// What the program has got from emm and not given back, by address. Any thread may call.
+#pragma once
+
+#include <emm/emm.h>
+
+#include <cstdint>
+#include <mutex>
+#include <vector>
+
+namespace emm::run {
+
+// How the program asked for it.
+enum class Kind : uint32_t {
+    device = 1,
+    ordered = 2, // on a stream
+    managed = 4,
+    pinned = 8,
+    registered = 16, // the program's own memory
+};
+constexpr uint32_t on_device =
+    uint32_t(Kind::device) | uint32_t(Kind::ordered) | uint32_t(Kind::managed);
+
+struct Allocation {
+    uint64_t address = 0; // 0: none
+    uint64_t size = 0;    // as the program asked for it
+    emm_context *context = nullptr;
+    uint64_t id = 0; // no other allocation of the process has it
+    Kind kind = Kind::device;
+    uint32_t flags = 0; // as the program gave them
+
+    bool is_one_of(uint32_t kinds) const { return (uint32_t(kind) & kinds) != 0; }
+};
+
+// A part of the table, with a lock of its own: open addressing, at most three quarters full.
+class AllocationShard {
+public:
+    void insert(const Allocation &allocation); // throws std::bad_alloc
+    Allocation find(uint64_t address);
+    Allocation take(uint64_t address, uint32_t kinds); // as Allocations::take
+    template <class Predicate> void remove_if(Predicate predicate);
+    template <class Visit> void each(Visit visit);
+
+private:
+    size_t slot_of(uint64_t address) const; // where it is, or where it would be
+    void grow();
+    void close_gap(size_t gap);
+
+    std::mutex mutex_;
+    std::vector<Allocation> slots_;
+    size_t count_ = 0;
+};
+
+class Allocations {
+public:
+    // Gives the allocation its id. False: no memory for the record, and nothing has changed.
+    bool insert(Allocation allocation) noexcept;
+
+    // Of memory that begins at `address`; `address` 0 in the answer: there is none.
+    Allocation find(uint64_t address);
+
+    // The same, and removes it, if it is of one of these kinds.
+    Allocation take(uint64_t address, uint32_t kinds);
+
+    // Puts back what was taken and could not be freed.
+    void put_back(const Allocation &allocation) noexcept;
+
+    // Device memory that has `address` within it, found by looking at all of it: for plugins that
+    // cannot tell.
+    Allocation find_around(uint64_t address);
+
+    void forget(const emm_context *context); // which ends, with all that is in it
+
+private:
+    AllocationShard &shard_of(uint64_t address);
+
+    static constexpr size_t shard_count = 64;
+    AllocationShard shards_[shard_count];
+};
+
+} // namespace emm::run

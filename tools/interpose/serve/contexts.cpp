@@ -1,0 +1,123 @@
+#include "contexts.h"
+
+#include "result.h"
+
+#include <cstdio>
+
+namespace emm::run {
+namespace {
+
+struct LastContext {
+    CUcontext cuda = nullptr;
+    emm_context *emm = nullptr;
+    uint64_t epoch = 0;
+};
+
+thread_local LastContext last_context __attribute__((tls_model("initial-exec")));
+
+// Once: what follows fails in the same way.
+void complain(emm_status status) {
+    static std::atomic<bool> said{false};
+    if (!leaves_to_driver(status) && !said.exchange(true)) {
+        std::fprintf(stderr, "emm run: %s\n", emm_last_error()->text);
+    }
+}
+
+} // namespace
+
+emm_context *Contexts::current(emm_status &ret_status) {
+    CUcontext context = nullptr;
+    ret_status = EMM_E_NO_CONTEXT;
+    if (driver_.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) {
+        return nullptr;
+    }
+    const uint64_t now = epoch();
+    if (last_context.cuda == context && last_context.epoch == now) {
+        ret_status = EMM_OK;
+        return last_context.emm;
+    }
+    emm_context *const found = of(context, ret_status);
+    if (found) {
+        last_context = {context, found, now};
+    }
+    return found;
+}
+
+emm_context *Contexts::of(CUcontext context, emm_status &ret_status) {
+    if (emm_context *found = known(context)) {
+        ret_status = EMM_OK;
+        return found;
+    }
+    emm_context *made = nullptr;
+    ret_status = emm_context_from(context, &made);
+    if (ret_status < 0) {
+        complain(ret_status);
+        return nullptr;
+    }
+    try {
+        const std::lock_guard lock(mutex_);
+        known_.emplace(context, made);
+    } catch (const std::bad_alloc &) {
+        ret_status = EMM_E_OUT_OF_HOST_MEMORY;
+        return nullptr;
+    }
+    return made;
+}
+
+emm_context *Contexts::known(CUcontext context) {
+    const std::lock_guard lock(mutex_);
+    const auto found = known_.find(context);
+    return found == known_.end() ? nullptr : found->second;
+}
+
+emm_context *Contexts::known_on(CUdevice device) {
+    for (emm_context *context : all()) {
+        emm_context_info info = {};
+        info.struct_size = sizeof info;
+        if (emm_context_get_info(context, &info) >= 0 && info.device == device) {
+            return context;
+        }
+    }
+    return nullptr;
+}
+
+std::vector<emm_context *> Contexts::all() {
+    std::vector<emm_context *> found;
+    const std::lock_guard lock(mutex_);
+    for (const auto &[cuda, context] : known_) {
+        found.push_back(context);
+    }
+    return found;
+}
+
+emm_context *Contexts::end(CUcontext context) {
+    emm_context *const ending = known(context);
+    if (!ending) {
+        return nullptr;
+    }
+    {
+        const Current current(driver_, context);
+        if (current.result() == CUDA_SUCCESS) {
+            driver_.cuCtxSynchronize();
+        }
+    }
+    emm_context_retire(ending);
+    begin_epoch();
+    const std::lock_guard lock(mutex_);
+    known_.erase(context);
+    return ending;
+}
+
+void Contexts::count_retain(CUdevice device) {
+    const std::lock_guard lock(mutex_);
+    retained_[device]++;
+}
+
+bool Contexts::count_release(CUdevice device) {
+    const std::lock_guard lock(mutex_);
+    unsigned &count = retained_[device];
+    count -= count > 0;
+    return count == 0;
+}
+
+} // namespace emm::run

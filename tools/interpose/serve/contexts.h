@@ -1,0 +1,92 @@
+// The CUDA contexts of the program, and emm's record of each.
+#pragma once
+
+#include <emm/cuda.h>
+#include <emm/emm.h>
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace emm::run {
+
+// The driver's entries that are not served.
+struct Driver : cuda::Entries {
+    Driver() : Entries(&emm_driver_entry) {}
+
+    EMM_CUDA_REQUIRED(cuCtxGetCurrent);
+    EMM_CUDA_REQUIRED(cuCtxGetDevice);
+    EMM_CUDA_REQUIRED(cuCtxPushCurrent);
+    EMM_CUDA_REQUIRED(cuCtxPopCurrent);
+    EMM_CUDA_REQUIRED(cuCtxSynchronize);
+    EMM_CUDA_REQUIRED(cuDeviceGetDefaultMemPool);
+    EMM_CUDA_REQUIRED(cuDevicePrimaryCtxGetState);
+    EMM_CUDA_REQUIRED(cuEventCreate);
+    EMM_CUDA_REQUIRED(cuEventDestroy);
+    EMM_CUDA_REQUIRED(cuEventRecord);
+    EMM_CUDA_REQUIRED(cuStreamIsCapturing);
+    EMM_CUDA_REQUIRED(cuStreamSynchronize);
+    EMM_CUDA_REQUIRED(cuStreamWaitEvent);
+    EMM_CUDA_REQUIRED(cuMemsetD8Async);
+    EMM_CUDA_REQUIRED(cuThreadExchangeStreamCaptureMode);
+    emm_cuStreamGetCaptureInfo_12000 get_capture_info =
+        required<emm_cuStreamGetCaptureInfo_12000>("cuStreamGetCaptureInfo", 11030);
+};
+
+// Makes a context current for a scope. result(): CUDA_SUCCESS, or nothing has happened.
+class Current {
+public:
+    Current(const Driver &driver, CUcontext context)
+        : driver_(driver), result_(driver.cuCtxPushCurrent(context)) {}
+    ~Current() {
+        CUcontext popped = nullptr;
+        if (result_ == CUDA_SUCCESS) {
+            driver_.cuCtxPopCurrent(&popped);
+        }
+    }
+    Current(const Current &) = delete;
+    Current &operator=(const Current &) = delete;
+    CUresult result() const { return result_; }
+
+private:
+    const Driver &driver_;
+    const CUresult result_;
+};
+
+class Contexts {
+public:
+    explicit Contexts(const Driver &driver) : driver_(driver) {}
+
+    // emm's record of the calling thread's current context, made on first use. NULL: it has none,
+    // or emm does not serve it; the driver then answers. `ret_status` says why.
+    emm_context *current(emm_status &ret_status);
+
+    // The same for any context; and those that have one already, else NULL.
+    emm_context *of(CUcontext context, emm_status &ret_status);
+    emm_context *known(CUcontext context);
+    emm_context *known_on(CUdevice device);
+    std::vector<emm_context *> all();
+
+    // The context is about to end: its work is waited for, emm gives up what it holds there. The
+    // one that was its record, or NULL.
+    emm_context *end(CUcontext context);
+
+    // A primary context lives until it is released as often as it was retained. True: this is the
+    // last release.
+    void count_retain(CUdevice device);
+    bool count_release(CUdevice device);
+
+    // Changes whenever a context or stream ends, and a handle may come back for another.
+    uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+    void begin_epoch() { epoch_.fetch_add(1, std::memory_order_acq_rel); }
+
+private:
+    const Driver &driver_;
+    std::atomic<uint64_t> epoch_{1};
+    std::mutex mutex_;
+    std::map<CUcontext, emm_context *> known_;
+    std::map<CUdevice, unsigned> retained_;
+};
+
+} // namespace emm::run

@@ -1,0 +1,281 @@
+// Device memory: what is allocated with and without a stream, pitched and managed memory, frees.
+#include "server.h"
+
+#include <cstdint>
+
+namespace emm::run {
+namespace {
+
+constexpr size_t pitch_bytes = 512; // what the driver's rows begin at multiples of
+
+// --- allocations -------------------------------------------------------------------------------
+
+// On a stream of the context, or for all of them with EMM_STREAM_UNORDERED: then the caller's next
+// call, on any stream, finds it zero.
+CUresult fill_with_zero(emm_deviceptr ptr, size_t bytes, emm_stream stream) {
+    const Driver &driver = server().driver;
+    if (stream != EMM_STREAM_UNORDERED) {
+        return driver.cuMemsetD8Async(ptr, 0, bytes, stream);
+    }
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    driver.cuThreadExchangeStreamCaptureMode(&mode);
+    CUresult result = driver.cuMemsetD8Async(ptr, 0, bytes, CU_STREAM_PER_THREAD);
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuStreamSynchronize(CU_STREAM_PER_THREAD);
+    }
+    driver.cuThreadExchangeStreamCaptureMode(&mode);
+    return result;
+}
+
+void give_back(const Allocation &allocation, emm_stream stream) {
+    if (allocation.kind == Kind::managed) {
+        emm_memfreemanaged(allocation.context, allocation.address, allocation.size, stream);
+    } else {
+        emm_memfree(allocation.context, allocation.address, allocation.size, stream);
+    }
+}
+
+CUresult keep(const Allocation &allocation, emm_stream stream, CUdeviceptr *ret_ptr) {
+    CUresult result = CUDA_SUCCESS;
+    if (server().options.zero && allocation.kind != Kind::managed) {
+        result = fill_with_zero(allocation.address, allocation.size, stream);
+    }
+    if (result == CUDA_SUCCESS && !server().allocations.insert(allocation)) {
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    if (result != CUDA_SUCCESS) {
+        give_back(allocation, stream);
+        return result;
+    }
+    *ret_ptr = allocation.address;
+    return CUDA_SUCCESS;
+}
+
+Answer allocate(emm_context *context, size_t bytes, emm_stream stream, Kind kind,
+                CUdeviceptr *ret_ptr) {
+    emm_deviceptr ptr = 0;
+    const emm_status status = emm_memalloc(context, bytes, stream, &ptr);
+    if (status < 0) {
+        return unserved(status);
+    }
+    Allocation made;
+    made.address = ptr;
+    made.size = bytes;
+    made.context = context;
+    made.kind = kind;
+    return keep(made, stream, ret_ptr);
+}
+
+Answer allocate_unordered(size_t bytes, CUdeviceptr *ret_ptr) {
+    return in_current([&](emm_context *context) {
+        return allocate(context, bytes, EMM_STREAM_UNORDERED, Kind::device, ret_ptr);
+    });
+}
+
+CUresult mem_alloc(CUdeviceptr *ret_ptr, size_t bytes) {
+    const Turn turn;
+    Answer answer;
+    if (turn.is_programs() && ret_ptr && bytes != 0) {
+        answer = allocate_unordered(bytes, ret_ptr);
+    }
+    return answer ? *answer : ask_driver<&mem_alloc>(served_cuMemAlloc_v2, ret_ptr, bytes);
+}
+
+CUresult mem_alloc_pitch(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width, size_t height,
+                         unsigned element) {
+    const Turn turn;
+    const bool is_valid = ret_ptr && ret_pitch && width != 0 && height != 0 &&
+                          (element == 4 || element == 8 || element == 16) &&
+                          width <= SIZE_MAX - pitch_bytes;
+    const size_t pitch = (width + pitch_bytes - 1) / pitch_bytes * pitch_bytes;
+    Answer answer;
+    if (turn.is_programs() && is_valid && height <= SIZE_MAX / pitch) {
+        answer = allocate_unordered(pitch * height, ret_ptr);
+    }
+    if (!answer) {
+        return ask_driver<&mem_alloc_pitch>(served_cuMemAllocPitch_v2, ret_ptr, ret_pitch, width,
+                                            height, element);
+    }
+    if (*answer == CUDA_SUCCESS) {
+        *ret_pitch = pitch;
+    }
+    return *answer;
+}
+
+CUresult mem_alloc_managed(CUdeviceptr *ret_ptr, size_t bytes, unsigned flags) {
+    const Turn turn;
+    const bool is_valid =
+        ret_ptr && bytes != 0 && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST);
+    Answer answer;
+    if (turn.is_programs() && is_valid) {
+        answer = in_current([&](emm_context *context) -> Answer {
+            Allocation made;
+            emm_deviceptr ptr = 0;
+            const emm_status status = emm_memallocmanaged(context, bytes, flags, &ptr);
+            if (status < 0) {
+                return status == EMM_E_NOT_SUPPORTED ? Answer() : unserved(status);
+            }
+            made.address = ptr;
+            made.size = bytes;
+            made.context = context;
+            made.kind = Kind::managed;
+            return keep(made, EMM_STREAM_UNORDERED, ret_ptr);
+        });
+    }
+    return answer ? *answer
+                  : ask_driver<&mem_alloc_managed>(served_cuMemAllocManaged, ret_ptr, bytes, flags);
+}
+
+// The thread's own stream, for the entries whose stream 0 that is.
+template <bool per_thread> CUstream meant(CUstream stream) {
+    return per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
+}
+
+Answer allocate_ordered(size_t bytes, CUstream stream, bool from_default_pool,
+                        CUdeviceptr *ret_ptr) {
+    return on_stream(stream, [&](emm_context *context) -> Answer {
+        if (!from_default_pool && server().has_own_pool(context)) {
+            return {};
+        }
+        return allocate(context, bytes, stream, Kind::ordered, ret_ptr);
+    });
+}
+
+template <bool per_thread>
+CUresult mem_alloc_async(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream) {
+    const Turn turn;
+    Answer answer;
+    if (turn.is_programs() && ret_ptr && bytes != 0) {
+        answer = allocate_ordered(bytes, meant<per_thread>(stream), false, ret_ptr);
+    }
+    constexpr Served entry = per_thread ? served_cuMemAllocAsync_ptsz : served_cuMemAllocAsync;
+    return answer ? *answer
+                  : ask_driver<&mem_alloc_async<per_thread>>(entry, ret_ptr, bytes, stream);
+}
+
+template <bool per_thread>
+CUresult mem_alloc_from_pool_async(CUdeviceptr *ret_ptr, size_t bytes, CUmemoryPool pool,
+                                   CUstream stream) {
+    const Turn turn;
+    CUdevice device = 0;
+    Answer answer;
+    if (turn.is_programs() && ret_ptr && bytes != 0 && server().is_default_pool(pool, device)) {
+        answer = allocate_ordered(bytes, meant<per_thread>(stream), true, ret_ptr);
+    }
+    constexpr Served entry =
+        per_thread ? served_cuMemAllocFromPoolAsync_ptsz : served_cuMemAllocFromPoolAsync;
+    return answer ? *answer
+                  : ask_driver<&mem_alloc_from_pool_async<per_thread>>(entry, ret_ptr, bytes, pool,
+                                                                       stream);
+}
+
+// --- frees -------------------------------------------------------------------------------------
+
+// The driver's own free waits so. A context that is gone has no work.
+void wait_for_context(emm_context *context) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    if (emm_context_get_info(context, &info) >= 0) {
+        const Current current(server().driver, info.cuda_context);
+        if (current.result() == CUDA_SUCCESS) {
+            server().driver.cuCtxSynchronize();
+        }
+    }
+}
+
+// What could not be freed is the program's still.
+CUresult conclude(const Allocation &allocation, emm_status status) {
+    if (status < 0) {
+        server().allocations.put_back(allocation);
+    }
+    return result_of(status);
+}
+
+// Any device memory of emm's, however it was allocated.
+Answer free_unordered(uint64_t address) {
+    const Allocation found = server().allocations.take(address, on_device);
+    if (found.address == 0) {
+        return {};
+    }
+    if (server().options.sync_free) {
+        wait_for_context(found.context);
+    }
+    return conclude(
+        found,
+        found.kind == Kind::managed
+            ? emm_memfreemanaged(found.context, found.address, found.size, EMM_STREAM_UNORDERED)
+            : emm_memfree(found.context, found.address, found.size, EMM_STREAM_UNORDERED));
+}
+
+CUresult mem_free(CUdeviceptr ptr) {
+    const Turn turn;
+    const Answer answer = turn.is_programs() ? free_unordered(ptr) : Answer();
+    return answer ? *answer : ask_driver<&mem_free>(served_cuMemFree_v2, ptr);
+}
+
+// On a stream of another context than the memory's: the legacy stream of the memory's context waits
+// for it, and what is freed there waits for both.
+emm_status free_behind(const Allocation &allocation, CUstream stream) {
+    const Driver &driver = server().driver;
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    CUevent event = nullptr;
+    CUresult result = driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuEventRecord(event, stream);
+    }
+    emm_status status =
+        result == CUDA_SUCCESS ? emm_context_get_info(allocation.context, &info) : EMM_E_DRIVER;
+    if (status >= 0) {
+        const Current current(driver, info.cuda_context);
+        status = current.result() == CUDA_SUCCESS &&
+                         driver.cuStreamWaitEvent(nullptr, event, 0) == CUDA_SUCCESS
+                     ? emm_memfree(allocation.context, allocation.address, allocation.size, nullptr)
+                     : EMM_E_DRIVER;
+    }
+    if (event) {
+        driver.cuEventDestroy(event);
+    }
+    return status;
+}
+
+Answer free_ordered(uint64_t address, CUstream stream) {
+    const Allocation found = server().allocations.take(address, on_device);
+    if (found.address == 0) {
+        return {};
+    }
+    if (found.kind == Kind::managed) {
+        return conclude(found, emm_memfreemanaged(found.context, found.address, found.size,
+                                                  EMM_STREAM_UNORDERED));
+    }
+    emm_status status = EMM_OK;
+    emm_context *const context = server().streams.context_of(stream, status);
+    return conclude(found, !context || context == found.context
+                               ? emm_memfree(found.context, found.address, found.size, stream)
+                               : free_behind(found, stream));
+}
+
+template <bool per_thread> CUresult mem_free_async(CUdeviceptr ptr, CUstream stream) {
+    const Turn turn;
+    const Answer answer =
+        turn.is_programs() ? free_ordered(ptr, meant<per_thread>(stream)) : Answer();
+    constexpr Served entry = per_thread ? served_cuMemFreeAsync_ptsz : served_cuMemFreeAsync;
+    return answer ? *answer : ask_driver<&mem_free_async<per_thread>>(entry, ptr, stream);
+}
+
+} // namespace
+
+void serve_device_memory(Entries &entries) {
+    entries.at[served_cuMemAlloc_v2] = entry_of(&mem_alloc);
+    entries.at[served_cuMemAllocPitch_v2] = entry_of(&mem_alloc_pitch);
+    entries.at[served_cuMemAllocManaged] = entry_of(&mem_alloc_managed);
+    entries.at[served_cuMemAllocAsync] = entry_of(&mem_alloc_async<false>);
+    entries.at[served_cuMemAllocAsync_ptsz] = entry_of(&mem_alloc_async<true>);
+    entries.at[served_cuMemAllocFromPoolAsync] = entry_of(&mem_alloc_from_pool_async<false>);
+    entries.at[served_cuMemAllocFromPoolAsync_ptsz] = entry_of(&mem_alloc_from_pool_async<true>);
+    entries.at[served_cuMemFree_v2] = entry_of(&mem_free);
+    entries.at[served_cuMemFreeAsync] = entry_of(&mem_free_async<false>);
+    entries.at[served_cuMemFreeAsync_ptsz] = entry_of(&mem_free_async<true>);
+}
+
+} // namespace emm::run

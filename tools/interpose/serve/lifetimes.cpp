@@ -1,0 +1,201 @@
+// The beginnings and ends of contexts, streams and captures, of which emm is told before the
+// driver.
+#include "server.h"
+
+namespace emm::run {
+namespace {
+
+// --- contexts ----------------------------------------------------------------------------------
+
+template <Served entry> CUresult ctx_end(CUcontext context) {
+    const Turn turn;
+    if (turn.is_programs() && context) {
+        server().end_context(context);
+    }
+    return ask_driver<&ctx_end<entry>>(entry, context);
+}
+
+// The device's primary context, if it lives.
+CUcontext primary_of(CUdevice device) {
+    unsigned flags = 0;
+    int active = 0;
+    const Driver &driver = server().driver;
+    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active) {
+        return nullptr;
+    }
+    for (emm_context *context : server().contexts.all()) {
+        emm_context_info info = {};
+        info.struct_size = sizeof info;
+        if (emm_context_get_info(context, &info) >= 0 && info.primary && info.device == device) {
+            return info.cuda_context;
+        }
+    }
+    return nullptr;
+}
+
+CUresult primary_retain(CUcontext *ret_context, CUdevice device) {
+    const Turn turn;
+    const CUresult result =
+        ask_driver<&primary_retain>(served_cuDevicePrimaryCtxRetain, ret_context, device);
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        server().contexts.count_retain(device);
+    }
+    return result;
+}
+
+template <Served entry> CUresult primary_release(CUdevice device) {
+    const Turn turn;
+    if (turn.is_programs() && server().contexts.count_release(device)) {
+        if (CUcontext context = primary_of(device)) {
+            server().end_context(context);
+        }
+    }
+    return ask_driver<&primary_release<entry>>(entry, device);
+}
+
+template <Served entry> CUresult primary_reset(CUdevice device) {
+    const Turn turn;
+    if (turn.is_programs()) {
+        if (CUcontext context = primary_of(device)) {
+            server().end_context(context);
+        }
+    }
+    return ask_driver<&primary_reset<entry>>(entry, device);
+}
+
+CUresult device_set_mem_pool(CUdevice device, CUmemoryPool pool) {
+    const Turn turn;
+    const CUresult result =
+        ask_driver<&device_set_mem_pool>(served_cuDeviceSetMemPool, device, pool);
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        server().set_pool(device, pool);
+    }
+    return result;
+}
+
+// --- streams -----------------------------------------------------------------------------------
+
+void stream_made(const Turn &turn, CUresult result, const CUstream *stream) {
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        server().streams.made(*stream);
+    }
+}
+
+CUresult stream_create(CUstream *ret_stream, unsigned flags) {
+    const Turn turn;
+    const CUresult result = ask_driver<&stream_create>(served_cuStreamCreate, ret_stream, flags);
+    stream_made(turn, result, ret_stream);
+    return result;
+}
+
+CUresult stream_create_with_priority(CUstream *ret_stream, unsigned flags, int priority) {
+    const Turn turn;
+    const CUresult result = ask_driver<&stream_create_with_priority>(
+        served_cuStreamCreateWithPriority, ret_stream, flags, priority);
+    stream_made(turn, result, ret_stream);
+    return result;
+}
+
+template <Served entry> CUresult stream_destroy(CUstream stream) {
+    const Turn turn;
+    if (turn.is_programs()) {
+        server().streams.ending(stream);
+    }
+    return ask_driver<&stream_destroy<entry>>(entry, stream);
+}
+
+// --- captures ----------------------------------------------------------------------------------
+
+template <bool per_thread> CUstream meant_stream(CUstream stream) {
+    return per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
+}
+
+// What begins a capture, with the arguments that follow the stream.
+template <bool per_thread, class Begin> CUresult begin_capture(CUstream stream, Begin begin) {
+    const Turn turn;
+    if (!turn.is_programs()) {
+        return begin();
+    }
+    const CUstream origin = meant_stream<per_thread>(stream);
+    server().streams.capture_begins(origin);
+    const CUresult result = begin();
+    server().streams.capture_begun(origin, result);
+    return result;
+}
+
+template <Served entry, bool per_thread> CUresult begin_capture_v1(CUstream stream) {
+    return begin_capture<per_thread>(
+        stream, [&] { return ask_driver<&begin_capture_v1<entry, per_thread>>(entry, stream); });
+}
+
+template <Served entry, bool per_thread>
+CUresult begin_capture_v2(CUstream stream, CUstreamCaptureMode mode) {
+    return begin_capture<per_thread>(stream, [&] {
+        return ask_driver<&begin_capture_v2<entry, per_thread>>(entry, stream, mode);
+    });
+}
+
+template <Served entry, bool per_thread>
+CUresult begin_capture_to_graph(CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+                                const CUgraphEdgeData *edges, size_t count,
+                                CUstreamCaptureMode mode) {
+    return begin_capture<per_thread>(stream, [&] {
+        return ask_driver<&begin_capture_to_graph<entry, per_thread>>(
+            entry, stream, graph, dependencies, edges, count, mode);
+    });
+}
+
+template <Served entry, bool per_thread> CUresult end_capture(CUstream stream, CUgraph *ret_graph) {
+    const Turn turn;
+    const CUresult result = ask_driver<&end_capture<entry, per_thread>>(entry, stream, ret_graph);
+    if (turn.is_programs() && server().streams.any_capture()) {
+        server().streams.capture_ended(meant_stream<per_thread>(stream));
+    }
+    return result;
+}
+
+template <Served entry, bool per_thread>
+CUresult stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
+    const Turn turn;
+    const CUresult result =
+        ask_driver<&stream_wait_event<entry, per_thread>>(entry, stream, event, flags);
+    if (turn.is_programs() && result == CUDA_SUCCESS && server().streams.any_capture()) {
+        server().streams.waited(meant_stream<per_thread>(stream));
+    }
+    return result;
+}
+
+} // namespace
+
+void serve_lifetimes(Entries &entries) {
+    entries.at[served_cuCtxDestroy] = entry_of(&ctx_end<served_cuCtxDestroy>);
+    entries.at[served_cuCtxDestroy_v2] = entry_of(&ctx_end<served_cuCtxDestroy_v2>);
+    entries.at[served_cuCtxDetach] = entry_of(&ctx_end<served_cuCtxDetach>);
+    entries.at[served_cuDevicePrimaryCtxRetain] = entry_of(&primary_retain);
+    entries.at[served_cuDevicePrimaryCtxRelease] =
+        entry_of(&primary_release<served_cuDevicePrimaryCtxRelease>);
+    entries.at[served_cuDevicePrimaryCtxRelease_v2] =
+        entry_of(&primary_release<served_cuDevicePrimaryCtxRelease_v2>);
+    entries.at[served_cuDevicePrimaryCtxReset] =
+        entry_of(&primary_reset<served_cuDevicePrimaryCtxReset>);
+    entries.at[served_cuDevicePrimaryCtxReset_v2] =
+        entry_of(&primary_reset<served_cuDevicePrimaryCtxReset_v2>);
+    entries.at[served_cuDeviceSetMemPool] = entry_of(&device_set_mem_pool);
+
+    entries.at[served_cuStreamCreate] = entry_of(&stream_create);
+    entries.at[served_cuStreamCreateWithPriority] = entry_of(&stream_create_with_priority);
+    entries.at[served_cuStreamDestroy] = entry_of(&stream_destroy<served_cuStreamDestroy>);
+    entries.at[served_cuStreamDestroy_v2] = entry_of(&stream_destroy<served_cuStreamDestroy_v2>);
+
+#define SERVE_STREAM_ENTRY(symbol, function)                                                       \
+    entries.at[served_##symbol] = entry_of(&function<served_##symbol, false>);                     \
+    entries.at[served_##symbol##_ptsz] = entry_of(&function<served_##symbol##_ptsz, true>)
+    SERVE_STREAM_ENTRY(cuStreamBeginCapture, begin_capture_v1);
+    SERVE_STREAM_ENTRY(cuStreamBeginCapture_v2, begin_capture_v2);
+    SERVE_STREAM_ENTRY(cuStreamBeginCaptureToGraph, begin_capture_to_graph);
+    SERVE_STREAM_ENTRY(cuStreamEndCapture, end_capture);
+    SERVE_STREAM_ENTRY(cuStreamWaitEvent, stream_wait_event);
+#undef SERVE_STREAM_ENTRY
+}
+
+} // namespace emm::run

@@ -1,0 +1,70 @@
+// Peer access: what the program allows between contexts, or to a default memory pool, reaches the
+// plugin's memory as it reaches the driver's.
+#include "server.h"
+
+namespace emm::run {
+namespace {
+
+// For the memory of `context`, from the device of the calling thread's current context. A plugin
+// that cannot do it has memory of cuMemAlloc, which the driver's own call covers.
+void set_access_from_here(CUcontext context, uint32_t access) {
+    CUdevice here = 0;
+    emm_status status = EMM_OK;
+    emm_context *const peer = server().contexts.of(context, status);
+    if (peer && server().driver.cuCtxGetDevice(&here) == CUDA_SUCCESS) {
+        emm_set_peer_access(peer, here, access);
+    }
+}
+
+CUresult enable_peer_access(CUcontext peer, unsigned flags) {
+    const Turn turn;
+    const CUresult result =
+        ask_driver<&enable_peer_access>(served_cuCtxEnablePeerAccess, peer, flags);
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        set_access_from_here(peer, EMM_ACCESS_READ_WRITE);
+    }
+    return result;
+}
+
+CUresult disable_peer_access(CUcontext peer) {
+    const Turn turn;
+    const CUresult result = ask_driver<&disable_peer_access>(served_cuCtxDisablePeerAccess, peer);
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        set_access_from_here(peer, EMM_ACCESS_NONE);
+    }
+    return result;
+}
+
+uint32_t access_of(const CUmemAccessDesc &access) {
+    return access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? EMM_ACCESS_READ_WRITE
+           : access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? EMM_ACCESS_READ
+                                                              : EMM_ACCESS_NONE;
+}
+
+CUresult pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
+    const Turn turn;
+    const CUresult result =
+        ask_driver<&pool_set_access>(served_cuMemPoolSetAccess, pool, access, count);
+    CUdevice device = 0;
+    emm_context *const context =
+        turn.is_programs() && result == CUDA_SUCCESS && server().is_default_pool(pool, device)
+            ? server().contexts.known_on(device)
+            : nullptr;
+    for (size_t i = 0; context && i < count; i++) {
+        if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+            access[i].location.id != device) {
+            emm_set_peer_access(context, access[i].location.id, access_of(access[i]));
+        }
+    }
+    return result;
+}
+
+} // namespace
+
+void serve_peers(Entries &entries) {
+    entries.at[served_cuCtxEnablePeerAccess] = entry_of(&enable_peer_access);
+    entries.at[served_cuCtxDisablePeerAccess] = entry_of(&disable_peer_access);
+    entries.at[served_cuMemPoolSetAccess] = entry_of(&pool_set_access);
+}
+
+} // namespace emm::run

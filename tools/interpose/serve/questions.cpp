@@ -1,0 +1,153 @@
+// What programs ask about memory, answered as if the driver had allocated it: each allocation
+// stands alone, and the device has as much as the plugin says.
+#include "server.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace emm::run {
+namespace {
+
+// --- how much ----------------------------------------------------------------------------------
+
+CUresult mem_get_info(size_t *ret_free, size_t *ret_total) {
+    const Turn turn;
+    Answer answer;
+    if (turn.is_programs() && ret_free && ret_total) {
+        answer = in_current([&](emm_context *context) {
+            const emm_status status = emm_get_memory_info(context, ret_free, ret_total);
+            return status < 0 ? unserved(status) : CUDA_SUCCESS;
+        });
+    }
+    return answer ? *answer
+                  : ask_driver<&mem_get_info>(served_cuMemGetInfo_v2, ret_free, ret_total);
+}
+
+// Before a context is served on the device only the driver can tell.
+CUresult device_total_mem(size_t *ret_bytes, CUdevice device) {
+    const Turn turn;
+    size_t free = 0, total = 0;
+    emm_context *const context =
+        turn.is_programs() && ret_bytes ? server().contexts.known_on(device) : nullptr;
+    if (!context || emm_get_memory_info(context, &free, &total) < 0) {
+        return ask_driver<&device_total_mem>(served_cuDeviceTotalMem_v2, ret_bytes, device);
+    }
+    *ret_bytes = total;
+    return CUDA_SUCCESS;
+}
+
+// --- where -------------------------------------------------------------------------------------
+
+CUresult mem_get_address_range(CUdeviceptr *ret_base, size_t *ret_size, CUdeviceptr ptr) {
+    const Turn turn;
+    const Allocation found = turn.is_programs() ? server().around(ptr) : Allocation();
+    if (found.address == 0) {
+        return ask_driver<&mem_get_address_range>(served_cuMemGetAddressRange_v2, ret_base,
+                                                  ret_size, ptr);
+    }
+    if (ret_base) {
+        *ret_base = found.address;
+    }
+    if (ret_size) {
+        *ret_size = found.size;
+    }
+    return CUDA_SUCCESS;
+}
+
+// Memory of the driver's own pieces: not what the program has, which has no such handle.
+CUresult mem_retain_allocation_handle(CUmemGenericAllocationHandle *ret_handle, void *address) {
+    const Turn turn;
+    const auto ptr = reinterpret_cast<CUdeviceptr>(address);
+    if (turn.is_programs() && server().around(ptr).address != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return ask_driver<&mem_retain_allocation_handle>(served_cuMemRetainAllocationHandle, ret_handle,
+                                                     address);
+}
+
+// --- what --------------------------------------------------------------------------------------
+
+// Whether the driver would tell of a whole segment or pool where the program has an allocation.
+bool is_of_allocation(CUpointer_attribute attribute) {
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        return true;
+    default:
+        return false;
+    }
+}
+
+template <class Value> void tell(void *ret_data, const Value &value) {
+    std::memcpy(ret_data, &value, sizeof value);
+}
+
+void tell_attribute(const Allocation &allocation, CUpointer_attribute attribute, void *ret_data) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    emm_context_get_info(allocation.context, &info);
+    CUmemoryPool pool = nullptr;
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_CONTEXT:
+        return tell(ret_data, info.cuda_context);
+    case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        return tell(ret_data, allocation.id);
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        return tell(ret_data, CUdeviceptr(allocation.address));
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        return tell(ret_data, size_t(allocation.size));
+    case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+        if (allocation.kind == Kind::ordered) {
+            server().driver.cuDeviceGetDefaultMemPool(&pool, info.device);
+        }
+        return tell(ret_data, pool);
+    default:
+        return;
+    }
+}
+
+CUresult pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CUdeviceptr ptr) {
+    const Turn turn;
+    const Allocation found = turn.is_programs() && ret_data && is_of_allocation(attribute)
+                                 ? server().around(ptr)
+                                 : Allocation();
+    if (found.address == 0) {
+        return ask_driver<&pointer_get_attribute>(served_cuPointerGetAttribute, ret_data, attribute,
+                                                  ptr);
+    }
+    tell_attribute(found, attribute, ret_data);
+    return CUDA_SUCCESS;
+}
+
+CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes, void **ret_data,
+                                CUdeviceptr ptr) {
+    const Turn turn;
+    const CUresult result = ask_driver<&pointer_get_attributes>(served_cuPointerGetAttributes,
+                                                                count, attributes, ret_data, ptr);
+    const bool concerns = turn.is_programs() && result == CUDA_SUCCESS &&
+                          std::any_of(attributes, attributes + count, is_of_allocation);
+    const Allocation found = concerns ? server().around(ptr) : Allocation();
+    for (unsigned i = 0; found.address != 0 && i < count; i++) {
+        if (ret_data[i]) {
+            tell_attribute(found, attributes[i], ret_data[i]);
+        }
+    }
+    return result;
+}
+
+} // namespace
+
+void serve_questions(Entries &entries) {
+    entries.at[served_cuMemGetInfo_v2] = entry_of(&mem_get_info);
+    entries.at[served_cuDeviceTotalMem_v2] = entry_of(&device_total_mem);
+    entries.at[served_cuMemGetAddressRange_v2] = entry_of(&mem_get_address_range);
+    entries.at[served_cuPointerGetAttribute] = entry_of(&pointer_get_attribute);
+    entries.at[served_cuPointerGetAttributes] = entry_of(&pointer_get_attributes);
+    entries.at[served_cuMemRetainAllocationHandle] = entry_of(&mem_retain_allocation_handle);
+}
+
+} // namespace emm::run

@@ -1,0 +1,132 @@
+#include "server.h"
+
+#include "../environment.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace emm::run {
+namespace {
+
+Server *the_server = nullptr;
+
+// The sentence for the status of the last call.
+bool fail(char *ret_problem, size_t size) {
+    std::snprintf(ret_problem, size, "%s", emm_last_error()->text);
+    return false;
+}
+
+bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_t size) {
+    driver_entries = *driver;
+    emm_driver_info info = {};
+    info.struct_size = sizeof info;
+    emm_plugin_info plugin = {};
+    plugin.struct_size = sizeof plugin;
+    if (emm_get_driver(&info) < 0 || emm_get_plugin(&plugin) < 0) {
+        return fail(ret_problem, size);
+    }
+    the_server = new Server(options_of(std::getenv("EMM_RUN")));
+    if (const char *missing = the_server->driver.missing()) {
+        std::snprintf(ret_problem, size,
+                      "the driver %s has no %s; expected one for CUDA 12.0 or later", info.path,
+                      missing);
+        return false;
+    }
+    Turn::watch_forks();
+    serve_device_memory(*ret_serving);
+    serve_host_memory(*ret_serving);
+    serve_questions(*ret_serving);
+    serve_lifetimes(*ret_serving);
+    serve_peers(*ret_serving);
+    return true;
+}
+
+} // namespace
+
+Options options_of(const char *text) {
+    Options options;
+    options.sync_free = has_option(text, "sync-free");
+    options.zero = has_option(text, "zero");
+    return options;
+}
+
+Server &server() {
+    return *the_server;
+}
+
+Allocation Server::around(uint64_t address) {
+    Allocation found = allocations.find(address);
+    if (found.address != 0) {
+        return found.is_one_of(on_device) ? found : Allocation();
+    }
+    for (emm_context *context : contexts.all()) {
+        emm_block_info block = {};
+        block.struct_size = sizeof block;
+        const emm_status status = emm_query(context, address, &block);
+        if (status == EMM_E_NOT_SUPPORTED) {
+            return allocations.find_around(address);
+        }
+        if (status >= 0) {
+            return allocations.find(block.base);
+        }
+    }
+    return {};
+}
+
+bool Server::has_own_pool(const emm_context *context) {
+    const std::lock_guard lock(mutex_);
+    if (own_pools_.empty()) {
+        return false;
+    }
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    return emm_context_get_info(const_cast<emm_context *>(context), &info) >= 0 &&
+           own_pools_.count(info.device) != 0;
+}
+
+bool Server::is_default_pool(CUmemoryPool pool, CUdevice &ret_device) {
+    int count = 0;
+    emm_driver_info info = {};
+    info.struct_size = sizeof info;
+    count = emm_get_driver(&info) >= 0 ? int(info.device_count) : 0;
+    for (CUdevice device = 0; device < count; device++) {
+        CUmemoryPool found = nullptr;
+        if (driver.cuDeviceGetDefaultMemPool(&found, device) == CUDA_SUCCESS && found == pool) {
+            ret_device = device;
+            return true;
+        }
+    }
+    return false;
+}
+
+void Server::set_pool(CUdevice device, CUmemoryPool pool) {
+    CUmemoryPool own = nullptr;
+    const bool is_default =
+        driver.cuDeviceGetDefaultMemPool(&own, device) == CUDA_SUCCESS && own == pool;
+    const std::lock_guard lock(mutex_);
+    if (is_default) {
+        own_pools_.erase(device);
+    } else {
+        own_pools_.insert(device);
+    }
+}
+
+void Server::end_context(CUcontext context) {
+    if (emm_context *ended = contexts.end(context)) {
+        streams.forget(ended);
+        allocations.forget(ended);
+    }
+}
+
+} // namespace emm::run
+
+extern "C" __attribute__((visibility("default"))) bool
+emm_run_serve(const emm::run::Entries *driver, emm::run::Entries *ret_serving, char *ret_problem,
+              size_t size) {
+    try {
+        return emm::run::serve(driver, ret_serving, ret_problem, size);
+    } catch (const std::bad_alloc &) {
+        std::snprintf(ret_problem, size, "no host memory to serve the program with");
+        return false;
+    }
+}

@@ -1,0 +1,85 @@
+// What serves the process: one for all, made by the first cuInit and never destroyed.
+#pragma once
+
+#include "allocations.h"
+#include "call.h"
+#include "contexts.h"
+#include "result.h"
+#include "streams.h"
+
+#include <optional>
+#include <set>
+
+namespace emm::run {
+
+// EMM_RUN
+struct Options {
+    bool sync_free = false; // a free waits for the work of the context, as the driver's does
+    bool zero = false;      // memory is zero when the program gets it
+};
+
+Options options_of(const char *text);
+
+struct Server {
+    explicit Server(const Options &its_options) : options(its_options) {}
+
+    const Options options;
+    const Driver driver;
+    Contexts contexts{driver};
+    Streams streams{driver, contexts};
+    Allocations allocations;
+
+    // The allocation of emm's that has `address` within it, device memory only; 0: there is none.
+    Allocation around(uint64_t address);
+
+    // Devices that the program has given a memory pool of its own: stream-ordered allocations there
+    // are the driver's.
+    bool has_own_pool(const emm_context *context);
+    void set_pool(CUdevice device, CUmemoryPool pool);
+    bool is_default_pool(CUmemoryPool pool, CUdevice &ret_device);
+
+    // All that a CUDA context's end means here. Before the driver is told.
+    void end_context(CUcontext context);
+
+private:
+    std::mutex mutex_;
+    std::set<CUdevice> own_pools_;
+};
+
+// Once `serve` has been called.
+Server &server();
+
+// What the program gets; none: the driver answers instead.
+using Answer = std::optional<CUresult>;
+
+// For a status of emm's that says why there is nothing: the driver answers where emm does not
+// serve.
+inline Answer unserved(emm_status status) {
+    return status == EMM_E_NO_CONTEXT || leaves_to_driver(status) ? Answer() : result_of(status);
+}
+
+// What `work` answers in the calling thread's current context, or in that of a stream.
+template <class Work> Answer in_current(Work work) {
+    emm_status status = EMM_OK;
+    emm_context *const context = server().contexts.current(status);
+    return context ? work(context) : unserved(status);
+}
+template <class Work> Answer on_stream(CUstream stream, Work work) {
+    emm_status status = EMM_OK;
+    emm_context *const context = server().streams.context_of(stream, status);
+    return context ? work(context) : unserved(status);
+}
+
+// The groups of entries, each in a file of its own, with the entries that it puts into the table.
+void serve_device_memory(Entries &entries);
+void serve_host_memory(Entries &entries);
+void serve_questions(Entries &entries);
+void serve_lifetimes(Entries &entries);
+void serve_peers(Entries &entries);
+
+// As a table has them.
+template <class Function> Entry entry_of(Function *function) {
+    return reinterpret_cast<Entry>(function);
+}
+
+} // namespace emm::run

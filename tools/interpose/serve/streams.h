@@ -1,0 +1,52 @@
+// The program's streams: registered with emm when they are made, retired before they end, with
+// their captures announced.
+#pragma once
+
+#include "contexts.h"
+
+#include <unordered_map>
+
+namespace emm::run {
+
+class Streams {
+public:
+    Streams(const Driver &driver, Contexts &contexts) : driver_(driver), contexts_(contexts) {}
+
+    void made(CUstream stream);   // in the current context
+    void ending(CUstream stream); // about to be destroyed
+    void forget(const emm_context *context);
+
+    // The context that serves a stream: that which it was made in; the current one for streams of
+    // CUDA's own and those that are not known.
+    emm_context *context_of(CUstream stream, emm_status &ret_status);
+
+    // A capture begins in `origin`: before the driver is told, and what it answered. Others join
+    // when they wait for an event of it.
+    void capture_begins(CUstream origin);
+    void capture_begun(CUstream origin, CUresult result);
+    void waited(CUstream stream);
+    void capture_ended(CUstream origin); // and so has that of all streams in it
+    bool any_capture() const { return capturing_.load(std::memory_order_acquire) != 0; }
+
+private:
+    struct Stream {
+        CUstream handle = nullptr;
+        emm_context *context = nullptr;
+        bool registered = false;
+        bool announced = false;
+        uint64_t capture_id = 0; // 0: not known
+    };
+
+    Stream *find(CUstream stream);                           // NULL: not known
+    Stream *entry_of(CUstream stream, emm_context *context); // made if need be; NULL: no memory
+    uint64_t capture_of(CUstream stream) const;              // 0: it does not capture
+    void end_announcement(Stream &stream);
+
+    const Driver &driver_;
+    Contexts &contexts_;
+    std::mutex mutex_;
+    std::unordered_map<CUstream, Stream> streams_; // by handle; the thread's own by thread
+    std::atomic<unsigned> capturing_{0};
+};
+
+} // namespace emm::run
