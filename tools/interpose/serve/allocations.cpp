@@ -1,14 +1,12 @@
 #include "allocations.h"
 
-#include <atomic>
-
 namespace emm::run {
 namespace {
 
 constexpr size_t first_slots = 64;
 
 // Beyond the ids that the driver gives, which count from 1.
-std::atomic<uint64_t> last_id{uint64_t(1) << 62};
+constexpr uint64_t before_ids = uint64_t(1) << 62;
 
 // Addresses of the driver are multiples of 256 at least; all bits above count.
 uint64_t spread(uint64_t address) {
@@ -39,14 +37,24 @@ void AllocationShard::grow() {
     }
 }
 
-void AllocationShard::insert(const Allocation &allocation) {
-    const std::lock_guard lock(mutex_);
+void AllocationShard::place(const Allocation &allocation) {
     if (4 * (count_ + 1) > 3 * slots_.size()) {
         grow();
     }
     Allocation &slot = slots_[slot_of(allocation.address)];
     count_ += slot.address == 0;
     slot = allocation;
+}
+
+void AllocationShard::insert(Allocation allocation, size_t shard, size_t shards) {
+    const std::lock_guard lock(mutex_);
+    allocation.id = before_ids + ++last_id_ * shards + shard;
+    place(allocation);
+}
+
+void AllocationShard::put_back(const Allocation &allocation) {
+    const std::lock_guard lock(mutex_);
+    place(allocation);
 }
 
 Allocation AllocationShard::find(uint64_t address) {
@@ -104,14 +112,14 @@ template <class Predicate> void AllocationShard::remove_if(Predicate predicate) 
 
 // --- all of them -------------------------------------------------------------------------------
 
-AllocationShard &Allocations::shard_of(uint64_t address) {
-    return shards_[spread(address) % shard_count];
+size_t Allocations::shard_number(uint64_t address) {
+    return spread(address) % shard_count;
 }
 
-bool Allocations::insert(Allocation allocation) noexcept {
+bool Allocations::insert(const Allocation &allocation) noexcept {
+    const size_t shard = shard_number(allocation.address);
     try {
-        allocation.id = last_id.fetch_add(1, std::memory_order_relaxed) + 1;
-        shard_of(allocation.address).insert(allocation);
+        shards_[shard].insert(allocation, shard, shard_count);
         return true;
     } catch (const std::bad_alloc &) {
         return false;
@@ -129,7 +137,7 @@ Allocation Allocations::take(uint64_t address, uint32_t kinds) {
 // There is room: it has just left.
 void Allocations::put_back(const Allocation &allocation) noexcept {
     try {
-        shard_of(allocation.address).insert(allocation);
+        shard_of(allocation.address).put_back(allocation);
     } catch (const std::bad_alloc &) {
         return; // another allocation has taken that room: the driver will refuse the next free
     }

@@ -34,7 +34,10 @@ struct Allocation {
 // A part of the table, with a lock of its own: open addressing, at most three quarters full.
 class AllocationShard {
 public:
-    void insert(const Allocation &allocation); // throws std::bad_alloc
+    // With an id of its own, in which the `shards` that there are differ by the remainder. Throws
+    // std::bad_alloc.
+    void insert(Allocation allocation, size_t shard, size_t shards);
+    void put_back(const Allocation &allocation);
     Allocation find(uint64_t address);
     Allocation take(uint64_t address, uint32_t kinds); // as Allocations::take
     template <class Predicate> void remove_if(Predicate predicate);
@@ -43,9 +46,11 @@ public:
 private:
     size_t slot_of(uint64_t address) const; // where it is, or where it would be
     void grow();
+    void place(const Allocation &allocation);
     void close_gap(size_t gap);
 
     std::mutex mutex_;
+    uint64_t last_id_ = 0;
     std::vector<Allocation> slots_;
     size_t count_ = 0;
 };
@@ -53,7 +58,7 @@ private:
 class Allocations {
 public:
     // Gives the allocation its id. False: no memory for the record, and nothing has changed.
-    bool insert(Allocation allocation) noexcept;
+    bool insert(const Allocation &allocation) noexcept;
 
     // Of memory that begins at `address`; `address` 0 in the answer: there is none.
     Allocation find(uint64_t address);
@@ -71,7 +76,8 @@ public:
     void forget(const emm_context *context); // which ends, with all that is in it
 
 private:
-    AllocationShard &shard_of(uint64_t address);
+    static size_t shard_number(uint64_t address);
+    AllocationShard &shard_of(uint64_t address) { return shards_[shard_number(address)]; }
 
     static constexpr size_t shard_count = 64;
     AllocationShard shards_[shard_count];

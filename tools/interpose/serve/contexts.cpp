@@ -115,9 +115,12 @@ void Contexts::count_retain(CUdevice device) {
 
 bool Contexts::count_release(CUdevice device) {
     const std::lock_guard lock(mutex_);
-    unsigned &count = retained_[device];
-    count -= count > 0;
-    return count == 0;
+    const auto found = retained_.find(device);
+    if (found != retained_.end() && --found->second > 0) {
+        return false;
+    }
+    retained_.erase(device);
+    return true;
 }
 
 } // namespace emm::run

@@ -266,16 +266,16 @@ template <bool per_thread> CUresult mem_free_async(CUdeviceptr ptr, CUstream str
 } // namespace
 
 void serve_device_memory(Entries &entries) {
-    entries.at[served_cuMemAlloc_v2] = entry_of(&mem_alloc);
-    entries.at[served_cuMemAllocPitch_v2] = entry_of(&mem_alloc_pitch);
-    entries.at[served_cuMemAllocManaged] = entry_of(&mem_alloc_managed);
-    entries.at[served_cuMemAllocAsync] = entry_of(&mem_alloc_async<false>);
-    entries.at[served_cuMemAllocAsync_ptsz] = entry_of(&mem_alloc_async<true>);
-    entries.at[served_cuMemAllocFromPoolAsync] = entry_of(&mem_alloc_from_pool_async<false>);
-    entries.at[served_cuMemAllocFromPoolAsync_ptsz] = entry_of(&mem_alloc_from_pool_async<true>);
-    entries.at[served_cuMemFree_v2] = entry_of(&mem_free);
-    entries.at[served_cuMemFreeAsync] = entry_of(&mem_free_async<false>);
-    entries.at[served_cuMemFreeAsync_ptsz] = entry_of(&mem_free_async<true>);
+    entries.at[served_cuMemAlloc_v2] = entry_of<&mem_alloc>();
+    entries.at[served_cuMemAllocPitch_v2] = entry_of<&mem_alloc_pitch>();
+    entries.at[served_cuMemAllocManaged] = entry_of<&mem_alloc_managed>();
+    entries.at[served_cuMemAllocAsync] = entry_of<&mem_alloc_async<false>>();
+    entries.at[served_cuMemAllocAsync_ptsz] = entry_of<&mem_alloc_async<true>>();
+    entries.at[served_cuMemAllocFromPoolAsync] = entry_of<&mem_alloc_from_pool_async<false>>();
+    entries.at[served_cuMemAllocFromPoolAsync_ptsz] = entry_of<&mem_alloc_from_pool_async<true>>();
+    entries.at[served_cuMemFree_v2] = entry_of<&mem_free>();
+    entries.at[served_cuMemFreeAsync] = entry_of<&mem_free_async<false>>();
+    entries.at[served_cuMemFreeAsync_ptsz] = entry_of<&mem_free_async<true>>();
 }
 
 } // namespace emm::run

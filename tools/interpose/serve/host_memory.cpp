@@ -135,14 +135,14 @@ CUresult mem_host_get_flags(unsigned *ret_flags, void *host) {
 } // namespace
 
 void serve_host_memory(Entries &entries) {
-    entries.at[served_cuMemHostAlloc] = entry_of(&mem_host_alloc);
-    entries.at[served_cuMemAllocHost_v2] = entry_of(&mem_alloc_host);
-    entries.at[served_cuMemFreeHost] = entry_of(&mem_free_host);
-    entries.at[served_cuMemHostRegister] = entry_of(&mem_host_register<served_cuMemHostRegister>);
+    entries.at[served_cuMemHostAlloc] = entry_of<&mem_host_alloc>();
+    entries.at[served_cuMemAllocHost_v2] = entry_of<&mem_alloc_host>();
+    entries.at[served_cuMemFreeHost] = entry_of<&mem_free_host>();
+    entries.at[served_cuMemHostRegister] = entry_of<&mem_host_register<served_cuMemHostRegister>>();
     entries.at[served_cuMemHostRegister_v2] =
-        entry_of(&mem_host_register<served_cuMemHostRegister_v2>);
-    entries.at[served_cuMemHostUnregister] = entry_of(&mem_host_unregister);
-    entries.at[served_cuMemHostGetFlags] = entry_of(&mem_host_get_flags);
+        entry_of<&mem_host_register<served_cuMemHostRegister_v2>>();
+    entries.at[served_cuMemHostUnregister] = entry_of<&mem_host_unregister>();
+    entries.at[served_cuMemHostGetFlags] = entry_of<&mem_host_get_flags>();
 }
 
 } // namespace emm::run

@@ -35,10 +35,13 @@ CUcontext primary_of(CUdevice device) {
 
 CUresult primary_retain(CUcontext *ret_context, CUdevice device) {
     const Turn turn;
+    if (turn.is_programs()) {
+        server().contexts.count_retain(device);
+    }
     const CUresult result =
         ask_driver<&primary_retain>(served_cuDevicePrimaryCtxRetain, ret_context, device);
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        server().contexts.count_retain(device);
+    if (turn.is_programs() && result != CUDA_SUCCESS) {
+        server().contexts.count_release(device);
     }
     return result;
 }
@@ -168,28 +171,28 @@ CUresult stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
 } // namespace
 
 void serve_lifetimes(Entries &entries) {
-    entries.at[served_cuCtxDestroy] = entry_of(&ctx_end<served_cuCtxDestroy>);
-    entries.at[served_cuCtxDestroy_v2] = entry_of(&ctx_end<served_cuCtxDestroy_v2>);
-    entries.at[served_cuCtxDetach] = entry_of(&ctx_end<served_cuCtxDetach>);
-    entries.at[served_cuDevicePrimaryCtxRetain] = entry_of(&primary_retain);
+    entries.at[served_cuCtxDestroy] = entry_of<&ctx_end<served_cuCtxDestroy>>();
+    entries.at[served_cuCtxDestroy_v2] = entry_of<&ctx_end<served_cuCtxDestroy_v2>>();
+    entries.at[served_cuCtxDetach] = entry_of<&ctx_end<served_cuCtxDetach>>();
+    entries.at[served_cuDevicePrimaryCtxRetain] = entry_of<&primary_retain>();
     entries.at[served_cuDevicePrimaryCtxRelease] =
-        entry_of(&primary_release<served_cuDevicePrimaryCtxRelease>);
+        entry_of<&primary_release<served_cuDevicePrimaryCtxRelease>>();
     entries.at[served_cuDevicePrimaryCtxRelease_v2] =
-        entry_of(&primary_release<served_cuDevicePrimaryCtxRelease_v2>);
+        entry_of<&primary_release<served_cuDevicePrimaryCtxRelease_v2>>();
     entries.at[served_cuDevicePrimaryCtxReset] =
-        entry_of(&primary_reset<served_cuDevicePrimaryCtxReset>);
+        entry_of<&primary_reset<served_cuDevicePrimaryCtxReset>>();
     entries.at[served_cuDevicePrimaryCtxReset_v2] =
-        entry_of(&primary_reset<served_cuDevicePrimaryCtxReset_v2>);
-    entries.at[served_cuDeviceSetMemPool] = entry_of(&device_set_mem_pool);
+        entry_of<&primary_reset<served_cuDevicePrimaryCtxReset_v2>>();
+    entries.at[served_cuDeviceSetMemPool] = entry_of<&device_set_mem_pool>();
 
-    entries.at[served_cuStreamCreate] = entry_of(&stream_create);
-    entries.at[served_cuStreamCreateWithPriority] = entry_of(&stream_create_with_priority);
-    entries.at[served_cuStreamDestroy] = entry_of(&stream_destroy<served_cuStreamDestroy>);
-    entries.at[served_cuStreamDestroy_v2] = entry_of(&stream_destroy<served_cuStreamDestroy_v2>);
+    entries.at[served_cuStreamCreate] = entry_of<&stream_create>();
+    entries.at[served_cuStreamCreateWithPriority] = entry_of<&stream_create_with_priority>();
+    entries.at[served_cuStreamDestroy] = entry_of<&stream_destroy<served_cuStreamDestroy>>();
+    entries.at[served_cuStreamDestroy_v2] = entry_of<&stream_destroy<served_cuStreamDestroy_v2>>();
 
 #define SERVE_STREAM_ENTRY(symbol, function)                                                       \
-    entries.at[served_##symbol] = entry_of(&function<served_##symbol, false>);                     \
-    entries.at[served_##symbol##_ptsz] = entry_of(&function<served_##symbol##_ptsz, true>)
+    entries.at[served_##symbol] = entry_of<&function<served_##symbol, false>>();                   \
+    entries.at[served_##symbol##_ptsz] = entry_of<&function<served_##symbol##_ptsz, true>>()
     SERVE_STREAM_ENTRY(cuStreamBeginCapture, begin_capture_v1);
     SERVE_STREAM_ENTRY(cuStreamBeginCapture_v2, begin_capture_v2);
     SERVE_STREAM_ENTRY(cuStreamBeginCaptureToGraph, begin_capture_to_graph);

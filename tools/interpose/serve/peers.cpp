@@ -62,9 +62,9 @@ CUresult pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_
 } // namespace
 
 void serve_peers(Entries &entries) {
-    entries.at[served_cuCtxEnablePeerAccess] = entry_of(&enable_peer_access);
-    entries.at[served_cuCtxDisablePeerAccess] = entry_of(&disable_peer_access);
-    entries.at[served_cuMemPoolSetAccess] = entry_of(&pool_set_access);
+    entries.at[served_cuCtxEnablePeerAccess] = entry_of<&enable_peer_access>();
+    entries.at[served_cuCtxDisablePeerAccess] = entry_of<&disable_peer_access>();
+    entries.at[served_cuMemPoolSetAccess] = entry_of<&pool_set_access>();
 }
 
 } // namespace emm::run

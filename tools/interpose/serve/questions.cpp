@@ -142,12 +142,12 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes,
 } // namespace
 
 void serve_questions(Entries &entries) {
-    entries.at[served_cuMemGetInfo_v2] = entry_of(&mem_get_info);
-    entries.at[served_cuDeviceTotalMem_v2] = entry_of(&device_total_mem);
-    entries.at[served_cuMemGetAddressRange_v2] = entry_of(&mem_get_address_range);
-    entries.at[served_cuPointerGetAttribute] = entry_of(&pointer_get_attribute);
-    entries.at[served_cuPointerGetAttributes] = entry_of(&pointer_get_attributes);
-    entries.at[served_cuMemRetainAllocationHandle] = entry_of(&mem_retain_allocation_handle);
+    entries.at[served_cuMemGetInfo_v2] = entry_of<&mem_get_info>();
+    entries.at[served_cuDeviceTotalMem_v2] = entry_of<&device_total_mem>();
+    entries.at[served_cuMemGetAddressRange_v2] = entry_of<&mem_get_address_range>();
+    entries.at[served_cuPointerGetAttribute] = entry_of<&pointer_get_attribute>();
+    entries.at[served_cuPointerGetAttributes] = entry_of<&pointer_get_attributes>();
+    entries.at[served_cuMemRetainAllocationHandle] = entry_of<&mem_retain_allocation_handle>();
 }
 
 } // namespace emm::run

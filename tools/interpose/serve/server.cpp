@@ -74,10 +74,10 @@ Allocation Server::around(uint64_t address) {
 }
 
 bool Server::has_own_pool(const emm_context *context) {
-    const std::lock_guard lock(mutex_);
-    if (own_pools_.empty()) {
+    if (!any_own_pool_.load(std::memory_order_acquire)) {
         return false;
     }
+    const std::lock_guard lock(mutex_);
     emm_context_info info = {};
     info.struct_size = sizeof info;
     return emm_context_get_info(const_cast<emm_context *>(context), &info) >= 0 &&
@@ -85,10 +85,9 @@ bool Server::has_own_pool(const emm_context *context) {
 }
 
 bool Server::is_default_pool(CUmemoryPool pool, CUdevice &ret_device) {
-    int count = 0;
     emm_driver_info info = {};
     info.struct_size = sizeof info;
-    count = emm_get_driver(&info) >= 0 ? int(info.device_count) : 0;
+    const int count = emm_get_driver(&info) >= 0 ? int(info.device_count) : 0;
     for (CUdevice device = 0; device < count; device++) {
         CUmemoryPool found = nullptr;
         if (driver.cuDeviceGetDefaultMemPool(&found, device) == CUDA_SUCCESS && found == pool) {
@@ -109,6 +108,7 @@ void Server::set_pool(CUdevice device, CUmemoryPool pool) {
     } else {
         own_pools_.insert(device);
     }
+    any_own_pool_.store(!own_pools_.empty(), std::memory_order_release);
 }
 
 void Server::end_context(CUcontext context) {

@@ -7,6 +7,7 @@
 #include "result.h"
 #include "streams.h"
 
+#include <new>
 #include <optional>
 #include <set>
 
@@ -44,6 +45,7 @@ struct Server {
 private:
     std::mutex mutex_;
     std::set<CUdevice> own_pools_;
+    std::atomic<bool> any_own_pool_{false};
 };
 
 // Once `serve` has been called.
@@ -77,9 +79,19 @@ void serve_questions(Entries &entries);
 void serve_lifetimes(Entries &entries);
 void serve_peers(Entries &entries);
 
-// As a table has them.
-template <class Function> Entry entry_of(Function *function) {
-    return reinterpret_cast<Entry>(function);
+// An entry as the table has it: no exception leaves it. Lack of host memory is all that can happen.
+template <auto function> struct Guarded;
+template <class... Arguments, CUresult (*function)(Arguments...)> struct Guarded<function> {
+    static CUresult call(Arguments... arguments) noexcept {
+        try {
+            return function(arguments...);
+        } catch (const std::bad_alloc &) {
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+};
+template <auto function> Entry entry_of() {
+    return reinterpret_cast<Entry>(&Guarded<function>::call);
 }
 
 } // namespace emm::run
