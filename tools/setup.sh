@@ -171,6 +171,27 @@ fetch_cccl_headers() {
     done <<<"$cccl_wheels"
 }
 
+# The CUDA runtimes whose lookups a test counts. Tests that miss one are skipped.
+runtime_wheels='
+cuda-12 nvidia-cuda-runtime-cu12==12.9.79
+cuda-13 nvidia-cuda-runtime==13.0.96
+'
+fetch_cuda_runtimes() {
+    local name wheel scratch=$root/.cache/runtime/wheel
+    while read -r name wheel; do
+        if [ -z "$name" ] || [ -d "$root/.cache/runtime/$name" ]; then
+            continue
+        fi
+        say "fetching NVIDIA's CUDA runtime for a test ($wheel)"
+        if fetch_wheel "$wheel" "$scratch"; then
+            mv "$scratch/nvidia" "$root/.cache/runtime/$name"
+        else
+            say "... it could not be had: the test that needs it is skipped"
+        fi
+        rm -rf "$scratch"
+    done <<<"$runtime_wheels"
+}
+
 # set_up: everything that is needed to build is there afterwards.
 set_up() {
     say "looking for what emm is built with (seconds, if all is there)"

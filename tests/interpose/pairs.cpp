@@ -1,0 +1,78 @@
+// pairs [ROUNDS]: what calls of the driver API cost this program, natively or under `emm run`: one
+// line for each, in nanoseconds, the median of seven runs. It knows nothing of emm.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cuda.h>
+#include <vector>
+
+namespace {
+
+constexpr int runs = 7;
+
+void check(CUresult result, const char *call) {
+    if (result != CUDA_SUCCESS) {
+        std::fprintf(stderr, "%s: CUDA error %d\n", call, int(result));
+        std::exit(1);
+    }
+}
+
+template <class Call> double nanoseconds(int rounds, Call call) {
+    std::vector<double> times;
+    for (int run = 0; run < runs; run++) {
+        const auto begin = std::chrono::steady_clock::now();
+        for (int i = 0; i < rounds; i++) {
+            call();
+        }
+        const std::chrono::duration<double, std::nano> taken =
+            std::chrono::steady_clock::now() - begin;
+        times.push_back(taken.count() / rounds);
+    }
+    std::nth_element(times.begin(), times.begin() + runs / 2, times.end());
+    return times[runs / 2];
+}
+
+void pair(size_t bytes) {
+    CUdeviceptr ptr = 0;
+    check(cuMemAlloc(&ptr, bytes), "cuMemAlloc");
+    check(cuMemFree(ptr), "cuMemFree");
+}
+
+void ordered_pair(size_t bytes, CUstream stream) {
+    CUdeviceptr ptr = 0;
+    check(cuMemAllocAsync(&ptr, bytes, stream), "cuMemAllocAsync");
+    check(cuMemFreeAsync(ptr, stream), "cuMemFreeAsync");
+}
+
+} // namespace
+
+int main(int argc, char *argv[]) {
+    const int rounds = argc > 1 ? std::atoi(argv[1]) : 2000;
+    CUdevice device = 0;
+    CUcontext context = nullptr;
+    CUstream stream = nullptr;
+    const auto begin = std::chrono::steady_clock::now();
+    check(cuInit(0), "cuInit");
+    check(cuDeviceGet(&device, 0), "cuDeviceGet");
+    check(cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    pair(256);
+    const std::chrono::duration<double, std::milli> start =
+        std::chrono::steady_clock::now() - begin;
+    check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+
+    std::printf("start, to the first free: %.1f ms\n", start.count());
+    int version = 0;
+    std::printf("a forwarded call: %.1f ns\n",
+                nanoseconds(100 * rounds, [&] { cuDriverGetVersion(&version); }));
+    for (const size_t bytes : {size_t(256), size_t(4096), size_t(1) << 16, size_t(1) << 20}) {
+        std::printf("cuMemAlloc and cuMemFree, %zu bytes: %.1f ns\n", bytes,
+                    nanoseconds(rounds, [&] { pair(bytes); }));
+        std::printf("cuMemAllocAsync and cuMemFreeAsync, %zu bytes: %.1f ns\n", bytes,
+                    nanoseconds(10 * rounds, [&] { ordered_pair(bytes, stream); }));
+    }
+    check(cuStreamDestroy(stream), "cuStreamDestroy");
+    check(cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
+    return 0;
+}
