@@ -134,7 +134,7 @@ template <bool per_thread> CUstream meant(CUstream stream) {
 Answer allocate_ordered(size_t bytes, CUstream stream, bool from_default_pool,
                         CUdeviceptr *ret_ptr) {
     return on_stream(stream, [&](emm_context *context) -> Answer {
-        if (!from_default_pool && server().has_own_pool(context)) {
+        if (!from_default_pool && server().pools.is_own_for(context)) {
             return {};
         }
         return allocate(context, bytes, stream, Kind::ordered, ret_ptr);
@@ -159,7 +159,7 @@ CUresult mem_alloc_from_pool_async(CUdeviceptr *ret_ptr, size_t bytes, CUmemoryP
     const Turn turn;
     CUdevice device = 0;
     Answer answer;
-    if (turn.is_programs() && ret_ptr && bytes != 0 && server().is_default_pool(pool, device)) {
+    if (turn.is_programs() && ret_ptr && bytes != 0 && server().pools.is_default(pool, device)) {
         answer = allocate_ordered(bytes, meant<per_thread>(stream), true, ret_ptr);
     }
     constexpr Served entry =

@@ -66,16 +66,6 @@ template <Served entry> CUresult primary_reset(CUdevice device) {
     return ask_driver<&primary_reset<entry>>(entry, device);
 }
 
-CUresult device_set_mem_pool(CUdevice device, CUmemoryPool pool) {
-    const Turn turn;
-    const CUresult result =
-        ask_driver<&device_set_mem_pool>(served_cuDeviceSetMemPool, device, pool);
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        server().set_pool(device, pool);
-    }
-    return result;
-}
-
 // --- streams -----------------------------------------------------------------------------------
 
 void stream_made(const Turn &turn, CUresult result, const CUstream *stream) {
@@ -183,7 +173,6 @@ void serve_lifetimes(Entries &entries) {
         entry_of<&primary_reset<served_cuDevicePrimaryCtxReset>>();
     entries.at[served_cuDevicePrimaryCtxReset_v2] =
         entry_of<&primary_reset<served_cuDevicePrimaryCtxReset_v2>>();
-    entries.at[served_cuDeviceSetMemPool] = entry_of<&device_set_mem_pool>();
 
     entries.at[served_cuStreamCreate] = entry_of<&stream_create>();
     entries.at[served_cuStreamCreateWithPriority] = entry_of<&stream_create_with_priority>();

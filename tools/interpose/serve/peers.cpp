@@ -1,5 +1,5 @@
-// Peer access: what the program allows between contexts, or to a default memory pool, reaches the
-// plugin's memory as it reaches the driver's.
+// Peer access: what the program allows between contexts reaches the plugin's memory as it reaches
+// the driver's.
 #include "server.h"
 
 namespace emm::run {
@@ -35,36 +35,11 @@ CUresult disable_peer_access(CUcontext peer) {
     return result;
 }
 
-uint32_t access_of(const CUmemAccessDesc &access) {
-    return access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? EMM_ACCESS_READ_WRITE
-           : access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? EMM_ACCESS_READ
-                                                              : EMM_ACCESS_NONE;
-}
-
-CUresult pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
-    const Turn turn;
-    const CUresult result =
-        ask_driver<&pool_set_access>(served_cuMemPoolSetAccess, pool, access, count);
-    CUdevice device = 0;
-    emm_context *const context =
-        turn.is_programs() && result == CUDA_SUCCESS && server().is_default_pool(pool, device)
-            ? server().contexts.known_on(device)
-            : nullptr;
-    for (size_t i = 0; context && i < count; i++) {
-        if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-            access[i].location.id != device) {
-            emm_set_peer_access(context, access[i].location.id, access_of(access[i]));
-        }
-    }
-    return result;
-}
-
 } // namespace
 
 void serve_peers(Entries &entries) {
     entries.at[served_cuCtxEnablePeerAccess] = entry_of<&enable_peer_access>();
     entries.at[served_cuCtxDisablePeerAccess] = entry_of<&disable_peer_access>();
-    entries.at[served_cuMemPoolSetAccess] = entry_of<&pool_set_access>();
 }
 
 } // namespace emm::run

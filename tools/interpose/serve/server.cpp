@@ -38,6 +38,7 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
     serve_questions(*ret_serving);
     serve_lifetimes(*ret_serving);
     serve_peers(*ret_serving);
+    serve_pools(*ret_serving);
     return true;
 }
 
@@ -71,44 +72,6 @@ Allocation Server::around(uint64_t address) {
         }
     }
     return {};
-}
-
-bool Server::has_own_pool(const emm_context *context) {
-    if (!any_own_pool_.load(std::memory_order_acquire)) {
-        return false;
-    }
-    const std::lock_guard lock(mutex_);
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    return emm_context_get_info(const_cast<emm_context *>(context), &info) >= 0 &&
-           own_pools_.count(info.device) != 0;
-}
-
-bool Server::is_default_pool(CUmemoryPool pool, CUdevice &ret_device) {
-    emm_driver_info info = {};
-    info.struct_size = sizeof info;
-    const int count = emm_get_driver(&info) >= 0 ? int(info.device_count) : 0;
-    for (CUdevice device = 0; device < count; device++) {
-        CUmemoryPool found = nullptr;
-        if (driver.cuDeviceGetDefaultMemPool(&found, device) == CUDA_SUCCESS && found == pool) {
-            ret_device = device;
-            return true;
-        }
-    }
-    return false;
-}
-
-void Server::set_pool(CUdevice device, CUmemoryPool pool) {
-    CUmemoryPool own = nullptr;
-    const bool is_default =
-        driver.cuDeviceGetDefaultMemPool(&own, device) == CUDA_SUCCESS && own == pool;
-    const std::lock_guard lock(mutex_);
-    if (is_default) {
-        own_pools_.erase(device);
-    } else {
-        own_pools_.insert(device);
-    }
-    any_own_pool_.store(!own_pools_.empty(), std::memory_order_release);
 }
 
 void Server::end_context(CUcontext context) {

@@ -4,12 +4,12 @@
 #include "allocations.h"
 #include "call.h"
 #include "contexts.h"
+#include "pools.h"
 #include "result.h"
 #include "streams.h"
 
 #include <new>
 #include <optional>
-#include <set>
 
 namespace emm::run {
 
@@ -28,24 +28,14 @@ struct Server {
     const Driver driver;
     Contexts contexts{driver};
     Streams streams{driver, contexts};
+    Pools pools{driver};
     Allocations allocations;
 
     // The allocation of emm's that has `address` within it, device memory only; 0: there is none.
     Allocation around(uint64_t address);
 
-    // Devices that the program has given a memory pool of its own: stream-ordered allocations there
-    // are the driver's.
-    bool has_own_pool(const emm_context *context);
-    void set_pool(CUdevice device, CUmemoryPool pool);
-    bool is_default_pool(CUmemoryPool pool, CUdevice &ret_device);
-
     // All that a CUDA context's end means here. Before the driver is told.
     void end_context(CUcontext context);
-
-private:
-    std::mutex mutex_;
-    std::set<CUdevice> own_pools_;
-    std::atomic<bool> any_own_pool_{false};
 };
 
 // Once `serve` has been called.
@@ -78,6 +68,7 @@ void serve_host_memory(Entries &entries);
 void serve_questions(Entries &entries);
 void serve_lifetimes(Entries &entries);
 void serve_peers(Entries &entries);
+void serve_pools(Entries &entries);
 
 // An entry as the table has it: no exception leaves it. Lack of host memory is all that can happen.
 template <auto function> struct Guarded;

@@ -1,0 +1,141 @@
+#include "pools.h"
+
+#include "server.h"
+
+#include <cstring>
+
+namespace emm::run {
+
+void Pools::set(CUdevice device, CUmemoryPool pool) {
+    CUdevice its_device = 0;
+    const bool is_own = !is_default(pool, its_device) || its_device != device;
+    const std::lock_guard lock(mutex_);
+    if (is_own) {
+        own_.insert(device);
+    } else {
+        own_.erase(device);
+    }
+    any_own_.store(!own_.empty(), std::memory_order_release);
+}
+
+bool Pools::is_own_for(emm_context *context) {
+    if (!any_own_.load(std::memory_order_acquire)) {
+        return false;
+    }
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    const std::lock_guard lock(mutex_);
+    return emm_context_get_info(context, &info) >= 0 && own_.count(info.device) != 0;
+}
+
+bool Pools::is_default(CUmemoryPool pool, CUdevice &ret_device) const {
+    emm_driver_info info = {};
+    info.struct_size = sizeof info;
+    const int count = emm_get_driver(&info) >= 0 ? int(info.device_count) : 0;
+    for (CUdevice device = 0; device < count; device++) {
+        CUmemoryPool found = nullptr;
+        if (driver_.cuDeviceGetDefaultMemPool(&found, device) == CUDA_SUCCESS && found == pool) {
+            ret_device = device;
+            return true;
+        }
+    }
+    return false;
+}
+
+namespace {
+
+// The context that serves the device of a default pool, or NULL.
+emm_context *context_of_pool(const Turn &turn, CUmemoryPool pool, CUdevice &ret_device) {
+    return turn.is_programs() && server().pools.is_default(pool, ret_device)
+               ? server().contexts.known_on(ret_device)
+               : nullptr;
+}
+
+CUresult device_set_mem_pool(CUdevice device, CUmemoryPool pool) {
+    const Turn turn;
+    const CUresult result =
+        ask_driver<&device_set_mem_pool>(served_cuDeviceSetMemPool, device, pool);
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        server().pools.set(device, pool);
+    }
+    return result;
+}
+
+// The bytes that the plugin has for the device; false: the attribute says nothing of them. Of the
+// highest values since a reset emm keeps none.
+bool bytes_of(const emm_stats &stats, CUmemPool_attribute attribute, cuuint64_t &ret_bytes) {
+    switch (attribute) {
+    case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+        ret_bytes = stats.live_bytes;
+        return true;
+    case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+        ret_bytes = stats.peak_live_bytes;
+        return true;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+        ret_bytes = stats.reserved_bytes;
+        return true;
+    case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+        ret_bytes = stats.peak_reserved_bytes;
+        return true;
+    default:
+        return false;
+    }
+}
+
+CUresult pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *ret_value) {
+    const Turn turn;
+    CUdevice device = 0;
+    emm_context *const context = context_of_pool(turn, pool, device);
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    cuuint64_t bytes = 0;
+    if (!context || !ret_value || emm_get_stats(context, &stats) < 0 ||
+        !bytes_of(stats, attribute, bytes)) {
+        return ask_driver<&pool_get_attribute>(served_cuMemPoolGetAttribute, pool, attribute,
+                                               ret_value);
+    }
+    std::memcpy(ret_value, &bytes, sizeof bytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult pool_trim_to(CUmemoryPool pool, size_t keep_bytes) {
+    const Turn turn;
+    CUdevice device = 0;
+    if (emm_context *context = context_of_pool(turn, pool, device)) {
+        emm_trim(context, keep_bytes, nullptr);
+    }
+    return ask_driver<&pool_trim_to>(served_cuMemPoolTrimTo, pool, keep_bytes);
+}
+
+uint32_t access_of(const CUmemAccessDesc &access) {
+    return access.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? EMM_ACCESS_READ_WRITE
+           : access.flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? EMM_ACCESS_READ
+                                                              : EMM_ACCESS_NONE;
+}
+
+CUresult pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
+    const Turn turn;
+    const CUresult result =
+        ask_driver<&pool_set_access>(served_cuMemPoolSetAccess, pool, access, count);
+    CUdevice device = 0;
+    emm_context *const context =
+        result == CUDA_SUCCESS ? context_of_pool(turn, pool, device) : nullptr;
+    for (size_t i = 0; context && i < count; i++) {
+        if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+            access[i].location.id != device) {
+            emm_set_peer_access(context, access[i].location.id, access_of(access[i]));
+        }
+    }
+    return result;
+}
+
+} // namespace
+
+void serve_pools(Entries &entries) {
+    entries.at[served_cuDeviceSetMemPool] = entry_of<&device_set_mem_pool>();
+    entries.at[served_cuMemPoolGetAttribute] = entry_of<&pool_get_attribute>();
+    entries.at[served_cuMemPoolSetAccess] = entry_of<&pool_set_access>();
+    entries.at[served_cuMemPoolTrimTo] = entry_of<&pool_trim_to>();
+}
+
+} // namespace emm::run

@@ -1,0 +1,31 @@
+// The program's memory pools: which device has one of the program's own in place of the default
+// one. What is allocated in the default pool is emm's, what in others is the driver's.
+#pragma once
+
+#include "contexts.h"
+
+#include <set>
+
+namespace emm::run {
+
+class Pools {
+public:
+    explicit Pools(const Driver &driver) : driver_(driver) {}
+
+    // Stream-ordered allocations of the device come from `pool` from now on.
+    void set(CUdevice device, CUmemoryPool pool);
+
+    // Whether those of the context's device come from a pool of the program's own.
+    bool is_own_for(emm_context *context);
+
+    // Whether it is the default pool of a device, and which that is.
+    bool is_default(CUmemoryPool pool, CUdevice &ret_device) const;
+
+private:
+    const Driver &driver_;
+    std::mutex mutex_;
+    std::set<CUdevice> own_;
+    std::atomic<bool> any_own_{false};
+};
+
+} // namespace emm::run
