@@ -1,6 +1,7 @@
 #include "contexts.h"
 
 #include "result.h"
+#include "second_driver.h"
 
 #include <cstdio>
 
@@ -61,6 +62,7 @@ emm_context *Contexts::of(CUcontext context, emm_status &ret_status) {
         ret_status = EMM_E_OUT_OF_HOST_MEMORY;
         return nullptr;
     }
+    report_second_driver(); // programs open it before they have a context there
     return made;
 }
 

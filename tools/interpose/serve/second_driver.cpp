@@ -1,0 +1,94 @@
+#include "second_driver.h"
+
+#include <emm/emm.h>
+
+#include <atomic>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+namespace emm::run {
+namespace {
+
+constexpr const char *library = "/libcuda.so";
+
+// A line: range, permissions, offset, device, inode, path.
+struct Mapping {
+    std::string offset, path;
+};
+
+Mapping mapping_of(const std::string &line) {
+    std::istringstream words(line);
+    std::string range, permissions, device, inode;
+    Mapping mapping;
+    words >> range >> permissions >> mapping.offset >> device >> inode >> std::ws;
+    std::getline(words, mapping.path);
+    return mapping;
+}
+
+bool is_beginning(const Mapping &mapping) {
+    return mapping.offset.find_first_not_of('0') == std::string::npos;
+}
+
+bool is_libcuda(const std::string &path) {
+    const size_t slash = path.rfind('/');
+    return slash != std::string::npos &&
+           path.compare(slash, std::string(library).size(), library) == 0;
+}
+
+// Without links, as the kernel shows paths.
+std::string real_path(const char *path) {
+    char real[PATH_MAX];
+    return path && realpath(path, real) ? real : "";
+}
+
+std::string interposer_path() {
+    Dl_info self = {};
+    dladdr(reinterpret_cast<void *>(&report_second_driver), &self);
+    const std::string own = real_path(self.dli_fname);
+    return own.substr(0, own.rfind('/')) + "/libcuda.so.1";
+}
+
+} // namespace
+
+std::string second_driver(const std::string &maps, const std::string &interposer,
+                          const std::string &driver) {
+    std::istringstream lines(maps);
+    bool seen = false;
+    for (std::string line; std::getline(lines, line);) {
+        const Mapping mapping = mapping_of(line);
+        if (!is_beginning(mapping) || !is_libcuda(mapping.path) || mapping.path == interposer) {
+            continue;
+        }
+        if (mapping.path != driver || seen) {
+            return mapping.path;
+        }
+        seen = true;
+    }
+    return "";
+}
+
+void report_second_driver() {
+    static std::atomic<bool> said{false};
+    emm_driver_info info = {};
+    info.struct_size = sizeof info;
+    if (said.load() || emm_get_driver(&info) < 0) {
+        return;
+    }
+    std::ifstream file("/proc/self/maps");
+    const std::string maps(std::istreambuf_iterator<char>(file), {});
+    const std::string found = second_driver(maps, interposer_path(), real_path(info.path));
+    if (!found.empty() && !said.exchange(true)) {
+        std::fprintf(
+            stderr,
+            "emm run: the program has opened a CUDA driver of its own, %s, beside %s: what it "
+            "allocates there is not served; --audit leads paths to the interposer\n",
+            found.c_str(), info.path);
+    }
+}
+
+} // namespace emm::run

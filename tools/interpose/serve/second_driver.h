@@ -1,0 +1,16 @@
+// A program may reach a CUDA driver past the interposer: what it allocates there is not emm's.
+#pragma once
+
+#include <string>
+
+namespace emm::run {
+
+// The path of a CUDA driver in `maps`, the text of /proc/self/maps, that is neither `interposer`
+// nor `driver`, or of `driver` itself if it is there twice (dlmopen); "" if there is none.
+std::string second_driver(const std::string &maps, const std::string &interposer,
+                          const std::string &driver);
+
+// Says so on standard error, once in a process.
+void report_second_driver();
+
+} // namespace emm::run
