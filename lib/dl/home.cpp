@@ -12,10 +12,12 @@ struct Free {
     void operator()(char *text) const { std::free(text); }
 };
 
-Home find() {
+} // namespace
+
+Home home_of(const void *address) {
     Home found;
     Dl_info info;
-    if (!dladdr(reinterpret_cast<void *>(&home), &info) || !info.dli_fname) {
+    if (!dladdr(address, &info) || !info.dli_fname) {
         return found;
     }
     const std::unique_ptr<char, Free> real(realpath(info.dli_fname, nullptr));
@@ -29,10 +31,8 @@ Home find() {
     return found;
 }
 
-} // namespace
-
 const Home &home() {
-    static const Home *const found = new Home(find());
+    static const Home *const found = new Home(home_of(reinterpret_cast<void *>(&home)));
     return *found;
 }
 

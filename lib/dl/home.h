@@ -13,4 +13,7 @@ struct Home {
 
 const Home &home();
 
+// The same of the library that has `address`, for a program that links libemm.
+Home home_of(const void *address);
+
 } // namespace emm::dl
