@@ -1,5 +1,6 @@
 #include "loader/elf.h"
 
+#include "loader/machine.h"
 #include "loader/refusal.h"
 
 #include <fmt/ranges.h>
@@ -15,33 +16,6 @@
 
 namespace emm::loader {
 namespace {
-
-#if defined(__x86_64__)
-constexpr unsigned this_machine = EM_X86_64;
-#elif defined(__aarch64__)
-constexpr unsigned this_machine = EM_AARCH64;
-#else
-#error "add the ELF machine number of this architecture"
-#endif
-
-std::string machine_name(unsigned machine) {
-    switch (machine) {
-    case EM_X86_64:
-        return "x86-64";
-    case EM_AARCH64:
-        return "AArch64";
-    case EM_386:
-        return "32-bit x86";
-    case EM_ARM:
-        return "32-bit Arm";
-    case EM_PPC64:
-        return "PowerPC64";
-    case EM_RISCV:
-        return "RISC-V";
-    default:
-        return fmt::format("machine {}", machine);
-    }
-}
 
 std::string type_name(unsigned type) {
     switch (type) {
