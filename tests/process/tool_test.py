@@ -424,8 +424,9 @@ class Bench(unittest.TestCase):
 
 class Help(unittest.TestCase):
     def test_each_command_explains_its_options_cases_and_exit_status(self):
-        for command, words in {"": ["info", "replay", "bench", "events", "Exit status"],
+        for command, words in {"": ["info", "replay", "bench", "events", "run", "Exit status"],
                                "info": ["SPEC", "--json"], "events": ["LOG", "--json"],
+                               "run": ["-- PROGRAM", "--plugin", "--print-env", "--audit", "127"],
                                "replay": ["TRACE", "--order", "--touch", "--warm", "--generate", "dataframe"],
                                "bench": ["--case", "--threads", "--size", "pair_unordered"]}.items():
             done = run(*([command] if command else []), "--help")

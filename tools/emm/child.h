@@ -1,5 +1,6 @@
 #pragma once
 
+#include "changes.h"
 #include "channel.h"
 
 #include <functional>
@@ -8,13 +9,9 @@
 #include <string>
 #include <sys/types.h>
 #include <unistd.h>
-#include <utility>
 #include <vector>
 
 namespace emm::tool {
-
-// Changes to the environment: a name and its value, or none to remove it.
-using Changes = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
 // EMM_SIM as it is, with `settings` ("key=value") put in where their keys are not given already.
 std::string simulator_settings(const std::vector<std::string> &settings);

@@ -8,12 +8,14 @@
 #include "loader/suggest.h"
 #include "problem.h"
 #include "replay/replay.h"
+#include "run/run.h"
 #include "workload/workload.h"
 
 #include <emm/emm.h>
 
 #include <CLI/CLI.hpp>
 #include <csignal>
+#include <cstring>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -34,10 +36,12 @@ const char *const footer =
     "  emm replay run.csv.gz --plugin passthrough --plugin pool:max=8GiB\n"
     "  emm replay --generate train --touch            is anything handed over too early?\n"
     "  emm bench --plugin pool --case pair,mixed --threads 1,2,4\n"
-    "  EMM_DRIVER=sim emm check $PWD/libemm-mine.so     does a plugin meet its requirements?\n\n"
+    "  EMM_DRIVER=sim emm check $PWD/libemm-mine.so     does a plugin meet its requirements?\n"
+    "  emm run --plugin pool:max=8GiB -- python train.py\n\n"
     "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
-    "EMM_LOG, EMM_EVENT_LOG. `emm info` shows all of them.\n\n"
-    "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.";
+    "EMM_LOG, EMM_EVENT_LOG, EMM_RUN. `emm info` shows all of them.\n\n"
+    "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.\n"
+    "`emm run` ends as its program does.";
 
 std::string columns(const char *name, const char *help) {
     return fmt::format("  {:<15} {}\n", name, help);
@@ -59,6 +63,13 @@ std::string case_help() {
     return text;
 }
 
+// CLI11 cannot tell what comes after "--".
+class RunFormatter : public CLI::Formatter {
+    std::string make_usage(const CLI::App *, std::string name) const override {
+        return "Usage: " + name + " [OPTIONS] -- PROGRAM [ARGUMENT...]\n";
+    }
+};
+
 class CommandLine {
 public:
     CommandLine() : app_(about, "emm") {
@@ -76,18 +87,19 @@ public:
         add_bench();
         add_events();
         add_check();
+        add_run();
     }
 
     int run(int argc, char **argv) {
         try {
-            app_.parse(argc, argv);
+            app_.parse(take_program(argc, argv), argv);
         } catch (const CLI::ParseError &error) {
             return app_.exit(error) == 0 ? 0 : wrong_usage;
         }
         try {
             if (app_.get_subcommands().empty()) {
-                throw usage("expected a command: info, replay, bench, events or check, found none "
-                            "(--help says what they do)");
+                throw usage("expected a command: info, replay, bench, events, check or run, found "
+                            "none (--help says what they do)");
             }
             return dispatch();
         } catch (const Failure &failure) {
@@ -228,11 +240,57 @@ private:
         check_command_ = check;
     }
 
+    void add_run() {
+        CLI::App *run = app_.add_subcommand(
+            "run", "Start any CUDA program with its memory on a plugin: no source, no rebuild");
+        run->formatter(std::make_shared<RunFormatter>());
+        run->get_formatter()->column_width(34);
+        run->add_option("--plugin", run_.plugin, "the plugin (default: EMM_PLUGIN)")
+            ->option_text("SPEC");
+        run->add_flag("--sync-free", run_.sync_free,
+                      "a free waits for the work of its context, as the driver's does");
+        run->add_flag("--zero", run_.zero, "memory is zero when it is handed out");
+        run->add_option("--record", run_.record,
+                        "write each allocation and free to FILE, as EMM_EVENT_LOG does;\n"
+                        "%p in the name is the process id")
+            ->option_text("FILE");
+        run->add_flag("--audit", run_.audit,
+                      "also for a program that opens the driver by its absolute path");
+        run->add_flag("--no-children", run_.no_children,
+                      "programs that the program starts run without emm");
+        run->add_flag("--print-env", run_.print_env,
+                      "print the variables for a shell, and start nothing");
+        run->footer(
+            "  emm run --plugin pool:max=8GiB -- python train.py\n"
+            "  eval \"$(emm run --plugin pool --print-env)\"\n\n"
+            "LD_PRELOAD and LD_LIBRARY_PATH lead the program to emm's libcuda.so.1, which serves "
+            "its\nmemory and passes all other calls on.\n\n"
+            "Exit status: the program's; 1: the plugin does not load; 2: wrong usage; 126: the "
+            "program\ncannot be run, or not on emm; 127: it is not there.");
+        run_command_ = run;
+    }
+
+    // What comes after `emm run ... --` is the program's. Returns how many words are the tool's.
+    int take_program(int argc, char **argv) {
+        for (int i = 2; i < argc && std::strcmp(argv[1], "run") == 0; ++i) {
+            if (std::strcmp(argv[i], "--") == 0) {
+                run_.program.assign(argv + i + 1, argv + argc);
+                return i;
+            }
+        }
+        return argc;
+    }
+
     // About the first word that is no command or option, with what it may stand for.
     std::string about_extra(const std::string &otherwise) {
         const std::vector<CLI::App *> chosen = app_.get_subcommands();
         const std::vector<std::string> words = app_.remaining(true);
         const std::string word = words.empty() ? "" : words.front();
+        if (run_command_->parsed() && !word.empty() && word.front() != '-') {
+            return fmt::format("run: expected '--' before the program, as in emm run -- {0}, found "
+                               "'{0}'",
+                               word);
+        }
         std::vector<std::string> known;
         if (chosen.empty()) {
             for (const CLI::App *command : app_.get_subcommands({})) {
@@ -270,6 +328,10 @@ private:
     }
 
     int dispatch() {
+        if (run_command_->parsed()) {
+            return run_program(run_);
+        }
+        std::signal(SIGPIPE, SIG_IGN); // a program that `run` starts would inherit it
         if (replay_command_->parsed()) {
             json_ = replay_.json;
             if (replay_.trace.empty() == replay_.workload.empty()) {
@@ -327,12 +389,13 @@ private:
 
     CLI::App app_;
     CLI::App *replay_command_ = nullptr, *bench_command_ = nullptr, *events_command_ = nullptr;
-    CLI::App *check_command_ = nullptr;
+    CLI::App *check_command_ = nullptr, *run_command_ = nullptr;
     InfoOptions info_;
     ReplayOptions replay_;
     BenchOptions bench_;
     EventsOptions events_;
     CheckOptions check_;
+    RunOptions run_;
     std::string order_ = "strict";
     std::vector<std::string> sizes_;
     bool json_ = false;
@@ -341,7 +404,6 @@ private:
 } // namespace
 
 int run_command_line(int argc, char **argv) {
-    std::signal(SIGPIPE, SIG_IGN);
     return CommandLine().run(argc, argv);
 }
 

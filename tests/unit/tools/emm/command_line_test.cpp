@@ -25,7 +25,13 @@ int status_of(std::initializer_list<const char *> words) {
 TEST_CASE("asking for help is no error") {
     CHECK(status_of({"--help"}) == 0);
     CHECK(status_of({"replay", "--help"}) == 0);
+    CHECK(status_of({"run", "--help", "--", "sh"}) == 0);
     CHECK(status_of({"--version"}) == 0);
+}
+
+TEST_CASE("a program that is not there has the shell's status") {
+    CHECK(status_of({"run", "--", "/nowhere/program"}) == 127);
+    CHECK(status_of({"run", "--", "/tmp"}) == 126);
 }
 
 TEST_CASE("wrong usage is status 2") {
@@ -42,4 +48,8 @@ TEST_CASE("wrong usage is status 2") {
     CHECK(status_of({"bench", "--threads", "0"}) == 2);
     CHECK(status_of({"bench", "--size", "12q"}) == 2);
     CHECK(status_of({"info", "a", "b"}) == 2);
+    CHECK(status_of({"run"}) == 2);
+    CHECK(status_of({"run", "--"}) == 2);
+    CHECK(status_of({"run", "sh"}) == 2);
+    CHECK(status_of({"run", "--frob", "--", "sh"}) == 2);
 }

@@ -1,0 +1,90 @@
+#include "run/environment.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+
+namespace emm::tool {
+namespace {
+
+std::string value_of(const Environment &all, const char *name) {
+    const auto found = all.find(name);
+    return found == all.end() ? "" : found->second;
+}
+
+// The list with `path` first, and once. Other entries stay as they are: in LD_LIBRARY_PATH an empty
+// one is the current folder.
+std::string with_first(const std::string &path, const std::string &list, const char *separators) {
+    std::string result = path;
+    size_t begin = 0;
+    while (!list.empty() && begin <= list.size()) {
+        const size_t end = std::min(list.find_first_of(separators, begin), list.size());
+        const std::string entry = list.substr(begin, end - begin);
+        if (entry != path) {
+            result += (begin == 0 ? ':' : list[begin - 1]) + entry;
+        }
+        begin = end + 1;
+    }
+    return result;
+}
+
+std::optional<std::string> interposer_options(const RunOptions &options) {
+    std::vector<const char *> names;
+    for (const auto &[name, is_set] : {std::pair("sync-free", options.sync_free),
+                                       {"zero", options.zero},
+                                       {"no-children", options.no_children}}) {
+        if (is_set) {
+            names.push_back(name);
+        }
+    }
+    return names.empty() ? std::optional<std::string>() : fmt::format("{}", fmt::join(names, ","));
+}
+
+// A single quote ends the quoted text, stands escaped, and begins it again.
+std::string shell_quoted(const std::string &text) {
+    std::string result = "'";
+    for (const char c : text) {
+        result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    }
+    return result + "'";
+}
+
+} // namespace
+
+// Separators are those of glibc: " :" in LD_PRELOAD, ":;" in LD_LIBRARY_PATH, ":" in LD_AUDIT.
+Changes run_environment(const Environment &before, const RunOptions &options,
+                        const std::string &folder) {
+    Changes changes = {
+        {"LD_PRELOAD", with_first(folder + "/libcuda.so.1", value_of(before, "LD_PRELOAD"), " :")},
+        {"LD_LIBRARY_PATH", with_first(folder, value_of(before, "LD_LIBRARY_PATH"), ":;")}};
+    if (options.audit) {
+        changes.emplace_back(
+            "LD_AUDIT", with_first(folder + "/libemm-audit.so", value_of(before, "LD_AUDIT"), ":"));
+    }
+    if (options.plugin) {
+        changes.emplace_back("EMM_PLUGIN", *options.plugin);
+    }
+    changes.emplace_back("EMM_RUN", interposer_options(options));
+    if (!options.record.empty()) {
+        changes.emplace_back("EMM_EVENT_LOG", options.record);
+    }
+    return changes;
+}
+
+std::string shell_lines(const Environment &before, const Changes &changes) {
+    std::string lines;
+    for (const auto &[name, value] : changes) {
+        if (value) {
+            lines += "export " + name + "=" + shell_quoted(*value) + "\n";
+        } else if (before.count(name) != 0) {
+            lines += "unset " + name + "\n";
+        }
+    }
+    return lines;
+}
+
+char unfit_character(const std::string &path) {
+    const size_t at = path.find_first_of(" :;$");
+    return at == std::string::npos ? '\0' : path[at];
+}
+
+} // namespace emm::tool

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <sys/types.h>
+
+// Whether the dynamic linker loads what LD_PRELOAD names into a program. Where it does not, the
+// program would run without emm and not say so.
+namespace emm::tool {
+
+// Bytes of a file from `offset` on, fewer where it ends.
+using ReadAt = std::function<std::string(uint64_t offset, size_t size)>;
+
+// Why an ELF file gets no preloaded library: it is static, damaged or for another machine. ""
+// otherwise.
+std::string elf_obstacle(const ReadAt &read);
+
+// What a program's file gives to the process that runs it.
+struct FileRights {
+    mode_t mode = 0;
+    uid_t owner = 0;
+    gid_t group = 0;
+    bool has_capabilities = false;
+    bool are_ignored = false; // by a nosuid mount or no_new_privs
+};
+
+// The process that starts it, by its real ids.
+struct Starter {
+    uid_t user = 0;
+    gid_t group = 0;
+};
+
+// Why a program runs with more rights than its starter has, so that the dynamic linker ignores
+// LD_PRELOAD; "" otherwise.
+std::string rights_obstacle(const FileRights &file, const Starter &starter);
+
+} // namespace emm::tool

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace emm::tool {
+
+// Where a program lies, as execvp looks for it. `error` is 0, ENOENT, or the errno that says why
+// the first file of that name cannot be run.
+struct FoundProgram {
+    std::string path;
+    int error = 0;
+};
+
+// `folders` is the value of PATH; NULL: it is unset.
+FoundProgram find_program(const std::string &name, const char *folders);
+
+// The interpreter that a script's first line names, and its argument; empty if there is no such
+// line. `start` is the start of the file.
+std::vector<std::string> interpreter_of(std::string_view start);
+
+// The program that `env` starts for the argument of such a line, as in "-S python3 -u"; "" if none.
+std::string program_of_env(std::string_view argument);
+
+// Throws Refusal unless a library can be preloaded into the program at `path`, which is found. A
+// script's interpreter is what counts.
+void check_program(const std::string &path);
+
+} // namespace emm::tool

@@ -1,0 +1,132 @@
+#include "run/run.h"
+
+#include "problem.h"
+#include "run/environment.h"
+#include "run/folder.h"
+#include "run/program.h"
+#include "run/refusal.h"
+
+#include <emm/emm.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <unistd.h>
+
+extern char **environ;
+
+namespace emm::tool {
+namespace {
+
+constexpr int run_usage = 2; // the exit status
+
+Environment own_environment() {
+    Environment all;
+    for (char **entry = environ; *entry; ++entry) {
+        const std::string text = *entry;
+        const size_t end = text.find('=');
+        if (end != std::string::npos) {
+            all.emplace(text.substr(0, end), text.substr(end + 1));
+        }
+    }
+    return all;
+}
+
+void apply(const Changes &changes) {
+    for (const auto &[name, value] : changes) {
+        value ? setenv(name.c_str(), value->c_str(), 1) : unsetenv(name.c_str());
+    }
+}
+
+void check_usage(const RunOptions &options) {
+    if (options.program.empty() && !options.print_env) {
+        throw Refusal(run_usage, "expected a program after '--', as in emm run --plugin pool -- "
+                                 "python train.py, found none");
+    }
+    if (options.plugin && options.plugin->empty()) {
+        throw Refusal(run_usage, "--plugin: expected a SPEC such as pool:max=8GiB, found ''");
+    }
+}
+
+// Absolute, because the program may go to another folder.
+std::string absolute_record(const std::string &file) {
+    if (file.empty()) {
+        return "";
+    }
+    const std::filesystem::path path = std::filesystem::absolute(file).lexically_normal();
+    std::error_code error;
+    if (!std::filesystem::is_directory(path.parent_path(), error)) {
+        throw Refusal(run_usage, fmt::format("--record {}: expected a file in a folder that is "
+                                             "there, found no folder {}",
+                                             file, path.parent_path().string()));
+    }
+    return path.string();
+}
+
+// Its path.
+std::string found_program(const std::string &name) {
+    const FoundProgram found = find_program(name, std::getenv("PATH"));
+    if (found.error == ENOENT) {
+        const bool is_path = name.find('/') != std::string::npos;
+        throw Refusal(program_missing,
+                      fmt::format("the program '{}' is not there: expected {}", name,
+                                  is_path ? "the path of a file" : "one in a folder of PATH"));
+    }
+    if (found.error != 0) {
+        throw Refusal(program_unusable, fmt::format("{} cannot be run: expected an executable "
+                                                    "file, found: {}",
+                                                    found.path, std::strerror(found.error)));
+    }
+    check_program(found.path);
+    return found.path;
+}
+
+// By libemm in this process, from the same variables.
+void check_plugin() {
+    emm_plugin_info info = {};
+    info.struct_size = sizeof info;
+    require(emm_get_plugin(&info), "resolve");
+}
+
+[[noreturn]] void become(const std::string &path, std::vector<std::string> words) {
+    std::vector<char *> arguments;
+    for (std::string &word : words) {
+        arguments.push_back(word.data());
+    }
+    arguments.push_back(nullptr);
+    std::fflush(nullptr);
+    execvp(path.c_str(), arguments.data()); // a script without a first line runs in a shell
+    throw Refusal(errno == ENOENT ? program_missing : program_unusable,
+                  fmt::format("{} cannot be run: {}", path, std::strerror(errno)));
+}
+
+int run_checked(RunOptions options) {
+    check_usage(options);
+    options.record = absolute_record(options.record);
+    const std::string path = options.program.empty() ? "" : found_program(options.program.front());
+    const Environment before = own_environment();
+    const Changes changes = run_environment(before, options, find_run_folder());
+    apply(changes);
+    check_plugin();
+    if (options.print_env) {
+        fmt::print("{}", shell_lines(before, changes));
+        return 0;
+    }
+    become(path, options.program);
+}
+
+} // namespace
+
+int run_program(const RunOptions &options) {
+    try {
+        return run_checked(options);
+    } catch (const Refusal &refusal) {
+        fmt::print(stderr, "emm: run: {}\n", refusal.what());
+        return refusal.status();
+    }
+}
+
+} // namespace emm::tool
