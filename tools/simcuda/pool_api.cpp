@@ -310,38 +310,6 @@ CUresult api::mem_pool_get_access(CUmemAccess_flags *flags, CUmemoryPool mem_poo
     return CUDA_SUCCESS;
 }
 
-CUresult api::device_get_default_mem_pool(CUmemoryPool *pool_out, CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result == CUDA_SUCCESS && pool_out) {
-        *pool_out = device->default_pool->handle;
-    }
-    return result == CUDA_SUCCESS && !pool_out ? CUDA_ERROR_INVALID_VALUE : result;
-}
-
-CUresult api::device_get_mem_pool(CUmemoryPool *pool, CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result == CUDA_SUCCESS && pool) {
-        *pool = device->current_pool->handle;
-    }
-    return result == CUDA_SUCCESS && !pool ? CUDA_ERROR_INVALID_VALUE : result;
-}
-
-CUresult api::device_set_mem_pool(CUdevice dev, CUmemoryPool pool) {
-    Device *device;
-    Pool *found;
-    CUresult result = find_device(dev, device);
-    result = result == CUDA_SUCCESS ? find_pool(pool, found) : result;
-    if (result == CUDA_SUCCESS && found->device != device) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result == CUDA_SUCCESS) {
-        device->current_pool = found;
-    }
-    return result;
-}
-
 CUresult api::mem_pool_export_to_shareable_handle(void *handle_out, CUmemoryPool pool,
                                                   CUmemAllocationHandleType handle_type,
                                                   unsigned long long flags) {

@@ -148,3 +148,66 @@ TEST_CASE("cuMemFreeAsync takes memory of cuMemAlloc") {
     CHECK(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
     CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
 }
+
+namespace {
+
+CUmemoryPool pool_of(CUdeviceptr address) {
+    CUmemoryPool pool = nullptr;
+    REQUIRE(cu().cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, address) ==
+            CUDA_SUCCESS);
+    return pool;
+}
+
+CUmemoryPool current_pool() {
+    CUmemoryPool pool = nullptr;
+    REQUIRE(cu().cuDeviceGetMemPool(&pool, 0) == CUDA_SUCCESS);
+    return pool;
+}
+
+} // namespace
+
+TEST_CASE("a device takes memory from the pool that was set, and from its own after that one") {
+    const Device device;
+    const Stream stream;
+    CUmemoryPool own = nullptr;
+    CUdeviceptr address = 0;
+    REQUIRE(cu().cuDeviceGetDefaultMemPool(&own, 0) == CUDA_SUCCESS);
+    CHECK(current_pool() == own);
+    {
+        const Pool pool;
+        REQUIRE(cu().cuDeviceSetMemPool(0, pool.handle) == CUDA_SUCCESS);
+        CHECK(current_pool() == pool.handle);
+        REQUIRE(cu().cuMemAllocAsync(&address, 4096, stream) == CUDA_SUCCESS);
+        CHECK(pool_of(address) == pool.handle);
+        REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
+        REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    }
+    CHECK(current_pool() == own);
+    REQUIRE(cu().cuMemAllocAsync(&address, 4096, stream) == CUDA_SUCCESS);
+    CHECK(pool_of(address) == own);
+    REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a device's pools can be asked for by its location") {
+    using GetPool = CUresult (*)(CUmemoryPool *, CUmemLocation *, CUmemAllocationType);
+    using SetPool = CUresult (*)(CUmemLocation *, CUmemAllocationType, CUmemoryPool);
+    const auto get_default = cu().optional<GetPool>("cuMemGetDefaultMemPool", 13000);
+    const auto get = cu().optional<GetPool>("cuMemGetMemPool", 13000);
+    const auto set = cu().optional<SetPool>("cuMemSetMemPool", 13000);
+    if (!get_default || !get || !set) {
+        WARN("skipped: this driver has no cuMemGetMemPool");
+        return;
+    }
+    const Device device;
+    const Pool pool;
+    CUmemLocation location = {};
+    location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    CUmemoryPool own = nullptr, found = nullptr;
+    REQUIRE(cu().cuDeviceGetDefaultMemPool(&own, 0) == CUDA_SUCCESS);
+    CHECK(get_default(&found, &location, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_SUCCESS);
+    CHECK(found == own);
+    CHECK(set(&location, CU_MEM_ALLOCATION_TYPE_PINNED, pool.handle) == CUDA_SUCCESS);
+    CHECK(get(&found, &location, CU_MEM_ALLOCATION_TYPE_PINNED) == CUDA_SUCCESS);
+    CHECK(found == pool.handle);
+    CHECK(current_pool() == pool.handle);
+}

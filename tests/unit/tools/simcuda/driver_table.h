@@ -9,6 +9,7 @@
 // They are called as in C: cu().cuMemAlloc(...).
 struct CudaDriver : emm::cuda::Entries {
     explicit CudaDriver(emm::cuda::Find find) : Entries(find) {}
+    using Entries::optional; // an entry of another version, or NULL
 
     EMM_CUDA_OPTIONAL(cuInit);
     EMM_CUDA_OPTIONAL(cuDriverGetVersion);
@@ -67,6 +68,8 @@ struct CudaDriver : emm::cuda::Entries {
     EMM_CUDA_OPTIONAL(cuMemPoolGetAttribute);
     EMM_CUDA_OPTIONAL(cuMemPoolTrimTo);
     EMM_CUDA_OPTIONAL(cuDeviceGetDefaultMemPool);
+    EMM_CUDA_OPTIONAL(cuDeviceGetMemPool);
+    EMM_CUDA_OPTIONAL(cuDeviceSetMemPool);
     EMM_CUDA_OPTIONAL(cuIpcGetMemHandle);
     EMM_CUDA_OPTIONAL(cuIpcOpenMemHandle);
     EMM_CUDA_OPTIONAL(cuIpcCloseMemHandle);
