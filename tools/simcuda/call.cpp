@@ -20,7 +20,8 @@ std::atomic<uint32_t> threads_seen;
 bool survives_errors(std::string_view name) {
     return name.starts_with("cuDevice") || name.starts_with("cuCtxGet") ||
            name == "cuCtxPushCurrent" || name == "cuCtxPopCurrent" || name == "cuCtxSetCurrent" ||
-           name == "cuCtxDestroy" || name == "cuStreamGetId" || name == "cuStreamGetCtx";
+           name == "cuCtxDestroy" || name == "cuCtxDetach" || name == "cuStreamGetId" ||
+           name == "cuStreamGetCtx";
 }
 
 void wait_as_told(const char *name) {

@@ -18,6 +18,12 @@ void leave_capture(Stream &stream) {
     stream.last_nodes.clear();
 }
 
+bool is_captured_into(const Graph &graph) {
+    const auto &captures = sim().captures;
+    return std::any_of(captures.begin(), captures.end(),
+                       [&](const auto &capture) { return capture->graph == graph.handle; });
+}
+
 namespace {
 
 CUresult refuse(Capture &capture, CUresult result) {
@@ -85,6 +91,43 @@ void add_last_nodes(Stream &stream, const std::vector<Node *> &nodes) {
             stream.last_nodes.push_back(node);
         }
     }
+}
+
+CUresult find_to_capture(CUstream handle, CUstreamCaptureMode mode, Stream *&ret_stream) {
+    const CUresult result = find_stream(handle, ret_stream);
+    if (result != CUDA_SUCCESS || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    return ret_stream->kind == Stream::Kind::legacy ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
+           : ret_stream->capture                    ? CUDA_ERROR_ILLEGAL_STATE
+                                                    : CUDA_SUCCESS;
+}
+
+Capture &begin_capture(Stream &stream, CUstreamCaptureMode mode, CUgraph graph) {
+    auto capture = std::make_shared<Capture>();
+    capture->id = ++sim().capture_ids;
+    capture->mode = mode;
+    capture->thread = this_thread.number;
+    capture->origin = &stream;
+    capture->graph = graph;
+    capture->streams.insert(&stream);
+    sim().captures.push_back(capture);
+    stream.capture = capture;
+    return *capture;
+}
+
+bool find_nodes(const Graph &graph, const CUgraphNode *handles, size_t count,
+                std::vector<Node *> &ret_nodes) {
+    const auto &all = graph.body->nodes;
+    for (size_t i = 0; i < count; ++i) {
+        const auto found = std::find_if(
+            all.begin(), all.end(), [&](const auto &node) { return node->handle == handles[i]; });
+        if (found == all.end()) {
+            return false;
+        }
+        ret_nodes.push_back(found->get());
+    }
+    return true;
 }
 
 CUresult may_end(const Capture &capture, const Stream &stream) {
@@ -159,27 +202,38 @@ CUresult wait_in_capture(Event &event, Stream &stream) {
     return CUDA_SUCCESS;
 }
 
+CUresult api::stream_begin_capture_v1(CUstream h_stream) {
+    return stream_begin_capture(h_stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
 CUresult api::stream_begin_capture(CUstream h_stream, CUstreamCaptureMode mode) {
     Stream *stream;
-    const CUresult result = find_stream(h_stream, stream);
-    if (result != CUDA_SUCCESS || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = find_to_capture(h_stream, mode, stream);
+    if (result == CUDA_SUCCESS) {
+        begin_capture(*stream, mode, make_graph()->handle);
     }
-    if (stream->kind == Stream::Kind::legacy) {
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return result;
+}
+
+CUresult api::stream_begin_capture_to_graph(CUstream h_stream, CUgraph h_graph,
+                                            const CUgraphNode *dependencies,
+                                            const CUgraphEdgeData *, size_t num_dependencies,
+                                            CUstreamCaptureMode mode) {
+    Stream *stream;
+    Graph *graph;
+    std::vector<Node *> nodes;
+    CUresult result = find_to_capture(h_stream, mode, stream);
+    result = result == CUDA_SUCCESS ? find_graph(h_graph, graph) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
-    if (stream->capture) {
-        return CUDA_ERROR_ILLEGAL_STATE;
+    if (is_captured_into(*graph) ||
+        !find_nodes(*graph, dependencies, dependencies ? num_dependencies : 0, nodes) ||
+        (!dependencies && num_dependencies != 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
     }
-    auto capture = std::make_shared<Capture>();
-    capture->id = ++sim().capture_ids;
-    capture->mode = mode;
-    capture->thread = this_thread.number;
-    capture->origin = stream;
-    capture->graph = make_graph()->handle;
-    capture->streams.insert(stream);
-    sim().captures.push_back(capture);
-    stream->capture = capture;
+    begin_capture(*stream, mode, h_graph).owns_graph = false;
+    stream->last_nodes = nodes;
     return CUDA_SUCCESS;
 }
 
@@ -201,7 +255,7 @@ CUresult api::stream_end_capture(CUstream h_stream, CUgraph *ph_graph) {
                                      : CUDA_SUCCESS;
     end_capture(capture);
     *ph_graph = result == CUDA_SUCCESS ? capture->graph : nullptr;
-    if (result != CUDA_SUCCESS) {
+    if (result != CUDA_SUCCESS && capture->owns_graph) {
         end_graph(sim().graphs.find(capture->graph));
     }
     return result;
@@ -220,6 +274,13 @@ CUresult api::stream_is_capturing(CUstream h_stream, CUstreamCaptureStatus *capt
                       : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                                  : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
+}
+
+CUresult api::stream_get_capture_info_v1(CUstream h_stream,
+                                         CUstreamCaptureStatus *capture_status_out,
+                                         cuuint64_t *id_out) {
+    return stream_get_capture_info_v2(h_stream, capture_status_out, id_out, nullptr, nullptr,
+                                      nullptr);
 }
 
 CUresult api::stream_get_capture_info_v2(CUstream h_stream,

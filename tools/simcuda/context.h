@@ -20,6 +20,7 @@ struct Context {
     uint64_t id = 0;
     Device *device = nullptr;
     unsigned flags = 0;
+    unsigned users = 1; // cuCtxCreate and each cuCtxAttach
     bool primary = false;
 
     std::unique_ptr<Stream> legacy;

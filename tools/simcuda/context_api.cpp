@@ -79,6 +79,15 @@ CUresult api::device_primary_ctx_get_state(CUdevice dev, unsigned int *flags, in
     return CUDA_SUCCESS;
 }
 
+// Before CUDA 11 the flags could not be changed under a context.
+CUresult api::device_primary_ctx_set_flags_v1(CUdevice dev, unsigned int flags) {
+    Device *device;
+    const CUresult result = find_device(dev, device);
+    return result == CUDA_SUCCESS && sim().contexts.find(device->primary_handle)
+               ? CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE
+               : device_primary_ctx_set_flags(dev, flags);
+}
+
 CUresult api::device_primary_ctx_set_flags(CUdevice dev, unsigned int flags) {
     Device *device;
     const CUresult result = find_device(dev, device);
@@ -120,6 +129,30 @@ CUresult api::ctx_destroy(CUcontext ctx) {
     }
     end_context(context);
     return CUDA_SUCCESS;
+}
+
+CUresult api::ctx_attach(CUcontext *pctx, unsigned int flags) {
+    Context *context;
+    const CUresult result = current_context(context);
+    if (result != CUDA_SUCCESS || !pctx || flags != 0) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (context->primary) {
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    ++context->users;
+    *pctx = context->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::ctx_detach(CUcontext ctx) {
+    Context *context, *current;
+    CUresult result = find_context(ctx, context);
+    result = result == CUDA_SUCCESS ? current_context(current) : result;
+    if (result != CUDA_SUCCESS || current != context || context->primary) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    return --context->users == 0 ? ctx_destroy(ctx) : CUDA_SUCCESS;
 }
 
 CUresult api::ctx_push_current(CUcontext ctx) {

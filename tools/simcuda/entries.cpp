@@ -8,8 +8,22 @@
 
 // Names that cuda.h turns into those of later versions; here each is meant as it stands.
 #undef cuDeviceGetUuid
+#undef cuDevicePrimaryCtxRelease
+#undef cuDevicePrimaryCtxReset
+#undef cuDevicePrimaryCtxSetFlags
 #undef cuEventElapsedTime
 #undef cuGetProcAddress
+#undef cuIpcOpenMemHandle
+#undef cuMemAlloc
+#undef cuMemAllocHost
+#undef cuMemAllocPitch
+#undef cuMemFree
+#undef cuMemGetAddressRange
+#undef cuMemGetInfo
+#undef cuMemHostGetDevicePointer
+#undef cuMemHostRegister
+#undef cuStreamBeginCapture
+#undef cuStreamGetCaptureInfo
 #undef cuStreamUpdateCaptureDependencies
 
 #define EXPORT extern "C" __attribute__((visibility("default")))

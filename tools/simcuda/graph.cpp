@@ -196,6 +196,9 @@ CUresult api::graph_create(CUgraph *ph_graph, unsigned int flags) {
 CUresult api::graph_destroy(CUgraph h_graph) {
     Graph *graph;
     const CUresult result = find_graph(h_graph, graph);
+    if (result == CUDA_SUCCESS && is_captured_into(*graph)) {
+        return misuse("a stream still captures into graph %p", static_cast<void *>(h_graph));
+    }
     if (result == CUDA_SUCCESS) {
         end_graph(graph);
     }
@@ -219,7 +222,7 @@ CUresult api::graph_get_nodes(CUgraph h_graph, CUgraphNode *nodes, size_t *num_n
 CUresult api::graph_instantiate(CUgraphExec *ph_graph_exec, CUgraph h_graph, unsigned long long) {
     Graph *graph;
     const CUresult result = find_graph(h_graph, graph);
-    if (result != CUDA_SUCCESS || !ph_graph_exec) {
+    if (result != CUDA_SUCCESS || !ph_graph_exec || is_captured_into(*graph)) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
     auto *executable = new Executable;

@@ -1,9 +1,11 @@
 #include "call.h"
 #include "race.h"
+#include "share.h"
 #include "simulator.h"
 #include "vmm.h"
 
 #include <algorithm>
+#include <cstring>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -41,6 +43,20 @@ std::vector<Region *> mappings_of(CUdeviceptr start, uint64_t size) {
         mappings.push_back(region);
     }
     return mappings;
+}
+
+// The one block, or the first of the mappings, that other hardware may reach; NULL if there is
+// none.
+const Region *exportable(CUdeviceptr start, uint64_t size) {
+    const Region *region = sim().regions.around(start);
+    if (region && region->kind == Kind::device) {
+        return size <= region->end() - start ? region : nullptr;
+    }
+    const std::vector<Region *> mappings = mappings_of(start, size);
+    const bool one_device = std::all_of(mappings.begin(), mappings.end(), [&](const Region *each) {
+        return each->device == mappings.front()->device;
+    });
+    return mappings.empty() || !one_device ? nullptr : mappings.front();
 }
 
 bool are_whole(const std::vector<Region *> &mappings, CUdeviceptr start, uint64_t size) {
@@ -175,6 +191,27 @@ CUresult api::mem_get_access(unsigned long long *flags, const CUmemLocation *loc
     }
     *flags = region->access >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                                                 : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    return CUDA_SUCCESS;
+}
+
+// Instead of a dma-buf the program gets the memory's file, which stands at the range's first byte.
+CUresult api::mem_get_handle_for_address_range(void *handle, CUdeviceptr dptr, size_t size,
+                                               CUmemRangeHandleType handle_type,
+                                               unsigned long long flags) {
+    constexpr uint64_t page = 4096;
+    const Region *region = exportable(dptr, size);
+    if (!handle || !region || size == 0 || dptr % page != 0 || size % page != 0 ||
+        handle_type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (flags != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED; // there is no PCIe to map it by
+    }
+    const int descriptor = make_view(*region->store, region->offset + (dptr - region->start));
+    if (descriptor < 0) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+    std::memcpy(handle, &descriptor, sizeof descriptor);
     return CUDA_SUCCESS;
 }
 

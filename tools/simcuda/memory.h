@@ -27,6 +27,7 @@ struct Region {
     uint64_t offset = 0;
     uint64_t id = 0;
     unsigned flags = 0;
+    bool sync_memops = false; // copies and sets without a stream wait for their end
     Pool *pool = nullptr;
     Physical *physical = nullptr;
     uint64_t access = 0;                 // other devices that may use mapped memory, one bit each

@@ -80,6 +80,33 @@ CUresult wait_and_free(CUdeviceptr start, uint64_t id) {
 
 } // namespace
 
+// The first versions have addresses of 32 bits and serve contexts made before CUDA 3.2. Contexts
+// here are newer, and the driver does not mix the two.
+CUresult api::mem_get_info_v1(unsigned int *, unsigned int *) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult api::mem_alloc_v1(unsigned int *, unsigned int) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult api::mem_alloc_pitch_v1(unsigned int *, unsigned int *, unsigned int, unsigned int,
+                                 unsigned int) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult api::mem_free_v1(unsigned int) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult api::mem_get_address_range_v1(unsigned int *, unsigned int *, unsigned int) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+}
+
+CUresult api::mem_host_get_device_pointer_v1(unsigned int *, void *, unsigned int) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+}
+
 CUresult api::mem_get_info(size_t *free, size_t *total) {
     Context *context;
     const CUresult result = current_context(context);
@@ -160,6 +187,10 @@ CUresult api::mem_host_alloc(void **pp, size_t bytesize, unsigned int flags) {
 }
 
 CUresult api::mem_alloc_host(void **pp, size_t bytesize) {
+    return mem_host_alloc(pp, bytesize, 0);
+}
+
+CUresult api::mem_alloc_host_v1(void **pp, unsigned int bytesize) {
     return mem_host_alloc(pp, bytesize, 0);
 }
 

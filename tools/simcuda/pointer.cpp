@@ -36,7 +36,7 @@ CUresult tell(const Region &region, CUpointer_attribute attribute, CUdeviceptr a
         return host || region.kind == Kind::managed ? answer(data, address)
                                                     : CUDA_ERROR_INVALID_VALUE;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-        return answer<unsigned>(data, 0);
+        return answer<unsigned>(data, region.sync_memops);
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         return answer<unsigned long long>(data, region.id);
     case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -102,6 +102,28 @@ CUresult api::pointer_get_attributes(unsigned int num_attributes, CUpointer_attr
             }
         }
     }
+    return CUDA_SUCCESS;
+}
+
+// Nothing else can be set. What is under way has ended when the call returns.
+CUresult api::pointer_set_attribute(const void *value, CUpointer_attribute attribute,
+                                    CUdeviceptr ptr) {
+    const Region *region = sim().regions.around(ptr);
+    if (!value || !region || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    unsigned wanted;
+    std::memcpy(&wanted, value, sizeof wanted);
+    const CUdeviceptr start = region->start;
+    const uint64_t id = region->id;
+    if (Context *context = region->context; context && wanted) {
+        wait_for(*context);
+    }
+    Region *still = sim().regions.at(start);
+    if (!still || still->id != id) {
+        return CUDA_ERROR_INVALID_VALUE; // another thread has freed it meanwhile
+    }
+    still->sync_memops = wanted != 0;
     return CUDA_SUCCESS;
 }
 

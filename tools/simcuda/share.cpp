@@ -86,6 +86,14 @@ int make_share(const Store &store, uint64_t place) {
     return -1;
 }
 
+int make_view(const Store &store, uint64_t offset) {
+    const int made = open_again(store.fd);
+    if (made >= 0) {
+        lseek(made, static_cast<off_t>(offset), SEEK_SET);
+    }
+    return made;
+}
+
 bool open_share(int descriptor, Ticket::Kind kind, Ticket &ret_ticket, Store *&ret_store,
                 uint64_t &ret_place) {
     const off_t place = lseek(descriptor, 0, SEEK_CUR);

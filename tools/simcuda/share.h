@@ -28,6 +28,9 @@ bool write_ticket(const Store &store, uint64_t place, Ticket ticket);
 // A descriptor for the program; -1: there is none.
 int make_share(const Store &store, uint64_t place);
 
+// A descriptor of the memory's file that stands at the offset; -1: there is none.
+int make_view(const Store &store, uint64_t offset);
+
 // Reads a descriptor that some process made. The store is a device's own, or a foreign one.
 bool open_share(int descriptor, Ticket::Kind kind, Ticket &ret_ticket, Store *&ret_store,
                 uint64_t &ret_place);

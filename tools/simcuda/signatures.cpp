@@ -1,9 +1,14 @@
 // NVIDIA's header has a type for each entry by its name and version, as PFN_cuMemAlloc_v3020. A
 // line of entries.def with a wrong name, version or parameter does not compile here.
+
+// The types of the first versions need it before cuda.h. In a unity build cuda.h may be there.
+#ifndef __cuda_cuda_h__
+#define __CUDA_API_VERSION_INTERNAL
+#endif
 #include "entries.h"
 
 // Older headers lack the types of the newest entries.
-#if CUDA_VERSION >= 13000 && __has_include(<cudaTypedefs.h>)
+#if defined(__CUDA_API_VERSION_INTERNAL) && CUDA_VERSION >= 13000 && __has_include(<cudaTypedefs.h>)
 #include <cudaTypedefs.h>
 #include <type_traits>
 

@@ -94,15 +94,16 @@ CUresult copy_async(CUstream handle, const Copy &copy) {
     return result == CUDA_SUCCESS ? copy_on(*stream, copy, false) : result;
 }
 
-// The calls without a stream wait for the end, except for copies between device memory.
+// The calls without a stream wait for the end, except for copies between device memory that has no
+// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
 CUresult copy_now(const Copy &copy) {
     Stream *stream;
     const CUresult result = find_stream(nullptr, stream);
-    const auto on_host = [](CUdeviceptr address) {
+    const auto waits = [](CUdeviceptr address) {
         const Region *region = sim().regions.around(address);
-        return !region || region->on_host();
+        return !region || region->on_host() || region->sync_memops;
     };
-    return result == CUDA_SUCCESS ? copy_on(*stream, copy, on_host(copy.to) || on_host(copy.from))
+    return result == CUDA_SUCCESS ? copy_on(*stream, copy, waits(copy.to) || waits(copy.from))
                                   : result;
 }
 
@@ -138,13 +139,15 @@ CUresult set_on(CUstream handle, CUdeviceptr address, Value value, size_t count)
     });
 }
 
-// The calls without a stream wait only if they write memory that the host can read.
+// The calls without a stream wait only if they write memory that the host can read, or that has
+// CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
 template <typename Value> CUresult set_now(CUdeviceptr address, Value value, size_t count) {
     const CUresult result = set_on(nullptr, address, value, count);
     const Region *region = sim().regions.around(address);
+    const bool waits =
+        region && (region->on_host() || region->kind == Kind::managed || region->sync_memops);
     Stream *stream;
-    if (result == CUDA_SUCCESS && region && (region->on_host() || region->kind == Kind::managed) &&
-        find_stream(nullptr, stream) == CUDA_SUCCESS) {
+    if (result == CUDA_SUCCESS && waits && find_stream(nullptr, stream) == CUDA_SUCCESS) {
         wait_for(*stream);
     }
     return result;

@@ -341,3 +341,102 @@ TEST_CASE("pool memory for another stream cannot be had under a global capture")
     CHECK(cu().cuMemAllocAsync(&address, 4096, other) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     end_invalid(stream);
 }
+
+namespace {
+
+using BeginCaptureToGraph = CUresult (*)(CUstream, CUgraph, const CUgraphNode *, const void *,
+                                         size_t, CUstreamCaptureMode);
+
+BeginCaptureToGraph capture_to_graph() {
+    const auto found = cu().optional<BeginCaptureToGraph>("cuStreamBeginCaptureToGraph", 12030);
+    if (!found) {
+        WARN("skipped: this driver has no cuStreamBeginCaptureToGraph");
+    }
+    return found;
+}
+
+size_t nodes_of(CUgraph graph) {
+    size_t count = 0;
+    REQUIRE(cu().cuGraphGetNodes(graph, nullptr, &count) == CUDA_SUCCESS);
+    return count;
+}
+
+CUgraphNode first_node(CUgraph graph) {
+    CUgraphNode node = nullptr;
+    size_t count = 1;
+    REQUIRE(cu().cuGraphGetNodes(graph, &node, &count) == CUDA_SUCCESS);
+    return node;
+}
+
+} // namespace
+
+TEST_CASE("captures into a graph of the program's add to it, after the nodes that are named") {
+    const BeginCaptureToGraph begin_into = capture_to_graph();
+    if (!begin_into) {
+        return;
+    }
+    const Device device;
+    const Stream stream;
+    const Block block(4096);
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    REQUIRE(cu().cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
+    REQUIRE(begin_into(stream, graph, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_GLOBAL) ==
+            CUDA_SUCCESS);
+    CHECK(cu().cuGraphInstantiate(&executable, graph, 0) != CUDA_SUCCESS);
+    REQUIRE(cu().cuMemsetD8Async(block, 1, 4096, stream) == CUDA_SUCCESS);
+    CHECK(end(stream) == graph);
+    CHECK(nodes_of(graph) == 1);
+    const CUgraphNode first = first_node(graph);
+    REQUIRE(begin_into(stream, graph, &first, nullptr, 1, CU_STREAM_CAPTURE_MODE_GLOBAL) ==
+            CUDA_SUCCESS);
+    REQUIRE(cu().cuMemsetD8Async(block, 2, 4096, stream) == CUDA_SUCCESS);
+    CHECK(end(stream) == graph);
+    CHECK(nodes_of(graph) == 2);
+    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    CHECK(byte_at(block) == 2);
+    REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a capture into a graph after a node of another graph is refused") {
+    const BeginCaptureToGraph begin_into = capture_to_graph();
+    if (!begin_into) {
+        return;
+    }
+    const Device device;
+    const Stream stream;
+    const Block block(4096);
+    CUgraph empty = nullptr;
+    REQUIRE(cu().cuGraphCreate(&empty, 0) == CUDA_SUCCESS);
+    begin(stream);
+    REQUIRE(cu().cuMemsetD8Async(block, 1, 4096, stream) == CUDA_SUCCESS);
+    const CUgraph other = end(stream);
+    const CUgraphNode node = first_node(other);
+    CHECK(begin_into(stream, empty, &node, nullptr, 1, CU_STREAM_CAPTURE_MODE_GLOBAL) ==
+          CUDA_ERROR_INVALID_VALUE);
+    CHECK(begin_into(stream, empty, nullptr, nullptr, 1, CU_STREAM_CAPTURE_MODE_GLOBAL) ==
+          CUDA_ERROR_INVALID_VALUE);
+    CHECK(status_of(stream) == CU_STREAM_CAPTURE_STATUS_NONE);
+    CHECK(cu().cuGraphDestroy(other) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphDestroy(empty) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a graph of the program's outlives a capture into it that was invalidated") {
+    const BeginCaptureToGraph begin_into = capture_to_graph();
+    if (!begin_into) {
+        return;
+    }
+    const Device device;
+    const Stream stream;
+    CUgraph graph = nullptr;
+    CUdeviceptr address = 0;
+    REQUIRE(cu().cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
+    REQUIRE(begin_into(stream, graph, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_GLOBAL) ==
+            CUDA_SUCCESS);
+    CHECK(try_alloc(address) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    end_invalid(stream);
+    CHECK(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+}

@@ -150,3 +150,60 @@ TEST_CASE("a reset leaves the primary context as often retained as it was") {
     CHECK(cu().cuDevicePrimaryCtxGetState(0, &flags, &active) == CUDA_SUCCESS);
     CHECK(active == 0);
 }
+
+namespace {
+
+using CtxAttach = CUresult (*)(CUcontext *, unsigned);
+using CtxDetach = CUresult (*)(CUcontext);
+
+} // namespace
+
+TEST_CASE("a context that was attached to lives until the last detach") {
+    const Device device;
+    const auto attach = cu().optional<CtxAttach>("cuCtxAttach", 2000);
+    const auto detach = cu().optional<CtxDetach>("cuCtxDetach", 2000);
+    REQUIRE(attach);
+    REQUIRE(detach);
+    CUcontext context = nullptr, attached = nullptr, current = nullptr;
+    REQUIRE(cu().create_context(&context, 0, 0) == CUDA_SUCCESS);
+    CHECK(attach(&attached, 1) == CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(attach(&attached, 0) == CUDA_SUCCESS);
+    CHECK(attached == context);
+    CHECK(detach(context) == CUDA_SUCCESS);
+    const uint64_t id = context_id(context);
+    CHECK(id != 0);
+    CHECK(detach(context) == CUDA_SUCCESS);
+    unsigned long long none = 0;
+    CHECK(cu().cuCtxGetId(context, &none) != CUDA_SUCCESS);
+    CHECK(cu().cuCtxGetCurrent(&current) == CUDA_SUCCESS);
+    CHECK(current == device.context);
+}
+
+TEST_CASE("a context that is not current cannot be detached from") {
+    const Device device;
+    const auto detach = cu().optional<CtxDetach>("cuCtxDetach", 2000);
+    CUcontext context = nullptr, popped = nullptr;
+    REQUIRE(cu().create_context(&context, 0, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuCtxPopCurrent(&popped) == CUDA_SUCCESS);
+    CHECK(detach(context) == CUDA_ERROR_INVALID_CONTEXT);
+    CHECK(context_id(context) != 0);
+    CHECK(cu().cuCtxDestroy(context) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a primary context is destroyed with its last reference, and its contents with it") {
+    CUcontext context = nullptr;
+    CUdeviceptr address = 0;
+    unsigned type = 0;
+    REQUIRE(cu().cuInit(0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuDevicePrimaryCtxRetain(&context, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuCtxSetCurrent(context) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemAlloc(&address, 4096) == CUDA_SUCCESS);
+    REQUIRE(cu().cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS);
+    CHECK(cu().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+          CUDA_SUCCESS);
+    REQUIRE(cu().cuDevicePrimaryCtxRelease(0) == CUDA_SUCCESS);
+    CHECK(cu().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
+          CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuDevicePrimaryCtxRelease(0) == CUDA_ERROR_INVALID_CONTEXT);
+}

@@ -1,6 +1,8 @@
 // Behaviour: what CUDA promises of memory: the same on real hardware and simulated.
-#include "cuda_driver.h"
+#include "pending_work.h"
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <vector>
 
 TEST_CASE("device memory is aligned, distinct and given back") {
@@ -156,4 +158,116 @@ TEST_CASE("memory of a destroyed context is gone with it") {
     REQUIRE(cu().cuCtxDestroy(context) == CUDA_SUCCESS);
     CHECK(cu().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) ==
           CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("each row of pitched memory starts aligned") {
+    const Device device;
+    CUdeviceptr address = 0, refused = 0;
+    size_t pitch = 0, size = 0;
+    REQUIRE(cu().cuMemAllocPitch(&address, &pitch, 1000, 7, 4) == CUDA_SUCCESS);
+    CHECK(pitch >= 1000);
+    CHECK(pitch % 256 == 0);
+    CHECK(cu().cuMemGetAddressRange(nullptr, &size, address) == CUDA_SUCCESS);
+    CHECK(size >= 7 * pitch);
+    CHECK(cu().cuMemAllocPitch(&refused, &pitch, 1000, 7, 5) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemAllocPitch(&refused, &pitch, 0, 7, 4) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemFree(address) == CUDA_SUCCESS);
+}
+
+TEST_CASE("pinned memory tells the flags that it was made with, and device memory has none") {
+    const Device device;
+    const Block block(4096);
+    void *host = nullptr;
+    unsigned flags = 0;
+    REQUIRE(cu().cuMemHostAlloc(&host, 4096, CU_MEMHOSTALLOC_WRITECOMBINED) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostGetFlags(&flags, host) == CUDA_SUCCESS);
+    CHECK((flags & CU_MEMHOSTALLOC_WRITECOMBINED) != 0);
+    CHECK(cu().cuMemFreeHost(host) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemAllocHost(&host, 4096) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostGetFlags(&flags, host) == CUDA_SUCCESS);
+    CHECK((flags & CU_MEMHOSTALLOC_WRITECOMBINED) == 0);
+    CHECK(cu().cuMemFreeHost(host) == CUDA_SUCCESS);
+    const CUdeviceptr device_address = block;
+    CHECK(cu().cuMemHostGetFlags(&flags, reinterpret_cast<void *>(device_address)) != CUDA_SUCCESS);
+}
+
+TEST_CASE("many attributes of a pointer are told at once") {
+    const Device device;
+    const Block block(1 << 20);
+    CUdeviceptr start = 0, at_device = 0;
+    size_t size = 0;
+    unsigned type = 0, managed = 7, mapped = 0;
+    int ordinal = -1;
+    CUmemoryPool pool = reinterpret_cast<CUmemoryPool>(&size);
+    void *host = &size;
+    CUpointer_attribute which[] = {
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_RANGE_SIZE,
+        CU_POINTER_ATTRIBUTE_MEMORY_TYPE,      CU_POINTER_ATTRIBUTE_IS_MANAGED,
+        CU_POINTER_ATTRIBUTE_MAPPED,           CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+        CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE,   CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+        CU_POINTER_ATTRIBUTE_HOST_POINTER};
+    void *where[] = {&start, &size, &type, &managed, &mapped, &ordinal, &pool, &at_device, &host};
+    REQUIRE(cu().cuPointerGetAttributes(9, which, where, block + 4095) == CUDA_SUCCESS);
+    CHECK(start == block);
+    CHECK(size == 1 << 20);
+    CHECK(type == CU_MEMORYTYPE_DEVICE);
+    CHECK(managed == 0);
+    CHECK(mapped == 1);
+    CHECK(ordinal == 0);
+    CHECK(pool == nullptr);
+    CHECK(at_device == block + 4095);
+    CHECK(host == nullptr); // the device's own memory has none
+}
+
+TEST_CASE("memory that synchronizes its operations says so, and a set of it waits") {
+    PendingWork work;
+    const Device device;
+    const Stream stream(CU_STREAM_DEFAULT);
+    const Block block(4096);
+    unsigned yes = 1, synchronizes = 7;
+    const auto ask = [&] {
+        CHECK(cu().cuPointerGetAttribute(&synchronizes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+                                         block + 9) == CUDA_SUCCESS);
+        return synchronizes;
+    };
+    CHECK(ask() == 0);
+    REQUIRE(cu().cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block) ==
+            CUDA_SUCCESS);
+    CHECK(ask() == 1);
+    CHECK(cu().cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, block) !=
+          CUDA_SUCCESS);
+    int on_stack = 0;
+    CHECK(cu().cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+                                     reinterpret_cast<CUdeviceptr>(&on_stack)) != CUDA_SUCCESS);
+    REQUIRE(cu().cuMemsetD8(block, 4, 4096) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamQuery(CU_STREAM_LEGACY) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a range of whole pages can be had as a descriptor") {
+    const Device device;
+    int supported = 0, descriptor = -1;
+    REQUIRE(cu().cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0) ==
+            CUDA_SUCCESS);
+    if (!supported || !cu().cuMemGetHandleForAddressRange) {
+        WARN("skipped: no dma-buf here");
+        return;
+    }
+    const Block block(2 << 20);
+    const auto ask = [&](CUdeviceptr address, size_t size) {
+        return cu().cuMemGetHandleForAddressRange(&descriptor, address, size,
+                                                  CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0);
+    };
+    CHECK(ask(block, 4096 + 1) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(ask(block + 512, 4096) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(ask(block, 4 << 20) == CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(cu().cuMemsetD8(block + 8192, 9, 4096) == CUDA_SUCCESS);
+    REQUIRE(cu().cuCtxSynchronize() == CUDA_SUCCESS);
+    REQUIRE(ask(block + 8192, 4096) == CUDA_SUCCESS);
+    CHECK((fcntl(descriptor, F_GETFD) & FD_CLOEXEC) != 0);
+    unsigned char byte = 0;
+    if (cu().simulated()) { // a real one cannot be read
+        CHECK(read(descriptor, &byte, 1) == 1);
+        CHECK(byte == 9);
+    }
+    CHECK(close(descriptor) == 0);
 }

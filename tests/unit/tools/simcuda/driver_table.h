@@ -37,9 +37,13 @@ struct CudaDriver : emm::cuda::Entries {
     EMM_CUDA_OPTIONAL(cuCtxSynchronize);
     EMM_CUDA_OPTIONAL(cuMemGetInfo);
     EMM_CUDA_OPTIONAL(cuMemAlloc);
+    EMM_CUDA_OPTIONAL(cuMemAllocPitch);
     EMM_CUDA_OPTIONAL(cuMemFree);
     EMM_CUDA_OPTIONAL(cuMemGetAddressRange);
+    EMM_CUDA_OPTIONAL(cuMemGetHandleForAddressRange);
+    EMM_CUDA_OPTIONAL(cuMemAllocHost);
     EMM_CUDA_OPTIONAL(cuMemHostAlloc);
+    EMM_CUDA_OPTIONAL(cuMemHostGetFlags);
     EMM_CUDA_OPTIONAL(cuMemFreeHost);
     EMM_CUDA_OPTIONAL(cuMemHostGetDevicePointer);
     EMM_CUDA_OPTIONAL(cuMemHostRegister);
@@ -47,6 +51,7 @@ struct CudaDriver : emm::cuda::Entries {
     EMM_CUDA_OPTIONAL(cuMemAllocManaged);
     EMM_CUDA_OPTIONAL(cuPointerGetAttribute);
     EMM_CUDA_OPTIONAL(cuPointerGetAttributes);
+    EMM_CUDA_OPTIONAL(cuPointerSetAttribute);
     EMM_CUDA_OPTIONAL(cuMemAddressReserve);
     EMM_CUDA_OPTIONAL(cuMemAddressFree);
     EMM_CUDA_OPTIONAL(cuMemCreate);
@@ -104,6 +109,7 @@ struct CudaDriver : emm::cuda::Entries {
     EMM_CUDA_OPTIONAL(cuEventQuery);
     EMM_CUDA_OPTIONAL(cuEventSynchronize);
     EMM_CUDA_OPTIONAL(cuEventDestroy);
+    EMM_CUDA_OPTIONAL(cuGraphCreate);
     EMM_CUDA_OPTIONAL(cuGraphDestroy);
     EMM_CUDA_OPTIONAL(cuGraphGetNodes);
     EMM_CUDA_OPTIONAL(cuGraphInstantiateWithFlags);

@@ -105,3 +105,18 @@ TEST_CASE("with misuse=error the call fails and the process goes on") {
     CHECK(ending.status == 7);
     CHECK_THAT(ending.text, ContainsSubstring("misuse: cuMemFree"));
 }
+
+TEST_CASE("destroying a graph that a stream captures into is named") {
+    CHECK_THAT(misuse([] {
+                   CUstream stream = nullptr;
+                   CUgraph graph = nullptr;
+                   const auto begin = cu().optional<CUresult (*)(
+                       CUstream, CUgraph, const void *, const void *, size_t, CUstreamCaptureMode)>(
+                       "cuStreamBeginCaptureToGraph", 12030);
+                   cu().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+                   cu().cuGraphCreate(&graph, 0);
+                   begin(stream, graph, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_RELAXED);
+                   cu().cuGraphDestroy(graph);
+               }),
+               ContainsSubstring("a stream still captures into graph"));
+}

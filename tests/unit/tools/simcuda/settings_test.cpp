@@ -1,4 +1,4 @@
-// Behaviour: progress, faults, limits, poses and counters of the simulated driver.
+// Behaviour: progress, faults, limits, poses, early entries and counters of the simulated driver.
 #include "cuda_driver.h"
 #include "in_child.h"
 
@@ -350,4 +350,15 @@ TEST_CASE("an exported handle keeps its memory until the last descriptor is clos
     CHECK(counters().device_bytes == 2 << 20);
     REQUIRE(cu().cuMemRelease(other) == CUDA_SUCCESS);
     CHECK(counters().device_bytes == 0);
+}
+
+TEST_CASE("entries with 32-bit addresses refuse a context of today") {
+    const Device device;
+    unsigned address = 7, size = 7;
+    CHECK(cu().optional<CUresult (*)(unsigned *, unsigned)>("cuMemAlloc", 2000)(&address, 4096) ==
+          CUDA_ERROR_INVALID_CONTEXT);
+    CHECK(cu().optional<CUresult (*)(unsigned *, unsigned *)>("cuMemGetInfo", 2000)(
+              &address, &size) == CUDA_ERROR_INVALID_CONTEXT);
+    CHECK(address == 7);
+    CHECK(size == 7);
 }
