@@ -1,0 +1,161 @@
+#include "cases.h"
+#include "objects.h"
+
+namespace {
+
+class Executable {
+public:
+    explicit Executable(CUgraph graph) {
+        NEED(cu.cuGraphInstantiateWithFlags(&handle_, graph, 0));
+        NEED(cu.cuGraphDestroy(graph));
+    }
+    ~Executable() { cu.cuGraphExecDestroy(handle_); }
+    Executable(const Executable &) = delete;
+    Executable &operator=(const Executable &) = delete;
+    void launch(CUstream stream) const { NEED(cu.cuGraphLaunch(handle_, stream)); }
+
+private:
+    CUgraphExec handle_ = nullptr;
+};
+
+CUgraph end_capture(CUstream stream) {
+    CUgraph graph = nullptr;
+    NEED(cu.cuStreamEndCapture(stream, &graph));
+    return graph;
+}
+
+CUstreamCaptureStatus status_of(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    NEED(cu.cuStreamIsCapturing(stream, &status));
+    return status;
+}
+
+void copy(CUdeviceptr to, CUdeviceptr from, CUstream stream) {
+    NEED(cu.cuMemcpyDtoDAsync(to, from, mib, stream));
+}
+
+void launched(const Executable &executable, CUdeviceptr out, unsigned value, CUstream stream,
+              const char *name) {
+    for (const char *which : {"first", "second"}) {
+        NEED(fill(out, mib, 0, stream));
+        executable.launch(stream);
+        fact(holds(out, mib, value, stream), "%s, %s launch: bytes ok", name, which);
+    }
+}
+
+// Memory that the graph takes and gives back, in every launch.
+void inside(CUdeviceptr out, CUstream stream, CUstreamCaptureMode mode, const char *name) {
+    NEED(cu.cuStreamBeginCapture(stream, mode));
+    fact(status_of(stream) == CU_STREAM_CAPTURE_STATUS_ACTIVE, "%s: the stream captures", name);
+    const CUdeviceptr address = allocate_async(mib, stream);
+    NEED(fill(address, mib, 71, stream));
+    copy(out, address, stream);
+    NEED(cu.cuMemFreeAsync(address, stream));
+    const Executable executable(end_capture(stream));
+    fact(status_of(stream) == CU_STREAM_CAPTURE_STATUS_NONE, "%s: and no longer", name);
+    launched(executable, out, 71, stream, name);
+}
+
+// A stream that takes part because it waits for an event, and has memory of its own there.
+void joined(CUdeviceptr out, CUstream stream, CUstream other) {
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    order(stream, other);
+    fact(status_of(other) == CU_STREAM_CAPTURE_STATUS_ACTIVE, "joined: it captures too");
+    const CUdeviceptr address = allocate_async(mib, other);
+    NEED(fill(address, mib, 72, other));
+    copy(out, address, other);
+    NEED(cu.cuMemFreeAsync(address, other));
+    order(other, stream);
+    const Executable executable(end_capture(stream));
+    fact(status_of(other) == CU_STREAM_CAPTURE_STATUS_NONE, "joined: and no longer");
+    launched(executable, out, 72, stream, "joined");
+}
+
+// Memory that a launch leaves to the program, which frees it before the next launch.
+void freed_outside(CUdeviceptr out, CUstream stream) {
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    const CUdeviceptr address = allocate_async(mib, stream);
+    NEED(fill(address, mib, 73, stream));
+    const Executable executable(end_capture(stream));
+    for (const char *which : {"first", "second"}) {
+        executable.launch(stream);
+        copy(out, address, stream);
+        fact(holds(out, mib, 73, stream), "freed outside, %s launch: bytes ok", which);
+        result(cu.cuMemFreeAsync(address, stream), CUDA_SUCCESS, "freed outside, %s time", which);
+    }
+    const CUdeviceptr next = allocate_async(mib, stream);
+    NEED(fill(next, mib, 74, stream));
+    NEED(fill(out, mib, 75, stream));
+    fact(holds(next, mib, 74, stream), "memory taken after that: bytes ok");
+    NEED(cu.cuMemFreeAsync(next, stream));
+}
+
+// The caller's own memory, which its graphs go on using.
+void made_before(CUstream stream) {
+    const CUdeviceptr out = allocate(mib), taken = allocate_async(mib, stream);
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    NEED(fill(taken, mib, 76, stream));
+    copy(out, taken, stream);
+    const Executable executable(end_capture(stream));
+    launched(executable, out, 76, stream, "memory of before");
+    NEED(cu.cuMemFreeAsync(taken, stream));
+    NEED(cu.cuMemFree(out));
+}
+
+void relaxed(CUstream stream) {
+    CUdeviceptr address = 0;
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    result(cu.cuMemAlloc(&address, mib), CUDA_SUCCESS, "cuMemAlloc under a relaxed capture");
+    NEED(fill(address, mib, 77, stream));
+    const Executable executable(end_capture(stream));
+    executable.launch(stream);
+    fact(holds(address, mib, 77, stream), "its bytes after a launch: ok");
+    result(cu.cuMemFree(address), CUDA_SUCCESS, "its free");
+}
+
+void exchanged(CUstream stream) {
+    CUdeviceptr address = 0;
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    NEED(cu.cuThreadExchangeStreamCaptureMode(&mode));
+    result(cu.cuMemAlloc(&address, mib), CUDA_SUCCESS, "cuMemAlloc in a thread that is relaxed");
+    NEED(cu.cuThreadExchangeStreamCaptureMode(&mode));
+    fact(mode == CU_STREAM_CAPTURE_MODE_RELAXED, "the thread's mode is its own again");
+    NEED(cu.cuGraphDestroy(end_capture(stream)));
+    result(cu.cuMemFree(address), CUDA_SUCCESS, "the free after the capture");
+}
+
+void to_graph(CUdeviceptr out, CUstream stream) {
+    CUgraph graph = nullptr;
+    NEED(cu.cuGraphCreate(&graph, 0));
+    NEED(cu.cuStreamBeginCaptureToGraph(stream, graph, nullptr, nullptr, 0,
+                                        CU_STREAM_CAPTURE_MODE_GLOBAL));
+    const CUdeviceptr address = allocate_async(mib, stream);
+    NEED(fill(address, mib, 78, stream));
+    copy(out, address, stream);
+    NEED(cu.cuMemFreeAsync(address, stream));
+    fact(end_capture(stream) == graph, "to a graph: the capture ends with that graph");
+    const Executable executable(graph);
+    launched(executable, out, 78, stream, "to a graph");
+}
+
+} // namespace
+
+void capture_case() {
+    const Primary primary;
+    const CUdeviceptr out = allocate(mib);
+    {
+        const Stream stream, other;
+        inside(out, stream, CU_STREAM_CAPTURE_MODE_GLOBAL, "global");
+        inside(out, stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, "thread-local");
+        inside(out, stream, CU_STREAM_CAPTURE_MODE_RELAXED, "relaxed");
+        inside(out, CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_GLOBAL, "the thread's stream");
+        joined(out, stream, other);
+        freed_outside(out, stream);
+        made_before(stream);
+        relaxed(stream);
+        exchanged(stream);
+        to_graph(out, stream);
+    }
+    result(cu.cuMemFree(out), CUDA_SUCCESS, "free after all captures");
+}

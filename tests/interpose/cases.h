@@ -1,0 +1,40 @@
+#pragma once
+
+#include <string>
+
+// device memory
+void alloc_case();
+void reuse_case();
+void wrong_frees_case();
+void pitch_case();
+void managed_case();
+void info_case();
+
+// stream-ordered memory
+void async_case();
+void pools_case();
+void streams_case();
+void capture_case();
+
+// host memory
+void host_case();
+void register_case();
+
+// questions
+void ranges_case();
+void attributes_case();
+
+// contexts, threads, devices
+void contexts_case();
+void primary_case();
+void survivors_case();
+void threads_case();
+void peers_case();
+
+// processes; `how` is how a process that they start finds its driver
+void before_init_case();
+void ipc_case(const std::string &how);
+void ipc_child(int requests, int replies);
+void fork_case();
+void exec_case(const std::string &how);
+void exec_child();

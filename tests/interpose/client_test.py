@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""client_test.py DRIVER PROGRAM HOW [INTERPOSER PLUGIN]: a program on the driver API finds what CUDA's
+documentation says, on the simulated driver in the folder DRIVER; and the same, line by line, when the interposer in
+the folder INTERPOSER stands before that driver and its memory comes from PLUGIN."""
+import difflib
+import glob
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+DRIVER, PROGRAM = (os.path.realpath(path) for path in sys.argv[1:3])
+HOW = sys.argv[3]
+INTERPOSER, PLUGIN = sys.argv[4:6] if len(sys.argv) > 4 else (None, None)
+SIM = "memory=8GiB,devices=2"
+WRONG = "wrong-frees"  # the case that does what no program may do
+TIMEOUT = 120
+
+
+def way(folder):
+    return HOW.replace("DRIVER", os.path.join(folder, "libcuda.so.1"))
+
+
+def run(case, folder, progress="eager", **variables):
+    """Runs a case; in `folder` lies the libcuda that it finds."""
+    misuse = "error" if case == WRONG else "abort"
+    environment = dict(os.environ, LD_LIBRARY_PATH=folder, **variables,
+                       EMM_SIM=f"{SIM},progress={progress},misuse={misuse}")
+    return subprocess.run([PROGRAM, way(folder), case], env=environment, text=True, timeout=TIMEOUT,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+
+
+def cases():
+    listing = subprocess.run([PROGRAM, "list"], text=True, stdout=subprocess.PIPE, check=True,
+                             env=dict(os.environ, LD_LIBRARY_PATH=DRIVER))
+    return listing.stdout.split()
+
+
+def differences(native, interposed):
+    return "\n".join(difflib.unified_diff(native.splitlines(), interposed.splitlines(), "native", PLUGIN, n=1,
+                                          lineterm=""))
+
+
+class Client(unittest.TestCase):
+    maxDiff = None
+
+    def check(self, done, case):
+        said = done.stderr if case != WRONG else ""
+        self.assertEqual((done.returncode, said), (0, ""),
+                         f"{case}:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+        self.assertNotIn("which is wrong", done.stdout)
+        return done.stdout
+
+    def native(self, case, progress="eager"):
+        return self.check(run(case, DRIVER, progress), case)
+
+
+class Native(Client):
+    def test_what_it_finds_is_as_documented_whenever_work_runs(self):
+        found = [self.native("all", progress) for progress in ("eager", "lazy", "random")]
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(found[0], found[2])
+        self.assertGreater(len(found[0].splitlines()), 300)
+
+    def test_wrong_frees_are_refused(self):
+        self.assertIn("CUDA_ERROR_INVALID_VALUE", self.native(WRONG))
+
+
+class Alone(Client):
+    def test_each_case_finds_alone_what_it_finds_after_the_others(self):
+        together = self.native("all").splitlines()
+        for case in sorted(set(cases()) - {WRONG}):
+            alone = self.native(case).splitlines()
+            self.assertGreater(len(alone), 1)
+            self.assertEqual(alone, [line for line in together if line in alone], case)
+
+
+class Interposed(Client):
+    def interposed(self, case, progress="eager", **variables):
+        library = os.path.join(INTERPOSER, "libcuda.so.1")
+        self.assertTrue(os.path.exists(library), f"{library}: there is no interposer")
+        return run(case, INTERPOSER, progress, LD_PRELOAD=library, EMM_PLUGIN=PLUGIN,
+                   EMM_DRIVER=os.path.join(DRIVER, "libcuda.so.1"), **variables)
+
+    def test_each_case_finds_what_it_finds_without_emm(self):
+        for case in cases():
+            with self.subTest(case=case):
+                done = self.interposed(case)
+                self.assertEqual(differences(self.native(case), done.stdout), "", done.stderr[-2000:])
+                self.check(done, case)
+
+    def test_all_cases_in_one_process_find_the_same_whenever_work_runs(self):
+        native = self.native("all")
+        for progress in "eager", "lazy", "random":
+            with self.subTest(progress=progress):
+                done = self.interposed("all", progress)
+                self.assertEqual(differences(native, done.stdout), "", done.stderr[-2000:])
+                self.check(done, "all")
+
+    def test_the_memory_is_of_the_plugin(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.interposed("alloc", EMM_EVENT_LOG=os.path.join(folder, "%p.csv"))
+            events = "".join(open(name, encoding="utf-8").read() for name in glob.glob(folder + "/*"))
+        self.assertGreater(len(events.splitlines()), 20, "emm served nothing")
+
+
+def wanted():
+    """One process a case for one way to find the driver; for the others all cases in one process."""
+    if INTERPOSER:
+        return [Interposed]
+    return [Native, Alone] if HOW == "dlsym" else [Native]
+
+
+if __name__ == "__main__":
+    load = unittest.defaultTestLoader.loadTestsFromTestCase
+    suite = unittest.TestSuite(load(tests) for tests in wanted())
+    sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())

@@ -1,0 +1,110 @@
+// The driver, found in one of the ways that programs find it.
+#pragma once
+
+#include <cuda.h>
+#include <string>
+#include <type_traits>
+
+// What the cases call. Each is asked for by the CUDA version 12.0.
+#define DRIVER_ENTRIES(X)                                                                          \
+    X(cuInit)                                                                                      \
+    X(cuDriverGetVersion)                                                                          \
+    X(cuGetErrorName)                                                                              \
+    X(cuDeviceGet)                                                                                 \
+    X(cuDeviceGetCount)                                                                            \
+    X(cuDeviceTotalMem)                                                                            \
+    X(cuDeviceGetAttribute)                                                                        \
+    X(cuDeviceCanAccessPeer)                                                                       \
+    X(cuDeviceGetDefaultMemPool)                                                                   \
+    X(cuDeviceGetMemPool)                                                                          \
+    X(cuDeviceSetMemPool)                                                                          \
+    X(cuDevicePrimaryCtxRetain)                                                                    \
+    X(cuDevicePrimaryCtxRelease)                                                                   \
+    X(cuDevicePrimaryCtxReset)                                                                     \
+    X(cuDevicePrimaryCtxGetState)                                                                  \
+    X(cuCtxDestroy)                                                                                \
+    X(cuCtxPushCurrent)                                                                            \
+    X(cuCtxPopCurrent)                                                                             \
+    X(cuCtxSetCurrent)                                                                             \
+    X(cuCtxGetCurrent)                                                                             \
+    X(cuCtxSynchronize)                                                                            \
+    X(cuCtxEnablePeerAccess)                                                                       \
+    X(cuCtxDisablePeerAccess)                                                                      \
+    X(cuMemGetInfo)                                                                                \
+    X(cuMemAlloc)                                                                                  \
+    X(cuMemAllocPitch)                                                                             \
+    X(cuMemAllocManaged)                                                                           \
+    X(cuMemFree)                                                                                   \
+    X(cuMemGetAddressRange)                                                                        \
+    X(cuMemAllocHost)                                                                              \
+    X(cuMemHostAlloc)                                                                              \
+    X(cuMemFreeHost)                                                                               \
+    X(cuMemHostGetDevicePointer)                                                                   \
+    X(cuMemHostGetFlags)                                                                           \
+    X(cuMemHostRegister)                                                                           \
+    X(cuMemHostUnregister)                                                                         \
+    X(cuPointerGetAttribute)                                                                       \
+    X(cuPointerGetAttributes)                                                                      \
+    X(cuPointerSetAttribute)                                                                       \
+    X(cuMemGetHandleForAddressRange)                                                               \
+    X(cuMemRetainAllocationHandle)                                                                 \
+    X(cuMemAllocAsync)                                                                             \
+    X(cuMemAllocFromPoolAsync)                                                                     \
+    X(cuMemFreeAsync)                                                                              \
+    X(cuMemPoolCreate)                                                                             \
+    X(cuMemPoolDestroy)                                                                            \
+    X(cuMemPoolGetAttribute)                                                                       \
+    X(cuMemPoolSetAttribute)                                                                       \
+    X(cuMemPoolSetAccess)                                                                          \
+    X(cuMemPoolTrimTo)                                                                             \
+    X(cuIpcGetMemHandle)                                                                           \
+    X(cuIpcOpenMemHandle)                                                                          \
+    X(cuIpcCloseMemHandle)                                                                         \
+    X(cuMemcpyDtoHAsync)                                                                           \
+    X(cuMemcpyDtoDAsync)                                                                           \
+    X(cuMemcpyPeerAsync)                                                                           \
+    X(cuMemsetD8Async)                                                                             \
+    X(cuMemsetD32Async)                                                                            \
+    X(cuStreamCreate)                                                                              \
+    X(cuStreamCreateWithPriority)                                                                  \
+    X(cuStreamDestroy)                                                                             \
+    X(cuStreamSynchronize)                                                                         \
+    X(cuStreamWaitEvent)                                                                           \
+    X(cuStreamGetFlags)                                                                            \
+    X(cuStreamGetId)                                                                               \
+    X(cuStreamBeginCapture)                                                                        \
+    X(cuStreamEndCapture)                                                                          \
+    X(cuStreamIsCapturing)                                                                         \
+    X(cuThreadExchangeStreamCaptureMode)                                                           \
+    X(cuEventCreate)                                                                               \
+    X(cuEventRecord)                                                                               \
+    X(cuEventDestroy)                                                                              \
+    X(cuGraphCreate)                                                                               \
+    X(cuGraphDestroy)                                                                              \
+    X(cuGraphInstantiateWithFlags)                                                                 \
+    X(cuGraphLaunch)                                                                               \
+    X(cuGraphExecDestroy)
+
+// Those whose C signature depends on the header: by symbol, name, CUDA version and signature.
+#define DRIVER_VERSIONS(X)                                                                         \
+    X(cuCtxCreate_v2, "cuCtxCreate", 3020, CUresult(CUcontext *, unsigned, CUdevice))              \
+    X(cuCtxAttach, "cuCtxAttach", 2000, CUresult(CUcontext *, unsigned))                           \
+    X(cuCtxDetach, "cuCtxDetach", 2000, CUresult(CUcontext))                                       \
+    X(cuStreamBeginCaptureToGraph, "cuStreamBeginCaptureToGraph", 12030,                           \
+      CUresult(CUstream, CUgraph, const CUgraphNode *, const void *, size_t, CUstreamCaptureMode))
+
+struct Driver {
+#define MEMBER(name) decltype(&::name) name = nullptr;
+#define VERSION(symbol, name, version, ...) std::add_pointer_t<__VA_ARGS__> symbol = nullptr;
+    DRIVER_ENTRIES(MEMBER)
+    DRIVER_VERSIONS(VERSION)
+#undef MEMBER
+#undef VERSION
+};
+
+extern Driver cu;
+
+// How: `linked`, `dlsym` (libcuda.so.1), `dlsym-so` (libcuda.so), `deepbind`, `proc` and
+// `proc-per-thread` (cuGetProcAddress of libcuda.so), or `path=/absolute/libcuda.so.1`. Empty, or
+// why there is no driver.
+std::string find_driver(const std::string &how);

@@ -1,0 +1,22 @@
+// What the cases find, printed as lines that are the same on every driver that does what CUDA's
+// documentation says: no address, no handle and no time is in them.
+#pragma once
+
+#include "driver.h"
+
+// One case; its name stands before each line.
+void begin_case(const char *name);
+
+// "alloc: 4096 bytes: aligned: yes"; a "no" is wrong.
+void fact(bool holds, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+// "alloc: size 0: CUDA_ERROR_INVALID_VALUE"; another result than `documented` is wrong.
+void result(CUresult got, CUresult documented, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+// A call that a case cannot go on without: ends the process if it failed.
+#define NEED(call) need((call), #call)
+void need(CUresult got, const char *call);
+
+// How many lines were wrong.
+int wrong_facts();

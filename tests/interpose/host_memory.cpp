@@ -1,0 +1,100 @@
+#include "cases.h"
+#include "objects.h"
+
+#include <cstdlib>
+#include <memory>
+
+namespace {
+
+constexpr size_t page = 4096;
+
+CUdeviceptr device_address(void *host) {
+    CUdeviceptr address = 0;
+    NEED(cu.cuMemHostGetDevicePointer(&address, host, 0));
+    return address;
+}
+
+unsigned type_of(CUdeviceptr address) {
+    unsigned type = 0;
+    NEED(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address));
+    return type;
+}
+
+bool device_writes(void *host, size_t size, unsigned char value) {
+    const Stream stream;
+    NEED(cu.cuMemsetD8Async(device_address(host), value, size, stream));
+    NEED(cu.cuStreamSynchronize(stream));
+    const auto *bytes = static_cast<unsigned char *>(host);
+    return bytes[0] == value && bytes[size / 2] == value && bytes[size - 1] == value;
+}
+
+void pinned(void *host, size_t size, unsigned asked, const char *name) {
+    unsigned flags = 0;
+    NEED(cu.cuMemHostGetFlags(&flags, host));
+    fact((flags & asked) == asked, "%s, %zu bytes: flags ok", name, size);
+    fact(type_of(device_address(host)) == CU_MEMORYTYPE_HOST, "%s, %zu bytes: is host memory", name,
+         size);
+    fact(device_address(static_cast<char *>(host) + size / 2) == device_address(host) + size / 2,
+         "%s, %zu bytes: the device's address of the middle is the middle", name, size);
+    fact(device_writes(host, size, 81), "%s, %zu bytes: the host reads what the device wrote", name,
+         size);
+    result(cu.cuMemFreeHost(host), CUDA_SUCCESS, "%s, %zu bytes: free", name, size);
+    result(cu.cuMemHostGetFlags(&flags, host), CUDA_ERROR_INVALID_VALUE,
+           "%s, %zu bytes: flags after the free", name, size);
+}
+
+} // namespace
+
+void host_case() {
+    const Primary primary;
+    const struct {
+        unsigned flags;
+        const char *name;
+    } kinds[] = {{0, "no flag"},
+                 {CU_MEMHOSTALLOC_PORTABLE, "portable"},
+                 {CU_MEMHOSTALLOC_DEVICEMAP, "mapped"},
+                 {CU_MEMHOSTALLOC_WRITECOMBINED, "write-combined"},
+                 {CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP, "portable and mapped"}};
+    void *host = nullptr;
+    for (const auto &[flags, name] : kinds) {
+        for (const size_t size : {size_t(100), page, 3 * mib}) {
+            NEED(cu.cuMemHostAlloc(&host, size, flags));
+            pinned(host, size, flags, name);
+        }
+    }
+    NEED(cu.cuMemAllocHost(&host, mib));
+    pinned(host, mib, 0, "cuMemAllocHost");
+    result(cu.cuMemHostAlloc(&host, 0, 0), CUDA_ERROR_INVALID_VALUE, "0 bytes");
+    result(cu.cuMemHostAlloc(&host, page, 0x80), CUDA_ERROR_INVALID_VALUE, "an unknown flag");
+}
+
+namespace {
+
+void registered(char *range, unsigned flags, const char *name) {
+    result(cu.cuMemHostRegister(range, mib, flags), CUDA_SUCCESS, "%s", name);
+    result(cu.cuMemHostRegister(range, mib, flags), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
+           "%s, the second time", name);
+    result(cu.cuMemHostRegister(range + page, page, flags),
+           CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "%s, a part of it", name);
+    fact(type_of(device_address(range)) == CU_MEMORYTYPE_HOST, "%s: is host memory", name);
+    fact(device_writes(range, mib, 91), "%s: the host reads what the device wrote", name);
+    result(cu.cuMemHostUnregister(range), CUDA_SUCCESS, "%s: unregister", name);
+    result(cu.cuMemHostUnregister(range), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
+           "%s: unregister, the second time", name);
+    fact(!is_known(reinterpret_cast<CUdeviceptr>(range)), "%s: is unknown again", name);
+    fact(range[mib - 1] == 91, "%s: keeps its bytes", name);
+}
+
+} // namespace
+
+void register_case() {
+    const Primary primary;
+    const std::unique_ptr<char, decltype(&std::free)> range(
+        static_cast<char *>(std::aligned_alloc(page, mib)), &std::free);
+    registered(range.get(), 0, "no flag");
+    registered(range.get(), CU_MEMHOSTREGISTER_PORTABLE, "portable");
+    registered(range.get(), CU_MEMHOSTREGISTER_DEVICEMAP, "mapped");
+    result(cu.cuMemHostRegister(range.get(), 0, 0), CUDA_ERROR_INVALID_VALUE, "0 bytes");
+    result(cu.cuMemHostUnregister(range.get()), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
+           "unregister what never was");
+}

@@ -1,0 +1,57 @@
+// What several cases use: contexts, streams, and bytes that are written and looked at.
+#pragma once
+
+#include "facts.h"
+
+#include <cstdint>
+
+constexpr size_t mib = size_t(1) << 20;
+
+// The primary context of a device, retained and current as long as this lives.
+struct Primary {
+    explicit Primary(CUdevice device = 0);
+    ~Primary();
+    Primary(const Primary &) = delete;
+    Primary &operator=(const Primary &) = delete;
+    CUcontext context = nullptr;
+
+private:
+    CUdevice device_;
+};
+
+struct Stream {
+    explicit Stream(unsigned flags = CU_STREAM_NON_BLOCKING) {
+        NEED(cu.cuStreamCreate(&handle, flags));
+    }
+    ~Stream() { cu.cuStreamDestroy(handle); }
+    Stream(const Stream &) = delete;
+    Stream &operator=(const Stream &) = delete;
+    operator CUstream() const { return handle; }
+    CUstream handle = nullptr;
+};
+
+struct Event {
+    Event() { NEED(cu.cuEventCreate(&handle, CU_EVENT_DISABLE_TIMING)); }
+    ~Event() { cu.cuEventDestroy(handle); }
+    Event(const Event &) = delete;
+    Event &operator=(const Event &) = delete;
+    operator CUevent() const { return handle; }
+    CUevent handle = nullptr;
+};
+
+// Work of `after` that is enqueued from now on follows that of `before`.
+void order(CUstream before, CUstream after);
+
+CUdeviceptr allocate(size_t size);
+CUdeviceptr allocate_async(size_t size, CUstream stream);
+
+// Writes the value into each word, or into each byte where the size is no multiple of 4.
+CUresult fill(CUdeviceptr address, size_t size, unsigned value, CUstream stream);
+
+// Waits for the stream and reads all of it back.
+bool holds(CUdeviceptr address, size_t size, unsigned value, CUstream stream);
+
+// Whether the driver knows the address.
+bool is_known(CUdeviceptr address);
+
+uint64_t free_memory();

@@ -1,0 +1,75 @@
+#include "cases.h"
+#include "objects.h"
+
+namespace {
+
+void across(CUdeviceptr there, CUstream here, unsigned value, const char *name) {
+    NEED(fill(there, mib, value, here));
+    fact(holds(there, mib, value, here), "%s: a stream of device 0 uses it", name);
+}
+
+void copied(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+            CUstream stream) {
+    NEED(fill(from, mib, 131, stream));
+    NEED(cu.cuMemcpyPeerAsync(to, to_context, from, from_context, mib, stream));
+    fact(holds(to, mib, 131, stream), "a copy between the devices: bytes ok");
+}
+
+void stream_ordered(CUstream stream) {
+    CUmemoryPool pool = nullptr;
+    CUmemAccessDesc access = {};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = 0;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    NEED(cu.cuDeviceGetDefaultMemPool(&pool, 1));
+    result(cu.cuMemPoolSetAccess(pool, &access, 1), CUDA_SUCCESS,
+           "device 0 reaches device 1's default pool");
+    const Stream there;
+    const CUdeviceptr address = allocate_async(mib, there);
+    order(there, stream);
+    across(address, stream, 134, "memory of that pool");
+    result(cu.cuMemFree(address), CUDA_SUCCESS, "its free");
+}
+
+void with_two(CUcontext here_context, CUcontext there_context) {
+    NEED(cu.cuCtxSetCurrent(there_context));
+    const CUdeviceptr before = allocate(mib);
+    NEED(cu.cuCtxSetCurrent(here_context));
+    const Stream stream;
+    const CUdeviceptr here = allocate(mib);
+    result(cu.cuCtxEnablePeerAccess(there_context, 0), CUDA_SUCCESS, "enable");
+    result(cu.cuCtxEnablePeerAccess(there_context, 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED,
+           "enable, the second time");
+    across(before, stream, 132, "memory of before");
+    NEED(cu.cuCtxSetCurrent(there_context));
+    const CUdeviceptr after = allocate(mib);
+    stream_ordered(stream);
+    NEED(cu.cuCtxSetCurrent(here_context));
+    across(after, stream, 133, "memory of after");
+    copied(after, there_context, here, here_context, stream);
+    int ordinal = 0;
+    NEED(cu.cuPointerGetAttribute(&ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, after));
+    fact(ordinal == 1, "it says which device it is of");
+    NEED(cu.cuMemFree(here));
+    result(cu.cuMemFree(before), CUDA_SUCCESS, "free with device 0 current");
+    result(cu.cuCtxDisablePeerAccess(there_context), CUDA_SUCCESS, "disable");
+    result(cu.cuCtxDisablePeerAccess(there_context), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED,
+           "disable, the second time");
+    NEED(cu.cuMemFree(after));
+}
+
+} // namespace
+
+void peers_case() {
+    int count = 0, reachable = 0;
+    NEED(cu.cuInit(0));
+    NEED(cu.cuDeviceGetCount(&count));
+    fact(count >= 2, "there are two devices");
+    if (count < 2) {
+        return;
+    }
+    NEED(cu.cuDeviceCanAccessPeer(&reachable, 0, 1));
+    fact(reachable == 1, "device 0 reaches device 1");
+    const Primary there(1), here(0);
+    with_two(here.context, there.context);
+}

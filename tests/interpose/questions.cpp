@@ -1,0 +1,180 @@
+#include "cases.h"
+#include "objects.h"
+
+#include <algorithm>
+#include <fcntl.h>
+#include <iterator>
+#include <unistd.h>
+
+namespace {
+
+// The same answers at the first byte, in the middle and at the last one, and others beyond.
+void range_of(CUdeviceptr address, size_t size, const char *name) {
+    for (const size_t offset : {size_t(0), size / 2, size - 1}) {
+        CUdeviceptr base = 0;
+        size_t found = 0;
+        result(cu.cuMemGetAddressRange(&base, &found, address + offset), CUDA_SUCCESS,
+               "%s, %zu bytes: range at %zu", name, size, offset);
+        fact(base == address && found == size, "%s, %zu bytes: the block itself", name, size);
+    }
+    CUdeviceptr base = 0;
+    result(cu.cuMemGetAddressRange(&base, nullptr, address), CUDA_SUCCESS,
+           "%s, %zu bytes: the start alone", name, size);
+    const CUresult beyond = cu.cuMemGetAddressRange(&base, nullptr, address + size);
+    fact(beyond == CUDA_ERROR_NOT_FOUND || base != address, "%s, %zu bytes: ends at its end", name,
+         size);
+}
+
+} // namespace
+
+void ranges_case() {
+    const Primary primary;
+    const Stream stream;
+    CUdeviceptr base = 0;
+    size_t found = 0;
+    int on_stack = 0;
+    for (const size_t size : {size_t(100), size_t(4096), mib, 3 * mib + 4096, 64 * mib}) {
+        const CUdeviceptr before = allocate(size), address = allocate(size),
+                          behind = allocate(size);
+        range_of(address, size, "cuMemAlloc");
+        NEED(cu.cuMemFree(before));
+        NEED(cu.cuMemFree(behind));
+        range_of(address, size, "cuMemAlloc between free ones");
+        NEED(cu.cuMemFree(address));
+        fact(cu.cuMemGetAddressRange(&base, nullptr, address) == CUDA_ERROR_NOT_FOUND,
+             "%zu bytes: unknown once it is free", size);
+        const CUdeviceptr async = allocate_async(size, stream);
+        range_of(async, size, "cuMemAllocAsync");
+        NEED(cu.cuMemFreeAsync(async, stream));
+    }
+    result(cu.cuMemGetAddressRange(&base, &found, reinterpret_cast<CUdeviceptr>(&on_stack)),
+           CUDA_ERROR_NOT_FOUND, "an address on the stack");
+}
+
+namespace {
+
+template <typename Value>
+Value attribute(CUpointer_attribute which, CUdeviceptr address, Value value) {
+    return cu.cuPointerGetAttribute(&value, which, address) == CUDA_SUCCESS ? value : Value();
+}
+
+unsigned long long id_of(CUdeviceptr address) {
+    return attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, address, 0ULL);
+}
+
+struct Answers {
+    CUdeviceptr start = 7, device = 7;
+    size_t size = 7;
+    unsigned type = 7, is_managed = 7, mapped = 7;
+    int ordinal = 7;
+    CUcontext context = nullptr;
+    unsigned long long id = 7;
+    void *host = this;
+    CUresult result;
+
+    explicit Answers(CUdeviceptr address) {
+        CUpointer_attribute which[] = {
+            CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+            CU_POINTER_ATTRIBUTE_RANGE_SIZE,       CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            CU_POINTER_ATTRIBUTE_IS_MANAGED,       CU_POINTER_ATTRIBUTE_MAPPED,
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,   CU_POINTER_ATTRIBUTE_CONTEXT,
+            CU_POINTER_ATTRIBUTE_BUFFER_ID,        CU_POINTER_ATTRIBUTE_HOST_POINTER};
+        void *where[] = {&start,  &device,  &size,    &type, &is_managed,
+                         &mapped, &ordinal, &context, &id,   &host};
+        result = cu.cuPointerGetAttributes(std::size(which), which, where, address);
+    }
+};
+
+void one_by_one(CUdeviceptr block, size_t size, CUdeviceptr at, CUcontext context) {
+    fact(attribute(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, at, block + 1) == block, "its start");
+    fact(attribute(CU_POINTER_ATTRIBUTE_RANGE_SIZE, at, size_t(0)) == size, "its size");
+    fact(attribute(CU_POINTER_ATTRIBUTE_DEVICE_POINTER, at, CUdeviceptr(0)) == at,
+         "the address itself");
+    fact(attribute(CU_POINTER_ATTRIBUTE_MEMORY_TYPE, at, 0U) == CU_MEMORYTYPE_DEVICE, "its type");
+    fact(attribute(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, at, 7) == 0, "its device");
+    fact(attribute(CU_POINTER_ATTRIBUTE_IS_MANAGED, at, 7U) == 0, "it is not managed");
+    fact(attribute(CU_POINTER_ATTRIBUTE_MAPPED, at, 7U) == 1, "it is mapped");
+    fact(attribute(CU_POINTER_ATTRIBUTE_CONTEXT, at, CUcontext()) == context, "its context");
+    void *host = nullptr;
+    result(cu.cuPointerGetAttribute(&host, CU_POINTER_ATTRIBUTE_HOST_POINTER, at),
+           CUDA_ERROR_INVALID_VALUE, "its host address");
+    CUmemoryPool pool = reinterpret_cast<CUmemoryPool>(&host);
+    NEED(cu.cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at));
+    fact(pool == nullptr, "it is of no pool");
+}
+
+void all_at_once(CUdeviceptr block, size_t size, CUdeviceptr at, CUcontext context) {
+    const Answers answers(at);
+    result(answers.result, CUDA_SUCCESS, "all at once");
+    fact(answers.start == block && answers.size == size, "the range");
+    fact(answers.device == at && answers.host == nullptr, "the addresses");
+    fact(answers.type == CU_MEMORYTYPE_DEVICE && answers.is_managed == 0 && answers.mapped == 1,
+         "the type");
+    fact(answers.ordinal == 0 && answers.context == context, "the device and the context");
+    fact(answers.id == id_of(block), "the id");
+}
+
+void unknown(CUdeviceptr address, const char *name) {
+    unsigned type = 7;
+    result(cu.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address),
+           CUDA_ERROR_INVALID_VALUE, "%s: one attribute", name);
+    const Answers answers(address);
+    result(answers.result, CUDA_SUCCESS, "%s: all at once", name);
+    fact(answers.start == 0 && answers.size == 0 && answers.type == 0 && answers.id == 0 &&
+             answers.context == nullptr && answers.mapped == 0,
+         "%s: nothing", name);
+}
+
+void ids() {
+    constexpr int rounds = 50;
+    unsigned long long last = 0;
+    int changes = 0;
+    for (int round = 0; round < rounds; ++round) {
+        const CUdeviceptr block = allocate(mib);
+        const unsigned long long id = id_of(block);
+        changes += id != 0 && id != last && id_of(block + mib - 1) == id;
+        last = id;
+        NEED(cu.cuMemFree(block));
+    }
+    fact(changes == rounds, "%d blocks, one after the other: each has an id of its own", rounds);
+}
+
+void handles() {
+    const CUdeviceptr block = allocate(2 * mib);
+    CUmemGenericAllocationHandle handle = 0;
+    int supported = 0, descriptor = -1;
+    unsigned yes = 1;
+    result(cu.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void *>(block)),
+           CUDA_ERROR_INVALID_VALUE, "a handle of cuMemAlloc's memory");
+    result(cu.cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block), CUDA_SUCCESS,
+           "operations that synchronize");
+    fact(attribute(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block, 7U) == 1, "and say so");
+    NEED(cu.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0));
+    if (supported) {
+        result(cu.cuMemGetHandleForAddressRange(&descriptor, block, 2 * mib,
+                                                CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+               CUDA_SUCCESS, "a descriptor of the block");
+        fact(fcntl(descriptor, F_GETFD) >= 0 && close(descriptor) == 0, "which is open");
+    }
+    NEED(cu.cuMemFree(block));
+}
+
+} // namespace
+
+void attributes_case() {
+    const Primary primary;
+    constexpr size_t size = 3 * mib;
+    const CUdeviceptr block = allocate(size), other = allocate(size);
+    for (const size_t offset : {size_t(0), size / 2, size - 1}) {
+        one_by_one(block, size, block + offset, primary.context);
+        all_at_once(block, size, block + offset, primary.context);
+    }
+    fact(id_of(block) != id_of(other), "two blocks have two ids");
+    NEED(cu.cuMemFree(other));
+    NEED(cu.cuMemFree(block));
+    unknown(block, "a block that was freed");
+    int on_stack = 0;
+    unknown(reinterpret_cast<CUdeviceptr>(&on_stack), "an address on the stack");
+    ids();
+    handles();
+}
