@@ -44,6 +44,27 @@ void AllocationShard::place(const Allocation &allocation) {
     Allocation &slot = slots_[slot_of(allocation.address)];
     count_ += slot.address == 0;
     slot = allocation;
+    forget_freed_there(allocation.address);
+}
+
+uint64_t &AllocationShard::freed_slot(uint64_t address) {
+    return freed_[(spread(address) >> 8) % freed_slots];
+}
+
+void AllocationShard::forget_freed_there(uint64_t address) {
+    uint64_t &slot = freed_slot(address);
+    slot = slot == address ? 0 : slot;
+}
+
+void AllocationShard::forget_freed(uint64_t address) {
+    const std::lock_guard lock(mutex_);
+    forget_freed_there(address);
+}
+
+Allocation AllocationShard::none_at(uint64_t address) {
+    Allocation none;
+    none.freed = freed_slot(address) == address;
+    return none;
 }
 
 void AllocationShard::insert(Allocation allocation, size_t shard, size_t shards) {
@@ -59,7 +80,8 @@ void AllocationShard::put_back(const Allocation &allocation) {
 
 Allocation AllocationShard::find(uint64_t address) {
     const std::lock_guard lock(mutex_);
-    return slots_.empty() ? Allocation() : slots_[slot_of(address)];
+    const Allocation found = slots_.empty() ? Allocation() : slots_[slot_of(address)];
+    return found.address == 0 ? none_at(address) : found;
 }
 
 Allocation AllocationShard::take(uint64_t address, uint32_t kinds) {
@@ -69,10 +91,14 @@ Allocation AllocationShard::take(uint64_t address, uint32_t kinds) {
     }
     const size_t slot = slot_of(address);
     const Allocation found = slots_[slot];
-    if (found.address == 0 || !found.is_one_of(kinds)) {
+    if (found.address == 0) {
+        return none_at(address);
+    }
+    if (!found.is_one_of(kinds)) {
         return {};
     }
     close_gap(slot);
+    freed_slot(address) = address;
     return found;
 }
 
@@ -132,6 +158,10 @@ Allocation Allocations::find(uint64_t address) {
 
 Allocation Allocations::take(uint64_t address, uint32_t kinds) {
     return address ? shard_of(address).take(address, kinds) : Allocation();
+}
+
+void Allocations::forget_freed(uint64_t address) {
+    shard_of(address).forget_freed(address);
 }
 
 // There is room: it has just left.

@@ -16,9 +16,10 @@ enum class Kind : uint32_t {
     managed = 4,
     pinned = 8,
     registered = 16, // the program's own memory
+    captured = 32,   // on a stream that captured: a graph uses it whenever it is launched
 };
-constexpr uint32_t on_device =
-    uint32_t(Kind::device) | uint32_t(Kind::ordered) | uint32_t(Kind::managed);
+constexpr uint32_t on_device = uint32_t(Kind::device) | uint32_t(Kind::ordered) |
+                               uint32_t(Kind::managed) | uint32_t(Kind::captured);
 
 struct Allocation {
     uint64_t address = 0; // 0: none
@@ -27,17 +28,23 @@ struct Allocation {
     uint64_t id = 0; // no other allocation of the process has it
     Kind kind = Kind::device;
     uint32_t flags = 0; // as the program gave them
+    bool freed = false; // by the program
 
     bool is_one_of(uint32_t kinds) const { return (uint32_t(kind) & kinds) != 0; }
 };
 
-// A part of the table, with a lock of its own: open addressing, at most three quarters full.
+// A part of the table, with a lock of its own: open addressing, at most three quarters full. It
+// also remembers the addresses that were freed last, until one is given out again: what a program
+// frees twice must not reach the driver, whose memory the plugin may still have there.
 class AllocationShard {
 public:
+    static constexpr size_t freed_slots = 1024;
+
     // With an id of its own, in which the `shards` that there are differ by the remainder. Throws
     // std::bad_alloc.
     void insert(Allocation allocation, size_t shard, size_t shards);
     void put_back(const Allocation &allocation);
+    void forget_freed(uint64_t address);
     Allocation find(uint64_t address);
     Allocation take(uint64_t address, uint32_t kinds); // as Allocations::take
     template <class Predicate> void remove_if(Predicate predicate);
@@ -47,12 +54,16 @@ private:
     size_t slot_of(uint64_t address) const; // where it is, or where it would be
     void grow();
     void place(const Allocation &allocation);
+    Allocation none_at(uint64_t address);
+    void forget_freed_there(uint64_t address);
+    uint64_t &freed_slot(uint64_t address);
     void close_gap(size_t gap);
 
     std::mutex mutex_;
     uint64_t last_id_ = 0;
     std::vector<Allocation> slots_;
     size_t count_ = 0;
+    uint64_t freed_[freed_slots] = {};
 };
 
 class Allocations {
@@ -60,11 +71,15 @@ public:
     // Gives the allocation its id. False: no memory for the record, and nothing has changed.
     bool insert(const Allocation &allocation) noexcept;
 
-    // Of memory that begins at `address`; `address` 0 in the answer: there is none.
+    // Of memory that begins at `address`; `address` 0 in the answer: there is none, and `freed`
+    // tells whether there was one, as far as that is remembered.
     Allocation find(uint64_t address);
 
     // The same, and removes it, if it is of one of these kinds.
     Allocation take(uint64_t address, uint32_t kinds);
+
+    // The driver itself has given out memory there.
+    void forget_freed(uint64_t address);
 
     // Puts back what was taken and could not be freed.
     void put_back(const Allocation &allocation) noexcept;

@@ -110,6 +110,23 @@ emm_context *Contexts::end(CUcontext context) {
     return ending;
 }
 
+void Contexts::count_attach(CUcontext context) {
+    const std::lock_guard lock(mutex_);
+    attached_[context]++;
+}
+
+bool Contexts::count_detach(CUcontext context) {
+    const std::lock_guard lock(mutex_);
+    const auto found = attached_.find(context);
+    if (found == attached_.end()) {
+        return true;
+    }
+    if (--found->second == 0) {
+        attached_.erase(found);
+    }
+    return false;
+}
+
 void Contexts::count_retain(CUdevice device) {
     const std::lock_guard lock(mutex_);
     retained_[device]++;

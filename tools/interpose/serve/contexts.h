@@ -72,6 +72,10 @@ public:
     // one that was its record, or NULL.
     emm_context *end(CUcontext context);
 
+    // A context that was attached to ends with as many detachments more. True: this is the last.
+    void count_attach(CUcontext context);
+    bool count_detach(CUcontext context);
+
     // A primary context lives until it is released as often as it was retained. True: this is the
     // last release.
     void count_retain(CUdevice device);
@@ -87,6 +91,7 @@ private:
     std::mutex mutex_;
     std::map<CUcontext, emm_context *> known_;
     std::map<CUdevice, unsigned> retained_;
+    std::map<CUcontext, unsigned> attached_;
 };
 
 } // namespace emm::run

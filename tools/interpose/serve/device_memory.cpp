@@ -35,6 +35,14 @@ void give_back(const Allocation &allocation, emm_stream stream) {
     }
 }
 
+// What the driver has given out itself, where emm's may have been.
+CUresult from_driver(CUresult result, const CUdeviceptr *ptr) {
+    if (result == CUDA_SUCCESS) {
+        server().allocations.forget_freed(*ptr);
+    }
+    return result;
+}
+
 CUresult keep(const Allocation &allocation, emm_stream stream, CUdeviceptr *ret_ptr) {
     CUresult result = CUDA_SUCCESS;
     if (server().options.zero && allocation.kind != Kind::managed) {
@@ -78,7 +86,9 @@ CUresult mem_alloc(CUdeviceptr *ret_ptr, size_t bytes) {
     if (turn.is_programs() && ret_ptr && bytes != 0) {
         answer = allocate_unordered(bytes, ret_ptr);
     }
-    return answer ? *answer : ask_driver<&mem_alloc>(served_cuMemAlloc_v2, ret_ptr, bytes);
+    return answer
+               ? *answer
+               : from_driver(ask_driver<&mem_alloc>(served_cuMemAlloc_v2, ret_ptr, bytes), ret_ptr);
 }
 
 CUresult mem_alloc_pitch(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width, size_t height,
@@ -93,8 +103,9 @@ CUresult mem_alloc_pitch(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width, 
         answer = allocate_unordered(pitch * height, ret_ptr);
     }
     if (!answer) {
-        return ask_driver<&mem_alloc_pitch>(served_cuMemAllocPitch_v2, ret_ptr, ret_pitch, width,
-                                            height, element);
+        return from_driver(ask_driver<&mem_alloc_pitch>(served_cuMemAllocPitch_v2, ret_ptr,
+                                                        ret_pitch, width, height, element),
+                           ret_ptr);
     }
     if (*answer == CUDA_SUCCESS) {
         *ret_pitch = pitch;
@@ -123,7 +134,9 @@ CUresult mem_alloc_managed(CUdeviceptr *ret_ptr, size_t bytes, unsigned flags) {
         });
     }
     return answer ? *answer
-                  : ask_driver<&mem_alloc_managed>(served_cuMemAllocManaged, ret_ptr, bytes, flags);
+                  : from_driver(ask_driver<&mem_alloc_managed>(served_cuMemAllocManaged, ret_ptr,
+                                                               bytes, flags),
+                                ret_ptr);
 }
 
 // The thread's own stream, for the entries whose stream 0 that is.
@@ -137,7 +150,8 @@ Answer allocate_ordered(size_t bytes, CUstream stream, bool from_default_pool,
         if (!from_default_pool && server().pools.is_own_for(context)) {
             return {};
         }
-        return allocate(context, bytes, stream, Kind::ordered, ret_ptr);
+        const Kind kind = server().streams.captures(stream) ? Kind::captured : Kind::ordered;
+        return allocate(context, bytes, stream, kind, ret_ptr);
     });
 }
 
@@ -150,7 +164,9 @@ CUresult mem_alloc_async(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream) {
     }
     constexpr Served entry = per_thread ? served_cuMemAllocAsync_ptsz : served_cuMemAllocAsync;
     return answer ? *answer
-                  : ask_driver<&mem_alloc_async<per_thread>>(entry, ret_ptr, bytes, stream);
+                  : from_driver(
+                        ask_driver<&mem_alloc_async<per_thread>>(entry, ret_ptr, bytes, stream),
+                        ret_ptr);
 }
 
 template <bool per_thread>
@@ -165,8 +181,9 @@ CUresult mem_alloc_from_pool_async(CUdeviceptr *ret_ptr, size_t bytes, CUmemoryP
     constexpr Served entry =
         per_thread ? served_cuMemAllocFromPoolAsync_ptsz : served_cuMemAllocFromPoolAsync;
     return answer ? *answer
-                  : ask_driver<&mem_alloc_from_pool_async<per_thread>>(entry, ret_ptr, bytes, pool,
-                                                                       stream);
+                  : from_driver(ask_driver<&mem_alloc_from_pool_async<per_thread>>(
+                                    entry, ret_ptr, bytes, pool, stream),
+                                ret_ptr);
 }
 
 // --- frees -------------------------------------------------------------------------------------
@@ -183,19 +200,29 @@ void wait_for_context(emm_context *context) {
     }
 }
 
-// What could not be freed is the program's still.
-CUresult conclude(const Allocation &allocation, emm_status status) {
-    if (status < 0) {
+// What could not be freed is the program's still. A graph that is launched again gives the program
+// its memory again, which is then freed again: emm keeps it until the graph is gone.
+CUresult conclude(Allocation allocation, emm_status status) {
+    allocation.freed = status >= 0;
+    if (status < 0 || allocation.kind == Kind::captured) {
         server().allocations.put_back(allocation);
     }
     return result_of(status);
 }
 
+// What is not allocated: the driver's, or freed before.
+Answer free_again(const Allocation &found) {
+    if (found.kind == Kind::captured && found.address != 0) {
+        return conclude(found, EMM_OK);
+    }
+    return found.freed ? Answer(CUDA_ERROR_INVALID_VALUE) : Answer();
+}
+
 // Any device memory of emm's, however it was allocated.
 Answer free_unordered(uint64_t address) {
     const Allocation found = server().allocations.take(address, on_device);
-    if (found.address == 0) {
-        return {};
+    if (found.address == 0 || found.freed) {
+        return free_again(found);
     }
     if (server().options.sync_free) {
         wait_for_context(found.context);
@@ -241,8 +268,8 @@ emm_status free_behind(const Allocation &allocation, CUstream stream) {
 
 Answer free_ordered(uint64_t address, CUstream stream) {
     const Allocation found = server().allocations.take(address, on_device);
-    if (found.address == 0) {
-        return {};
+    if (found.address == 0 || found.freed) {
+        return free_again(found);
     }
     if (found.kind == Kind::managed) {
         return conclude(found, emm_memfreemanaged(found.context, found.address, found.size,

@@ -39,14 +39,26 @@ Answer allocate_pinned(size_t bytes, unsigned flags, void **ret_host) {
     });
 }
 
+// What the driver has given out or pinned itself, where emm's may have been.
+CUresult from_driver_at(CUresult result, const void *host) {
+    if (result == CUDA_SUCCESS) {
+        server().allocations.forget_freed(address_of(host));
+    }
+    return result;
+}
+
 CUresult mem_host_alloc(void **ret_host, size_t bytes, unsigned flags) {
     const Turn turn;
     Answer answer;
     if (turn.is_programs() && ret_host && bytes != 0 && (flags & ~alloc_flags) == 0) {
         answer = allocate_pinned(bytes, flags, ret_host);
     }
-    return answer ? *answer
-                  : ask_driver<&mem_host_alloc>(served_cuMemHostAlloc, ret_host, bytes, flags);
+    if (answer) {
+        return *answer;
+    }
+    const CUresult result =
+        ask_driver<&mem_host_alloc>(served_cuMemHostAlloc, ret_host, bytes, flags);
+    return from_driver_at(result, result == CUDA_SUCCESS ? *ret_host : nullptr);
 }
 
 CUresult mem_alloc_host(void **ret_host, size_t bytes) {
@@ -55,14 +67,17 @@ CUresult mem_alloc_host(void **ret_host, size_t bytes) {
     if (turn.is_programs() && ret_host && bytes != 0) {
         answer = allocate_pinned(bytes, 0, ret_host);
     }
-    return answer ? *answer
-                  : ask_driver<&mem_alloc_host>(served_cuMemAllocHost_v2, ret_host, bytes);
+    if (answer) {
+        return *answer;
+    }
+    const CUresult result = ask_driver<&mem_alloc_host>(served_cuMemAllocHost_v2, ret_host, bytes);
+    return from_driver_at(result, result == CUDA_SUCCESS ? *ret_host : nullptr);
 }
 
 Answer free_pinned(void *host) {
     const Allocation found = server().allocations.take(address_of(host), uint32_t(Kind::pinned));
     if (found.address == 0) {
-        return {};
+        return found.freed ? Answer(CUDA_ERROR_INVALID_VALUE) : Answer();
     }
     const emm_status status = emm_memhostfree(found.context, host, found.size,
                                               flags_for_emm(found.flags), EMM_STREAM_UNORDERED);
@@ -99,14 +114,16 @@ template <Served entry> CUresult mem_host_register(void *host, size_t bytes, uns
     if (turn.is_programs() && host && bytes != 0 && (flags & ~register_flags) == 0) {
         answer = pin(host, bytes, flags);
     }
-    return answer ? *answer : ask_driver<&mem_host_register<entry>>(entry, host, bytes, flags);
+    return answer ? *answer
+                  : from_driver_at(ask_driver<&mem_host_register<entry>>(entry, host, bytes, flags),
+                                   host);
 }
 
 Answer unpin(void *host) {
     const Allocation found =
         server().allocations.take(address_of(host), uint32_t(Kind::registered));
     if (found.address == 0) {
-        return {};
+        return found.freed ? Answer(CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED) : Answer();
     }
     const emm_status status = emm_memunpin(found.context, host, found.size);
     if (status < 0) {
@@ -125,6 +142,9 @@ CUresult mem_host_get_flags(unsigned *ret_flags, void *host) {
     const Turn turn;
     const Allocation found =
         turn.is_programs() ? server().allocations.find(address_of(host)) : Allocation();
+    if (found.address == 0 && found.freed) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     if (found.kind != Kind::pinned || !ret_flags) {
         return ask_driver<&mem_host_get_flags>(served_cuMemHostGetFlags, ret_flags, host);
     }

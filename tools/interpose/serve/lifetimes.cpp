@@ -15,6 +15,23 @@ template <Served entry> CUresult ctx_end(CUcontext context) {
     return ask_driver<&ctx_end<entry>>(entry, context);
 }
 
+CUresult ctx_attach(CUcontext *ret_context, unsigned flags) {
+    const Turn turn;
+    const CUresult result = ask_driver<&ctx_attach>(served_cuCtxAttach, ret_context, flags);
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        server().contexts.count_attach(*ret_context);
+    }
+    return result;
+}
+
+CUresult ctx_detach(CUcontext context) {
+    const Turn turn;
+    if (turn.is_programs() && server().contexts.count_detach(context)) {
+        server().end_context(context);
+    }
+    return ask_driver<&ctx_detach>(served_cuCtxDetach, context);
+}
+
 // The device's primary context, if it lives.
 CUcontext primary_of(CUdevice device) {
     unsigned flags = 0;
@@ -163,7 +180,8 @@ CUresult stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
 void serve_lifetimes(Entries &entries) {
     entries.at[served_cuCtxDestroy] = entry_of<&ctx_end<served_cuCtxDestroy>>();
     entries.at[served_cuCtxDestroy_v2] = entry_of<&ctx_end<served_cuCtxDestroy_v2>>();
-    entries.at[served_cuCtxDetach] = entry_of<&ctx_end<served_cuCtxDetach>>();
+    entries.at[served_cuCtxAttach] = entry_of<&ctx_attach>();
+    entries.at[served_cuCtxDetach] = entry_of<&ctx_detach>();
     entries.at[served_cuDevicePrimaryCtxRetain] = entry_of<&primary_retain>();
     entries.at[served_cuDevicePrimaryCtxRelease] =
         entry_of<&primary_release<served_cuDevicePrimaryCtxRelease>>();

@@ -3,6 +3,7 @@
 #include "server.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -11,11 +12,20 @@ namespace {
 
 // --- how much ----------------------------------------------------------------------------------
 
+// What was freed is free, if its work is done: frees that wait are carried out, nothing is
+// returned.
+void find_complete(emm_context *context) {
+    if (!server().streams.any_capture()) {
+        emm_trim(context, SIZE_MAX, nullptr);
+    }
+}
+
 CUresult mem_get_info(size_t *ret_free, size_t *ret_total) {
     const Turn turn;
     Answer answer;
     if (turn.is_programs() && ret_free && ret_total) {
         answer = in_current([&](emm_context *context) {
+            find_complete(context);
             const emm_status status = emm_get_memory_info(context, ret_free, ret_total);
             return status < 0 ? unserved(status) : CUDA_SUCCESS;
         });
@@ -42,6 +52,9 @@ CUresult device_total_mem(size_t *ret_bytes, CUdevice device) {
 CUresult mem_get_address_range(CUdeviceptr *ret_base, size_t *ret_size, CUdeviceptr ptr) {
     const Turn turn;
     const Allocation found = turn.is_programs() ? server().around(ptr) : Allocation();
+    if (found.freed) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
     if (found.address == 0) {
         return ask_driver<&mem_get_address_range>(served_cuMemGetAddressRange_v2, ret_base,
                                                   ret_size, ptr);
@@ -110,12 +123,22 @@ void tell_attribute(const Allocation &allocation, CUpointer_attribute attribute,
     }
 }
 
+// Of an attribute that concerns the allocation, or of none that has been freed.
+Allocation asked_about(const Turn &turn, CUdeviceptr ptr, bool concerns_allocation) {
+    if (!turn.is_programs()) {
+        return {};
+    }
+    return concerns_allocation ? server().around(ptr) : server().allocations.find(ptr);
+}
+
 CUresult pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     const Turn turn;
-    const Allocation found = turn.is_programs() && ret_data && is_of_allocation(attribute)
-                                 ? server().around(ptr)
-                                 : Allocation();
-    if (found.address == 0) {
+    const bool concerns = ret_data && is_of_allocation(attribute);
+    const Allocation found = asked_about(turn, ptr, concerns);
+    if (found.freed) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (found.address == 0 || !concerns) {
         return ask_driver<&pointer_get_attribute>(served_cuPointerGetAttribute, ret_data, attribute,
                                                   ptr);
     }
@@ -123,15 +146,18 @@ CUresult pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CU
     return CUDA_SUCCESS;
 }
 
+// Of memory that is not known the driver says nothing, and succeeds: so it is asked about address
+// 0.
 CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes, void **ret_data,
                                 CUdeviceptr ptr) {
     const Turn turn;
-    const CUresult result = ask_driver<&pointer_get_attributes>(served_cuPointerGetAttributes,
-                                                                count, attributes, ret_data, ptr);
-    const bool concerns = turn.is_programs() && result == CUDA_SUCCESS &&
-                          std::any_of(attributes, attributes + count, is_of_allocation);
-    const Allocation found = concerns ? server().around(ptr) : Allocation();
-    for (unsigned i = 0; found.address != 0 && i < count; i++) {
+    const bool concerns =
+        attributes && ret_data && std::any_of(attributes, attributes + count, is_of_allocation);
+    const Allocation found = asked_about(turn, ptr, concerns);
+    const CUresult result = ask_driver<&pointer_get_attributes>(
+        served_cuPointerGetAttributes, count, attributes, ret_data, found.freed ? 0 : ptr);
+    const bool tells = result == CUDA_SUCCESS && concerns && found.address != 0 && !found.freed;
+    for (unsigned i = 0; tells && i < count; i++) {
         if (ret_data[i]) {
             tell_attribute(found, attributes[i], ret_data[i]);
         }

@@ -57,7 +57,7 @@ Server &server() {
 
 Allocation Server::around(uint64_t address) {
     Allocation found = allocations.find(address);
-    if (found.address != 0) {
+    if (found.address != 0 || found.freed) {
         return found.is_one_of(on_device) ? found : Allocation();
     }
     for (emm_context *context : contexts.all()) {

@@ -31,7 +31,8 @@ struct Server {
     Pools pools{driver};
     Allocations allocations;
 
-    // The allocation of emm's that has `address` within it, device memory only; 0: there is none.
+    // The allocation of emm's that has `address` within it, device memory only; `address` 0 in the
+    // answer: there is none, and `freed`: one that began there was freed.
     Allocation around(uint64_t address);
 
     // All that a CUDA context's end means here. Before the driver is told.

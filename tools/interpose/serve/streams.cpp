@@ -132,6 +132,15 @@ void Streams::capture_begins(CUstream origin) {
     }
 }
 
+bool Streams::captures(CUstream stream) {
+    if (!any_capture()) {
+        return false;
+    }
+    const std::lock_guard lock(mutex_);
+    const Stream *const known = find(stream);
+    return known && known->announced;
+}
+
 uint64_t Streams::capture_of(CUstream stream) const {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
     cuuint64_t id = 0;

@@ -26,6 +26,7 @@ public:
     void capture_begun(CUstream origin, CUresult result);
     void waited(CUstream stream);
     void capture_ended(CUstream origin); // and so has that of all streams in it
+    bool captures(CUstream stream);      // as far as announced
     bool any_capture() const { return capturing_.load(std::memory_order_acquire) != 0; }
 
 private:
