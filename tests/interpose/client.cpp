@@ -1,5 +1,5 @@
-// client HOW CASE: a program on the driver API, which prints what it finds. HOW it finds the
-// driver is said in driver.h; `client list` names the cases, and `all` is every one but
+// client HOW CASE[,CASE...]: a program on the driver API, which prints what it finds. HOW it finds
+// the driver is said in driver.h; `client list` names the cases, and `all` is every one but
 // `wrong-frees`. The exit status is 0 if all is as CUDA's documentation says, 1 if not, 2 for wrong
 // usage and 3 if a case could not go on.
 #include "cases.h"
@@ -47,13 +47,18 @@ const Case *find_cases(const std::string &how, size_t &ret_count) {
     return cases;
 }
 
+// `wanted` is `all`, or names separated by commas.
+bool is_wanted(const std::string &name, const std::string &wanted) {
+    return wanted == "all" ? name != "wrong-frees"
+                           : ("," + wanted + ",").find("," + name + ",") != std::string::npos;
+}
+
 int run_cases(const std::string &how, const std::string &wanted) {
     size_t count;
     const Case *cases = find_cases(how, count);
     int runs = 0;
     for (size_t i = 0; i < count; ++i) {
-        const bool in_all = wanted == "all" && cases[i].name != std::string("wrong-frees");
-        if (in_all || cases[i].name == wanted) {
+        if (is_wanted(cases[i].name, wanted)) {
             begin_case(cases[i].name);
             cases[i].run();
             ++runs;

@@ -15,6 +15,15 @@ HOW = sys.argv[3]
 INTERPOSER, PLUGIN = sys.argv[4:6] if len(sys.argv) > 4 else (None, None)
 SIM = "memory=8GiB,devices=2"
 WRONG = "wrong-frees"  # the case that does what no program may do
+# Where a program finds something else under emm: by case and plugin ("": all), and why.
+KNOWN = {
+    ("survivors", ""): "memory of cuMemAllocAsync ends with its stream's context",
+    ("ranges", "pool:growth=segment"): "behind a block the driver tells of the segment",
+    ("capture", "async"): "async gives what a graph allocated back when the program frees it",
+    ("attributes", "async"): "the driver gives no descriptor of memory of a pool",
+    ("ipc", "pool"): "the driver exports no memory of cuMemCreate by 64 bytes",
+    ("ipc", "async"): "the driver exports no memory of a pool by 64 bytes",
+}
 TIMEOUT = 120
 
 
@@ -35,6 +44,10 @@ def cases():
     listing = subprocess.run([PROGRAM, "list"], text=True, stdout=subprocess.PIPE, check=True,
                              env=dict(os.environ, LD_LIBRARY_PATH=DRIVER))
     return listing.stdout.split()
+
+
+def differs(case):
+    return (case, "") in KNOWN or (case, PLUGIN) in KNOWN
 
 
 def differences(native, interposed):
@@ -87,16 +100,21 @@ class Interposed(Client):
         for case in cases():
             with self.subTest(case=case):
                 done = self.interposed(case)
+                if differs(case):
+                    self.assertNotEqual(differences(self.native(case), done.stdout), "",
+                                        "it is as without emm: KNOWN need not have it")
+                    continue
                 self.assertEqual(differences(self.native(case), done.stdout), "", done.stderr[-2000:])
                 self.check(done, case)
 
     def test_all_cases_in_one_process_find_the_same_whenever_work_runs(self):
-        native = self.native("all")
+        same = ",".join(case for case in cases() if case != WRONG and not differs(case))
+        native = self.native(same)
         for progress in "eager", "lazy", "random":
             with self.subTest(progress=progress):
-                done = self.interposed("all", progress)
+                done = self.interposed(same, progress)
                 self.assertEqual(differences(native, done.stdout), "", done.stderr[-2000:])
-                self.check(done, "all")
+                self.check(done, same)
 
     def test_the_memory_is_of_the_plugin(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -128,7 +128,8 @@ Allocation asked_about(const Turn &turn, CUdeviceptr ptr, bool concerns_allocati
     if (!turn.is_programs()) {
         return {};
     }
-    return concerns_allocation ? server().around(ptr) : server().allocations.find(ptr);
+    const Allocation there = server().allocations.find(ptr);
+    return concerns_allocation || there.freed ? server().around(ptr) : there;
 }
 
 CUresult pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CUdeviceptr ptr) {

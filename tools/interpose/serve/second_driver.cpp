@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
-#include <fstream>
-#include <iterator>
+#include <fcntl.h>
 #include <sstream>
+#include <unistd.h>
 
 namespace emm::run {
 namespace {
@@ -46,6 +46,21 @@ std::string real_path(const char *path) {
     return path && realpath(path, real) ? real : "";
 }
 
+// As far as it can be read.
+std::string text_of(const char *path) {
+    std::string text;
+    char part[4096];
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    for (ssize_t got = 1; file >= 0 && got > 0;) {
+        got = read(file, part, sizeof part);
+        text.append(part, got > 0 ? size_t(got) : 0);
+    }
+    if (file >= 0) {
+        close(file);
+    }
+    return text;
+}
+
 std::string interposer_path() {
     Dl_info self = {};
     dladdr(reinterpret_cast<void *>(&report_second_driver), &self);
@@ -79,9 +94,8 @@ void report_second_driver() {
     if (said.load() || emm_get_driver(&info) < 0) {
         return;
     }
-    std::ifstream file("/proc/self/maps");
-    const std::string maps(std::istreambuf_iterator<char>(file), {});
-    const std::string found = second_driver(maps, interposer_path(), real_path(info.path));
+    const std::string found =
+        second_driver(text_of("/proc/self/maps"), interposer_path(), real_path(info.path));
     if (!found.empty() && !said.exchange(true)) {
         std::fprintf(
             stderr,

@@ -56,22 +56,22 @@ Server &server() {
 }
 
 Allocation Server::around(uint64_t address) {
-    Allocation found = allocations.find(address);
-    if (found.address != 0 || found.freed) {
-        return found.is_one_of(on_device) ? found : Allocation();
+    const Allocation there = allocations.find(address);
+    if (there.address != 0) {
+        return there.is_one_of(on_device) ? there : Allocation();
     }
     for (emm_context *context : contexts.all()) {
         emm_block_info block = {};
         block.struct_size = sizeof block;
         const emm_status status = emm_query(context, address, &block);
-        if (status == EMM_E_NOT_SUPPORTED) {
-            return allocations.find_around(address);
-        }
-        if (status >= 0) {
-            return allocations.find(block.base);
+        const Allocation found = status == EMM_E_NOT_SUPPORTED ? allocations.find_around(address)
+                                 : status >= 0                 ? allocations.find(block.base)
+                                                               : Allocation();
+        if (found.address != 0) {
+            return found;
         }
     }
-    return {};
+    return there; // which may have been freed
 }
 
 void Server::end_context(CUcontext context) {

@@ -54,8 +54,24 @@ TEST_CASE("what could not be freed is as it was") {
     REQUIRE(allocations.insert(made_at(4096, 300)));
     const Allocation taken = allocations.take(4096, on_device);
     allocations.put_back(taken);
+    CHECK_FALSE(allocations.find(4096).freed);
     CHECK(allocations.find(4096).size == 300);
     CHECK(allocations.find(4096).id == taken.id);
+}
+
+TEST_CASE("what was freed is known as freed until its address is given out again") {
+    Allocations allocations;
+    CHECK_FALSE(allocations.find(4096).freed);
+    REQUIRE(allocations.insert(made_at(4096)));
+    CHECK_FALSE(allocations.take(4096, on_device).freed);
+    CHECK(allocations.find(4096).freed);
+    CHECK(allocations.take(4096, on_device).freed);
+    CHECK(allocations.take(4096, on_device).address == 0);
+    REQUIRE(allocations.insert(made_at(4096)));
+    CHECK_FALSE(allocations.find(4096).freed);
+    CHECK(allocations.take(4096, on_device).address == 4096);
+    allocations.forget_freed(4096); // by the driver itself
+    CHECK_FALSE(allocations.find(4096).freed);
 }
 
 TEST_CASE("each allocation has an id of its own, also at the same address") {
