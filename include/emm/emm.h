@@ -21,7 +21,7 @@
  *     free, or after the call;
  *   - in a forked child of a process that had loaded the driver, or that was in a call at the fork:
  *     EMM_E_FORKED, whatever the arguments are. emm_version, emm_status_text, emm_last_error,
- *     emm_array_validate and emm_array_get_layout are answered there too.
+ *     emm_array_validate, emm_array_get_layout and emm_ipc_is_name are answered there too.
  */
 #ifndef EMM_EMM_H
 #define EMM_EMM_H
@@ -413,6 +413,33 @@ EMM_API emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handl
 EMM_API emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t size,
                                       emm_ipc_handle *ret_handle);
 EMM_API emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *handle);
+
+/*
+ * The short form of a handle, for interfaces that carry the 64 bytes of a CUipcMemHandle: it names
+ * an export, whose handle the importer then gets from the exporter. So the exporter must be alive
+ * and in the importer's network namespace, whatever kind the handle is of. The bytes are plain, a
+ * caller's own, and as secret as the handle.
+ */
+typedef struct emm_ipc_name {
+    uint8_t bytes[64];
+} emm_ipc_name;
+
+/* 1 if the 64 bytes at `bytes` are a name, perhaps a damaged one: their first 7 say so, which no
+ * CUipcMemHandle has. Else, and for NULL, 0. */
+EMM_API int emm_ipc_is_name(const void *bytes);
+
+/* The name of a handle, always the same; no other process is asked.
+ *   EMM_E_INVALID_VALUE   the handle is damaged
+ *   EMM_E_NOT_SUPPORTED   it is of a kind that cannot be opened here */
+EMM_API emm_status emm_ipc_name_of(const emm_ipc_handle *handle, emm_ipc_name *ret_name);
+
+/* The handle that a name is of, for emm_memory_open_ipc. It waits for the exporter, 4 s at most.
+ *   EMM_E_INVALID_VALUE   no name, or a damaged one; the exporter is another user's, or this
+ *                         process; or what it answers is not the name's handle
+ *   EMM_E_NOT_OWNED       the export was released, or its exporter has ended
+ *   EMM_E_BUSY            the exporter serves too many others just now: try again
+ *   EMM_E_NOT_SUPPORTED   the exporter is in another network namespace */
+EMM_API emm_status emm_ipc_handle_from(const emm_ipc_name *name, emm_ipc_handle *ret_handle);
 
 /* --- streams ----------------------------------------------------------------------------------
  *

@@ -1,6 +1,7 @@
 #include "api/check.h"
 #include "core/handle.h"
 #include "ipc/exports.h"
+#include "ipc/name.h"
 #include "ipc/open.h"
 
 using namespace emm;
@@ -43,4 +44,24 @@ emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *ha
     const core::Uncancelled uncancelled;
     emm_status status = EMM_OK;
     return core::is_late(*context, &status) ? status : ipc::release_handle(*context, *handle);
+}
+
+int emm_ipc_is_name(const void *bytes) {
+    return bytes && ipc::is_name(bytes);
+}
+
+emm_status emm_ipc_name_of(const emm_ipc_handle *handle, emm_ipc_name *ret_name) {
+    EMM_COUNT_CALL();
+    EMM_REQUIRE(handle);
+    EMM_REQUIRE(ret_name);
+    const emm_ipc_handle copy = *handle;
+    return api::guarded([&] { return ipc::name_handle(copy, ret_name); });
+}
+
+emm_status emm_ipc_handle_from(const emm_ipc_name *name, emm_ipc_handle *ret_handle) {
+    EMM_COUNT_CALL();
+    EMM_REQUIRE(name);
+    EMM_REQUIRE(ret_handle);
+    const emm_ipc_name copy = *name;
+    return api::guarded([&] { return ipc::find_handle(copy, ret_handle); });
 }

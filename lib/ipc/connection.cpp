@@ -63,6 +63,17 @@ emm_status Connection::check(const Reply &reply, Descriptors &descriptors) const
     return EMM_OK;
 }
 
+emm_status Connection::check(const HandleReply &reply) const {
+    if (reply.magic != handle_magic) {
+        return refuse("the handle of an export", "something else");
+    }
+    if (reply.status == EMM_E_NOT_OWNED) {
+        return fail_ended(handle_);
+    }
+    return reply.status == EMM_OK ? EMM_OK
+                                  : refuse("the handle of an export", "an answer with none");
+}
+
 // An exporter that hangs up may have no room just now, and tells in its own way that it has ended:
 // it cannot be connected to.
 emm_status Connection::fail_exchange(int error, bool &ret_again) const {
@@ -80,40 +91,32 @@ void Connection::wait_for_message(const Socket &socket) {
     left_ -= now() - before;
 }
 
-emm_status Connection::exchange(const Socket &socket, uint64_t first, Reply &reply,
+emm_status Connection::exchange(const Socket &socket, const Messages &messages,
                                 Descriptors &descriptors, bool &ret_again) {
-    Request request = {};
-    request.magic = wire_magic;
-    request.most = parts_at_once;
-    std::memcpy(request.nonce, handle_.nonce, sizeof request.nonce);
-    request.generation = handle_.generation;
-    std::memcpy(request.handle, handle_.handle, sizeof request.handle);
-    request.first = first;
-    if (!send_message(socket.descriptor, &request, sizeof request, nullptr, 0)) {
+    if (!send_message(socket.descriptor, messages.request, messages.request_size, nullptr, 0)) {
         return fail_exchange(errno, ret_again);
     }
     long got = -1;
     do { // taking it does not wait, because a fork waits for that
         wait_for_message(socket);
-        got = receive_message(socket.descriptor, &reply, sizeof reply, descriptors);
+        got = receive_message(socket.descriptor, messages.reply, messages.reply_size, descriptors);
     } while (got < 0 && (errno == EAGAIN || errno == EINTR) && left_ > 0);
     if (got < 0 || (got == 0 && descriptors.count() == 0)) {
         return fail_exchange(got == 0 ? 0 : errno, ret_again);
     }
-    return check(got == static_cast<long>(sizeof reply) ? reply : Reply{}, descriptors);
+    if (got != static_cast<long>(messages.reply_size)) {
+        std::memset(messages.reply, 0, messages.reply_size);
+    }
+    return EMM_OK;
 }
 
-emm_status Connection::ask(uint64_t first, Reply *ret_reply, Descriptors &ret_descriptors) {
+emm_status Connection::converse(const Messages &messages, Descriptors &descriptors) {
     for (;;) {
         Socket socket;
         bool again = false;
         emm_status status = reach(handle_, left_, &socket.descriptor);
         if (status == EMM_OK) {
-            status = exchange(socket, first, *ret_reply, ret_descriptors, again);
-        }
-        if (status == EMM_OK) {
-            ret_reply->count = ret_descriptors.count(); // fewer, if there was no room for more
-            left_ = std::min(answer_timeout, left_ + for_a_part * ret_reply->count);
+            status = exchange(socket, messages, descriptors, again);
         }
         if (!again || left_ <= 0) {
             return status;
@@ -122,6 +125,36 @@ emm_status Connection::ask(uint64_t first, Reply *ret_reply, Descriptors &ret_de
         usleep(pause / 1000);
         left_ -= pause;
     }
+}
+
+emm_status Connection::ask(uint64_t first, Reply *ret_reply, Descriptors &ret_descriptors) {
+    Request request = {};
+    request.magic = wire_magic;
+    request.most = parts_at_once;
+    std::memcpy(request.nonce, handle_.nonce, sizeof request.nonce);
+    request.generation = handle_.generation;
+    std::memcpy(request.handle, handle_.handle, sizeof request.handle);
+    request.first = first;
+    emm_status status =
+        converse({&request, sizeof request, ret_reply, sizeof *ret_reply}, ret_descriptors);
+    status = status == EMM_OK ? check(*ret_reply, ret_descriptors) : status;
+    if (status == EMM_OK) {
+        ret_reply->count = ret_descriptors.count(); // fewer, if there was no room for more
+        left_ = std::min(answer_timeout, left_ + for_a_part * ret_reply->count);
+    }
+    return status;
+}
+
+emm_status Connection::ask_for_handle(const emm_ipc_name &name, emm_ipc_handle *ret_handle) {
+    const HandleRequest request = {handle_magic, 0, name};
+    HandleReply reply = {};
+    Descriptors unwanted;
+    emm_status status = converse({&request, sizeof request, &reply, sizeof reply}, unwanted);
+    status = status == EMM_OK ? check(reply) : status;
+    if (status == EMM_OK) {
+        *ret_handle = reply.handle;
+    }
+    return status;
 }
 
 } // namespace emm::ipc

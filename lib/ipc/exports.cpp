@@ -6,8 +6,10 @@
 #include "core/sharing.h"
 #include "ipc/imports.h"
 #include "ipc/liveness.h"
+#include "ipc/name.h"
 #include "ipc/served_exports.h"
 #include "ipc/stamp.h"
+#include "ipc/wire.h"
 #include "observe/error.h"
 #include "observe/process.h"
 
@@ -153,6 +155,19 @@ emm_status export_memory(emm_memory &memory, emm_ipc_handle *ret_handle) noexcep
                              "an export: the memory was dropped when its context was reset");
     }
     return get_handle(context, &all, memory.ptr, memory.size, ret_handle);
+}
+
+bool find_export(const emm_ipc_name &name, emm_ipc_handle *ret_handle) noexcept {
+    const uint64_t generation = generation_of(name);
+    const std::lock_guard lock(exports().mutex);
+    for (const Export &each : exports().all) {
+        if (each.count != 0 && each.handle.generation == generation &&
+            is_same(write_name(each.handle).bytes, name.bytes)) {
+            *ret_handle = each.handle;
+            return true;
+        }
+    }
+    return false;
 }
 
 emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) noexcept {

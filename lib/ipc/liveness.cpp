@@ -27,7 +27,7 @@ emm_status fail_missing(const emm_ipc_handle &handle) {
         return observe::fail(
             EMM_E_NOT_SUPPORTED, 0,
             "an IPC handle's exporter: expected it in this process's network namespace, {}, where "
-            "descriptors can be had, found it in {}; containers that share theirs (a pod, "
+            "it can be asked, found it in {}; containers that share theirs (a pod, "
             "--network) can do this",
             here, handle.flags);
     default:

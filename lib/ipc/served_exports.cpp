@@ -42,15 +42,6 @@ ServedExports &served_exports() {
     return the_exports.value;
 }
 
-// Takes as long whatever the difference is.
-bool is_same(const uint8_t (&a)[64], const uint8_t (&b)[64]) noexcept {
-    unsigned difference = 0;
-    for (size_t i = 0; i < sizeof a; ++i) {
-        difference |= static_cast<unsigned>(a[i] ^ b[i]);
-    }
-    return difference == 0;
-}
-
 // The mutex is held.
 ServedExport *find(const uint8_t (&handle)[64], uint64_t generation) noexcept {
     for (ServedExport &each : served_exports().all) {

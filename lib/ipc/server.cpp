@@ -1,4 +1,4 @@
-// The thread that hands out descriptors.
+// The thread that hands out descriptors, and handles to importers that know their names.
 //
 // There is one in a process, from its first export on, for the listening sockets of all exports. It
 // stays until the process ends: another export may come at any time, and a thread that waits costs
@@ -14,6 +14,7 @@
 // epoll and not poll: poll refuses more sockets than RLIMIT_NOFILE, which may fall at any time.
 #include "ipc/server.h"
 
+#include "ipc/exports.h"
 #include "ipc/served_exports.h"
 #include "ipc/socket.h"
 #include "ipc/wire.h"
@@ -70,18 +71,35 @@ void rest() noexcept {
     usleep(10'000);
 }
 
+void answer_with_parts(int socket, const Request &request) noexcept {
+    const ServedReply batch(request);
+    const Reply &reply = batch.reply();
+    send_message(socket, &reply, sizeof reply, batch.descriptors(), reply.count);
+}
+
+void answer_with_handle(int socket, const HandleRequest &request) noexcept {
+    HandleReply reply = {};
+    reply.magic = handle_magic;
+    reply.status = find_export(request.name, &reply.handle) ? EMM_OK : EMM_E_NOT_OWNED;
+    send_message(socket, &reply, sizeof reply, nullptr, 0);
+}
+
 // False: the peer has said nothing yet.
 bool answer(int socket) noexcept {
-    Request request;
+    union {
+        Request parts;
+        HandleRequest handle;
+    } request;
     Descriptors unwanted;
     const long got = receive_message(socket, &request, sizeof request, unwanted);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         return false;
     }
-    if (got == static_cast<long>(sizeof request) && request.magic == wire_magic) {
-        const ServedReply batch(request);
-        const Reply &reply = batch.reply();
-        send_message(socket, &reply, sizeof reply, batch.descriptors(), reply.count);
+    if (got == static_cast<long>(sizeof request.parts) && request.parts.magic == wire_magic) {
+        answer_with_parts(socket, request.parts);
+    } else if (got == static_cast<long>(sizeof request.handle) &&
+               request.handle.magic == handle_magic) {
+        answer_with_handle(socket, request.handle);
     }
     return true;
 }

@@ -14,17 +14,8 @@ namespace {
 constexpr uint32_t expected_magic = 0x696d6d65; // "emmi"
 constexpr uint32_t expected_version = 2;
 
-// CRC-32: every change of up to four bytes in a row is seen.
 uint32_t checksum_of(const emm_ipc_handle &handle) noexcept {
-    const auto *bytes = reinterpret_cast<const unsigned char *>(&handle);
-    uint32_t sum = ~0u;
-    for (size_t i = 0; i < offsetof(emm_ipc_handle, checksum); ++i) {
-        sum ^= bytes[i];
-        for (int bit = 0; bit < 8; ++bit) {
-            sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
-        }
-    }
-    return ~sum;
+    return ipc::checksum_of(&handle, offsetof(emm_ipc_handle, checksum));
 }
 
 emm_status check_form(const emm_ipc_handle &handle) {
@@ -81,20 +72,6 @@ emm_status check_kind(const emm_ipc_handle &handle) {
     return observe::refuse("an IPC handle's kind: expected 1 to 4, found {}", handle.kind);
 }
 
-emm_status check_exporter(const emm_ipc_handle &handle) {
-    uint8_t own[8];
-    const emm_status status = get_nonce(own);
-    if (status != EMM_OK) {
-        return status;
-    }
-    if (std::memcmp(handle.nonce, own, sizeof own) == 0) {
-        return observe::refuse(
-            "an IPC handle's exporter: expected another process, found this one, whose "
-            "memory it is already");
-    }
-    return EMM_OK;
-}
-
 // Which allocation it is, in its process: a number that never comes again, as the address and what
 // the driver calls it may. Descriptors need none: their secret is of one export.
 emm_status identify_memory(const emm_context &context, emm_deviceptr ptr, uint32_t kind,
@@ -140,10 +117,39 @@ emm_status stamp(const emm_context &context, emm_deviceptr ptr, emm_ipc_handle &
     return check_form(handle); // as a plugin might have filled it
 }
 
+emm_status check_handle(const emm_ipc_handle &handle) {
+    const emm_status status = check_form(handle);
+    return status == EMM_OK ? check_kind(handle) : status;
+}
+
+emm_status check_exporter(const uint8_t *nonce) {
+    uint8_t own[8];
+    const emm_status status = get_nonce(own);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if (std::memcmp(nonce, own, sizeof own) == 0) {
+        return observe::refuse(
+            "an IPC handle's exporter: expected another process, found this one, whose "
+            "memory it is already");
+    }
+    return EMM_OK;
+}
+
 emm_status check_stamp(const emm_ipc_handle &handle) {
-    emm_status status = check_form(handle);
-    status = status == EMM_OK ? check_kind(handle) : status;
-    return status == EMM_OK ? check_exporter(handle) : status;
+    const emm_status status = check_handle(handle);
+    return status == EMM_OK ? check_exporter(handle.nonce) : status;
+}
+
+uint32_t checksum_of(const void *bytes, size_t size) noexcept {
+    uint32_t sum = ~0u;
+    for (size_t i = 0; i < size; ++i) {
+        sum ^= static_cast<const unsigned char *>(bytes)[i];
+        for (int bit = 0; bit < 8; ++bit) {
+            sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
+        }
+    }
+    return ~sum;
 }
 
 } // namespace emm::ipc

@@ -1,7 +1,7 @@
 // What importer and exporter say to each other: a request and a reply with descriptors, over a
 // connection of their own, and so on until the importer has all parts. It asks for the next ones
 // when it has done with the last, so neither side ever has more of them open than one message
-// carries, however many there are.
+// carries, however many there are. An importer that has a name only asks for the handle before.
 #pragma once
 
 #include <emm/emm.h>
@@ -44,6 +44,23 @@ struct Reply {
     uint64_t bytes;        // of the whole export, as its handle says
     uint64_t sizes[parts_at_once];
 };
+
+inline constexpr uint32_t handle_magic = 0x69776861;
+
+struct HandleRequest {
+    uint32_t magic;
+    uint32_t reserved; // 0
+    emm_ipc_name name; // known to holders of the handle, and of its name, only
+};
+
+struct HandleReply {
+    uint32_t magic;
+    int32_t status;        // EMM_OK, or why there is no handle
+    emm_ipc_handle handle; // of the export that the name names
+};
+
+// Whether what a peer says is what it has to know. It takes as long whatever the difference is.
+bool is_same(const uint8_t (&a)[64], const uint8_t (&b)[64]) noexcept;
 
 // One message that does not wait. The descriptors stay the caller's.
 bool send_message(int socket, const void *message, size_t size, const int *descriptors,

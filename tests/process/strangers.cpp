@@ -1,5 +1,6 @@
-// Who may not have what this process serves by descriptor: another user, a process that does not
-// know the handle, and connections on which nothing is said.
+// Who may not have what this process serves, descriptors and handles: another user, a process that
+// does not know the handle, and connections on which nothing is said.
+#include "ipc/name.h"
 #include "ipc/socket.h"
 #include "ipc/wire.h"
 
@@ -65,6 +66,44 @@ int ask(int socket, const Request &request) {
     return got <= 0 ? -1 : static_cast<int>(descriptors.count());
 }
 
+// What the exporter answers to one who asks for the handle of a name; -1: it hangs up.
+int ask_for_handle(const emm_ipc_handle &handle, const emm_ipc_name &name, uint32_t magic) {
+    const HandleRequest request = {magic, 0, name};
+    HandleReply reply = {};
+    const int socket = connect_to_exporter(handle);
+    pollfd waiting = {socket, POLLIN, 0};
+    CHECK(send_message(socket, &request, sizeof request, nullptr, 0));
+    CHECK(poll(&waiting, 1, 30000) == 1);
+    const ssize_t got = recv(socket, &reply, sizeof reply, 0);
+    close(socket);
+    if (got <= 0) {
+        return -1;
+    }
+    const emm_ipc_handle none = {};
+    const emm_ipc_handle &expected = reply.status == EMM_OK ? handle : none;
+    CHECK(got == sizeof reply && std::memcmp(&reply.handle, &expected, sizeof expected) == 0);
+    return reply.status == EMM_OK ? 1 : 0;
+}
+
+void expect_for_guesser(const emm_ipc_handle &handle) {
+    const emm_ipc_name good = write_name(handle);
+    CHECK(ask_for_handle(handle, good, handle_magic) == 1);
+    CHECK(ask_for_handle(handle, good, wire_magic) == -1);
+    for (size_t i = 0; i < sizeof good.bytes; ++i) {
+        emm_ipc_name bad = good;
+        bad.bytes[i] ^= 0x40;
+        CHECK(ask_for_handle(handle, bad, handle_magic) == 0);
+    }
+    std::mt19937 random(7);
+    for (int i = 0; i < 100; ++i) { // the export is right, and what its holders know is not
+        emm_ipc_handle bad = handle;
+        for (uint8_t &byte : bad.handle) {
+            byte = static_cast<uint8_t>(random());
+        }
+        CHECK(ask_for_handle(handle, write_name(bad), handle_magic) == 0);
+    }
+}
+
 void expect_for_stranger(const emm_ipc_handle &handle) {
     const Request good = request_for(handle);
     const auto answer_to = [&](const Request &request) {
@@ -100,6 +139,7 @@ void expect_for_stranger(const emm_ipc_handle &handle) {
     }
     bad.magic = 0;
     CHECK(answer_to(bad) == -1);
+    expect_for_guesser(handle);
 }
 
 // More than the exporter keeps, and none of them says anything.
@@ -123,6 +163,10 @@ void expect_as_other_user(const emm_ipc_handle &handle) {
     const int error = reach_mark(asking, handle);
     CHECK(error == 0 && !is_own_user(asking, &user) && user == 0);
     CHECK(ask(asking, request_for(handle)) == -1);
+    emm_ipc_handle found = {};
+    const emm_ipc_name name = write_name(handle);
+    CHECK(emm_ipc_handle_from(&name, &found) == EMM_E_INVALID_VALUE);
+    CHECK(std::strstr(emm_last_error()->text, "expected a process of user"));
 }
 
 // In a process that has no driver, so that it may be forked.

@@ -197,6 +197,12 @@ const std::vector<Entry> &entries() {
                                                   &handle.value)) &&
                      handle.is_so();),
         ENTRY(emm_release_ipc_handle, things.context, &things.handle),
+        {"emm_ipc_is_name", [](const Things &) { return emm_ipc_is_name("emm-ipc") == 1; },
+         "looks at its argument alone"},
+        BLOCK(emm_ipc_name_of, Untouched<emm_ipc_name> name;
+              return is_forked(emm_ipc_name_of(&things.handle, &name.value)) && name.is_so();),
+        BLOCK(emm_ipc_handle_from, Untouched<emm_ipc_handle> handle; const emm_ipc_name name = {};
+              return is_forked(emm_ipc_handle_from(&name, &handle.value)) && handle.is_so();),
 
         ENTRY(emm_stream_register, things.context, EMM_STREAM_LEGACY),
         ENTRY(emm_stream_retire, things.context, EMM_STREAM_LEGACY),

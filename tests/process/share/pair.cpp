@@ -65,12 +65,18 @@ Answer open_slot(int device, const Request &request) {
     Answer answer;
     emm_context *context = context_on(device, request.which);
     emm_memory *memory = nullptr;
-    answer.status = emm_memory_open_ipc(context, &request.handle, &memory);
+    emm_ipc_handle handle = request.handle;
+    if (request.what == 'N') {
+        answer.status = emm_ipc_handle_from(&request.name, &handle);
+    }
+    if (answer.status == EMM_OK) {
+        answer.status = emm_memory_open_ipc(context, &handle, &memory);
+    }
     if (answer.status < EMM_OK) {
         std::snprintf(answer.text, sizeof answer.text, "%s", emm_last_error()->text);
         return answer;
     }
-    slots[request.slot] = {context, memory, static_cast<size_t>(request.handle.size)};
+    slots[request.slot] = {context, memory, static_cast<size_t>(handle.size)};
     answer.kind = kind_of(memory);
     answer.number = address_of(memory);
     return answer;
@@ -87,7 +93,7 @@ void add_openings(const char *name, uint64_t calls, void *sum) {
 
 Answer do_as_told(int device, const Request &request) {
     Answer answer;
-    if (request.what == 'o') {
+    if (request.what == 'o' || request.what == 'N') {
         return open_slot(device, request);
     }
     if (request.what == 'n') {

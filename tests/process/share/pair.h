@@ -20,14 +20,16 @@ namespace share {
         std::_Exit(1);                                                                             \
     }
 
-// 'o' open as `slot`, in the context `which` of its device; 'h' holds `value`?; 'f' fill with
-// `value`; 'c' close; 'n' how often the driver was asked to open; 's' what the process holds
+// 'o' open as `slot`, in the context `which` of its device; 'N' the same by its name; 'h' holds
+// `value`?; 'f' fill with `value`; 'c' close; 'n' how often the driver was asked to open; 's' what
+// the process holds
 struct Request {
     char what = 0;
     uint32_t slot = 0;
     uint32_t which = 0;
     int32_t value = 0;
     emm_ipc_handle handle = {};
+    emm_ipc_name name = {};
 };
 
 struct Answer {
@@ -65,6 +67,9 @@ public:
     Answer ask(const Request &request) const;
     Answer open(uint32_t slot, const emm_ipc_handle &handle, uint32_t which = 0) const {
         return ask({'o', slot, which, 0, handle});
+    }
+    Answer open_named(uint32_t slot, const emm_ipc_name &name) const {
+        return ask({'N', slot, 0, 0, {}, name});
     }
     bool holds(uint32_t slot, int value) const { return ask({'h', slot, 0, value, {}}).number; }
     void fill(uint32_t slot, int value) const { ask({'f', slot, 0, value, {}}); }

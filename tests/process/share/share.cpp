@@ -153,6 +153,36 @@ Outcome open_hundred_times() {
     return "";
 }
 
+Outcome open_by_name() {
+    Exported exported(5 * MiB);
+    if (exported.status != EMM_OK) {
+        return exported.refusal;
+    }
+    emm_ipc_name name = {};
+    CHECK(emm_ipc_name_of(&exported.handle, &name) == EMM_OK && emm_ipc_is_name(&name));
+    const Peer peer;
+    const Answer opened = peer.open_named(0, name), again = peer.open_named(1, name);
+    CHECK(opened.status == EMM_OK && opened.kind == EMM_KIND_IPC);
+    CHECK(peer.open(2, exported.handle).number == opened.number && again.number == opened.number);
+    exported.fill(7);
+    CHECK(peer.holds(0, 7));
+    peer.fill(1, 9);
+    CHECK(exported.holds(9));
+    for (uint8_t &byte : name.bytes) {
+        byte ^= 0xff;
+        CHECK(peer.open_named(3, name).status == EMM_E_INVALID_VALUE);
+        byte ^= 0xff;
+    }
+    for (const uint32_t slot : {0u, 1u, 2u}) {
+        peer.close(slot);
+    }
+    CHECK(peer.open_named(0, name).status == EMM_OK);
+    exported.release();
+    CHECK(peer.open_named(1, name).status == EMM_E_NOT_OWNED);
+    peer.close(0);
+    return "";
+}
+
 Outcome open_in_second_context() {
     const Exported exported(5 * MiB);
     if (exported.status != EMM_OK) {
@@ -179,6 +209,11 @@ Outcome refuse_own() {
     emm_memory *none = nullptr;
     CHECK(emm_memory_open_ipc(exported.context, &exported.handle, &none) == EMM_E_INVALID_VALUE);
     CHECK(!none && std::strstr(emm_last_error()->text, "another process"));
+    emm_ipc_name name = {};
+    emm_ipc_handle handle = {};
+    CHECK(emm_ipc_name_of(&exported.handle, &name) == EMM_OK);
+    CHECK(emm_ipc_handle_from(&name, &handle) == EMM_E_INVALID_VALUE);
+    CHECK(std::strstr(emm_last_error()->text, "another process"));
     return "";
 }
 
@@ -344,6 +379,7 @@ const Case cases[] = {
     {"part", share_part},
     {"huge", share_huge},
     {"hundred-times", open_hundred_times},
+    {"by-name", open_by_name},
     {"second-context", open_in_second_context},
     {"own-process", refuse_own},
     {"container", share_with_container},
