@@ -21,8 +21,7 @@ KNOWN = {
     ("ranges", "pool:growth=segment"): "behind a block the driver tells of the segment",
     ("capture", "async"): "async gives what a graph allocated back when the program frees it",
     ("attributes", "async"): "the driver gives no descriptor of memory of a pool",
-    ("ipc", "pool"): "the driver exports no memory of cuMemCreate by 64 bytes",
-    ("ipc", "async"): "the driver exports no memory of a pool by 64 bytes",
+    ("ipc", "async"): "async exports memory with ipc=1",
 }
 TIMEOUT = 120
 

@@ -102,6 +102,16 @@ Allocation AllocationShard::take(uint64_t address, uint32_t kinds) {
     return found;
 }
 
+bool AllocationShard::set_exported(uint64_t address, uint64_t id) {
+    const std::lock_guard lock(mutex_);
+    Allocation *const found = slots_.empty() ? nullptr : &slots_[slot_of(address)];
+    if (!found || found->address == 0 || found->id != id) {
+        return false;
+    }
+    found->exported = true;
+    return true;
+}
+
 // What follows in the same run moves up, if it may stand there.
 void AllocationShard::close_gap(size_t gap) {
     const size_t mask = slots_.size() - 1;
@@ -158,6 +168,10 @@ Allocation Allocations::find(uint64_t address) {
 
 Allocation Allocations::take(uint64_t address, uint32_t kinds) {
     return address ? shard_of(address).take(address, kinds) : Allocation();
+}
+
+bool Allocations::set_exported(uint64_t address, uint64_t id) {
+    return shard_of(address).set_exported(address, id);
 }
 
 void Allocations::forget_freed(uint64_t address) {

@@ -10,7 +10,7 @@
 namespace emm::run {
 
 // How the program asked for it.
-enum class Kind : uint32_t {
+enum class Kind : uint8_t {
     device = 1,
     ordered = 2, // on a stream
     managed = 4,
@@ -25,10 +25,11 @@ struct Allocation {
     uint64_t address = 0; // 0: none
     uint64_t size = 0;    // as the program asked for it
     emm_context *context = nullptr;
-    uint64_t id = 0; // no other allocation of the process has it
-    Kind kind = Kind::device;
+    uint64_t id = 0;    // no other allocation of the process has it
     uint32_t flags = 0; // as the program gave them
-    bool freed = false; // by the program
+    Kind kind = Kind::device;
+    bool freed = false;    // by the program
+    bool exported = false; // Sharing has an export of it
 
     bool is_one_of(uint32_t kinds) const { return (uint32_t(kind) & kinds) != 0; }
 };
@@ -47,6 +48,7 @@ public:
     void forget_freed(uint64_t address);
     Allocation find(uint64_t address);
     Allocation take(uint64_t address, uint32_t kinds); // as Allocations::take
+    bool set_exported(uint64_t address, uint64_t id);  // as Allocations::set_exported
     template <class Predicate> void remove_if(Predicate predicate);
     template <class Visit> void each(Visit visit);
 
@@ -83,6 +85,9 @@ public:
 
     // Puts back what was taken and could not be freed.
     void put_back(const Allocation &allocation) noexcept;
+
+    // Says in the record of an allocation that it is exported. False: the program has freed it.
+    bool set_exported(uint64_t address, uint64_t id);
 
     // Device memory that has `address` within it, found by looking at all of it: for plugins that
     // cannot tell.

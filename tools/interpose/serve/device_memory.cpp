@@ -218,9 +218,19 @@ Answer free_again(const Allocation &found) {
     return found.freed ? Answer(CUDA_ERROR_INVALID_VALUE) : Answer();
 }
 
+// The program frees it: other processes can open it no more.
+Allocation take(uint64_t address) {
+    Allocation found = server().allocations.take(address, on_device);
+    if (found.exported) [[unlikely]] {
+        server().sharing.end_export(found);
+        found.exported = false;
+    }
+    return found;
+}
+
 // Any device memory of emm's, however it was allocated.
 Answer free_unordered(uint64_t address) {
-    const Allocation found = server().allocations.take(address, on_device);
+    const Allocation found = take(address);
     if (found.address == 0 || found.freed) {
         return free_again(found);
     }
@@ -267,7 +277,7 @@ emm_status free_behind(const Allocation &allocation, CUstream stream) {
 }
 
 Answer free_ordered(uint64_t address, CUstream stream) {
-    const Allocation found = server().allocations.take(address, on_device);
+    const Allocation found = take(address);
     if (found.address == 0 || found.freed) {
         return free_again(found);
     }

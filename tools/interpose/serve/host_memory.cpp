@@ -29,7 +29,7 @@ Answer allocate_pinned(size_t bytes, unsigned flags, void **ret_host) {
         if (status < 0) {
             return status == EMM_E_NOT_SUPPORTED ? Answer() : unserved(status);
         }
-        const Allocation made = {address_of(host), bytes, context, 0, Kind::pinned, flags};
+        const Allocation made = {address_of(host), bytes, context, 0, flags, Kind::pinned};
         if (!server().allocations.insert(made)) {
             emm_memhostfree(context, host, bytes, flags_for_emm(flags), EMM_STREAM_UNORDERED);
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -99,7 +99,7 @@ Answer pin(void *host, size_t bytes, unsigned flags) {
         if (status < 0) {
             return status == EMM_E_NOT_SUPPORTED ? Answer() : unserved(status);
         }
-        const Allocation made = {address_of(host), bytes, context, 0, Kind::registered, flags};
+        const Allocation made = {address_of(host), bytes, context, 0, flags, Kind::registered};
         if (!server().allocations.insert(made)) {
             emm_memunpin(context, host, bytes);
             return CUDA_ERROR_OUT_OF_MEMORY;

@@ -132,6 +132,17 @@ Allocation asked_about(const Turn &turn, CUdeviceptr ptr, bool concerns_allocati
     return concerns_allocation || there.freed ? server().around(ptr) : there;
 }
 
+// The driver says so of memory of cuMemAlloc, emm of what it exports. However wide the driver's
+// answer is, its first byte is 0 or 1.
+void tell_shareable(CUpointer_attribute attribute, void *ret_data, CUdeviceptr ptr) {
+    const Allocation found = attribute == CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
+                                 ? server().own_around(ptr)
+                                 : Allocation();
+    if (found.address != 0) {
+        tell(ret_data, uint8_t(server().sharing.can_export(found)));
+    }
+}
+
 CUresult pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     const Turn turn;
     const bool concerns = ret_data && is_of_allocation(attribute);
@@ -140,8 +151,12 @@ CUresult pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CU
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (found.address == 0 || !concerns) {
-        return ask_driver<&pointer_get_attribute>(served_cuPointerGetAttribute, ret_data, attribute,
-                                                  ptr);
+        const CUresult result = ask_driver<&pointer_get_attribute>(served_cuPointerGetAttribute,
+                                                                   ret_data, attribute, ptr);
+        if (turn.is_programs() && result == CUDA_SUCCESS) {
+            tell_shareable(attribute, ret_data, ptr);
+        }
+        return result;
     }
     tell_attribute(found, attribute, ret_data);
     return CUDA_SUCCESS;
@@ -157,10 +172,13 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes,
     const Allocation found = asked_about(turn, ptr, concerns);
     const CUresult result = ask_driver<&pointer_get_attributes>(
         served_cuPointerGetAttributes, count, attributes, ret_data, found.freed ? 0 : ptr);
-    const bool tells = result == CUDA_SUCCESS && concerns && found.address != 0 && !found.freed;
-    for (unsigned i = 0; tells && i < count; i++) {
-        if (ret_data[i]) {
+    const bool is_programs = turn.is_programs() && result == CUDA_SUCCESS && !found.freed;
+    for (unsigned i = 0; is_programs && i < count; i++) {
+        if (ret_data[i] && concerns && found.address != 0) {
             tell_attribute(found, attributes[i], ret_data[i]);
+        }
+        if (ret_data[i]) {
+            tell_shareable(attributes[i], ret_data[i], ptr);
         }
     }
     return result;

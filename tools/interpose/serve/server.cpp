@@ -35,6 +35,7 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
     Turn::watch_forks();
     serve_device_memory(*ret_serving);
     serve_host_memory(*ret_serving);
+    serve_ipc(*ret_serving);
     serve_questions(*ret_serving);
     serve_lifetimes(*ret_serving);
     serve_peers(*ret_serving);
@@ -55,7 +56,7 @@ Server &server() {
     return *the_server;
 }
 
-Allocation Server::around(uint64_t address) {
+Allocation Server::own_around(uint64_t address) {
     const Allocation there = allocations.find(address);
     if (there.address != 0) {
         return there.is_one_of(on_device) ? there : Allocation();
@@ -74,10 +75,17 @@ Allocation Server::around(uint64_t address) {
     return there; // which may have been freed
 }
 
+Allocation Server::around(uint64_t address) {
+    const Allocation own = own_around(address);
+    const Allocation open = own.address != 0 ? Allocation() : sharing.around(address);
+    return open.address != 0 ? open : own;
+}
+
 void Server::end_context(CUcontext context) {
     if (emm_context *ended = contexts.end(context)) {
         streams.forget(ended);
         allocations.forget(ended);
+        sharing.forget(ended);
     }
 }
 

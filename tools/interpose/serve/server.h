@@ -6,6 +6,7 @@
 #include "contexts.h"
 #include "pools.h"
 #include "result.h"
+#include "sharing.h"
 #include "streams.h"
 
 #include <new>
@@ -30,9 +31,12 @@ struct Server {
     Streams streams{driver, contexts};
     Pools pools{driver};
     Allocations allocations;
+    Sharing sharing{allocations};
 
     // The allocation of emm's that has `address` within it, device memory only; `address` 0 in the
-    // answer: there is none, and `freed`: one that began there was freed.
+    // answer: there is none, and `freed`: one that began there was freed. The program's own, and
+    // with what it has open of other processes'.
+    Allocation own_around(uint64_t address);
     Allocation around(uint64_t address);
 
     // All that a CUDA context's end means here. Before the driver is told.
@@ -66,6 +70,7 @@ template <class Work> Answer on_stream(CUstream stream, Work work) {
 // The groups of entries, each in a file of its own, with the entries that it puts into the table.
 void serve_device_memory(Entries &entries);
 void serve_host_memory(Entries &entries);
+void serve_ipc(Entries &entries);
 void serve_questions(Entries &entries);
 void serve_lifetimes(Entries &entries);
 void serve_peers(Entries &entries);
