@@ -158,6 +158,18 @@ void refuse_wrong(const Peer &exporter, const Peer &importer) {
     CHECK(exporter.free(1, How::unordered).result == CUDA_SUCCESS);
 }
 
+void share_from_threads(const Peer &exporter, const Peer &importer) {
+    CHECK(exporter.allocate(0, 3 * MiB, How::unordered).result == CUDA_SUCCESS);
+    CHECK(exporter.get_handles_at_once(0));
+    const CUipcMemHandle handle = handle_of(exporter, 0);
+    CHECK(importer.open_and_close_at_once(handle));
+    exporter.fill(0, 7);
+    CHECK(importer.open(0, handle, 3 * MiB).result == CUDA_SUCCESS && importer.holds(0, 7));
+    CHECK(importer.open_and_close_at_once(handle) && importer.holds(0, 7));
+    CHECK(importer.close(0).result == CUDA_SUCCESS);
+    CHECK(exporter.free(0, How::unordered).result == CUDA_SUCCESS);
+}
+
 // Whatever an export and an opening take, the free and the close give back.
 void leave_nothing(const Peer &exporter, const Peer &importer) {
     uint64_t before[2] = {};
@@ -219,6 +231,7 @@ int main(int argc, char *argv[]) {
     run("an exporter that has ended", [](const Peer &, const Peer &to) { end_by_exit(to); });
     run("contexts that end", end_by_reset);
     run("handles that are wrong", refuse_wrong);
+    run("several threads", share_from_threads);
     run("nothing is left", leave_nothing);
     std::puts("a process without emm ...");
     share_with_native();

@@ -3,6 +3,7 @@
 #include "objects.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 
 namespace sharing {
@@ -101,6 +103,50 @@ bool is_said_to_be_shareable(CUdeviceptr address) {
     return alone == 1 && among == 1;
 }
 
+// Whether `work` says yes in each of several threads.
+template <class Work> bool in_threads(Work work) {
+    CUcontext context = nullptr;
+    NEED(cu.cuCtxGetCurrent(&context));
+    std::atomic<bool> all{true};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 4; ++i) {
+        threads.emplace_back([&] {
+            NEED(cu.cuCtxSetCurrent(context));
+            if (!work()) {
+                all = false;
+            }
+        });
+    }
+    for (std::thread &each : threads) {
+        each.join();
+    }
+    return all;
+}
+
+bool get_handles_at_once(CUdeviceptr address) {
+    CUipcMemHandle handles[4] = {};
+    std::atomic<int> next{0};
+    const bool got =
+        in_threads([&] { return cu.cuIpcGetMemHandle(&handles[next++], address) == CUDA_SUCCESS; });
+    return got && std::all_of(handles, handles + 4, [&](const CUipcMemHandle &each) {
+               return std::memcmp(&each, &handles[0], sizeof each) == 0;
+           });
+}
+
+bool open_and_close_at_once(const CUipcMemHandle &handle) {
+    return in_threads([&] {
+        bool good = true;
+        for (int i = 0; i < 100 && good; ++i) {
+            CUdeviceptr address = 0, start = 0;
+            good = cu.cuIpcOpenMemHandle(&address, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) ==
+                       CUDA_SUCCESS &&
+                   cu.cuMemGetAddressRange(&start, nullptr, address + 100) == CUDA_SUCCESS &&
+                   start == address && cu.cuIpcCloseMemHandle(address) == CUDA_SUCCESS;
+        }
+        return good;
+    });
+}
+
 uint64_t count_descriptors() {
     uint64_t count = 0;
     DIR *folder = opendir("/proc/self/fd");
@@ -138,6 +184,12 @@ Answer do_as_told(const Request &request) {
         break;
     case 'd':
         answer.id = settled_descriptors();
+        break;
+    case 'G':
+        answer.matches = get_handles_at_once(slots.at(request.slot).address);
+        break;
+    case 'O':
+        answer.matches = open_and_close_at_once(request.handle);
         break;
     case 'z':
         answer.result = reset_context();

@@ -15,7 +15,8 @@ enum class How : int { unordered, ordered, managed };
 
 // 'a' allocate `size`; 'x' free; 'g' handle of the address at `size`; 'o' open, with `value` as
 // flags; 'c' close; 'f' fill with `value`; 'h' holds it?; 'r' the range around the address at
-// `size`; 'd' descriptors; 'z' reset the context
+// `size`; 'd' descriptors; 'z' reset the context; 'G' handles of the slot
+// and 'O' openings and closings of a handle, by several threads at once
 struct Request {
     char what = 0;
     unsigned slot = 0;
@@ -27,8 +28,8 @@ struct Request {
 
 struct Answer {
     CUresult result = CUDA_SUCCESS;
-    bool matches =
-        false; // 'h'; 'g' the driver says that it can; 'r' the range begins where the slot does
+    bool matches = false; // 'h', 'G', 'O'; 'g' the driver says that it can; 'r' the range begins
+                          // where the slot does
     CUdeviceptr address = 0;
     size_t size = 0; // of the range
     uint64_t id = 0; // of the buffer; 'd' the count
@@ -58,6 +59,10 @@ public:
     }
     Answer close(unsigned slot) const { return ask({'c', slot, 0, 0, {}, {}}); }
     Answer range(unsigned slot, size_t offset) const { return ask({'r', slot, offset, 0, {}, {}}); }
+    bool get_handles_at_once(unsigned slot) const { return ask({'G', slot, 0, 0, {}, {}}).matches; }
+    bool open_and_close_at_once(const CUipcMemHandle &handle) const {
+        return ask({'O', 0, 0, 0, {}, handle}).matches;
+    }
     Answer reset() const { return ask({'z', 0, 0, 0, {}, {}}); }
     void fill(unsigned slot, unsigned value) const { ask({'f', slot, 0, value, {}, {}}); }
     bool holds(unsigned slot, unsigned value) const {

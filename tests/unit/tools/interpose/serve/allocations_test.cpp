@@ -49,6 +49,21 @@ TEST_CASE("memory of another kind is not taken") {
     CHECK(allocations.take(4096, uint32_t(Kind::pinned)).address == 4096);
 }
 
+TEST_CASE("an allocation is exported until it is freed, and another there is not") {
+    Allocations allocations;
+    CHECK_FALSE(allocations.set_exported(4096, 1));
+    REQUIRE(allocations.insert(made_at(4096)));
+    const uint64_t id = allocations.find(4096).id;
+    CHECK_FALSE(allocations.find(4096).exported);
+    CHECK_FALSE(allocations.set_exported(4096, id + 1));
+    CHECK(allocations.set_exported(4096, id));
+    CHECK(allocations.take(4096, on_device).exported);
+    CHECK_FALSE(allocations.set_exported(4096, id)); // it is freed
+    REQUIRE(allocations.insert(made_at(4096)));
+    CHECK_FALSE(allocations.set_exported(4096, id));
+    CHECK_FALSE(allocations.find(4096).exported);
+}
+
 TEST_CASE("what could not be freed is as it was") {
     Allocations allocations;
     REQUIRE(allocations.insert(made_at(4096, 300)));
