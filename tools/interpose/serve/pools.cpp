@@ -2,6 +2,7 @@
 
 #include "server.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace emm::run {
@@ -28,18 +29,26 @@ bool Pools::is_own_for(emm_context *context) {
     return emm_context_get_info(context, &info) >= 0 && own_.count(info.device) != 0;
 }
 
-bool Pools::is_default(CUmemoryPool pool, CUdevice &ret_device) const {
+void Pools::find_defaults() {
     emm_driver_info info = {};
     info.struct_size = sizeof info;
-    const int count = emm_get_driver(&info) >= 0 ? int(info.device_count) : 0;
-    for (CUdevice device = 0; device < count; device++) {
-        CUmemoryPool found = nullptr;
-        if (driver_.cuDeviceGetDefaultMemPool(&found, device) == CUDA_SUCCESS && found == pool) {
-            ret_device = device;
-            return true;
+    defaults_.resize(emm_get_driver(&info) >= 0 ? info.device_count : 0);
+    for (size_t device = 0; device < defaults_.size(); device++) {
+        if (driver_.cuDeviceGetDefaultMemPool(&defaults_[device], CUdevice(device)) !=
+            CUDA_SUCCESS) {
+            defaults_[device] = nullptr;
         }
     }
-    return false;
+}
+
+bool Pools::is_default(CUmemoryPool pool, CUdevice &ret_device) {
+    std::call_once(found_, [this] { find_defaults(); });
+    const auto found = std::find(defaults_.begin(), defaults_.end(), pool);
+    if (!pool || found == defaults_.end()) {
+        return false;
+    }
+    ret_device = CUdevice(found - defaults_.begin());
+    return true;
 }
 
 namespace {

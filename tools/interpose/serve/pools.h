@@ -19,10 +19,14 @@ public:
     bool is_own_for(emm_context *context);
 
     // Whether it is the default pool of a device, and which that is.
-    bool is_default(CUmemoryPool pool, CUdevice &ret_device) const;
+    bool is_default(CUmemoryPool pool, CUdevice &ret_device);
 
 private:
+    void find_defaults();
+
     const Driver &driver_;
+    std::once_flag found_;
+    std::vector<CUmemoryPool> defaults_; // by device; NULL: it has none
     std::mutex mutex_;
     std::set<CUdevice> own_;
     std::atomic<bool> any_own_{false};
