@@ -1,5 +1,5 @@
-// pairs [ROUNDS]: what calls of the driver API cost this program, natively or under `emm run`: one
-// line for each, in nanoseconds, the median of seven runs. It knows nothing of emm.
+// pairs [ROUNDS]: what calls of the driver API cost this program, natively or under `emm run`: a
+// line `figure NAME VALUE` for each, the median of seven runs. It knows nothing of emm.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -62,14 +62,14 @@ int main(int argc, char *argv[]) {
         std::chrono::steady_clock::now() - begin;
     check(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
 
-    std::printf("start, to the first free: %.1f ms\n", start.count());
+    std::printf("figure first-free-ms %.1f\n", start.count());
     int version = 0;
-    std::printf("a forwarded call: %.1f ns\n",
+    std::printf("figure cuDriverGetVersion-ns %.1f\n",
                 nanoseconds(100 * rounds, [&] { cuDriverGetVersion(&version); }));
     for (const size_t bytes : {size_t(256), size_t(4096), size_t(1) << 16, size_t(1) << 20}) {
-        std::printf("cuMemAlloc and cuMemFree, %zu bytes: %.1f ns\n", bytes,
+        std::printf("figure cuMemAlloc+cuMemFree-%zu-ns %.1f\n", bytes,
                     nanoseconds(rounds, [&] { pair(bytes); }));
-        std::printf("cuMemAllocAsync and cuMemFreeAsync, %zu bytes: %.1f ns\n", bytes,
+        std::printf("figure cuMemAllocAsync+cuMemFreeAsync-%zu-ns %.1f\n", bytes,
                     nanoseconds(10 * rounds, [&] { ordered_pair(bytes, stream); }));
     }
     check(cuStreamDestroy(stream), "cuStreamDestroy");

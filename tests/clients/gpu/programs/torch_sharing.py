@@ -1,0 +1,33 @@
+"""torch_sharing.py: two processes pass tensors of a GPU to each other (torch.multiprocessing)."""
+import torch
+import torch.multiprocessing as mp
+
+
+def worker(received, answers):
+    while (tensor := received.get()) is not None:
+        tensor += 1
+        torch.cuda.synchronize()
+        answers.put((tensor.double().sum().item(), tensor * 2))
+        del tensor
+    received.get()  # the answers live as long as this process
+
+
+def main():
+    context = mp.get_context("spawn")
+    received, answers = context.Queue(), context.Queue()
+    process = context.Process(target=worker, args=(received, answers))
+    process.start()
+    for size in (1000, 1 << 20, 10_000_000):
+        tensor = torch.arange(size, dtype=torch.float32, device="cuda")
+        received.put(tensor)
+        total, doubled = answers.get()
+        print(size, total, tensor.double().sum().item(), doubled.double().sum().item())
+        del doubled
+    received.put(None)
+    received.put(None)
+    process.join()
+    print("the other process ended with", process.exitcode)
+
+
+if __name__ == "__main__":
+    main()
