@@ -60,7 +60,8 @@ bool Pool::grow(uint64_t size) {
     constexpr uint64_t granule = Device::granule;
     for (const uint64_t unit : {segment_size, granule}) {
         const uint64_t bytes = (size + unit - 1) / unit * unit;
-        if (const auto offset = bytes < size ? std::nullopt : device->take(bytes)) {
+        const bool fits = bytes >= size && bytes <= most && reserved <= most - bytes;
+        if (const auto offset = fits ? device->take(bytes) : std::nullopt) {
             segments[*offset] = bytes;
             reserved += bytes;
             reserved_high = std::max(reserved, reserved_high);

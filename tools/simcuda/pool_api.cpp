@@ -208,7 +208,13 @@ CUresult api::mem_pool_create(CUmemoryPool *pool, const CUmemPoolProps *pool_pro
     if (types & ~unsigned(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
-    *pool = make_pool(*device, types)->handle;
+    Pool *const made = make_pool(*device, types);
+#if CUDA_VERSION >= 12020
+    if (pool_props->maxSize != 0) {
+        made->most = pool_props->maxSize;
+    }
+#endif
+    *pool = made->handle;
     return CUDA_SUCCESS;
 }
 

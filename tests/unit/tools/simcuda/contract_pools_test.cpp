@@ -4,8 +4,13 @@
 namespace {
 
 struct Pool {
-    Pool() {
+    explicit Pool(size_t largest = 0) {
         CUmemPoolProps properties = {};
+#if CUDA_VERSION >= 12020
+        properties.maxSize = largest;
+#else
+        (void)largest;
+#endif
         properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
         properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
         REQUIRE(cu().cuMemPoolCreate(&handle, &properties) == CUDA_SUCCESS);
@@ -55,6 +60,27 @@ TEST_CASE("a pool gives no block of a size that no device has") {
         CHECK(cu().cuMemAllocFromPoolAsync(&address, size, pool.handle, stream) != CUDA_SUCCESS);
     }
 }
+
+#if CUDA_VERSION >= 12020
+TEST_CASE("a pool does not grow beyond its largest size") {
+    int version = 0;
+    REQUIRE(cu().cuDriverGetVersion(&version) == CUDA_SUCCESS);
+    if (version < 12020) {
+        WARN("skipped: the driver is older than CUDA 12.2");
+        return;
+    }
+    const Device device;
+    const Stream stream;
+    const Pool pool(64 << 20);
+    const CUdeviceptr address = pool.take(48 << 20, stream);
+    CUdeviceptr more = 0;
+    CHECK(cu().cuMemAllocFromPoolAsync(&more, 48 << 20, pool.handle, stream) ==
+          CUDA_ERROR_OUT_OF_MEMORY);
+    REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
+    const CUdeviceptr again = pool.take(48 << 20, stream);
+    REQUIRE(cu().cuMemFreeAsync(again, stream) == CUDA_SUCCESS);
+}
+#endif
 
 TEST_CASE("a pool counts what is used and what is reserved") {
     const Device device;
