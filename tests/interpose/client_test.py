@@ -26,16 +26,13 @@ KNOWN = {
 TIMEOUT = 120
 
 
-def way(folder):
-    return HOW.replace("DRIVER", os.path.join(folder, "libcuda.so.1"))
-
-
-def run(case, folder, progress="eager", **variables):
+def run(case, folder, progress="eager", how=HOW, **variables):
     """Runs a case; in `folder` lies the libcuda that it finds."""
+    how = how.replace("DRIVER", os.path.join(DRIVER, "libcuda.so.1"))
     misuse = "error" if case == WRONG else "abort"
     environment = dict(os.environ, LD_LIBRARY_PATH=folder, **variables,
                        EMM_SIM=f"{SIM},progress={progress},misuse={misuse}")
-    return subprocess.run([PROGRAM, way(folder), case], env=environment, text=True, timeout=TIMEOUT,
+    return subprocess.run([PROGRAM, how, case], env=environment, text=True, timeout=TIMEOUT,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
 
 
@@ -114,6 +111,13 @@ class Interposed(Client):
                 done = self.interposed(same, progress)
                 self.assertEqual(differences(native, done.stdout), "", done.stderr[-2000:])
                 self.check(done, same)
+
+    @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
+    def test_a_program_that_opens_the_driver_by_its_path_is_told_at_its_end(self):
+        done = self.interposed("alloc", how="path=DRIVER")
+        self.assertEqual(done.stdout, self.native("alloc"))
+        self.assertEqual(done.stderr.count("this program ran without emm"), 1, done.stderr)
+        self.assertIn(os.path.join(DRIVER, "libcuda.so.1"), done.stderr)
 
     def test_the_memory_is_of_the_plugin(self):
         with tempfile.TemporaryDirectory() as folder:

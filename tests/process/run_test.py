@@ -72,7 +72,7 @@ class Refused(Tree):
     def assert_refused(self, status, sentence, *words, **variables):
         done = self.emm(*words, **variables)
         self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
-        self.assertTrue(done.stderr.startswith("emm: "), done.stderr)
+        self.assertRegex(done.stderr, "^emm( run)?: ")
         self.assertIn(sentence, done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
@@ -97,6 +97,13 @@ class Refused(Tree):
     def test_a_record_in_a_folder_that_is_not_there_is_wrong_usage(self):
         record = self.folder / "nothing/log.csv"
         self.assert_refused(2, f"found no folder {record.parent}", "--record", record, "--", "true")
+
+    def test_a_record_that_cannot_be_a_file_is_wrong_usage(self):
+        self.assert_refused(2, "--record: expected the path of a file, found ''", "--record", "", "--",
+                            "true")
+        for record in (self.folder, "/dev/null"):
+            self.assert_refused(2, f"--record {record}: expected a regular file or none, found a folder "
+                                   "or device", "--record", record, "--", "true")
 
     def test_a_program_that_is_not_there_is_status_127(self):
         self.assert_refused(127, "the program 'no-such-program' is not there: expected one in a "

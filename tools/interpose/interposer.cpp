@@ -2,6 +2,7 @@
 // The first of them that is called finds the driver; cuInit opens libemm-run, which takes over the
 // entries of served.def. Before that nothing happens, so that a shell is undisturbed. It needs libc
 // only: what a preloaded library lacks ends every program.
+#include "bypass.h"
 #include "driver_file.h"
 #include "environment.h"
 #include "proc_address.h"
@@ -276,11 +277,28 @@ void bind_all() {
     }
 }
 
+bool is_bound = false;
+
 void bind_once() {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     const int error = errno;
     pthread_once(&once, bind_all);
+    __atomic_store_n(&is_bound, true, __ATOMIC_RELAXED);
     errno = error;
+}
+
+// A program that never called the interposer and has a driver loaded has run without emm.
+__attribute__((destructor)) void report_bypass() {
+    if (__atomic_load_n(&is_bound, __ATOMIC_RELAXED)) {
+        return;
+    }
+    find_own_file();
+    if (const char *const path = find_driver_beside(own_file.text)) {
+        fprintf(stderr,
+                "emm run: this program ran without emm: it has opened the driver by a path of its "
+                "own, %s; --audit leads it to emm\n",
+                path);
+    }
 }
 
 // --- children ----------------------------------------------------------------------------------

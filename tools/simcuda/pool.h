@@ -48,7 +48,7 @@ struct Pool {
     std::map<CUmemPool_attribute, int> settings;
     uint64_t threshold = 0;
     uint64_t most = ~uint64_t(0); // it reserves no more than this
-    uint64_t access = 0; // other devices, one bit each
+    uint64_t access = 0;          // other devices, one bit each
     uint64_t reserved = 0, reserved_high = 0, used = 0, used_high = 0, blocks = 0;
 
     Pool() = default;

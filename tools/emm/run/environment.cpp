@@ -64,8 +64,8 @@ Changes run_environment(const Environment &before, const RunOptions &options,
         changes.emplace_back("EMM_PLUGIN", *options.plugin);
     }
     changes.emplace_back("EMM_RUN", interposer_options(options));
-    if (!options.record.empty()) {
-        changes.emplace_back("EMM_EVENT_LOG", options.record);
+    if (options.record) {
+        changes.emplace_back("EMM_EVENT_LOG", *options.record);
     }
     return changes;
 }

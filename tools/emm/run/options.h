@@ -8,7 +8,7 @@ namespace emm::tool {
 
 struct RunOptions {
     std::optional<std::string> plugin; // none: what EMM_PLUGIN says
-    std::string record;                // the event log; empty: none
+    std::optional<std::string> record; // the event log
     bool sync_free = false;
     bool zero = false;
     bool no_children = false;

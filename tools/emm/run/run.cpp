@@ -54,7 +54,7 @@ void check_usage(const RunOptions &options) {
 // Absolute, because the program may go to another folder.
 std::string absolute_record(const std::string &file) {
     if (file.empty()) {
-        return "";
+        throw Refusal(run_usage, "--record: expected the path of a file, found ''");
     }
     const std::filesystem::path path = std::filesystem::absolute(file).lexically_normal();
     std::error_code error;
@@ -62,6 +62,11 @@ std::string absolute_record(const std::string &file) {
         throw Refusal(run_usage, fmt::format("--record {}: expected a file in a folder that is "
                                              "there, found no folder {}",
                                              file, path.parent_path().string()));
+    }
+    if (std::filesystem::exists(path, error) && !std::filesystem::is_regular_file(path, error)) {
+        throw Refusal(run_usage, fmt::format("--record {}: expected a regular file or none, found "
+                                             "a folder or device",
+                                             file));
     }
     return path.string();
 }
@@ -105,7 +110,9 @@ void check_plugin() {
 
 int run_checked(RunOptions options) {
     check_usage(options);
-    options.record = absolute_record(options.record);
+    if (options.record) {
+        options.record = absolute_record(*options.record);
+    }
     const std::string path = options.program.empty() ? "" : found_program(options.program.front());
     const Environment before = own_environment();
     const Changes changes = run_environment(before, options, find_run_folder());
@@ -124,7 +131,7 @@ int run_program(const RunOptions &options) {
     try {
         return run_checked(options);
     } catch (const Refusal &refusal) {
-        fmt::print(stderr, "emm: run: {}\n", refusal.what());
+        fmt::print(stderr, "emm run: {}\n", refusal.what());
         return refusal.status();
     }
 }

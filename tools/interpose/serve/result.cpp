@@ -27,6 +27,13 @@ CUresult result_of(emm_status status, int driver) {
         return CUDA_ERROR_DEINITIALIZED;
     case EMM_E_CAPTURING:
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    case EMM_E_PLUGIN_SPEC:
+    case EMM_E_PLUGIN_NOT_FOUND:
+    case EMM_E_PLUGIN_UNTRUSTED:
+    case EMM_E_PLUGIN_UNLOADABLE:
+    case EMM_E_PLUGIN_VERSION:
+    case EMM_E_PLUGIN_INVALID:
+        return CUDA_ERROR_SHARED_OBJECT_INIT_FAILED; // as cuInit answers
     default:
         return driver ? CUresult(driver) : CUDA_ERROR_UNKNOWN;
     }

@@ -15,7 +15,9 @@ struct Pool {
         properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
         REQUIRE(cu().cuMemPoolCreate(&handle, &properties) == CUDA_SUCCESS);
     }
-    ~Pool() { cu().cuMemPoolDestroy(handle); }
+    ~Pool() {
+        cu().cuMemPoolDestroy(handle);
+    }
     uint64_t get(CUmemPool_attribute attribute) const {
         uint64_t value = 0;
         REQUIRE(cu().cuMemPoolGetAttribute(handle, attribute, &value) == CUDA_SUCCESS);

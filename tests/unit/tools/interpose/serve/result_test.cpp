@@ -23,6 +23,13 @@ TEST_CASE("an error of the driver's reaches the program as it is") {
     CHECK(result_of(EMM_E_PLUGIN_FAILED, 0) == CUDA_ERROR_UNKNOWN);
 }
 
+TEST_CASE("a plugin that cannot serve a context is told as one that does not load") {
+    for (const emm_status status :
+         {EMM_E_PLUGIN_SPEC, EMM_E_PLUGIN_UNLOADABLE, EMM_E_PLUGIN_INVALID}) {
+        CHECK(result_of(status, 0) == CUDA_ERROR_SHARED_OBJECT_INIT_FAILED);
+    }
+}
+
 TEST_CASE("the driver serves where emm does not: after a retirement, a shutdown, a fork") {
     CHECK(leaves_to_driver(EMM_E_RETIRED));
     CHECK(leaves_to_driver(EMM_E_SHUT_DOWN));
