@@ -108,6 +108,16 @@ EMM_API emm_status emm_get_plugin(emm_plugin_info *ret_info);
 /* Loads, describes and checks one spec without choosing it; for tools. */
 EMM_API emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info);
 
+/*
+ * Bytes in all that a context of device `device` (an ordinal) has for its program: what
+ * emm_get_memory_info will tell of there, known before there is one, and none is made. Loads driver
+ * and plugin if need be, and calls cuInit. A plugin that does not say it (get_device_total) is
+ * taken to leave the device as it is. With a list of specs the answer is of the plugin in force.
+ *   EMM_E_INVALID_VALUE   no such device
+ *   EMM_E_PLUGIN_*, EMM_E_NO_DRIVER, EMM_E_DRIVER
+ */
+EMM_API emm_status emm_get_device_total(int32_t device, size_t *ret_total);
+
 /* Calls `visit` with the name and path of each plugin file in the places where a bare name is
  * looked for, in that order. A non-zero answer ends the walk. */
 typedef int (*emm_plugin_visitor)(const char *name, const char *path, void *user_data);

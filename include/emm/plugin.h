@@ -33,6 +33,7 @@
  *     reader ignores what lies beyond what it knows and takes what is missing as zero, which for a
  *     slot means NULL.
  *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
+ *     Minor 1 added get_device_total.
  *
  * Calls
  * Every slot may be called by many threads at once, also for the same manager, with any or no
@@ -98,7 +99,7 @@ extern "C" {
 #endif
 
 #define EMM_PLUGIN_ABI_MAJOR 1u
-#define EMM_PLUGIN_ABI_MINOR 0u
+#define EMM_PLUGIN_ABI_MINOR 1u
 #define EMM_PLUGIN_ENTRY_SYMBOL "emm_plugin_entry_v1"
 
 struct CUctx_st;
@@ -523,6 +524,19 @@ typedef struct emm_plugin {
     /* Fills *ret_stats up to its struct_size, which it leaves alone; see emm_copy_sized. NULL:
      * zeros. */
     emm_status (*get_stats)(emm_manager *self, emm_stats *ret_stats);
+
+    /* --- since 1.1 --- */
+
+    /*
+     * Bytes in all that a manager of `device` (an ordinal) will tell of (get_memory_info), asked
+     * before there is one: `device_bytes`, what the device has, or less if an option limits them.
+     * `option_texts`, `host`: as create gets them. Makes no context, asks for none, and takes
+     * nothing from the driver. Any value of an option that create would refuse may be refused.
+     * NULL: `device_bytes`.
+     *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which
+     */
+    emm_status (*get_device_total)(const emm_host *host, int32_t device, size_t device_bytes,
+                                   const char *const *option_texts, size_t *ret_total);
 } emm_plugin;
 
 /* The entry point, called once in a process: returns the table, or NULL after host->fail. */

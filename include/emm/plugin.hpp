@@ -15,7 +15,8 @@
  * emm::make_plugin<Manager>(...) makes a table from a class. Its constructor takes what `create`
  * takes: (const emm_host &, const emm_context_info &, const char *const *option_texts). A public
  * member function named after a slot, with the slot's arguments less `self`, fills that slot, also
- * if it is inherited; the others stay NULL. An exception that leaves a constructor or member
+ * if it is inherited; the others stay NULL. get_device_total, which has no manager, is a static one
+ * that takes (const emm_host &, ...). An exception that leaves a constructor or member
  * becomes a status: emm::PluginError its own, std::bad_alloc EMM_E_OUT_OF_HOST_MEMORY, anything
  * else EMM_E_PLUGIN_EXCEPTION, with what() as the description.
  */
@@ -90,6 +91,15 @@ struct Thunk<Manager, emm_status (*)(emm_manager *, Arguments...)> {
     }
 };
 
+/* A slot without a manager. */
+template <class Manager, class... Arguments>
+struct Thunk<Manager, emm_status (*)(const emm_host *, Arguments...)> {
+    template <class Member, Member member>
+    static emm_status call(const emm_host *host, Arguments... arguments) {
+        return guard(host, [&]() { return member(*host, arguments...); });
+    }
+};
+
 /* Without the Manager a final class is not looked into: nothing can be derived from it. */
 template <class Manager, class Name, bool is_final = __is_final(Manager)>
 struct Both : Manager, Name {};
@@ -120,7 +130,8 @@ template <class Manager, class Name> struct Both<Manager, Name, true> : Name {};
         apply(mempin) apply(memunpin) apply(memallocmanaged) apply(memfreemanaged)                 \
             apply(get_memory_info) apply(get_ipc_handle) apply(release_ipc_handle) apply(reset)    \
                 apply(defer_cleanup) apply(trim) apply(query) apply(record_use)                    \
-                    apply(stream_notice) apply(set_access) apply(get_stats)
+                    apply(stream_notice) apply(set_access) apply(get_stats)                        \
+                        apply(get_device_total)
 
 EMM_EACH_ADAPTED_SLOT_(EMM_ADAPT_)
 

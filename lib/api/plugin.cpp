@@ -1,4 +1,5 @@
 #include "api/check.h"
+#include "core/device_total.h"
 #include "core/registry.h"
 #include "core/selection.h"
 #include "loader/search.h"
@@ -60,6 +61,14 @@ emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info) {
         core::describe_selection(*selection, ret_info);
     }
     return status;
+}
+
+emm_status emm_get_device_total(int32_t device, size_t *ret_total) {
+    EMM_REFUSE_CHILD();
+    EMM_REQUIRE(ret_total);
+    const emm_status status = core::admit_process();
+    return status == EMM_OK ? api::guarded([&] { return core::device_total(device, ret_total); })
+                            : status;
 }
 
 emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data) {

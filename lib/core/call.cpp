@@ -10,26 +10,30 @@
 #include <string_view>
 
 namespace emm::core {
-emm_status conclude(emm_context &context, emm_status status, const char *slot) noexcept {
+
+emm_status conclude(const loader::Plugin &plugin, emm_status status, const char *slot) noexcept {
     if (status >= EMM_OK) {
         return status;
     }
-    if (status == EMM_E_DEVICE_LOST) {
-        context.state.fetch_or(state_device_lost, std::memory_order_relaxed);
-    }
     try {
-        return observe::describe(
-            status, fmt::format("plugin {}, {}", context.selection->plugin->name, slot).c_str());
+        return observe::describe(status, fmt::format("plugin {}, {}", plugin.name, slot).c_str());
     } catch (const std::bad_alloc &) {
         return observe::describe(status, slot);
     }
 }
 
-emm_status conclude_exception(const emm_context &context, const char *slot) noexcept {
+emm_status conclude(emm_context &context, emm_status status, const char *slot) noexcept {
+    if (status == EMM_E_DEVICE_LOST) {
+        context.state.fetch_or(state_device_lost, std::memory_order_relaxed);
+    }
+    return conclude(*context.selection->plugin, status, slot);
+}
+
+emm_status conclude_exception(const loader::Plugin &plugin, const char *slot) noexcept {
     const auto say = [&](std::string_view what) {
         return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0,
-                             "plugin {}, {}: a C++ exception came out: {}",
-                             context.selection->plugin->name, slot, what);
+                             "plugin {}, {}: a C++ exception came out: {}", plugin.name, slot,
+                             what);
     };
     try {
         throw;
@@ -38,6 +42,10 @@ emm_status conclude_exception(const emm_context &context, const char *slot) noex
     } catch (...) {
         return say("an exception that is no std::exception");
     }
+}
+
+emm_status conclude_exception(const emm_context &context, const char *slot) noexcept {
+    return conclude_exception(*context.selection->plugin, slot);
 }
 
 emm_status conclude_nothing(const emm_context &context, const char *slot) noexcept {

@@ -13,7 +13,13 @@ namespace emm::core {
 [[gnu::cold]] emm_status conclude(emm_context &context, emm_status status,
                                   const char *slot) noexcept;
 
+// The same where there is no context.
+[[gnu::cold]] emm_status conclude(const loader::Plugin &plugin, emm_status status,
+                                  const char *slot) noexcept;
+
 // Describes the C++ exception in flight, which left `slot`.
+[[gnu::cold]] emm_status conclude_exception(const loader::Plugin &plugin,
+                                            const char *slot) noexcept;
 [[gnu::cold]] emm_status conclude_exception(const emm_context &context, const char *slot) noexcept;
 
 // It answered success, and its output is not there, or is longer than the struct it was given.

@@ -74,6 +74,11 @@ emm_plugin make_table() {
         emm_copy_sized(ret_stats, &zeros);
         return EMM_OK;
     };
+    table.get_device_total = [](const emm_host *, int32_t, size_t device_bytes, const char *const *,
+                                size_t *ret_total) -> emm_status {
+        *ret_total = device_bytes;
+        return EMM_OK;
+    };
     return table;
 }
 

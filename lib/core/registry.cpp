@@ -258,16 +258,12 @@ emm_status context_for_device(int32_t device, emm_context *&ret_context) {
         return status;
     }
     CUdevice handle = 0;
-    int count = 0;
-    CUresult result = driver->cuDeviceGetCount(&count);
-    if (result == CUDA_SUCCESS && (device < 0 || device >= count)) {
-        return observe::refuse("device: expected 0 to {}, found {}", count - 1, device);
-    }
-    if (result != CUDA_SUCCESS || (result = driver->cuDeviceGet(&handle, device)) != CUDA_SUCCESS) {
-        return driver::fail(result, "cuDeviceGet");
+    status = driver::find_device(*driver, device, &handle);
+    if (status != EMM_OK) {
+        return status;
     }
     CUcontext primary = nullptr;
-    result = driver->cuDevicePrimaryCtxRetain(&primary, handle);
+    const CUresult result = driver->cuDevicePrimaryCtxRetain(&primary, handle);
     if (result != CUDA_SUCCESS) {
         return driver::fail(result, "cuDevicePrimaryCtxRetain");
     }

@@ -1,8 +1,22 @@
 #include "driver/driver.h"
 
+#include "observe/error.h"
+
 #include <cstring>
 
 namespace emm::driver {
+
+emm_status find_device(const Driver &driver, int32_t ordinal, CUdevice *ret_device) {
+    int count = 0;
+    CUresult result = driver.cuDeviceGetCount(&count);
+    if (result == CUDA_SUCCESS && (ordinal < 0 || ordinal >= count)) {
+        return observe::refuse("device: expected 0 to {}, found {}", count - 1, ordinal);
+    }
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuDeviceGet(ret_device, ordinal);
+    }
+    return result == CUDA_SUCCESS ? EMM_OK : fail(result, "cuDeviceGet");
+}
 
 emm_status identify_device(const Driver &driver, CUdevice device, DeviceIdentity *ret_identity) {
     CUuuid uuid = {};

@@ -18,6 +18,7 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuDeviceGet);
     EMM_CUDA_REQUIRED(cuDeviceGetCount);
     EMM_CUDA_REQUIRED(cuDeviceGetUuid);
+    EMM_CUDA_REQUIRED(cuDeviceTotalMem);
     EMM_CUDA_REQUIRED(cuDevicePrimaryCtxRetain);
     EMM_CUDA_REQUIRED(cuDevicePrimaryCtxRelease);
     EMM_CUDA_REQUIRED(cuDevicePrimaryCtxGetState);
@@ -136,6 +137,9 @@ struct DeviceIdentity {
     uint8_t uuid[16] = {};
     uint32_t pci[3] = {}; // domain, bus, device
 };
+
+// The handle of a device; EMM_E_INVALID_VALUE: no device has that ordinal. A failure is described.
+emm_status find_device(const Driver &driver, int32_t ordinal, CUdevice *ret_device);
 
 // A failure is described.
 emm_status identify_device(const Driver &driver, CUdevice device, DeviceIdentity *ret_identity);

@@ -43,6 +43,15 @@ class Adaptor(unittest.TestCase):
         for accepted, said in self.compiled("", "Derived"):
             self.assertTrue(accepted, said)
 
+    def test_a_slot_without_a_manager_is_a_static_member(self):
+        member = ("emm_status get_device_total(const emm_host &, int32_t, size_t all, const char *const *, "
+                  "size_t *ret) { *ret = all; return EMM_OK; }")
+        for accepted, said in self.compiled(f"static {member}"):
+            self.assertTrue(accepted, said)
+        for accepted, said in self.compiled(member):
+            self.assertFalse(accepted)
+            self.assertIn("get_device_total", said)
+
     def test_an_overloaded_member_is_refused_by_name(self):
         self.refused("void trim(int); emm_status trim(size_t, size_t *);", "trim")
 

@@ -108,6 +108,8 @@ const std::vector<Entry> &entries() {
               return is_forked(emm_get_plugin(&info));),
         BLOCK(emm_probe_plugin, auto info = sized<emm_plugin_info>();
               return is_forked(emm_probe_plugin("passthrough", &info));),
+        BLOCK(emm_get_device_total, size_t total = 0;
+              return is_forked(emm_get_device_total(0, &total)) && total == 0;),
         ENTRY(
             emm_foreach_plugin, [](const char *, const char *, void *) { return 1; }, nullptr),
         BLOCK(emm_get_driver, auto info = sized<emm_driver_info>();

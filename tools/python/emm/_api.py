@@ -185,6 +185,7 @@ FUNCTIONS = {
     "emm_memallocmanaged": [CONTEXT, c_size_t, c_uint32, OUT],
     "emm_memfreemanaged": [CONTEXT, PTR, c_size_t, STREAM],
     "emm_get_memory_info": [CONTEXT, OUT, OUT],
+    "emm_get_device_total": [c_int32, OUT],
     "emm_get_stats": [CONTEXT, OUT],
     "emm_trim": [CONTEXT, c_size_t, OUT],
     "emm_query": [CONTEXT, PTR, OUT],
