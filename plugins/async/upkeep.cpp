@@ -193,6 +193,13 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
     return EMM_OK;
 }
 
+emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_bytes,
+                                     const char *const *option_texts, size_t *ret_total) {
+    const uint64_t most = read_options(option_texts).max_bytes;
+    *ret_total = most == 0 ? device_bytes : std::min<uint64_t>(device_bytes, most);
+    return EMM_OK;
+}
+
 emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
     emm_block_info info = {};
     info.struct_size = sizeof info;

@@ -57,6 +57,8 @@ public:
     emm_status stream_notice(emm_stream stream, uint32_t notice);
     emm_status set_access(int32_t peer_device, uint32_t flags);
     emm_status get_stats(emm_stats *ret_stats);
+    static emm_status get_device_total(const emm_host &host, int32_t device, size_t device_bytes,
+                                       const char *const *texts, size_t *ret_total);
 
 private:
     // --- allocate.cpp
