@@ -80,6 +80,7 @@ FAULTS = {
     "counts-twice": ["accounts/reserved"],
     "boasts-of-memory": ["accounts/reserved", "cleanup/trim"],
     "more-than-all": ["accounts/memory-info"],
+    "tells-half-a-device": ["accounts/device-total"],
     "answers-its-question": ["accounts/query"],
     "answers-for-padding": ["accounts/query"],
     "tells-device-0": ["devices/query"],
@@ -186,6 +187,11 @@ class ConformanceSuite(unittest.TestCase):
     def test_a_plugin_that_does_not_load_is_told_as_the_loader_tells_it(self):
         told = answer("check", "passthruogh", status=1)
         self.assertEqual(told["error"]["stage"], "resolve")
+
+    def test_a_limit_is_told_before_there_is_a_context(self):
+        for spec in "pool", "pool:max=64MiB", "async:max=64MiB":
+            report, status = check(spec, "--filter", "accounts/device-total")
+            self.assertEqual((failed(report), report["passed"], status), ([], 1, 0))
 
     def test_a_crash_and_a_hang_are_failures_of_that_case_alone(self):
         report, status = check(fixture("crashing"), "--filter", "memory/alignment",

@@ -31,6 +31,41 @@ void memory_info(const CheckedPlugin &plugin) {
     ask();
 }
 
+size_t total_told(const BareManager &manager) {
+    size_t free = 0, total = 0;
+    if (manager.slots().get_memory_info) {
+        const emm_status status = EMM_SLOT(manager, get_memory_info, &free, &total);
+        expect(status >= EMM_OK, "get_memory_info fails: {} {}", status, last_said().text);
+    } else {
+        require_cuda(driver_calls().cuMemGetInfo(&free, &total), "cuMemGetInfo");
+    }
+    return total;
+}
+
+// Asked before any context is there; then a manager says the same.
+void device_total(const CheckedPlugin &plugin) {
+    const Bare bare(plugin);
+    if (!bare.slots().get_device_total) {
+        throw Skipped("it leaves get_device_total out: no option of its own limits a device");
+    }
+    size_t of_device = 0, told = 0;
+    require_cuda(driver_calls().cuDeviceTotalMem(&of_device, 0), "cuDeviceTotalMem");
+    const emm_status status = call("get_device_total", bare.slots().get_device_total, &kit_host(),
+                                   int32_t(0), of_device, bare.option_texts(), &told);
+    expect(status >= EMM_OK, "get_device_total fails: {} {}", status, last_said().text);
+    unsigned flags = 0;
+    int active = 0;
+    require_cuda(EMM_CHECK_CUDA(cuDevicePrimaryCtxGetState)(0, &flags, &active),
+                 "cuDevicePrimaryCtxGetState");
+    expect(active == 0, "get_device_total made a context");
+    enter_device();
+    const size_t total = total_told(BareManager(bare));
+    expect(told == total,
+           "get_device_total tells {} bytes for a device of {}: expected {}, as get_memory_info "
+           "tells in a context there",
+           told, of_device, total);
+}
+
 // Structs of older and newer callers: the bytes behind the caller's struct are not the plugin's.
 template <class Struct, class Fill> void fill_sizes(const char *what, const Fill &fill) {
     for (const size_t size :
@@ -185,6 +220,8 @@ std::vector<Case> account_cases() {
         {"errors/described", "EMM-P-15", "a failure is a known code, and says why", described},
         {"errors/untouched", "EMM-P-16", "outputs are untouched on failure", untouched},
         {"accounts/memory-info", "EMM-P-29", "free and total memory make sense", memory_info},
+        {"accounts/device-total", "EMM-P-58",
+         "what it says of a device before there is a context holds in one", device_total},
         {"accounts/struct-sizes", "EMM-P-08", "a caller's struct is filled as far as it goes",
          struct_sizes},
         {"accounts/query", "EMM-P-31", "query describes what is live and nothing else", query},
