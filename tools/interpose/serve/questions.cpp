@@ -34,17 +34,21 @@ CUresult mem_get_info(size_t *ret_free, size_t *ret_total) {
                   : ask_driver<&mem_get_info>(served_cuMemGetInfo_v2, ret_free, ret_total);
 }
 
-// Before a context is served on the device only the driver can tell.
+// What a context of the device that is served tells; before there is one, what the plugin tells of
+// the device.
 CUresult device_total_mem(size_t *ret_bytes, CUdevice device) {
     const Turn turn;
-    size_t free = 0, total = 0;
-    emm_context *const context =
-        turn.is_programs() && ret_bytes ? server().contexts.known_on(device) : nullptr;
-    if (!context || emm_get_memory_info(context, &free, &total) < 0) {
+    if (!turn.is_programs() || !ret_bytes) {
         return ask_driver<&device_total_mem>(served_cuDeviceTotalMem_v2, ret_bytes, device);
     }
-    *ret_bytes = total;
-    return CUDA_SUCCESS;
+    size_t free = 0, total = 0;
+    emm_context *const context = server().contexts.known_on(device);
+    if ((context && emm_get_memory_info(context, &free, &total) >= 0) ||
+        emm_get_device_total(device, &total) >= 0) {
+        *ret_bytes = total;
+        return CUDA_SUCCESS;
+    }
+    return ask_driver<&device_total_mem>(served_cuDeviceTotalMem_v2, ret_bytes, device);
 }
 
 // --- where -------------------------------------------------------------------------------------
