@@ -3,8 +3,8 @@
 // entries of served.def. Before that nothing happens, so that a shell is undisturbed. It needs libc
 // only: what a preloaded library lacks ends every program.
 #include "bypass.h"
-#include "driver_file.h"
 #include "environment.h"
+#include "library_file.h"
 #include "proc_address.h"
 #include "served.h"
 
@@ -83,25 +83,18 @@ void set_target(Served served, Entry entry) {
 
 // --- the driver --------------------------------------------------------------------------------
 
-// The folder of the interposer and a path from there.
-bool beside(const char *tail, Path &ret_path) {
-    const char *const slash = strrchr(own_file.text, '/');
-    const int length = slash ? int(slash - own_file.text) : 1;
-    const int written = snprintf(ret_path.text, sizeof ret_path.text, "%.*s/%s", length,
-                                 slash ? own_file.text : ".", tail);
-    return written > 0 && size_t(written) < sizeof ret_path.text;
-}
-
 bool find_simulated(Path &ret_path) {
-    return (beside("../sim/libcuda.so.1", ret_path) && access(ret_path.text, R_OK) == 0) ||
-           (beside("../simcuda/libcuda.so.1", ret_path) && access(ret_path.text, R_OK) == 0);
+    return (beside(own_file, "../sim/libcuda.so.1", ret_path) &&
+            access(ret_path.text, R_OK) == 0) ||
+           (beside(own_file, "../simcuda/libcuda.so.1", ret_path) &&
+            access(ret_path.text, R_OK) == 0);
 }
 
 // False: `problem` says why.
 bool choose_driver(Path &ret_path) {
     const char *const wanted = getenv("EMM_DRIVER");
     if (!wanted || !*wanted) {
-        if (!find_driver(own_file.text, ret_path)) {
+        if (!find_library("libcuda.so.1", own_file, ret_path)) {
             snprintf(problem, sizeof problem,
                      "no CUDA driver: the system has no libcuda.so.1; EMM_DRIVER=sim chooses the "
                      "simulated one");
@@ -192,7 +185,7 @@ enum class Serving { not_yet, starting, on, failed } serving = Serving::not_yet;
 
 bool start_serving() {
     Path path;
-    if (!beside("libemm-run.so", path)) {
+    if (!beside(own_file, "libemm-run.so", path)) {
         return false;
     }
     void *const opened = dlopen(path.text, RTLD_NOW | RTLD_LOCAL);
@@ -253,9 +246,7 @@ int init_without_driver(unsigned) {
 // --- the first call ----------------------------------------------------------------------------
 
 void find_own_file() {
-    Dl_info self = {};
-    dladdr(reinterpret_cast<void *>(&find_own_file), &self);
-    snprintf(own_file.text, sizeof own_file.text, "%s", self.dli_fname ? self.dli_fname : "");
+    find_file_of(reinterpret_cast<void *>(&find_own_file), own_file);
 }
 
 void bind_all() {
@@ -321,7 +312,7 @@ __attribute__((constructor)) void leave_children_alone() {
     }
     find_own_file();
     remove_from("LD_PRELOAD", own_file.text, ": ");
-    if (beside("libemm-audit.so", path)) {
+    if (beside(own_file, "libemm-audit.so", path)) {
         remove_from("LD_AUDIT", path.text, ":");
     }
     if (char *const slash = strrchr(own_file.text, '/')) {

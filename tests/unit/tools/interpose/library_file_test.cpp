@@ -1,10 +1,14 @@
-#include "driver_file.h"
+#include "library_file.h"
 
 #include "catch.h"
 
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 using namespace emm::run;
@@ -55,7 +59,7 @@ Paths in_cache(const std::string &bytes) {
 
 Paths places(const char *library_path, const std::string &cache) {
     Paths paths;
-    each_place(library_path, cache.data(), cache.size(), note, &paths);
+    each_place("libcuda.so.1", library_path, cache.data(), cache.size(), note, &paths);
     return paths;
 }
 
@@ -89,7 +93,7 @@ TEST_CASE("a cache that counts more files than it has gives those that it has") 
     CHECK(in_cache(cache) == Paths{"/x/libcuda.so.1"});
 }
 
-TEST_CASE("the driver is looked for where the dynamic linker would look, in its order") {
+TEST_CASE("a library is looked for where the dynamic linker would look, in its order") {
     const Paths found = places("/a:/b", cache_of({{"libcuda.so.1", "/x/libcuda.so.1"}}));
     REQUIRE(found.size() > 4);
     CHECK(found[0] == "/a/libcuda.so.1");
@@ -116,6 +120,37 @@ TEST_CASE("the walk ends where the visitor has found what it wants") {
         *static_cast<Path *>(state) = path;
         return true;
     };
-    CHECK(each_place("/a:/b", nullptr, 0, first, &found));
+    CHECK(each_place("libcuda.so.1", "/a:/b", nullptr, 0, first, &found));
     CHECK(found.text == std::string("/a/libcuda.so.1"));
+}
+
+TEST_CASE("what lies beside a file is in its folder, and a path that is too long is none") {
+    Path path = {};
+    CHECK(beside({"/a/b/libx.so"}, "c/d", path));
+    CHECK(path.text == std::string("/a/b/c/d"));
+    CHECK(beside({"libx.so"}, "c", path));
+    CHECK(path.text == std::string("./c"));
+    CHECK_FALSE(beside({"/a/b"}, std::string(PATH_MAX, 'x').c_str(), path));
+}
+
+TEST_CASE("the file of a function is the one that it was loaded from") {
+    Path path = {};
+    find_file_of(reinterpret_cast<void *>(&find_file_of), path);
+    CHECK(std::string(path.text).find("test-interpose") != std::string::npos);
+    find_file_of(nullptr, path);
+    CHECK(path.text == std::string());
+}
+
+TEST_CASE("the file that asks is not what is found") {
+    char pattern[] = "/tmp/emm-test-XXXXXX";
+    REQUIRE(mkdtemp(pattern));
+    const std::string folder = pattern, file = folder + "/libemm-test.so.1";
+    Path own = {}, found = {};
+    std::snprintf(own.text, sizeof own.text, "%s", file.c_str());
+    REQUIRE(close(creat(file.c_str(), 0600)) == 0);
+    REQUIRE(setenv("LD_LIBRARY_PATH", folder.c_str(), 1) == 0);
+    CHECK_FALSE(find_library("libemm-test.so.1", own, found));
+    CHECK(find_library("libemm-test.so.1", {"/elsewhere"}, found));
+    CHECK(found.text == file);
+    CHECK((unlink(file.c_str()) == 0 && rmdir(pattern) == 0));
 }

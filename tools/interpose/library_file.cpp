@@ -1,5 +1,6 @@
-#include "driver_file.h"
+#include "library_file.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,8 +12,6 @@
 
 namespace emm::run {
 namespace {
-
-constexpr const char soname[] = "libcuda.so.1";
 
 // The cache of the dynamic linker, as glibc has written it since 2.2; offsets of texts count from
 // its beginning.
@@ -41,11 +40,12 @@ constexpr const char *system_folders[] = {"/lib/x86_64-linux-gnu",
                                           "/usr/lib"};
 #endif
 
-bool visit_in_folder(const char *folder, size_t length, Visit visit, void *state) {
+bool visit_in_folder(const char *folder, size_t length, const char *name, Visit visit,
+                     void *state) {
     Path path;
     const bool is_current = length == 0; // as the dynamic linker takes an empty one
     const int written = snprintf(path.text, sizeof path.text, "%.*s/%s",
-                                 is_current ? 1 : int(length), is_current ? "." : folder, soname);
+                                 is_current ? 1 : int(length), is_current ? "." : folder, name);
     return written > 0 && size_t(written) < sizeof path.text && visit(path, state);
 }
 
@@ -64,7 +64,7 @@ struct Wanted {
     struct stat own; // the interposer's file
 };
 
-bool is_driver(const Path &path, void *state) {
+bool is_wanted(const Path &path, void *state) {
     Wanted &wanted = *static_cast<Wanted *>(state);
     struct stat status;
     if (stat(path.text, &status) != 0 || !S_ISREG(status.st_mode) ||
@@ -104,29 +104,29 @@ bool each_in_cache(const char *cache, size_t bytes, const char *name, Visit visi
     return false;
 }
 
-bool each_place(const char *library_path, const char *cache, size_t cache_bytes, Visit visit,
-                void *state) {
+bool each_place(const char *name, const char *library_path, const char *cache, size_t cache_bytes,
+                Visit visit, void *state) {
     for (const char *folder = library_path; folder && *library_path;) {
         const size_t length = strcspn(folder, ":;");
-        if (visit_in_folder(folder, length, visit, state)) {
+        if (visit_in_folder(folder, length, name, visit, state)) {
             return true;
         }
         folder = folder[length] ? folder + length + 1 : nullptr;
     }
-    if (cache && each_in_cache(cache, cache_bytes, soname, visit, state)) {
+    if (cache && each_in_cache(cache, cache_bytes, name, visit, state)) {
         return true;
     }
     for (const char *folder : system_folders) {
-        if (visit_in_folder(folder, strlen(folder), visit, state)) {
+        if (visit_in_folder(folder, strlen(folder), name, visit, state)) {
             return true;
         }
     }
     return false;
 }
 
-bool find_driver(const char *own, Path &ret_path) {
+bool find_library(const char *name, const Path &own, Path &ret_path) {
     Wanted wanted = {ret_path, false, {}};
-    wanted.knows_own = stat(own, &wanted.own) == 0;
+    wanted.knows_own = stat(own.text, &wanted.own) == 0;
     const int file = open("/etc/ld.so.cache", O_RDONLY | O_CLOEXEC);
     struct stat status = {};
     const bool has_cache = file >= 0 && fstat(file, &status) == 0 && status.st_size > 0;
@@ -137,13 +137,27 @@ bool find_driver(const char *own, Path &ret_path) {
         close(file);
     }
     const bool is_mapped = cache != MAP_FAILED;
-    const bool found = each_place(getenv("LD_LIBRARY_PATH"),
+    const bool found = each_place(name, getenv("LD_LIBRARY_PATH"),
                                   is_mapped ? static_cast<const char *>(cache) : nullptr, bytes,
-                                  is_driver, &wanted);
+                                  is_wanted, &wanted);
     if (is_mapped) {
         munmap(cache, bytes);
     }
     return found;
+}
+
+void find_file_of(const void *code, Path &ret_path) {
+    Dl_info info = {};
+    dladdr(code, &info);
+    snprintf(ret_path.text, sizeof ret_path.text, "%s", info.dli_fname ? info.dli_fname : "");
+}
+
+bool beside(const Path &file, const char *tail, Path &ret_path) {
+    const char *const slash = strrchr(file.text, '/');
+    const int length = slash ? int(slash - file.text) : 1;
+    const int written = snprintf(ret_path.text, sizeof ret_path.text, "%.*s/%s", length,
+                                 slash ? file.text : ".", tail);
+    return written > 0 && size_t(written) < sizeof ret_path.text;
 }
 
 } // namespace emm::run
