@@ -1,27 +1,33 @@
 #!/usr/bin/env python3
-"""figures_test.py PROGRAM DRIVER INTERPOSER: what a program under `emm run` learns of its memory, on the simulated
-driver in the folder DRIVER, with the interposer in the folder INTERPOSER before it."""
+"""figures_test.py PROGRAM DRIVER INTERPOSER NVML NAMES: what a program under `emm run` learns of its memory, from CUDA and from
+NVML. Behind the interposers in the folder INTERPOSER lie the simulated driver, in DRIVER, and the stand-in for
+libnvidia-ml.so.1 in the folder NVML (nvml/nvml.c). NAMES is the list of NVML's functions."""
+import ctypes
 import os
+import pathlib
 import subprocess
 import sys
+import tempfile
 import unittest
 
-PROGRAM, DRIVER, INTERPOSER = (os.path.realpath(path) for path in sys.argv[1:4])
+PROGRAM, DRIVER, INTERPOSER, NVML, NAMES = (os.path.realpath(path) for path in sys.argv[1:6])
 MIB = 1 << 20
+GIB = 1 << 30
 DEVICE, LIMIT = 8192 * MIB, 1024 * MIB
 LIMITED = ("pool:max=1GiB", "pool:max=1GiB,growth=segment", "async:max=1GiB")
 
 
-def figures(plugin, *steps):
+def figures(plugin, *steps, nvml=NVML, says="", program=PROGRAM):
     """Lines of numbers by step, under `emm run`, or natively if `plugin` is None."""
-    variables = {"LD_LIBRARY_PATH": DRIVER, "EMM_SIM": "memory=8GiB,devices=2",
+    folders = ":".join(filter(None, (DRIVER, nvml)))
+    variables = {"LD_LIBRARY_PATH": folders, "EMM_SIM": "memory=8GiB,devices=2",
                  "ASAN_OPTIONS": "detect_leaks=0,verify_asan_link_order=0"}
     if plugin:
-        variables.update(LD_LIBRARY_PATH=f"{INTERPOSER}:{DRIVER}", EMM_PLUGIN=plugin,
+        variables.update(LD_LIBRARY_PATH=f"{INTERPOSER}:{folders}", EMM_PLUGIN=plugin,
                          LD_PRELOAD=f"{INTERPOSER}/libcuda.so.1", EMM_DRIVER=f"{DRIVER}/libcuda.so.1")
-    done = subprocess.run([PROGRAM, *steps], env={**os.environ, **variables}, text=True, timeout=120,
+    done = subprocess.run([program, *steps], env={**os.environ, **variables}, text=True, timeout=120,
                           capture_output=True, check=False)
-    if (done.returncode, done.stderr) != (0, ""):
+    if done.returncode != 0 or says not in done.stderr or (done.stderr and not says):
         raise AssertionError(f"{plugin} {steps}: status {done.returncode}\n{done.stdout}{done.stderr}")
     return [(line.split()[0], *map(int, line.split()[1:])) for line in done.stdout.splitlines()]
 
@@ -53,6 +59,108 @@ class DeviceTotal(unittest.TestCase):
         not_initialized = 3
         for plugin in (None, LIMITED[0]):
             self.assertEqual(figures(plugin, "cuda", "total=0"), [("total", not_initialized, 0)])
+
+
+REAL, REAL2 = ("memory", 0, 80 * GIB, 70 * GIB, 10 * GIB), ("memory2", 0, 80 * GIB, 70 * GIB, 9 * GIB, 1 * GIB)
+UNUSED = ("memory", 0, LIMIT, LIMIT, 0)
+OPEN = ("cuda", "init", "nvml=libnvidia-ml.so.1")
+
+
+class Nvml(unittest.TestCase):
+    """NVML's device 1 is CUDA's device 0; its device 2 is none of CUDA's."""
+
+    def agree(self, memory, memory2, info):
+        total, free = info[2:]
+        self.assertEqual((memory, memory2), (("memory", 0, total, free, total - free),
+                                             ("memory2", 0, total, free, total - free, 0)))
+
+    def test_with_a_limit_it_agrees_with_cuda_whichever_is_opened_first(self):
+        for plugin in LIMITED:
+            for order in (OPEN, ("nvml=libnvidia-ml.so", "cuda", "init"), ("nvml=libnvidia-ml.so.1", *OPEN[:2])):
+                found = figures(plugin, *order, "context=0", f"alloc={200 * MIB}", "memory=1", "memory2=1", "info")
+                info = found[-1]
+                self.agree(*found[-3:])
+                self.assertEqual(info[2], LIMIT)
+                self.assertLessEqual(info[3], LIMIT - 200 * MIB)
+
+    def test_each_cuda_device_has_the_figures_of_its_own(self):
+        found = figures(LIMITED[0], *OPEN, "context=0", f"alloc={200 * MIB}", "memory=0", "memory=1", "memory=2")[-3:]
+        self.assertEqual((found[0], found[2]), (UNUSED, REAL))
+        self.assertGreaterEqual(found[1][4], 200 * MIB)
+
+    def test_before_there_is_a_context_all_of_the_limit_is_free_and_none_is_made(self):
+        for plugin in LIMITED:
+            self.assertEqual(figures(plugin, *OPEN, "memory=1", "memory2=1", "active=0", "active=1")[2:],
+                             [UNUSED, ("memory2", 0, LIMIT, LIMIT, 0, 0), ("active", 0), ("active", 0)])
+
+    def test_a_thread_that_watches_finds_the_same(self):
+        found = figures(LIMITED[0], *OPEN, "context=0", f"alloc={200 * MIB}", "memory=1", "monitor=1", "none", "memory=1")
+        self.assertEqual(set(found[-3:]), {found[-1]})
+        self.assertGreaterEqual(found[-1][4], 200 * MIB)
+
+    def test_without_a_limit_or_emm_they_are_nvmls(self):
+        for plugin in (None, "pool", "passthrough", "pool:max=1TiB"):
+            found = figures(plugin, *OPEN, "memory=1", "context=0", "alloc=1048576", "memory=1", "memory2=1")
+            self.assertEqual((found[2], *found[-2:]), (REAL, REAL, REAL2), plugin)
+
+    def test_a_program_that_does_not_use_cuda_gets_nvmls_and_stays_so(self):
+        for before in ((), ("cuda",)):
+            self.assertEqual(figures(LIMITED[0], *before, "nvml=libnvidia-ml.so.1", "memory=1", "memory2=1",
+                                     "loaded=libemm.so.1"), [("nvml", 0), REAL, REAL2, ("loaded", 0)])
+
+    def test_a_program_that_is_linked_with_it_is_no_other(self):
+        self.assertEqual(figures(LIMITED[0], "cuda", "init", "nvml=", "memory=1", program=f"{PROGRAM}-linked")[1:],
+                         [("nvml", 0), UNUSED])
+
+    def test_a_context_may_end_while_another_thread_asks(self):
+        for plugin in LIMITED[::2]:
+            self.assertEqual(figures(plugin, *OPEN, "come-and-go=40")[2:], [("others", 0)])
+
+    def test_a_child_that_does_not_use_cuda_gets_nvmls(self):
+        self.assertEqual(figures(LIMITED[0], *OPEN, "context=0", "memory=1", "exec", "nvml=libnvidia-ml.so.1", "memory=1")[3:],
+                         [UNUSED, ("nvml", 0), REAL])
+
+    def test_a_forked_child_gets_nvmls(self):
+        self.assertEqual(figures(LIMITED[0], *OPEN, "context=0", "memory=1", "fork", "memory=1")[3:], [UNUSED, REAL])
+
+    def test_where_no_plugin_serves_they_are_nvmls(self):
+        library_failed = 303
+        self.assertEqual(figures("pol", *OPEN, "memory=1", says="no plugin is called 'pol'"),
+                         [("init", library_failed), ("nvml", 0), REAL])
+
+    def test_what_nvml_refuses_is_refused(self):
+        for plugin in (None, LIMITED[0]):
+            self.assertEqual(figures(plugin, *OPEN, "refused=")[2:], [("refused", 2, 2, 2)])
+
+
+class WholeNvml(unittest.TestCase):
+    """Every function is there; those behind it may not be."""
+    FUNCTION_NOT_FOUND, LIBRARY_NOT_FOUND = 13, 12
+
+    def test_every_name_in_the_list_is_a_function_of_it(self):
+        lines = pathlib.Path(NAMES).read_text(encoding="utf-8").splitlines()
+        names = [line for line in lines if not line.startswith("#")]
+        library = ctypes.CDLL(f"{INTERPOSER}/libnvidia-ml.so.1")
+        self.assertEqual([name for name in names if not hasattr(library, name)], [])
+        self.assertEqual(names, sorted(set(names)))
+        self.assertGreater(len(names), 400)
+
+    def test_a_function_that_the_library_lacks_says_so(self):
+        self.assertEqual(figures("pool", *OPEN, "call=nvmlDeviceGetMemoryLimits_v1", "call=nvmlInternalGetExportTable",
+                                 "call=nvmlShutdown", "text=0")[2:],
+                         [("call", self.FUNCTION_NOT_FOUND)] * 2 + [("call", 0), ("text", len("The operation was successful"))])
+
+    def test_without_the_library_each_function_says_so(self):
+        self.assertEqual(figures("pool", "nvml=libnvidia-ml.so.1", "call=nvmlShutdown", "call=nvmlDeviceGetMemoryInfo",
+                                 "text=12", "text=999", nvml=""),
+                         [("nvml", self.LIBRARY_NOT_FOUND)] + [("call", self.LIBRARY_NOT_FOUND)] * 2 +
+                         [("text", len("NVML Shared Library Not Found")), ("text", len("Unknown Error"))])
+
+    def test_two_interposers_do_not_call_each_other(self):
+        with tempfile.TemporaryDirectory() as folder:
+            other = pathlib.Path(folder, "libnvidia-ml.so.1")
+            other.write_bytes(pathlib.Path(INTERPOSER, other.name).read_bytes())
+            self.assertEqual(figures("pool", "nvml=libnvidia-ml.so.1", nvml=folder), [("nvml", self.LIBRARY_NOT_FOUND)])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""entries.py OUTPUT FOLDER: writes ENTRY(name, index) for each entry of the CUDA driver that the
-headers in FOLDER declare: cuda.h, and those beside it for OpenGL, EGL, VDPAU and profiling."""
+"""entries.py OUTPUT FOLDER|FILE: writes ENTRY(name, index) for each entry of the CUDA driver that the
+headers in FOLDER declare: cuda.h, and those beside it for OpenGL, EGL, VDPAU and profiling; or for
+each name in FILE, which has one a line."""
 
 import pathlib
 import re
@@ -20,17 +21,26 @@ def entries_of(text):
     return names
 
 
-def main():
-    output, folder = sys.argv[1:]
+def entries_in(folder):
     names = set()
     for header in HEADERS:
         path = pathlib.Path(folder, header)
         if path.exists():
             names |= entries_of(path.read_text(errors='replace'))
     names.discard('cuWGLGetDevice')  # of Windows
+    return names
+
+
+def listed_in(file):
+    return {line for line in file.read_text(encoding='utf-8').splitlines() if not line.startswith('#')}
+
+
+def main():
+    output, source = map(pathlib.Path, sys.argv[1:])
+    names = entries_in(source) if source.is_dir() else listed_in(source)
     lines = [f'ENTRY({name}, {index})' for index, name in enumerate(sorted(names))]
     lines.append(f'ENTRY_COUNT({len(names)})')
-    pathlib.Path(output).write_text('\n'.join(lines) + '\n')
+    output.write_text('\n'.join(lines) + '\n')
 
 
 if __name__ == '__main__':

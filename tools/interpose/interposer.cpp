@@ -183,6 +183,8 @@ int get_proc_address_v2(const char *name, void **found, int version, uint64_t fl
 pthread_mutex_t serving_lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 enum class Serving { not_yet, starting, on, failed } serving = Serving::not_yet;
 
+TellFigures tell_figures = nullptr; // once a plugin serves
+
 bool start_serving() {
     Path path;
     if (!beside(own_file, "libemm-run.so", path)) {
@@ -199,6 +201,8 @@ bool start_serving() {
     if (!serve(&driver, &entries, problem, sizeof problem)) {
         return false;
     }
+    __atomic_store_n(&tell_figures, reinterpret_cast<TellFigures>(dlsym(opened, figures_name)),
+                     __ATOMIC_RELEASE);
     for (int i = 0; i < served_count; i++) {
         if (driver.at[i]) {
             set_target(Served(i), entries.at[i]);
@@ -334,6 +338,13 @@ extern "C" Entry emm_run_bind(unsigned index) {
 extern "C" __attribute__((visibility("default"))) void *emm_run_driver_library() {
     bind_once();
     return library;
+}
+
+// The interposer for NVML asks.
+extern "C" __attribute__((visibility("default"))) bool emm_run_figures(const unsigned char *uuid,
+                                                                       Figures *ret_figures) {
+    const TellFigures tell = __atomic_load_n(&tell_figures, __ATOMIC_ACQUIRE);
+    return tell && tell(uuid, ret_figures);
 }
 
 } // namespace emm::run

@@ -1,5 +1,6 @@
-// The entries that emm run serves or watches, and what its two libraries say to each other: the
-// interposer, which every program gets, and libemm-run, which it opens in programs that use CUDA.
+// The entries that emm run serves or watches, and what its libraries say to each other: the
+// interposer, which every program gets, libemm-run, which it opens in programs that use CUDA, and
+// the interposer for NVML.
 #pragma once
 
 #include <stddef.h>
@@ -27,5 +28,17 @@ struct Entries {
 // one sentence, cut to `size` bytes.
 using Serve = bool (*)(const Entries *driver, Entries *ret_serving, char *ret_problem, size_t size);
 constexpr const char serve_name[] = "emm_run_serve";
+
+// What a program has of a device's memory, in bytes.
+struct Figures {
+    unsigned long long total, free;
+    bool has_context; // no: nothing is served there yet, and `free` is all
+};
+
+// What libemm-run exports as `emm_run_figures`, and the interposer too, which passes it on once a
+// plugin serves: the figures of the device with that UUID (16 bytes). False: they are the device's
+// own, because the program may have all of it, does not use CUDA, or does not see the device.
+using TellFigures = bool (*)(const unsigned char *uuid, Figures *ret_figures);
+constexpr const char figures_name[] = "emm_run_figures";
 
 } // namespace emm::run

@@ -1,7 +1,7 @@
 /*
- * An exported function for each entry of the driver, which jumps to where emm_run_targets says. At
- * first that is a few instructions that have every target filled in (emm_run_bind, interposer.cpp),
- * with all arguments as the caller has passed them.
+ * An exported function for each entry of the library (EMM_RUN_ENTRIES lists them), which jumps to
+ * where emm_run_targets says. At first that is a few instructions that have every target filled in
+ * (emm_run_bind, in interposer.cpp), with all arguments as the caller has passed them.
  */
 #if !defined(__x86_64__)
 #error "trampolines are written for x86-64"
@@ -12,7 +12,7 @@
     .Lfirst_##name: movl $index, %r11d; jmp .Lbind;
 #define ENTRY_COUNT(count)
     .text
-#include "entries.inc"
+#include EMM_RUN_ENTRIES
 #undef ENTRY
 #undef ENTRY_COUNT
 
@@ -68,7 +68,7 @@
     .globl name; .type name, @function; .p2align 4; name: .Lentry_##name: .cfi_startproc; endbr64;                 \
     jmp *(emm_run_targets + 8 * index)(%rip); .cfi_endproc; .size name, . - name;
 #define ENTRY_COUNT(count)
-#include "entries.inc"
+#include EMM_RUN_ENTRIES
 #undef ENTRY
 #undef ENTRY_COUNT
 
@@ -81,7 +81,7 @@
 emm_run_targets:
 #define ENTRY(name, index) .quad .Lfirst_##name;
 #define ENTRY_COUNT(count)
-#include "entries.inc"
+#include EMM_RUN_ENTRIES
 #undef ENTRY
     .size emm_run_targets, . - emm_run_targets
 
@@ -91,7 +91,7 @@ emm_run_targets:
     .type emm_run_entries, @object
 emm_run_entries:
 #define ENTRY(name, index) .quad .Lentry_##name;
-#include "entries.inc"
+#include EMM_RUN_ENTRIES
     .size emm_run_entries, . - emm_run_entries
 
     .section .note.GNU-stack, "", @progbits

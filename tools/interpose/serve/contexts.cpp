@@ -103,6 +103,7 @@ emm_context *Contexts::end(CUcontext context) {
             driver_.cuCtxSynchronize();
         }
     }
+    const std::unique_lock no_questions(ending_);
     emm_context_retire(ending);
     begin_epoch();
     const std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <shared_mutex>
 #include <vector>
 
 namespace emm::run {
@@ -20,7 +21,10 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuCtxPushCurrent);
     EMM_CUDA_REQUIRED(cuCtxPopCurrent);
     EMM_CUDA_REQUIRED(cuCtxSynchronize);
+    EMM_CUDA_REQUIRED(cuDeviceGet);
+    EMM_CUDA_REQUIRED(cuDeviceGetCount);
     EMM_CUDA_REQUIRED(cuDeviceGetDefaultMemPool);
+    EMM_CUDA_REQUIRED(cuDeviceGetUuid);
     EMM_CUDA_REQUIRED(cuDevicePrimaryCtxGetState);
     EMM_CUDA_REQUIRED(cuEventCreate);
     EMM_CUDA_REQUIRED(cuEventDestroy);
@@ -68,6 +72,11 @@ public:
     emm_context *known_on(CUdevice device);
     std::vector<emm_context *> all();
 
+    // While it is held no context ends: for what is asked of a context that may be another
+    // thread's.
+    using Kept = std::shared_lock<std::shared_mutex>;
+    Kept keep() { return Kept(ending_); }
+
     // The context is about to end: its work is waited for, emm gives up what it holds there. The
     // one that was its record, or NULL.
     emm_context *end(CUcontext context);
@@ -88,6 +97,7 @@ public:
 private:
     const Driver &driver_;
     std::atomic<uint64_t> epoch_{1};
+    std::shared_mutex ending_; // taken before the other
     std::mutex mutex_;
     std::map<CUcontext, emm_context *> known_;
     std::map<CUdevice, unsigned> retained_;

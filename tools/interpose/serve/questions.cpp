@@ -1,5 +1,5 @@
 // What programs ask about memory, answered as if the driver had allocated it: each allocation
-// stands alone, and the device has as much as the plugin says.
+// stands alone.
 #include "server.h"
 
 #include <algorithm>
@@ -9,47 +9,6 @@
 
 namespace emm::run {
 namespace {
-
-// --- how much ----------------------------------------------------------------------------------
-
-// What was freed is free, if its work is done: frees that wait are carried out, nothing is
-// returned.
-void find_complete(emm_context *context) {
-    if (!server().streams.any_capture()) {
-        emm_trim(context, SIZE_MAX, nullptr);
-    }
-}
-
-CUresult mem_get_info(size_t *ret_free, size_t *ret_total) {
-    const Turn turn;
-    Answer answer;
-    if (turn.is_programs() && ret_free && ret_total) {
-        answer = in_current([&](emm_context *context) {
-            find_complete(context);
-            const emm_status status = emm_get_memory_info(context, ret_free, ret_total);
-            return status < 0 ? unserved(status) : CUDA_SUCCESS;
-        });
-    }
-    return answer ? *answer
-                  : ask_driver<&mem_get_info>(served_cuMemGetInfo_v2, ret_free, ret_total);
-}
-
-// What a context of the device that is served tells; before there is one, what the plugin tells of
-// the device.
-CUresult device_total_mem(size_t *ret_bytes, CUdevice device) {
-    const Turn turn;
-    if (!turn.is_programs() || !ret_bytes) {
-        return ask_driver<&device_total_mem>(served_cuDeviceTotalMem_v2, ret_bytes, device);
-    }
-    size_t free = 0, total = 0;
-    emm_context *const context = server().contexts.known_on(device);
-    if ((context && emm_get_memory_info(context, &free, &total) >= 0) ||
-        emm_get_device_total(device, &total) >= 0) {
-        *ret_bytes = total;
-        return CUDA_SUCCESS;
-    }
-    return ask_driver<&device_total_mem>(served_cuDeviceTotalMem_v2, ret_bytes, device);
-}
 
 // --- where -------------------------------------------------------------------------------------
 
@@ -191,8 +150,6 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes,
 } // namespace
 
 void serve_questions(Entries &entries) {
-    entries.at[served_cuMemGetInfo_v2] = entry_of<&mem_get_info>();
-    entries.at[served_cuDeviceTotalMem_v2] = entry_of<&device_total_mem>();
     entries.at[served_cuMemGetAddressRange_v2] = entry_of<&mem_get_address_range>();
     entries.at[served_cuPointerGetAttribute] = entry_of<&pointer_get_attribute>();
     entries.at[served_cuPointerGetAttributes] = entry_of<&pointer_get_attributes>();

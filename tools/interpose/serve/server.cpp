@@ -34,6 +34,7 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
     }
     Turn::watch_forks();
     serve_device_memory(*ret_serving);
+    serve_figures(*ret_serving);
     serve_host_memory(*ret_serving);
     serve_ipc(*ret_serving);
     serve_questions(*ret_serving);

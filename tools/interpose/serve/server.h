@@ -69,6 +69,7 @@ template <class Work> Answer on_stream(CUstream stream, Work work) {
 
 // The groups of entries, each in a file of its own, with the entries that it puts into the table.
 void serve_device_memory(Entries &entries);
+void serve_figures(Entries &entries);
 void serve_host_memory(Entries &entries);
 void serve_ipc(Entries &entries);
 void serve_questions(Entries &entries);

@@ -1,0 +1,122 @@
+// How much memory there is: what the plugin says, to CUDA and to NVML alike.
+#include "server.h"
+
+#include <cstdint>
+#include <cstring>
+
+namespace emm::run {
+namespace {
+
+// What was freed is free, if its work is done: frees that wait are carried out, nothing is
+// returned.
+void find_complete(emm_context *context) {
+    if (!server().streams.any_capture()) {
+        emm_trim(context, SIZE_MAX, nullptr);
+    }
+}
+
+emm_status memory_info(emm_context *context, size_t *ret_free, size_t *ret_total) {
+    find_complete(context);
+    return emm_get_memory_info(context, ret_free, ret_total);
+}
+
+CUresult mem_get_info(size_t *ret_free, size_t *ret_total) {
+    const Turn turn;
+    Answer answer;
+    if (turn.is_programs() && ret_free && ret_total) {
+        answer = in_current([&](emm_context *context) {
+            const emm_status status = memory_info(context, ret_free, ret_total);
+            return status < 0 ? unserved(status) : CUDA_SUCCESS;
+        });
+    }
+    return answer ? *answer
+                  : ask_driver<&mem_get_info>(served_cuMemGetInfo_v2, ret_free, ret_total);
+}
+
+// What a context of the device that is served tells; before there is one, what the plugin tells of
+// the device.
+CUresult device_total_mem(size_t *ret_bytes, CUdevice device) {
+    const Turn turn;
+    if (!turn.is_programs() || !ret_bytes) {
+        return ask_driver<&device_total_mem>(served_cuDeviceTotalMem_v2, ret_bytes, device);
+    }
+    size_t free = 0, total = 0;
+    const auto kept = server().contexts.keep();
+    emm_context *const context = server().contexts.known_on(device);
+    if ((context && emm_get_memory_info(context, &free, &total) >= 0) ||
+        emm_get_device_total(device, &total) >= 0) {
+        *ret_bytes = total;
+        return CUDA_SUCCESS;
+    }
+    return ask_driver<&device_total_mem>(served_cuDeviceTotalMem_v2, ret_bytes, device);
+}
+
+// --- NVML --------------------------------------------------------------------------------------
+
+// False: the program does not see the device, as CUDA_VISIBLE_DEVICES says.
+bool find_device(const unsigned char *uuid, CUdevice &ret_device) {
+    const Driver &driver = server().driver;
+    int count = 0;
+    if (driver.cuDeviceGetCount(&count) != CUDA_SUCCESS) {
+        return false;
+    }
+    for (int i = 0; i < count; i++) {
+        CUuuid its = {};
+        if (driver.cuDeviceGet(&ret_device, i) == CUDA_SUCCESS &&
+            driver.cuDeviceGetUuid(&its, ret_device) == CUDA_SUCCESS &&
+            std::memcmp(its.bytes, uuid, sizeof its.bytes) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// The calling thread's context, if it is of this device; else one that is served there.
+emm_context *context_on(CUdevice device) {
+    const Server &its = server();
+    CUdevice current = 0;
+    CUcontext cuda = nullptr;
+    emm_context *context = nullptr;
+    if (its.driver.cuCtxGetCurrent(&cuda) == CUDA_SUCCESS && cuda &&
+        its.driver.cuCtxGetDevice(&current) == CUDA_SUCCESS && current == device) {
+        context = server().contexts.known(cuda);
+    }
+    return context ? context : server().contexts.known_on(device);
+}
+
+bool figures(const unsigned char *uuid, Figures &ret_figures) {
+    const Turn turn;
+    CUdevice device = 0;
+    size_t whole = 0, free = 0, total = 0;
+    if (!turn.is_programs() || !find_device(uuid, device) ||
+        ask_driver<&device_total_mem>(served_cuDeviceTotalMem_v2, &whole, device) != CUDA_SUCCESS ||
+        emm_get_device_total(device, &total) < 0) {
+        return false;
+    }
+    const auto kept = server().contexts.keep();
+    emm_context *const context = context_on(device);
+    const bool has_context = context && memory_info(context, &free, &total) >= 0;
+    if (total >= whole) {
+        return false;
+    }
+    ret_figures = {total, has_context ? free : total, has_context};
+    return true;
+}
+
+} // namespace
+
+void serve_figures(Entries &entries) {
+    entries.at[served_cuMemGetInfo_v2] = entry_of<&mem_get_info>();
+    entries.at[served_cuDeviceTotalMem_v2] = entry_of<&device_total_mem>();
+}
+
+} // namespace emm::run
+
+extern "C" __attribute__((visibility("default"))) bool
+emm_run_figures(const unsigned char *uuid, emm::run::Figures *ret_figures) {
+    try {
+        return emm::run::figures(uuid, *ret_figures);
+    } catch (const std::bad_alloc &) {
+        return false;
+    }
+}
