@@ -183,6 +183,17 @@ static void ask_by_thread(const char *index) {
 
 static int over; /* atomic */
 
+/* Whatever the answer is. */
+static void ask_about_memory(void) {
+    CUmemoryPool pool = NULL;
+    cuuint64_t used = 0;
+    CUdeviceptr base = 0;
+    CU(cuMemGetAddressRange, cuMemGetAddressRange_v2)(&base, NULL, 4096);
+    CU(cuDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool)(&pool, 0);
+    CU(cuMemPoolGetAttribute, cuMemPoolGetAttribute)(pool, CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used);
+    CU(cuMemPoolTrimTo, cuMemPoolTrimTo)(pool, 0);
+}
+
 /* The totals that are not the first one. */
 static void *ask_until_over(void *device) {
     struct memory first = {0}, memory = {0};
@@ -192,6 +203,7 @@ static void *ask_until_over(void *device) {
         size_t total = 0;
         CU(cuDeviceTotalMem, cuDeviceTotalMem_v2)(&total, 0);
         get_memory(device, &memory);
+        ask_about_memory();
         others += memory.total != first.total || total != first.total || memory.free > memory.total;
     }
     return (void *)others;

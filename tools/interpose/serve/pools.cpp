@@ -94,6 +94,7 @@ bool bytes_of(const emm_stats &stats, CUmemPool_attribute attribute, cuuint64_t 
 CUresult pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *ret_value) {
     const Turn turn;
     CUdevice device = 0;
+    const auto kept = server().contexts.keep();
     emm_context *const context = context_of_pool(turn, pool, device);
     emm_stats stats = {};
     stats.struct_size = sizeof stats;
@@ -110,6 +111,7 @@ CUresult pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, vo
 CUresult pool_trim_to(CUmemoryPool pool, size_t keep_bytes) {
     const Turn turn;
     CUdevice device = 0;
+    const auto kept = server().contexts.keep();
     if (emm_context *context = context_of_pool(turn, pool, device)) {
         emm_trim(context, keep_bytes, nullptr);
     }
@@ -127,6 +129,7 @@ CUresult pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_
     const CUresult result =
         ask_driver<&pool_set_access>(served_cuMemPoolSetAccess, pool, access, count);
     CUdevice device = 0;
+    const auto kept = server().contexts.keep();
     emm_context *const context =
         result == CUDA_SUCCESS ? context_of_pool(turn, pool, device) : nullptr;
     for (size_t i = 0; context && i < count; i++) {

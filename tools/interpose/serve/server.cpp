@@ -62,6 +62,7 @@ Allocation Server::own_around(uint64_t address) {
     if (there.address != 0) {
         return there.is_one_of(on_device) ? there : Allocation();
     }
+    const auto kept = contexts.keep();
     for (emm_context *context : contexts.all()) {
         emm_block_info block = {};
         block.struct_size = sizeof block;
