@@ -1,7 +1,5 @@
 #include "server.h"
 
-#include "../environment.h"
-
 #include <cstdio>
 #include <cstdlib>
 
@@ -18,6 +16,12 @@ bool fail(char *ret_problem, size_t size) {
 
 bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_t size) {
     driver_entries = *driver;
+    Options options;
+    std::string problem;
+    if (!read_options(std::getenv("EMM_RUN"), options, problem)) {
+        std::snprintf(ret_problem, size, "%s", problem.c_str());
+        return false;
+    }
     emm_driver_info info = {};
     info.struct_size = sizeof info;
     emm_plugin_info plugin = {};
@@ -25,7 +29,7 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
     if (emm_get_driver(&info) < 0 || emm_get_plugin(&plugin) < 0) {
         return fail(ret_problem, size);
     }
-    the_server = new Server(options_of(std::getenv("EMM_RUN")));
+    the_server = new Server(options);
     if (const char *missing = the_server->driver.missing()) {
         std::snprintf(ret_problem, size,
                       "the driver %s has no %s; expected one for CUDA 12.0 or later", info.path,
@@ -45,13 +49,6 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
 }
 
 } // namespace
-
-Options options_of(const char *text) {
-    Options options;
-    options.sync_free = has_option(text, "sync-free");
-    options.zero = has_option(text, "zero");
-    return options;
-}
 
 Server &server() {
     return *the_server;

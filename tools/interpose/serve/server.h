@@ -4,6 +4,7 @@
 #include "allocations.h"
 #include "call.h"
 #include "contexts.h"
+#include "options.h"
 #include "pools.h"
 #include "result.h"
 #include "sharing.h"
@@ -13,14 +14,6 @@
 #include <optional>
 
 namespace emm::run {
-
-// EMM_RUN
-struct Options {
-    bool sync_free = false; // a free waits for the work of the context, as the driver's does
-    bool zero = false;      // memory is zero when the program gets it
-};
-
-Options options_of(const char *text);
 
 struct Server {
     explicit Server(const Options &its_options) : options(its_options) {}

@@ -1,0 +1,43 @@
+#include "options.h"
+
+#include <string_view>
+
+namespace emm::run {
+namespace {
+
+// Up to the separator, which goes too.
+std::string_view take_item(std::string_view &list, char separator) {
+    const size_t end = list.find(separator);
+    const std::string_view item = list.substr(0, end);
+    list.remove_prefix(end == std::string_view::npos ? list.size() : end + 1);
+    return item;
+}
+
+bool read_option(std::string_view item, Options &options) {
+    if (item == "sync-free") {
+        options.sync_free = true;
+    } else if (item == "zero") {
+        options.zero = true;
+    } else {
+        return item == "no-children"; // the interposer's
+    }
+    return true;
+}
+
+} // namespace
+
+bool read_options(const char *text, Options &ret_options, std::string &ret_problem) {
+    std::string_view rest = text ? text : "";
+    while (!rest.empty()) {
+        const std::string_view item = take_item(rest, ',');
+        if (!read_option(item, ret_options)) {
+            ret_problem = "EMM_RUN: expected sync-free, zero and no-children, separated by commas, "
+                          "found '" +
+                          std::string(item.substr(0, 100)) + "'";
+            return false;
+        }
+    }
+    return true;
+}
+
+} // namespace emm::run
