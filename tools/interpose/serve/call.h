@@ -28,10 +28,9 @@ public:
     bool is_programs() const { return outer_; }
 
     static void watch_forks();
-
-private:
     static bool is_forked_child();
 
+private:
     static thread_local int depth_ __attribute__((tls_model("initial-exec")));
     const bool outer_;
 };

@@ -62,7 +62,8 @@ CUresult keep(const Allocation &allocation, emm_stream stream, CUdeviceptr *ret_
 Answer allocate(emm_context *context, size_t bytes, emm_stream stream, Kind kind,
                 CUdeviceptr *ret_ptr) {
     emm_deviceptr ptr = 0;
-    const emm_status status = emm_memalloc(context, bytes, stream, &ptr);
+    const emm_status status = allocate_with_release(
+        context, bytes, Memory::device, [&] { return emm_memalloc(context, bytes, stream, &ptr); });
     if (status < 0) {
         return unserved(status);
     }
@@ -122,7 +123,10 @@ CUresult mem_alloc_managed(CUdeviceptr *ret_ptr, size_t bytes, unsigned flags) {
         answer = in_current([&](emm_context *context) -> Answer {
             Allocation made;
             emm_deviceptr ptr = 0;
-            const emm_status status = emm_memallocmanaged(context, bytes, flags, &ptr);
+            constexpr size_t any = 0; // managed memory may be larger than the device
+            const emm_status status = allocate_with_release(context, any, Memory::device, [&] {
+                return emm_memallocmanaged(context, bytes, flags, &ptr);
+            });
             if (status < 0) {
                 return status == EMM_E_NOT_SUPPORTED ? Answer() : unserved(status);
             }

@@ -24,8 +24,9 @@ uint64_t address_of(const void *host) {
 Answer allocate_pinned(size_t bytes, unsigned flags, void **ret_host) {
     return in_current([&](emm_context *context) -> Answer {
         void *host = nullptr;
-        const emm_status status =
-            emm_memhostalloc(context, bytes, flags_for_emm(flags), &host, nullptr);
+        const emm_status status = allocate_with_release(context, bytes, Memory::pinned, [&] {
+            return emm_memhostalloc(context, bytes, flags_for_emm(flags), &host, nullptr);
+        });
         if (status < 0) {
             return status == EMM_E_NOT_SUPPORTED ? Answer() : unserved(status);
         }

@@ -13,11 +13,29 @@ std::string_view take_item(std::string_view &list, char separator) {
     return item;
 }
 
+// torch, cupy or torch+cupy. False: it is neither, and `ret_caches` is of no use.
+bool read_caches(std::string_view list, Caches &ret_caches) {
+    if (list.empty() || list.back() == '+') {
+        return false;
+    }
+    while (!list.empty()) {
+        const Caches named = cache_named(take_item(list, '+'));
+        if (named == no_caches) {
+            return false;
+        }
+        ret_caches |= named;
+    }
+    return true;
+}
+
 bool read_option(std::string_view item, Options &options) {
+    constexpr std::string_view release = "release=";
     if (item == "sync-free") {
         options.sync_free = true;
     } else if (item == "zero") {
         options.zero = true;
+    } else if (item.substr(0, release.size()) == release) {
+        return read_caches(item.substr(release.size()), options.release);
     } else {
         return item == "no-children"; // the interposer's
     }
@@ -31,8 +49,8 @@ bool read_options(const char *text, Options &ret_options, std::string &ret_probl
     while (!rest.empty()) {
         const std::string_view item = take_item(rest, ',');
         if (!read_option(item, ret_options)) {
-            ret_problem = "EMM_RUN: expected sync-free, zero and no-children, separated by commas, "
-                          "found '" +
+            ret_problem = "EMM_RUN: expected sync-free, zero, no-children and release=torch+cupy, "
+                          "separated by commas, found '" +
                           std::string(item.substr(0, 100)) + "'";
             return false;
         }

@@ -6,6 +6,7 @@
 #include "contexts.h"
 #include "options.h"
 #include "pools.h"
+#include "release.h"
 #include "result.h"
 #include "sharing.h"
 #include "streams.h"
@@ -25,6 +26,7 @@ struct Server {
     Pools pools{driver};
     Allocations allocations;
     Sharing sharing{allocations};
+    Release release{driver, streams, options.release};
 
     // The allocation of emm's that has `address` within it, device memory only; `address` 0 in the
     // answer: there is none, and `freed`: one that began there was freed. The program's own, and
@@ -58,6 +60,16 @@ template <class Work> Answer on_stream(CUstream stream, Work work) {
     emm_status status = EMM_OK;
     emm_context *const context = server().streams.context_of(stream, status);
     return context ? work(context) : unserved(status);
+}
+
+// What `allocate` answers, and once more if memory has run out and caches of the program have been
+// asked for some.
+template <class Allocate>
+emm_status allocate_with_release(emm_context *context, size_t bytes, Memory memory,
+                                 Allocate allocate) {
+    const emm_status status = allocate();
+    const bool exhausted = status == EMM_E_OUT_OF_MEMORY || status == EMM_E_OUT_OF_HOST_MEMORY;
+    return exhausted && server().release.ask(context, bytes, memory) ? allocate() : status;
 }
 
 // The groups of entries, each in a file of its own, with the entries that it puts into the table.

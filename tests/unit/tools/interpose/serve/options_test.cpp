@@ -22,7 +22,7 @@ std::string problem_of(const char *text) {
 }
 
 std::string found(const std::string &item) {
-    return "EMM_RUN: expected sync-free, zero and no-children, separated by "
+    return "EMM_RUN: expected sync-free, zero, no-children and release=torch+cupy, separated by "
            "commas, found '" +
            item + "'";
 }
@@ -34,6 +34,7 @@ TEST_CASE("without options nothing is asked for") {
         const Options options = options_of(text);
         CHECK_FALSE(options.sync_free);
         CHECK_FALSE(options.zero);
+        CHECK(options.release == no_caches);
     }
 }
 
@@ -41,6 +42,16 @@ TEST_CASE("each option counts, in any order") {
     CHECK(options_of("zero").zero);
     CHECK(options_of("sync-free,zero").zero);
     CHECK(options_of("zero,sync-free").sync_free);
+    CHECK(options_of("zero,release=torch").zero);
+    CHECK(options_of("release=torch,sync-free").sync_free);
+}
+
+TEST_CASE("caches are named once or more") {
+    CHECK(options_of("release=torch").release == torch_cache);
+    CHECK(options_of("release=cupy").release == cupy_cache);
+    CHECK(options_of("release=cupy+torch").release == (torch_cache | cupy_cache));
+    CHECK(options_of("release=torch+torch").release == torch_cache);
+    CHECK(options_of("release=torch,release=cupy").release == (torch_cache | cupy_cache));
 }
 
 TEST_CASE("what is no option is named") {
@@ -48,6 +59,14 @@ TEST_CASE("what is no option is named") {
     CHECK(problem_of("zero,,sync-free") == found(""));
     CHECK(problem_of("zero, sync-free") == found(" sync-free"));
     CHECK(problem_of("release") == found("release"));
+}
+
+TEST_CASE("what is no cache is named with its option") {
+    CHECK(problem_of("release=") == found("release="));
+    CHECK(problem_of("release=tensorflow") == found("release=tensorflow"));
+    CHECK(problem_of("release=torch+") == found("release=torch+"));
+    CHECK(problem_of("release=torch++cupy") == found("release=torch++cupy"));
+    CHECK(problem_of("release=torch,cupy") == found("cupy"));
 }
 
 TEST_CASE("a long option is cut") {

@@ -1,0 +1,1 @@
+raise SystemExit("emm has imported this module")

@@ -1,0 +1,89 @@
+#include "release.h"
+
+#include "caller.h"
+#include "server.h"
+
+#include <dlfcn.h>
+
+namespace emm::run {
+namespace {
+
+// Of the whole wait: for the interpreter's lock, and for what the caches do.
+constexpr std::chrono::seconds longest_wait{5};
+
+// The interpreter ends the process meanwhile: its caches go anyway.
+constexpr std::chrono::seconds longest_wait_at_end{10};
+
+// This thread asks caches, so no cache can help it.
+thread_local bool is_asking __attribute__((tls_model("initial-exec"))) = false;
+
+void *find_in_process(const char *name) {
+    return dlsym(RTLD_DEFAULT, name);
+}
+
+// What the device has not at all no cache can give back.
+bool can_be_met(emm_context *context, size_t bytes) {
+    size_t free = 0, total = 0;
+    return emm_get_memory_info(context, &free, &total) < 0 || bytes <= total;
+}
+
+CUcontext cuda_context(emm_context *context) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    return emm_context_get_info(context, &info) >= 0 ? info.cuda_context : nullptr;
+}
+
+} // namespace
+
+Release::Release(const Driver &driver, Streams &streams, Caches caches)
+    : driver_(driver), streams_(streams), caches_(caches) {
+    if (caches_ != no_caches && find_python(&find_in_process, python_)) {
+        const OuterLock outer = {python_.PyGILState_Ensure, python_.PyGILState_Release};
+        thread_ = std::make_unique<HelperThread>(outer, longest_wait);
+    }
+}
+
+Caches Release::caches_to_ask(emm_context *context, size_t bytes, Memory memory) const {
+    return thread_ && !is_asking && !streams_.any_capture() && python_.is_free() &&
+                   (memory == Memory::pinned || can_be_met(context, bytes))
+               ? caches_ & ~cache_of_caller()
+               : no_caches;
+}
+
+bool Release::ask(emm_context *context, size_t bytes, Memory memory) {
+    const Caches caches = caches_to_ask(context, bytes, memory);
+    if (caches == no_caches) {
+        return false;
+    }
+    const CUcontext cuda = cuda_context(context);
+    return thread_->run([=, this] { work(cuda, caches, memory); });
+}
+
+// With the interpreter's lock, on the helper thread, which does nothing after this. CUDA's calls go
+// to the context that lacks memory; a capture that begins meanwhile is not invalidated by them.
+void Release::work(CUcontext context, Caches caches, Memory memory) {
+    is_asking = true;
+    knows_end_ = knows_end_ || python_.call_at_end(&at_end);
+    if (!knows_end_ || streams_.any_capture()) {
+        return;
+    }
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    driver_.cuThreadExchangeStreamCaptureMode(&mode);
+    const Current current(driver_, context);
+    if (current.result() == CUDA_SUCCESS) {
+        release_caches(python_, caches, memory);
+    }
+}
+
+// Threads that need the interpreter's lock later are ended by the interpreter where they stand.
+PyObject *Release::at_end(PyObject *, PyObject *) {
+    const Release &release = server().release;
+    if (!Turn::is_forked_child()) {
+        void *const state = release.python_.PyEval_SaveThread();
+        release.thread_->close(longest_wait_at_end);
+        release.python_.PyEval_RestoreThread(state);
+    }
+    return release.python_.Py_BuildValue(""); // None
+}
+
+} // namespace emm::run
