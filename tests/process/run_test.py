@@ -94,6 +94,11 @@ class Refused(Tree):
     def test_an_empty_spec_is_wrong_usage(self):
         self.assert_refused(2, "--plugin: expected a SPEC", "--plugin", "", "--", "true")
 
+    def test_caches_that_are_not_known_are_wrong_usage(self):
+        for found in ("tensorflow", "", "torch,", "torch+cupy"):
+            self.assert_refused(2, f"run: --release: expected torch, cupy or torch,cupy, found '{found}'", "--release",
+                                found, "--", "true")
+
     def test_a_record_in_a_folder_that_is_not_there_is_wrong_usage(self):
         record = self.folder / "nothing/log.csv"
         self.assert_refused(2, f"found no folder {record.parent}", "--record", record, "--", "true")
@@ -189,12 +194,12 @@ class Started(Tree):
     def test_the_environment_arrives(self):
         record = self.folder / "log.csv"
         seen = self.seen("--plugin", "pool:max=8MiB", "--sync-free", "--zero", "--no-children",
-                         "--audit", "--record", record, KEPT="1", EMM_PLUGIN="passthrough")
+                         "--audit", "--release", "torch,cupy", "--record", record, KEPT="1", EMM_PLUGIN="passthrough")
         for name, value in {"LD_PRELOAD": f"{self.run_folder}/libcuda.so.1",
                             "LD_LIBRARY_PATH": str(self.run_folder),
                             "LD_AUDIT": f"{self.run_folder}/libemm-audit.so",
                             "EMM_PLUGIN": "pool:max=8MiB", "EMM_EVENT_LOG": str(record), "KEPT": "1",
-                            "EMM_RUN": "sync-free,zero,no-children"}.items():
+                            "EMM_RUN": "sync-free,zero,no-children,release=torch+cupy"}.items():
             self.assertEqual(seen.get(name), value, name)
 
     def test_without_options_nothing_else_is_set(self):
@@ -250,7 +255,7 @@ class Started(Tree):
 
 
 class PrintEnv(Tree):
-    WORDS = ["--plugin", "pool:max=8MiB", "--zero", "--audit"]
+    WORDS = ["--plugin", "pool:max=8MiB", "--zero", "--audit", "--release", "torch,cupy"]
 
     def test_a_shell_gets_what_a_program_would_get(self):
         variables = {"LD_LIBRARY_PATH": "/it's here:", "EMM_EVENT_LOG": "/tmp/x.csv"}

@@ -250,6 +250,10 @@ private:
         run->add_flag("--sync-free", run_.sync_free,
                       "a free waits for the work of its context, as the driver's does");
         run->add_flag("--zero", run_.zero, "memory is zero when it is handed out");
+        run->add_option("--release", run_.release,
+                        "when an allocation fails, have the caches of these modules (torch,\n"
+                        "cupy) of a Python program give back, and try again")
+            ->option_text("MODULE,...");
         run->add_option("--record", run_.record,
                         "write each allocation and free to FILE, as EMM_EVENT_LOG does;\n"
                         "%p in the name is the process id")

@@ -28,13 +28,17 @@ std::string with_first(const std::string &path, const std::string &list, const c
 }
 
 std::optional<std::string> interposer_options(const RunOptions &options) {
-    std::vector<const char *> names;
+    std::vector<std::string> names;
     for (const auto &[name, is_set] : {std::pair("sync-free", options.sync_free),
                                        {"zero", options.zero},
                                        {"no-children", options.no_children}}) {
         if (is_set) {
             names.push_back(name);
         }
+    }
+    if (options.release) {
+        names.push_back("release=" + *options.release);
+        std::replace(names.back().begin(), names.back().end(), ',', '+');
     }
     return names.empty() ? std::optional<std::string>() : fmt::format("{}", fmt::join(names, ","));
 }
@@ -80,6 +84,10 @@ std::string shell_lines(const Environment &before, const Changes &changes) {
         }
     }
     return lines;
+}
+
+bool are_caches(const std::string &list) {
+    return list == "torch" || list == "cupy" || list == "torch,cupy" || list == "cupy,torch";
 }
 
 char unfit_character(const std::string &path) {

@@ -11,12 +11,16 @@ namespace emm::tool {
 using Environment = std::map<std::string, std::string>;
 
 // What a program needs in its environment so that emm serves it. `before` is what it would get
-// without emm, `folder` is the run folder; `options.record` is an absolute path.
+// without emm, `folder` is the run folder; `options.record` is an absolute path, and
+// `options.release` names caches.
 Changes run_environment(const Environment &before, const RunOptions &options,
                         const std::string &folder);
 
 // The changes as lines for a POSIX shell: export NAME='value', or unset NAME if `before` has it.
 std::string shell_lines(const Environment &before, const Changes &changes);
+
+// Whether that is what --release may be.
+bool are_caches(const std::string &list);
 
 // The first character of a path that the dynamic linker takes for a separator or expands; 0: none.
 char unfit_character(const std::string &path);

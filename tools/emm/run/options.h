@@ -7,8 +7,9 @@
 namespace emm::tool {
 
 struct RunOptions {
-    std::optional<std::string> plugin; // none: what EMM_PLUGIN says
-    std::optional<std::string> record; // the event log
+    std::optional<std::string> plugin;  // none: what EMM_PLUGIN says
+    std::optional<std::string> record;  // the event log
+    std::optional<std::string> release; // whose caches give back, separated by commas
     bool sync_free = false;
     bool zero = false;
     bool no_children = false;

@@ -49,6 +49,11 @@ void check_usage(const RunOptions &options) {
     if (options.plugin && options.plugin->empty()) {
         throw Refusal(run_usage, "--plugin: expected a SPEC such as pool:max=8GiB, found ''");
     }
+    if (options.release && !are_caches(*options.release)) {
+        throw Refusal(run_usage, fmt::format("--release: expected torch, cupy or torch,cupy, found "
+                                             "'{}'",
+                                             *options.release));
+    }
 }
 
 // Absolute, because the program may go to another folder.

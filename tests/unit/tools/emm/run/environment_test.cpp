@@ -72,6 +72,25 @@ TEST_CASE("EMM_RUN has the options of this run, and is unset without any") {
     CHECK(environment_after({}, options).at("EMM_RUN") == "sync-free,zero,no-children");
 }
 
+TEST_CASE("caches that give back are one option of EMM_RUN") {
+    RunOptions options;
+    options.release = "torch";
+    CHECK(environment_after({}, options).at("EMM_RUN") == "release=torch");
+    options.release = "torch,cupy";
+    options.zero = true;
+    CHECK(environment_after({}, options).at("EMM_RUN") == "zero,release=torch+cupy");
+}
+
+TEST_CASE("caches are named by their modules, each once") {
+    for (const char *list : {"torch", "cupy", "torch,cupy", "cupy,torch"}) {
+        CHECK(are_caches(list));
+    }
+    for (const char *list : {"", "tensorflow", "torch,", ",torch", "torch,jax", "torch,torch",
+                             "torch+cupy", "torch, cupy", "Torch"}) {
+        CHECK_FALSE(are_caches(list));
+    }
+}
+
 TEST_CASE("the audit library is named if it is asked for") {
     RunOptions options;
     options.audit = true;
