@@ -8,14 +8,14 @@ using namespace emm::run;
 
 namespace {
 
-int is_initialized, is_held;
+int initialized_answer, held_answer;
 
 int initialized() {
-    return is_initialized;
+    return initialized_answer;
 }
 
 int held() {
-    return is_held;
+    return held_answer;
 }
 
 void any() {}
@@ -48,11 +48,11 @@ TEST_CASE("an interpreter is found if it has every function that is called") {
 TEST_CASE("an interpreter is free for a thread that does not hold its lock") {
     Python python = {};
     REQUIRE(find_python(&find_all, python));
-    is_initialized = 1;
-    is_held = 0;
+    initialized_answer = 1;
+    held_answer = 0;
     CHECK(python.is_free());
-    is_held = 1;
+    held_answer = 1;
     CHECK_FALSE(python.is_free());
-    is_initialized = is_held = 0;
+    initialized_answer = held_answer = 0;
     CHECK_FALSE(python.is_free());
 }
