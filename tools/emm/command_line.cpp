@@ -130,7 +130,7 @@ private:
             replay
                 ->add_option("TRACE", replay_.trace,
                              "time,thread,stream,op,id,size lines or an event log,\n"
-                             "plain or gzip")
+                             "plain or gzip; - for standard input")
                 ->option_text(" ");
         CLI::Option *workload =
             replay->add_option("--generate", replay_.workload, "a built-in workload, see below")

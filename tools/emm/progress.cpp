@@ -1,5 +1,7 @@
 #include "progress.h"
 
+#include "clock.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -21,8 +23,12 @@ Progress::~Progress() {
 }
 
 void Progress::show(const std::string &what, double share) {
+    show(fmt::format("{} {:3.0f} %", what, 100 * std::clamp(share, 0.0, 1.0)));
+}
+
+void Progress::show(const std::string &what) {
     if (terminal_) {
-        write_line(fmt::format("\r\x1b[K{} {:3.0f} %", what, 100 * std::clamp(share, 0.0, 1.0)));
+        write_line("\r\x1b[K" + what);
         shown_ = true;
     }
 }
@@ -32,6 +38,14 @@ void Progress::clear() {
         write_line("\r\x1b[K");
         shown_ = false;
     }
+}
+
+bool Pace::is_due() {
+    constexpr double between = 0.2;
+    const double now = seconds_now();
+    const bool due = now - last_ >= between;
+    last_ = due ? now : last_;
+    return due;
 }
 
 } // namespace emm::tool

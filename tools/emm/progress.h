@@ -12,13 +12,23 @@ public:
     Progress(const Progress &) = delete;
     Progress &operator=(const Progress &) = delete;
 
-    // `share` goes from 0 to 1.
+    // `share` goes from 0 to 1. Without it, how long the work takes is not known.
     void show(const std::string &what, double share);
+    void show(const std::string &what);
     void clear();
 
 private:
     bool terminal_;
     bool shown_ = false;
+};
+
+// For work that asks often: true every fifth of a second.
+class Pace {
+public:
+    bool is_due();
+
+private:
+    double last_ = 0;
 };
 
 } // namespace emm::tool

@@ -7,7 +7,7 @@
 namespace emm::tool {
 
 struct ReplayOptions {
-    std::string trace;    // a file; empty: `workload`
+    std::string trace;    // a file, - for standard input; empty: `workload`
     std::string workload; // a built-in one
     uint64_t seed = 1;
     bool free_order = false;

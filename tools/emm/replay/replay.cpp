@@ -4,6 +4,7 @@
 #include "problem.h"
 #include "progress.h"
 #include "replay/report.h"
+#include "trace/input.h"
 #include "trace/reader.h"
 #include "workload/workload.h"
 
@@ -15,16 +16,19 @@ namespace emm::tool {
 namespace {
 
 // Read once here, so that a bad file is refused before anything runs.
-std::string checked_name(const ReplayOptions &options) {
-    return options.workload.empty() ? read_trace(options.trace).name
+std::string checked_name(const ReplayOptions &options, const Input &trace) {
+    return options.workload.empty() ? read_trace(trace.path(), trace.name()).name
                                     : generate(options.workload, options.seed).name;
 }
 
-Json job_of(const ReplayOptions &options) {
-    return {
-        {"job", "replay"},      {"trace", options.trace},           {"workload", options.workload},
-        {"seed", options.seed}, {"free_order", options.free_order}, {"touch", options.touch},
-        {"warm", options.warm}};
+Json job_of(const ReplayOptions &options, const std::string &trace) {
+    return {{"job", "replay"},
+            {"trace", trace},
+            {"workload", options.workload},
+            {"seed", options.seed},
+            {"free_order", options.free_order},
+            {"touch", options.touch},
+            {"warm", options.warm}};
 }
 
 Changes changes_for(const ReplayOptions &options, const std::string &plugin) {
@@ -40,9 +44,11 @@ Changes changes_for(const ReplayOptions &options, const std::string &plugin) {
 
 class Replays {
 public:
-    Replays(const ReplayOptions &options, std::string trace) : options_(options) {
+    // `path` is the trace's, `name` what the report calls it.
+    Replays(const ReplayOptions &options, std::string path, std::string name)
+        : options_(options), path_(std::move(path)) {
         report_ = {{"driver", nullptr},
-                   {"trace", std::move(trace)},
+                   {"trace", std::move(name)},
                    {"order", options.free_order ? "free" : "strict"},
                    {"results", Json::array()}};
     }
@@ -51,7 +57,8 @@ public:
     void add(const std::string &plugin) {
         const std::string name = plugin.empty() ? "the plugin in force" : plugin;
         try {
-            Child child(name, job_of(options_), changes_for(options_, plugin), {options_.limit});
+            Child child(name, job_of(options_, path_), changes_for(options_, plugin),
+                        {options_.limit});
             const Json answer =
                 child.receive([&](double share) { progress_.show("replaying on " + name, share); });
             progress_.clear();
@@ -75,6 +82,7 @@ public:
 
 private:
     const ReplayOptions &options_;
+    const std::string path_;
     Progress progress_;
     Json report_;
 };
@@ -92,7 +100,8 @@ void warn_of_shared_event_log(const ReplayOptions &options) {
 } // namespace
 
 int run_replay(const ReplayOptions &options) {
-    Replays replays(options, checked_name(options));
+    const Input trace(options.trace);
+    Replays replays(options, trace.path(), checked_name(options, trace));
     warn_of_shared_event_log(options);
     if (options.plugins.empty()) {
         replays.add("");

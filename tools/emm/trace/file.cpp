@@ -57,16 +57,18 @@ std::string kind_of(mode_t mode) {
 
 } // namespace
 
-LineFile::LineFile(const std::string &path)
-    : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
+ByteFile::ByteFile(const std::string &path, std::string name)
+    : name_(std::move(name)),
+      descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
     if (descriptor_ < 0) {
-        throw unreadable(path, "a trace file", std::strerror(errno));
+        throw unreadable(name_, "a trace file", std::strerror(errno));
     }
     try {
         struct stat status = {};
         if (fstat(descriptor_, &status) != 0 || !S_ISREG(status.st_mode)) {
-            throw unreadable(path, "a regular file", kind_of(status.st_mode));
+            throw unreadable(name_, "a regular file", kind_of(status.st_mode));
         }
+        size_ = static_cast<uint64_t>(status.st_size);
         if (is_gzip(descriptor_)) {
             unpack();
         }
@@ -76,29 +78,32 @@ LineFile::LineFile(const std::string &path)
     }
 }
 
-LineFile::~LineFile() {
+ByteFile::~ByteFile() {
     close(descriptor_);
+    if (packed_ >= 0) {
+        close(packed_);
+    }
     finish();
 }
 
-// From here on, lines come out of a pipe.
-void LineFile::unpack() {
+// From here on, bytes come out of a pipe.
+void ByteFile::unpack() {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) {
-        throw unreadable(path_, "a pipe from gzip", std::strerror(errno));
+        throw unreadable(name_, "a pipe from gzip", std::strerror(errno));
     }
     try {
-        gzip_ = spawn_gzip(descriptor_, ends[1], path_);
+        gzip_ = spawn_gzip(descriptor_, ends[1], name_);
     } catch (...) {
         close(ends[0]);
         close(ends[1]);
         throw;
     }
     close(ends[1]);
-    close(std::exchange(descriptor_, ends[0]));
+    packed_ = std::exchange(descriptor_, ends[0]);
 }
 
-bool LineFile::finish() {
+bool ByteFile::finish() {
     int status = 0;
     while (gzip_ > 0 && waitpid(gzip_, &status, 0) < 0 && errno == EINTR) {
     }
@@ -106,17 +111,30 @@ bool LineFile::finish() {
     return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-// False at the end of the file.
+size_t ByteFile::read(char *into, size_t most) {
+    ssize_t got;
+    while ((got = ::read(descriptor_, into, most)) < 0 && errno == EINTR) {
+    }
+    if (got < 0) {
+        throw unreadable(name_, "a readable file", std::strerror(errno));
+    }
+    if (got == 0 && !finish()) { // what it left unfinished is no last line
+        throw unreadable(name_, "a gzip file that is whole", "one that gzip cannot unpack");
+    }
+    return static_cast<size_t>(got);
+}
+
+// gzip shares the position in the file that it reads.
+double ByteFile::share() const {
+    const off_t at = lseek(packed_ >= 0 ? packed_ : descriptor_, 0, SEEK_CUR);
+    return at < 0 || size_ == 0 ? 0 : static_cast<double>(at) / static_cast<double>(size_);
+}
+
 bool LineFile::fill() {
     buffer_.erase(0, std::exchange(begin_, 0));
     char part[1 << 16];
-    ssize_t got;
-    while ((got = read(descriptor_, part, sizeof part)) < 0 && errno == EINTR) {
-    }
-    if (got < 0) {
-        throw unreadable(path_, "a readable file", std::strerror(errno));
-    }
-    buffer_.append(part, static_cast<size_t>(got));
+    const size_t got = file_.read(part, sizeof part);
+    buffer_.append(part, got);
     return got != 0;
 }
 
@@ -128,9 +146,6 @@ std::optional<std::string_view> LineFile::next() {
                             "a longer one");
         }
         if (!fill()) {
-            if (!finish()) { // what it left unfinished is no last line
-                throw unreadable(path_, "a gzip file that is whole", "one that gzip cannot unpack");
-            }
             break;
         }
     }

@@ -1,36 +1,61 @@
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
+#include <utility>
 
 namespace emm::tool {
 
-// A file's lines, unpacked by the gzip program if it is in gzip format. No more than a line is held
-// in memory, and a line has a limit: a small file may unpack to a very large one. Only a regular
-// file is opened, so that nothing is waited for. Throws Failure.
+// A file's bytes, unpacked by the gzip program if it is in gzip format. Only a regular file is
+// opened, so that nothing is waited for. Throws Failure.
+class ByteFile {
+public:
+    // `name` is what messages call it.
+    ByteFile(const std::string &path, std::string name);
+    ~ByteFile();
+    ByteFile(const ByteFile &) = delete;
+    ByteFile &operator=(const ByteFile &) = delete;
+
+    const std::string &name() const { return name_; }
+
+    // At least one byte, or 0 at the end of the file.
+    size_t read(char *into, size_t most);
+
+    // How much of the file as it lies on the disk has been read, from 0 to 1.
+    double share() const;
+
+private:
+    void unpack();
+    bool finish(); // false: gzip could not unpack all of it
+
+    const std::string name_;
+    int descriptor_ = -1;
+    int packed_ = -1; // what gzip reads
+    uint64_t size_ = 0;
+    pid_t gzip_ = -1;
+};
+
+// A file's lines. No more than a line is held in memory, and a line has a limit: a small file may
+// unpack to a very large one. Throws Failure.
 class LineFile {
 public:
     static constexpr size_t longest = size_t(64) << 10;
 
-    explicit LineFile(const std::string &path);
-    ~LineFile();
-    LineFile(const LineFile &) = delete;
-    LineFile &operator=(const LineFile &) = delete;
+    LineFile(const std::string &path, std::string name) : file_(path, std::move(name)) {}
 
     // The next line without its end, valid until the next call; nothing at the end of the file.
     // Throws Malformed as well.
     std::optional<std::string_view> next();
 
-private:
-    void unpack();
-    bool fill();
-    bool finish(); // false: gzip could not unpack all of it
+    double share() const { return file_.share(); }
 
-    const std::string path_;
-    int descriptor_ = -1;
-    pid_t gzip_ = -1;
+private:
+    bool fill(); // false at the end of the file
+
+    ByteFile file_;
     std::string buffer_;
     size_t begin_ = 0; // of what has not been answered
 };

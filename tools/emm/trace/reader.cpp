@@ -125,9 +125,9 @@ Trace parse(const NextLine &next, const std::string &path, bool may_be_empty) {
     }
 }
 
-Trace read(const std::string &path, bool may_be_empty) {
-    LineFile file(path);
-    return parse([&] { return file.next(); }, path, may_be_empty);
+Trace read(const std::string &path, const std::string &name, bool may_be_empty) {
+    LineFile file(path, name);
+    return parse([&] { return file.next(); }, name, may_be_empty);
 }
 
 } // namespace
@@ -136,14 +136,14 @@ Trace parse_trace(std::string_view text, const std::string &path) {
     return parse([&] { return take_line(text); }, path, false);
 }
 
-Trace read_trace(const std::string &path) {
+Trace read_trace(const std::string &path, const std::string &name) {
     complete_event_log(path);
-    return read(path, false);
+    return read(path, name.empty() ? path : name, false);
 }
 
 Trace read_event_log(const std::string &path, bool &ret_was_incomplete) {
     ret_was_incomplete = complete_event_log(path);
-    return read(path, true);
+    return read(path, path, true);
 }
 
 } // namespace emm::tool

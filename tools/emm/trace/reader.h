@@ -8,8 +8,9 @@
 namespace emm::tool {
 
 // Reads `time,thread,stream,op,id,size` or an event log, plain or gzip. Throws Failure, which names
-// the file, the line, what was expected and what was found.
-Trace read_trace(const std::string &path);
+// the file, the line, what was expected and what was found. `name` is what messages call the file,
+// if that is not its path.
+Trace read_trace(const std::string &path, const std::string &name = "");
 
 // The same for text that is in memory already; `path` is for messages.
 Trace parse_trace(std::string_view text, const std::string &path);
