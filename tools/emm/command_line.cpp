@@ -4,6 +4,9 @@
 #include "bench/cases.h"
 #include "check/check.h"
 #include "events.h"
+#include "exchange/commands.h"
+#include "exchange/export.h"
+#include "exchange/import.h"
 #include "info.h"
 #include "loader/suggest.h"
 #include "problem.h"
@@ -37,7 +40,9 @@ const char *const footer =
     "  emm replay --generate train --touch            is anything handed over too early?\n"
     "  emm bench --plugin pool --case pair,mixed --threads 1,2,4\n"
     "  EMM_DRIVER=sim emm check $PWD/libemm-mine.so     does a plugin meet its requirements?\n"
-    "  emm run --plugin pool:max=8GiB -- python train.py\n\n"
+    "  emm run --plugin pool:max=8GiB --record log.csv -- python train.py\n"
+    "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"
+    "  emm import snapshot.pickle | emm replay - --plugin pool\n\n"
     "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
     "EMM_LOG, EMM_EVENT_LOG, EMM_RUN. `emm info` shows all of them.\n\n"
     "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.\n"
@@ -88,6 +93,8 @@ public:
         add_events();
         add_check();
         add_run();
+        export_command_ = add_export_command(app_, export_);
+        import_command_ = add_import_command(app_, import_);
     }
 
     int run(int argc, char **argv) {
@@ -98,8 +105,8 @@ public:
         }
         try {
             if (app_.get_subcommands().empty()) {
-                throw usage("expected a command: info, replay, bench, events, check or run, found "
-                            "none (--help says what they do)");
+                throw usage("expected a command: info, replay, bench, events, check, run, export "
+                            "or import, found none (--help says what they do)");
             }
             return dispatch();
         } catch (const Failure &failure) {
@@ -336,6 +343,7 @@ private:
             return run_program(run_);
         }
         std::signal(SIGPIPE, SIG_IGN); // a program that `run` starts would inherit it
+        std::signal(SIGXFSZ, SIG_IGN);
         if (replay_command_->parsed()) {
             json_ = replay_.json;
             if (replay_.trace.empty() == replay_.workload.empty()) {
@@ -361,6 +369,14 @@ private:
                 throw usage("check: expected a SPEC, found none");
             }
             return run_check(check_);
+        }
+        if (export_command_->parsed()) {
+            json_ = export_.json;
+            return run_export(export_);
+        }
+        if (import_command_->parsed()) {
+            json_ = import_.json;
+            return run_import(import_);
         }
         json_ = info_.json;
         return run_info(info_);
@@ -394,12 +410,15 @@ private:
     CLI::App app_;
     CLI::App *replay_command_ = nullptr, *bench_command_ = nullptr, *events_command_ = nullptr;
     CLI::App *check_command_ = nullptr, *run_command_ = nullptr;
+    CLI::App *export_command_ = nullptr, *import_command_ = nullptr;
     InfoOptions info_;
     ReplayOptions replay_;
     BenchOptions bench_;
     EventsOptions events_;
     CheckOptions check_;
     RunOptions run_;
+    ExportOptions export_;
+    ImportOptions import_;
     std::string order_ = "strict";
     std::vector<std::string> sizes_;
     bool json_ = false;

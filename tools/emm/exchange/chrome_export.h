@@ -1,0 +1,17 @@
+#pragma once
+
+#include "exchange/output.h"
+#include "exchange/timeline.h"
+
+namespace emm::tool {
+
+struct ChromeTotals {
+    uint64_t allocations = 0, frees = 0, failures = 0;
+};
+
+// Writes an event log in the Chrome trace format (JSON), which Perfetto loads. Each device and each
+// of its streams is a process there: the device has counters, and calls that concern no block; the
+// stream has a slice for each block from its allocation to its free. Throws Failure.
+ChromeTotals export_chrome_trace(Timeline &timeline, const CallSites &sites, Output &output);
+
+} // namespace emm::tool

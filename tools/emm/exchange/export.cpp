@@ -1,0 +1,100 @@
+#include "exchange/export.h"
+
+#include "exchange/chrome_export.h"
+#include "exchange/refusal.h"
+#include "exchange/snapshot_export.h"
+#include "observe/text.h"
+#include "progress.h"
+#include "trace/event_log.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+namespace emm::tool {
+namespace {
+
+void check_usage(const ExportOptions &options) {
+    const bool is_snapshot = options.to == "torch-snapshot";
+    if (options.json && options.output.empty()) {
+        throw wrong_use("export: expected -o FILE with --json, found none");
+    }
+    if (options.last && !is_snapshot) {
+        throw wrong_use("export: expected --last with --to torch-snapshot, found it with --to " +
+                        options.to);
+    }
+    if (is_snapshot && options.output.empty() && isatty(STDOUT_FILENO) == 1) {
+        throw wrong_use("export: expected -o FILE, because a snapshot is binary, found a terminal "
+                        "as standard output");
+    }
+}
+
+class Export {
+public:
+    explicit Export(const ExportOptions &options)
+        : options_(options), log_(options.log),
+          timeline_(log_, sites_, [this](double share) { show(share); }) {}
+
+    int run() {
+        if (options_.log != "-") {
+            complete_event_log(options_.log);
+        }
+        Output output(options_.output);
+        const Json result = write(output);
+        output.finish();
+        progress_.clear();
+        tell(result);
+        return 0;
+    }
+
+private:
+    Json write(Output &output) {
+        if (options_.to == "chrome-trace") {
+            const ChromeTotals totals = export_chrome_trace(timeline_, sites_, output);
+            return {{"allocations", totals.allocations},
+                    {"frees", totals.frees},
+                    {"failures", totals.failures}};
+        }
+        const SnapshotTotals totals =
+            export_snapshot(timeline_, sites_, options_.last.value_or(~uint64_t(0)), output);
+        return {{"events", totals.events}, {"left_off", totals.left_off}, {"live", totals.live}};
+    }
+
+    void show(double share) {
+        if (pace_.is_due()) {
+            progress_.show("reading " + observe::one_line(log_.name()), share);
+        }
+    }
+
+    void tell(const Json &result) const {
+        if (options_.json) {
+            Json report = {{"log", log_.name()}, {"to", options_.to}, {"file", options_.output}};
+            report.update(result);
+            fmt::print("{}\n", dump(report, 2));
+            return;
+        }
+        std::string text;
+        for (const auto &[key, value] : result.items()) {
+            text += fmt::format("{} {} {}", text.empty() ? ":" : ",", value.get<uint64_t>(),
+                                key == "left_off" ? "left off" : key);
+        }
+        fmt::print(options_.output.empty() ? stderr : stdout, "{}, as {}{}\n",
+                   observe::one_line(log_.name()), options_.to, text);
+    }
+
+    const ExportOptions &options_;
+    const Input log_;
+    CallSites sites_;
+    Progress progress_;
+    Pace pace_;
+    Timeline timeline_;
+};
+
+} // namespace
+
+int run_export(const ExportOptions &options) {
+    check_usage(options);
+    return Export(options).run();
+}
+
+} // namespace emm::tool

@@ -1,0 +1,176 @@
+#include "exchange/import.h"
+
+#include "exchange/conversion.h"
+#include "exchange/kineto.h"
+#include "exchange/refusal.h"
+#include "exchange/rmm_log.h"
+#include "exchange/snapshot.h"
+#include "observe/text.h"
+#include "progress.h"
+#include "table.h"
+#include "trace/file.h"
+#include "trace/input.h"
+
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+std::string first_bytes(const Input &input) {
+    ByteFile file(input.path(), input.name());
+    std::string text(4096, '\0');
+    size_t filled = 0;
+    for (size_t got; filled < text.size() &&
+                     (got = file.read(text.data() + filled, text.size() - filled)) > 0;) {
+        filled += got;
+    }
+    text.resize(filled);
+    return text;
+}
+
+// What the file is, by what it begins with.
+std::string format_of(const Input &input) {
+    constexpr char pickle = '\x80'; // PROTO
+    const std::string text = first_bytes(input);
+    const size_t word = text.find_first_not_of(" \t\r\n\xef\xbb\xbf");
+    if (!text.empty() && text.front() == pickle) {
+        return "torch-snapshot";
+    }
+    if (text.rfind(RmmLog::header, 0) == 0) {
+        return "rmm";
+    }
+    if (word != std::string::npos && (text[word] == '{' || text[word] == '[')) {
+        return "kineto";
+    }
+    throw bad_file(
+        input.name(), "",
+        Malformed("a PyTorch snapshot (a pickle), an RMM log or a Kineto trace (JSON)",
+                  text.empty() ? "an empty file" : in_quotes(text.substr(0, text.find('\n')))));
+}
+
+std::string counted(uint64_t count, const char *what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+class Import {
+public:
+    explicit Import(const ImportOptions &options) : options_(options), input_(options.file) {}
+
+    int run() {
+        const std::string format = options_.from.empty() ? format_of(input_) : options_.from;
+        Output output(options_.output);
+        const std::unique_ptr<Recording> recording = open(format);
+        const Conversion result = convert(*recording, output, [this] { show_writing(); });
+        if (result.allocations + result.live_before == 0) {
+            throw bad_file(input_.name(), "", Malformed("allocations of device memory", "none"));
+        }
+        output.finish();
+        progress_.clear();
+        tell(*recording, result);
+        return 0;
+    }
+
+private:
+    std::unique_ptr<Recording> open(const std::string &format) {
+        if (format == "rmm") {
+            return std::make_unique<RmmLog>(input_.path(), input_.name(),
+                                            [this](double share) { show(share); });
+        }
+        ByteFile file(input_.path(), input_.name());
+        const auto source = [&](char *into, size_t most) {
+            show(file.share());
+            return file.read(into, most);
+        };
+        if (format == "kineto") {
+            return std::make_unique<KinetoTrace>(source, input_.name(), options_.device);
+        }
+        return std::make_unique<Snapshot>(source, input_.name(), options_.device);
+    }
+
+    void show(double share) {
+        if (pace_.is_due()) {
+            progress_.show("reading " + observe::one_line(input_.name()), share);
+        }
+    }
+
+    void show_writing() {
+        if (pace_.is_due()) {
+            progress_.show("writing the trace");
+        }
+    }
+
+    // With a file as output, standard output is free for it.
+    void tell(const Recording &recording, const Conversion &result) {
+        if (options_.json) {
+            fmt::print("{}\n", dump(json_of(recording, result), 2));
+            return;
+        }
+        std::FILE *const to = options_.output.empty() ? stderr : stdout;
+        fmt::print(to, "{}: {}: {}, {}, {}, {}, at most {} bytes live\n",
+                   observe::one_line(input_.name()), recording.kind(),
+                   counted(result.allocations, "allocation"), counted(result.frees, "free"),
+                   counted(result.threads, "thread"), counted(result.streams, "stream"),
+                   result.peak_live_bytes);
+        tell_of_losses(to, recording, result);
+    }
+
+    static void tell_of_losses(std::FILE *to, const Recording &recording,
+                               const Conversion &result) {
+        if (result.live_before != 0) {
+            const bool is_ring = std::string_view(recording.kind()) == "PyTorch snapshot";
+            fmt::print(to,
+                       "The recording lacks the allocations of {} ({}): {}. The trace allocates "
+                       "them at its start; what came and went before is not in it.\n",
+                       counted(result.live_before, "block"), in_bytes(result.live_before_bytes),
+                       is_ring ? "the snapshot's ring has lost them, or it began later"
+                               : "it began later");
+        }
+        if (result.missed_frees != 0) {
+            fmt::print(to,
+                       "The recording lacks the frees of {}: their addresses are given out again, "
+                       "and the trace frees them there.\n",
+                       counted(result.missed_frees, "block"));
+        }
+        if (result.stray_frees != 0) {
+            fmt::print(to, "{} left out: the address was free already.\n",
+                       counted(result.stray_frees, "free"));
+        }
+    }
+
+    Json json_of(const Recording &recording, const Conversion &result) const {
+        return {{"file", input_.name()},
+                {"kind", recording.kind()},
+                {"trace", options_.output},
+                {"allocations", result.allocations},
+                {"frees", result.frees},
+                {"threads", result.threads},
+                {"streams", result.streams},
+                {"peak_live_bytes", result.peak_live_bytes},
+                {"live_before", result.live_before},
+                {"live_before_bytes", result.live_before_bytes},
+                {"missed_frees", result.missed_frees},
+                {"stray_frees", result.stray_frees}};
+    }
+
+    const ImportOptions &options_;
+    const Input input_;
+    Progress progress_;
+    Pace pace_;
+};
+
+} // namespace
+
+int run_import(const ImportOptions &options) {
+    if (options.json && options.output.empty()) {
+        throw wrong_use("import: expected -o FILE with --json, found none");
+    }
+    if (options.device && options.from == "rmm") {
+        throw wrong_use("import: expected --device with a snapshot or a Kineto trace, found it "
+                        "with an RMM log, which has no devices");
+    }
+    return Import(options).run();
+}
+
+} // namespace emm::tool

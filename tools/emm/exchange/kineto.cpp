@@ -1,0 +1,272 @@
+#include "exchange/kineto.h"
+
+#include "exchange/refusal.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <set>
+
+namespace emm::tool {
+namespace {
+
+constexpr uint64_t longest_token = uint64_t(64) << 20;
+constexpr size_t deepest = 512;
+constexpr int cuda = 1; // PyTorch's number for the type of device
+constexpr size_t most_events = size_t(1) << 26;
+
+// A text of JSON as the parser reads it, which keeps whole tokens in memory.
+class JsonText {
+public:
+    explicit JsonText(const KinetoTrace::Source &source) : source_(source), buffer_(1 << 16) {}
+
+    bool at_end() {
+        if (at_ == filled_) {
+            before_ += filled_;
+            at_ = 0;
+            filled_ = source_(buffer_.data(), buffer_.size());
+        }
+        return filled_ == 0;
+    }
+    char current() const { return buffer_[at_]; }
+    void advance() {
+        at_++;
+        if (offset() - token_at_ > longest_token) {
+            throw Malformed(fmt::format("texts of at most {} bytes", longest_token),
+                            "a longer one");
+        }
+    }
+    uint64_t offset() const { return before_ + at_; }
+    void token_ended() { token_at_ = offset(); }
+
+private:
+    const KinetoTrace::Source &source_;
+    std::vector<char> buffer_;
+    size_t at_ = 0, filled_ = 0;
+    uint64_t before_ = 0, token_at_ = 0;
+};
+
+class JsonIterator {
+public:
+    using iterator_category = std::input_iterator_tag;
+    using value_type = char;
+    using difference_type = std::ptrdiff_t;
+    using pointer = const char *;
+    using reference = char;
+
+    JsonIterator() = default; // the end
+    explicit JsonIterator(JsonText &text) : text_(&text) {}
+    char operator*() const {
+        is_at_end();
+        return text_->current();
+    }
+    JsonIterator &operator++() {
+        text_->advance();
+        return *this;
+    }
+    JsonIterator operator++(int) {
+        JsonIterator before = *this;
+        text_->advance();
+        return before;
+    }
+    friend bool operator==(const JsonIterator &one, const JsonIterator &other) {
+        return one.is_at_end() == other.is_at_end();
+    }
+    friend bool operator!=(const JsonIterator &one, const JsonIterator &other) {
+        return !(one == other);
+    }
+
+private:
+    bool is_at_end() const { return !text_ || text_->at_end(); }
+
+    JsonText *text_ = nullptr;
+};
+
+// A number of an event. Others than whole ones are told apart, so that they can be refused.
+struct Number {
+    double value = 0;
+    uint64_t magnitude = 0;
+    bool is_there = false, is_negative = false, is_whole = false;
+};
+
+} // namespace
+
+// Takes the parser's events. An event of the trace lies in the array `traceEvents`, or in an array
+// that is the whole text.
+class KinetoTrace::Reader {
+public:
+    Reader(JsonText &text, std::vector<MemoryEvent> &events) : text_(text), events_(events) {}
+
+    uint64_t offset() const { return text_.offset(); }
+
+    bool null() { return scalar(); }
+    bool boolean(bool) { return scalar(); }
+    bool number_integer(int64_t value) {
+        const auto bits = static_cast<uint64_t>(value);
+        return number(
+            {static_cast<double>(value), value < 0 ? 0 - bits : bits, true, value < 0, true});
+    }
+    bool number_unsigned(uint64_t value) {
+        return number({static_cast<double>(value), value, true, false, true});
+    }
+    bool number_float(double value, const std::string &) {
+        return number({value, 0, true, std::signbit(value), false});
+    }
+    bool string(const std::string &value) {
+        if (is_event() && key_ == "name") {
+            is_memory_ = value == "[memory]";
+        }
+        return scalar();
+    }
+    bool binary(std::vector<uint8_t> &) { return scalar(); }
+    bool key(const std::string &name) {
+        if (name.size() < 32) {
+            key_ = name;
+        } else {
+            key_.clear(); // none that is looked for
+        }
+        text_.token_ended();
+        return true;
+    }
+    bool start_object(size_t) {
+        open(false);
+        if (is_event()) {
+            is_memory_ = false;
+            time_ = thread_ = bytes_ = address_ = device_ = type_ = {};
+        }
+        return true;
+    }
+    bool start_array(size_t) {
+        open(true);
+        if (depth_ == 1 || (depth_ == 2 && key_ == "traceEvents")) {
+            array_depth_ = depth_;
+        }
+        return true;
+    }
+    bool end_object() {
+        if (is_event() && is_memory_) {
+            take_event();
+        }
+        depth_--;
+        text_.token_ended();
+        return true;
+    }
+    bool end_array() {
+        if (depth_ == array_depth_) {
+            array_depth_ = 0;
+            has_events_ = true;
+        }
+        depth_--;
+        text_.token_ended();
+        return true;
+    }
+    bool parse_error(size_t, const std::string &, const nlohmann::json::exception &) {
+        throw Malformed("JSON that is whole", "something else");
+    }
+
+    bool has_events() const { return has_events_; }
+
+private:
+    bool is_event() const { return array_depth_ != 0 && depth_ == array_depth_ + 1; }
+    bool is_argument() const {
+        return array_depth_ != 0 && depth_ == array_depth_ + 2 && in_arguments_;
+    }
+    bool scalar() {
+        text_.token_ended();
+        return true;
+    }
+    void open(bool is_array) {
+        if (++depth_ > deepest) {
+            throw Malformed(fmt::format("at most {} containers in each other", deepest),
+                            "one more");
+        }
+        if (array_depth_ != 0 && depth_ == array_depth_ + 2) {
+            in_arguments_ = !is_array && key_ == "args";
+        }
+        text_.token_ended();
+    }
+    bool number(const Number &value) {
+        if (is_event()) {
+            (key_ == "ts" ? time_ : key_ == "tid" ? thread_ : other_) = value;
+        } else if (is_argument()) {
+            (key_ == "Bytes"         ? bytes_
+             : key_ == "Addr"        ? address_
+             : key_ == "Device Id"   ? device_
+             : key_ == "Device Type" ? type_
+                                     : other_) = value;
+        }
+        return scalar();
+    }
+    static uint64_t whole(const Number &number, const char *what) {
+        if (!number.is_there || !number.is_whole || number.is_negative) {
+            throw Malformed(fmt::format("a whole number for {} of [memory]", what),
+                            !number.is_there   ? "none"
+                            : !number.is_whole ? "a fraction"
+                                               : "a negative one");
+        }
+        return number.magnitude;
+    }
+    void take_event() {
+        if (!type_.is_there || type_.is_negative || type_.magnitude != cuda ||
+            (bytes_.is_whole && bytes_.magnitude == 0)) {
+            return; // host memory
+        }
+        if (!bytes_.is_there || !bytes_.is_whole) {
+            throw Malformed("a whole number for Bytes of [memory]",
+                            bytes_.is_there ? "a fraction" : "none");
+        }
+        if (!time_.is_there || !(time_.value >= 0) || time_.value > 1e18) {
+            throw Malformed("a time in microseconds for ts of [memory]", "none");
+        }
+        if (events_.size() == most_events) {
+            throw Malformed(fmt::format("at most {} events of memory", most_events), "one more");
+        }
+        events_.push_back({time_.value, thread_.magnitude, whole(address_, "Addr"),
+                           bytes_.magnitude, static_cast<uint32_t>(whole(device_, "Device Id")),
+                           bytes_.is_negative});
+    }
+
+    JsonText &text_;
+    std::vector<MemoryEvent> &events_;
+    size_t depth_ = 0, array_depth_ = 0;
+    std::string key_;
+    bool is_memory_ = false, in_arguments_ = false, has_events_ = false;
+    Number time_, thread_, bytes_, address_, device_, type_, other_;
+};
+
+KinetoTrace::KinetoTrace(const Source &source, std::string name, std::optional<uint64_t> device) {
+    JsonText text(source);
+    Reader reader(text, events_);
+    try {
+        nlohmann::json::sax_parse(JsonIterator(text), JsonIterator(), &reader);
+        if (!reader.has_events()) {
+            throw Malformed("traceEvents of a Chrome trace", "none");
+        }
+    } catch (const Malformed &malformed) {
+        throw bad_file(name, fmt::format("byte {}", reader.offset()), malformed);
+    }
+    std::stable_sort(events_.begin(), events_.end(),
+                     [](const auto &one, const auto &other) { return one.time < other.time; });
+    std::set<uint64_t> devices;
+    for (const MemoryEvent &event : events_) {
+        devices.insert(event.device);
+    }
+    try {
+        device_ = choose_device({devices.begin(), devices.end()}, device);
+    } catch (const Malformed &malformed) {
+        throw bad_file(name, "", malformed);
+    }
+}
+
+void KinetoTrace::visit(const Visit &visit) {
+    for (const MemoryEvent &event : events_) {
+        if (event.device == device_) {
+            visit({static_cast<uint64_t>(event.time), event.thread, 0,
+                   event.is_free ? Op::free : Op::alloc, event.address, event.size});
+        }
+    }
+}
+
+} // namespace emm::tool

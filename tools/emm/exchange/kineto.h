@@ -1,0 +1,37 @@
+#pragma once
+
+#include "exchange/recording.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace emm::tool {
+
+// The trace of PyTorch's profiler (Kineto) in the Chrome format, with profile_memory=True: its
+// instant events "[memory]" about a GPU. No more than those are held in memory.
+class KinetoTrace : public Recording {
+public:
+    // Up to `most` bytes; 0 at the end.
+    using Source = std::function<size_t(char *into, size_t most)>;
+
+    // `name` is for messages. Throws Failure.
+    KinetoTrace(const Source &source, std::string name, std::optional<uint64_t> device);
+
+    void visit(const Visit &visit) override;
+    const char *kind() const override { return "Kineto trace"; }
+
+private:
+    struct MemoryEvent {
+        double time;
+        uint64_t thread, address, size;
+        uint32_t device;
+        bool is_free;
+    };
+    class Reader;
+
+    std::vector<MemoryEvent> events_; // by time
+    uint64_t device_ = 0;
+};
+
+} // namespace emm::tool

@@ -1,0 +1,371 @@
+#include "exchange/pickle.h"
+
+#include "exchange/opcodes.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <fmt/format.h>
+#include <utility>
+
+namespace emm::tool {
+
+using namespace opcode;
+
+Pickle::Pickle(Source source, std::span<const std::string_view> names, uint8_t kind)
+    : source_(std::move(source)), names_(names), kind_(kind), buffer_(1 << 16), entries_(1) {}
+
+void Pickle::read() {
+    do {
+        opcode_at_ = before_ + at_;
+    } while (step(byte()));
+    if (stack_.size() != 1 || !marks_.empty()) {
+        throw Malformed("one value at the end", fmt::format("{}", stack_.size()));
+    }
+    root_ = stack_.front();
+}
+
+const PickleValue *Pickle::find(const PickleValue &dictionary, uint8_t name) const {
+    for (uint32_t at = dictionaries_[dictionary.payload]; at != 0; at = entries_[at].next) {
+        if (entries_[at].key == name) {
+            return &entries_[at];
+        }
+    }
+    return nullptr;
+}
+
+bool Pickle::step(uint8_t opcode) {
+    if (opcode == stop) {
+        return false;
+    }
+    if (!step_simple(opcode) && !step_container(opcode) && !step_memo(opcode)) {
+        refuse(opcode);
+    }
+    return true;
+}
+
+void Pickle::refuse(uint8_t opcode) const {
+    const char *const name = opcode_name(opcode);
+    throw Malformed("the opcodes of a snapshot, which call nothing",
+                    name ? name : fmt::format("the byte {:#04x}", opcode));
+}
+
+// Values without parts.
+bool Pickle::step_simple(uint8_t opcode) {
+    switch (opcode) {
+    case proto:
+        if (const uint8_t version = byte(); version < 2 || version > 5) {
+            throw Malformed("protocol 2 to 5", std::to_string(version));
+        }
+        break;
+    case frame:
+        little_endian(8);
+        break;
+    case none:
+        push(Kind::none);
+        break;
+    case new_true:
+    case new_false:
+        push(Kind::boolean, opcode == new_true);
+        break;
+    case bin_int:
+        integer(4, true);
+        break;
+    case bin_int1:
+        integer(1, false);
+        break;
+    case bin_int2:
+        integer(2, false);
+        break;
+    case long1:
+        long_integer();
+        break;
+    case bin_float:
+        push(Kind::real, little_endian(8));
+        break;
+    case short_bin_unicode:
+        text(byte());
+        break;
+    case bin_unicode:
+        text(little_endian(4));
+        break;
+    case bin_unicode8:
+        text(little_endian(8));
+        break;
+    default:
+        return false;
+    }
+    return true;
+}
+
+bool Pickle::step_container(uint8_t opcode) {
+    switch (opcode) {
+    case mark:
+        if (marks_.size() == most_open) {
+            throw Malformed(fmt::format("at most {} open containers", most_open), "one more");
+        }
+        marks_.push_back(stack_.size());
+        break;
+    case empty_dict:
+        push(Kind::dictionary, dictionaries_.size());
+        dictionaries_.push_back(0);
+        break;
+    case empty_list:
+    case empty_tuple:
+        count_value();
+        push(Kind::list, lists_.size());
+        lists_.emplace_back();
+        break;
+    case op_append:
+        append(stack_.size() - 1);
+        break;
+    case appends:
+        append(take_mark());
+        break;
+    case set_item:
+        set_items(stack_.size() - 2);
+        break;
+    case op_set_items:
+        set_items(take_mark());
+        break;
+    case op_tuple:
+        tuple(stack_.size() - take_mark());
+        break;
+    case tuple1:
+    case tuple2:
+    case tuple3:
+        tuple(opcode - tuple1 + 1u);
+        break;
+    default:
+        return false;
+    }
+    return true;
+}
+
+bool Pickle::step_memo(uint8_t opcode) {
+    switch (opcode) {
+    case memoize:
+        remember(memo_.size());
+        break;
+    case bin_put:
+        remember(byte());
+        break;
+    case long_bin_put:
+        remember(little_endian(4));
+        break;
+    case bin_get:
+        recall(byte());
+        break;
+    case long_bin_get:
+        recall(little_endian(4));
+        break;
+    default:
+        return false;
+    }
+    return true;
+}
+
+void Pickle::fill() {
+    before_ += filled_;
+    at_ = 0;
+    filled_ = source_(buffer_.data(), buffer_.size());
+    if (filled_ == 0) {
+        throw Malformed("a pickle that is whole", "its end before STOP");
+    }
+}
+
+uint8_t Pickle::byte() {
+    if (at_ == filled_) {
+        fill();
+    }
+    return static_cast<uint8_t>(buffer_[at_++]);
+}
+
+uint64_t Pickle::little_endian(size_t bytes) {
+    uint64_t value = 0;
+    for (size_t i = 0; i < bytes; i++) {
+        value |= uint64_t(byte()) << 8 * i;
+    }
+    return value;
+}
+
+void Pickle::skip(uint64_t bytes) {
+    while (bytes > 0) {
+        if (at_ == filled_) {
+            fill();
+        }
+        const uint64_t here = std::min<uint64_t>(bytes, filled_ - at_);
+        at_ += here;
+        bytes -= here;
+    }
+}
+
+void Pickle::count_value() {
+    if (++values_ + stack_.size() > most_values) {
+        throw Malformed(fmt::format("at most {} values", most_values), "one more");
+    }
+}
+
+void Pickle::push(Kind kind, uint64_t payload, bool is_negative) {
+    if (values_ + stack_.size() >= most_values) {
+        throw Malformed(fmt::format("at most {} values", most_values), "one more");
+    }
+    PickleValue value;
+    value.kind = kind;
+    value.payload = payload;
+    value.is_negative = is_negative;
+    stack_.push_back(value);
+}
+
+// What lies below a mark belongs to another container.
+PickleValue Pickle::pop() {
+    if (stack_.size() <= (marks_.empty() ? 0 : marks_.back())) {
+        throw Malformed("a value before it", "none");
+    }
+    const PickleValue value = stack_.back();
+    stack_.pop_back();
+    return value;
+}
+
+void Pickle::integer(size_t bytes, bool is_signed) {
+    const uint64_t value = little_endian(bytes);
+    const bool is_negative = is_signed && value >> (8 * bytes - 1) != 0;
+    push(Kind::integer, is_negative ? value | ~uint64_t(0) << 8 * bytes : value, is_negative);
+}
+
+// Python's own integers have no end; what has more than 64 bits is no number here.
+void Pickle::long_integer() {
+    const size_t bytes = byte();
+    uint64_t value = 0;
+    uint8_t last = 0;
+    bool fits = true;
+    for (size_t i = 0; i < bytes; i++) {
+        last = byte();
+        value |= i < 8 ? uint64_t(last) << 8 * i : 0;
+        fits = fits && (i < 8 || last == 0);
+    }
+    const bool is_negative = last >= 0x80;
+    if (is_negative && bytes < 8) {
+        value |= ~uint64_t(0) << 8 * bytes;
+    }
+    push(fits ? Kind::integer : Kind::real, value, is_negative);
+}
+
+void Pickle::text(uint64_t bytes) {
+    std::array<char, 32> content;
+    if (bytes > content.size()) {
+        skip(bytes);
+        push(Kind::text);
+        return;
+    }
+    for (uint64_t i = 0; i < bytes; i++) {
+        content[i] = static_cast<char>(byte());
+    }
+    const std::string_view word(content.data(), bytes);
+    const auto found = std::find(names_.begin(), names_.end(), word);
+    if (found == names_.end()) {
+        push(Kind::text);
+    } else {
+        push(Kind::name, static_cast<uint64_t>(found - names_.begin()));
+    }
+}
+
+void Pickle::tuple(size_t count) {
+    std::vector<PickleValue> parts;
+    for (size_t i = 0; i < count; i++) {
+        keep(parts, pop());
+    }
+    std::reverse(parts.begin(), parts.end());
+    count_value();
+    push(Kind::list, lists_.size());
+    lists_.push_back(std::move(parts));
+}
+
+void Pickle::remember(uint64_t number) {
+    if (number > memo_.size()) {
+        throw Malformed(fmt::format("the number {} in the memo", memo_.size()),
+                        std::to_string(number));
+    }
+    const PickleValue value = pop();
+    stack_.push_back(value);
+    if (number < memo_.size()) {
+        memo_[number] = value;
+    } else {
+        count_value();
+        memo_.push_back(value);
+    }
+}
+
+void Pickle::recall(uint64_t number) {
+    if (number >= memo_.size()) {
+        throw Malformed("what the memo has", fmt::format("number {}", number));
+    }
+    push(Kind::none);
+    stack_.back() = memo_[number];
+}
+
+size_t Pickle::take_mark() {
+    if (marks_.empty()) {
+        throw Malformed("a MARK before it", "none");
+    }
+    const size_t first = marks_.back();
+    marks_.pop_back();
+    return first;
+}
+
+void Pickle::keep(std::vector<PickleValue> &list, const PickleValue &value) {
+    const bool is_empty = value.kind == Kind::dictionary && dictionaries_[value.payload] == 0;
+    if (!is_empty && (value.kind == Kind::dictionary || value.kind == Kind::list)) {
+        count_value();
+        list.push_back(value);
+    }
+}
+
+// To the list below them.
+void Pickle::append(size_t first) {
+    const size_t lowest = marks_.empty() ? 0 : marks_.back();
+    if (first > stack_.size() || first < lowest + 1 || stack_[first - 1].kind != Kind::list) {
+        throw Malformed("a list to append to", "none");
+    }
+    std::vector<PickleValue> &list = lists_[stack_[first - 1].payload];
+    for (size_t i = first; i < stack_.size(); i++) {
+        keep(list, stack_[i]);
+    }
+    stack_.resize(first);
+}
+
+void Pickle::set_items(size_t first) {
+    const size_t lowest = marks_.empty() ? 0 : marks_.back();
+    if (first > stack_.size() || first < lowest + 1 || stack_[first - 1].kind != Kind::dictionary ||
+        (stack_.size() - first) % 2 != 0) {
+        throw Malformed("a dictionary, keys and values", "other values");
+    }
+    uint32_t &last = dictionaries_[stack_[first - 1].payload];
+    if (is_of_known_kind(first)) {
+        for (size_t i = first; i < stack_.size(); i += 2) {
+            add_entry(last, stack_[i], stack_[i + 1]);
+        }
+    }
+    stack_.resize(first);
+}
+
+bool Pickle::is_of_known_kind(size_t first) const {
+    for (size_t i = first; i < stack_.size(); i += 2) {
+        if (stack_[i].kind == Kind::name && stack_[i].payload == kind_) {
+            return stack_[i + 1].kind == Kind::name;
+        }
+    }
+    return true;
+}
+
+void Pickle::add_entry(uint32_t &last, const PickleValue &key, const PickleValue &value) {
+    if (key.kind == Kind::name) {
+        count_value();
+        PickleValue entry = value;
+        entry.key = static_cast<uint8_t>(key.payload);
+        entry.next = std::exchange(last, static_cast<uint32_t>(entries_.size()));
+        entries_.push_back(entry);
+    }
+}
+
+} // namespace emm::tool

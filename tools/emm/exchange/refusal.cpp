@@ -1,0 +1,31 @@
+#include "exchange/refusal.h"
+
+#include "observe/text.h"
+
+namespace emm::tool {
+
+Failure bad_file(const std::string &name, const std::string &place, const Malformed &malformed) {
+    Problem problem;
+    problem.stage = "trace";
+    problem.path = name;
+    problem.expected = malformed.expected;
+    problem.got = malformed.got;
+    problem.message =
+        observe::one_line(name + (place.empty() ? "" : ", " + place) + ": " + malformed.what());
+    return Failure(problem);
+}
+
+Failure wrong_use(std::string message) {
+    Problem problem;
+    problem.stage = "usage";
+    problem.message = std::move(message);
+    return Failure(problem);
+}
+
+std::string in_quotes(std::string_view text) {
+    constexpr size_t longest = 60;
+    return "'" + observe::one_line(text.substr(0, longest)) +
+           (text.size() > longest ? "...'" : "'");
+}
+
+} // namespace emm::tool

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "exchange/pickle.h"
+#include "exchange/recording.h"
+
+#include <string>
+
+namespace emm::tool {
+
+// A memory snapshot of PyTorch: torch.cuda.memory._snapshot() as a pickle, which is what
+// _dump_snapshot() writes. It has the latest events, as many as its ring holds, and the blocks that
+// are live in the end.
+class Snapshot : public Recording {
+public:
+    // `name` is for messages. Throws Failure.
+    Snapshot(const Pickle::Source &source, std::string name, std::optional<uint64_t> device);
+
+    void visit(const Visit &visit) override;
+    std::vector<RecordedBlock> live_in_the_end() const override;
+    const char *kind() const override { return "PyTorch snapshot"; }
+
+private:
+    std::vector<uint64_t> devices() const;
+    const std::vector<PickleValue> *list_of(const PickleValue &dictionary, uint8_t name) const;
+    const PickleValue *segments() const;
+    const std::vector<PickleValue> *events() const;
+    void add_blocks(const PickleValue &segment, std::vector<RecordedBlock> &blocks) const;
+    void visit_event(const PickleValue &event, const Visit &visit) const;
+    uint64_t number(const PickleValue &dictionary, uint8_t name) const;
+    uint64_t number_or(const PickleValue &dictionary, uint8_t name, uint64_t otherwise) const;
+
+    const std::string name_;
+    Pickle pickle_;
+    uint64_t device_ = 0;
+    bool has_requests_ = false; // else only the completed frees are there
+};
+
+} // namespace emm::tool

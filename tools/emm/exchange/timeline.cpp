@@ -1,0 +1,146 @@
+#include "exchange/timeline.h"
+
+#include "exchange/refusal.h"
+#include "trace/event_log.h"
+#include "trace/file.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+
+namespace emm::tool {
+namespace {
+
+// At twice the kind of memory, and one behind it.
+constexpr std::array<std::string_view, 8> call_names = {
+    "Alloc", "Free", "Alloc Host", "Free Host", "Pin", "Unpin", "Alloc Managed", "Free Managed"};
+
+uint64_t key_of(uint64_t address, Memory memory) {
+    return address << 2 | static_cast<uint64_t>(memory);
+}
+
+std::string_view bare(std::string_view line) {
+    return line.substr(0, line.size() - (!line.empty() && line.back() == '\r'));
+}
+
+size_t after_digits(const std::string &text, size_t at) {
+    return std::min(text.find_first_not_of("0123456789abcdef", at), text.size());
+}
+
+} // namespace
+
+uint32_t CallSites::number_of(const std::string &text) {
+    const auto known = numbers_.find(text);
+    if (known != numbers_.end()) {
+        return known->second;
+    }
+    if (text.empty() || texts_.size() == most) {
+        return 0;
+    }
+    texts_.push_back(text);
+    return numbers_[text] = static_cast<uint32_t>(texts_.size() - 1);
+}
+
+CallSite parts_of(const std::string &text) {
+    constexpr std::string_view sign = "+0x";
+    for (size_t at = text.find(sign); at != std::string::npos; at = text.find(sign, at + 1)) {
+        const size_t end = after_digits(text, at + sign.size());
+        if (end == text.size()) {
+            return {text.substr(0, at), text.substr(at + 1)};
+        }
+        if (text.compare(end, 2, " (") == 0 && text.back() == ')') {
+            return {text.substr(0, at), text.substr(end + 2, text.size() - end - 3)};
+        }
+    }
+    return {"", text};
+}
+
+void Timeline::visit(TimelineVisitor &visitor) {
+    live_.clear();
+    allocations_ = 0;
+    LineFile file(log_.path(), log_.name());
+    size_t line = 1;
+    try {
+        const std::string first(bare(file.next().value_or("")));
+        if (first != EventLogReader::header) {
+            throw Malformed("the header of an event log (EMM_EVENT_LOG)", in_quotes(first));
+        }
+        for (line++; const std::optional<std::string_view> text = file.next(); line++) {
+            if (!bare(*text).empty()) {
+                add(bare(*text), visitor);
+            }
+            if (line % 4096 == 0) {
+                report_(file.share());
+            }
+        }
+    } catch (const Malformed &malformed) {
+        throw bad_file(log_.name(), fmt::format("line {}", line), malformed);
+    }
+}
+
+// A late free concerns a block that is gone, and a failure changed nothing.
+void Timeline::add(std::string_view line, TimelineVisitor &visitor) {
+    const LogFields fields = log_fields(line);
+    const LogCall call = log_call(fields);
+    const LogDetails details = log_details(fields);
+    const auto found = std::find(call_names.begin(), call_names.end(), call.type);
+    const auto place = static_cast<size_t>(found - call_names.begin());
+    const bool is_free = place % 2 == 1;
+    const uint64_t time = is_free ? details.start : details.end;
+    const Moment moment = {time, details.free, details.total,
+                           sites_.number_of(log_location(fields))};
+    if (found != call_names.end()) {
+        const auto memory = static_cast<Memory>(place / 2);
+        is_free ? freed(call, memory, moment, visitor) : allocated(call, memory, moment, visitor);
+    } else if (call.type == "Reset" || call.type == "Retire") {
+        visitor.other(call, moment);
+        drop_all(call.device, moment, visitor);
+    } else if (call.type == "Alloc Failure") {
+        visitor.failed(call, moment);
+    } else {
+        visitor.other(call, moment);
+    }
+}
+
+void Timeline::allocated(const LogCall &call, Memory memory, const Moment &moment,
+                         TimelineVisitor &visitor) {
+    const LiveBlock block = {allocations_++, call.device, call.address, call.stream,
+                             call.size,      memory,      moment.site};
+    if (!live_.try_emplace(key_of(call.address, memory), block).second) {
+        throw Malformed("an address that is not in use",
+                        fmt::format("a second allocation at {:#x}", call.address));
+    }
+    visitor.allocated(block, moment);
+}
+
+void Timeline::freed(const LogCall &call, Memory memory, const Moment &moment,
+                     TimelineVisitor &visitor) {
+    const auto found = live_.find(key_of(call.address, memory));
+    if (found != live_.end()) {
+        const LiveBlock block = found->second;
+        live_.erase(found);
+        visitor.freed(block, call.stream, moment);
+    }
+}
+
+void Timeline::drop_all(uint64_t device, const Moment &moment, TimelineVisitor &visitor) {
+    for (const LiveBlock &block : live()) {
+        if (block.device == device) {
+            live_.erase(key_of(block.address, block.memory));
+            visitor.freed(block, block.stream, moment);
+        }
+    }
+}
+
+std::vector<LiveBlock> Timeline::live() const {
+    std::vector<LiveBlock> blocks;
+    for (const auto &[key, block] : live_) {
+        blocks.push_back(block);
+    }
+    std::sort(blocks.begin(), blocks.end(), [](const LiveBlock &one, const LiveBlock &other) {
+        return one.number < other.number;
+    });
+    return blocks;
+}
+
+} // namespace emm::tool

@@ -1,0 +1,83 @@
+#include "trace/log_row.h"
+
+#include "trace/builder.h"
+
+#include <charconv>
+
+namespace emm::tool {
+namespace {
+
+uint64_t number(std::string_view text, const char *what) {
+    const bool is_address = text.substr(0, 2) == "0x";
+    const std::string_view digits = text.substr(is_address ? 2 : 0);
+    const char *const end = digits.data() + digits.size();
+    uint64_t value = 0;
+    const auto [stopped, error] = std::from_chars(digits.data(), end, value, is_address ? 16 : 10);
+    if (error != std::errc() || stopped != end) {
+        throw Malformed(std::string("a number for ") + what, "'" + std::string(text) + "'");
+    }
+    return value;
+}
+
+uint64_t stream_of(std::string_view text) {
+    return text == "-1" ? ~uint64_t(0) : number(text, "Stream");
+}
+
+// Seconds with up to nine digits behind the point.
+uint64_t nanoseconds(std::string_view text, const char *what) {
+    constexpr size_t digits = 9;
+    constexpr uint64_t second = 1'000'000'000;
+    const size_t point = text.find('.');
+    const std::string_view whole = text.substr(0, point);
+    std::string part(point == std::string_view::npos ? "" : text.substr(point + 1));
+    part.resize(digits, '0');
+    uint64_t sum = 0;
+    if (__builtin_mul_overflow(number(whole, what), second, &sum) ||
+        __builtin_add_overflow(sum, number(part, what), &sum)) {
+        throw Malformed(std::string("seconds for ") + what, "more than 584 years");
+    }
+    return sum;
+}
+
+} // namespace
+
+LogFields log_fields(std::string_view line) {
+    LogFields fields;
+    std::string_view rest = line;
+    for (size_t i = 0; i + 1 < log_columns; i++) {
+        const size_t comma = rest.find(',');
+        if (comma == std::string_view::npos) {
+            throw Malformed("the 12 fields of an event log", std::to_string(i + 1));
+        }
+        fields[i] = rest.substr(0, comma);
+        rest.remove_prefix(comma + 1);
+    }
+    fields.back() = rest;
+    return fields;
+}
+
+LogCall log_call(const LogFields &fields) {
+    return {fields[0], number(fields[1], "Device ID"), number(fields[2], "Address"),
+            stream_of(fields[3]), number(fields[4], "Size (bytes)")};
+}
+
+LogDetails log_details(const LogFields &fields) {
+    return {number(fields[5], "Free Memory"), number(fields[6], "Total Memory"),
+            nanoseconds(fields[8], "Start"), nanoseconds(fields[9], "End")};
+}
+
+std::string log_location(const LogFields &fields) {
+    std::string_view text = fields.back();
+    if (text.size() < 2 || text.front() != '"' || text.back() != '"') {
+        return std::string(text);
+    }
+    text = text.substr(1, text.size() - 2);
+    std::string plain;
+    for (size_t i = 0; i < text.size(); i++) {
+        plain += text[i];
+        i += text.substr(i, 2) == "\"\"";
+    }
+    return plain;
+}
+
+} // namespace emm::tool
