@@ -219,7 +219,7 @@ class ToChrome(Case):
         names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
         begin, end = (next(event for event in events if event["ph"] == phase) for phase in "be")
         self.assertEqual(names[begin["pid"]], "device 0, stream 0x7f00")
-        self.assertEqual([(event["id"], event["pid"], event["cat"], event["name"]) for event in (begin, end)],
+        self.assertEqual([(event["id2"]["local"], event["pid"], event["cat"], event["name"]) for event in (begin, end)],
                          [(0, begin["pid"], "device memory", "work(int)+0x3")] * 2)
         self.assertEqual((begin["ts"], end["ts"]), (100001.0, 300000.0))
         self.assertEqual((begin["args"]["size"], end["args"]["freed on"]), (100, "no stream"))

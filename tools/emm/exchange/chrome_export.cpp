@@ -35,7 +35,7 @@ public:
 
     void allocated(const LiveBlock &block, const Moment &moment) override {
         totals_.allocations++;
-        add(R"("ph": "b", "cat": "{}", "id": {}, {}, "name": {}, "args": {{"size": {}, )"
+        add(R"("ph": "b", "cat": "{}", "id2": {{"local": {}}}, {}, "name": {}, "args": {{"size": {}, )"
             R"("address": "{:#x}", "caller": {}}})",
             memory_names[static_cast<size_t>(block.memory)], block.number,
             at(process_of_stream(block.device, block.stream), moment.time), name_of(block),
@@ -46,7 +46,7 @@ public:
     void freed(const LiveBlock &block, uint64_t stream, const Moment &moment) override {
         totals_.frees++;
         const bool is_own = stream == block.stream;
-        add(R"("ph": "e", "cat": "{}", "id": {}, {}, "name": {}, "args": {{"freed by": {}{}}})",
+        add(R"("ph": "e", "cat": "{}", "id2": {{"local": {}}}, {}, "name": {}, "args": {{"freed by": {}{}}})",
             memory_names[static_cast<size_t>(block.memory)], block.number,
             at(process_of_stream(block.device, block.stream), moment.time), name_of(block),
             text_of(moment.site),
