@@ -5,7 +5,6 @@
 #include "problem.h"
 
 #include <algorithm>
-#include <cstring>
 
 using namespace emm::tool;
 
@@ -25,7 +24,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t at = 0;
     const auto source = [&](char *into, size_t most) {
         const size_t count = std::min({most, size - at, size_t(64)});
-        std::memcpy(into, data + at, count);
+        std::copy_n(data + at, count, into);
         at += count;
         return count;
     };

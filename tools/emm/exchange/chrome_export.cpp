@@ -15,11 +15,11 @@ namespace {
 constexpr std::array<const char *, 4> memory_names = {"device memory", "pinned memory",
                                                       "registered memory", "managed memory"};
 
-std::string json_text(const std::string &text) {
+std::string text_in_json(const std::string &text) {
     return dump(Json(text));
 }
 
-std::string stream_name(uint64_t stream) {
+std::string name_of_stream(uint64_t stream) {
     return stream == ~uint64_t(0) ? "no stream"
            : stream == 0          ? "stream 0"
                                   : fmt::format("stream {:#x}", stream);
@@ -50,7 +50,7 @@ public:
             memory_names[static_cast<size_t>(block.memory)], block.number,
             at(process_of_stream(block.device, block.stream), moment.time), name_of(block),
             text_of(moment.site),
-            is_own ? "" : fmt::format(R"(, "freed on": "{}")", stream_name(stream)));
+            is_own ? "" : fmt::format(R"(, "freed on": "{}")", name_of_stream(stream)));
         count(block, moment, uint64_t(0) - block.size);
     }
 
@@ -61,7 +61,7 @@ public:
 
     void other(const LogCall &call, const Moment &moment) override {
         add(R"("ph": "i", "s": "p", {}, "name": {}, "args": {{"size": {}, "caller": {}}})",
-            at(process_of_device(call.device), moment.time), json_text(std::string(call.type)),
+            at(process_of_device(call.device), moment.time), text_in_json(std::string(call.type)),
             call.size, text_of(moment.site));
     }
 
@@ -89,10 +89,10 @@ private:
             const CallSite site = parts_of(sites_.text(block.site));
             const std::string file = site.file.substr(site.file.rfind('/') + 1);
             const bool has_function = site.function.rfind("0x", 0) != 0;
-            name = json_text(block.site == 0 ? "allocation"
-                             : has_function  ? site.function
-                             : file.empty()  ? site.function
-                                             : file + "+" + site.function);
+            name = text_in_json(block.site == 0 ? "allocation"
+                                : has_function  ? site.function
+                                : file.empty()  ? site.function
+                                                : file + "+" + site.function);
         }
         return name;
     }
@@ -100,7 +100,7 @@ private:
     const std::string &text_of(uint32_t site) {
         texts_.resize(sites_.size());
         if (texts_[site].empty()) {
-            texts_[site] = json_text(sites_.text(site));
+            texts_[site] = text_in_json(sites_.text(site));
         }
         return texts_[site];
     }
@@ -124,7 +124,7 @@ private:
     uint64_t process_of_stream(uint64_t device, uint64_t stream) {
         process_of_device(device); // before its streams
         return process({device, true, stream},
-                       fmt::format("device {}, {}", device, stream_name(stream)));
+                       fmt::format("device {}, {}", device, name_of_stream(stream)));
     }
 
     struct Process {

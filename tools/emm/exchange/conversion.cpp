@@ -8,9 +8,9 @@
 namespace emm::tool {
 namespace {
 
-constexpr std::string_view header = "time,thread,stream,op,id,size\n";
+constexpr std::string_view trace_header = "time,thread,stream,op,id,size\n";
 
-void append(std::string &text, uint64_t number, char separator) {
+void append_number(std::string &text, uint64_t number, char separator) {
     char digits[24];
     const auto end = std::to_chars(digits, digits + sizeof digits, number).ptr;
     text.append(digits, static_cast<size_t>(end - digits));
@@ -42,7 +42,7 @@ std::vector<RecordedBlock> blocks_before(Recording &recording) {
 
 class TraceWriter {
 public:
-    explicit TraceWriter(Output &output) : output_(output) { output_.write(header); }
+    explicit TraceWriter(Output &output) : output_(output) { output_.write(trace_header); }
 
     void begin(const std::vector<RecordedBlock> &before) {
         for (const RecordedBlock &block : before) {
@@ -116,12 +116,12 @@ private:
     void write(uint64_t thread, uint64_t stream, Op op, uint64_t id, uint64_t size) {
         row_.clear();
         for (const uint64_t number : {clock_, thread, stream}) {
-            append(row_, number, ',');
+            append_number(row_, number, ',');
         }
         row_ += name_of(op);
         row_ += ',';
-        append(row_, id, ',');
-        append(row_, size, '\n');
+        append_number(row_, id, ',');
+        append_number(row_, size, '\n');
         output_.write(row_);
     }
 

@@ -14,8 +14,8 @@ namespace {
 
 constexpr uint64_t longest_token = uint64_t(64) << 20;
 constexpr size_t deepest = 512;
-constexpr int cuda = 1; // PyTorch's number for the type of device
-constexpr size_t most_events = size_t(1) << 26;
+constexpr int cuda_type = 1; // PyTorch's number for the type of device
+constexpr size_t most_memory_events = size_t(1) << 26;
 
 // A text of JSON as the parser reads it, which keeps whole tokens in memory.
 class JsonText {
@@ -85,19 +85,18 @@ private:
 };
 
 // A number of an event. Others than whole ones are told apart, so that they can be refused.
-struct Number {
+struct JsonNumber {
     double value = 0;
     uint64_t magnitude = 0;
     bool is_there = false, is_negative = false, is_whole = false;
 };
 
-} // namespace
-
 // Takes the parser's events. An event of the trace lies in the array `traceEvents`, or in an array
 // that is the whole text.
-class KinetoTrace::Reader {
+class ChromeTraceReader {
 public:
-    Reader(JsonText &text, std::vector<MemoryEvent> &events) : text_(text), events_(events) {}
+    ChromeTraceReader(JsonText &text, std::vector<KinetoTrace::MemoryEvent> &events)
+        : text_(text), events_(events) {}
 
     uint64_t offset() const { return text_.offset(); }
 
@@ -187,7 +186,7 @@ private:
         }
         text_.token_ended();
     }
-    bool number(const Number &value) {
+    bool number(const JsonNumber &value) {
         if (is_event()) {
             (key_ == "ts" ? time_ : key_ == "tid" ? thread_ : other_) = value;
         } else if (is_argument()) {
@@ -199,7 +198,7 @@ private:
         }
         return scalar();
     }
-    static uint64_t whole(const Number &number, const char *what) {
+    static uint64_t whole(const JsonNumber &number, const char *what) {
         if (!number.is_there || !number.is_whole || number.is_negative) {
             throw Malformed(fmt::format("a whole number for {} of [memory]", what),
                             !number.is_there   ? "none"
@@ -209,7 +208,7 @@ private:
         return number.magnitude;
     }
     void take_event() {
-        if (!type_.is_there || type_.is_negative || type_.magnitude != cuda ||
+        if (!type_.is_there || type_.is_negative || type_.magnitude != cuda_type ||
             (bytes_.is_whole && bytes_.magnitude == 0)) {
             return; // host memory
         }
@@ -220,8 +219,9 @@ private:
         if (!time_.is_there || !(time_.value >= 0) || time_.value > 1e18) {
             throw Malformed("a time in microseconds for ts of [memory]", "none");
         }
-        if (events_.size() == most_events) {
-            throw Malformed(fmt::format("at most {} events of memory", most_events), "one more");
+        if (events_.size() == most_memory_events) {
+            throw Malformed(fmt::format("at most {} events of memory", most_memory_events),
+                            "one more");
         }
         events_.push_back({time_.value, thread_.magnitude, whole(address_, "Addr"),
                            bytes_.magnitude, static_cast<uint32_t>(whole(device_, "Device Id")),
@@ -229,16 +229,18 @@ private:
     }
 
     JsonText &text_;
-    std::vector<MemoryEvent> &events_;
+    std::vector<KinetoTrace::MemoryEvent> &events_;
     size_t depth_ = 0, array_depth_ = 0;
     std::string key_;
     bool is_memory_ = false, in_arguments_ = false, has_events_ = false;
-    Number time_, thread_, bytes_, address_, device_, type_, other_;
+    JsonNumber time_, thread_, bytes_, address_, device_, type_, other_;
 };
+
+} // namespace
 
 KinetoTrace::KinetoTrace(const Source &source, std::string name, std::optional<uint64_t> device) {
     JsonText text(source);
-    Reader reader(text, events_);
+    ChromeTraceReader reader(text, events_);
     try {
         nlohmann::json::sax_parse(JsonIterator(text), JsonIterator(), &reader);
         if (!reader.has_events()) {

@@ -15,6 +15,13 @@ public:
     // Up to `most` bytes; 0 at the end.
     using Source = std::function<size_t(char *into, size_t most)>;
 
+    struct MemoryEvent {
+        double time;
+        uint64_t thread, address, size;
+        uint32_t device;
+        bool is_free;
+    };
+
     // `name` is for messages. Throws Failure.
     KinetoTrace(const Source &source, std::string name, std::optional<uint64_t> device);
 
@@ -22,14 +29,6 @@ public:
     const char *kind() const override { return "Kineto trace"; }
 
 private:
-    struct MemoryEvent {
-        double time;
-        uint64_t thread, address, size;
-        uint32_t device;
-        bool is_free;
-    };
-    class Reader;
-
     std::vector<MemoryEvent> events_; // by time
     uint64_t device_ = 0;
 };

@@ -4,7 +4,7 @@ namespace emm::tool::opcode {
 namespace {
 
 struct Named {
-    uint8_t opcode;
+    uint8_t code;
     const char *name;
 };
 
@@ -49,9 +49,9 @@ constexpr Named others[] = {{'0', "POP"},
 
 } // namespace
 
-const char *opcode_name(uint8_t opcode) {
+const char *name_of(uint8_t code) {
     for (const Named &other : others) {
-        if (other.opcode == opcode) {
+        if (other.code == code) {
             return other.name;
         }
     }

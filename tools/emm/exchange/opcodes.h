@@ -18,6 +18,6 @@ inline constexpr uint8_t memoize = 0x94, bin_put = 'q', long_bin_put = 'r';
 inline constexpr uint8_t bin_get = 'h', long_bin_get = 'j';
 
 // Of the other opcodes that Python knows; null for all else.
-const char *opcode_name(uint8_t opcode);
+const char *name_of(uint8_t code);
 
 } // namespace emm::tool::opcode

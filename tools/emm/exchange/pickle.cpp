@@ -10,8 +10,6 @@
 
 namespace emm::tool {
 
-using namespace opcode;
-
 Pickle::Pickle(Source source, std::span<const std::string_view> names, uint8_t kind)
     : source_(std::move(source)), names_(names), kind_(kind), buffer_(1 << 16), entries_(1) {}
 
@@ -34,62 +32,62 @@ const PickleValue *Pickle::find(const PickleValue &dictionary, uint8_t name) con
     return nullptr;
 }
 
-bool Pickle::step(uint8_t opcode) {
-    if (opcode == stop) {
+bool Pickle::step(uint8_t code) {
+    if (code == opcode::stop) {
         return false;
     }
-    if (!step_simple(opcode) && !step_container(opcode) && !step_memo(opcode)) {
-        refuse(opcode);
+    if (!step_simple(code) && !step_container(code) && !step_memo(code)) {
+        refuse(code);
     }
     return true;
 }
 
-void Pickle::refuse(uint8_t opcode) const {
-    const char *const name = opcode_name(opcode);
+void Pickle::refuse(uint8_t code) const {
+    const char *const name = opcode::name_of(code);
     throw Malformed("the opcodes of a snapshot, which call nothing",
-                    name ? name : fmt::format("the byte {:#04x}", opcode));
+                    name ? name : fmt::format("the byte {:#04x}", code));
 }
 
 // Values without parts.
-bool Pickle::step_simple(uint8_t opcode) {
-    switch (opcode) {
-    case proto:
+bool Pickle::step_simple(uint8_t code) {
+    switch (code) {
+    case opcode::proto:
         if (const uint8_t version = byte(); version < 2 || version > 5) {
             throw Malformed("protocol 2 to 5", std::to_string(version));
         }
         break;
-    case frame:
+    case opcode::frame:
         little_endian(8);
         break;
-    case none:
+    case opcode::none:
         push(Kind::none);
         break;
-    case new_true:
-    case new_false:
-        push(Kind::boolean, opcode == new_true);
+    case opcode::new_true:
+    case opcode::new_false:
+        push(Kind::boolean, code == opcode::new_true);
         break;
-    case bin_int:
+    case opcode::bin_int:
         integer(4, true);
         break;
-    case bin_int1:
+    case opcode::bin_int1:
         integer(1, false);
         break;
-    case bin_int2:
+    case opcode::bin_int2:
         integer(2, false);
         break;
-    case long1:
+    case opcode::long1:
         long_integer();
         break;
-    case bin_float:
+    case opcode::bin_float:
         push(Kind::real, little_endian(8));
         break;
-    case short_bin_unicode:
+    case opcode::short_bin_unicode:
         text(byte());
         break;
-    case bin_unicode:
+    case opcode::bin_unicode:
         text(little_endian(4));
         break;
-    case bin_unicode8:
+    case opcode::bin_unicode8:
         text(little_endian(8));
         break;
     default:
@@ -98,43 +96,43 @@ bool Pickle::step_simple(uint8_t opcode) {
     return true;
 }
 
-bool Pickle::step_container(uint8_t opcode) {
-    switch (opcode) {
-    case mark:
+bool Pickle::step_container(uint8_t code) {
+    switch (code) {
+    case opcode::mark:
         if (marks_.size() == most_open) {
             throw Malformed(fmt::format("at most {} open containers", most_open), "one more");
         }
         marks_.push_back(stack_.size());
         break;
-    case empty_dict:
+    case opcode::empty_dict:
         push(Kind::dictionary, dictionaries_.size());
         dictionaries_.push_back(0);
         break;
-    case empty_list:
-    case empty_tuple:
+    case opcode::empty_list:
+    case opcode::empty_tuple:
         count_value();
         push(Kind::list, lists_.size());
         lists_.emplace_back();
         break;
-    case op_append:
+    case opcode::op_append:
         append(stack_.size() - 1);
         break;
-    case appends:
+    case opcode::appends:
         append(take_mark());
         break;
-    case set_item:
+    case opcode::set_item:
         set_items(stack_.size() - 2);
         break;
-    case op_set_items:
+    case opcode::op_set_items:
         set_items(take_mark());
         break;
-    case op_tuple:
+    case opcode::op_tuple:
         tuple(stack_.size() - take_mark());
         break;
-    case tuple1:
-    case tuple2:
-    case tuple3:
-        tuple(opcode - tuple1 + 1u);
+    case opcode::tuple1:
+    case opcode::tuple2:
+    case opcode::tuple3:
+        tuple(code - opcode::tuple1 + 1u);
         break;
     default:
         return false;
@@ -142,21 +140,21 @@ bool Pickle::step_container(uint8_t opcode) {
     return true;
 }
 
-bool Pickle::step_memo(uint8_t opcode) {
-    switch (opcode) {
-    case memoize:
+bool Pickle::step_memo(uint8_t code) {
+    switch (code) {
+    case opcode::memoize:
         remember(memo_.size());
         break;
-    case bin_put:
+    case opcode::bin_put:
         remember(byte());
         break;
-    case long_bin_put:
+    case opcode::long_bin_put:
         remember(little_endian(4));
         break;
-    case bin_get:
+    case opcode::bin_get:
         recall(byte());
         break;
-    case long_bin_get:
+    case opcode::long_bin_get:
         recall(little_endian(4));
         break;
     default:

@@ -57,11 +57,11 @@ public:
 private:
     using Kind = PickleValue::Kind;
 
-    bool step(uint8_t opcode); // false: it was the last one
-    bool step_simple(uint8_t opcode);
-    bool step_container(uint8_t opcode);
-    bool step_memo(uint8_t opcode);
-    [[noreturn]] void refuse(uint8_t opcode) const;
+    bool step(uint8_t code); // false: it was the last one
+    bool step_simple(uint8_t code);
+    bool step_container(uint8_t code);
+    bool step_memo(uint8_t code);
+    [[noreturn]] void refuse(uint8_t code) const;
 
     uint8_t byte();
     uint64_t little_endian(size_t bytes);

@@ -10,15 +10,15 @@
 namespace emm::tool {
 namespace {
 
-constexpr size_t columns = 6;
-constexpr uint64_t day = 24ull * 60 * 60 * 1'000'000; // microseconds
+constexpr size_t rmm_columns = 6;
+constexpr uint64_t rmm_day = 24ull * 60 * 60 * 1'000'000; // microseconds
 
-std::array<std::string_view, columns> fields_of(std::string_view line) {
-    std::array<std::string_view, columns> fields;
+std::array<std::string_view, rmm_columns> rmm_fields(std::string_view line) {
+    std::array<std::string_view, rmm_columns> fields;
     std::string_view rest = line;
-    for (size_t i = 0; i < columns; i++) {
+    for (size_t i = 0; i < rmm_columns; i++) {
         const size_t comma = rest.find(',');
-        if ((comma == std::string_view::npos) != (i + 1 == columns)) {
+        if ((comma == std::string_view::npos) != (i + 1 == rmm_columns)) {
             throw Malformed("6 fields, " + std::string(RmmLog::header), in_quotes(line));
         }
         fields[i] = rest.substr(0, comma);
@@ -27,7 +27,7 @@ std::array<std::string_view, columns> fields_of(std::string_view line) {
     return fields;
 }
 
-uint64_t number_of(std::string_view text, const char *what, int base = 10) {
+uint64_t rmm_number(std::string_view text, const char *what, int base = 10) {
     uint64_t value = 0;
     const char *const end = text.data() + text.size();
     const auto [stopped, error] = std::from_chars(text.data(), end, value, base);
@@ -38,25 +38,25 @@ uint64_t number_of(std::string_view text, const char *what, int base = 10) {
 }
 
 // Some versions of RMM write 0x before it, and some (nil).
-uint64_t handle_of(std::string_view text, const char *what) {
+uint64_t rmm_handle(std::string_view text, const char *what) {
     if (text == "(nil)") {
         return 0;
     }
-    return number_of(text.substr(text.substr(0, 2) == "0x" ? 2 : 0), what, 16);
+    return rmm_number(text.substr(text.substr(0, 2) == "0x" ? 2 : 0), what, 16);
 }
 
 // 15:06:25.123456; older versions have a colon before the microseconds.
-uint64_t time_of(std::string_view text) {
+uint64_t rmm_time(std::string_view text) {
     const bool has_form =
         text.size() == 15 && text[2] == ':' && text[5] == ':' && (text[8] == '.' || text[8] == ':');
     if (!has_form) {
         throw Malformed("a time such as 15:06:25.123456", in_quotes(text));
     }
-    const uint64_t hours = number_of(text.substr(0, 2), "the hour");
-    const uint64_t minutes = number_of(text.substr(3, 2), "the minute");
-    const uint64_t seconds = number_of(text.substr(6, 2), "the second");
+    const uint64_t hours = rmm_number(text.substr(0, 2), "the hour");
+    const uint64_t minutes = rmm_number(text.substr(3, 2), "the minute");
+    const uint64_t seconds = rmm_number(text.substr(6, 2), "the second");
     return ((hours * 60 + minutes) * 60 + seconds) * 1'000'000 +
-           number_of(text.substr(9), "the microsecond");
+           rmm_number(text.substr(9), "the microsecond");
 }
 
 std::string_view without_return(std::string_view line) {
@@ -68,8 +68,8 @@ std::string_view without_return(std::string_view line) {
 class Days {
 public:
     uint64_t time(uint64_t of_day) {
-        if (of_day + day / 2 < before_) {
-            days_ += day;
+        if (of_day + rmm_day / 2 < before_) {
+            days_ += rmm_day;
         }
         before_ = of_day;
         return days_ + of_day;
@@ -82,18 +82,18 @@ private:
 } // namespace
 
 std::optional<RecordedEvent> rmm_event(std::string_view line) {
-    const auto fields = fields_of(line);
+    const auto fields = rmm_fields(line);
     const bool is_free = fields[2] == "free";
     if (!is_free && fields[2] != "allocate" && fields[2] != "allocate failure") {
         throw Malformed("allocate, allocate failure or free", in_quotes(fields[2]));
     }
     RecordedEvent event;
     event.op = is_free ? Op::free : Op::alloc;
-    event.thread = number_of(fields[0], "the thread");
-    event.time = time_of(fields[1]);
-    event.address = handle_of(fields[3], "the pointer");
-    event.size = number_of(fields[4], "the size");
-    event.stream = handle_of(fields[5], "the stream");
+    event.thread = rmm_number(fields[0], "the thread");
+    event.time = rmm_time(fields[1]);
+    event.address = rmm_handle(fields[3], "the pointer");
+    event.size = rmm_number(fields[4], "the size");
+    event.stream = rmm_handle(fields[5], "the stream");
     if (fields[2] == "allocate failure" || event.address == 0) {
         return std::nullopt;
     }

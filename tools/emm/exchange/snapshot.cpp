@@ -9,49 +9,49 @@
 namespace emm::tool {
 namespace {
 
-using Kind = PickleValue::Kind;
+using ValueKind = PickleValue::Kind;
 
-constexpr uint64_t most_devices = 1024;
+constexpr uint64_t most_snapshot_devices = 1024;
 
 // What a snapshot has that is of use here.
-enum Name : uint8_t {
+enum SnapshotName : uint8_t {
     segments_name,
-    device_traces,
-    action,
-    addr,
+    device_traces_name,
+    action_name,
+    addr_name,
     size_name,
     stream_name,
-    time_us,
+    time_us_name,
     address_name,
-    total_size,
+    total_size_name,
     blocks_name,
-    state,
-    requested_size,
+    state_name,
+    requested_size_name,
     device_name,
-    alloc,
-    free_requested,
-    free_completed,
+    alloc_name,
+    free_requested_name,
+    free_completed_name,
     snapshot_name,
-    oom,
-    active_allocated
+    oom_name,
+    active_allocated_name
 };
 
-constexpr std::string_view names[] = {
+constexpr std::string_view snapshot_names[] = {
     "segments",   "device_traces", "action",          "addr",
     "size",       "stream",        "time_us",         "address",
     "total_size", "blocks",        "state",           "requested_size",
     "device",     "alloc",         "free_requested",  "free_completed",
     "snapshot",   "oom",           "active_allocated"};
-static_assert(std::size(names) == active_allocated + 1);
+static_assert(std::size(snapshot_names) == active_allocated_name + 1);
 
-bool is_name(const PickleValue *value, Name name) {
-    return value && value->kind == Kind::name && value->payload == name;
+bool is_name(const PickleValue *value, SnapshotName name) {
+    return value && value->kind == ValueKind::name && value->payload == name;
 }
 
 } // namespace
 
 Snapshot::Snapshot(const Pickle::Source &source, std::string name, std::optional<uint64_t> device)
-    : name_(std::move(name)), pickle_(source, names, action) {
+    : name_(std::move(name)), pickle_(source, snapshot_names, action_name) {
     try {
         pickle_.read();
     } catch (const Malformed &malformed) {
@@ -61,8 +61,8 @@ Snapshot::Snapshot(const Pickle::Source &source, std::string name, std::optional
         device_ = choose_device(devices(), device);
         const auto *const list = events();
         has_requests_ = list && std::any_of(list->begin(), list->end(), [&](const auto &event) {
-                            return event.kind == Kind::dictionary &&
-                                   is_name(pickle_.find(event, action), free_requested);
+                            return event.kind == ValueKind::dictionary &&
+                                   is_name(pickle_.find(event, action_name), free_requested_name);
                         });
     } catch (const Malformed &malformed) {
         throw bad_file(name_, "", malformed);
@@ -73,41 +73,41 @@ Snapshot::Snapshot(const Pickle::Source &source, std::string name, std::optional
 const std::vector<PickleValue> *Snapshot::list_of(const PickleValue &dictionary,
                                                   uint8_t name) const {
     const PickleValue *const found = pickle_.find(dictionary, name);
-    return found && found->kind == Kind::list ? &pickle_.list(*found) : nullptr;
+    return found && found->kind == ValueKind::list ? &pickle_.list(*found) : nullptr;
 }
 
 // An old snapshot is the list of its segments.
 const PickleValue *Snapshot::segments() const {
     const PickleValue &root = pickle_.root();
     const PickleValue *const found =
-        root.kind == Kind::dictionary ? pickle_.find(root, segments_name) : &root;
-    return found && found->kind == Kind::list ? found : nullptr;
+        root.kind == ValueKind::dictionary ? pickle_.find(root, segments_name) : &root;
+    return found && found->kind == ValueKind::list ? found : nullptr;
 }
 
 // Devices with events or segments.
 std::vector<uint64_t> Snapshot::devices() const {
     const PickleValue &root = pickle_.root();
-    const bool is_dictionary = root.kind == Kind::dictionary;
-    const auto *const traces = is_dictionary ? list_of(root, device_traces) : nullptr;
+    const bool is_dictionary = root.kind == ValueKind::dictionary;
+    const auto *const traces = is_dictionary ? list_of(root, device_traces_name) : nullptr;
     if (!traces && !segments()) {
         throw Malformed("device_traces or segments of a snapshot", "neither");
     }
-    if (traces && traces->size() > most_devices) {
-        throw Malformed(fmt::format("at most {} devices", most_devices),
+    if (traces && traces->size() > most_snapshot_devices) {
+        throw Malformed(fmt::format("at most {} devices", most_snapshot_devices),
                         std::to_string(traces->size()));
     }
     std::vector<uint64_t> found;
     for (size_t i = 0; traces && i < traces->size(); i++) {
-        if ((*traces)[i].kind == Kind::list && !pickle_.list((*traces)[i]).empty()) {
+        if ((*traces)[i].kind == ValueKind::list && !pickle_.list((*traces)[i]).empty()) {
             found.push_back(i);
         }
     }
     for (const PickleValue &segment :
          segments() ? pickle_.list(*segments()) : std::vector<PickleValue>()) {
         const uint64_t device =
-            segment.kind == Kind::dictionary ? number_or(segment, device_name, 0) : 0;
+            segment.kind == ValueKind::dictionary ? number_or(segment, device_name, 0) : 0;
         if (std::find(found.begin(), found.end(), device) == found.end() &&
-            found.size() < most_devices) {
+            found.size() < most_snapshot_devices) {
             found.push_back(device);
         }
     }
@@ -118,21 +118,21 @@ std::vector<uint64_t> Snapshot::devices() const {
 const std::vector<PickleValue> *Snapshot::events() const {
     const PickleValue &root = pickle_.root();
     const auto *const traces =
-        root.kind == Kind::dictionary ? list_of(root, device_traces) : nullptr;
-    return traces && device_ < traces->size() && (*traces)[device_].kind == Kind::list
+        root.kind == ValueKind::dictionary ? list_of(root, device_traces_name) : nullptr;
+    return traces && device_ < traces->size() && (*traces)[device_].kind == ValueKind::list
                ? &pickle_.list((*traces)[device_])
                : nullptr;
 }
 
 uint64_t Snapshot::number(const PickleValue &dictionary, uint8_t name) const {
     const PickleValue *const found = pickle_.find(dictionary, name);
-    if (!found || found->kind != Kind::integer) {
-        throw Malformed(fmt::format("a whole number for {}", names[name]),
+    if (!found || found->kind != ValueKind::integer) {
+        throw Malformed(fmt::format("a whole number for {}", snapshot_names[name]),
                         found ? "something else" : "none");
     }
     const bool may_be_negative = name == stream_name; // a handle: its bits count
     if (found->is_negative && !may_be_negative) {
-        throw Malformed(fmt::format("a whole number for {}", names[name]),
+        throw Malformed(fmt::format("a whole number for {}", snapshot_names[name]),
                         std::to_string(static_cast<int64_t>(found->payload)));
     }
     return found->payload;
@@ -147,7 +147,7 @@ void Snapshot::visit(const Visit &visit) {
     const auto *const list = events();
     for (size_t i = 0; list && i < list->size(); i++) {
         try {
-            if ((*list)[i].kind == Kind::dictionary) {
+            if ((*list)[i].kind == ValueKind::dictionary) {
                 visit_event((*list)[i], visit);
             }
         } catch (const Malformed &malformed) {
@@ -159,17 +159,17 @@ void Snapshot::visit(const Visit &visit) {
 // A free counts from when the program let go of the block. When PyTorch's allocator finds its
 // memory reusable is that allocator's affair, as it is a plugin's.
 void Snapshot::visit_event(const PickleValue &event, const Visit &visit) const {
-    const PickleValue *const what = pickle_.find(event, action);
+    const PickleValue *const what = pickle_.find(event, action_name);
     RecordedEvent row;
-    row.time = number_or(event, time_us, 0);
-    if (is_name(what, snapshot_name) || is_name(what, oom)) {
+    row.time = number_or(event, time_us_name, 0);
+    if (is_name(what, snapshot_name) || is_name(what, oom_name)) {
         visit(row);
         return;
     }
-    const bool is_free = is_name(what, has_requests_ ? free_requested : free_completed);
-    if (is_name(what, alloc) || is_free) {
+    const bool is_free = is_name(what, has_requests_ ? free_requested_name : free_completed_name);
+    if (is_name(what, alloc_name) || is_free) {
         row.op = is_free ? Op::free : Op::alloc;
-        row.address = number(event, addr);
+        row.address = number(event, addr_name);
         row.size = number(event, size_name);
         row.stream = number_or(event, stream_name, 0);
         visit(row);
@@ -182,7 +182,8 @@ std::vector<RecordedBlock> Snapshot::live_in_the_end() const {
     for (size_t i = 0; list && i < pickle_.list(*list).size(); i++) {
         const PickleValue &segment = pickle_.list(*list)[i];
         try {
-            if (segment.kind == Kind::dictionary && number_or(segment, device_name, 0) == device_) {
+            if (segment.kind == ValueKind::dictionary &&
+                number_or(segment, device_name, 0) == device_) {
                 add_blocks(segment, blocks);
             }
         } catch (const Malformed &malformed) {
@@ -199,13 +200,13 @@ void Snapshot::add_blocks(const PickleValue &segment, std::vector<RecordedBlock>
     const uint64_t stream = number_or(segment, stream_name, 0);
     for (size_t i = 0; list && i < list->size(); i++) {
         const PickleValue &block = (*list)[i];
-        if (block.kind != Kind::dictionary) {
+        if (block.kind != ValueKind::dictionary) {
             continue;
         }
         const uint64_t size = number(block, size_name);
-        if (is_name(pickle_.find(block, state), active_allocated)) {
+        if (is_name(pickle_.find(block, state_name), active_allocated_name)) {
             blocks.push_back({number_or(block, address_name, at),
-                              number_or(block, requested_size, size), stream});
+                              number_or(block, requested_size_name, size), stream});
         }
         if (__builtin_add_overflow(at, size, &at)) {
             throw Malformed("blocks that memory has room for", "larger ones");

@@ -9,8 +9,8 @@
 namespace emm::tool {
 namespace {
 
-constexpr uint64_t most_devices = 1024;
-constexpr uint64_t part =
+constexpr uint64_t most_exported_devices = 1024;
+constexpr uint64_t part_events =
     300; // events between the parts of a list; the viewer takes some thousands
 
 // How many events each device has.
@@ -32,8 +32,8 @@ private:
         if (memory != Memory::device) {
             return;
         }
-        if (device >= most_devices) {
-            throw Malformed(fmt::format("a Device ID below {}", most_devices),
+        if (device >= most_exported_devices) {
+            throw Malformed(fmt::format("a Device ID below {}", most_exported_devices),
                             std::to_string(device));
         }
         counts_.resize(std::max<size_t>(counts_.size(), device + 1));
@@ -115,7 +115,7 @@ private:
         if (device != device_ || memory != Memory::device) {
             return false;
         }
-        if (++seen_ > left_off_ && seen_ % part == 0) {
+        if (++seen_ > left_off_ && seen_ % part_events == 0) {
             pickle_.next_part();
         }
         return seen_ > left_off_;

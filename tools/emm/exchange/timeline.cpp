@@ -19,7 +19,7 @@ uint64_t key_of(uint64_t address, Memory memory) {
     return address << 2 | static_cast<uint64_t>(memory);
 }
 
-std::string_view bare(std::string_view line) {
+std::string_view without_return_of(std::string_view line) {
     return line.substr(0, line.size() - (!line.empty() && line.back() == '\r'));
 }
 
@@ -61,13 +61,13 @@ void Timeline::visit(TimelineVisitor &visitor) {
     LineFile file(log_.path(), log_.name());
     size_t line = 1;
     try {
-        const std::string first(bare(file.next().value_or("")));
+        const std::string first(without_return_of(file.next().value_or("")));
         if (first != EventLogReader::header) {
             throw Malformed("the header of an event log (EMM_EVENT_LOG)", in_quotes(first));
         }
         for (line++; const std::optional<std::string_view> text = file.next(); line++) {
-            if (!bare(*text).empty()) {
-                add(bare(*text), visitor);
+            if (!without_return_of(*text).empty()) {
+                add(without_return_of(*text), visitor);
             }
             if (line % 4096 == 0) {
                 report_(file.share());
