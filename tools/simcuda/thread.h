@@ -19,6 +19,6 @@ struct Thread {
     char last_race[1024];
 };
 
-extern thread_local Thread this_thread;
+extern constinit thread_local Thread this_thread;
 
 } // namespace simcuda

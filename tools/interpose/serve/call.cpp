@@ -11,7 +11,7 @@ bool forked = false; // written by the only thread of a child
 
 Entries driver_entries;
 
-thread_local int Turn::depth_ = 0;
+constinit thread_local int Turn::depth_ = 0;
 
 bool Turn::is_forked_child() {
     return forked;

@@ -31,7 +31,7 @@ public:
     static bool is_forked_child();
 
 private:
-    static thread_local int depth_ __attribute__((tls_model("initial-exec")));
+    static constinit thread_local int depth_ __attribute__((tls_model("initial-exec")));
     const bool outer_;
 };
 
