@@ -13,6 +13,7 @@ import descriptors
 import format as layout
 import layers
 import names
+import runtime
 import symbols
 import tree
 import words
@@ -283,6 +284,39 @@ class Shell(Tree):
 
 
 @unittest.skipUnless(shutil.which("cc"), "no C compiler")
+class Runtime(unittest.TestCase):
+    def test_the_c_library_the_unwinder_and_libemm_may_be_needed(self):
+        names = ["libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "libgcc_s.so.1", "libemm.so.1"]
+        listing = ("                 U malloc@GLIBC_2.2.5\n                 U __cxa_atexit@GLIBC_2.2.5\n"
+                   "                 w __cxa_finalize\n                 w _ZGTtdlPv\n"
+                   "                 U _Unwind_Resume@GCC_3.0\n0000000000001000 T emm_version@@EMM_1\n")
+        self.assertEqual(list(runtime.faults(names, runtime.symbols(listing))), [])
+
+    def test_another_library_is_named(self):
+        self.assertEqual(list(runtime.faults(["libstdc++.so.6", "libcuda.so.1"], [])),
+                         ["needs libstdc++.so.6", "needs libcuda.so.1"])
+
+    def test_what_is_shared_with_the_process_is_named(self):
+        shared = [("U", "__cxa_throw", "CXXABI_1.3"), ("w", "__cxa_pure_virtual", ""), ("W", "_ZSt4cout", ""),
+                  ("u", "one", "")]
+        self.assertEqual(list(runtime.faults([], shared)),
+                         ["__cxa_throw: is taken from the process", "__cxa_pure_virtual: is taken from the process",
+                          "_ZSt4cout: is exported", "one: is one for the whole process (STB_GNU_UNIQUE)"])
+
+    def test_what_an_old_unwinder_lacks_is_named(self):
+        found = [("U", "_Unwind_Resume", "GCC_3.0"), ("U", "_Unwind_GetIPInfo", "GCC_4.2.0"), ("U", "new", "GCC_12.0.0")]
+        self.assertEqual(list(runtime.faults([], found)), ["new: an old libgcc_s.so.1 has no GCC_12.0.0"])
+
+    def test_a_library_in_c_passes_and_one_in_c_plus_plus_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for language, text, status in (("c", "int f(void) { return 0; }", 0), ("c++", "void f() { throw 1; }", 1)):
+                subprocess.run(["c++", "-x", language, "-shared", "-fPIC", "-o", f"{folder}/a.so", "-"], input=text,
+                               text=True, check=True)
+                done = subprocess.run([sys.executable, str(HERE / "runtime.py"), f"{folder}/a.so"],
+                                      capture_output=True, text=True, check=False)
+                self.assertEqual(done.returncode, status, done.stdout)
+
+
 class Symbols(Tree):
     def library(self, text):
         self.write("a.c", text)
