@@ -8,9 +8,9 @@ import sys
 # The C library of glibc, in its parts of before 2.34 too, and its dynamic linker.
 C_LIBRARY = re.compile(r"lib(c|m|dl|pthread|rt)\.so\.\d+|ld-linux[-\w]*\.so\.\d+")
 OWN = {"libemm.so.1"}
-# The process has one, which cancels threads for the C library; each since GCC 4.2 has all that is needed.
+# The process has one, which cancels threads for the C library; each since GCC 4.5 has all that is needed.
 UNWINDER = "libgcc_s.so.1"
-LATEST_OF_UNWINDER = (4, 2, 0)
+LATEST_OF_UNWINDER = (4, 5, 0)
 # C++ names, and those of the C++ ABI but for what the C library has.
 RUNTIME = re.compile(r"_Z|__gxx_|__cxa_(?!atexit$|finalize$|thread_atexit_impl$)")
 # References to transactional memory in libstdc++.a: weak, and only called within a transaction.
