@@ -38,6 +38,14 @@ constexpr const char *system_folders[] = {"/lib/x86_64-linux-gnu",
                                           "/usr/lib64",
                                           "/lib",
                                           "/usr/lib"};
+#elif defined(__aarch64__)
+constexpr int32_t this_machine = 0x0a03; // a library for glibc, of 64 bits
+constexpr const char *system_folders[] = {"/lib/aarch64-linux-gnu",
+                                          "/usr/lib/aarch64-linux-gnu",
+                                          "/lib64",
+                                          "/usr/lib64",
+                                          "/lib",
+                                          "/usr/lib"};
 #endif
 
 bool visit_in_folder(const char *folder, size_t length, const char *name, Visit visit,

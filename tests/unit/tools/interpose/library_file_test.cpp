@@ -15,9 +15,15 @@ using namespace emm::run;
 
 namespace {
 
+#if defined(__aarch64__)
+constexpr int32_t this_machine = 0x0a03;
+#else
+constexpr int32_t this_machine = 0x0303;
+#endif
+
 struct CachedFile {
     std::string name, path;
-    int32_t flags = 0x0303;
+    int32_t flags = this_machine;
 };
 
 void append(std::string &bytes, const void *data, size_t size) {
