@@ -7,7 +7,6 @@
 #include <poll.h>
 #include <random>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 using namespace share;
@@ -88,7 +87,7 @@ void crowd(int socket, size_t count, bool asks) {
         if (!reported) {
             put(socket, Told{});
         }
-        CHECK(syscall(SYS_poll, all.data(), all.size(), asks ? 0 : 1) >= 0);
+        CHECK(kernel_poll(all.data(), all.size(), asks ? 0 : 1) >= 0);
     }
 }
 

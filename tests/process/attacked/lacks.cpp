@@ -6,7 +6,6 @@
 #include <cstring>
 #include <poll.h>
 #include <sched.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 using namespace share;
@@ -105,7 +104,7 @@ Outcome be_an_unmapped_user() {
                 const int asking = connect_at(name);
                 send(asking, &request, sizeof request, MSG_NOSIGNAL);
                 pollfd waiting = {asking, POLLIN, 0};
-                CHECK(syscall(SYS_poll, &waiting, 1, 5000) >= 0);
+                CHECK(kernel_poll(&waiting, 1, 5000) >= 0);
                 emm::ipc::Reply reply;
                 answer.number += recv(asking, &reply, sizeof reply, MSG_DONTWAIT) > 0;
                 close(asking);

@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstring>
 #include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 using namespace share;
@@ -80,7 +79,7 @@ void lie_about(int socket) {
         CHECK(all.back().fd >= 0);
     }
     put(socket, Told{});
-    while (syscall(SYS_poll, all.data(), all.size(), -1) > 0 && all[0].revents == 0) {
+    while (kernel_poll(all.data(), all.size(), -1) > 0 && all[0].revents == 0) {
         for (size_t i = 1; i < all.size(); ++i) {
             if (all[i].revents == 0) {
                 continue;

@@ -83,13 +83,13 @@ extern "C" {
 
 [[gnu::visibility("default")]] int poll(pollfd *all, nfds_t count, int timeout) {
     count_wait();
-    return static_cast<int>(syscall(SYS_poll, all, count, timeout));
+    return static_cast<int>(attacked::kernel_poll(all, count, timeout));
 }
 
 [[gnu::visibility("default")]] int epoll_wait(int epoll, epoll_event *events, int most,
                                               int timeout) {
     count_wait();
-    return static_cast<int>(syscall(SYS_epoll_wait, epoll, events, most, timeout));
+    return static_cast<int>(syscall(SYS_epoll_pwait, epoll, events, most, timeout, nullptr, 0));
 }
 }
 

@@ -8,6 +8,9 @@
 #include <poll.h>
 #include <string>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 
 namespace attacked {
 
@@ -41,6 +44,13 @@ template <class Type> bool get(int socket, Type &it) {
     pollfd waiting = {socket, POLLIN, 0};
     CHECK(::poll(&waiting, 1, 120'000) == 1);
     return recv(socket, &it, sizeof it, 0) == sizeof it;
+}
+
+// The kernel's poll, which `poll` here counts and this does not. The kernel of aarch64 has ppoll
+// only.
+inline long kernel_poll(pollfd *all, size_t count, int milliseconds) {
+    const timespec limit = {milliseconds / 1000, milliseconds % 1000 * 1'000'000L};
+    return syscall(SYS_ppoll, all, count, milliseconds < 0 ? nullptr : &limit, nullptr, 0);
 }
 
 // Exports and imports, as it is told.
