@@ -1,10 +1,9 @@
 #pragma once
 
+#include "../parts/ends.h"
+
 #include <emm/cuda.h>
 #include <emm/emm.h>
-
-#include <stdexcept>
-#include <string>
 
 // The driver entries that the traffic itself needs.
 struct Cuda : emm::cuda::Entries {
@@ -44,12 +43,6 @@ struct Gpu {
     emm_context *emm = nullptr;
     CUcontext cuda = nullptr;
 };
-
-inline void check(CUresult result, const char *what) {
-    if (result != CUDA_SUCCESS) {
-        throw std::runtime_error(std::string(what) + ": CUDA error " + std::to_string(result));
-    }
-}
 
 inline void check(emm_status status, const char *what) {
     if (status < EMM_OK) {

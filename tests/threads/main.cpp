@@ -1,21 +1,17 @@
 // traffic [NAME=NUMBER...]: random traffic of several threads through the plugin in EMM_PLUGIN, on
 // the driver in EMM_DRIVER, that would show any memory that was handed out early. The names are
 // those of Settings. Exit status 1: something was wrong.
+#include "../parts/settings.h"
 #include "traffic.h"
 
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <simcuda.h>
 
 namespace {
 
 Settings settings_of(int argc, char *argv[]) {
     Settings settings;
-    const struct {
-        const char *name;
-        size_t *number;
-    } known[] = {
+    const std::vector<Setting> known = {
         {"steps", &settings.steps},         {"seconds", &settings.seconds},
         {"threads", &settings.threads},     {"lives", &settings.lives},
         {"contexts", &settings.contexts},   {"live", &settings.live},
@@ -24,18 +20,9 @@ Settings settings_of(int argc, char *argv[]) {
         {"seed", &settings.seed},
     };
     for (int i = 1; i < argc; i++) {
-        const char *equals = std::strchr(argv[i], '=');
-        size_t *number = nullptr;
-        for (const auto &setting : known) {
-            if (equals && std::string(argv[i], size_t(equals - argv[i])) == setting.name) {
-                number = setting.number;
-            }
+        if (set(known, argv[i]) == &settings.seconds) {
+            settings.steps = 0;
         }
-        if (!number) {
-            throw std::runtime_error(std::string("no setting: ") + argv[i]);
-        }
-        *number = std::strtoull(equals + 1, nullptr, 10);
-        settings.steps = number == &settings.seconds ? 0 : settings.steps;
     }
     return settings;
 }

@@ -1,19 +1,6 @@
 #include "pattern.h"
 
-#include <vector>
-
 namespace {
-
-constexpr size_t edge = 4096; // what is looked at, at both ends
-
-unsigned words_of(size_t size) {
-    return unsigned((size < edge ? size : edge) / 4);
-}
-
-// 0 for a small block, which has no second end.
-emm_deviceptr tail_of(emm_deviceptr ptr, size_t size) {
-    return size >= 2 * edge ? ptr + size / 4 * 4 - edge : 0;
-}
 
 // Written out, so that no compiler for the GPU is needed; the driver translates it.
 constexpr const char source[] = R"(.version 7.0
@@ -84,38 +71,17 @@ Pattern::~Pattern() {
 
 void Pattern::replace(emm_deviceptr ptr, size_t size, unsigned expected, unsigned next,
                       CUstream stream) const {
-    unsigned words = words_of(size);
-    emm_deviceptr head = ptr, tail = tail_of(ptr, size), errors = errors_;
-    if (kernel_) {
-        void *arguments[] = {&head, &tail, &words, &expected, &next, &errors};
-        check(launch_(kernel_, 1, 1, 1, 128, 1, 1, 0, stream, arguments, nullptr),
-              "cuLaunchKernel");
-        return;
+    Ends ends(ptr, size);
+    if (!kernel_) {
+        return write_ends(cuda_, ends, next, stream);
     }
-    check(cuda_.cuMemsetD32Async(head, next, words, stream), "cuMemsetD32Async");
-    if (tail) {
-        check(cuda_.cuMemsetD32Async(tail, next, words, stream), "cuMemsetD32Async");
-    }
+    emm_deviceptr errors = errors_;
+    void *arguments[] = {&ends.head, &ends.tail, &ends.words, &expected, &next, &errors};
+    check(launch_(kernel_, 1, 1, 1, 128, 1, 1, 0, stream, arguments, nullptr), "cuLaunchKernel");
 }
 
 void Pattern::read_back(emm_deviceptr ptr, size_t size, unsigned expected, CUstream stream) const {
-    const size_t words = words_of(size);
-    const emm_deviceptr tail = tail_of(ptr, size);
-    std::vector<unsigned> found(tail ? 2 * words : words);
-    check(cuda_.cuMemcpyDtoHAsync(found.data(), ptr, words * 4, stream), "cuMemcpyDtoHAsync");
-    if (tail) {
-        check(cuda_.cuMemcpyDtoHAsync(found.data() + words, tail, words * 4, stream),
-              "cuMemcpyDtoHAsync");
-    }
-    check(cuda_.cuStreamSynchronize(stream), "cuStreamSynchronize");
-    for (const unsigned word : found) {
-        if (word != expected) {
-            char text[160];
-            snprintf(text, sizeof text, "0x%llx, %zu bytes: expected the pattern 0x%x, found 0x%x",
-                     ptr, size, expected, word);
-            throw std::runtime_error(text);
-        }
-    }
+    expect_ends(cuda_, Ends(ptr, size), expected, stream);
 }
 
 unsigned Pattern::errors() const {

@@ -4,23 +4,16 @@
 #include "worker.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace {
 
 constexpr uint64_t most_queued = 4096; // steps between waits
 const CUstream per_thread = reinterpret_cast<CUstream>(uintptr_t(2));
 
-template <class Item> Item taken_from(std::vector<Item> &items, size_t number) {
-    const Item item = std::exchange(items[number], items.back());
-    items.pop_back();
-    return item;
-}
-
 } // namespace
 
 Worker::Worker(Traffic &traffic, size_t seed)
-    : traffic_(traffic), cuda_(traffic.cuda), random_(seed), places_(traffic.contexts.size()) {
+    : traffic_(traffic), cuda_(traffic.cuda), chance_(seed), places_(traffic.contexts.size()) {
     for (size_t context = 0; context < places_.size(); context++) {
         enter(context);
         for (Stream &stream : mine_->streams) {
@@ -77,7 +70,7 @@ void Worker::step() {
 void Worker::allocate() {
     Block block;
     block.context = context_;
-    block.size = any_size();
+    block.size = chance_.size();
     block.stream = any_stream();
     const bool unordered = below(8) == 0;
     std::shared_lock lock(traffic_.unordered_calls, std::defer_lock);
@@ -232,7 +225,7 @@ void Worker::capture() {
 bool Worker::allocate_in_capture(CUstream stream, Block &block) {
     block = {};
     block.context = context_;
-    block.size = any_size();
+    block.size = chance_.size();
     const emm_status status = emm_memalloc(emm(), block.size, stream, &block.ptr);
     if (status == EMM_E_OUT_OF_MEMORY && traffic_.settings.tight) {
         return false;
@@ -333,7 +326,7 @@ void Worker::pin_or_unpin() {
     const uint32_t flags[] = {0, EMM_HOST_MAPPED, EMM_HOST_PORTABLE};
     Pinned made;
     made.flags = flags[below(3)];
-    const size_t size = any_size();
+    const size_t size = chance_.size();
     {
         const std::shared_lock lock(traffic_.unordered_calls);
         check(emm_memhostalloc(emm(), size, made.flags, &made.host, nullptr), "emm_memhostalloc");
@@ -439,10 +432,4 @@ CUstream Worker::any_stream() {
            : number == own_streams     ? nullptr
            : number == own_streams + 1 ? per_thread
                                        : any_common();
-}
-
-// As many of 16 bytes as of 16 MiB: each power of two is equally likely.
-size_t Worker::any_size() {
-    const size_t power = size_t(16) << below(20);
-    return power + below(power);
 }

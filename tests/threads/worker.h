@@ -1,8 +1,7 @@
 #pragma once
 
+#include "../parts/chance.h"
 #include "traffic.h"
-
-#include <random>
 
 // One thread: streams of its own that come and go in every context, blocks that wander over them
 // and the common ones and on to other threads, further uses, frees of every kind, captures and
@@ -69,13 +68,12 @@ private:
     Stream &own_stream() { return mine_->streams[below(own_streams)]; }
     void make_stream(Stream &stream);
     void drop_stream(Stream &stream);
-    size_t below(size_t limit) { return random_() % limit; }
-    size_t any_size();
+    size_t below(size_t limit) { return chance_.below(limit); }
     emm_context *emm() const { return at_->gpu.emm; }
 
     Traffic &traffic_;
     const Cuda &cuda_;
-    std::mt19937_64 random_;
+    Chance chance_;
     std::vector<Place> places_; // by context
     size_t context_ = 0;        // the current one
     Context *at_ = nullptr;
