@@ -41,6 +41,7 @@ void Manager::take_initial() {
 Manager::~Manager() {
     cross_context_.end();
     order_.leave_registry();
+    cross_context_.take_back();
     {
         const std::lock_guard ending(Thread::ending());
         const Lock lock(mutex_);
@@ -51,7 +52,7 @@ Manager::~Manager() {
 
 emm_status Manager::reset() {
     List<Segment, &Segment::all> segments, pinned;
-    std::list<CrossContext::Marks> marks;
+    std::list<Marks> marks;
     {
         const Lock lock(mutex_);
         marks = cross_context_.forget();

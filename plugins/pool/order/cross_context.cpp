@@ -43,18 +43,46 @@ void CrossContext::look_after(Lock &lock) {
     }
 }
 
+void CrossContext::take_back() const {
+    const bool lives = context_.lives();
+    for (const uint64_t number : registry::numbers()) {
+        const registry::Visit other{number};
+        WorkMark mark;
+        while (other && other->take_mark_of(order_.number(), mark)) {
+            if (mark.event && lives) {
+                events_.destroy(mark.event);
+            }
+        }
+    }
+}
+
 // --- what this manager asks of all, itself among them --------------------------------------------
 
+bool CrossContext::is_own(const WorkMark &mark) const {
+    return mark.context == context_.handle && mark.context_id == context_.id;
+}
+
+// Another context may be ending in another thread: not while its manager is visited. A manager that
+// has gone has waited for the work, and the event goes with the context.
 bool CrossContext::is_over(const WorkMark &mark) const {
     if (!mark.event || !context_.driver.is_alive(mark.context, mark.context_id)) {
         return true; // an event goes with its context
     }
-    return events_.query(mark.event) == CUDA_SUCCESS;
+    if (is_own(mark)) {
+        return events_.query(mark.event) == CUDA_SUCCESS;
+    }
+    const registry::Visit other(mark.manager);
+    return other ? events_.query(mark.event) == CUDA_SUCCESS
+                 : !registry::is_unfinished(mark.context, mark.context_id);
 }
 
 void CrossContext::drop(WorkMark &mark) const {
     if (mark.event && context_.driver.is_alive(mark.context, mark.context_id)) {
-        events_.destroy(mark.event);
+        if (is_own(mark)) {
+            events_.destroy(mark.event);
+        } else if (const registry::Visit other{mark.manager}) {
+            events_.destroy(mark.event);
+        }
     }
     mark.event = nullptr;
 }
@@ -67,15 +95,15 @@ void CrossContext::drop(std::list<Marks> &all) const {
     }
 }
 
-std::list<CrossContext::Marks> CrossContext::forget() {
+std::list<Marks> CrossContext::forget() {
     std::list<Marks> marks;
-    marks.swap(marks_);
+    marks.swap(order_.marks_);
     return marks;
 }
 
 bool CrossContext::mark(Lock &lock) {
     StreamPool &pool = order_.cross_context();
-    if (pool.newest <= pool.recorded || marks_.size() >= most_marks) {
+    if (pool.newest <= pool.recorded || order_.marks_.size() >= most_marks) {
         return false;
     }
     std::list<Marks> made(1);
@@ -89,7 +117,7 @@ bool CrossContext::mark(Lock &lock) {
     if (marked) {
         pool.recorded = std::max(pool.recorded, made.front().tag);
         pool.open_bytes_ = pool.open_frees_ = 0;
-        marks_.splice(marks_.end(), made);
+        order_.marks_.splice(order_.marks_.end(), made);
     }
     return marked;
 }
@@ -110,9 +138,9 @@ bool CrossContext::mark_everywhere(std::vector<WorkMark> &marks) const {
 }
 
 void CrossContext::query(Lock &lock) {
-    while (!marks_.empty()) {
+    while (!order_.marks_.empty()) {
         std::list<Marks> first;
-        first.splice(first.end(), marks_, marks_.begin());
+        first.splice(first.end(), order_.marks_, order_.marks_.begin());
         Marks &marks = first.front();
         lock.unlock();
         while (!marks.marks.empty() && is_over(marks.marks.back())) {
@@ -121,7 +149,7 @@ void CrossContext::query(Lock &lock) {
         }
         lock.lock();
         if (!marks.marks.empty()) {
-            marks_.splice(marks_.begin(), first);
+            order_.marks_.splice(order_.marks_.begin(), first);
             return;
         }
         order_.complete(order_.cross_context(), marks.tag);
@@ -134,7 +162,7 @@ void CrossContext::mark_what_is_left(Lock &lock) {
     query(lock);
     mark(lock);
     query(lock);
-    for (int i = 0; i < trim_rounds && !marks_.empty() && context_.serves(); i++) {
+    for (int i = 0; i < trim_rounds && !order_.marks_.empty() && context_.serves(); i++) {
         lock.unlock();
         std::this_thread::sleep_for(std::chrono::nanoseconds(trim_pause_ns));
         lock.lock();

@@ -4,8 +4,6 @@
 
 #include "stream_order.h"
 
-#include <list>
-
 namespace emm::pool {
 
 class CrossContext {
@@ -17,6 +15,8 @@ public:
     void begin();
     // It ends, and after it the work of its context cannot be marked.
     void end();
+    // Then: other managers have no events in its context any more.
+    void take_back() const;
 
     // --- with the pool's lock, which is let go of ---
     void look_after(Lock &lock);
@@ -26,22 +26,18 @@ public:
     bool wait(Lock &lock);
 
     // What is known of marks, given away: to be dropped without the lock.
-    struct Marks { // one in each context, set after every free with a tag up to `tag`
-        uint64_t tag = 0;
-        std::vector<WorkMark> marks;
-    };
     std::list<Marks> forget();
     void drop(std::list<Marks> &all) const;
 
 private:
     bool mark_everywhere(std::vector<WorkMark> &marks) const;
+    bool is_own(const WorkMark &mark) const;
     bool is_over(const WorkMark &mark) const;
     void drop(WorkMark &mark) const;
 
     ServedContext &context_;
     StreamOrder &order_;
     const Events events_;
-    std::list<Marks> marks_; // oldest first
     bool has_portable_ = false;
 };
 

@@ -175,7 +175,7 @@ uint64_t StreamOrder::answered(const StreamPool &pool) const {
 
 // False: not possible now. The work of a context that has died is over.
 bool StreamOrder::mark_work(WorkMark &ret_mark) {
-    WorkMark mark = {context_.handle, context_.id, nullptr};
+    WorkMark mark = {context_.handle, context_.id, number_, nullptr};
     if (context_.lives()) {
         {
             const Lock lock(mutex_);
@@ -199,6 +199,20 @@ bool StreamOrder::mark_work(WorkMark &ret_mark) {
     }
     ret_mark = mark;
     return true;
+}
+
+bool StreamOrder::take_mark_of(uint64_t manager, WorkMark &ret_mark) noexcept {
+    const Lock lock(mutex_);
+    for (Marks &all : marks_) {
+        const auto found = std::find_if(all.marks.begin(), all.marks.end(),
+                                        [&](const auto &mark) { return mark.manager == manager; });
+        if (found != all.marks.end()) {
+            ret_mark = *found;
+            all.marks.erase(found);
+            return true;
+        }
+    }
+    return false;
 }
 
 bool StreamOrder::wait_for_all_work() {

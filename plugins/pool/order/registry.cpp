@@ -1,5 +1,6 @@
 #include "registry.h"
 
+#include <algorithm>
 #include <condition_variable>
 #include <map>
 #include <mutex>
@@ -85,6 +86,12 @@ bool has_portable() {
 void leave_unfinished(CUcontext context, uint64_t context_id) {
     const std::lock_guard lock(the_registry().mutex);
     the_registry().unfinished.emplace_back(context, context_id);
+}
+
+bool is_unfinished(CUcontext context, uint64_t context_id) {
+    const std::lock_guard lock(the_registry().mutex);
+    const auto &all = the_registry().unfinished;
+    return std::find(all.begin(), all.end(), std::pair(context, context_id)) != all.end();
 }
 
 bool all_finished(const Driver &driver) {

@@ -24,6 +24,7 @@ bool has_portable();
 // Contexts whose managers have ended with work that could not be waited for. What was freed with no
 // stream stays where it is until they have died.
 void leave_unfinished(CUcontext context, uint64_t context_id);
+bool is_unfinished(CUcontext context, uint64_t context_id);
 bool all_finished(const Driver &driver);
 
 // For as long as it lives; false: that manager has gone.

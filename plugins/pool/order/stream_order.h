@@ -26,15 +26,23 @@
 
 #include <condition_variable>
 #include <functional>
+#include <list>
 
 namespace emm::pool {
 
 // An event after all work that a context held. It is the asking manager's, so it outlasts a reset
-// and the end of that context's own manager, and goes with the context itself.
+// of that context's own manager, whose end takes it back.
 struct WorkMark {
     CUcontext context = nullptr;
     uint64_t context_id = 0;
+    uint64_t manager = 0;    // its number: as long as it is there, the context is too
     CUevent event = nullptr; // NULL: there is nothing to wait for
+};
+
+// One in each context, set after every free with a tag up to `tag`.
+struct Marks {
+    uint64_t tag = 0;
+    std::vector<WorkMark> marks;
 };
 
 // The legacy stream, the per-thread stream, and none.
@@ -124,6 +132,8 @@ public:
     void leave_registry();
     bool mark_work(WorkMark &ret_mark);
     bool wait_for_all_work();
+    // One that this manager has in the context of another, taken out. False: there is none.
+    bool take_mark_of(uint64_t manager, WorkMark &ret_mark) noexcept;
 
 private:
     friend class Captures;
@@ -179,6 +189,7 @@ private:
     List<RecordedEvent, &RecordedEvent::link> spare_events_;
     List<UseRecord, &UseRecord::all> uses_;
 
+    std::list<Marks> marks_;             // in all contexts, oldest first
     uint64_t number_ = 0;                // among the managers of this process
     uint32_t announced_ = 0;             // captures
     uint32_t context_records_ = 0;       // threads that are recording an event on the context
