@@ -26,6 +26,7 @@ Body::~Body() {
     for (const CUdeviceptr start : memory) {
         const Region *region = sim().regions.at(start);
         if (region && region->kind == Kind::graph) {
+            region->store->shadow.clear(region->offset, region->size); // its launches are over
             free_region(start);
         }
     }

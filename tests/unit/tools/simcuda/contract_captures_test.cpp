@@ -440,3 +440,20 @@ TEST_CASE("a graph of the program's outlives a capture into it that was invalida
     end_invalid(stream);
     CHECK(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
 }
+
+TEST_CASE("a graph with memory of its own may go while it runs") {
+    const Device device;
+    const Stream stream;
+    CUdeviceptr address = 0;
+    CUgraphExec executable = nullptr;
+    begin(stream);
+    REQUIRE(cu().cuMemAllocAsync(&address, 4096, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemsetD8Async(address, 1, 4096, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
+    const CUgraph graph = end(stream);
+    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+}
