@@ -135,6 +135,10 @@ void primary_case() {
         fact(!is_active() && !is_known(once) && !is_known(twice), "%s time, it has ended", time);
     }
     const CUdeviceptr before = retain_and_allocate();
+    CUcontext primary = nullptr;
+    NEED(cu.cuCtxGetCurrent(&primary));
+    result(cu.cuCtxDestroy(primary), CUDA_ERROR_INVALID_CONTEXT, "cuCtxDestroy of it");
+    fact(is_active() && is_known(before), "it is still there, with its memory");
     result(cu.cuDevicePrimaryCtxReset(0), CUDA_SUCCESS, "reset");
     fact(!is_active() && !is_known(before), "its memory is gone");
     const CUdeviceptr after = retain_and_allocate();

@@ -56,9 +56,15 @@ void AllocationShard::forget_freed_there(uint64_t address) {
     slot = slot == address ? 0 : slot;
 }
 
-void AllocationShard::forget_freed(uint64_t address) {
+void AllocationShard::forget_at(uint64_t address) {
     const std::lock_guard lock(mutex_);
     forget_freed_there(address);
+    if (!slots_.empty()) {
+        const size_t slot = slot_of(address);
+        if (slots_[slot].address != 0) {
+            close_gap(slot);
+        }
+    }
 }
 
 Allocation AllocationShard::none_at(uint64_t address) {
@@ -96,6 +102,10 @@ Allocation AllocationShard::take(uint64_t address, uint32_t kinds) {
     }
     if (!found.is_one_of(kinds)) {
         return {};
+    }
+    if (found.kind == Kind::captured) {
+        slots_[slot].freed = true;
+        return found;
     }
     close_gap(slot);
     freed_slot(address) = address;
@@ -174,8 +184,8 @@ bool Allocations::set_exported(uint64_t address, uint64_t id) {
     return shard_of(address).set_exported(address, id);
 }
 
-void Allocations::forget_freed(uint64_t address) {
-    shard_of(address).forget_freed(address);
+void Allocations::forget_at(uint64_t address) {
+    shard_of(address).forget_at(address);
 }
 
 // There is room: it has just left.

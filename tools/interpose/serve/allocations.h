@@ -45,7 +45,7 @@ public:
     // std::bad_alloc.
     void insert(Allocation allocation, size_t shard, size_t shards);
     void put_back(const Allocation &allocation);
-    void forget_freed(uint64_t address);
+    void forget_at(uint64_t address);
     Allocation find(uint64_t address);
     Allocation take(uint64_t address, uint32_t kinds); // as Allocations::take
     bool set_exported(uint64_t address, uint64_t id);  // as Allocations::set_exported
@@ -77,11 +77,13 @@ public:
     // tells whether there was one, as far as that is remembered.
     Allocation find(uint64_t address);
 
-    // The same, and removes it, if it is of one of these kinds.
+    // The same, and removes it, if it is of one of these kinds. That of a graph stays, as `freed`:
+    // the next launch gives it to the program again. The answer says how it was.
     Allocation take(uint64_t address, uint32_t kinds);
 
-    // The driver itself has given out memory there.
-    void forget_freed(uint64_t address);
+    // The driver itself has given out memory there: what was there before is no more, a graph's
+    // memory that the program has freed and what a context had that is ending among it.
+    void forget_at(uint64_t address);
 
     // Puts back what was taken and could not be freed.
     void put_back(const Allocation &allocation) noexcept;

@@ -24,7 +24,16 @@ void complain(emm_status status) {
     }
 }
 
+CUcontext cuda_of(emm_context *context) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    return emm_context_get_info(context, &info) < 0 ? nullptr : info.cuda_context;
+}
+
 } // namespace
+
+CurrentOf::CurrentOf(const Driver &driver, emm_context *context)
+    : Current(driver, cuda_of(context)) {}
 
 emm_context *Contexts::current(emm_status &ret_status) {
     CUcontext context = nullptr;

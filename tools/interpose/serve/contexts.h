@@ -58,6 +58,12 @@ private:
     const CUresult result_;
 };
 
+// The same for the context that emm's record is of.
+class CurrentOf : public Current {
+public:
+    CurrentOf(const Driver &driver, emm_context *context);
+};
+
 class Contexts {
 public:
     explicit Contexts(const Driver &driver) : driver_(driver) {}
@@ -86,7 +92,8 @@ public:
     bool count_detach(CUcontext context);
 
     // A primary context lives until it is released as often as it was retained. True: this is the
-    // last release.
+    // last release. The caller holds the mutex until the driver has done the same.
+    std::mutex primary_mutex;
     void count_retain(CUdevice device);
     bool count_release(CUdevice device);
 

@@ -38,7 +38,7 @@ void give_back(const Allocation &allocation, emm_stream stream) {
 // What the driver has given out itself, where emm's may have been.
 CUresult from_driver(CUresult result, const CUdeviceptr *ptr) {
     if (result == CUDA_SUCCESS) {
-        server().allocations.forget_freed(*ptr);
+        server().allocations.forget_at(*ptr);
     }
     return result;
 }
@@ -194,30 +194,25 @@ CUresult mem_alloc_from_pool_async(CUdeviceptr *ret_ptr, size_t bytes, CUmemoryP
 
 // The driver's own free waits so. A context that is gone has no work.
 void wait_for_context(emm_context *context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    if (emm_context_get_info(context, &info) >= 0) {
-        const Current current(server().driver, info.cuda_context);
-        if (current.result() == CUDA_SUCCESS) {
-            server().driver.cuCtxSynchronize();
-        }
+    const CurrentOf current(server().driver, context);
+    if (current.result() == CUDA_SUCCESS) {
+        server().driver.cuCtxSynchronize();
     }
 }
 
-// What could not be freed is the program's still. A graph that is launched again gives the program
-// its memory again, which is then freed again: emm keeps it until the graph is gone.
-CUresult conclude(Allocation allocation, emm_status status) {
-    allocation.freed = status >= 0;
-    if (status < 0 || allocation.kind == Kind::captured) {
+// What could not be freed is the program's still.
+CUresult conclude(const Allocation &allocation, emm_status status) {
+    if (status < 0) {
         server().allocations.put_back(allocation);
     }
     return result_of(status);
 }
 
-// What is not allocated: the driver's, or freed before.
+// What is not allocated: the driver's, or freed before. A graph that is launched again gives the
+// program its memory again, which is then freed again: emm keeps it until the graph is gone.
 Answer free_again(const Allocation &found) {
-    if (found.kind == Kind::captured && found.address != 0) {
-        return conclude(found, EMM_OK);
+    if (found.address != 0) {
+        return CUDA_SUCCESS;
     }
     return found.freed ? Answer(CUDA_ERROR_INVALID_VALUE) : Answer();
 }
@@ -254,30 +249,22 @@ CUresult mem_free(CUdeviceptr ptr) {
     return answer ? *answer : ask_driver<&mem_free>(served_cuMemFree_v2, ptr);
 }
 
-// On a stream of another context than the memory's: the legacy stream of the memory's context waits
-// for it, and what is freed there waits for both.
-emm_status free_behind(const Allocation &allocation, CUstream stream) {
+// On a stream of another context than the memory's: a stream of emm's own in the memory's context
+// waits for it, and the memory is freed there.
+emm_status free_behind(const Allocation &allocation, CUstream stream, emm_context *its_context) {
     const Driver &driver = server().driver;
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    const CUstream own = server().streams.own_in(allocation.context);
+    const CurrentOf there(driver, its_context);
     CUevent event = nullptr;
-    CUresult result = driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-    if (result == CUDA_SUCCESS) {
-        result = driver.cuEventRecord(event, stream);
+    if (!own || there.result() != CUDA_SUCCESS ||
+        driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        return EMM_E_DRIVER;
     }
-    emm_status status =
-        result == CUDA_SUCCESS ? emm_context_get_info(allocation.context, &info) : EMM_E_DRIVER;
-    if (status >= 0) {
-        const Current current(driver, info.cuda_context);
-        status = current.result() == CUDA_SUCCESS &&
-                         driver.cuStreamWaitEvent(nullptr, event, 0) == CUDA_SUCCESS
-                     ? emm_memfree(allocation.context, allocation.address, allocation.size, nullptr)
-                     : EMM_E_DRIVER;
-    }
-    if (event) {
-        driver.cuEventDestroy(event);
-    }
-    return status;
+    const bool waits = driver.cuEventRecord(event, stream) == CUDA_SUCCESS &&
+                       driver.cuStreamWaitEvent(own, event, 0) == CUDA_SUCCESS;
+    driver.cuEventDestroy(event);
+    return waits ? emm_memfree(allocation.context, allocation.address, allocation.size, own)
+                 : EMM_E_DRIVER;
 }
 
 Answer free_ordered(uint64_t address, CUstream stream) {
@@ -293,7 +280,7 @@ Answer free_ordered(uint64_t address, CUstream stream) {
     emm_context *const context = server().streams.context_of(stream, status);
     return conclude(found, !context || context == found.context
                                ? emm_memfree(found.context, found.address, found.size, stream)
-                               : free_behind(found, stream));
+                               : free_behind(found, stream, context));
 }
 
 template <bool per_thread> CUresult mem_free_async(CUdeviceptr ptr, CUstream stream) {

@@ -43,7 +43,7 @@ Answer allocate_pinned(size_t bytes, unsigned flags, void **ret_host) {
 // What the driver has given out or pinned itself, where emm's may have been.
 CUresult from_driver_at(CUresult result, const void *host) {
     if (result == CUDA_SUCCESS) {
-        server().allocations.forget_freed(address_of(host));
+        server().allocations.forget_at(address_of(host));
     }
     return result;
 }

@@ -44,7 +44,7 @@ CUresult ipc_open_mem_handle(CUdeviceptr *ret_ptr, CUipcMemHandle handle, unsign
     const CUresult result =
         answer ? *answer : ask_driver<&ipc_open_mem_handle<entry>>(entry, ret_ptr, handle, flags);
     if (turn.is_programs() && result == CUDA_SUCCESS) {
-        server().allocations.forget_freed(*ret_ptr);
+        server().allocations.forget_at(*ret_ptr);
     }
     return result;
 }

@@ -7,9 +7,17 @@ namespace {
 
 // --- contexts ----------------------------------------------------------------------------------
 
+// The driver refuses to destroy a primary context.
+bool is_primary(CUcontext context) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    emm_context *const known = server().contexts.known(context);
+    return known && emm_context_get_info(known, &info) >= 0 && info.primary;
+}
+
 template <Served entry> CUresult ctx_end(CUcontext context) {
     const Turn turn;
-    if (turn.is_programs() && context) {
+    if (turn.is_programs() && context && !is_primary(context)) {
         server().end_context(context);
     }
     return ask_driver<&ctx_end<entry>>(entry, context);
@@ -50,35 +58,49 @@ CUcontext primary_of(CUdevice device) {
     return nullptr;
 }
 
-CUresult primary_retain(CUcontext *ret_context, CUdevice device) {
-    const Turn turn;
-    if (turn.is_programs()) {
-        server().contexts.count_retain(device);
+// Held from the count of a primary context's users to the driver's answer: another thread must not
+// retain it, and allocate there, while its last release is under way.
+class PrimaryTurn {
+public:
+    PrimaryTurn() {
+        if (turn_.is_programs()) {
+            lock_ = std::unique_lock(server().contexts.primary_mutex);
+        }
     }
+    bool is_programs() const { return turn_.is_programs(); }
+    void end(CUdevice device) const {
+        if (CUcontext context = primary_of(device)) {
+            server().end_context(context);
+        }
+    }
+
+private:
+    const Turn turn_;
+    std::unique_lock<std::mutex> lock_;
+};
+
+CUresult primary_retain(CUcontext *ret_context, CUdevice device) {
+    const PrimaryTurn turn;
     const CUresult result =
         ask_driver<&primary_retain>(served_cuDevicePrimaryCtxRetain, ret_context, device);
-    if (turn.is_programs() && result != CUDA_SUCCESS) {
-        server().contexts.count_release(device);
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        server().contexts.count_retain(device);
     }
     return result;
 }
 
 template <Served entry> CUresult primary_release(CUdevice device) {
-    const Turn turn;
+    const PrimaryTurn turn;
     if (turn.is_programs() && server().contexts.count_release(device)) {
-        if (CUcontext context = primary_of(device)) {
-            server().end_context(context);
-        }
+        turn.end(device);
     }
     return ask_driver<&primary_release<entry>>(entry, device);
 }
 
 template <Served entry> CUresult primary_reset(CUdevice device) {
-    const Turn turn;
+    const PrimaryTurn turn;
     if (turn.is_programs()) {
-        if (CUcontext context = primary_of(device)) {
-            server().end_context(context);
-        }
+        turn.end(device);
     }
     return ask_driver<&primary_reset<entry>>(entry, device);
 }

@@ -12,10 +12,16 @@ void Pools::set(CUdevice device, CUmemoryPool pool) {
     const bool is_own = !is_default(pool, its_device) || its_device != device;
     const std::lock_guard lock(mutex_);
     if (is_own) {
-        own_.insert(device);
+        own_[device] = pool;
     } else {
         own_.erase(device);
     }
+    any_own_.store(!own_.empty(), std::memory_order_release);
+}
+
+void Pools::forget(CUmemoryPool pool) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(own_, [&](const auto &each) { return each.second == pool; });
     any_own_.store(!own_.empty(), std::memory_order_release);
 }
 
@@ -68,6 +74,14 @@ CUresult device_set_mem_pool(CUdevice device, CUmemoryPool pool) {
         server().pools.set(device, pool);
     }
     return result;
+}
+
+CUresult pool_destroy(CUmemoryPool pool) {
+    const Turn turn;
+    if (turn.is_programs()) {
+        server().pools.forget(pool); // first: another thread may get the handle
+    }
+    return ask_driver<&pool_destroy>(served_cuMemPoolDestroy, pool);
 }
 
 // The bytes that the plugin has for the device; false: the attribute says nothing of them. Of the
@@ -145,6 +159,7 @@ CUresult pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_
 
 void serve_pools(Entries &entries) {
     entries.at[served_cuDeviceSetMemPool] = entry_of<&device_set_mem_pool>();
+    entries.at[served_cuMemPoolDestroy] = entry_of<&pool_destroy>();
     entries.at[served_cuMemPoolGetAttribute] = entry_of<&pool_get_attribute>();
     entries.at[served_cuMemPoolSetAccess] = entry_of<&pool_set_access>();
     entries.at[served_cuMemPoolTrimTo] = entry_of<&pool_trim_to>();

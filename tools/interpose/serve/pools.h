@@ -4,7 +4,7 @@
 
 #include "contexts.h"
 
-#include <set>
+#include <map>
 
 namespace emm::run {
 
@@ -14,6 +14,9 @@ public:
 
     // Stream-ordered allocations of the device come from `pool` from now on.
     void set(CUdevice device, CUmemoryPool pool);
+
+    // The pool is gone: a device that had it has its default one again.
+    void forget(CUmemoryPool pool);
 
     // Whether those of the context's device come from a pool of the program's own.
     bool is_own_for(emm_context *context);
@@ -28,7 +31,7 @@ private:
     std::once_flag found_;
     std::vector<CUmemoryPool> defaults_; // by device; NULL: it has none
     std::mutex mutex_;
-    std::set<CUdevice> own_;
+    std::map<CUdevice, CUmemoryPool> own_;
     std::atomic<bool> any_own_{false};
 };
 

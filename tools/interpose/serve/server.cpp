@@ -81,9 +81,12 @@ Allocation Server::around(uint64_t address) {
 }
 
 void Server::end_context(CUcontext context) {
+    // First: once the context's memory is given back, another thread may get it from the driver.
+    if (emm_context *ending = contexts.known(context)) {
+        allocations.forget(ending);
+    }
     if (emm_context *ended = contexts.end(context)) {
         streams.forget(ended);
-        allocations.forget(ended);
         sharing.forget(ended);
     }
 }

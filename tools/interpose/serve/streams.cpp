@@ -1,5 +1,7 @@
 #include "streams.h"
 
+#include "call.h"
+
 #include <cstdint>
 
 namespace emm::run {
@@ -80,6 +82,10 @@ void Streams::ending(CUstream stream) {
 }
 
 void Streams::forget(const emm_context *context) {
+    {
+        const std::lock_guard lock(own_mutex_);
+        own_.erase(context); // the stream ends with the CUDA context
+    }
     const std::lock_guard lock(mutex_);
     for (auto entry = streams_.begin(); entry != streams_.end();) {
         if (entry->second.context == context) {
@@ -112,6 +118,29 @@ emm_context *Streams::context_of(CUstream stream, emm_status &ret_status) {
     last_stream = {stream, context, now};
     ret_status = EMM_OK;
     return context;
+}
+
+CUstream Streams::make_own(emm_context *context) const {
+    const CurrentOf current(driver_, context);
+    CUstream made = nullptr;
+    if (current.result() != CUDA_SUCCESS ||
+        ask_driver<&cuStreamCreate>(served_cuStreamCreate, &made, CU_STREAM_NON_BLOCKING) !=
+            CUDA_SUCCESS) {
+        return nullptr;
+    }
+    emm_stream_register(context, made);
+    return made;
+}
+
+CUstream Streams::own_in(emm_context *context) noexcept {
+    try {
+        const std::lock_guard lock(own_mutex_);
+        CUstream &own = own_[context];
+        own = own ? own : make_own(context);
+        return own;
+    } catch (const std::bad_alloc &) {
+        return nullptr;
+    }
 }
 
 // --- captures ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 
 #include "contexts.h"
 
+#include <map>
 #include <unordered_map>
 
 namespace emm::run {
@@ -19,6 +20,10 @@ public:
     // The context that serves a stream: that which it was made in; the current one for streams of
     // CUDA's own and those that are not known.
     emm_context *context_of(CUstream stream, emm_status &ret_status);
+
+    // A stream of emm's own in that context, which waits for those of other contexts. NULL: there
+    // is none.
+    CUstream own_in(emm_context *context) noexcept;
 
     // A capture begins in `origin`: before the driver is told, and what it answered. Others join
     // when they wait for an event of it.
@@ -42,12 +47,15 @@ private:
     Stream *entry_of(CUstream stream, emm_context *context); // made if need be; NULL: no memory
     uint64_t capture_of(CUstream stream) const;              // 0: it does not capture
     void end_announcement(Stream &stream);
+    CUstream make_own(emm_context *context) const;
 
     const Driver &driver_;
     Contexts &contexts_;
     std::mutex mutex_;
     std::unordered_map<CUstream, Stream> streams_; // by handle; the thread's own by thread
     std::atomic<unsigned> capturing_{0};
+    std::mutex own_mutex_;
+    std::map<const emm_context *, CUstream> own_;
 };
 
 } // namespace emm::run

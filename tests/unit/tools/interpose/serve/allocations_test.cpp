@@ -64,6 +64,24 @@ TEST_CASE("an allocation is exported until it is freed, and another there is not
     CHECK_FALSE(allocations.find(4096).exported);
 }
 
+TEST_CASE("a graph's memory stays as freed until its address is given out again") {
+    Allocations allocations;
+    REQUIRE(allocations.insert(made_at(4096, 300, Kind::captured)));
+    CHECK_FALSE(allocations.take(4096, on_device).freed);
+    CHECK(allocations.take(4096, on_device).freed);
+    CHECK(allocations.find(4096).size == 300);
+    allocations.forget_at(4096); // the driver has given it out
+    CHECK(allocations.take(4096, on_device).address == 0);
+    CHECK_FALSE(allocations.find(4096).freed);
+}
+
+TEST_CASE("what a context has left where the driver gives out memory is forgotten") {
+    Allocations allocations;
+    REQUIRE(allocations.insert(made_at(4096)));
+    allocations.forget_at(4096);
+    CHECK(allocations.find(4096).address == 0);
+}
+
 TEST_CASE("what could not be freed is as it was") {
     Allocations allocations;
     REQUIRE(allocations.insert(made_at(4096, 300)));
@@ -85,7 +103,7 @@ TEST_CASE("what was freed is known as freed until its address is given out again
     REQUIRE(allocations.insert(made_at(4096)));
     CHECK_FALSE(allocations.find(4096).freed);
     CHECK(allocations.take(4096, on_device).address == 4096);
-    allocations.forget_freed(4096); // by the driver itself
+    allocations.forget_at(4096); // by the driver itself
     CHECK_FALSE(allocations.find(4096).freed);
 }
 
