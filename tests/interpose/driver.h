@@ -7,6 +7,7 @@
 
 // What the cases call. Each is asked for by the CUDA version 12.0.
 #define DRIVER_ENTRIES(X)                                                                          \
+    X(cuGetProcAddress)                                                                            \
     X(cuInit)                                                                                      \
     X(cuDriverGetVersion)                                                                          \
     X(cuGetErrorName)                                                                              \

@@ -1,0 +1,138 @@
+// Streams, memory pools and contexts that come and go under the traffic.
+#include "worker.h"
+
+// --- streams -------------------------------------------------------------------------------------
+
+void Worker::make_stream(Stream &stream) {
+    stream.blocking = chance_.one_in(4);
+    const unsigned flags = stream.blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
+    check(chance_.one_in(2) ? cu.cuStreamCreate(&stream.handle, flags)
+                            : cu.cuStreamCreateWithPriority(&stream.handle, flags, 0),
+          "a stream");
+}
+
+// Its work need not be done, and its handle may come back at once, for this thread or for another.
+void Worker::replace_stream() {
+    Stream &stream = mine_->streams[below(own_streams)];
+    order(stream.handle, CU_STREAM_PER_THREAD);
+    for (Block &block : mine_->blocks) {
+        block.stream = block.stream == stream.handle ? CU_STREAM_PER_THREAD : block.stream;
+    }
+    for (Graph &graph : mine_->graphs) {
+        CUstream &last = graph.block.stream;
+        last = last == stream.handle ? CU_STREAM_PER_THREAD : last;
+    }
+    wander();
+    check(cu.cuStreamDestroy(stream.handle), "cuStreamDestroy");
+    enter(place_);
+    make_stream(stream);
+}
+
+// --- memory pools --------------------------------------------------------------------------------
+
+// A pool ends when its last block is freed. That of the device comes back with the end of another.
+void Worker::make_or_end_pool() {
+    const CUdevice device = world_.places[place_].device;
+    if (mine_->pool) {
+        check(cu.cuMemPoolDestroy(mine_->pool), "cuMemPoolDestroy");
+        mine_->pool = nullptr;
+        return;
+    }
+    CUmemPoolProps properties = {};
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device;
+    check(cu.cuMemPoolCreate(&mine_->pool, &properties), "cuMemPoolCreate");
+    if (chance_.one_in(4)) {
+        check(cu.cuDeviceSetMemPool(device, mine_->pool), "cuDeviceSetMemPool");
+    }
+}
+
+void Worker::trim() {
+    CUmemoryPool pool = nullptr;
+    check(cu.cuDeviceGetDefaultMemPool(&pool, world_.places[place_].device),
+          "cuDeviceGetDefaultMemPool");
+    check(cu.cuMemPoolTrimTo(pool, chance_.one_in(2) ? 0 : below(64) << 20), "cuMemPoolTrimTo");
+}
+
+// --- contexts ------------------------------------------------------------------------------------
+
+// Plain memory, pinned memory and the stream may be left to the end of the context.
+void Worker::use_a_life(CUstream stream, CUdevice device) {
+    for (int i = 0; i < 6; i++) {
+        Block block;
+        block.kind = chance_.one_in(2) ? Kind::plain : Kind::ordered;
+        block.size = chance_.size();
+        block.stream = stream;
+        check(allocate_as(block), "an allocation in a short life");
+        use(block, stream);
+        look_into(block);
+        if (block.kind == Kind::ordered || chance_.one_in(2)) {
+            check(cu.cuMemFreeAsync(block.ptr, stream), "cuMemFreeAsync in a short life");
+        }
+    }
+    reach_from(device, stream);
+}
+
+// From another device, to plain memory of the thread's.
+void Worker::reach_from(CUdevice device, CUstream stream) {
+    const Place &place = world_.places[place_];
+    Block *const block = &mine_->blocks[below(mine_->blocks.size())];
+    if (place.device == device || block->kind != Kind::plain) {
+        return;
+    }
+    CUcontext here = nullptr;
+    check(cu.cuCtxGetCurrent(&here), "cuCtxGetCurrent");
+    const CUresult enabled = cu.cuCtxEnablePeerAccess(place.context, 0);
+    if (enabled != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) {
+        check(enabled, "cuCtxEnablePeerAccess");
+    }
+    enter(place_);
+    const CUstream home = block->stream;
+    order(home, stream);
+    check(cu.cuCtxSetCurrent(here), "cuCtxSetCurrent");
+    use(*block, stream);
+    order(stream, all_[place_].streams[0].handle);
+    block->stream = all_[place_].streams[0].handle;
+    if (enabled == CUDA_SUCCESS && chance_.one_in(2)) {
+        const CUresult disabled = cu.cuCtxDisablePeerAccess(place.context);
+        if (disabled != CUDA_ERROR_PEER_ACCESS_NOT_ENABLED) { // by another thread, meanwhile
+            check(disabled, "cuCtxDisablePeerAccess");
+        }
+    }
+}
+
+void Worker::live_in_own_context() {
+    CUcontext context = nullptr;
+    const auto device = CUdevice(below(2));
+    void *host = nullptr;
+    Stream stream;
+    check(cu.cuCtxCreate_v2(&context, 0, device), "cuCtxCreate");
+    make_stream(stream);
+    use_a_life(stream.handle, device);
+    check(cu.cuMemHostAlloc(&host, 5000, 0), "cuMemHostAlloc");
+    if (chance_.one_in(2)) {
+        check(cu.cuMemFreeHost(host), "cuMemFreeHost");
+    }
+    if (chance_.one_in(2)) {
+        check(cu.cuStreamDestroy(stream.handle), "cuStreamDestroy");
+    }
+    if (chance_.one_in(2)) {
+        check(cu.cuCtxSetCurrent(world_.places[place_].context), "cuCtxSetCurrent");
+    }
+    check(cu.cuCtxDestroy(context), "cuCtxDestroy");
+}
+
+// The primary context of the last device, which ends with its last user and comes back with the
+// next one.
+void Worker::live_in_common_context() {
+    constexpr CUdevice device = device_count - 1;
+    CUcontext context = nullptr;
+    Stream stream;
+    check(cu.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");
+    check(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    make_stream(stream);
+    use_a_life(stream.handle, device);
+    check(cu.cuStreamDestroy(stream.handle), "cuStreamDestroy");
+    check(cu.cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
+}

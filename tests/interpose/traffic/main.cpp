@@ -1,0 +1,90 @@
+// driver-traffic [NAME=NUMBER...]: random traffic of several threads by a program on the driver API
+// that knows nothing of emm, natively or with the interposer between. It checks what CUDA promises:
+// that calls succeed, that blocks keep what was written, that a block stands alone, that nothing is
+// left in the end. The simulated driver stops it at any use of memory that was handed out early.
+// The names are those of Settings; it has the three devices of EMM_SIM=devices=3. Exit status 1:
+// something was wrong.
+#include "../../parts/settings.h"
+#include "world.h"
+
+#include <cstdio>
+#include <simcuda.h>
+
+namespace {
+
+Settings settings_of(int argc, char *argv[]) {
+    Settings settings;
+    const std::vector<Setting> known = {
+        {"steps", &settings.steps},       {"seconds", &settings.seconds},
+        {"threads", &settings.threads},   {"rounds", &settings.rounds},
+        {"live", &settings.live},         {"read_back", &settings.read_back},
+        {"captures", &settings.captures}, {"seed", &settings.seed},
+    };
+    for (int i = 1; i < argc; i++) {
+        if (set(known, argv[i]) == &settings.seconds) {
+            settings.steps = 0;
+        }
+    }
+    return settings;
+}
+
+simcuda_counters given_out() {
+    simcuda_counters counters = {};
+    counters.struct_size = sizeof counters;
+    void *entry = nullptr;
+    CUdriverProcAddressQueryResult found;
+    check(cu.cuGetProcAddress("simcuda_get_counters", &entry, 12000, 0, &found),
+          "simcuda_get_counters");
+    reinterpret_cast<decltype(&simcuda_get_counters)>(entry)(&counters);
+    return counters;
+}
+
+void expect_same(uint64_t before, uint64_t after, const char *what) {
+    if (before != after) {
+        throw std::runtime_error("the round has left " + std::string(what) + ": " +
+                                 std::to_string(before) + " before, " + std::to_string(after) +
+                                 " after");
+    }
+}
+
+// The driver's own pools keep what they have until a wait or a trim.
+void trim_default_pools() {
+    for (CUdevice device = 0; device < device_count; device++) {
+        CUmemoryPool pool = nullptr;
+        check(cu.cuDeviceGetDefaultMemPool(&pool, device), "cuDeviceGetDefaultMemPool");
+        check(cu.cuMemPoolTrimTo(pool, 0), "cuMemPoolTrimTo");
+    }
+}
+
+void run_rounds(const Settings &settings) {
+    check(cu.cuInit(0), "cuInit");
+    const simcuda_counters before = given_out();
+    for (size_t round = 0; round < settings.rounds; round++) {
+        std::printf("seed %zu\n", settings.seed + round);
+        std::fflush(stdout);
+        World(settings, settings.seed + round).run();
+        trim_default_pools();
+        const simcuda_counters after = given_out();
+        expect_same(before.objects, after.objects, "objects of the driver");
+        expect_same(before.device_blocks, after.device_blocks, "blocks of device memory");
+        expect_same(before.device_bytes, after.device_bytes, "bytes of device memory");
+        expect_same(before.host_blocks, after.host_blocks, "blocks of host memory");
+        expect_same(before.host_bytes, after.host_bytes, "bytes of host memory");
+    }
+}
+
+} // namespace
+
+int main(int argc, char *argv[]) {
+    try {
+        const std::string missing = find_driver("dlsym");
+        if (!missing.empty()) {
+            throw std::runtime_error(missing);
+        }
+        run_rounds(settings_of(argc, argv));
+        return 0;
+    } catch (const std::exception &error) {
+        std::fprintf(stderr, "%s\n", error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,101 @@
+// One thread of the traffic: streams of its own that come and go in every context, blocks that
+// wander over them and on to other threads, frees of every kind, graphs, host memory, memory pools,
+// and contexts of its own.
+#pragma once
+
+#include "../../parts/chance.h"
+#include "world.h"
+
+class Worker {
+public:
+    Worker(World &world, size_t seed);
+    void run(size_t steps); // or until the traffic stops
+    void finish();          // gives back what does not end with its context
+
+private:
+    struct Stream {
+        CUstream handle = nullptr;
+        bool blocking = false; // it waits for the legacy stream
+    };
+    // An executable graph, with the block that it writes and the memory that it leaves behind.
+    struct Graph {
+        CUgraphExec exec = nullptr;
+        Block block;
+        unsigned leaves = 0; // the pattern
+        Block left;          // its stream, once launched; ptr 0: there is none
+    };
+    struct Pinned {
+        void *host = nullptr;
+        size_t size = 0;
+    };
+    static constexpr size_t own_streams = 3, most_graphs = 4, most_pinned = 6;
+    // What a thread has in one context.
+    struct Mine {
+        Stream streams[own_streams];
+        std::vector<Block> blocks;
+        std::vector<Graph> graphs;
+        std::vector<Pinned> pinned;
+        CUmemoryPool pool = nullptr;
+    };
+
+    // worker.cpp
+    void step();
+    void allocate();
+    CUresult allocate_as(Block &block);
+    void release();
+    void release_elsewhere();
+    void release_from_another_context();
+    void use_elsewhere();
+    void hand_over();
+    void take_over();
+    void free(const Block &block, CUstream stream);
+    void use(Block &block, CUstream stream);
+    void look_into(const Block &block);
+    Block take_block() { return taken_from(mine_->blocks, below(mine_->blocks.size())); }
+
+    // questions.cpp
+    void ask();
+    void ask_about_own();
+    void ask_about_shown();
+    void ask_how_much();
+
+    // host.cpp
+    void pin_or_unpin();
+    void use_pinned();
+    void register_own();
+
+    // graphs.cpp
+    void capture();
+    void begin_capture(CUstream stream);
+    Block allocate_in_capture(CUstream stream);
+    void capture_inside(CUstream stream);
+    void capture_joined(CUstream stream);
+    Graph end_capture(CUstream stream, const Block &block, unsigned leaves, const Block &left);
+    void launch();
+    void drop_graph(size_t number);
+
+    // lives.cpp
+    void make_stream(Stream &stream);
+    void replace_stream();
+    void make_or_end_pool();
+    void live_in_own_context();
+    void live_in_common_context();
+    void use_a_life(CUstream stream, CUdevice device);
+    void reach_from(CUdevice device, CUstream stream);
+    void trim();
+
+    void enter(unsigned place); // makes it the current one
+    void wander();              // another context is current: streams know theirs
+    CUevent record(CUstream stream);
+    void order(CUstream before, CUstream after);
+    CUstream any_stream();
+    CUstream any_own() { return mine_->streams[below(own_streams)].handle; }
+    size_t below(size_t limit) { return chance_.below(limit); }
+    size_t other_place();
+
+    World &world_;
+    Chance chance_;
+    Mine all_[place_count];
+    unsigned place_ = 0; // the current one
+    Mine *mine_ = nullptr;
+};

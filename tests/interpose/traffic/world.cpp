@@ -1,0 +1,107 @@
+#include "world.h"
+
+#include "worker.h"
+
+#include <chrono>
+#include <thread>
+#include <vector>
+
+World::World(const Settings &its_settings, size_t its_seed)
+    : settings(its_settings), seed(its_seed) {
+    places[0] = {0, true, nullptr};
+    places[1] = {0, false, nullptr};
+    places[2] = {1, true, nullptr};
+    for (Place &place : places) {
+        check(place.primary ? cu.cuDevicePrimaryCtxRetain(&place.context, place.device)
+                            : cu.cuCtxCreate_v2(&place.context, 0, place.device),
+              "a context");
+    }
+}
+
+void World::run() {
+    run_threads();
+    if (!failure_.empty()) {
+        throw std::runtime_error(failure_);
+    }
+    free_handed_over();
+    end_contexts();
+}
+
+void World::run_threads() {
+    std::vector<std::thread> threads;
+    for (size_t number = 0; number < settings.threads; number++) {
+        threads.emplace_back([this, number] { run_thread(number); });
+    }
+    if (settings.steps == 0) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(settings.seconds);
+        while (!stop && std::chrono::steady_clock::now() < end) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+        stop = true;
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+}
+
+void World::run_thread(size_t number) {
+    try {
+        Worker worker(*this, seed * 1000 + number);
+        worker.run(settings.steps ? settings.steps / settings.threads : size_t(-1));
+        worker.finish();
+    } catch (const std::exception &error) {
+        stop = true;
+        const std::lock_guard lock(mutex_);
+        if (failure_.empty()) {
+            failure_ = "thread " + std::to_string(number) + ": " + error.what();
+        }
+    }
+}
+
+// What was left to other threads and never taken.
+void World::free_handed_over() {
+    while (const auto handed = take()) {
+        const Block &block = handed->block;
+        check(cu.cuCtxSetCurrent(places[block.place].context), "cuCtxSetCurrent");
+        check(cu.cuStreamWaitEvent(nullptr, handed->event, 0), "cuStreamWaitEvent");
+        check(cu.cuEventDestroy(handed->event), "cuEventDestroy");
+        expect_ends(cu, Ends(block.ptr, block.size), block.pattern, nullptr);
+        check(cu.cuMemFree(block.ptr), "cuMemFree");
+    }
+}
+
+// A primary context ends by a reset or by its last release, with what the threads have left there.
+void World::end_contexts() {
+    for (const Place &place : places) {
+        check(cu.cuCtxSetCurrent(nullptr), "cuCtxSetCurrent");
+        if (!place.primary) {
+            check(cu.cuCtxDestroy(place.context), "cuCtxDestroy");
+            continue;
+        }
+        if (seed % 2 == 0) {
+            check(cu.cuDevicePrimaryCtxReset(place.device), "cuDevicePrimaryCtxReset");
+        }
+        check(cu.cuDevicePrimaryCtxRelease(place.device), "cuDevicePrimaryCtxRelease");
+    }
+}
+
+// 0 is no pattern: memory that is new may have it.
+unsigned World::next_pattern() {
+    const unsigned next = last_pattern_.fetch_add(1, std::memory_order_relaxed) + 1;
+    return next + (next == 0);
+}
+
+void World::put(const HandOver &handed) {
+    const std::lock_guard lock(mutex_);
+    handed_over_.push_back(handed);
+}
+
+std::optional<HandOver> World::take() {
+    const std::lock_guard lock(mutex_);
+    if (handed_over_.empty()) {
+        return std::nullopt;
+    }
+    const HandOver handed = handed_over_.front();
+    handed_over_.pop_front();
+    return handed;
+}

@@ -1,0 +1,86 @@
+// What the threads of the traffic share: contexts that live for a round, and blocks on their way
+// from one thread to another.
+#pragma once
+
+#include "../../parts/ends.h"
+#include "../driver.h"
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+
+// What the command line sets, as NAME=NUMBER.
+struct Settings {
+    size_t steps = 20000; // of all threads in a round; 0: as many as `seconds` have room for
+    size_t seconds = 0;   // of a round
+    size_t threads = 6;
+    size_t rounds = 2;    // each with contexts of its own
+    size_t live = 40;     // blocks that a thread has at most in a context
+    size_t read_back = 1; // 1: threads wait now and then, and look at what is in a block
+    size_t captures = 2;  // 0: none, 1: of graphs that leave no memory to the thread, 2: all
+    size_t seed = 1;      // of the first round
+};
+
+constexpr int device_count = 3;
+
+// A context that lives for a round.
+struct Place {
+    CUdevice device = 0;
+    bool primary = false;
+    CUcontext context = nullptr;
+};
+
+constexpr unsigned place_count = 3;
+
+// How a block was allocated.
+enum class Kind { plain, pitched, managed, ordered, pooled };
+
+inline bool waits_at_free(Kind kind) {
+    return kind == Kind::plain || kind == Kind::pitched || kind == Kind::managed;
+}
+
+struct Block {
+    unsigned place = 0;
+    Kind kind = Kind::plain;
+    CUdeviceptr ptr = 0;
+    size_t size = 0;
+    CUstream stream = nullptr; // all its uses are ordered before what comes next there
+    unsigned pattern = 0;      // that the last of them leaves
+    uint64_t id = 0;           // as the driver has told it; 0: it was not asked
+};
+
+// A block that its thread leaves to another one, behind the event.
+struct HandOver {
+    Block block;
+    CUevent event = nullptr;
+};
+
+class World {
+public:
+    World(const Settings &settings, size_t seed);
+    World(const World &) = delete;
+    void run(); // throws at the first thing that is wrong
+
+    const Settings settings;
+    const size_t seed;
+    Place places[place_count];
+    std::atomic<bool> stop{false};
+    std::atomic<CUdeviceptr> shown{0}; // the latest block of some thread, which may be freed by now
+
+    unsigned next_pattern();
+    void put(const HandOver &handed);
+    std::optional<HandOver> take();
+
+private:
+    void run_threads();
+    void run_thread(size_t number);
+    void free_handed_over();
+    void end_contexts();
+
+    std::atomic<unsigned> last_pattern_{0};
+    std::mutex mutex_;
+    std::deque<HandOver> handed_over_;
+    std::string failure_; // the first; the others are its consequences
+};
