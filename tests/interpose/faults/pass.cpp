@@ -1,0 +1,192 @@
+#include "pass.h"
+
+#include "../../parts/ends.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <dlfcn.h>
+#include <simcuda.h>
+
+namespace faults {
+namespace {
+
+struct Simulator {
+    decltype(&simcuda_fail) fail = nullptr;
+    decltype(&simcuda_spare) spare = nullptr;
+    decltype(&simcuda_fault_count) fault_count = nullptr;
+    decltype(&simcuda_last_fault) last_fault = nullptr;
+    decltype(&simcuda_get_counters) get_counters = nullptr;
+};
+Simulator simulator;
+uint64_t failed_before = 0, refused_before = 0;
+
+template <class Function> void find(void *library, const char *name, Function &ret_function) {
+    ret_function = reinterpret_cast<Function>(dlsym(library, name));
+    if (!ret_function) {
+        std::fprintf(stderr, "EMM_DRIVER: expected the simulated driver, found none with %s\n",
+                     name);
+        std::_Exit(2);
+    }
+}
+
+simcuda_counters counters() {
+    simcuda_counters found = {};
+    found.struct_size = sizeof found;
+    simulator.get_counters(&found);
+    return found;
+}
+
+uint64_t refusals() {
+    uint64_t sum = 0;
+    for (const char *name : {"cuMemFree", "cuMemFreeAsync", "cuMemFreeHost", "cuMemHostUnregister",
+                             "cuMemUnmap", "cuMemRelease", "cuMemAddressFree", "cuMemPoolDestroy",
+                             "cuEventDestroy", "cuStreamDestroy", "cuCtxPopCurrent",
+                             "cuUserObjectRelease", "cuDevicePrimaryCtxRelease"}) {
+        sum += simulator.fault_count(name);
+    }
+    return sum;
+}
+
+std::string text_of(CUresult result) {
+    const char *name = nullptr;
+    return cu.cuGetErrorName(result, &name) == CUDA_SUCCESS ? name : "no CUresult";
+}
+
+} // namespace
+
+void open_simulator() {
+    const char *const path = std::getenv("EMM_DRIVER");
+    void *const library = dlopen(path ? path : "", RTLD_NOW | RTLD_LOCAL);
+    find(library, "simcuda_fail", simulator.fail);
+    find(library, "simcuda_spare", simulator.spare);
+    find(library, "simcuda_fault_count", simulator.fault_count);
+    find(library, "simcuda_last_fault", simulator.last_fault);
+    find(library, "simcuda_get_counters", simulator.get_counters);
+    simulator.spare(1);
+}
+
+void arm(const std::string &fault) {
+    failed_before = counters().faults;
+    refused_before = refusals();
+    simulator.fail(fault.c_str());
+}
+
+void disarm() {
+    simulator.fail(nullptr);
+}
+
+unsigned failures() {
+    return unsigned(counters().faults - failed_before);
+}
+
+std::string culprit() {
+    return simulator.last_fault();
+}
+
+CUresult unspared(const std::function<CUresult()> &entry) {
+    simulator.spare(0);
+    const CUresult result = entry();
+    simulator.spare(1);
+    return result;
+}
+
+bool keeps_something() {
+    return refusals() != refused_before;
+}
+
+std::string holdings() {
+    const simcuda_counters found = counters();
+    return std::to_string(found.device_bytes) + " bytes in " + std::to_string(found.device_blocks) +
+           " blocks on devices, " + std::to_string(found.host_bytes) + " in " +
+           std::to_string(found.host_blocks) + " on the host, " + std::to_string(found.objects) +
+           " objects";
+}
+
+void must(CUresult result, const char *what) {
+    if (result != CUDA_SUCCESS) {
+        std::fprintf(stderr, "the test itself could not be done: %s: %s\n", what,
+                     text_of(result).c_str());
+        std::_Exit(2);
+    }
+}
+
+Pass::Pass() {
+    must(cu.cuCtxCreate_v2(&context_, 0, 0), "cuCtxCreate");
+    for (CUstream &stream : streams_) {
+        must(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    }
+}
+
+bool Pass::call(const char *name, const std::function<CUresult()> &entry) {
+    const CUresult result = unspared(entry);
+    if (result != CUDA_SUCCESS && !has_failed()) {
+        complain(std::string(name) + " failed with " + text_of(result) +
+                 ", and no driver call has");
+    }
+    if (text_of(result) == "no CUresult") {
+        complain(std::string(name) + " answered " + std::to_string(result));
+    }
+    return result == CUDA_SUCCESS;
+}
+
+void Pass::owe(const char *name, const std::function<CUresult()> &entry) {
+    owed_.push_back({name, entry});
+}
+
+void Pass::give_back() {
+    while (!owed_.empty() && call(owed_.back().name, owed_.back().entry)) {
+        owed_.pop_back();
+    }
+}
+
+CUdeviceptr Pass::allocate(size_t size) {
+    CUdeviceptr ptr = 0;
+    if (!call("cuMemAlloc", [&] { return cu.cuMemAlloc(&ptr, size); })) {
+        return 0;
+    }
+    owe("cuMemFree", [ptr] { return cu.cuMemFree(ptr); });
+    use(ptr, size, streams_[0]);
+    return ptr;
+}
+
+CUdeviceptr Pass::allocate_on(CUstream stream, size_t size) {
+    CUdeviceptr ptr = 0;
+    if (!call("cuMemAllocAsync", [&] { return cu.cuMemAllocAsync(&ptr, size, stream); })) {
+        return 0;
+    }
+    owe("cuMemFreeAsync", [=] { return cu.cuMemFreeAsync(ptr, stream); });
+    use(ptr, size, stream);
+    return ptr;
+}
+
+void Pass::use(CUdeviceptr ptr, size_t size, CUstream stream) const {
+    write_ends(cu, Ends(ptr, size), 7, stream);
+}
+
+void Pass::end() {
+    for (; !owed_.empty(); owed_.pop_back()) {
+        const Debt debt = owed_.back();
+        const CUresult result = debt.entry();
+        if (result != CUDA_SUCCESS) {
+            complain(std::string(debt.name) + " failed, and fails with " + text_of(result) +
+                     " when it is called again");
+        }
+    }
+    must(cu.cuCtxSetCurrent(context_), "cuCtxSetCurrent");
+    for (int i = 0; i < 3; i++) {
+        CUdeviceptr ptr = 0, ordered = 0;
+        if (cu.cuMemAlloc(&ptr, 5000) != CUDA_SUCCESS ||
+            cu.cuMemAllocAsync(&ordered, 5000, streams_[1]) != CUDA_SUCCESS) {
+            complain("after the failure no memory is given out");
+            break;
+        }
+        use(ptr, 5000, streams_[0]);
+        use(ordered, 5000, streams_[1]);
+        expect_ends(cu, Ends(ptr, 5000), 7, streams_[0]);
+        must(cu.cuMemFree(ptr), "cuMemFree");
+        must(cu.cuMemFreeAsync(ordered, streams_[1]), "cuMemFreeAsync");
+    }
+    must(cu.cuCtxDestroy(context_), "cuCtxDestroy");
+}
+
+} // namespace faults

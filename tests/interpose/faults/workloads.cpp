@@ -1,0 +1,209 @@
+// What programs ask of served entries, one group at a time.
+#include "pass.h"
+
+#include <cstdlib>
+
+namespace faults {
+namespace {
+
+constexpr size_t mib = size_t(1) << 20;
+
+void plain(Pass &pass) {
+    for (const size_t size : {size_t(1000), mib, 9 * mib}) {
+        pass.allocate(size);
+    }
+    CUdeviceptr pitched = 0, managed = 0;
+    size_t pitch = 0;
+    if (pass.call("cuMemAllocPitch",
+                  [&] { return cu.cuMemAllocPitch(&pitched, &pitch, 300, 20, 4); })) {
+        pass.owe("cuMemFree of it", [=] { return cu.cuMemFree(pitched); });
+    }
+    if (pass.call("cuMemAllocManaged",
+                  [&] { return cu.cuMemAllocManaged(&managed, mib, CU_MEM_ATTACH_GLOBAL); })) {
+        pass.owe("cuMemFree of it", [=] { return cu.cuMemFree(managed); });
+    }
+    pass.give_back();
+    pass.allocate(5 * mib);
+    pass.give_back();
+}
+
+void ordered(Pass &pass) {
+    CUmemoryPool pool = nullptr;
+    must(cu.cuDeviceGetDefaultMemPool(&pool, 0), "cuDeviceGetDefaultMemPool");
+    for (const size_t size : {size_t(1000), mib, 9 * mib}) {
+        pass.allocate_on(pass.stream(0), size);
+        pass.allocate_on(pass.stream(1), size);
+        pass.allocate_on(nullptr, size);
+    }
+    CUdeviceptr ptr = 0;
+    if (pass.call("cuMemAllocFromPoolAsync",
+                  [&] { return cu.cuMemAllocFromPoolAsync(&ptr, mib, pool, pass.stream(0)); })) {
+        pass.owe("cuMemFree of it", [=] { return cu.cuMemFree(ptr); });
+    }
+    pass.give_back();
+    pass.call("cuMemPoolTrimTo", [&] { return cu.cuMemPoolTrimTo(pool, 0); });
+}
+
+// Freed on a stream of another context.
+void elsewhere(Pass &pass) {
+    const CUdeviceptr ptr = pass.allocate(mib);
+    pass.forget();
+    CUcontext other = nullptr;
+    CUstream stream = nullptr;
+    must(cu.cuCtxCreate_v2(&other, 0, 0), "cuCtxCreate");
+    must(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    must(cu.cuCtxSetCurrent(pass.context()), "cuCtxSetCurrent");
+    must(cu.cuCtxSynchronize(), "cuCtxSynchronize");
+    if (ptr && !pass.call("cuMemFreeAsync", [=] { return cu.cuMemFreeAsync(ptr, stream); })) {
+        must(cu.cuMemFree(ptr), "cuMemFree of what could not be freed");
+    }
+    must(cu.cuCtxSetCurrent(other), "cuCtxSetCurrent");
+    if (!pass.call("cuCtxDestroy", [=] { return cu.cuCtxDestroy(other); })) {
+        must(cu.cuCtxDestroy(other), "cuCtxDestroy of what could not be destroyed");
+    }
+    must(cu.cuCtxSetCurrent(pass.context()), "cuCtxSetCurrent");
+}
+
+void host(Pass &pass) {
+    void *pinned = nullptr, *common = nullptr;
+    if (pass.call("cuMemHostAlloc", [&] { return cu.cuMemHostAlloc(&pinned, 5000, 0); })) {
+        pass.owe("cuMemFreeHost", [=] { return cu.cuMemFreeHost(pinned); });
+    }
+    if (pass.call("cuMemAllocHost", [&] { return cu.cuMemAllocHost(&common, 3 * mib); })) {
+        pass.owe("cuMemFreeHost", [=] { return cu.cuMemFreeHost(common); });
+    }
+    alignas(4096) static char own[4096];
+    if (pass.call("cuMemHostRegister", [&] { return cu.cuMemHostRegister(own, sizeof own, 0); })) {
+        pass.owe("cuMemHostUnregister", [] { return cu.cuMemHostUnregister(own); });
+    }
+    pass.give_back();
+}
+
+void questions(Pass &pass) {
+    const CUdeviceptr ptr = pass.allocate(mib);
+    size_t free = 0, total = 0, size = 0;
+    CUdeviceptr base = 0;
+    CUcontext context = nullptr;
+    pass.call("cuMemGetInfo", [&] { return cu.cuMemGetInfo(&free, &total); });
+    pass.call("cuDeviceTotalMem", [&] { return cu.cuDeviceTotalMem(&total, 0); });
+    if (!ptr) {
+        return;
+    }
+    pass.call("cuMemGetAddressRange",
+              [&] { return cu.cuMemGetAddressRange(&base, &size, ptr + 5000); });
+    pass.call("cuPointerGetAttribute", [&] {
+        return cu.cuPointerGetAttribute(&context, CU_POINTER_ATTRIBUTE_CONTEXT, ptr);
+    });
+    pass.give_back();
+}
+
+void streams(Pass &pass) {
+    for (int i = 0; i < 3; i++) {
+        CUstream stream = nullptr;
+        if (pass.call("cuStreamCreate",
+                      [&] { return cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING); })) {
+            pass.owe("cuStreamDestroy", [=] { return cu.cuStreamDestroy(stream); });
+            pass.allocate_on(stream, mib);
+            pass.give_back();
+        }
+    }
+}
+
+void order(CUstream before, CUstream after, Pass &pass) {
+    CUevent event = nullptr;
+    must(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+    if (cu.cuEventRecord(event, before) == CUDA_SUCCESS) {
+        pass.call("cuStreamWaitEvent", [&] { return cu.cuStreamWaitEvent(after, event, 0); });
+    }
+    must(cu.cuEventDestroy(event), "cuEventDestroy");
+}
+
+// Memory that the capture allocates and frees, on a stream that joins too.
+void captures(Pass &pass) {
+    const CUstream origin = pass.stream(0), other = pass.stream(1);
+    CUgraph graph = nullptr;
+    if (!pass.call("cuStreamBeginCapture", [&] {
+            return cu.cuStreamBeginCapture(origin, CU_STREAM_CAPTURE_MODE_GLOBAL);
+        })) {
+        return;
+    }
+    CUdeviceptr blocks[2] = {};
+    for (CUdeviceptr &block : blocks) {
+        pass.call("cuMemAllocAsync", [&] { return cu.cuMemAllocAsync(&block, 5000, origin); });
+    }
+    if (!pass.has_failed()) {
+        order(origin, other, pass);
+        order(other, origin, pass);
+    }
+    for (const CUdeviceptr block : blocks) {
+        if (block) {
+            pass.call("cuMemFreeAsync", [=] { return cu.cuMemFreeAsync(block, origin); });
+        }
+    }
+    if (pass.call("cuStreamEndCapture", [&] { return cu.cuStreamEndCapture(origin, &graph); })) {
+        must(cu.cuGraphDestroy(graph), "cuGraphDestroy");
+    } else if (cu.cuStreamEndCapture(origin, &graph) == CUDA_SUCCESS) {
+        must(cu.cuGraphDestroy(graph), "cuGraphDestroy");
+    }
+    pass.allocate_on(origin, mib);
+    pass.give_back();
+}
+
+// The primary context, with memory that it takes along.
+void primary(Pass &pass) {
+    CUcontext context = nullptr;
+    CUdeviceptr ptr = 0;
+    if (pass.call("cuDevicePrimaryCtxRetain",
+                  [&] { return cu.cuDevicePrimaryCtxRetain(&context, 0); })) {
+        must(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+        pass.call("cuMemAlloc", [&] { return cu.cuMemAlloc(&ptr, mib); });
+        must(cu.cuCtxSetCurrent(pass.context()), "cuCtxSetCurrent");
+        if (!pass.call("cuDevicePrimaryCtxRelease",
+                       [] { return cu.cuDevicePrimaryCtxRelease(0); })) {
+            must(cu.cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease");
+        }
+    }
+    // What looks whether a context is the primary one retains that, and the driver may refuse to
+    // take it back.
+    unsigned flags = 0;
+    int active = 0;
+    must(cu.cuDevicePrimaryCtxGetState(0, &flags, &active), "cuDevicePrimaryCtxGetState");
+    if (active) {
+        must(cu.cuDevicePrimaryCtxRelease(0), "cuDevicePrimaryCtxRelease of what is left");
+    }
+}
+
+void peers(Pass &pass) {
+    CUcontext other = nullptr;
+    must(cu.cuCtxCreate_v2(&other, 0, 1), "cuCtxCreate");
+    if (pass.call("cuCtxEnablePeerAccess",
+                  [&] { return cu.cuCtxEnablePeerAccess(pass.context(), 0); })) {
+        pass.call("cuCtxDisablePeerAccess",
+                  [&] { return cu.cuCtxDisablePeerAccess(pass.context()); });
+    }
+    must(cu.cuCtxDestroy(other), "cuCtxDestroy");
+    must(cu.cuCtxSetCurrent(pass.context()), "cuCtxSetCurrent");
+    pass.allocate(9 * mib);
+    pass.give_back();
+}
+
+void sharing(Pass &pass) {
+    CUipcMemHandle handle = {};
+    if (const CUdeviceptr ptr = pass.allocate(3 * mib)) {
+        pass.call("cuIpcGetMemHandle", [&] {
+            const CUresult result = cu.cuIpcGetMemHandle(&handle, ptr);
+            return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result; // not every plugin
+        });
+    }
+    pass.give_back();
+}
+
+} // namespace
+
+const std::vector<Workload> workloads = {
+    {"plain", plain},         {"ordered", ordered}, {"elsewhere", elsewhere}, {"host", host},
+    {"questions", questions}, {"streams", streams}, {"captures", captures},   {"primary", primary},
+    {"peers", peers},         {"sharing", sharing},
+};
+
+} // namespace faults
