@@ -38,6 +38,7 @@ void ordered(Pass &pass) {
     CUdeviceptr ptr = 0;
     if (pass.call("cuMemAllocFromPoolAsync",
                   [&] { return cu.cuMemAllocFromPoolAsync(&ptr, mib, pool, pass.stream(0)); })) {
+        must(cu.cuStreamSynchronize(pass.stream(0)), "cuStreamSynchronize");
         pass.owe("cuMemFree of it", [=] { return cu.cuMemFree(ptr); });
     }
     pass.give_back();
