@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""entries.py OUTPUT FOLDER|FILE: writes ENTRY(name, index) for each entry of the CUDA driver that the
-headers in FOLDER declare: cuda.h, and those beside it for OpenGL, EGL, VDPAU and profiling; or for
-each name in FILE, which has one a line."""
+"""entries.py OUTPUT SOURCE...: writes ENTRY(name, index) for each function that one of the sources names: a
+folder with CUDA's headers (cuda.h, and those beside it for OpenGL, EGL, VDPAU and profiling), served.def,
+some of whose entries the headers of an older CUDA lack, or a text file of names, one a line."""
 
 import pathlib
 import re
@@ -11,6 +11,7 @@ HEADERS = ['cuda.h', 'cudaGL.h', 'cudaEGL.h', 'cudaVDPAU.h', 'cudaProfiler.h']
 PROTOTYPE = re.compile(r'\bCUresult\s+CUDAAPI\s+(cu[A-Z]\w*)\s*\(')
 RENAMED = re.compile(r'^\s*#\s*define\s+cu[A-Z]\w*\s+(cu[A-Z]\w*)\s*$', re.MULTILINE)
 PER_THREAD = re.compile(r'^\s*#\s*define\s+cu[A-Z]\w*\s+__CUDA_API_PT(DS|SZ)\((cu[A-Z]\w*)\)', re.MULTILINE)
+SERVED = re.compile(r'^SERVED(?:_STREAM)?\(\w+,\s*\d+,\s*(\w+)(?:,\s*(\w+))?\)', re.MULTILINE)
 
 
 def entries_of(text):
@@ -35,9 +36,20 @@ def listed_in(file):
     return {line for line in file.read_text(encoding='utf-8').splitlines() if not line.startswith('#')}
 
 
+def served_in(file):
+    found = SERVED.findall(file.read_text(encoding='utf-8'))
+    return {name for pair in found for name in pair if name}
+
+
+def names_of(source):
+    if source.is_dir():
+        return entries_in(source)
+    return served_in(source) if source.suffix == '.def' else listed_in(source)
+
+
 def main():
-    output, source = map(pathlib.Path, sys.argv[1:])
-    names = entries_in(source) if source.is_dir() else listed_in(source)
+    output, *sources = map(pathlib.Path, sys.argv[1:])
+    names = set().union(*map(names_of, sources))
     lines = [f'ENTRY({name}, {index})' for index, name in enumerate(sorted(names))]
     lines.append(f'ENTRY_COUNT({len(names)})')
     output.write_text('\n'.join(lines) + '\n')

@@ -177,6 +177,16 @@ CUresult begin_capture_to_graph(CUstream stream, CUgraph graph, const CUgraphNod
     });
 }
 
+// Headers before CUDA 13.3 have no type for the callback.
+template <Served entry, bool per_thread>
+CUresult begin_recapture_to_graph(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+                                  void (*callback)(), void *argument) {
+    return begin_capture<per_thread>(stream, [&] {
+        return ask_driver<&begin_recapture_to_graph<entry, per_thread>>(entry, stream, mode, graph,
+                                                                        callback, argument);
+    });
+}
+
 template <Served entry, bool per_thread> CUresult end_capture(CUstream stream, CUgraph *ret_graph) {
     const Turn turn;
     const CUresult result = ask_driver<&end_capture<entry, per_thread>>(entry, stream, ret_graph);
@@ -225,6 +235,7 @@ void serve_lifetimes(Entries &entries) {
     SERVE_STREAM_ENTRY(cuStreamBeginCapture, begin_capture_v1);
     SERVE_STREAM_ENTRY(cuStreamBeginCapture_v2, begin_capture_v2);
     SERVE_STREAM_ENTRY(cuStreamBeginCaptureToGraph, begin_capture_to_graph);
+    SERVE_STREAM_ENTRY(cuStreamBeginRecaptureToGraph, begin_recapture_to_graph);
     SERVE_STREAM_ENTRY(cuStreamEndCapture, end_capture);
     SERVE_STREAM_ENTRY(cuStreamWaitEvent, stream_wait_event);
 #undef SERVE_STREAM_ENTRY

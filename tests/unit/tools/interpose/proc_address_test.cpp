@@ -63,6 +63,24 @@ TEST_CASE("each served entry has the symbol by which it is found") {
     CHECK(served_by_symbol("cuMemAlloc") == served_count);
 }
 
+TEST_CASE("the beginnings of captures that newer drivers have are found in those") {
+    CHECK(served_by_name("cuStreamBeginRecaptureToGraph", 13020, false) == served_count);
+    CHECK(served_by_name("cuStreamBeginRecaptureToGraph", 13030, false) ==
+          served_cuStreamBeginRecaptureToGraph);
+    CHECK(served_by_name("cuStreamBeginRecaptureToGraph", 13030, true) ==
+          served_cuStreamBeginRecaptureToGraph_ptsz);
+}
+
+// Whatever the headers are that it was built with.
+TEST_CASE("the interposer has each entry that is served") {
+    void *const interposer = dlopen(std::getenv("EMM_TEST_INTERPOSER"), RTLD_LAZY | RTLD_LOCAL);
+    REQUIRE(interposer);
+    for (int served = 0; served < served_count; served++) {
+        INFO(symbol_of(Served(served)));
+        CHECK(dlsym(interposer, symbol_of(Served(served))));
+    }
+}
+
 TEST_CASE("the driver has the same entry for a name and version as emm run") {
     const char *const path = std::getenv("EMM_DRIVER");
     void *const driver = dlopen(path && *path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
