@@ -137,19 +137,27 @@ bool Contexts::count_detach(CUcontext context) {
     return false;
 }
 
-void Contexts::count_retain(CUdevice device) {
+void Contexts::count_retain(CUdevice device, CUcontext context) {
     const std::lock_guard lock(mutex_);
-    retained_[device]++;
+    Retained &retained = retained_[device];
+    retained.context = context;
+    retained.count++;
 }
 
 bool Contexts::count_release(CUdevice device) {
     const std::lock_guard lock(mutex_);
     const auto found = retained_.find(device);
-    if (found != retained_.end() && --found->second > 0) {
+    if (found == retained_.end() || --found->second.count > 0) {
         return false;
     }
-    retained_.erase(device);
+    retained_.erase(found);
     return true;
+}
+
+CUcontext Contexts::retained_on(CUdevice device) {
+    const std::lock_guard lock(mutex_);
+    const auto found = retained_.find(device);
+    return found == retained_.end() ? nullptr : found->second.context;
 }
 
 } // namespace emm::run

@@ -25,7 +25,6 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuDeviceGetCount);
     EMM_CUDA_REQUIRED(cuDeviceGetDefaultMemPool);
     EMM_CUDA_REQUIRED(cuDeviceGetUuid);
-    EMM_CUDA_REQUIRED(cuDevicePrimaryCtxGetState);
     EMM_CUDA_REQUIRED(cuEventCreate);
     EMM_CUDA_REQUIRED(cuEventDestroy);
     EMM_CUDA_REQUIRED(cuEventRecord);
@@ -91,11 +90,13 @@ public:
     void count_attach(CUcontext context);
     bool count_detach(CUcontext context);
 
-    // A primary context lives until it is released as often as it was retained. True: this is the
-    // last release. The caller holds the mutex until the driver has done the same.
+    // A primary context lives until it is released as often as it was retained. The caller holds
+    // the mutex until the driver has done the same. True: this is the last release. And the context
+    // that the program has retained, or NULL.
     std::mutex primary_mutex;
-    void count_retain(CUdevice device);
+    void count_retain(CUdevice device, CUcontext context);
     bool count_release(CUdevice device);
+    CUcontext retained_on(CUdevice device);
 
     // Changes whenever a context or stream ends, and a handle may come back for another.
     uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
@@ -107,7 +108,11 @@ private:
     std::shared_mutex ending_; // taken before the other
     std::mutex mutex_;
     std::map<CUcontext, emm_context *> known_;
-    std::map<CUdevice, unsigned> retained_;
+    struct Retained {
+        CUcontext context = nullptr;
+        unsigned count = 0;
+    };
+    std::map<CUdevice, Retained> retained_;
     std::map<CUcontext, unsigned> attached_;
 };
 

@@ -40,24 +40,6 @@ CUresult ctx_detach(CUcontext context) {
     return ask_driver<&ctx_detach>(served_cuCtxDetach, context);
 }
 
-// The device's primary context, if it lives.
-CUcontext primary_of(CUdevice device) {
-    unsigned flags = 0;
-    int active = 0;
-    const Driver &driver = server().driver;
-    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active) {
-        return nullptr;
-    }
-    for (emm_context *context : server().contexts.all()) {
-        emm_context_info info = {};
-        info.struct_size = sizeof info;
-        if (emm_context_get_info(context, &info) >= 0 && info.primary && info.device == device) {
-            return info.cuda_context;
-        }
-    }
-    return nullptr;
-}
-
 // Held from the count of a primary context's users to the driver's answer: another thread must not
 // retain it, and allocate there, while its last release is under way.
 class PrimaryTurn {
@@ -68,11 +50,6 @@ public:
         }
     }
     bool is_programs() const { return turn_.is_programs(); }
-    void end(CUdevice device) const {
-        if (CUcontext context = primary_of(device)) {
-            server().end_context(context);
-        }
-    }
 
 private:
     const Turn turn_;
@@ -84,23 +61,31 @@ CUresult primary_retain(CUcontext *ret_context, CUdevice device) {
     const CUresult result =
         ask_driver<&primary_retain>(served_cuDevicePrimaryCtxRetain, ret_context, device);
     if (turn.is_programs() && result == CUDA_SUCCESS) {
-        server().contexts.count_retain(device);
+        server().contexts.count_retain(device, *ret_context);
     }
     return result;
 }
 
 template <Served entry> CUresult primary_release(CUdevice device) {
     const PrimaryTurn turn;
-    if (turn.is_programs() && server().contexts.count_release(device)) {
-        turn.end(device);
+    Contexts &contexts = server().contexts;
+    const CUcontext context = turn.is_programs() ? contexts.retained_on(device) : nullptr;
+    if (context && contexts.count_release(device)) {
+        server().end_context(context);
     }
-    return ask_driver<&primary_release<entry>>(entry, device);
+    const CUresult result = ask_driver<&primary_release<entry>>(entry, device);
+    if (context && result != CUDA_SUCCESS) {
+        contexts.count_retain(device, context);
+    }
+    return result;
 }
 
 template <Served entry> CUresult primary_reset(CUdevice device) {
     const PrimaryTurn turn;
     if (turn.is_programs()) {
-        turn.end(device);
+        if (CUcontext context = server().contexts.retained_on(device)) {
+            server().end_context(context);
+        }
     }
     return ask_driver<&primary_reset<entry>>(entry, device);
 }
