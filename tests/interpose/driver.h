@@ -91,6 +91,8 @@
     X(cuCtxCreate_v2, "cuCtxCreate", 3020, CUresult(CUcontext *, unsigned, CUdevice))              \
     X(cuCtxAttach, "cuCtxAttach", 2000, CUresult(CUcontext *, unsigned))                           \
     X(cuCtxDetach, "cuCtxDetach", 2000, CUresult(CUcontext))                                       \
+    X(cuMemSetMemPool, "cuMemSetMemPool", 13000,                                                   \
+      CUresult(CUmemLocation *, CUmemAllocationType, CUmemoryPool))                                \
     X(cuStreamBeginCaptureToGraph, "cuStreamBeginCaptureToGraph", 12030,                           \
       CUresult(CUstream, CUgraph, const CUgraphNode *, const void *, size_t, CUstreamCaptureMode))
 

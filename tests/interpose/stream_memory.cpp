@@ -130,6 +130,20 @@ void as_current(CUmemoryPool pool, CUmemoryPool own, CUstream stream) {
     NEED(cu.cuStreamSynchronize(stream));
 }
 
+void by_location(CUmemoryPool pool, CUmemoryPool own, CUstream stream) {
+    CUmemLocation device = {};
+    device.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    NEED(cu.cuMemSetMemPool(&device, CU_MEM_ALLOCATION_TYPE_PINNED, pool));
+    const CUdeviceptr address = allocate_async(mib, stream);
+    fact(pool_of(address) == pool, "the device's pool can be set by its location");
+    NEED(cu.cuMemFreeAsync(address, stream));
+    NEED(cu.cuMemSetMemPool(&device, CU_MEM_ALLOCATION_TYPE_PINNED, own));
+    const CUdeviceptr after = allocate_async(mib, stream);
+    fact(pool_of(after) == own, "and the default one again");
+    NEED(cu.cuMemFreeAsync(after, stream));
+    NEED(cu.cuStreamSynchronize(stream));
+}
+
 } // namespace
 
 void pools_case() {
@@ -148,6 +162,7 @@ void pools_case() {
     const CUmemoryPool pool = make_pool();
     from_pool(pool, stream, "another pool");
     as_current(pool, own, stream);
+    by_location(pool, own, stream);
     result(cu.cuMemPoolTrimTo(own, 0), CUDA_SUCCESS, "trim of the default pool");
     result(cu.cuMemPoolTrimTo(pool, 0), CUDA_SUCCESS, "trim of another pool");
     result(cu.cuMemPoolDestroy(own), CUDA_ERROR_INVALID_VALUE, "the default pool's end");

@@ -76,6 +76,18 @@ CUresult device_set_mem_pool(CUdevice device, CUmemoryPool pool) {
     return result;
 }
 
+// Of CUDA 13, for host memory too: then it has nothing to do with a device.
+CUresult mem_set_mem_pool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool) {
+    const Turn turn;
+    const CUresult result =
+        ask_driver<&mem_set_mem_pool>(served_cuMemSetMemPool, location, type, pool);
+    if (turn.is_programs() && result == CUDA_SUCCESS && type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+        location->type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        server().pools.set(location->id, pool);
+    }
+    return result;
+}
+
 CUresult pool_destroy(CUmemoryPool pool) {
     const Turn turn;
     if (turn.is_programs()) {
@@ -159,6 +171,7 @@ CUresult pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_
 
 void serve_pools(Entries &entries) {
     entries.at[served_cuDeviceSetMemPool] = entry_of<&device_set_mem_pool>();
+    entries.at[served_cuMemSetMemPool] = entry_of<&mem_set_mem_pool>();
     entries.at[served_cuMemPoolDestroy] = entry_of<&pool_destroy>();
     entries.at[served_cuMemPoolGetAttribute] = entry_of<&pool_get_attribute>();
     entries.at[served_cuMemPoolSetAccess] = entry_of<&pool_set_access>();
