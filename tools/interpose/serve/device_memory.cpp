@@ -192,10 +192,12 @@ CUresult mem_alloc_from_pool_async(CUdeviceptr *ret_ptr, size_t bytes, CUmemoryP
 
 // --- frees -------------------------------------------------------------------------------------
 
-// The driver's own free waits so. A context that is gone has no work.
+// The driver's own free waits so. A context that is gone has no work; and a wait for all of it
+// would invalidate captures, which the driver's does not.
 void wait_for_context(emm_context *context) {
+    const auto kept = server().streams.keep_from_capturing();
     const CurrentOf current(server().driver, context);
-    if (current.result() == CUDA_SUCCESS) {
+    if (current.result() == CUDA_SUCCESS && !server().streams.any_capture()) {
         server().driver.cuCtxSynchronize();
     }
 }

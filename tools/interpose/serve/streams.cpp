@@ -148,6 +148,7 @@ CUstream Streams::own_in(emm_context *context) noexcept {
 void Streams::capture_begins(CUstream origin) {
     emm_status status = EMM_OK;
     emm_context *const context = context_of(origin, status);
+    const std::lock_guard beginning(beginning_mutex_);
     if (!context || emm_capture_begin(context, origin) < 0) {
         return;
     }

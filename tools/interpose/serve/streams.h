@@ -32,6 +32,11 @@ public:
     void waited(CUstream stream);
     void capture_ended(CUstream origin); // and so has that of all streams in it
     bool captures(CUstream stream);      // as far as announced
+    // None can begin as long as this is held: what would invalidate it may be done if there is
+    // none.
+    std::shared_lock<std::shared_mutex> keep_from_capturing() {
+        return std::shared_lock(beginning_mutex_);
+    }
     bool any_capture() const { return capturing_.load(std::memory_order_acquire) != 0; }
 
 private:
@@ -51,6 +56,7 @@ private:
 
     const Driver &driver_;
     Contexts &contexts_;
+    std::shared_mutex beginning_mutex_;
     std::mutex mutex_;
     std::unordered_map<CUstream, Stream> streams_; // by handle; the thread's own by thread
     std::atomic<unsigned> capturing_{0};
