@@ -5,7 +5,7 @@
 
 typedef int (*Allocate)(unsigned long long *ret_ptr, size_t bytes);
 
-static sem_t held, allocated;
+static sem_t calling, held, allocated;
 
 /* A call from within this library. */
 int allocate_here(Allocate allocate, unsigned long long *ret_ptr, size_t bytes) {
@@ -15,10 +15,16 @@ int allocate_here(Allocate allocate, unsigned long long *ret_ptr, size_t bytes) 
 
 /* The same, while a thread in hold_until_allocated() waits for its end. */
 int allocate_while_held(Allocate allocate, unsigned long long *ret_ptr, size_t bytes) {
+    sem_post(&calling);
     sem_wait(&held);
     const int result = allocate(ret_ptr, bytes);
     sem_post(&allocated);
     return result;
+}
+
+/* Until a thread is in allocate_while_held(), and needs the interpreter's lock no more. */
+void wait_for_call(void) {
+    sem_wait(&calling);
 }
 
 /* The caller holds the interpreter's lock all the time. */

@@ -157,6 +157,7 @@ def held_by_a_waiting_thread():
     results = []
     caller = allocating_thread(results, allocate_in(library.allocate_while_held))
     caller.start()
+    library.wait_for_call()
     holder.start()
     caller.join()
     holder.join()
