@@ -19,7 +19,7 @@ StreamOrder::~StreamOrder() {
 }
 
 void StreamOrder::enter_registry() {
-    number_ = registry::enter(*this);
+    registry::enter(*this, number_);
 }
 
 void StreamOrder::leave_registry() {

@@ -49,11 +49,11 @@ void end_visit(uint64_t number) {
 
 } // namespace
 
-uint64_t enter(StreamOrder &order) {
+void enter(StreamOrder &order, uint64_t &ret_number) {
     Registry &all = the_registry();
     const std::lock_guard lock(all.mutex);
     all.entries.emplace(all.next, Entry{&order, 0});
-    return all.next++;
+    ret_number = all.next++;
 }
 
 void leave(uint64_t number) {

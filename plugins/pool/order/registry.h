@@ -13,8 +13,9 @@ class StreamOrder;
 
 namespace registry {
 
-uint64_t enter(StreamOrder &order); // throws std::bad_alloc
-void leave(uint64_t number);        // waits for visits to end
+// The number is there before the first visit. Throws std::bad_alloc.
+void enter(StreamOrder &order, uint64_t &ret_number);
+void leave(uint64_t number); // waits for visits to end
 std::vector<uint64_t> numbers();
 
 // Managers with portable memory; the others need not wait for their work when they end.
