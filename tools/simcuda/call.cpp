@@ -9,7 +9,7 @@
 
 namespace simcuda {
 
-constinit thread_local Thread this_thread;
+constinit thread_local Thread this_thread = {};
 
 namespace {
 
