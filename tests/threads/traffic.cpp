@@ -1,9 +1,9 @@
 #include "traffic.h"
 
+#include "../parts/threads.h"
 #include "worker.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <thread>
 
@@ -108,7 +108,8 @@ Traffic::~Traffic() {
 }
 
 void Traffic::run() {
-    run_threads();
+    run_threads(settings.threads, settings.steps ? std::nullopt : std::optional(settings.seconds),
+                stop, [this](size_t number) { run_lives(number); });
     if (!failure_.empty()) {
         throw std::runtime_error(failure_);
     }
@@ -120,24 +121,7 @@ void Traffic::run() {
     }
 }
 
-void Traffic::run_threads() {
-    std::vector<std::thread> threads;
-    for (unsigned number = 0; number < settings.threads; number++) {
-        threads.emplace_back([this, number] { run_lives(number); });
-    }
-    if (settings.steps == 0) {
-        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(settings.seconds);
-        while (!stop && std::chrono::steady_clock::now() < end) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        }
-        stop = true;
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
-}
-
-void Traffic::run_lives(unsigned number) {
+void Traffic::run_lives(size_t number) {
     const size_t lives = settings.lives;
     const size_t steps = settings.steps ? settings.steps / settings.threads / lives : size_t(-1);
     for (size_t life = 0; life < lives && !stop; life++) {

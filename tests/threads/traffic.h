@@ -82,8 +82,7 @@ public:
     std::optional<HandOver> take();
 
 private:
-    void run_threads();
-    void run_lives(unsigned number);
+    void run_lives(size_t number);
     void free_handed_over();
 
     std::mutex mutex_;

@@ -1,10 +1,7 @@
 #include "world.h"
 
+#include "../../parts/threads.h"
 #include "worker.h"
-
-#include <chrono>
-#include <thread>
-#include <vector>
 
 World::World(const Settings &its_settings, size_t its_seed)
     : settings(its_settings), seed(its_seed) {
@@ -19,29 +16,13 @@ World::World(const Settings &its_settings, size_t its_seed)
 }
 
 void World::run() {
-    run_threads();
+    run_threads(settings.threads, settings.steps ? std::nullopt : std::optional(settings.seconds),
+                stop, [this](size_t number) { run_thread(number); });
     if (!failure_.empty()) {
         throw std::runtime_error(failure_);
     }
     free_handed_over();
     end_contexts();
-}
-
-void World::run_threads() {
-    std::vector<std::thread> threads;
-    for (size_t number = 0; number < settings.threads; number++) {
-        threads.emplace_back([this, number] { run_thread(number); });
-    }
-    if (settings.steps == 0) {
-        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(settings.seconds);
-        while (!stop && std::chrono::steady_clock::now() < end) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        }
-        stop = true;
-    }
-    for (std::thread &thread : threads) {
-        thread.join();
-    }
 }
 
 void World::run_thread(size_t number) {

@@ -74,7 +74,6 @@ public:
     std::optional<HandOver> take();
 
 private:
-    void run_threads();
     void run_thread(size_t number);
     void free_handed_over();
     void end_contexts();

@@ -1,0 +1,30 @@
+// The threads of random traffic.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+// Runs `work` in so many threads, which get their numbers, until all have ended. With `seconds`
+// it sets `stop` after that time, if it is not set before.
+inline void run_threads(size_t count, std::optional<size_t> seconds, std::atomic<bool> &stop,
+                        const std::function<void(size_t)> &work) {
+    std::vector<std::thread> threads;
+    for (size_t number = 0; number < count; number++) {
+        threads.emplace_back(work, number);
+    }
+    if (seconds) {
+        const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(*seconds);
+        while (!stop && std::chrono::steady_clock::now() < end) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        }
+        stop = true;
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+}
