@@ -2,6 +2,7 @@
 // The first of them that is called finds the driver; cuInit opens libemm-run, which takes over the
 // entries of served.def. Before that nothing happens, so that a shell is undisturbed. It needs libc
 // only: what a preloaded library lacks ends every program.
+#include "binding.h"
 #include "bypass.h"
 #include "environment.h"
 #include "library_file.h"
@@ -9,7 +10,6 @@
 #include "served.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -17,9 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// In trampolines.S: the entries, and where they jump to.
+// In trampolines.S: the entries themselves.
 extern "C" {
-extern emm::run::Entry emm_run_targets[];
 extern const emm::run::Entry emm_run_entries[];
 }
 
@@ -253,6 +252,8 @@ void find_own_file() {
     find_file_of(reinterpret_cast<void *>(&find_own_file), own_file);
 }
 
+} // namespace
+
 void bind_all() {
     find_own_file();
     const bool opened = open_driver();
@@ -272,19 +273,11 @@ void bind_all() {
     }
 }
 
-bool is_bound = false;
-
-void bind_once() {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    const int error = errno;
-    pthread_once(&once, bind_all);
-    __atomic_store_n(&is_bound, true, __ATOMIC_RELAXED);
-    errno = error;
-}
+namespace {
 
 // A program that never called the interposer and has a driver loaded has run without emm.
 __attribute__((destructor)) void report_bypass() {
-    if (__atomic_load_n(&is_bound, __ATOMIC_RELAXED)) {
+    if (is_bound()) {
         return;
     }
     find_own_file();
@@ -327,12 +320,6 @@ __attribute__((constructor)) void leave_children_alone() {
 }
 
 } // namespace
-
-// Called by the trampolines: where the entry with that index jumps to.
-extern "C" Entry emm_run_bind(unsigned index) {
-    bind_once();
-    return __atomic_load_n(&emm_run_targets[index], __ATOMIC_ACQUIRE);
-}
 
 // The driver behind the interposer, as dlopen gives it; NULL: there is none. libemm asks.
 extern "C" __attribute__((visibility("default"))) void *emm_run_driver_library() {

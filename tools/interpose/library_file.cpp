@@ -30,23 +30,16 @@ struct CacheEntry {
 };
 constexpr const char magic[] = "glibc-ld.so.cache1.1";
 
+// How the cache marks a library for glibc, of 64 bits; and Debian's name for the machine.
 #if defined(__x86_64__)
-constexpr int32_t this_machine = 0x0303; // a library for glibc, of 64 bits
-constexpr const char *system_folders[] = {"/lib/x86_64-linux-gnu",
-                                          "/usr/lib/x86_64-linux-gnu",
-                                          "/lib64",
-                                          "/usr/lib64",
-                                          "/lib",
-                                          "/usr/lib"};
+constexpr int32_t this_machine = 0x0303;
+#define MACHINE "x86_64-linux-gnu"
 #elif defined(__aarch64__)
-constexpr int32_t this_machine = 0x0a03; // a library for glibc, of 64 bits
-constexpr const char *system_folders[] = {"/lib/aarch64-linux-gnu",
-                                          "/usr/lib/aarch64-linux-gnu",
-                                          "/lib64",
-                                          "/usr/lib64",
-                                          "/lib",
-                                          "/usr/lib"};
+constexpr int32_t this_machine = 0x0a03;
+#define MACHINE "aarch64-linux-gnu"
 #endif
+constexpr const char *system_folders[] = {
+    "/lib/" MACHINE, "/usr/lib/" MACHINE, "/lib64", "/usr/lib64", "/lib", "/usr/lib"};
 
 bool visit_in_folder(const char *folder, size_t length, const char *name, Visit visit,
                      void *state) {

@@ -2,19 +2,12 @@
 // trampolines, as those of the driver's interposer are; the first that is called finds the library
 // itself. Two of them are replaced, which say how much memory a device has: what the driver's
 // interposer tells, if the plugin limits that. It needs libc only.
+#include "../binding.h"
 #include "../library_file.h"
-#include "../served.h"
 #include "uuid.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <pthread.h>
 #include <string.h>
-
-// In trampolines.S: where the entries jump to.
-extern "C" {
-extern emm::run::Entry emm_run_targets[];
-}
 
 namespace emm::run {
 namespace {
@@ -159,6 +152,8 @@ Entry target_of(const char *name) {
                : found;
 }
 
+} // namespace
+
 void bind_all() {
     find_file_of(reinterpret_cast<void *>(&bind_all), own_file);
     library = open_library();
@@ -168,21 +163,6 @@ void bind_all() {
     for (size_t i = 0; i < entry_count; i++) {
         __atomic_store_n(&emm_run_targets[i], target_of(names[i]), __ATOMIC_RELEASE);
     }
-}
-
-void bind_once() {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    const int error = errno;
-    pthread_once(&once, bind_all);
-    errno = error;
-}
-
-} // namespace
-
-// Called by the trampolines: where the entry with that index jumps to.
-extern "C" Entry emm_run_bind(unsigned index) {
-    bind_once();
-    return __atomic_load_n(&emm_run_targets[index], __ATOMIC_ACQUIRE);
 }
 
 // NVML itself, as dlopen gives it; NULL: there is none.
