@@ -113,8 +113,8 @@ def programs(folder):
 def driver_folder():
     """Where the dynamic linker finds the driver."""
     listing = subprocess.run(["ldconfig", "-p"], text=True, capture_output=True, check=True).stdout
-    found = re.search(r"libcuda\.so\.1 .*x86-64.*=> (\S+)", listing)
-    return os.path.dirname(os.path.realpath(found.group(1))) if found else "/usr/lib/x86_64-linux-gnu"
+    found = re.search(r"libcuda\.so\.1 .*(?:x86-64|AArch64).*=> (\S+)", listing)
+    return os.path.dirname(os.path.realpath(found.group(1))) if found else "/usr/lib"
 
 
 class Monitor:
