@@ -2,6 +2,7 @@
 
 #include "call.h"
 #include "capture.h"
+#include "graph_memory.h"
 #include "simulator.h"
 
 #include <algorithm>
@@ -23,13 +24,7 @@ Body::~Body() {
     for (const auto &node : nodes) {
         sim().nodes.erase(node->handle);
     }
-    for (const CUdeviceptr start : memory) {
-        const Region *region = sim().regions.at(start);
-        if (region && region->kind == Kind::graph) {
-            region->store->shadow.clear(region->offset, region->size); // its launches are over
-            free_region(start);
-        }
-    }
+    end_graph_memory(*this);
 }
 
 Held::~Held() {
@@ -220,7 +215,8 @@ CUresult api::graph_get_nodes(CUgraph h_graph, CUgraphNode *nodes, size_t *num_n
     return CUDA_SUCCESS;
 }
 
-CUresult api::graph_instantiate(CUgraphExec *ph_graph_exec, CUgraph h_graph, unsigned long long) {
+CUresult api::graph_instantiate(CUgraphExec *ph_graph_exec, CUgraph h_graph,
+                                unsigned long long flags) {
     Graph *graph;
     const CUresult result = find_graph(h_graph, graph);
     if (result != CUDA_SUCCESS || !ph_graph_exec || is_captured_into(*graph)) {
@@ -228,6 +224,7 @@ CUresult api::graph_instantiate(CUgraphExec *ph_graph_exec, CUgraph h_graph, uns
     }
     auto *executable = new Executable;
     executable->body = graph->body;
+    executable->frees_at_launch = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
     executable->held = std::make_shared<Held>();
     executable->held->objects = graph->held->objects;
     for (const auto &[object, count] : executable->held->objects) {
@@ -247,7 +244,14 @@ CUresult api::graph_launch(CUgraphExec h_graph_exec, CUstream h_stream) {
         copy_into(*stream, *executable);
         return CUDA_SUCCESS;
     }
-    return result == CUDA_SUCCESS ? Launch(*executable, *stream).run() : result;
+    if (result == CUDA_SUCCESS && !executable->frees_at_launch && has_live(*executable->body)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    result = result == CUDA_SUCCESS ? Launch(*executable, *stream).run() : result;
+    if (result == CUDA_SUCCESS) {
+        graph_memory_launched(*executable->body, *stream);
+    }
+    return result;
 }
 
 CUresult api::graph_exec_destroy(CUgraphExec h_graph_exec) {

@@ -31,6 +31,7 @@ struct Node {
 struct Body {
     std::vector<std::unique_ptr<Node>> nodes; // each after those it follows
     std::vector<CUdeviceptr> memory;          // allocated by captured calls
+    std::vector<CUdeviceptr> frees;           // memory of other graphs, freed by captured calls
     ~Body();
 };
 
@@ -51,7 +52,8 @@ struct Executable {
     CUgraphExec handle = nullptr;
     std::shared_ptr<Body> body;
     std::shared_ptr<Held> held;
-    OpRef last; // the end of its latest launch
+    bool frees_at_launch = false; // what the last launch has left
+    OpRef last;                   // the end of its latest launch
     Clock clock;
 };
 

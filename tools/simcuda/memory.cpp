@@ -143,6 +143,11 @@ void retire_bytes(Store &store, uint64_t offset, uint64_t size, CUdeviceptr addr
     store.shadow.clear(offset, size);
 }
 
+void give_to_device(const Region &region) {
+    region.store->shadow.clear(region.offset, region.size);
+    region.device->give(region.offset, region.size);
+}
+
 void *map_host(uint64_t size) {
     const long mapped = syscall(SYS_mmap, nullptr, size, PROT_READ | PROT_WRITE,
                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

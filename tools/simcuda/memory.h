@@ -34,6 +34,10 @@ struct Region {
     std::map<Context *, unsigned> opens; // of imported memory, one context a device
     uint64_t exporter_id = 0;            // its id there
 
+    // Memory that a graph allocates, and does not free itself, is the program's from a launch to
+    // the free that follows. The free may come after the graph's end.
+    bool freed_inside = false, live = false, outlives_graph = false;
+
     CUdeviceptr end() const { return start + size; }
     bool on_host() const { return kind == Kind::host || kind == Kind::registered; }
 };
@@ -74,6 +78,9 @@ CUresult resolve(const char *what, CUdeviceptr address, uint64_t size, bool page
 
 // Frees a region of any kind but mapped, without waiting.
 void free_region(CUdeviceptr start);
+
+// Of a region that is no more, and whose uses are over.
+void give_to_device(const Region &region);
 
 // Reports work that may still use the bytes, and forgets who used them.
 void retire_bytes(Store &store, uint64_t offset, uint64_t size, CUdeviceptr address);

@@ -1,5 +1,6 @@
 #include "call.h"
 #include "capture.h"
+#include "graph_memory.h"
 #include "simulator.h"
 
 namespace simcuda {
@@ -75,6 +76,18 @@ CUresult wait_and_free(CUdeviceptr start, uint64_t id) {
         return misuse("%s while this call was freeing it", sim().regions.describe(start).c_str());
     }
     free_region(start);
+    return CUDA_SUCCESS;
+}
+
+// Its uses have to be over, as those of a pool's memory.
+CUresult free_of_graph(CUdeviceptr start) {
+    Region &region = *sim().regions.at(start);
+    if (!region.live) {
+        return misuse("%s, which a graph has and no launch has left to the program",
+                      sim().regions.describe(start).c_str());
+    }
+    retire_bytes(*region.store, region.offset, region.size, start);
+    free_graph_memory(region, nullptr);
     return CUDA_SUCCESS;
 }
 
@@ -154,6 +167,9 @@ CUresult api::mem_free(CUdeviceptr dptr) {
     if (region->pool) {
         free_region(dptr); // such memory goes back without waiting
         return CUDA_SUCCESS;
+    }
+    if (region->kind == Kind::graph) {
+        return free_of_graph(dptr);
     }
     return wait_and_free(dptr, region->id);
 }

@@ -1,6 +1,6 @@
 #include "call.h"
 #include "capture.h"
-#include "graph.h"
+#include "graph_memory.h"
 #include "pool.h"
 #include "share.h"
 #include "simulator.h"
@@ -80,17 +80,29 @@ CUresult allocate(CUdeviceptr *ret_address, size_t size, Pool *pool, CUstream ha
     return result == CUDA_SUCCESS ? give_out(*pool, *stream, size, ret_address) : result;
 }
 
-void give_back(const Region &region) {
-    region.store->shadow.clear(region.offset, region.size);
-    region.device->give(region.offset, region.size);
-}
-
 CUresult touch(Stream &stream, const Region &region) {
     const Span span{region.store, region.offset, region.size, region.start};
     return enqueue(stream, [=](Task &ret_task) {
         ret_task.uses = {{span, true}};
         return CUDA_SUCCESS;
     });
+}
+
+CUresult free_of_graph(Stream &stream, CUdeviceptr start) {
+    Region &region = *sim().regions.at(start);
+    if (stream.capture && !free_in_graph(*sim().graphs.find(stream.capture->graph), region)) {
+        invalidate(*stream.capture);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!stream.capture && !region.live) {
+        return misuse("%s, which a graph has and no launch has left to the program",
+                      sim().regions.describe(start).c_str());
+    }
+    const CUresult result = touch(stream, region);
+    if (!stream.capture && result == CUDA_SUCCESS) {
+        free_graph_memory(region, &stream);
+    }
+    return result;
 }
 
 CUresult free_on(Stream &stream, CUdeviceptr start) {
@@ -100,13 +112,16 @@ CUresult free_on(Stream &stream, CUdeviceptr start) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = stream.capture ? CUDA_SUCCESS : check_unsafe_call();
+    if (result == CUDA_SUCCESS && region.kind == Kind::graph) {
+        return free_of_graph(stream, start);
+    }
     result = result == CUDA_SUCCESS ? touch(stream, region) : result;
-    if (result != CUDA_SUCCESS || region.kind == Kind::graph) {
+    if (result != CUDA_SUCCESS) {
         return result;
     }
     sim().regions.remove(start, this_thread.call);
     if (region.kind == Kind::device) {
-        stream.tail = sim().work.add([=] { give_back(region); }, false, {stream.tail});
+        stream.tail = sim().work.add([=] { give_to_device(region); }, false, {stream.tail});
     } else if (region.kind == Kind::pooled) {
         region.pool->give(region.offset, Device::rounded_small(region.size), stream.clock,
                           {stream.tail});

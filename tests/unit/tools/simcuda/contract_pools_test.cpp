@@ -168,6 +168,91 @@ TEST_CASE("a captured allocation has its address at once and belongs to the grap
     REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
 }
 
+namespace {
+
+// A graph that allocates 4096 bytes, and leaves them to whom launches it.
+struct Leaving {
+    explicit Leaving(CUstream stream, unsigned flags = 0) {
+        CUgraph graph = nullptr;
+        REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+        REQUIRE(cu().cuMemAllocAsync(&address, 4096, stream) == CUDA_SUCCESS);
+        REQUIRE(cu().cuMemsetD8Async(address, 7, 4096, stream) == CUDA_SUCCESS);
+        REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+        REQUIRE(cu().cuGraphInstantiate(&executable, graph, flags) == CUDA_SUCCESS);
+        REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+    }
+    void end() { REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS); }
+
+    CUdeviceptr address = 0;
+    CUgraphExec executable = nullptr;
+};
+
+CUgraphExec freeing(CUdeviceptr address, CUstream stream) {
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+    return executable;
+}
+
+} // namespace
+
+TEST_CASE("a graph is not launched again before what it left has been freed") {
+    const Device device;
+    const Stream stream;
+    Leaving leaving(stream);
+    REQUIRE(cu().cuGraphLaunch(leaving.executable, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphLaunch(leaving.executable, stream) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemFreeAsync(leaving.address, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphLaunch(leaving.executable, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    CHECK(cu().cuMemFree(leaving.address) == CUDA_SUCCESS);
+    leaving.end();
+}
+
+TEST_CASE("a graph that frees at its launch is launched again while the program has its memory") {
+    const Device device;
+    const Stream stream;
+    Leaving leaving(stream, CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    CHECK(cu().cuGraphLaunch(leaving.executable, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphLaunch(leaving.executable, stream) == CUDA_SUCCESS);
+    leaving.end();
+    CHECK(cu().cuMemFreeAsync(leaving.address, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+}
+
+TEST_CASE("memory that a launch left stays the program's after the graph's end") {
+    const Device device;
+    const Stream stream;
+    Leaving leaving(stream);
+    REQUIRE(cu().cuGraphLaunch(leaving.executable, stream) == CUDA_SUCCESS);
+    leaving.end();
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    const Block other(4096);
+    CHECK(other != leaving.address);
+    CHECK(byte_at(leaving.address) == 7);
+    CHECK(cu().cuMemFreeAsync(leaving.address, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a launch of another graph frees what a graph left") {
+    const Device device;
+    const Stream stream;
+    Leaving leaving(stream);
+    const CUgraphExec free = freeing(leaving.address, stream);
+    for (int i = 0; i < 2; i++) {
+        REQUIRE(cu().cuGraphLaunch(leaving.executable, stream) == CUDA_SUCCESS);
+        CHECK(cu().cuGraphLaunch(leaving.executable, stream) == CUDA_ERROR_INVALID_VALUE);
+        REQUIRE(cu().cuGraphLaunch(free, stream) == CUDA_SUCCESS);
+    }
+    leaving.end();
+    CHECK(cu().cuGraphExecDestroy(free) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+}
+
 TEST_CASE("cuMemFreeAsync takes memory of cuMemAlloc") {
     const Device device;
     const Stream stream;

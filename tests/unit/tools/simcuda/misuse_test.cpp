@@ -34,6 +34,25 @@ TEST_CASE("freeing an address twice is named, with the thread that freed it firs
     CHECK_THAT(text, ContainsSubstring("freed by cuMemFree in thread 1"));
 }
 
+TEST_CASE("freeing a graph's memory that no launch has left is named") {
+    const std::string text = misuse([] {
+        CUdeviceptr address = 0;
+        CUstream stream = nullptr;
+        CUgraph graph = nullptr;
+        CUgraphExec executable = nullptr;
+        cu().cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+        cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+        cu().cuMemAllocAsync(&address, 4096, stream);
+        cu().cuStreamEndCapture(stream, &graph);
+        cu().cuGraphInstantiate(&executable, graph, 0);
+        cu().cuGraphLaunch(executable, stream);
+        cu().cuMemFreeAsync(address, stream);
+        cu().cuMemFreeAsync(address, stream);
+    });
+    CHECK_THAT(text, ContainsSubstring("misuse: cuMemFreeAsync"));
+    CHECK_THAT(text, ContainsSubstring("no launch has left to the program"));
+}
+
 TEST_CASE("freeing an address inside a block is named") {
     CHECK_THAT(misuse([] { cu().cuMemFree(block() + 256); }),
                ContainsSubstring("is inside device memory"));

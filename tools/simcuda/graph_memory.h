@@ -1,0 +1,24 @@
+// Memory that graphs allocate: whose it is between their launches, and after their end.
+#pragma once
+
+#include "graph.h"
+#include "memory.h"
+
+namespace simcuda {
+
+// Whether the program still has what the last launch left: another launch is refused.
+bool has_live(const Body &body);
+
+// A launch has been enqueued, which allocates and frees.
+void graph_memory_launched(const Body &body, Stream &stream);
+
+// A free on a stream that captures becomes part of that graph. False: it has one already.
+bool free_in_graph(Graph &graph, Region &region);
+
+// The program has freed it on the stream, or waited for its work (NULL). False: it has not got it.
+bool free_graph_memory(Region &region, Stream *stream);
+
+// The graph is gone, and its launches are over: what the program still has stays.
+void end_graph_memory(const Body &body);
+
+} // namespace simcuda
