@@ -90,6 +90,53 @@ void freed_outside(CUdeviceptr out, CUstream stream) {
     NEED(cu.cuMemFreeAsync(next, stream));
 }
 
+// Memory that the last launch leaves to the program, whose graph is gone; other memory is taken and
+// written meanwhile.
+void freed_after_the_end(CUdeviceptr out, CUstream stream) {
+    CUdeviceptr address = 0;
+    {
+        NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        address = allocate_async(mib, stream);
+        NEED(fill(address, mib, 79, stream));
+        const Executable executable(end_capture(stream));
+        executable.launch(stream);
+        NEED(cu.cuMemFreeAsync(address, stream));
+        executable.launch(stream);
+    }
+    NEED(cu.cuStreamSynchronize(stream));
+    const CUdeviceptr next = allocate_async(mib, stream);
+    NEED(fill(next, mib, 80, stream));
+    copy(out, address, stream);
+    fact(holds(out, mib, 79, stream), "after the graph's end: bytes ok");
+    fact(is_known(address), "after the graph's end: the address is known");
+    result(cu.cuMemFreeAsync(address, stream), CUDA_SUCCESS, "free after the graph's end");
+    NEED(cu.cuMemFreeAsync(next, stream));
+}
+
+// Freed by another graph, which the program launches in between.
+void freed_by_a_graph(CUdeviceptr out, CUstream stream) {
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    const CUdeviceptr address = allocate_async(mib, stream);
+    NEED(fill(address, mib, 81, stream));
+    const Executable takes(end_capture(stream));
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    copy(out, address, stream);
+    result(cu.cuMemFreeAsync(address, stream), CUDA_SUCCESS, "free in another graph");
+    const Executable frees(end_capture(stream));
+    for (const char *which : {"first", "second"}) {
+        NEED(fill(out, mib, 0, stream));
+        takes.launch(stream);
+        frees.launch(stream);
+        fact(holds(out, mib, 81, stream), "freed by a graph, %s launch: bytes ok", which);
+    }
+    const CUdeviceptr next = allocate_async(mib, stream);
+    NEED(fill(next, mib, 82, stream));
+    takes.launch(stream);
+    fact(holds(next, mib, 82, stream), "memory taken after that, and a launch: bytes ok");
+    frees.launch(stream);
+    NEED(cu.cuMemFreeAsync(next, stream));
+}
+
 // The caller's own memory, which its graphs go on using.
 void made_before(CUstream stream) {
     const CUdeviceptr out = allocate(mib), taken = allocate_async(mib, stream);
@@ -152,6 +199,8 @@ void capture_case() {
         inside(out, CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_GLOBAL, "the thread's stream");
         joined(out, stream, other);
         freed_outside(out, stream);
+        freed_after_the_end(out, stream);
+        freed_by_a_graph(out, stream);
         made_before(stream);
         relaxed(stream);
         exchanged(stream);

@@ -19,7 +19,6 @@ WRONG = "wrong-frees"  # the case that does what no program may do
 KNOWN = {
     ("survivors", ""): "memory of cuMemAllocAsync ends with its stream's context",
     ("ranges", "pool:growth=segment"): "behind a block the driver tells of the segment",
-    ("capture", "async"): "async gives what a graph allocated back when the program frees it",
     ("attributes", "async"): "the driver gives no descriptor of memory of a pool",
     ("ipc", "async"): "async exports memory with ipc=1",
 }

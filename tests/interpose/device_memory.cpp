@@ -82,6 +82,28 @@ void reuse_case() {
     fact(had == 1000, "1000 blocks of 64 MiB, one after the other");
 }
 
+// What a launch has left is freed once, and once more after the next launch.
+static void freed_twice_of_a_graph(CUstream stream) {
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    const CUdeviceptr address = allocate_async(mib, stream);
+    NEED(cu.cuStreamEndCapture(stream, &graph));
+    NEED(cu.cuGraphInstantiateWithFlags(&executable, graph, 0));
+    NEED(cu.cuGraphDestroy(graph));
+    for (const char *which : {"first", "second"}) {
+        NEED(cu.cuGraphLaunch(executable, stream));
+        result(cu.cuMemFreeAsync(address, stream), CUDA_SUCCESS,
+               "free of a graph's memory, %s launch", which);
+        result(cu.cuMemFreeAsync(address, stream), CUDA_ERROR_INVALID_VALUE,
+               "the second free, %s launch", which);
+        result(cu.cuMemFree(address), CUDA_ERROR_INVALID_VALUE, "the third free, %s launch", which);
+    }
+    NEED(cu.cuGraphExecDestroy(executable));
+    result(cu.cuMemFreeAsync(address, stream), CUDA_ERROR_INVALID_VALUE,
+           "the free after the graph's end");
+}
+
 // Undefined behaviour, strictly; the driver answers it with an error all the same.
 void wrong_frees_case() {
     const Primary primary;
@@ -110,6 +132,7 @@ void wrong_frees_case() {
     result(cu.cuMemFreeAsync(async, stream), CUDA_SUCCESS, "free on a stream");
     result(cu.cuMemFreeAsync(async, stream), CUDA_ERROR_INVALID_VALUE,
            "free on a stream, the second time");
+    freed_twice_of_a_graph(stream);
     result(cu.cuMemFree(block), CUDA_SUCCESS, "free of what was left");
 }
 

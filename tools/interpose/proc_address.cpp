@@ -14,6 +14,7 @@ struct Row {
 
 constexpr Row rows[] = {
 #define SERVED(name, since, symbol) {#name, since, served_##symbol, served_##symbol},
+#define SERVED_ALSO SERVED
 #define SERVED_STREAM(name, since, symbol, variant)                                                \
     {#name, since, served_##symbol, served_##variant},
 #include "served.def"

@@ -90,7 +90,14 @@ Allocation AllocationShard::find(uint64_t address) {
     return found.address == 0 ? none_at(address) : found;
 }
 
-Allocation AllocationShard::take(uint64_t address, uint32_t kinds) {
+Allocation AllocationShard::remove_slot(size_t slot) {
+    const Allocation removed = slots_[slot];
+    close_gap(slot);
+    freed_slot(removed.address) = removed.address;
+    return removed;
+}
+
+Allocation AllocationShard::take(uint64_t address, uint32_t kinds, uint64_t id) {
     const std::lock_guard lock(mutex_);
     if (slots_.empty()) {
         return {};
@@ -100,26 +107,57 @@ Allocation AllocationShard::take(uint64_t address, uint32_t kinds) {
     if (found.address == 0) {
         return none_at(address);
     }
-    if (!found.is_one_of(kinds)) {
+    if (!found.is_one_of(kinds) || (id != 0 && found.id != id)) {
         return {};
     }
-    if (found.kind == Kind::captured) {
-        slots_[slot].freed = true;
-        return found;
+    if (found.kind != Kind::captured) {
+        return remove_slot(slot);
     }
-    close_gap(slot);
-    freed_slot(address) = address;
+    slots_[slot].freed = found.launched;
+    slots_[slot].exported = false;
     return found;
+}
+
+Allocation *AllocationShard::find_named(AllocationName name) {
+    Allocation *const found = slots_.empty() ? nullptr : &slots_[slot_of(name.address)];
+    return found && found->address != 0 && found->id == name.id ? found : nullptr;
+}
+
+Allocation AllocationShard::remove(AllocationName name) {
+    const std::lock_guard lock(mutex_);
+    Allocation *const found = find_named(name);
+    return found ? remove_slot(size_t(found - slots_.data())) : Allocation();
+}
+
+void AllocationShard::set_launched(AllocationName name) {
+    const std::lock_guard lock(mutex_);
+    Allocation *const found = find_named(name);
+    if (found && found->kind == Kind::captured) {
+        found->launched = true;
+        found->freed = false;
+    }
+}
+
+Allocation AllocationShard::end_graph(AllocationName name) {
+    const std::lock_guard lock(mutex_);
+    Allocation *const found = find_named(name);
+    if (!found || found->kind != Kind::captured) {
+        return {};
+    }
+    if (found->freed || found->is_waiting()) {
+        return remove_slot(size_t(found - slots_.data()));
+    }
+    found->kind = Kind::ordered;
+    return {};
 }
 
 bool AllocationShard::set_exported(uint64_t address, uint64_t id) {
     const std::lock_guard lock(mutex_);
-    Allocation *const found = slots_.empty() ? nullptr : &slots_[slot_of(address)];
-    if (!found || found->address == 0 || found->id != id) {
-        return false;
+    Allocation *const found = find_named({address, id});
+    if (found) {
+        found->exported = true;
     }
-    found->exported = true;
-    return true;
+    return found != nullptr;
 }
 
 // What follows in the same run moves up, if it may stand there.
@@ -177,7 +215,23 @@ Allocation Allocations::find(uint64_t address) {
 }
 
 Allocation Allocations::take(uint64_t address, uint32_t kinds) {
-    return address ? shard_of(address).take(address, kinds) : Allocation();
+    return address ? shard_of(address).take(address, kinds, 0) : Allocation();
+}
+
+Allocation Allocations::take(AllocationName name) {
+    return shard_of(name.address).take(name.address, on_device, name.id);
+}
+
+Allocation Allocations::remove(AllocationName name) {
+    return shard_of(name.address).remove(name);
+}
+
+void Allocations::set_launched(AllocationName name) {
+    shard_of(name.address).set_launched(name);
+}
+
+Allocation Allocations::end_graph(AllocationName name) {
+    return shard_of(name.address).end_graph(name);
 }
 
 bool Allocations::set_exported(uint64_t address, uint64_t id) {

@@ -16,7 +16,7 @@ enum class Kind : uint8_t {
     managed = 4,
     pinned = 8,
     registered = 16, // the program's own memory
-    captured = 32,   // on a stream that captured: a graph uses it whenever it is launched
+    captured = 32,   // on a stream that captured: a graph's, which uses it in each launch
 };
 constexpr uint32_t on_device = uint32_t(Kind::device) | uint32_t(Kind::ordered) |
                                uint32_t(Kind::managed) | uint32_t(Kind::captured);
@@ -28,10 +28,20 @@ struct Allocation {
     uint64_t id = 0;    // no other allocation of the process has it
     uint32_t flags = 0; // as the program gave them
     Kind kind = Kind::device;
-    bool freed = false;    // by the program
+    bool freed = false;    // by the program; a graph's may be the program's again
+    bool launched = false; // a graph's: the program has had it
     bool exported = false; // Sharing has an export of it
 
+    // A graph has it, and the program has not got it yet.
+    bool is_waiting() const { return kind == Kind::captured && !launched; }
     bool is_one_of(uint32_t kinds) const { return (uint32_t(kind) & kinds) != 0; }
+};
+
+// One allocation, also when its address has become another one's.
+struct AllocationName {
+    uint64_t address = 0;
+    uint64_t id = 0;
+    bool operator==(const AllocationName &) const = default;
 };
 
 // A part of the table, with a lock of its own: open addressing, at most three quarters full. It
@@ -47,12 +57,18 @@ public:
     void put_back(const Allocation &allocation);
     void forget_at(uint64_t address);
     Allocation find(uint64_t address);
-    Allocation take(uint64_t address, uint32_t kinds); // as Allocations::take
-    bool set_exported(uint64_t address, uint64_t id);  // as Allocations::set_exported
+    // As those of Allocations. `id` 0: whatever is there.
+    Allocation take(uint64_t address, uint32_t kinds, uint64_t id);
+    Allocation remove(AllocationName name);
+    void set_launched(AllocationName name);
+    Allocation end_graph(AllocationName name);
+    bool set_exported(uint64_t address, uint64_t id);
     template <class Predicate> void remove_if(Predicate predicate);
     template <class Visit> void each(Visit visit);
 
 private:
+    Allocation *find_named(AllocationName name); // NULL: it is no more
+    Allocation remove_slot(size_t slot);
     size_t slot_of(uint64_t address) const; // where it is, or where it would be
     void grow();
     void place(const Allocation &allocation);
@@ -77,9 +93,18 @@ public:
     // tells whether there was one, as far as that is remembered.
     Allocation find(uint64_t address);
 
-    // The same, and removes it, if it is of one of these kinds. That of a graph stays, as `freed`:
-    // the next launch gives it to the program again. The answer says how it was.
+    // The same, and removes it, if it is of one of these kinds. That of a graph stays, and is
+    // `freed` until the next launch, if the program has got it. The answer says how it was.
     Allocation take(uint64_t address, uint32_t kinds);
+    Allocation take(AllocationName name);
+
+    // The same, a graph's too.
+    Allocation remove(AllocationName name);
+
+    // A graph's memory: a launch gives it to the program. Once the graph is gone, what the program
+    // has is like other memory of a stream; what it has not is removed, and is the answer.
+    void set_launched(AllocationName name);
+    Allocation end_graph(AllocationName name);
 
     // The driver itself has given out memory there: what was there before is no more, a graph's
     // memory that the program has freed and what a context had that is ending among it.

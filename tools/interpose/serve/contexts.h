@@ -31,8 +31,11 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuStreamIsCapturing);
     EMM_CUDA_REQUIRED(cuStreamSynchronize);
     EMM_CUDA_REQUIRED(cuStreamWaitEvent);
+    EMM_CUDA_REQUIRED(cuGraphRetainUserObject);
     EMM_CUDA_REQUIRED(cuMemsetD8Async);
     EMM_CUDA_REQUIRED(cuThreadExchangeStreamCaptureMode);
+    EMM_CUDA_REQUIRED(cuUserObjectCreate);
+    EMM_CUDA_REQUIRED(cuUserObjectRelease);
     emm_cuStreamGetCaptureInfo_12000 get_capture_info =
         required<emm_cuStreamGetCaptureInfo_12000>("cuStreamGetCaptureInfo", 11030);
 };

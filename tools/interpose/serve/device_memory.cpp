@@ -1,4 +1,4 @@
-// Device memory: what is allocated with and without a stream, pitched and managed memory, frees.
+// Device memory: what is allocated with and without a stream, pitched and managed memory.
 #include "server.h"
 
 #include <cstdint>
@@ -7,8 +7,6 @@ namespace emm::run {
 namespace {
 
 constexpr size_t pitch_bytes = 512; // what the driver's rows begin at multiples of
-
-// --- allocations -------------------------------------------------------------------------------
 
 // On a stream of the context, or for all of them with EMM_STREAM_UNORDERED: then the caller's next
 // call, on any stream, finds it zero.
@@ -61,6 +59,7 @@ CUresult keep(const Allocation &allocation, emm_stream stream, CUdeviceptr *ret_
 
 Answer allocate(emm_context *context, size_t bytes, emm_stream stream, Kind kind,
                 CUdeviceptr *ret_ptr) {
+    server().give_back_of_ended_graphs();
     emm_deviceptr ptr = 0;
     const emm_status status = allocate_with_release(
         context, bytes, Memory::device, [&] { return emm_memalloc(context, bytes, stream, &ptr); });
@@ -143,9 +142,21 @@ CUresult mem_alloc_managed(CUdeviceptr *ret_ptr, size_t bytes, unsigned flags) {
                                 ret_ptr);
 }
 
-// The thread's own stream, for the entries whose stream 0 that is.
-template <bool per_thread> CUstream meant(CUstream stream) {
-    return per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
+// The graph's memory.
+Answer allocate_in(const Capture &capture, emm_context *context, size_t bytes, CUstream stream,
+                   CUdeviceptr *ret_ptr) {
+    GraphMemory &graphs = server().graph_memory;
+    const CUresult prepared = graphs.prepare(capture);
+    if (prepared != CUDA_SUCCESS) {
+        return prepared;
+    }
+    CUdeviceptr ptr = 0;
+    const Answer answer = allocate(context, bytes, stream, Kind::captured, &ptr);
+    if (answer == CUDA_SUCCESS) {
+        graphs.add(capture, {ptr, server().allocations.find(ptr).id});
+        *ret_ptr = ptr;
+    }
+    return answer;
 }
 
 Answer allocate_ordered(size_t bytes, CUstream stream, bool from_default_pool,
@@ -154,8 +165,13 @@ Answer allocate_ordered(size_t bytes, CUstream stream, bool from_default_pool,
         if (!from_default_pool && server().pools.is_own_for(context)) {
             return {};
         }
-        const Kind kind = server().streams.captures(stream) ? Kind::captured : Kind::ordered;
-        return allocate(context, bytes, stream, kind, ret_ptr);
+        Capture capture;
+        const CUresult result = server().find_capture(stream, capture);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        return capture.graph ? allocate_in(capture, context, bytes, stream, ret_ptr)
+                             : allocate(context, bytes, stream, Kind::ordered, ret_ptr);
     });
 }
 
@@ -190,109 +206,6 @@ CUresult mem_alloc_from_pool_async(CUdeviceptr *ret_ptr, size_t bytes, CUmemoryP
                                 ret_ptr);
 }
 
-// --- frees -------------------------------------------------------------------------------------
-
-// The driver's own free waits so. A context that is gone has no work; and a wait for all of it
-// would invalidate captures, which the driver's does not.
-void wait_for_context(emm_context *context) {
-    const auto kept = server().streams.keep_from_capturing();
-    const CurrentOf current(server().driver, context);
-    if (current.result() == CUDA_SUCCESS && !server().streams.any_capture()) {
-        server().driver.cuCtxSynchronize();
-    }
-}
-
-// What could not be freed is the program's still.
-CUresult conclude(const Allocation &allocation, emm_status status) {
-    if (status < 0) {
-        server().allocations.put_back(allocation);
-    }
-    return result_of(status);
-}
-
-// What is not allocated: the driver's, or freed before. A graph that is launched again gives the
-// program its memory again, which is then freed again: emm keeps it until the graph is gone.
-Answer free_again(const Allocation &found) {
-    if (found.address != 0) {
-        return CUDA_SUCCESS;
-    }
-    return found.freed ? Answer(CUDA_ERROR_INVALID_VALUE) : Answer();
-}
-
-// The program frees it: other processes can open it no more.
-Allocation take(uint64_t address) {
-    Allocation found = server().allocations.take(address, on_device);
-    if (found.exported) [[unlikely]] {
-        server().sharing.end_export(found);
-        found.exported = false;
-    }
-    return found;
-}
-
-// Any device memory of emm's, however it was allocated.
-Answer free_unordered(uint64_t address) {
-    const Allocation found = take(address);
-    if (found.address == 0 || found.freed) {
-        return free_again(found);
-    }
-    if (server().options.sync_free) {
-        wait_for_context(found.context);
-    }
-    return conclude(
-        found,
-        found.kind == Kind::managed
-            ? emm_memfreemanaged(found.context, found.address, found.size, EMM_STREAM_UNORDERED)
-            : emm_memfree(found.context, found.address, found.size, EMM_STREAM_UNORDERED));
-}
-
-CUresult mem_free(CUdeviceptr ptr) {
-    const Turn turn;
-    const Answer answer = turn.is_programs() ? free_unordered(ptr) : Answer();
-    return answer ? *answer : ask_driver<&mem_free>(served_cuMemFree_v2, ptr);
-}
-
-// On a stream of another context than the memory's: a stream of emm's own in the memory's context
-// waits for it, and the memory is freed there.
-emm_status free_behind(const Allocation &allocation, CUstream stream, emm_context *its_context) {
-    const Driver &driver = server().driver;
-    const CUstream own = server().streams.own_in(allocation.context);
-    const CurrentOf there(driver, its_context);
-    CUevent event = nullptr;
-    if (!own || there.result() != CUDA_SUCCESS ||
-        driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
-        return EMM_E_DRIVER;
-    }
-    const bool waits = driver.cuEventRecord(event, stream) == CUDA_SUCCESS &&
-                       driver.cuStreamWaitEvent(own, event, 0) == CUDA_SUCCESS;
-    driver.cuEventDestroy(event);
-    return waits ? emm_memfree(allocation.context, allocation.address, allocation.size, own)
-                 : EMM_E_DRIVER;
-}
-
-Answer free_ordered(uint64_t address, CUstream stream) {
-    const Allocation found = take(address);
-    if (found.address == 0 || found.freed) {
-        return free_again(found);
-    }
-    if (found.kind == Kind::managed) {
-        return conclude(found, emm_memfreemanaged(found.context, found.address, found.size,
-                                                  EMM_STREAM_UNORDERED));
-    }
-    emm_status status = EMM_OK;
-    emm_context *const context = server().streams.context_of(stream, status);
-    return conclude(found, !context || context == found.context
-                               ? emm_memfree(found.context, found.address, found.size, stream)
-                               : free_behind(found, stream, context));
-}
-
-template <bool per_thread> CUresult mem_free_async(CUdeviceptr ptr, CUstream stream) {
-    const Turn turn;
-    const Answer answer =
-        turn.is_programs() ? free_ordered(ptr, meant<per_thread>(stream)) : Answer();
-    constexpr Served entry = per_thread ? served_cuMemFreeAsync_ptsz : served_cuMemFreeAsync;
-    return answer ? *answer : ask_driver<&mem_free_async<per_thread>>(entry, ptr, stream);
-}
-
 } // namespace
 
 void serve_device_memory(Entries &entries) {
@@ -303,9 +216,6 @@ void serve_device_memory(Entries &entries) {
     entries.at[served_cuMemAllocAsync_ptsz] = entry_of<&mem_alloc_async<true>>();
     entries.at[served_cuMemAllocFromPoolAsync] = entry_of<&mem_alloc_from_pool_async<false>>();
     entries.at[served_cuMemAllocFromPoolAsync_ptsz] = entry_of<&mem_alloc_from_pool_async<true>>();
-    entries.at[served_cuMemFree_v2] = entry_of<&mem_free>();
-    entries.at[served_cuMemFreeAsync] = entry_of<&mem_free_async<false>>();
-    entries.at[served_cuMemFreeAsync_ptsz] = entry_of<&mem_free_async<true>>();
 }
 
 } // namespace emm::run

@@ -10,6 +10,7 @@ namespace {
 // What was freed is free, if its work is done: frees that wait are carried out, nothing is
 // returned.
 void find_complete(emm_context *context) {
+    server().give_back_of_ended_graphs();
     if (!server().streams.any_capture()) {
         emm_trim(context, SIZE_MAX, nullptr);
     }

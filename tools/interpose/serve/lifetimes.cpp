@@ -123,17 +123,13 @@ template <Served entry> CUresult stream_destroy(CUstream stream) {
 
 // --- captures ----------------------------------------------------------------------------------
 
-template <bool per_thread> CUstream meant_stream(CUstream stream) {
-    return per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
-}
-
 // What begins a capture, with the arguments that follow the stream.
 template <bool per_thread, class Begin> CUresult begin_capture(CUstream stream, Begin begin) {
     const Turn turn;
     if (!turn.is_programs()) {
         return begin();
     }
-    const CUstream origin = meant_stream<per_thread>(stream);
+    const CUstream origin = meant<per_thread>(stream);
     server().streams.capture_begins(origin);
     const CUresult result = begin();
     server().streams.capture_begun(origin, result);
@@ -175,8 +171,11 @@ CUresult begin_recapture_to_graph(CUstream stream, CUstreamCaptureMode mode, CUg
 template <Served entry, bool per_thread> CUresult end_capture(CUstream stream, CUgraph *ret_graph) {
     const Turn turn;
     const CUresult result = ask_driver<&end_capture<entry, per_thread>>(entry, stream, ret_graph);
+    if (turn.is_programs() && result == CUDA_SUCCESS && server().graph_memory.any()) {
+        server().graph_memory.capture_ended(*ret_graph);
+    }
     if (turn.is_programs() && server().streams.any_capture()) {
-        server().streams.capture_ended(meant_stream<per_thread>(stream));
+        server().streams.capture_ended(meant<per_thread>(stream));
     }
     return result;
 }
@@ -187,7 +186,7 @@ CUresult stream_wait_event(CUstream stream, CUevent event, unsigned flags) {
     const CUresult result =
         ask_driver<&stream_wait_event<entry, per_thread>>(entry, stream, event, flags);
     if (turn.is_programs() && result == CUDA_SUCCESS && server().streams.any_capture()) {
-        server().streams.waited(meant_stream<per_thread>(stream));
+        server().streams.waited(meant<per_thread>(stream));
     }
     return result;
 }

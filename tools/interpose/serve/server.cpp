@@ -38,7 +38,9 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
     }
     Turn::watch_forks();
     serve_device_memory(*ret_serving);
+    serve_frees(*ret_serving);
     serve_figures(*ret_serving);
+    serve_graphs(*ret_serving);
     serve_host_memory(*ret_serving);
     serve_ipc(*ret_serving);
     serve_questions(*ret_serving);
@@ -78,6 +80,23 @@ Allocation Server::around(uint64_t address) {
     const Allocation own = own_around(address);
     const Allocation open = own.address != 0 ? Allocation() : sharing.around(address);
     return open.address != 0 ? open : own;
+}
+
+CUresult Server::find_capture(CUstream stream, Capture &ret_capture) {
+    return streams.captures(stream) ? graph_memory.capture_of(stream, ret_capture) : CUDA_SUCCESS;
+}
+
+void Server::give_back_of_graphs(const std::vector<Allocation> &memory) {
+    for (const Allocation &allocation : memory) {
+        if (allocation.exported) {
+            sharing.end_export(allocation);
+        }
+        const emm_status status = emm_memfree(allocation.context, allocation.address,
+                                              allocation.size, EMM_STREAM_UNORDERED);
+        if (status < 0 && !leaves_to_driver(status)) {
+            graph_memory.put_back(allocation);
+        }
+    }
 }
 
 void Server::end_context(CUcontext context) {

@@ -4,6 +4,7 @@
 #include "allocations.h"
 #include "call.h"
 #include "contexts.h"
+#include "graph_memory.h"
 #include "options.h"
 #include "pools.h"
 #include "release.h"
@@ -25,6 +26,7 @@ struct Server {
     Streams streams{driver, contexts};
     Pools pools{driver};
     Allocations allocations;
+    GraphMemory graph_memory{driver, allocations};
     Sharing sharing{allocations};
     Release release{driver, streams, options.release};
 
@@ -34,12 +36,29 @@ struct Server {
     Allocation own_around(uint64_t address);
     Allocation around(uint64_t address);
 
+    // The capture that a stream is in, as far as it is announced.
+    CUresult find_capture(CUstream stream, Capture &ret_capture);
+
+    // Gives back what no graph uses any more, and the program does not have. After the work that
+    // the context holds now, which the graph's last launch is part of.
+    void give_back_of_graphs(const std::vector<Allocation> &memory);
+    void give_back_of_ended_graphs() {
+        if (graph_memory.has_ended()) [[unlikely]] {
+            give_back_of_graphs(graph_memory.take_ended());
+        }
+    }
+
     // All that a CUDA context's end means here. Before the driver is told.
     void end_context(CUcontext context);
 };
 
 // Once `serve` has been called.
 Server &server();
+
+// The thread's own stream, for the entries whose stream 0 that is.
+template <bool per_thread> CUstream meant(CUstream stream) {
+    return per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
+}
 
 // What the program gets; none: the driver answers instead.
 using Answer = std::optional<CUresult>;
@@ -74,7 +93,9 @@ emm_status allocate_with_release(emm_context *context, size_t bytes, Memory memo
 
 // The groups of entries, each in a file of its own, with the entries that it puts into the table.
 void serve_device_memory(Entries &entries);
+void serve_frees(Entries &entries);
 void serve_figures(Entries &entries);
+void serve_graphs(Entries &entries);
 void serve_host_memory(Entries &entries);
 void serve_ipc(Entries &entries);
 void serve_questions(Entries &entries);

@@ -19,6 +19,7 @@ struct ServedRow {
 
 constexpr ServedRow served_rows[] = {
 #define SERVED(name, since, symbol) {#name, since, served_##symbol, false},
+#define SERVED_ALSO SERVED
 #define SERVED_STREAM(name, since, symbol, variant)                                                \
     {#name, since, served_##symbol, false}, {#name, since, served_##variant, true},
 #include "served.def"
@@ -40,6 +41,8 @@ TEST_CASE("an entry is found by its name, in the newest form that is not too new
           served_cuDevicePrimaryCtxRelease_v2);
     CHECK(served_by_name("cuGetProcAddress", 11080, false) == served_cuGetProcAddress);
     CHECK(served_by_name("cuGetProcAddress", 12000, false) == served_cuGetProcAddress_v2);
+    CHECK(served_by_name("cuGraphInstantiate", 11080, false) == served_cuGraphInstantiate_v2);
+    CHECK(served_by_name("cuGraphInstantiate", 12000, false) == served_cuGraphInstantiateWithFlags);
 }
 
 TEST_CASE("with the threads' own streams asked for, the variant for them is found") {

@@ -64,12 +64,72 @@ TEST_CASE("an allocation is exported until it is freed, and another there is not
     CHECK_FALSE(allocations.find(4096).exported);
 }
 
-TEST_CASE("a graph's memory stays as freed until its address is given out again") {
+namespace {
+
+// A graph's memory, which is in no launch yet.
+AllocationName captured_at(Allocations &allocations, uint64_t address) {
+    REQUIRE(allocations.insert(made_at(address, 300, Kind::captured)));
+    return {address, allocations.find(address).id};
+}
+
+} // namespace
+
+TEST_CASE("a graph's memory is the program's from each launch to the free that follows") {
     Allocations allocations;
-    REQUIRE(allocations.insert(made_at(4096, 300, Kind::captured)));
-    CHECK_FALSE(allocations.take(4096, on_device).freed);
+    const AllocationName name = captured_at(allocations, 4096);
+    for (int launch = 0; launch < 3; launch++) {
+        allocations.set_launched(name);
+        CHECK_FALSE(allocations.find(4096).freed);
+        CHECK_FALSE(allocations.take(4096, on_device).freed);
+        CHECK(allocations.find(4096).freed);
+        CHECK(allocations.take(4096, on_device).freed);
+    }
+    CHECK(allocations.end_graph(name).address == 4096);
+    CHECK(allocations.end_graph(name).address == 0);
+    CHECK(allocations.take(4096, on_device).address == 0);
     CHECK(allocations.take(4096, on_device).freed);
+}
+
+TEST_CASE("what the program has of a graph that ends is freed like other memory, once") {
+    Allocations allocations;
+    const AllocationName name = captured_at(allocations, 4096);
+    allocations.set_launched(name);
+    CHECK(allocations.end_graph(name).address == 0);
+    CHECK(allocations.find(4096).kind == Kind::ordered);
+    CHECK(allocations.take(4096, on_device).size == 300);
+    CHECK(allocations.find(4096).address == 0);
+    CHECK(allocations.find(4096).freed);
+}
+
+TEST_CASE("a graph's memory that no launch has left goes with the graph, freed or not") {
+    Allocations allocations;
+    const AllocationName freed = captured_at(allocations, 4096);
+    const AllocationName kept = captured_at(allocations, 8192);
+    CHECK_FALSE(allocations.take(4096, on_device).freed);
+    CHECK_FALSE(allocations.find(4096).freed);
+    CHECK(allocations.end_graph(freed).address == 4096);
+    CHECK(allocations.end_graph(kept).address == 8192);
+}
+
+TEST_CASE("an allocation's name is not that of another one at its address") {
+    Allocations allocations;
+    const AllocationName first = captured_at(allocations, 4096);
+    REQUIRE(allocations.remove(first).address == 4096);
+    REQUIRE(allocations.remove(first).address == 0);
+    const AllocationName second = captured_at(allocations, 4096);
+    allocations.set_launched(first);
+    CHECK(allocations.find(4096).is_waiting());
+    CHECK(allocations.end_graph(first).address == 0);
+    CHECK(allocations.take(first).address == 0);
+    CHECK(allocations.take(second).size == 300);
     CHECK(allocations.find(4096).size == 300);
+}
+
+TEST_CASE("a graph's memory is forgotten when the driver gives out its address") {
+    Allocations allocations;
+    const AllocationName name = captured_at(allocations, 4096);
+    allocations.set_launched(name);
+    CHECK_FALSE(allocations.take(4096, on_device).freed);
     allocations.forget_at(4096); // the driver has given it out
     CHECK(allocations.take(4096, on_device).address == 0);
     CHECK_FALSE(allocations.find(4096).freed);

@@ -1,0 +1,166 @@
+// Frees of device memory, with and without a stream: either takes memory of either allocation.
+#include "server.h"
+
+namespace emm::run {
+namespace {
+
+// The driver's own free waits so. A context that is gone has no work; and a wait for all of it
+// would invalidate captures, which the driver's does not.
+void wait_for_context(emm_context *context) {
+    const auto kept = server().streams.keep_from_capturing();
+    const CurrentOf current(server().driver, context);
+    if (current.result() == CUDA_SUCCESS && !server().streams.any_capture()) {
+        server().driver.cuCtxSynchronize();
+    }
+}
+
+// What could not be freed is the program's still.
+CUresult conclude(const Allocation &allocation, emm_status status) {
+    if (status < 0) {
+        server().allocations.put_back(allocation);
+    }
+    return result_of(status);
+}
+
+// What the program has not got: the driver's, or freed before.
+bool is_none(const Allocation &found) {
+    return found.address == 0 || found.freed;
+}
+Answer free_none(const Allocation &found) {
+    return found.freed ? Answer(CUDA_ERROR_INVALID_VALUE) : Answer();
+}
+
+// The program frees it: other processes can open it no more.
+Allocation take(uint64_t address) {
+    server().give_back_of_ended_graphs();
+    Allocation found = server().allocations.take(address, on_device);
+    if (found.exported) [[unlikely]] {
+        server().sharing.end_export(found);
+        found.exported = false;
+    }
+    return found;
+}
+
+// Any device memory of emm's, however it was allocated.
+Answer free_unordered(uint64_t address) {
+    const Allocation found = take(address);
+    if (is_none(found)) {
+        return free_none(found);
+    }
+    if (server().options.sync_free) {
+        wait_for_context(found.context);
+    }
+    if (found.kind == Kind::captured) {
+        return CUDA_SUCCESS; // until the graph is gone
+    }
+    return conclude(
+        found,
+        found.kind == Kind::managed
+            ? emm_memfreemanaged(found.context, found.address, found.size, EMM_STREAM_UNORDERED)
+            : emm_memfree(found.context, found.address, found.size, EMM_STREAM_UNORDERED));
+}
+
+CUresult mem_free(CUdeviceptr ptr) {
+    const Turn turn;
+    const Answer answer = turn.is_programs() ? free_unordered(ptr) : Answer();
+    return answer ? *answer : ask_driver<&mem_free>(served_cuMemFree_v2, ptr);
+}
+
+// A stream of another context than the memory's: a stream of emm's own in the memory's context
+// waits for it. NULL: it cannot.
+CUstream wait_behind(const Allocation &allocation, CUstream stream, emm_context *its_context) {
+    const Driver &driver = server().driver;
+    const CUstream own = server().streams.own_in(allocation.context);
+    const CurrentOf there(driver, its_context);
+    CUevent event = nullptr;
+    if (!own || there.result() != CUDA_SUCCESS ||
+        driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        return nullptr;
+    }
+    const bool waits = driver.cuEventRecord(event, stream) == CUDA_SUCCESS &&
+                       driver.cuStreamWaitEvent(own, event, 0) == CUDA_SUCCESS;
+    driver.cuEventDestroy(event);
+    return waits ? own : nullptr;
+}
+
+// What the graph itself has allocated and now frees: the plugin keeps it for the graph, and may
+// give it out again in the same capture. On a stream of another context it stays as it is, and no
+// launch leaves it to the program.
+Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstream stream) {
+    const AllocationName name = {found.address, found.id};
+    emm_status context_status = EMM_OK;
+    if (server().streams.context_of(stream, context_status) != found.context) {
+        server().graph_memory.remove(capture, name);
+        return CUDA_SUCCESS;
+    }
+    server().allocations.remove(name);
+    const emm_status status = emm_memfree(found.context, found.address, found.size, stream);
+    if (status >= 0) {
+        server().graph_memory.remove(capture, name);
+    }
+    return conclude(found, status);
+}
+
+// None: it is freed as outside of captures.
+Answer free_in_capture(uint64_t address, CUstream stream) {
+    Capture capture;
+    const CUresult result = server().find_capture(stream, capture);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const Allocation found = capture.graph ? server().allocations.find(address) : Allocation();
+    if (found.kind != Kind::captured) {
+        return {};
+    }
+    const AllocationName name = {found.address, found.id};
+    if (server().graph_memory.has(capture, name)) {
+        return free_in_own_graph(capture, found, stream);
+    }
+    return server().graph_memory.add_free(capture, name) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+Answer free_outside(uint64_t address, CUstream stream) {
+    const Allocation found = take(address);
+    if (is_none(found)) {
+        return free_none(found);
+    }
+    if (found.kind == Kind::managed) {
+        return conclude(found, emm_memfreemanaged(found.context, found.address, found.size,
+                                                  EMM_STREAM_UNORDERED));
+    }
+    emm_status status = EMM_OK;
+    emm_context *const context = server().streams.context_of(stream, status);
+    if (context && context != found.context) {
+        stream = wait_behind(found, stream, context);
+        if (!stream) {
+            return conclude(found, EMM_E_DRIVER);
+        }
+    }
+    if (found.kind == Kind::captured) {
+        return CUDA_SUCCESS; // until the graph is gone
+    }
+    return conclude(found, emm_memfree(found.context, found.address, found.size, stream));
+}
+
+Answer free_ordered(uint64_t address, CUstream stream) {
+    const Answer answer = free_in_capture(address, stream);
+    return answer ? answer : free_outside(address, stream);
+}
+
+template <bool per_thread> CUresult mem_free_async(CUdeviceptr ptr, CUstream stream) {
+    const Turn turn;
+    const Answer answer =
+        turn.is_programs() ? free_ordered(ptr, meant<per_thread>(stream)) : Answer();
+    constexpr Served entry = per_thread ? served_cuMemFreeAsync_ptsz : served_cuMemFreeAsync;
+    return answer ? *answer : ask_driver<&mem_free_async<per_thread>>(entry, ptr, stream);
+}
+
+} // namespace
+
+void serve_frees(Entries &entries) {
+    entries.at[served_cuMemFree_v2] = entry_of<&mem_free>();
+    entries.at[served_cuMemFreeAsync] = entry_of<&mem_free_async<false>>();
+    entries.at[served_cuMemFreeAsync_ptsz] = entry_of<&mem_free_async<true>>();
+}
+
+} // namespace emm::run
