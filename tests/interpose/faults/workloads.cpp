@@ -150,6 +150,56 @@ void captures(Pass &pass) {
     pass.give_back();
 }
 
+// A graph that leaves memory to the program; NULL: something failed.
+CUgraphExec leaving_graph(Pass &pass, CUdeviceptr &ret_left) {
+    CUgraph graph = nullptr;
+    CUgraphExec made = nullptr;
+    must(cu.cuStreamBeginCapture(pass.stream(0), CU_STREAM_CAPTURE_MODE_GLOBAL),
+         "cuStreamBeginCapture");
+    const bool allocated = pass.call("cuMemAllocAsync in a capture", [&] {
+        return cu.cuMemAllocAsync(&ret_left, 5000, pass.stream(0));
+    });
+    if (cu.cuStreamEndCapture(pass.stream(0), &graph) != CUDA_SUCCESS) {
+        return nullptr;
+    }
+    if (allocated) {
+        pass.call("cuGraphInstantiate",
+                  [&] { return cu.cuGraphInstantiateWithFlags(&made, graph, 0); });
+    }
+    if (!pass.call("cuGraphDestroy", [&] { return cu.cuGraphDestroy(graph); })) {
+        must(cu.cuGraphDestroy(graph), "cuGraphDestroy of what could not be destroyed");
+    }
+    return made;
+}
+
+// Memory that is freed between launches, and at last after the graph's end.
+void left(Pass &pass) {
+    CUdeviceptr ptr = 0;
+    const CUstream stream = pass.stream(0);
+    const CUgraphExec graph = leaving_graph(pass, ptr);
+    if (!graph) {
+        return;
+    }
+    bool has_left = false;
+    for (int i = 0; i < 3 && !has_left; i++) {
+        has_left = pass.call("cuGraphLaunch", [&] { return cu.cuGraphLaunch(graph, stream); });
+        if (has_left && i < 2) {
+            has_left = !pass.call("cuMemFreeAsync of a graph's memory",
+                                  [=] { return cu.cuMemFreeAsync(ptr, stream); });
+        }
+    }
+    must(cu.cuStreamSynchronize(stream), "cuStreamSynchronize");
+    if (!pass.call("cuGraphExecDestroy", [=] { return cu.cuGraphExecDestroy(graph); })) {
+        must(cu.cuGraphExecDestroy(graph), "cuGraphExecDestroy of what could not be destroyed");
+    }
+    if (has_left) {
+        pass.owe("cuMemFree after the graph's end", [=] { return cu.cuMemFree(ptr); });
+    }
+    pass.give_back();
+    pass.allocate_on(stream, mib);
+    pass.give_back();
+}
+
 // The primary context, with memory that it takes along.
 void primary(Pass &pass) {
     CUcontext context = nullptr;
@@ -204,7 +254,7 @@ void sharing(Pass &pass) {
 const std::vector<Workload> workloads = {
     {"plain", plain},         {"ordered", ordered}, {"elsewhere", elsewhere}, {"host", host},
     {"questions", questions}, {"streams", streams}, {"captures", captures},   {"primary", primary},
-    {"peers", peers},         {"sharing", sharing},
+    {"peers", peers},         {"sharing", sharing}, {"left", left},
 };
 
 } // namespace faults

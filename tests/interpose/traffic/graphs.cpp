@@ -26,6 +26,9 @@ void Worker::capture() {
         left = allocate_in_capture(stream.handle);
     }
     mine_->graphs.push_back(end_capture(stream.handle, block, leaves, left));
+    if (left.ptr && chance_.one_in(2)) {
+        mine_->graphs.back().frees = capture_free(left, stream.handle);
+    }
 }
 
 void Worker::begin_capture(CUstream stream) {
@@ -99,13 +102,31 @@ Worker::Graph Worker::end_capture(CUstream stream, const Block &block, unsigned 
     return made;
 }
 
-// What a launch leaves is used and freed before the next one.
+// Another graph, which frees what this one leaves.
+CUgraphExec Worker::capture_free(const Block &left, CUstream stream) {
+    CUgraph graph = nullptr;
+    CUgraphExec made = nullptr;
+    begin_capture(stream);
+    if (chance_.one_in(2)) {
+        capture_inside(stream);
+    }
+    check(cu.cuMemFreeAsync(left.ptr, stream), "cuMemFreeAsync of another graph's memory");
+    check(cu.cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
+    check(cu.cuGraphInstantiateWithFlags(&made, graph, 0), "cuGraphInstantiateWithFlags");
+    check(cu.cuGraphDestroy(graph), "cuGraphDestroy");
+    return made;
+}
+
+// What a launch leaves is freed before the next one, and may be left once more.
 void Worker::launch() {
     if (mine_->graphs.empty()) {
         return;
     }
     const size_t number = below(mine_->graphs.size());
     Graph &graph = mine_->graphs[number];
+    if (graph.has_left) {
+        free_left(graph);
+    }
     const CUstream stream = any_own();
     order(graph.block.stream, stream);
     check(cu.cuGraphLaunch(graph.exec, stream), "cuGraphLaunch");
@@ -113,27 +134,75 @@ void Worker::launch() {
     graph.block.pattern = graph.leaves;
     look_into(graph.block);
     if (graph.left.ptr) {
-        Block left = graph.left;
-        const CUstream elsewhere = any_stream();
-        order(stream, elsewhere);
-        use(left, elsewhere);
-        look_into(left);
-        check(cu.cuMemFreeAsync(left.ptr, elsewhere), "cuMemFreeAsync of a graph's memory");
-        order(elsewhere, stream);
+        use_left(graph, stream);
+        if (chance_.one_in(2)) {
+            free_left(graph);
+        }
     }
     if (chance_.one_in(4)) {
         drop_graph(number);
     }
 }
 
-// It may be running. The simulated driver takes a graph's memory away with the graph, so the work
-// of those that leave memory is waited for.
+void Worker::use_left(Graph &graph, CUstream stream) {
+    const CUstream elsewhere = any_stream();
+    order(stream, elsewhere);
+    graph.has_left = true;
+    use(graph.left, elsewhere);
+    look_into(graph.left);
+}
+
+// The next launch follows.
+void Worker::free_left(Graph &graph) {
+    Block &left = graph.left;
+    const size_t dice = below(4);
+    const CUstream stream = dice == 3 ? any_stream() : any_own();
+    order(left.stream, stream);
+    left.stream = stream;
+    if (dice == 0 && graph.frees) {
+        check(cu.cuGraphLaunch(graph.frees, stream), "cuGraphLaunch of a graph that frees");
+    } else if (dice == 1) {
+        check(cu.cuStreamSynchronize(stream), "cuStreamSynchronize");
+        wander();
+        check(cu.cuMemFree(left.ptr), "cuMemFree of a graph's memory");
+        enter(place_);
+    } else if (dice == 2 && (place_ ^ 1) < place_count) {
+        free_left_from_another_context(left);
+    } else {
+        check(cu.cuMemFreeAsync(left.ptr, stream), "cuMemFreeAsync of a graph's memory");
+    }
+    order(stream, graph.block.stream);
+    graph.has_left = false;
+}
+
+// Behind the stream of the block, which waits for the free.
+void Worker::free_left_from_another_context(const Block &left) {
+    const unsigned here = place_;
+    const CUstream stream = all_[here ^ 1].streams[below(own_streams)].handle;
+    order(left.stream, stream);
+    wander();
+    check(cu.cuMemFreeAsync(left.ptr, stream), "cuMemFreeAsync on a stream of another context");
+    enter(here ^ 1);
+    order(stream, left.stream);
+    enter(here);
+}
+
+// It may be running. What its last launch left is a block like others.
 void Worker::drop_graph(size_t number) {
     Graph graph = taken_from(mine_->graphs, number);
-    if (graph.left.ptr) {
+    if (graph.left.ptr && !graph.has_left) {
         check(cu.cuStreamSynchronize(graph.block.stream), "cuStreamSynchronize");
     }
     check(cu.cuGraphExecDestroy(graph.exec), "cuGraphExecDestroy");
+    if (graph.has_left && chance_.one_in(2)) {
+        free_left(graph);
+    }
+    if (graph.frees) {
+        check(cu.cuGraphExecDestroy(graph.frees), "cuGraphExecDestroy");
+    }
+    if (graph.has_left) {
+        mine_->blocks.push_back(graph.left);
+    }
     use(graph.block, graph.block.stream);
     free(graph.block, graph.block.stream);
 }

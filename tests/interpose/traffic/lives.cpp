@@ -19,8 +19,9 @@ void Worker::replace_stream() {
         block.stream = block.stream == stream.handle ? CU_STREAM_PER_THREAD : block.stream;
     }
     for (Graph &graph : mine_->graphs) {
-        CUstream &last = graph.block.stream;
-        last = last == stream.handle ? CU_STREAM_PER_THREAD : last;
+        for (CUstream *last : {&graph.block.stream, &graph.left.stream}) {
+            *last = *last == stream.handle ? CU_STREAM_PER_THREAD : *last;
+        }
     }
     wander();
     check(cu.cuStreamDestroy(stream.handle), "cuStreamDestroy");

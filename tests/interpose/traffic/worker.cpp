@@ -209,6 +209,9 @@ void Worker::finish() {
                 free(block, block.stream);
             }
         }
+    }
+    for (unsigned place = 0; place < place_count; place++) {
+        enter(place);
         for (const Stream &stream : mine_->streams) {
             check(cu.cuStreamSynchronize(stream.handle), "cuStreamSynchronize");
             check(cu.cuStreamDestroy(stream.handle), "cuStreamDestroy");

@@ -21,8 +21,10 @@ private:
     struct Graph {
         CUgraphExec exec = nullptr;
         Block block;
-        unsigned leaves = 0; // the pattern
-        Block left;          // its stream, once launched; ptr 0: there is none
+        unsigned leaves = 0;         // the pattern
+        Block left;                  // ptr 0: there is none
+        bool has_left = false;       // the thread has it, since the last launch
+        CUgraphExec frees = nullptr; // of another graph, which frees it; NULL: there is none
     };
     struct Pinned {
         void *host = nullptr;
@@ -71,7 +73,11 @@ private:
     void capture_inside(CUstream stream);
     void capture_joined(CUstream stream);
     Graph end_capture(CUstream stream, const Block &block, unsigned leaves, const Block &left);
+    CUgraphExec capture_free(const Block &left, CUstream stream);
     void launch();
+    void use_left(Graph &graph, CUstream stream);
+    void free_left(Graph &graph);
+    void free_left_from_another_context(const Block &left);
     void drop_graph(size_t number);
 
     // lives.cpp
