@@ -1,7 +1,45 @@
 #include "cases.h"
 #include "objects.h"
 
+#include <simcuda.h>
+
 namespace {
+
+// A kernel of the stream's context writes it. Where there is no such kernel, a copy does.
+CUresult write_by_kernel(CUdeviceptr address, CUstream stream) {
+    void *entry = nullptr;
+    CUdriverProcAddressQueryResult found;
+    if (cu.cuGetProcAddress("simcuda_launch", &entry, 12000, 0, &found) != CUDA_SUCCESS || !entry) {
+        return fill(address, mib, 135, stream);
+    }
+    const simcuda_range range = {address, mib, 1, 0};
+    return CUresult(
+        reinterpret_cast<decltype(&simcuda_launch)>(entry)(stream, nullptr, nullptr, &range, 1));
+}
+
+// Two contexts of a device have access, each for itself.
+void by_pairs(CUcontext here_context, CUcontext there_context) {
+    CUcontext second = nullptr, third = nullptr;
+    NEED(cu.cuCtxSetCurrent(there_context));
+    const CUdeviceptr memory = allocate(mib);
+    NEED(cu.cuCtxCreate_v2(&second, 0, 0));
+    NEED(cu.cuCtxEnablePeerAccess(there_context, 0));
+    NEED(cu.cuCtxCreate_v2(&third, 0, 0));
+    NEED(cu.cuCtxEnablePeerAccess(there_context, 0));
+    NEED(cu.cuCtxSetCurrent(here_context));
+    NEED(cu.cuCtxEnablePeerAccess(there_context, 0));
+    const Stream stream;
+    NEED(cu.cuCtxSetCurrent(second));
+    result(cu.cuCtxDisablePeerAccess(there_context), CUDA_SUCCESS, "disable in another context");
+    result(write_by_kernel(memory, stream), CUDA_SUCCESS, "use after that");
+    result(cu.cuCtxDestroy(third), CUDA_SUCCESS, "the end of a third context with access");
+    result(write_by_kernel(memory, stream), CUDA_SUCCESS, "use after that, too");
+    NEED(cu.cuCtxSetCurrent(here_context));
+    NEED(cu.cuStreamSynchronize(stream));
+    NEED(cu.cuCtxDisablePeerAccess(there_context));
+    NEED(cu.cuCtxDestroy(second));
+    NEED(cu.cuMemFree(memory));
+}
 
 void across(CUdeviceptr there, CUstream here, unsigned value, const char *name) {
     NEED(fill(there, mib, value, here));
@@ -72,4 +110,5 @@ void peers_case() {
     fact(reachable == 1, "device 0 reaches device 1");
     const Primary there(1), here(0);
     with_two(here.context, there.context);
+    by_pairs(here.context, there.context);
 }

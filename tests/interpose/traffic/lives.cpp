@@ -1,6 +1,22 @@
 // Streams, memory pools and contexts that come and go under the traffic.
 #include "worker.h"
 
+#include <simcuda.h>
+
+namespace {
+
+// A kernel of the stream's context, which reaches what that may.
+CUresult write_by_kernel(const Block &block, CUstream stream) {
+    void *entry = nullptr;
+    CUdriverProcAddressQueryResult found;
+    check(cu.cuGetProcAddress("simcuda_launch", &entry, 12000, 0, &found), "simcuda_launch");
+    const simcuda_range range = {block.ptr, block.size, 1, 0};
+    return CUresult(
+        reinterpret_cast<decltype(&simcuda_launch)>(entry)(stream, nullptr, nullptr, &range, 1));
+}
+
+} // namespace
+
 // --- streams -------------------------------------------------------------------------------------
 
 void Worker::make_stream(Stream &stream) {
@@ -92,6 +108,9 @@ void Worker::reach_from(CUdevice device, CUstream stream) {
     const CUstream home = block->stream;
     order(home, stream);
     check(cu.cuCtxSetCurrent(here), "cuCtxSetCurrent");
+    if (device != device_count - 1) { // there other threads share the context
+        check(write_by_kernel(*block, stream), "a kernel that uses memory of another device");
+    }
     use(*block, stream);
     order(stream, all_[place_].streams[0].handle);
     block->stream = all_[place_].streams[0].handle;

@@ -161,7 +161,7 @@ CUresult pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_
     for (size_t i = 0; context && i < count; i++) {
         if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
             access[i].location.id != device) {
-            emm_set_peer_access(context, access[i].location.id, access_of(access[i]));
+            server().set_peer_access(context, access[i].location.id, nullptr, access_of(access[i]));
         }
     }
     return result;

@@ -103,7 +103,9 @@ void Server::end_context(CUcontext context) {
     // First: once the context's memory is given back, another thread may get it from the driver.
     if (emm_context *ending = contexts.known(context)) {
         allocations.forget(ending);
+        peers.forget(ending);
     }
+    end_peer_access(context);
     if (emm_context *ended = contexts.end(context)) {
         streams.forget(ended);
         sharing.forget(ended);

@@ -6,6 +6,7 @@
 #include "contexts.h"
 #include "graph_memory.h"
 #include "options.h"
+#include "peer_access.h"
 #include "pools.h"
 #include "release.h"
 #include "result.h"
@@ -25,6 +26,7 @@ struct Server {
     Contexts contexts{driver};
     Streams streams{driver, contexts};
     Pools pools{driver};
+    PeerAccess peers;
     Allocations allocations;
     GraphMemory graph_memory{driver, allocations};
     Sharing sharing{allocations};
@@ -48,8 +50,16 @@ struct Server {
         }
     }
 
+    // What holds the access is a context of the device, or the memory pool (`by` NULL). A plugin
+    // that cannot give it has memory of cuMemAlloc, which the driver's own call covers.
+    void set_peer_access(emm_context *memory, CUdevice device, CUcontext by, uint32_t access);
+
     // All that a CUDA context's end means here. Before the driver is told.
     void end_context(CUcontext context);
+
+private:
+    void tell(const std::vector<DeviceAccess> &changed);
+    void end_peer_access(CUcontext context);
 };
 
 // Once `serve` has been called.
