@@ -25,12 +25,12 @@ KNOWN = {
 TIMEOUT = 120
 
 
-def run(case, folder, progress="eager", how=HOW, **variables):
-    """Runs a case; in `folder` lies the libcuda that it finds."""
+def run(case, folder, progress="eager", how=HOW, fail="", **variables):
+    """Runs a case; in `folder` lies the libcuda that it finds, and in the simulated driver the call `fail` fails."""
     how = how.replace("DRIVER", os.path.join(DRIVER, "libcuda.so.1"))
     misuse = "error" if case == WRONG else "abort"
     environment = dict(os.environ, LD_LIBRARY_PATH=folder, **variables,
-                       EMM_SIM=f"{SIM},progress={progress},misuse={misuse}")
+                       EMM_SIM=f"{SIM},progress={progress},misuse={misuse}" + (f",fail={fail}" if fail else ""))
     return subprocess.run([PROGRAM, how, case], env=environment, text=True, timeout=TIMEOUT,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
 
@@ -117,6 +117,12 @@ class Interposed(Client):
         self.assertEqual(done.stdout, self.native("alloc"))
         self.assertEqual(done.stderr.count("this program ran without emm"), 1, done.stderr)
         self.assertIn(os.path.join(DRIVER, "libcuda.so.1"), done.stderr)
+
+    @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
+    def test_a_context_that_the_driver_does_not_end_is_told_of(self):
+        done = self.interposed("contexts", fail="cuCtxDestroy@1:999")
+        self.assertEqual(done.returncode, 3)  # the case needs that call
+        self.assertEqual(done.stderr.count("the driver has refused to end a context (CUDA error 999)"), 1, done.stderr)
 
     def test_the_memory_is_of_the_plugin(self):
         with tempfile.TemporaryDirectory() as folder:

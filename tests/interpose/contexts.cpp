@@ -48,10 +48,32 @@ void usage_count() {
     const CUdeviceptr block = allocate(mib);
     result(cu.cuCtxAttach(&attached, 0), CUDA_SUCCESS, "attach");
     fact(attached == context, "attach gives the context itself");
+    NEED(cu.cuCtxSetCurrent(outer));
+    for (const char *which : {"first", "second"}) {
+        result(cu.cuCtxDetach(context), CUDA_ERROR_INVALID_CONTEXT,
+               "detach from what is not current, the %s time", which);
+    }
+    fact(is_known(block), "nothing has changed");
+    NEED(cu.cuCtxSetCurrent(context));
     result(cu.cuCtxDetach(context), CUDA_SUCCESS, "detach");
     fact(is_known(block), "the context is still there");
     result(cu.cuCtxDetach(context), CUDA_SUCCESS, "detach, the second time");
-    fact(!is_known(block) && current() == outer, "and no longer");
+    fact(!is_known(block), "and no longer");
+}
+
+// The driver refuses to end a primary context, and what its own memory is in stays.
+void refused_ends(CUcontext primary) {
+    const Stream stream;
+    const CUdeviceptr block = allocate(mib);
+    NEED(fill(block, mib, 103, stream));
+    result(cu.cuCtxDestroy(primary), CUDA_ERROR_INVALID_CONTEXT, "destroy of a primary context");
+    result(cu.cuCtxDetach(primary), CUDA_ERROR_INVALID_CONTEXT, "detach from a primary context");
+    fact(holds(block, mib, 103, stream), "its memory: bytes ok");
+    const CUdeviceptr next = allocate(mib);
+    NEED(fill(next, mib, 104, stream));
+    fact(holds(block, mib, 103, stream), "and after a further allocation: bytes ok");
+    result(cu.cuMemFree(next), CUDA_SUCCESS, "free");
+    result(cu.cuMemFree(block), CUDA_SUCCESS, "free of what was there before");
 }
 
 void between_two(CUcontext outer) {
@@ -98,6 +120,8 @@ void contexts_case() {
     fact(right == lives, "%d contexts that ended with live memory", lives);
     fact(free_memory() + 128 * mib > before, "their memory is free again");
     usage_count();
+    NEED(cu.cuCtxSetCurrent(primary.context));
+    refused_ends(primary.context);
     between_two(primary.context);
     current_elsewhere();
 }

@@ -3,6 +3,7 @@
 #include "result.h"
 #include "second_driver.h"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace emm::run {
@@ -103,6 +104,10 @@ std::vector<emm_context *> Contexts::all() {
 
 emm_context *Contexts::end(CUcontext context) {
     emm_context *const ending = known(context);
+    {
+        const std::lock_guard lock(mutex_);
+        attached_.erase(context); // however often it was attached to
+    }
     if (!ending) {
         return nullptr;
     }
@@ -152,6 +157,12 @@ bool Contexts::count_release(CUdevice device) {
     }
     retained_.erase(found);
     return true;
+}
+
+bool Contexts::is_retained(CUcontext context) {
+    const std::lock_guard lock(mutex_);
+    return std::any_of(retained_.begin(), retained_.end(),
+                       [&](const auto &each) { return each.second.context == context; });
 }
 
 CUcontext Contexts::retained_on(CUdevice device) {

@@ -100,6 +100,7 @@ public:
     void count_retain(CUdevice device, CUcontext context);
     bool count_release(CUdevice device);
     CUcontext retained_on(CUdevice device);
+    bool is_retained(CUcontext context);
 
     // Changes whenever a context or stream ends, and a handle may come back for another.
     uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }

@@ -2,25 +2,47 @@
 // driver.
 #include "server.h"
 
+#include <cstdio>
+
 namespace emm::run {
 namespace {
 
 // --- contexts ----------------------------------------------------------------------------------
 
-// The driver refuses to destroy a primary context.
+// What the driver refuses to destroy or to detach from keeps its memory: a primary context, also by
+// the handle of a green one, which emm's record of it tells too.
 bool is_primary(CUcontext context) {
     emm_context_info info = {};
     info.struct_size = sizeof info;
     emm_context *const known = server().contexts.known(context);
-    return known && emm_context_get_info(known, &info) >= 0 && info.primary;
+    return server().contexts.is_retained(context) ||
+           (known && emm_context_get_info(known, &info) >= 0 && info.primary);
+}
+
+bool is_current(CUcontext context) {
+    CUcontext current = nullptr;
+    return server().driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current == context;
+}
+
+// Other refusals cannot be foreseen, and memory can be given back only before the end.
+void say_if_it_lives(bool was_served, CUcontext context, CUresult result) {
+    if (!was_served || result == CUDA_SUCCESS ||
+        Current(server().driver, context).result() != CUDA_SUCCESS) {
+        return;
+    }
+    std::fprintf(stderr,
+                 "emm run: the driver has refused to end a context (CUDA error %d); emm has given "
+                 "back the memory there, and from now on the driver itself serves that context\n",
+                 int(result));
 }
 
 template <Served entry> CUresult ctx_end(CUcontext context) {
     const Turn turn;
-    if (turn.is_programs() && context && !is_primary(context)) {
-        server().end_context(context);
-    }
-    return ask_driver<&ctx_end<entry>>(entry, context);
+    const bool was_served =
+        turn.is_programs() && context && !is_primary(context) && server().end_context(context);
+    const CUresult result = ask_driver<&ctx_end<entry>>(entry, context);
+    say_if_it_lives(was_served, context, result);
+    return result;
 }
 
 CUresult ctx_attach(CUcontext *ret_context, unsigned flags) {
@@ -34,10 +56,16 @@ CUresult ctx_attach(CUcontext *ret_context, unsigned flags) {
 
 CUresult ctx_detach(CUcontext context) {
     const Turn turn;
-    if (turn.is_programs() && server().contexts.count_detach(context)) {
-        server().end_context(context);
+    Contexts &contexts = server().contexts;
+    const bool counts = turn.is_programs() && is_current(context) && !is_primary(context);
+    const bool is_last = counts && contexts.count_detach(context);
+    const bool was_served = is_last && server().end_context(context);
+    const CUresult result = ask_driver<&ctx_detach>(served_cuCtxDetach, context);
+    if (counts && !is_last && result != CUDA_SUCCESS) {
+        contexts.count_attach(context);
     }
-    return ask_driver<&ctx_detach>(served_cuCtxDetach, context);
+    say_if_it_lives(was_served, context, result);
+    return result;
 }
 
 // Held from the count of a primary context's users to the driver's answer: another thread must not
@@ -70,24 +98,23 @@ template <Served entry> CUresult primary_release(CUdevice device) {
     const PrimaryTurn turn;
     Contexts &contexts = server().contexts;
     const CUcontext context = turn.is_programs() ? contexts.retained_on(device) : nullptr;
-    if (context && contexts.count_release(device)) {
-        server().end_context(context);
-    }
+    const bool was_served =
+        context && contexts.count_release(device) && server().end_context(context);
     const CUresult result = ask_driver<&primary_release<entry>>(entry, device);
     if (context && result != CUDA_SUCCESS) {
         contexts.count_retain(device, context);
     }
+    say_if_it_lives(was_served, context, result);
     return result;
 }
 
 template <Served entry> CUresult primary_reset(CUdevice device) {
     const PrimaryTurn turn;
-    if (turn.is_programs()) {
-        if (CUcontext context = server().contexts.retained_on(device)) {
-            server().end_context(context);
-        }
-    }
-    return ask_driver<&primary_reset<entry>>(entry, device);
+    const CUcontext context = turn.is_programs() ? server().contexts.retained_on(device) : nullptr;
+    const bool was_served = context && server().end_context(context);
+    const CUresult result = ask_driver<&primary_reset<entry>>(entry, device);
+    say_if_it_lives(was_served, context, result);
+    return result;
 }
 
 // --- streams -----------------------------------------------------------------------------------

@@ -99,17 +99,19 @@ void Server::give_back_of_graphs(const std::vector<Allocation> &memory) {
     }
 }
 
-void Server::end_context(CUcontext context) {
+bool Server::end_context(CUcontext context) {
     // First: once the context's memory is given back, another thread may get it from the driver.
     if (emm_context *ending = contexts.known(context)) {
         allocations.forget(ending);
         peers.forget(ending);
     }
     end_peer_access(context);
-    if (emm_context *ended = contexts.end(context)) {
+    emm_context *const ended = contexts.end(context);
+    if (ended) {
         streams.forget(ended);
         sharing.forget(ended);
     }
+    return ended != nullptr;
 }
 
 } // namespace emm::run

@@ -54,8 +54,9 @@ struct Server {
     // that cannot give it has memory of cuMemAlloc, which the driver's own call covers.
     void set_peer_access(emm_context *memory, CUdevice device, CUcontext by, uint32_t access);
 
-    // All that a CUDA context's end means here. Before the driver is told.
-    void end_context(CUcontext context);
+    // All that a CUDA context's end means here. Before the driver is told. False: emm did not serve
+    // it.
+    bool end_context(CUcontext context);
 
 private:
     void tell(const std::vector<DeviceAccess> &changed);
