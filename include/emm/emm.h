@@ -64,6 +64,34 @@ typedef struct emm_error {
 /* The calling thread's last error. Never NULL; it does not count as a call. */
 EMM_API const emm_error *emm_last_error(void);
 
+/* --- the log ---------------------------------------------------------------------------------- */
+
+#define EMM_LOG_OFF 0 /* beside EMM_LOG_ERROR to EMM_LOG_DEBUG of emm/plugin.h */
+
+/*
+ * A line of the log: `level` is EMM_LOG_ERROR to EMM_LOG_DEBUG; `text` is UTF-8 on one line,
+ * without a line end, of at most 4 KiB, and belongs to emm: copy it. Any thread that calls emm may
+ * be the one that logs, with locks of emm's held: the callback must not call emm, throw, or wait
+ * for a thread that calls emm. One thread at a time is in it.
+ */
+typedef void (*emm_log_callback)(int32_t level, const char *text, void *user_data);
+
+/*
+ * Hands lines of `level` and more urgent ones to the process's `callback`. Meanwhile standard error
+ * gets none; a user who sets EMM_LOG has them there, too. NULL removes the callback: it is not
+ * called any more once this has returned. At any time, also before everything else.
+ *   EMM_E_INVALID_VALUE   `level` is not one of EMM_LOG_*
+ *   EMM_E_REENTERED       called by the callback
+ */
+EMM_API emm_status emm_set_log_callback(int32_t level, emm_log_callback callback, void *user_data);
+
+/*
+ * The least urgent lines that standard error gets: EMM_LOG_WARN if this was never called.
+ *   EMM_S_IGNORED         EMM_LOG is set, and decides
+ *   EMM_E_INVALID_VALUE   `level` is not one of EMM_LOG_*
+ */
+EMM_API emm_status emm_set_log_level(int32_t level);
+
 /* --- the plugin ------------------------------------------------------------------------------- */
 
 /*

@@ -1,6 +1,8 @@
 #include "observe/log.h"
 
+#include "observe/error.h"
 #include "observe/file.h"
+#include "observe/log_levels.h"
 #include "observe/process.h"
 #include "observe/text.h"
 #include "observe/write_signals.h"
@@ -11,18 +13,25 @@
 #include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unistd.h>
 
 namespace emm::observe {
 namespace {
 
+constexpr std::array<std::string_view, 5> level_words{"off", "error", "warn", "info", "debug"};
+
 spdlog::level::level_enum spdlog_level(int32_t level) {
     switch (level) {
+    case EMM_LOG_OFF:
+        return spdlog::level::off;
     case EMM_LOG_ERROR:
         return spdlog::level::err;
     case EMM_LOG_WARN:
@@ -34,25 +43,38 @@ spdlog::level::level_enum spdlog_level(int32_t level) {
     }
 }
 
+int32_t emm_level(spdlog::level::level_enum level) {
+    switch (level) {
+    case spdlog::level::err:
+        return EMM_LOG_ERROR;
+    case spdlog::level::warn:
+        return EMM_LOG_WARN;
+    case spdlog::level::info:
+        return EMM_LOG_INFO;
+    default:
+        return EMM_LOG_DEBUG;
+    }
+}
+
+// What EMM_LOG says.
 struct Setting {
-    spdlog::level::level_enum level = spdlog::level::warn;
+    std::optional<int32_t> level; // none: it is unset, or ignored
     std::string file;
     std::string complaint;
 };
 
 Setting parse(std::string_view text) {
     Setting setting;
+    if (text.empty()) {
+        return setting;
+    }
     const size_t colon = text.find(':');
     const std::string_view word = text.substr(0, colon);
-    if (word == "error") {
-        setting.level = spdlog::level::err;
-    } else if (word == "info") {
-        setting.level = spdlog::level::info;
-    } else if (word == "debug") {
-        setting.level = spdlog::level::debug;
-    } else if (word == "off") {
-        setting.level = spdlog::level::off;
-    } else if (word != "warn" && !word.empty()) {
+    const auto known = std::find(level_words.begin(), level_words.end(), word);
+    setting.level = EMM_LOG_WARN;
+    if (known != level_words.end()) {
+        setting.level = static_cast<int32_t>(known - level_words.begin());
+    } else if (!word.empty()) {
         setting.complaint = "EMM_LOG: expected off, error, warn, info or debug, found '" +
                             std::string(word) + "'; warn is used";
     }
@@ -99,21 +121,102 @@ spdlog::sink_ptr open_sink(Setting &setting) {
     return std::make_shared<spdlog::sinks::stderr_sink_mt>();
 }
 
-spdlog::logger *make_logger() {
-    Setting setting = parse(environment("EMM_LOG"));
-    if (elevated() && std::getenv("EMM_LOG")) {
-        setting.complaint = "EMM_LOG is ignored: the process has elevated privileges";
+// The application's callback. Its lock is held around each call, so that a callback that has been
+// removed is not called any more. A line that comes up within the callback is not given to it.
+class CallbackSink final : public spdlog::sinks::sink {
+public:
+    void set(emm_log_callback callback, void *user_data) {
+        const std::lock_guard lock(mutex_);
+        callback_ = callback;
+        user_data_ = user_data;
     }
-    spdlog::sink_ptr sink = open_sink(setting);
-    auto logger = std::make_unique<spdlog::logger>("emm", std::move(sink));
-    logger->set_pattern("[%Y-%m-%d %H:%M:%S.%e] [emm] [%l] %v");
-    logger->set_level(setting.level);
-    logger->flush_on(spdlog::level::debug);
-    if (!setting.complaint.empty()) {
-        logger->warn("{}", one_line(setting.complaint));
+    static bool is_calling() { return calling; }
+
+    void log(const spdlog::details::log_msg &message) override {
+        if (calling) {
+            return;
+        }
+        const std::string text(message.payload.data(), message.payload.size());
+        const std::lock_guard lock(mutex_);
+        if (callback_) {
+            const Calling now;
+            callback_(emm_level(message.level), text.c_str(), user_data_);
+        }
     }
-    return logger.release();
-}
+    void flush() override {}
+    void set_pattern(const std::string &) override {}
+    void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
+
+private:
+    static inline constinit thread_local bool calling = false;
+    struct Calling {
+        Calling() { calling = true; }
+        ~Calling() { calling = false; }
+    };
+
+    std::mutex mutex_;
+    emm_log_callback callback_ = nullptr;
+    void *user_data_ = nullptr;
+};
+
+// Where lines go: EMM_LOG's place, or standard error, and the application's callback.
+class Log {
+public:
+    // Never destroyed: a plugin or a static destructor may log after everything else is gone.
+    static Log &process() {
+        static Log *const log = new Log;
+        return *log;
+    }
+
+    void write(int32_t level, std::string_view text) {
+        if (is_one_line(text)) {
+            logger_.log(spdlog_level(level), "{}", text);
+        } else {
+            logger_.log(spdlog_level(level), "{}", one_line(text));
+        }
+    }
+    void set_callback(int32_t level, emm_log_callback callback, void *user_data) {
+        const std::lock_guard lock(mutex_);
+        callback_->set(callback, user_data);
+        callback_level_ = callback ? std::optional(level) : std::nullopt;
+        apply_levels();
+    }
+    // False: EMM_LOG decides.
+    bool set_level(int32_t level) {
+        const std::lock_guard lock(mutex_);
+        level_ = level;
+        apply_levels();
+        return !setting_.level;
+    }
+
+private:
+    Log() : setting_(parse(environment("EMM_LOG"))), place_(open_sink(setting_)) {
+        if (elevated() && std::getenv("EMM_LOG")) {
+            setting_.complaint = "EMM_LOG is ignored: the process has elevated privileges";
+        }
+        logger_.sinks() = {place_, callback_};
+        place_->set_pattern("[%Y-%m-%d %H:%M:%S.%e] [emm] [%l] %v");
+        logger_.flush_on(spdlog::level::debug);
+        apply_levels();
+        if (!setting_.complaint.empty()) {
+            write(EMM_LOG_WARN, setting_.complaint);
+        }
+    }
+    void apply_levels() {
+        const LogLevels levels = log_levels(setting_.level, level_, callback_level_);
+        place_->set_level(spdlog_level(levels.place));
+        callback_->set_level(spdlog_level(levels.callback));
+        logger_.set_level(spdlog_level(std::max(levels.place, levels.callback)));
+    }
+
+    std::mutex mutex_;
+    Setting setting_;
+    int32_t level_ = EMM_LOG_WARN;
+    std::optional<int32_t> callback_level_;
+    const spdlog::sink_ptr place_;
+    const std::shared_ptr<CallbackSink> callback_ = std::make_shared<CallbackSink>();
+    spdlog::logger logger_{"emm"};
+};
 
 } // namespace
 
@@ -124,16 +227,22 @@ void log(int32_t level, std::string_view text) noexcept {
     }
     const WriteSignalsBlocked blocked; // a log never ends the program
     try {
-        // Never destroyed: a plugin or a static destructor may log after everything else is gone.
-        static spdlog::logger *const logger = make_logger();
-        if (is_one_line(text)) {
-            logger->log(spdlog_level(level), "{}", text);
-        } else {
-            logger->log(spdlog_level(level), "{}", one_line(text));
-        }
+        Log::process().write(level, text);
     } catch (...) {
         return;
     }
+}
+
+emm_status set_log_callback(int32_t level, emm_log_callback callback, void *user_data) {
+    if (CallbackSink::is_calling()) {
+        return fail(EMM_E_REENTERED, 0, "emm_set_log_callback: called by the log's callback");
+    }
+    Log::process().set_callback(level, callback, user_data);
+    return EMM_OK;
+}
+
+emm_status set_log_level(int32_t level) {
+    return Log::process().set_level(level) ? EMM_OK : EMM_S_IGNORED;
 }
 
 void log_formatted(int32_t level, fmt::string_view text, fmt::format_args values) noexcept {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <emm/emm.h>
+
 #include <fmt/core.h>
 
 #include <cstdint>
@@ -18,5 +20,9 @@ template <class... Values>
 void log(int32_t level, fmt::format_string<Values...> text, Values &&...values) noexcept {
     log_formatted(level, text, fmt::make_format_args(values...));
 }
+
+// emm_set_log_callback and emm_set_log_level, with a level that there is.
+emm_status set_log_callback(int32_t level, emm_log_callback callback, void *user_data);
+emm_status set_log_level(int32_t level);
 
 } // namespace emm::observe

@@ -212,6 +212,8 @@ const std::vector<Entry> &entries() {
         ENTRY(emm_capture_end, things.context, EMM_STREAM_LEGACY),
         ENTRY(emm_defer_cleanup_begin, things.context),
         ENTRY(emm_defer_cleanup_end, things.context),
+        ENTRY(emm_set_log_callback, EMM_LOG_OFF, nullptr, nullptr),
+        ENTRY(emm_set_log_level, EMM_LOG_WARN),
         ENTRY(emm_set_pressure_callback, &give_back, nullptr),
         ENTRY(emm_set_event_hook, nullptr, nullptr, nullptr),
         ENTRY(emm_event_log_recover, "/tmp/there is no such log.csv"),

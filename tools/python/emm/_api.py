@@ -216,6 +216,8 @@ FUNCTIONS = {
     "emm_defer_cleanup_begin": [CONTEXT],
     "emm_defer_cleanup_end": [CONTEXT],
     "emm_set_pressure_callback": [CALLBACK, c_void_p],
+    "emm_set_log_callback": [c_int32, CALLBACK, c_void_p],
+    "emm_set_log_level": [c_int32],
     "emm_set_event_hook": [CALLBACK, c_void_p, OUT],
     "emm_event_log_recover": [c_char_p],
     "emm_get_counters": [OUT],
