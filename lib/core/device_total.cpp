@@ -5,6 +5,7 @@
 #include "core/selection.h"
 #include "driver/driver.h"
 #include "observe/error.h"
+#include "observe/running.h"
 
 namespace emm::core {
 namespace {
@@ -13,6 +14,7 @@ constexpr const char slot[] = "get_device_total";
 
 emm_status ask(const loader::Selection &selection, int32_t device, size_t device_bytes,
                size_t &ret_total) noexcept {
+    const observe::Running running(slot, selection.plugin->file_or_name());
     try {
         return conclude(*selection.plugin,
                         selection.plugin->table.get_device_total(&host(), device, device_bytes,

@@ -6,6 +6,7 @@
 #include "core/this_thread.h"
 #include "observe/error.h"
 #include "observe/log.h"
+#include "observe/running.h"
 
 #include <fmt/format.h>
 
@@ -44,8 +45,7 @@ emm_status refused(const emm_context &context, emm_status status, const char *st
     detail.stage = stage;
     detail.path = plugin.path;
     detail.text =
-        fmt::format("plugin {}: {} failed for {}: {}",
-                    plugin.path.empty() ? plugin.name : plugin.path, stage, context, said);
+        fmt::format("plugin {}: {} failed for {}: {}", plugin.file_or_name(), stage, context, said);
     return observe::fail(std::move(detail));
 }
 
@@ -58,6 +58,7 @@ emm_status call_create(emm_context &context, emm_manager *&ret_manager) {
     }
     observe::log(EMM_LOG_DEBUG, "plugin {}: calling create for {}", context.selection->plugin->name,
                  context);
+    const observe::Running running("create", context.selection->plugin->file_or_name());
     try {
         return conclude(
             context,

@@ -5,6 +5,7 @@
 #include "dl/load.h"
 #include "loader/mapped.h"
 #include "loader/refusal.h"
+#include "observe/running.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -35,6 +36,7 @@ emm_status map(const std::string &path, void *&ret_handle) {
                        .hint = "move the plugin",
                        .tried = {path}});
     }
+    const observe::Running running("its constructors", path);
     ret_handle = dl::load_library(path, "plugin " + path);
     if (ret_handle) {
         return EMM_OK;

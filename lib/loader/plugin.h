@@ -51,6 +51,7 @@ struct Plugin {
     std::vector<emm_option> options;
     std::vector<const char *> default_texts;
 
+    const std::string &file_or_name() const { return path.empty() ? name : path; }
     bool defaults(Slot slot) const { return (defaulted >> static_cast<unsigned>(slot) & 1) != 0; }
 };
 

@@ -5,6 +5,7 @@
 #include "loader/refusal.h"
 #include "observe/error.h"
 #include "observe/log.h"
+#include "observe/running.h"
 #include "observe/text.h"
 
 #include <fmt/format.h>
@@ -77,6 +78,7 @@ emm_status entry_returned_null(const Plugin &plugin, bool described) {
 emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret) {
     observe::log(EMM_LOG_DEBUG, "plugin {}: calling its entry",
                  ret.path.empty() ? "that is linked in" : ret.path);
+    const observe::Running running("its entry", ret.path);
     observe::take_plugin_word(); // an older one
     std::string thrown;
     try {
