@@ -175,7 +175,8 @@ private:
             "at once, 'ratio' the one by the other\n(none if an allocation failed), "
             "'leaked' what was not given back after the context was retired,\n'2nd "
             "half' the driver's calls in the trace's second half, 'early hand-overs' "
-            "blocks that\nsomebody got while another's work could still use them.");
+            "blocks that\nwere given out again while work of their previous owner could still "
+            "use them.");
         replay_command_ = replay;
     }
 
