@@ -9,18 +9,20 @@
 #include "exchange/import.h"
 #include "info.h"
 #include "loader/suggest.h"
+#include "print.h"
 #include "problem.h"
 #include "replay/replay.h"
 #include "run/run.h"
 #include "workload/workload.h"
+#include "write_signals.h"
 
 #include <emm/emm.h>
 
 #include <CLI/CLI.hpp>
-#include <csignal>
 #include <cstring>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 namespace emm::tool {
 namespace {
@@ -99,11 +101,9 @@ public:
 
     int run(int argc, char **argv) {
         try {
-            app_.parse(take_program(argc, argv), argv);
-        } catch (const CLI::ParseError &error) {
-            return app_.exit(error) == 0 ? 0 : wrong_usage;
-        }
-        try {
+            if (const std::optional<int> status = parse(argc, argv)) {
+                return *status;
+            }
             if (app_.get_subcommands().empty()) {
                 throw usage("expected a command: info, replay, bench, events, check, run, export "
                             "or import, found none (--help says what they do)");
@@ -120,6 +120,20 @@ public:
     }
 
 private:
+    // The exit status, if that is all.
+    std::optional<int> parse(int argc, char **argv) {
+        try {
+            app_.parse(take_program(argc, argv), argv);
+            return std::nullopt;
+        } catch (const CLI::ParseError &error) {
+            std::ostringstream help, complaint;
+            const bool is_good = app_.exit(error, help, complaint) == 0;
+            print_error(complaint.str());
+            print(help.str());
+            return is_good ? 0 : wrong_usage;
+        }
+    }
+
     void add_info() {
         CLI::App *info = app_.add_subcommand(
             "info", "What is in force and why: plugin, driver, devices, variables");
@@ -341,10 +355,8 @@ private:
 
     int dispatch() {
         if (run_command_->parsed()) {
-            return run_program(run_);
+            return run_program(run_, write_signals_);
         }
-        std::signal(SIGPIPE, SIG_IGN); // a program that `run` starts would inherit it
-        std::signal(SIGXFSZ, SIG_IGN);
         if (replay_command_->parsed()) {
             json_ = replay_.json;
             if (replay_.trace.empty() == replay_.workload.empty()) {
@@ -400,14 +412,23 @@ private:
 
     // A trace that cannot be read is wrong input; nothing has run.
     int tell(const Problem &problem) const {
-        if (json_) {
-            fmt::print("{}\n", dump(to_json(problem), 2));
-        } else {
-            fmt::print(stderr, "emm: {}\n", to_text(problem));
+        if (!json_ || !is_printed(to_json(problem))) {
+            print_error(fmt::format("emm: {}\n", to_text(problem)));
         }
         return problem.stage == "usage" || problem.stage == "trace" ? wrong_usage : failed;
     }
 
+    // Where standard output fails, standard error has the problem.
+    static bool is_printed(const Json &json) {
+        try {
+            print_json(json);
+            return true;
+        } catch (const Failure &) {
+            return false;
+        }
+    }
+
+    WriteSignalsIgnored write_signals_;
     CLI::App app_;
     CLI::App *replay_command_ = nullptr, *bench_command_ = nullptr, *events_command_ = nullptr;
     CLI::App *check_command_ = nullptr, *run_command_ = nullptr;

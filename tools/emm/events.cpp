@@ -1,6 +1,7 @@
 #include "events.h"
 
 #include "json.h"
+#include "print.h"
 #include "trace/reader.h"
 
 #include <algorithm>
@@ -18,17 +19,16 @@ int run_events(const EventsOptions &options) {
     };
     const auto allocations = count(Op::alloc), frees = count(Op::free);
     if (options.json) {
-        fmt::print("{}\n", dump(Json{{"log", options.log},
-                                     {"completed", was_incomplete},
-                                     {"allocations", allocations},
-                                     {"frees", frees},
-                                     {"peak_live_bytes", log.peak_live_bytes}},
-                                2));
+        print_json(Json{{"log", options.log},
+                        {"completed", was_incomplete},
+                        {"allocations", allocations},
+                        {"frees", frees},
+                        {"peak_live_bytes", log.peak_live_bytes}});
     } else {
-        fmt::print("{}: {}; device memory: {} allocations, {} frees, at most {} bytes live\n",
-                   options.log,
-                   was_incomplete ? "completed from what the program had recorded" : "complete",
-                   allocations, frees, log.peak_live_bytes);
+        print(fmt::format(
+            "{}: {}; device memory: {} allocations, {} frees, at most {} bytes live\n", options.log,
+            was_incomplete ? "completed from what the program had recorded" : "complete",
+            allocations, frees, log.peak_live_bytes));
     }
     return 0;
 }

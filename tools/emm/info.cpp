@@ -1,6 +1,7 @@
 #include "info.h"
 
 #include "driver.h"
+#include "print.h"
 #include "problem.h"
 #include "table.h"
 
@@ -182,11 +183,12 @@ int run_info(const InfoOptions &options) {
     report["plugins"] = find_plugins();
     report["driver"] = driver_or_error();
     report["environment"] = describe_environment();
-    const std::string text =
-        options.json ? dump(report, 2) + "\n"
-                     : plugin_text(report["plugin"], plugin) + found_text(report["plugins"]) +
-                           driver_text(report["driver"]) + environment_text(report["environment"]);
-    fmt::print("{}", text);
+    if (options.json) {
+        print_json(report);
+    } else {
+        print(plugin_text(report["plugin"], plugin) + found_text(report["plugins"]) +
+              driver_text(report["driver"]) + environment_text(report["environment"]));
+    }
     // A machine may have no driver; one that was asked for by name must be there.
     return report["driver"].contains("error") && std::getenv("EMM_DRIVER") ? 1 : 0;
 }

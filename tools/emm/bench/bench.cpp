@@ -4,6 +4,7 @@
 #include "bench/plan.h"
 #include "bench/report.h"
 #include "child.h"
+#include "print.h"
 #include "problem.h"
 #include "progress.h"
 #include "statistics.h"
@@ -105,8 +106,8 @@ private:
             auto child = launch(candidate, label, Task::timing);
             const Json hello = child->receive();
             if (hello.contains("absent")) {
-                fmt::print(stderr, "not measured: {}: {}\n", label,
-                           hello.at("absent").get<std::string>());
+                print_error(fmt::format("not measured: {}: {}\n", label,
+                                        hello.at("absent").get<std::string>()));
                 return;
             }
             if (candidate.kind == plugin_kind && candidate.plugin.empty()) {
@@ -272,7 +273,7 @@ int run_bench(const BenchOptions &options) {
     }
     Benches benches(options);
     const Json &report = benches.run();
-    fmt::print("{}", options.json ? dump(report, 2) + "\n" : bench_text(report));
+    options.json ? print_json(report) : print(bench_text(report));
     return bench_is_good(report) ? 0 : 1;
 }
 

@@ -90,6 +90,11 @@ public:
         return *outcomes_[i];
     }
 
+    void begin_no_more() {
+        const std::lock_guard lock(mutex_);
+        next_ = planned_.size();
+    }
+
 private:
     size_t next() {
         const std::lock_guard lock(mutex_);
@@ -137,6 +142,29 @@ private:
     std::vector<std::optional<CaseOutcome>> outcomes_;
 };
 
+// Threads that run cases. A report that cannot be written ends the run: what is under way comes to
+// its end, and nothing more begins.
+class Workers {
+public:
+    Workers(CheckRun &run, unsigned count) : run_(run) {
+        for (unsigned i = 0; i < count; i++) {
+            threads_.emplace_back(&CheckRun::work, &run);
+        }
+    }
+    ~Workers() {
+        run_.begin_no_more();
+        for (std::thread &thread : threads_) {
+            thread.join();
+        }
+    }
+    Workers(const Workers &) = delete;
+    Workers &operator=(const Workers &) = delete;
+
+private:
+    CheckRun &run_;
+    std::vector<std::thread> threads_;
+};
+
 unsigned jobs_of(const CheckOptions &options) {
     return options.jobs ? options.jobs : std::max(1u, std::thread::hardware_concurrency());
 }
@@ -163,15 +191,11 @@ int run_check(const CheckOptions &options) {
     const double begun = seconds_now();
     check::Report report(options, plugin);
     CheckRun run(options, plugin, planned);
-    std::vector<std::thread> workers;
-    for (unsigned i = 0; i < jobs_of(options); i++) {
-        workers.emplace_back(&CheckRun::work, &run);
-    }
-    for (size_t i = 0; i < planned.size(); i++) {
-        report.add(planned[i], run.wait_for(i));
-    }
-    for (std::thread &worker : workers) {
-        worker.join();
+    {
+        const Workers workers(run, jobs_of(options));
+        for (size_t i = 0; i < planned.size(); i++) {
+            report.add(planned[i], run.wait_for(i));
+        }
     }
     report.end(seconds_now() - begun);
     return report.good() ? 0 : 1;

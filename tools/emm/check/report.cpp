@@ -1,5 +1,7 @@
 #include "check/report.h"
 
+#include "print.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
@@ -16,11 +18,13 @@ std::vector<std::string> split(const std::string &text) {
     return found;
 }
 
-void print_indented(const std::string &text) {
+std::string indented(const std::string &text) {
     std::istringstream lines(text);
+    std::string result;
     for (std::string line; std::getline(lines, line);) {
-        fmt::print("          {}\n", line);
+        result += "          " + line + "\n";
     }
+    return result;
 }
 
 const char *word_for(const std::string &state) {
@@ -43,8 +47,8 @@ Report::Report(const CheckOptions &options, const Json &plugin)
         return;
     }
     const auto text = [&](const char *key) { return plugin.at(key).get<std::string>(); };
-    fmt::print("plugin: {} {} ({})\n", text("name"), text("version"), text("path"));
-    fmt::print("driver: {}\nseed: {}\n\n", text("driver_line"), options.seed);
+    print(fmt::format("plugin: {} {} ({})\ndriver: {}\nseed: {}\n\n", text("name"), text("version"),
+                      text("path"), text("driver_line"), options.seed));
 }
 
 void Report::add(const Planned &planned, const CaseOutcome &outcome) {
@@ -68,18 +72,24 @@ void Report::add(const Planned &planned, const CaseOutcome &outcome) {
                          {"seconds", outcome.seconds}});
         return;
     }
-    fmt::print("{:>4}  {:<30} {:<18} {:5.0f} ms\n", word_for(outcome.state), planned.name(),
-               planned.entry->requirements, outcome.seconds * 1000);
-    print_indented(outcome.message);
+    print(paragraph(planned, outcome));
+}
+
+std::string Report::paragraph(const Planned &planned, const CaseOutcome &outcome) const {
+    std::string text =
+        fmt::format("{:>4}  {:<30} {:<18} {:5.0f} ms\n", word_for(outcome.state), planned.name(),
+                    planned.entry->requirements, outcome.seconds * 1000);
+    text += indented(outcome.message);
     if (outcome.state == "failed") {
-        print_indented(outcome.output);
         const char *const driver = std::getenv("EMM_DRIVER");
-        fmt::print("          requirement: {}\n          again:       {}emm check '{}' --filter {} "
-                   "--seed {}\n",
-                   planned.entry->says, driver ? fmt::format("EMM_DRIVER={} ", driver) : "",
-                   options_.spec, planned.name(), options_.seed);
+        text += indented(outcome.output);
+        text += fmt::format(
+            "          requirement: {}\n          again:       {}emm check '{}' --filter {} "
+            "--seed {}\n",
+            planned.entry->says, driver ? fmt::format("EMM_DRIVER={} ", driver) : "", options_.spec,
+            planned.name(), options_.seed);
     }
-    std::fflush(stdout);
+    return text;
 }
 
 std::string Report::verdict() const {
@@ -101,15 +111,17 @@ void Report::end(double seconds) {
         report["failed"] = failed_;
         report["skipped"] = skipped_;
         report["verdict"] = verdict();
-        fmt::print("{}\n", dump(report, 2));
+        print_json(report);
         return;
     }
-    fmt::print("\n{} cases: {} passed, {} failed, {} skipped, in {:.1f} s\nverdict: {}\n",
-               passed_ + failed_ + skipped_, passed_, failed_, skipped_, seconds, verdict());
+    print(fmt::format("\n{} cases: {} passed, {} failed, {} skipped, in {:.1f} s\nverdict: {}\n",
+                      passed_ + failed_ + skipped_, passed_, failed_, skipped_, seconds,
+                      verdict()));
 }
 
 void list(const std::vector<Planned> &planned, bool json) {
     Json all = Json::array();
+    std::string text;
     for (const Planned &one : planned) {
         if (json) {
             all.push_back({{"name", one.name()},
@@ -117,13 +129,12 @@ void list(const std::vector<Planned> &planned, bool json) {
                            {"says", one.entry->says},
                            {"needs_simulator", (one.entry->needs & on_simulator) != 0}});
         } else {
-            fmt::print("{:<26} {:<27} {}{}\n", one.name(), one.entry->requirements, one.entry->says,
-                       one.entry->needs & on_simulator ? " (simulated driver only)" : "");
+            text += fmt::format("{:<26} {:<27} {}{}\n", one.name(), one.entry->requirements,
+                                one.entry->says,
+                                one.entry->needs & on_simulator ? " (simulated driver only)" : "");
         }
     }
-    if (json) {
-        fmt::print("{}\n", dump(Json{{"cases", all}}, 2));
-    }
+    json ? print_json(Json{{"cases", all}}) : print(text);
 }
 
 } // namespace emm::tool::check

@@ -28,6 +28,7 @@ public:
 
 private:
     std::string verdict() const;
+    std::string paragraph(const Planned &planned, const CaseOutcome &outcome) const;
 
     const CheckOptions &options_;
     Json plugin_;

@@ -4,6 +4,7 @@
 #include "exchange/refusal.h"
 #include "exchange/snapshot_export.h"
 #include "observe/text.h"
+#include "print.h"
 #include "progress.h"
 #include "trace/event_log.h"
 
@@ -70,7 +71,7 @@ private:
         if (options_.json) {
             Json report = {{"log", log_.name()}, {"to", options_.to}, {"file", options_.output}};
             report.update(result);
-            fmt::print("{}\n", dump(report, 2));
+            print_json(report);
             return;
         }
         std::string text;
@@ -78,8 +79,9 @@ private:
             text += fmt::format("{} {} {}", text.empty() ? ":" : ",", value.get<uint64_t>(),
                                 key == "left_off" ? "left off" : key);
         }
-        fmt::print(options_.output.empty() ? stderr : stdout, "{}, as {}{}\n",
-                   observe::one_line(log_.name()), options_.to, text);
+        const std::string line =
+            fmt::format("{}, as {}{}\n", observe::one_line(log_.name()), options_.to, text);
+        options_.output.empty() ? print_error(line) : print(line);
     }
 
     const ExportOptions &options_;

@@ -6,6 +6,7 @@
 #include "exchange/rmm_log.h"
 #include "exchange/snapshot.h"
 #include "observe/text.h"
+#include "print.h"
 #include "progress.h"
 #include "table.h"
 #include "trace/file.h"
@@ -104,39 +105,43 @@ private:
     // With a file as output, standard output is free for it.
     void tell(const Recording &recording, const Conversion &result) {
         if (options_.json) {
-            fmt::print("{}\n", dump(json_of(recording, result), 2));
+            print_json(json_of(recording, result));
             return;
         }
-        std::FILE *const to = options_.output.empty() ? stderr : stdout;
-        fmt::print(to, "{}: {}: {}, {}, {}, {}, at most {} bytes live\n",
-                   observe::one_line(input_.name()), recording.kind(),
-                   counted(result.allocations, "allocation"), counted(result.frees, "free"),
-                   counted(result.threads, "thread"), counted(result.streams, "stream"),
-                   result.peak_live_bytes);
-        tell_of_losses(to, recording, result);
+        const std::string text = summary(recording, result) + losses(recording, result);
+        options_.output.empty() ? print_error(text) : print(text);
     }
 
-    static void tell_of_losses(std::FILE *to, const Recording &recording,
-                               const Conversion &result) {
+    std::string summary(const Recording &recording, const Conversion &result) const {
+        return fmt::format("{}: {}: {}, {}, {}, {}, at most {} bytes live\n",
+                           observe::one_line(input_.name()), recording.kind(),
+                           counted(result.allocations, "allocation"), counted(result.frees, "free"),
+                           counted(result.threads, "thread"), counted(result.streams, "stream"),
+                           result.peak_live_bytes);
+    }
+
+    static std::string losses(const Recording &recording, const Conversion &result) {
+        std::string text;
         if (result.live_before != 0) {
             const bool is_ring = std::string_view(recording.kind()) == "PyTorch snapshot";
-            fmt::print(to,
-                       "The recording lacks the allocations of {} ({}): {}. The trace allocates "
-                       "them at its start; what came and went before is not in it.\n",
-                       counted(result.live_before, "block"), in_bytes(result.live_before_bytes),
-                       is_ring ? "the snapshot's ring has lost them, or it began later"
-                               : "it began later");
+            text += fmt::format(
+                "The recording lacks the allocations of {} ({}): {}. The trace allocates "
+                "them at its start; what came and went before is not in it.\n",
+                counted(result.live_before, "block"), in_bytes(result.live_before_bytes),
+                is_ring ? "the snapshot's ring has lost them, or it began later"
+                        : "it began later");
         }
         if (result.missed_frees != 0) {
-            fmt::print(to,
-                       "The recording lacks the frees of {}: their addresses are given out again, "
-                       "and the trace frees them there.\n",
-                       counted(result.missed_frees, "block"));
+            text += fmt::format(
+                "The recording lacks the frees of {}: their addresses are given out again, "
+                "and the trace frees them there.\n",
+                counted(result.missed_frees, "block"));
         }
         if (result.stray_frees != 0) {
-            fmt::print(to, "{} left out: the address was free already.\n",
-                       counted(result.stray_frees, "free"));
+            text += fmt::format("{} left out: the address was free already.\n",
+                                counted(result.stray_frees, "free"));
         }
+        return text;
     }
 
     Json json_of(const Recording &recording, const Conversion &result) const {

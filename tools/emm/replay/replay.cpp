@@ -1,6 +1,7 @@
 #include "replay/replay.h"
 
 #include "child.h"
+#include "print.h"
 #include "problem.h"
 #include "progress.h"
 #include "replay/report.h"
@@ -67,8 +68,8 @@ public:
             result.update(answer.at("result"));
             report_["results"].push_back(result);
             for (const Json &note : answer.at("notes")) {
-                fmt::print(stderr, "{}: {}\n", result.at("plugin").get<std::string>(),
-                           note.get<std::string>());
+                print_error(fmt::format("{}: {}\n", result.at("plugin").get<std::string>(),
+                                        note.get<std::string>()));
             }
         } catch (const Failure &failure) {
             progress_.clear();
@@ -90,10 +91,10 @@ private:
 void warn_of_shared_event_log(const ReplayOptions &options) {
     const char *log = std::getenv("EMM_EVENT_LOG");
     if (log && options.plugins.size() > 1 && std::string(log).find("%p") == std::string::npos) {
-        fmt::print(stderr,
-                   "emm: EMM_EVENT_LOG: each plugin writes {} anew, and only the last one's events "
-                   "remain; put %p into the name to keep all\n",
-                   log);
+        print_error(fmt::format(
+            "emm: EMM_EVENT_LOG: each plugin writes {} anew, and only the last one's events "
+            "remain; put %p into the name to keep all\n",
+            log));
     }
 }
 
@@ -114,7 +115,7 @@ int run_replay(const ReplayOptions &options) {
     if (results.size() == 1 && results.front().contains("error")) {
         throw Failure(problem_from_json(results.front()));
     }
-    fmt::print("{}", options.json ? dump(report, 2) + "\n" : replay_text(report));
+    options.json ? print_json(report) : print(replay_text(report));
     return replay_is_good(report) ? 0 : 1;
 }
 

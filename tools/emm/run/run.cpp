@@ -1,5 +1,6 @@
 #include "run/run.h"
 
+#include "print.h"
 #include "problem.h"
 #include "run/environment.h"
 #include "run/folder.h"
@@ -9,7 +10,6 @@
 #include <emm/emm.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -107,13 +107,12 @@ void check_plugin() {
         arguments.push_back(word.data());
     }
     arguments.push_back(nullptr);
-    std::fflush(nullptr);
     execvp(path.c_str(), arguments.data()); // a script without a first line runs in a shell
     throw Refusal(errno == ENOENT ? program_missing : program_unusable,
                   fmt::format("{} cannot be run: {}", path, std::strerror(errno)));
 }
 
-int run_checked(RunOptions options) {
+int run_checked(RunOptions options, WriteSignalsIgnored &signals) {
     check_usage(options);
     if (options.record) {
         options.record = absolute_record(*options.record);
@@ -124,19 +123,20 @@ int run_checked(RunOptions options) {
     apply(changes);
     check_plugin();
     if (options.print_env) {
-        fmt::print("{}", shell_lines(before, changes));
+        print(shell_lines(before, changes));
         return 0;
     }
+    signals.restore();
     become(path, options.program);
 }
 
 } // namespace
 
-int run_program(const RunOptions &options) {
+int run_program(const RunOptions &options, WriteSignalsIgnored &signals) {
     try {
-        return run_checked(options);
+        return run_checked(options, signals);
     } catch (const Refusal &refusal) {
-        fmt::print(stderr, "emm run: {}\n", refusal.what());
+        print_error(fmt::format("emm run: {}\n", refusal.what()));
         return refusal.status();
     }
 }

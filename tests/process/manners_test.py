@@ -1,0 +1,108 @@
+#!/usr/bin/env python3
+"""How the emm tool behaves in a terminal and a pipe, whatever it is given: writes that fail, wrong usage, hostile
+names, plugins that end their process."""
+import os
+import subprocess
+import tempfile
+import unittest
+
+from emm_program import EMM, run
+
+RMM_LOG = ("Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00:000001,allocate,0x1000,256,0x0\n"
+           "1,10:00:00:000002,free,0x1000,256,0x0\n")
+LOG = ("Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current Allocs,Start,End,Elapsed,"
+       "Location\nAlloc,0,0x1000,0,256,1000,2000,1,0.000000001,0.000000002,0.000000001,main\n")
+
+
+def closed_pipe():
+    """A pipe that no process reads."""
+    ends = os.pipe()
+    os.close(ends[0])
+    return os.fdopen(ends[1], "w")
+
+
+def written_to(output, *arguments, **more):
+    """The finished process, whose standard output is that file."""
+    return subprocess.run([EMM, *arguments], stdout=output, stderr=subprocess.PIPE, text=True, check=False,
+                          timeout=120, **more)
+
+
+class Files(unittest.TestCase):
+    """A folder, with a file of each kind that the tool reads."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        self.trace = self.file("trace.csv", "time,thread,stream,op,id,size\n0,0,0,alloc,1,9\n1,0,0,free,1,9\n")
+        self.log = self.file("log.csv", LOG)
+        self.rmm = self.file("rmm.csv", RMM_LOG)
+
+    def file(self, name, text):
+        path = os.path.join(self.folder, name)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+
+class Writes(Files):
+    def commands(self):
+        return [["--help"], ["--version"], ["replay", "--help"], ["info"], ["info", "--json"],
+                ["replay", self.trace], ["replay", self.trace, "--json"], ["events", self.log],
+                ["events", self.log, "--json"], ["bench", "--case", "counter"], ["bench", "--case", "counter", "--json"],
+                ["check", "--list"], ["check", "--list", "--json"], ["check", "passthrough", "--filter", "table/texts"],
+                ["check", "passthrough", "--filter", "table/texts", "--json"], ["run", "--print-env"],
+                ["export", self.log, "--to", "torch-snapshot"], ["export", self.log, "--to", "chrome-trace"],
+                ["import", self.rmm]]
+
+    def test_a_full_disk_is_status_1_and_one_sentence_for_every_command_that_writes(self):
+        for command in self.commands():
+            with self.subTest(command), open("/dev/full", "w", encoding="utf-8") as full:
+                done = written_to(full, *command)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("emm: standard output cannot be written: No space left on device\n", done.stderr)
+
+    def test_a_pipe_that_no_process_reads_is_status_1_and_one_sentence(self):
+        for command in self.commands():
+            with self.subTest(command), closed_pipe() as pipe:
+                done = written_to(pipe, *command)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("emm: standard output cannot be written: Broken pipe\n", done.stderr)
+
+    def test_a_standard_output_that_is_closed_is_told_and_is_no_file_that_was_opened_later(self):
+        for command in (["info"], ["events", self.log], ["import", self.rmm, "-o", self.folder + "/out.csv"]):
+            with self.subTest(command):
+                done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", EMM, *command], capture_output=True, text=True,
+                                      check=False, timeout=60)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("standard output cannot be written", done.stderr)
+        with open(self.folder + "/out.csv", encoding="utf-8") as trace:
+            self.assertEqual(len(trace.read().splitlines()), 3)
+
+    def test_a_file_that_grows_beyond_what_it_may_is_status_1_and_leaves_what_was_there(self):
+        for command in (["export", self.log, "--to", "chrome-trace"], ["import", self.rmm]):
+            with self.subTest(command):
+                path = self.file("out", "as it was")
+                done = subprocess.run(["prlimit", "--fsize=16", EMM, *command, "-o", path], capture_output=True,
+                                      text=True, check=False, timeout=60)
+                self.assertEqual((done.returncode, done.stderr), (1, f"emm: {path} cannot be written: File too large\n"))
+                with open(path, encoding="utf-8") as file:
+                    self.assertEqual(file.read(), "as it was")
+                full = run(*command, "-o", "/dev/full")
+                self.assertEqual((full.returncode, full.stderr),
+                                 (1, "emm: /dev/full cannot be written: No space left on device\n"))
+
+    def test_a_problem_that_standard_output_does_not_take_as_json_is_on_standard_error(self):
+        with closed_pipe() as pipe:
+            done = written_to(pipe, "info", "no-such-plugin", "--json")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("no-such-plugin", done.stderr)
+
+    def test_a_program_that_runs_on_emm_is_ended_by_a_closed_pipe_as_ever(self):
+        with closed_pipe() as pipe:
+            done = written_to(pipe, "run", "--", "sh", "-c", "yes; echo status $? >&2")
+        self.assertIn("status 141", done.stderr)  # 128 + SIGPIPE
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "json.h"
+
+#include <string_view>
+
+// What commands write to the terminal, or to what stands in its place.
+namespace emm::tool {
+
+// Text for people, on standard output. Throws Failure unless all of it was taken.
+void print(std::string_view text);
+
+// One object for programs, on standard output. Throws Failure unless all of it was taken.
+void print_json(const Json &json);
+
+// To standard error: what cannot be written there is lost.
+void print_error(std::string_view text) noexcept;
+
+} // namespace emm::tool
