@@ -107,10 +107,7 @@ std::string tail_of(std::string_view text, size_t most) {
 
 } // namespace
 
-bool is_one_line(std::string_view text) noexcept {
-    if (text.size() > longest_text) {
-        return false;
-    }
+bool is_plain(std::string_view text) noexcept {
     while (!text.empty()) {
         const Character character = first_of(text);
         if (!is_plain(character)) {
@@ -119,6 +116,10 @@ bool is_one_line(std::string_view text) noexcept {
         text.remove_prefix(character.bytes);
     }
     return true;
+}
+
+bool is_one_line(std::string_view text) noexcept {
+    return text.size() <= longest_text && is_plain(text);
 }
 
 std::string one_line(std::string_view text) {

@@ -17,6 +17,9 @@ inline constexpr size_t longest_text = 4096;
 // UTF-8 U+FFFD; what is too long loses its middle to " [...] ".
 std::string one_line(std::string_view text);
 
+// Whether no character of UTF-8 text would be changed by one_line, however long it is.
+bool is_plain(std::string_view text) noexcept;
+
 // Whether one_line would change nothing.
 bool is_one_line(std::string_view text) noexcept;
 

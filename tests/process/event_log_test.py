@@ -5,6 +5,7 @@ import csv
 import decimal
 import os
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -103,6 +104,17 @@ class EventLog(unittest.TestCase):
         self.assertEqual((rows[8]["Stream"], rows[8]["Size (bytes)"]), ("-1", "80"))
         self.assertEqual((rows[10]["Address"], rows[10]["Stream"]), ("0x0", "0"))
         self.assertEqual(os.listdir(self.folder), ["log.csv"])
+
+    def test_a_program_whose_path_has_control_characters_gives_rows_of_one_line(self):
+        folder = self.folder / "two\nlines \x1b[2J\\"
+        folder.mkdir()
+        program = shutil.copy(PROGRAM, folder / "program")
+        subprocess.run([program, "each"], env=self.environment(), check=True, timeout=60)
+        lines = self.log.read_text(encoding="utf-8").splitlines()
+        self.assertEqual(len(lines), 1 + 17)
+        for row in self.rows():
+            self.assertIn("two lines ?[2J\\/program+0x", row["Location"])
+        self.assertRegex(self.rows()[0]["Location"], r"\(.*allocate.*\+0x[0-9a-f]+\)$")  # read from that file
 
     def test_eight_threads_are_put_in_order_and_none_of_their_events_is_missing(self):
         self.assertEqual(self.run_program("threads").returncode, 0)

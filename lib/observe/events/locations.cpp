@@ -1,5 +1,7 @@
 #include "observe/events/locations.h"
 
+#include "observe/text.h"
+
 #include <fmt/format.h>
 
 namespace emm::observe {
@@ -35,8 +37,8 @@ std::string Locations::make(uint64_t caller) const {
     for (auto module = modules_.rbegin(); module != modules_.rend(); ++module) {
         if (module->holds(caller)) {
             const std::string symbol = symbol_at(module->path, caller - module->base);
-            return fmt::format("{}+{:#x}{}", module->path, caller - module->base,
-                               symbol.empty() ? "" : " (" + symbol + ")");
+            return one_line(fmt::format("{}+{:#x}{}", module->path, caller - module->base,
+                                        symbol.empty() ? "" : " (" + symbol + ")"));
         }
     }
     return fmt::format("{:#x}", caller);

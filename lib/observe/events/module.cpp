@@ -43,6 +43,25 @@ bool take_number(std::string_view &line, uint64_t &ret_number) {
     return true;
 }
 
+// A path may have line ends.
+std::string escaped(std::string_view path) {
+    std::string text;
+    for (const char letter : path) {
+        text += letter == '\n' ? "\\n" : letter == '\\' ? "\\\\" : std::string(1, letter);
+    }
+    return text;
+}
+
+std::string unescaped(std::string_view text) {
+    std::string path;
+    for (size_t i = 0; i < text.size(); ++i) {
+        const bool is_escape = text[i] == '\\' && i + 1 < text.size();
+        i += is_escape ? 1 : 0;
+        path += is_escape && text[i] == 'n' ? '\n' : text[i];
+    }
+    return path;
+}
+
 } // namespace
 
 std::optional<Module> find_module(uint64_t address) {
@@ -55,7 +74,8 @@ std::optional<Module> find_module(uint64_t address) {
 }
 
 std::string to_line(const Module &module) {
-    return fmt::format("{:x} {:x} {:x} {}\n", module.begin, module.end, module.base, module.path);
+    return fmt::format("{:x} {:x} {:x} {}\n", module.begin, module.end, module.base,
+                       escaped(module.path));
 }
 
 std::optional<Module> take_module(std::string_view &text) {
@@ -66,7 +86,7 @@ std::optional<Module> take_module(std::string_view &text) {
         !take_number(line, module.base)) {
         return std::nullopt;
     }
-    module.path = line;
+    module.path = unescaped(line);
     return module;
 }
 
