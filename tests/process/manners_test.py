@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """How the emm tool behaves in a terminal and a pipe, whatever it is given: writes that fail, wrong usage, hostile
 names, plugins that end their process."""
+import json
 import os
 import subprocess
 import tempfile
 import unittest
 
-from emm_program import EMM, run
+from emm_program import EMM, fixture, run
 
 RMM_LOG = ("Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00:000001,allocate,0x1000,256,0x0\n"
            "1,10:00:00:000002,free,0x1000,256,0x0\n")
@@ -102,6 +103,73 @@ class Writes(Files):
         with closed_pipe() as pipe:
             done = written_to(pipe, "run", "--", "sh", "-c", "yes; echo status $? >&2")
         self.assertIn("status 141", done.stderr)  # 128 + SIGPIPE
+
+
+class HostileNames(Files):
+    """Escape codes, line ends, a C1 control, a change of direction, and what CSV and HTML take for their own."""
+    TEXT = '\x1b[2J\x1b]0;title\x07\r\ngood 1.0\n\u009b31m\u202e",<b>'
+
+    def assert_plain(self, text):
+        for line in text.split("\n"):
+            self.assertFalse(line.startswith("good 1.0"), text)
+            self.assertTrue(all(c.isprintable() for c in line), ascii(text))
+
+    def assert_told(self, status, *arguments, also=(), **variables):
+        """Both to people and as JSON; the object."""
+        done = run(*arguments, **variables)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assert_plain(done.stdout)
+        self.assert_plain(done.stderr)
+        for word in also:
+            self.assertIn(word, done.stdout + done.stderr)
+        done = run(*arguments, "--json", **variables)
+        self.assertEqual(done.returncode, status, done.stderr)
+        self.assert_plain(done.stdout)
+        self.assert_plain(done.stderr)
+        return json.loads(done.stdout)
+
+    def test_texts_of_a_plugin_are_shown_on_one_line_and_as_far_as_they_are_of_use(self):
+        told = self.assert_told(0, "info", fixture("hostile"), also=["?[2J"])
+        self.assertLess(len(json.dumps(told)), 20_000)
+        self.assertEqual(told["plugin"]["name"], "stray")
+
+    def test_a_plugin_whose_name_is_hostile_is_refused_in_one_line(self):
+        self.assert_told(1, "info", fixture("hostile-name"), also=["its name is not usable"])
+
+    def test_what_a_plugin_logs_and_says_of_its_failures_is_one_line(self):
+        for command in (["replay", self.trace, "--plugin"], ["bench", "--case", "pair", "--plugin"],
+                        ["check", "--filter", "table/lines"]):
+            self.assert_told(1, *command, fixture("hostile"))
+
+    def test_names_of_files_are_shown_on_one_line(self):
+        trace = self.file(self.TEXT.replace("/", "") + ".csv", "time,thread,stream,op,id,size\n0,0,0,mark,1,0\n")
+        log = self.file(self.TEXT.replace("/", "") + ".log", LOG)
+        rmm = self.file(self.TEXT.replace("/", "") + ".rmm", RMM_LOG)
+        empty = self.file(self.TEXT.replace("/", ""), "")
+        self.assertEqual(self.assert_told(0, "replay", trace)["trace"], trace)
+        self.assertEqual(self.assert_told(0, "events", log)["log"], log)
+        self.assert_told(0, "import", rmm, "-o", trace)
+        self.assert_told(0, "export", log, "--to", "chrome-trace", "-o", rmm)
+        for command in (["replay", empty], ["events", empty], ["import", empty, "-o", trace], ["replay", empty + "."],
+                        ["export", empty, "--to", "chrome-trace", "-o", trace]):
+            self.assert_told(2, *command)
+        self.assert_told(1, "import", self.rmm, "-o", self.folder + "/" + self.TEXT.replace("/", "") + "/x")
+
+    def test_what_a_trace_has_in_its_cells_is_shown_on_one_line_and_short(self):
+        cell = self.TEXT.replace("\n", "") + "x" * 1000
+        for row in (f"0,0,0,{cell},1,9", f"0,0,0,alloc,{cell},9", cell):
+            error = self.assert_told(2, "replay", self.file("bad.csv", f"time,thread,stream,op,id,size\n{row}\n"))
+            self.assertLess(len(error["error"]["message"]), 400)
+        for header in (cell, LOG.splitlines()[0] + f"\nAlloc,{cell},0,0,0,0,0,0,0,0,0,x"):
+            self.assert_told(2, "events", self.file("bad.log", header + "\n"))
+
+    def test_variables_are_shown_on_one_line(self):
+        told = self.assert_told(0, "info", EMM_SIM=None, EMM_EVENT_LOG=self.TEXT)
+        self.assertEqual(told["environment"]["EMM_EVENT_LOG"], self.TEXT)
+
+    def test_a_specification_with_control_characters_is_refused_in_one_line(self):
+        self.assert_told(1, "info", self.TEXT)
+        self.assert_told(1, "info", "pool:max=" + self.TEXT)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 #include "events.h"
 
 #include "json.h"
+#include "observe/text.h"
 #include "print.h"
 #include "trace/reader.h"
 
@@ -26,7 +27,8 @@ int run_events(const EventsOptions &options) {
                         {"peak_live_bytes", log.peak_live_bytes}});
     } else {
         print(fmt::format(
-            "{}: {}; device memory: {} allocations, {} frees, at most {} bytes live\n", options.log,
+            "{}: {}; device memory: {} allocations, {} frees, at most {} bytes live\n",
+            observe::one_line(options.log),
             was_incomplete ? "completed from what the program had recorded" : "complete",
             allocations, frees, log.peak_live_bytes));
     }

@@ -1,6 +1,7 @@
 #include "info.h"
 
 #include "driver.h"
+#include "observe/text.h"
 #include "print.h"
 #include "problem.h"
 #include "table.h"
@@ -111,7 +112,7 @@ Json describe_environment() {
 
 std::string text_at(const Json &object, const char *key) {
     const Json &value = object.at(key);
-    return value.is_string() ? value.get<std::string>() : "-";
+    return value.is_string() ? observe::one_line(value.get<std::string>()) : "-";
 }
 
 std::string options_text(const Json &options) {
@@ -169,7 +170,8 @@ std::string environment_text(const Json &environment) {
     std::string text = "\nenvironment\n";
     for (const auto &[name, value] : environment.items()) {
         text += fmt::format("  {:<31} {}\n", name,
-                            value.is_string() ? value.get<std::string>() : "(unset)");
+                            value.is_string() ? observe::one_line(value.get<std::string>())
+                                              : "(unset)");
     }
     return text;
 }

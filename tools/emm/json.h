@@ -9,7 +9,8 @@ namespace emm::tool {
 // Keys stay in the order in which they are documented.
 using Json = nlohmann::ordered_json;
 
-// Text from plugins and file names need not be UTF-8; what is not is replaced.
+// Text from plugins and file names need not be UTF-8; what is not is replaced. Control characters
+// are escaped, those beyond ASCII too, so that no terminal obeys them.
 std::string dump(const Json &json, int indent = -1);
 
 } // namespace emm::tool

@@ -1,5 +1,7 @@
 #include "problem.h"
 
+#include "observe/text.h"
+
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -48,16 +50,16 @@ Problem problem_from_json(const Json &json) {
 }
 
 std::string to_text(const Problem &problem) {
-    std::string text = problem.message;
+    std::string text = observe::one_line(problem.message);
     if (!problem.tried.empty()) {
         text += "\n  tried:";
     }
     for (const std::string &path : problem.tried) {
-        text += "\n    " + path;
+        text += "\n    " + observe::one_line(path);
     }
     // The sentence may end with the hint already, because some programs print nothing else.
     if (!problem.hint.empty() && problem.message.find(problem.hint) == std::string::npos) {
-        text += "\n  hint: " + problem.hint;
+        text += "\n  hint: " + observe::one_line(problem.hint);
     }
     return text;
 }

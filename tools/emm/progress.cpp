@@ -1,6 +1,7 @@
 #include "progress.h"
 
 #include "clock.h"
+#include "observe/text.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -28,7 +29,7 @@ void Progress::show(const std::string &what, double share) {
 
 void Progress::show(const std::string &what) {
     if (terminal_) {
-        write_line("\r\x1b[K" + what);
+        write_line("\r\x1b[K" + observe::one_line(what));
         shown_ = true;
     }
 }

@@ -1,9 +1,19 @@
 #include "table.h"
 
+#include "observe/text.h"
+
 #include <algorithm>
 #include <fmt/format.h>
 
 namespace emm::tool {
+
+// A line end in a text would look like the next row.
+void Table::add(std::vector<std::string> row) {
+    for (std::string &text : row) {
+        observe::make_one_line(text);
+    }
+    rows_.push_back(std::move(row));
+}
 
 std::string Table::text() const {
     std::vector<size_t> widths(rows_.front().size(), 0);

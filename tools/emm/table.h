@@ -10,7 +10,7 @@ namespace emm::tool {
 class Table {
 public:
     explicit Table(std::vector<std::string> titles) : rows_{std::move(titles)} {}
-    void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+    void add(std::vector<std::string> row);
     std::string text() const;
 
 private:

@@ -63,7 +63,7 @@ private:
 
     void show(double share) {
         if (pace_.is_due()) {
-            progress_.show("reading " + observe::one_line(log_.name()), share);
+            progress_.show("reading " + log_.name(), share);
         }
     }
 

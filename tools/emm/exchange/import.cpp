@@ -9,6 +9,7 @@
 #include "print.h"
 #include "progress.h"
 #include "table.h"
+#include "text.h"
 #include "trace/file.h"
 #include "trace/input.h"
 
@@ -92,7 +93,7 @@ private:
 
     void show(double share) {
         if (pace_.is_due()) {
-            progress_.show("reading " + observe::one_line(input_.name()), share);
+            progress_.show("reading " + input_.name(), share);
         }
     }
 

@@ -22,10 +22,4 @@ Failure wrong_use(std::string message) {
     return Failure(problem);
 }
 
-std::string in_quotes(std::string_view text) {
-    constexpr size_t longest = 60;
-    return "'" + observe::one_line(text.substr(0, longest)) +
-           (text.size() > longest ? "...'" : "'");
-}
-
 } // namespace emm::tool

@@ -4,7 +4,6 @@
 #include "trace/builder.h"
 
 #include <string>
-#include <string_view>
 
 namespace emm::tool {
 
@@ -14,8 +13,5 @@ Failure bad_file(const std::string &name, const std::string &place, const Malfor
 
 // Options that do not go together: exit status 2.
 Failure wrong_use(std::string message);
-
-// What a file has in a place, in quotes, short and without control characters.
-std::string in_quotes(std::string_view text);
 
 } // namespace emm::tool

@@ -1,6 +1,7 @@
 #include "exchange/rmm_log.h"
 
 #include "exchange/refusal.h"
+#include "text.h"
 #include "trace/file.h"
 
 #include <array>

@@ -1,6 +1,7 @@
 #include "exchange/timeline.h"
 
 #include "exchange/refusal.h"
+#include "text.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
 

@@ -1,6 +1,7 @@
 #include "replay/report.h"
 
 #include "driver.h"
+#include "observe/text.h"
 #include "problem.h"
 #include "table.h"
 
@@ -76,8 +77,8 @@ std::string replay_text(const Json &report) {
         }
     }
     return fmt::format("driver: {}\ntrace:  {}, {} order\n\n{}{}", driver_line(report.at("driver")),
-                       report.at("trace").get<std::string>(), report.at("order").get<std::string>(),
-                       any ? table.text() : "", errors);
+                       observe::one_line(report.at("trace").get<std::string>()),
+                       report.at("order").get<std::string>(), any ? table.text() : "", errors);
 }
 
 bool replay_is_good(const Json &report) {

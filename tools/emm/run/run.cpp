@@ -123,7 +123,7 @@ int run_checked(RunOptions options, WriteSignalsIgnored &signals) {
     apply(changes);
     check_plugin();
     if (options.print_env) {
-        print(shell_lines(before, changes));
+        print_as_is(shell_lines(before, changes));
         return 0;
     }
     signals.restore();

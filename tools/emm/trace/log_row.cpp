@@ -1,5 +1,6 @@
 #include "trace/log_row.h"
 
+#include "text.h"
 #include "trace/builder.h"
 
 #include <charconv>
@@ -14,7 +15,7 @@ uint64_t number(std::string_view text, const char *what) {
     uint64_t value = 0;
     const auto [stopped, error] = std::from_chars(digits.data(), end, value, is_address ? 16 : 10);
     if (error != std::errc() || stopped != end) {
-        throw Malformed(std::string("a number for ") + what, "'" + std::string(text) + "'");
+        throw Malformed(std::string("a number for ") + what, in_quotes(text));
     }
     return value;
 }

@@ -1,6 +1,7 @@
 #include "trace/reader.h"
 
 #include "problem.h"
+#include "text.h"
 #include "trace/builder.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
@@ -18,11 +19,6 @@ constexpr size_t columns = 6;
 
 using Fields = std::array<std::string_view, columns>;
 
-std::string quoted(std::string_view text) {
-    constexpr size_t longest = 60;
-    return "'" + std::string(text.substr(0, longest)) + (text.size() > longest ? "...'" : "'");
-}
-
 Fields split(std::string_view line) {
     Fields fields;
     size_t count = 0, begin = 0;
@@ -36,7 +32,7 @@ Fields split(std::string_view line) {
     }
     if (count != columns) {
         throw Malformed("6 fields, " + std::string(header),
-                        std::to_string(count) + " in " + quoted(line));
+                        std::to_string(count) + " in " + in_quotes(line));
     }
     return fields;
 }
@@ -46,7 +42,7 @@ template <class Number> Number number(std::string_view text, const char *what) {
     const char *end = text.data() + text.size();
     const auto [stopped, error] = std::from_chars(text.data(), end, value);
     if (error != std::errc() || stopped != end) {
-        throw Malformed(std::string("a whole number for ") + what, quoted(text));
+        throw Malformed(std::string("a whole number for ") + what, in_quotes(text));
     }
     return value;
 }
@@ -57,7 +53,7 @@ Op op_of(std::string_view text) {
             return op;
         }
     }
-    throw Malformed("alloc, free, mark, defer_begin or defer_end", quoted(text));
+    throw Malformed("alloc, free, mark, defer_begin or defer_end", in_quotes(text));
 }
 
 Row row_of(std::string_view line) {
@@ -108,7 +104,7 @@ Trace parse(const NextLine &next, const std::string &path, bool may_be_empty) {
         const bool is_log = first == EventLogReader::header;
         if (!is_log && first != header) {
             throw Malformed("the header " + std::string(header) + " or that of an event log",
-                            quoted(first));
+                            in_quotes(first));
         }
         EventLogReader log(builder);
         for (line_number++; const std::optional<std::string_view> line = next(); line_number++) {
