@@ -192,8 +192,17 @@ bool is_too_large(const emm_option &option, const std::string &value) {
     return option.kind == EMM_OPTION_SIZE && digits > 0 && emm_parse_size(one.c_str(), &bytes);
 }
 
+// "did you mean '8MiB'?", or "".
+std::string meant_value(const emm_option &option, const std::string &value) {
+    if (option.kind == EMM_OPTION_CHOICE) {
+        return suggestion(value, choices(option.default_value));
+    }
+    const std::string meant = option.kind == EMM_OPTION_SIZE ? meant_size(value) : "";
+    return meant.empty() ? "" : "did you mean '" + meant + "'?";
+}
+
 emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Setting &setting) {
-    const std::string meant = option.kind == EMM_OPTION_SIZE ? meant_size(setting.value) : "";
+    const std::string guess = meant_value(option, setting.value);
     const bool too_large = is_too_large(option, setting.value);
     const char *const most =
         option.kind == EMM_OPTION_SIZE ? "a size below 2^63 bytes" : "at most 18 digits";
@@ -202,7 +211,7 @@ emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Se
                    .path = plugin.path,
                    .problem = fmt::format("option '{}' of plugin '{}'{}{}", setting.key,
                                           plugin.name, too_large ? " is too large" : "",
-                                          meant.empty() ? "" : "; did you mean '" + meant + "'?"),
+                                          guess.empty() ? "" : "; " + guess),
                    .expected = too_large ? most : expected_value(option),
                    .got = "'" + setting.value + "'",
                    .hint = option.help ? option.help : ""});

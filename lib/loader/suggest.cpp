@@ -5,22 +5,27 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <utility>
 
 namespace emm::loader {
 namespace {
 
-// Levenshtein's distance: insertions, deletions and replacements.
+// Optimal string alignment: insertions, deletions, replacements, and neighbours that changed
+// places.
 size_t distance(std::string_view a, std::string_view b) {
-    std::vector<size_t> row(b.size() + 1);
+    std::vector<size_t> last(b.size() + 1), row(b.size() + 1), next(b.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});
     for (size_t i = 0; i < a.size(); ++i) {
-        size_t diagonal = row[0];
-        row[0] = i + 1;
+        next[0] = i + 1;
         for (size_t j = 0; j < b.size(); ++j) {
-            const size_t replaced = diagonal + (a[i] != b[j] ? 1 : 0);
-            diagonal = row[j + 1];
-            row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+            const size_t replaced = row[j] + (a[i] != b[j] ? 1 : 0);
+            next[j + 1] = std::min({replaced, next[j] + 1, row[j + 1] + 1});
+            if (i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j]) {
+                next[j + 1] = std::min(next[j + 1], last[j - 1] + 1);
+            }
         }
+        std::swap(last, row);
+        std::swap(row, next);
     }
     return row.back();
 }

@@ -9,6 +9,8 @@ const std::vector<std::string> plugins = {"async", "passthrough", "pool"};
 TEST_CASE("a word with a slip is corrected") {
     CHECK(suggestion("pol", plugins) == "did you mean 'pool'?");
     CHECK(suggestion("poool", plugins) == "did you mean 'pool'?");
+    CHECK(suggestion("polo", plugins) == "did you mean 'pool'?");
+    CHECK(suggestion("trian", {"serve", "train"}) == "did you mean 'train'?");
     CHECK(suggestion("asinc", plugins) == "did you mean 'async'?");
     CHECK(suggestion("passthru", plugins) == "did you mean 'passthrough'?");
 }
