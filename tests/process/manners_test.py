@@ -172,5 +172,40 @@ class HostileNames(Files):
         self.assert_told(1, "info", "pool:max=" + self.TEXT)
 
 
+class WrongUsage(Files):
+    KEYS = ["code", "stage", "message", "path", "expected", "got", "tried", "hint"]
+
+    def test_it_is_json_wherever_json_stands_in_the_line(self):
+        for line in ("--json", "inof --json", "--json info", "info --json --frob", "info --frob --json", "info a b --json",
+                     "replay --json", "replay --json --order lose x.csv", "bench --json --threads 0", "bench --case pear --json",
+                     "events --json", "check --json", "check --json x --limit 0", "check pool --filter nonsense --json",
+                     "run --json --frob -- sh", "run --json sh", "export --json", "export --json x --to y", "import --json",
+                     "import --json x --from y", "import --json x"):
+            with self.subTest(line):
+                done = run(*line.split())
+                self.assertEqual((done.returncode, done.stderr), (2, ""))
+                told = json.loads(done.stdout)
+                self.assertEqual(list(told), ["error"])
+                self.assertEqual(list(told["error"]), self.KEYS)
+                self.assertEqual(told["error"]["stage"], "usage")
+
+    def test_json_behind_the_dashes_is_the_programs(self):
+        done = run("run", "--frob", "--", "sh", "--json")
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+
+    def test_slips_in_commands_options_cases_plugins_and_values_are_corrected(self):
+        for line, meant in {"repaly x": "replay", "--versoin": "--version", "info --josn": "--json", "check --filer=x pool": "--filter",
+                            "replay --generate trian": "train", "replay --order free_ x": "free",
+                            "bench --case pair_bussy": "pair_busy", "bench --case counter,bare,pair --plugin poool": "pool",
+                            "check pool --filter memory/leak2": "memory/leaks", "check pool --filter EMM-P-5": "EMM-P-05",
+                            "info asinc": "async", "info pool:mx=1GiB": "max", "info pool:growth=vm": "vmm",
+                            "run --plugni pool -- sh": "--plugin", "run --release pytorch -- sh": "torch",
+                            "export x --to crome-trace": "chrome-trace", "import x --from kinetto": "kineto"}.items():
+            with self.subTest(line):
+                done = run(*line.split())
+                self.assertIn(done.returncode, (1, 2))
+                self.assertIn(f"did you mean '{meant}'?", done.stderr)
+
+
 if __name__ == "__main__":
     unittest.main()

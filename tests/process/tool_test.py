@@ -449,7 +449,7 @@ class Help(unittest.TestCase):
 
     def test_a_misspelt_command_or_option_is_told_what_may_be_meant(self):
         for arguments, meant in ((["chek", "pool"], "no command is called 'chek'; did you mean 'check'?"),
-                                 (["check", "--filer", "x"], "no option is called '--filer'; did you mean '--filter'?")):
+                                 (["check", "--filer", "x"], "check: no option is called '--filer'; did you mean '--filter'?")):
             self.assertIn(meant, run(*arguments).stderr)
 
 

@@ -8,11 +8,11 @@
 #include "exchange/export.h"
 #include "exchange/import.h"
 #include "info.h"
-#include "loader/suggest.h"
 #include "print.h"
 #include "problem.h"
 #include "replay/replay.h"
 #include "run/run.h"
+#include "usage.h"
 #include "workload/workload.h"
 #include "write_signals.h"
 
@@ -82,11 +82,6 @@ public:
     CommandLine() : app_(about, "emm") {
         app_.footer(footer);
         app_.require_subcommand(0, 1); // what is none of them is named then
-        app_.failure_message([this](const CLI::App *, const CLI::Error &error) {
-            const bool is_extra = dynamic_cast<const CLI::ExtrasError *>(&error) != nullptr;
-            return fmt::format("emm: {}\nRun with --help for more information.\n",
-                               is_extra ? about_extra(error.what()) : error.what());
-        });
         app_.get_formatter()->column_width(34);
         app_.set_version_flag("--version", std::string("emm ") + emm_version());
         add_info();
@@ -105,8 +100,9 @@ public:
                 return *status;
             }
             if (app_.get_subcommands().empty()) {
-                throw usage("expected a command: info, replay, bench, events, check, run, export "
-                            "or import, found none (--help says what they do)");
+                throw usage(fmt::format("expected a command: {}, found none (--help says what they "
+                                        "do)",
+                                        fmt::join(names_of_commands(app_), ", ")));
             }
             return dispatch();
         } catch (const Failure &failure) {
@@ -123,14 +119,19 @@ private:
     // The exit status, if that is all.
     std::optional<int> parse(int argc, char **argv) {
         try {
-            app_.parse(take_program(argc, argv), argv);
+            const int count = take_program(argc, argv);
+            json_ = asks_for_json({argv + 1, argv + count});
+            app_.parse(count, argv);
             return std::nullopt;
-        } catch (const CLI::ParseError &error) {
-            std::ostringstream help, complaint;
-            const bool is_good = app_.exit(error, help, complaint) == 0;
-            print_error(complaint.str());
+        } catch (const CLI::Success &wish) {
+            std::ostringstream help;
+            app_.exit(wish, help);
             print(help.str());
-            return is_good ? 0 : wrong_usage;
+            return 0;
+        } catch (const CLI::ParseError &error) {
+            const int status = tell(usage_problem(app_, error));
+            print_error(json_ ? "" : "Run with --help for more information.\n");
+            return status;
         }
     }
 
@@ -156,18 +157,24 @@ private:
         CLI::Option *workload =
             replay->add_option("--generate", replay_.workload, "a built-in workload, see below")
                 ->option_text("NAME");
+        std::vector<std::string> names;
+        for (const Workload &known : workloads()) {
+            names.emplace_back(known.name);
+        }
+        expect_one_of(workload, names);
         file->excludes(workload);
         workload->excludes(file);
         replay->add_option("--seed", replay_.seed, "of the built-in workload (default 1)")
             ->option_text("N");
         plugin_option(replay, replay_.plugins);
-        replay
-            ->add_option("--order", order_,
-                         "strict (default, for footprints): events in the file's order;\n"
-                         "free (for cost): threads run on their own, and only a free of\n"
-                         "another thread's block waits")
-            ->option_text("strict|free")
-            ->check(CLI::IsMember({"strict", "free"}));
+        CLI::Option *order =
+            replay
+                ->add_option("--order", order_,
+                             "strict (default, for footprints): events in the file's order;\n"
+                             "free (for cost): threads run on their own, and only a free of\n"
+                             "another thread's block waits")
+                ->option_text("strict|free");
+        expect_one_of(order, {"strict", "free"});
         replay->add_flag("--touch", replay_.touch,
                          "write to each block, and check it before its free, on the streams\n"
                          "concerned: finds memory that is handed over too early");
@@ -307,32 +314,6 @@ private:
         return argc;
     }
 
-    // About the first word that is no command or option, with what it may stand for.
-    std::string about_extra(const std::string &otherwise) {
-        const std::vector<CLI::App *> chosen = app_.get_subcommands();
-        const std::vector<std::string> words = app_.remaining(true);
-        const std::string word = words.empty() ? "" : words.front();
-        if (run_command_->parsed() && !word.empty() && word.front() != '-') {
-            return fmt::format("run: expected '--' before the program, as in emm run -- {0}, found "
-                               "'{0}'",
-                               word);
-        }
-        std::vector<std::string> known;
-        if (chosen.empty()) {
-            for (const CLI::App *command : app_.get_subcommands({})) {
-                known.push_back(command->get_name());
-            }
-        } else {
-            for (const CLI::Option *option : chosen.front()->get_options()) {
-                known.push_back(option->get_name());
-            }
-        }
-        const std::string guess = loader::suggestion(word, known);
-        return guess.empty() ? otherwise
-                             : fmt::format("no {} is called '{}'; {}",
-                                           chosen.empty() ? "command" : "option", word, guess);
-    }
-
     static void json_flag(CLI::App *command, bool &flag) {
         command->add_flag("--json", flag, "print one JSON object and nothing else");
     }
@@ -358,7 +339,6 @@ private:
             return run_program(run_, write_signals_);
         }
         if (replay_command_->parsed()) {
-            json_ = replay_.json;
             if (replay_.trace.empty() == replay_.workload.empty()) {
                 throw usage("replay: expected a trace file or --generate NAME, found neither");
             }
@@ -366,32 +346,26 @@ private:
             return run_replay(replay_);
         }
         if (bench_command_->parsed()) {
-            json_ = bench_.json;
             for (const std::string &text : sizes_) {
                 emm_parse_size(text.c_str(), &bench_.sizes.emplace_back());
             }
             return run_bench(bench_);
         }
         if (events_command_->parsed()) {
-            json_ = events_.json;
             return run_events(events_);
         }
         if (check_command_->parsed()) {
-            json_ = check_.json;
             if (check_.spec.empty() && !check_.list) {
                 throw usage("check: expected a SPEC, found none");
             }
             return run_check(check_);
         }
         if (export_command_->parsed()) {
-            json_ = export_.json;
             return run_export(export_);
         }
         if (import_command_->parsed()) {
-            json_ = import_.json;
             return run_import(import_);
         }
-        json_ = info_.json;
         return run_info(info_);
     }
 

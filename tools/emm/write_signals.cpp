@@ -1,6 +1,7 @@
 #include "write_signals.h"
 
 #include <fcntl.h>
+#include <initializer_list>
 #include <unistd.h>
 
 namespace emm::tool {

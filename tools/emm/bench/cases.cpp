@@ -1,6 +1,6 @@
 #include "bench/cases.h"
 
-#include "problem.h"
+#include "usage.h"
 
 namespace emm::tool {
 
@@ -30,19 +30,14 @@ const std::vector<BenchCase> &bench_cases() {
 }
 
 const BenchCase &find_case(const std::string &name) {
-    std::string names;
+    std::vector<std::string> names;
     for (const BenchCase &known : bench_cases()) {
         if (name == known.name) {
             return known;
         }
-        names += (names.empty() ? "" : ", ") + std::string(known.name);
+        names.emplace_back(known.name);
     }
-    Problem problem;
-    problem.stage = "usage";
-    problem.message = "--case: expected names out of " + names + ", found '" + name + "'";
-    problem.expected = names;
-    problem.got = name;
-    throw Failure(problem);
+    throw none_of("--case", names, name);
 }
 
 bool is_measured_alone(const std::string &name) {

@@ -3,14 +3,17 @@
 #include "check/report.h"
 #include "child.h"
 #include "clock.h"
+#include "loader/suggest.h"
 #include "problem.h"
 
 #include <algorithm>
 #include <condition_variable>
 #include <cstdio>
 #include <fmt/format.h>
+#include <iterator>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 #include <unistd.h>
 
@@ -169,6 +172,26 @@ unsigned jobs_of(const CheckOptions &options) {
     return options.jobs ? options.jobs : std::max(1u, std::thread::hardware_concurrency());
 }
 
+// The whole names of cases, without "@MODE", and requirements are what may be meant.
+Failure no_case(const CheckOptions &options) {
+    std::vector<std::string> known;
+    for (const check::Case &entry : check::cases()) {
+        const std::string name = entry.name;
+        std::istringstream requirements(entry.requirements);
+        known.push_back(name);
+        known.push_back(name.substr(0, name.find('/')));
+        known.insert(known.end(), std::istream_iterator<std::string>(requirements), {});
+    }
+    Problem problem;
+    problem.stage = "usage";
+    problem.hint = loader::suggestion(options.filters.front(), known);
+    problem.message = fmt::format(
+        "check: --filter: expected a part of a case's name, or a requirement, "
+        "found '{}', which names no case (--list without it shows all){}{}",
+        fmt::join(options.filters, "', '"), problem.hint.empty() ? "" : "; ", problem.hint);
+    return Failure(problem);
+}
+
 } // namespace
 
 int run_check(const CheckOptions &options) {
@@ -176,13 +199,7 @@ int run_check(const CheckOptions &options) {
     const Json plugin = listing ? Json() : describe(options);
     const auto planned = check::plan(options, listing || plugin.at("simulated").get<bool>());
     if (planned.empty()) {
-        Problem problem;
-        problem.stage = "usage";
-        problem.message =
-            fmt::format("check: --filter: expected a part of a case's name, or a requirement, "
-                        "found '{}', which names no case (--list without it shows all)",
-                        fmt::join(options.filters, "', '"));
-        throw Failure(problem);
+        throw no_case(options);
     }
     if (listing) {
         check::list(planned, options.json);

@@ -2,6 +2,7 @@
 
 #include "exchange/export.h"
 #include "exchange/import.h"
+#include "usage.h"
 
 #include <CLI/CLI.hpp>
 
@@ -31,14 +32,15 @@ CLI::App *add_export_command(CLI::App &app, ExportOptions &options) {
                      "- for standard input")
         ->option_text(" ")
         ->required();
-    command
-        ->add_option("--to", options.to,
-                     "torch-snapshot: a memory snapshot of PyTorch, for\n"
-                     "pytorch.org/memory_viz and python -m torch.cuda._memory_viz;\n"
-                     "chrome-trace: JSON for ui.perfetto.dev")
-        ->option_text("FORMAT")
-        ->required()
-        ->check(CLI::IsMember({"torch-snapshot", "chrome-trace"}));
+    CLI::Option *to =
+        command
+            ->add_option("--to", options.to,
+                         "torch-snapshot: a memory snapshot of PyTorch, for\n"
+                         "pytorch.org/memory_viz and python -m torch.cuda._memory_viz;\n"
+                         "chrome-trace: JSON for ui.perfetto.dev")
+            ->option_text("FORMAT")
+            ->required();
+    expect_one_of(to, {"torch-snapshot", "chrome-trace"});
     output_option(command, options.output);
     command
         ->add_option("--last", options.last,
@@ -63,14 +65,15 @@ CLI::App *add_import_command(CLI::App &app, ImportOptions &options) {
     command->add_option("FILE", options.file, "plain or gzip; - for standard input")
         ->option_text(" ")
         ->required();
-    command
-        ->add_option("--from", options.from,
-                     "torch-snapshot: torch.cuda.memory._dump_snapshot();\n"
-                     "rmm: the CSV of RMM's logging_resource_adaptor;\n"
-                     "kineto: the JSON of torch.profiler with profile_memory=True\n"
-                     "(default: what the file begins with)")
-        ->option_text("FORMAT")
-        ->check(CLI::IsMember({"torch-snapshot", "rmm", "kineto"}));
+    CLI::Option *from =
+        command
+            ->add_option("--from", options.from,
+                         "torch-snapshot: torch.cuda.memory._dump_snapshot();\n"
+                         "rmm: the CSV of RMM's logging_resource_adaptor;\n"
+                         "kineto: the JSON of torch.profiler with profile_memory=True\n"
+                         "(default: what the file begins with)")
+            ->option_text("FORMAT");
+    expect_one_of(from, {"torch-snapshot", "rmm", "kineto"});
     output_option(command, options.output);
     command
         ->add_option("--device", options.device,

@@ -6,6 +6,7 @@
 #include "run/folder.h"
 #include "run/program.h"
 #include "run/refusal.h"
+#include "usage.h"
 
 #include <emm/emm.h>
 
@@ -50,9 +51,8 @@ void check_usage(const RunOptions &options) {
         throw Refusal(run_usage, "--plugin: expected a SPEC such as pool:max=8GiB, found ''");
     }
     if (options.release && !are_caches(*options.release)) {
-        throw Refusal(run_usage, fmt::format("--release: expected torch, cupy or torch,cupy, found "
-                                             "'{}'",
-                                             *options.release));
+        throw Refusal(run_usage,
+                      "--release: " + none_of({"torch", "cupy", "torch,cupy"}, *options.release));
     }
 }
 

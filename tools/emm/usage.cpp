@@ -1,0 +1,127 @@
+#include "usage.h"
+
+#include "loader/suggest.h"
+#include "text.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fmt/ranges.h>
+
+namespace emm::tool {
+namespace {
+
+Problem wrong(std::string message, std::string hint = {}) {
+    Problem problem;
+    problem.stage = "usage";
+    problem.message = std::move(message);
+    problem.hint = std::move(hint);
+    return problem;
+}
+
+std::vector<std::string> names_of_options(const CLI::App &app) {
+    std::vector<std::string> names;
+    for (const CLI::Option *option : app.get_options()) {
+        for (const std::string &name : option->get_lnames()) {
+            names.push_back("--" + name);
+        }
+    }
+    return names;
+}
+
+// "a, b or c"
+std::string alternatives(const std::vector<std::string> &words) {
+    const size_t last = words.size() - 1;
+    return last == 0 ? words.front()
+                     : fmt::format("{} or {}", fmt::join(words.begin(), words.begin() + last, ", "),
+                                   words[last]);
+}
+
+// About a word that stands where a command is expected.
+Problem no_command(const CLI::App &app, const std::string &word) {
+    std::vector<std::string> known = names_of_commands(app);
+    if (word == "--json") {
+        return wrong(fmt::format("expected a command: {}, found none", alternatives(known)));
+    }
+    const std::vector<std::string> options = names_of_options(app);
+    known.insert(known.end(), options.begin(), options.end());
+    const std::string guess = loader::suggestion(word, known);
+    return wrong(fmt::format("no command is called {}{}{}", in_quotes(word),
+                             guess.empty() ? "" : "; ", guess),
+                 guess);
+}
+
+// About a word that a command does not take.
+Problem no_option(const CLI::App &command, std::string word) {
+    const std::string name = command.get_name();
+    if (name == "run" && word.front() != '-') {
+        return wrong(fmt::format("run: expected '--' before the program, as in emm run -- {0}, "
+                                 "found {1}",
+                                 word, in_quotes(word)));
+    }
+    word.resize(std::min(word.find('='), word.size()));
+    const std::vector<std::string> known = names_of_options(command);
+    if (std::find(known.begin(), known.end(), word) != known.end()) {
+        return wrong(fmt::format("expected {0} behind the command, as in emm {1} {0}, found it "
+                                 "before",
+                                 word, name));
+    }
+    const std::string guess = loader::suggestion(word, known);
+    if (word.front() != '-' && guess.empty()) {
+        return wrong(fmt::format("{}: expected no further word, found {}", name, in_quotes(word)));
+    }
+    return wrong(fmt::format("{}: no option is called {}{}{}", name, in_quotes(word),
+                             guess.empty() ? "" : "; ", guess),
+                 guess);
+}
+
+} // namespace
+
+std::vector<std::string> names_of_commands(const CLI::App &app) {
+    std::vector<std::string> names;
+    for (const CLI::App *command : app.get_subcommands([](const CLI::App *) { return true; })) {
+        names.push_back(command->get_name());
+    }
+    return names;
+}
+
+bool asks_for_json(const std::vector<std::string> &words) {
+    const auto end = std::find(words.begin(), words.end(), "--");
+    return std::find(words.begin(), end, "--json") != end;
+}
+
+std::string none_of(const std::vector<std::string> &known, const std::string &got) {
+    const std::string guess = loader::suggestion(got, known);
+    return fmt::format("expected {}, found {}{}{}", alternatives(known), in_quotes(got),
+                       guess.empty() ? "" : "; ", guess);
+}
+
+Failure none_of(const std::string &subject, const std::vector<std::string> &known,
+                const std::string &got) {
+    Problem problem = wrong(subject + ": " + none_of(known, got), loader::suggestion(got, known));
+    problem.expected = alternatives(known);
+    problem.got = got;
+    return Failure(problem);
+}
+
+void expect_one_of(CLI::Option *option, const std::vector<std::string> &known) {
+    option->check(CLI::Validator(
+        [known](std::string &text) {
+            const bool is_known = std::find(known.begin(), known.end(), text) != known.end();
+            return is_known ? std::string() : none_of(known, text);
+        },
+        fmt::format("{{{}}}", fmt::join(known, ","))));
+}
+
+Problem usage_problem(const CLI::App &app, const CLI::Error &error) {
+    const std::vector<const CLI::App *> chosen =
+        app.get_subcommands([](const CLI::App *command) { return command->parsed(); });
+    const std::vector<std::string> words = app.remaining(true);
+    const bool is_extra = dynamic_cast<const CLI::ExtrasError *>(&error) != nullptr;
+    if (!is_extra || words.empty() || words.front().empty()) {
+        return wrong((chosen.empty() ? "" : chosen.front()->get_name() + ": ") + error.what());
+    }
+    return chosen.empty() ? no_command(app, words.front())
+                          : no_option(*chosen.front(), words.front());
+}
+
+} // namespace emm::tool

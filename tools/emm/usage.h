@@ -1,0 +1,35 @@
+#pragma once
+
+#include "problem.h"
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Error;
+class Option;
+} // namespace CLI
+
+// What is said about a command line that cannot be obeyed: exit status 2.
+namespace emm::tool {
+
+std::vector<std::string> names_of_commands(const CLI::App &app);
+
+// Whether --json stands among the tool's own words, which are those before "--".
+bool asks_for_json(const std::vector<std::string> &words);
+
+// "expected a, b or c, found 'x'; did you mean 'c'?"
+std::string none_of(const std::vector<std::string> &known, const std::string &got);
+
+// The same as a Failure, about `subject`, which is an option.
+Failure none_of(const std::string &subject, const std::vector<std::string> &known,
+                const std::string &got);
+
+// The option takes one of these words.
+void expect_one_of(CLI::Option *option, const std::vector<std::string> &known);
+
+// About what CLI11 could not read, with the option or command that may be meant.
+Problem usage_problem(const CLI::App &app, const CLI::Error &error);
+
+} // namespace emm::tool
