@@ -114,7 +114,7 @@ def refusals(cmake, workshop, source, moved, libdir):
     lists = "cmake_minimum_required(VERSION 3.25)\nproject(bad LANGUAGES C)\nfind_package(emm {} REQUIRED)\n{}\n"
     project = client_project(cmake, workshop, source, "refused")
     for version, line, words in (
-            ("", "emm_add_plugin(a/b plugin.c)", ["expected a name of letters", "found 'a/b'"]),
+            ("", "emm_add_plugin(a/b plugin.c)", ["expected a name of a-z", "found 'a/b'"]),
             ("", "emm_add_plugin(empty)", ["emm_add_plugin(empty): expected source files, found none"]),
             ("77", "", ["compatible with requested version", "77"])):
         (project.source / "CMakeLists.txt").write_text(lists.format(version, line))

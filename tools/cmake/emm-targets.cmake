@@ -28,8 +28,8 @@ set_target_properties(emm::plugin PROPERTIES
 # emm_add_plugin(NAME SOURCES...): the target NAME builds libemm-NAME.so, which EMM_PLUGIN=NAME finds. It exports its
 # entry alone: other symbols are hidden, instances of the standard library's templates by the version script.
 function(emm_add_plugin name)
-  if(NOT name MATCHES "^[A-Za-z0-9][A-Za-z0-9_.-]*$")
-    message(FATAL_ERROR "emm_add_plugin: expected a name of letters, digits, '_', '.' and '-', found '${name}'")
+  if(NOT name MATCHES "^[a-z0-9][a-z0-9_.-]*$")
+    message(FATAL_ERROR "emm_add_plugin: expected a name of a-z, 0-9, '-', '_' and '.', found '${name}'")
   endif()
   if(NOT ARGN)
     message(FATAL_ERROR "emm_add_plugin(${name}): expected source files, found none")

@@ -8,6 +8,7 @@
 #include "exchange/export.h"
 #include "exchange/import.h"
 #include "info.h"
+#include "new/new.h"
 #include "print.h"
 #include "problem.h"
 #include "replay/replay.h"
@@ -44,7 +45,8 @@ const char *const footer =
     "  EMM_DRIVER=sim emm check $PWD/libemm-mine.so     does a plugin meet its requirements?\n"
     "  emm run --plugin pool:max=8GiB --record log.csv -- python train.py\n"
     "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"
-    "  emm import snapshot.pickle | emm replay - --plugin pool\n\n"
+    "  emm import snapshot.pickle | emm replay - --plugin pool\n"
+    "  emm new mine                                   begin a plugin of your own\n\n"
     "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
     "EMM_LOG, EMM_EVENT_LOG, EMM_RUN. `emm info` shows all of them.\n\n"
     "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.\n"
@@ -92,6 +94,7 @@ public:
         add_run();
         export_command_ = add_export_command(app_, export_);
         import_command_ = add_import_command(app_, import_);
+        new_command_ = add_new_command(app_, new_);
     }
 
     int run(int argc, char **argv) {
@@ -366,6 +369,9 @@ private:
         if (import_command_->parsed()) {
             return run_import(import_);
         }
+        if (new_command_->parsed()) {
+            return run_new(new_);
+        }
         return run_info(info_);
     }
 
@@ -406,7 +412,7 @@ private:
     CLI::App app_;
     CLI::App *replay_command_ = nullptr, *bench_command_ = nullptr, *events_command_ = nullptr;
     CLI::App *check_command_ = nullptr, *run_command_ = nullptr;
-    CLI::App *export_command_ = nullptr, *import_command_ = nullptr;
+    CLI::App *export_command_ = nullptr, *import_command_ = nullptr, *new_command_ = nullptr;
     InfoOptions info_;
     ReplayOptions replay_;
     BenchOptions bench_;
@@ -415,6 +421,7 @@ private:
     RunOptions run_;
     ExportOptions export_;
     ImportOptions import_;
+    NewOptions new_;
     std::string order_ = "strict";
     std::vector<std::string> sizes_;
     bool json_ = false;

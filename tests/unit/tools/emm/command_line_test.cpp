@@ -48,6 +48,9 @@ TEST_CASE("wrong usage is status 2") {
     CHECK(status_of({"bench", "--threads", "0"}) == 2);
     CHECK(status_of({"bench", "--size", "12q"}) == 2);
     CHECK(status_of({"info", "a", "b"}) == 2);
+    CHECK(status_of({"new"}) == 2);
+    CHECK(status_of({"new", "a/b"}) == 2);
+    CHECK(status_of({"new", "--c", "--cpp", "mine"}) == 2);
     CHECK(status_of({"run"}) == 2);
     CHECK(status_of({"run", "--"}) == 2);
     CHECK(status_of({"run", "sh"}) == 2);

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""new_test.py MESON SOURCE BUILD PREFIX LIBDIR CC CXX SANITIZE: what `emm new` writes builds against an installed emm, and is
+a plugin that meets its requirements; what has the name already stays as it is.
+"""
+import functools
+import json
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from cmake_test import Project, cmakes, refused
+from install_test import install, point_at
+from out_of_tree import Workshop, clean_environment, expect, main, run
+
+QUICK = ("table", "memory/")
+
+
+def written(tool, workshop, name, *flags):
+    said = json.loads(run([tool, "new", name, "--json", *flags], cwd=workshop.folder))
+    folder = workshop.folder / name
+    expect(said["folder"] == str(folder), f"expected {folder}, found {said['folder']}")
+    found = sorted(path.name for path in folder.iterdir())
+    expect(found == sorted(said["files"]), f"{folder} has {found}, and emm new told of {said['files']}")
+    return folder
+
+
+def checked(tool, library, sanitized):
+    expect(library.is_file(), f"{library} was not built")
+    symbols = run(["nm", "-D", "--defined-only", library]).split()[2::3]
+    expect(symbols == ["emm_plugin_entry_v1"], f"{library}: expected its entry alone, found {symbols}")
+    environment = clean_environment(EMM_DRIVER="sim")
+    name = library.name[len("libemm-"):-len(".so")]
+    told = json.loads(run([tool, "info", library, "--json"], env=environment))["plugin"]["name"]
+    expect(told == name, f"expected a plugin called {name}, found {told}")
+    if not sanitized:
+        filters = [word for text in QUICK for word in ("--filter", text)]
+        report = json.loads(run([tool, "check", library, "--json", *filters], env=environment))
+        expect(report["passed"] > 0 and report["failed"] == 0, f"{library}: {report}")
+
+
+def keeps_what_has_the_name(tool, workshop):
+    folder, file = workshop.folder / "taken", workshop.folder / "a-file"
+    folder.mkdir()
+    (folder / "mine.c").write_text("int x;")
+    file.write_text("mine")
+    (workshop.folder / "a-link").symlink_to("nowhere")
+    for name in ("taken", "a-file", "a-link"):
+        refused(lambda: run([tool, "new", name], cwd=workshop.folder),
+                f"expected a name that nothing here has, found '{name}'", "exit status 1")
+    expect([path.name for path in folder.iterdir()] == ["mine.c"] and file.read_text() == "mine",
+           "emm new changed what was there")
+    refused(lambda: run([tool, "new", "../up"], cwd=workshop.folder), "found '../up'", "exit status 2")
+    sealed = subprocess.run([tool, "new", "mine"], cwd="/proc", capture_output=True, text=True, check=False)
+    expect(sealed.returncode == 1 and "the folder mine cannot be made" in sealed.stderr, sealed.stderr)
+
+
+def test(source, build, prefix, libdir, workshop):
+    installed = (workshop.folder / "installed").resolve()
+    shutil.move(install(workshop, build, prefix), installed)
+    point_at(installed, libdir)
+    tool = installed / "bin/emm"
+    sanitized = "-Db_sanitize=none" not in workshop.settings
+    environment = {**workshop.environment, "PKG_CONFIG_PATH": str(installed / libdir / "pkgconfig")}
+    for name, *flags in (("plain",), ("in-c", "--c", "--meson")):
+        folder = written(tool, workshop, name, *flags)
+        run(workshop.meson + ["setup", folder / "build", folder, *workshop.settings], env=environment)
+        run(workshop.meson + ["compile", "-C", folder / "build"], env=environment)
+        checked(tool, folder / f"build/libemm-{name}.so", sanitized)
+    for cmake in cmakes(source)[:1]:
+        for name, *flags in (("by_cmake", "--cmake"), ("c-by-cmake", "--c", "--cmake")):
+            project = Project(cmake, workshop, written(tool, workshop, name, *flags), f"copy-of-{name}")
+            project.configure(f"-DCMAKE_PREFIX_PATH={installed}")
+            checked(tool, project.make() / f"libemm-{name}.so", sanitized)
+    keeps_what_has_the_name(tool, workshop)
+
+
+if __name__ == "__main__":
+    meson, source, build, prefix, libdir, cc, cxx, sanitize = sys.argv[1:]
+    sys.exit(main(functools.partial(test, pathlib.Path(source), build, prefix, libdir),
+                  Workshop(meson, cc, cxx, sanitize)))

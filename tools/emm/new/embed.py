@@ -1,0 +1,15 @@
+"""embed.py OUTPUT FOLDER...: the files of the templates as a table in C++, so that the tool has them wherever it lies."""
+import pathlib
+import sys
+
+
+def main(output, *folders):
+    rows = []
+    for folder in map(pathlib.Path, folders):
+        for file in sorted(path for path in folder.iterdir() if path.is_file()):
+            rows.append(f'{{"{folder.name}", "{file.name}", R"emm({file.read_text(encoding="utf-8")})emm"}},\n')
+    pathlib.Path(output).write_text("".join(rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

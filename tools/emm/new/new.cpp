@@ -1,0 +1,122 @@
+#include "new/new.h"
+
+#include "exchange/output.h"
+#include "json.h"
+#include "new/project.h"
+#include "problem.h"
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+
+namespace emm::tool {
+namespace {
+
+namespace fs = std::filesystem;
+
+Failure failure(const char *stage, const std::string &path, std::string message) {
+    Problem problem;
+    problem.stage = stage;
+    problem.path = path;
+    problem.message = std::move(message);
+    return Failure(problem);
+}
+
+// Only this call can tell that the folder is new: another program may make it at any time.
+void make_folder(const std::string &folder) {
+    if (mkdir(folder.c_str(), 0777) == 0) {
+        return;
+    }
+    const int error = errno;
+    throw failure(
+        "run", folder,
+        error == EEXIST
+            ? fmt::format("new: expected a name that nothing here has, found '{}', which "
+                          "stays as it is",
+                          folder)
+            : fmt::format("new: the folder {} cannot be made: {}", folder, std::strerror(error)));
+}
+
+void write_file(const std::string &path, const std::string &text) {
+    Output output(path);
+    output.write(text);
+    output.finish();
+}
+
+// All of it or nothing is left.
+void write_project(const std::string &folder, const std::vector<ProjectFile> &files) {
+    make_folder(folder);
+    try {
+        for (const ProjectFile &file : files) {
+            write_file(folder + "/" + file.name, file.text);
+        }
+    } catch (...) {
+        std::error_code ignored;
+        fs::remove_all(folder, ignored);
+        throw;
+    }
+}
+
+std::string next_steps(const std::string &name, Builder builder) {
+    const std::string steps = builder == Builder::meson
+                                  ? "  meson setup build && meson compile -C build\n"
+                                  : "  cmake -B build && cmake --build build\n";
+    const std::string library = fmt::format("$PWD/build/libemm-{}.so", name);
+    return fmt::format("  cd {}\n{}  EMM_DRIVER=sim emm check {}\n  EMM_PLUGIN={} PROGRAM\n", name,
+                       steps, library, library);
+}
+
+} // namespace
+
+CLI::App *add_new_command(CLI::App &app, NewOptions &options) {
+    CLI::App *command = app.add_subcommand(
+        "new", "Write the project of a plugin, ready to build, into a folder of its name");
+    command->add_option("NAME", options.name, "the plugin's name, by which EMM_PLUGIN finds it")
+        ->option_text(" ")
+        ->required();
+    CLI::Option *cpp = command->add_flag("--cpp", options.cpp, "in C++17 (default)");
+    CLI::Option *c = command->add_flag("--c", options.c, "in C11");
+    CLI::Option *meson = command->add_flag("--meson", options.meson, "built by Meson (default)");
+    CLI::Option *cmake = command->add_flag("--cmake", options.cmake, "built by CMake");
+    c->excludes(cpp);
+    cmake->excludes(meson);
+    command->add_flag("--json", options.json, "print one JSON object and nothing else");
+    command->footer(
+        "  emm new mine --cpp --meson && cd mine\n"
+        "  meson setup build && meson compile -C build\n"
+        "  EMM_DRIVER=sim emm check $PWD/build/libemm-mine.so\n"
+        "  EMM_PLUGIN=$PWD/build/libemm-mine.so PROGRAM\n\n"
+        "Meson finds emm with pkg-config (PKG_CONFIG_PATH), CMake with find_package "
+        "(CMAKE_PREFIX_PATH).\nThe plugin gives out cuMemAlloc's memory; change it from "
+        "there.");
+    return command;
+}
+
+int run_new(const NewOptions &options) {
+    const std::string problem = plugin_name_problem(options.name);
+    if (!problem.empty()) {
+        throw failure("usage", "", "new: " + problem);
+    }
+    const Builder builder = options.cmake ? Builder::cmake : Builder::meson;
+    const std::vector<ProjectFile> files =
+        project_files(options.name, options.c ? Language::c : Language::cpp, builder);
+    write_project(options.name, files);
+    if (!options.json) {
+        fmt::print("{}: a plugin that gives out cuMemAlloc's memory. Next:\n{}", options.name,
+                   next_steps(options.name, builder));
+        return 0;
+    }
+    Json names = Json::array();
+    for (const ProjectFile &file : files) {
+        names.push_back(file.name);
+    }
+    fmt::print("{}\n",
+               dump(Json{{"folder", fs::absolute(options.name).string()}, {"files", names}}, 2));
+    return 0;
+}
+
+} // namespace emm::tool
