@@ -4,7 +4,7 @@ import pathlib
 
 from ._api import library_path
 
-NAME = "libemm-bridge.so"
+NAME = "libemm-bridge.so.1"
 
 
 def find():

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""nodes.py LIBRARY FROZEN PRESENT CC: the version of each symbol of libemm.so (lib/libemm.map).
+
+FROZEN and PRESENT are folders of headers. What the frozen ones declare is where programs have found it, in EMM_1; what came
+since is in a later node. So a program that uses something new is refused by an older library.
+"""
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+
+FIRST = "EMM_1"
+OLD = 'const char *emm_version(void) { return "an old one"; }\n'
+OLD_MAP = "EMM_1 { global: emm_version; local: *; };\n"
+PLAIN = "#include <emm/emm.h>\n#include <stdio.h>\nint main(void) { puts(emm_version()); return 0; }\n"
+MODERN = ("#include <emm/emm.h>\nint main(void) { uint64_t total; return emm_get_device_total(0, &total) != EMM_OK; }\n")
+
+
+def declared(folder):
+    names = set()
+    for header in pathlib.Path(folder).glob("*.h"):
+        names |= set(re.findall(r"^EMM_API\s[^(;]*?(\w+)\(", header.read_text(encoding="utf-8"), re.M))
+    return names
+
+
+def nodes(library):
+    listing = subprocess.run(["nm", "-D", "--defined-only", library], capture_output=True, text=True, check=True).stdout
+    return dict(re.findall(r" T (\w+)@@(\w+)$", listing, re.M))
+
+
+def faults(found, frozen, present):
+    for name in sorted(present & set(found)):
+        if name in frozen and found[name] != FIRST:
+            yield f"{name}: was published in {FIRST}, and is in {found[name]}: programs would not find it"
+        if name not in frozen and found[name] == FIRST:
+            yield f"{name}: is new, and in {FIRST}: an older library would not be refused"
+
+
+def compiled(cc, folder, name, text, *words):
+    source = folder / f"{name}.c"
+    source.write_text(text)
+    subprocess.run([*cc, str(source), "-o", str(folder / name), *map(str, words)], check=True)
+    return folder / name
+
+
+def refused_by_an_old_library(library, include, cc, folder):
+    """What the dynamic linker says to a program that uses a new function; an old library has the first node alone."""
+    (folder / "old.map").write_text(OLD_MAP)
+    compiled(cc, folder, "libemm.so.1", OLD, "-shared", "-fPIC", "-Wl,-soname,libemm.so.1",
+             f"-Wl,--version-script,{folder}/old.map")
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder)}
+    use = [f"-I{include}", library]
+    plain = subprocess.run([compiled(cc, folder, "plain", PLAIN, *use)], env=environment, capture_output=True, text=True,
+                           check=False)
+    if plain.stdout != "an old one\n":
+        yield f"a program of old functions: expected an old library to serve it, found {plain}"
+    modern = subprocess.run([compiled(cc, folder, "modern", MODERN, *use)], env=environment, capture_output=True, text=True,
+                            check=False)
+    print(modern.stderr.strip())
+    if modern.returncode == 0 or not re.search(r"libemm\.so\.1: version `EMM_1_\d' not found", modern.stderr):
+        yield f"a program of new functions: expected an old library to be refused by its version, found {modern}"
+
+
+def main(library, frozen, present, cc):
+    wrong = list(faults(nodes(library), declared(frozen), declared(present)))
+    with tempfile.TemporaryDirectory() as folder:
+        wrong += refused_by_an_old_library(library, pathlib.Path(present).parent, shlex.split(cc), pathlib.Path(folder))
+    print("\n".join(wrong) or f"{library}: each symbol has the version in which it came")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
