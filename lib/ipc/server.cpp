@@ -16,7 +16,7 @@
 
 #include "ipc/exports.h"
 #include "ipc/served_exports.h"
-#include "ipc/socket.h"
+#include "ipc/user.h"
 #include "ipc/wire.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"

@@ -9,8 +9,6 @@
 
 #include <emm/emm.h>
 
-#include <string_view>
-
 namespace emm::ipc {
 
 // This process's 64 random bits.
@@ -30,17 +28,8 @@ emm_status listen_anew(int backlog, uint64_t *ret_number, int *ret_socket);
 // Connects `socket` to what the exporter with this nonce has at a number. 0, or an errno.
 int connect_to(int socket, const uint8_t (&nonce)[8], uint64_t number) noexcept;
 
-// Whether a user id, as the kernel tells it here, can mean this process's user and no other. In a
-// user namespace all users that it does not map have the one overflow id.
-bool is_same_user(uint32_t peer, uint32_t own, uint32_t overflow, bool all_are_mapped) noexcept;
-
-// Whether a user namespace maps every user, by its uid_map.
-bool maps_all_users(std::string_view uid_map) noexcept;
-
-// Whether a process of this user is, or was, at the other end.
-bool is_own_user(int socket, uint32_t *ret_user) noexcept;
-
-// The same, and a sentence about an exporter of another user.
+// Whether a process of this user is, or was, at the other end (user.h); if not, a sentence about an
+// exporter of another user.
 emm_status check_user(int socket);
 
 } // namespace emm::ipc

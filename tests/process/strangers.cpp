@@ -2,6 +2,7 @@
 // does not know the handle, and connections on which nothing is said.
 #include "ipc/name.h"
 #include "ipc/socket.h"
+#include "ipc/user.h"
 #include "ipc/wire.h"
 
 #include <emm/emm.h>

@@ -3,6 +3,7 @@
 #include "catch.h"
 #include "driver/driver.h"
 #include "ipc/socket.h"
+#include "ipc/user.h"
 #include "ipc/wire.h"
 
 #include <climits>
