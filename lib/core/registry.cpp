@@ -1,6 +1,7 @@
 #include "core/registry.h"
 
 #include "core/context.h"
+#include "core/monitored.h"
 #include "core/retire.h"
 #include "core/selection.h"
 #include "core/watch.h"
@@ -164,6 +165,7 @@ emm_status begin_serving(emm_context &context) {
     }
     watch_if_wanted(context);
     context.state.fetch_and(~state_unserved, std::memory_order_release);
+    monitor::announce(*context.selection->plugin);
     return admit(context);
 }
 

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "monitor/collector.h"
+
+#include <string>
+
+namespace emm::monitor {
+
+// What the process is called, whichever context is asked about.
+struct Program {
+    int64_t pid = 0;
+    std::string name;    // of its executable file
+    std::string command; // its arguments with spaces between them, as many as are of use
+};
+
+// Of this process, as /proc tells it now.
+Program this_program();
+
+// The whole message that answers `wish`: header and JSON, of at most longest_answer bytes. Contexts
+// that do not fit are counted.
+std::string answer(Wish wish, const Program &program, const loader::Plugin *plugin,
+                   const Collected &collected);
+
+} // namespace emm::monitor

@@ -1,0 +1,49 @@
+#pragma once
+
+#include "core/context.h"
+
+#include <emm/emm.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace emm::monitor {
+
+// A large allocation that has been live for long.
+struct OldAllocation {
+    uint64_t size = 0;
+    int64_t age = 0;    // nanoseconds
+    std::string module; // the file that asked for it
+};
+
+// What one context holds. Until `stats` are there, `problem` says why they are not.
+struct ContextFigures {
+    int32_t device = 0;
+    uint64_t id = 0;
+    uint8_t uuid[16] = {};
+    uint32_t pci[3] = {};     // domain, bus, device
+    uint64_t total_bytes = 0; // of the device
+    uint64_t pending_frees = 0, pending_free_bytes = 0;
+    std::optional<emm_stats> stats;
+    int64_t at = 0; // when they were told: CLOCK_MONOTONIC, nanoseconds
+    std::string problem;
+    std::vector<OldAllocation> oldest; // the oldest first
+};
+
+// What is known without asking the plugin. The problem is that it has not answered yet.
+ContextFigures identify(const emm_context &context);
+
+// Asks the plugin, which may take a lock of its own, or hang. The context's manager is neither made
+// nor given up meanwhile; a context for which that happens just now is not waited for.
+void ask(emm_context &context, ContextFigures &ret_figures);
+
+// The large ones that have been live for longest, a few of them, where the process tracks its
+// allocations.
+std::vector<OldAllocation> oldest_allocations(emm_context &context);
+
+// What `emm top --dump` has a process write: each context's figures and pending frees.
+std::string describe_memory(const std::vector<ContextFigures> &contexts);
+
+} // namespace emm::monitor

@@ -1,0 +1,46 @@
+// What `emm top` and a process that it asks say to each other.
+//
+// The process listens at an abstract Unix socket (SOCK_SEQPACKET) called "emm-top-PID-RANDOM": the
+// process id as the process itself sees it, and 16 hexadecimal digits, which keep others from
+// taking the name before. A connection is good for one Request. The answer is one message: an
+// AnswerHeader, then a JSON object. Both sides ask the kernel whether the other is of their user
+// (ipc/user.h).
+//
+// Keys may be added to the object without a new version; a reader ignores what it does not know.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace emm::monitor {
+
+inline constexpr std::string_view name_prefix = "emm-top-";
+inline constexpr size_t random_digits = 16;
+
+inline constexpr uint32_t protocol_magic = 0x746d6d65; // "emmt"
+inline constexpr uint32_t protocol_version = 1;
+
+inline constexpr size_t longest_answer = 96 * 1024; // bytes, with the header: one message holds it
+inline constexpr size_t most_contexts = 64;         // the rest are counted
+
+enum class Wish : uint32_t {
+    figures = 1, // of each context
+    report = 2,  // written where EMM_LOG writes, and in the answer
+};
+
+struct Request {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t wish;
+    uint32_t reserved; // 0
+};
+
+struct AnswerHeader {
+    uint32_t magic;
+    uint32_t version;
+    uint32_t size; // of the JSON text behind it
+    uint32_t reserved;
+};
+
+} // namespace emm::monitor

@@ -1,0 +1,93 @@
+#include "monitor/answer.h"
+
+#include "catch.h"
+
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+using namespace emm::monitor;
+
+namespace {
+
+nlohmann::json body_of(const std::string &message) {
+    AnswerHeader header;
+    REQUIRE(message.size() >= sizeof header);
+    std::memcpy(&header, message.data(), sizeof header);
+    CHECK(header.magic == protocol_magic);
+    CHECK(header.version == protocol_version);
+    CHECK(header.size == message.size() - sizeof header);
+    return nlohmann::json::parse(message.substr(sizeof header));
+}
+
+ContextFigures figures(uint64_t id) {
+    ContextFigures figures;
+    figures.id = id;
+    figures.stats.emplace();
+    figures.stats->live_bytes = UINT64_MAX;
+    return figures;
+}
+
+} // namespace
+
+TEST_CASE("an answer is one object with the process and its contexts") {
+    Collected collected;
+    collected.contexts = {figures(5)};
+    collected.contexts[0].uuid[0] = 0xab;
+    emm::loader::Plugin plugin;
+    plugin.name = "pool";
+    const auto json =
+        body_of(answer(Wish::figures, {7, "python3", "python3 a.py"}, &plugin, collected));
+    CHECK(json.at("pid") == 7);
+    CHECK(json.at("command") == "python3 a.py");
+    CHECK(json.at("plugin") == "pool");
+    REQUIRE(json.at("contexts").size() == 1);
+    const auto &context = json.at("contexts")[0];
+    CHECK(context.at("context") == 5);
+    CHECK(context.at("uuid") == "GPU-ab000000-0000-0000-0000-000000000000");
+    CHECK(context.at("stats").at("live_bytes") == UINT64_MAX);
+    CHECK(context.at("problem").is_null());
+    CHECK_FALSE(json.contains("report"));
+}
+
+TEST_CASE("an answer fits in its message, and what does not is counted") {
+    Collected collected;
+    for (uint64_t id = 0; id < 1000; ++id) {
+        collected.contexts.push_back(figures(id));
+        collected.contexts.back().stats.reset();
+        collected.contexts.back().problem = std::string(1 << 12, '"');
+        collected.contexts.back().oldest = std::vector<OldAllocation>(100, {1, 2, "\"\\"});
+    }
+    const std::string hostile(1 << 20, '\\');
+    emm::loader::Plugin plugin;
+    plugin.name = plugin.version = hostile;
+    const std::string message = answer(Wish::figures, {7, hostile, hostile}, &plugin, collected);
+    CHECK(message.size() <= longest_answer);
+    const auto json = body_of(message);
+    const size_t told = json.at("contexts").size();
+    CHECK(told > 0);
+    CHECK(told + json.at("contexts_left_out").get<size_t>() == 1000);
+}
+
+TEST_CASE("names with control characters and bytes that are no UTF-8 come as plain text") {
+    const auto json = body_of(answer(Wish::figures, {7, "\033[2J", "a\xff\nb"}, nullptr, {}));
+    CHECK(json.at("program") == "?[2J");
+    CHECK(json.at("command") == "a\xef\xbf\xbd b");
+    CHECK(json.at("plugin").is_null());
+    CHECK(json.at("contexts").empty());
+}
+
+TEST_CASE("a report that was not written is null, and a long one is cut") {
+    Collected collected;
+    CHECK(body_of(answer(Wish::report, {}, nullptr, collected)).at("report").is_null());
+    collected.report = std::string(1 << 20, '\n');
+    const std::string message = answer(Wish::report, {}, nullptr, collected);
+    CHECK(message.size() <= longest_answer);
+    CHECK(body_of(message).at("report").get<std::string>().size() > 10'000);
+}
+
+TEST_CASE("a process knows its own name and arguments") {
+    const Program program = this_program();
+    CHECK(program.pid == getpid());
+    CHECK(program.name == "core-tests");
+    CHECK(program.command.find("core-tests") != std::string::npos);
+}
