@@ -13,6 +13,7 @@
 #include "problem.h"
 #include "replay/replay.h"
 #include "run/run.h"
+#include "top/top.h"
 #include "usage.h"
 #include "workload/workload.h"
 #include "write_signals.h"
@@ -46,9 +47,10 @@ const char *const footer =
     "  emm run --plugin pool:max=8GiB --record log.csv -- python train.py\n"
     "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"
     "  emm import snapshot.pickle | emm replay - --plugin pool\n"
-    "  emm new mine                                   begin a plugin of your own\n\n"
+    "  emm new mine                                   begin a plugin of your own\n"
+    "  emm top                                        what do my processes hold?\n\n"
     "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
-    "EMM_LOG, EMM_EVENT_LOG, EMM_RUN. `emm info` shows all of them.\n\n"
+    "EMM_LOG, EMM_EVENT_LOG, EMM_RUN, EMM_TOP. `emm info` shows all of them.\n\n"
     "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.\n"
     "`emm run` ends as its program does.";
 
@@ -95,6 +97,7 @@ public:
         export_command_ = add_export_command(app_, export_);
         import_command_ = add_import_command(app_, import_);
         new_command_ = add_new_command(app_, new_);
+        top_command_ = add_top_command(app_, top_);
     }
 
     int run(int argc, char **argv) {
@@ -372,6 +375,9 @@ private:
         if (new_command_->parsed()) {
             return run_new(new_);
         }
+        if (top_command_->parsed()) {
+            return run_top(top_);
+        }
         return run_info(info_);
     }
 
@@ -413,6 +419,7 @@ private:
     CLI::App *replay_command_ = nullptr, *bench_command_ = nullptr, *events_command_ = nullptr;
     CLI::App *check_command_ = nullptr, *run_command_ = nullptr;
     CLI::App *export_command_ = nullptr, *import_command_ = nullptr, *new_command_ = nullptr;
+    CLI::App *top_command_ = nullptr;
     InfoOptions info_;
     ReplayOptions replay_;
     BenchOptions bench_;
@@ -422,6 +429,7 @@ private:
     ExportOptions export_;
     ImportOptions import_;
     NewOptions new_;
+    TopOptions top_;
     std::string order_ = "strict";
     std::vector<std::string> sizes_;
     bool json_ = false;

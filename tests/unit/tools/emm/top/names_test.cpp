@@ -1,0 +1,47 @@
+#include "top/names.h"
+
+#include "catch.h"
+
+using namespace emm::tool::top;
+
+namespace {
+
+const std::string table_head = "Num       RefCount Protocol Flags    Type St Inode Path\n";
+const std::string good_name = "emm-top-4711-0123456789abcdef";
+
+std::string socket_line(const std::string &path, const char *flags = "00010000") {
+    return std::string("ffff9c5b00000000: 00000002 00000000 ") + flags + " 0005 01 31337" + path +
+           "\n";
+}
+
+} // namespace
+
+TEST_CASE("listening sockets with a good_name of emm's are found, each once") {
+    const std::vector<Name> names =
+        names_in(table_head + socket_line(" @" + good_name) + socket_line(" @" + good_name) +
+                 socket_line(" /run/user/1000/bus") + socket_line("") +
+                 socket_line(" @emm-top-1-00000000000000ff"));
+    REQUIRE(names.size() == 2);
+    CHECK(names[0].text == good_name);
+    CHECK(names[0].claimed_pid == 4711);
+    CHECK(names[1].claimed_pid == 1);
+}
+
+TEST_CASE("a connection, which has the good_name of the listening socket, is none") {
+    CHECK(names_in(table_head + socket_line(" @" + good_name, "00000000")).empty());
+}
+
+TEST_CASE("names that only look like emm's are left alone") {
+    for (const char *bad :
+         {" @emm-top-", " @emm-top-1", " @emm-top-1-", " @emm-top-x-0123456789abcdef",
+          " @emm-top-0-0123456789abcdef", " @emm-top--1-0123456789abcdef",
+          " @emm-top-1-0123456789abcde", " @emm-top-1-0123456789abcdeff",
+          " @emm-top-1-0123456789ABCDEF", " @emm-top-99999999999999999999-0123456789abcdef",
+          " emm-top-1-0123456789abcdef", "@emm-top-1-0123456789abcdef",
+          " @@emm-top-1-0123456789abcdef", " @emm-top-1-0123456789abcdef "}) {
+        INFO(bad);
+        CHECK(names_in(table_head + socket_line(bad)).empty());
+    }
+    CHECK(names_in("").empty());
+    CHECK(names_in("\n\n \n").empty());
+}

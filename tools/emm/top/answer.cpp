@@ -1,0 +1,166 @@
+#include "top/answer.h"
+
+#include "json.h"
+#include "monitor/protocol.h"
+#include "observe/text.h"
+
+#include <cstring>
+#include <fmt/format.h>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool::top {
+namespace {
+
+using monitor::AnswerHeader;
+
+const Json *member(const Json &object, const char *key) {
+    const auto found = object.find(key);
+    return found == object.end() ? nullptr : &*found;
+}
+
+uint64_t number_at(const Json &object, const char *key) {
+    const Json *const value = member(object, key);
+    return value && value->is_number_unsigned() ? value->get<uint64_t>() : 0;
+}
+
+int64_t signed_at(const Json &object, const char *key) {
+    const Json *const value = member(object, key);
+    if (!value || !value->is_number_integer() ||
+        (value->is_number_unsigned() &&
+         value->get<uint64_t>() > uint64_t(std::numeric_limits<int64_t>::max()))) {
+        return 0;
+    }
+    return value->get<int64_t>();
+}
+
+std::string text_at(const Json &object, const char *key) {
+    const Json *const value = member(object, key);
+    return value && value->is_string() ? observe::one_line(value->get_ref<const std::string &>())
+                                       : "";
+}
+
+// A report has several lines.
+std::string lines_at(const Json &object, const char *key) {
+    const Json *const value = member(object, key);
+    std::string text;
+    if (!value || !value->is_string()) {
+        return text;
+    }
+    std::string_view rest = value->get_ref<const std::string &>();
+    while (!rest.empty()) {
+        const size_t end = std::min(rest.find('\n'), rest.size());
+        text += observe::one_line(rest.substr(0, end)) + "\n";
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+    return text;
+}
+
+std::optional<emm_stats> stats_at(const Json &object) {
+    const Json *const value = member(object, "stats");
+    if (!value || !value->is_object()) {
+        return std::nullopt;
+    }
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    stats.live_bytes = number_at(*value, "live_bytes");
+    stats.live_count = number_at(*value, "live_count");
+    stats.cached_bytes = number_at(*value, "cached_bytes");
+    stats.reserved_bytes = number_at(*value, "reserved_bytes");
+    stats.peak_live_bytes = number_at(*value, "peak_live_bytes");
+    stats.peak_reserved_bytes = number_at(*value, "peak_reserved_bytes");
+    stats.allocations = number_at(*value, "allocations");
+    stats.frees = number_at(*value, "frees");
+    stats.failures = number_at(*value, "failures");
+    stats.pending_bytes = number_at(*value, "pending_bytes");
+    stats.host_live_bytes = number_at(*value, "host_live_bytes");
+    stats.host_reserved_bytes = number_at(*value, "host_reserved_bytes");
+    return stats;
+}
+
+std::vector<OldAllocation> oldest_at(const Json &object) {
+    std::vector<OldAllocation> oldest;
+    const Json *const list = member(object, "oldest");
+    for (size_t i = 0; list && list->is_array() && i < list->size(); ++i) {
+        const Json &each = (*list)[i];
+        if (each.is_object()) {
+            oldest.push_back(
+                {number_at(each, "size"), signed_at(each, "age_ns"), text_at(each, "module")});
+        }
+    }
+    return oldest;
+}
+
+Context context_from(const Json &json) {
+    Context context;
+    context.device = signed_at(json, "device");
+    context.id = number_at(json, "context");
+    context.uuid = text_at(json, "uuid");
+    context.pci = text_at(json, "pci");
+    context.total_bytes = number_at(json, "total_bytes");
+    context.pending_frees = number_at(json, "pending_frees");
+    context.pending_free_bytes = number_at(json, "pending_free_bytes");
+    context.stats = stats_at(json);
+    context.at = signed_at(json, "at_ns");
+    context.problem = text_at(json, "problem");
+    context.oldest = oldest_at(json);
+    if (!context.stats && context.problem.empty()) {
+        context.problem = "it tells no figures";
+    }
+    return context;
+}
+
+void take_over(const Json &json, Process &ret_process) {
+    if (ret_process.pid == 0) { // of another process namespace
+        ret_process.pid = signed_at(json, "pid");
+    }
+    ret_process.program = text_at(json, "program");
+    ret_process.command = text_at(json, "command");
+    ret_process.emm = text_at(json, "emm");
+    ret_process.plugin = text_at(json, "plugin");
+    ret_process.plugin_version = text_at(json, "plugin_version");
+    ret_process.stuck = signed_at(json, "stuck_ns");
+    ret_process.contexts_left_out = number_at(json, "contexts_left_out");
+    ret_process.report = lines_at(json, "report");
+    const Json *const contexts = member(json, "contexts");
+    for (size_t i = 0; contexts && contexts->is_array() && i < contexts->size(); ++i) {
+        if ((*contexts)[i].is_object() && i < monitor::most_contexts) {
+            ret_process.contexts.push_back(context_from((*contexts)[i]));
+        }
+    }
+}
+
+// What stands where an answer should be; "": nothing is wrong so far.
+std::string header_problem(std::string_view message) {
+    AnswerHeader header = {};
+    if (message.size() < sizeof header) {
+        return fmt::format("{} bytes", message.size());
+    }
+    std::memcpy(&header, message.data(), sizeof header);
+    if (header.magic != monitor::protocol_magic) {
+        return "something else";
+    }
+    if (header.version != monitor::protocol_version) {
+        return fmt::format("version {}", header.version);
+    }
+    const size_t size = message.size() - sizeof header;
+    return header.size == size ? "" : fmt::format("{} bytes of {}", size, header.size);
+}
+
+} // namespace
+
+void read_answer(std::string_view message, Process &ret_process) {
+    std::string found = header_problem(message);
+    if (found.empty()) {
+        const Json json = Json::parse(message.substr(sizeof(AnswerHeader)), nullptr, false);
+        if (json.is_object()) {
+            take_over(json, ret_process);
+            return;
+        }
+        found = "something that is no JSON object";
+    }
+    ret_process.problem = fmt::format("its answer: expected one of version {}, found {}",
+                                      monitor::protocol_version, found);
+}
+
+} // namespace emm::tool::top

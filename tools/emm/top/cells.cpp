@@ -1,0 +1,97 @@
+#include "top/cells.h"
+
+#include "observe/text.h"
+
+#include <clocale>
+#include <cwchar>
+#include <vector>
+
+namespace emm::tool::top {
+namespace {
+
+struct Cell {
+    std::string bytes;
+    size_t width;
+};
+
+// The locale of the C library that knows UTF-8, whatever the user's is.
+class Utf8 {
+public:
+    Utf8() : made_(newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr)) {
+        if (made_) {
+            before_ = uselocale(made_);
+        }
+    }
+    ~Utf8() {
+        if (made_) {
+            uselocale(before_);
+            freelocale(made_);
+        }
+    }
+    Utf8(const Utf8 &) = delete;
+    Utf8 &operator=(const Utf8 &) = delete;
+
+private:
+    locale_t made_;
+    locale_t before_ = nullptr;
+};
+
+// One for each character that has a width.
+std::vector<Cell> cells_of(std::string_view text) {
+    const Utf8 locale;
+    const std::string line = observe::one_line(text);
+    std::vector<Cell> cells;
+    std::mbstate_t state = {};
+    for (size_t at = 0; at < line.size();) {
+        wchar_t character = 0;
+        const size_t got = std::mbrtowc(&character, line.data() + at, line.size() - at, &state);
+        if (got == 0 || got > line.size() - at) { // where there is no such locale
+            cells.push_back({"?", 1});
+            state = {};
+            ++at;
+            continue;
+        }
+        if (const int width = wcwidth(character); width > 0) {
+            cells.push_back({line.substr(at, got), static_cast<size_t>(width)});
+        }
+        at += got;
+    }
+    return cells;
+}
+
+size_t width_of(const std::vector<Cell> &cells) {
+    size_t width = 0;
+    for (const Cell &cell : cells) {
+        width += cell.width;
+    }
+    return width;
+}
+
+} // namespace
+
+size_t width_of(std::string_view text) {
+    return width_of(cells_of(text));
+}
+
+std::string fitted(std::string_view text, size_t width, bool to_the_right) {
+    const std::vector<Cell> cells = cells_of(text);
+    const bool is_cut = width_of(cells) > width;
+    const size_t most = is_cut ? width - (width > 0) : width;
+    std::string shown;
+    size_t used = 0;
+    for (const Cell &cell : cells) {
+        if (used + cell.width > most) {
+            break;
+        }
+        shown += cell.bytes;
+        used += cell.width;
+    }
+    if (is_cut && width > 0) {
+        shown += '~';
+        ++used;
+    }
+    const std::string space(width - used, ' ');
+    return to_the_right ? space + shown : shown + space;
+}
+
+} // namespace emm::tool::top

@@ -1,0 +1,78 @@
+#include "top/metrics_server.h"
+#include "top/top.h"
+#include "top/view.h"
+
+#include <CLI/CLI.hpp>
+
+namespace emm::tool {
+namespace {
+
+std::string endpoint_problem(std::string &text) {
+    top::Endpoint endpoint;
+    return top::read_endpoint(text, endpoint)
+               ? ""
+               : "expected PORT, ADDRESS:PORT or [ADDRESS]:PORT, found '" + text + "'";
+}
+
+std::string column_problem(std::string &text) {
+    top::Column column;
+    return top::find_column(text, column)
+               ? ""
+               : "expected pid, program, plugin, device, live, cached, reserved, peak, rate or "
+                 "oldest, found '" +
+                     text + "'";
+}
+
+} // namespace
+
+CLI::App *add_top_command(CLI::App &app, TopOptions &options) {
+    CLI::App *command =
+        app.add_subcommand("top", "What each process of yours that uses emm holds, live");
+    CLI::Option *json =
+        command->add_flag("--json", options.json, "print one JSON object, once, and nothing else");
+    CLI::Option *prometheus = command->add_flag("--prometheus", options.prometheus,
+                                                "print Prometheus's text exposition format, once");
+    CLI::Option *serve =
+        command
+            ->add_option(
+                "--serve", options.serve,
+                "serve that at http://ADDRESS:PORT/metrics; ADDRESS is 127.0.0.1 unless\n"
+                "it is given, PORT 0 is a free one; any client that reaches it may read it")
+            ->option_text("[ADDRESS:]PORT")
+            ->check(CLI::Validator(endpoint_problem, "", ""));
+    CLI::Option *dump =
+        command
+            ->add_option("--dump", options.dump,
+                         "have a process write its memory report where its EMM_LOG writes, and\n"
+                         "print it")
+            ->option_text("PID")
+            ->check(CLI::PositiveNumber);
+    CLI::Option *interval =
+        command
+            ->add_option("--interval", options.interval, "seconds between two tables (default 1)")
+            ->option_text("SECONDS")
+            ->check(CLI::Range(0.05, 86400.0));
+    command->add_option("--count", options.count, "end after N tables")
+        ->option_text("N")
+        ->check(CLI::PositiveNumber);
+    command
+        ->add_option("--sort", options.sort,
+                     "pid, program, plugin, device, live, cached, reserved (default), peak, rate\n"
+                     "or oldest")
+        ->option_text("COLUMN")
+        ->check(CLI::Validator(column_problem, "", ""));
+    json->excludes(prometheus)->excludes(serve);
+    prometheus->excludes(serve)->excludes(dump)->excludes(interval);
+    serve->excludes(dump)->excludes(interval);
+    command->footer(
+        "On a terminal the table is refreshed until q is pressed; s sorts by the next column. In "
+        "a\n"
+        "pipe, or on a terminal that knows no escape codes, one table comes after half a second;\n"
+        "with --interval or --count, several.\n\n"
+        "LIVE is what the program has asked for, CACHED what the plugin keeps for later, RESERVED\n"
+        "what it has from the driver, PEAK the highest RESERVED. NO_COLOR is honoured. A program\n"
+        "that runs with EMM_TOP=off is not shown.");
+    return command;
+}
+
+} // namespace emm::tool

@@ -1,0 +1,279 @@
+#include "top/inquiry.h"
+
+#include "ipc/user.h"
+#include "problem.h"
+#include "top/answer.h"
+#include "top/proc.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <ctime>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+namespace emm::tool::top {
+namespace {
+
+using monitor::Wish;
+
+constexpr int64_t answer_timeout = 1'000'000'000; // nanoseconds; a process gives its plugin 0.3 s
+constexpr size_t most_at_once = 512;
+
+const char *const hung_up = "it hung up";
+
+int64_t now() {
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * INT64_C(1'000'000'000) + time.tv_nsec;
+}
+
+double seconds(int64_t nanoseconds) {
+    return static_cast<double>(nanoseconds) / 1e9;
+}
+
+// -1 with errno. Nothing here waits.
+int connect_socket(const std::string &name) {
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::memcpy(address.sun_path + 1, name.data(),
+                std::min(name.size(), sizeof address.sun_path - 1));
+    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+    const int made = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (made >= 0 && connect(made, reinterpret_cast<const sockaddr *>(&address), length) != 0) {
+        const int error = errno;
+        ::close(made);
+        errno = error;
+        return -1;
+    }
+    return made;
+}
+
+// 0: the process is of a namespace that this one does not see.
+int64_t peer_of(int socket) {
+    ucred peer = {};
+    socklen_t length = sizeof peer;
+    return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 ? peer.pid : 0;
+}
+
+std::string silence(int64_t pid, int64_t since) {
+    return fmt::format("no answer for {:.1f} s{}", seconds(now() - since),
+                       is_stopped(pid) ? ": the process is stopped" : "");
+}
+
+std::vector<Name> present_names() {
+    const std::string table = read_proc("/proc/net/unix");
+    if (table.empty()) {
+        Problem problem;
+        problem.stage = "top";
+        problem.path = "/proc/net/unix";
+        problem.message = "/proc/net/unix: expected the table of sockets, where processes that use "
+                          "emm are found, found nothing";
+        throw Failure(problem);
+    }
+    return names_in(table);
+}
+
+Problem no_process(int64_t pid) {
+    Problem problem;
+    problem.stage = "top";
+    problem.message = fmt::format("--dump: expected a process of this user that uses emm, found "
+                                  "that {} is none, or cannot be asked from here",
+                                  pid);
+    problem.hint = "emm top lists them; a process in another network namespace, one that runs with "
+                   "EMM_TOP=off and one that no context has served yet are not among them";
+    return problem;
+}
+
+} // namespace
+
+Inquiry::Inquiry() : room_(monitor::longest_answer + 1, '\0') {
+    rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+Inquiry::~Inquiry() {
+    for (auto &[name, asked] : asked_) {
+        close(asked);
+    }
+}
+
+void Inquiry::close(Asked &asked) {
+    if (asked.socket >= 0) {
+        ::close(asked.socket);
+        asked.socket = -1;
+    }
+}
+
+// False: there is no such process, or it is another user's.
+bool Inquiry::connect_to(const Name &name, Asked &asked) {
+    asked.since = now();
+    asked.process.name = name.text;
+    asked.socket = connect_socket(name.text);
+    if (asked.socket >= 0) {
+        uint32_t user = 0;
+        asked.process.pid = peer_of(asked.socket);
+        return ipc::is_own_user(asked.socket, &user);
+    }
+    const int error = errno;
+    asked.process.pid = name.claimed_pid;
+    asked.is_settled = true;
+    asked.process.problem = error == EAGAIN
+                                ? "it takes no connection, since those before are not "
+                                  "answered"
+                                : std::string("it cannot be asked: ") + std::strerror(error);
+    return error != ECONNREFUSED && is_of_this_user(name.claimed_pid);
+}
+
+void Inquiry::begin(const Name &name, Wish wish) {
+    Asked asked;
+    if (!connect_to(name, asked)) {
+        close(asked);
+        return;
+    }
+    asked.process.program = program_of(asked.process.pid);
+    const monitor::Request request = {monitor::protocol_magic, monitor::protocol_version,
+                                      static_cast<uint32_t>(wish), 0};
+    if (asked.socket >= 0 &&
+        send(asked.socket, &request, sizeof request, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+        close(asked); // it ends just now
+        return;
+    }
+    asked_[name.text] = std::move(asked);
+}
+
+// One that ends, or hangs up, is not one that uses emm.
+void Inquiry::receive(Asked &asked) {
+    const ssize_t got = recv(asked.socket, room_.data(), room_.size(), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return;
+    }
+    asked.is_settled = true;
+    if (got > 0) {
+        read_answer(std::string_view(room_).substr(0, static_cast<size_t>(got)), asked.process);
+    } else {
+        asked.process.problem = hung_up;
+    }
+    close(asked);
+}
+
+std::vector<Inquiry::Asked *> Inquiry::unsettled(const std::vector<Name> &names) {
+    std::vector<Asked *> found;
+    for (const Name &name : names) {
+        const auto place = asked_.find(name.text);
+        if (place != asked_.end() && !place->second.is_settled) {
+            found.push_back(&place->second);
+        }
+    }
+    return found;
+}
+
+void Inquiry::wait_for_all(const std::vector<Name> &names) {
+    const int64_t until = now() + answer_timeout;
+    for (;;) {
+        const std::vector<Asked *> left = unsettled(names);
+        const int64_t rest = until - now();
+        if (left.empty() || rest <= 0) {
+            return;
+        }
+        std::vector<pollfd> waiting;
+        for (const Asked *asked : left) {
+            waiting.push_back({asked->socket, POLLIN, 0});
+        }
+        if (poll(waiting.data(), waiting.size(), static_cast<int>(rest / 1'000'000) + 1) < 0 &&
+            errno != EINTR) {
+            return;
+        }
+        for (size_t i = 0; i < waiting.size(); ++i) {
+            if (waiting[i].revents != 0) {
+                receive(*left[i]);
+            }
+        }
+    }
+}
+
+// What has ended is not waited for.
+void Inquiry::forget_all_but(const std::vector<Name> &names) {
+    std::map<std::string, Asked> kept;
+    for (const Name &name : names) {
+        if (const auto found = asked_.find(name.text); found != asked_.end()) {
+            kept.insert(asked_.extract(found));
+        }
+    }
+    for (auto &[name, asked] : asked_) {
+        close(asked);
+    }
+    asked_ = std::move(kept);
+}
+
+// What has not been answered stays for the next time.
+void Inquiry::take(const Name &name, std::vector<Process> &ret_processes) {
+    const auto found = asked_.find(name.text);
+    if (found == asked_.end()) {
+        return;
+    }
+    Asked &asked = found->second;
+    if (!asked.is_settled) {
+        ret_processes.push_back(asked.process);
+        ret_processes.back().problem = silence(asked.process.pid, asked.since);
+        return;
+    }
+    if (asked.process.problem != hung_up) {
+        ret_processes.push_back(std::move(asked.process));
+    }
+    asked_.erase(found);
+}
+
+void Inquiry::ask_some(const std::vector<Name> &names, std::vector<Process> &ret_processes) {
+    for (const Name &name : names) {
+        if (asked_.count(name.text) == 0) {
+            begin(name, Wish::figures);
+        }
+    }
+    wait_for_all(names);
+    for (const Name &name : names) {
+        take(name, ret_processes);
+    }
+}
+
+std::vector<Process> Inquiry::ask_all() {
+    const std::vector<Name> names = present_names();
+    forget_all_but(names);
+    std::vector<Process> processes;
+    for (size_t first = 0; first < names.size(); first += most_at_once) {
+        const auto from = names.begin() + static_cast<long>(first);
+        const size_t count = std::min(most_at_once, names.size() - first);
+        ask_some({from, from + static_cast<long>(count)}, processes);
+    }
+    return processes;
+}
+
+Process Inquiry::ask_for_report(int64_t pid) {
+    for (const Name &name : present_names()) {
+        Asked probe;
+        const bool is_own = connect_to(name, probe);
+        const int64_t found = probe.process.pid != 0 ? probe.process.pid : name.claimed_pid;
+        close(probe);
+        if (!is_own || found != pid) {
+            continue;
+        }
+        begin(name, Wish::report);
+        wait_for_all({name});
+        std::vector<Process> taken;
+        take(name, taken);
+        if (!taken.empty()) {
+            return taken.front();
+        }
+    }
+    throw Failure(no_process(pid));
+}
+
+} // namespace emm::tool::top

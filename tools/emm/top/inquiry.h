@@ -1,0 +1,49 @@
+// Asks processes what they hold, many at a time, and waits for none for longer than it says.
+#pragma once
+
+#include "monitor/protocol.h"
+#include "top/names.h"
+#include "top/process.h"
+
+#include <map>
+
+namespace emm::tool::top {
+
+class Inquiry {
+public:
+    Inquiry();
+    ~Inquiry();
+    Inquiry(const Inquiry &) = delete;
+    Inquiry &operator=(const Inquiry &) = delete;
+
+    // Every process of this user that can be asked. One that does not answer in time has a problem
+    // that says so, and its answer is waited for the next time: it is not asked again before.
+    // Throws Failure if /proc does not tell.
+    std::vector<Process> ask_all();
+
+    // One process's report, or its problem. Throws Failure if no process of this user that uses emm
+    // has that id.
+    Process ask_for_report(int64_t pid);
+
+private:
+    struct Asked {
+        int socket = -1;
+        int64_t since = 0;
+        Process process;
+        bool is_settled = false;
+    };
+    bool connect_to(const Name &name, Asked &asked);
+    void begin(const Name &name, monitor::Wish wish);
+    void wait_for_all(const std::vector<Name> &names);
+    void receive(Asked &asked);
+    void close(Asked &asked);
+    void forget_all_but(const std::vector<Name> &names);
+    std::vector<Asked *> unsettled(const std::vector<Name> &names);
+    void ask_some(const std::vector<Name> &names, std::vector<Process> &ret_processes);
+    void take(const Name &name, std::vector<Process> &ret_processes);
+
+    std::map<std::string, Asked> asked_; // by the socket's name
+    std::string room_;                   // for one message
+};
+
+} // namespace emm::tool::top

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace emm::tool {
+
+struct TopOptions {
+    bool json = false, prometheus = false;
+    std::string serve;   // ADDRESS:PORT
+    int64_t dump = 0;    // a process
+    double interval = 0; // seconds; 0: not given
+    uint64_t count = 0;  // of tables; 0: not given
+    std::string sort = "reserved";
+};
+
+} // namespace emm::tool

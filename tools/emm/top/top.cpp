@@ -1,0 +1,223 @@
+#include "top/top.h"
+
+#include "problem.h"
+#include "top/inquiry.h"
+#include "top/metrics_server.h"
+#include "top/prometheus.h"
+#include "top/rates.h"
+#include "top/report.h"
+#include "top/screen.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+namespace emm::tool {
+namespace top {
+namespace {
+
+constexpr double default_interval = 1, first_interval = 0.5; // seconds
+
+bool is_set(const char *variable) {
+    const char *const value = std::getenv(variable);
+    return value && *value;
+}
+
+// A terminal that takes escape codes, to read keys from and to write to.
+bool has_terminal() {
+    const char *const kind = std::getenv("TERM");
+    return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && kind && *kind &&
+           std::strcmp(kind, "dumb") != 0;
+}
+
+void sleep_for(double seconds) {
+    timespec left = {static_cast<time_t>(seconds), 0};
+    left.tv_nsec = static_cast<long>((seconds - static_cast<double>(left.tv_sec)) * 1e9);
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {
+    }
+}
+
+// Asks again and again, and knows the rates from the second time on.
+class Watch {
+public:
+    const std::vector<Process> &look() {
+        std::vector<Process> found = inquiry_.ask_all();
+        find_rates(processes_, found);
+        processes_ = std::move(found);
+        return processes_;
+    }
+    const std::vector<Process> &processes() const { return processes_; }
+
+private:
+    Inquiry inquiry_;
+    std::vector<Process> processes_;
+};
+
+void put(const std::string &text) {
+    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
+        std::fflush(stdout) != 0) {
+        Problem problem;
+        problem.stage = "top";
+        problem.message = fmt::format("standard output: {}", std::strerror(errno));
+        throw Failure(problem);
+    }
+}
+
+int print_tables(const Plan &plan, Column by) {
+    Watch watch;
+    watch.look();
+    sleep_for(plan.count == 1 ? std::min(plan.interval, first_interval) : plan.interval);
+    for (uint64_t shown = 0;;) {
+        const Size size = {terminal_size(STDOUT_FILENO).width, 0};
+        const std::vector<Process> &processes = watch.look();
+        put(processes.empty() ? "no process of this user uses emm\n"
+                              : table_text(processes, by, size, false));
+        if (++shown == plan.count) {
+            return 0;
+        }
+        sleep_for(plan.interval);
+        put("\n");
+    }
+}
+
+std::string page_of(const std::vector<Process> &processes, Column by, Size size, bool styled) {
+    std::string head = fmt::format("emm top: {} processes, by {}; q quits, s sorts by the next\n",
+                                   processes.size(), name_of(by));
+    if (size.width != 0 && head.size() > size.width) {
+        head = head.substr(0, size.width - 1) + "\n";
+    }
+    return head +
+           table_text(processes, by, {size.width, size.height > 2 ? size.height - 1 : 1}, styled);
+}
+
+double monotonic() {
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+// Waits until the next table is due and shows again what changes meanwhile. False: it is to end.
+bool stay(Screen &screen, const Watch &watch, double until, Column &by, bool styled) {
+    for (double left = until - monotonic(); left > 0; left = until - monotonic()) {
+        const Event event = screen.wait(left);
+        if (event == Event::ended || (event == Event::key && screen.key() == 'q')) {
+            return false;
+        }
+        if (event == Event::key && screen.key() == 's') {
+            by = next_column(by);
+        }
+        if (event != Event::time_out &&
+            !screen.show(page_of(watch.processes(), by, screen.size(), styled))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// The signal that it ended by, or 0.
+int run_screen(const Plan &plan, Column by) {
+    const bool styled = !is_set("NO_COLOR");
+    Watch watch;
+    Screen screen;
+    for (uint64_t shown = 0;;) {
+        watch.look();
+        const double interval =
+            shown == 0 ? std::min(plan.interval, first_interval) : plan.interval;
+        const bool goes_on = screen.show(page_of(watch.processes(), by, screen.size(), styled)) &&
+                             stay(screen, watch, monotonic() + interval, by, styled);
+        if (!goes_on || ++shown == plan.count) {
+            return screen.signal();
+        }
+    }
+}
+
+// It ends as if the signal had met it unprepared, with the terminal as it was.
+int show_screen(const Plan &plan, Column by) {
+    const int signal = run_screen(plan, by);
+    if (signal != 0) {
+        std::signal(signal, SIG_DFL);
+        raise(signal);
+    }
+    return 0;
+}
+
+int print_json(const Plan &plan, Column by) {
+    Watch watch;
+    watch.look();
+    sleep_for(std::min(plan.interval, first_interval));
+    put(dump(to_json(watch.look(), by), 2) + "\n");
+    return 0;
+}
+
+[[noreturn]] int serve(const std::string &where) {
+    Endpoint endpoint;
+    read_endpoint(where, endpoint); // the command line has checked it
+    Inquiry inquiry;
+    serve_metrics(endpoint, [&] { return prometheus_text(inquiry.ask_all()); });
+}
+
+int print_report(int64_t pid, bool json) {
+    const Process process = Inquiry().ask_for_report(pid);
+    if (process.report.empty()) {
+        Problem problem;
+        problem.stage = "top";
+        problem.message =
+            fmt::format("--dump: process {} has not written its report: {}", pid,
+                        process.problem.empty() ? "its plugin does not answer" : process.problem);
+        throw Failure(problem);
+    }
+    put(json ? dump(Json{{"pid", pid}, {"report", process.report}}, 2) + "\n" : process.report);
+    return 0;
+}
+
+} // namespace
+
+Plan plan_for(const TopOptions &options, bool is_terminal) {
+    Plan plan;
+    plan.interval = options.interval > 0 ? options.interval : default_interval;
+    if (options.dump != 0) {
+        plan.mode = Mode::dump;
+    } else if (!options.serve.empty()) {
+        plan.mode = Mode::serve;
+    } else if (options.prometheus) {
+        plan.mode = Mode::prometheus;
+    } else if (options.json) {
+        plan.mode = Mode::json;
+    } else if (is_terminal) {
+        plan.mode = Mode::screen;
+        plan.count = options.count;
+    } else {
+        plan.count = options.count != 0 ? options.count : options.interval > 0 ? 0 : 1;
+    }
+    return plan;
+}
+
+} // namespace top
+
+int run_top(const TopOptions &options) {
+    const top::Plan plan = top::plan_for(options, top::has_terminal());
+    top::Column by = top::Column::reserved;
+    top::find_column(options.sort, by);
+    switch (plan.mode) {
+    case top::Mode::dump:
+        return top::print_report(options.dump, options.json);
+    case top::Mode::serve:
+        top::serve(options.serve);
+    case top::Mode::prometheus:
+        top::put(top::prometheus_text(top::Inquiry().ask_all()));
+        return 0;
+    case top::Mode::json:
+        return top::print_json(plan, by);
+    case top::Mode::screen:
+        return top::show_screen(plan, by);
+    default:
+        return top::print_tables(plan, by);
+    }
+}
+
+} // namespace emm::tool

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "top/options.h"
+
+namespace CLI {
+class App;
+}
+
+namespace emm::tool {
+
+CLI::App *add_top_command(CLI::App &app, TopOptions &options);
+
+// `emm top`: returns the exit status.
+int run_top(const TopOptions &options);
+
+namespace top {
+
+// How it shows what it finds.
+enum class Mode { json, prometheus, serve, dump, tables, screen };
+struct Plan {
+    Mode mode = Mode::tables;
+    double interval = 1; // seconds
+    uint64_t count = 1;  // of tables; 0: until it is ended
+};
+Plan plan_for(const TopOptions &options, bool is_terminal);
+
+} // namespace top
+} // namespace emm::tool

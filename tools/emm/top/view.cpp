@@ -1,0 +1,326 @@
+#include "top/view.h"
+
+#include "table.h"
+#include "top/cells.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <iterator>
+#include <tuple>
+
+namespace emm::tool::top {
+namespace {
+
+struct Description {
+    Column column;
+    std::string_view name, title;
+    bool is_text;
+    int rank; // 0 is the last one to be left out
+};
+
+constexpr Description descriptions[] = {
+    {Column::pid, "pid", "PID", false, 0},
+    {Column::program, "program", "PROGRAM", true, 1},
+    {Column::plugin, "plugin", "PLUGIN", true, 4},
+    {Column::device, "device", "DEV", false, 3},
+    {Column::live, "live", "LIVE", false, 2},
+    {Column::cached, "cached", "CACHED", false, 6},
+    {Column::reserved, "reserved", "RESERVED", false, 1},
+    {Column::peak, "peak", "PEAK", false, 5},
+    {Column::rate, "rate", "ALLOC/S", false, 7},
+    {Column::oldest, "oldest", "OLDEST", true, 8},
+};
+
+constexpr size_t narrowest_program = 8, widest_text = 200;
+constexpr size_t gap = 2;
+
+const Description &describe(Column column) {
+    return *std::find_if(std::begin(descriptions), std::end(descriptions),
+                         [&](const Description &each) { return each.column == column; });
+}
+
+uint64_t number_of(const Row &row, Column column) {
+    if (!row.context || !row.context->stats) {
+        return 0;
+    }
+    const emm_stats &stats = *row.context->stats;
+    switch (column) {
+    case Column::live:
+        return stats.live_bytes;
+    case Column::cached:
+        return stats.cached_bytes;
+    case Column::reserved:
+        return stats.reserved_bytes;
+    default:
+        return stats.peak_reserved_bytes;
+    }
+}
+
+// Without the folders of the executable file.
+std::string program_text(const Process &process) {
+    const std::string &command = process.command.empty() ? process.program : process.command;
+    const size_t end = std::min(command.find(' '), command.size());
+    const size_t slash = command.rfind('/', end);
+    return slash == std::string::npos || slash >= end ? command : command.substr(slash + 1);
+}
+
+std::string in_time(int64_t nanoseconds) {
+    const int64_t seconds = nanoseconds / 1'000'000'000;
+    return seconds < 120      ? fmt::format("{} s", seconds)
+           : seconds < 7200   ? fmt::format("{} min", seconds / 60)
+           : seconds < 172800 ? fmt::format("{} h", seconds / 3600)
+                              : fmt::format("{} d", seconds / 86400);
+}
+
+std::string oldest_text(const Row &row) {
+    std::string text;
+    for (const OldAllocation &each :
+         row.context ? row.context->oldest : std::vector<OldAllocation>()) {
+        text += fmt::format("{}{} {} {}", text.empty() ? "" : ", ", in_bytes(each.size),
+                            in_time(each.age), each.module);
+    }
+    return text;
+}
+
+std::string rate_text(const Row &row) {
+    return row.context && row.context->allocations_rate
+               ? fmt::format("{:.0f}", *row.context->allocations_rate)
+               : "-";
+}
+
+std::string text_of(const Row &row, Column column) {
+    switch (column) {
+    case Column::pid:
+        return fmt::format("{}", row.process->pid);
+    case Column::program:
+        return program_text(*row.process);
+    case Column::plugin:
+        return row.process->plugin.empty() ? "-" : row.process->plugin;
+    case Column::device:
+        return row.context ? fmt::format("{}", row.context->device) : "-";
+    case Column::rate:
+        return rate_text(row);
+    case Column::oldest:
+        return oldest_text(row);
+    default:
+        return row.context && row.context->stats ? in_bytes(number_of(row, column)) : "-";
+    }
+}
+
+// What is to be said about a row beside its figures.
+std::string problem_of(const Row &row) {
+    if (!row.process->problem.empty()) {
+        return row.process->problem;
+    }
+    if (row.process->stuck > 0) {
+        return fmt::format("the plugin has not answered for {:.1f} s",
+                           static_cast<double>(row.process->stuck) / 1e9);
+    }
+    if (!row.context) {
+        return "no context is served";
+    }
+    const uint64_t left_out = row.process->contexts_left_out;
+    return row.context->problem.empty() && left_out > 0 &&
+                   row.context == &row.process->contexts.back()
+               ? fmt::format("{} more contexts", left_out)
+               : row.context->problem;
+}
+
+bool is_before(const Row &one, const Row &other, Column by) {
+    const auto id = [](const Row &row) {
+        return std::make_tuple(row.process->pid, std::string_view(row.process->name),
+                               row.context ? row.context->id : 0);
+    };
+    const auto rate = [](const Row &row) {
+        return row.context ? row.context->allocations_rate.value_or(-1) : -1;
+    };
+    const auto age = [](const Row &row) {
+        return row.context && !row.context->oldest.empty() ? row.context->oldest.front().age : -1;
+    };
+    int order = 0; // below 0: `one` comes first
+    switch (by) {
+    case Column::pid:
+        break;
+    case Column::program:
+    case Column::plugin:
+        order = text_of(one, by).compare(text_of(other, by));
+        break;
+    case Column::device: {
+        const int64_t a = one.context ? one.context->device : -1;
+        const int64_t b = other.context ? other.context->device : -1;
+        order = (a > b) - (a < b);
+        break;
+    }
+    case Column::rate:
+        order = (rate(one) < rate(other)) - (rate(one) > rate(other));
+        break;
+    case Column::oldest:
+        order = (age(one) < age(other)) - (age(one) > age(other));
+        break;
+    default:
+        order = (number_of(one, by) < number_of(other, by)) -
+                (number_of(one, by) > number_of(other, by));
+    }
+    return order != 0 ? order < 0 : id(one) < id(other);
+}
+
+struct Laid {
+    const Description *description;
+    size_t width;
+};
+
+size_t width_of_all(const std::vector<Laid> &columns) {
+    size_t width = 0;
+    for (const Laid &each : columns) {
+        width += each.width + (width == 0 ? 0 : gap);
+    }
+    return width;
+}
+
+std::vector<Laid> natural_columns(const std::vector<Row> &rows) {
+    std::vector<Laid> columns;
+    const bool has_oldest = std::any_of(rows.begin(), rows.end(),
+                                        [](const Row &row) { return !oldest_text(row).empty(); });
+    for (const Description &each : descriptions) {
+        if (each.column == Column::oldest && !has_oldest) {
+            continue;
+        }
+        size_t width = each.title.size();
+        for (const Row &row : rows) {
+            width = std::max(width, width_of(text_of(row, each.column)));
+        }
+        columns.push_back({&each, each.is_text ? std::min(width, widest_text) : width});
+    }
+    return columns;
+}
+
+// Text is shortened first, then columns are left out.
+std::vector<Laid> fit(std::vector<Laid> columns, size_t width) {
+    while (width != 0 && width_of_all(columns) > width) {
+        const size_t excess = width_of_all(columns) - width;
+        const auto widest = std::max_element(
+            columns.begin(), columns.end(), [](const Laid &one, const Laid &other) {
+                return (one.description->is_text ? one.width : 0) <
+                       (other.description->is_text ? other.width : 0);
+            });
+        if (widest->description->is_text && widest->width > narrowest_program) {
+            widest->width -= std::min(excess, widest->width - narrowest_program);
+            continue;
+        }
+        const auto least = std::max_element(
+            columns.begin(), columns.end(), [](const Laid &one, const Laid &other) {
+                return one.description->rank < other.description->rank;
+            });
+        if (columns.size() == 1) {
+            columns.front().width = width;
+        } else {
+            columns.erase(least);
+        }
+    }
+    return columns;
+}
+
+template <class Text> std::string line_of(const std::vector<Laid> &columns, Text text) {
+    std::string line;
+    for (const Laid &each : columns) {
+        line += line.empty() ? "" : std::string(gap, ' ');
+        line += fitted(text(*each.description), each.width, !each.description->is_text);
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    return line;
+}
+
+std::string in_style(const std::string &line, const char *code, bool styled) {
+    return (styled ? fmt::format("\033[{}m{}\033[0m", code, line) : line) + "\n";
+}
+
+std::string problem_line(const std::string &problem, size_t width) {
+    const std::string text = "  ! " + problem;
+    std::string line = fitted(text, width == 0 ? width_of(text) : width, false);
+    line.erase(line.find_last_not_of(' ') + 1);
+    return line;
+}
+
+// One or two lines each.
+std::vector<std::string> lines_of(const std::vector<Row> &rows, const std::vector<Laid> &columns,
+                                  size_t width, bool styled) {
+    std::vector<std::string> lines;
+    for (const Row &row : rows) {
+        std::string line =
+            line_of(columns, [&](const Description &each) { return text_of(row, each.column); }) +
+            "\n";
+        if (const std::string problem = problem_of(row); !problem.empty()) {
+            line += in_style(problem_line(problem, width), "31", styled);
+        }
+        lines.push_back(std::move(line));
+    }
+    return lines;
+}
+
+size_t height_of(const std::string &text) {
+    return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+// As many as fit under the title; what does not is counted in the last line.
+std::string within(const std::vector<std::string> &lines, Size size) {
+    std::string text;
+    size_t used = 1, shown = 0;
+    for (const std::string &line : lines) {
+        const size_t room = shown + 1 == lines.size() ? 0 : 1; // for the count
+        if (size.height != 0 && used + height_of(line) + room > size.height) {
+            break;
+        }
+        text += line;
+        used += height_of(line);
+        ++shown;
+    }
+    const size_t left = lines.size() - shown;
+    return left == 0 ? text
+                     : text + problem_line(fmt::format("{} more rows", left), size.width) + "\n";
+}
+
+} // namespace
+
+bool find_column(std::string_view name, Column &ret_column) {
+    for (const Description &each : descriptions) {
+        if (each.name == name) {
+            ret_column = each.column;
+            return true;
+        }
+    }
+    return false;
+}
+
+std::string_view name_of(Column column) {
+    return describe(column).name;
+}
+
+Column next_column(Column column) {
+    const auto *const found = &describe(column) + 1;
+    return found == std::end(descriptions) ? Column::pid : found->column;
+}
+
+std::vector<Row> sorted_rows(const std::vector<Process> &processes, Column by) {
+    std::vector<Row> rows;
+    for (const Process &process : processes) {
+        for (const Context &context : process.contexts) {
+            rows.push_back({&process, &context});
+        }
+        if (process.contexts.empty()) {
+            rows.push_back({&process, nullptr});
+        }
+    }
+    std::sort(rows.begin(), rows.end(),
+              [by](const Row &one, const Row &other) { return is_before(one, other, by); });
+    return rows;
+}
+
+std::string table_text(const std::vector<Process> &processes, Column by, Size size, bool styled) {
+    const std::vector<Row> rows = sorted_rows(processes, by);
+    const std::vector<Laid> columns = fit(natural_columns(rows), size.width);
+    const std::string title =
+        line_of(columns, [](const Description &each) { return std::string(each.title); });
+    return in_style(title, "1", styled) + within(lines_of(rows, columns, size.width, styled), size);
+}
+
+} // namespace emm::tool::top
