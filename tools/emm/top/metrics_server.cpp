@@ -21,7 +21,7 @@ namespace emm::tool::top {
 namespace {
 
 constexpr size_t most_clients = 64;
-constexpr double client_timeout = 5; // seconds, for all that it sends and takes
+constexpr double client_timeout = 3; // seconds, for all that it sends and takes
 constexpr double page_age = 0.5;     // seconds: many clients do not make programs answer more often
 
 double clock_now() {

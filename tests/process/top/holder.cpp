@@ -1,0 +1,183 @@
+// A program that uses emm, as `emm top` meets it. Its arguments are carried out in order:
+//
+//     alloc=COUNT     allocates so many blocks of 1 MiB, and keeps them
+//     steady=COUNT    allocates and frees so many blocks a second on a thread, from here on
+//     slow            its plugin is one that is linked in, and hangs in get_stats from `hang` on
+//     hang, resume
+//     retire, shutdown
+//     fork            prints the id of a child, which sleeps for a minute
+//     closefrom       closes every descriptor above 2, and opens as many files in their place
+//     threads         prints how many threads there are
+//     descriptors     prints how many descriptors there are
+//     exit
+//     ready           prints the process id
+//     wait            until standard input ends
+#include <emm/emm.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
+#include <string>
+#include <thread>
+#include <unistd.h>
+
+namespace {
+
+std::atomic<bool> hangs{false};
+std::atomic<uint64_t> made{0};
+
+void require(bool good, const char *what) {
+    if (!good) {
+        std::fprintf(stderr, "%s: %s\n", what, emm_last_error()->text);
+        std::_Exit(1);
+    }
+}
+
+// Hands out addresses of no memory.
+const emm_plugin *slow_plugin(const emm_host *) {
+    static emm_plugin table;
+    table.struct_size = sizeof table;
+    table.interface_version = EMM_PLUGIN_ABI_MAJOR;
+    table.name = "slow";
+    table.version = "1 \033[31m\"\\";
+    table.create = [](const emm_host *, const emm_context_info *, const char *const *,
+                      emm_manager **ret_manager) -> emm_status {
+        *ret_manager = reinterpret_cast<emm_manager *>(&table);
+        return EMM_OK;
+    };
+    table.destroy = [](emm_manager *) -> emm_status { return EMM_OK; };
+    table.memalloc = [](emm_manager *, size_t, emm_stream, emm_deviceptr *ret_ptr) -> emm_status {
+        *ret_ptr = (made += 1) << 20;
+        return EMM_OK;
+    };
+    table.memfree = [](emm_manager *, emm_deviceptr, size_t, emm_stream) -> emm_status {
+        return EMM_OK;
+    };
+    table.get_stats = [](emm_manager *, emm_stats *ret_stats) -> emm_status {
+        while (hangs) {
+            usleep(1000);
+        }
+        emm_stats stats = {};
+        stats.struct_size = sizeof stats;
+        stats.allocations = made;
+        emm_copy_sized(ret_stats, &stats);
+        return EMM_OK;
+    };
+    return &table;
+}
+
+emm_context *context() {
+    static emm_context *const it = [] {
+        emm_context *found = nullptr;
+        require(emm_context_for_device(0, &found) == EMM_OK, "emm_context_for_device");
+        return found;
+    }();
+    return it;
+}
+
+emm_deviceptr allocated() {
+    emm_deviceptr ptr = 0;
+    require(emm_memalloc(context(), 1 << 20, EMM_STREAM_LEGACY, &ptr) == EMM_OK, "emm_memalloc");
+    return ptr;
+}
+
+void allocate_steadily(unsigned rate) {
+    context();
+    std::thread([rate] {
+        for (;;) {
+            require(emm_memfree(context(), allocated(), 0, EMM_STREAM_LEGACY) >= EMM_OK,
+                    "emm_memfree");
+            usleep(1'000'000 / rate);
+        }
+    }).detach();
+}
+
+void leave_child() {
+    std::fflush(stdout);
+    const pid_t child = fork();
+    require(child >= 0, "fork");
+    if (child == 0) {
+        alarm(60);
+        pause();
+    }
+    std::printf("child %d\n", child);
+}
+
+void replace_descriptors() {
+    for (int each = 3; each < 256; ++each) {
+        close(each);
+    }
+    for (int each = 3; each < 64; ++each) {
+        require(open("/dev/null", O_RDONLY | O_CLOEXEC) == each, "open");
+    }
+}
+
+int entries_of(const char *folder) {
+    int count = 0;
+    DIR *const opened = opendir(folder);
+    require(opened != nullptr, folder);
+    while (const dirent *entry = readdir(opened)) {
+        count += entry->d_name[0] != '.';
+    }
+    closedir(opened);
+    return count;
+}
+
+void carry_out(const std::string &step) {
+    const size_t equals = step.find('=');
+    const std::string what = step.substr(0, equals);
+    const unsigned count =
+        equals == std::string::npos
+            ? 0
+            : static_cast<unsigned>(std::strtoul(step.c_str() + equals + 1, nullptr, 10));
+    if (what == "alloc") {
+        context();
+        for (unsigned i = 0; i < count; ++i) {
+            allocated();
+        }
+    } else if (what == "steady") {
+        allocate_steadily(count);
+    } else if (what == "slow") {
+        require(emm_set_plugin_entry(&slow_plugin, nullptr) == EMM_OK, "emm_set_plugin_entry");
+    } else if (what == "hang" || what == "resume") {
+        hangs = what == "hang";
+    } else if (what == "retire") {
+        require(emm_context_retire(context()) == EMM_OK, "emm_context_retire");
+    } else if (what == "shutdown") {
+        require(emm_shutdown() == EMM_OK, "emm_shutdown");
+    } else if (what == "fork") {
+        leave_child();
+    } else if (what == "closefrom") {
+        replace_descriptors();
+    } else if (what == "threads") {
+        std::printf("threads %d\n", entries_of("/proc/self/task"));
+    } else if (what == "descriptors") {
+        std::printf("descriptors %d\n", entries_of("/proc/self/fd") - 1);
+    } else if (what == "exit") {
+        std::exit(0);
+    } else if (what == "ready") {
+        std::printf("ready %d\n", getpid());
+    } else if (what == "wait") {
+        char line[64];
+        while (std::fgets(line, sizeof line, stdin)) {
+            line[std::strcspn(line, "\n")] = 0;
+            carry_out(line); // so that a test can go on
+        }
+    } else {
+        std::fprintf(stderr, "%s: no such step\n", step.c_str());
+        std::_Exit(2);
+    }
+    std::fflush(stdout);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    for (int i = 1; i < argc; ++i) {
+        carry_out(argv[i]);
+    }
+    return 0;
+}

@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+"""`emm top` and the programs that it asks: good ones, ones that hang, die or lie, and other users'."""
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import time
+import unittest
+
+import emm_program
+from top_programs import (MIB, OTHER_USER, TIMEOUT, Holder, Liar, environment, framed, names_of,
+                          request, shown, stats_of, top, until)
+
+
+class Figures(unittest.TestCase):
+    def test_each_program_is_shown_with_its_plugin_and_its_figures(self):
+        one = Holder(self, "alloc=3", plugin="passthrough")
+        other = Holder(self, "alloc=5", plugin="pool")
+        found = shown()
+        for holder, plugin, count in ((one, "passthrough", 3), (other, "pool", 5)):
+            process = found[holder.pid]
+            self.assertEqual((process["plugin"], process["problem"], process["stuck_ns"]),
+                             (plugin, None, 0))
+            self.assertTrue(process["command"].endswith(f"holder alloc={count} ready wait"))
+            stats = stats_of(process)
+            self.assertEqual((stats["live_bytes"], stats["live_count"], stats["allocations"]),
+                             (count * MIB, count, count))
+            self.assertGreaterEqual(stats["reserved_bytes"], count * MIB)
+            self.assertEqual(process["contexts"][0]["allocations_per_second"], 0)
+            self.assertRegex(process["contexts"][0]["uuid"], "^GPU-[0-9a-f-]{36}$")
+
+    def test_a_program_that_allocates_has_a_rate(self):
+        holder = Holder(self, "steady=1000")
+        self.assertGreater(shown()[holder.pid]["contexts"][0]["allocations_per_second"], 0)
+
+    def test_a_program_that_has_retired_its_context_or_shut_down_serves_none(self):
+        for step in ("retire", "shutdown"):
+            holder = Holder(self, "alloc=1", step)
+            self.assertEqual(shown()[holder.pid]["contexts"], [])
+
+    def test_a_hundred_programs_are_shown_at_once(self):
+        holders = [Holder(self, f"alloc={1 + index % 3}", plugin="passthrough")
+                   for index in range(100)]
+        found = shown()
+        for index, holder in enumerate(holders):
+            self.assertEqual(stats_of(found[holder.pid])["live_count"], 1 + index % 3)
+
+    def test_names_with_escape_codes_and_quotes_and_long_ones_do_no_harm(self):
+        evil, long = "evil\033[2J\n\"\\\u202e", "x" * (100 << 10)
+        for called in (evil, long):
+            holder = Holder(self, "slow", "alloc=1", plugin="", called=called)
+            process = shown()[holder.pid]
+            self.assertEqual(process["plugin_version"], '1 ?[31m"\\')
+            self.assertLessEqual(len(process["command"]), 512)
+            table = top().stdout
+            self.assertNotIn("\033", table)
+            self.assertNotIn("\u202e", table)
+            self.assertIn('plugin_version="1 ?[31m\\"\\\\"', top("--prometheus").stdout)
+
+
+# It knows nothing of emm.
+PLAIN = """
+import ctypes, sys
+driver, context, block = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+for call in (("cuInit", 0), ("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0),
+             ("cuCtxSetCurrent", context)) + 3 * (
+             ("cuMemAlloc_v2", ctypes.byref(block), ctypes.c_size_t(1 << 20)),):
+    if getattr(driver, call[0])(*call[1:]) != 0:
+        raise SystemExit(call[0])
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+# Python has no sanitizer's runtime, which the interposer would need then.
+@unittest.skipIf(os.environ["EMM_TEST_RECORDS"] == "0", "no interposer that this Python can load")
+class Interposed(unittest.TestCase):
+    def test_a_program_that_emm_run_has_started_is_shown(self):
+        with subprocess.Popen([emm_program.EMM, "run", "--plugin", "pool", "--", "python3", "-c",
+                               PLAIN], env=environment(), stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True) as program:
+            self.assertEqual(program.stdout.readline(), "ready\n")
+            process = shown()[program.pid]
+            self.assertEqual((process["plugin"], stats_of(process)["live_bytes"]),
+                             ("pool", 3 * MIB))
+            program.stdin.close()
+            self.assertEqual(program.wait(timeout=TIMEOUT), 0)
+
+
+class Presence(unittest.TestCase):
+    """Who can be asked, and what that costs."""
+
+    def test_a_program_that_no_tool_has_asked_has_one_thread_and_one_descriptor_more(self):
+        said = {value: Holder(self, "alloc=1", "threads", "descriptors", plugin="passthrough",
+                              EMM_TOP=value).said for value in ("on", "off")}
+        self.assertEqual(said["on"]["threads"], said["off"]["threads"] + 1)
+        self.assertEqual(said["on"]["descriptors"], said["off"]["descriptors"] + 1)
+
+    def test_a_program_with_emm_top_off_cannot_be_found(self):
+        holder = Holder(self, "alloc=1", EMM_TOP="off")
+        self.assertEqual(names_of(holder.pid), [])
+        self.assertNotIn(holder.pid, shown())
+
+    def test_another_value_is_warned_about_and_counts_as_on(self):
+        holder = Holder(self, "alloc=1", EMM_TOP="no\033")
+        self.assertIn(holder.pid, shown())
+        holder.end()
+        self.assertIn("EMM_TOP: expected on or off, found no?; it is on", holder.errors)
+
+    def test_a_program_that_is_killed_leaves_nothing_behind(self):
+        holder = Holder(self, "alloc=1")
+        self.assertEqual(len(names_of(holder.pid)), 1)
+        holder.process.kill()
+        holder.process.wait()
+        self.assertEqual(names_of(holder.pid), [])
+        self.assertNotIn(holder.pid, shown())
+
+    def test_a_forked_child_does_not_answer_for_its_parent(self):
+        holder = Holder(self, "alloc=1", "fork")
+        child = holder.said["child"]
+        self.addCleanup(os.kill, child, signal.SIGKILL)
+        found = shown()
+        self.assertIn(holder.pid, found)
+        self.assertNotIn(child, found)
+        holder.process.kill()
+        holder.process.wait()
+        self.assertEqual(names_of(holder.pid), [])
+
+    def test_a_program_that_closes_every_descriptor_keeps_what_it_opens_in_their_place(self):
+        holder = Holder(self, "alloc=1", "closefrom")
+        for _ in range(3):
+            top("--prometheus")
+        until(lambda: not names_of(holder.pid))
+        self.assertNotIn(holder.pid, shown())
+        folder = pathlib.Path(f"/proc/{holder.pid}/fd")
+        self.assertEqual([os.readlink(folder / str(each)) for each in range(3, 64)],
+                         ["/dev/null"] * 61)
+        holder.tell("alloc=1")
+        self.assertEqual(holder.end(), 0)
+
+    def test_a_child_that_is_forked_after_that_keeps_its_files(self):
+        holder = Holder(self, "alloc=1", "closefrom", "fork")
+        child = holder.said["child"]
+        self.addCleanup(os.kill, child, signal.SIGKILL)
+        folder = pathlib.Path(f"/proc/{child}/fd")
+        self.assertEqual([os.readlink(folder / str(each)) for each in range(3, 64)],
+                         ["/dev/null"] * 61)
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can become another user")
+    def test_another_user_is_not_answered(self):
+        holder = Holder(self, "alloc=1")
+        name = names_of(holder.pid)[0]
+        asking = ("import os, socket, sys\n"
+                  f"os.setresgid({OTHER_USER}, {OTHER_USER}, {OTHER_USER})\n"
+                  f"os.setresuid({OTHER_USER}, {OTHER_USER}, {OTHER_USER})\n"
+                  "made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n"
+                  f"made.settimeout({TIMEOUT})\n"
+                  f"made.connect('\\0{name}')\n"
+                  "try:\n"
+                  f"    made.send(bytes.fromhex('{request().hex()}'))\n"
+                  "    print(len(made.recv(1 << 17)))\n"
+                  "except ConnectionError:\n"
+                  "    print(0)\n")
+        done = subprocess.run(["python3", "-c", asking], capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout, "0\n")
+        self.assertIn(holder.pid, shown())
+
+    @unittest.skipUnless(os.geteuid() == 0, "only root can become another user")
+    def test_another_users_socket_is_not_believed(self):
+        with Liar(lambda client: client.send(framed(b'{"program":"evil"}')), user=OTHER_USER):
+            self.assertNotIn("evil", top("--json").stdout)
+
+
+class Silence(unittest.TestCase):
+    """Programs that do not answer, and peers that do not ask."""
+
+    def test_a_plugin_that_hangs_is_said_to_and_tells_its_figures_once_it_goes_on(self):
+        holder = Holder(self, "slow", "alloc=2", "hang", plugin="")
+        other = Holder(self, "alloc=1")
+        for _ in range(2):
+            found = shown()
+            process = found[holder.pid]
+            self.assertGreater(process["stuck_ns"], 0)
+            self.assertIsNone(stats_of(process))
+            self.assertEqual(process["contexts"][0]["problem"], "the plugin has not answered yet")
+            self.assertEqual(stats_of(found[other.pid])["live_count"], 1)
+        self.assertIn("the plugin has not answered for ", top().stdout)
+        holder.tell("alloc=1")  # the program itself goes on meanwhile
+        holder.tell("resume")
+        process = until(lambda: (lambda found: stats_of(found) and found)(shown()[holder.pid]))
+        self.assertEqual(stats_of(process)["allocations"], 3)
+
+    def test_a_program_ends_although_its_plugin_hangs_when_it_is_asked(self):
+        holder = Holder(self, "slow", "alloc=1", "hang", plugin="")
+        self.assertGreater(shown()[holder.pid]["stuck_ns"], 0)
+        self.assertEqual(holder.end(), 0)
+
+    def test_a_program_that_is_stopped_is_said_to_be_and_delays_no_other(self):
+        holder = Holder(self, "alloc=1")
+        other = Holder(self, "alloc=2")
+        holder.process.send_signal(signal.SIGSTOP)
+        found = shown()
+        self.assertRegex(found[holder.pid]["problem"],
+                         r"^no answer for \d+\.\d s: the process is stopped$")
+        self.assertEqual(found[holder.pid]["program"], "holder")
+        self.assertEqual(stats_of(found[other.pid])["live_count"], 2)
+        holder.process.send_signal(signal.SIGCONT)
+        self.assertEqual(stats_of(shown()[holder.pid])["live_count"], 1)
+
+    def test_a_program_that_takes_no_connection_any_more_is_shown(self):
+        holder = Holder(self, "alloc=1")
+        holder.process.send_signal(signal.SIGSTOP)
+        waiting = []
+        for _ in range(1000):
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            made.setblocking(False)
+            waiting.append(made)
+            if made.connect_ex("\0" + names_of(holder.pid)[0]) != 0:
+                break
+        self.assertLess(len(waiting), 1000)
+        self.assertIn("it takes no connection", shown()[holder.pid]["problem"])
+        for made in waiting:
+            made.close()
+
+    def test_peers_that_say_nothing_talk_rubbish_or_never_read_harm_no_program(self):
+        holder = Holder(self, "alloc=1")
+        name = "\0" + names_of(holder.pid)[0]
+        peers = []
+        for index in range(100):
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            made.settimeout(TIMEOUT)
+            made.connect(name)
+            rubbish = [None, b"", b"\0", os.urandom(16), os.urandom(60000), request(magic=1),
+                       request(wish=77), request(), request() + b"x"][index % 9]
+            try:
+                if rubbish is not None:
+                    made.send(rubbish)
+            except ConnectionError:
+                pass  # it was too silent for too long
+            peers.append(made)
+        self.assertEqual(stats_of(shown()[holder.pid])["live_count"], 1)
+        for made in peers:
+            made.close()
+        holder.tell("alloc=1")
+        self.assertEqual(holder.end(), 0)
+
+    def test_descriptors_that_a_peer_sends_along_are_closed(self):
+        holder = Holder(self, "alloc=1")
+        top("--prometheus")
+        holder.tell("descriptors")
+        before = holder.said["descriptors"]
+        for _ in range(20):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as made:
+                made.settimeout(TIMEOUT)
+                made.connect("\0" + names_of(holder.pid)[0])
+                socket.send_fds(made, [request()], [0, 1, 2])
+                self.assertGreater(len(made.recv(1 << 17)), 16)
+        def is_as_before():
+            holder.tell("descriptors")
+            return holder.said["descriptors"] == before
+        until(is_as_before)
+
+    def test_programs_that_lie_are_shown_as_what_they_are(self):
+        holder = Holder(self, "alloc=1")
+        deep = b"[" * 40000 + b"]" * 40000
+        lies = {b"rubbish": "found 7 bytes",
+                os.urandom(4096).replace(b"e", b"f"): "found something else",
+                framed(b"{}", version=2): "found version 2",
+                framed(b"{}", size=70000): "found 2 bytes of 70000",
+                framed(b"[]"): "no JSON object",
+                framed(deep): "no JSON object",
+                framed(b'"' * 90000): "no JSON object",
+                bytes(120_000): "expected one of version 1"}
+        for lie, expected in lies.items():
+            with Liar(lambda client, lie=lie: client.send(lie)) as liar:
+                found = shown()
+                self.assertIn(expected, found[liar.pid]["problem"])
+                self.assertEqual(stats_of(found[holder.pid])["live_count"], 1)
+
+    def test_a_program_that_hangs_up_is_not_shown_and_one_that_hangs_is(self):
+        with Liar(lambda client: None) as liar:
+            self.assertNotIn(liar.pid, shown())
+        with Liar(lambda client: time.sleep(TIMEOUT)) as liar:
+            self.assertRegex(shown()[liar.pid]["problem"], r"^no answer for \d+\.\d s$")
+
+
+class Report(unittest.TestCase):
+    def test_a_report_is_written_by_the_process_and_printed(self):
+        holder = Holder(self, "alloc=3")
+        done = top("--dump", holder.pid)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn(f"memory of process {holder.pid}\n", done.stdout)
+        self.assertIn("live 3.0 MiB in 3 allocations", done.stdout)
+        self.assertEqual(emm_program.answer("top", "--dump", holder.pid)["report"], done.stdout)
+        holder.end()
+        for line in done.stdout.splitlines():
+            self.assertIn(line, holder.errors)
+
+    def test_a_process_that_cannot_write_one_is_refused_in_a_sentence(self):
+        done = top("--dump", os.getpid())
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn(f"found that {os.getpid()} is none", done.stderr)
+        hanging = Holder(self, "slow", "alloc=1", "hang", plugin="")
+        done = top("--dump", hanging.pid)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("has not written its report: its plugin does not answer", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
