@@ -564,6 +564,55 @@ EMM_API emm_status emm_set_event_hook(emm_event_hook hook, void *user_data,
  */
 EMM_API emm_status emm_event_log_recover(const char *path);
 
+/* --- who holds memory --------------------------------------------------------------------------
+ *
+ * With EMM_TRACK=module or EMM_TRACK=stack in the environment, emm keeps a record of each live
+ * allocation: which library asked for it, with `stack` by which calls. `:sample=1/N` behind either
+ * keeps one of N, chosen by chance. Without the variable this costs nothing. Tracked are the raw
+ * calls and the handles that allocate; not what is only wrapped or opened from another process.
+ */
+
+/* One call. Of a Python frame `function` is there, and `module` is its source file. */
+typedef struct emm_frame {
+    const char *module;   /* path of the program or library; NULL: code of no file */
+    uint64_t offset;      /* of the return address in the file as it is mapped: addr2line takes it;
+                             with no file, the address; 0 in Python */
+    const char *function; /* of Python, qualified; NULL: this frame is not Python's */
+    uint32_t line;        /* of Python; else 0 */
+    uint32_t reserved;
+} emm_frame;
+
+/* What is known of a live allocation. Texts and frames live as long as the process. */
+typedef struct emm_allocation {
+    uint32_t struct_size; /* bytes that the library fills */
+    uint32_t memory;      /* EMM_EVENT_*, as its events say */
+    emm_deviceptr ptr;    /* host address for EMM_EVENT_HOST and EMM_EVENT_PIN */
+    uint64_t size;        /* as asked for */
+    emm_stream stream;    /* EMM_STREAM_UNORDERED for calls that have none */
+    uint64_t age_ns;
+    uint32_t thread;         /* that asked, as the kernel numbers it */
+    uint32_t sample;         /* it stands for so many: N of EMM_TRACK, else 1 */
+    const char *module;      /* the first on the stack that does not only pass calls on, as emm, the
+                                CUDA runtime and libffi do; NULL: code of no file */
+    uint64_t offset;         /* of the return address there */
+    uint32_t frame_count;    /* 0 unless EMM_TRACK=stack */
+    uint32_t frame_size;     /* sizeof(emm_frame) of the library: from one to the next */
+    const emm_frame *frames; /* from `module` outwards, 64 at most; then those of Python, 32 at
+                                most, if the thread held the interpreter's lock */
+} emm_allocation;
+
+/* A non-zero answer ends the walk. */
+typedef int (*emm_allocation_visitor)(const emm_allocation *allocation, void *user_data);
+
+/*
+ * Calls `visit` for each allocation of the context that was live when this was called, in no
+ * particular order. No lock is held: it may call emm, and other threads go on; what they free
+ * meanwhile may still come, what they allocate does not. Whatever state the context is in.
+ *   EMM_E_NOT_SUPPORTED   EMM_TRACK is not set
+ */
+EMM_API emm_status emm_foreach_allocation(emm_context *context, emm_allocation_visitor visit,
+                                          void *user_data);
+
 /* --- counters --------------------------------------------------------------------------------- */
 
 /* What the host itself has counted since the process began. */

@@ -8,6 +8,7 @@
 #include "core/reset.h"
 #include "core/retire.h"
 #include "core/stream_events.h"
+#include "core/tracking.h"
 #include "core/watch.h"
 #include "observe/events/event_log.h"
 
@@ -74,6 +75,14 @@ emm_status emm_foreach_context(emm_context_visitor visit, void *user_data) {
         }
     }
     return EMM_OK;
+}
+
+emm_status emm_foreach_allocation(emm_context *context, emm_allocation_visitor visit,
+                                  void *user_data) {
+    EMM_REFUSE_CHILD();
+    EMM_REQUIRE(context);
+    EMM_REQUIRE(visit);
+    return api::guarded([&] { return core::foreach_allocation(*context, visit, user_data); });
 }
 
 emm_status emm_shutdown(void) {

@@ -4,6 +4,7 @@
 #include "core/host.h"
 #include "core/sharing.h"
 #include "core/this_thread.h"
+#include "core/tracking.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/running.h"
@@ -144,6 +145,7 @@ void destroy_manager(emm_context &context) noexcept {
     }
     flush(context); // destroy may have queued frees
     context.defaults.release_all();
+    forget_tracked(context);
 }
 
 bool begins_anew(const emm_context &context) noexcept {
@@ -167,6 +169,9 @@ emm_status reset_manager(emm_context &context) {
     flush(context);
     const emm_status status = call_reset(context);
     context.defaults.release_all();
+    if (status >= EMM_OK) {
+        forget_tracked(context);
+    }
     return status;
 }
 

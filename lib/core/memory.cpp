@@ -70,7 +70,8 @@ emm_status free_slowly(emm_context &context, EventType event, emm_deviceptr addr
         return free();
     }
     WatchedCall watch(context, event, address, size, stream, caller);
-    return watch.done(free());
+    Untracked untracked(context, address);
+    return watch.done(untracked.freed(free()));
 }
 
 // Nothing is unusual, and the plugin pins memory itself.

@@ -92,7 +92,7 @@ emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_i
     std::lock_guard lock(current.mutex);
     const emm_event_hook_info previous = current.replace({hook, hook ? user_data : nullptr});
     for (emm_context *context = first_context(); context; context = context->next) {
-        watch(*context, hook || is_logging);
+        watch(*context, hook || is_logging || is_tracking());
     }
     if (ret_previous) {
         *ret_previous = previous;
@@ -107,9 +107,10 @@ void watch_if_wanted(emm_context &context) {
                     context.total_memory, EMM_STREAM_UNORDERED, nullptr)
             .done(EMM_OK);
     }
+    open_tracking();
     // Its record is in the list by now: a thread that sets a hook later finds it there.
     std::lock_guard lock(the_hook().mutex);
-    watch(context, has_hook.load(std::memory_order_relaxed) || is_logging);
+    watch(context, has_hook.load(std::memory_order_relaxed) || is_logging || is_tracking());
 }
 
 void WatchedCall::tell_hook(emm_status status) const noexcept {

@@ -1,13 +1,15 @@
 #pragma once
 
 #include "core/context.h"
+#include "core/tracking.h"
 #include "core/uncancelled.h"
+#include "observe/callers/caller.h"
 #include "observe/events/event_log.h"
 #include "observe/process.h"
 
-// Who is told of each event: the log that EMM_EVENT_LOG names, and the hook that the application
-// has set. While there is one of them, every context has the flag state_watched, so that calls take
-// the slow path, which tells.
+// Who is told of each event: the log that EMM_EVENT_LOG names, the hook that the application has
+// set, and the records of live allocations (EMM_TRACK). While there is one of them, every context
+// has the flag state_watched, so that calls take the slow path, which tells.
 namespace emm::core {
 
 emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_info *ret_previous);
@@ -33,8 +35,8 @@ public:
     WatchedCall(emm_context &context, observe::EventType type, emm_deviceptr address, size_t size,
                 emm_stream stream, const void *caller) noexcept
         : context_(context), type_(type), address_(address), size_(size), stream_(stream),
-          caller_(caller),
-          buffer_(is_logging.load(std::memory_order_relaxed) ? observe::event_buffer() : nullptr) {
+          buffer_(is_logging.load(std::memory_order_relaxed) ? observe::event_buffer() : nullptr),
+          caller_(buffer_ || is_tracking() ? observe::outer_caller(caller) : caller) {
         if (buffer_) {
             start();
         }
@@ -43,6 +45,9 @@ public:
     // These answer `status`. What a failed call has left in its output does not count.
     emm_status allocated(emm_status status, emm_deviceptr address) noexcept {
         address_ = status >= EMM_OK ? address : 0;
+        if (address_ != 0 && is_tracking()) {
+            track(context_, type_, address_, size_, stream_, caller_);
+        }
         return done(status);
     }
     emm_status done(emm_status status) noexcept {
@@ -97,8 +102,8 @@ private:
     emm_deviceptr address_;
     const size_t size_;
     const emm_stream stream_;
-    const void *const caller_;
     observe::EventBuffer *const buffer_; // NULL: nothing is recorded
+    const void *const caller_;
     bool late_ = false;
     uint64_t outer_ = 0, start_ = 0;
 };

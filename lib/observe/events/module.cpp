@@ -9,12 +9,6 @@
 namespace emm::observe {
 namespace {
 
-std::string path_of_program() {
-    char path[PATH_MAX];
-    const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-    return length > 0 ? std::string(path, static_cast<size_t>(length)) : "";
-}
-
 struct Search {
     uint64_t address;
     std::optional<Module> found;
@@ -63,6 +57,12 @@ std::string unescaped(std::string_view text) {
 }
 
 } // namespace
+
+std::string path_of_program() {
+    char path[PATH_MAX];
+    const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+    return length > 0 ? std::string(path, static_cast<size_t>(length)) : "";
+}
 
 std::optional<Module> find_module(uint64_t address) {
     Search search = {address, std::nullopt};

@@ -47,7 +47,8 @@ class Declarations(unittest.TestCase):
         for name, struct in {"emm_error": _api.LastError, "emm_plugin_info": emm.PluginInfo,
                              "emm_driver_info": emm.DriverInfo, "emm_event": _api.Event,
                              "emm_driver_usage": _api.DriverUsage, "emm_counters": emm.Counters,
-                             "emm_memory_info": emm.MemoryInfo}.items():
+                             "emm_memory_info": emm.MemoryInfo, "emm_frame": _api.Frame,
+                             "emm_allocation": _api.Allocation}.items():
             self.assertEqual(fields(header, name), [field for field, _ in struct._fields_], name)
 
     def test_members_lie_where_the_header_pins_them(self):

@@ -133,6 +133,9 @@ const std::vector<Entry> &entries() {
         ENTRY(emm_context_reset, things.context),
         ENTRY(
             emm_foreach_context, [](emm_context *, void *) { return 1; }, nullptr),
+        ENTRY(
+            emm_foreach_allocation, things.context,
+            [](const emm_allocation *, void *) { return 1; }, nullptr),
         ENTRY(emm_shutdown),
 
         BLOCK(emm_memalloc, emm_deviceptr ptr = 0;

@@ -143,6 +143,20 @@ class Counters(Sized):
             "dropped", "memory_retries")]
 
 
+class Frame(Structure):
+    _fields_ = [("module", c_char_p), ("offset", c_uint64), ("function", c_char_p),
+                ("line", c_uint32), ("reserved", c_uint32)]
+
+
+class Allocation(Structure):
+    _fields_ = [("struct_size", c_uint32), ("memory", c_uint32), ("ptr", c_ulonglong),
+                ("size", c_uint64), ("stream", c_void_p), ("age_ns", c_uint64),
+                ("thread", c_uint32), ("sample", c_uint32), ("module", c_char_p),
+                ("offset", c_uint64), ("frame_count", c_uint32), ("frame_size", c_uint32),
+                ("frames", POINTER(Frame))]
+
+
+AllocationVisitor = CFUNCTYPE(c_int, POINTER(Allocation), c_void_p)
 Finalizer = CFUNCTYPE(None, c_void_p)
 PluginVisitor = CFUNCTYPE(c_int, c_char_p, c_char_p, c_void_p)
 ContextVisitor = CFUNCTYPE(c_int, c_void_p, c_void_p)
@@ -175,6 +189,7 @@ FUNCTIONS = {
     "emm_context_retire": [CONTEXT],
     "emm_context_reset": [CONTEXT],
     "emm_foreach_context": [CALLBACK, c_void_p],
+    "emm_foreach_allocation": [CONTEXT, CALLBACK, c_void_p],
     "emm_shutdown": [],
     "emm_memalloc": [CONTEXT, c_size_t, STREAM, OUT],
     "emm_memfree": [CONTEXT, PTR, c_size_t, STREAM],

@@ -1,0 +1,189 @@
+#include "core/tracking.h"
+
+#include "core/tracked_table.h"
+#include "observe/callers/caller.h"
+#include "observe/error.h"
+#include "observe/events/clock.h"
+#include "observe/log.h"
+#include "observe/process.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace emm::core {
+namespace {
+
+using observe::TrackDepth;
+
+// Libraries that were unloaded are looked for when so much time has passed, in ticks of the clock:
+// on any machine of today between 2 and 10 ms.
+constexpr uint64_t ticks_between_looks = 10'000'000;
+
+struct Tracker {
+    const observe::TrackOptions options;
+    const double ns_per_tick;
+    TrackedTable table;
+    std::atomic<uint64_t> lost{0};
+    std::atomic<uint64_t> next_look{0}; // ticks
+
+    explicit Tracker(const observe::TrackOptions &chosen)
+        : options(chosen),
+          ns_per_tick(chosen.depth == TrackDepth::none ? 1
+                                                       : observe::nanoseconds_per_event_tick()) {}
+};
+
+observe::TrackOptions wanted_options() {
+    observe::TrackOptions options;
+    std::string complaint;
+    if (!observe::parse_track_options(observe::environment("EMM_TRACK"), options, complaint)) {
+        observe::log(EMM_LOG_WARN, "{}; nothing is tracked", complaint);
+    }
+    return options;
+}
+
+Tracker &tracker() {
+    static Tracker *const the_tracker = new Tracker(wanted_options()); // calls come to the very end
+    return *the_tracker;
+}
+
+// Trivial, as it is used by threads that are ending; initial-exec, because a look at it must not be
+// a function call.
+struct OfThread {
+    uint32_t number = 0;
+    uint32_t random = 0;
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local OfThread of_thread;
+
+void begin_thread() noexcept {
+    of_thread.number = static_cast<uint32_t>(syscall(SYS_gettid));
+    of_thread.random = of_thread.number * 2654435761u | 1;
+}
+
+// One of `sample`, by chance: a program's own rhythm must not decide.
+bool is_chosen(uint32_t sample) noexcept {
+    uint32_t &random = of_thread.random; // xorshift32
+    random ^= random << 13;
+    random ^= random >> 17;
+    random ^= random << 5;
+    return uint64_t(random) * sample >> 32 == 0;
+}
+
+void look_for_unloads(Tracker &all, uint64_t now) noexcept {
+    uint64_t due = all.next_look.load(std::memory_order_relaxed);
+    if (now >= due && all.next_look.compare_exchange_strong(due, now + ticks_between_looks,
+                                                            std::memory_order_relaxed)) {
+        observe::modules().notice_unloads();
+    }
+}
+
+uint32_t event_memory(const TrackedAllocation &record) noexcept {
+    return record.type / 2 + EMM_EVENT_DEVICE;
+}
+
+// What a visitor gets. The texts live as long as the process.
+emm_allocation described(const TrackedAllocation &record, uint64_t now) {
+    const Tracker &all = tracker();
+    emm_allocation allocation = {};
+    allocation.struct_size = sizeof allocation;
+    allocation.memory = event_memory(record);
+    allocation.ptr = record.address;
+    allocation.size = record.size;
+    allocation.stream = record.stream;
+    allocation.age_ns =
+        now < record.ticks ? 0 : uint64_t(double(now - record.ticks) * all.ns_per_tick);
+    allocation.thread = record.thread;
+    allocation.sample = all.options.sample;
+    const std::string &path = observe::modules().path(record.module);
+    allocation.module = path.empty() ? nullptr : path.c_str();
+    allocation.offset = record.offset;
+    allocation.frame_size = sizeof(emm_frame);
+    return allocation;
+}
+
+} // namespace
+
+const observe::TrackOptions &open_tracking() {
+    const observe::TrackOptions &options = tracker().options;
+    track_depth.store(options.depth, std::memory_order_relaxed);
+    return options;
+}
+
+void track(emm_context &context, observe::EventType type, emm_deviceptr address, size_t size,
+           emm_stream stream, const void *caller) noexcept {
+    Tracker &all = tracker();
+    if (of_thread.number == 0) [[unlikely]] {
+        begin_thread();
+    }
+    if (all.options.sample != 1 && !is_chosen(all.options.sample)) {
+        return;
+    }
+    TrackedAllocation record;
+    record.ticks = observe::event_ticks();
+    look_for_unloads(all, record.ticks);
+    const observe::CodePlace place =
+        observe::modules().place_of(reinterpret_cast<uintptr_t>(caller));
+    record.address = address;
+    record.size = size;
+    record.context = &context;
+    record.stream = stream;
+    record.module = place.module;
+    record.offset = place.offset;
+    record.thread = of_thread.number & 0xffffff;
+    record.type = static_cast<uint8_t>(type);
+    try {
+        all.table.insert(record);
+    } catch (const std::bad_alloc &) {
+        all.lost.fetch_add(1, std::memory_order_relaxed);
+    }
+}
+
+Untracked::Untracked(const emm_context &context, emm_deviceptr address) noexcept {
+    if (is_tracking()) {
+        record_ = tracker().table.take(address, &context);
+    }
+}
+
+emm_status Untracked::freed(emm_status status) noexcept {
+    if (status >= EMM_OK || record_.address == 0) {
+        return status;
+    }
+    try {
+        tracker().table.insert(record_);
+    } catch (const std::bad_alloc &) {
+        tracker().lost.fetch_add(1, std::memory_order_relaxed);
+    }
+    return status;
+}
+
+void forget_tracked(const emm_context &context) noexcept {
+    if (is_tracking()) {
+        tracker().table.forget(&context);
+    }
+}
+
+std::vector<TrackedAllocation> tracked_allocations(const emm_context *context) {
+    return is_tracking() ? tracker().table.all(context) : std::vector<TrackedAllocation>();
+}
+
+uint64_t lost_records() noexcept {
+    return is_tracking() ? tracker().lost.load(std::memory_order_relaxed) : 0;
+}
+
+emm_status foreach_allocation(const emm_context &context, emm_allocation_visitor visit,
+                              void *user_data) {
+    if (!is_tracking()) {
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0,
+                             "allocations are not tracked: EMM_TRACK=module or stack in the "
+                             "environment has them tracked");
+    }
+    const uint64_t now = observe::event_ticks();
+    for (const TrackedAllocation &record : tracked_allocations(&context)) {
+        const emm_allocation allocation = described(record, now);
+        if (visit(&allocation, user_data) != 0) {
+            break;
+        }
+    }
+    return EMM_OK;
+}
+
+} // namespace emm::core

@@ -1,0 +1,68 @@
+#pragma once
+
+#include "core/context.h"
+#include "observe/callers/track_options.h"
+#include "observe/events/record.h"
+
+#include <vector>
+
+// Which allocations are live, and who asked for each (EMM_TRACK). Calls come here from the slow
+// path, to which state_watched sends them (core/watch.h): without EMM_TRACK nothing does.
+namespace emm::core {
+
+// One live allocation, in the order of a cache line.
+struct alignas(64) TrackedAllocation {
+    emm_deviceptr address = 0; // as in emm_event: a host address for pinned and registered memory
+    uint64_t size = 0;         // as asked for
+    emm_context *context = nullptr;
+    emm_stream stream = nullptr;
+    uint64_t ticks = 0;  // when it was made, by event_ticks()
+    uint64_t offset = 0; // of the return address in the module
+    const void *stack = nullptr;
+    uint32_t module = 0;  // observe::CodePlace
+    uint32_t thread : 24; // as the kernel numbers them, up to 2^22
+    uint32_t type : 8;    // observe::EventType of the allocation
+
+    TrackedAllocation() : thread(0), type(0) {}
+};
+static_assert(sizeof(TrackedAllocation) == 64);
+
+// What EMM_TRACK says; the first call decides, and warns if it makes no sense. Before any context
+// is watched.
+const observe::TrackOptions &open_tracking();
+
+// What it decided: with `none` nothing below is called.
+inline std::atomic<observe::TrackDepth> track_depth{observe::TrackDepth::none};
+inline bool is_tracking() noexcept {
+    return track_depth.load(std::memory_order_relaxed) != observe::TrackDepth::none;
+}
+
+// An allocation has succeeded; `caller` is a return address outside of emm. Without memory for the
+// record it is missing, and counted (lost_records).
+void track(emm_context &context, observe::EventType type, emm_deviceptr address, size_t size,
+           emm_stream stream, const void *caller) noexcept;
+
+// The record of an allocation that is about to be freed, for a scope: it is gone before another
+// thread can be given the address. Put back if the free fails.
+class Untracked {
+public:
+    Untracked(const emm_context &context, emm_deviceptr address) noexcept;
+    emm_status freed(emm_status status) noexcept; // answers `status`
+
+private:
+    TrackedAllocation record_; // address 0: there is none
+};
+
+// The context's memory is gone.
+void forget_tracked(const emm_context &context) noexcept;
+
+// Those of one context, or of all (NULL), in no particular order. Throws std::bad_alloc.
+std::vector<TrackedAllocation> tracked_allocations(const emm_context *context);
+
+uint64_t lost_records() noexcept;
+
+// As emm_foreach_allocation.
+emm_status foreach_allocation(const emm_context &context, emm_allocation_visitor visit,
+                              void *user_data);
+
+} // namespace emm::core

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace emm::observe {
+
+// EMM_TRACK=module|stack[:sample=1/N]: what is kept for each live allocation.
+enum class TrackDepth : uint8_t { none, module, stack };
+
+struct TrackOptions {
+    TrackDepth depth = TrackDepth::none;
+    uint32_t sample = 1; // one of so many allocations is tracked
+};
+
+constexpr uint32_t largest_sample = 1'000'000;
+
+// False: `ret_complaint` says what was expected, and nothing is to be tracked. "" is `none`.
+bool parse_track_options(std::string_view text, TrackOptions &ret_options,
+                         std::string &ret_complaint);
+
+} // namespace emm::observe

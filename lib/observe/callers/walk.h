@@ -1,0 +1,72 @@
+#pragma once
+
+#include "observe/callers/unwind_rule.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace emm::observe {
+
+// Walks the calling thread's stack, a few nanoseconds for each frame: what the call frame
+// information says about a place in code is read once, and kept in a table that every thread reads
+// without a lock.
+//
+// The table has a word for each place, so that no reader sees half of an entry. A place that falls
+// on another's word replaces it; it is read again then.
+class UnwindRules {
+public:
+    UnwindRule at(uintptr_t place) noexcept {
+        const uint64_t word = words_[index(place)].load(std::memory_order_relaxed);
+        return word >> rule_bits == tag(place) ? unpacked(uint32_t(word & rule_mask)) : read(place);
+    }
+
+    // Code was unloaded: other code may lie there by now. Code that is on a thread's stack stays,
+    // so no thread enters an old rule behind this.
+    void clear() noexcept;
+
+private:
+    static constexpr unsigned index_bits = 15, rule_bits = 31;
+    static constexpr uint64_t rule_mask = (uint64_t(1) << rule_bits) - 1;
+    static size_t index(uintptr_t place) { return place & ((1u << index_bits) - 1); }
+    static uint64_t tag(uintptr_t place) { return place >> index_bits; }
+
+    [[gnu::noinline, gnu::cold]] UnwindRule read(uintptr_t place) noexcept;
+
+    std::atomic<uint64_t> words_[1u << index_bits] = {};
+};
+
+inline constinit UnwindRules unwind_rules;
+
+// Where a thread is within its calls.
+struct Frame {
+    uintptr_t place = 0, stack_pointer = 0, frame_pointer = 0;
+    bool is_return = false; // `place` is the one after a call
+
+    // Goes on to the caller. False: there is none, or `is_known` is false.
+    bool leave(bool &is_known) noexcept;
+};
+
+// Of the function that this is inlined into, which must be there while the frame is used.
+[[gnu::always_inline]] inline Frame frame_here() noexcept {
+    Frame frame;
+#if defined(__x86_64__)
+    asm volatile("leaq 0(%%rip), %0\n\tmovq %%rsp, %1\n\tmovq %%rbp, %2"
+                 : "=&r"(frame.place), "=&r"(frame.stack_pointer), "=&r"(frame.frame_pointer));
+#else
+    asm volatile("adr %0, .\n\tmov %1, sp\n\tmov %2, x29"
+                 : "=&r"(frame.place), "=&r"(frame.stack_pointer), "=&r"(frame.frame_pointer));
+#endif
+    return frame;
+}
+
+// The return addresses of the calling thread, the innermost first, from the caller of `frame` on;
+// as many as there are, or `most`.
+size_t walk(Frame frame, uintptr_t *ret_addresses, size_t most) noexcept;
+
+// The same by libgcc's _Unwind_Backtrace, 100 ns and more for each: for stacks that have a frame
+// with a rule of a rare form. `behind` is the stack pointer of the frame that `walk` would begin
+// with.
+size_t walk_slowly(uintptr_t behind, uintptr_t *ret_addresses, size_t most) noexcept;
+
+} // namespace emm::observe

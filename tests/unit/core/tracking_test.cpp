@@ -1,0 +1,235 @@
+#include "core/tracking.h"
+
+#include "address_plugin.h"
+#include "catch.h"
+#include "driver_calls.h"
+
+#include "observe/events/module.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <thread>
+#include <unistd.h>
+
+namespace {
+
+emm_context *tracked_context(const char *spec = "module") {
+    setenv("EMM_TRACK", spec, 1);
+    emm_context *context = nullptr;
+    REQUIRE(emm_set_plugin_entry(&AddressPlugin::entry, nullptr) == EMM_OK);
+    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    return context;
+}
+
+// What a walk tells, by address.
+std::map<emm_deviceptr, emm_allocation> live(emm_context *context) {
+    std::map<emm_deviceptr, emm_allocation> found;
+    const auto take = [](const emm_allocation *allocation, void *user_data) {
+        auto &all = *static_cast<std::map<emm_deviceptr, emm_allocation> *>(user_data);
+        all.emplace(allocation->ptr, *allocation);
+        return 0;
+    };
+    REQUIRE(emm_foreach_allocation(context, take, &found) == EMM_OK);
+    return found;
+}
+
+emm_deviceptr made_of(emm_context *context, size_t size) {
+    emm_deviceptr ptr = 0;
+    REQUIRE(emm_memalloc(context, size, EMM_STREAM_LEGACY, &ptr) == EMM_OK);
+    return ptr;
+}
+
+} // namespace
+
+TEST_CASE("without EMM_TRACK nothing is tracked, and the fast path is taken") {
+    unsetenv("EMM_TRACK");
+    emm_context *context = nullptr;
+    REQUIRE(emm_set_plugin_entry(&AddressPlugin::entry, nullptr) == EMM_OK);
+    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    const auto never = [](const emm_allocation *, void *) { return 1; };
+    CHECK(emm_foreach_allocation(context, never, nullptr) == EMM_E_NOT_SUPPORTED);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("EMM_TRACK"));
+    CHECK(context->state == 0);
+}
+
+TEST_CASE("a variable that makes no sense has nothing tracked") {
+    setenv("EMM_TRACK", "everything", 1);
+    emm_context *context = nullptr;
+    REQUIRE(emm_set_plugin_entry(&AddressPlugin::entry, nullptr) == EMM_OK);
+    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    CHECK(context->state == 0);
+}
+
+TEST_CASE("a live allocation is told with its size, stream, thread, age and library") {
+    emm_context *context = tracked_context();
+    const emm_deviceptr ptr = made_of(context, 4096);
+    const auto found = live(context);
+    REQUIRE(found.size() == 1);
+    const emm_allocation &one = found.at(ptr);
+    CHECK(one.struct_size == sizeof(emm_allocation));
+    CHECK(one.memory == EMM_EVENT_DEVICE);
+    CHECK(one.size == 4096);
+    CHECK(one.stream == EMM_STREAM_LEGACY);
+    CHECK(one.thread == uint32_t(gettid()));
+    CHECK(one.sample == 1);
+    CHECK(one.age_ns > 0);
+    CHECK(one.age_ns < 600'000'000'000);
+    CHECK(one.module == emm::observe::path_of_program());
+    CHECK(one.offset != 0);
+    CHECK((one.frame_count == 0 && one.frame_size == sizeof(emm_frame)));
+    CHECK(emm_memfree(context, ptr, 4096, EMM_STREAM_LEGACY) == EMM_OK);
+    CHECK(live(context).empty());
+}
+
+TEST_CASE("every kind of memory is tracked, raw and by handle, and nothing else") {
+    emm_context *context = tracked_context();
+    void *host = nullptr;
+    emm_deviceptr managed = 0;
+    alignas(4096) static char own[4096];
+    REQUIRE(emm_memhostalloc(context, 64, 0, &host, nullptr) == EMM_OK);
+    REQUIRE(emm_mempin(context, own, sizeof own, 0, nullptr) == EMM_OK);
+    REQUIRE(emm_memallocmanaged(context, 128, EMM_ATTACH_GLOBAL, &managed) == EMM_OK);
+    emm_memory *handle = nullptr, *view = nullptr, *wrapped = nullptr;
+    REQUIRE(emm_memory_alloc(context, 512, EMM_STREAM_LEGACY, &handle) == EMM_OK);
+    REQUIRE(emm_memory_view(handle, 0, 256, &view) == EMM_OK);
+    REQUIRE(emm_memory_wrap(context, 0x1234, nullptr, 8, nullptr, nullptr, &wrapped) == EMM_OK);
+    std::map<uint32_t, uint64_t> bytes;
+    for (const auto &[address, allocation] : live(context)) {
+        bytes[allocation.memory] += allocation.size;
+    }
+    CHECK(bytes == std::map<uint32_t, uint64_t>{{EMM_EVENT_DEVICE, 512},
+                                                {EMM_EVENT_HOST, 64},
+                                                {EMM_EVENT_PIN, 4096},
+                                                {EMM_EVENT_MANAGED, 128}});
+    CHECK(emm_memory_release(wrapped) == EMM_OK);
+    CHECK(emm_memory_release(handle) == EMM_OK);
+    CHECK(live(context).size() == 4); // the view keeps it
+    CHECK(emm_memory_release(view) == EMM_OK);
+    CHECK(emm_memfreemanaged(context, managed, 128, EMM_STREAM_LEGACY) == EMM_OK);
+    CHECK(emm_memunpin(context, own, sizeof own) == EMM_OK);
+    CHECK(emm_memhostfree(context, host, 64, 0, EMM_STREAM_LEGACY) == EMM_OK);
+    CHECK(live(context).empty());
+}
+
+TEST_CASE("a free that is refused leaves the record, and an allocation that fails makes none") {
+    emm_context *context = tracked_context();
+    const emm_deviceptr ptr = made_of(context, 4096);
+    CHECK(emm_memfree(context, ptr, 12, EMM_STREAM_LEGACY) == EMM_E_INVALID_VALUE);
+    CHECK(emm_memfree(context, ptr + 64, 0, EMM_STREAM_LEGACY) < EMM_OK);
+    CHECK(live(context).count(ptr) == 1);
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(context, size_t(1) << 60, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
+    CHECK(emm_memalloc(context, 0, EMM_STREAM_LEGACY, &none) == EMM_OK);
+    CHECK(live(context).size() == 1);
+}
+
+TEST_CASE("a reset and a retirement drop the records of their context, and of no other") {
+    emm_context *first = tracked_context(), *second = nullptr;
+    REQUIRE(emm_context_from(new_context(), &second) == EMM_OK);
+    made_of(first, 64);
+    const emm_deviceptr kept = made_of(second, 64);
+    CHECK(emm_context_reset(first) == EMM_OK);
+    CHECK(live(first).empty());
+    CHECK(live(second).count(kept) == 1);
+    made_of(first, 64);
+    CHECK(emm_context_retire(first) == EMM_OK);
+    CHECK(live(first).empty());
+    CHECK(live(second).size() == 1);
+    CHECK(emm_shutdown() == EMM_OK);
+    CHECK(live(second).empty());
+}
+
+TEST_CASE("a visitor may allocate, free and walk, and sees what was live when the walk began") {
+    static emm_context *context;
+    context = tracked_context();
+    static std::vector<emm_deviceptr> made;
+    for (int i = 0; i < 3; i++) {
+        made.push_back(made_of(context, 64));
+    }
+    static int calls = 0;
+    const auto visit = [](const emm_allocation *allocation, void *) {
+        calls++;
+        made_of(context, 128);
+        CHECK(live(context).count(allocation->ptr) == 1);
+        CHECK(emm_memfree(context, allocation->ptr, 64, EMM_STREAM_LEGACY) == EMM_OK);
+        return 0;
+    };
+    CHECK(emm_foreach_allocation(context, visit, nullptr) == EMM_OK);
+    CHECK(calls == 3);
+    CHECK(live(context).size() == 3);
+    const auto stop = [](const emm_allocation *, void *) { return ++calls; };
+    CHECK(emm_foreach_allocation(context, stop, nullptr) == EMM_OK);
+    CHECK(calls == 4);
+}
+
+TEST_CASE("threads allocate and free while others walk, and nothing is left or doubled") {
+    emm_context *context = tracked_context();
+    std::atomic<int> working{4};
+    std::vector<std::thread> threads;
+    for (int number = 0; number < 4; number++) {
+        threads.emplace_back([&] {
+            std::vector<emm_deviceptr> mine;
+            for (int step = 0; step < 2000; step++) {
+                emm_deviceptr ptr = 0;
+                if (emm_memalloc(context, 256, EMM_STREAM_LEGACY, &ptr) == EMM_OK) {
+                    mine.push_back(ptr);
+                }
+                if (mine.size() > 200 || step % 3 == 0) {
+                    emm_memfree(context, mine.front(), 256, EMM_STREAM_LEGACY);
+                    mine.erase(mine.begin());
+                }
+            }
+            for (const emm_deviceptr ptr : mine) {
+                emm_memfree(context, ptr, 256, EMM_STREAM_LEGACY);
+            }
+            working--;
+        });
+    }
+    bool right = true;
+    while (working != 0) {
+        for (const auto &[ptr, allocation] : live(context)) {
+            right = right && ptr != 0 && allocation.size == 256;
+        }
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    CHECK(right);
+    CHECK(live(context).empty());
+    CHECK(emm::core::lost_records() == 0);
+}
+
+TEST_CASE("a sample tells of about one allocation in N, each of which stands for N") {
+    emm_context *context = tracked_context("module:sample=1/10");
+    for (int i = 0; i < 5000; i++) {
+        made_of(context, 64);
+    }
+    const auto found = live(context);
+    CHECK(found.size() > 350); // 7 standard deviations from 500
+    CHECK(found.size() < 650);
+    CHECK(found.begin()->second.sample == 10);
+}
+
+TEST_CASE("many records are kept apart while their table grows and shrinks") {
+    emm_context *context = tracked_context();
+    std::map<emm_deviceptr, size_t> sizes;
+    unsigned random = 1;
+    for (int step = 0; step < 20'000; step++) {
+        random = random * 1664525 + 1013904223;
+        const size_t size = 16 + random % 5 * 64;
+        if (random >> 16 & 1 || sizes.empty()) {
+            sizes[made_of(context, size)] = size;
+        } else {
+            const auto place =
+                std::next(sizes.begin(), int(random >> 8) % std::min<int>(int(sizes.size()), 50));
+            CHECK(emm_memfree(context, place->first, place->second, EMM_STREAM_LEGACY) == EMM_OK);
+            sizes.erase(place);
+        }
+    }
+    std::map<emm_deviceptr, size_t> told;
+    for (const auto &[ptr, allocation] : live(context)) {
+        told[ptr] = allocation.size;
+    }
+    CHECK(told == sizes);
+}

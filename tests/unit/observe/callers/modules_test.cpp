@@ -1,0 +1,115 @@
+#include "observe/callers/modules.h"
+
+#include "catch.h"
+#include "observe/events/module.h"
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <thread>
+
+using namespace emm::observe;
+
+namespace {
+
+uintptr_t address_of(void (*function)()) {
+    return reinterpret_cast<uintptr_t>(function);
+}
+
+void somewhere() {}
+
+std::string path_around(uintptr_t address) {
+    return modules().path(modules().place_of(address).module);
+}
+
+} // namespace
+
+TEST_CASE("a range is found by an address within it, and by no other") {
+    const std::vector<CodeRange> ranges = {
+        {100, 200, 90, 1, false}, {200, 210, 90, 1, false}, {300, 400, 290, 2, true}};
+    const auto module_at = [&](uintptr_t address) {
+        const CodeRange *const range = range_around(ranges, address);
+        return range ? range->module : 0;
+    };
+    CHECK(module_at(0) == 0);
+    CHECK(module_at(99) == 0);
+    CHECK(module_at(100) == 1);
+    CHECK(module_at(199) == 1);
+    CHECK(module_at(209) == 1);
+    CHECK(module_at(210) == 0);
+    CHECK(module_at(300) == 2);
+    CHECK(module_at(400) == 0);
+    CHECK(module_at(UINTPTR_MAX) == 0);
+    CHECK(range_around({}, 100) == nullptr);
+}
+
+TEST_CASE("libraries that pass calls on are known by their names") {
+    for (const char *path : {"/usr/lib/libemm.so.1", "libemm-run.so", "/x/libemm-bridge.so",
+                             "/x/libcuda.so.1", "/x/libcuda.so.580.159", "libcudart.so.12",
+                             "/x/libcudart-d0da41ae.so.11.0", "/usr/lib/libffi.so.8"}) {
+        CHECK(is_passing_library(path));
+    }
+    for (const char *path : {"", "/x/libemm-pool.so", "/libcuda.so.1/libtorch.so",
+                             "/x/libc10_cuda.so", "/x/cupy/cuda.so", "/x/libcudnn.so.9", "train"}) {
+        CHECK_FALSE(is_passing_library(path));
+    }
+}
+
+TEST_CASE("code of the program and of libraries is told apart") {
+    CHECK(path_around(address_of(&somewhere)) == path_of_program());
+    CHECK_THAT(path_around(reinterpret_cast<uintptr_t>(&std::abort)), ContainsSubstring("libc.so"));
+    const CodePlace nowhere = modules().place_of(16);
+    CHECK((nowhere.module == 0 && nowhere.offset == 16));
+    CHECK(modules().path(0).empty());
+    CHECK(modules().path(4'000'000).empty());
+}
+
+TEST_CASE("a place is the same wherever the file is mapped") {
+    const CodePlace one = modules().place_of(address_of(&somewhere));
+    const auto found = find_module(address_of(&somewhere));
+    REQUIRE(found);
+    CHECK(one.offset == address_of(&somewhere) - found->base);
+}
+
+TEST_CASE("a library that is loaded later is found, and one that was unloaded is not") {
+    REQUIRE(modules().find(address_of(&somewhere)));
+    const std::string file = EMM_TEST_FIXTURES "/libemm-good.so";
+    void *const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    REQUIRE(library);
+    const auto inside = reinterpret_cast<uintptr_t>(dlsym(library, "emm_plugin_entry_v1"));
+    CHECK(path_around(inside) == file);
+    const uint32_t number = modules().place_of(inside).module;
+    CHECK_FALSE(modules().notice_unloads());
+
+    REQUIRE(dlclose(library) == 0);
+    CHECK(modules().notice_unloads());
+    CHECK_FALSE(modules().notice_unloads());
+    CHECK(modules().find(inside) == nullptr);
+    CHECK(modules().path(number) == file); // records name it still
+
+    void *const again = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const auto there = reinterpret_cast<uintptr_t>(dlsym(again, "emm_plugin_entry_v1"));
+    CHECK(modules().place_of(there).module == number);
+    dlclose(again);
+}
+
+TEST_CASE("threads ask while libraries come and go") {
+    std::atomic<bool> end{false};
+    std::atomic<bool> right{true};
+    const auto ask = [&] {
+        while (!end) {
+            right = right.load() && path_around(address_of(&somewhere)) == path_of_program() &&
+                    path_around(32).empty();
+        }
+    };
+    std::thread one(ask), other(ask);
+    for (int round = 0; round < 50; round++) {
+        void *const library = dlopen(EMM_TEST_FIXTURES "/libemm-good.so", RTLD_NOW | RTLD_LOCAL);
+        modules().find(reinterpret_cast<uintptr_t>(dlsym(library, "emm_plugin_entry_v1")));
+        dlclose(library);
+        modules().notice_unloads();
+    }
+    end = true;
+    one.join();
+    other.join();
+    CHECK(right);
+}
