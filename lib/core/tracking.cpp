@@ -1,12 +1,17 @@
 #include "core/tracking.h"
 
 #include "core/tracked_table.h"
+#include "dl/load.h"
 #include "observe/callers/caller.h"
+#include "observe/callers/python_frames.h"
+#include "observe/callers/stacks.h"
 #include "observe/error.h"
 #include "observe/events/clock.h"
 #include "observe/log.h"
 #include "observe/process.h"
 
+#include <algorithm>
+#include <iterator>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -41,8 +46,16 @@ observe::TrackOptions wanted_options() {
     return options;
 }
 
+Tracker *make_tracker() {
+    const observe::TrackOptions options = wanted_options();
+    if (options.depth == TrackDepth::stack) {
+        observe::find_python_frames(&dl::find_in_process);
+    }
+    return new Tracker(options);
+}
+
 Tracker &tracker() {
-    static Tracker *const the_tracker = new Tracker(wanted_options()); // calls come to the very end
+    static Tracker *const the_tracker = make_tracker(); // calls come to the very end
     return *the_tracker;
 }
 
@@ -76,6 +89,26 @@ void look_for_unloads(Tracker &all, uint64_t now) noexcept {
     }
 }
 
+// The stack from `caller` outwards.
+[[gnu::noinline]] const observe::Stack *stack_behind(const void *caller) noexcept {
+    constexpr size_t most_inside = 16; // of emm's own
+    uint64_t words[most_inside + observe::deepest_stack + observe::deepest_python];
+    static_assert(sizeof(uintptr_t) == sizeof *words);
+    auto *const addresses = reinterpret_cast<uintptr_t *>(words);
+    const size_t all =
+        observe::walk(observe::frame_here(), addresses, most_inside + observe::deepest_stack);
+    size_t first = 0;
+    while (first < all && addresses[first] != reinterpret_cast<uintptr_t>(caller)) {
+        first++;
+    }
+    first = first == all ? 0 : first; // a caller that is not on the stack: nothing is left out
+    const size_t natives = std::min(all - first, observe::deepest_stack);
+    uint64_t *const pythons = words + first + natives;
+    const size_t python_count = observe::python_frames(
+        pythons, std::min(observe::deepest_python, size_t(std::end(words) - pythons)));
+    return observe::stacks().intern({words + first, natives, python_count});
+}
+
 uint32_t event_memory(const TrackedAllocation &record) noexcept {
     return record.type / 2 + EMM_EVENT_DEVICE;
 }
@@ -97,6 +130,10 @@ emm_allocation described(const TrackedAllocation &record, uint64_t now) {
     allocation.module = path.empty() ? nullptr : path.c_str();
     allocation.offset = record.offset;
     allocation.frame_size = sizeof(emm_frame);
+    if (record.stack) {
+        allocation.frame_count = static_cast<uint32_t>(record.stack->frames.size());
+        allocation.frames = record.stack->frames.data();
+    }
     return allocation;
 }
 
@@ -130,6 +167,9 @@ void track(emm_context &context, observe::EventType type, emm_deviceptr address,
     record.offset = place.offset;
     record.thread = of_thread.number & 0xffffff;
     record.type = static_cast<uint8_t>(type);
+    if (all.options.depth == TrackDepth::stack) {
+        record.stack = stack_behind(caller);
+    }
     try {
         all.table.insert(record);
     } catch (const std::bad_alloc &) {

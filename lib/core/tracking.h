@@ -1,6 +1,7 @@
 #pragma once
 
 #include "core/context.h"
+#include "observe/callers/stacks.h"
 #include "observe/callers/track_options.h"
 #include "observe/events/record.h"
 
@@ -16,12 +17,12 @@ struct alignas(64) TrackedAllocation {
     uint64_t size = 0;         // as asked for
     emm_context *context = nullptr;
     emm_stream stream = nullptr;
-    uint64_t ticks = 0;  // when it was made, by event_ticks()
-    uint64_t offset = 0; // of the return address in the module
-    const void *stack = nullptr;
-    uint32_t module = 0;  // observe::CodePlace
-    uint32_t thread : 24; // as the kernel numbers them, up to 2^22
-    uint32_t type : 8;    // observe::EventType of the allocation
+    uint64_t ticks = 0;                    // when it was made, by event_ticks()
+    uint64_t offset = 0;                   // of the return address in the module
+    const observe::Stack *stack = nullptr; // NULL: it was not asked for, or is not known
+    uint32_t module = 0;                   // observe::CodePlace
+    uint32_t thread : 24;                  // as the kernel numbers them, up to 2^22
+    uint32_t type : 8;                     // observe::EventType of the allocation
 
     TrackedAllocation() : thread(0), type(0) {}
 };

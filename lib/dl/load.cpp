@@ -45,4 +45,8 @@ void *load_library(const std::string &path, const std::string &what) {
     }
 }
 
+void *find_in_process(const char *name) noexcept {
+    return dlsym(RTLD_DEFAULT, name);
+}
+
 } // namespace emm::dl

@@ -13,4 +13,7 @@ namespace emm::dl {
 // the process, with a sentence that names `what`.
 void *load_library(const std::string &path, const std::string &what);
 
+// A function of what the program has loaded, by name; NULL: there is none.
+void *find_in_process(const char *name) noexcept;
+
 } // namespace emm::dl

@@ -12,6 +12,9 @@
 #include <thread>
 #include <unistd.h>
 
+extern "C" emm_status stand_in_malloc(decltype(&emm_memalloc) allocate, emm_context *context,
+                                      size_t size, emm_deviceptr *ret_ptr);
+
 namespace {
 
 emm_context *tracked_context(const char *spec = "module") {
@@ -232,4 +235,72 @@ TEST_CASE("many records are kept apart while their table grows and shrinks") {
         told[ptr] = allocation.size;
     }
     CHECK(told == sizes);
+}
+
+TEST_CASE("who calls through the CUDA runtime is the one that asked") {
+    emm_context *context = tracked_context();
+    emm_deviceptr ptr = 0;
+    REQUIRE(stand_in_malloc(&emm_memalloc, context, 64, &ptr) == EMM_OK);
+    CHECK(live(context).at(ptr).module == emm::observe::path_of_program());
+}
+
+TEST_CASE("with stack an allocation tells the calls that led to it, each path once") {
+    emm_context *context = tracked_context("stack");
+    emm_deviceptr loop[2] = {}, through = 0;
+    for (emm_deviceptr &ptr : loop) {
+        ptr = made_of(context, 64);
+    }
+    const emm_deviceptr elsewhere = made_of(context, 64);
+    REQUIRE(stand_in_malloc(&emm_memalloc, context, 64, &through) == EMM_OK);
+    const auto found = live(context);
+    const emm_allocation &first = found.at(loop[0]), &second = found.at(loop[1]);
+    REQUIRE(first.frame_count > 3);
+    CHECK(first.frames[0].module == std::string(first.module));
+    CHECK(first.frames[0].offset == first.offset);
+    CHECK(first.frames[0].function == nullptr);
+    CHECK(first.frames == second.frames);
+    CHECK(first.frames != found.at(elsewhere).frames);
+    CHECK(first.frames[0].offset == found.at(elsewhere).frames[0].offset); // in made_of
+    CHECK(first.frames[1].offset != found.at(elsewhere).frames[1].offset);
+    const emm_allocation &last = found.at(through);
+    REQUIRE(last.frame_count > 2);
+    CHECK(last.frames[0].module == emm::observe::path_of_program());
+}
+
+namespace {
+
+[[gnu::noinline]] emm_deviceptr deep(emm_context *context, int depth) {
+    const emm_deviceptr ptr = depth == 0 ? made_of(context, 64) : deep(context, depth - 1);
+    asm volatile("" ::: "memory");
+    return ptr;
+}
+
+} // namespace
+
+TEST_CASE("of a deep stack the innermost 64 calls are told") {
+    emm_context *context = tracked_context("stack");
+    const emm_deviceptr ptr = deep(context, 500);
+    CHECK(live(context).at(ptr).frame_count == 64);
+}
+
+TEST_CASE("threads that come by the same path share its stack") {
+    emm_context *context = tracked_context("stack");
+    std::vector<std::thread> threads;
+    for (int number = 0; number < 4; number++) {
+        threads.emplace_back([&] {
+            for (int depth = 0; depth < 200; depth++) {
+                deep(context, depth % 20);
+            }
+        });
+    }
+    for (std::thread &thread : threads) {
+        thread.join();
+    }
+    std::map<const emm_frame *, int> uses;
+    for (const auto &[ptr, allocation] : live(context)) {
+        REQUIRE(allocation.frame_count > 0);
+        uses[allocation.frames]++;
+    }
+    CHECK(uses.size() == 20);
+    CHECK(uses.begin()->second == 40);
 }

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+// The calls of Python that a thread is inside of, by CPython's own C API, as far as it is in the
+// process. Nothing is linked.
+//
+// A thread is asked only while it holds the interpreter's lock: PyGILState_Check says so, and its
+// thread state is the current one, because with subinterpreters the former always says yes. Without
+// the lock frames may not be referred to, so such a thread has no Python frames.
+//
+// No code of Python's runs meanwhile: no attribute is looked up but of code objects, which are
+// CPython's own, and up to 3.11, where making an object may collect garbage, the collector is held
+// off. CPython 3.11 and later make the frame objects that are asked for; no other object is made
+// but for code that is seen for the first time. An exception that is pending stays, and none is
+// left.
+namespace emm::observe {
+
+constexpr size_t deepest_python = 32; // frames
+
+struct PythonCode {
+    std::string file, function;
+};
+
+// Finds a function of the process by name; NULL: there is none.
+using FindPythonFunction = void *(*)(const char *name);
+
+// Looks for the interpreter. To be called before threads ask. False: there is none, or one older
+// than 3.9.
+bool find_python_frames(FindPythonFunction find) noexcept;
+
+// Words as python_word makes them, the innermost first; how many there are, 0 if the thread must
+// not be asked.
+size_t python_frames(uint64_t *ret_words, size_t most) noexcept;
+
+// Of a word's code. Valid for good.
+const PythonCode &python_code(uint32_t number) noexcept;
+
+} // namespace emm::observe
