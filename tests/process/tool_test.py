@@ -391,7 +391,7 @@ class Bench(unittest.TestCase):
     def test_every_case_runs_on_a_plugin(self):
         told = answer("bench", "--plugin", "async")
         cases = {result["case"] for result in told["results"]}
-        self.assertEqual(cases, {"bare", "vtable", "clock", "logged", "pair", "pair_null", "pair_raw",
+        self.assertEqual(cases, {"bare", "vtable", "clock", "logged", "tracked", "tracked_stack", "pair", "pair_null", "pair_raw",
                                  "pair_unordered", "pair_busy", "pair_current", "handle", "mixed",
                                  "holes", "large", "host", "cross", "counter"})
         self.assertEqual([r for r in told["results"] if "error" in r], [])

@@ -54,6 +54,9 @@ Changes changes_for(const PlannedCandidate &candidate, const ScratchLog &log, Ta
     // Both would add to the measured time.
     Changes changes = {{"EMM_DRIVER_METER", task == Task::counting ? Value("1") : std::nullopt},
                        {"EMM_EVENT_LOG", candidate.kind == logged_kind ? log.path() : std::nullopt},
+                       {"EMM_TRACK", candidate.kind == tracked_kind  ? Value("module")
+                                     : candidate.kind == stacks_kind ? Value("stack")
+                                                                     : std::nullopt},
                        {"EMM_SIM", simulator_settings({"memory=256GiB"})}};
     if (candidate.kind != plugin_kind) {
         changes.emplace_back("EMM_PLUGIN", std::nullopt);

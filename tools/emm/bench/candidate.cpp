@@ -9,6 +9,8 @@ const std::vector<CandidateKind> &candidate_kinds() {
     static const std::vector<CandidateKind> kinds = {
         {"empty", {"bare", "vtable", "clock"}},
         {logged_kind, {"logged"}},
+        {tracked_kind, {"tracked"}},
+        {stacks_kind, {"tracked_stack"}},
         {plugin_kind,
          {"pair", "pair_null", "pair_raw", "pair_unordered", "pair_busy", "pair_current", "handle",
           "mixed", "holes", "large", "host", "cross"}},
@@ -32,6 +34,8 @@ std::unique_ptr<Candidate> make_candidate(const std::string &kind) {
         std::unique_ptr<Candidate> (*make)();
     } makers[] = {{"empty", make_empty_candidate},
                   {logged_kind, make_empty_candidate},
+                  {tracked_kind, make_empty_candidate},
+                  {stacks_kind, make_empty_candidate},
                   {plugin_kind, make_plugin_candidate},
                   {"malloc", make_malloc_candidate},
                   {"mimalloc", make_mimalloc_candidate},

@@ -35,7 +35,8 @@ struct CandidateKind {
     std::vector<const char *> cases;
 };
 
-constexpr const char *plugin_kind = "plugin", *logged_kind = "empty, logged";
+constexpr const char *plugin_kind = "plugin", *logged_kind = "empty, logged",
+                     *tracked_kind = "empty, tracked", *stacks_kind = "empty, with stacks";
 const std::vector<CandidateKind> &candidate_kinds();
 
 // Throws Absent or Failure.

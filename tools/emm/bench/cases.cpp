@@ -11,6 +11,8 @@ const std::vector<BenchCase> &bench_cases() {
         {"clock", 256,
          "four readings of the event log's clock: the floor between vtable and logged"},
         {"logged", 256, "vtable with EMM_EVENT_LOG set: two events a pair"},
+        {"tracked", 256, "vtable with EMM_TRACK=module: a record is made and dropped"},
+        {"tracked_stack", 256, "the same with EMM_TRACK=stack"},
         {"pair", 256, "allocate and free on a registered stream, one for each thread"},
         {"pair_null", 256, "the same on the legacy default stream"},
         {"pair_raw", 256, "the same on a stream that was not registered"},

@@ -65,7 +65,8 @@ uint32_t threads_of(const std::string &name, uint32_t threads) {
 // Cases with the same answer are compared with each other and take turns. Other cases would disturb
 // each other: a plugin with holes is no longer the one that `pair` is about.
 std::string comparison_of(const std::string &name) {
-    if (name == "vtable" || name == "clock" || name == "logged") {
+    if (name == "vtable" || name == "clock" || name == "logged" || name == "tracked" ||
+        name == "tracked_stack") {
         return "bare";
     }
     return name == "handle" || name.rfind("pair", 0) == 0 ? "pair" : name;

@@ -25,14 +25,20 @@ std::string error_text(const Json &result) {
     return fmt::format("\n{}: {}\n", where, to_text(problem_from_json(result)));
 }
 
-// vtable, clock and logged are measured in turns; two events make a pair.
-std::string recording_text(const Json &report) {
-    std::map<std::string, double> ns;
+using Times = std::map<std::string, double>; // ns for a pair, by case
+
+Times times_of_one_thread(const Json &report) {
+    Times ns;
     for (const Json &result : report.at("results")) {
         if (!result.contains("error") && result.at("threads") == 1) {
             ns[result.at("case").get<std::string>()] = result.at("ns_per_pair").get<double>();
         }
     }
+    return ns;
+}
+
+// vtable, clock and logged are measured in turns; two events make a pair.
+std::string recording_text(Times ns) {
     if (ns.count("logged") == 0 || ns.count("clock") == 0 || ns.count("vtable") == 0) {
         return "";
     }
@@ -40,6 +46,19 @@ std::string recording_text(const Json &report) {
         "\nan event recorded by EMM_EVENT_LOG costs {:.1f} ns, and {:.1f} ns for two "
         "readings of the clock\n",
         (ns["logged"] - ns["vtable"] - ns["clock"]) / 2, ns["clock"] / 2);
+}
+
+// vtable is measured in turns with both.
+std::string tracking_text(Times ns) {
+    std::string text;
+    for (const auto &[name, depth] : {std::pair("tracked", "module"), {"tracked_stack", "stack"}}) {
+        if (ns.count(name) != 0 && ns.count("vtable") != 0) {
+            text += fmt::format("\nan allocation tracked by EMM_TRACK={} costs {:.1f} ns, its free "
+                                "included\n",
+                                depth, ns[name] - ns["vtable"]);
+        }
+    }
+    return text;
 }
 
 } // namespace
@@ -61,8 +80,9 @@ std::string bench_text(const Json &report) {
                        ? fmt::format("{:.4f}", result.at("driver_calls_per_pair").get<double>())
                        : "-"});
     }
-    return fmt::format("driver: {}\n\n{}{}{}", driver_line(report.at("driver")), table.text(),
-                       recording_text(report), errors);
+    return fmt::format("driver: {}\n\n{}{}{}{}", driver_line(report.at("driver")), table.text(),
+                       recording_text(times_of_one_thread(report)),
+                       tracking_text(times_of_one_thread(report)), errors);
 }
 
 bool bench_is_good(const Json &report) {
