@@ -121,7 +121,7 @@ public:
             }
         }
         const auto keep = [body = executable_.body, held = executable_.held] {};
-        stream_.tail = sim().work.add(keep, false, all_);
+        stream_.tail = sim().work.add(keep, false, all_.empty() ? before_ : all_);
         executable_.last = stream_.tail;
         executable_.clock = executable_.held->runs = stream_.clock;
         return CUDA_SUCCESS;

@@ -1,5 +1,5 @@
 // Behaviour: what CUDA promises of captures and graphs: the same on real hardware and simulated.
-#include "cuda_driver.h"
+#include "pending_work.h"
 
 #include <atomic>
 #include <chrono>
@@ -295,6 +295,25 @@ TEST_CASE("what a graph retains is not destroyed before its last run is over") {
         }
         CHECK(runs_before_the_end == 2);
     }
+}
+
+TEST_CASE("a stream's work is waited for behind a graph that has nothing to do") {
+    const PendingWork nothing_runs_before_a_wait;
+    const Device device;
+    const Stream stream;
+    static std::atomic<int> runs;
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    runs = 0;
+    REQUIRE(cu().cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuLaunchHostFunc(
+                stream, [](void *) { ++runs; }, nullptr) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    CHECK(runs == 1);
+    REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
 }
 
 TEST_CASE("freeing memory under a global capture fails and invalidates it") {
