@@ -59,6 +59,11 @@ typedef struct emm_error {
     const char *hint;         /* what to do about it; NULL if there is none */
     const char *const *tried; /* every path tried; ends with NULL */
     const char *json;         /* all of it as one JSON object; NULL if `stage` is NULL */
+
+    /* --- since 1.1 --- */
+
+    const char *report; /* memory ran out, and this was written of who holds it (EMM_OOM_REPORT): as
+                           one JSON object, of any length; NULL: nothing was */
 } emm_error;
 
 /* The calling thread's last error. Never NULL; it does not count as a call. */

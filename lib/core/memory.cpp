@@ -33,13 +33,14 @@ template <class Request> emm_status ask(Request &request) noexcept {
 }
 
 // What the first try answered, or the answer of a second one after memory has run out.
-template <class Request> emm_status settle(Request &request, emm_status status) noexcept {
+template <class Request>
+emm_status settle(Request &request, emm_status status, const void *caller) noexcept {
     if (is_exhaustion(status) && request.can_be_met()) {
         recover(request.context, request.size);
         status = ask(request);
     }
     if (is_exhaustion(status)) {
-        status = exhausted(request.context, status, request.size);
+        status = exhausted(request.context, status, request.size, caller);
     }
     if (status >= EMM_OK) {
         request.give();
@@ -47,9 +48,9 @@ template <class Request> emm_status settle(Request &request, emm_status status) 
     return request.explain(status);
 }
 
-template <class Request> emm_status admit_and_ask(Request &request) noexcept {
+template <class Request> emm_status admit_and_ask(Request &request, const void *caller) noexcept {
     const emm_status status = admit(request.context);
-    return status == EMM_OK ? settle(request, ask(request)) : status;
+    return status == EMM_OK ? settle(request, ask(request), caller) : status;
 }
 
 // A free off the fast path; `call` asks the plugin. NULL is freed without asking.
@@ -120,18 +121,18 @@ template <class Request> emm_status allocate_slowly(Request &request, const void
         return EMM_OK;
     }
     if (!is_watched(request.context)) {
-        return admit_and_ask(request);
+        return admit_and_ask(request, caller);
     }
     WatchedCall watch(request.context, Request::event, 0, request.size, request.ordered_by(),
                       caller);
-    const emm_status status = admit_and_ask(request);
+    const emm_status status = admit_and_ask(request, caller);
     return watch.allocated(status, request.address());
 }
 
 template <class Request> emm_status settle_failed(Request &request, emm_status status) noexcept {
     status = status < EMM_OK ? conclude(request.context, status, Request::slot)
                              : conclude_nothing(request.context, Request::slot);
-    return settle(request, status);
+    return settle(request, status, nullptr);
 }
 
 template emm_status allocate_slowly(DeviceRequest &, const void *) noexcept;

@@ -2,6 +2,7 @@
 
 #include "core/call.h"
 #include "core/counters.h"
+#include "core/holders.h"
 #include "core/uncancelled.h"
 #include "observe/error.h"
 #include "observe/log.h"
@@ -60,7 +61,8 @@ void recover(emm_context &context, size_t size) noexcept {
     }
 }
 
-emm_status exhausted(emm_context &context, emm_status status, size_t size) noexcept {
+emm_status exhausted(emm_context &context, emm_status status, size_t size,
+                     const void *caller) noexcept {
     try {
         observe::ErrorDetail detail = observe::last_detail();
         const std::string said = detail.text;
@@ -69,6 +71,7 @@ emm_status exhausted(emm_context &context, emm_status status, size_t size) noexc
         detail.text = fmt::format("out of {} memory: {} bytes asked for{} ({}); {}",
                                   of_device ? "device" : "host", size,
                                   of_device ? free_of_total(context) : "", context, said);
+        detail.report = report_exhaustion(context, size, !of_device, caller);
         return observe::fail(std::move(detail));
     } catch (const std::bad_alloc &) {
         return status;

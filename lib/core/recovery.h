@@ -11,7 +11,9 @@ namespace emm::core {
 void recover(emm_context &context, size_t size) noexcept;
 
 // The final word: what was asked for, what is free, and what the plugin said.
-emm_status exhausted(emm_context &context, emm_status status, size_t size) noexcept;
+// `caller` asked; NULL: not known. May write a report of who holds the memory (core/holders.h).
+emm_status exhausted(emm_context &context, emm_status status, size_t size,
+                     const void *caller) noexcept;
 
 inline bool is_exhaustion(emm_status status) noexcept {
     return status == EMM_E_OUT_OF_MEMORY || status == EMM_E_OUT_OF_HOST_MEMORY;

@@ -7,6 +7,8 @@
 #include "observe/events/event_log.h"
 #include "observe/process.h"
 
+#include <optional>
+
 // Who is told of each event: the log that EMM_EVENT_LOG names, the hook that the application has
 // set, and the records of live allocations (EMM_TRACK). While there is one of them, every context
 // has the flag state_watched, so that calls take the slow path, which tells.
@@ -37,6 +39,9 @@ public:
         : context_(context), type_(type), address_(address), size_(size), stream_(stream),
           buffer_(is_logging.load(std::memory_order_relaxed) ? observe::event_buffer() : nullptr),
           caller_(buffer_ || is_tracking() ? observe::outer_caller(caller) : caller) {
+        if (buffer_ || has_hook.load(std::memory_order_relaxed)) {
+            uncancelled_.emplace();
+        }
         if (buffer_) {
             start();
         }
@@ -96,7 +101,9 @@ private:
     }
     void tell_hook(emm_status status) const noexcept;
 
-    const Uncancelled uncancelled_; // what has begun to be recorded ends
+    // What has begun to be recorded ends. A record of a live allocation needs no such care: there
+    // is no place where a thread is cancelled between the plugin's call, which delays that, and it.
+    std::optional<Uncancelled> uncancelled_;
     emm_context &context_;
     const observe::EventType type_;
     emm_deviceptr address_;

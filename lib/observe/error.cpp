@@ -10,8 +10,15 @@
 namespace emm::observe {
 namespace {
 
-constexpr emm_error no_error = {sizeof(emm_error), EMM_OK,  0,       0,       "no error", nullptr,
-                                nullptr,           nullptr, nullptr, nullptr, nullptr,    nullptr};
+constexpr emm_error error_of(emm_status code, const char *text) {
+    emm_error error = {};
+    error.struct_size = sizeof error;
+    error.code = code;
+    error.text = text;
+    return error;
+}
+
+constexpr emm_error no_error = error_of(EMM_OK, "no error");
 
 // emm_error points into the texts beside it, so a record is filled in place and never moved.
 struct Record {
@@ -31,18 +38,8 @@ Record::~Record() {
     record_is_gone = true;
 }
 
-const emm_error no_record = {sizeof(emm_error),
-                             EMM_E_SHUT_DOWN,
-                             0,
-                             0,
-                             "the thread is ending, and its errors are no longer recorded",
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr,
-                             nullptr};
+constexpr emm_error no_record =
+    error_of(EMM_E_SHUT_DOWN, "the thread is ending, and its errors are no longer recorded");
 
 nlohmann::json text_or_null(const std::string &text) {
     return text.empty() ? nlohmann::json() : nlohmann::json(text);
@@ -105,7 +102,8 @@ void point(Record &to) {
                pointer_or_null(detail.got),
                pointer_or_null(detail.hint),
                detail.stage.empty() ? nullptr : to.tried.data(),
-               pointer_or_null(to.json)};
+               pointer_or_null(to.json),
+               pointer_or_null(detail.report)};
 }
 
 } // namespace
@@ -121,9 +119,7 @@ emm_status fail(ErrorDetail detail) noexcept {
         point(record);
     } catch (const std::exception &) {
         record.detail = {};
-        record.view = {sizeof(emm_error), code,    0,       0,       emm_status_text(code),
-                       nullptr,           nullptr, nullptr, nullptr, nullptr,
-                       nullptr,           nullptr};
+        record.view = error_of(code, emm_status_text(code));
     }
     record.by_plugin = false;
     return code;

@@ -7,21 +7,6 @@
 namespace emm::observe {
 namespace {
 
-#if defined(__aarch64__)
-// Takes off the bits that the processor has signed the return address with.
-uintptr_t unsign(uintptr_t address) {
-    register uintptr_t x30 asm("x30") = address;
-    asm("hint #7" : "+r"(x30)); // xpaclri; nothing on processors without signatures
-    return x30;
-}
-#endif
-
-// The stack may hold red zones of sanitizers; a return address is none of them.
-[[gnu::no_sanitize("address"), gnu::no_sanitize("thread")]] uintptr_t
-stack_word(uintptr_t address) {
-    return *reinterpret_cast<const volatile uintptr_t *>(address);
-}
-
 // For a stack with a frame of a rare form: all of it again.
 struct Backtrace {
     uintptr_t behind; // the stack pointer of the frame that the walk began in
@@ -58,36 +43,6 @@ void UnwindRules::clear() noexcept {
     for (std::atomic<uint64_t> &word : words_) {
         word.store(0, std::memory_order_relaxed);
     }
-}
-
-bool Frame::leave(bool &is_known) noexcept {
-    const UnwindRule rule = unwind_rules.at(place - is_return);
-    is_known = rule.cfa != UnwindRule::Cfa::none;
-    if (!is_known) {
-        is_known = rule.is_end;
-        return false;
-    }
-    const uintptr_t from = rule.cfa == UnwindRule::Cfa::from_sp ? stack_pointer : frame_pointer;
-    const uintptr_t sum = from + uintptr_t(intptr_t(rule.cfa_offset));
-    const uintptr_t cfa = rule.cfa == UnwindRule::Cfa::at_fp ? stack_word(sum) : sum;
-    if (cfa <= stack_pointer) { // stacks grow downwards
-        return is_known = false;
-    }
-    const uintptr_t saved = cfa + uintptr_t(intptr_t(rule.save_offset));
-#if defined(__x86_64__)
-    place = stack_word(cfa - 8);
-    if (rule.saves_fp) {
-        frame_pointer = stack_word(rule.cfa == UnwindRule::Cfa::at_fp ? frame_pointer : saved);
-    }
-#else
-    place = unsign(stack_word(saved));
-    if (rule.saves_fp) {
-        frame_pointer = stack_word(saved - 8);
-    }
-#endif
-    stack_pointer = cfa;
-    is_return = true;
-    return place != 0;
 }
 
 size_t walk_slowly(uintptr_t behind, uintptr_t *ret_addresses, size_t most) noexcept {

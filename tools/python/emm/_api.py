@@ -62,7 +62,7 @@ class LastError(Structure):
     _fields_ = [("struct_size", c_uint32), ("code", c_int32), ("driver_result", c_int32),
                 ("reserved", c_uint32), ("text", c_char_p), ("stage", c_char_p),
                 ("path", c_char_p), ("expected", c_char_p), ("got", c_char_p), ("hint", c_char_p),
-                ("tried", POINTER(c_char_p)), ("json", c_char_p)]
+                ("tried", POINTER(c_char_p)), ("json", c_char_p), ("report", c_char_p)]
 
 
 class Option(Structure):

@@ -1,0 +1,265 @@
+#include "core/holders.h"
+
+#include "core/memory.h"
+#include "core/registry.h"
+#include "core/tracking.h"
+#include "core/uncancelled.h"
+#include "driver/nvml.h"
+#include "observe/callers/caller.h"
+#include "observe/error.h"
+#include "observe/events/module.h"
+#include "observe/log.h"
+#include "observe/process.h"
+
+#include <algorithm>
+#include <chrono>
+#include <fmt/format.h>
+#include <map>
+#include <set>
+#include <string_view>
+#include <tuple>
+#include <unistd.h>
+
+namespace emm::core {
+namespace {
+
+using observe::MemoryHolder;
+using observe::MemoryReport;
+
+constexpr size_t most_holders = 10;
+constexpr auto between_reports = std::chrono::seconds(10);
+
+bool is_served(const emm_context &context) noexcept {
+    return (context.state.load(std::memory_order_acquire) & ~state_serving) == 0;
+}
+
+// "/usr/bin/train+0x1234 (step(int)+0x42)"
+std::string native_name(uint32_t module, uint64_t offset) {
+    const std::string &path = observe::modules().path(module);
+    if (path.empty()) {
+        return fmt::format("{:#x}, code of no file", offset);
+    }
+    const std::string symbol = observe::symbol_at(path, offset);
+    return symbol.empty() ? fmt::format("{}+{:#x}", path, offset)
+                          : fmt::format("{}+{:#x} ({})", path, offset, symbol);
+}
+
+std::string python_name(const emm_frame &frame) {
+    return fmt::format("{}:{} ({})", frame.module, frame.line, frame.function);
+}
+
+// The innermost of Python's, as people look for their own line; NULL: there is none.
+const emm_frame *python_frame_of(const TrackedAllocation &record) {
+    if (!record.stack) {
+        return nullptr;
+    }
+    for (const emm_frame &frame : record.stack->frames) {
+        if (frame.function) {
+            return &frame;
+        }
+    }
+    return nullptr;
+}
+
+// Sums by place, before any name is made of it.
+using Place = std::tuple<std::string, uint32_t, uint64_t>; // Python's name, or module and offset
+using Sums = std::map<Place, MemoryHolder>;
+
+void add_to(Sums &sums, Place place, const TrackedAllocation &record, uint32_t sample) {
+    MemoryHolder &sum = sums[std::move(place)];
+    sum.bytes += record.size * sample;
+    sum.count += sample;
+}
+
+std::vector<MemoryHolder> largest_of(const Sums &sums, bool by_library) {
+    std::vector<std::pair<Place, MemoryHolder>> sorted(sums.begin(), sums.end());
+    std::stable_sort(sorted.begin(), sorted.end(), [](const auto &one, const auto &other) {
+        return one.second.bytes > other.second.bytes;
+    });
+    std::vector<MemoryHolder> named;
+    for (auto &[place, sum] : sorted) {
+        const auto &[python, module, offset] = place;
+        if (named.size() < most_holders) { // the rest needs no name: it is summed up
+            sum.name = by_library       ? observe::modules().path(module)
+                       : python.empty() ? native_name(module, offset)
+                                        : python;
+        } else {
+            sum.name = fmt::format("{}", named.size());
+        }
+        named.push_back(sum);
+    }
+    return observe::largest_holders(std::move(named), most_holders);
+}
+
+bool is_on_device(const TrackedAllocation &record) noexcept {
+    return record.type == static_cast<uint32_t>(observe::EventType::alloc);
+}
+
+bool is_host_memory(const TrackedAllocation &record) noexcept {
+    return record.type == static_cast<uint32_t>(observe::EventType::host_alloc) ||
+           record.type == static_cast<uint32_t>(observe::EventType::pin);
+}
+
+template <class Predicate> MemoryReport::Tracked tracked_if(Predicate is_wanted) {
+    MemoryReport::Tracked tracked;
+    tracked.sample = open_tracking().sample;
+    tracked.lost = lost_records();
+    Sums libraries, callers;
+    for (const TrackedAllocation &record : tracked_allocations(nullptr)) {
+        if (!is_wanted(record)) {
+            continue;
+        }
+        const emm_frame *const python = python_frame_of(record);
+        add_to(libraries, {"", record.module, 0}, record, tracked.sample);
+        add_to(callers,
+               python ? Place{python_name(*python), 0, 0} : Place{"", record.module, record.offset},
+               record, tracked.sample);
+    }
+    tracked.libraries = largest_of(libraries, true);
+    tracked.callers = largest_of(callers, false);
+    return tracked;
+}
+
+std::optional<MemoryReport::Plugin> plugin_figures(int32_t device) {
+    std::optional<MemoryReport::Plugin> sum;
+    for (emm_context *context = first_context(); context; context = context->next) {
+        emm_stats stats = {};
+        stats.struct_size = sizeof stats;
+        if (context->device != device || !is_served(*context) ||
+            get_stats(*context, &stats) < EMM_OK) {
+            continue;
+        }
+        sum = sum ? sum : MemoryReport::Plugin();
+        sum->live_bytes += stats.live_bytes;
+        sum->live_count += stats.live_count;
+        sum->cached_bytes += stats.cached_bytes;
+        sum->pending_bytes += stats.pending_bytes;
+        sum->reserved_bytes += stats.reserved_bytes;
+        sum->host_live_bytes += stats.host_live_bytes;
+    }
+    return sum;
+}
+
+std::optional<MemoryReport::Driver> driver_figures(const emm_context &context) {
+    const driver::Current current(context.driver, context.cuda_context, context.id);
+    size_t free = 0, total = 0;
+    if (current.result() != CUDA_SUCCESS ||
+        context.driver.cuMemGetInfo(&free, &total) != CUDA_SUCCESS) {
+        return std::nullopt;
+    }
+    return MemoryReport::Driver{free, total};
+}
+
+bool report_setting() {
+    bool is_known = true;
+    const std::string_view setting = observe::environment("EMM_OOM_REPORT");
+    const bool wanted = is_report_wanted(setting, is_tracking(), is_known);
+    if (!is_known) {
+        observe::log(EMM_LOG_WARN, "EMM_OOM_REPORT: expected on or off, found '{}'", setting);
+    }
+    return wanted;
+}
+
+// True for the first in each interval.
+bool is_due() noexcept {
+    static std::atomic<int64_t> next{INT64_MIN};
+    const int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+    int64_t due = next.load(std::memory_order_relaxed);
+    const int64_t later = now + std::chrono::nanoseconds(between_reports).count();
+    return now >= due && next.compare_exchange_strong(due, later, std::memory_order_relaxed);
+}
+
+std::string caller_name(const void *caller) {
+    if (!caller || !is_tracking()) {
+        return "";
+    }
+    const observe::CodePlace place =
+        observe::modules().place_of(reinterpret_cast<uintptr_t>(observe::outer_caller(caller)));
+    return native_name(place.module, place.offset);
+}
+
+void write_lines(const std::vector<std::string> &lines) {
+    for (const std::string &line : lines) {
+        observe::log(EMM_LOG_ERROR, line);
+    }
+}
+
+} // namespace
+
+bool is_report_wanted(std::string_view setting, bool is_tracking, bool &ret_is_known) noexcept {
+    ret_is_known = setting.empty() || setting == "on" || setting == "off";
+    return setting == "on" || (setting != "off" && is_tracking);
+}
+
+MemoryReport memory_report(emm_context &context, std::optional<MemoryReport::Request> request) {
+    const Uncancelled uncancelled; // files are read
+    const observe::Preserved said;
+    const bool of_host = request && request->of_host;
+    MemoryReport report;
+    report.request = std::move(request);
+    report.device = context.device;
+    report.plugin = context.selection ? context.selection->plugin->name : "";
+    report.of_plugin = plugin_figures(context.device);
+    report.of_driver = driver_figures(context);
+    report.own_process = static_cast<uint32_t>(getpid());
+    std::vector<observe::DeviceProcess> processes;
+    if (driver::device_processes(context.uuid, processes, report.no_processes)) {
+        report.processes = std::move(processes);
+    }
+    if (is_tracking()) {
+        report.tracked = tracked_if([&](const TrackedAllocation &record) {
+            return of_host ? is_host_memory(record)
+                           : is_on_device(record) && record.context->device == context.device;
+        });
+    }
+    return report;
+}
+
+std::vector<std::string> memory_report_lines() {
+    std::vector<std::string> lines;
+    std::set<int32_t> told;
+    for (emm_context *context = first_context(); context; context = context->next) {
+        if (is_served(*context) && told.insert(context->device).second) {
+            const std::vector<std::string> more =
+                observe::report_lines(memory_report(*context, std::nullopt));
+            lines.insert(lines.end(), more.begin(), more.end());
+        }
+    }
+    return lines;
+}
+
+void write_memory_report() noexcept {
+    const Uncancelled uncancelled;
+    try {
+        write_lines(memory_report_lines());
+    } catch (const std::exception &error) {
+        observe::log(EMM_LOG_WARN, "no report of memory: {}", error.what());
+    }
+}
+
+std::string report_exhaustion(emm_context &context, uint64_t bytes, bool of_host,
+                              const void *caller) noexcept {
+    const Uncancelled uncancelled;
+    try {
+        static const bool is_wanted = report_setting();
+        if (!is_wanted || observe::is_forked_child() || !is_due()) {
+            return "";
+        }
+        const MemoryReport report =
+            memory_report(context, MemoryReport::Request{bytes, of_host, caller_name(caller)});
+        write_lines(observe::report_lines(report));
+        return observe::report_json(report);
+    } catch (const std::exception &error) {
+        observe::log(EMM_LOG_WARN, "no report of who holds the memory: {}", error.what());
+        return "";
+    }
+}
+
+std::vector<std::string> leak_report_lines() {
+    if (!is_tracking() || observe::is_forked_child()) {
+        return {};
+    }
+    return observe::leak_lines(tracked_if([](const TrackedAllocation &) { return true; }));
+}
+
+} // namespace emm::core

@@ -1,0 +1,40 @@
+#pragma once
+
+#include "core/context.h"
+#include "observe/memory_report.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Finds out who holds the memory of a device, for the report when it runs out, and for any other
+// time: composing is in observe/memory_report.h.
+namespace emm::core {
+
+// Of the context's device. `request`: the allocation that has failed, if that is why. Asks the
+// plugin, the driver and NVML, and reads symbols from files: some milliseconds. Takes no lock over
+// that, and changes no last error. Throws std::bad_alloc.
+observe::MemoryReport memory_report(emm_context &context,
+                                    std::optional<observe::MemoryReport::Request> request);
+
+// The reports of all devices that contexts are served on, as lines; write_memory_report writes them
+// where the log goes, at the level `error`. For `emm top --dump`.
+std::vector<std::string> memory_report_lines();
+void write_memory_report() noexcept;
+
+// Device or host memory has run out for good. Writes the report, at most one in 10 s, if EMM_TRACK
+// or EMM_OOM_REPORT=on is in the environment, and unless EMM_OOM_REPORT=off is. The answer is the
+// report as JSON; "" if there is none.
+std::string report_exhaustion(emm_context &context, uint64_t bytes, bool of_host,
+                              const void *caller) noexcept;
+
+// Live allocations by caller, as lines: what leaked, if the program is ending. Empty without
+// EMM_TRACK.
+std::vector<std::string> leak_report_lines();
+
+// Whether a report is wanted. `setting` is EMM_OOM_REPORT; false in `ret_is_known` if it makes no
+// sense.
+bool is_report_wanted(std::string_view setting, bool is_tracking, bool &ret_is_known) noexcept;
+
+} // namespace emm::core

@@ -1,0 +1,122 @@
+#include "driver/nvml.h"
+
+#include "observe/file.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <mutex>
+#include <unistd.h>
+
+namespace emm::driver {
+namespace {
+
+using Device = struct nvmlDevice_st *;
+
+// nvmlProcessInfo_t of nvmlDeviceGetComputeRunningProcesses_v2 and _v3.
+struct ProcessInfo {
+    unsigned pid;
+    unsigned long long used_bytes;
+    unsigned gpu_instance, compute_instance;
+};
+
+constexpr int nvml_success = 0, nvml_too_small = 7;
+constexpr unsigned long long not_available = ~0ull;
+
+struct Nvml {
+    int (*init)() = nullptr;
+    int (*device_by_uuid)(const char *, Device *) = nullptr;
+    int (*processes)(Device, unsigned *, ProcessInfo *) = nullptr;
+    const char *(*error_text)(int) = nullptr;
+};
+
+template <class Function> bool find_nvml(void *library, const char *name, Function &ret_function) {
+    ret_function = reinterpret_cast<Function>(dlsym(library, name));
+    return ret_function != nullptr;
+}
+
+// "" if it is there.
+std::string open_nvml(Nvml &ret_nvml) {
+    void *const library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!library) {
+        return "NVML (libnvidia-ml.so.1) is not there";
+    }
+    if (!find_nvml(library, "nvmlInit_v2", ret_nvml.init) ||
+        !find_nvml(library, "nvmlDeviceGetHandleByUUID", ret_nvml.device_by_uuid) ||
+        !find_nvml(library, "nvmlErrorString", ret_nvml.error_text) ||
+        (!find_nvml(library, "nvmlDeviceGetComputeRunningProcesses_v3", ret_nvml.processes) &&
+         !find_nvml(library, "nvmlDeviceGetComputeRunningProcesses_v2", ret_nvml.processes))) {
+        return "NVML is too old: expected nvmlDeviceGetComputeRunningProcesses_v2, found none";
+    }
+    const int result = ret_nvml.init();
+    return result == nvml_success
+               ? ""
+               : fmt::format("NVML failed: nvmlInit: {}", ret_nvml.error_text(result));
+}
+
+std::string program_of(unsigned process) {
+    std::string reason;
+    const observe::File file = observe::open_to_read(fmt::format("/proc/{}/comm", process), reason);
+    char name[64];
+    const ssize_t size = file ? read(file.number(), name, sizeof name) : 0;
+    std::string text(name, size > 0 ? static_cast<size_t>(size) : 0);
+    if (!text.empty() && text.back() == '\n') {
+        text.pop_back();
+    }
+    return text;
+}
+
+bool ask(const Nvml &nvml, const uint8_t *uuid, std::vector<observe::DeviceProcess> &ret_processes,
+         std::string &ret_reason) {
+    Device device = nullptr;
+    int result = nvml.device_by_uuid(uuid_text(uuid).c_str(), &device);
+    std::vector<ProcessInfo> found(64);
+    auto count = static_cast<unsigned>(found.size());
+    if (result == nvml_success) {
+        result = nvml.processes(device, &count, found.data());
+    }
+    if (result == nvml_too_small) { // `count` says how many there are; more may come meanwhile
+        found.resize(size_t(count) + 64);
+        count = static_cast<unsigned>(found.size());
+        result = nvml.processes(device, &count, found.data());
+    }
+    if (result != nvml_success) {
+        ret_reason = fmt::format("NVML failed: {}", nvml.error_text(result));
+        return false;
+    }
+    for (unsigned i = 0; i < count && i < found.size(); i++) {
+        const bool is_known = found[i].used_bytes != not_available; // in containers it may not be
+        ret_processes.push_back(
+            {found[i].pid, program_of(found[i].pid), is_known ? found[i].used_bytes : 0});
+    }
+    return true;
+}
+
+} // namespace
+
+std::string uuid_text(const uint8_t *uuid) {
+    std::string text = "GPU-";
+    for (int i = 0; i < 16; i++) {
+        text += fmt::format("{}{:02x}", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", uuid[i]);
+    }
+    return text;
+}
+
+bool device_processes(const uint8_t *uuid, std::vector<observe::DeviceProcess> &ret_processes,
+                      std::string &ret_reason) {
+    static std::mutex mutex;
+    static Nvml nvml;
+    static bool tried = false;
+    static std::string failure;
+    const std::lock_guard lock(mutex);
+    if (!tried) {
+        failure = open_nvml(nvml);
+        tried = true;
+    }
+    if (!failure.empty()) {
+        ret_reason = failure;
+        return false;
+    }
+    return ask(nvml, uuid, ret_processes, ret_reason);
+}
+
+} // namespace emm::driver

@@ -1,0 +1,384 @@
+#include "observe/memory_report.h"
+
+#include "observe/text.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <nlohmann/json.hpp>
+
+namespace emm::observe {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t most_processes = 10;
+constexpr size_t longest_name = 300; // bytes, in a line
+
+// A name as a terminal may see it.
+std::string shown(const std::string &name) {
+    std::string text = one_line(name);
+    if (text.empty()) {
+        return "(unknown)";
+    }
+    if (text.size() > longest_name) {
+        // The end of a path says most. A character that is cut in two is shown as such.
+        text = one_line("[...] " + text.substr(text.size() - longest_name));
+    }
+    return text;
+}
+
+uint64_t bytes_of_all(const std::vector<MemoryHolder> &holders) {
+    uint64_t sum = 0;
+    for (const MemoryHolder &holder : holders) {
+        sum += holder.bytes;
+    }
+    return sum;
+}
+
+std::string holder_line(const MemoryHolder &holder, uint64_t all) {
+    return fmt::format("    {:>10}  {:>3.0f} %  {:>9} allocations  {}", bytes_text(holder.bytes),
+                       all == 0 ? 0 : 100.0 * double(holder.bytes) / double(all), holder.count,
+                       shown(holder.name));
+}
+
+void add_holders(std::vector<std::string> &lines, const char *title,
+                 const std::vector<MemoryHolder> &holders) {
+    if (holders.empty()) {
+        return;
+    }
+    lines.push_back(title);
+    for (const MemoryHolder &holder : holders) {
+        lines.push_back(holder_line(holder, bytes_of_all(holders)));
+    }
+}
+
+std::string first_line(const MemoryReport &report) {
+    if (!report.request) {
+        return fmt::format("memory of device {}:", report.device);
+    }
+    const MemoryReport::Request &request = *report.request;
+    return fmt::format("out of {} memory on device {}: {} ({} bytes) asked for by {}",
+                       request.of_host ? "host" : "device", report.device,
+                       bytes_text(request.bytes), request.bytes,
+                       request.caller.empty() ? "a caller that EMM_TRACK=module would name"
+                                              : shown(request.caller));
+}
+
+void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
+    if (report.of_plugin) {
+        const MemoryReport::Plugin &plugin = *report.of_plugin;
+        lines.push_back(fmt::format("  live       {:>10} in {} allocations",
+                                    bytes_text(plugin.live_bytes), plugin.live_count));
+        lines.push_back(fmt::format("  cached     {:>10} kept by plugin {} for later requests",
+                                    bytes_text(plugin.cached_bytes), shown(report.plugin)));
+        lines.push_back(fmt::format("  pending    {:>10} freed, and waiting for the device",
+                                    bytes_text(plugin.pending_bytes)));
+        lines.push_back(fmt::format("  reserved   {:>10} taken from the driver by the plugin",
+                                    bytes_text(plugin.reserved_bytes)));
+        lines.push_back(
+            fmt::format("  pinned     {:>10} of host memory", bytes_text(plugin.host_live_bytes)));
+    } else {
+        lines.push_back("  plugin     its figures are not told");
+    }
+    lines.push_back("  largest free block: not told by the plugin");
+    if (report.of_driver) {
+        lines.push_back(fmt::format("  free       {:>10} of {}, says the driver",
+                                    bytes_text(report.of_driver->free),
+                                    bytes_text(report.of_driver->total)));
+    }
+}
+
+void add_processes(std::vector<std::string> &lines, const MemoryReport &report) {
+    if (!report.processes) {
+        lines.push_back("  other processes: not told, " + shown(report.no_processes));
+        return;
+    }
+    size_t told = 0;
+    for (const DeviceProcess &process : *report.processes) {
+        if (process.id != report.own_process && told++ < most_processes) {
+            lines.push_back(fmt::format("  process    {:>10} {} {}", bytes_text(process.bytes),
+                                        process.id, shown(process.name)));
+        }
+    }
+    if (told > most_processes) {
+        lines.push_back(fmt::format("  and {} more processes", told - most_processes));
+    }
+}
+
+void add_remainder(std::vector<std::string> &lines, const MemoryReport &report) {
+    if (const auto remainder = remainder_of(report)) {
+        lines.push_back(fmt::format("  remainder  {:>10} {}", bytes_text(remainder->bytes),
+                                    remainder->includes_others
+                                        ? "contexts, modules, local memory, and other processes"
+                                        : "contexts, modules, local memory, and what the program "
+                                          "took from the driver itself"));
+    }
+}
+
+void add_tracked(std::vector<std::string> &lines, const MemoryReport &report) {
+    if (!report.tracked) {
+        return;
+    }
+    if (report.tracked->sample != 1) {
+        lines.push_back(
+            fmt::format("  estimated from one allocation in {}:", report.tracked->sample));
+    }
+    add_holders(lines, "  live by library:", report.tracked->libraries);
+    add_holders(lines, "  live by caller:", report.tracked->callers);
+    if (report.tracked->lost != 0) {
+        lines.push_back(fmt::format("  {} allocations are missing: there was no memory for their "
+                                    "records",
+                                    report.tracked->lost));
+    }
+}
+
+Json holders_json(const std::vector<MemoryHolder> &holders) {
+    Json all = Json::array();
+    for (const MemoryHolder &holder : holders) {
+        all.push_back({{"name", one_line(holder.name)},
+                       {"bytes", holder.bytes},
+                       {"allocations", holder.count}});
+    }
+    return all;
+}
+
+Json request_json(const MemoryReport &report) {
+    if (!report.request) {
+        return nullptr;
+    }
+    const MemoryReport::Request &request = *report.request;
+    return {{"bytes", request.bytes},
+            {"memory", request.of_host ? "host" : "device"},
+            {"caller", request.caller.empty() ? Json() : Json(one_line(request.caller))}};
+}
+
+Json plugin_json(const MemoryReport &report) {
+    Json told = {{"name", one_line(report.plugin)}};
+    if (report.of_plugin) {
+        const MemoryReport::Plugin &plugin = *report.of_plugin;
+        told.update({{"live_bytes", plugin.live_bytes},
+                     {"live_count", plugin.live_count},
+                     {"cached_bytes", plugin.cached_bytes},
+                     {"pending_bytes", plugin.pending_bytes},
+                     {"reserved_bytes", plugin.reserved_bytes},
+                     {"host_live_bytes", plugin.host_live_bytes}});
+    }
+    return told;
+}
+
+Json processes_json(const MemoryReport &report) {
+    if (!report.processes) {
+        return nullptr;
+    }
+    Json all = Json::array();
+    for (const DeviceProcess &process : *report.processes) {
+        all.push_back({{"pid", process.id},
+                       {"name", one_line(process.name)},
+                       {"bytes", process.bytes},
+                       {"own", process.id == report.own_process}});
+    }
+    return all;
+}
+
+Json tracked_json(const MemoryReport &report) {
+    if (!report.tracked) {
+        return nullptr;
+    }
+    return {{"sample", report.tracked->sample},
+            {"lost", report.tracked->lost},
+            {"libraries", holders_json(report.tracked->libraries)},
+            {"callers", holders_json(report.tracked->callers)}};
+}
+
+// --- hints -------------------------------------------------------------------------------------
+
+void hint_at_plugin(const MemoryReport &report, std::vector<std::string> &hints) {
+    if (!report.request || !report.of_plugin || report.request->of_host) {
+        return;
+    }
+    const MemoryReport::Plugin &plugin = *report.of_plugin;
+    const uint64_t free = report.of_driver ? report.of_driver->free : 0;
+    if (plugin.pending_bytes >= report.request->bytes) {
+        hints.push_back(fmt::format("{} are freed and still in use by the device or held back by a "
+                                    "deferred section: synchronize before the allocation",
+                                    bytes_text(plugin.pending_bytes)));
+    } else if (plugin.cached_bytes + free >= report.request->bytes) {
+        hints.push_back(fmt::format("{} are cached or free, but not in one piece: a plugin that "
+                                    "maps pages, as pool:growth=vmm does, puts pieces together",
+                                    bytes_text(plugin.cached_bytes + free)));
+    }
+}
+
+void hint_at_holders(const MemoryReport &report, std::vector<std::string> &hints) {
+    if (!report.tracked) {
+        hints.push_back("EMM_TRACK=module in the environment, or emm run --track module, tells "
+                        "which library holds how much; EMM_TRACK=stack which call");
+        return;
+    }
+    const std::vector<MemoryHolder> &libraries = report.tracked->libraries;
+    if (libraries.empty()) {
+        return;
+    }
+    const MemoryHolder &largest = libraries.front();
+    if (largest.bytes * 2 < bytes_of_all(libraries)) {
+        return;
+    }
+    hints.push_back(
+        fmt::format("{} holds {} of what is live", shown(largest.name), bytes_text(largest.bytes)));
+    if (largest.name.find("libc10_cuda") != std::string::npos) {
+        hints.push_back("PyTorch's cache is part of that: torch.cuda.empty_cache() gives it back, "
+                        "and emm run --release torch does so when memory runs out");
+    }
+    if (largest.name.find("cupy") != std::string::npos) {
+        hints.push_back("CuPy's pool is part of that: free_all_blocks() gives it back, and emm run "
+                        "--release cupy does so when memory runs out");
+    }
+}
+
+void hint_at_others(const MemoryReport &report, std::vector<std::string> &hints) {
+    uint64_t others = 0;
+    for (const DeviceProcess &process : report.processes.value_or(std::vector<DeviceProcess>())) {
+        others += process.id == report.own_process ? 0 : process.bytes;
+    }
+    if (others != 0 && report.request && others >= report.request->bytes) {
+        hints.push_back(fmt::format("other processes hold {} of the device", bytes_text(others)));
+    }
+    const auto remainder = remainder_of(report);
+    if (remainder && !remainder->includes_others && report.of_driver &&
+        remainder->bytes > report.of_driver->total / 10) {
+        hints.push_back(fmt::format("{} are in contexts, modules and local memory: "
+                                    "CUDA_MODULE_LOADING=LAZY and fewer contexts take less",
+                                    bytes_text(remainder->bytes)));
+    }
+}
+
+} // namespace
+
+std::string bytes_text(uint64_t bytes) {
+    static constexpr const char *units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_t unit = 0;
+    double number = double(bytes);
+    while (number >= 1024 && unit + 1 < std::size(units)) {
+        number /= 1024;
+        unit++;
+    }
+    return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.2f} {}", number, units[unit]);
+}
+
+std::optional<Remainder> remainder_of(const MemoryReport &report) {
+    if (!report.of_plugin) {
+        return std::nullopt;
+    }
+    const uint64_t reserved =
+        std::max(report.of_plugin->reserved_bytes, report.of_plugin->live_bytes);
+    for (const DeviceProcess &process : report.processes.value_or(std::vector<DeviceProcess>())) {
+        if (process.id == report.own_process) {
+            return Remainder{process.bytes - std::min(process.bytes, reserved), false};
+        }
+    }
+    if (!report.of_driver) {
+        return std::nullopt;
+    }
+    const uint64_t used =
+        report.of_driver->total - std::min(report.of_driver->total, report.of_driver->free);
+    return Remainder{used - std::min(used, reserved), true};
+}
+
+std::vector<std::string> hints_for(const MemoryReport &report) {
+    std::vector<std::string> hints;
+    if (report.request && !report.request->of_host && report.of_driver &&
+        report.request->bytes > report.of_driver->total) {
+        hints.push_back(fmt::format("the device has {} in all: no plugin can give {}",
+                                    bytes_text(report.of_driver->total),
+                                    bytes_text(report.request->bytes)));
+        return hints;
+    }
+    hint_at_plugin(report, hints);
+    hint_at_holders(report, hints);
+    hint_at_others(report, hints);
+    return hints;
+}
+
+std::vector<MemoryHolder> largest_holders(std::vector<MemoryHolder> all, size_t most) {
+    std::map<std::string, MemoryHolder> by_name;
+    for (MemoryHolder &holder : all) {
+        MemoryHolder &sum = by_name[holder.name];
+        sum.bytes += holder.bytes;
+        sum.count += holder.count;
+    }
+    all.clear();
+    for (auto &[name, sum] : by_name) {
+        sum.name = name;
+        all.push_back(sum);
+    }
+    std::stable_sort(
+        all.begin(), all.end(),
+        [](const MemoryHolder &one, const MemoryHolder &other) { return one.bytes > other.bytes; });
+    if (all.size() <= most) {
+        return all;
+    }
+    MemoryHolder rest = {fmt::format("{} others", all.size() - most), 0, 0};
+    for (size_t i = most; i < all.size(); i++) {
+        rest.bytes += all[i].bytes;
+        rest.count += all[i].count;
+    }
+    all.resize(most);
+    all.push_back(rest);
+    return all;
+}
+
+std::vector<std::string> report_lines(const MemoryReport &report) {
+    std::vector<std::string> lines = {first_line(report)};
+    add_figures(lines, report);
+    add_processes(lines, report);
+    add_remainder(lines, report);
+    add_tracked(lines, report);
+    for (const std::string &hint : hints_for(report)) {
+        lines.push_back("  hint: " + hint);
+    }
+    return lines;
+}
+
+std::string report_json(const MemoryReport &report) {
+    Json driver, rest;
+    if (report.of_driver) {
+        driver = {{"free", report.of_driver->free}, {"total", report.of_driver->total}};
+    }
+    if (const auto remainder = remainder_of(report)) {
+        rest = {{"bytes", remainder->bytes}, {"includes_others", remainder->includes_others}};
+    }
+    Json hints = Json::array();
+    for (const std::string &hint : hints_for(report)) {
+        hints.push_back(hint);
+    }
+    const Json told = {{"request", request_json(report)},
+                       {"device", report.device},
+                       {"plugin", plugin_json(report)},
+                       {"driver", driver},
+                       {"largest_free_block", nullptr},
+                       {"processes", processes_json(report)},
+                       {"remainder", rest},
+                       {"tracked", tracked_json(report)},
+                       {"hints", hints}};
+    return Json{{"memory", told}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::vector<std::string> leak_lines(const MemoryReport::Tracked &tracked) {
+    std::vector<std::string> lines;
+    if (tracked.callers.empty()) {
+        return lines;
+    }
+    lines.push_back(
+        fmt::format("{} still allocated at the end{}:", bytes_text(bytes_of_all(tracked.callers)),
+                    tracked.sample == 1 ? ""
+                                        : fmt::format(", estimated from one allocation "
+                                                      "in {}",
+                                                      tracked.sample)));
+    for (const MemoryHolder &holder : tracked.callers) {
+        lines.push_back(holder_line(holder, bytes_of_all(tracked.callers)));
+    }
+    return lines;
+}
+
+} // namespace emm::observe

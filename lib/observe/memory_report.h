@@ -1,0 +1,87 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+// Who holds a device's memory: figures, and what they come to as text and as JSON. All of it is
+// pure; core/holders.h finds the figures out.
+namespace emm::observe {
+
+// A library or a call, and what it holds.
+struct MemoryHolder {
+    std::string name;
+    uint64_t bytes = 0, count = 0;
+};
+
+struct DeviceProcess {
+    uint32_t id = 0;
+    std::string name; // "" if it is not told
+    uint64_t bytes = 0;
+};
+
+// Of one device. What is not known is not there: nothing is guessed.
+struct MemoryReport {
+    // The allocation that failed, if that is why there is a report.
+    struct Request {
+        uint64_t bytes = 0;
+        bool of_host = false; // pinned or registered memory
+        std::string caller;   // "": not known
+    };
+    std::optional<Request> request;
+
+    int32_t device = 0;
+    std::string plugin;
+
+    // What the plugin says, of all contexts of this process on the device.
+    struct Plugin {
+        uint64_t live_bytes = 0, live_count = 0, cached_bytes = 0, pending_bytes = 0,
+                 reserved_bytes = 0, host_live_bytes = 0;
+    };
+    std::optional<Plugin> of_plugin;
+
+    struct Driver {
+        uint64_t free = 0, total = 0;
+    };
+    std::optional<Driver> of_driver; // cuMemGetInfo
+
+    std::optional<std::vector<DeviceProcess>> processes; // this one too
+    std::string no_processes;                            // why not
+    uint32_t own_process = 0;
+
+    // Live allocations, the largest holder first. `sample` is N of EMM_TRACK.
+    struct Tracked {
+        uint32_t sample = 1;
+        uint64_t lost = 0; // records that there was no memory for
+        std::vector<MemoryHolder> libraries, callers;
+    };
+    std::optional<Tracked> tracked;
+};
+
+// What this process has of the device that is in no plugin's hands: contexts, modules, local
+// memory, what the program took from the driver itself. None if it cannot be told.
+struct Remainder {
+    uint64_t bytes = 0;
+    bool includes_others = false; // other processes' memory is not told apart
+};
+std::optional<Remainder> remainder_of(const MemoryReport &report);
+
+// What could be done, the most promising first; sentences.
+std::vector<std::string> hints_for(const MemoryReport &report);
+
+// The largest first, no more than `most`; what is left out is summed up in a last one. Those with
+// the same name are one.
+std::vector<MemoryHolder> largest_holders(std::vector<MemoryHolder> all, size_t most);
+
+// "12 B", "1.5 MiB".
+std::string bytes_text(uint64_t bytes);
+
+// Lines without control characters, whatever names are like; and one JSON object, on one line.
+std::vector<std::string> report_lines(const MemoryReport &report);
+std::string report_json(const MemoryReport &report);
+
+// What was still live at the end, by caller; none if nothing was.
+std::vector<std::string> leak_lines(const MemoryReport::Tracked &tracked);
+
+} // namespace emm::observe

@@ -1,0 +1,177 @@
+#include "observe/memory_report.h"
+
+#include "catch.h"
+
+#include <nlohmann/json.hpp>
+
+using namespace emm::observe;
+
+namespace {
+
+constexpr uint64_t gib = uint64_t(1) << 30;
+
+MemoryReport usual() {
+    MemoryReport report;
+    report.request = MemoryReport::Request{2 * gib, false, "/opt/libtorch_cuda.so+0x12"};
+    report.plugin = "pool";
+    report.of_plugin = MemoryReport::Plugin{60 * gib, 1234, gib, 0, 61 * gib, 4096};
+    report.of_driver = MemoryReport::Driver{gib / 2, 80 * gib};
+    report.processes = {{7, "python", 62 * gib}, {8, "other", 10 * gib}};
+    report.own_process = 7;
+    report.tracked = MemoryReport::Tracked{
+        1, 0, {{"/opt/libc10_cuda.so", 50 * gib, 1000}, {"/opt/libcupy.so", 10 * gib, 234}}, {}};
+    return report;
+}
+
+std::string text_of(const MemoryReport &report) {
+    std::string text;
+    for (const std::string &line : report_lines(report)) {
+        text += line + "\n";
+    }
+    return text;
+}
+
+nlohmann::json json_of(const MemoryReport &report) {
+    return nlohmann::json::parse(report_json(report)).at("memory");
+}
+
+bool has_hint(const MemoryReport &report, const std::string &part) {
+    for (const std::string &hint : hints_for(report)) {
+        if (hint.find(part) != std::string::npos) {
+            return true;
+        }
+    }
+    return false;
+}
+
+} // namespace
+
+TEST_CASE("the report names who asked, who holds, and what is neither") {
+    const std::string text = text_of(usual());
+    CHECK_THAT(text, ContainsSubstring("out of device memory on device 0: 2.00 GiB (2147483648 "
+                                       "bytes) asked for by /opt/libtorch_cuda.so+0x12\n"));
+    CHECK_THAT(text, ContainsSubstring("60.00 GiB in 1234 allocations"));
+    CHECK_THAT(text, ContainsSubstring("cached       1.00 GiB kept by plugin pool"));
+    CHECK_THAT(text, ContainsSubstring("50.00 GiB   83 %       1000 allocations  "
+                                       "/opt/libc10_cuda.so\n"));
+    CHECK_THAT(text, ContainsSubstring("process     10.00 GiB 8 other\n"));
+    CHECK_THAT(text, !ContainsSubstring("62.00 GiB 7 python"));
+    CHECK_THAT(text, ContainsSubstring("remainder    1.00 GiB contexts, modules, local memory"));
+}
+
+TEST_CASE("the same is told as JSON, and what is not known is null") {
+    const nlohmann::json told = json_of(usual());
+    CHECK(told.at("request").at("bytes") == 2 * gib);
+    CHECK(told.at("plugin").at("live_bytes") == 60 * gib);
+    CHECK(told.at("remainder").at("bytes") == gib);
+    CHECK(told.at("tracked").at("libraries").at(0).at("bytes") == 50 * gib);
+    CHECK(told.at("processes").size() == 2);
+    const nlohmann::json empty = json_of(MemoryReport());
+    for (const char *name : {"request", "driver", "processes", "remainder", "tracked"}) {
+        INFO(name);
+        CHECK(empty.at(name).is_null());
+    }
+}
+
+TEST_CASE("what is live, the remainder and the other processes are all that is used") {
+    MemoryReport report = usual();
+    CHECK(remainder_of(report)->bytes == 1 * gib);
+    CHECK_FALSE(remainder_of(report)->includes_others);
+    report.processes.reset(); // then they cannot be told apart
+    CHECK(remainder_of(report)->bytes == 80 * gib - gib / 2 - 61 * gib);
+    CHECK(remainder_of(report)->includes_others);
+    report.of_driver->free = 80 * gib; // figures of different moments
+    CHECK(remainder_of(report)->bytes == 0);
+    report.of_driver.reset();
+    CHECK_FALSE(remainder_of(report));
+    report.of_plugin.reset();
+    CHECK_FALSE(remainder_of(report));
+}
+
+TEST_CASE("a hint is given where the figures bear it out, and nowhere else") {
+    MemoryReport report = usual();
+    CHECK(has_hint(report, "torch.cuda.empty_cache()"));
+    CHECK(has_hint(report, "other processes hold 10.00 GiB"));
+    CHECK_FALSE(has_hint(report, "not in one piece"));
+    CHECK_FALSE(has_hint(report, "EMM_TRACK"));
+    report.of_plugin->cached_bytes = 2 * gib;
+    CHECK(has_hint(report, "not in one piece"));
+    report.of_plugin->pending_bytes = 2 * gib;
+    CHECK(has_hint(report, "synchronize"));
+    CHECK_FALSE(has_hint(report, "not in one piece"));
+    report.tracked.reset();
+    CHECK(has_hint(report, "EMM_TRACK=module"));
+    report.processes->front().bytes = 75 * gib;
+    CHECK(has_hint(report, "CUDA_MODULE_LOADING=LAZY"));
+    report.request->bytes = 81 * gib;
+    CHECK(hints_for(report).size() == 1);
+    CHECK(has_hint(report, "the device has 80.00 GiB in all"));
+}
+
+TEST_CASE("names that would do harm come out harmless, in lines and in JSON") {
+    const std::string long_name(1'000'000, 'x');
+    for (const std::string &name :
+         {std::string("\x1b[2J\x1b]0;owned\x07"), std::string("a\nFAKE: 0 B\r\n"),
+          std::string("<script>alert(1)</script>"), std::string("a,b\"c\\"),
+          std::string("\xff\xfe"), std::string("a\0b", 3),
+          std::string("\xe2\x80\xae"
+                      "gpj.exe"),
+          long_name}) {
+        MemoryReport report = usual();
+        report.request->caller = name;
+        report.plugin = name;
+        report.no_processes = name;
+        report.processes->push_back({9, name, 5});
+        report.tracked->libraries.insert(report.tracked->libraries.begin(), {name, 55 * gib, 1});
+        report.tracked->callers.push_back({name, 55 * gib, 1});
+        for (const std::string &line : report_lines(report)) {
+            CHECK(line.size() < 1000);
+            for (const char c : line) {
+                CHECK((static_cast<unsigned char>(c) >= 32 && c != 127));
+            }
+            CHECK(line.find("\xe2\x80\xae") == std::string::npos);
+        }
+        const std::string json = report_json(report);
+        CHECK(nlohmann::json::accept(json));
+        CHECK(json.find('\n') == std::string::npos);
+        CHECK(json.find('\x1b') == std::string::npos);
+        CHECK(json.size() < 60'000);
+    }
+}
+
+TEST_CASE("the largest holders come first, those of one name are one, and the rest is summed up") {
+    std::vector<MemoryHolder> all = {
+        {"b", 5, 1}, {"a", 3, 1}, {"b", 5, 1}, {"c", 9, 2}, {"d", 1, 1}};
+    const auto two = largest_holders(all, 2);
+    REQUIRE(two.size() == 3);
+    CHECK((two[0].name == "b" && two[0].bytes == 10 && two[0].count == 2));
+    CHECK(two[1].name == "c");
+    CHECK((two[2].name == "2 others" && two[2].bytes == 4 && two[2].count == 2));
+    CHECK(largest_holders(all, 4).size() == 4);
+    CHECK(largest_holders({}, 4).empty());
+}
+
+TEST_CASE("figures of a sample are said to be estimates, and lost records are told") {
+    MemoryReport report = usual();
+    report.tracked->sample = 100;
+    report.tracked->lost = 3;
+    CHECK_THAT(text_of(report), ContainsSubstring("estimated from one allocation in 100"));
+    CHECK_THAT(text_of(report), ContainsSubstring("3 allocations are missing"));
+}
+
+TEST_CASE("leaks are told by caller, and none is no report") {
+    MemoryReport::Tracked tracked;
+    CHECK(leak_lines(tracked).empty());
+    tracked.callers = {{"train.py:7 (step)", 3 * gib, 4}};
+    const auto lines = leak_lines(tracked);
+    REQUIRE(lines.size() == 2);
+    CHECK(lines[0] == "3.00 GiB still allocated at the end:");
+    CHECK_THAT(lines[1], ContainsSubstring("4 allocations  train.py:7 (step)"));
+}
+
+TEST_CASE("bytes are written in the unit that fits") {
+    CHECK(bytes_text(0) == "0 B");
+    CHECK(bytes_text(1023) == "1023 B");
+    CHECK(bytes_text(1536) == "1.50 KiB");
+    CHECK(bytes_text(UINT64_MAX) == "16.00 EiB");
+}
