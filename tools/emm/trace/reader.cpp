@@ -5,68 +5,13 @@
 #include "trace/builder.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
+#include "trace/trace_row.h"
 
-#include <array>
-#include <charconv>
 #include <functional>
 #include <optional>
 
 namespace emm::tool {
 namespace {
-
-constexpr std::string_view header = "time,thread,stream,op,id,size";
-constexpr size_t columns = 6;
-
-using Fields = std::array<std::string_view, columns>;
-
-Fields split(std::string_view line) {
-    Fields fields;
-    size_t count = 0, begin = 0;
-    while (begin <= line.size()) {
-        const size_t end = std::min(line.find(',', begin), line.size());
-        if (count < columns) {
-            fields[count] = line.substr(begin, end - begin);
-        }
-        count++;
-        begin = end + 1;
-    }
-    if (count != columns) {
-        throw Malformed("6 fields, " + std::string(header),
-                        std::to_string(count) + " in " + in_quotes(line));
-    }
-    return fields;
-}
-
-template <class Number> Number number(std::string_view text, const char *what) {
-    Number value = 0;
-    const char *end = text.data() + text.size();
-    const auto [stopped, error] = std::from_chars(text.data(), end, value);
-    if (error != std::errc() || stopped != end) {
-        throw Malformed(std::string("a whole number for ") + what, in_quotes(text));
-    }
-    return value;
-}
-
-Op op_of(std::string_view text) {
-    for (const Op op : {Op::alloc, Op::free, Op::mark, Op::defer_begin, Op::defer_end}) {
-        if (text == name_of(op)) {
-            return op;
-        }
-    }
-    throw Malformed("alloc, free, mark, defer_begin or defer_end", in_quotes(text));
-}
-
-Row row_of(std::string_view line) {
-    const Fields fields = split(line);
-    Row row;
-    row.time = number<uint64_t>(fields[0], "time");
-    row.thread = number<uint64_t>(fields[1], "thread");
-    row.stream = number<uint64_t>(fields[2], "stream");
-    row.op = op_of(fields[3]);
-    row.id = number<int64_t>(fields[4], "id");
-    row.size = number<uint64_t>(fields[5], "size");
-    return row;
-}
 
 // The next line without its end; nothing at the end of the text.
 std::optional<std::string_view> take_line(std::string_view &rest) {
@@ -102,8 +47,9 @@ Trace parse(const NextLine &next, const std::string &path, bool may_be_empty) {
     try {
         const std::string first(bare(next().value_or("")));
         const bool is_log = first == EventLogReader::header;
-        if (!is_log && first != header) {
-            throw Malformed("the header " + std::string(header) + " or that of an event log",
+        if (!is_log && first != trace_first_line) {
+            throw Malformed("the header " + std::string(trace_first_line) +
+                                " or that of an event log",
                             in_quotes(first));
         }
         EventLogReader log(builder);
@@ -111,7 +57,7 @@ Trace parse(const NextLine &next, const std::string &path, bool may_be_empty) {
             if (!bare(*line).empty() && is_log) {
                 log.add(bare(*line));
             } else if (!bare(*line).empty()) {
-                builder.add(row_of(bare(*line)));
+                builder.add(trace_row(bare(*line)));
             }
         }
         line_number--; // the last one
