@@ -6,6 +6,7 @@
 #include "replay/meter.h"
 #include "replay/replay.h"
 #include "replay/schedule.h"
+#include "replay/watch.h"
 #include "statistics.h"
 #include "trace/reader.h"
 #include "workload/workload.h"
@@ -21,7 +22,11 @@ public:
     Replay(const Trace &trace, const Json &job, Heartbeat &heartbeat)
         : trace_(trace), free_order_(job.at("free_order").get<bool>()),
           touch_(job.at("touch").get<bool>()), warm_(job.at("warm").get<bool>()),
-          heartbeat_(heartbeat), session_(trace) {}
+          heartbeat_(heartbeat), session_(trace) {
+        if (job.contains("watch")) {
+            watch_ = std::make_unique<Watch>(job.at("watch"), trace, session_);
+        }
+    }
 
     Json run() {
         if (warm_) {
@@ -42,6 +47,7 @@ private:
     void play_whole() {
         make_players();
         play();
+        seen_ = watch_ ? watch_->finish() : Json();
         const uint64_t at_end = total(count_driver_calls());
         second_half_ = at_end - std::min(at_end, at_middle_);
         clean_up();
@@ -60,7 +66,12 @@ private:
     void play() {
         Hooks hooks;
         hooks.middle = [this] { at_middle_ = total(count_driver_calls()); };
-        hooks.ended = [this](uint16_t thread) { heartbeat_.count(thread); };
+        hooks.ended = [this](uint16_t thread) {
+            heartbeat_.count(thread);
+            if (watch_) {
+                watch_->ended();
+            }
+        };
         (free_order_ ? play_freely : play_in_order)(trace_, players_, session_, hooks);
     }
 
@@ -128,6 +139,9 @@ private:
     }
 
 public:
+    // What the job asked to watch.
+    const Json &seen() const { return seen_; }
+
     // Texts beside the figures: why a call failed, what was handed over too early.
     Json notes() const {
         Json notes = Json::array();
@@ -149,6 +163,8 @@ private:
     const bool free_order_, touch_, warm_;
     Heartbeat &heartbeat_;
     Session session_;
+    std::unique_ptr<Watch> watch_;
+    Json seen_;
     std::vector<std::unique_ptr<Player>> players_;
     std::vector<uint64_t> times_;
     uint64_t at_middle_ = 0, second_half_ = 0, mismatches_ = 0, failed_ = 0;
@@ -178,6 +194,7 @@ void run_replay_job(const Json &job, Parent &parent) {
     parent.send({{"driver", describe_driver()},
                  {"spec", plugin.spec ? plugin.spec : ""},
                  {"notes", replay.notes()},
+                 {"seen", replay.seen()},
                  {"result", result}});
 }
 
