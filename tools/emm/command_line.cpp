@@ -12,6 +12,8 @@
 #include "print.h"
 #include "problem.h"
 #include "replay/replay.h"
+#include "report/command.h"
+#include "report/report.h"
 #include "run/run.h"
 #include "top/top.h"
 #include "usage.h"
@@ -47,6 +49,7 @@ const char *const footer =
     "  emm run --plugin pool:max=8GiB --record log.csv -- python train.py\n"
     "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"
     "  emm import snapshot.pickle | emm replay - --plugin pool\n"
+    "  emm report log.csv -o report.html              what made the peak, in a browser\n"
     "  emm new mine                                   begin a plugin of your own\n"
     "  emm top                                        what do my processes hold?\n\n"
     "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
@@ -98,6 +101,7 @@ public:
         import_command_ = add_import_command(app_, import_);
         new_command_ = add_new_command(app_, new_);
         top_command_ = add_top_command(app_, top_);
+        report_command_ = add_report_command(app_, report_);
     }
 
     int run(int argc, char **argv) {
@@ -378,6 +382,9 @@ private:
         if (top_command_->parsed()) {
             return run_top(top_);
         }
+        if (report_command_->parsed()) {
+            return run_report(report_);
+        }
         return run_info(info_);
     }
 
@@ -419,7 +426,7 @@ private:
     CLI::App *replay_command_ = nullptr, *bench_command_ = nullptr, *events_command_ = nullptr;
     CLI::App *check_command_ = nullptr, *run_command_ = nullptr;
     CLI::App *export_command_ = nullptr, *import_command_ = nullptr, *new_command_ = nullptr;
-    CLI::App *top_command_ = nullptr;
+    CLI::App *top_command_ = nullptr, *report_command_ = nullptr;
     InfoOptions info_;
     ReplayOptions replay_;
     BenchOptions bench_;
@@ -430,6 +437,7 @@ private:
     ImportOptions import_;
     NewOptions new_;
     TopOptions top_;
+    ReportOptions report_;
     std::string order_ = "strict";
     std::vector<std::string> sizes_;
     bool json_ = false;

@@ -1,0 +1,58 @@
+#include "catch.h"
+#include "recorded.h"
+#include "report/dimension.h"
+
+#include <algorithm>
+
+using namespace emm::tool;
+
+namespace {
+
+std::string label_of(const Dimension &dimension, size_t block) {
+    return dimension.labels[dimension.of[block]];
+}
+
+} // namespace
+
+TEST_CASE("a caller is a function of a library, wherever in it the call is") {
+    Script script;
+    script.alloc(1, 1, 8, "/lib/a.so+0x12 (work(int)+0x3)")
+        .alloc(2, 2, 8, "/lib/a.so+0x15 (work(int)+0x6)")
+        .alloc(3, 3, 8, "/lib/a.so+0x99")
+        .alloc(4, 4, 8)
+        .alloc(5, 5, 8, "bad\x1b[2Jname");
+    const Dimension callers = by_caller(script.history(), script.recorded.sites);
+    CHECK(label_of(callers, 0) == "work(int) in a.so");
+    CHECK(callers.of[0] == callers.of[1]);
+    CHECK(label_of(callers, 2) == "0x99 in a.so");
+    CHECK(label_of(callers, 3) == "unknown");
+    CHECK(label_of(callers, 4) == "bad?[2Jname");
+    const Dimension libraries = by_library(script.history(), script.recorded.sites);
+    CHECK(label_of(libraries, 0) == "/lib/a.so");
+    CHECK(label_of(libraries, 3) == "unknown");
+}
+
+TEST_CASE("lifetimes have five classes of the whole time") {
+    Script script;
+    script.alloc(1, 0, 1).alloc(2, 0, 1).alloc(3, 0, 1).alloc(4, 0, 1).alloc(5, 0, 1);
+    script.free(5, 9).free(4, 10).free(3, 100).free(2, 500).alloc(6, 1000, 1).free(6, 1000);
+    const Dimension lifetimes = by_lifetime(script.history());
+    CHECK(lifetimes.of == std::vector<uint32_t>{0, 1, 2, 3, 4, 4});
+}
+
+TEST_CASE("sizes at the peak are exact, and others have the class of their power of two") {
+    Script script;
+    script.alloc(1, 1, 1000).free(1, 2).alloc(2, 3, 4096).alloc(3, 4, 3);
+    const Dimension sizes = by_size(script.history(), 3);
+    CHECK(label_of(sizes, 0) == "from 512 B");
+    CHECK(label_of(sizes, 1) == "4.0 KiB");
+    CHECK(label_of(sizes, 2) == "3 B");
+}
+
+TEST_CASE("streams are told by their names") {
+    Script script;
+    script.alloc(1, 1, 8, "", 0, 5).alloc(2, 2, 8, "", 0, never);
+    const Dimension streams = by_stream(script.history());
+    CHECK(label_of(streams, 0) == "stream 5");
+    CHECK(label_of(streams, 1) == "stream none");
+}

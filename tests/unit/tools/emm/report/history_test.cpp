@@ -1,0 +1,85 @@
+#include "catch.h"
+#include "recorded.h"
+#include "trace/builder.h"
+
+using namespace emm::tool;
+
+TEST_CASE("a history has its blocks, and its steps in their order") {
+    Script script;
+    script.alloc(1, 10, 100).alloc(2, 20, 50).free(1, 30);
+    const History &history = script.history();
+    REQUIRE(history.blocks.size() == 2);
+    REQUIRE(history.steps.size() == 3);
+    CHECK(history.is_free(2));
+    CHECK(history.time_of(2) == 30);
+    CHECK(history.block_of(2).size == 100);
+    CHECK(history.blocks[0].first_step == 0);
+    CHECK(history.blocks[0].last_step == 2);
+    CHECK(history.blocks[1].end == never);
+    CHECK(script.recorded.begin == 10);
+    CHECK(script.recorded.end == 30);
+}
+
+TEST_CASE("a free of what is not live is told and changes nothing") {
+    Script script;
+    script.alloc(1, 10, 100).free(1, 20);
+    CHECK_FALSE(script.builder.freed(1, 30));
+    CHECK_FALSE(script.builder.freed(7, 30));
+    CHECK(script.history().steps.size() == 2);
+}
+
+TEST_CASE("each device and kind of memory has a history, device memory first") {
+    Recorded recorded;
+    HistoryBuilder builder(recorded);
+    Allocation block;
+    block.size = 1000;
+    builder.allocated(1, 0, Memory::pinned, 0, 0, block);
+    block.size = 10;
+    builder.allocated(2, 0, Memory::device, 0, 0, block);
+    block.size = 20;
+    builder.allocated(3, 1, Memory::device, 0, 0, block);
+    builder.finish();
+    REQUIRE(recorded.histories.size() == 3);
+    CHECK(recorded.histories[0].device == 1);
+    CHECK(recorded.histories[1].device == 0);
+    CHECK(recorded.histories[2].memory == Memory::pinned);
+}
+
+TEST_CASE("histories and marks have a limit, and what is beyond it is counted") {
+    Recorded recorded;
+    HistoryBuilder builder(recorded);
+    Allocation block;
+    block.size = 1;
+    for (uint64_t device = 0; device < 20; device++) {
+        builder.allocated(device, device, Memory::device, 0, 0, block);
+    }
+    CHECK(recorded.histories.size() == HistoryBuilder::most_histories);
+    CHECK(recorded.left_off == 4);
+    CHECK_FALSE(builder.freed(19, 0));
+    for (size_t i = 0; i < HistoryBuilder::most_marks + 5; i++) {
+        builder.marked({0, "Trim", 0, 0, false});
+    }
+    CHECK(recorded.marks.size() == HistoryBuilder::most_marks);
+    CHECK(recorded.mark_count == HistoryBuilder::most_marks + 5);
+}
+
+TEST_CASE("time does not go back, and sizes that no memory holds are refused") {
+    Script script;
+    script.alloc(1, 50, uint64_t(1) << 63).alloc(2, 40, 1);
+    CHECK(script.history().blocks[1].begin == 50);
+    CHECK_THROWS_AS(script.alloc(3, 60, uint64_t(1) << 63), Malformed);
+}
+
+TEST_CASE("streams have their names, and those that are too many share one") {
+    Names names;
+    CHECK(names.number_of(7) == 0);
+    CHECK(names.number_of(never) == 1);
+    CHECK(names.number_of(7) == 0);
+    CHECK(names.text(0) == "7");
+    CHECK(names.text(1) == "none");
+    for (uint64_t i = 0; i < Names::most; i++) {
+        names.number_of(100 + i);
+    }
+    CHECK(names.number_of(1) == Names::most);
+    CHECK(names.text(Names::most) == "others");
+}

@@ -1,0 +1,60 @@
+#pragma once
+
+#include "report/groups.h"
+
+namespace emm::tool {
+
+inline constexpr uint64_t no_address = ~uint64_t(0); // of a block that has none
+
+std::vector<uint64_t> addresses_of(const History &history);
+
+// The addresses that blocks ever had, in one row: wide gaps, in which there never was a block, are
+// left out. The row has cells of equal length.
+class AddressRow {
+public:
+    AddressRow(const History &history, const std::vector<uint64_t> &addresses, size_t most_cells);
+
+    uint64_t cell_bytes() const { return cell_bytes_; }
+    size_t cells() const { return cells_; }
+    uint64_t bytes() const { return bytes_; }
+    // Where the cell begins.
+    uint64_t address_of(size_t cell) const;
+    // How far from the row's beginning an address lies that a block has.
+    uint64_t offset_of(uint64_t address) const;
+    // Cells in which a gap was left out.
+    std::vector<size_t> cuts() const;
+
+private:
+    struct Range {
+        uint64_t begin, end; // addresses
+        uint64_t offset;     // in the row
+    };
+
+    std::vector<Range> ranges_;
+    uint64_t bytes_ = 0, cell_bytes_ = 1;
+    size_t cells_ = 0;
+};
+
+// At one moment: a byte for each cell, of which the upper half says how much of it is live (0 none,
+// 15 all of it), the lower half which group has the most of that.
+struct MapMoment {
+    uint32_t step = 0;
+    uint64_t time = 0, live = 0;
+    std::vector<uint8_t> cells;
+};
+std::vector<MapMoment> map_moments(const History &history, const std::vector<uint64_t> &addresses,
+                                   const GroupSet &groups, const AddressRow &row,
+                                   const std::vector<uint32_t> &steps);
+
+// Steps that are evenly spread, and `chosen` ones; sorted.
+std::vector<uint32_t> moments_of(const History &history, size_t most,
+                                 const std::vector<uint32_t> &chosen);
+
+// What lies between the blocks that are live after the step, wide gaps left out.
+struct Gaps {
+    uint64_t count = 0, bytes = 0, largest = 0;
+};
+Gaps gaps_at(const History &history, const std::vector<uint64_t> &addresses, const AddressRow &row,
+             uint32_t step);
+
+} // namespace emm::tool

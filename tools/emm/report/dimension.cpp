@@ -1,0 +1,169 @@
+#include "report/dimension.h"
+
+#include "observe/text.h"
+#include "table.h"
+
+#include <algorithm>
+#include <bit>
+#include <fmt/format.h>
+#include <functional>
+
+namespace emm::tool {
+namespace {
+
+// Numbers texts; the first ones keep theirs.
+class Labels {
+public:
+    uint32_t number_of(const std::string &text) {
+        const auto [found, is_new] =
+            numbers_.try_emplace(text, static_cast<uint32_t>(labels_.size()));
+        if (is_new) {
+            labels_.push_back(text);
+        }
+        return found->second;
+    }
+    std::vector<std::string> take() { return std::move(labels_); }
+
+private:
+    std::vector<std::string> labels_;
+    std::unordered_map<std::string, uint32_t> numbers_;
+};
+
+std::string shown(const std::string &text) {
+    return text.empty() ? "unknown" : observe::one_line(text);
+}
+
+std::string file_name_of(const std::string &path) {
+    return path.substr(path.find_last_of('/') + 1);
+}
+
+// f(int)+0x3 without the offset.
+std::string without_offset(const std::string &function) {
+    const size_t sign = function.rfind("+0x");
+    const bool has_offset =
+        sign != std::string::npos && sign > 0 &&
+        function.find_first_not_of("0123456789abcdef", sign + 3) == std::string::npos;
+    return has_offset ? function.substr(0, sign) : function;
+}
+
+std::string caller_of(const std::string &location) {
+    const CallSite site = parts_of(location);
+    if (site.file.empty()) {
+        return site.function;
+    }
+    return fmt::format("{} in {}", without_offset(site.function), file_name_of(site.file));
+}
+
+Dimension by_site(const char *name, const History &history, const CallSites &sites,
+                  const std::function<std::string(const std::string &)> &label_of) {
+    Labels labels;
+    std::vector<uint32_t> numbers;
+    for (uint32_t site = 0; site < sites.size(); site++) {
+        numbers.push_back(labels.number_of(shown(label_of(sites.text(site)))));
+    }
+    Dimension dimension{name, labels.take(), {}};
+    dimension.of.reserve(history.blocks.size());
+    for (const Allocation &block : history.blocks) {
+        dimension.of.push_back(numbers[block.site]);
+    }
+    return dimension;
+}
+
+Dimension by_names(const char *name, const History &history, const Names &names,
+                   uint16_t Allocation::*member) {
+    Dimension dimension{name, {}, {}};
+    for (size_t i = 0; i <= names.size(); i++) { // one more for those that are too many
+        dimension.labels.push_back(
+            fmt::format("{} {}", name, names.text(static_cast<uint16_t>(i))));
+    }
+    dimension.of.reserve(history.blocks.size());
+    for (const Allocation &block : history.blocks) {
+        dimension.of.push_back(std::min<uint32_t>(block.*member, names.size()));
+    }
+    return dimension;
+}
+
+constexpr size_t most_exact_sizes = 200;
+
+// By their bytes at the step, largest first.
+std::vector<uint64_t> leading_sizes(const History &history, uint32_t step) {
+    std::unordered_map<uint64_t, uint64_t> bytes;
+    for (const Allocation &block : history.blocks) {
+        if (is_live(block, step)) {
+            bytes[block.size] += block.size;
+        }
+    }
+    std::vector<std::pair<uint64_t, uint64_t>> sizes(bytes.begin(), bytes.end());
+    const size_t count = std::min(most_exact_sizes, sizes.size());
+    std::partial_sort(sizes.begin(), sizes.begin() + static_cast<ptrdiff_t>(count), sizes.end(),
+                      [](const auto &one, const auto &other) {
+                          return one.second != other.second ? one.second > other.second
+                                                            : one.first > other.first;
+                      });
+    std::vector<uint64_t> leading;
+    for (size_t i = 0; i < count; i++) {
+        leading.push_back(sizes[i].first);
+    }
+    return leading;
+}
+
+} // namespace
+
+Dimension by_library(const History &history, const CallSites &sites) {
+    return by_site("library", history, sites,
+                   [](const std::string &text) { return parts_of(text).file; });
+}
+
+Dimension by_caller(const History &history, const CallSites &sites) {
+    return by_site("caller", history, sites, caller_of);
+}
+
+Dimension by_lifetime(const History &history) {
+    Dimension dimension{"lifetime",
+                        {"never freed", "over 50 % of the time", "10 to 50 % of the time",
+                         "1 to 10 % of the time", "under 1 % of the time"},
+                        {}};
+    const size_t steps = history.steps.size();
+    const double length =
+        steps == 0 ? 0 : static_cast<double>(history.time_of(steps - 1) - history.time_of(0));
+    dimension.of.reserve(history.blocks.size());
+    for (const Allocation &block : history.blocks) {
+        const double lived = static_cast<double>(block.end - block.begin);
+        dimension.of.push_back(block.end == never      ? 0
+                               : lived >= length / 2   ? 1
+                               : lived >= length / 10  ? 2
+                               : lived >= length / 100 ? 3
+                                                       : 4);
+    }
+    return dimension;
+}
+
+Dimension by_size(const History &history, uint32_t step) {
+    Dimension dimension{"size", {}, {}};
+    std::unordered_map<uint64_t, uint32_t> exact;
+    for (const uint64_t size : leading_sizes(history, step)) {
+        exact[size] = static_cast<uint32_t>(dimension.labels.size());
+        dimension.labels.push_back(in_bytes(size));
+    }
+    const auto first_class = static_cast<uint32_t>(dimension.labels.size());
+    for (int power = 0; power < 64; power++) {
+        dimension.labels.push_back("from " + in_bytes(uint64_t(1) << power));
+    }
+    dimension.of.reserve(history.blocks.size());
+    for (const Allocation &block : history.blocks) {
+        const auto found = exact.find(block.size);
+        const auto power = static_cast<uint32_t>(std::bit_width(block.size | 1) - 1);
+        dimension.of.push_back(found != exact.end() ? found->second : first_class + power);
+    }
+    return dimension;
+}
+
+Dimension by_stream(const History &history) {
+    return by_names("stream", history, history.streams, &Allocation::stream);
+}
+
+Dimension by_thread(const History &history) {
+    return by_names("thread", history, history.threads, &Allocation::thread);
+}
+
+} // namespace emm::tool

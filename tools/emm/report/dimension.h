@@ -1,0 +1,34 @@
+#pragma once
+
+#include "report/history.h"
+
+namespace emm::tool {
+
+// A question about each block, and its answers by number: who asked, how long it lived, its size.
+struct Dimension {
+    std::string name;
+    std::vector<std::string> labels;
+    std::vector<uint32_t> of; // of each block of a history
+};
+
+// Without offsets, so that all calls of one function are one caller. "unknown" for what the log
+// does not tell.
+Dimension by_library(const History &history, const CallSites &sites);
+Dimension by_caller(const History &history, const CallSites &sites);
+
+// How long blocks lived, in five classes of the history's length; one of them for those that were
+// not freed.
+Dimension by_lifetime(const History &history);
+
+// The sizes with the most bytes live after `step`, and powers of two for all others.
+Dimension by_size(const History &history, uint32_t step);
+
+Dimension by_stream(const History &history);
+Dimension by_thread(const History &history);
+
+// Whether the block is live after the step.
+inline bool is_live(const Allocation &block, uint32_t step) {
+    return block.first_step <= step && block.last_step > step;
+}
+
+} // namespace emm::tool

@@ -1,0 +1,295 @@
+#include "report/document.h"
+
+#include "report/address_map.h"
+#include "report/base64.h"
+#include "report/figures.h"
+#include "report/flame.h"
+#include "report/histograms.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+constexpr size_t finest = 2048; // parts of an axis: some more than a screen has columns
+constexpr size_t map_cells = 2048, most_moments = 160;
+constexpr size_t most_leading_sizes = 15, most_largest = 15, most_failures = 20;
+
+std::string in_hex(uint64_t address) {
+    return fmt::format("{:#x}", address);
+}
+
+Json buckets_json(const std::vector<Bucket> &buckets) {
+    Json columns = {{"first_event", Json::array()}, {"last_event", Json::array()},
+                    {"first_time", Json::array()},  {"last_time", Json::array()},
+                    {"low", Json::array()},         {"high", Json::array()},
+                    {"end", Json::array()}};
+    for (const Bucket &bucket : buckets) {
+        columns["first_event"].push_back(bucket.first_step);
+        columns["last_event"].push_back(bucket.last_step);
+        columns["first_time"].push_back(bucket.first_time);
+        columns["last_time"].push_back(bucket.last_time);
+        columns["low"].push_back(bucket.low);
+        columns["high"].push_back(bucket.high);
+        columns["end"].push_back(bucket.end);
+    }
+    return columns;
+}
+
+Json extents_json(const std::vector<Extent> &extents) {
+    Json columns = {{"low", Json::array()}, {"high", Json::array()}, {"end", Json::array()}};
+    for (const Extent &extent : extents) {
+        columns["low"].push_back(extent.low);
+        columns["high"].push_back(extent.high);
+        columns["end"].push_back(extent.end);
+    }
+    return columns;
+}
+
+// `end` is null where it is the same as `high`.
+Json stacks_json(const GroupSet &groups, const std::vector<Stack> &stacks) {
+    const auto count = static_cast<ptrdiff_t>(groups.labels.size());
+    Json high = Json::array(), end = Json::array();
+    for (const Stack &stack : stacks) {
+        high.push_back(std::vector<uint64_t>(stack.high.begin(), stack.high.begin() + count));
+        end.push_back(stack.end == stack.high ? Json()
+                                              : Json(std::vector<uint64_t>(
+                                                    stack.end.begin(), stack.end.begin() + count)));
+    }
+    return {{"name", groups.name},   {"labels", groups.labels},
+            {"bytes", groups.bytes}, {"blocks", groups.blocks},
+            {"high", high},          {"end", end}};
+}
+
+Json flame_json(const FlameNode &node) {
+    Json json = {{"name", node.name}, {"bytes", node.bytes}, {"blocks", node.blocks}};
+    for (const FlameNode &child : node.children) {
+        json["children"].push_back(flame_json(child));
+    }
+    return json;
+}
+
+Json bars_json(const std::vector<Bar> &bars) {
+    Json all = Json::array();
+    for (const Bar &bar : bars) {
+        all.push_back({bar.from, bar.blocks, bar.bytes, bar.peak_bytes});
+    }
+    return all;
+}
+
+Json map_json(const History &history, const std::vector<uint64_t> &addresses,
+              const GroupSet &groups, const std::vector<uint32_t> &chosen) {
+    const AddressRow row(history, addresses, map_cells);
+    Json starts = Json::array(), moments = Json::array();
+    for (size_t cell = 0; cell < row.cells(); cell++) {
+        starts.push_back(in_hex(row.address_of(cell)));
+    }
+    for (const MapMoment &moment :
+         map_moments(history, addresses, groups, row, moments_of(history, most_moments, chosen))) {
+        moments.push_back({{"event", moment.step},
+                           {"time", moment.time},
+                           {"live", moment.live},
+                           {"cells", in_base64(moment.cells)}});
+    }
+    return {{"cell_bytes", row.cell_bytes()},
+            {"bytes", row.bytes()},
+            {"starts", starts},
+            {"cuts", row.cuts()},
+            {"labels", groups.labels},
+            {"by", groups.name},
+            {"moments", moments}};
+}
+
+// One history, with the questions that can be asked of it.
+class Subject {
+public:
+    Subject(const Recorded &recorded, const History &history)
+        : recorded_(recorded), history_(history), peak_(peak_of(history)),
+          buckets_(buckets_of(history, finest)) {
+        ask();
+        for (const Dimension &dimension : dimensions_) {
+            groups_.push_back(groups_of(history_, dimension, peak_.step));
+        }
+    }
+
+    Json figures() const { return figures_of(history_, peak_, groups_); }
+
+    Json drawn() const {
+        Json stacks = Json::array();
+        for (const GroupSet &groups : groups_) {
+            stacks.push_back(stacks_json(groups, stacks_of(history_, groups, buckets_)));
+        }
+        return {{"buckets", buckets_json(buckets_)},
+                {"groups", stacks},
+                {"group", leading().name},
+                {"flames", flames()},
+                {"lifetimes", bars_json(lifetimes_of(history_, peak_.step))},
+                {"unfreed", bars_json({unfreed_of(history_, peak_.step)}).front()},
+                {"sizes", bars_json(sizes_of(history_, peak_.step))},
+                {"leading_sizes",
+                 bars_json(leading_sizes_of(history_, peak_.step, most_leading_sizes))},
+                {"largest", largest()},
+                {"map", own_map()}};
+    }
+
+    Json replay_figures(const Replayed &replayed) const {
+        return figures_of(replayed, history_, peak_);
+    }
+
+    Json replay_drawn(const Replayed &replayed) const {
+        if (replayed.problem) {
+            return nullptr;
+        }
+        const auto most = std::max_element(replayed.reserved.begin(), replayed.reserved.end());
+        const auto step = static_cast<uint32_t>(most - replayed.reserved.begin());
+        return {{"reserved", extents_json(extents_of(replayed.reserved, buckets_))},
+                {"samples", replayed.samples},
+                {"map", map_json(history_, replayed.addresses, leading(), {peak_.step, step})}};
+    }
+
+private:
+    void ask() {
+        if (recorded_.is_log && recorded_.sites.size() > 1) {
+            dimensions_.push_back(by_library(history_, recorded_.sites));
+            dimensions_.push_back(by_caller(history_, recorded_.sites));
+        }
+        dimensions_.push_back(by_lifetime(history_));
+        dimensions_.push_back(by_size(history_, peak_.step));
+        if (history_.streams.size() > 1) {
+            dimensions_.push_back(by_stream(history_));
+        }
+        if (history_.threads.size() > 1) {
+            dimensions_.push_back(by_thread(history_));
+        }
+    }
+
+    const Dimension *dimension(const std::string &name) const {
+        for (const Dimension &one : dimensions_) {
+            if (one.name == name) {
+                return &one;
+            }
+        }
+        return nullptr;
+    }
+
+    // Who asked, if that tells blocks apart; else how long they lived.
+    const GroupSet &leading() const {
+        for (const GroupSet &groups : groups_) {
+            if ((groups.name == "library" || groups.name == "caller") && groups.labels.size() > 1) {
+                return groups;
+            }
+        }
+        return *std::find_if(groups_.begin(), groups_.end(),
+                             [](const GroupSet &groups) { return groups.name == "lifetime"; });
+    }
+
+    // As many of the levels as there are.
+    Json flame(const std::vector<const char *> &names) const {
+        std::vector<const Dimension *> levels;
+        for (const char *const name : names) {
+            levels.push_back(dimension(name));
+        }
+        return {{"levels", names}, {"root", flame_json(flame_of(history_, levels, peak_.step))}};
+    }
+
+    Json flames() const {
+        Json all = Json::array();
+        if (dimension("caller")) {
+            all.push_back(flame({"library", "caller", "size"}));
+        }
+        all.push_back(flame({"lifetime", "size"}));
+        if (dimension("stream")) {
+            all.push_back(flame({"stream", "lifetime", "size"}));
+        }
+        if (dimension("thread")) {
+            all.push_back(flame({"thread", "lifetime", "size"}));
+        }
+        return all;
+    }
+
+    Json largest() const {
+        Json all = Json::array();
+        for (const uint32_t number : largest_at(history_, peak_.step, most_largest)) {
+            const Allocation &block = history_.blocks[number];
+            const Dimension *const caller = dimension("caller");
+            all.push_back({{"size", block.size},
+                           {"address", recorded_.is_log ? Json(in_hex(block.address)) : Json()},
+                           {"stream", history_.streams.text(block.stream)},
+                           {"caller", caller ? Json(caller->labels[caller->of[number]]) : Json()},
+                           {"begin", block.begin},
+                           {"end", block.end == never ? Json() : Json(block.end)}});
+        }
+        return all;
+    }
+
+    // A trace has no addresses.
+    Json own_map() const {
+        return recorded_.is_log
+                   ? map_json(history_, addresses_of(history_), leading(), {peak_.step})
+                   : Json();
+    }
+
+    const Recorded &recorded_;
+    const History &history_;
+    const Peak peak_;
+    const std::vector<Bucket> buckets_;
+    std::vector<Dimension> dimensions_;
+    std::vector<GroupSet> groups_;
+};
+
+Json failures_json(const Recorded &recorded) {
+    Json all = Json::array();
+    for (const Mark &mark : recorded.marks) {
+        if (mark.is_failure && all.size() < most_failures) {
+            all.push_back({{"time", mark.time},
+                           {"what", mark.text},
+                           {"size", mark.size},
+                           {"location", recorded.sites.text(mark.site)}});
+        }
+    }
+    return all;
+}
+
+Json marks_json(const Recorded &recorded) {
+    Json all = Json::array();
+    for (const Mark &mark : recorded.marks) {
+        all.push_back({mark.time, mark.text, mark.is_failure});
+    }
+    return all;
+}
+
+} // namespace
+
+Json document_of(const std::string &name, const Recorded &recorded,
+                 const std::vector<Replayed> &replays, const std::function<void(double)> &report) {
+    Json figures = {{"input", name},
+                    {"kind", recorded.is_log ? "event log" : "trace"},
+                    {"events", recorded.rows},
+                    {"begin_ns", recorded.begin},
+                    {"end_ns", recorded.end},
+                    {"failures", recorded.failure_count},
+                    {"left_off", recorded.left_off},
+                    {"memory", Json::array()},
+                    {"replays", Json::array()}};
+    Json memory = Json::array(), drawn_replays = Json::array();
+    for (size_t i = 0; i < recorded.histories.size(); i++) {
+        report(static_cast<double>(i) / static_cast<double>(recorded.histories.size()));
+        const Subject subject(recorded, recorded.histories[i]);
+        figures["memory"].push_back(subject.figures());
+        memory.push_back(subject.drawn());
+        for (const Replayed &replayed : i == 0 ? replays : std::vector<Replayed>()) {
+            figures["replays"].push_back(subject.replay_figures(replayed));
+            drawn_replays.push_back(subject.replay_drawn(replayed));
+        }
+    }
+    return {{"figures", figures},
+            {"memory", memory},
+            {"replays", drawn_replays},
+            {"failures", failures_json(recorded)},
+            {"marks", marks_json(recorded)},
+            {"mark_count", recorded.mark_count}};
+}
+
+} // namespace emm::tool

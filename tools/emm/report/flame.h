@@ -1,0 +1,20 @@
+#pragma once
+
+#include "report/dimension.h"
+
+namespace emm::tool {
+
+// What is live at a moment: a tree with a level for each question. The bytes of a node are the sum
+// of its children's.
+struct FlameNode {
+    static constexpr size_t most_children = 24;
+
+    std::string name;
+    uint64_t bytes = 0, blocks = 0;
+    std::vector<FlameNode> children; // largest first; what is too many is the last one
+};
+
+FlameNode flame_of(const History &history, const std::vector<const Dimension *> &levels,
+                   uint32_t step);
+
+} // namespace emm::tool

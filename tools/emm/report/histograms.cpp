@@ -1,0 +1,115 @@
+#include "report/histograms.h"
+
+#include "report/dimension.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace emm::tool {
+namespace {
+
+void count_block(Bar &bar, const Allocation &block, uint32_t peak_step) {
+    bar.blocks++;
+    bar.bytes += block.size;
+    bar.peak_bytes += is_live(block, peak_step) ? block.size : 0;
+}
+
+std::vector<Bar> without_empty_ends(std::vector<Bar> bars) {
+    const auto has_blocks = [](const Bar &bar) { return bar.blocks != 0; };
+    const auto first = std::find_if(bars.begin(), bars.end(), has_blocks);
+    const auto last = std::find_if(bars.rbegin(), bars.rend(), has_blocks).base();
+    return first < last ? std::vector<Bar>(first, last) : std::vector<Bar>();
+}
+
+// 0, then thirds and wholes of powers of ten, from a microsecond to a year.
+std::vector<Bar> lifetime_bars() {
+    constexpr uint64_t microsecond = 1000, year = uint64_t(32'000'000) * 1'000'000'000;
+    std::vector<Bar> bars = {{}};
+    for (uint64_t from = microsecond; from < year; from *= 10) {
+        bars.push_back({from, 0, 0, 0});
+        bars.push_back({from * 3, 0, 0, 0});
+    }
+    return bars;
+}
+
+} // namespace
+
+std::vector<Bar> lifetimes_of(const History &history, uint32_t peak_step) {
+    std::vector<Bar> bars = lifetime_bars();
+    for (const Allocation &block : history.blocks) {
+        if (block.end != never) {
+            const auto above =
+                std::upper_bound(bars.begin(), bars.end(), block.end - block.begin,
+                                 [](uint64_t lived, const Bar &bar) { return lived < bar.from; });
+            count_block(*(above - 1), block, peak_step);
+        }
+    }
+    return without_empty_ends(std::move(bars));
+}
+
+Bar unfreed_of(const History &history, uint32_t peak_step) {
+    Bar bar;
+    for (const Allocation &block : history.blocks) {
+        if (block.end == never) {
+            count_block(bar, block, peak_step);
+        }
+    }
+    return bar;
+}
+
+std::vector<Bar> sizes_of(const History &history, uint32_t peak_step) {
+    std::vector<Bar> bars(64);
+    for (size_t power = 0; power < bars.size(); power++) {
+        bars[power].from = uint64_t(1) << power;
+    }
+    for (const Allocation &block : history.blocks) {
+        count_block(bars[static_cast<size_t>(std::bit_width(block.size | 1) - 1)], block,
+                    peak_step);
+    }
+    return without_empty_ends(std::move(bars));
+}
+
+std::vector<Bar> leading_sizes_of(const History &history, uint32_t peak_step, size_t most) {
+    std::unordered_map<uint64_t, Bar> exact;
+    for (const Allocation &block : history.blocks) {
+        if (is_live(block, peak_step)) {
+            exact[block.size].from = block.size;
+        }
+    }
+    for (const Allocation &block : history.blocks) {
+        const auto found = exact.find(block.size);
+        if (found != exact.end()) {
+            count_block(found->second, block, peak_step);
+        }
+    }
+    std::vector<Bar> bars;
+    for (const auto &[size, bar] : exact) {
+        bars.push_back(bar);
+    }
+    std::sort(bars.begin(), bars.end(), [](const Bar &one, const Bar &other) {
+        return one.peak_bytes != other.peak_bytes ? one.peak_bytes > other.peak_bytes
+                                                  : one.from > other.from;
+    });
+    bars.resize(std::min(bars.size(), most));
+    return bars;
+}
+
+std::vector<uint32_t> largest_at(const History &history, uint32_t step, size_t most) {
+    std::vector<uint32_t> live;
+    for (uint32_t i = 0; i < history.blocks.size(); i++) {
+        if (is_live(history.blocks[i], step)) {
+            live.push_back(i);
+        }
+    }
+    const size_t count = std::min(most, live.size());
+    std::partial_sort(live.begin(), live.begin() + static_cast<ptrdiff_t>(count), live.end(),
+                      [&](uint32_t one, uint32_t other) {
+                          const uint64_t size = history.blocks[one].size;
+                          const uint64_t other_size = history.blocks[other].size;
+                          return size != other_size ? size > other_size : one < other;
+                      });
+    live.resize(count);
+    return live;
+}
+
+} // namespace emm::tool

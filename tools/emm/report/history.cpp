@@ -1,0 +1,130 @@
+#include "report/history.h"
+
+#include "trace/builder.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+namespace emm::tool {
+namespace {
+
+constexpr uint32_t no_history = ~uint32_t(0);
+constexpr size_t most_allocations = size_t(1) << 30; // a step has a bit less than its number
+
+} // namespace
+
+uint16_t Names::number_of(uint64_t name) {
+    const auto known = numbers_.find(name);
+    if (known != numbers_.end()) {
+        return known->second;
+    }
+    if (names_.size() == most) {
+        return most;
+    }
+    names_.push_back(name);
+    return numbers_[name] = static_cast<uint16_t>(names_.size() - 1);
+}
+
+std::string Names::text(uint16_t number) const {
+    if (number >= names_.size()) {
+        return "others";
+    }
+    return names_[number] == never ? "none" : std::to_string(names_[number]);
+}
+
+uint32_t HistoryBuilder::history_of(uint64_t device, Memory memory) {
+    std::vector<History> &histories = recorded_.histories;
+    for (uint32_t i = 0; i < histories.size(); i++) {
+        if (histories[i].device == device && histories[i].memory == memory) {
+            return i;
+        }
+    }
+    if (histories.size() == most_histories) {
+        return no_history;
+    }
+    histories.emplace_back();
+    histories.back().device = device;
+    histories.back().memory = memory;
+    live_bytes_.push_back(0);
+    peak_bytes_.push_back(0);
+    return static_cast<uint32_t>(histories.size() - 1);
+}
+
+// Two clocks of a program with several threads may differ by nanoseconds; the order is the rows'.
+uint64_t HistoryBuilder::moved_clock(uint64_t time) {
+    if (!std::exchange(is_begun_, true)) {
+        recorded_.begin = time;
+    }
+    recorded_.end = std::max({recorded_.end, recorded_.begin, time});
+    return recorded_.end;
+}
+
+void HistoryBuilder::allocated(uint64_t key, uint64_t device, Memory memory, uint64_t stream,
+                               uint64_t thread, const Allocation &block) {
+    const uint64_t time = moved_clock(block.begin);
+    const uint32_t number = history_of(device, memory);
+    if (number == no_history) {
+        recorded_.left_off++;
+        return;
+    }
+    History &history = recorded_.histories[number];
+    if (history.blocks.size() == most_allocations) {
+        throw Malformed("at most " + std::to_string(most_allocations) + " allocations", "one more");
+    }
+    if (__builtin_add_overflow(live_bytes_[number], block.size, &live_bytes_[number])) {
+        throw Malformed("live blocks of less than 2^64 bytes", "more");
+    }
+    peak_bytes_[number] = std::max(peak_bytes_[number], live_bytes_[number]);
+    const auto place = static_cast<uint32_t>(history.blocks.size());
+    live_[key] = {number, place, block.size};
+    history.blocks.push_back(block);
+    Allocation &added = history.blocks.back();
+    added.begin = time;
+    added.first_step = static_cast<uint32_t>(history.steps.size());
+    added.stream = history.streams.number_of(stream);
+    added.thread = history.threads.number_of(thread);
+    history.steps.push_back(place * 2);
+}
+
+bool HistoryBuilder::freed(uint64_t key, uint64_t time) {
+    const auto found = live_.find(key);
+    if (found == live_.end()) {
+        return false;
+    }
+    const Place place = found->second;
+    live_.erase(found);
+    History &history = recorded_.histories[place.history];
+    Allocation &block = history.blocks[place.block];
+    block.end = moved_clock(time);
+    block.last_step = static_cast<uint32_t>(history.steps.size());
+    history.steps.push_back(place.block * 2 + 1);
+    live_bytes_[place.history] -= place.size;
+    return true;
+}
+
+void HistoryBuilder::marked(Mark mark) {
+    mark.time = moved_clock(mark.time);
+    recorded_.mark_count++;
+    recorded_.failure_count += mark.is_failure;
+    if (recorded_.marks.size() < most_marks) {
+        recorded_.marks.push_back(std::move(mark));
+    }
+}
+
+void HistoryBuilder::finish() {
+    std::vector<size_t> order(recorded_.histories.size());
+    std::iota(order.begin(), order.end(), size_t(0));
+    std::stable_sort(order.begin(), order.end(), [this](size_t one, size_t other) {
+        const bool is_device = recorded_.histories[one].memory == Memory::device;
+        const bool is_other_device = recorded_.histories[other].memory == Memory::device;
+        return is_device != is_other_device ? is_device : peak_bytes_[one] > peak_bytes_[other];
+    });
+    std::vector<History> sorted;
+    for (const size_t number : order) {
+        sorted.push_back(std::move(recorded_.histories[number]));
+    }
+    recorded_.histories = std::move(sorted);
+}
+
+} // namespace emm::tool

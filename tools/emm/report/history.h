@@ -1,0 +1,106 @@
+#pragma once
+
+#include "exchange/timeline.h"
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace emm::tool {
+
+inline constexpr uint64_t never = ~uint64_t(0);
+inline constexpr uint32_t no_step = ~uint32_t(0);
+
+// One allocation. Times are nanoseconds since the recording began.
+struct Allocation {
+    uint64_t address = 0, size = 0;
+    uint64_t begin = 0, end = never;
+    uint32_t first_step = 0, last_step = no_step; // of its history
+    uint32_t site = 0;                            // of CallSites
+    uint16_t stream = 0, thread = 0;              // of Names
+};
+
+// Texts by number. The last number stands for all that are too many.
+class Names {
+public:
+    static constexpr size_t most = 1 << 12;
+
+    uint16_t number_of(uint64_t name);
+    std::string text(uint16_t number) const;
+    size_t size() const { return names_.size(); }
+
+private:
+    std::vector<uint64_t> names_;
+    std::unordered_map<uint64_t, uint16_t> numbers_;
+};
+
+// What became of one kind of memory on one device: its allocations, and the steps, each an
+// allocation or a free, in the order in which memory changed hands.
+struct History {
+    uint64_t device = 0;
+    Memory memory = Memory::device;
+    std::vector<Allocation> blocks;
+    std::vector<uint32_t> steps; // the number of a block, twice, and one more for its free
+    Names streams, threads;
+
+    const Allocation &block_of(size_t step) const { return blocks[steps[step] / 2]; }
+    bool is_free(size_t step) const { return steps[step] % 2 == 1; }
+    uint64_t time_of(size_t step) const {
+        return is_free(step) ? block_of(step).end : block_of(step).begin;
+    }
+};
+
+// What is neither an allocation nor a free: a failure, a reset, a step of the program.
+struct Mark {
+    uint64_t time = 0;
+    std::string text;
+    uint64_t size = 0; // asked for, of a failure
+    uint32_t site = 0;
+    bool is_failure = false;
+};
+
+struct Recorded {
+    bool is_log = false;
+    uint64_t rows = 0;
+    uint64_t begin = 0, end = 0; // times of the first and the last event
+    std::vector<History> histories;
+    uint64_t left_off = 0; // events of histories beyond the most
+    CallSites sites;
+    std::vector<Mark> marks; // the first ones
+    uint64_t mark_count = 0, failure_count = 0;
+};
+
+// Makes the histories out of events in their order.
+class HistoryBuilder {
+public:
+    static constexpr size_t most_histories = 16, most_marks = 1000;
+
+    explicit HistoryBuilder(Recorded &recorded) : recorded_(recorded) {}
+
+    // `key` names the block until its end. Throws Malformed.
+    void allocated(uint64_t key, uint64_t device, Memory memory, uint64_t stream, uint64_t thread,
+                   const Allocation &block);
+    // False if there is no such block.
+    bool freed(uint64_t key, uint64_t time);
+    void marked(Mark mark);
+
+    // Largest peaks first, those of device memory before others.
+    void finish();
+
+private:
+    struct Place {
+        uint32_t history, block;
+        uint64_t size;
+    };
+
+    uint32_t history_of(uint64_t device, Memory memory);
+    uint64_t moved_clock(uint64_t time);
+
+    Recorded &recorded_;
+    bool is_begun_ = false;
+    std::unordered_map<uint64_t, Place> live_;
+    std::vector<uint64_t> live_bytes_, peak_bytes_; // of each history
+};
+
+} // namespace emm::tool

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace emm::tool {
+
+struct ReportOptions {
+    std::string input;                  // an event log or trace; - for standard input
+    std::string output = "report.html"; // - for standard output
+    std::string plugin;                 // replayed for what the input does not tell; empty: none
+    std::vector<std::string> compare;   // several, side by side
+    double limit = 120;                 // seconds that a replay may be silent
+    bool json = false;
+};
+
+} // namespace emm::tool

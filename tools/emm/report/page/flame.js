@@ -1,0 +1,80 @@
+// What was live at the peak: a row for each question, and below each block what it is made of.
+
+class Flame {
+  constructor(parent, memory) {
+    this.memory = memory;
+    const names = memory.flames.map((flame) => flame.levels.join(" > "));
+    if (names.length > 1) {
+      choices(parent, "by", names, names[0], (name) => this.choose(names.indexOf(name)));
+    } else {
+      add(parent, "p", "about", "by " + names[0]);
+    }
+    this.path = add(parent, "div", "path");
+    this.box = add(parent, "div", "flame");
+    this.choose(0);
+  }
+
+  choose(flame) {
+    this.flame = this.memory.flames[flame];
+    this.zoom([this.flame.root]);
+  }
+
+  // The colour that the same name has in the chart.
+  colorOf(name, index) {
+    const groups = this.memory.groups.find((one) => one.name === this.flame.levels[0]);
+    const group = groups ? groups.labels.indexOf(name) : index;
+    return group >= 0 ? groupColor(group, groups ? groups.labels : []) : color("others");
+  }
+
+  zoom(chain) {
+    this.chain = chain;
+    this.path.replaceChildren();
+    chain.forEach((node, i) => {
+      const button = add(this.path, "button", "", i === 0 ? "all" : plainName(node.name));
+      button.type = "button";
+      button.disabled = i + 1 === chain.length;
+      button.addEventListener("click", () => this.zoom(chain.slice(0, i + 1)));
+    });
+    this.box.replaceChildren();
+    const levels = this.flame.levels.length + 1;
+    this.box.style.height = levels * 30 + "px";
+    this.place(chain[chain.length - 1], chain, 0, 1, chain.length > 1 ? this.colorOf(chain[1].name, 0) : null);
+  }
+
+  titleOf(node, depth) {
+    if (depth === 0) {
+      return "live at the peak";
+    }
+    const isSize = this.flame.levels[depth - 1] === "size";
+    return (isSize ? count(node.blocks) + " x " : "") + plainName(node.name);
+  }
+
+  place(node, chain, left, width, shade) {
+    const depth = chain.length - 1;
+    const button = add(this.box, "button", "node");
+    button.type = "button";
+    button.style.left = 100 * left + "%";
+    button.style.width = "calc(" + 100 * width + "% - 1px)";
+    button.style.top = (depth - this.chain.length + 1) * 30 + "px";
+    button.style.background = shade || color("all");
+    button.style.color = shade ? "" : color("ink");
+    button.style.filter = depth > 1 ? "brightness(" + (1 + 0.12 * (depth - 1)) + ")" : "";
+    add(button, "b", "", bytes(node.bytes));
+    add(button, "span", "", " " + this.titleOf(node, depth));
+    button.addEventListener("click", () => this.zoom(chain));
+    button.addEventListener("pointermove", (event) => tip.show(event, [
+      depth === 0 ? "all that was live at the peak" : this.flame.levels[depth - 1] + ": " + shortened(node.name, 400),
+      bytes(node.bytes) + " (" + count(node.bytes) + " bytes) in " + count(node.blocks) + " blocks",
+      percent(node.bytes, this.flame.root.bytes) + " of the peak",
+    ]));
+    button.addEventListener("pointerleave", () => tip.hide());
+    let from = left;
+    (node.children || []).forEach((child, i) => {
+      const part = node.bytes > 0 ? width * child.bytes / node.bytes : 0;
+      if (part > 0.001) {
+        this.place(child, chain.concat(child), from, part, shade || this.colorOf(child.name, i));
+      }
+      from += part;
+    });
+  }
+}

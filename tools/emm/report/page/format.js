@@ -1,0 +1,149 @@
+// Texts out of numbers, and elements. A name from the recording becomes text, never markup.
+
+function bytes(value) {
+  const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+  let unit = 0;
+  for (; value >= 1024 && unit + 1 < units.length; unit++) {
+    value /= 1024;
+  }
+  return (unit === 0 ? String(value) : value.toFixed(1)) + " " + units[unit];
+}
+
+function count(value) {
+  return Math.round(value).toLocaleString("en-US");
+}
+
+function percent(part, whole) {
+  const share = whole > 0 ? 100 * part / whole : 0;
+  return (share > 0 && share < 1 ? "under 1" : share.toFixed(0)) + " %";
+}
+
+// Nanoseconds.
+function duration(value) {
+  const units = [["s", 1e9], ["ms", 1e6], ["us", 1e3], ["ns", 1]];
+  const [name, size] = units.find(([, least]) => value >= least) || units[3];
+  const scaled = value / size;
+  return String(Number(scaled.toPrecision(scaled >= 1000 ? 4 : 3))) + " " + name;
+}
+
+// A moment on an axis whose ticks are `step` nanoseconds apart.
+function moment(value, step) {
+  const digits = Math.max(0, Math.min(9, Math.ceil(-Math.log10(step / 1e9))));
+  return (value / 1e9).toFixed(digits) + " s";
+}
+
+function shortened(text, most) {
+  if (text.length <= most) {
+    return text;
+  }
+  const head = Math.ceil((most - 3) / 2);
+  return text.slice(0, head) + "..." + text.slice(text.length - (most - 3 - head));
+}
+
+// The file of a library, the whole of any other name.
+function plainName(text) {
+  return shortened(text.startsWith("/") ? text.slice(text.lastIndexOf("/") + 1) : text, 120);
+}
+
+function element(tag, className, text) {
+  const made = document.createElement(tag);
+  if (className) {
+    made.className = className;
+  }
+  if (text !== undefined) {
+    made.textContent = text;
+  }
+  return made;
+}
+
+function add(parent, tag, className, text) {
+  return parent.appendChild(element(tag, className, text));
+}
+
+function color(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+}
+
+function groupColor(group, labels) {
+  return labels[group] === "others" ? color("others") : color("group" + group % 9);
+}
+
+// One line of text beside the pointer.
+const tip = {
+  box: null,
+  show(event, lines) {
+    this.box = this.box || add(document.body, "div", "tip");
+    this.box.replaceChildren(...lines.map((line) => element("div", "", line)));
+    this.box.hidden = false;
+    const { offsetWidth: width, offsetHeight: height } = this.box;
+    const left = Math.min(event.clientX + 14, window.innerWidth - width - 8);
+    const below = event.clientY + 18 + height < window.innerHeight;
+    this.box.style.left = Math.max(4, left) + "px";
+    this.box.style.top = (below ? event.clientY + 18 : Math.max(4, event.clientY - height - 10)) + "px";
+  },
+  hide() {
+    if (this.box) {
+      this.box.hidden = true;
+    }
+  },
+};
+
+// Buttons of which one is chosen.
+function choices(parent, label, names, chosen, choose) {
+  const row = add(parent, "div", "choices");
+  add(row, "span", "label", label);
+  const buttons = names.map((name) => {
+    const button = add(row, "button", "", name);
+    button.type = "button";
+    button.setAttribute("aria-pressed", String(name === chosen));
+    button.addEventListener("click", () => {
+      buttons.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
+      choose(name);
+    });
+    return button;
+  });
+  return row;
+}
+
+function section(title, about) {
+  const made = element("section");
+  add(made, "h2", "", title);
+  if (about) {
+    add(made, "p", "about", about);
+  }
+  return made;
+}
+
+// A canvas that is as sharp as the screen, drawn anew when its width or the colours change.
+const canvases = [];
+function canvasIn(parent, height, draw) {
+  const canvas = add(parent, "canvas");
+  canvas.style.height = height + "px";
+  const redraw = () => {
+    const ratio = window.devicePixelRatio || 1, width = canvas.clientWidth;
+    if (width > 0) {
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(height * ratio);
+      const context = canvas.getContext("2d");
+      context.setTransform(ratio, 0, 0, ratio, 0, 0);
+      context.font = "12px system-ui, sans-serif";
+      draw(context, width, height);
+    }
+  };
+  canvases.push(redraw);
+  return { canvas, redraw };
+}
+
+// The last index whose value is not above `value`; -1 if there is none.
+function lastNotAbove(values, value) {
+  let low = 0, high = values.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] <= value) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low - 1;
+}

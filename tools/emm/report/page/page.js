@@ -1,0 +1,331 @@
+// The page, out of the data that emm has put into it. Nothing is computed here but places on the screen.
+
+const page = { document: JSON.parse(document.getElementById("data").textContent) };
+
+// A figure of the data, as a tile; its exact value is in data-value.
+function tile(parent, id, title, text, value, more) {
+  const box = add(parent, "div", "tile");
+  add(box, "span", "label", title);
+  const figure = add(box, "strong", "", text);
+  figure.id = id;
+  figure.dataset.value = value;
+  if (more) {
+    add(box, "span", "more", more);
+  }
+}
+
+function replaysOf(number) {
+  const { figures, replays } = page.document;
+  return number > 0 ? [] : figures.replays.map((one, i) => ({ figures: one, drawn: replays[i] }));
+}
+
+function tiles(parent, figures, replays) {
+  const row = add(parent, "div", "tiles");
+  tile(row, "peak_live_bytes", "most live at once", bytes(figures.peak_live_bytes), figures.peak_live_bytes,
+       "at " + moment(figures.peak_time_ns, 1e6) + ", in " + count(figures.peak_live_blocks) + " blocks");
+  for (const { figures: replay } of replays) {
+    if (!replay.error) {
+      tile(row, "", "most reserved, " + shortened(replay.plugin, 40), bytes(replay.peak_reserved_bytes),
+           replay.peak_reserved_bytes,
+           (replay.peak_reserved_bytes / Math.max(1, figures.peak_live_bytes)).toFixed(3) + " times the most live");
+    }
+  }
+  tile(row, "left_bytes", "live at the end", bytes(figures.left_bytes), figures.left_bytes,
+       count(figures.left_blocks) + " blocks never freed");
+  tile(row, "allocations", "allocations", count(figures.allocations), figures.allocations,
+       count(figures.frees) + " frees");
+  const failures = page.document.figures.failures;
+  if (failures > 0) {
+    tile(row, "failures", "failed calls", count(failures), failures, "see below");
+  }
+}
+
+function linkTo(groups, label) {
+  return groups.name !== "lifetime" ? "by " : label === "never freed" ? "in blocks " : "in blocks that lived ";
+}
+
+// The peak in words: the largest answers to the question that tells most.
+function peakSentence(memory, figures) {
+  const groups = memory.groups.find((one) => one.name === memory.group);
+  const order = groups.labels.map((_, i) => i).filter((i) => groups.bytes[i] > 0)
+    .sort((one, other) => groups.bytes[other] - groups.bytes[one]).slice(0, 3);
+  const parts = order.map((i) => percent(groups.bytes[i], figures.peak_live_bytes) + " " +
+    linkTo(groups, groups.labels[i]) + plainName(groups.labels[i]));
+  return "The peak, event " + count(figures.peak_event) + ": " + bytes(figures.peak_live_bytes) + " in " +
+    count(figures.peak_live_blocks) + " blocks; " + parts.join(", ") + ".";
+}
+
+function chartSection(memory, figures, replays, view) {
+  const made = section("Live and reserved memory over time",
+    "Drag over a part to see it larger; double click for all of it. Each column shows the fullest moment in it.");
+  const tools = add(made, "div", "tools");
+  const legend = element("div", "legends");
+  choices(tools, "axis", ["time", "events"], "time", (name) => {
+    view.axis = name === "time" ? "time" : "event";
+    view.whole();
+    view.changed();
+  });
+  choices(tools, "colour by", memory.groups.map((groups) => groups.name), view.group, (name) => {
+    view.group = name;
+    drawLegend(legend, memory.groups.find((groups) => groups.name === name), figures.peak_live_bytes);
+    view.changed();
+  });
+  const zoom = add(tools, "div", "choices");
+  for (const [text, name, action] of [
+    ["+", "zoom in", () => view.zoom(0.5)], ["-", "zoom out", () => view.zoom(2)],
+    ["<", "move left", () => view.move(-0.25)], [">", "move right", () => view.move(0.25)],
+    ["all", "show all", () => { view.whole(); view.changed(); }]]) {
+    const button = add(zoom, "button", "", text);
+    button.type = "button";
+    button.title = name;
+    button.setAttribute("aria-label", name);
+    button.addEventListener("click", action);
+  }
+  const drawn = replays.filter((one) => one.drawn);
+  const grid = add(made, "div", drawn.length > 1 ? "grid" : "");
+  const shared = drawn.length < 2 ? null : (shown) => {
+    let most = 0;
+    memory.buckets.high.forEach((_, i) => {
+      if (shown.last[i] >= shown.from && shown.first[i] <= shown.to) {
+        drawn.forEach((one) => { most = Math.max(most, one.drawn.reserved.high[i]); });
+      }
+    });
+    return most;
+  };
+  for (const replay of drawn.length > 0 ? drawn : [null]) {
+    const box = add(grid, "figure");
+    if (replay) {
+      add(box, "figcaption", "", "replayed on " + shortened(replay.figures.plugin, 100));
+    }
+    new MemoryChart(box, view, memory, figures, replay && replay.drawn, replay && replay.figures, shared);
+  }
+  made.append(legend);
+  drawLegend(legend, memory.groups.find((groups) => groups.name === view.group), figures.peak_live_bytes);
+  if (drawn.length > 0) {
+    const item = add(legend.parentElement, "p", "about");
+    add(item, "i", "hatched");
+    add(item, "span", "", "hatched: reserved by the plugin, and not live. Why, is told below.");
+  } else {
+    add(made, "p", "about", unknownReserved());
+  }
+  return made;
+}
+
+function unknownReserved() {
+  return "Not known: what was reserved, and the calls to the driver. " +
+    (page.document.figures.kind === "trace" ? "A trace does not tell, " : "An event log does not tell, ") +
+    "but a replay of its device memory does: emm report FILE --plugin SPEC, or --compare SPEC SPEC.";
+}
+
+function flameSection(memory, figures) {
+  const made = section("What made the peak", peakSentence(memory, figures));
+  new Flame(made, memory);
+  add(made, "p", "about", "Click a block to see what it is made of." +
+      (memory.flames[0].levels[0] === "library" ? "" : " The " + page.document.figures.kind + " does not tell who asked."));
+  const more = add(made, "details");
+  add(more, "summary", "", "The largest blocks and the sizes with the most bytes at the peak");
+  const isLog = page.document.figures.kind === "event log";
+  table(more, ["size", ...(isLog ? ["caller", "address"] : []), "stream", "allocated at", "lived"],
+        memory.largest.map((block) => [[bytes(block.size), block.size],
+          ...(isLog ? [block.caller || "unknown", block.address] : []), block.stream, moment(block.begin, 1e3),
+          block.end === null ? "to the end" : duration(block.end - block.begin)]));
+  table(more, ["size", "bytes at the peak", "blocks at the peak", "blocks allocated in all"],
+        memory.leading_sizes.map((bar) => [[bytes(bar[0]), bar[0]], [bytes(bar[3]), bar[3]],
+          count(bar[3] / Math.max(1, bar[0])), count(bar[1])]));
+  return made;
+}
+
+// What the reserved memory was when there was the most of it.
+function reservedParts(most) {
+  return most ? [["live", most.live, "what the program had", "group0"],
+    ["pending", most.pending, "freed, and waiting for the device's work or a deferred clean-up", "group3"],
+    ["cached", most.cached, "free, and kept for later requests", "cached"],
+    ["rest", most.rest, "rounding of sizes, and what the plugin does not account for", "others"]] : [];
+}
+
+function reservedSection(replays) {
+  const made = section("Why more is reserved than live");
+  if (replays.length === 0) {
+    add(made, "p", "about", unknownReserved());
+    return made;
+  }
+  const grid = add(made, "div", replays.length > 1 ? "grid" : "");
+  replays.forEach(({ figures: replay, drawn }) => {
+    const box = add(grid, "figure");
+    add(box, "figcaption", "", "replayed on " + shortened(replay.plugin, 100));
+    if (replay.error) {
+      add(box, "p", "failure", shortened(replay.error.message, 500));
+      return;
+    }
+    reservedBox(box, replay, drawn.samples);
+  });
+  return made;
+}
+
+function reservedBox(box, replay, samples) {
+  add(box, "p", "", "The most was reserved at event " + count(replay.peak_reserved_event) + ", " +
+      moment(replay.peak_reserved_time_ns, 1e6) + ": " + bytes(replay.peak_reserved_bytes) + ", when " +
+      bytes(replay.live_then_bytes) + " were live. At the peak of live memory " +
+      bytes(replay.reserved_at_peak_live) + " were reserved.");
+  partsChart(box, samples, 170);
+  const most = replay.when_most_idle;
+  add(box, "p", "", "The difference was largest at event " + count(most.event) + ": " + bytes(most.reserved) +
+      " were reserved then, and these were its parts:");
+  const bar = add(box, "div", "parts");
+  const list = add(box, "ul");
+  for (const [name, part, meaning, shade] of reservedParts(most)) {
+    const piece = add(bar, "i");
+    piece.style.width = 100 * part / Math.max(1, most.reserved) + "%";
+    piece.style.background = color(shade);
+    piece.title = name + ": " + bytes(part);
+    const item = add(list, "li");
+    const swatch = add(item, "i", "swatch");
+    swatch.style.background = color(shade);
+    add(item, "b", "", name + " " + bytes(part)).dataset.value = part;
+    add(item, "span", "", " (" + percent(part, most.reserved) + "): " + meaning);
+  }
+  add(box, "p", "about", most.cached * 2 > most.reserved - most.live ?
+      "Most of the difference is cached: the plugin keeps what the program needed before, so that it need not ask the " +
+      "driver again." : "");
+  const gaps = replay.gaps_then;
+  add(box, "p", "about", gaps.count === 0 ? "When the most was reserved, the live blocks lay side by side, without a gap." :
+      "When the most was reserved, there were between the live blocks " + count(gaps.count) + " gaps of addresses, " + bytes(gaps.bytes) +
+      " in all, the largest " + bytes(gaps.largest) + ": a request larger than that does not fit in any of them.");
+  if (replay.failed > 0) {
+    add(box, "p", "failure", count(replay.failed) + " calls failed in this replay. " +
+        shortened((replay.notes || []).join(" "), 500));
+  }
+}
+
+function mapSection(memory, figures, replays, view) {
+  const drawn = replays.filter((one) => one.drawn).map((one) =>
+    ["replayed on " + shortened(one.figures.plugin, 100), one.drawn.map]);
+  const maps = (memory.map ? [["as recorded", memory.map]] : []).concat(drawn).filter(([, map]) => map.starts.length > 0);
+  const made = section("Where the blocks lay",
+    maps.length > 0 ? "Colours by " + maps[0][1].by + ". The dashed line in the chart above is this moment." :
+      "Not known: a trace has no addresses. A replay has: emm report FILE --plugin SPEC.");
+  if (maps.length > 0) {
+    mapSlider(made, view, maps, figures.peak_event);
+  }
+  return made;
+}
+
+function barsSection(title, about, rows, id) {
+  const made = section(title, about);
+  new Bars(made, rows, id);
+  return made;
+}
+
+function callsSection(replays) {
+  const good = replays.filter((one) => one.drawn);
+  const made = section("Calls to the driver");
+  if (good.length === 0) {
+    add(made, "p", "about", unknownReserved());
+    return made;
+  }
+  add(made, "p", "about", "By emm and the plugin in the replay, over its events. " +
+      (good.length > 1 ? "All functions together." : ""));
+  const names = [...new Set(good.flatMap((one) => Object.keys(one.figures.driver_calls)))];
+  const total = (name) => good.reduce((sum, one) => sum + (one.figures.driver_calls[name] || 0), 0);
+  names.sort((one, other) => total(other) - total(one));
+  const seriesOf = (one, name) => ({ x: one.drawn.samples.step, y: one.drawn.samples.calls[name] });
+  const sum = (one) => one.drawn.samples.step.map((_, i) =>
+    Object.values(one.drawn.samples.calls).reduce((all, counts) => all + counts[i], 0));
+  const series = good.length > 1
+    ? good.map((one) => ({ name: one.figures.plugin, x: one.drawn.samples.step, y: sum(one) }))
+    : names.filter((name) => good[0].drawn.samples.calls[name]).slice(0, 6)
+      .map((name) => ({ name, ...seriesOf(good[0], name) }));
+  if (series.length > 0) {
+    lineChart(made, series, 190);
+    const legend = add(made, "div", "legends");
+    series.forEach((one, i) => {
+      const item = add(legend, "span", "legend");
+      add(item, "i").style.background = color("group" + i % 9);
+      add(item, "span", "", shortened(one.name, 60));
+    });
+  }
+  table(made, ["function", ...good.map((one) => shortened(one.figures.plugin, 60))],
+        names.slice(0, 40).map((name) => [name, ...good.map((one) => {
+          const calls = one.figures.driver_calls[name] || 0;
+          return [count(calls), calls];
+        })])).id = "driver_calls";
+  return made;
+}
+
+function comparison(figures, replays) {
+  const good = replays.filter((one) => !one.figures.error).map((one) => one.figures);
+  const made = section("Side by side");
+  const row = (title, text, value) => [title, ...good.map((one) => [text(one), value(one)])];
+  table(made, ["", ...good.map((one) => shortened(one.plugin, 60))], [
+    row("most reserved", (one) => bytes(one.peak_reserved_bytes), (one) => one.peak_reserved_bytes),
+    row("the same, within calls too", (one) => bytes(one.peak_within_calls_bytes), (one) => one.peak_within_calls_bytes),
+    row("by the most live", (one) => (one.peak_reserved_bytes / Math.max(1, figures.peak_live_bytes)).toFixed(3), () => ""),
+    row("reserved at the peak of live", (one) => bytes(one.reserved_at_peak_live), (one) => one.reserved_at_peak_live),
+    row("driver calls", (one) => count(one.driver_calls_total), (one) => one.driver_calls_total),
+    row("failed calls", (one) => count(one.failed), (one) => one.failed),
+    row("leaked", (one) => bytes(one.leaked), (one) => one.leaked),
+  ]).id = "comparison";
+  for (const one of replays.filter((one) => one.figures.error)) {
+    add(made, "p", "failure", shortened(one.figures.plugin, 100) + ": " + shortened(one.figures.error.message, 500));
+  }
+  return made;
+}
+
+function failureSection() {
+  const { failures, figures } = page.document;
+  const made = section("Calls that failed", count(figures.failures) + " in all" +
+    (failures.length < figures.failures ? ", of which the first are:" : ":"));
+  table(made, ["what", "asked for", "at", "by"], failures.map((one) =>
+    [one.what, [bytes(one.size), one.size], moment(one.time, 1e3), one.location || "unknown"]));
+  return made;
+}
+
+function show(number) {
+  const { figures: all, memory: drawn } = page.document;
+  const memory = drawn[number], figures = all.memory[number], replays = replaysOf(number);
+  const main = document.getElementById("main");
+  canvases.length = 0;
+  const view = new View(memory, memory.group);
+  page.view = view;
+  main.replaceChildren();
+  tiles(main, figures, replays);
+  if (replays.length > 1) {
+    main.append(comparison(figures, replays));
+  }
+  main.append(chartSection(memory, figures, replays, view), flameSection(memory, figures));
+  if (figures.memory === "device memory") {
+    main.append(reservedSection(replays));
+  }
+  main.append(mapSection(memory, figures, replays, view));
+  const pair = add(main, "div", "pair");
+  pair.append(
+    barsSection("How long blocks lived", "From the allocation to the free.", lifetimeRows(memory), "lifetimes"),
+    barsSection("How large blocks were", "By powers of two.", sizeRows(memory), "sizes"));
+  if (figures.memory === "device memory") {
+    main.append(callsSection(replays));
+  }
+  if (all.failures > 0) {
+    main.append(failureSection());
+  }
+  canvases.forEach((redraw) => redraw());
+}
+
+function start() {
+  const { figures } = page.document;
+  const name = plainName(figures.input);
+  document.title = name + " - emm report";
+  document.getElementById("title").textContent = name;
+  document.getElementById("source").textContent =
+    (figures.kind === "trace" ? "A trace" : "An event log") + " of " + count(figures.events) + " events in " +
+    duration(figures.end_ns - figures.begin_ns) + "." +
+    (figures.left_off > 0 ? " " + count(figures.left_off) + " events of further devices are left out." : "");
+  const names = figures.memory.map((one) => "device " + one.device + ": " + one.memory);
+  if (names.length > 1) {
+    choices(document.getElementById("subjects"), "memory", names, names[0], (chosen) => show(names.indexOf(chosen)));
+  }
+  show(0);
+  window.addEventListener("resize", () => canvases.forEach((redraw) => redraw()));
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => show(0));
+}
+
+start();

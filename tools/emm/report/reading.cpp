@@ -1,0 +1,173 @@
+#include "report/reading.h"
+
+#include "exchange/refusal.h"
+#include "trace/event_log.h"
+#include "trace/file.h"
+#include "trace/trace_row.h"
+
+#include <fmt/format.h>
+
+namespace emm::tool {
+namespace {
+
+std::string_view without_line_return(std::string_view line) {
+    return line.substr(0, line.size() - (!line.empty() && line.back() == '\r'));
+}
+
+class LogReader : public TimelineVisitor {
+public:
+    explicit LogReader(Recorded &recorded) : recorded_(recorded), builder_(recorded) {}
+
+    void allocated(const LiveBlock &block, const Moment &moment) override {
+        Allocation allocation;
+        allocation.address = block.address;
+        allocation.size = block.size;
+        allocation.begin = moment.time;
+        allocation.site = block.site;
+        recorded_.rows++;
+        builder_.allocated(block.number, block.device, block.memory, block.stream, 0, allocation);
+    }
+    void freed(const LiveBlock &block, uint64_t, const Moment &moment) override {
+        recorded_.rows++;
+        builder_.freed(block.number, moment.time);
+    }
+    void failed(const LogCall &call, const Moment &moment) override {
+        recorded_.rows++;
+        builder_.marked({moment.time, std::string(call.type), call.size, moment.site, true});
+    }
+    void other(const LogCall &call, const Moment &moment) override {
+        const bool is_failure = call.type.ends_with(" Failure");
+        recorded_.rows++;
+        builder_.marked({moment.time, std::string(call.type), call.size, moment.site, is_failure});
+    }
+    void finish() { builder_.finish(); }
+
+private:
+    Recorded &recorded_;
+    HistoryBuilder builder_;
+};
+
+class TraceRows {
+public:
+    explicit TraceRows(Recorded &recorded) : recorded_(recorded), builder_(recorded) {}
+
+    void add(const Row &row) {
+        uint64_t time = 0;
+        constexpr uint64_t microsecond = 1000;
+        if (row.time < before_ || __builtin_mul_overflow(row.time, microsecond, &time)) {
+            throw Malformed("microseconds that never decrease, of less than 584 years",
+                            std::to_string(row.time) + " after " + std::to_string(before_));
+        }
+        before_ = row.time;
+        recorded_.rows++;
+        if (row.op == Op::alloc) {
+            allocate(row, time);
+        } else if (row.op == Op::free) {
+            release(row, time);
+        } else {
+            const std::string name = name_of(row.op);
+            builder_.marked({time, row.op == Op::mark ? name + " " + std::to_string(row.id) : name,
+                             0, 0, false});
+        }
+    }
+    void finish() { builder_.finish(); }
+
+private:
+    void allocate(const Row &row, uint64_t time) {
+        if (row.size == 0) {
+            throw Malformed("an allocation of at least one byte",
+                            fmt::format("size 0 for id {}", row.id));
+        }
+        if (!sizes_.emplace(row.id, row.size).second) {
+            throw Malformed("an id that is not in use", fmt::format("id {} again", row.id));
+        }
+        Allocation block;
+        block.size = row.size;
+        block.begin = time;
+        builder_.allocated(static_cast<uint64_t>(row.id), 0, Memory::device, row.stream, row.thread,
+                           block);
+    }
+    void release(const Row &row, uint64_t time) {
+        const auto found = sizes_.find(row.id);
+        if (found == sizes_.end()) {
+            throw Malformed("the id of a live block", fmt::format("a free of id {}", row.id));
+        }
+        if (found->second != row.size) {
+            throw Malformed(fmt::format("the size of the allocation, {}", found->second),
+                            fmt::format("{} for id {}", row.size, row.id));
+        }
+        sizes_.erase(found);
+        builder_.freed(static_cast<uint64_t>(row.id), time);
+    }
+
+    Recorded &recorded_;
+    HistoryBuilder builder_;
+    uint64_t before_ = 0;
+    std::unordered_map<int64_t, uint64_t> sizes_; // of live blocks
+};
+
+void read_log_rows(const Input &input, const std::function<void(double)> &report,
+                   Recorded &recorded) {
+    LogReader reader(recorded);
+    Timeline(input, recorded.sites, report).visit(reader);
+    reader.finish();
+}
+
+void read_trace_rows(LineFile &file, const std::string &name,
+                     const std::function<void(double)> &report, Recorded &recorded) {
+    TraceRows rows(recorded);
+    size_t line = 2;
+    try {
+        for (; const std::optional<std::string_view> text = file.next(); line++) {
+            if (!without_line_return(*text).empty()) {
+                rows.add(trace_row(without_line_return(*text)));
+            }
+            if (line % 4096 == 0) {
+                report(file.share());
+            }
+        }
+    } catch (const Malformed &malformed) {
+        throw bad_file(name, fmt::format("line {}", line), malformed);
+    }
+    rows.finish();
+}
+
+std::string first_line(LineFile &file, const std::string &name) {
+    try {
+        return std::string(without_line_return(file.next().value_or("")));
+    } catch (const Malformed &malformed) {
+        throw bad_file(name, "line 1", malformed);
+    }
+}
+
+void check_not_empty(const Recorded &recorded, const std::string &name) {
+    if (recorded.histories.empty()) {
+        throw bad_file(name, "", Malformed("at least one allocation", "none"));
+    }
+}
+
+} // namespace
+
+Recorded read_recorded(const Input &input, const std::function<void(double)> &report) {
+    Recorded recorded;
+    if (input.path() == input.name()) {
+        complete_event_log(input.path());
+    }
+    LineFile file(input.path(), input.name());
+    const std::string first = first_line(file, input.name());
+    recorded.is_log = first == EventLogReader::header;
+    if (recorded.is_log) {
+        read_log_rows(input, report, recorded);
+    } else if (first == trace_first_line) {
+        read_trace_rows(file, input.name(), report, recorded);
+    } else {
+        throw bad_file(
+            input.name(), "line 1",
+            Malformed(fmt::format("the header {} or that of an event log", trace_first_line),
+                      in_quotes(first)));
+    }
+    check_not_empty(recorded, input.name());
+    return recorded;
+}
+
+} // namespace emm::tool

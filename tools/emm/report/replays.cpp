@@ -1,0 +1,134 @@
+#include "report/replays.h"
+
+#include "child.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace emm::tool {
+namespace {
+
+constexpr uint64_t most_samples = 1000;
+
+Failure replay_failure(std::string message) {
+    Problem problem;
+    problem.code = EMM_E_PLUGIN_FAILED;
+    problem.stage = "run";
+    problem.message = std::move(message);
+    return Failure(problem);
+}
+
+// A file in memory that another process writes.
+class SharedFile {
+public:
+    SharedFile() : descriptor_(memfd_create("emm-report", MFD_CLOEXEC)) {
+        if (descriptor_ < 0) {
+            throw replay_failure(
+                fmt::format("no file in memory can be made: {}", std::strerror(errno)));
+        }
+    }
+    ~SharedFile() { close(descriptor_); }
+    SharedFile(const SharedFile &) = delete;
+    SharedFile &operator=(const SharedFile &) = delete;
+
+    std::string path() const { return fmt::format("/proc/{}/fd/{}", getpid(), descriptor_); }
+
+    uint64_t size() const {
+        const off_t end = lseek(descriptor_, 0, SEEK_END);
+        return end < 0 ? 0 : static_cast<uint64_t>(end);
+    }
+
+    std::vector<uint64_t> numbers(size_t first, size_t count) const {
+        std::vector<uint64_t> numbers(count);
+        char *const into = reinterpret_cast<char *>(numbers.data());
+        for (size_t at = 0; at < count * sizeof(uint64_t);) {
+            const ssize_t got = pread(descriptor_, into + at, count * sizeof(uint64_t) - at,
+                                      static_cast<off_t>(first * sizeof(uint64_t) + at));
+            if (got == 0 || (got < 0 && errno != EINTR)) {
+                throw replay_failure("what the replay has seen cannot be read");
+            }
+            at += got > 0 ? static_cast<size_t>(got) : 0;
+        }
+        return numbers;
+    }
+
+private:
+    const int descriptor_;
+};
+
+Json watched_job_of(const Input &input, const SharedFile &file) {
+    return {{"job", "replay"},     {"trace", input.path()},
+            {"workload", ""},      {"seed", 1},
+            {"free_order", false}, {"touch", false},
+            {"warm", false},       {"watch", {{"file", file.path()}, {"samples", most_samples}}}};
+}
+
+// A recording's device may have been larger than what the simulated driver has without being told.
+Changes changes_for_replay(const std::string &plugin) {
+    Changes changes = {{"EMM_DRIVER_METER", "1"},
+                       {"EMM_PLUGIN", plugin},
+                       {"EMM_EVENT_LOG", std::nullopt},
+                       {"EMM_SIM", simulator_settings({"memory=256GiB"})}};
+    if (!std::getenv("EMM_DRIVER")) {
+        changes.emplace_back("EMM_DRIVER", "sim");
+    }
+    return changes;
+}
+
+Replayed replay_on(const ReportOptions &options, const Input &input, const std::string &plugin,
+                   const History &history, const std::function<void(double)> &report) {
+    const SharedFile file;
+    Child child(plugin, watched_job_of(input, file), changes_for_replay(plugin), {options.limit});
+    const Json answer = child.receive(report);
+    const size_t steps = history.steps.size(), blocks = history.blocks.size();
+    if (file.size() != (steps + blocks) * sizeof(uint64_t)) {
+        throw replay_failure(
+            fmt::format("{}: expected {} events from its replay, found others", plugin, steps));
+    }
+    Replayed replayed;
+    replayed.plugin = plugin;
+    replayed.reserved = file.numbers(0, steps);
+    replayed.addresses = file.numbers(steps, blocks);
+    replayed.driver = answer.at("driver");
+    replayed.result = answer.at("result");
+    replayed.samples = answer.at("seen");
+    replayed.notes = answer.at("notes");
+    return replayed;
+}
+
+} // namespace
+
+std::vector<Replayed> replay_all(const ReportOptions &options, const Input &input,
+                                 const History &history,
+                                 const std::function<void(const std::string &, double)> &report) {
+    std::vector<Replayed> all;
+    std::vector<std::string> plugins = options.compare;
+    if (!options.plugin.empty()) {
+        plugins.push_back(options.plugin);
+    }
+    for (const std::string &plugin : plugins) {
+        try {
+            all.push_back(replay_on(options, input, plugin, history,
+                                    [&](double share) { report(plugin, share); }));
+        } catch (const Failure &failed) {
+            Replayed &without = all.emplace_back();
+            without.plugin = plugin;
+            without.problem = failed.problem();
+        }
+    }
+    const bool none = std::all_of(all.begin(), all.end(), [](const Replayed &replayed) {
+        return replayed.problem.has_value();
+    });
+    if (!all.empty() && none) {
+        throw Failure(*all.front().problem);
+    }
+    return all;
+}
+
+} // namespace emm::tool

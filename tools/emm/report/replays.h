@@ -1,0 +1,30 @@
+#pragma once
+
+#include "problem.h"
+#include "report/history.h"
+#include "report/options.h"
+#include "trace/input.h"
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace emm::tool {
+
+// What a replay of a history's events through a plugin has shown.
+struct Replayed {
+    std::string plugin;
+    std::optional<Problem> problem;  // why there is nothing else
+    std::vector<uint64_t> reserved;  // after each step
+    std::vector<uint64_t> addresses; // of each block
+    Json driver, result, samples, notes;
+};
+
+// Replays the device memory of `history`, which was read from `input`, through each plugin, in a
+// process of its own, on the simulated driver unless EMM_DRIVER says otherwise. Throws Failure if
+// none could.
+std::vector<Replayed> replay_all(const ReportOptions &options, const Input &input,
+                                 const History &history,
+                                 const std::function<void(const std::string &, double)> &report);
+
+} // namespace emm::tool

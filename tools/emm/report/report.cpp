@@ -1,0 +1,118 @@
+#include "report/report.h"
+
+#include "exchange/output.h"
+#include "exchange/refusal.h"
+#include "observe/text.h"
+#include "progress.h"
+#include "report/document.h"
+#include "report/page.h"
+#include "report/reading.h"
+#include "report/replays.h"
+#include "report/summary.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+namespace emm::tool {
+namespace {
+
+void check_report_usage(const ReportOptions &options) {
+    if (options.output.empty()) {
+        throw wrong_use("report: expected a file's name behind -o, found an empty one");
+    }
+    if (options.output == "-" && options.json) {
+        throw wrong_use("report: expected -o FILE with --json, found -o -");
+    }
+}
+
+bool has_plugins(const ReportOptions &options) {
+    return !options.plugin.empty() || !options.compare.empty();
+}
+
+// A replay has one device.
+void check_devices(const Recorded &recorded) {
+    const auto devices =
+        std::count_if(recorded.histories.begin(), recorded.histories.end(),
+                      [](const History &history) { return history.memory == Memory::device; });
+    if (devices != 1) {
+        throw wrong_use(fmt::format(
+            "report: expected device memory of one device for --plugin or --compare, found {}",
+            devices == 0 ? "none" : fmt::format("that of {}", devices)));
+    }
+}
+
+class Report {
+public:
+    explicit Report(const ReportOptions &options) : options_(options), input_(options.input) {}
+
+    int run() {
+        Output output(options_.output == "-" ? "" : options_.output);
+        const Json document = make();
+        progress_.show("writing " + observe::one_line(options_.output));
+        write_page(output, document);
+        output.finish();
+        progress_.clear();
+        tell(document.at("figures"));
+        return is_whole(document.at("figures")) ? 0 : 1;
+    }
+
+private:
+    Json make() {
+        const Recorded recorded = read_recorded(
+            input_, [this](double share) { show("reading " + input_.name(), share); });
+        std::vector<Replayed> replays;
+        if (has_plugins(options_)) {
+            check_devices(recorded);
+            replays = replay_all(options_, input_, recorded.histories.front(),
+                                 [this](const std::string &plugin, double share) {
+                                     show("replaying on " + plugin, share);
+                                 });
+        }
+        progress_.show("counting");
+        return document_of(input_.name(), recorded, replays,
+                           [this](double share) { show("counting", share); });
+    }
+
+    void show(const std::string &what, double share) {
+        if (pace_.is_due()) {
+            progress_.show(observe::one_line(what), share);
+        }
+    }
+
+    static bool is_whole(const Json &figures) {
+        const Json &replays = figures.at("replays");
+        return std::none_of(replays.begin(), replays.end(),
+                            [](const Json &replay) { return replay.contains("error"); });
+    }
+
+    // On standard error if standard output has the page.
+    void tell(const Json &figures) const {
+        if (options_.output == "-") {
+            fmt::print(stderr, "{}", summary_text(figures));
+            return;
+        }
+        Json report = {{"file", options_.output}};
+        report.update(figures);
+        Output output("");
+        output.write(options_.json ? dump(report, 2) + "\n"
+                                   : fmt::format("{}{}: the page\n", summary_text(figures),
+                                                 observe::one_line(options_.output)));
+        output.finish();
+    }
+
+    const ReportOptions &options_;
+    const Input input_;
+    Progress progress_;
+    Pace pace_;
+};
+
+} // namespace
+
+int run_report(const ReportOptions &options) {
+    check_report_usage(options);
+    return Report(options).run();
+}
+
+} // namespace emm::tool

@@ -1,0 +1,89 @@
+#include "report/summary.h"
+
+#include "observe/text.h"
+#include "table.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace emm::tool {
+namespace {
+
+uint64_t number_in(const Json &object, const char *key) {
+    return object.at(key).get<uint64_t>();
+}
+
+std::string bytes_in(const Json &object, const char *key) {
+    return in_bytes(number_in(object, key));
+}
+
+double in_seconds(const Json &object, const char *key) {
+    return static_cast<double>(number_in(object, key)) * 1e-9;
+}
+
+std::string share_of(const Json &group, uint64_t all, bool is_lifetime) {
+    const double share =
+        all == 0 ? 0 : 100 * group.at("bytes").get<double>() / static_cast<double>(all);
+    const std::string name = observe::one_line(group.at("name").get<std::string>());
+    const char *const link = !is_lifetime            ? "by"
+                             : name == "never freed" ? "in blocks"
+                                                     : "in blocks that lived";
+    return fmt::format("{:.0f} % {} {}", share, link, name);
+}
+
+// The three largest answers to the first question: who asked, if that is known.
+std::string made_of(const Json &memory) {
+    std::string text;
+    Json groups = memory.at("at_peak").front();
+    std::stable_sort(groups.begin(), groups.end(), [](const Json &one, const Json &other) {
+        return number_in(one, "bytes") > number_in(other, "bytes");
+    });
+    const bool is_lifetime = memory.at("at_peak").begin().key() == "lifetime";
+    for (size_t i = 0; i < std::min<size_t>(3, groups.size()); i++) {
+        text += (i == 0 ? "" : ", ") +
+                share_of(groups[i], number_in(memory, "peak_live_bytes"), is_lifetime);
+    }
+    return text;
+}
+
+std::string memory_line(const Json &memory) {
+    return fmt::format("  device {}, {}: at most {} in {} blocks, at {:.6f} s: {}\n",
+                       number_in(memory, "device"), memory.at("memory").get<std::string>(),
+                       bytes_in(memory, "peak_live_bytes"), number_in(memory, "peak_live_blocks"),
+                       in_seconds(memory, "peak_time_ns"), made_of(memory));
+}
+
+std::string replay_line(const Json &replay) {
+    const std::string plugin = observe::one_line(replay.at("plugin").get<std::string>());
+    if (replay.contains("error")) {
+        return fmt::format("  {}: {}\n", plugin,
+                           observe::one_line(replay.at("error").at("message").get<std::string>()));
+    }
+    return fmt::format("  {}: at most {} reserved, at {:.6f} s, with {} live; {} driver calls; {} "
+                       "failed\n",
+                       plugin, bytes_in(replay, "peak_reserved_bytes"),
+                       in_seconds(replay, "peak_reserved_time_ns"),
+                       bytes_in(replay, "live_then_bytes"), number_in(replay, "driver_calls_total"),
+                       number_in(replay, "failed"));
+}
+
+} // namespace
+
+std::string summary_text(const Json &figures) {
+    std::string text = fmt::format(
+        "{}, {}: {} events\n", observe::one_line(figures.at("input").get<std::string>()),
+        figures.at("kind").get<std::string>(), number_in(figures, "events"));
+    for (const Json &memory : figures.at("memory")) {
+        text += memory_line(memory);
+    }
+    for (const Json &replay : figures.at("replays")) {
+        text += replay_line(replay);
+    }
+    if (number_in(figures, "failures") > 0) {
+        text += fmt::format("  {} calls failed\n", number_in(figures, "failures"));
+    }
+    return text;
+}
+
+} // namespace emm::tool
