@@ -1,0 +1,199 @@
+#!/usr/bin/env python3
+"""`emm report`: its figures are those of the recording, whatever names are in it, and bad input leaves nothing."""
+import collections
+import json
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+from emm_program import EMM, HEADER, answer, run
+from report_sample import HOSTILE, LOG_HEADER, counted, random_log, row
+
+TRACES = pathlib.Path(__file__).resolve().parent.parent / "traces"
+CALLERS = ["/usr/lib/liba.so+0x12 (work(int)+0x3)", "/usr/lib/liba.so+0x40 (work(int)+0x31)",
+           "/usr/lib/libb.so+0x99", ""]
+
+
+def data_of(page):
+    """What the page draws; the element ends where the first tag begins."""
+    text = pathlib.Path(page).read_text(encoding="ascii")
+    start = text.index('id="data">') + len('id="data">')
+    return json.loads(text[start:text.index("<", start)])
+
+
+def figures_peak(path):
+    return counted(path)[0]["peak_live_bytes"]
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.page = self.folder / "page.html"
+
+    def file(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def figures(self, *words, status=0, **variables):
+        return answer("report", *words, "-o", self.page, status=status, **variables)
+
+    def refusal(self, *words, status=2):
+        before = sorted(self.folder.iterdir())
+        done = run("report", *words)
+        self.assertEqual((done.returncode, done.stdout), (status, ""), done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+        self.assertFalse(any(ord(letter) < 32 and letter != "\n" for letter in done.stderr), done.stderr)
+        self.assertEqual(sorted(self.folder.iterdir()), before)
+        return done.stderr
+
+    def check(self, path, figures):
+        expected, at_peak, lifetimes = counted(path)
+        memory = figures["memory"][0]
+        self.assertEqual({key: memory[key] for key in expected}, expected)
+        for groups in memory["at_peak"].values():
+            self.assertEqual(sum(group["bytes"] for group in groups), expected["peak_live_bytes"])
+        drawn = data_of(self.page)["memory"][0]
+        self.assertEqual(max(drawn["buckets"]["high"]), expected["peak_live_bytes"])
+        self.assertEqual(sum(bar[1] for bar in drawn["lifetimes"]), len(lifetimes))
+        for flame in drawn["flames"]:
+            self.assertEqual(flame["root"]["bytes"], expected["peak_live_bytes"])
+        for bar, following in zip(drawn["lifetimes"], drawn["lifetimes"][1:]):
+            self.assertEqual(bar[1], sum(bar[0] <= time < following[0] for time in lifetimes))
+        return memory, at_peak
+
+
+class Figures(Case):
+    def test_figures_of_a_trace_are_those_that_are_counted_here(self):
+        for name in ("train_gpt.csv.gz", "infer_gpt.csv.gz"):
+            figures = self.figures(TRACES / name)
+            self.check(TRACES / name, figures)
+            self.assertEqual(figures["kind"], "trace")
+            self.assertIsNone(data_of(self.page)["memory"][0]["map"])
+
+    def test_figures_of_a_log_are_those_that_are_counted_here_with_who_called(self):
+        path = self.file("log.csv", random_log(20000, CALLERS))
+        memory, at_peak = self.check(path, self.figures(path))
+        expected = collections.Counter()
+        for size, caller in at_peak:
+            expected["work(int) in liba.so" if "work" in caller else "0x99 in libb.so" if caller else "unknown"] += size
+        self.assertEqual({group["name"]: group["bytes"] for group in memory["at_peak"]["caller"]}, expected)
+        drawn = data_of(self.page)["memory"][0]
+        self.assertEqual(drawn["group"], "library")
+        moment = next(at for at in drawn["map"]["moments"] if at["event"] == memory["peak_event"])
+        self.assertEqual(moment["live"], memory["peak_live_bytes"])
+
+    def test_json_prints_what_the_page_has(self):
+        figures = self.figures(TRACES / "infer_gpt.csv.gz")
+        self.assertEqual(figures.pop("file"), str(self.page))
+        self.assertEqual(data_of(self.page)["figures"], figures)
+
+    def test_each_kind_of_memory_and_each_failure_is_told(self):
+        path = self.file("log.csv", LOG_HEADER + row("Alloc", 4096, 10, 0.1, "a") +
+                         row("Alloc Host", 4096, 7, 0.2, "a") + row("Alloc Failure", 0, 99, 0.3, CALLERS[0]) +
+                         row("Alloc", 8192, 20, 0.4, "a", device=1) + row("Reset", 0, 0, 0.5, "a", stream="-1"))
+        figures = self.figures(path)
+        self.assertEqual([(one["device"], one["memory"], one["peak_live_bytes"], one["left_bytes"])
+                          for one in figures["memory"]],
+                         [(1, "device memory", 20, 20), (0, "device memory", 10, 0), (0, "pinned host memory", 7, 0)])
+        self.assertEqual(figures["failures"], 1)
+        self.assertEqual(data_of(self.page)["failures"],
+                         [{"time": 300000000, "what": "Alloc Failure", "size": 99, "location": CALLERS[0]}])
+
+    def test_standard_input_and_output_do(self):
+        text = random_log(500, CALLERS).encode()
+        done = subprocess.run([EMM, "report", "-", "-o", "-"], input=text, capture_output=True, check=True)
+        self.assertTrue(done.stdout.startswith(b"<!DOCTYPE html>"))
+        self.assertIn(b"standard input, event log: 500 events", done.stderr)
+
+
+class Replays(Case):
+    def test_a_replay_has_the_reserve_and_the_calls_of_emm_replay(self):
+        path = self.file("log.csv", random_log(3000, CALLERS))
+        for source in (path, TRACES / "infer_gpt.csv.gz"):
+            replay = self.figures(source, "--plugin", "pool")["replays"][0]
+            other = answer("replay", source, "--plugin", "pool", EMM_SIM="memory=256GiB")["results"][0]
+            self.assertEqual(replay["peak_within_calls_bytes"], other["peak_reserved_bytes"])
+            self.assertLessEqual(replay["peak_reserved_bytes"], replay["peak_within_calls_bytes"])
+            self.assertGreaterEqual(replay["peak_reserved_bytes"], figures_peak(source))
+            self.assertEqual((replay["failed"], replay["leaked"]), (0, 0))
+            self.assertGreater(replay["driver_calls"]["cuMemCreate"], 0)
+            drawn = data_of(self.page)["replays"][0]
+            self.assertEqual(max(drawn["reserved"]["high"]), replay["peak_reserved_bytes"])
+            self.assertGreater(len(drawn["map"]["moments"]), 100)
+            for parts in (replay["when_most_reserved"], replay["when_most_idle"]):
+                self.assertEqual(parts["reserved"],
+                                 parts["live"] + parts["cached"] + parts["pending"] + parts["rest"])
+
+    def test_two_plugins_are_side_by_side_and_one_that_does_not_load_is_told(self):
+        path = self.file("log.csv", random_log(500, CALLERS))
+        figures = self.figures(path, "--compare", "pool", "passthrough")
+        self.assertEqual([one["plugin"] for one in figures["replays"]], ["pool", "passthrough"])
+        figures = self.figures(path, "--compare", "nothing-like-it", "pool", status=1)
+        self.assertIn("nothing-like-it", figures["replays"][0]["error"]["message"])
+        self.assertGreater(figures["replays"][1]["peak_reserved_bytes"], 0)
+        self.assertIsNone(data_of(self.page)["replays"][0])
+
+    def test_without_a_plugin_that_loads_there_is_no_page(self):
+        path = self.file("log.csv", random_log(50, CALLERS))
+        done = run("report", path, "-o", self.page, "--plugin", "nothing-like-it")
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertIn("nothing-like-it", done.stderr)
+        self.assertFalse(self.page.exists())
+
+
+class Manners(Case):
+    def test_names_do_no_harm(self):
+        callers = [f"/lib/{name}.so+0x1 ({name}+0x2)" for name in HOSTILE]
+        path = self.file("<b>log.csv", random_log(400, [caller.replace("\n", " ") for caller in callers]))
+        done = run("report", path, "-o", self.page)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertFalse(re.search("[\x00-\x09\x0b-\x1f\x7f]", done.stdout + done.stderr))
+        text = self.page.read_text(encoding="ascii")
+        self.assertEqual((text.count("</script>"), text.count("<script")), (2, 2))
+        self.assertNotIn("<img", text)
+        labels = [groups for groups in data_of(self.page)["memory"][0]["groups"] if groups["name"] == "caller"]
+        self.assertIn("<img src=x onerror=alert(1)> in <img src=x onerror=alert(1)>.so", labels[0]["labels"])
+        self.assertTrue(all(len(label.encode()) <= 4096 for label in labels[0]["labels"]))
+
+    def test_bad_input_gets_one_sentence_and_no_page(self):
+        for text, expected in [("", "header"), ("a,b\n1,2\n", "header"), (HEADER, "at least one allocation"),
+                               (LOG_HEADER, "at least one allocation"), (LOG_HEADER + "x\n", "line 2"),
+                               (HEADER + "0,0,0,alloc,1,8\n0,0,0,alloc,1,8\n", "line 3"),
+                               (HEADER + "0,0,0,free,1,8\n", "line 2"), (HEADER + "0,0,0,alloc,1,0\n", "line 2"),
+                               (HEADER + "0,0,0,alloc,1,8\n0,0,0,free,1,9\n", "line 3"),
+                               (HEADER + "9,0,0,alloc,1,8\n8,0,0,free,1,8\n", "line 3"),
+                               (LOG_HEADER + row("Alloc", 4096, 8, 0, "y" * (1 << 20)), "line 2"),
+                               (LOG_HEADER + row("Alloc", 4096, 1 << 63, 0, "y") * 2, "line 3")]:
+            self.assertIn(expected, self.refusal(self.file("bad.csv", text), "-o", self.page))
+        self.assertIn("No such file", self.refusal(self.folder / "none.csv", "-o", self.page))
+
+    def test_wrong_use_is_said(self):
+        two = self.file("two.csv", LOG_HEADER + row("Alloc", 4096, 8, 0, "a") + row("Alloc", 8192, 8, 0, "a", device=1))
+        self.assertIn("found that of 2", self.refusal(two, "-o", self.page, "--plugin", "pool"))
+        self.assertIn("-o FILE", answer("report", two, "-o", "-", status=2)["error"]["message"])
+        self.assertEqual(run("report", two, "--plugin", "pool", "--compare", "pool", "async").returncode, 2)
+        self.assertEqual(run("report", two, "--compare", "pool").returncode, 2)
+        self.assertEqual(run("report").returncode, 2)
+
+    def test_a_page_that_cannot_be_written_is_said_and_what_was_there_stays(self):
+        path = self.file("log.csv", random_log(50, CALLERS))
+        self.assertIn("cannot be written", self.refusal(path, "-o", "/dev/full", status=1))
+        self.assertIn("cannot be written", self.refusal(path, "-o", self.folder / "none" / "page.html", status=1))
+        self.page.write_text("before")
+        done = subprocess.run(["prlimit", "--fsize=10000", EMM, "report", path, "-o", self.page],
+                              capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("cannot be written", done.stderr)
+        self.assertEqual(self.page.read_text(), "before")
+        with open("/dev/full", "w", encoding="ascii") as full:
+            done = subprocess.run([EMM, "report", path, "-o", self.page], stdout=full, stderr=subprocess.PIPE, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
