@@ -1,0 +1,166 @@
+#!/usr/bin/env python3
+"""The page of `emm report` in headless Chromium: no error, the recording's figures, and what a reader does with it."""
+import pathlib
+import sys
+import tempfile
+import unittest
+
+import browser
+from emm_program import answer
+from report_sample import HOSTILE, LOG_HEADER, counted, random_log, row
+
+TRACES = pathlib.Path(__file__).resolve().parent.parent / "traces"
+CALLERS = ["/usr/lib/liba.so+0x12 (work(int)+0x3)", "/usr/lib/libb.so+0x99", "/usr/lib/libb.so+0x12 (other+0x3)"]
+SHOWN = ("peak_live_bytes", "left_bytes", "allocations")
+
+
+def value_of(selector):
+    return f"Number(document.querySelector({selector!r}).dataset.value)"
+
+
+class Page(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.browser = browser.Browser()
+        cls.folder = tempfile.TemporaryDirectory()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+        cls.folder.cleanup()
+
+    def setUp(self):
+        self.browser.faults.clear()
+
+    def tearDown(self):
+        self.assertEqual(self.browser.faults, [])
+
+    def value(self, expression):
+        return self.browser.value(expression)
+
+    def file(self, name, text):
+        path = pathlib.Path(self.folder.name, name)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    def show(self, recording, *words):
+        page = pathlib.Path(self.folder.name, "page.html")
+        figures = answer("report", recording, *words, "-o", page)
+        self.browser.open(page)
+        return figures
+
+    def box(self, selector):
+        self.value(f"document.querySelector({selector!r}).scrollIntoView({{block: 'center'}})")
+        return self.value(f"(() => {{ const b = document.querySelector({selector!r}).getBoundingClientRect();"
+                          "return [b.left, b.top, b.width, b.height]; })()")
+
+    def colors(self, selector):
+        """How many colours the canvas has."""
+        return self.value(f"(() => {{ const c = document.querySelector({selector!r});"
+                          "const o = new OffscreenCanvas(c.width, c.height), p = o.getContext('2d', {willReadFrequently: true});"
+                          "p.drawImage(c, 0, 0); const d = p.getImageData(0, 0, c.width, c.height).data;"
+                          "const s = new Set(); for (let i = 0; i < d.length; i += 4)"
+                          " { if (d[i + 3] > 250) { s.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]); } } return s.size; })()")
+
+    def test_the_page_shows_the_figures_of_the_recording(self):
+        log = self.file("log.csv", random_log(5000, CALLERS))
+        for recording in (TRACES / "train_gpt.csv.gz", log):
+            self.show(recording)
+            expected, _, lifetimes = counted(recording)
+            for key in SHOWN:
+                self.assertEqual(self.value(value_of("#" + key)), expected[key], key)
+            shown = self.value("[...document.querySelectorAll('#lifetimes .value')].map((v) => Number(v.dataset.value))")
+            self.assertEqual(sum(shown), expected["allocations"])
+            self.assertEqual(sum(shown[:-1]) if expected["left_blocks"] else sum(shown), len(lifetimes))
+            self.assertGreater(self.colors("canvas"), 4)
+
+    def test_what_a_replay_reserves_is_shown(self):
+        figures = self.show(TRACES / "infer_gpt.csv.gz", "--plugin", "pool")
+        replay = figures["replays"][0]
+        self.assertIn(replay["peak_reserved_bytes"],
+                      self.value("[...document.querySelectorAll('.tile strong')].map((v) => Number(v.dataset.value))"))
+        calls = self.value("Object.fromEntries([...document.querySelectorAll('#driver_calls tbody tr')].map((r) =>"
+                           "[r.children[0].textContent, Number(r.children[1].dataset.value)]))")
+        self.assertEqual(calls, replay["driver_calls"])
+
+    def test_two_plugins_stand_side_by_side(self):
+        figures = self.show(TRACES / "infer_gpt.csv.gz", "--compare", "pool", "async")
+        shown = self.value("[...document.querySelectorAll('#comparison tbody tr:first-child td')]"
+                           ".map((v) => Number(v.dataset.value))")
+        self.assertEqual(shown, [one["peak_reserved_bytes"] for one in figures["replays"]])
+        tops = self.value("[...document.querySelectorAll('canvas[tabindex]')].map((c) => c.getBoundingClientRect().top)")
+        self.assertEqual(len(tops), 2)
+        self.assertEqual(tops[0], tops[1])
+
+    def test_the_pointer_is_told_what_is_under_it(self):
+        figures = self.show(self.file("log.csv", random_log(5000, CALLERS)))
+        left, top, width, _ = self.box("canvas")
+        self.browser.mouse("mouseMoved", left + width / 2, top + 150)
+        self.assertIn("live: ", self.value("document.querySelector('.tip').textContent"))
+        left, top, width, _ = self.box(".node")
+        self.browser.mouse("mouseMoved", left + width / 2, top + 10)
+        peak = f"{figures['memory'][0]['peak_live_bytes']:,} bytes"
+        self.assertIn(peak, self.value("document.querySelector('.tip').textContent"))
+
+    def test_dragging_shows_a_part_and_a_button_all_of_it(self):
+        self.show(TRACES / "train_gpt.csv.gz")
+        whole = self.value("[page.view.from, page.view.to]")
+        left, top, width, _ = self.box("canvas")
+        self.browser.drag(left + width * 0.4, left + width * 0.6, top + 150)
+        part = self.value("[page.view.from, page.view.to]")
+        self.assertLess(part[1] - part[0], 0.3 * (whole[1] - whole[0]))
+        self.value("document.querySelector('[aria-label=\"show all\"]').click()")
+        self.assertEqual(self.value("[page.view.from, page.view.to]"), whole)
+        self.value("[...document.querySelectorAll('button')].find((b) => b.textContent === 'events').click()")
+        self.assertGreater(self.value("page.view.to"), 33000)
+        self.assertLess(self.value("page.view.to"), 34000)
+
+    def test_the_slider_reaches_the_first_the_last_and_the_fullest_moment(self):
+        figures = self.show(self.file("log.csv", random_log(5000, CALLERS)))
+        event = "Number(document.querySelector('output').dataset.event)"
+        self.assertEqual(self.value(event), figures["memory"][0]["peak_event"])
+        move = "(() => {{ const s = document.getElementById('moment'); s.value = {}; s.dispatchEvent(new Event('input')); }})()"
+        self.value(move.format(0))
+        self.assertEqual(self.value(event), 0)
+        few = self.colors("figure:has(figcaption) canvas")
+        self.value(move.format("s.max"))
+        self.assertEqual(self.value(event), 4999)
+        self.assertGreater(self.colors("figure:has(figcaption) canvas"), few)
+
+    def test_a_block_of_the_flame_graph_opens(self):
+        self.show(self.file("log.csv", random_log(5000, CALLERS)))
+        before = self.value("document.querySelectorAll('.node').length")
+        self.value("document.querySelectorAll('.node')[1].click()")
+        self.assertIn("lib", self.value("document.querySelector('.path').textContent"))
+        self.assertNotEqual(self.value("document.querySelectorAll('.node').length"), before)
+
+    def test_every_kind_of_memory_can_be_chosen(self):
+        self.show(self.file("log.csv", LOG_HEADER + row("Alloc", 4096, 10, 0.1, "a") +
+                            row("Alloc Host", 4096, 7, 0.2, "a") + row("Alloc Failure", 0, 99, 0.3, CALLERS[0])))
+        self.assertEqual(self.value(value_of("#peak_live_bytes")), 10)
+        self.assertEqual(self.value(value_of("#failures")), 1)
+        self.value("document.querySelectorAll('#subjects button')[1].click()")
+        self.assertEqual(self.value(value_of("#peak_live_bytes")), 7)
+
+    def test_hostile_names_are_text(self):
+        callers = [f"/lib/{name}.so+0x1 ({name}+0x2)".replace("\n", " ") for name in HOSTILE]
+        self.show(self.file("<img src=x>.csv", random_log(2000, callers)))
+        self.assertEqual(self.value("document.querySelectorAll('img, main script, iframe').length"), 0)
+        self.assertIn("<img src=x>.csv", self.value("document.title"))
+        self.assertIn("<img src=x onerror=alert(1)>", self.value("document.querySelector('main').textContent"))
+
+    def test_nothing_is_wider_than_the_screen(self):
+        self.show(self.file("log.csv", random_log(500, CALLERS)), "--compare", "pool", "async")
+        for width in (400, 1280):
+            for dark in (False, True):
+                self.browser.open(pathlib.Path(self.folder.name, "page.html"), width=width, dark=dark)
+                self.assertEqual(self.value("document.documentElement.scrollWidth"), width)
+                dark_paper = self.value("getComputedStyle(document.body).backgroundColor")
+                self.assertEqual(dark_paper, "rgb(21, 23, 27)" if dark else "rgb(251, 251, 250)")
+
+
+if __name__ == "__main__":
+    if not browser.program():
+        print("skipped: no Chromium, under any of the names " + ", ".join(browser.NAMES))
+        sys.exit(77)
+    unittest.main(verbosity=2)
