@@ -123,9 +123,10 @@ template <class Predicate> MemoryReport::Tracked tracked_if(Predicate is_wanted)
 std::optional<MemoryReport::Plugin> plugin_figures(int32_t device) {
     std::optional<MemoryReport::Plugin> sum;
     for (emm_context *context = first_context(); context; context = context->next) {
+        const OwnerGuard guard(context->manager_lock, std::try_to_lock);
         emm_stats stats = {};
         stats.struct_size = sizeof stats;
-        if (context->device != device || !is_served(*context) ||
+        if (context->device != device || !guard.owns() || !is_served(*context) ||
             get_stats(*context, &stats) < EMM_OK) {
             continue;
         }
@@ -178,12 +179,6 @@ std::string caller_name(const void *caller) {
     return native_name(place.module, place.offset);
 }
 
-void write_lines(const std::vector<std::string> &lines) {
-    for (const std::string &line : lines) {
-        observe::log(EMM_LOG_ERROR, line);
-    }
-}
-
 } // namespace
 
 bool is_report_wanted(std::string_view setting, bool is_tracking, bool &ret_is_known) noexcept {
@@ -228,12 +223,9 @@ std::vector<std::string> memory_report_lines() {
     return lines;
 }
 
-void write_memory_report() noexcept {
-    const Uncancelled uncancelled;
-    try {
-        write_lines(memory_report_lines());
-    } catch (const std::exception &error) {
-        observe::log(EMM_LOG_WARN, "no report of memory: {}", error.what());
+void write_report(const std::vector<std::string> &lines) noexcept {
+    for (const std::string &line : lines) {
+        observe::log(EMM_LOG_ERROR, line);
     }
 }
 
@@ -247,7 +239,7 @@ std::string report_exhaustion(emm_context &context, uint64_t bytes, bool of_host
         }
         const MemoryReport report =
             memory_report(context, MemoryReport::Request{bytes, of_host, caller_name(caller)});
-        write_lines(observe::report_lines(report));
+        write_report(observe::report_lines(report));
         return observe::report_json(report);
     } catch (const std::exception &error) {
         observe::log(EMM_LOG_WARN, "no report of who holds the memory: {}", error.what());

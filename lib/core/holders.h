@@ -18,10 +18,12 @@ namespace emm::core {
 observe::MemoryReport memory_report(emm_context &context,
                                     std::optional<observe::MemoryReport::Request> request);
 
-// The reports of all devices that contexts are served on, as lines; write_memory_report writes them
-// where the log goes, at the level `error`. For `emm top --dump`.
+// The reports of all devices that contexts are served on, as lines. A context whose manager is just
+// being made, reset or given up is left out.
 std::vector<std::string> memory_report_lines();
-void write_memory_report() noexcept;
+
+// Writes such lines where the log goes, at a level that is written unless the log is off.
+void write_report(const std::vector<std::string> &lines) noexcept;
 
 // Device or host memory has run out for good. Writes the report, at most one in 10 s, if EMM_TRACK
 // or EMM_OOM_REPORT=on is in the environment, and unless EMM_OOM_REPORT=off is. The answer is the

@@ -16,7 +16,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t longest_name = 256, longest_command = 512, longest_problem = 300; // bytes
-constexpr size_t most_oldest = 5;
 constexpr size_t longest_report = 64 * 1024;
 
 std::string shortened(std::string_view text, size_t longest) {

@@ -1,5 +1,6 @@
 #include "monitor/collector.h"
 
+#include "core/holders.h"
 #include "core/registry.h"
 #include "ipc/wire.h"
 #include "monitor/thread.h"
@@ -8,7 +9,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <sstream>
+#include <fmt/ranges.h>
 
 namespace emm::monitor {
 namespace {
@@ -24,12 +25,11 @@ std::vector<emm_context *> oldest_first() {
     return all;
 }
 
-// At the level that is written unless the log is off.
-void write_to_log(const std::string &text) {
-    std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) {
-        observe::log(EMM_LOG_ERROR, "{}", line);
-    }
+// The lines of core/holders.h, which go to the log, too.
+std::string write_report() {
+    const std::vector<std::string> lines = core::memory_report_lines();
+    core::write_report(lines);
+    return lines.empty() ? "no context is served" : fmt::format("{}", fmt::join(lines, "\n"));
 }
 
 } // namespace
@@ -98,12 +98,8 @@ void Collector::work(Wish wish) {
         work_on(*context);
     }
     if (wish == Wish::report) {
-        std::unique_lock lock(mutex_);
-        const std::vector<ContextFigures> contexts = found_.contexts;
-        lock.unlock();
-        std::string report = describe_memory(contexts);
-        write_to_log(report);
-        lock.lock();
+        std::string report = write_report();
+        const std::lock_guard lock(mutex_);
         found_.report = std::move(report);
     }
 }

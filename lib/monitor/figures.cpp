@@ -1,13 +1,12 @@
 #include "monitor/figures.h"
 
 #include "core/memory.h"
+#include "core/tracking.h"
 #include "ipc/wire.h"
 #include "observe/error.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <cstring>
-#include <unistd.h>
 
 namespace emm::monitor {
 namespace {
@@ -17,26 +16,15 @@ std::string why_not_serving(const emm_context &context) {
     return status == EMM_OK ? "" : observe::last_error()->text;
 }
 
-std::string mebibytes(uint64_t bytes) {
-    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1 << 20));
-}
-
-std::string describe(const ContextFigures &context) {
-    std::string text = fmt::format("device {}, context {}: ", context.device, context.id);
-    if (context.stats) {
-        const emm_stats &stats = *context.stats;
-        text += fmt::format(
-            "live {} in {} allocations, cached {}, waiting {}, reserved {} (peaks: live {}, "
-            "reserved {}), pinned {}, {} allocations, {} frees, {} failures",
-            mebibytes(stats.live_bytes), stats.live_count, mebibytes(stats.cached_bytes),
-            mebibytes(stats.pending_bytes), mebibytes(stats.reserved_bytes),
-            mebibytes(stats.peak_live_bytes), mebibytes(stats.peak_reserved_bytes),
-            mebibytes(stats.host_live_bytes), stats.allocations, stats.frees, stats.failures);
-    } else {
-        text += context.problem;
+// What foreach_allocation visits, as far as it is large and on the device.
+int add_large(const emm_allocation *allocation, void *all) {
+    constexpr uint64_t least_large = 1 << 20;
+    if (allocation->memory == EMM_EVENT_DEVICE && allocation->size >= least_large) {
+        static_cast<std::vector<OldAllocation> *>(all)->push_back(
+            {allocation->size, static_cast<int64_t>(allocation->age_ns),
+             allocation->module ? allocation->module : ""});
     }
-    return text + fmt::format("; {} frees pending for {}", context.pending_frees,
-                              mebibytes(context.pending_free_bytes));
+    return 0;
 }
 
 } // namespace
@@ -83,17 +71,18 @@ void ask(emm_context &context, ContextFigures &ret_figures) {
     ret_figures.at = ipc::now();
 }
 
-// No process tracks them so far: emm keeps nothing for each allocation.
-std::vector<OldAllocation> oldest_allocations(emm_context &) {
-    return {};
-}
-
-std::string describe_memory(const std::vector<ContextFigures> &contexts) {
-    std::string text = fmt::format("memory of process {}", getpid());
-    for (const ContextFigures &context : contexts) {
-        text += "\n  " + describe(context);
+std::vector<OldAllocation> oldest_allocations(const emm_context &context) {
+    std::vector<OldAllocation> all;
+    if (core::is_tracking()) {
+        core::foreach_allocation(context, &add_large, &all);
     }
-    return contexts.empty() ? text + ": no context is served" : text;
+    const size_t kept = std::min(all.size(), most_oldest);
+    const auto end = all.begin() + static_cast<ptrdiff_t>(kept);
+    std::partial_sort(
+        all.begin(), end, all.end(),
+        [](const OldAllocation &one, const OldAllocation &other) { return one.age > other.age; });
+    all.resize(kept);
+    return all;
 }
 
 } // namespace emm::monitor

@@ -39,11 +39,8 @@ ContextFigures identify(const emm_context &context);
 // nor given up meanwhile; a context for which that happens just now is not waited for.
 void ask(emm_context &context, ContextFigures &ret_figures);
 
-// The large ones that have been live for longest, a few of them, where the process tracks its
-// allocations.
-std::vector<OldAllocation> oldest_allocations(emm_context &context);
-
-// What `emm top --dump` has a process write: each context's figures and pending frees.
-std::string describe_memory(const std::vector<ContextFigures> &contexts);
+// Of the large ones those that have been live for longest, where the process tracks its allocations.
+inline constexpr size_t most_oldest = 5;
+std::vector<OldAllocation> oldest_allocations(const emm_context &context);
 
 } // namespace emm::monitor

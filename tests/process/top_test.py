@@ -290,8 +290,8 @@ class Report(unittest.TestCase):
         holder = Holder(self, "alloc=3")
         done = top("--dump", holder.pid)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn(f"memory of process {holder.pid}\n", done.stdout)
-        self.assertIn("live 3.0 MiB in 3 allocations", done.stdout)
+        self.assertIn("memory of device 0:\n", done.stdout)
+        self.assertIn("3.00 MiB in 3 allocations", done.stdout)
         self.assertEqual(emm_program.answer("top", "--dump", holder.pid)["report"], done.stdout)
         holder.end()
         for line in done.stdout.splitlines():

@@ -94,7 +94,7 @@ TEST_CASE("a report that nothing asks for is not written, and one can be had wit
     CHECK(emm_memalloc(context, too_much, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
     CHECK(emm_last_error()->report == nullptr);
     CHECK(log.text().empty());
-    emm::core::write_memory_report();
+    emm::core::write_report(emm::core::memory_report_lines());
     CHECK_THAT(log.text(), ContainsSubstring("memory of device 0:"));
     CHECK(emm_last_error()->code == EMM_E_OUT_OF_MEMORY); // as it was
 }

@@ -118,11 +118,15 @@ TEST_CASE("a plugin that keeps no figures is not taken for one with none") {
     CHECK(found.contexts[0].problem == "the plugin keeps no figures");
 }
 
-TEST_CASE("a report names each context with its figures") {
+TEST_CASE("a report is the one of who holds the memory, by device") {
     told_context();
     const Collected found = collector().collect(Wish::report, 10 * second);
-    CHECK(found.report.find("device 0, context ") != std::string::npos);
-    CHECK(found.report.find("3 allocations, 0 frees") != std::string::npos);
+    CHECK(found.report.rfind("memory of device 0:\n", 0) == 0);
+    CHECK(found.report.find("kept by plugin recorder") != std::string::npos);
+}
+
+TEST_CASE("without a context a report says so") {
+    CHECK(collector().collect(Wish::report, 10 * second).report == "no context is served");
 }
 
 TEST_CASE("once the process ends no plugin is asked, and one that is asked is waited for") {
