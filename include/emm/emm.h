@@ -97,6 +97,13 @@ EMM_API emm_status emm_set_log_callback(int32_t level, emm_log_callback callback
  */
 EMM_API emm_status emm_set_log_level(int32_t level);
 
+/*
+ * Writes a line where emm's own go: `level` is EMM_LOG_ERROR to EMM_LOG_DEBUG, `text` is UTF-8, one
+ * line without its end.
+ *   EMM_E_INVALID_VALUE   `level` is none of these, or `text` is NULL
+ */
+EMM_API emm_status emm_log(int32_t level, const char *text);
+
 /* --- the plugin ------------------------------------------------------------------------------- */
 
 /*

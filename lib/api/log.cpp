@@ -5,26 +5,38 @@ using namespace emm;
 
 namespace {
 
-bool is_level(int32_t level) {
-    return level >= EMM_LOG_OFF && level <= EMM_LOG_DEBUG;
-}
-
-emm_status refuse_level(const char *function, int32_t level) {
-    return observe::refuse("{}: level: expected EMM_LOG_OFF (0) to EMM_LOG_DEBUG (4), found {}",
-                           function, level);
+// EMM_OK for a level from `first` to EMM_LOG_DEBUG.
+emm_status check_level(const char *function, int32_t level, int32_t first) {
+    if (level >= first && level <= EMM_LOG_DEBUG) {
+        return EMM_OK;
+    }
+    return observe::refuse("{}: level: expected {} ({}) to EMM_LOG_DEBUG ({}), found {}", function,
+                           first == EMM_LOG_OFF ? "EMM_LOG_OFF" : "EMM_LOG_ERROR", first,
+                           EMM_LOG_DEBUG, level);
 }
 
 } // namespace
 
 emm_status emm_set_log_callback(int32_t level, emm_log_callback callback, void *user_data) {
     EMM_COUNT_CALL();
-    return is_level(level)
+    const emm_status status = check_level(__func__, level, EMM_LOG_OFF);
+    return status == EMM_OK
                ? api::guarded([&] { return observe::set_log_callback(level, callback, user_data); })
-               : refuse_level(__func__, level);
+               : status;
 }
 
 emm_status emm_set_log_level(int32_t level) {
     EMM_COUNT_CALL();
-    return is_level(level) ? api::guarded([&] { return observe::set_log_level(level); })
-                           : refuse_level(__func__, level);
+    const emm_status status = check_level(__func__, level, EMM_LOG_OFF);
+    return status == EMM_OK ? api::guarded([&] { return observe::set_log_level(level); }) : status;
+}
+
+emm_status emm_log(int32_t level, const char *text) {
+    EMM_COUNT_CALL();
+    EMM_REQUIRE(text);
+    const emm_status status = check_level(__func__, level, EMM_LOG_ERROR);
+    if (status == EMM_OK) {
+        observe::log(level, std::string_view(text));
+    }
+    return status;
 }

@@ -220,6 +220,7 @@ const std::vector<Entry> &entries() {
         ENTRY(emm_set_pressure_callback, &give_back, nullptr),
         ENTRY(emm_set_event_hook, nullptr, nullptr, nullptr),
         ENTRY(emm_event_log_recover, "/tmp/there is no such log.csv"),
+        ENTRY(emm_log, EMM_LOG_DEBUG, "a line"),
         BLOCK(emm_get_counters, auto counters = sized<emm_counters>();
               return is_forked(emm_get_counters(&counters));),
 

@@ -121,6 +121,16 @@ TEST_CASE("a level that there is not is refused, and nothing changes") {
     CHECK(taken.lines.size() == 1);
 }
 
+TEST_CASE("an application writes to the log, and what is no line or level is refused") {
+    Lines taken;
+    REQUIRE(emm_set_log_callback(EMM_LOG_DEBUG, &Lines::take, &taken) == EMM_OK);
+    CHECK(emm_log(EMM_LOG_DEBUG, "a line") == EMM_OK);
+    CHECK(emm_log(EMM_LOG_OFF, "none") == EMM_E_INVALID_VALUE);
+    CHECK(emm_log(EMM_LOG_DEBUG + 1, "none") == EMM_E_INVALID_VALUE);
+    CHECK(emm_log(EMM_LOG_DEBUG, nullptr) == EMM_E_INVALID_VALUE);
+    CHECK(taken.lines == std::vector<std::pair<int32_t, std::string>>{{EMM_LOG_DEBUG, "a line"}});
+}
+
 TEST_CASE("what comes up in a log callback is not given to it, and it cannot replace itself") {
     static std::atomic<int> calls;
     static std::atomic<emm_status> answered;

@@ -235,6 +235,7 @@ FUNCTIONS = {
     "emm_set_log_level": [c_int32],
     "emm_set_event_hook": [CALLBACK, c_void_p, OUT],
     "emm_event_log_recover": [c_char_p],
+    "emm_log": [c_int32, c_char_p],
     "emm_get_counters": [OUT],
 }
 RESULTS = {"emm_version": c_char_p, "emm_status_text": c_char_p, "emm_driver_entry": c_void_p,
