@@ -116,20 +116,6 @@ Capture &begin_capture(Stream &stream, CUstreamCaptureMode mode, CUgraph graph) 
     return *capture;
 }
 
-bool find_nodes(const Graph &graph, const CUgraphNode *handles, size_t count,
-                std::vector<Node *> &ret_nodes) {
-    const auto &all = graph.body->nodes;
-    for (size_t i = 0; i < count; ++i) {
-        const auto found = std::find_if(
-            all.begin(), all.end(), [&](const auto &node) { return node->handle == handles[i]; });
-        if (found == all.end()) {
-            return false;
-        }
-        ret_nodes.push_back(found->get());
-    }
-    return true;
-}
-
 CUresult may_end(const Capture &capture, const Stream &stream) {
     if (capture.origin != &stream) {
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;

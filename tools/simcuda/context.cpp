@@ -41,6 +41,7 @@ void end_context(Context *context) {
         end_stream(*context->streams.begin());
     }
     end_events(*context);
+    end_arrays(*context);
     for (const CUdeviceptr start : sim().regions.of(context)) {
         Region *region = sim().regions.at(start);
         if (region->kind == Kind::pooled) {

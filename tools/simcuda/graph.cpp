@@ -65,6 +65,20 @@ Node *append_node(Graph &graph, const char *call, const Bind &bind, std::vector<
     return graph.body->nodes.back().get();
 }
 
+bool find_nodes(const Graph &graph, const CUgraphNode *handles, size_t count,
+                std::vector<Node *> &ret_nodes) {
+    const auto &all = graph.body->nodes;
+    for (size_t i = 0; i < count; ++i) {
+        const auto found = std::find_if(
+            all.begin(), all.end(), [&](const auto &node) { return node->handle == handles[i]; });
+        if (found == all.end()) {
+            return false;
+        }
+        ret_nodes.push_back(found->get());
+    }
+    return true;
+}
+
 namespace {
 
 CUresult find_executable(CUgraphExec handle, Executable *&ret_executable) {

@@ -60,6 +60,9 @@ struct Executable {
 CUresult find_graph(CUgraph handle, Graph *&ret_graph);
 Graph *make_graph();
 void end_graph(Graph *graph);
+// False: one of the handles is no node of this graph.
+bool find_nodes(const Graph &graph, const CUgraphNode *handles, size_t count,
+                std::vector<Node *> &ret_nodes);
 Node *append_node(Graph &graph, const char *call, const Bind &bind, std::vector<Node *> before);
 
 } // namespace simcuda

@@ -23,6 +23,30 @@ template <class Visit> void each_region(const std::vector<CUdeviceptr> &memory, 
 
 } // namespace
 
+Region *take_for_graph(Graph &graph, Device &device, uint64_t size) {
+    const auto offset = device.take(size);
+    if (!offset) {
+        return nullptr;
+    }
+    Region region;
+    region.start = device.window + *offset;
+    region.size = size;
+    region.kind = Kind::graph;
+    region.device = &device;
+    region.store = &device.store;
+    region.offset = *offset;
+    graph.body->memory.push_back(region.start);
+    return &sim().regions.add(region);
+}
+
+Bind bind_write(const Region &region) {
+    const Span span{region.store, region.offset, region.size, region.start};
+    return [=](Task &ret_task) {
+        ret_task.uses = {{span, true}};
+        return CUDA_SUCCESS;
+    };
+}
+
 bool has_live(const Body &body) {
     bool found = false;
     each_region(body.memory, [&](const Region &region) { found = found || region.live; });
@@ -62,6 +86,57 @@ bool free_graph_memory(Region &region, Stream *stream) {
         give_to_device(gone);
     }
     return true;
+}
+
+namespace {
+
+// The graph, and the nodes of it that are named.
+CUresult find_place(CUgraph handle, const CUgraphNode *dependencies, size_t count,
+                    Graph *&ret_graph, std::vector<Node *> &ret_before) {
+    const CUresult result = find_graph(handle, ret_graph);
+    if (result != CUDA_SUCCESS || (!dependencies && count != 0)) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    return find_nodes(*ret_graph, dependencies, count, ret_before) ? CUDA_SUCCESS
+                                                                   : CUDA_ERROR_INVALID_VALUE;
+}
+
+} // namespace
+
+CUresult api::graph_add_mem_alloc_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
+                                       const CUgraphNode *dependencies, size_t num_dependencies,
+                                       CUDA_MEM_ALLOC_NODE_PARAMS *node_params) {
+    Graph *graph;
+    Device *device;
+    std::vector<Node *> before;
+    const CUresult result = find_place(h_graph, dependencies, num_dependencies, graph, before);
+    if (result != CUDA_SUCCESS || !ph_graph_node || !node_params || node_params->bytesize == 0 ||
+        node_params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        node_params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        find_device(node_params->poolProps.location.id, device) != CUDA_SUCCESS) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    const Region *region = take_for_graph(*graph, *device, node_params->bytesize);
+    if (!region) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *ph_graph_node = append_node(*graph, this_thread.call, bind_write(*region), before)->handle;
+    node_params->dptr = region->start;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::graph_add_mem_free_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
+                                      const CUgraphNode *dependencies, size_t num_dependencies,
+                                      CUdeviceptr dptr) {
+    Graph *graph;
+    std::vector<Node *> before;
+    const CUresult result = find_place(h_graph, dependencies, num_dependencies, graph, before);
+    Region *const region = graph_region(dptr);
+    if (result != CUDA_SUCCESS || !ph_graph_node || !region || !free_in_graph(*graph, *region)) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *ph_graph_node = append_node(*graph, this_thread.call, bind_write(*region), before)->handle;
+    return CUDA_SUCCESS;
 }
 
 void end_graph_memory(const Body &body) {

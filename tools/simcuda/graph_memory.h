@@ -6,6 +6,13 @@
 
 namespace simcuda {
 
+// Memory of a graph stays where it is until the graph can no longer be launched. NULL: there is
+// none.
+Region *take_for_graph(Graph &graph, Device &device, uint64_t size);
+
+// Work that does nothing with a region, and is ordered with all that does.
+Bind bind_write(const Region &region);
+
 // Whether the program still has what the last launch left: another launch is refused.
 bool has_live(const Body &body);
 

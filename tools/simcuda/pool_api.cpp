@@ -34,28 +34,14 @@ CUresult give_out(Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_ad
     return CUDA_SUCCESS;
 }
 
-// Memory of a graph stays where it is until the graph can no longer be launched.
 CUresult give_to_graph(const Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_address) {
-    Device &device = *pool.device;
-    const auto offset = device.take(size);
-    if (!offset) {
+    Graph &graph = *sim().graphs.find(stream.capture->graph);
+    const Region *region = take_for_graph(graph, *pool.device, size);
+    if (!region) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    Region region;
-    region.start = device.window + *offset;
-    region.size = size;
-    region.kind = Kind::graph;
-    region.device = &device;
-    region.store = &device.store;
-    region.offset = *offset;
-    sim().regions.add(region);
-    sim().graphs.find(stream.capture->graph)->body->memory.push_back(region.start);
-    const Span span{&device.store, *offset, size, region.start};
-    add_node(stream, [=](Task &ret_task) {
-        ret_task.uses = {{span, true}};
-        return CUDA_SUCCESS;
-    });
-    *ret_address = region.start;
+    add_node(stream, bind_write(*region));
+    *ret_address = region->start;
     return CUDA_SUCCESS;
 }
 
@@ -81,11 +67,7 @@ CUresult allocate(CUdeviceptr *ret_address, size_t size, Pool *pool, CUstream ha
 }
 
 CUresult touch(Stream &stream, const Region &region) {
-    const Span span{region.store, region.offset, region.size, region.start};
-    return enqueue(stream, [=](Task &ret_task) {
-        ret_task.uses = {{span, true}};
-        return CUDA_SUCCESS;
-    });
+    return enqueue(stream, bind_write(region));
 }
 
 CUresult free_of_graph(Stream &stream, CUdeviceptr start) {

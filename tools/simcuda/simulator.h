@@ -1,5 +1,6 @@
 #pragma once
 
+#include "array.h"
 #include "capture.h"
 #include "clock.h"
 #include "context.h"
@@ -74,6 +75,9 @@ struct Simulator {
     Handles<Pool, CUmemoryPool> pool_handles;
     std::vector<std::unique_ptr<Pool>> pools;
     std::vector<std::unique_ptr<Store>> foreign; // memory of other processes' devices
+    Handles<Array, CUarray> plain_arrays;
+    Handles<Array, CUmipmappedArray> mipmapped_arrays;
+    std::map<Array *, uint64_t> arrays; // of both, with their handles
     Regions regions;
     Store host_memory; // bytes at their own addresses
     Totals device_totals, host_totals;

@@ -82,6 +82,13 @@ struct CudaDriver : emm::cuda::Entries {
     EMM_CUDA_OPTIONAL(cuMemPoolImportFromShareableHandle);
     EMM_CUDA_OPTIONAL(cuMemPoolExportPointer);
     EMM_CUDA_OPTIONAL(cuMemPoolImportPointer);
+    EMM_CUDA_OPTIONAL(cuArrayCreate);
+    EMM_CUDA_OPTIONAL(cuArray3DCreate);
+    EMM_CUDA_OPTIONAL(cuArrayGetDescriptor);
+    EMM_CUDA_OPTIONAL(cuArrayDestroy);
+    EMM_CUDA_OPTIONAL(cuMipmappedArrayCreate);
+    EMM_CUDA_OPTIONAL(cuGraphAddMemAllocNode);
+    EMM_CUDA_OPTIONAL(cuGraphAddMemFreeNode);
     EMM_CUDA_OPTIONAL(cuMemcpy);
     EMM_CUDA_OPTIONAL(cuMemcpyHtoD);
     EMM_CUDA_OPTIONAL(cuMemcpyDtoH);

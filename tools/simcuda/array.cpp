@@ -1,0 +1,211 @@
+#include "array.h"
+
+#include "call.h"
+#include "simulator.h"
+
+#include <algorithm>
+#include <memory>
+
+namespace simcuda {
+namespace {
+
+constexpr unsigned known_flags = CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST |
+                                 CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER;
+constexpr size_t faces = 6;
+
+// 0: a format that is not here.
+uint64_t bytes_of(CUarray_format format) {
+    switch (format) {
+    case CU_AD_FORMAT_UNSIGNED_INT8:
+    case CU_AD_FORMAT_SIGNED_INT8:
+        return 1;
+    case CU_AD_FORMAT_UNSIGNED_INT16:
+    case CU_AD_FORMAT_SIGNED_INT16:
+    case CU_AD_FORMAT_HALF:
+        return 2;
+    case CU_AD_FORMAT_UNSIGNED_INT32:
+    case CU_AD_FORMAT_SIGNED_INT32:
+    case CU_AD_FORMAT_FLOAT:
+        return 4;
+    default:
+        return 0;
+    }
+}
+
+bool is_cubemap(const CUDA_ARRAY3D_DESCRIPTOR &descriptor) {
+    return (descriptor.Flags & CUDA_ARRAY3D_CUBEMAP) != 0;
+}
+
+bool is_layered(const CUDA_ARRAY3D_DESCRIPTOR &descriptor) {
+    return (descriptor.Flags & CUDA_ARRAY3D_LAYERED) != 0;
+}
+
+CUresult check(const CUDA_ARRAY3D_DESCRIPTOR &descriptor) {
+    const unsigned channels = descriptor.NumChannels;
+    const bool is_deep = descriptor.Depth != 0;
+    if (descriptor.Width == 0 || (channels != 1 && channels != 2 && channels != 4) ||
+        (is_deep && descriptor.Height == 0 && !is_layered(descriptor)) ||
+        (is_layered(descriptor) && !is_deep)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (is_cubemap(descriptor) &&
+        (descriptor.Width != descriptor.Height || !is_deep ||
+         (is_layered(descriptor) ? descriptor.Depth % faces != 0 : descriptor.Depth != faces))) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    return descriptor.Flags & ~known_flags || bytes_of(descriptor.Format) == 0
+               ? CUDA_ERROR_NOT_SUPPORTED
+               : CUDA_SUCCESS;
+}
+
+uint64_t size_of(const CUDA_ARRAY3D_DESCRIPTOR &descriptor, unsigned level) {
+    const auto extent = [level](size_t whole, bool shrinks) {
+        return std::max<uint64_t>(shrinks ? whole >> level : whole, 1);
+    };
+    const bool shrinks = !is_layered(descriptor) && !is_cubemap(descriptor);
+    return extent(descriptor.Width, true) * extent(descriptor.Height, true) *
+           extent(descriptor.Depth, shrinks) * descriptor.NumChannels * bytes_of(descriptor.Format);
+}
+
+// The last level has one element.
+unsigned most_levels(const CUDA_ARRAY3D_DESCRIPTOR &descriptor) {
+    const bool shrinks = !is_layered(descriptor) && !is_cubemap(descriptor);
+    size_t longest =
+        std::max({descriptor.Width, descriptor.Height, shrinks ? descriptor.Depth : size_t(0)});
+    unsigned levels = 1;
+    for (; longest > 1; longest /= 2) {
+        levels++;
+    }
+    return levels;
+}
+
+template <class Handle>
+CUresult make(Handles<Array, Handle> &handles, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
+              unsigned levels, Handle *ret_handle) {
+    Context *context;
+    CUresult result = current_context(context);
+    if (result != CUDA_SUCCESS || !ret_handle || !descriptor || levels == 0) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    result = check(*descriptor);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    auto array = std::make_unique<Array>();
+    array->context = context;
+    array->descriptor = *descriptor;
+    for (unsigned level = 0; level < std::min(levels, most_levels(*descriptor)); level++) {
+        array->size += size_of(*descriptor, level);
+    }
+    const auto offset = context->device->take(array->size);
+    if (!offset) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    array->offset = *offset;
+    *ret_handle = handles.insert(array.get());
+    sim().arrays.emplace(array.release(), uint64_t(reinterpret_cast<uintptr_t>(*ret_handle)));
+    return CUDA_SUCCESS;
+}
+
+template <class Handle> void end(Handles<Array, Handle> &handles, Handle handle, Array *array) {
+    array->context->device->give(array->offset, array->size);
+    handles.erase(handle);
+    sim().arrays.erase(array);
+    delete array;
+}
+
+template <class Handle> CUresult find(Handles<Array, Handle> &handles, Handle handle, Array *&ret) {
+    ret = handles.find(handle);
+    if (!ret) {
+        misuse("array %p %s", static_cast<void *>(handle),
+               handles.was(handle) ? "was destroyed" : "is no array");
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    return CUDA_SUCCESS;
+}
+
+// All work that could use it is waited for.
+template <class Handle> CUresult destroy(Handles<Array, Handle> &handles, Handle handle) {
+    Array *array;
+    CUresult result = find(handles, handle, array);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    wait_for(*array->context);
+    result = find(handles, handle, array);
+    if (result == CUDA_SUCCESS) {
+        end(handles, handle, array);
+    }
+    return result;
+}
+
+} // namespace
+
+void end_arrays(Context &context) {
+    const std::map<Array *, uint64_t> all = sim().arrays;
+    for (const auto &[array, handle] : all) {
+        if (array->context != &context) {
+            continue;
+        }
+        const auto plain = reinterpret_cast<CUarray>(handle);
+        if (sim().plain_arrays.find(plain) == array) {
+            end(sim().plain_arrays, plain, array);
+        } else {
+            end(sim().mipmapped_arrays, reinterpret_cast<CUmipmappedArray>(handle), array);
+        }
+    }
+}
+
+CUresult api::array_create(CUarray *p_handle, const CUDA_ARRAY_DESCRIPTOR *p_allocate_array) {
+    if (!p_allocate_array) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUDA_ARRAY3D_DESCRIPTOR descriptor = {};
+    descriptor.Width = p_allocate_array->Width;
+    descriptor.Height = p_allocate_array->Height;
+    descriptor.Format = p_allocate_array->Format;
+    descriptor.NumChannels = p_allocate_array->NumChannels;
+    return array_3d_create(p_handle, &descriptor);
+}
+
+CUresult api::array_3d_create(CUarray *p_handle, const CUDA_ARRAY3D_DESCRIPTOR *p_allocate_array) {
+    return make(sim().plain_arrays, p_allocate_array, 1, p_handle);
+}
+
+CUresult api::array_get_descriptor(CUDA_ARRAY_DESCRIPTOR *p_array_descriptor, CUarray h_array) {
+    CUDA_ARRAY3D_DESCRIPTOR descriptor = {};
+    const CUresult result = array_3d_get_descriptor(&descriptor, h_array);
+    if (result != CUDA_SUCCESS || !p_array_descriptor) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *p_array_descriptor = {descriptor.Width, descriptor.Height, descriptor.Format,
+                           descriptor.NumChannels};
+    return CUDA_SUCCESS;
+}
+
+CUresult api::array_3d_get_descriptor(CUDA_ARRAY3D_DESCRIPTOR *p_array_descriptor,
+                                      CUarray h_array) {
+    Array *array;
+    const CUresult result = find(sim().plain_arrays, h_array, array);
+    if (result != CUDA_SUCCESS || !p_array_descriptor) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *p_array_descriptor = array->descriptor;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::array_destroy(CUarray h_array) {
+    return destroy(sim().plain_arrays, h_array);
+}
+
+CUresult api::mipmapped_array_create(CUmipmappedArray *p_handle,
+                                     const CUDA_ARRAY3D_DESCRIPTOR *p_mipmapped_array_desc,
+                                     unsigned int num_mipmap_levels) {
+    return make(sim().mipmapped_arrays, p_mipmapped_array_desc, num_mipmap_levels, p_handle);
+}
+
+CUresult api::mipmapped_array_destroy(CUmipmappedArray h_mipmapped_array) {
+    return destroy(sim().mipmapped_arrays, h_mipmapped_array);
+}
+
+} // namespace simcuda
