@@ -29,6 +29,7 @@ void contexts_case();
 void primary_case();
 void survivors_case();
 void threads_case();
+void passed_on_case();
 void peers_case();
 
 // processes; `how` is how a process that they start finds its driver

@@ -40,6 +40,7 @@ const Case *find_cases(const std::string &how, size_t &ret_count) {
                                  {"survivors", survivors_case},
                                  {"threads", threads_case},
                                  {"peers", peers_case},
+                                 {"passed-on", passed_on_case},
                                  {"fork", fork_case},
                                  {"exec", [how] { exec_case(how); }},
                                  {"wrong-frees", wrong_frees_case}};

@@ -124,6 +124,20 @@ class Interposed(Client):
         self.assertEqual(done.returncode, 3)  # the case needs that call
         self.assertEqual(done.stderr.count("the driver has refused to end a context (CUDA error 999)"), 1, done.stderr)
 
+    @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
+    def test_what_is_passed_on_is_told_at_the_end(self):
+        done = self.interposed("passed-on", EMM_LOG="info")
+        lines = [line for line in done.stderr.splitlines() if "the driver's own memory: " in line]
+        self.assertEqual(len(lines), 1, done.stderr)
+        mib = 1 << 20
+        self.assertEqual(lines[0].split("the driver's own memory: ")[1].split("; "), [
+            f"physical live=1 bytes={2 * mib} peak_bytes={4 * mib} made=2",
+            f"mapped live=1 bytes={2 * mib} peak_bytes={6 * mib} made=3",
+            f"array live=0 bytes=0 peak_bytes={4 * mib} made=2",
+            f"mipmapped_array live=0 bytes=0 peak_bytes={64**3 + 32**3 + 16**3} made=1",
+            f"graph_node live=0 bytes=0 peak_bytes={3 * mib} made=1"])
+        self.assertNotIn("the driver's own memory", self.interposed("alloc", EMM_LOG="info").stderr)
+
     def test_the_memory_is_of_the_plugin(self):
         with tempfile.TemporaryDirectory() as folder:
             self.interposed("alloc", EMM_EVENT_LOG=os.path.join(folder, "%p.csv"))

@@ -58,6 +58,20 @@
     X(cuMemPoolSetAttribute)                                                                       \
     X(cuMemPoolSetAccess)                                                                          \
     X(cuMemPoolTrimTo)                                                                             \
+    X(cuMemAddressReserve)                                                                         \
+    X(cuMemCreate)                                                                                 \
+    X(cuMemRelease)                                                                                \
+    X(cuMemMap)                                                                                    \
+    X(cuMemUnmap)                                                                                  \
+    X(cuMemSetAccess)                                                                              \
+    X(cuArrayCreate)                                                                               \
+    X(cuArray3DCreate)                                                                             \
+    X(cuArrayGetDescriptor)                                                                        \
+    X(cuArrayDestroy)                                                                              \
+    X(cuMipmappedArrayCreate)                                                                      \
+    X(cuMipmappedArrayDestroy)                                                                     \
+    X(cuGraphAddMemAllocNode)                                                                      \
+    X(cuGraphAddMemFreeNode)                                                                       \
     X(cuIpcGetMemHandle)                                                                           \
     X(cuIpcOpenMemHandle)                                                                          \
     X(cuIpcCloseMemHandle)                                                                         \

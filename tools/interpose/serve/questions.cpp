@@ -38,8 +38,12 @@ CUresult mem_retain_allocation_handle(CUmemGenericAllocationHandle *ret_handle, 
     if (turn.is_programs() && server().around(ptr).address != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    return ask_driver<&mem_retain_allocation_handle>(served_cuMemRetainAllocationHandle, ret_handle,
-                                                     address);
+    const CUresult result = ask_driver<&mem_retain_allocation_handle>(
+        served_cuMemRetainAllocationHandle, ret_handle, address);
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        server().passed_on.retain(Passed::physical, *ret_handle);
+    }
+    return result;
 }
 
 // --- what --------------------------------------------------------------------------------------

@@ -37,6 +37,7 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
         return false;
     }
     Turn::watch_forks();
+    serve_counted(*ret_serving);
     serve_device_memory(*ret_serving);
     serve_frees(*ret_serving);
     serve_figures(*ret_serving);
@@ -106,6 +107,7 @@ bool Server::end_context(CUcontext context) {
         peers.forget(ending);
     }
     end_peer_access(context);
+    passed_on.end(context);
     emm_context *const ended = contexts.end(context);
     if (ended) {
         streams.forget(ended);

@@ -6,6 +6,7 @@
 #include "contexts.h"
 #include "graph_memory.h"
 #include "options.h"
+#include "passed_on.h"
 #include "peer_access.h"
 #include "pools.h"
 #include "release.h"
@@ -27,6 +28,7 @@ struct Server {
     Streams streams{driver, contexts};
     Pools pools{driver};
     PeerAccess peers;
+    PassedOn passed_on;
     Allocations allocations;
     GraphMemory graph_memory{driver, allocations};
     Sharing sharing{allocations};
@@ -103,6 +105,7 @@ emm_status allocate_with_release(emm_context *context, size_t bytes, Memory memo
 }
 
 // The groups of entries, each in a file of its own, with the entries that it puts into the table.
+void serve_counted(Entries &entries);
 void serve_device_memory(Entries &entries);
 void serve_frees(Entries &entries);
 void serve_figures(Entries &entries);

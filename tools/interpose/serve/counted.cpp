@@ -1,0 +1,261 @@
+// The driver's memory that no plugin serves: each call is the driver's, and what it makes and ends
+// is counted.
+#include "server.h"
+
+#include <cstdlib>
+#include <memory>
+
+namespace emm::run {
+namespace {
+
+// By handle, or by address.
+template <class Handle> uint64_t key_of(Handle handle) {
+    return reinterpret_cast<uint64_t>(handle);
+}
+template <> uint64_t key_of(unsigned long long handle) {
+    return handle;
+}
+
+CUcontext current_context() {
+    CUcontext context = nullptr;
+    server().driver.cuCtxGetCurrent(&context);
+    return context;
+}
+
+// A call that makes one, as large as `size` says once it has succeeded.
+template <class Call, class Size>
+CUresult make(Passed kind, CUcontext context, Call call, Size key_and_bytes) {
+    const Turn turn;
+    const CUresult result = call();
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        const auto [key, bytes] = key_and_bytes();
+        server().passed_on.add(kind, key, {bytes, context, 1});
+    }
+    return result;
+}
+
+// Before the call: another thread may get the handle.
+template <class Call> CUresult end(Passed kind, uint64_t key, Call call) {
+    const Turn turn;
+    PassedOn &passed = server().passed_on;
+    const bool counts = turn.is_programs();
+    const PassedOn::Item item = counts ? passed.release(kind, key) : PassedOn::Item();
+    const CUresult result = call();
+    if (counts && result != CUDA_SUCCESS) {
+        passed.put_back(kind, key, item);
+    }
+    return result;
+}
+
+using KeyAndBytes = std::pair<uint64_t, uint64_t>;
+
+// --- physical memory and mappings --------------------------------------------------------------
+
+CUresult mem_create(CUmemGenericAllocationHandle *ret_handle, size_t size,
+                    const CUmemAllocationProp *properties, unsigned long long flags) {
+    return make(
+        Passed::physical, nullptr,
+        [&] {
+            return ask_driver<&mem_create>(served_cuMemCreate, ret_handle, size, properties, flags);
+        },
+        [&] { return KeyAndBytes(key_of(*ret_handle), size); });
+}
+
+CUresult mem_release(CUmemGenericAllocationHandle handle) {
+    return end(Passed::physical, key_of(handle),
+               [&] { return ask_driver<&mem_release>(served_cuMemRelease, handle); });
+}
+
+CUresult mem_map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
+                 unsigned long long flags) {
+    return make(
+        Passed::mapped, nullptr,
+        [&] { return ask_driver<&mem_map>(served_cuMemMap, ptr, size, offset, handle, flags); },
+        [&] { return KeyAndBytes(ptr, size); });
+}
+
+// Of a range that the driver refuses nothing is unmapped.
+CUresult mem_unmap(CUdeviceptr ptr, size_t size) {
+    const Turn turn;
+    PassedOn::Items items;
+    if (turn.is_programs()) {
+        items = server().passed_on.release_range(Passed::mapped, ptr, size);
+    }
+    const CUresult result = ask_driver<&mem_unmap>(served_cuMemUnmap, ptr, size);
+    for (const auto &[address, item] : items) {
+        if (result != CUDA_SUCCESS) {
+            server().passed_on.put_back(Passed::mapped, address, item);
+        }
+    }
+    return result;
+}
+
+// --- arrays ------------------------------------------------------------------------------------
+
+CUDA_ARRAY3D_DESCRIPTOR in_3d(const CUDA_ARRAY_DESCRIPTOR &descriptor) {
+    CUDA_ARRAY3D_DESCRIPTOR made = {};
+    made.Width = descriptor.Width;
+    made.Height = descriptor.Height;
+    made.Format = descriptor.Format;
+    made.NumChannels = descriptor.NumChannels;
+    return made;
+}
+
+CUresult array_create(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *descriptor) {
+    return make(
+        Passed::array, current_context(),
+        [&] { return ask_driver<&array_create>(served_cuArrayCreate_v2, ret_array, descriptor); },
+        [&] { return KeyAndBytes(key_of(*ret_array), array_bytes(in_3d(*descriptor))); });
+}
+
+CUresult array_3d_create(CUarray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor) {
+    return make(
+        Passed::array, current_context(),
+        [&] {
+            return ask_driver<&array_3d_create>(served_cuArray3DCreate_v2, ret_array, descriptor);
+        },
+        [&] { return KeyAndBytes(key_of(*ret_array), array_bytes(*descriptor)); });
+}
+
+CUresult array_destroy(CUarray array) {
+    return end(Passed::array, key_of(array),
+               [&] { return ask_driver<&array_destroy>(served_cuArrayDestroy, array); });
+}
+
+CUresult mipmapped_array_create(CUmipmappedArray *ret_array,
+                                const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels) {
+    return make(
+        Passed::mipmapped_array, current_context(),
+        [&] {
+            return ask_driver<&mipmapped_array_create>(served_cuMipmappedArrayCreate, ret_array,
+                                                       descriptor, levels);
+        },
+        [&] { return KeyAndBytes(key_of(*ret_array), mipmapped_bytes(*descriptor, levels)); });
+}
+
+CUresult mipmapped_array_destroy(CUmipmappedArray array) {
+    return end(Passed::mipmapped_array, key_of(array), [&] {
+        return ask_driver<&mipmapped_array_destroy>(served_cuMipmappedArrayDestroy, array);
+    });
+}
+
+// --- graph nodes that allocate -----------------------------------------------------------------
+
+void CUDA_CB node_is_gone(void *argument) {
+    const std::unique_ptr<char> key(static_cast<char *>(argument));
+    server().passed_on.release(Passed::graph_node, key_of(key.get()));
+}
+
+// The node lasts as long as its graph and all that was made from that, which a user object tells.
+void count_node(CUgraph graph, uint64_t bytes) {
+    const Driver &driver = server().driver;
+    std::unique_ptr<char> key(new char);
+    CUuserObject object = nullptr;
+    if (driver.cuUserObjectCreate(&object, key.get(), &node_is_gone, 1,
+                                  CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS) {
+        return;
+    }
+    server().passed_on.add(Passed::graph_node, key_of(key.release()), {bytes, nullptr, 1});
+    if (driver.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) !=
+        CUDA_SUCCESS) {
+        driver.cuUserObjectRelease(object, 1);
+    }
+}
+
+template <class Call> CUresult add_node(CUgraph graph, Call call, const uint64_t &bytes) {
+    const Turn turn;
+    const CUresult result = call();
+    if (turn.is_programs() && result == CUDA_SUCCESS && bytes != 0) {
+        count_node(graph, bytes);
+    }
+    return result;
+}
+
+CUresult add_mem_alloc_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
+                            size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
+    return add_node(
+        graph,
+        [&] {
+            return ask_driver<&add_mem_alloc_node>(served_cuGraphAddMemAllocNode, ret_node, graph,
+                                                   dependencies, count, params);
+        },
+        params ? params->bytesize : 0);
+}
+
+#if CUDA_VERSION >= 12020
+uint64_t bytes_of(const CUgraphNodeParams *params) {
+    return params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ? params->alloc.bytesize : 0;
+}
+
+CUresult graph_add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
+                        size_t count, CUgraphNodeParams *params) {
+    return add_node(
+        graph,
+        [&] {
+            return ask_driver<&graph_add_node>(served_cuGraphAddNode, ret_node, graph, dependencies,
+                                               count, params);
+        },
+        bytes_of(params));
+}
+
+CUresult graph_add_node_v2(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
+                           const void *edges, size_t count, CUgraphNodeParams *params) {
+    return add_node(
+        graph,
+        [&] {
+            return ask_driver<&graph_add_node_v2>(served_cuGraphAddNode_v2, ret_node, graph,
+                                                  dependencies, edges, count, params);
+        },
+        bytes_of(params));
+}
+#endif
+
+// --- external memory ---------------------------------------------------------------------------
+
+CUresult import_external(CUexternalMemory *ret_memory,
+                         const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *descriptor) {
+    return make(
+        Passed::external, current_context(),
+        [&] {
+            return ask_driver<&import_external>(served_cuImportExternalMemory, ret_memory,
+                                                descriptor);
+        },
+        [&] { return KeyAndBytes(key_of(*ret_memory), descriptor->size); });
+}
+
+CUresult destroy_external(CUexternalMemory memory) {
+    return end(Passed::external, key_of(memory), [&] {
+        return ask_driver<&destroy_external>(served_cuDestroyExternalMemory, memory);
+    });
+}
+
+void say_at_exit() {
+    const std::string line = Turn::is_forked_child() ? "" : server().passed_on.line();
+    if (!line.empty()) {
+        emm_log(EMM_LOG_INFO, ("emm run: the driver's own memory: " + line).c_str());
+    }
+}
+
+} // namespace
+
+void serve_counted(Entries &entries) {
+    entries.at[served_cuMemCreate] = entry_of<&mem_create>();
+    entries.at[served_cuMemRelease] = entry_of<&mem_release>();
+    entries.at[served_cuMemMap] = entry_of<&mem_map>();
+    entries.at[served_cuMemUnmap] = entry_of<&mem_unmap>();
+    entries.at[served_cuArrayCreate_v2] = entry_of<&array_create>();
+    entries.at[served_cuArray3DCreate_v2] = entry_of<&array_3d_create>();
+    entries.at[served_cuArrayDestroy] = entry_of<&array_destroy>();
+    entries.at[served_cuMipmappedArrayCreate] = entry_of<&mipmapped_array_create>();
+    entries.at[served_cuMipmappedArrayDestroy] = entry_of<&mipmapped_array_destroy>();
+    entries.at[served_cuGraphAddMemAllocNode] = entry_of<&add_mem_alloc_node>();
+#if CUDA_VERSION >= 12020
+    entries.at[served_cuGraphAddNode] = entry_of<&graph_add_node>();
+    entries.at[served_cuGraphAddNode_v2] = entry_of<&graph_add_node_v2>();
+#endif
+    entries.at[served_cuImportExternalMemory] = entry_of<&import_external>();
+    entries.at[served_cuDestroyExternalMemory] = entry_of<&destroy_external>();
+    std::atexit(&say_at_exit);
+}
+
+} // namespace emm::run

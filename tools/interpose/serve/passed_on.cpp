@@ -1,0 +1,213 @@
+#include "passed_on.h"
+
+#include <algorithm>
+#include <new>
+
+namespace emm::run {
+
+void Tally::add(uint64_t size) {
+    live++;
+    made++;
+    bytes += size;
+    peak_bytes = std::max(peak_bytes, bytes);
+}
+
+void Tally::remove(uint64_t size) {
+    live--;
+    bytes -= size;
+}
+
+// --- arrays ------------------------------------------------------------------------------------
+
+namespace {
+
+// Elements are stored in squares of that side.
+struct Format {
+    unsigned side = 1;
+    uint64_t bytes = 0; // of a square; 0: not known
+};
+
+// By the value, because older headers lack some: cuda.h, CUarray_format.
+Format format_of(unsigned format, unsigned channels) {
+    switch (format) {
+    case 0x01: // integers and floats, of each channel
+    case 0x08:
+        return {1, channels};
+    case 0x02:
+    case 0x09:
+    case 0x10:
+        return {1, 2 * channels};
+    case 0x03:
+    case 0x0a:
+    case 0x20:
+        return {1, 4 * channels};
+    case 0xc0: // normalized ones of 8 and 16 bits, of all channels
+    case 0xc6:
+        return {1, 1};
+    case 0xc1:
+    case 0xc3:
+    case 0xc7:
+    case 0xc9:
+        return {1, 2};
+    case 0xc2:
+    case 0xc4:
+    case 0xc8:
+    case 0xca:
+        return {1, 4};
+    case 0xc5:
+    case 0xcb:
+        return {1, 8};
+    case 0x91: // block-compressed: BC1 and BC4
+    case 0x92:
+    case 0x97:
+    case 0x98:
+        return {4, 8};
+    case 0x93: // BC2, BC3, BC5, BC6H, BC7
+    case 0x94:
+    case 0x95:
+    case 0x96:
+    case 0x99:
+    case 0x9a:
+    case 0x9b:
+    case 0x9c:
+    case 0x9d:
+    case 0x9e:
+        return {4, 16};
+    default:
+        return {};
+    }
+}
+
+uint64_t at_least_one(uint64_t extent) {
+    return std::max<uint64_t>(extent, 1);
+}
+
+uint64_t squares(uint64_t extent, unsigned side) {
+    return (at_least_one(extent) + side - 1) / side;
+}
+
+constexpr unsigned later_mapped = CUDA_ARRAY3D_SPARSE | CUDA_ARRAY3D_DEFERRED_MAPPING;
+
+} // namespace
+
+uint64_t array_bytes(const CUDA_ARRAY3D_DESCRIPTOR &descriptor) {
+    if (descriptor.Flags & later_mapped) {
+        return 0;
+    }
+    const Format format = format_of(unsigned(descriptor.Format), descriptor.NumChannels);
+    return squares(descriptor.Width, format.side) * squares(descriptor.Height, format.side) *
+           at_least_one(descriptor.Depth) * format.bytes;
+}
+
+// Layers and the faces of a cube do not become fewer.
+uint64_t mipmapped_bytes(const CUDA_ARRAY3D_DESCRIPTOR &descriptor, unsigned levels) {
+    const bool keeps_depth =
+        (descriptor.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) != 0;
+    CUDA_ARRAY3D_DESCRIPTOR level = descriptor;
+    uint64_t bytes = 0;
+    for (unsigned i = 0; i < levels; i++) {
+        bytes += array_bytes(level);
+        level.Width = at_least_one(level.Width / 2);
+        level.Height /= level.Height > 1 ? 2 : 1;
+        level.Depth /= level.Depth > 1 && !keeps_depth ? 2 : 1;
+    }
+    return bytes;
+}
+
+// --- the counts --------------------------------------------------------------------------------
+
+void PassedOn::add(Passed kind, uint64_t key, const Item &item) noexcept {
+    const std::lock_guard lock(mutex_);
+    try {
+        if (items_[size_t(kind)].emplace(key, item).second) {
+            tallies_[size_t(kind)].add(item.bytes);
+        }
+    } catch (const std::bad_alloc &) {
+        return;
+    }
+}
+
+void PassedOn::retain(Passed kind, uint64_t key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = items_[size_t(kind)].find(key);
+    if (found != items_[size_t(kind)].end()) {
+        found->second.references++;
+    }
+}
+
+PassedOn::Items::iterator PassedOn::remove(size_t kind, Items::iterator item) {
+    tallies_[kind].remove(item->second.bytes);
+    return items_[kind].erase(item);
+}
+
+PassedOn::Item PassedOn::release(Passed kind, uint64_t key) {
+    const std::lock_guard lock(mutex_);
+    const auto found = items_[size_t(kind)].find(key);
+    if (found == items_[size_t(kind)].end()) {
+        return {0, nullptr, 0};
+    }
+    const Item was = found->second;
+    if (--found->second.references == 0) {
+        remove(size_t(kind), found);
+    }
+    return was;
+}
+
+// As if it had not been released: it is not made once more.
+void PassedOn::put_back(Passed kind, uint64_t key, const Item &item) noexcept {
+    if (item.references > 1) {
+        return retain(kind, key);
+    }
+    if (item.references == 1) {
+        add(kind, key, item);
+        const std::lock_guard lock(mutex_);
+        tallies_[size_t(kind)].made--;
+    }
+}
+
+PassedOn::Items PassedOn::release_range(Passed kind, uint64_t begin, uint64_t size) {
+    const std::lock_guard lock(mutex_);
+    Items &items = items_[size_t(kind)];
+    Items released;
+    for (auto item = items.lower_bound(begin); item != items.end() && item->first - begin < size;) {
+        const auto next = std::next(item);
+        tallies_[size_t(kind)].remove(item->second.bytes);
+        released.insert(items.extract(item));
+        item = next;
+    }
+    return released;
+}
+
+void PassedOn::end(CUcontext context) {
+    const std::lock_guard lock(mutex_);
+    for (size_t kind = 0; kind < passed_kinds; kind++) {
+        for (auto item = items_[kind].begin(); context && item != items_[kind].end();) {
+            item = item->second.context == context ? remove(kind, item) : std::next(item);
+        }
+    }
+}
+
+Tally PassedOn::tally(Passed kind) const {
+    const std::lock_guard lock(mutex_);
+    return tallies_[size_t(kind)];
+}
+
+std::string PassedOn::line() const {
+    static constexpr const char *names[passed_kinds] = {
+        "physical", "mapped", "array", "mipmapped_array", "graph_node", "external"};
+    const std::lock_guard lock(mutex_);
+    std::string line;
+    for (size_t kind = 0; kind < passed_kinds; kind++) {
+        const Tally &tally = tallies_[kind];
+        if (tally.made != 0) {
+            line += (line.empty() ? "" : "; ") + std::string(names[kind]) +
+                    " live=" + std::to_string(tally.live) +
+                    " bytes=" + std::to_string(tally.bytes) +
+                    " peak_bytes=" + std::to_string(tally.peak_bytes) +
+                    " made=" + std::to_string(tally.made);
+        }
+    }
+    return line;
+}
+
+} // namespace emm::run
