@@ -1,5 +1,6 @@
 #include "loader/spec.h"
 
+#include "loader/escapes.h"
 #include "loader/refusal.h"
 
 #include <fmt/format.h>
@@ -10,12 +11,6 @@
 namespace emm::loader {
 namespace {
 
-struct Escape {
-    char character;
-    std::string_view code;
-};
-
-constexpr Escape escapes[] = {{':', "%3A"}, {';', "%3B"}, {',', "%2C"}, {'=', "%3D"}, {'%', "%25"}};
 constexpr std::string_view escape_list = "%3A %3B %2C %3D or %25";
 
 bool is_control(char c) {
@@ -211,20 +206,6 @@ emm_status parse_settings(std::string_view text, std::vector<Setting> &ret_setti
     }
     ret_settings = std::move(settings);
     return EMM_OK;
-}
-
-std::string encode(std::string_view text) {
-    std::string encoded;
-    for (const char c : text) {
-        const auto escape = std::find_if(std::begin(escapes), std::end(escapes),
-                                         [c](const Escape &e) { return e.character == c; });
-        if (escape == std::end(escapes)) {
-            encoded += c;
-        } else {
-            encoded += escape->code;
-        }
-    }
-    return encoded;
 }
 
 } // namespace emm::loader
