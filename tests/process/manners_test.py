@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 import unittest
 
-from emm_program import EMM, fixture, run
+from emm_program import EMM, answer, fixture, run
 
 RMM_LOG = ("Thread,Time,Action,Pointer,Size,Stream\n1,10:00:00:000001,allocate,0x1000,256,0x0\n"
            "1,10:00:00:000002,free,0x1000,256,0x0\n")
@@ -205,6 +205,54 @@ class WrongUsage(Files):
                 done = run(*line.split())
                 self.assertIn(done.returncode, (1, 2))
                 self.assertIn(f"did you mean '{meant}'?", done.stderr)
+
+
+class DeadlyPlugins(unittest.TestCase):
+    ENDS = {"leaves": "ended with status 7", "entry-leaves": "ended with status 7", "ends": "ended without an answer",
+            "crashes": "ended by signal 11", "entry-crashes": "ended by signal 11", "waits": "silent for 0.5 s",
+            "entry-waits": "silent for 0.5 s"}
+
+    def path(self, name):
+        return os.path.join(os.environ["EMM_TEST_DEADLY"], f"libemm-{name}.so")
+
+    def test_what_ends_the_process_of_info_is_the_plugins_entry_and_the_rest_is_told(self):
+        for name, end in self.ENDS.items():
+            for how in ((["info", self.path(name)], {}), (["info"], {"EMM_PLUGIN": self.path(name)})):
+                with self.subTest(name, how=how):
+                    told = answer(*how[0], "--limit", "0.5", status=1, **how[1])
+                    self.assertEqual(list(told), ["plugin", "plugins", "driver", "environment"])
+                    self.assertEqual(list(told["plugin"]), ["error"])
+                    self.assertIn(end, told["plugin"]["error"]["message"])
+                    self.assertTrue(told["driver"]["simulated"])
+        done = run("info", self.path("crashes"))
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stdout, r"\Aplugin +none: .*ended by signal 11")
+        self.assertIn("SIMULATED", done.stdout)
+
+    def test_the_time_limit_of_check_covers_the_process_that_asks_what_the_plugin_is(self):
+        for name in ("waits", "entry-waits"):
+            told = answer("check", self.path(name), "--limit", "0.5", status=1)
+            self.assertIn("silent for 0.5 s", told["error"]["message"])
+
+
+class Specs(Files):
+    def test_check_refuses_a_list_of_plugins_in_a_sentence(self):
+        for specs in ("pool;async", "/a.so;pool:max=1GiB", "pool;"):
+            error = answer("check", specs, status=2)["error"]
+            self.assertEqual(error["stage"], "usage")
+            self.assertIn(f"expected one plugin, found a list, '{specs}'", error["message"])
+
+    def test_relative_paths_are_taken_from_the_current_folder(self):
+        os.symlink(fixture("every-option"), os.path.join(self.folder, "p%q=;.so"))
+        for command in (["info"], ["check", "--filter", "table/texts"], ["replay", self.trace, "--plugin"],
+                        ["bench", "--case", "pair", "--plugin"], ["run", "--print-env", "--plugin"]):
+            for path in ("./p%25q%3D%3B.so", f"../{os.path.basename(self.folder)}/p%25q%3D%3B.so:max=1MiB"):
+                with self.subTest(command, path=path):
+                    done = subprocess.run([EMM, *command, path], cwd=self.folder, capture_output=True, text=True,
+                                          check=False, timeout=60)
+                    self.assertEqual((done.returncode, done.stderr if command[0] != "bench" else ""), (0, ""))
+                    self.assertIn("every-option" if command[0] in ("info", "check") else self.folder + "/p%25q%3D%3B.so",
+                                  done.stdout)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ namespace {
 Failure failure(std::string message, std::string hint = {}) {
     Problem problem;
     problem.code = EMM_E_PLUGIN_FAILED;
-    problem.stage = "run";
+    problem.stage = process_stage;
     problem.message = std::move(message);
     problem.hint = std::move(hint);
     return Failure(problem);

@@ -16,6 +16,9 @@ namespace emm::tool {
 // EMM_SIM as it is, with `settings` ("key=value") put in where their keys are not given already.
 std::string simulator_settings(const std::vector<std::string> &settings);
 
+// The stage of a Failure that says how a child process came to its end, or that it was stopped.
+constexpr const char *process_stage = "run";
+
 // How long a process may be silent, and where its standard error goes.
 struct ChildSettings {
     double time_limit = 120; // seconds without an answer

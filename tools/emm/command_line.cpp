@@ -15,6 +15,8 @@
 #include "report/command.h"
 #include "report/report.h"
 #include "run/run.h"
+#include "spec.h"
+#include "text.h"
 #include "top/top.h"
 #include "usage.h"
 #include "workload/workload.h"
@@ -23,6 +25,7 @@
 #include <emm/emm.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstring>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -39,13 +42,14 @@ const char *const about =
 
 const char *const footer =
     "A SPEC names a plugin and its options: NAME[:KEY=VALUE,...], as in pool:max=8GiB, or the\n"
-    "absolute path of a plugin file in place of NAME. Specs separated by ';' are tried in turn.\n"
+    "path of a plugin file, which has a '/', in place of NAME. Specs separated by ';' are tried in "
+    "turn.\n"
     "Without one, EMM_PLUGIN decides, and without that passthrough serves.\n\n"
     "  emm info pool                                  what the pool is, and its options\n"
     "  emm replay run.csv.gz --plugin passthrough --plugin pool:max=8GiB\n"
     "  emm replay --generate train --touch            is anything handed over too early?\n"
     "  emm bench --plugin pool --case pair,mixed --threads 1,2,4\n"
-    "  EMM_DRIVER=sim emm check $PWD/libemm-mine.so     does a plugin meet its requirements?\n"
+    "  EMM_DRIVER=sim emm check ./libemm-mine.so      does a plugin meet its requirements?\n"
     "  emm run --plugin pool:max=8GiB --record log.csv -- python train.py\n"
     "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"
     "  emm import snapshot.pickle | emm replay - --plugin pool\n"
@@ -150,8 +154,13 @@ private:
             "info", "What is in force and why: plugin, driver, devices, variables");
         info->add_option("SPEC", info_.spec, "a plugin to describe, in place of the one in force")
             ->option_text(" ");
+        info->add_option("--limit", info_.limit,
+                         "seconds that the plugin may take to load (default 30)")
+            ->option_text("SECONDS")
+            ->check(CLI::PositiveNumber);
         json_flag(info, info_.json);
-        info->footer("Loads the plugin, but allocates nothing. A missing driver is shown and is no "
+        info->footer("Loads the plugin, in a process of its own, but allocates nothing. A missing "
+                     "driver is shown and is no "
                      "failure;\na plugin that does not load is one (exit status 1).");
     }
 
@@ -344,7 +353,19 @@ private:
                    : "expected a size above 0, such as 256, 64KiB or 1MiB, found '" + text + "'";
     }
 
+    void make_specs_absolute() {
+        for (std::vector<std::string> *specs : {&replay_.plugins, &bench_.plugins}) {
+            std::for_each(specs->begin(), specs->end(), make_paths_absolute);
+        }
+        make_paths_absolute(info_.spec);
+        make_paths_absolute(check_.spec);
+        if (run_.plugin) {
+            make_paths_absolute(*run_.plugin);
+        }
+    }
+
     int dispatch() {
+        make_specs_absolute();
         if (run_command_->parsed()) {
             return run_program(run_, write_signals_);
         }
@@ -367,6 +388,11 @@ private:
         if (check_command_->parsed()) {
             if (check_.spec.empty() && !check_.list) {
                 throw usage("check: expected a SPEC, found none");
+            }
+            if (is_list(check_.spec)) {
+                throw usage(fmt::format("check: expected one plugin, found a list, {}: each is "
+                                        "checked by itself",
+                                        in_quotes(check_.spec)));
             }
             return run_check(check_);
         }

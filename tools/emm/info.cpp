@@ -1,9 +1,11 @@
 #include "info.h"
 
+#include "child.h"
 #include "driver.h"
 #include "observe/text.h"
 #include "print.h"
 #include "problem.h"
+#include "progress.h"
 #include "table.h"
 
 #include <emm/emm.h>
@@ -130,13 +132,16 @@ std::string options_text(const Json &options) {
     return table.text() + help;
 }
 
-std::string plugin_text(const Json &plugin, const emm_plugin_info &info) {
-    return fmt::format("plugin         {} {}\n  {}\n  file         {}\n  build id     {}\n"
-                       "  ABI          {}\n  selected by  {}\n  spec         {}\n{}",
-                       info.name, info.version, info.description, text_at(plugin, "path"),
-                       info.build_id ? info.build_id : "-", text_at(plugin, "abi"),
-                       text_at(plugin, "selected_by"), info.spec ? info.spec : "-",
-                       options_text(plugin.at("options")));
+std::string plugin_text(const Json &plugin, const Json &more) {
+    if (plugin.contains("error")) {
+        return fmt::format("plugin         none: {}\n", to_text(problem_from_json(plugin)));
+    }
+    return fmt::format(
+        "plugin         {} {}\n  {}\n  file         {}\n  build id     {}\n"
+        "  ABI          {}\n  selected by  {}\n  spec         {}\n{}",
+        text_at(plugin, "name"), text_at(plugin, "version"), text_at(more, "description"),
+        text_at(plugin, "path"), text_at(more, "build_id"), text_at(plugin, "abi"),
+        text_at(plugin, "selected_by"), text_at(more, "spec"), options_text(plugin.at("options")));
 }
 
 std::string driver_text(const Json &driver) {
@@ -177,23 +182,51 @@ std::string environment_text(const Json &environment) {
     return text;
 }
 
+// The loader's refusal is the command's. What ends the plugin's process is the plugin's entry.
+Json plugin_or_error(const InfoOptions &options) {
+    const std::string name = options.spec.empty() ? "the plugin in force" : options.spec;
+    Progress progress;
+    progress.show("loading " + name);
+    try {
+        Child child(name, {{"job", "info"}, {"spec", options.spec}}, {}, {options.limit});
+        return child.receive();
+    } catch (const Failure &failure) {
+        if (failure.problem().stage != process_stage) {
+            throw;
+        }
+        return {{"plugin", to_json(failure.problem())}};
+    }
+}
+
 } // namespace
 
+void run_info_job(const Json &job, Parent &parent) {
+    const auto spec = job.at("spec").get<std::string>();
+    const emm_plugin_info info = find_plugin(spec);
+    parent.send({{"plugin", describe_plugin(spec, info)},
+                 {"more",
+                  {{"description", text_or_null(info.description)},
+                   {"build_id", text_or_null(info.build_id)},
+                   {"spec", text_or_null(info.spec)}}}});
+}
+
 int run_info(const InfoOptions &options) {
-    const emm_plugin_info plugin = find_plugin(options.spec);
+    const Json answer = plugin_or_error(options);
     Json report;
-    report["plugin"] = describe_plugin(options.spec, plugin);
+    report["plugin"] = answer.at("plugin");
     report["plugins"] = find_plugins();
     report["driver"] = driver_or_error();
     report["environment"] = describe_environment();
     if (options.json) {
         print_json(report);
     } else {
-        print(plugin_text(report["plugin"], plugin) + found_text(report["plugins"]) +
-              driver_text(report["driver"]) + environment_text(report["environment"]));
+        print(plugin_text(report["plugin"], answer.value("more", Json())) +
+              found_text(report["plugins"]) + driver_text(report["driver"]) +
+              environment_text(report["environment"]));
     }
     // A machine may have no driver; one that was asked for by name must be there.
-    return report["driver"].contains("error") && std::getenv("EMM_DRIVER") ? 1 : 0;
+    const bool lacks_driver = report["driver"].contains("error") && std::getenv("EMM_DRIVER");
+    return lacks_driver || report["plugin"].contains("error") ? 1 : 0;
 }
 
 } // namespace emm::tool

@@ -2,6 +2,7 @@
 #include "bench/bench.h"
 #include "check/check.h"
 #include "child.h"
+#include "info.h"
 #include "problem.h"
 #include "replay/replay.h"
 
@@ -16,6 +17,8 @@ void run(const Json &job, Parent &parent) {
         run_replay_job(job, parent);
     } else if (name == "bench") {
         run_bench_job(job, parent);
+    } else if (name == "info") {
+        run_info_job(job, parent);
     } else if (name.rfind("check-", 0) == 0) {
         run_check_job(job, parent);
     }

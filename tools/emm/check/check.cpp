@@ -64,7 +64,8 @@ private:
 Json describe(const CheckOptions &options) {
     const Planned nothing = {&check::cases().front(), ""};
     const Json job = {{"job", "check-describe"}, {"spec", options.spec}};
-    Child child(options.spec, job, changes_for(check::simulator_settings(nothing, options.seed)));
+    Child child(options.spec, job, changes_for(check::simulator_settings(nothing, options.seed)),
+                {options.limit});
     return child.receive();
 }
 
