@@ -31,7 +31,7 @@ constexpr Description descriptions[] = {
     {Column::oldest, "oldest", "OLDEST", true, 8},
 };
 
-constexpr size_t narrowest_program = 8, widest_text = 200;
+constexpr size_t narrowest_text = 8, widest_text = 200;
 constexpr size_t gap = 2;
 
 const Description &describe(Column column) {
@@ -194,30 +194,44 @@ std::vector<Laid> natural_columns(const std::vector<Row> &rows) {
     return columns;
 }
 
-// Text is shortened first, then columns are left out.
-std::vector<Laid> fit(std::vector<Laid> columns, size_t width) {
-    while (width != 0 && width_of_all(columns) > width) {
+// Text gives way to the width, the widest first, as far as it can.
+std::vector<Laid> shortened(std::vector<Laid> columns, size_t width) {
+    const auto width_of_text = [](const Laid &each) {
+        return each.description->is_text ? each.width : 0;
+    };
+    while (width_of_all(columns) > width) {
+        const auto widest = std::max_element(columns.begin(), columns.end(),
+                                             [&](const Laid &one, const Laid &other) {
+                                                 return width_of_text(one) < width_of_text(other);
+                                             });
+        if (width_of_text(*widest) <= narrowest_text) {
+            break;
+        }
         const size_t excess = width_of_all(columns) - width;
-        const auto widest = std::max_element(
-            columns.begin(), columns.end(), [](const Laid &one, const Laid &other) {
-                return (one.description->is_text ? one.width : 0) <
-                       (other.description->is_text ? other.width : 0);
-            });
-        if (widest->description->is_text && widest->width > narrowest_program) {
-            widest->width -= std::min(excess, widest->width - narrowest_program);
-            continue;
-        }
-        const auto least = std::max_element(
-            columns.begin(), columns.end(), [](const Laid &one, const Laid &other) {
-                return one.description->rank < other.description->rank;
-            });
-        if (columns.size() == 1) {
-            columns.front().width = width;
-        } else {
-            columns.erase(least);
-        }
+        widest->width -= std::min(excess, widest->width - narrowest_text);
     }
     return columns;
+}
+
+// Where shorter text is not enough, columns are left out, and the text has what they took.
+std::vector<Laid> fit(std::vector<Laid> columns, size_t width) {
+    if (width == 0) {
+        return columns;
+    }
+    for (;;) {
+        std::vector<Laid> laid = shortened(columns, width);
+        if (width_of_all(laid) <= width) {
+            return laid;
+        }
+        if (columns.size() == 1) {
+            laid.front().width = width;
+            return laid;
+        }
+        columns.erase(std::max_element(columns.begin(), columns.end(),
+                                       [](const Laid &one, const Laid &other) {
+                                           return one.description->rank < other.description->rank;
+                                       }));
+    }
 }
 
 template <class Text> std::string line_of(const std::vector<Laid> &columns, Text text) {

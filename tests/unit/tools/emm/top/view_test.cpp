@@ -98,9 +98,9 @@ TEST_CASE("no line is wider than the terminal, and the ids and reserved bytes st
         }
     }
     const std::string narrow = table_text(two_processes(), Column::reserved, {24, 0}, false);
-    CHECK(narrow == "PID  PROGRAM   RESERVED\n"
-                    "  3  serve      4.0 MiB\n"
-                    " 20  python3~   1.0 MiB\n");
+    CHECK(narrow == "PID  PROGRAM    RESERVED\n"
+                    "  3  serve       4.0 MiB\n"
+                    " 20  python3 ~   1.0 MiB\n");
 }
 
 TEST_CASE("rows that do not fit in the height are counted, and all that fit are shown") {
