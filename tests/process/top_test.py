@@ -92,10 +92,14 @@ class Presence(unittest.TestCase):
     """Who can be asked, and what that costs."""
 
     def test_a_program_that_no_tool_has_asked_has_one_thread_and_one_descriptor_more(self):
-        said = {value: Holder(self, "alloc=1", "threads", "descriptors", plugin="passthrough",
-                              EMM_TOP=value).said for value in ("on", "off")}
-        self.assertEqual(said["on"]["threads"], said["off"]["threads"] + 1)
-        self.assertEqual(said["on"]["descriptors"], said["off"]["descriptors"] + 1)
+        on, off = (Holder(self, "alloc=1", "threads", "descriptors", plugin="passthrough",
+                          EMM_TOP=value) for value in ("on", "off"))
+        self.assertEqual(on.said["threads"], off.said["threads"] + 1)
+
+        def has_one_more():  # but for the connection of another test's tool
+            on.tell("descriptors")
+            return on.said["descriptors"] == off.said["descriptors"] + 1
+        until(has_one_more)
 
     def test_a_program_with_emm_top_off_cannot_be_found(self):
         holder = Holder(self, "alloc=1", EMM_TOP="off")
@@ -256,10 +260,11 @@ class Silence(unittest.TestCase):
                 made.connect("\0" + names_of(holder.pid)[0])
                 socket.send_fds(made, [request()], [0, 1, 2])
                 self.assertGreater(len(made.recv(1 << 17)), 16)
-        def is_as_before():
+
+        def are_no_more():
             holder.tell("descriptors")
-            return holder.said["descriptors"] == before
-        until(is_as_before)
+            return holder.said["descriptors"] <= before
+        until(are_no_more)
 
     def test_programs_that_lie_are_shown_as_what_they_are(self):
         holder = Holder(self, "alloc=1")

@@ -114,7 +114,9 @@ void take_over(const Json &json, Process &ret_process) {
     if (ret_process.pid == 0) { // of another process namespace
         ret_process.pid = signed_at(json, "pid");
     }
-    ret_process.program = text_at(json, "program");
+    if (const std::string program = text_at(json, "program"); !program.empty()) {
+        ret_process.program = program; // it has no /proc otherwise
+    }
     ret_process.command = text_at(json, "command");
     ret_process.emm = text_at(json, "emm");
     ret_process.plugin = text_at(json, "plugin");

@@ -65,6 +65,7 @@ Screen::~Screen() {
 void Screen::enter() {
     termios raw = before_;
     raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    raw.c_oflag |= OPOST | ONLCR;
     raw.c_cc[VMIN] = 0;
     raw.c_cc[VTIME] = 0;
     tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
@@ -95,7 +96,7 @@ bool Screen::show(const std::string &page) {
     for (size_t at = 0; at < page.size();) {
         const size_t end = std::min(page.find('\n', at), page.size());
         text += page.substr(at, end - at) + "\033[K";
-        text += end + 1 < page.size() ? "\r\n" : "";
+        text += end + 1 < page.size() ? "\n" : "";
         at = end + 1;
     }
     return write_all(text + "\033[J");
