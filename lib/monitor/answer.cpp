@@ -13,8 +13,6 @@
 namespace emm::monitor {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 constexpr size_t longest_name = 256, longest_command = 512, longest_problem = 300; // bytes
 constexpr size_t longest_report = 64 * 1024;
 
@@ -52,41 +50,47 @@ std::string uuid_text(const uint8_t (&uuid)[16]) {
     return text;
 }
 
-Json stats_json(const emm_stats &stats) {
-    return {{"live_bytes", stats.live_bytes},
-            {"live_count", stats.live_count},
-            {"cached_bytes", stats.cached_bytes},
-            {"reserved_bytes", stats.reserved_bytes},
-            {"peak_live_bytes", stats.peak_live_bytes},
-            {"peak_reserved_bytes", stats.peak_reserved_bytes},
-            {"pending_bytes", stats.pending_bytes},
-            {"allocations", stats.allocations},
-            {"frees", stats.frees},
-            {"failures", stats.failures},
-            {"host_live_bytes", stats.host_live_bytes},
-            {"host_reserved_bytes", stats.host_reserved_bytes}};
+// A whole document of nlohmann's would need memory in its destructor, and end a process that has
+// none left.
+std::string in_quotes(std::string_view text) {
+    return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-Json context_json(const ContextFigures &context) {
-    Json json = {
-        {"device", context.device},
-        {"context", context.id},
-        {"uuid", uuid_text(context.uuid)},
-        {"pci",
-         fmt::format("{:08x}:{:02x}:{:02x}.0", context.pci[0], context.pci[1], context.pci[2])},
-        {"total_bytes", context.total_bytes},
-        {"pending_frees", context.pending_frees},
-        {"pending_free_bytes", context.pending_free_bytes},
-        {"at_ns", context.at},
-        {"stats", context.stats ? stats_json(*context.stats) : Json()},
-        {"problem", context.stats ? Json() : Json(shortened(context.problem, longest_problem))}};
-    for (size_t i = 0; i < std::min(context.oldest.size(), most_oldest); ++i) {
-        const OldAllocation &each = context.oldest[i];
-        json["oldest"].push_back({{"size", each.size},
-                                  {"age_ns", each.age},
-                                  {"module", shortened(each.module, longest_name)}});
+std::string text_or_null(const std::string *text) {
+    return text ? in_quotes(shortened(*text, longest_name)) : "null";
+}
+
+std::string stats_json(const emm_stats &stats) {
+    return fmt::format(
+        R"({{"live_bytes":{},"live_count":{},"cached_bytes":{},"reserved_bytes":{},)"
+        R"("peak_live_bytes":{},"peak_reserved_bytes":{},"pending_bytes":{},"allocations":{},)"
+        R"("frees":{},"failures":{},"host_live_bytes":{},"host_reserved_bytes":{}}})",
+        stats.live_bytes, stats.live_count, stats.cached_bytes, stats.reserved_bytes,
+        stats.peak_live_bytes, stats.peak_reserved_bytes, stats.pending_bytes, stats.allocations,
+        stats.frees, stats.failures, stats.host_live_bytes, stats.host_reserved_bytes);
+}
+
+std::string oldest_json(const std::vector<OldAllocation> &oldest) {
+    std::string list;
+    for (size_t i = 0; i < std::min(oldest.size(), most_oldest); ++i) {
+        list += fmt::format(R"({}{{"size":{},"age_ns":{},"module":{}}})", i == 0 ? "" : ",",
+                            oldest[i].size, oldest[i].age,
+                            in_quotes(shortened(oldest[i].module, longest_name)));
     }
-    return json;
+    return list;
+}
+
+std::string context_json(const ContextFigures &context) {
+    const uint32_t(&pci)[3] = context.pci;
+    return fmt::format(
+        R"({{"device":{},"context":{},"uuid":"{}","pci":"{:08x}:{:02x}:{:02x}.0",)"
+        R"("total_bytes":{},"pending_frees":{},"pending_free_bytes":{},"at_ns":{},"stats":{},)"
+        R"("problem":{},"oldest":[{}]}})",
+        context.device, context.id, uuid_text(context.uuid), pci[0], pci[1], pci[2],
+        context.total_bytes, context.pending_frees, context.pending_free_bytes, context.at,
+        context.stats ? stats_json(*context.stats) : "null",
+        context.stats ? "null" : in_quotes(shortened(context.problem, longest_problem)),
+        oldest_json(context.oldest));
 }
 
 // How much of it is told.
@@ -95,32 +99,36 @@ struct Limits {
     size_t report = longest_report; // bytes
 };
 
-Json body(Wish wish, const Program &program, const loader::Plugin *plugin,
-          const Collected &collected, const Limits &limits) {
-    Json json = {
-        {"emm", EMM_VERSION},
-        {"pid", program.pid},
-        {"program", shortened(program.name, longest_name)},
-        {"command", shortened(program.command, longest_command)},
-        {"plugin", plugin ? Json(shortened(plugin->name, longest_name)) : Json()},
-        {"plugin_version", plugin ? Json(shortened(plugin->version, longest_name)) : Json()},
-        {"stuck_ns", collected.stuck}};
-    if (wish == Wish::report) {
-        json["report"] =
-            collected.report.empty() ? Json() : Json(collected.report.substr(0, limits.report));
-        return json;
-    }
-    const size_t shown = std::min(limits.contexts, collected.contexts.size());
-    json["contexts"] = Json::array();
+std::string contexts_json(const Collected &collected, size_t most) {
+    const size_t shown = std::min(most, collected.contexts.size());
+    std::string list;
     for (size_t i = 0; i < shown; ++i) {
-        json["contexts"].push_back(context_json(collected.contexts[i]));
+        list += (i == 0 ? "" : ",") + context_json(collected.contexts[i]);
     }
-    json["contexts_left_out"] = collected.contexts.size() - shown;
-    return json;
+    return fmt::format(R"("contexts":[{}],"contexts_left_out":{})", list,
+                       collected.contexts.size() - shown);
 }
 
-std::string message(const Json &json) {
-    const std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+std::string report_json(const Collected &collected, size_t most) {
+    return R"("report":)" + (collected.report.empty()
+                                 ? "null"
+                                 : in_quotes(std::string_view(collected.report).substr(0, most)));
+}
+
+std::string body(Wish wish, const Program &program, const loader::Plugin *plugin,
+                 const Collected &collected, const Limits &limits) {
+    return fmt::format(R"({{"emm":{},"pid":{},"program":{},"command":{},"plugin":{},)"
+                       R"("plugin_version":{},"stuck_ns":{},{}}})",
+                       in_quotes(EMM_VERSION), program.pid,
+                       in_quotes(shortened(program.name, longest_name)),
+                       in_quotes(shortened(program.command, longest_command)),
+                       text_or_null(plugin ? &plugin->name : nullptr),
+                       text_or_null(plugin ? &plugin->version : nullptr), collected.stuck,
+                       wish == Wish::report ? report_json(collected, limits.report)
+                                            : contexts_json(collected, limits.contexts));
+}
+
+std::string message(const std::string &text) {
     const AnswerHeader header = {protocol_magic, protocol_version,
                                  static_cast<uint32_t>(text.size()), 0};
     return std::string(reinterpret_cast<const char *>(&header), sizeof header) + text;
