@@ -1,5 +1,7 @@
 #include "workloads.h"
 
+#include "asked.h"
+
 #include <cstdlib>
 #include <memory>
 
@@ -247,6 +249,15 @@ void retire(Run &run) {
 }
 
 // As far as a program comes that has just begun.
+// By `emm top`, from without: no failure in the answer may be the program's.
+void asked(Run &run) {
+    run.alloc(mib, run.world().known());
+    if (!ask_this_process()) {
+        run.complain("emm top was neither answered nor hung up on");
+    }
+    run.free_all();
+}
+
 void load(Run &run) {
     emm_driver_info driver = {};
     driver.struct_size = sizeof driver;
@@ -336,6 +347,7 @@ const std::vector<Workload> &workloads() {
         add("capture", capture);
         add("deferred", deferred);
         add("peers", peers).optional = true;
+        add("asked", asked).starts_threads = true;
         Workload &sharing = add("share", share);
         sharing.optional = sharing.starts_threads = true;
         Workload &opening = add("open", open);
