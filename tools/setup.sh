@@ -37,6 +37,7 @@ have_meson() {
     have_program meson && [ "$(printf '1.0\n%s\n' "$(meson --version)" | sort -V | head -n 1)" = 1.0 ]
 }
 have_compiler() { have_program g++ || have_program clang++; }
+python3_has_venv() { python3 -c 'import ensurepip' 2>/dev/null; }
 have_ninja() { have_program ninja || have_program ninja-build; }
 
 # cuda.h supplies types, and its version must know those that emm uses.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""usage.py ROOT: tools/quickstart and tools/test say how they are used, and then set nothing up."""
+"""usage.py ROOT: the scripts in tools/ say how they are used, and then set nothing up."""
 import os
 import re
 import subprocess
@@ -17,17 +17,18 @@ def run(tool, *arguments):
 
 class Usage(unittest.TestCase):
     def test_who_asks_is_told_how_a_tool_is_used_and_no_more(self):
-        for tool in ("quickstart", "test"):
+        for tool in ("quickstart", "test", "wheel"):
             for wish in ("--help", "-h"):
                 done = run(tool, wish)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
                 self.assertTrue(done.stdout.startswith(f"usage: tools/{tool}"), done.stdout)
                 self.assertNotIn("looking for", done.stdout)
 
-    def test_what_quickstart_does_not_take_is_wrong_usage(self):
-        done = run("quickstart", "--fast")
-        self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertIn("usage: tools/quickstart", done.stderr)
+    def test_what_a_tool_does_not_take_is_wrong_usage(self):
+        for tool, *words in (("quickstart", "--fast"), ("wheel", "one", "two"), ("wheel", "--fast")):
+            done = run(tool, *words)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(f"usage: tools/{tool}", done.stderr)
 
 
 class Setup(unittest.TestCase):

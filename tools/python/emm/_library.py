@@ -11,6 +11,7 @@ PLACES = ("lib*", "lib/*-linux-gnu", "build/lib", "b/lib")
 def candidates():
     """Files that may be this package's libemm, the likeliest first."""
     package = pathlib.Path(__file__).resolve().parent
+    yield package / "native/lib" / NAME  # in a wheel
     yield package.parents[2] / NAME  # LIBDIR/emm/python/emm, where Meson installs it
     for folder in package.parents[1:6]:
         for place in PLACES:
