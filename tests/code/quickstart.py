@@ -21,8 +21,10 @@ def main():
     own = ninja(build, "query", "quickstart").partition("outputs:")[0].splitlines()
     built = {line.strip().lstrip("| ") for line in own}
     built |= set(ninja(build, "inputs", "quickstart").splitlines())
-    # What is written as the build is configured is there already.
-    missing = sorted(path for path in wanted - built if not path.startswith("meson-private/"))
+    # What is written as the build is configured is there already, and no target.
+    targets = {line.rpartition(":")[0] for line in ninja(build, "targets", "all").splitlines()}
+    missing = sorted(path for path in wanted - built
+                     if path in targets or not os.path.exists(os.path.join(build, path)))
     print("\n".join(f"{path} is installed, and quickstart does not build it" for path in missing)
           or f"{len(wanted)} files of the build are installed, and there after quickstart")
     return 1 if missing else 0
