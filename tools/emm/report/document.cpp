@@ -174,16 +174,7 @@ private:
         return nullptr;
     }
 
-    // Who asked, if that tells blocks apart; else how long they lived.
-    const GroupSet &leading() const {
-        for (const GroupSet &groups : groups_) {
-            if ((groups.name == "library" || groups.name == "caller") && groups.labels.size() > 1) {
-                return groups;
-            }
-        }
-        return *std::find_if(groups_.begin(), groups_.end(),
-                             [](const GroupSet &groups) { return groups.name == "lifetime"; });
-    }
+    const GroupSet &leading() const { return groups_[leading_of(groups_)]; }
 
     // As many of the levels as there are.
     Json flame(const std::vector<const char *> &names) const {

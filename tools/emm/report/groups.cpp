@@ -77,6 +77,26 @@ GroupSet groups_of(const History &history, const Dimension &dimension, uint32_t 
     return groups;
 }
 
+size_t leading_of(const std::vector<GroupSet> &sets) {
+    constexpr double nearly_all = 0.9;
+    size_t first_with_two = sets.size();
+    for (size_t i = 0; i < sets.size() && sets[i].name != "lifetime"; i++) {
+        const auto largest =
+            static_cast<double>(*std::max_element(sets[i].bytes.begin(), sets[i].bytes.end()));
+        const double all = std::accumulate(sets[i].bytes.begin(), sets[i].bytes.end(), 0.0);
+        if (sets[i].labels.size() > 1 && largest < nearly_all * all) {
+            return i;
+        }
+        first_with_two = sets[i].labels.size() > 1 ? std::min(first_with_two, i) : first_with_two;
+    }
+    if (first_with_two < sets.size()) {
+        return first_with_two;
+    }
+    const auto lifetime = std::find_if(sets.begin(), sets.end(),
+                                       [](const GroupSet &set) { return set.name == "lifetime"; });
+    return static_cast<size_t>(lifetime - sets.begin());
+}
+
 std::vector<Stack> stacks_of(const History &history, const GroupSet &groups,
                              const std::vector<Bucket> &buckets) {
     std::vector<Stack> stacks;

@@ -20,6 +20,11 @@ struct GroupSet {
 // By their bytes after `step`, largest first. Lifetimes keep their order.
 GroupSet groups_of(const History &history, const Dimension &dimension, uint32_t step);
 
+// The first of the questions that tells blocks apart at the peak: no answer has nearly all of them.
+// Else the first with two answers, else that of lifetimes. `sets` are in the order library, caller,
+// lifetime and others, as far as there are any.
+size_t leading_of(const std::vector<GroupSet> &sets);
+
 // The bytes of each group when a bucket holds the most, and after its last step.
 struct Stack {
     std::array<uint64_t, GroupSet::most + 1> high = {}, end = {};

@@ -147,7 +147,7 @@ class MemoryChart {
       context.moveTo(margin.left, y);
       context.lineTo(width - margin.right, y);
       context.stroke();
-      context.fillText(bytes(value), margin.left - 6, y);
+      context.fillText(tickBytes(value), margin.left - 6, y);
     }
     const { ticks, step } = ticksOf(view.from, view.to, Math.max(2, this.width / 110), 10);
     context.textAlign = "center";
@@ -434,7 +434,7 @@ function partsChart(parent, samples, height) {
     context.fillStyle = color("muted");
     context.textBaseline = "middle";
     context.textAlign = "right";
-    ticksOf(0, top, 4, 2).ticks.forEach((value) => context.fillText(bytes(value), margin.left - 6, y(value)));
+    ticksOf(0, top, 4, 2).ticks.forEach((value) => context.fillText(tickBytes(value), margin.left - 6, y(value)));
     context.textBaseline = "top";
     context.textAlign = "center";
     ticksOf(0, right, Math.max(2, inner.width / 110), 10).ticks

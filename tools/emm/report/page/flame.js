@@ -28,6 +28,12 @@ class Flame {
 
   zoom(chain) {
     this.chain = chain;
+    this.draw();
+  }
+
+  // Names are where there is room for them, so it is drawn once it has its width.
+  draw() {
+    const { chain } = this;
     this.path.replaceChildren();
     chain.forEach((node, i) => {
       const button = add(this.path, "button", "", i === 0 ? "all" : plainName(node.name));
@@ -59,8 +65,11 @@ class Flame {
     button.style.background = shade || color("all");
     button.style.color = shade ? "" : color("ink");
     button.style.filter = depth > 1 ? "brightness(" + (1 + 0.12 * (depth - 1)) + ")" : "";
-    add(button, "b", "", bytes(node.bytes));
-    add(button, "span", "", " " + this.titleOf(node, depth));
+    if (width * this.box.clientWidth > 60) {
+      add(button, "b", "", bytes(node.bytes));
+      add(button, "span", "", " " + this.titleOf(node, depth));
+    }
+    button.setAttribute("aria-label", this.titleOf(node, depth) + ", " + bytes(node.bytes));
     button.addEventListener("click", () => this.zoom(chain));
     button.addEventListener("pointermove", (event) => tip.show(event, [
       depth === 0 ? "all that was live at the peak" : this.flame.levels[depth - 1] + ": " + shortened(node.name, 400),

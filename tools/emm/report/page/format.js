@@ -9,6 +9,13 @@ function bytes(value) {
   return (unit === 0 ? String(value) : value.toFixed(1)) + " " + units[unit];
 }
 
+// On an axis: 1.25 GiB, not 1.3.
+function tickBytes(value) {
+  const text = bytes(value), unit = text.slice(text.indexOf(" "));
+  const size = 1024 ** ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"].indexOf(unit.trim());
+  return String(Number((value / size).toFixed(3))) + unit;
+}
+
 function count(value) {
   return Math.round(value).toLocaleString("en-US");
 }

@@ -119,7 +119,7 @@ function unknownReserved() {
 
 function flameSection(memory, figures) {
   const made = section("What made the peak", peakSentence(memory, figures));
-  new Flame(made, memory);
+  const flame = new Flame(made, memory);
   add(made, "p", "about", "Click a block to see what it is made of." +
       (memory.flames[0].levels[0] === "library" ? "" : " The " + page.document.figures.kind + " does not tell who asked."));
   const more = add(made, "details");
@@ -132,7 +132,7 @@ function flameSection(memory, figures) {
   table(more, ["size", "bytes at the peak", "blocks at the peak", "blocks allocated in all"],
         memory.leading_sizes.map((bar) => [[bytes(bar[0]), bar[0]], [bytes(bar[3]), bar[3]],
           count(bar[3] / Math.max(1, bar[0])), count(bar[1])]));
-  return made;
+  return { flame, made };
 }
 
 // What the reserved memory was when there was the most of it.
@@ -292,7 +292,8 @@ function show(number) {
   if (replays.length > 1) {
     main.append(comparison(figures, replays));
   }
-  main.append(chartSection(memory, figures, replays, view), flameSection(memory, figures));
+  const { flame, made } = flameSection(memory, figures);
+  main.append(chartSection(memory, figures, replays, view), made);
   if (figures.memory === "device memory") {
     main.append(reservedSection(replays));
   }
@@ -308,6 +309,7 @@ function show(number) {
     main.append(failureSection());
   }
   canvases.forEach((redraw) => redraw());
+  flame.draw();
 }
 
 function start() {

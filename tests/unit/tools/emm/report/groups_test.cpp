@@ -52,3 +52,15 @@ TEST_CASE("the stack of a bucket adds up to what is live at its fullest and at i
         CHECK(std::accumulate(stack.end.begin(), stack.end.end(), uint64_t(0)) == buckets[i].end);
     }
 }
+
+TEST_CASE("the question that leads is the first whose answers tell blocks apart") {
+    const auto set = [](const char *name, std::vector<uint64_t> bytes) {
+        return GroupSet{name, std::vector<std::string>(bytes.size(), "x"), bytes, bytes, {}};
+    };
+    const GroupSet lifetime = set("lifetime", {1, 2}), size = set("size", {1, 1});
+    CHECK(leading_of({set("library", {5, 5}), set("caller", {5, 5}), lifetime}) == 0);
+    CHECK(leading_of({set("library", {99, 1}), set("caller", {50, 49, 1}), lifetime}) == 1);
+    CHECK(leading_of({set("library", {99, 1}), set("caller", {99, 1}), lifetime}) == 0);
+    CHECK(leading_of({set("library", {9}), set("caller", {9}), lifetime, size}) == 2);
+    CHECK(leading_of({lifetime, size}) == 0);
+}
