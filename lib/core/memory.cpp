@@ -8,6 +8,7 @@
 #include "observe/error.h"
 #include "observe/process.h"
 
+#include <cstdint>
 #include <string>
 
 namespace emm::core {
@@ -187,9 +188,10 @@ emm_status memfreemanaged(emm_context &context, emm_deviceptr ptr, size_t size, 
                        [&] { return EMM_CALL(context, memfreemanaged, ptr, size, stream); });
 }
 
+// What keeps everything only finds out what is complete: it is no event.
 emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released,
                 const void *caller) noexcept {
-    if (!is_watched(context)) {
+    if (!is_watched(context) || keep_bytes == SIZE_MAX) {
         return trim_manager(context, keep_bytes, ret_released);
     }
     WatchedCall watch(context, EventType::trim, 0, keep_bytes, EMM_STREAM_UNORDERED, caller);

@@ -144,6 +144,13 @@ class Interposed(Client):
             events = "".join(open(name, encoding="utf-8").read() for name in glob.glob(folder + "/*"))
         self.assertGreater(len(events.splitlines()), 20, "emm served nothing")
 
+    def test_a_question_about_memory_is_no_event(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.interposed("info", EMM_EVENT_LOG=os.path.join(folder, "%p.csv"))
+            events = "".join(open(name, encoding="utf-8").read() for name in glob.glob(folder + "/*"))
+        self.assertIn("Alloc,", events)
+        self.assertNotIn("Trim,", events)
+
 
 def wanted():
     """One process a case for one way to find the driver; for the others all cases in one process."""
