@@ -207,6 +207,12 @@ class Started(Tree):
         self.assertEqual({name for name in seen if name.startswith(("EMM_", "LD_"))},
                          {"LD_PRELOAD", "LD_LIBRARY_PATH"})
 
+    def test_the_check_before_the_program_says_only_what_is_wrong(self):
+        log = self.folder / "emm.log"
+        seen = self.seen(EMM_LOG=f"info:{log}")
+        self.assertEqual(seen.get("EMM_LOG"), f"info:{log}")
+        self.assertEqual(log.read_text(encoding="utf-8") if log.exists() else "", "")
+
     def test_the_interposer_is_loaded_first(self):
         maps = self.output("--", "cat", "/proc/self/maps")
         self.assertIn(f"{self.run_folder}/libcuda.so.1", maps)

@@ -86,6 +86,12 @@ std::string shell_lines(const Environment &before, const Changes &changes) {
     return lines;
 }
 
+std::string log_of_check(const std::string &log) {
+    const size_t end = std::min(log.find(':'), log.size());
+    const std::string level = log.substr(0, end);
+    return level == "info" || level == "debug" ? "warn" + log.substr(end) : log;
+}
+
 bool are_caches(const std::string &list) {
     return list == "torch" || list == "cupy" || list == "torch,cupy" || list == "cupy,torch";
 }

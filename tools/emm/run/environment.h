@@ -19,6 +19,10 @@ Changes run_environment(const Environment &before, const RunOptions &options,
 // The changes as lines for a POSIX shell: export NAME='value', or unset NAME if `before` has it.
 std::string shell_lines(const Environment &before, const Changes &changes);
 
+// EMM_LOG for the check that comes before the program, whose own lines say the rest once more:
+// warnings and errors only.
+std::string log_of_check(const std::string &log);
+
 // Whether that is what --release may be.
 bool are_caches(const std::string &list);
 

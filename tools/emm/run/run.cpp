@@ -98,7 +98,15 @@ std::string found_program(const std::string &name) {
 void check_plugin() {
     emm_plugin_info info = {};
     info.struct_size = sizeof info;
+    const char *const log = std::getenv("EMM_LOG");
+    const std::string wanted = log ? log : "";
+    if (log) {
+        setenv("EMM_LOG", log_of_check(wanted).c_str(), 1);
+    }
     require(emm_get_plugin(&info), "resolve");
+    if (log) {
+        setenv("EMM_LOG", wanted.c_str(), 1);
+    }
 }
 
 [[noreturn]] void become(const std::string &path, std::vector<std::string> words) {

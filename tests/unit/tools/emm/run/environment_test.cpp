@@ -105,6 +105,14 @@ TEST_CASE("a shell gets each variable quoted, and unsets what has to go and is t
     CHECK(shell_lines({{"B", "1"}}, changes) == "export A='it'\\''s $HOME'\nunset B\n");
 }
 
+TEST_CASE("the check before the program logs what is wrong, to the same place") {
+    CHECK(log_of_check("info") == "warn");
+    CHECK(log_of_check("debug:/tmp/a:b.log") == "warn:/tmp/a:b.log");
+    CHECK(log_of_check("error:/tmp/a.log") == "error:/tmp/a.log");
+    CHECK(log_of_check("warn") == "warn");
+    CHECK(log_of_check("") == "");
+}
+
 TEST_CASE("a character that the dynamic linker would not take as it is written is named") {
     CHECK(unfit_character("/opt/emm-1.0/lib/run") == '\0');
     CHECK(unfit_character("/opt/my emm/run") == ' ');
