@@ -43,9 +43,9 @@ class Page(unittest.TestCase):
         path.write_text(text, encoding="utf-8")
         return path
 
-    def show(self, recording, *words):
+    def show(self, recording, *words, status=0):
         page = pathlib.Path(self.folder.name, "page.html")
-        figures = answer("report", recording, *words, "-o", page)
+        figures = answer("report", recording, *words, "-o", page, status=status)
         self.browser.open(page)
         return figures
 
@@ -91,6 +91,11 @@ class Page(unittest.TestCase):
         tops = self.value("[...document.querySelectorAll('canvas[tabindex]')].map((c) => c.getBoundingClientRect().top)")
         self.assertEqual(len(tops), 2)
         self.assertEqual(tops[0], tops[1])
+
+    def test_a_plugin_that_does_not_load_is_told_beside_the_others(self):
+        self.show(self.file("log.csv", random_log(500, CALLERS)), "--compare", "nothing-like-it", "pool", status=1)
+        self.assertIn("nothing-like-it", self.value("document.querySelector('.failure').textContent"))
+        self.assertGreater(self.value("document.querySelectorAll('#driver_calls tbody tr').length"), 3)
 
     def test_the_pointer_is_told_what_is_under_it(self):
         figures = self.show(self.file("log.csv", random_log(5000, CALLERS)))

@@ -1,6 +1,7 @@
 #include "report/address_map.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace emm::tool {
 namespace {

@@ -7,6 +7,7 @@
 #include "report/histograms.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

@@ -1,6 +1,7 @@
 #include "report/flame.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <fmt/format.h>
 #include <map>
 

@@ -1,6 +1,7 @@
 #include "report/reading.h"
 
 #include "exchange/refusal.h"
+#include "text.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
 #include "trace/trace_row.h"
