@@ -6,6 +6,12 @@
 #include <cstddef>
 #include <cstdint>
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define EMM_CLANG_SANITIZES
+#endif
+#endif
+
 namespace emm::observe {
 
 // Walks the calling thread's stack, a few nanoseconds for each frame: what the call frame
@@ -50,18 +56,20 @@ struct Frame {
 #if defined(__aarch64__)
 // Takes off the bits that the processor has signed the return address with.
 inline uintptr_t unsign(uintptr_t address) noexcept {
-    register uintptr_t x30 asm("x30") = address;
-    asm("hint #7" : "+r"(x30)); // xpaclri; nothing on processors without signatures
-    return x30;
+    // xpaclri: nothing on processors without signatures
+    asm("mov x30, %0\n\thint #7\n\tmov %0, x30" : "+r"(address) : : "x30");
+    return address;
 }
 #endif
 
-// The stack may hold red zones of sanitizers; a return address is none of them.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(__clang__)
-[[gnu::noinline, gnu::no_sanitize("address"), gnu::no_sanitize("thread")]]
+// A sanitizer may take what lies between two frames for out of bounds; a return address is not.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(EMM_CLANG_SANITIZES)
+#define EMM_UNWATCHED __attribute__((noinline, no_sanitize("address"), no_sanitize("thread")))
+#else
+#define EMM_UNWATCHED
 #endif
-inline uintptr_t
-stack_word(uintptr_t address) noexcept {
+
+EMM_UNWATCHED inline uintptr_t stack_word(uintptr_t address) noexcept {
     return *reinterpret_cast<const volatile uintptr_t *>(address);
 }
 
