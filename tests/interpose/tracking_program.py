@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""tracking_program.py LIBEMM CALLER: allocates on the driver API, through a C library and by itself, with the
+interpreter's lock and without. Prints as JSON what emm_foreach_allocation tells, by size."""
+import ctypes
+import json
+import sys
+
+LIBEMM, CALLER = sys.argv[1:3]
+THROUGH_LIBRARY, WITH_LOCK, WITHOUT_LOCK = 1 << 20, 2 << 20, 3 << 20
+cuda, cuda_with_lock = ctypes.CDLL("libcuda.so.1"), ctypes.PyDLL("libcuda.so.1")
+library = ctypes.CDLL(CALLER)
+emm = ctypes.CDLL(LIBEMM)
+
+
+class Frame(ctypes.Structure):
+    _fields_ = [("module", ctypes.c_char_p), ("offset", ctypes.c_uint64), ("function", ctypes.c_char_p),
+                ("line", ctypes.c_uint32), ("reserved", ctypes.c_uint32)]
+
+
+class Allocation(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_uint32), ("memory", ctypes.c_uint32), ("ptr", ctypes.c_uint64),
+                ("size", ctypes.c_uint64), ("stream", ctypes.c_void_p), ("age_ns", ctypes.c_uint64),
+                ("thread", ctypes.c_uint32), ("sample", ctypes.c_uint32), ("module", ctypes.c_char_p),
+                ("offset", ctypes.c_uint64), ("frame_count", ctypes.c_uint32), ("frame_size", ctypes.c_uint32),
+                ("frames", ctypes.POINTER(Frame))]
+
+
+Visitor = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(Allocation), ctypes.c_void_p)
+
+
+def require(result):
+    if result != 0:
+        raise RuntimeError(f"status {result}")
+
+
+def text(value):
+    return value.decode() if value is not None else None
+
+
+def innermost(size):
+    address = ctypes.c_uint64()
+    require(cuda_with_lock.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)))
+    return address
+
+
+def tell():
+    told = {}
+
+    def visit(allocation, _):
+        one = allocation.contents
+        frames = [one.frames[i] for i in range(one.frame_count)]
+        told[one.size] = {
+            "module": text(one.module), "native": [text(f.module) for f in frames if f.function is None],
+            "python": [[text(f.module), f.line, text(f.function)] for f in frames if f.function is not None]}
+        return 0
+
+    context = ctypes.c_void_p()
+    require(emm.emm_context_current(ctypes.byref(context)))
+    require(emm.emm_foreach_allocation(context, Visitor(visit), None))
+    return told
+
+
+def main():
+    context, address = ctypes.c_void_p(), ctypes.c_uint64()
+    require(cuda.cuInit(0))
+    require(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+    require(cuda.cuCtxSetCurrent(context))
+    require(library.allocate_here(cuda.cuMemAlloc_v2, ctypes.byref(address), ctypes.c_size_t(THROUGH_LIBRARY)))
+    try:
+        raise ValueError("pending while memory is asked for")
+    except ValueError as error:
+        innermost(WITH_LOCK)
+        assert str(error) == "pending while memory is asked for" and sys.exc_info()[1] is error
+    require(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(WITHOUT_LOCK)))
+    too_much = cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 39))
+    print(json.dumps({"told": tell(), "too_much": too_much}))
+
+
+main()

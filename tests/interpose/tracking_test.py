@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""tracking_test.py INTERPOSER DRIVER LIBEMM CALLER: who a Python program's allocations are asked for by, under
+`emm run --track` on the simulated driver. CALLER is a build of release/library.c."""
+import csv
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+INTERPOSER, DRIVER, LIBEMM, CALLER = sys.argv[1:5]
+PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tracking_program.py")
+THROUGH_LIBRARY, WITH_LOCK, WITHOUT_LOCK = str(1 << 20), str(2 << 20), str(3 << 20)
+
+
+def run(**variables):
+    folders = [os.path.dirname(INTERPOSER), os.path.dirname(LIBEMM)]
+    environment = dict(os.environ, LD_PRELOAD=INTERPOSER, LD_LIBRARY_PATH=":".join(folders), EMM_PLUGIN="pool",
+                       EMM_DRIVER=DRIVER, EMM_SIM="memory=1GiB", **variables)
+    done = subprocess.run([sys.executable, PROGRAM, LIBEMM, CALLER], env=environment, capture_output=True, text=True,
+                          timeout=120, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout), done.stderr
+
+
+class Tracking(unittest.TestCase):
+    maxDiff = None
+
+    def test_the_library_that_asked_is_told_and_none_of_emms_or_libffi(self):
+        told, _ = run(EMM_TRACK="module")
+        live = told["told"]
+        self.assertEqual(os.path.realpath(live[THROUGH_LIBRARY]["module"]), os.path.realpath(CALLER))
+        for size in (WITH_LOCK, WITHOUT_LOCK):
+            self.assertRegex(os.path.basename(live[size]["module"]), "^(_ctypes|python|libpython)")
+        self.assertEqual([one["native"] for one in live.values()], [[], [], []])
+
+    def test_lines_of_python_are_told_if_the_caller_holds_the_lock(self):
+        told, _ = run(EMM_TRACK="stack")
+        live = told["told"]
+        self.assertEqual([function.split(".")[-1] for _, _, function in live[WITH_LOCK]["python"]],
+                         ["innermost", "main", "<module>"])
+        for file, line, _ in live[WITH_LOCK]["python"]:
+            self.assertEqual(file, PROGRAM)
+            self.assertGreater(line, 0)
+        self.assertEqual(live[WITHOUT_LOCK]["python"], [])
+        self.assertEqual(live[THROUGH_LIBRARY]["python"], [])
+        self.assertEqual(live[THROUGH_LIBRARY]["native"][0], live[THROUGH_LIBRARY]["module"])
+        self.assertGreater(len(live[WITH_LOCK]["native"]), 3)
+
+    def test_out_of_memory_names_the_libraries(self):
+        told, errors = run(EMM_TRACK="stack")
+        self.assertEqual(told["too_much"], 2)
+        self.assertEqual(errors.count("out of device memory on device 0: 512.00 GiB"), 1, errors)
+        for part in (os.path.basename(CALLER), "live by library:", "live by caller:", f"{PROGRAM}:", "innermost",
+                     "remainder", "hint: the device has 1.00 GiB in all"):
+            self.assertIn(part, errors)
+
+    def test_without_tracking_nothing_is_written(self):
+        with self.assertRaises(AssertionError):
+            run() # emm_foreach_allocation refuses
+        with tempfile.TemporaryDirectory() as folder:
+            _, errors = run(EMM_TRACK="module", EMM_OOM_REPORT="off", EMM_EVENT_LOG=os.path.join(folder, "log.csv"))
+            self.assertEqual(errors, "")
+
+    def test_a_recording_has_the_caller_and_not_the_interposer(self):
+        for variables in ({}, {"EMM_TRACK": "module"}):
+            with tempfile.TemporaryDirectory() as folder:
+                log = os.path.join(folder, "log.csv")
+                try:
+                    run(EMM_EVENT_LOG=log, **variables)
+                except AssertionError:
+                    self.assertEqual(variables, {})
+                with open(log, encoding="utf-8") as file:
+                    where = {row["Size (bytes)"]: row["Location"] for row in csv.DictReader(file)}
+            self.assertIn(os.path.basename(CALLER) + "+0x", where[THROUGH_LIBRARY])
+            self.assertIn("allocate_here", where[THROUGH_LIBRARY])
+            for location in where.values():
+                self.assertNotIn("libemm-run", location)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
