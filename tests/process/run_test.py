@@ -99,6 +99,11 @@ class Refused(Tree):
             self.assert_refused(2, f"run: --release: expected torch, cupy or torch,cupy, found '{found}'", "--release",
                                 found, "--", "true")
 
+    def test_tracking_that_makes_no_sense_is_wrong_usage(self):
+        for found in ("modules", "", "stack:sample=1/0"):
+            self.assert_refused(2, f"run: --track: expected module or stack, with :sample=1/N behind it or nothing, "
+                                   f"found '{found}'", "--track", found, "--", "true")
+
     def test_a_record_in_a_folder_that_is_not_there_is_wrong_usage(self):
         record = self.folder / "nothing/log.csv"
         self.assert_refused(2, f"found no folder {record.parent}", "--record", record, "--", "true")
@@ -194,11 +199,13 @@ class Started(Tree):
     def test_the_environment_arrives(self):
         record = self.folder / "log.csv"
         seen = self.seen("--plugin", "pool:max=8MiB", "--sync-free", "--zero", "--no-children",
-                         "--audit", "--release", "torch,cupy", "--record", record, KEPT="1", EMM_PLUGIN="passthrough")
+                         "--audit", "--release", "torch,cupy", "--record", record,
+                         "--track", "stack", KEPT="1", EMM_PLUGIN="passthrough")
         for name, value in {"LD_PRELOAD": f"{self.run_folder}/libcuda.so.1",
                             "LD_LIBRARY_PATH": str(self.run_folder),
                             "LD_AUDIT": f"{self.run_folder}/libemm-audit.so",
                             "EMM_PLUGIN": "pool:max=8MiB", "EMM_EVENT_LOG": str(record), "KEPT": "1",
+                            "EMM_TRACK": "stack",
                             "EMM_RUN": "sync-free,zero,no-children,release=torch+cupy"}.items():
             self.assertEqual(seen.get(name), value, name)
 

@@ -376,6 +376,12 @@ class Bench(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertNotIn("not recorded", done.stderr)
 
+    def test_what_tracking_costs_is_told_beside_the_cases_without(self):
+        done = run("bench", "--case", "vtable,tracked,tracked_stack")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"an allocation tracked by EMM_TRACK=module costs -?[0-9.]+ ns, its free included")
+        self.assertIn("EMM_TRACK=stack costs", done.stdout)
+
     def test_the_empty_plugin_is_called_directly_and_through_emm(self):
         told = answer("bench", "--case", "bare,vtable")
         self.assertEqual([(r["plugin"], r["case"]) for r in told["results"]],
@@ -391,8 +397,8 @@ class Bench(unittest.TestCase):
     def test_every_case_runs_on_a_plugin(self):
         told = answer("bench", "--plugin", "async")
         cases = {result["case"] for result in told["results"]}
-        self.assertEqual(cases, {"bare", "vtable", "clock", "logged", "tracked", "tracked_stack", "pair", "pair_null", "pair_raw",
-                                 "pair_unordered", "pair_busy", "pair_current", "handle", "mixed",
+        self.assertEqual(cases, {"bare", "vtable", "clock", "logged", "tracked", "tracked_stack", "pair",
+                                 "pair_null", "pair_raw", "pair_unordered", "pair_busy", "pair_current", "handle", "mixed",
                                  "holes", "large", "host", "cross", "counter"})
         self.assertEqual([r for r in told["results"] if "error" in r], [])
 

@@ -57,7 +57,7 @@ const char *const footer =
     "  emm new mine                                   begin a plugin of your own\n"
     "  emm top                                        what do my processes hold?\n\n"
     "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
-    "EMM_LOG, EMM_EVENT_LOG, EMM_RUN, EMM_TOP. `emm info` shows all of them.\n\n"
+    "EMM_LOG, EMM_EVENT_LOG, EMM_TRACK, EMM_RUN, EMM_TOP. `emm info` shows all of them.\n\n"
     "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.\n"
     "`emm run` ends as its program does.";
 
@@ -306,6 +306,10 @@ private:
                         "write each allocation and free to FILE, as EMM_EVENT_LOG does;\n"
                         "%p in the name is the process id")
             ->option_text("FILE");
+        run->add_option("--track", run_.track,
+                        "keep who asked for each live allocation, as EMM_TRACK does: module or\n"
+                        "stack, with :sample=1/N for one of N; told when memory runs out")
+            ->option_text("SPEC");
         run->add_flag("--audit", run_.audit,
                       "also for a program that opens the driver by its absolute path");
         run->add_flag("--no-children", run_.no_children,

@@ -71,6 +71,9 @@ Changes run_environment(const Environment &before, const RunOptions &options,
     if (options.record) {
         changes.emplace_back("EMM_EVENT_LOG", *options.record);
     }
+    if (options.track) {
+        changes.emplace_back("EMM_TRACK", *options.track);
+    }
     return changes;
 }
 

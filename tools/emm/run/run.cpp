@@ -1,5 +1,7 @@
 #include "run/run.h"
 
+#include "observe/callers/track_options.h"
+#include "observe/text.h"
 #include "print.h"
 #include "problem.h"
 #include "run/environment.h"
@@ -53,6 +55,16 @@ void check_usage(const RunOptions &options) {
     if (options.release && !are_caches(*options.release)) {
         throw Refusal(run_usage,
                       "--release: " + none_of({"torch", "cupy", "torch,cupy"}, *options.release));
+    }
+}
+
+void check_track(const std::string &spec) {
+    observe::TrackOptions parsed;
+    std::string complaint;
+    if (spec.empty() || !observe::parse_track_options(spec, parsed, complaint)) {
+        throw Refusal(run_usage, fmt::format("--track: expected module or stack, with "
+                                             ":sample=1/N behind it or nothing, found '{}'",
+                                             observe::one_line(spec)));
     }
 }
 
@@ -122,6 +134,9 @@ void check_plugin() {
 
 int run_checked(RunOptions options, WriteSignalsIgnored &signals) {
     check_usage(options);
+    if (options.track) {
+        check_track(*options.track);
+    }
     if (options.record) {
         options.record = absolute_record(*options.record);
     }

@@ -63,6 +63,14 @@ TEST_CASE("the plugin and the log are set if they are asked for, and kept if not
     CHECK(environment_after(before, options).at("EMM_EVENT_LOG") == "/new.csv");
 }
 
+TEST_CASE("tracking is set if it is asked for, and kept if not") {
+    CHECK(environment_after({{"EMM_TRACK", "stack"}}).at("EMM_TRACK") == "stack");
+    RunOptions options;
+    options.track = "module:sample=1/10";
+    CHECK(environment_after({{"EMM_TRACK", "stack"}}, options).at("EMM_TRACK") ==
+          "module:sample=1/10");
+}
+
 TEST_CASE("EMM_RUN has the options of this run, and is unset without any") {
     RunOptions options;
     options.zero = true;
