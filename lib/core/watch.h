@@ -38,7 +38,8 @@ public:
                 emm_stream stream, const void *caller) noexcept
         : context_(context), type_(type), address_(address), size_(size), stream_(stream),
           buffer_(is_logging.load(std::memory_order_relaxed) ? observe::event_buffer() : nullptr),
-          caller_(buffer_ || is_tracking() ? observe::outer_caller(caller) : caller) {
+          caller_(buffer_ || (is_tracking() && is_allocation(type)) ? observe::outer_caller(caller)
+                                                                    : caller) {
         if (buffer_ || has_hook.load(std::memory_order_relaxed)) {
             uncancelled_.emplace();
         }

@@ -37,6 +37,15 @@ struct CodeMap {
     uint64_t loads = 0, unloads = 0; // since the process began
 };
 
+// Where a thread has found an address last: most of what it asks for next lies there too. Trivial,
+// as it is used by threads that are ending; initial-exec, because a look at it must not be a
+// function call.
+struct LastRange {
+    const CodeMap *map = nullptr; // in which it was found
+    const CodeRange *range = nullptr;
+};
+[[gnu::tls_model("initial-exec")]] inline constinit thread_local LastRange last_range;
+
 // Which file an address belongs to. Readers take no lock and ask the dynamic linker nothing, unless
 // the address is not known. A library that was unloaded is noticed when `notice_unloads` is called
 // next. Maps that were replaced stay, because a reader may be looking: some 40 bytes for each
@@ -47,7 +56,13 @@ public:
     const CodeRange *find(uintptr_t address) noexcept {
         const CodeMap *const map = map_.load(std::memory_order_acquire);
         if (map) [[likely]] {
+            const LastRange last = last_range;
+            if (last.map == map &&
+                address - last.range->begin < last.range->end - last.range->begin) {
+                return last.range;
+            }
             if (const CodeRange *const found = range_around(map->ranges, address)) {
+                last_range = {map, found};
                 return found;
             }
         }
