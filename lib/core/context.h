@@ -69,6 +69,11 @@ struct emm_context {
     std::atomic<emm_memory *> retry_list{
         nullptr}; // handles whose free has failed, to be tried again
 
+    // For the table at the process's end (core/exit_statistics.h).
+    std::atomic<uint64_t> pressure_runs{0}; // times that memory was short and was looked for
+    std::atomic<bool> has_last_stats{false};
+    emm_stats last_stats = {}; // from before it was retired
+
     emm_context(const emm::driver::Driver &the_driver, CUcontext cuda, uint64_t context_id,
                 const emm::core::DeferredLimits &limits)
         : driver(the_driver), cuda_context(cuda), id(context_id), defaults(*this), pending(limits) {

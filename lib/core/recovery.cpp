@@ -53,6 +53,7 @@ void return_to_driver(emm_context &context) noexcept {
 
 void recover(emm_context &context, size_t size) noexcept {
     ++counters().memory_retries;
+    context.pressure_runs.fetch_add(1, std::memory_order_relaxed);
     return_to_driver(context);
     context.returns.wait_for_others();
     if (press(context, size) > 0 && !observe::is_forked_child()) {

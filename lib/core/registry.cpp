@@ -1,6 +1,7 @@
 #include "core/registry.h"
 
 #include "core/context.h"
+#include "core/exit_statistics.h"
 #include "core/monitored.h"
 #include "core/retire.h"
 #include "core/selection.h"
@@ -163,6 +164,7 @@ emm_status begin_serving(emm_context &context) {
     if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
         context.state.fetch_or(state_needs_current, std::memory_order_relaxed);
     }
+    report_statistics_at_exit();
     watch_if_wanted(context);
     context.state.fetch_and(~state_unserved, std::memory_order_release);
     monitor::announce(*context.selection->plugin);

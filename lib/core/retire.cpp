@@ -1,6 +1,7 @@
 #include "core/retire.h"
 
 #include "core/context.h"
+#include "core/exit_statistics.h"
 #include "core/manager.h"
 #include "core/recovery.h"
 #include "core/registry.h"
@@ -47,6 +48,7 @@ emm_status retire_unwatched(emm_context &context) {
     if (const emm_status status = expect_outside("retired"); status != EMM_OK) {
         return status;
     }
+    keep_statistics(context);
     const OwnerGuard guard(context.manager_lock);
     if (!guard.owns()) {
         return observe::fail(EMM_E_REENTERED, 0, "the plugin retired the context that it serves");

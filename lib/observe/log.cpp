@@ -181,6 +181,21 @@ public:
         callback_level_ = callback ? std::optional(level) : std::nullopt;
         apply_levels();
     }
+    // Whatever the level: to the place, or line by line to a callback that stands for it.
+    void report(std::string_view text) {
+        const std::lock_guard lock(mutex_);
+        if (setting_.level || !callback_level_) {
+            place_->log({logger_.name(), spdlog::level::info, {text.data(), text.size()}});
+            place_->flush();
+            return;
+        }
+        for (size_t begin = 0; begin < text.size();) {
+            const size_t end = std::min(text.find('\n', begin), text.size());
+            callback_->log(
+                {logger_.name(), spdlog::level::info, {text.data() + begin, end - begin}});
+            begin = end + 1;
+        }
+    }
     // False: EMM_LOG decides.
     bool set_level(int32_t level) {
         const std::lock_guard lock(mutex_);
@@ -228,6 +243,19 @@ void log(int32_t level, std::string_view text) noexcept {
     const WriteSignalsBlocked blocked; // a log never ends the program
     try {
         Log::process().write(level, text);
+    } catch (...) {
+        return;
+    }
+}
+
+void report(std::string_view text) noexcept {
+    const ProcessCall call;
+    if (!call.entered()) {
+        return;
+    }
+    const WriteSignalsBlocked blocked;
+    try {
+        Log::process().report(text);
     } catch (...) {
         return;
     }

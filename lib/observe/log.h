@@ -15,6 +15,11 @@ namespace emm::observe {
 void log(int32_t level, std::string_view text) noexcept;
 void log_formatted(int32_t level, fmt::string_view text, fmt::format_args values) noexcept;
 
+// Several lines in one, which begins with the time; they are written where log() writes, whatever
+// its level. Each has to be fit to be shown (observe/text.h). A callback gets them one by one, if
+// standard error would have them otherwise.
+void report(std::string_view text) noexcept;
+
 // A line with values in it, as in fmt::format.
 template <class... Values>
 void log(int32_t level, fmt::format_string<Values...> text, Values &&...values) noexcept {

@@ -88,5 +88,32 @@ class Log(unittest.TestCase):
         self.assertTrue(int(flags[0].split()[1], 8) & os.O_CLOEXEC)
 
 
+class Statistics(unittest.TestCase):
+    def told(self, scenario, **variables):
+        """What is on standard error of a program that came to such an end."""
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([PROGRAM, scenario], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  timeout=60, check=False, cwd=folder,
+                                  env={**os.environ, "EMM_LOG": "off", "EMM_EVENT_LOG": folder + "/log", **variables})
+        return done.stderr
+
+    def test_at_exit_there_is_one_table_with_a_row_for_each_context_whatever_the_logs_level(self):
+        for scenario in ("each", "fork", "late"):  # retires its context; forks a child that exits; frees at exit
+            lines = self.told(scenario, EMM_STATS="exit").splitlines()
+            self.assertEqual(len([line for line in lines if "statistics of emm" in line]), 1, scenario)
+            title = lines.index([line for line in lines if line.startswith("context ")][0])
+            self.assertRegex(lines[title], "plugin .*allocations +frees +failures +live MiB +peak MiB +cached MiB +"
+                                           "reserved MiB +pressure runs")
+            self.assertRegex(lines[title + 1], r"^device 0, context \d+ +\S+( +[\d.]+| +-){7} +\d+$")
+
+    def test_nothing_is_told_unless_it_is_asked_for(self):
+        self.assertNotIn("statistics", self.told("each"))
+        self.assertIn("EMM_STATS: expected exit, found 'yes'", self.told("each", EMM_STATS="yes", EMM_LOG="warn"))
+
+    def test_a_process_that_does_not_come_to_its_exit_tells_nothing(self):
+        for scenario in ("_exit", "abort"):
+            self.assertNotIn("statistics of emm", self.told(scenario, EMM_STATS="exit"))
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)

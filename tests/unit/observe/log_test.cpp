@@ -131,6 +131,15 @@ TEST_CASE("an application writes to the log, and what is no line or level is ref
     CHECK(taken.lines == std::vector<std::pair<int32_t, std::string>>{{EMM_LOG_DEBUG, "a line"}});
 }
 
+TEST_CASE("a table goes line by line to a callback that stands for standard error") {
+    unsetenv("EMM_LOG");
+    Lines taken;
+    REQUIRE(emm_set_log_callback(EMM_LOG_ERROR, &Lines::take, &taken) == EMM_OK);
+    emm::observe::report("one\ntwo");
+    CHECK(taken.lines == std::vector<std::pair<int32_t, std::string>>{{EMM_LOG_INFO, "one"},
+                                                                      {EMM_LOG_INFO, "two"}});
+}
+
 TEST_CASE("what comes up in a log callback is not given to it, and it cannot replace itself") {
     static std::atomic<int> calls;
     static std::atomic<emm_status> answered;

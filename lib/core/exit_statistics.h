@@ -1,0 +1,31 @@
+#pragma once
+
+#include "core/context.h"
+
+#include <emm/plugin.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+// EMM_STATS=exit: a table of what each context has done, at the process's end.
+namespace emm::core {
+
+// One row. `stats`: none if they could not be had.
+struct ContextStatistics {
+    std::string context, plugin;
+    std::optional<emm_stats> stats;
+    uint64_t pressure_runs = 0;
+};
+
+// Columns as wide as their texts; every line ends with a line end.
+std::string statistics_table(const std::vector<ContextStatistics> &rows);
+
+// Has the table written at exit if EMM_STATS asks for it. To be called when the first context
+// serves: plugin and driver are loaded then, so their own exit handlers come later.
+void report_statistics_at_exit() noexcept;
+
+// Keeps what a context that is about to be retired has done, if the table will be written.
+void keep_statistics(emm_context &context) noexcept;
+
+} // namespace emm::core
