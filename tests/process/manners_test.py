@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """How the emm tool behaves in a terminal and a pipe, whatever it is given: writes that fail, wrong usage, hostile
 names, plugins that end their process."""
+import fcntl
 import json
 import os
+import pty
+import struct
 import subprocess
 import tempfile
+import termios
 import unittest
 
 from emm_program import EMM, answer, fixture, run
@@ -253,6 +257,55 @@ class Specs(Files):
                     self.assertEqual((done.returncode, done.stderr if command[0] != "bench" else ""), (0, ""))
                     self.assertIn("every-option" if command[0] in ("info", "check") else self.folder + "/p%25q%3D%3B.so",
                                   done.stdout)
+
+
+class Terminal(Files):
+    def shown(self, columns, *arguments, stream="stdout", **variables):
+        """What a terminal of so many columns gets from standard output or standard error."""
+        terminal, end = pty.openpty()
+        fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, stream: end}
+        process = subprocess.Popen([EMM, *arguments], env={**os.environ, "TERM": "xterm", **variables}, **streams)
+        os.close(end)
+        text = b""
+        try:
+            while part := os.read(terminal, 65536):
+                text += part
+        except OSError:  # the other end is closed
+            pass
+        os.close(terminal)
+        process.wait(60)
+        return text.decode().replace("\r\n", "\n")
+
+    def test_a_table_is_as_wide_as_the_terminal_and_in_full_in_a_pipe(self):
+        command = ["replay", self.trace, "--plugin", "passthrough", "--plugin", "pool"]
+        piped = run(*command).stdout
+        self.assertGreater(max(map(len, piped.splitlines())), 140)
+        for columns in (40, 80, 100):
+            text = self.shown(columns, *command)
+            rows = [line for line in text.splitlines() if line.startswith(("plugin", "passthrough", "pool"))]
+            self.assertGreater(len(rows), 3)
+            self.assertEqual([row for row in rows if len(row) > columns], [])
+            for title in ("events", "peak reserved", "driver calls", "p99.9"):
+                self.assertIn(title, text)
+        wide = self.shown(300, *command).splitlines()
+        self.assertEqual(len(wide), len(piped.splitlines()))
+        self.assertEqual(len([line for line in wide if line.startswith("plugin ")]), 1)
+
+    def test_long_work_shows_progress_from_its_beginning_on_a_terminal_that_can(self):
+        rows = "".join(f"{i},0,0,mark,{i},0\n" for i in range(300_000))
+        long = self.file("long.csv", "time,thread,stream,op,id,size\n" + rows)
+        for command, word in ((["replay", long], "reading"), (["check", "pool", "--filter", "table/texts"], "loading pool"),
+                              (["info", "pool"], "loading pool"), (["check", "pool", "--filter", "table/", "--json"], "table/texts")):
+            with self.subTest(command):
+                text = self.shown(30, *command, stream="stderr")
+                self.assertIn("\r\x1b[K" + word, text)
+                self.assertTrue(text.endswith("\r\x1b[K"), text)
+                self.assertLess(max(len(line) for line in text.replace("\x1b[K", "").split("\r")), 30)
+                self.assertNotIn("\x1b", self.shown(30, *command, stream="stderr", TERM="dumb"))
+
+    def test_there_is_no_colour(self):
+        self.assertNotIn("\x1b", self.shown(80, "info", "pool"))
 
 
 if __name__ == "__main__":

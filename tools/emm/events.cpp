@@ -3,6 +3,7 @@
 #include "json.h"
 #include "observe/text.h"
 #include "print.h"
+#include "progress.h"
 #include "trace/reader.h"
 
 #include <algorithm>
@@ -13,7 +14,11 @@ namespace emm::tool {
 
 int run_events(const EventsOptions &options) {
     bool was_incomplete = false;
-    const Trace log = read_event_log(options.log, was_incomplete);
+    Progress progress;
+    const Trace log = read_event_log(options.log, was_incomplete, [&](double share) {
+        progress.show("reading " + options.log, share);
+    });
+    progress.clear();
     const auto count = [&](Op op) {
         return std::count_if(log.events.begin(), log.events.end(),
                              [op](const Event &event) { return event.op == op; });

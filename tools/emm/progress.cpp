@@ -2,8 +2,11 @@
 
 #include "clock.h"
 #include "observe/text.h"
+#include "terminal.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -15,9 +18,23 @@ void write_line(const std::string &text) {
     std::fflush(stderr);
 }
 
+// A line that wraps could not be cleared.
+std::string first_columns(std::string text) {
+    const size_t width = terminal_width(STDERR_FILENO);
+    if (width != 0 && text.size() >= width) {
+        text.resize(width - 1);
+    }
+    return observe::one_line(text); // a letter may be cut
+}
+
+bool obeys_escapes() {
+    const char *const kind = std::getenv("TERM");
+    return isatty(STDERR_FILENO) == 1 && kind && std::strcmp(kind, "dumb") != 0;
+}
+
 } // namespace
 
-Progress::Progress() : terminal_(isatty(STDERR_FILENO) == 1) {}
+Progress::Progress() : terminal_(obeys_escapes()) {}
 
 Progress::~Progress() {
     clear();
@@ -29,7 +46,7 @@ void Progress::show(const std::string &what, double share) {
 
 void Progress::show(const std::string &what) {
     if (terminal_) {
-        write_line("\r\x1b[K" + observe::one_line(what));
+        write_line("\r\x1b[K" + first_columns(observe::one_line(what)));
         shown_ = true;
     }
 }

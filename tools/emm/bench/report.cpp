@@ -65,7 +65,8 @@ std::string tracking_text(Times ns) {
 
 std::string bench_text(const Json &report) {
     Table table(
-        {"case", "plugin", "threads", "size", "ns/pair", "million pairs/s", "driver calls/pair"});
+        {"case", "plugin", "threads", "size", "ns/pair", "million pairs/s", "driver calls/pair"},
+        4);
     std::string errors;
     for (const Json &result : report.at("results")) {
         if (result.contains("error")) {

@@ -5,6 +5,7 @@
 #include "clock.h"
 #include "loader/suggest.h"
 #include "problem.h"
+#include "progress.h"
 
 #include <algorithm>
 #include <condition_variable>
@@ -64,6 +65,8 @@ private:
 Json describe(const CheckOptions &options) {
     const Planned nothing = {&check::cases().front(), ""};
     const Json job = {{"job", "check-describe"}, {"spec", options.spec}};
+    Progress progress;
+    progress.show("loading " + options.spec);
     Child child(options.spec, job, changes_for(check::simulator_settings(nothing, options.seed)),
                 {options.limit});
     return child.receive();
@@ -211,8 +214,13 @@ int run_check(const CheckOptions &options) {
     CheckRun run(options, plugin, planned);
     {
         const Workers workers(run, jobs_of(options));
+        Progress progress;
         for (size_t i = 0; i < planned.size(); i++) {
-            report.add(planned[i], run.wait_for(i));
+            progress.show(planned[i].name(),
+                          static_cast<double>(i) / static_cast<double>(planned.size()));
+            const CaseOutcome outcome = run.wait_for(i);
+            progress.clear();
+            report.add(planned[i], outcome);
         }
     }
     report.end(seconds_now() - begun);

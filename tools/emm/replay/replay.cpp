@@ -18,7 +18,9 @@ namespace {
 
 // Read once here, so that a bad file is refused before anything runs.
 std::string checked_name(const ReplayOptions &options, const Input &trace) {
-    return options.workload.empty() ? read_trace(trace.path(), trace.name()).name
+    Progress progress;
+    const auto show = [&](double share) { progress.show("reading " + trace.name(), share); };
+    return options.workload.empty() ? read_trace(trace.path(), trace.name(), show).name
                                     : generate(options.workload, options.seed).name;
 }
 

@@ -1,6 +1,7 @@
 #include "trace/reader.h"
 
 #include "problem.h"
+#include "progress.h"
 #include "text.h"
 #include "trace/builder.h"
 #include "trace/event_log.h"
@@ -67,9 +68,19 @@ Trace parse(const NextLine &next, const std::string &path, bool may_be_empty) {
     }
 }
 
-Trace read(const std::string &path, const std::string &name, bool may_be_empty) {
+Trace read(const std::string &path, const std::string &name, bool may_be_empty,
+           const ReadReport &report) {
+    constexpr uint64_t between_looks = 4096; // lines
     LineFile file(path, name);
-    return parse([&] { return file.next(); }, name, may_be_empty);
+    Pace pace;
+    uint64_t lines = 0;
+    const auto next = [&] {
+        if (report && lines++ % between_looks == 0 && pace.is_due()) {
+            report(file.share());
+        }
+        return file.next();
+    };
+    return parse(next, name, may_be_empty);
 }
 
 } // namespace
@@ -78,14 +89,14 @@ Trace parse_trace(std::string_view text, const std::string &path) {
     return parse([&] { return take_line(text); }, path, false);
 }
 
-Trace read_trace(const std::string &path, const std::string &name) {
+Trace read_trace(const std::string &path, const std::string &name, const ReadReport &report) {
     complete_event_log(path);
-    return read(path, name.empty() ? path : name, false);
+    return read(path, name.empty() ? path : name, false, report);
 }
 
-Trace read_event_log(const std::string &path, bool &ret_was_incomplete) {
+Trace read_event_log(const std::string &path, bool &ret_was_incomplete, const ReadReport &report) {
     ret_was_incomplete = complete_event_log(path);
-    return read(path, path, true);
+    return read(path, path, true, report);
 }
 
 } // namespace emm::tool

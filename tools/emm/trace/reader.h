@@ -2,6 +2,7 @@
 
 #include "trace/trace.h"
 
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -9,13 +10,16 @@ namespace emm::tool {
 
 // Reads `time,thread,stream,op,id,size` or an event log, plain or gzip. Throws Failure, which names
 // the file, the line, what was expected and what was found. `name` is what messages call the file,
-// if that is not its path.
-Trace read_trace(const std::string &path, const std::string &name = "");
+// if that is not its path. `report` is told every now and then how much has been read, from 0 to 1.
+using ReadReport = std::function<void(double share)>;
+Trace read_trace(const std::string &path, const std::string &name = "",
+                 const ReadReport &report = {});
 
 // The same for text that is in memory already; `path` is for messages.
 Trace parse_trace(std::string_view text, const std::string &path);
 
 // The log of a program, completed first if that was killed. It may have no events.
-Trace read_event_log(const std::string &path, bool &ret_was_incomplete);
+Trace read_event_log(const std::string &path, bool &ret_was_incomplete,
+                     const ReadReport &report = {});
 
 } // namespace emm::tool
