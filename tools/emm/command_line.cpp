@@ -8,6 +8,7 @@
 #include "exchange/export.h"
 #include "exchange/import.h"
 #include "info.h"
+#include "manual/pages.h"
 #include "new/new.h"
 #include "print.h"
 #include "problem.h"
@@ -94,6 +95,7 @@ public:
         app_.footer(footer);
         app_.require_subcommand(0, 1); // what is none of them is named then
         app_.get_formatter()->column_width(34);
+        app_.add_option("--generate-manual", manual_)->group(""); // for the build
         app_.set_version_flag("--version", std::string("emm ") + emm_version());
         add_info();
         add_replay();
@@ -112,6 +114,10 @@ public:
         try {
             if (const std::optional<int> status = parse(argc, argv)) {
                 return *status;
+            }
+            if (!manual_.empty()) {
+                print_as_is(manual::generate(app_, manual_));
+                return 0;
             }
             if (app_.get_subcommands().empty()) {
                 throw usage(fmt::format("expected a command: {}, found none (--help says what they "
@@ -469,6 +475,7 @@ private:
     TopOptions top_;
     ReportOptions report_;
     std::string order_ = "strict";
+    std::string manual_;
     std::vector<std::string> sizes_;
     bool json_ = false;
 };

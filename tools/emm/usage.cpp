@@ -20,7 +20,8 @@ Problem wrong(std::string message, std::string hint = {}) {
 
 std::vector<std::string> names_of_options(const CLI::App &app) {
     std::vector<std::string> names;
-    for (const CLI::Option *option : app.get_options()) {
+    const auto is_shown = [](const CLI::Option *option) { return !option->get_group().empty(); };
+    for (const CLI::Option *option : app.get_options(is_shown)) {
         for (const std::string &name : option->get_lnames()) {
             names.push_back("--" + name);
         }
