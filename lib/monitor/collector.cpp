@@ -32,6 +32,15 @@ std::string write_report() {
     return lines.empty() ? "no context is served" : fmt::format("{}", fmt::join(lines, "\n"));
 }
 
+Collected unasked(const char *why) {
+    Collected found;
+    for (const emm_context *context : oldest_first()) {
+        found.contexts.push_back(identify(*context));
+        found.contexts.back().problem = why;
+    }
+    return found;
+}
+
 } // namespace
 
 // In steps, by the clock that the thread sanitizer knows; another clock tells whether it is time.
@@ -59,8 +68,11 @@ bool Collector::begin(Wish wish) {
 
 Collected Collector::collect(Wish wish, int64_t timeout) {
     std::unique_lock lock(mutex_);
-    if (has_ended_ || (!is_busy_ && !begin(wish))) {
-        return {};
+    if (has_ended_) {
+        return unasked("the process ends");
+    }
+    if (!is_busy_ && !begin(wish)) {
+        return unasked("there is no thread to be had that could ask the plugin");
     }
     wait(lock, since_ + timeout);
     Collected found = found_;

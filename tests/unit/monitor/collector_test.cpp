@@ -139,6 +139,8 @@ TEST_CASE("once the process ends no plugin is asked, and one that is asked is wa
     hangs = false;
     collector().end(10 * second);
     CHECK(Recorder::the().count("told") == 1);
-    CHECK(collector().collect(Wish::figures, 10 * second).contexts.empty());
+    const Collected found = collector().collect(Wish::figures, 10 * second);
+    REQUIRE(found.contexts.size() == 1);
+    CHECK(found.contexts[0].problem == "the process ends");
     CHECK(Recorder::the().count("get_stats") == 1);
 }
