@@ -1,7 +1,7 @@
 // The thread that answers `emm top`.
 //
 // There is one in a process, from the first context that is served on. It sleeps in poll until a
-// tool connects, so that it costs a stack of which a page or two are touched. It blocks all
+// tool connects, so that it costs a stack of which three pages are touched. It blocks all
 // signals, and no thread joins it. A forked child has neither the thread nor the socket.
 //
 // It never waits for a peer, and calls no plugin itself (collector.h). What a peer sends is looked
