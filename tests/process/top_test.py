@@ -13,6 +13,9 @@ from top_programs import (MIB, OTHER_USER, TIMEOUT, Holder, Liar, environment, f
                           request, shown, stats_of, top, until)
 
 
+SANITIZERS = os.environ["EMM_TEST_SANITIZERS"]
+
+
 class Figures(unittest.TestCase):
     def test_each_program_is_shown_with_its_plugin_and_its_figures(self):
         one = Holder(self, "alloc=3", plugin="passthrough")
@@ -39,9 +42,9 @@ class Figures(unittest.TestCase):
             holder = Holder(self, "alloc=1", step)
             self.assertEqual(shown()[holder.pid]["contexts"], [])
 
-    def test_a_hundred_programs_are_shown_at_once(self):
+    def test_many_programs_are_shown_at_once(self):
         holders = [Holder(self, f"alloc={1 + index % 3}", plugin="passthrough")
-                   for index in range(100)]
+                   for index in range(100 if SANITIZERS == "none" else 10)]
         found = shown()
         for index, holder in enumerate(holders):
             self.assertEqual(stats_of(found[holder.pid])["live_count"], 1 + index % 3)
@@ -94,7 +97,8 @@ class Presence(unittest.TestCase):
     def test_a_program_that_no_tool_has_asked_has_one_thread_and_one_descriptor_more(self):
         on, off = (Holder(self, "alloc=1", "threads", "descriptors", plugin="passthrough",
                           EMM_TOP=value) for value in ("on", "off"))
-        self.assertEqual(on.said["threads"], off.said["threads"] + 1)
+        if SANITIZERS == "none":  # theirs has a thread, which comes with the first of a program's
+            self.assertEqual(on.said["threads"], off.said["threads"] + 1)
 
         def has_one_more():  # but for the connection of another test's tool
             on.tell("descriptors")
