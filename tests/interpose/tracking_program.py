@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """tracking_program.py LIBEMM CALLER: allocates on the driver API, through a C library and by itself, with the
-interpreter's lock and without. Prints as JSON what emm_foreach_allocation tells, by size."""
+interpreter's lock and without. Prints as JSON what emm_foreach_allocation tells, by size, or its status."""
 import ctypes
 import json
 import sys
@@ -56,8 +56,8 @@ def tell():
 
     context = ctypes.c_void_p()
     require(emm.emm_context_current(ctypes.byref(context)))
-    require(emm.emm_foreach_allocation(context, Visitor(visit), None))
-    return told
+    status = emm.emm_foreach_allocation(context, Visitor(visit), None)
+    return told if status == 0 else status
 
 
 def main():
