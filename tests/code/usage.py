@@ -17,7 +17,7 @@ def run(tool, *arguments):
 
 class Usage(unittest.TestCase):
     def test_who_asks_is_told_how_a_tool_is_used_and_no_more(self):
-        for tool in ("quickstart", "test", "wheel"):
+        for tool in ("quickstart", "test", "wheel", "deb"):
             for wish in ("--help", "-h"):
                 done = run(tool, wish)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -25,7 +25,7 @@ class Usage(unittest.TestCase):
                 self.assertNotIn("looking for", done.stdout)
 
     def test_what_a_tool_does_not_take_is_wrong_usage(self):
-        for tool, *words in (("quickstart", "--fast"), ("wheel", "one", "two"), ("wheel", "--fast")):
+        for tool, *words in (("quickstart", "--fast"), ("wheel", "one", "two"), ("wheel", "--fast"), ("deb", "--fast")):
             done = run(tool, *words)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(f"usage: tools/{tool}", done.stderr)
