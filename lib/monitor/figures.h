@@ -39,7 +39,8 @@ ContextFigures identify(const emm_context &context);
 // nor given up meanwhile; a context for which that happens just now is not waited for.
 void ask(emm_context &context, ContextFigures &ret_figures);
 
-// Of the large ones those that have been live for longest, where the process tracks its allocations.
+// Of the large ones those that have been live for longest, where the process tracks its
+// allocations.
 inline constexpr size_t most_oldest = 5;
 std::vector<OldAllocation> oldest_allocations(const emm_context &context);
 

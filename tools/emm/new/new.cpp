@@ -3,6 +3,7 @@
 #include "exchange/output.h"
 #include "json.h"
 #include "new/project.h"
+#include "print.h"
 #include "problem.h"
 
 #include <CLI/CLI.hpp>
@@ -106,16 +107,15 @@ int run_new(const NewOptions &options) {
         project_files(options.name, options.c ? Language::c : Language::cpp, builder);
     write_project(options.name, files);
     if (!options.json) {
-        fmt::print("{}: a plugin that gives out cuMemAlloc's memory. Next:\n{}", options.name,
-                   next_steps(options.name, builder));
+        print(fmt::format("{}: a plugin that gives out cuMemAlloc's memory. Next:\n{}",
+                          options.name, next_steps(options.name, builder)));
         return 0;
     }
     Json names = Json::array();
     for (const ProjectFile &file : files) {
         names.push_back(file.name);
     }
-    fmt::print("{}\n",
-               dump(Json{{"folder", fs::absolute(options.name).string()}, {"files", names}}, 2));
+    print_json({{"folder", fs::absolute(options.name).string()}, {"files", names}});
     return 0;
 }
 

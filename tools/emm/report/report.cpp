@@ -3,6 +3,7 @@
 #include "exchange/output.h"
 #include "exchange/refusal.h"
 #include "observe/text.h"
+#include "print.h"
 #include "progress.h"
 #include "report/document.h"
 #include "report/page.h"
@@ -90,16 +91,16 @@ private:
     // On standard error if standard output has the page.
     void tell(const Json &figures) const {
         if (options_.output == "-") {
-            fmt::print(stderr, "{}", summary_text(figures));
+            print_error(summary_text(figures));
             return;
         }
         Json report = {{"file", options_.output}};
         report.update(figures);
-        Output output("");
-        output.write(options_.json ? dump(report, 2) + "\n"
-                                   : fmt::format("{}{}: the page\n", summary_text(figures),
-                                                 observe::one_line(options_.output)));
-        output.finish();
+        if (options_.json) {
+            print_json(report);
+        } else {
+            print(fmt::format("{}{}: the page\n", summary_text(figures), options_.output));
+        }
     }
 
     const ReportOptions &options_;

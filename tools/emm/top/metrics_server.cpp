@@ -1,5 +1,6 @@
 #include "top/metrics_server.h"
 
+#include "print.h"
 #include "problem.h"
 #include "top/http.h"
 
@@ -223,8 +224,7 @@ bool read_endpoint(const std::string &text, Endpoint &ret_endpoint) {
 
 void serve_metrics(const Endpoint &endpoint, const std::function<std::string()> &page) {
     const int listening = listen_at(endpoint);
-    fmt::print("{}\n", url_of(listening));
-    std::fflush(stdout);
+    print(url_of(listening) + "\n");
     Server server(listening, page);
     for (;;) {
         server.step();

@@ -1,5 +1,6 @@
 #include "top/top.h"
 
+#include "print.h"
 #include "problem.h"
 #include "top/inquiry.h"
 #include "top/metrics_server.h"
@@ -9,7 +10,6 @@
 #include "top/screen.h"
 
 #include <cerrno>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -58,16 +58,6 @@ private:
     std::vector<Process> processes_;
 };
 
-void put(const std::string &text) {
-    if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() ||
-        std::fflush(stdout) != 0) {
-        Problem problem;
-        problem.stage = "top";
-        problem.message = fmt::format("standard output: {}", std::strerror(errno));
-        throw Failure(problem);
-    }
-}
-
 int print_tables(const Plan &plan, Column by) {
     Watch watch;
     watch.look();
@@ -75,13 +65,13 @@ int print_tables(const Plan &plan, Column by) {
     for (uint64_t shown = 0;;) {
         const Size size = {terminal_size(STDOUT_FILENO).width, 0};
         const std::vector<Process> &processes = watch.look();
-        put(processes.empty() ? "no process of this user uses emm\n"
+        print(processes.empty() ? "no process of this user uses emm\n"
                               : table_text(processes, by, size, false));
         if (++shown == plan.count) {
             return 0;
         }
         sleep_for(plan.interval);
-        put("\n");
+        print("\n");
     }
 }
 
@@ -146,11 +136,11 @@ int show_screen(const Plan &plan, Column by) {
     return 0;
 }
 
-int print_json(const Plan &plan, Column by) {
+int print_object(const Plan &plan, Column by) {
     Watch watch;
     watch.look();
     sleep_for(std::min(plan.interval, first_interval));
-    put(dump(to_json(watch.look(), by), 2) + "\n");
+    print_json(to_json(watch.look(), by));
     return 0;
 }
 
@@ -171,7 +161,11 @@ int print_report(int64_t pid, bool json) {
                         process.problem.empty() ? "its plugin does not answer" : process.problem);
         throw Failure(problem);
     }
-    put(json ? dump(Json{{"pid", pid}, {"report", process.report}}, 2) + "\n" : process.report);
+    if (json) {
+        print_json(Json{{"pid", pid}, {"report", process.report}});
+    } else {
+        print(process.report);
+    }
     return 0;
 }
 
@@ -209,10 +203,10 @@ int run_top(const TopOptions &options) {
     case top::Mode::serve:
         top::serve(options.serve);
     case top::Mode::prometheus:
-        top::put(top::prometheus_text(top::Inquiry().ask_all()));
+        print_as_is(top::prometheus_text(top::Inquiry().ask_all()));
         return 0;
     case top::Mode::json:
-        return top::print_json(plan, by);
+        return top::print_object(plan, by);
     case top::Mode::screen:
         return top::show_screen(plan, by);
     default:
