@@ -32,10 +32,15 @@ struct Tracker {
     std::atomic<uint64_t> next_look{0}; // ticks
 
     explicit Tracker(const observe::TrackOptions &chosen)
-        : options(chosen),
-          ns_per_tick(chosen.depth == TrackDepth::none ? 1
-                                                       : observe::nanoseconds_per_event_tick()) {}
+        : options(chosen), ns_per_tick(observe::nanoseconds_per_event_tick()) {}
 };
+
+// Set once, before track_depth says so. Never destroyed: calls come to the very end.
+constinit std::atomic<Tracker *> the_tracker{nullptr};
+
+Tracker &tracker() noexcept {
+    return *the_tracker.load(std::memory_order_relaxed);
+}
 
 observe::TrackOptions wanted_options() {
     observe::TrackOptions options;
@@ -46,17 +51,21 @@ observe::TrackOptions wanted_options() {
     return options;
 }
 
-Tracker *make_tracker() {
-    const observe::TrackOptions options = wanted_options();
-    if (options.depth == TrackDepth::stack) {
-        observe::find_python_frames(&dl::find_in_process);
+// NULL: nothing is to be tracked. Then no memory is needed.
+Tracker *make_tracker() noexcept {
+    try {
+        const observe::TrackOptions options = wanted_options();
+        if (options.depth == TrackDepth::none) {
+            return nullptr;
+        }
+        if (options.depth == TrackDepth::stack) {
+            observe::find_python_frames(&dl::find_in_process);
+        }
+        return new Tracker(options);
+    } catch (const std::bad_alloc &) {
+        observe::log(EMM_LOG_WARN, "EMM_TRACK: no memory for it; nothing is tracked");
+        return nullptr;
     }
-    return new Tracker(options);
-}
-
-Tracker &tracker() {
-    static Tracker *const the_tracker = make_tracker(); // calls come to the very end
-    return *the_tracker;
 }
 
 // Trivial, as it is used by threads that are ending; initial-exec, because a look at it must not be
@@ -139,10 +148,14 @@ emm_allocation described(const TrackedAllocation &record, uint64_t now) {
 
 } // namespace
 
-const observe::TrackOptions &open_tracking() {
-    const observe::TrackOptions &options = tracker().options;
-    track_depth.store(options.depth, std::memory_order_relaxed);
-    return options;
+observe::TrackOptions open_tracking() noexcept {
+    static Tracker *const made = make_tracker();
+    if (!made) {
+        return {};
+    }
+    the_tracker.store(made, std::memory_order_relaxed);
+    track_depth.store(made->options.depth, std::memory_order_release);
+    return made->options;
 }
 
 void track(emm_context &context, observe::EventType type, emm_deviceptr address, size_t size,

@@ -30,12 +30,12 @@ static_assert(sizeof(TrackedAllocation) == 64);
 
 // What EMM_TRACK says; the first call decides, and warns if it makes no sense. Before any context
 // is watched.
-const observe::TrackOptions &open_tracking();
+observe::TrackOptions open_tracking() noexcept;
 
 // What it decided: with `none` nothing below is called.
 inline std::atomic<observe::TrackDepth> track_depth{observe::TrackDepth::none};
 inline bool is_tracking() noexcept {
-    return track_depth.load(std::memory_order_relaxed) != observe::TrackDepth::none;
+    return track_depth.load(std::memory_order_acquire) != observe::TrackDepth::none;
 }
 
 // An allocation has succeeded; `caller` is a return address outside of emm. Without memory for the
