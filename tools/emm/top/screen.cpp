@@ -38,8 +38,7 @@ sigset_t handled_signals() {
     return set;
 }
 
-} // namespace
-
+// Of a terminal, or 0 by 0.
 Size terminal_size(int descriptor) {
     winsize size = {};
     if (ioctl(descriptor, TIOCGWINSZ, &size) != 0) {
@@ -47,6 +46,8 @@ Size terminal_size(int descriptor) {
     }
     return {size.ws_col, size.ws_row};
 }
+
+} // namespace
 
 Screen::Screen() {
     const sigset_t handled = handled_signals();

@@ -42,7 +42,4 @@ private:
     int signal_ = 0;
 };
 
-// Of a terminal, or 0 by 0.
-Size terminal_size(int descriptor);
-
 } // namespace emm::tool::top

@@ -2,6 +2,7 @@
 
 #include "print.h"
 #include "problem.h"
+#include "terminal.h"
 #include "top/inquiry.h"
 #include "top/metrics_server.h"
 #include "top/prometheus.h"
@@ -63,7 +64,7 @@ int print_tables(const Plan &plan, Column by) {
     watch.look();
     sleep_for(plan.count == 1 ? std::min(plan.interval, first_interval) : plan.interval);
     for (uint64_t shown = 0;;) {
-        const Size size = {terminal_size(STDOUT_FILENO).width, 0};
+        const Size size = {terminal_width(STDOUT_FILENO), 0};
         const std::vector<Process> &processes = watch.look();
         print(processes.empty() ? "no process of this user uses emm\n"
                               : table_text(processes, by, size, false));
