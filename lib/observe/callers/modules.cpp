@@ -133,9 +133,11 @@ const CodeRange *Modules::find_anew(uintptr_t address) noexcept {
         return nullptr;
     }
     try {
-        const CodeMap *const made = map_now().release();
-        map_.store(made, std::memory_order_release);
-        if (known && known->unloads != made->unloads) {
+        CodeMap *const made = map_now().release();
+        made->before = known;
+        while (!map_.compare_exchange_weak(made->before, made, std::memory_order_acq_rel)) {
+        }
+        if (made->before && made->before->unloads != made->unloads) {
             generation_.fetch_add(1, std::memory_order_relaxed);
             unwind_rules.clear();
         }

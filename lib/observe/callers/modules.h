@@ -35,6 +35,7 @@ const CodeRange *range_around(const std::vector<CodeRange> &ranges, uintptr_t ad
 struct CodeMap {
     std::vector<CodeRange> ranges;   // sorted
     uint64_t loads = 0, unloads = 0; // since the process began
+    const CodeMap *before = nullptr; // which it has replaced
 };
 
 // Where a thread has found an address last: most of what it asks for next lies there too. Trivial,
