@@ -1,5 +1,6 @@
 #include "core/exit_statistics.h"
 
+#include "core/holders.h"
 #include "core/memory.h"
 #include "core/registry.h"
 #include "loader/plugin.h"
@@ -79,9 +80,10 @@ ContextStatistics statistics_of(emm_context &context) {
                              context.selection ? context.selection->spec : "-", std::nullopt,
                              context.pressure_runs.load(std::memory_order_relaxed)};
     emm_stats stats = empty_stats();
+    const OwnerGuard guard(context.manager_lock, std::try_to_lock);
     if (context.has_last_stats.load(std::memory_order_acquire)) {
         one.stats = context.last_stats;
-    } else if (get_stats(context, &stats) >= EMM_OK) {
+    } else if (guard.owns() && get_stats(context, &stats) >= EMM_OK) {
         one.stats = stats;
     }
     return one;
@@ -98,6 +100,9 @@ void write_statistics() noexcept {
             rows.insert(rows.begin(), statistics_of(*context));
         }
         std::string text = "statistics of emm\n" + statistics_table(rows);
+        for (const std::string &line : leak_report_lines()) {
+            text += line + '\n';
+        }
         text.pop_back(); // the line end comes with the log's line
         observe::report(text);
     } catch (const std::exception &) {

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-// EMM_STATS=exit: a table of what each context has done, at the process's end.
+// EMM_STATS=exit: a table of what each context has done, at the process's end; and with EMM_TRACK
+// what is still allocated then, by caller.
 namespace emm::core {
 
 // One row. `stats`: none if they could not be had.

@@ -231,6 +231,9 @@ void run(const char *scenario) {
     } else if (is("late")) {
         until_the_very_end = true;
         churn(10);
+    } else if (is("leave")) {
+        churn(10);
+        allocate(3000);
     } else if (is("wait")) {
         churn(10);
         wait_for_a_line();

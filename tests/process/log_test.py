@@ -106,6 +106,12 @@ class Statistics(unittest.TestCase):
                                            "reserved MiB +pressure runs")
             self.assertRegex(lines[title + 1], r"^device 0, context \d+ +\S+( +[\d.]+| +-){7} +\d+$")
 
+    def test_what_is_still_allocated_is_told_by_caller_where_allocations_are_tracked(self):
+        said = self.told("leave", EMM_STATS="exit", EMM_TRACK="module")
+        self.assertRegex(said, r"2\.93 KiB still allocated at the end:\n +2\.93 KiB .* 1 allocations +\S*event-log")
+        self.assertNotIn("still allocated", self.told("late", EMM_STATS="exit", EMM_TRACK="module"))
+        self.assertNotIn("still allocated", self.told("leave", EMM_STATS="exit"))
+
     def test_nothing_is_told_unless_it_is_asked_for(self):
         self.assertNotIn("statistics", self.told("each"))
         self.assertIn("EMM_STATS: expected exit, found 'yes'", self.told("each", EMM_STATS="yes", EMM_LOG="warn"))
