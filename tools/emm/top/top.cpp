@@ -67,7 +67,7 @@ int print_tables(const Plan &plan, Column by) {
         const Size size = {terminal_width(STDOUT_FILENO), 0};
         const std::vector<Process> &processes = watch.look();
         print(processes.empty() ? "no process of this user uses emm\n"
-                              : table_text(processes, by, size, false));
+                                : table_text(processes, by, size, false));
         if (++shown == plan.count) {
             return 0;
         }
