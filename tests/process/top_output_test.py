@@ -40,7 +40,7 @@ class Output(unittest.TestCase):
         tool.stdout.readline()
         tool.stdout.close()
         self.assertEqual(tool.wait(timeout=TIMEOUT), 1)
-        self.assertIn("standard output: Broken pipe", tool.stderr.read())
+        self.assertIn("standard output cannot be written: Broken pipe", tool.stderr.read())
         tool.stderr.close()
 
     def test_prometheus_gets_every_process_in_its_format(self):
