@@ -13,11 +13,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <compare>
 #include <fmt/format.h>
 #include <map>
 #include <set>
 #include <string_view>
-#include <tuple>
 #include <unistd.h>
 
 namespace emm::core {
@@ -34,8 +34,7 @@ bool is_served(const emm_context &context) noexcept {
 }
 
 // "/usr/bin/train+0x1234 (step(int)+0x42)"
-std::string native_name(uint32_t module, uint64_t offset) {
-    const std::string &path = observe::modules().path(module);
+std::string native_name(const std::string &path, uint64_t offset) {
     if (path.empty()) {
         return fmt::format("{:#x}, code of no file", offset);
     }
@@ -44,48 +43,75 @@ std::string native_name(uint32_t module, uint64_t offset) {
                           : fmt::format("{}+{:#x} ({})", path, offset, symbol);
 }
 
-std::string python_name(const emm_frame &frame) {
-    return fmt::format("{}:{} ({})", frame.module, frame.line, frame.function);
-}
+// The part of a call stack that tells a reader which one it is: lines of Python if there are any,
+// else calls; the innermost first. Texts of frames live as long as the process, once each.
+struct CallPath {
+    struct Step {
+        const char *module, *function; // function: of Python, else NULL
+        uint64_t offset;
+        uint32_t line;
+        auto operator<=>(const Step &) const = default;
+    };
+    std::vector<Step> steps;
+    auto operator<=>(const CallPath &) const = default;
+};
 
-// The innermost of Python's, as people look for their own line; NULL: there is none.
-const emm_frame *python_frame_of(const TrackedAllocation &record) {
-    if (!record.stack) {
-        return nullptr;
+CallPath path_of(const TrackedAllocation &record) {
+    constexpr size_t most_steps = 4;
+    if (!record.stack || record.stack->frames.empty()) {
+        const std::string &module = observe::modules().path(record.module);
+        return {{{module.empty() ? nullptr : module.c_str(), nullptr, record.offset, 0}}};
     }
-    for (const emm_frame &frame : record.stack->frames) {
-        if (frame.function) {
-            return &frame;
+    const std::vector<emm_frame> &frames = record.stack->frames;
+    const bool has_python = std::any_of(frames.begin(), frames.end(),
+                                        [](const emm_frame &each) { return each.function; });
+    CallPath path;
+    for (const emm_frame &each : frames) {
+        if (path.steps.size() < most_steps && has_python == (each.function != nullptr)) {
+            path.steps.push_back({each.module, each.function, each.offset, each.line});
         }
     }
-    return nullptr;
+    return path;
 }
 
-// Sums by place, before any name is made of it.
-using Place = std::tuple<std::string, uint32_t, uint64_t>; // Python's name, or module and offset
-using Sums = std::map<Place, MemoryHolder>;
+std::string name_of(const CallPath::Step &step) {
+    return step.function ? fmt::format("{}:{} ({})", step.module, step.line, step.function)
+                         : native_name(step.module ? step.module : "", step.offset);
+}
 
-void add_to(Sums &sums, Place place, const TrackedAllocation &record, uint32_t sample) {
-    MemoryHolder &sum = sums[std::move(place)];
+// "/usr/bin/train+0x1234 (alloc+0x42) < step(int) < main": callers of the first by their names, so
+// that several calls within one function are one holder.
+std::string name_of(const CallPath &path) {
+    std::string text = name_of(path.steps.front());
+    for (size_t i = 1; i < path.steps.size(); ++i) {
+        const CallPath::Step &step = path.steps[i];
+        const std::string symbol =
+            step.function || !step.module ? "" : observe::symbol_at(step.module, step.offset);
+        text += " < " + (symbol.empty() ? name_of(step) : symbol.substr(0, symbol.rfind("+0x")));
+    }
+    return text;
+}
+
+// Sums by what holds, before any name is made of it.
+template <class Holder> using Sums = std::map<Holder, MemoryHolder>;
+
+template <class Holder>
+void add_to(Sums<Holder> &sums, Holder holder, const TrackedAllocation &record, uint32_t sample) {
+    MemoryHolder &sum = sums[std::move(holder)];
     sum.bytes += record.size * sample;
     sum.count += sample;
 }
 
-std::vector<MemoryHolder> largest_of(const Sums &sums, bool by_library) {
-    std::vector<std::pair<Place, MemoryHolder>> sorted(sums.begin(), sums.end());
+template <class Holder, class Name>
+std::vector<MemoryHolder> largest_of(const Sums<Holder> &sums, Name name) {
+    std::vector<std::pair<Holder, MemoryHolder>> sorted(sums.begin(), sums.end());
     std::stable_sort(sorted.begin(), sorted.end(), [](const auto &one, const auto &other) {
         return one.second.bytes > other.second.bytes;
     });
     std::vector<MemoryHolder> named;
-    for (auto &[place, sum] : sorted) {
-        const auto &[python, module, offset] = place;
-        if (named.size() < most_holders) { // the rest needs no name: it is summed up
-            sum.name = by_library       ? observe::modules().path(module)
-                       : python.empty() ? native_name(module, offset)
-                                        : python;
-        } else {
-            sum.name = fmt::format("{}", named.size());
-        }
+    for (auto &[holder, sum] : sorted) {
+        // The rest needs no name: it is summed up.
+        sum.name = named.size() < most_holders ? name(holder) : fmt::format("{}", named.size());
         named.push_back(sum);
     }
     return observe::largest_holders(std::move(named), most_holders);
@@ -104,19 +130,18 @@ template <class Predicate> MemoryReport::Tracked tracked_if(Predicate is_wanted)
     MemoryReport::Tracked tracked;
     tracked.sample = open_tracking().sample;
     tracked.lost = lost_records();
-    Sums libraries, callers;
+    Sums<uint32_t> libraries; // by number of module
+    Sums<CallPath> callers;
     for (const TrackedAllocation &record : tracked_allocations(nullptr)) {
         if (!is_wanted(record)) {
             continue;
         }
-        const emm_frame *const python = python_frame_of(record);
-        add_to(libraries, {"", record.module, 0}, record, tracked.sample);
-        add_to(callers,
-               python ? Place{python_name(*python), 0, 0} : Place{"", record.module, record.offset},
-               record, tracked.sample);
+        add_to(libraries, record.module, record, tracked.sample);
+        add_to(callers, path_of(record), record, tracked.sample);
     }
-    tracked.libraries = largest_of(libraries, true);
-    tracked.callers = largest_of(callers, false);
+    tracked.libraries =
+        largest_of(libraries, [](uint32_t module) { return observe::modules().path(module); });
+    tracked.callers = largest_of(callers, [](const CallPath &path) { return name_of(path); });
     return tracked;
 }
 
@@ -151,12 +176,23 @@ std::optional<MemoryReport::Driver> driver_figures(const emm_context &context) {
     return MemoryReport::Driver{free, total};
 }
 
+std::optional<MemoryReport::Driver> manager_figures(emm_context &context) {
+    const OwnerGuard guard(context.manager_lock, std::try_to_lock);
+    size_t free = 0, total = 0;
+    if (!guard.owns() || !is_served(context) || get_memory_info(context, &free, &total) < EMM_OK) {
+        return std::nullopt;
+    }
+    return MemoryReport::Driver{free, total};
+}
+
 bool report_setting() {
     bool is_known = true;
     const std::string_view setting = observe::environment("EMM_OOM_REPORT");
     const bool wanted = is_report_wanted(setting, is_tracking(), is_known);
     if (!is_known) {
-        observe::log(EMM_LOG_WARN, "EMM_OOM_REPORT: expected on or off, found '{}'", setting);
+        observe::log(EMM_LOG_WARN,
+                     "EMM_OOM_REPORT: expected on or off, found '{}'; the default is used",
+                     setting);
     }
     return wanted;
 }
@@ -176,7 +212,7 @@ std::string caller_name(const void *caller) {
     }
     const observe::CodePlace place =
         observe::modules().place_of(reinterpret_cast<uintptr_t>(observe::outer_caller(caller)));
-    return native_name(place.module, place.offset);
+    return native_name(observe::modules().path(place.module), place.offset);
 }
 
 } // namespace
@@ -196,6 +232,7 @@ MemoryReport memory_report(emm_context &context, std::optional<MemoryReport::Req
     report.plugin = context.selection ? context.selection->plugin->name : "";
     report.of_plugin = plugin_figures(context.device);
     report.of_driver = driver_figures(context);
+    report.of_manager = manager_figures(context);
     report.own_process = static_cast<uint32_t>(getpid());
     std::vector<observe::DeviceProcess> processes;
     if (driver::device_processes(context.uuid, processes, report.no_processes)) {

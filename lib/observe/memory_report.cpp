@@ -65,6 +65,11 @@ std::string first_line(const MemoryReport &report) {
                                               : shown(request.caller));
 }
 
+bool is_limited(const MemoryReport &report) {
+    return report.of_manager && report.of_driver &&
+           report.of_manager->total < report.of_driver->total;
+}
+
 void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
     if (report.of_plugin) {
         const MemoryReport::Plugin &plugin = *report.of_plugin;
@@ -80,6 +85,11 @@ void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
             fmt::format("  pinned     {:>10} of host memory", bytes_text(plugin.host_live_bytes)));
     } else {
         lines.push_back("  plugin     its figures are not told");
+    }
+    if (is_limited(report)) {
+        lines.push_back(fmt::format("  limit      {:>10} by the plugin, of which {} are free",
+                                    bytes_text(report.of_manager->total),
+                                    bytes_text(report.of_manager->free)));
     }
     lines.push_back("  largest free block: not told by the plugin");
     if (report.of_driver) {
@@ -199,13 +209,22 @@ void hint_at_plugin(const MemoryReport &report, std::vector<std::string> &hints)
     }
     const MemoryReport::Plugin &plugin = *report.of_plugin;
     const uint64_t free = report.of_driver ? report.of_driver->free : 0;
+    if (is_limited(report) && report.of_manager->free < report.request->bytes) {
+        hints.push_back(
+            fmt::format("the plugin's limit is {}, of which {} are free: the device has "
+                        "{} more",
+                        bytes_text(report.of_manager->total), bytes_text(report.of_manager->free),
+                        bytes_text(free)));
+        return;
+    }
     if (plugin.pending_bytes >= report.request->bytes) {
         hints.push_back(fmt::format("{} are freed and still in use by the device or held back by a "
                                     "deferred section: synchronize before the allocation",
                                     bytes_text(plugin.pending_bytes)));
     } else if (plugin.cached_bytes + free >= report.request->bytes) {
         hints.push_back(fmt::format("{} are cached or free, but not in one piece: a plugin that "
-                                    "maps pages, as pool:growth=vmm does, puts pieces together",
+                                    "maps pages, as pool does unless growth=segment, puts pieces "
+                                    "together",
                                     bytes_text(plugin.cached_bytes + free)));
     }
 }
@@ -341,7 +360,10 @@ std::vector<std::string> report_lines(const MemoryReport &report) {
 }
 
 std::string report_json(const MemoryReport &report) {
-    Json driver, rest;
+    Json driver, limit, rest;
+    if (is_limited(report)) {
+        limit = {{"free", report.of_manager->free}, {"total", report.of_manager->total}};
+    }
     if (report.of_driver) {
         driver = {{"free", report.of_driver->free}, {"total", report.of_driver->total}};
     }
@@ -356,6 +378,7 @@ std::string report_json(const MemoryReport &report) {
                        {"device", report.device},
                        {"plugin", plugin_json(report)},
                        {"driver", driver},
+                       {"limit", limit},
                        {"largest_free_block", nullptr},
                        {"processes", processes_json(report)},
                        {"remainder", rest},

@@ -44,7 +44,8 @@ struct MemoryReport {
     struct Driver {
         uint64_t free = 0, total = 0;
     };
-    std::optional<Driver> of_driver; // cuMemGetInfo
+    std::optional<Driver> of_driver;  // cuMemGetInfo
+    std::optional<Driver> of_manager; // the same as the plugin tells it: less, if it has a limit
 
     std::optional<std::vector<DeviceProcess>> processes; // this one too
     std::string no_processes;                            // why not

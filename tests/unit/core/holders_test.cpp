@@ -119,3 +119,37 @@ TEST_CASE("what is live at the end is told by caller") {
     CHECK(lines[0] == "3.00 KiB still allocated at the end:");
     CHECK_THAT(lines[1], ContainsSubstring("3 allocations") && ContainsSubstring("core-tests"));
 }
+
+namespace {
+
+// What a program has around emm_memalloc, as many do.
+[[gnu::noinline]] void wrapped(emm_context *context) {
+    emm_deviceptr ptr = 0;
+    emm_memalloc(context, 1024, EMM_STREAM_LEGACY, &ptr);
+    asm volatile("" ::: "memory");
+}
+[[gnu::noinline]] void one_user(emm_context *context) {
+    wrapped(context);
+    asm volatile("" ::: "memory");
+}
+[[gnu::noinline]] void another_user(emm_context *context) {
+    wrapped(context);
+    wrapped(context);
+    asm volatile("" ::: "memory");
+}
+
+} // namespace
+
+TEST_CASE("with stack the callers of a wrapper are told apart") {
+    emm_context *context = served("stack", nullptr);
+    one_user(context);
+    another_user(context);
+    const auto lines = emm::core::leak_report_lines();
+    REQUIRE(lines.size() >= 3);
+    size_t count_of_paths = 0;
+    for (const std::string &line : lines) {
+        count_of_paths += count_of(line, " < ") > 0;
+    }
+    CHECK(count_of_paths == lines.size() - 1);
+    CHECK_THAT(lines[1], ContainsSubstring("wrapped"));
+}

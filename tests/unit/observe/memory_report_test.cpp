@@ -175,3 +175,19 @@ TEST_CASE("bytes are written in the unit that fits") {
     CHECK(bytes_text(1536) == "1.50 KiB");
     CHECK(bytes_text(UINT64_MAX) == "16.00 EiB");
 }
+
+TEST_CASE("a plugin that is at its limit is what the report names, and not the device") {
+    MemoryReport report = usual();
+    report.of_driver->free = 70 * gib;
+    report.of_manager = MemoryReport::Driver{gib, 61 * gib};
+    CHECK_THAT(text_of(report), ContainsSubstring("limit       61.00 GiB by the plugin, of which "
+                                                  "1.00 GiB are free\n"));
+    CHECK(has_hint(report, "the plugin's limit is 61.00 GiB, of which 1.00 GiB are free"));
+    CHECK_FALSE(has_hint(report, "not in one piece"));
+    CHECK(json_of(report).at("limit").at("total") == 61 * gib);
+
+    report.of_manager->total = report.of_driver->total; // no limit
+    CHECK_THAT(text_of(report), !ContainsSubstring("limit "));
+    CHECK(has_hint(report, "not in one piece"));
+    CHECK(json_of(report).at("limit").is_null());
+}
