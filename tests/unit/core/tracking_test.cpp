@@ -37,9 +37,10 @@ std::map<emm_deviceptr, emm_allocation> live(emm_context *context) {
     return found;
 }
 
+// Called by several threads, so without Catch2's macros; address 0, a failure, is in no record.
 emm_deviceptr made_of(emm_context *context, size_t size) {
     emm_deviceptr ptr = 0;
-    REQUIRE(emm_memalloc(context, size, EMM_STREAM_LEGACY, &ptr) == EMM_OK);
+    emm_memalloc(context, size, EMM_STREAM_LEGACY, &ptr);
     return ptr;
 }
 
