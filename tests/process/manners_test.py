@@ -211,6 +211,31 @@ class WrongUsage(Files):
                 self.assertIn(f"did you mean '{meant}'?", done.stderr)
 
 
+class Outputs(unittest.TestCase):
+    def test_what_is_read_is_not_written_over(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = os.path.join(folder, "log.csv")
+            self.assertEqual(run("replay", "--generate", "train", EMM_EVENT_LOG=log, EMM_PLUGIN="pool").returncode, 0)
+            with open(log, "rb") as file:
+                before = file.read()
+            link = os.path.join(folder, "link.csv")
+            os.symlink(log, link)
+            for line in (["export", log, "--to", "chrome-trace", "-o", link], ["report", log, "-o", log],
+                         ["import", log, "--from", "rmm", "-o", log]):
+                done = run(*line)
+                self.assertEqual((done.returncode, done.stdout), (2, ""), line)
+                self.assertIn("expected another file than the one that is read", done.stderr)
+            with open(log, "rb") as file:
+                self.assertEqual(file.read(), before)
+
+    def test_report_writes_no_page_with_json_unless_one_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            log = os.path.join(folder, "log.csv")
+            run("replay", "--generate", "train", EMM_EVENT_LOG=log, EMM_PLUGIN="pool")
+            self.assertIsNone(answer("report", log, "--json")["file"])
+            self.assertFalse(os.path.exists("report.html"))
+
+
 class DeadlyPlugins(unittest.TestCase):
     ENDS = {"leaves": "ended with status 7", "entry-leaves": "ended with status 7", "ends": "ended without an answer",
             "crashes": "ended by signal 11", "entry-crashes": "ended by signal 11", "waits": "silent for 0.5 s",

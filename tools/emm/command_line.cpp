@@ -58,7 +58,8 @@ const char *const footer =
     "  emm new mine                                   begin a plugin of your own\n"
     "  emm top                                        what do my processes hold?\n\n"
     "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
-    "EMM_LOG, EMM_EVENT_LOG, EMM_TRACK, EMM_RUN, EMM_TOP. `emm info` shows all of them.\n\n"
+    "EMM_LOG, EMM_EVENT_LOG, EMM_TRACK, EMM_OOM_REPORT, EMM_STATS, EMM_RUN, EMM_TOP.\n"
+    "`emm info` shows all of them.\n\n"
     "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.\n"
     "`emm run` ends as its program does.";
 
@@ -163,7 +164,7 @@ private:
         info->add_option("--limit", info_.limit,
                          "seconds that the plugin may take to load (default 30)")
             ->option_text("SECONDS")
-            ->check(CLI::PositiveNumber);
+            ->check(positive_number());
         json_flag(info, info_.json);
         info->footer("Loads the plugin, in a process of its own, but allocates nothing. A missing "
                      "driver is shown and is no "
@@ -212,7 +213,7 @@ private:
                          "seconds (default 120) after which a plugin's process is stopped, if no\n"
                          "event came to its end and it used no processor time meanwhile")
             ->option_text("SECONDS")
-            ->check(CLI::PositiveNumber);
+            ->check(positive_number());
         json_flag(replay, replay_.json);
         replay->footer(
             workload_help() +
@@ -281,7 +282,7 @@ private:
         check->add_option("--seed", check_.seed, "of what is random (default 1)")->option_text("N");
         check->add_option("--limit", check_.limit, "seconds that a case may take (default 30)")
             ->option_text("SECONDS")
-            ->check(CLI::PositiveNumber);
+            ->check(positive_number());
         check->add_option("--jobs", check_.jobs, "cases at a time (default: a processor each)")
             ->option_text("N");
         check->add_flag("--list", check_.list, "name the cases and what they ask; run none");

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <fmt/ranges.h>
 
 namespace emm::tool {
@@ -111,6 +112,19 @@ void expect_one_of(CLI::Option *option, const std::vector<std::string> &known) {
             return is_known ? std::string() : none_of(known, text);
         },
         fmt::format("{{{}}}", fmt::join(known, ","))));
+}
+
+CLI::Validator positive_number() {
+    return CLI::Validator(
+        [](std::string &text) {
+            const char *const end = text.data() + text.size();
+            double number = 0;
+            const auto [stopped, error] = std::from_chars(text.data(), end, number);
+            const bool is_positive = error == std::errc() && stopped == end && number > 0;
+            return is_positive ? std::string()
+                               : "expected a number above 0, found " + in_quotes(text);
+        },
+        "");
 }
 
 Problem usage_problem(const CLI::App &app, const CLI::Error &error) {

@@ -9,6 +9,7 @@ namespace CLI {
 class App;
 class Error;
 class Option;
+class Validator;
 } // namespace CLI
 
 // What is said about a command line that cannot be obeyed: exit status 2.
@@ -28,6 +29,9 @@ Failure none_of(const std::string &subject, const std::vector<std::string> &know
 
 // The option takes one of these words.
 void expect_one_of(CLI::Option *option, const std::vector<std::string> &known);
+
+// For options that take a number above 0.
+CLI::Validator positive_number();
 
 // About what CLI11 could not read, with the option or command that may be meant.
 Problem usage_problem(const CLI::App &app, const CLI::Error &error);

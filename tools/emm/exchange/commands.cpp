@@ -47,7 +47,7 @@ CLI::App *add_export_command(CLI::App &app, ExportOptions &options) {
                      "of each device the last N events of a snapshot (default: all);\n"
                      "the viewer is slow from some 100,000 on")
         ->option_text("N")
-        ->check(CLI::PositiveNumber);
+        ->check(positive_number());
     json_option(command, options.json);
     command->footer("  emm run --record log.csv -- python train.py\n"
                     "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"

@@ -62,7 +62,7 @@ public:
 
     int run() {
         const std::string format = options_.from.empty() ? format_of(input_) : options_.from;
-        Output output(options_.output);
+        Output output(options_.output, options_.file);
         const std::unique_ptr<Recording> recording = open(format);
         const Conversion result = convert(*recording, output, [this] { show_writing(); });
         if (result.allocations + result.live_before == 0) {

@@ -45,8 +45,17 @@ mode_t usual_mode() {
 
 } // namespace
 
-Output::Output(const std::string &path)
+Output::Output(const std::string &path, const std::string &input)
     : path_(path.empty() ? "" : behind_links(path)), descriptor_(STDOUT_FILENO) {
+    std::error_code none;
+    if (!path_.empty() && std::filesystem::equivalent(path_, input, none)) {
+        Problem problem;
+        problem.stage = "usage";
+        problem.path = path;
+        problem.message = fmt::format("-o {}: expected another file than the one that is read",
+                                      observe::one_line(path));
+        throw Failure(problem);
+    }
     if (!path_.empty()) {
         open_file();
     }

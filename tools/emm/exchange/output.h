@@ -10,7 +10,8 @@ namespace emm::tool {
 // place of what had that name; before that, and without it, there is none. Throws Failure.
 class Output {
 public:
-    explicit Output(const std::string &path);
+    // `input`: what is read meanwhile, or "". It is not written over.
+    explicit Output(const std::string &path, const std::string &input = "");
     ~Output();
     Output(const Output &) = delete;
     Output &operator=(const Output &) = delete;

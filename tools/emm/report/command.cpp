@@ -1,6 +1,7 @@
 #include "report/command.h"
 
 #include "report/options.h"
+#include "usage.h"
 
 #include <CLI/CLI.hpp>
 
@@ -17,8 +18,8 @@ CLI::App *add_report_command(CLI::App &app, ReportOptions &options) {
         ->required();
     command
         ->add_option("-o,--output", options.output,
-                     "the page to write, once it is whole (default: report.html);\n"
-                     "- for standard output")
+                     "the page to write, once it is whole (default: report.html,\n"
+                     "with --json none); - for standard output")
         ->option_text("FILE");
     CLI::Option *plugin =
         command
@@ -36,7 +37,7 @@ CLI::App *add_report_command(CLI::App &app, ReportOptions &options) {
         ->add_option("--limit", options.limit,
                      "seconds (default 120) that a plugin's process may be silent")
         ->option_text("SECONDS")
-        ->check(CLI::PositiveNumber);
+        ->check(positive_number());
     command->add_flag("--json", options.json,
                       "print the figures of the page as one JSON object, and nothing else");
     command->footer(

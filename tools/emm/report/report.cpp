@@ -20,7 +20,7 @@ namespace emm::tool {
 namespace {
 
 void check_report_usage(const ReportOptions &options) {
-    if (options.output.empty()) {
+    if (options.output && options.output->empty()) {
         throw wrong_use("report: expected a file's name behind -o, found an empty one");
     }
     if (options.output == "-" && options.json) {
@@ -49,17 +49,24 @@ public:
     explicit Report(const ReportOptions &options) : options_(options), input_(options.input) {}
 
     int run() {
-        Output output(options_.output == "-" ? "" : options_.output);
-        const Json document = make();
-        progress_.show("writing " + observe::one_line(options_.output));
-        write_page(output, document);
-        output.finish();
+        const Json figures = !options_.output && options_.json ? make().at("figures") : make_page();
         progress_.clear();
-        tell(document.at("figures"));
-        return is_whole(document.at("figures")) ? 0 : 1;
+        tell(figures);
+        return is_whole(figures) ? 0 : 1;
     }
 
 private:
+    // What it shows.
+    Json make_page() {
+        page_ = options_.output.value_or("report.html");
+        Output output(page_ == "-" ? "" : page_, options_.input);
+        const Json document = make();
+        progress_.show("writing " + observe::one_line(page_));
+        write_page(output, document);
+        output.finish();
+        return document.at("figures");
+    }
+
     Json make() {
         const Recorded recorded = read_recorded(
             input_, [this](double share) { show("reading " + input_.name(), share); });
@@ -90,20 +97,21 @@ private:
 
     // On standard error if standard output has the page.
     void tell(const Json &figures) const {
-        if (options_.output == "-") {
+        if (page_ == "-") {
             print_error(summary_text(figures));
             return;
         }
-        Json report = {{"file", options_.output}};
+        Json report = {{"file", page_.empty() ? Json() : Json(page_)}};
         report.update(figures);
         if (options_.json) {
             print_json(report);
         } else {
-            print(fmt::format("{}{}: the page\n", summary_text(figures), options_.output));
+            print(fmt::format("{}{}: the page\n", summary_text(figures), page_));
         }
     }
 
     const ReportOptions &options_;
+    std::string page_; // its file; empty: there is none
     const Input input_;
     Progress progress_;
     Pace pace_;

@@ -1,6 +1,7 @@
 #include "top/metrics_server.h"
 #include "top/top.h"
 #include "top/view.h"
+#include "usage.h"
 
 #include <CLI/CLI.hpp>
 
@@ -46,7 +47,7 @@ CLI::App *add_top_command(CLI::App &app, TopOptions &options) {
                          "have a process write its memory report where its EMM_LOG writes, and\n"
                          "print it")
             ->option_text("PID")
-            ->check(CLI::PositiveNumber);
+            ->check(positive_number());
     CLI::Option *interval =
         command
             ->add_option("--interval", options.interval, "seconds between two tables (default 1)")
@@ -54,7 +55,7 @@ CLI::App *add_top_command(CLI::App &app, TopOptions &options) {
             ->check(CLI::Range(0.05, 86400.0));
     command->add_option("--count", options.count, "end after N tables")
         ->option_text("N")
-        ->check(CLI::PositiveNumber);
+        ->check(positive_number());
     command
         ->add_option("--sort", options.sort,
                      "pid, program, plugin, device, live, cached, reserved (default), peak, rate\n"
