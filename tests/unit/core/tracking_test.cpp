@@ -38,7 +38,8 @@ std::map<emm_deviceptr, emm_allocation> live(emm_context *context) {
 }
 
 // Called by several threads, so without Catch2's macros; address 0, a failure, is in no record.
-emm_deviceptr made_of(emm_context *context, size_t size) {
+// Not inlined: a test looks for its frame.
+[[gnu::noinline]] emm_deviceptr made_of(emm_context *context, size_t size) {
     emm_deviceptr ptr = 0;
     emm_memalloc(context, size, EMM_STREAM_LEGACY, &ptr);
     return ptr;
