@@ -36,6 +36,18 @@ void pinned(void *host, size_t size, unsigned asked, const char *name) {
          size);
     fact(device_address(static_cast<char *>(host) + size / 2) == device_address(host) + size / 2,
          "%s, %zu bytes: the device's address of the middle is the middle", name, size);
+    for (const size_t offset : {size_t(0), size / 2, size - 1}) {
+        CUdeviceptr base = 0, start = 0;
+        size_t found = 0, extent = 0;
+        const CUdeviceptr within = device_address(host) + offset;
+        result(cu.cuMemGetAddressRange(&base, &found, within), CUDA_SUCCESS,
+               "%s, %zu bytes: range at %zu", name, size, offset);
+        fact(base == device_address(host) && found >= size && found - size < page,
+             "%s, %zu bytes: the block itself", name, size);
+        NEED(cu.cuPointerGetAttribute(&start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, within));
+        NEED(cu.cuPointerGetAttribute(&extent, CU_POINTER_ATTRIBUTE_RANGE_SIZE, within));
+        fact(start == base && extent == found, "%s, %zu bytes: so its attributes say", name, size);
+    }
     fact(device_writes(host, size, 81), "%s, %zu bytes: the host reads what the device wrote", name,
          size);
     result(cu.cuMemFreeHost(host), CUDA_SUCCESS, "%s, %zu bytes: free", name, size);

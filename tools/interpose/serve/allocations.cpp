@@ -251,11 +251,11 @@ void Allocations::put_back(const Allocation &allocation) noexcept {
     }
 }
 
-Allocation Allocations::find_around(uint64_t address) {
+Allocation Allocations::find_around(uint64_t address, uint32_t kinds) {
     Allocation found;
     for (AllocationShard &shard : shards_) {
         shard.each([&](const Allocation &allocation) {
-            if (allocation.is_one_of(on_device) && allocation.address <= address &&
+            if (allocation.is_one_of(kinds) && allocation.address <= address &&
                 address - allocation.address < allocation.size) {
                 found = allocation;
             }

@@ -116,9 +116,9 @@ public:
     // Says in the record of an allocation that it is exported. False: the program has freed it.
     bool set_exported(uint64_t address, uint64_t id);
 
-    // Device memory that has `address` within it, found by looking at all of it: for plugins that
-    // cannot tell.
-    Allocation find_around(uint64_t address);
+    // Memory of one of these kinds that has `address` within it, found by looking at all of it: for
+    // plugins that cannot tell, and for host memory, of which none can.
+    Allocation find_around(uint64_t address, uint32_t kinds);
 
     void forget(const emm_context *context); // which ends, with all that is in it
 

@@ -33,6 +33,7 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuStreamWaitEvent);
     EMM_CUDA_REQUIRED(cuGraphRetainUserObject);
     EMM_CUDA_REQUIRED(cuMemsetD8Async);
+    EMM_CUDA_REQUIRED(cuPointerGetAttribute);
     EMM_CUDA_REQUIRED(cuThreadExchangeStreamCaptureMode);
     EMM_CUDA_REQUIRED(cuUserObjectCreate);
     EMM_CUDA_REQUIRED(cuUserObjectRelease);

@@ -67,9 +67,10 @@ Allocation Server::own_around(uint64_t address) {
         emm_block_info block = {};
         block.struct_size = sizeof block;
         const emm_status status = emm_query(context, address, &block);
-        const Allocation found = status == EMM_E_NOT_SUPPORTED ? allocations.find_around(address)
-                                 : status >= 0                 ? allocations.find(block.base)
-                                                               : Allocation();
+        const Allocation found = status == EMM_E_NOT_SUPPORTED
+                                     ? allocations.find_around(address, on_device)
+                                 : status >= 0 ? allocations.find(block.base)
+                                               : Allocation();
         if (found.address != 0) {
             return found;
         }
@@ -77,10 +78,26 @@ Allocation Server::own_around(uint64_t address) {
     return there; // which may have been freed
 }
 
+Allocation Server::pinned_around(uint64_t address) {
+    unsigned type = 0;
+    const CUresult known =
+        driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
+    return known == CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST
+               ? allocations.find_around(address, uint32_t(Kind::pinned))
+               : Allocation();
+}
+
 Allocation Server::around(uint64_t address) {
     const Allocation own = own_around(address);
-    const Allocation open = own.address != 0 ? Allocation() : sharing.around(address);
-    return open.address != 0 ? open : own;
+    if (own.address != 0) {
+        return own;
+    }
+    const Allocation open = sharing.around(address);
+    if (open.address != 0) {
+        return open;
+    }
+    const Allocation pinned = pinned_around(address);
+    return pinned.address != 0 ? pinned : own;
 }
 
 CUresult Server::find_capture(CUstream stream, Capture &ret_capture) {

@@ -36,7 +36,7 @@ struct Server {
 
     // The allocation of emm's that has `address` within it, device memory only; `address` 0 in the
     // answer: there is none, and `freed`: one that began there was freed. The program's own, and
-    // with what it has open of other processes'.
+    // with what it has open of other processes' and with pinned host memory.
     Allocation own_around(uint64_t address);
     Allocation around(uint64_t address);
 
@@ -61,6 +61,7 @@ struct Server {
     bool end_context(CUcontext context);
 
 private:
+    Allocation pinned_around(uint64_t address);
     void tell(const std::vector<DeviceAccess> &changed);
     void end_peer_access(CUcontext context);
 };

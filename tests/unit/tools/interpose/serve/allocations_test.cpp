@@ -191,14 +191,17 @@ TEST_CASE("a hundred thousand allocations are found, and half of them gone leave
     }
 }
 
-TEST_CASE("the device memory around an address is found, host memory is not") {
+TEST_CASE("memory of the wanted kinds is found by an address within it") {
     Allocations allocations;
+    const auto pinned = uint32_t(Kind::pinned);
     REQUIRE(allocations.insert(made_at(0x10000, 1000)));
     REQUIRE(allocations.insert(made_at(0x20000, 1000, Kind::pinned)));
-    CHECK(allocations.find_around(0x10000).address == 0x10000);
-    CHECK(allocations.find_around(0x10000 + 999).address == 0x10000);
-    CHECK(allocations.find_around(0x10000 + 1000).address == 0);
-    CHECK(allocations.find_around(0x20000).address == 0);
+    CHECK(allocations.find_around(0x10000, on_device).address == 0x10000);
+    CHECK(allocations.find_around(0x10000 + 999, on_device).address == 0x10000);
+    CHECK(allocations.find_around(0x10000 + 1000, on_device).address == 0);
+    CHECK(allocations.find_around(0x10000, pinned).address == 0);
+    CHECK(allocations.find_around(0x20000 + 500, on_device).address == 0);
+    CHECK(allocations.find_around(0x20000 + 500, pinned).address == 0x20000);
 }
 
 TEST_CASE("with a context goes all that is in it, but not the program's own memory") {
