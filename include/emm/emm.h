@@ -625,6 +625,17 @@ typedef int (*emm_allocation_visitor)(const emm_allocation *allocation, void *us
 EMM_API emm_status emm_foreach_allocation(emm_context *context, emm_allocation_visitor visit,
                                           void *user_data);
 
+/*
+ * Tells emm of `size` bytes of a device's memory that the caller has taken from the driver itself
+ * (cuMemCreate, arrays), past any plugin, so that reports name who holds them: the caller, as
+ * EMM_TRACK says. `emm run` tells of what it passes on. The id is for emm_untrack_driver_memory,
+ * which forgets it; 0 is no id and always accepted.
+ *   EMM_E_NOT_SUPPORTED   EMM_TRACK is not set; *ret_id is 0
+ *   EMM_E_NOT_OWNED       (untrack) there is no such id
+ */
+EMM_API emm_status emm_track_driver_memory(int32_t device, uint64_t size, uint64_t *ret_id);
+EMM_API emm_status emm_untrack_driver_memory(uint64_t id);
+
 /* --- counters --------------------------------------------------------------------------------- */
 
 /* What the host itself has counted since the process began. */

@@ -85,6 +85,18 @@ emm_status emm_foreach_allocation(emm_context *context, emm_allocation_visitor v
     return api::guarded([&] { return core::foreach_allocation(*context, visit, user_data); });
 }
 
+emm_status emm_track_driver_memory(int32_t device, uint64_t size, uint64_t *ret_id) {
+    EMM_REFUSE_CHILD();
+    EMM_REQUIRE(ret_id);
+    const void *const caller = __builtin_return_address(0);
+    return api::guarded([&] { return core::track_driver_memory(device, size, caller, *ret_id); });
+}
+
+emm_status emm_untrack_driver_memory(uint64_t id) {
+    EMM_REFUSE_CHILD();
+    return core::untrack_driver_memory(id);
+}
+
 emm_status emm_shutdown(void) {
     EMM_REFUSE_CHILD();
     const emm_status status = core::admit_process();

@@ -126,6 +126,16 @@ bool is_host_memory(const TrackedAllocation &record) noexcept {
            record.type == static_cast<uint32_t>(observe::EventType::pin);
 }
 
+std::vector<MemoryHolder> taken_from_driver(int32_t device) {
+    Sums<uint32_t> libraries;
+    for (const DriverMemory &memory : tracked_driver_memory(device)) {
+        MemoryHolder &sum = libraries[memory.module];
+        sum.bytes += memory.size;
+        sum.count++;
+    }
+    return largest_of(libraries, [](uint32_t module) { return observe::modules().path(module); });
+}
+
 template <class Predicate> MemoryReport::Tracked tracked_if(Predicate is_wanted) {
     MemoryReport::Tracked tracked;
     tracked.sample = open_tracking().sample;
@@ -243,6 +253,7 @@ MemoryReport memory_report(emm_context &context, std::optional<MemoryReport::Req
             return of_host ? is_host_memory(record)
                            : is_on_device(record) && record.context->device == context.device;
         });
+        report.tracked->of_driver = taken_from_driver(context.device);
     }
     return report;
 }

@@ -12,8 +12,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <mutex>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <unordered_map>
 
 namespace emm::core {
 namespace {
@@ -31,9 +33,16 @@ struct Tracker {
     std::atomic<uint64_t> lost{0};
     std::atomic<uint64_t> next_look{0}; // ticks
 
+    std::mutex driver_memory_mutex; // for the two below
+    std::unordered_map<uint64_t, DriverMemory> driver_memory;
+    uint64_t last_id = 0;
+
     explicit Tracker(const observe::TrackOptions &chosen)
         : options(chosen), ns_per_tick(observe::nanoseconds_per_event_tick()) {}
 };
+
+constexpr const char *not_tracked = "allocations are not tracked: EMM_TRACK=module or stack in the "
+                                    "environment has them tracked";
 
 // Set once, before track_depth says so. Never destroyed: calls come to the very end.
 constinit std::atomic<Tracker *> the_tracker{nullptr};
@@ -218,6 +227,48 @@ std::vector<TrackedAllocation> tracked_allocations(const emm_context *context) {
     return is_tracking() ? tracker().table.all(context) : std::vector<TrackedAllocation>();
 }
 
+emm_status track_driver_memory(int32_t device, uint64_t size, const void *caller,
+                               uint64_t &ret_id) {
+    ret_id = 0;
+    if (open_tracking().depth == TrackDepth::none) { // no context may be served yet
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "{}", not_tracked);
+    }
+    Tracker &all = tracker();
+    look_for_unloads(all, observe::event_ticks());
+    const observe::CodePlace place =
+        observe::modules().place_of(reinterpret_cast<uintptr_t>(observe::outer_caller(caller)));
+    const std::lock_guard lock(all.driver_memory_mutex);
+    all.driver_memory[all.last_id + 1] = {size, device, place.module};
+    ret_id = ++all.last_id;
+    return EMM_OK;
+}
+
+emm_status untrack_driver_memory(uint64_t id) noexcept {
+    if (id == 0) {
+        return EMM_OK;
+    }
+    if (is_tracking()) {
+        const std::lock_guard lock(tracker().driver_memory_mutex);
+        if (tracker().driver_memory.erase(id) != 0) {
+            return EMM_OK;
+        }
+    }
+    return observe::fail(EMM_E_NOT_OWNED, 0, "emm_untrack_driver_memory: there is no id {}", id);
+}
+
+std::vector<DriverMemory> tracked_driver_memory(int32_t device) {
+    std::vector<DriverMemory> found;
+    if (is_tracking()) {
+        const std::lock_guard lock(tracker().driver_memory_mutex);
+        for (const auto &[id, memory] : tracker().driver_memory) {
+            if (memory.device == device) {
+                found.push_back(memory);
+            }
+        }
+    }
+    return found;
+}
+
 uint64_t lost_records() noexcept {
     return is_tracking() ? tracker().lost.load(std::memory_order_relaxed) : 0;
 }
@@ -225,9 +276,7 @@ uint64_t lost_records() noexcept {
 emm_status foreach_allocation(const emm_context &context, emm_allocation_visitor visit,
                               void *user_data) {
     if (!is_tracking()) {
-        return observe::fail(EMM_E_NOT_SUPPORTED, 0,
-                             "allocations are not tracked: EMM_TRACK=module or stack in the "
-                             "environment has them tracked");
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "{}", not_tracked);
     }
     const uint64_t now = observe::event_ticks();
     for (const TrackedAllocation &record : tracked_allocations(&context)) {

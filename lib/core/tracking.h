@@ -60,6 +60,17 @@ void forget_tracked(const emm_context &context) noexcept;
 // Those of one context, or of all (NULL), in no particular order. Throws std::bad_alloc.
 std::vector<TrackedAllocation> tracked_allocations(const emm_context *context);
 
+// Memory of a device that the program has taken from the driver itself: as
+// emm_track_driver_memory.
+struct DriverMemory {
+    uint64_t size = 0;
+    int32_t device = 0;
+    uint32_t module = 0; // observe::CodePlace: of the call
+};
+emm_status track_driver_memory(int32_t device, uint64_t size, const void *caller, uint64_t &ret_id);
+emm_status untrack_driver_memory(uint64_t id) noexcept;
+std::vector<DriverMemory> tracked_driver_memory(int32_t device); // throws std::bad_alloc
+
 uint64_t lost_records() noexcept;
 
 // As emm_foreach_allocation.

@@ -36,6 +36,11 @@ uint64_t bytes_of_all(const std::vector<MemoryHolder> &holders) {
     return sum;
 }
 
+// What the program is known to have taken from the driver itself.
+uint64_t of_driver_itself(const MemoryReport &report) {
+    return report.tracked ? bytes_of_all(report.tracked->of_driver) : 0;
+}
+
 std::string holder_line(const MemoryHolder &holder, uint64_t all) {
     return fmt::format("    {:>10}  {:>3.0f} %  {:>9} allocations  {}", bytes_text(holder.bytes),
                        all == 0 ? 0 : 100.0 * double(holder.bytes) / double(all), holder.count,
@@ -118,11 +123,12 @@ void add_processes(std::vector<std::string> &lines, const MemoryReport &report) 
 
 void add_remainder(std::vector<std::string> &lines, const MemoryReport &report) {
     if (const auto remainder = remainder_of(report)) {
-        lines.push_back(fmt::format("  remainder  {:>10} {}", bytes_text(remainder->bytes),
-                                    remainder->includes_others
-                                        ? "contexts, modules, local memory, and other processes"
-                                        : "contexts, modules, local memory, and what the program "
-                                          "took from the driver itself"));
+        lines.push_back(fmt::format(
+            "  remainder  {:>10} {}", bytes_text(remainder->bytes),
+            remainder->includes_others ? "contexts, modules, local memory, and other processes"
+            : report.tracked           ? "contexts, modules, local memory"
+                                       : "contexts, modules, local memory, and what the program "
+                                         "took from the driver itself"));
     }
 }
 
@@ -136,6 +142,7 @@ void add_tracked(std::vector<std::string> &lines, const MemoryReport &report) {
     }
     add_holders(lines, "  live by library:", report.tracked->libraries);
     add_holders(lines, "  live by caller:", report.tracked->callers);
+    add_holders(lines, "  taken from the driver itself, by library:", report.tracked->of_driver);
     if (report.tracked->lost != 0) {
         lines.push_back(fmt::format("  {} allocations are missing: there was no memory for their "
                                     "records",
@@ -198,7 +205,8 @@ Json tracked_json(const MemoryReport &report) {
     return {{"sample", report.tracked->sample},
             {"lost", report.tracked->lost},
             {"libraries", holders_json(report.tracked->libraries)},
-            {"callers", holders_json(report.tracked->callers)}};
+            {"callers", holders_json(report.tracked->callers)},
+            {"of_driver", holders_json(report.tracked->of_driver)}};
 }
 
 // --- hints -------------------------------------------------------------------------------------
@@ -229,12 +237,30 @@ void hint_at_plugin(const MemoryReport &report, std::vector<std::string> &hints)
     }
 }
 
+// Of memory that no plugin can lend to others.
+void hint_at_driver_memory(const MemoryReport &report, std::vector<std::string> &hints) {
+    for (const MemoryHolder &holder : report.tracked->of_driver) {
+        if (holder.name.find("xla_cuda_plugin") != std::string::npos) {
+            hints.push_back(fmt::format("JAX holds {} past the plugin: "
+                                        "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async has it ask there",
+                                        bytes_text(holder.bytes)));
+        }
+        if (holder.name.find("libc10_cuda") != std::string::npos) {
+            hints.push_back(fmt::format("PyTorch's expandable segments hold {} past the plugin: "
+                                        "without expandable_segments in PYTORCH_CUDA_ALLOC_CONF it "
+                                        "asks there",
+                                        bytes_text(holder.bytes)));
+        }
+    }
+}
+
 void hint_at_holders(const MemoryReport &report, std::vector<std::string> &hints) {
     if (!report.tracked) {
         hints.push_back("EMM_TRACK=module in the environment, or emm run --track module, tells "
                         "which library holds how much; EMM_TRACK=stack which call");
         return;
     }
+    hint_at_driver_memory(report, hints);
     const std::vector<MemoryHolder> &libraries = report.tracked->libraries;
     if (libraries.empty()) {
         return;
@@ -290,7 +316,8 @@ std::optional<Remainder> remainder_of(const MemoryReport &report) {
         return std::nullopt;
     }
     const uint64_t reserved =
-        std::max(report.of_plugin->reserved_bytes, report.of_plugin->live_bytes);
+        std::max(report.of_plugin->reserved_bytes, report.of_plugin->live_bytes) +
+        of_driver_itself(report);
     for (const DeviceProcess &process : report.processes.value_or(std::vector<DeviceProcess>())) {
         if (process.id == report.own_process) {
             return Remainder{process.bytes - std::min(process.bytes, reserved), false};

@@ -56,12 +56,13 @@ struct MemoryReport {
         uint32_t sample = 1;
         uint64_t lost = 0; // records that there was no memory for
         std::vector<MemoryHolder> libraries, callers;
+        std::vector<MemoryHolder> of_driver; // libraries, what they took from the driver itself
     };
     std::optional<Tracked> tracked;
 };
 
-// What this process has of the device that is in no plugin's hands: contexts, modules, local
-// memory, what the program took from the driver itself. None if it cannot be told.
+// What this process has of the device that is in no plugin's hands and that nothing has told of:
+// contexts, modules, local memory. None if it cannot be told.
 struct Remainder {
     uint64_t bytes = 0;
     bool includes_others = false; // other processes' memory is not told apart

@@ -43,6 +43,19 @@ def innermost(size):
     return address
 
 
+class Physical(ctypes.Structure):
+    """CUmemAllocationProp: memory of device 0."""
+    _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location_type", ctypes.c_int),
+                ("location_id", ctypes.c_int), ("meta_data", ctypes.c_void_p), ("flags", ctypes.c_uint64)]
+
+
+def take_physical(size):
+    handle, properties = ctypes.c_uint64(), Physical(1, 0, 1, 0, None, 0)
+    require(cuda.cuMemCreate(ctypes.byref(handle), ctypes.c_size_t(size), ctypes.byref(properties),
+                             ctypes.c_uint64(0)))
+    return handle
+
+
 def tell():
     told = {}
 
@@ -63,6 +76,7 @@ def tell():
 def main():
     context, address = ctypes.c_void_p(), ctypes.c_uint64()
     require(cuda.cuInit(0))
+    taken, returned = take_physical(16 << 20), take_physical(64 << 20)
     require(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
     require(cuda.cuCtxSetCurrent(context))
     require(library.allocate_here(cuda.cuMemAlloc_v2, ctypes.byref(address), ctypes.c_size_t(THROUGH_LIBRARY)))
@@ -72,8 +86,10 @@ def main():
         innermost(WITH_LOCK)
         assert str(error) == "pending while memory is asked for" and sys.exc_info()[1] is error
     require(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(WITHOUT_LOCK)))
+    require(cuda.cuMemRelease(returned))
     too_much = cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 39))
     print(json.dumps({"told": tell(), "too_much": too_much}))
+    require(cuda.cuMemRelease(taken))
 
 
 main()

@@ -57,6 +57,11 @@ class Tracking(unittest.TestCase):
                      "remainder", "hint: the device has 1.00 GiB in all"):
             self.assertIn(part, errors)
 
+    def test_what_was_taken_from_the_driver_itself_is_told_by_library(self):
+        _, errors = run(EMM_TRACK="module")
+        part = errors.partition("taken from the driver itself, by library:\n")[2].splitlines()
+        self.assertRegex(part[0], r"16\.00 MiB  100 % +1 allocations  .*/(_ctypes|python|libpython)", errors)
+
     def test_without_tracking_nothing_is_told_and_nothing_written(self):
         told, errors = run()
         self.assertEqual((told["told"], told["too_much"], errors), (NOT_SUPPORTED, 2, ""))

@@ -136,6 +136,9 @@ const std::vector<Entry> &entries() {
         ENTRY(
             emm_foreach_allocation, things.context,
             [](const emm_allocation *, void *) { return 1; }, nullptr),
+        BLOCK(emm_track_driver_memory, uint64_t id = 0;
+              return is_forked(emm_track_driver_memory(0, some_bytes, &id)) && id == 0;),
+        ENTRY(emm_untrack_driver_memory, 1),
         ENTRY(emm_shutdown),
 
         BLOCK(emm_memalloc, emm_deviceptr ptr = 0;

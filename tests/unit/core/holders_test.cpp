@@ -99,6 +99,29 @@ TEST_CASE("a report that nothing asks for is not written, and one can be had wit
     CHECK(emm_last_error()->code == EMM_E_OUT_OF_MEMORY); // as it was
 }
 
+TEST_CASE("what was taken from the driver itself has a holder too, until it is given back") {
+    const LogFile log;
+    emm_context *context = served("module", nullptr);
+    uint64_t kept = 0, returned = 0, elsewhere = 0;
+    REQUIRE(emm_track_driver_memory(0, 96 << 20, &kept) == EMM_OK);
+    REQUIRE(emm_track_driver_memory(0, 32 << 20, &returned) == EMM_OK);
+    REQUIRE(emm_track_driver_memory(1, 64 << 20, &elsewhere) == EMM_OK);
+    CHECK(emm_untrack_driver_memory(returned) == EMM_OK);
+    CHECK(emm_untrack_driver_memory(returned) == EMM_E_NOT_OWNED);
+    CHECK(emm_untrack_driver_memory(0) == EMM_OK);
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(context, too_much, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
+    CHECK_THAT(log.text(), ContainsSubstring("taken from the driver itself, by library:"));
+    CHECK_THAT(log.text(), ContainsSubstring("96.00 MiB  100 %          1 allocations") &&
+                               ContainsSubstring("core-tests"));
+}
+
+TEST_CASE("without EMM_TRACK nothing taken from the driver is recorded") {
+    uint64_t id = 7;
+    CHECK(emm_track_driver_memory(0, 1, &id) == EMM_E_NOT_SUPPORTED);
+    CHECK(id == 0);
+}
+
 TEST_CASE("EMM_OOM_REPORT=on reports without tracking, and says how callers are told") {
     const LogFile log;
     emm_context *context = served(nullptr, "on");

@@ -88,6 +88,19 @@ TEST_CASE("what is live, the remainder and the other processes are all that is u
     CHECK_FALSE(remainder_of(report));
 }
 
+TEST_CASE("what libraries took from the driver itself is named, and is not in the remainder") {
+    MemoryReport report = usual();
+    report.tracked->of_driver = {{"/opt/xla_cuda_plugin.so", gib / 2, 3}};
+    CHECK(remainder_of(report)->bytes == gib / 2);
+    CHECK_THAT(text_of(report), ContainsSubstring("taken from the driver itself, by library:"));
+    CHECK_THAT(text_of(report), ContainsSubstring("3 allocations  /opt/xla_cuda_plugin.so"));
+    CHECK(json_of(report).at("tracked").at("of_driver").at(0).at("bytes") == gib / 2);
+    CHECK(has_hint(report, "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async"));
+    CHECK_FALSE(has_hint(report, "expandable_segments"));
+    report.tracked->of_driver = {{"/opt/libc10_cuda.so", gib / 2, 3}};
+    CHECK(has_hint(report, "expandable_segments"));
+}
+
 TEST_CASE("a hint is given where the figures bear it out, and nowhere else") {
     MemoryReport report = usual();
     CHECK(has_hint(report, "torch.cuda.empty_cache()"));

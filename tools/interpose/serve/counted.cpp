@@ -22,14 +22,43 @@ CUcontext current_context() {
     return context;
 }
 
-// A call that makes one, as large as `size` says once it has succeeded.
-template <class Call, class Size>
-CUresult make(Passed kind, CUcontext context, Call call, Size key_and_bytes) {
+// Whose memory it takes; no_device: that of none, or of one that is counted elsewhere.
+constexpr CUdevice no_device = -1;
+
+CUdevice current_device() {
+    CUdevice device = no_device;
+    return server().driver.cuCtxGetDevice(&device) == CUDA_SUCCESS ? device : no_device;
+}
+
+CUdevice device_of(const CUmemAllocationProp &properties) {
+    return properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? properties.location.id
+                                                                   : no_device;
+}
+
+// For the report of who holds the memory; 0: it is not asked for.
+uint64_t track(CUdevice device, uint64_t bytes) {
+    static const bool is_wanted = std::getenv("EMM_TRACK") != nullptr;
+    uint64_t id = 0;
+    if (is_wanted && device != no_device) {
+        emm_track_driver_memory(device, bytes, &id);
+    }
+    return id;
+}
+
+// What a call has made.
+struct Made {
+    uint64_t key, bytes;
+    CUdevice device = no_device;
+};
+
+// A call that makes one; `made` tells of it once it has succeeded.
+template <class Call, class Tell>
+CUresult make(Passed kind, CUcontext context, Call call, Tell made) {
     const Turn turn;
     const CUresult result = call();
     if (turn.is_programs() && result == CUDA_SUCCESS) {
-        const auto [key, bytes] = key_and_bytes();
-        server().passed_on.add(kind, key, {bytes, context, 1});
+        const auto [key, bytes, device] = made();
+        server().passed_on.add(kind, key, {bytes, context, 1, track(device, bytes)});
     }
     return result;
 }
@@ -43,11 +72,11 @@ template <class Call> CUresult end(Passed kind, uint64_t key, Call call) {
     const CUresult result = call();
     if (counts && result != CUDA_SUCCESS) {
         passed.put_back(kind, key, item);
+    } else if (counts && item.references == 1) {
+        emm_untrack_driver_memory(item.tracked);
     }
     return result;
 }
-
-using KeyAndBytes = std::pair<uint64_t, uint64_t>;
 
 // --- physical memory and mappings --------------------------------------------------------------
 
@@ -58,7 +87,9 @@ CUresult mem_create(CUmemGenericAllocationHandle *ret_handle, size_t size,
         [&] {
             return ask_driver<&mem_create>(served_cuMemCreate, ret_handle, size, properties, flags);
         },
-        [&] { return KeyAndBytes(key_of(*ret_handle), size); });
+        [&] {
+            return Made{key_of(*ret_handle), size, device_of(*properties)};
+        });
 }
 
 CUresult mem_release(CUmemGenericAllocationHandle handle) {
@@ -71,7 +102,9 @@ CUresult mem_map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloca
     return make(
         Passed::mapped, nullptr,
         [&] { return ask_driver<&mem_map>(served_cuMemMap, ptr, size, offset, handle, flags); },
-        [&] { return KeyAndBytes(ptr, size); });
+        [&] {
+            return Made{ptr, size};
+        });
 }
 
 // Of a range that the driver refuses nothing is unmapped.
@@ -105,7 +138,9 @@ CUresult array_create(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *descripto
     return make(
         Passed::array, current_context(),
         [&] { return ask_driver<&array_create>(served_cuArrayCreate_v2, ret_array, descriptor); },
-        [&] { return KeyAndBytes(key_of(*ret_array), array_bytes(in_3d(*descriptor))); });
+        [&] {
+            return Made{key_of(*ret_array), array_bytes(in_3d(*descriptor)), current_device()};
+        });
 }
 
 CUresult array_3d_create(CUarray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor) {
@@ -114,7 +149,9 @@ CUresult array_3d_create(CUarray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR *desc
         [&] {
             return ask_driver<&array_3d_create>(served_cuArray3DCreate_v2, ret_array, descriptor);
         },
-        [&] { return KeyAndBytes(key_of(*ret_array), array_bytes(*descriptor)); });
+        [&] {
+            return Made{key_of(*ret_array), array_bytes(*descriptor), current_device()};
+        });
 }
 
 CUresult array_destroy(CUarray array) {
@@ -130,7 +167,9 @@ CUresult mipmapped_array_create(CUmipmappedArray *ret_array,
             return ask_driver<&mipmapped_array_create>(served_cuMipmappedArrayCreate, ret_array,
                                                        descriptor, levels);
         },
-        [&] { return KeyAndBytes(key_of(*ret_array), mipmapped_bytes(*descriptor, levels)); });
+        [&] {
+            return Made{key_of(*ret_array), mipmapped_bytes(*descriptor, levels), current_device()};
+        });
 }
 
 CUresult mipmapped_array_destroy(CUmipmappedArray array) {
@@ -155,7 +194,7 @@ void count_node(CUgraph graph, uint64_t bytes) {
                                   CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS) {
         return;
     }
-    server().passed_on.add(Passed::graph_node, key_of(key.release()), {bytes, nullptr, 1});
+    server().passed_on.add(Passed::graph_node, key_of(key.release()), {bytes, nullptr, 1, 0});
     if (driver.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) !=
         CUDA_SUCCESS) {
         driver.cuUserObjectRelease(object, 1);
@@ -220,7 +259,9 @@ CUresult import_external(CUexternalMemory *ret_memory,
             return ask_driver<&import_external>(served_cuImportExternalMemory, ret_memory,
                                                 descriptor);
         },
-        [&] { return KeyAndBytes(key_of(*ret_memory), descriptor->size); });
+        [&] {
+            return Made{key_of(*ret_memory), descriptor->size};
+        });
 }
 
 CUresult destroy_external(CUexternalMemory memory) {

@@ -144,7 +144,7 @@ PassedOn::Item PassedOn::release(Passed kind, uint64_t key) {
     const std::lock_guard lock(mutex_);
     const auto found = items_[size_t(kind)].find(key);
     if (found == items_[size_t(kind)].end()) {
-        return {0, nullptr, 0};
+        return {0, nullptr, 0, 0};
     }
     const Item was = found->second;
     if (--found->second.references == 0) {
@@ -178,13 +178,20 @@ PassedOn::Items PassedOn::release_range(Passed kind, uint64_t begin, uint64_t si
     return released;
 }
 
-void PassedOn::end(CUcontext context) {
+std::vector<PassedOn::Item> PassedOn::end(CUcontext context) {
     const std::lock_guard lock(mutex_);
+    std::vector<Item> ended;
     for (size_t kind = 0; kind < passed_kinds; kind++) {
         for (auto item = items_[kind].begin(); context && item != items_[kind].end();) {
-            item = item->second.context == context ? remove(kind, item) : std::next(item);
+            if (item->second.context == context) {
+                ended.push_back(item->second);
+                item = remove(kind, item);
+            } else {
+                ++item;
+            }
         }
     }
+    return ended;
 }
 
 Tally PassedOn::tally(Passed kind) const {

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace emm::run {
 
@@ -41,6 +42,7 @@ public:
         uint64_t bytes = 0;
         CUcontext context = nullptr; // with which it ends; NULL: with none
         unsigned references = 1;
+        uint64_t tracked = 0; // the id that emm_track_driver_memory gave
     };
 
     // By handle or address. What there is no room to remember is not counted.
@@ -52,7 +54,7 @@ public:
     void put_back(Passed kind, uint64_t key, const Item &item) noexcept;
     using Items = std::map<uint64_t, Item>;
     Items release_range(Passed kind, uint64_t begin, uint64_t size); // all that begin in it
-    void end(CUcontext context);
+    std::vector<Item> end(CUcontext context);                        // those that end with it
 
     Tally tally(Passed kind) const;
     // One line of "NAME live=N bytes=N peak_bytes=N made=N" for each kind that was there, between

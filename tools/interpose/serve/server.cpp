@@ -124,7 +124,9 @@ bool Server::end_context(CUcontext context) {
         peers.forget(ending);
     }
     end_peer_access(context);
-    passed_on.end(context);
+    for (const PassedOn::Item &ended : passed_on.end(context)) {
+        emm_untrack_driver_memory(ended.tracked);
+    }
     emm_context *const ended = contexts.end(context);
     if (ended) {
         streams.forget(ended);

@@ -190,6 +190,8 @@ FUNCTIONS = {
     "emm_context_reset": [CONTEXT],
     "emm_foreach_context": [CALLBACK, c_void_p],
     "emm_foreach_allocation": [CONTEXT, CALLBACK, c_void_p],
+    "emm_track_driver_memory": [c_int32, c_uint64, OUT],
+    "emm_untrack_driver_memory": [c_uint64],
     "emm_shutdown": [],
     "emm_memalloc": [CONTEXT, c_size_t, STREAM, OUT],
     "emm_memfree": [CONTEXT, PTR, c_size_t, STREAM],

@@ -114,11 +114,13 @@ TEST_CASE("an unmapped range ends all mappings that begin in it") {
 
 TEST_CASE("arrays end with their context, physical memory does not") {
     PassedOn passed;
-    passed.add(Passed::array, 1, {100, context_number(1), 1});
+    passed.add(Passed::array, 1, {100, context_number(1), 1, 17});
     passed.add(Passed::array, 2, {50, context_number(2), 1});
     passed.add(Passed::physical, 3, {10, nullptr, 1});
-    passed.end(context_number(1));
-    passed.end(nullptr);
+    const std::vector<PassedOn::Item> ended = passed.end(context_number(1));
+    REQUIRE(ended.size() == 1);
+    CHECK(ended[0].tracked == 17);
+    CHECK(passed.end(nullptr).empty());
     CHECK(passed.tally(Passed::array).live == 1);
     CHECK(passed.tally(Passed::array).bytes == 50);
     CHECK(passed.tally(Passed::physical).live == 1);
