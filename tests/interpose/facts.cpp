@@ -27,6 +27,10 @@ void begin_case(const char *name) {
     current_case = name;
 }
 
+void skipped(const char *why) {
+    printf("%s: skipped: %s\n", current_case, why);
+}
+
 void fact(bool holds, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);

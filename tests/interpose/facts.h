@@ -6,6 +6,7 @@
 
 // One case; its name stands before each line.
 void begin_case(const char *name);
+void skipped(const char *why); // it cannot run here
 
 // "alloc: 4096 bytes: aligned: yes"; a "no" is wrong.
 void fact(bool holds, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -102,9 +102,8 @@ void peers_case() {
     int count = 0, reachable = 0;
     NEED(cu.cuInit(0));
     NEED(cu.cuDeviceGetCount(&count));
-    fact(count >= 2, "there are two devices");
     if (count < 2) {
-        return;
+        return skipped("there is one device");
     }
     NEED(cu.cuDeviceCanAccessPeer(&reachable, 0, 1));
     fact(reachable == 1, "device 0 reaches device 1");

@@ -1,15 +1,17 @@
 // Streams, memory pools and contexts that come and go under the traffic.
 #include "worker.h"
 
+#include <algorithm>
 #include <simcuda.h>
 
 namespace {
 
+constexpr CUdevice common_device = 2; // of Machine::has_common_context
+
 // A kernel of the stream's context, which reaches what that may.
 CUresult write_by_kernel(const Block &block, CUstream stream) {
     void *entry = nullptr;
-    CUdriverProcAddressQueryResult found;
-    check(cu.cuGetProcAddress("simcuda_launch", &entry, 12000, 0, &found), "simcuda_launch");
+    check(find_simulator_entry("simcuda_launch", &entry), "simcuda_launch");
     const simcuda_range range = {block.ptr, block.size, 1, 0};
     return CUresult(
         reinterpret_cast<decltype(&simcuda_launch)>(entry)(stream, nullptr, nullptr, &range, 1));
@@ -108,7 +110,7 @@ void Worker::reach_from(CUdevice device, CUstream stream) {
     const CUstream home = block->stream;
     order(home, stream);
     check(cu.cuCtxSetCurrent(here), "cuCtxSetCurrent");
-    if (device != device_count - 1) { // there other threads share the context
+    if (device != common_device && world_.machine.is_simulated) { // there threads share the context
         check(write_by_kernel(*block, stream), "a kernel that uses memory of another device");
     }
     use(*block, stream);
@@ -124,7 +126,7 @@ void Worker::reach_from(CUdevice device, CUstream stream) {
 
 void Worker::live_in_own_context() {
     CUcontext context = nullptr;
-    const auto device = CUdevice(below(2));
+    const auto device = CUdevice(below(size_t(std::min(world_.machine.devices, 2))));
     void *host = nullptr;
     Stream stream;
     check(cu.cuCtxCreate_v2(&context, 0, device), "cuCtxCreate");
@@ -146,7 +148,10 @@ void Worker::live_in_own_context() {
 // The primary context of the last device, which ends with its last user and comes back with the
 // next one.
 void Worker::live_in_common_context() {
-    constexpr CUdevice device = device_count - 1;
+    constexpr CUdevice device = common_device;
+    if (!world_.machine.has_common_context()) {
+        return;
+    }
     CUcontext context = nullptr;
     Stream stream;
     check(cu.cuDevicePrimaryCtxRetain(&context, device), "cuDevicePrimaryCtxRetain");

@@ -1,9 +1,9 @@
 // driver-traffic [NAME=NUMBER...]: random traffic of several threads by a program on the driver API
 // that knows nothing of emm, natively or with the interposer between. It checks what CUDA promises:
 // that calls succeed, that blocks keep what was written, that a block stands alone, that nothing is
-// left in the end. The simulated driver stops it at any use of memory that was handed out early.
-// The names are those of Settings; it has the three devices of EMM_SIM=devices=3. Exit status 1:
-// something was wrong.
+// left in the end. The simulated driver, with EMM_SIM=devices=3, stops it at any use of memory that
+// was handed out early; on a GPU it does without what only that can tell. The names are those of
+// Settings. Exit status 1: something was wrong.
 #include "../../parts/settings.h"
 #include "world.h"
 
@@ -28,14 +28,15 @@ Settings settings_of(int argc, char *argv[]) {
     return settings;
 }
 
+// All 0 on a GPU.
 simcuda_counters given_out() {
     simcuda_counters counters = {};
     counters.struct_size = sizeof counters;
     void *entry = nullptr;
-    CUdriverProcAddressQueryResult found;
-    check(cu.cuGetProcAddress("simcuda_get_counters", &entry, 12000, 0, &found),
-          "simcuda_get_counters");
-    reinterpret_cast<decltype(&simcuda_get_counters)>(entry)(&counters);
+    check(find_simulator_entry("simcuda_get_counters", &entry), "simcuda_get_counters");
+    if (entry) {
+        reinterpret_cast<decltype(&simcuda_get_counters)>(entry)(&counters);
+    }
     return counters;
 }
 
@@ -48,8 +49,8 @@ void expect_same(uint64_t before, uint64_t after, const char *what) {
 }
 
 // The driver's own pools keep what they have until a wait or a trim.
-void trim_default_pools() {
-    for (CUdevice device = 0; device < device_count; device++) {
+void trim_default_pools(const Machine &machine) {
+    for (CUdevice device = 0; device < machine.devices; device++) {
         CUmemoryPool pool = nullptr;
         check(cu.cuDeviceGetDefaultMemPool(&pool, device), "cuDeviceGetDefaultMemPool");
         check(cu.cuMemPoolTrimTo(pool, 0), "cuMemPoolTrimTo");
@@ -58,12 +59,13 @@ void trim_default_pools() {
 
 void run_rounds(const Settings &settings) {
     check(cu.cuInit(0), "cuInit");
+    const Machine machine = find_machine();
     const simcuda_counters before = given_out();
     for (size_t round = 0; round < settings.rounds; round++) {
         std::printf("seed %zu\n", settings.seed + round);
         std::fflush(stdout);
-        World(settings, settings.seed + round).run();
-        trim_default_pools();
+        World(settings, machine, settings.seed + round).run();
+        trim_default_pools(machine);
         const simcuda_counters after = given_out();
         expect_same(before.objects, after.objects, "objects of the driver");
         expect_same(before.device_blocks, after.device_blocks, "blocks of device memory");

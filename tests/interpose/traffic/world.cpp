@@ -3,11 +3,29 @@
 #include "../../parts/threads.h"
 #include "worker.h"
 
-World::World(const Settings &its_settings, size_t its_seed)
-    : settings(its_settings), seed(its_seed) {
+#include <algorithm>
+
+CUresult find_simulator_entry(const char *name, void **ret_entry) {
+    CUdriverProcAddressQueryResult found;
+    *ret_entry = nullptr;
+    return cu.cuGetProcAddress(name, ret_entry, 12000, 0, &found);
+}
+
+Machine find_machine() {
+    Machine machine;
+    void *entry = nullptr;
+    check(cu.cuDeviceGetCount(&machine.devices), "cuDeviceGetCount");
+    machine.devices = std::min(machine.devices, 3);
+    machine.is_simulated =
+        find_simulator_entry("simcuda_get_counters", &entry) == CUDA_SUCCESS && entry;
+    return machine;
+}
+
+World::World(const Settings &its_settings, const Machine &its_machine, size_t its_seed)
+    : settings(its_settings), machine(its_machine), seed(its_seed) {
     places[0] = {0, true, nullptr};
     places[1] = {0, false, nullptr};
-    places[2] = {1, true, nullptr};
+    places[2] = machine.devices > 1 ? Place{1, true, nullptr} : Place{0, false, nullptr};
     for (Place &place : places) {
         check(place.primary ? cu.cuDevicePrimaryCtxRetain(&place.context, place.device)
                             : cu.cuCtxCreate_v2(&place.context, 0, place.device),

@@ -23,7 +23,16 @@ struct Settings {
     size_t seed = 1;      // of the first round
 };
 
-constexpr int device_count = 3;
+// What there is to use: the simulated driver with three devices has all that the traffic knows, and
+// checks more.
+struct Machine {
+    int devices = 1; // three at most
+    bool is_simulated = false;
+
+    bool has_common_context() const { return devices == 3; }
+};
+Machine find_machine();                                            // after cuInit
+CUresult find_simulator_entry(const char *name, void **ret_entry); // NULL: it is another driver
 
 // A context that lives for a round.
 struct Place {
@@ -59,11 +68,12 @@ struct HandOver {
 
 class World {
 public:
-    World(const Settings &settings, size_t seed);
+    World(const Settings &settings, const Machine &machine, size_t seed);
     World(const World &) = delete;
     void run(); // throws at the first thing that is wrong
 
     const Settings settings;
+    const Machine machine;
     const size_t seed;
     Place places[place_count];
     std::atomic<bool> stop{false};
