@@ -40,9 +40,10 @@ class Way:
     name: str
     plugin: str = ""
     environment: tuple = ()
+    options: tuple = ()  # of emm run
 
     def command(self, program):
-        return [EMM, "run", "--plugin", self.plugin, "--", *program] if self.plugin else program
+        return [EMM, "run", "--plugin", self.plugin, *self.options, "--", *program] if self.plugin else program
 
 
 def plugins(*specs, **environment):
@@ -85,7 +86,9 @@ def programs(folder):
         Program("static runtime", (str(folder / "runtime-static"),), plugins(*every)),
         Program("shared runtime", (str(folder / "runtime-shared"),), plugins(*every)),
         Program("torch", script("torch_features.py"), plugins("pool", "pool:growth=segment", "async"), "torch"),
-        Program("torch no cache", script("torch_features.py"), plugins("pool", **dict(NO_CACHE)), "torch"),
+        # PyTorch itself captures no graph without its cache.
+        Program("torch no cache", script("torch_features.py", "streams", "pinned", "threads"),
+                plugins("pool", **dict(NO_CACHE)), "torch"),
         Program("torch cudaMallocAsync", script("torch_features.py"),
                 plugins("pool", PYTORCH_CUDA_ALLOC_CONF="backend:cudaMallocAsync"), "torch"),
         Program("torch expandable", script("torch_features.py"),
@@ -96,12 +99,15 @@ def programs(folder):
                 (*plugins("pool"), Way("pool, no cache of PyTorch's", "pool", NO_CACHE)), "torch", times=5),
         Program("transformers", script("transformers_training.py"), needs="transformers"),
         *(Program(f"jax {allocator}", script("jax_training.py"),
-                  plugins("passthrough", "pool", XLA_PYTHON_CLIENT_ALLOCATOR=allocator), "jax",
+                  plugins("passthrough", "pool", XLA_PYTHON_CLIENT_ALLOCATOR=allocator, EMM_DRIVER_METER="1"), "jax",
                   times=5 if allocator == "cuda_async" else 1)
           for allocator in ("default", "platform", "cuda_async")),
         Program("cupy", script("cupy_memory.py"), plugins("pool", "async"), "cupy"),
         Program("tinygrad", script("tinygrad_training.py"), needs="tinygrad"),
         Program("limit", script("limit.py", "8"), (Way("pool:max=8GiB", "pool:max=8GiB"),), "torch"),
+        Program("out of memory", script("out_of_memory.py", str(folder / "report.log")),
+                (Way("pool, tracked", "pool", (("EMM_LOG", f"error:{folder / 'report.log'}"),),
+                     ("--track", "module")),), "cupy"),
         Program("nvidia-smi", ("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")),
         Program("numba", (sys.executable, "-B", str(HERE / "run_clients.py"), str(folder), "--numba"),
                 needs="numba", timeout=600),

@@ -26,14 +26,23 @@ def step(weights, inputs):
     return [weight - 0.01 * slope for weight, slope in zip(weights, slopes)], loss
 
 
-def driver_calls():
-    """Those that emm's plugin has made, where emm serves this process."""
+def print_calls():
+    """Where emm serves this process: the calls for memory that it got, and those that it made itself."""
     try:
-        ctypes.CDLL("libemm.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        libemm = ctypes.CDLL("libemm.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
-        return None
+        return
     import emm
-    return emm.stats(emm.context_for_device(0)).driver_calls
+    stats = emm.stats(emm.context_for_device(0))
+    made = [0]
+
+    def visit(name, calls, _):
+        made[0] += calls if name.startswith(b"cuMem") and not name.startswith(b"cuMemGet") else 0
+
+    visitor = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p)
+    libemm.emm_foreach_driver_call(visitor(visit), None)
+    print(f"figure calls {stats.allocations + stats.frees}")
+    print(f"figure driver-calls {made[0]}")
 
 
 def main():
@@ -52,8 +61,7 @@ def main():
     bits = np.stack([np.asarray(loss) for loss in losses]).tobytes()
     print("losses", hashlib.sha256(bits).hexdigest()[:16], jax.devices()[0].platform)
     print(f"figure steps/s {STEPS / seconds:.2f}")
-    if (calls := driver_calls()) is not None:
-        print(f"figure driver-calls {calls}")
+    print_calls()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import os
 os.environ.setdefault("CUDA", "1")
 os.environ.setdefault("DEV", "CUDA")
 
-from tinygrad import Tensor, nn
+from tinygrad import Context, Tensor, nn
 
 
 def main():
@@ -14,7 +14,7 @@ def main():
         weight.requires_grad = True
     optimizer = nn.optim.SGD(weights, 0.01)
     inputs = Tensor.randn(64, 128)
-    with Tensor.train():
+    with Context(TRAINING=1):
         for _ in range(20):
             result = inputs
             for weight in weights:

@@ -1,4 +1,5 @@
-"""torch_features.py: what PyTorch does with memory beside tensors: streams, graphs, pinned and shared memory."""
+"""torch_features.py [FEATURE...]: what PyTorch does with memory beside tensors; without a name all of it."""
+import sys
 import threading
 
 import torch
@@ -66,11 +67,9 @@ def main():
     torch.manual_seed(0)
     product = torch.randn(512, 512, device="cuda", dtype=torch.float64)
     print("matrix product", (product @ product).sum().item().hex())
-    streams()
-    graph()
-    pinned()
-    threads()
-    too_much()
+    features = {each.__name__: each for each in (streams, graph, pinned, threads, too_much)}
+    for name in sys.argv[1:] or features:
+        features[name]()
     torch.cuda.empty_cache()
 
 
