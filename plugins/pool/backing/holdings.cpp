@@ -47,4 +47,8 @@ Allowance Holdings::allowance(uint64_t bytes) const {
             .pending = unordered};
 }
 
+bool Holdings::awaits_pending(const StreamPool &pool, uint64_t bytes) const {
+    return pool.order == Order::anyone && is_worth_a_wait(taken(), allowance(bytes));
+}
+
 } // namespace emm::pool

@@ -69,6 +69,8 @@ public:
     uint64_t cached() const;       // neither taken nor pending
     uint64_t idle_at_most() const; // if all that is not in use could be had as one
     Allowance allowance(uint64_t bytes) const;
+    // Whether a request waits a while for memory that was freed with no stream: one that has none.
+    bool awaits_pending(const StreamPool &pool, uint64_t bytes) const;
 
 private:
     const Parts parts_;

@@ -77,11 +77,13 @@ CUresult Pages::take_initial(Lock &lock, uint64_t bytes) {
 // if that alone has made one.
 Block *Pages::await_idle(Lock &lock, StreamPool &pool, uint64_t bytes) {
     Block *block = nullptr;
+    const bool on_stream = pool.order == Order::stream;
     const auto enough = [&] {
-        return has_enough_for(heap_.room_for(pool, bytes, zone_for(options_, bytes)));
+        return on_stream ? has_enough_for(heap_.room_for(pool, bytes, zone_for(options_, bytes)))
+                         : !holdings_.awaits_pending(pool, bytes);
     };
-    if (has_dirty_pages() && !moves_.are_deferred() && !enough()) {
-        order_.wait_bounded(lock, pool, [&] {
+    if ((!on_stream || has_dirty_pages()) && !moves_.are_deferred() && !enough()) {
+        order_.wait_bounded(lock, [&] {
             block = take(pool, bytes);
             return block || enough();
         });

@@ -85,13 +85,17 @@ Block *Segments::await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes) {
     const auto waits = [](const Segment &segment) {
         return segment.first->dirty() && segment.first->pool->order == Order::stream;
     };
-    const auto enough = [&] { return missing_for(bytes) <= exchangeable(); };
-    const Segment *segment = heap_.first_whole();
+    const bool on_stream = pool.order == Order::stream;
+    const auto enough = [&] {
+        return on_stream ? missing_for(bytes) <= exchangeable()
+                         : !holdings_.awaits_pending(pool, bytes);
+    };
+    const Segment *segment = on_stream ? heap_.first_whole() : nullptr;
     while (segment && !waits(*segment)) {
         segment = heap_.next_whole(*segment);
     }
-    if (segment && !moves_.are_deferred() && !grows_first(bytes) && !enough()) {
-        order_.wait_bounded(lock, pool, [&] {
+    if ((!on_stream || segment) && !moves_.are_deferred() && !grows_first(bytes) && !enough()) {
+        order_.wait_bounded(lock, [&] {
             block = take(pool, bytes);
             return block || enough();
         });

@@ -1,6 +1,6 @@
 // Waiting on the CPU before the pool grows beyond what it ever held, while idle memory is there
 // whose work is only not complete yet. It saves that memory for good, and happens as rarely as such
-// growth.
+// growth: for calls on a stream, and for those with none once much of what was freed is pending.
 //
 // The wait has an end, because work may wait for what its program does once it has its memory. And
 // where work takes longer than that, waiting is soon given up: policy/events.h has the numbers.
@@ -34,11 +34,10 @@ bool StreamOrder::is_working() const {
     return working && context_.serves();
 }
 
-// Until there is enough or nothing more to come, for calls on a stream. Not while a capture is
-// announced. Other threads' calls go on meanwhile.
-void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
-                               const std::function<bool()> &enough) {
-    if (pool.order != Order::stream || announced_ > 0) {
+// Until there is enough or nothing more to come. Not while a capture is announced. Other threads'
+// calls go on meanwhile.
+void StreamOrder::wait_bounded(Lock &lock, const std::function<bool()> &enough) {
+    if (announced_ > 0) {
         return;
     }
     const uint64_t wait = wait_ns_;

@@ -115,7 +115,7 @@ public:
     // Until one of them has given enough pinned memory back.
     void query_for_pinned(Lock &lock, const std::function<bool()> &enough);
     bool wait_for_context(Lock &lock);
-    void wait_bounded(Lock &lock, const StreamPool &pool, const std::function<bool()> &enough);
+    void wait_bounded(Lock &lock, const std::function<bool()> &enough);
     // Work of the caller's stream waits for what `pool` freed with tags up to `tag`.
     static bool has_event_for(const StreamPool &pool, uint64_t tag) { return event_for(pool, tag); }
     bool wait_on_stream(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t tag);

@@ -12,7 +12,8 @@ constexpr uint64_t bytes_a_mark = 2 << 20;
 constexpr uint32_t streams_a_round = 32;
 constexpr uint64_t shortest_wait_ns = longest_wait_ns / 1024;
 constexpr uint32_t eager_rounds = 20;
-constexpr uint64_t pause_between_ns = 20'000;
+constexpr uint32_t rounds_a_pause = 8;
+constexpr uint64_t shortest_pause_ns = 20'000, longest_pause_ns = 1'000'000;
 
 } // namespace
 
@@ -33,7 +34,11 @@ uint64_t next_wait_ns(uint64_t wait_ns, bool broken_off) {
 }
 
 uint64_t pause_ns(uint32_t round) {
-    return round < eager_rounds ? 0 : pause_between_ns;
+    if (round < eager_rounds) {
+        return 0;
+    }
+    const uint32_t doublings = std::min((round - eager_rounds) / rounds_a_pause, 16u);
+    return std::min(shortest_pause_ns << doublings, longest_pause_ns);
 }
 
 } // namespace emm::pool

@@ -30,7 +30,7 @@ constexpr uint64_t longest_wait_ns = 100'000'000;
 uint64_t next_wait_ns(uint64_t wait_ns, bool broken_off);
 
 // How long to pause before asking again in that wait: not at all for the first 20 rounds, because
-// most work that is nearly done is done by then.
+// most work that is nearly done is done by then; then longer every eighth time, up to 1 ms.
 uint64_t pause_ns(uint32_t round);
 
 // A trim asks about the event that it has just recorded as often as this, with such a pause

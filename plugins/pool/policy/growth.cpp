@@ -19,6 +19,7 @@ constexpr uint32_t frees_an_event = 256, least_frees_an_event = 48;
 constexpr uint64_t least_an_event = 2 << 20;
 constexpr uint64_t requests_in_turn = 96;
 constexpr uint64_t part_held_unasked = 32;
+constexpr uint64_t part_used_pending = 8, part_held_pending = 64;
 
 constexpr uint64_t pieces_a_request = 8;
 constexpr uint64_t pieces_of_all = 64;
@@ -99,6 +100,11 @@ bool may_grow_unasked(uint64_t bytes, const Allowance &allowance) {
     return allowance.slack > 0 && allowance.pending > 0 &&
            allowance.pending / requests_in_turn < bytes && allowance.claimed <= most &&
            bytes <= most - allowance.claimed;
+}
+
+bool is_worth_a_wait(uint64_t used, const Allowance &allowance) {
+    return allowance.pending >=
+           std::max(used / part_used_pending, allowance.limit / part_held_pending);
 }
 
 } // namespace emm::pool

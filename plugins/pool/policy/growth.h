@@ -76,4 +76,10 @@ bool is_worth_an_event(uint32_t frees, uint64_t bytes, const Allowance &allowanc
 // the device has.
 bool may_grow_unasked(uint64_t bytes, const Allowance &allowance);
 
+// Whether a request with no stream waits a while before the pool grows, where `used` bytes are in
+// use: once an eighth of that is pending, and a 64th of what the device has. A program that frees
+// so and runs ahead of the device would else hold all that it frees in the meantime; CUDA's own
+// cuMemFree waits each time.
+bool is_worth_a_wait(uint64_t used, const Allowance &allowance);
+
 } // namespace emm::pool

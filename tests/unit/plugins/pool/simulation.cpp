@@ -190,7 +190,8 @@ const emm_host &host() {
 
 bool work_takes_ages() {
     const char *settings = getenv("EMM_SIM");
-    return settings && strstr(settings, "progress=timed");
+    const char *duration = settings ? strstr(settings, "duration=") : nullptr;
+    return duration && atoll(duration + strlen("duration=")) >= 1'000'000; // microseconds
 }
 
 const emm_plugin &pool() {

@@ -46,3 +46,22 @@ TEST_CASE("unordered: a pair costs a fifth of a driver call, beside work or not"
         }
     }
 }
+
+TEST_CASE("unordered: a program that runs ahead of the device holds little more than it uses") {
+    for (const char *options : {"growth=vmm,max=4GiB", "growth=segment,max=4GiB"}) {
+        CAPTURE(options);
+        Simulation sim(options);
+        std::vector<CUdeviceptr> used;
+        for (int i = 0; i < 16; i++) {
+            used.push_back(sim.alloc(16 * MiB, unordered));
+        }
+        for (int i = 0; i < 150; i++) {
+            CUdeviceptr &block = used[size_t(i) % used.size()];
+            sim.touch(block, 16 * MiB, legacy);
+            sim.free(block, unordered);
+            block = sim.alloc(16 * MiB, unordered);
+        }
+        CHECK(sim.races() == 0);
+        CHECK((work_takes_ages() || sim.held() <= 400 * MiB));
+    }
+}

@@ -37,7 +37,10 @@ TEST_CASE("each wait that is broken off halves the next, until one comes to its 
     CHECK(next_wait_ns(wait, false) == longest_wait_ns);
 }
 
-TEST_CASE("a wait asks twenty times before it pauses") {
+TEST_CASE("a wait asks twenty times before it pauses, then ever longer, up to a millisecond") {
     CHECK(pause_ns(19) == 0);
     CHECK(pause_ns(20) == 20'000);
+    CHECK(pause_ns(28) == 40'000);
+    CHECK(pause_ns(100) == 1'000'000);
+    CHECK(pause_ns(UINT32_MAX) == 1'000'000);
 }

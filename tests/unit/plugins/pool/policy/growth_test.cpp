@@ -109,6 +109,19 @@ TEST_CASE("an event on the context stands for many frees, or for half of all mem
     CHECK(is_worth_an_event(1, 2 * mib, {}));
 }
 
+TEST_CASE(
+    "what is pending is waited for once it is an eighth of what is in use, and a 64th of all") {
+    const auto waits = [](uint64_t used, uint64_t pending) {
+        Allowance allowance = held(4 * gib, 4 * gib, 64 * gib);
+        allowance.pending = pending;
+        return is_worth_a_wait(used, allowance);
+    };
+    CHECK(waits(16 * gib, 2 * gib));
+    CHECK_FALSE(waits(16 * gib, 2 * gib - 1));
+    CHECK(waits(0, gib));
+    CHECK_FALSE(waits(0, gib - 1));
+}
+
 TEST_CASE("the pool grows unasked to 96 pending requests, on a 32nd of what there is") {
     const auto may = [](uint64_t bytes, uint64_t pending, uint64_t claimed, double slack = 0.125) {
         Allowance allowance = held(claimed, claimed, 64 * gib, slack);
