@@ -61,13 +61,21 @@ void usage_count() {
     fact(!is_known(block), "and no longer");
 }
 
-// The driver refuses to end a primary context, and what its own memory is in stays.
+bool is_active() {
+    unsigned flags = 0;
+    int active = 0;
+    NEED(cu.cuDevicePrimaryCtxGetState(0, &flags, &active));
+    return active;
+}
+
+// Only its releases end a primary context: its memory stays.
 void refused_ends(CUcontext primary) {
     const Stream stream;
     const CUdeviceptr block = allocate(mib);
     NEED(fill(block, mib, 103, stream));
     result(cu.cuCtxDestroy(primary), CUDA_ERROR_INVALID_CONTEXT, "destroy of a primary context");
-    result(cu.cuCtxDetach(primary), CUDA_ERROR_INVALID_CONTEXT, "detach from a primary context");
+    result(cu.cuCtxDetach(primary), CUDA_SUCCESS, "detach from a primary context");
+    fact(is_active() && current() == primary, "it is still there, and current");
     fact(holds(block, mib, 103, stream), "its memory: bytes ok");
     const CUdeviceptr next = allocate(mib);
     NEED(fill(next, mib, 104, stream));
@@ -127,13 +135,6 @@ void contexts_case() {
 }
 
 namespace {
-
-bool is_active() {
-    unsigned flags = 0;
-    int active = 0;
-    NEED(cu.cuDevicePrimaryCtxGetState(0, &flags, &active));
-    return active;
-}
 
 CUdeviceptr retain_and_allocate() {
     CUcontext context = nullptr;

@@ -16,11 +16,6 @@ void print(const char *format, va_list arguments, const char *answer) {
     fflush(stdout);
 }
 
-const char *name_of(CUresult code) {
-    const char *name = nullptr;
-    return cu.cuGetErrorName(code, &name) == CUDA_SUCCESS ? name : "no CUresult";
-}
-
 } // namespace
 
 void begin_case(const char *name) {
@@ -49,6 +44,18 @@ void result(CUresult got, CUresult documented, const char *format, ...) {
     print(format, arguments, answer);
     va_end(arguments);
     wrong += !holds;
+}
+
+void told(const char *answer, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    print(format, arguments, answer);
+    va_end(arguments);
+}
+
+const char *name_of(CUresult code) {
+    const char *name = nullptr;
+    return cu.cuGetErrorName(code, &name) == CUDA_SUCCESS ? name : "no CUresult";
 }
 
 void need(CUresult got, const char *call) {

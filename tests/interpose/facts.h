@@ -15,6 +15,10 @@ void fact(bool holds, const char *format, ...) __attribute__((format(printf, 2, 
 void result(CUresult got, CUresult documented, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+// "attributes: an address on the stack: its size: none": what CUDA's documentation leaves open.
+void told(const char *answer, const char *format, ...) __attribute__((format(printf, 2, 3)));
+const char *name_of(CUresult code);
+
 // A call that a case cannot go on without: ends the process if it failed.
 #define NEED(call) need((call), #call)
 void need(CUresult got, const char *call);

@@ -76,7 +76,13 @@ void host_case() {
     }
     NEED(cu.cuMemAllocHost(&host, mib));
     pinned(host, mib, 0, "cuMemAllocHost");
-    result(cu.cuMemHostAlloc(&host, 0, 0), CUDA_ERROR_INVALID_VALUE, "0 bytes");
+    int on_stack = 0;
+    host = &on_stack;
+    result(cu.cuMemHostAlloc(&host, 0, 0), CUDA_SUCCESS, "0 bytes");
+    told(host == nullptr     ? "none"
+         : host == &on_stack ? "not written"
+                             : "some",
+         "0 bytes: the address");
     result(cu.cuMemHostAlloc(&host, page, 0x80), CUDA_ERROR_INVALID_VALUE, "an unknown flag");
 }
 

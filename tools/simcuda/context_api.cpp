@@ -145,14 +145,15 @@ CUresult api::ctx_attach(CUcontext *pctx, unsigned int flags) {
     return CUDA_SUCCESS;
 }
 
+// Nothing comes of a detachment from a primary context: cuDevicePrimaryCtxRetain counts its users.
 CUresult api::ctx_detach(CUcontext ctx) {
     Context *context, *current;
     CUresult result = find_context(ctx, context);
     result = result == CUDA_SUCCESS ? current_context(current) : result;
-    if (result != CUDA_SUCCESS || current != context || context->primary) {
+    if (result != CUDA_SUCCESS || current != context) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_CONTEXT;
     }
-    return --context->users == 0 ? ctx_destroy(ctx) : CUDA_SUCCESS;
+    return context->primary || --context->users > 0 ? CUDA_SUCCESS : ctx_destroy(ctx);
 }
 
 CUresult api::ctx_push_current(CUcontext ctx) {

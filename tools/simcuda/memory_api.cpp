@@ -64,6 +64,17 @@ CUresult allocate_host(Kind kind, uint64_t bytes, unsigned flags, Region *&ret_r
     return CUDA_SUCCESS;
 }
 
+// Of pinned memory and of memory pools there are blocks of 0 bytes. They have no address.
+CUresult allocate_nothing(void **ret_host) {
+    Context *context;
+    CUresult result = current_context(context);
+    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
+    if (result == CUDA_SUCCESS) {
+        *ret_host = nullptr;
+    }
+    return result;
+}
+
 // Waits for the work of the region's context, as long as it takes; then it frees the region, if
 // no other thread has done so meanwhile.
 CUresult wait_and_free(CUdeviceptr start, uint64_t id) {
@@ -194,6 +205,9 @@ CUresult api::mem_host_alloc(void **pp, size_t bytesize, unsigned int flags) {
     Region *region;
     if (!pp || (flags & ~known)) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (bytesize == 0) {
+        return allocate_nothing(pp);
     }
     const CUresult result = allocate_host(Kind::host, bytesize, flags, region);
     if (result == CUDA_SUCCESS) {

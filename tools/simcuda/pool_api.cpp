@@ -53,8 +53,12 @@ CUresult allocate(CUdeviceptr *ret_address, size_t size, Pool *pool, CUstream ha
         return result;
     }
     pool = pool ? pool : stream->context->device->current_pool;
-    if (!ret_address || size == 0 || pool->imported) {
+    if (!ret_address || pool->imported) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (size == 0) {
+        *ret_address = 0;
+        return CUDA_SUCCESS;
     }
     if (size > pool->device->capacity) {
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -9,8 +9,8 @@ namespace {
 
 // --- contexts ----------------------------------------------------------------------------------
 
-// What the driver refuses to destroy or to detach from keeps its memory: a primary context, also by
-// the handle of a green one, which emm's record of it tells too.
+// What cuCtxDestroy and cuCtxDetach do not end keeps its memory: a primary context, also by the
+// handle of a green one, which emm's record of it tells too.
 bool is_primary(CUcontext context) {
     emm_context_info info = {};
     info.struct_size = sizeof info;

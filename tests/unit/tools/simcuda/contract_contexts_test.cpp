@@ -190,6 +190,17 @@ TEST_CASE("a context that is not current cannot be detached from") {
     CHECK(cu().cuCtxDestroy(context) == CUDA_SUCCESS);
 }
 
+TEST_CASE("a detachment from a primary context changes nothing") {
+    const Device device;
+    const auto detach = cu().optional<CtxDetach>("cuCtxDetach", 2000);
+    CUcontext current = nullptr;
+    const uint64_t id = context_id(device.context);
+    CHECK(detach(device.context) == CUDA_SUCCESS);
+    CHECK(context_id(device.context) == id);
+    CHECK(cu().cuCtxGetCurrent(&current) == CUDA_SUCCESS);
+    CHECK(current == device.context);
+}
+
 TEST_CASE("a primary context is destroyed with its last reference, and its contents with it") {
     CUcontext context = nullptr;
     CUdeviceptr address = 0;

@@ -122,6 +122,13 @@ TEST_CASE("pinned memory is known to CUDA and seen by the device") {
     CHECK(cu().cuMemFreeHost(host) == CUDA_SUCCESS);
 }
 
+TEST_CASE("cuMemHostAlloc takes 0 bytes") {
+    const Device device;
+    int on_stack = 0;
+    void *host = &on_stack;
+    CHECK(cu().cuMemHostAlloc(&host, 0, 0) == CUDA_SUCCESS);
+}
+
 TEST_CASE("a range is registered once, and unregistered once") {
     const Device device;
     std::vector<unsigned char> range(1 << 20);

@@ -53,6 +53,13 @@ TEST_CASE("memory freed on a stream is given out on it again at once") {
     REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
 }
 
+TEST_CASE("cuMemAllocAsync takes 0 bytes") {
+    const Device device;
+    const Stream stream;
+    CUdeviceptr address = 77;
+    CHECK(cu().cuMemAllocAsync(&address, 0, stream) == CUDA_SUCCESS);
+}
+
 TEST_CASE("a pool gives no block of a size that no device has") {
     const Device device;
     const Stream stream;
