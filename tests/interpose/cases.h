@@ -23,6 +23,7 @@ void register_case();
 // questions
 void ranges_case();
 void attributes_case();
+void handles_case();
 
 // contexts, threads, devices
 void contexts_case();

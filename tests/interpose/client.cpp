@@ -35,6 +35,7 @@ const Case *find_cases(const std::string &how, size_t &ret_count) {
                                  {"register", register_case},
                                  {"ranges", ranges_case},
                                  {"attributes", attributes_case},
+                                 {"handles", handles_case},
                                  {"contexts", contexts_case},
                                  {"primary", primary_case},
                                  {"survivors", survivors_case},

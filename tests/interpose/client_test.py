@@ -10,18 +10,13 @@ import sys
 import tempfile
 import unittest
 
+from known_differences import why_different
+
 DRIVER, PROGRAM = (os.path.realpath(path) for path in sys.argv[1:3])
 HOW = sys.argv[3]
 INTERPOSER, PLUGIN = sys.argv[4:6] if len(sys.argv) > 4 else (None, None)
 SIM = "memory=8GiB,devices=2"
 WRONG = "wrong-frees"  # the case that does what no program may do
-# Where a program finds something else under emm: by case and plugin ("": all), and why.
-KNOWN = {
-    ("survivors", ""): "memory of cuMemAllocAsync ends with its stream's context",
-    ("ranges", "pool:growth=segment"): "behind a block the driver tells of the segment",
-    ("attributes", "async"): "the driver gives no descriptor of memory of a pool",
-    ("ipc", "async"): "async exports memory with ipc=1",
-}
 TIMEOUT = 120
 
 
@@ -39,10 +34,6 @@ def cases():
     listing = subprocess.run([PROGRAM, "list"], text=True, stdout=subprocess.PIPE, check=True,
                              env=dict(os.environ, LD_LIBRARY_PATH=DRIVER))
     return listing.stdout.split()
-
-
-def differs(case):
-    return (case, "") in KNOWN or (case, PLUGIN) in KNOWN
 
 
 def differences(native, interposed):
@@ -95,15 +86,15 @@ class Interposed(Client):
         for case in cases():
             with self.subTest(case=case):
                 done = self.interposed(case)
-                if differs(case):
+                if why_different(case, PLUGIN):
                     self.assertNotEqual(differences(self.native(case), done.stdout), "",
-                                        "it is as without emm: KNOWN need not have it")
+                                        "it is as without emm: known_differences.py need not have it")
                     continue
                 self.assertEqual(differences(self.native(case), done.stdout), "", done.stderr[-2000:])
                 self.check(done, case)
 
     def test_all_cases_in_one_process_find_the_same_whenever_work_runs(self):
-        same = ",".join(case for case in cases() if case != WRONG and not differs(case))
+        same = ",".join(case for case in cases() if case != WRONG and not why_different(case, PLUGIN))
         native = self.native(same)
         for progress in "eager", "lazy", "random":
             with self.subTest(progress=progress):

@@ -62,14 +62,13 @@ unsigned long long id_of(CUdeviceptr address) {
     return attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, address, 0ULL);
 }
 
+// 7: not written.
 struct Answers {
-    CUdeviceptr start = 7, device = 7;
+    CUdeviceptr start = 7, device = 7, host = 7, context = 7;
     size_t size = 7;
     unsigned type = 7, is_managed = 7, mapped = 7;
     int ordinal = 7;
-    CUcontext context = nullptr;
     unsigned long long id = 7;
-    void *host = this;
     CUresult result;
 
     explicit Answers(CUdeviceptr address) {
@@ -107,10 +106,11 @@ void all_at_once(CUdeviceptr block, size_t size, CUdeviceptr at, CUcontext conte
     const Answers answers(at);
     result(answers.result, CUDA_SUCCESS, "all at once");
     fact(answers.start == block && answers.size == size, "the range");
-    fact(answers.device == at && answers.host == nullptr, "the addresses");
+    fact(answers.device == at && answers.host == 0, "the addresses");
     fact(answers.type == CU_MEMORYTYPE_DEVICE && answers.is_managed == 0 && answers.mapped == 1,
          "the type");
-    fact(answers.ordinal == 0 && answers.context == context, "the device and the context");
+    fact(answers.ordinal == 0 && answers.context == reinterpret_cast<CUdeviceptr>(context),
+         "the device and the context");
     fact(answers.id == id_of(block), "the id");
 }
 
@@ -120,9 +120,25 @@ void unknown(CUdeviceptr address, const char *name) {
            CUDA_ERROR_INVALID_VALUE, "%s: one attribute", name);
     const Answers answers(address);
     result(answers.result, CUDA_SUCCESS, "%s: all at once", name);
-    fact(answers.start == 0 && answers.size == 0 && answers.type == 0 && answers.id == 0 &&
-             answers.context == nullptr && answers.mapped == 0,
-         "%s: nothing", name);
+    const auto tell = [&](const char *what, auto value) {
+        told(value == 0                      ? "none"
+             : value == 7                    ? "not written"
+             : value + 1 == 0                ? "-1"
+             : value + 2 == 0                ? "-2"
+             : CUdeviceptr(value) == address ? "the address itself"
+                                             : "some",
+             "%s: %s", name, what);
+    };
+    tell("its start", answers.start);
+    tell("its size", answers.size);
+    tell("its address on the device", answers.device);
+    tell("its address on the host", answers.host);
+    tell("its type", answers.type);
+    tell("its device", answers.ordinal);
+    tell("its context", answers.context);
+    tell("its id", answers.id);
+    tell("managed", answers.is_managed);
+    tell("mapped", answers.mapped);
 }
 
 void ids() {
@@ -137,26 +153,6 @@ void ids() {
         NEED(cu.cuMemFree(block));
     }
     fact(changes == rounds, "%d blocks, one after the other: each has an id of its own", rounds);
-}
-
-void handles() {
-    const CUdeviceptr block = allocate(2 * mib);
-    CUmemGenericAllocationHandle handle = 0;
-    int supported = 0, descriptor = -1;
-    unsigned yes = 1;
-    result(cu.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void *>(block)),
-           CUDA_ERROR_INVALID_VALUE, "a handle of cuMemAlloc's memory");
-    result(cu.cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block), CUDA_SUCCESS,
-           "operations that synchronize");
-    fact(attribute(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block, 7U) == 1, "and say so");
-    NEED(cu.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0));
-    if (supported) {
-        result(cu.cuMemGetHandleForAddressRange(&descriptor, block, 2 * mib,
-                                                CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
-               CUDA_SUCCESS, "a descriptor of the block");
-        fact(fcntl(descriptor, F_GETFD) >= 0 && close(descriptor) == 0, "which is open");
-    }
-    NEED(cu.cuMemFree(block));
 }
 
 } // namespace
@@ -176,5 +172,26 @@ void attributes_case() {
     int on_stack = 0;
     unknown(reinterpret_cast<CUdeviceptr>(&on_stack), "an address on the stack");
     ids();
-    handles();
+}
+
+// What the driver gives of an allocation only if it has made it in one of its ways.
+void handles_case() {
+    const Primary primary;
+    const CUdeviceptr block = allocate(2 * mib);
+    CUmemGenericAllocationHandle handle = 0;
+    int supported = 0, descriptor = -1;
+    unsigned yes = 1;
+    result(cu.cuMemRetainAllocationHandle(&handle, reinterpret_cast<void *>(block)),
+           CUDA_ERROR_INVALID_VALUE, "a handle of cuMemAlloc's memory");
+    result(cu.cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block), CUDA_SUCCESS,
+           "operations that synchronize");
+    fact(attribute(CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, block, 7U) == 1, "and say so");
+    NEED(cu.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 0));
+    if (supported) {
+        result(cu.cuMemGetHandleForAddressRange(&descriptor, block, 2 * mib,
+                                                CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0),
+               CUDA_SUCCESS, "a descriptor of the block");
+        fact(fcntl(descriptor, F_GETFD) >= 0 && close(descriptor) == 0, "which is open");
+    }
+    NEED(cu.cuMemFree(block));
 }

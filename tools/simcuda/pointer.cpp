@@ -105,12 +105,15 @@ CUresult api::pointer_get_attributes(unsigned int num_attributes, CUpointer_attr
     return CUDA_SUCCESS;
 }
 
-// Nothing else can be set. What is under way has ended when the call returns.
+// Nothing else can be set, and not on a mapping. What is under way has ended when the call returns.
 CUresult api::pointer_set_attribute(const void *value, CUpointer_attribute attribute,
                                     CUdeviceptr ptr) {
     const Region *region = sim().regions.around(ptr);
     if (!value || !region || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (region->kind == Kind::mapped) {
+        return CUDA_ERROR_NOT_SUPPORTED;
     }
     unsigned wanted;
     std::memcpy(&wanted, value, sizeof wanted);

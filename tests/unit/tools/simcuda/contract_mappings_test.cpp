@@ -106,6 +106,20 @@ TEST_CASE("a mapping is no memory for legacy IPC") {
     CHECK(cu().cuMemAddressFree(range, size) == CUDA_SUCCESS);
 }
 
+TEST_CASE("operations on a mapping cannot be set to synchronize") {
+    const Device device;
+    const size_t size = granularity();
+    const CUmemGenericAllocationHandle handle = create(size);
+    const CUdeviceptr range = reserve(size);
+    unsigned yes = 1;
+    map(range, size, handle);
+    REQUIRE(cu().cuMemRelease(handle) == CUDA_SUCCESS);
+    CHECK(cu().cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, range) ==
+          CUDA_ERROR_NOT_SUPPORTED);
+    CHECK(cu().cuMemUnmap(range, size) == CUDA_SUCCESS);
+    CHECK(cu().cuMemAddressFree(range, size) == CUDA_SUCCESS);
+}
+
 TEST_CASE("the handle behind a mapping can be had again") {
     const Device device;
     const size_t size = granularity();
