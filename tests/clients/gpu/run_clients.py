@@ -15,7 +15,6 @@ import importlib.util
 import json
 import os
 import pathlib
-import re
 import shutil
 import statistics
 import subprocess
@@ -27,6 +26,8 @@ import numba_clients
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
+sys.path.append(str(ROOT / "tests/interpose"))
+from known_differences import why_different  # noqa: E402
 BUILD = pathlib.Path(os.environ.get("EMM_BUILD", ROOT / "build-gpu")).resolve()
 EMM = BUILD / "tools/emm/emm"
 MIB = 1 << 20
@@ -61,18 +62,24 @@ class Program:
     times: int = 1
     usual: bool = True  # runs without being asked for by name
     timeout: float = 240
+    statuses: tuple = (0,)  # that are good, if the first way's is the same
+    left_out: dict = dataclasses.field(default_factory=dict)  # plugins on which it is not run, and why
 
 
 def script(name, *arguments):
     return (sys.executable, "-B", str(HERE / "programs" / name), *arguments)
 
 
-def client(plugin):
-    """The driver client of tests/interpose, whose test compares with a native run itself."""
-    return Program(f"driver client on {plugin}",
-                   (sys.executable, "-B", str(ROOT / "tests/interpose/client_test.py"), driver_folder(),
-                    str(BUILD / "tests/interpose/client"), "dlsym", str(BUILD / "tools/interpose"), plugin),
-                   ways=plugins())
+def driver_client(specs):
+    """The cases of the client in tests/interpose. Its status is 1 if the driver differs from what is documented."""
+    client = BUILD / "tests/interpose/client"
+    if not client.exists():
+        return [Program("driver client", (str(client),))]
+    listing = subprocess.run([client, "list"], text=True, stdout=subprocess.PIPE, check=True)
+    return [Program(f"driver client {case}", (str(client), "dlsym", case),
+                    plugins(*(spec for spec in specs if not why_different(case, spec))), statuses=(0, 1),
+                    left_out={spec: why_different(case, spec) for spec in specs if why_different(case, spec)})
+            for case in listing.stdout.split()]
 
 
 NO_CACHE = (("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),)
@@ -81,7 +88,7 @@ NO_CACHE = (("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"),)
 def programs(folder):
     every = ("pool", "pool:growth=segment", "async", "passthrough")
     return [
-        *(client(plugin) for plugin in every),
+        *driver_client(every),
         Program("pairs", (str(BUILD / "tests/interpose/pairs"),), plugins(*every), times=5),
         Program("static runtime", (str(folder / "runtime-static"),), plugins(*every)),
         Program("shared runtime", (str(folder / "runtime-shared"),), plugins(*every)),
@@ -114,13 +121,6 @@ def programs(folder):
         Program("long training", script("torch_training.py", "--minutes", "8"),
                 (Way("pool, no cache of PyTorch's", "pool", NO_CACHE),), "torch", usual=False, timeout=560),
     ]
-
-
-def driver_folder():
-    """Where the dynamic linker finds the driver."""
-    listing = subprocess.run(["ldconfig", "-p"], text=True, capture_output=True, check=True).stdout
-    found = re.search(r"libcuda\.so\.1 .*(?:x86-64|AArch64).*=> (\S+)", listing)
-    return os.path.dirname(os.path.realpath(found.group(1))) if found else "/usr/lib"
 
 
 class Monitor:
@@ -177,13 +177,15 @@ def run(program, way, monitor):
             "errors": told[0][-3000:]}
 
 
-def verdict(found, reference):
+def verdict(program, found, reference):
     """In a word what came of a run beside the first way's, and whether that is good."""
-    if found["status"] != 0:
+    if found["status"] not in program.statuses:
         return f"FAILED ({found['status']})", False
-    if found["lines"] != reference["lines"]:
+    if found["lines"] != reference["lines"] or found["status"] != reference["status"]:
         return "DIFFERENT", False
-    return "the same" if found is not reference else "good", True
+    if found is not reference:
+        return "the same", True
+    return f"exit {found['status']}" if found["status"] else "good", True
 
 
 def medians(runs):
@@ -217,14 +219,16 @@ def compare(program, times, monitor):
             runs[way].append(run(program, way, monitor))
     reference, rows = runs[program.ways[0]][0], []
     for way, found in runs.items():
-        word, good = min((verdict(one, reference) for one in found), key=lambda pair: pair[1])
+        word, good = min((verdict(program, one, reference) for one in found), key=lambda pair: pair[1])
         figures = medians(found)
         print(f"| {program.name} | {way.name} | {word} | {len(found)} "
               f"| {told_figures(figures, medians(runs[program.ways[0]]))} |", flush=True)
         if not good:
-            show_failure(program, way, next(one for one in found if not verdict(one, reference)[1]), reference)
+            show_failure(program, way, next(one for one in found if not verdict(program, one, reference)[1]), reference)
         rows.append({"program": program.name, "way": way.name, "good": good, "word": word, "figures": figures,
                      "runs": [one["figures"] for one in found], "lines": found[0]["lines"]})
+    for plugin, why in program.left_out.items():
+        print(f"| {program.name} | {plugin} | left out: {why} | | |", flush=True)
     return rows
 
 
