@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-WARM, STEPS = 20, 200
+WARM, STEPS = 20, 2000
 
 
 def loss_of(weights, inputs):
