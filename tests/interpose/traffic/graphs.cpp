@@ -14,7 +14,9 @@ void Worker::capture() {
     block.size = chance_.size();
     block.stream = stream.handle;
     block.kind = chance_.one_in(2) ? Kind::plain : Kind::ordered;
-    check(allocate_as(block), "an allocation");
+    if (!has_got(allocate_as(block), "an allocation")) {
+        return;
+    }
     begin_capture(stream.handle);
     capture_inside(stream.handle);
     if (chance_.one_in(2)) {
@@ -48,7 +50,9 @@ void Worker::begin_capture(CUstream stream) {
         block.place = place_;
         block.size = chance_.size();
         block.stream = CU_STREAM_PER_THREAD;
-        check(allocate_as(block), "cuMemAlloc under a relaxed capture");
+        if (!has_got(allocate_as(block), "cuMemAlloc under a relaxed capture")) {
+            return;
+        }
         use(block, block.stream);
         if (chance_.one_in(2)) {
             free(block, block.stream);
@@ -58,21 +62,28 @@ void Worker::begin_capture(CUstream stream) {
     }
 }
 
+// ptr 0: there is no memory left.
 Block Worker::allocate_in_capture(CUstream stream) {
     Block block;
     block.place = place_;
     block.kind = Kind::ordered;
     block.size = chance_.size();
     block.stream = stream;
-    check(allocate_as(block), "cuMemAllocAsync in a capture");
-    use(block, stream);
+    if (has_got(allocate_as(block), "cuMemAllocAsync in a capture")) {
+        use(block, stream);
+    }
     return block;
+}
+
+void Worker::free_in_capture(const Block &block, CUstream stream) {
+    if (block.ptr) {
+        check(cu.cuMemFreeAsync(block.ptr, stream), "cuMemFreeAsync in a capture");
+    }
 }
 
 void Worker::capture_inside(CUstream stream) {
     for (int i = 0; i < 3; i++) {
-        const Block block = allocate_in_capture(stream);
-        check(cu.cuMemFreeAsync(block.ptr, stream), "cuMemFreeAsync in a capture");
+        free_in_capture(allocate_in_capture(stream), stream);
     }
 }
 
@@ -84,7 +95,7 @@ void Worker::capture_joined(CUstream stream) {
             capture_inside(other.handle);
             const Block block = allocate_in_capture(other.handle);
             order(other.handle, stream);
-            return check(cu.cuMemFreeAsync(block.ptr, stream), "cuMemFreeAsync in a capture");
+            return free_in_capture(block, stream);
         }
     }
 }

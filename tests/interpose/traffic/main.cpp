@@ -18,7 +18,8 @@ Settings settings_of(int argc, char *argv[]) {
         {"steps", &settings.steps},       {"seconds", &settings.seconds},
         {"threads", &settings.threads},   {"rounds", &settings.rounds},
         {"live", &settings.live},         {"read_back", &settings.read_back},
-        {"captures", &settings.captures}, {"seed", &settings.seed},
+        {"captures", &settings.captures}, {"scarce", &settings.scarce},
+        {"seed", &settings.seed},
     };
     for (int i = 1; i < argc; i++) {
         if (set(known, argv[i]) == &settings.seconds) {

@@ -76,10 +76,19 @@ void Worker::allocate() {
                  : dice < 40                 ? Kind::managed
                  : dice < 90 || !mine_->pool ? Kind::ordered
                                              : Kind::pooled;
-    check(allocate_as(block), "an allocation");
-    use(block, block.stream);
-    mine_->blocks.push_back(block);
-    world_.shown = block.ptr;
+    if (has_got(allocate_as(block), "an allocation")) {
+        use(block, block.stream);
+        mine_->blocks.push_back(block);
+        world_.shown = block.ptr;
+    }
+}
+
+bool Worker::has_got(CUresult result, const char *what) {
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && world_.settings.scarce) {
+        return false;
+    }
+    check(result, what);
+    return true;
 }
 
 CUresult Worker::allocate_as(Block &block) {

@@ -44,6 +44,7 @@ private:
     void step();
     void allocate();
     CUresult allocate_as(Block &block);
+    bool has_got(CUresult result, const char *what); // false: there is no memory left
     void release();
     void release_elsewhere();
     void release_from_another_context();
@@ -70,6 +71,7 @@ private:
     void capture();
     void begin_capture(CUstream stream);
     Block allocate_in_capture(CUstream stream);
+    void free_in_capture(const Block &block, CUstream stream);
     void capture_inside(CUstream stream);
     void capture_joined(CUstream stream);
     Graph end_capture(CUstream stream, const Block &block, unsigned leaves, const Block &left);
