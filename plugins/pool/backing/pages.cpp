@@ -83,7 +83,7 @@ Block *Pages::await_idle(Lock &lock, StreamPool &pool, uint64_t bytes) {
                          : !holdings_.awaits_pending(pool, bytes);
     };
     if ((!on_stream || has_dirty_pages()) && !moves_.are_deferred() && !enough()) {
-        order_.wait_bounded(lock, [&] {
+        order_.wait_bounded(lock, pool, [&] {
             block = take(pool, bytes);
             return block || enough();
         });

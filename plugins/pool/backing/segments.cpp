@@ -95,7 +95,7 @@ Block *Segments::await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes) {
         segment = heap_.next_whole(*segment);
     }
     if ((!on_stream || segment) && !moves_.are_deferred() && !grows_first(bytes) && !enough()) {
-        order_.wait_bounded(lock, [&] {
+        order_.wait_bounded(lock, pool, [&] {
             block = take(pool, bytes);
             return block || enough();
         });

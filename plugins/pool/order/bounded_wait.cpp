@@ -36,12 +36,16 @@ bool StreamOrder::is_working() const {
 
 // Until there is enough or nothing more to come. Not while a capture is announced. Other threads'
 // calls go on meanwhile.
-void StreamOrder::wait_bounded(Lock &lock, const std::function<bool()> &enough) {
+void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
+                               const std::function<bool()> &enough) {
     if (announced_ > 0) {
         return;
     }
-    const uint64_t wait = wait_ns_;
-    const auto end = steady_clock::now() + nanoseconds(wait);
+    const bool on_stream = pool.order == Order::stream;
+    const auto begin = steady_clock::now();
+    const uint64_t wait =
+        on_stream ? wait_ns_ : context_wait_ns(nanoseconds(begin - made_).count(), waited_in_vain_);
+    const auto end = begin + nanoseconds(wait);
     record_and_query_all(lock, false);
     bool over = enough() || !is_working();
     for (uint32_t round = 0; !over && announced_ == 0 && steady_clock::now() < end; round++) {
@@ -51,7 +55,11 @@ void StreamOrder::wait_bounded(Lock &lock, const std::function<bool()> &enough) 
         query_streams(lock, false);
         over = enough() || !is_working();
     }
-    wait_ns_ = next_wait_ns(wait, !over);
+    if (on_stream) {
+        wait_ns_ = next_wait_ns(wait, !over);
+    } else if (!over) {
+        waited_in_vain_ += wait;
+    }
 }
 
 } // namespace emm::pool

@@ -24,6 +24,7 @@
 #include "stream_pool.h"
 #include "streams.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <list>
@@ -115,7 +116,8 @@ public:
     // Until one of them has given enough pinned memory back.
     void query_for_pinned(Lock &lock, const std::function<bool()> &enough);
     bool wait_for_context(Lock &lock);
-    void wait_bounded(Lock &lock, const std::function<bool()> &enough);
+    // For calls on a stream, and for those with none.
+    void wait_bounded(Lock &lock, const StreamPool &pool, const std::function<bool()> &enough);
     // Work of the caller's stream waits for what `pool` freed with tags up to `tag`.
     static bool has_event_for(const StreamPool &pool, uint64_t tag) { return event_for(pool, tag); }
     bool wait_on_stream(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t tag);
@@ -193,7 +195,9 @@ private:
     uint64_t number_ = 0;                // among the managers of this process
     uint32_t announced_ = 0;             // captures
     uint32_t context_records_ = 0;       // threads that are recording an event on the context
-    uint64_t wait_ns_ = longest_wait_ns; // how long wait_bounded() will wait next time
+    uint64_t wait_ns_ = longest_wait_ns; // how long wait_bounded() will wait next time on a stream
+    const std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
+    uint64_t waited_in_vain_ = 0; // nanoseconds, for calls with no stream
 };
 
 } // namespace emm::pool

@@ -68,7 +68,8 @@ uint64_t address_bytes(uint64_t bytes, uint64_t held);
 bool is_worth_a_trial(size_t pieces);
 
 // Whether memory that was freed with no stream is worth an event on the context: so rarely that one
-// event serves many frees of any size. An empty allowance stands for 2 MiB.
+// event serves many frees of any size, but for each 96th of what the device has, so that a wait is
+// short. An empty allowance stands for 2 MiB.
 bool is_worth_an_event(uint32_t frees, uint64_t bytes, const Allowance &allowance);
 
 // Whether a request with no stream grows the pool rather than ask the driver what is complete of
@@ -79,7 +80,7 @@ bool may_grow_unasked(uint64_t bytes, const Allowance &allowance);
 // Whether a request with no stream waits a while before the pool grows, where `used` bytes are in
 // use: once an eighth of that is pending, and a 64th of what the device has. A program that frees
 // so and runs ahead of the device would else hold all that it frees in the meantime; CUDA's own
-// cuMemFree waits each time.
+// cuMemFree waits each time. One that uses less than a 512th of the device is not made to wait.
 bool is_worth_a_wait(uint64_t used, const Allowance &allowance);
 
 } // namespace emm::pool

@@ -37,6 +37,15 @@ TEST_CASE("each wait that is broken off halves the next, until one comes to its 
     CHECK(next_wait_ns(wait, false) == longest_wait_ns);
 }
 
+TEST_CASE("with no stream, waits in vain take 20 ms and a 20th of the time") {
+    constexpr uint64_t ms = 1'000'000;
+    CHECK(context_wait_ns(0, 0) == 20 * ms);
+    CHECK(context_wait_ns(200 * ms, 0) == 30 * ms);
+    CHECK(context_wait_ns(200 * ms, 25 * ms) == 5 * ms);
+    CHECK(context_wait_ns(10'000 * ms, 0) == longest_wait_ns);
+    CHECK(context_wait_ns(200 * ms, 31 * ms) < ms / 10); // but never nothing
+}
+
 TEST_CASE("a wait asks twenty times before it pauses, then ever longer, up to a millisecond") {
     CHECK(pause_ns(19) == 0);
     CHECK(pause_ns(20) == 20'000);

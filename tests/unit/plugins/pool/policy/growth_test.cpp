@@ -98,14 +98,18 @@ TEST_CASE("the driver is asked for 32 new pieces as one first") {
     CHECK(is_worth_a_trial(32));
 }
 
-TEST_CASE("an event on the context stands for many frees, or for half of all memory") {
-    const Allowance small = held(gib, gib, 64 * gib), large = held(4 * gib, 4 * gib, 64 * gib);
+TEST_CASE(
+    "an event on the context stands for many frees, half of all memory, or a 96th of the device") {
+    const Allowance small = held(gib, gib, 64 * gib), large = held(4 * gib, 4 * gib, 96 * gib);
     CHECK(is_worth_an_event(256, 256, small));
     CHECK_FALSE(is_worth_an_event(255, gib / 2 - 1, small));
     CHECK(is_worth_an_event(48, gib / 2, small));
     CHECK_FALSE(is_worth_an_event(47, gib / 2, small)); // the pool may grow
-    CHECK(is_worth_an_event(1, 2 * gib, large));
-    CHECK_FALSE(is_worth_an_event(255, 2 * gib - 1, large));
+    CHECK(is_worth_an_event(1, gib, large));
+    CHECK_FALSE(is_worth_an_event(255, gib - 1, large));
+    const Allowance tight = held(gib, gib, 96 * gib, 0); // it is not to grow
+    CHECK(is_worth_an_event(1, gib / 2, tight));
+    CHECK_FALSE(is_worth_an_event(255, gib / 2 - 1, tight));
     CHECK(is_worth_an_event(1, 2 * mib, {}));
 }
 
@@ -118,8 +122,9 @@ TEST_CASE(
     };
     CHECK(waits(16 * gib, 2 * gib));
     CHECK_FALSE(waits(16 * gib, 2 * gib - 1));
-    CHECK(waits(0, gib));
-    CHECK_FALSE(waits(0, gib - 1));
+    CHECK(waits(gib / 8, gib));
+    CHECK_FALSE(waits(gib / 8, gib - 1));
+    CHECK_FALSE(waits(gib / 8 - 1, 60 * gib)); // it uses hardly anything
 }
 
 TEST_CASE("the pool grows unasked to 96 pending requests, on a 32nd of what there is") {
