@@ -19,7 +19,11 @@ MemoryReport usual() {
     report.processes = {{7, "python", 62 * gib}, {8, "other", 10 * gib}};
     report.own_process = 7;
     report.tracked = MemoryReport::Tracked{
-        1, 0, {{"/opt/libc10_cuda.so", 50 * gib, 1000}, {"/opt/libcupy.so", 10 * gib, 234}}, {}};
+        1,
+        0,
+        {{"/opt/libc10_cuda.so", 50 * gib, 1000}, {"/opt/libcupy.so", 10 * gib, 234}},
+        {},
+        {}};
     return report;
 }
 
