@@ -33,8 +33,8 @@ uint64_t idle_pages(const std::vector<Live> &live, uint64_t limit) {
 // EMM_TEST_CHURN_SECONDS makes it last longer than its steps.
 bool goes_on(int steps, std::chrono::steady_clock::time_point begin) {
     const char *seconds = getenv("EMM_TEST_CHURN_SECONDS");
-    return steps < 20'000 || (seconds && std::chrono::steady_clock::now() - begin <
-                                             std::chrono::seconds(atoi(seconds)));
+    return steps < 5'000 || (seconds && std::chrono::steady_clock::now() - begin <
+                                            std::chrono::seconds(atoi(seconds)));
 }
 
 } // namespace
