@@ -2,8 +2,9 @@
 // device, and the record of that device's primary context serves it.
 //
 // PyTorch and CuPy take whatever address comes back, so what allocates for them throws a
-// std::runtime_error instead of giving NULL. What frees never throws: a free after emm_shutdown,
-// after the driver's end or in a forked child is a success that does nothing.
+// std::runtime_error instead of giving NULL; RMM gets the errors that it has itself. What frees
+// never throws: a free after emm_shutdown, after the driver's end or in a forked child is a success
+// that does nothing.
 #pragma once
 
 #include <emm/emm.h>
@@ -70,5 +71,21 @@ EMM_API NumpyHandler *emm_numpy_handler(int device);
 
 // "mem_handler", which the capsule around a handler must be called, at an address that lasts.
 EMM_API const char *emm_numpy_capsule_name(void);
+
+// --- RMM: rmm::mr::callback_memory_resource ------------------------------------------------------
+
+// Makes the callback_memory_resource at `resource` allocate from `context`: RMM's own constructor
+// builds another one in its place. `library`, of dlopen, is librmm or a library that depends on it,
+// and `major` and `minor` are RMM's version. Nothing may have been allocated from the resource yet,
+// no copy of it may exist, and no other thread may use it during the call; afterwards any thread
+// may. What it held before is not destroyed, and its new state lasts as long as the process.
+//
+// Memory is allocated and freed on the stream that RMM names, and aligned to 256 bytes. When device
+// memory runs out, rmm::out_of_memory is thrown, at any other failure rmm::bad_alloc; both with the
+// text of emm_last_error.
+//   EMM_E_NOT_SUPPORTED     that RMM exports no such constructor; the resource is as it was
+//   EMM_E_OUT_OF_HOST_MEMORY
+EMM_API emm_status emm_rmm_serve(void *resource, emm_context *context, void *library, int major,
+                                 int minor);
 
 } // extern "C"

@@ -1,0 +1,146 @@
+// emm behind RMM, without RMM's headers: all that is asked of librmm are functions that it exports,
+// by the mangled names of their declarations. A name says the types of a function's arguments, and
+// the namespaces in it the versions of RMM's and CCCL's binary interfaces. So a librmm whose
+// functions are different does not have these names.
+#include "bridge.h"
+
+#include <dlfcn.h>
+#include <functional>
+#include <new>
+#include <string>
+#include <typeinfo>
+
+using namespace emm;
+
+namespace {
+
+// cuda::stream_ref and rmm::cuda_stream_view are passed as the pointer that is their only member.
+using Allocate = std::function<void *(size_t bytes, emm_stream stream, void *served)>;
+using Deallocate = std::function<void(void *ptr, size_t bytes, emm_stream stream, void *served)>;
+using Constructor = void (*)(void *self, Allocate, Deallocate, void *, void *);
+
+// The end of the constructor's name, by how a release passes the stream.
+constexpr const char *constructors[] = {
+    // 26.10: cuda::stream_ref
+    "2mr24callback_memory_resourceC1ESt8functionIFPvmN4cuda3__410stream_refES4_EES3_IFvS4_mS7_S4_"
+    "EES4_S4_",
+    // 26.08: rmm::cuda_stream_view
+    "2mr24callback_memory_resourceC1ESt8functionIFPvmNS0_16cuda_stream_viewES4_EES3_IFvS4_mS5_S4_"
+    "EES4_S4_",
+    // 26.06: the same, in a namespace without a version
+    "2mr24callback_memory_resourceC1ESt8functionIFPvmNS_16cuda_stream_viewES3_EES2_IFvS3_mS4_S3_"
+    "EES3_S3_",
+};
+
+// The functions and objects of a library and of what it depends on.
+class Library {
+public:
+    explicit Library(void *handle) : handle_(handle) {}
+    template <class T> T find(const std::string &name) const {
+        return reinterpret_cast<T>(dlsym(handle_, name.c_str()));
+    }
+
+private:
+    void *handle_;
+};
+
+// One of RMM's exceptions. `type` is NULL if the library lacks it.
+struct Exception {
+    void (*construct)(void *self, const char *text);
+    void (*destroy)(void *self);
+    std::type_info *type;
+};
+
+Exception find_exception(const Library &library, const std::string &name) {
+    const Exception found = {
+        library.find<void (*)(void *, const char *)>("_ZN" + name + "C1EPKc"),
+        library.find<void (*)(void *)>("_ZN" + name + "D1Ev"),
+        library.find<std::type_info *>("_ZTIN" + name + "E"),
+    };
+    return found.construct && found.destroy ? found : Exception{};
+}
+
+// What one librmm has.
+struct Rmm {
+    Constructor construct = nullptr;
+    Exception out_of_memory = {}, bad_alloc = {};
+    // Those of the C++ runtime that RMM and its callers share; this library has its own inside.
+    void *(*allocate_exception)(size_t) = nullptr;
+    void (*throw_exception)(void *, std::type_info *, void (*)(void *)) = nullptr;
+
+    bool complete() const {
+        return construct && out_of_memory.type && bad_alloc.type && allocate_exception &&
+               throw_exception;
+    }
+};
+
+Rmm find_in_namespace(const Library &library, const std::string &scope) {
+    Rmm rmm;
+    for (const char *const constructor : constructors) {
+        if (!rmm.construct) {
+            rmm.construct = library.find<Constructor>("_ZN" + scope + constructor);
+        }
+    }
+    rmm.out_of_memory = find_exception(library, scope + "13out_of_memory");
+    rmm.bad_alloc = find_exception(library, scope + "9bad_alloc");
+    rmm.allocate_exception = library.find<void *(*)(size_t)>("__cxa_allocate_exception");
+    rmm.throw_exception =
+        library.find<void (*)(void *, std::type_info *, void (*)(void *))>("__cxa_throw");
+    return rmm;
+}
+
+// RMM 26.08 has begun to put its version into its namespace: rmm::_RMM_26_8.
+Rmm find_rmm(const Library &library, int major, int minor) {
+    const std::string version = "_RMM_" + std::to_string(major) + "_" + std::to_string(minor);
+    const Rmm rmm = find_in_namespace(library, "3rmm" + std::to_string(version.size()) + version);
+    return rmm.complete() ? rmm : find_in_namespace(library, "3rmm");
+}
+
+// What a resource's callbacks are given.
+struct Served {
+    emm_context *context;
+    Rmm rmm;
+};
+
+// More than any exception of RMM's takes: a std::bad_alloc with a std::string.
+constexpr size_t exception_room = 256;
+
+[[noreturn]] void throw_from(const Rmm &rmm, emm_status status) {
+    const Exception &exception = status == EMM_E_OUT_OF_MEMORY ? rmm.out_of_memory : rmm.bad_alloc;
+    void *const error = rmm.allocate_exception(exception_room);
+    exception.construct(error, emm_last_error()->text);
+    rmm.throw_exception(error, exception.type, exception.destroy);
+    __builtin_unreachable();
+}
+
+void *serve_allocation(size_t bytes, emm_stream stream, void *served) {
+    const auto &[context, rmm] = *static_cast<const Served *>(served);
+    emm_deviceptr ptr = 0;
+    const emm_status status = emm_memalloc(context, bytes, stream, &ptr);
+    if (status < EMM_OK) {
+        throw_from(rmm, status);
+    }
+    return reinterpret_cast<void *>(static_cast<uintptr_t>(ptr));
+}
+
+void serve_free(void *ptr, size_t bytes, emm_stream stream, void *served) {
+    emm_memfree(static_cast<const Served *>(served)->context, reinterpret_cast<uintptr_t>(ptr),
+                bytes, stream);
+}
+
+} // namespace
+
+emm_status emm_rmm_serve(void *resource, emm_context *context, void *library, int major,
+                         int minor) {
+    try {
+        const Rmm rmm = find_rmm(Library(library), major, minor);
+        if (!rmm.complete()) {
+            return EMM_E_NOT_SUPPORTED;
+        }
+        auto *const served = new Served{context, rmm};
+        rmm.construct(resource, serve_allocation, serve_free, served, served);
+        return EMM_OK;
+    } catch (const std::bad_alloc &) {
+        return EMM_E_OUT_OF_HOST_MEMORY;
+    }
+}
