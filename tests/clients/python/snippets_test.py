@@ -17,7 +17,7 @@ import emm
 ENVIRONMENT = {**os.environ, "PYTHONPATH": ":".join(
     filter(None, [os.environ.get("EMM_TEST_NUMBA"), os.environ.get("PYTHONPATH")]))}
 README = pathlib.Path(sys.argv.pop(1))
-NEED_A_GPU = {"cupy", "numba", "torch"}
+NEED_A_GPU = {"cupy", "numba", "rmm", "torch"}
 
 
 def snippets():

@@ -1,4 +1,5 @@
-"""emm for Python: the C API of libemm by ctypes, and bridges for Numba, CuPy, PyTorch and NumPy.
+"""emm for Python: the C API of libemm by ctypes, and bridges for Numba, CuPy, PyTorch, NumPy
+and RMM.
 
 `lib` is libemm with every function of emm/emm.h declared; the functions and constants keep their C
 names. `check` turns a status into an exception. Importing this loads libemm and touches no CUDA.

@@ -24,7 +24,7 @@ Classifier: Programming Language :: C++
 Description-Content-Type: text/markdown
 
 emm hosts CUDA memory allocators that live in shared libraries. `emm run --plugin pool -- python train.py` starts any CUDA
-program with its memory on a plugin, and `import emm` gives Numba, CuPy, PyTorch and NumPy its memory. No compiler and no CUDA
+program with its memory on a plugin, and `import emm` gives Numba, CuPy, PyTorch, NumPy and RMM its memory. No compiler and no CUDA
 Toolkit are needed, and one wheel serves CUDA 12 and 13: emm opens the driver at run time.
 """
 WHEEL = "Wheel-Version: 1.0\nGenerator: emm tools/wheel\nRoot-Is-Purelib: false\nTag: py3-none-{platform}\n"

@@ -1,0 +1,105 @@
+"""emm behind RMM, and so behind cuDF, cuML and whatever else asks RMM for device memory.
+
+    import emm.rmm
+    emm.rmm.use()                               # the current device; use(0, 1) for several
+
+    mr = rmm.mr.StatisticsResourceAdaptor(emm.rmm.resource())   # or below one of RMM's adaptors
+
+Memory is allocated and freed on the streams that RMM names. Out of memory is the MemoryError of
+RMM's own resources, with the words of emm_last_error. emm.stats(emm.context_for_device(0)) has the
+figures.
+
+With RMM 26.06, 26.08 and 26.10 no Python runs in an allocation or a free: RMM calls functions of
+libemm-bridge. With other versions, from 25.12 on, RMM calls Python functions, and a RuntimeWarning
+says so.
+"""
+import sys
+import warnings
+from ctypes import CDLL, CFUNCTYPE, byref, c_int, c_size_t, c_ulonglong, c_void_p, sizeof
+
+import rmm
+from rmm.mr import CallbackMemoryResource, set_per_device_resource
+
+from ._api import EMM_E_NOT_SUPPORTED, lib
+from ._bridge import bridge
+from ._error import check
+from ._process import context_for_device, driver_info
+
+
+class _Callbacks:
+    """What RMM calls where it can call Python alone."""
+
+    def __init__(self, context):
+        self._context = context
+
+    def allocate(self, size, stream):
+        ptr = c_ulonglong()
+        check(lib.emm_memalloc(self._context, size, stream.__cuda_stream__()[1], byref(ptr)))
+        return ptr.value
+
+    def deallocate(self, ptr, size, stream):
+        lib.emm_memfree(self._context, ptr, size, stream.__cuda_stream__()[1])
+
+
+def _object_behind(resource, allocate, deallocate):
+    """The address of the C++ object that a CallbackMemoryResource owns, or None.
+
+    It stands before the two callables in the instance, and once more before that, in the resource's
+    reference to it. Nothing is taken for it that does not.
+    """
+    count = type(resource).__basicsize__ // sizeof(c_size_t)
+    words = list((c_size_t * count).from_address(id(resource)))
+    for place in range(1, count - 1):
+        if words[place:place + 2] == [id(allocate), id(deallocate)]:
+            found = words[place - 1]
+            return found if found in words[:place - 1] else None
+    return None
+
+
+def _serve_natively(resource, context, *callables):
+    """Replaces the C++ object by one that calls libemm-bridge; False if this RMM has no way to."""
+    found = _object_behind(resource, *callables)
+    if not found:
+        return False
+    module = CDLL(sys.modules[CallbackMemoryResource.__module__].__file__)
+    major, minor = (int(part) for part in rmm.__version__.split(".")[:2])
+    status = bridge.emm_rmm_serve(found, context, module._handle, major, minor)
+    return status != EMM_E_NOT_SUPPORTED and check(status) >= 0
+
+
+def _make(device):
+    context = context_for_device(device)
+    callbacks = _Callbacks(context)
+    callables = callbacks.allocate, callbacks.deallocate
+    made = CallbackMemoryResource(*callables)
+    if not _serve_natively(made, context, *callables):
+        warnings.warn(f"RMM {rmm.__version__} calls emm through Python, holding its lock, for each "
+                      "allocation and free; RMM 26.06, 26.08 and 26.10 call it directly",
+                      RuntimeWarning, stacklevel=3)
+    return made
+
+
+def _current_device():
+    """That of the calling thread's context; without one 0, where CUDA's runtime begins."""
+    driver_info()  # calls cuInit
+    entry = lib.emm_driver_entry(b"cuCtxGetDevice", 12000)
+    device = c_int()
+    found = CFUNCTYPE(c_int, c_void_p)(entry)(byref(device))
+    return device.value if found == 0 else 0
+
+
+_made = {}  # for each device the resource that serves it
+
+
+def resource(device=None):
+    """The rmm.mr resource that emm serves by the primary context of `device`, or of the current one."""
+    device = _current_device() if device is None else device
+    if device not in _made:
+        _made[device] = _make(device)
+    return _made[device]
+
+
+def use(*devices):
+    """Makes emm RMM's resource of these devices, or of the current one."""
+    for device in devices or [_current_device()]:
+        set_per_device_resource(device, resource(device))
