@@ -172,25 +172,31 @@ fetch_cccl_headers() {
     done <<<"$cccl_wheels"
 }
 
-# The CUDA runtimes whose lookups a test counts. Tests that miss one are skipped.
-runtime_wheels='
-cuda-12 nvidia-cuda-runtime-cu12==12.9.79
-cuda-13 nvidia-cuda-runtime==13.0.96
-'
+# fetch_for_tests NAME PART WHEEL WHAT: puts PART of the wheel into .cache/NAME, unless it is there.
+# Tests that miss it are skipped.
+fetch_for_tests() {
+    local folder=$root/.cache/$1 part=$2 wheel=$3 what=$4
+    local scratch=${folder%/*}/wheel
+    [ ! -d "$folder" ] || return 0
+    say "fetching $what for tests ($wheel)"
+    if fetch_wheel "$wheel" "$scratch"; then
+        mv "$scratch/$part" "$folder"
+    else
+        say "... it could not be had: tests that need it are skipped"
+    fi
+    rm -rf "$scratch"
+}
+
+# One test counts what these look up; programs on RMM are linked to the second.
 fetch_cuda_runtimes() {
-    local name wheel scratch=$root/.cache/runtime/wheel
-    while read -r name wheel; do
-        if [ -z "$name" ] || [ -d "$root/.cache/runtime/$name" ]; then
-            continue
-        fi
-        say "fetching NVIDIA's CUDA runtime for a test ($wheel)"
-        if fetch_wheel "$wheel" "$scratch"; then
-            mv "$scratch/nvidia" "$root/.cache/runtime/$name"
-        else
-            say "... it could not be had: the test that needs it is skipped"
-        fi
-        rm -rf "$scratch"
-    done <<<"$runtime_wheels"
+    fetch_for_tests runtime/cuda-12 nvidia nvidia-cuda-runtime-cu12==12.9.79 "NVIDIA's CUDA runtime"
+    fetch_for_tests runtime/cuda-13 nvidia nvidia-cuda-runtime==13.0.96 "NVIDIA's CUDA runtime"
+}
+
+# What a test builds a program on RMM against.
+fetch_rmm() {
+    fetch_for_tests rmm/librmm librmm librmm-cu13==26.10.0 RMM
+    fetch_for_tests rmm/rapids_logger rapids_logger rapids-logger==0.3.0 "RMM's logger"
 }
 
 # set_up: everything that is needed to build is there afterwards.
