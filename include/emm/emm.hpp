@@ -4,7 +4,7 @@
  *
  *   MemoryPointer, MappedMemory, PinnedMemory, ManagedMemory    counted references to memory
  *   PinnedResource    a std::pmr::memory_resource of pinned host memory
- *   DeviceResource    device memory for cuda::mr, in the names of every CCCL
+ *   DeviceResource    device memory for cuda::mr and RMM, in the names of every CCCL
  *   DeviceAllocator   device memory for Thrust's vectors and temporaries
  *   DeferCleanup      a section in which nothing is returned to the driver
  *
@@ -393,6 +393,9 @@ template <StreamLike Stream> emm_stream to_stream(const Stream &stream) {
 //   emm::DeviceResource<cuda::mr::device_accessible> memory(emm::context_for_device(0));
 //   void *block = memory.allocate_async(1 << 20, 256, stream); // a cuda::stream_ref
 //   memory.deallocate_async(block, 1 << 20, 256, stream);
+// RMM takes it wherever it takes a resource, on the device of its context; when device memory runs
+// out, RMM's failure_callback_resource_adaptor<emm::OutOfMemory> is what asks its callback.
+//   rmm::mr::set_current_device_resource(memory); // ..._resource_ref in RMM before 26.06
 template <class... Properties>
 class DeviceResource : public detail::Has<DeviceResource<Properties...>, Properties>... {
 public:
