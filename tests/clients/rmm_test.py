@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""rmm_test.py INCLUDE CUDA_INCLUDE LIBEMM CACHE COMPILER...: client-rmm, a program on RMM's C++ interface, built against the
-librmm in CACHE and run on the plugin and the driver of the environment.
+"""rmm_test.py INCLUDES CUDA_INCLUDE LIBRARIES CACHE COMPILER...: client-rmm, a program on RMM's C++ interface, built against the
+librmm in CACHE and run on the plugin and the driver of the environment. INCLUDES and LIBRARIES are emm's, separated by colons.
 
 Exits with 77, to be skipped, where librmm, CUDA's runtime or its headers are missing.
 """
@@ -25,27 +25,29 @@ def obstacle(cuda, rmm, logger, runtime):
     return None if version >= 13000 else f"{cuda} is of CUDA {version // 1000}, librmm of CUDA 13"
 
 
-def build(compiler, program, include, cuda, libraries):
-    rmm = libraries[1].parents[1] / "include"
-    folders = [rmm, rmm / "rapids", libraries[2].parents[1] / "include", cuda]
-    command = [*compiler, "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-I", include,
-               *(word for folder in folders for word in ("-isystem", folder)),
+def build(compiler, program, includes, system_includes, libraries):
+    command = [*compiler, "-std=c++20", "-Wall", "-Wextra", "-Wpedantic", "-Werror",
+               *(f"-I{folder}" for folder in includes),
+               *(word for folder in system_includes for word in ("-isystem", folder)),
                HERE / "client-rmm/client.cpp", "-o", program, *libraries,
                *(f"-Wl,-rpath,{library.parent}" for library in libraries)]
     return subprocess.run([str(word) for word in command], check=False).returncode
 
 
-def main(include, cuda, libemm, cache, *compiler):
+def main(includes, cuda, libraries, cache, *compiler):
     cache, cuda = pathlib.Path(cache), pathlib.Path(cuda)
-    rmm, logger = cache / "rmm/librmm/lib64/librmm.so", cache / "rmm/rapids_logger/lib64/librapids_logger.so"
+    rmm, logger = cache / "rmm/librmm", cache / "rmm/rapids_logger"
+    of_rmm = [rmm / "lib64/librmm.so", logger / "lib64/librapids_logger.so"]
     runtime = next((cache / "runtime/cuda-13").rglob("libcudart.so.13"), None)
-    reason = obstacle(cuda, rmm, logger, runtime)
+    reason = obstacle(cuda, *of_rmm, runtime)
     if reason:
         print(f"skipped: {reason}")
         return 77
+    headers = [rmm / "include", rmm / "include/rapids", logger / "include", cuda]
+    linked = [*map(pathlib.Path, libraries.split(":")), *of_rmm, runtime]
     with tempfile.TemporaryDirectory(prefix="emm-rmm-") as folder:
         program = pathlib.Path(folder, "client")
-        if build(compiler, program, include, cuda, [pathlib.Path(libemm), rmm, logger, runtime]) != 0:
+        if build(compiler, program, includes.split(":"), headers, linked) != 0:
             return 1
         return subprocess.run([program], timeout=100, check=False).returncode
 

@@ -1,5 +1,7 @@
-// RMM's containers in device memory of emm, and RMM's adaptors over it. No bytes are copied: RMM's
-// CUDA runtime refuses the simulated driver.
+// RMM's containers in device memory of emm, by emm.hpp and by libemm-bridge, and RMM's adaptors
+// over it. No bytes are copied: RMM's CUDA runtime refuses the simulated driver.
+#include "bridge.h"
+
 #include <emm/emm.hpp>
 
 #include <rmm/device_buffer.hpp>
@@ -9,9 +11,12 @@
 #include <rmm/mr/failure_callback_resource_adaptor.hpp>
 #include <rmm/mr/per_device_resource.hpp>
 #include <rmm/mr/statistics_resource_adaptor.hpp>
+#include <rmm/version_config.hpp>
 
 #include <cstdio>
 #include <cstdlib>
+#include <dlfcn.h>
+#include <exception>
 #include <string>
 
 namespace {
@@ -23,7 +28,7 @@ static_assert(std::is_constructible_v<rmm::device_async_resource_ref, Resource &
 static_assert(
     std::is_constructible_v<cuda::mr::any_resource<cuda::mr::device_accessible>, Resource>);
 
-// What bridge/rmm.cpp takes for granted where it calls RMM without these headers.
+// What libemm-bridge takes for granted where it calls RMM without these headers.
 static_assert(sizeof(cuda::stream_ref) == sizeof(emm_stream));
 static_assert(std::is_trivially_copyable_v<cuda::stream_ref>);
 static_assert(sizeof(rmm::out_of_memory) <= 256 && sizeof(rmm::bad_alloc) <= 256);
@@ -126,6 +131,33 @@ void adaptors_count_above_it(emm_context *gpu, cuda::stream_ref stream) {
            "RMM counts above emm what emm counts");
 }
 
+void the_bridge_serves_a_callback_resource(emm_context *gpu, cuda::stream_ref stream) {
+    void *const librmm = dlopen("librmm.so", RTLD_NOW | RTLD_NOLOAD);
+    rmm::mr::callback_memory_resource memory(nullptr, nullptr);
+    expect(emm_rmm_serve(&memory, gpu, librmm, RMM_VERSION_MAJOR, RMM_VERSION_MINOR) == EMM_OK,
+           "libemm-bridge finds all that it needs in librmm");
+    {
+        const rmm::device_buffer buffer(1000, stream, memory);
+        expect(stats(gpu).live_bytes == 1000, "a callback resource has emm's memory");
+    }
+    expect(stats(gpu).live_bytes == 0, "a callback resource gives its memory back");
+    try {
+        rmm::device_buffer(too_much, stream, memory);
+        expect(false, "a callback resource refuses more than the device has");
+    } catch (const rmm::out_of_memory &error) {
+        expect(std::string(error.what()).ends_with(emm_last_error()->text),
+               "RMM's exception has emm's words");
+    }
+    expect(std::uncaught_exceptions() == 0, "an exception is caught where it was thrown");
+}
+
+void another_version_of_rmm_is_not_served(emm_context *gpu) {
+    void *const librmm = dlopen("librmm.so", RTLD_NOW | RTLD_NOLOAD);
+    rmm::mr::callback_memory_resource memory(nullptr, nullptr);
+    expect(emm_rmm_serve(&memory, gpu, librmm, 1, 0) == EMM_E_NOT_SUPPORTED,
+           "an RMM of another version than it says is refused");
+}
+
 } // namespace
 
 int main() {
@@ -137,6 +169,8 @@ int main() {
     the_current_resource_can_be_emm(gpu, stream);
     out_of_memory_is_emms_and_adaptors_can_act_on_it(gpu, stream);
     adaptors_count_above_it(gpu, stream);
+    the_bridge_serves_a_callback_resource(gpu, stream);
+    another_version_of_rmm_is_not_served(gpu);
     std::puts("done");
     return 0;
 }
