@@ -9,9 +9,9 @@ Memory is allocated and freed on the streams that RMM names. Out of memory is th
 RMM's own resources, with the words of emm_last_error. emm.stats(emm.context_for_device(0)) has the
 figures.
 
-With RMM 26.06, 26.08 and 26.10 no Python runs in an allocation or a free: RMM calls functions of
-libemm-bridge. With other versions, from 25.12 on, RMM calls Python functions, and a RuntimeWarning
-says so.
+From RMM 26.06 on, no Python runs in an allocation or a free: RMM calls functions of libemm-bridge.
+RMM 25.12 to 26.04, and a later one whose constructor has changed, calls Python functions; a
+RuntimeWarning says so.
 """
 import sys
 import warnings
@@ -20,7 +20,7 @@ from ctypes import CDLL, CFUNCTYPE, byref, c_int, c_size_t, c_ulonglong, c_void_
 import rmm
 from rmm.mr import CallbackMemoryResource, set_per_device_resource
 
-from ._api import EMM_E_NOT_SUPPORTED, lib
+from ._api import lib
 from ._bridge import bridge
 from ._error import check
 from ._process import context_for_device, driver_info
@@ -63,8 +63,7 @@ def _serve_natively(resource, context, *callables):
         return False
     module = CDLL(sys.modules[CallbackMemoryResource.__module__].__file__)
     major, minor = (int(part) for part in rmm.__version__.split(".")[:2])
-    status = bridge.emm_rmm_serve(found, context, module._handle, major, minor)
-    return status != EMM_E_NOT_SUPPORTED and check(status) >= 0
+    return bridge.emm_rmm_serve(found, context, module._handle, major, minor) >= 0
 
 
 def _make(device):
