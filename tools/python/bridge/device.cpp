@@ -1,7 +1,8 @@
 #include "device.h"
 
+#include "exceptions.h"
+
 #include <atomic>
-#include <stdexcept>
 #include <string>
 
 namespace emm::bridge {
@@ -35,8 +36,8 @@ emm_status find_context(int device, emm_context **ret_context) noexcept {
 
 void refuse(const char *what, size_t size, int device) {
     const std::string text = emm_last_error()->text;
-    throw std::runtime_error(std::string(what) + " " + std::to_string(size) + " bytes on device " +
-                             std::to_string(device) + ". " + text);
+    throw_error(std::string(what) + " " + std::to_string(size) + " bytes on device " +
+                std::to_string(device) + ". " + text);
 }
 
 } // namespace emm::bridge

@@ -3,6 +3,7 @@
 // the namespaces in it the versions of RMM's and CCCL's binary interfaces. So a librmm whose
 // functions are different does not have these names.
 #include "bridge.h"
+#include "exceptions.h"
 
 #include <dlfcn.h>
 #include <functional>
@@ -39,6 +40,7 @@ public:
     template <class T> T find(const std::string &name) const {
         return reinterpret_cast<T>(dlsym(handle_, name.c_str()));
     }
+    void *handle() const { return handle_; }
 
 private:
     void *handle_;
@@ -64,13 +66,10 @@ Exception find_exception(const Library &library, const std::string &name) {
 struct Rmm {
     Constructor construct = nullptr;
     Exception out_of_memory = {}, bad_alloc = {};
-    // Those of the C++ runtime that RMM and its callers share; this library has its own inside.
-    void *(*allocate_exception)(size_t) = nullptr;
-    void (*throw_exception)(void *, std::type_info *, void (*)(void *)) = nullptr;
+    bridge::ExceptionRuntime runtime;
 
     bool complete() const {
-        return construct && out_of_memory.type && bad_alloc.type && allocate_exception &&
-               throw_exception;
+        return construct && out_of_memory.type && bad_alloc.type && runtime.complete();
     }
 };
 
@@ -83,9 +82,7 @@ Rmm find_in_namespace(const Library &library, const std::string &scope) {
     }
     rmm.out_of_memory = find_exception(library, scope + "13out_of_memory");
     rmm.bad_alloc = find_exception(library, scope + "9bad_alloc");
-    rmm.allocate_exception = library.find<void *(*)(size_t)>("__cxa_allocate_exception");
-    rmm.throw_exception =
-        library.find<void (*)(void *, std::type_info *, void (*)(void *))>("__cxa_throw");
+    rmm.runtime = bridge::find_exception_runtime(library.handle());
     return rmm;
 }
 
@@ -107,9 +104,9 @@ constexpr size_t exception_room = 256;
 
 [[noreturn]] void throw_from(const Rmm &rmm, emm_status status) {
     const Exception &exception = status == EMM_E_OUT_OF_MEMORY ? rmm.out_of_memory : rmm.bad_alloc;
-    void *const error = rmm.allocate_exception(exception_room);
+    void *const error = rmm.runtime.allocate(exception_room);
     exception.construct(error, emm_last_error()->text);
-    rmm.throw_exception(error, exception.type, exception.destroy);
+    rmm.runtime.raise(error, exception.type, exception.destroy);
     __builtin_unreachable();
 }
 

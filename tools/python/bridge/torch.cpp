@@ -1,7 +1,7 @@
 #include "bridge.h"
 #include "device.h"
+#include "exceptions.h"
 
-#include <stdexcept>
 #include <string>
 
 using namespace emm;
@@ -26,7 +26,7 @@ void *emm_torch_malloc(ssize_t size, int device, emm_stream stream) {
         return nullptr;
     }
     if (size < 0) {
-        throw std::runtime_error("emm cannot allocate " + std::to_string(size) + " bytes");
+        bridge::throw_error("emm cannot allocate " + std::to_string(size) + " bytes");
     }
     emm_context *context = nullptr;
     emm_deviceptr ptr = 0;
@@ -56,8 +56,8 @@ void emm_torch_record_stream(void *ptr, emm_stream stream) {
         }
     }
     if (ptr) {
-        throw std::runtime_error("emm cannot record the use of a tensor on another stream: " +
-                                 std::string(emm_last_error()->text));
+        bridge::throw_error("emm cannot record the use of a tensor on another stream: " +
+                            std::string(emm_last_error()->text));
     }
 }
 
@@ -67,8 +67,8 @@ void emm_torch_begin_allocate_to_pool(int device, TorchPool, TorchFilter) {
     emm_context *context = nullptr;
     if (bridge::find_context(device, &context) < EMM_OK ||
         emm_capture_begin(context, EMM_STREAM_LEGACY) < EMM_OK) {
-        throw std::runtime_error("emm cannot prepare for the capture of a graph: " +
-                                 std::string(emm_last_error()->text));
+        bridge::throw_error("emm cannot prepare for the capture of a graph: " +
+                            std::string(emm_last_error()->text));
     }
 }
 

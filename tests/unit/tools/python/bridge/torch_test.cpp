@@ -1,6 +1,7 @@
 // PyTorch's pluggable allocator.
 #include "client.h"
 
+#include <exception>
 #include <thread>
 
 TEST_CASE("PyTorch's empty tensors have address 0 and cost nothing") {
@@ -25,6 +26,13 @@ TEST_CASE("PyTorch out of memory is told so in its own words, with the bytes") {
     CHECK(text.rfind("CUDA out of memory. Tried to allocate", 0) == 0);
     CHECK(contains(text, std::to_string(too_much) + " bytes on device 0"));
     CHECK(contains(text, "bytes free"));
+}
+
+TEST_CASE("after it has caught what an allocation throws, a program has no exception in flight") {
+    thrown_by([] { emm_torch_malloc(ssize_t(too_much), 0, nullptr); });
+    CHECK(std::uncaught_exceptions() == 0);
+    thrown_by([] { emm_torch_malloc(-1, 0, nullptr); });
+    CHECK(std::uncaught_exceptions() == 0);
 }
 
 TEST_CASE("what PyTorch cannot be given for another reason is not called out of memory") {

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <typeinfo>
+
+namespace emm::bridge {
+
+// How the program and its libraries throw. This library has a C++ runtime of its own inside; what
+// that one throws and another one catches stays counted in both (std::uncaught_exceptions).
+struct ExceptionRuntime {
+    void *(*allocate)(size_t size) = nullptr;
+    void (*raise)(void *exception, std::type_info *, void (*destroy)(void *)) = nullptr;
+
+    bool complete() const { return allocate && raise; }
+};
+
+// That of a library, of dlopen, and of what it depends on.
+ExceptionRuntime find_exception_runtime(void *library) noexcept;
+
+// Throws a std::runtime_error.
+[[noreturn]] void throw_error(const std::string &text);
+
+} // namespace emm::bridge
