@@ -274,6 +274,8 @@ const std::vector<Entry> &bridge_entries() {
               return !emm_numpy_handler(0) && emm_last_error()->code == EMM_E_FORKED;),
         {"emm_numpy_capsule_name", [](const Things &) { return emm_numpy_capsule_name()[0] != 0; },
          "a constant"},
+        BLOCK(emm_rmm_serve, uintptr_t resource[4] = {};
+              return is_forked(emm_rmm_serve(resource, things.context, nullptr, 26, 10));),
     };
     return table;
 }

@@ -85,6 +85,7 @@ EMM_API const char *emm_numpy_capsule_name(void);
 // text of emm_last_error.
 //   EMM_E_NOT_SUPPORTED     that RMM exports no such constructor; the resource is as it was
 //   EMM_E_OUT_OF_HOST_MEMORY
+//   what emm_context_get_info says of a context that it refuses, as in a forked child
 EMM_API emm_status emm_rmm_serve(void *resource, emm_context *context, void *library, int major,
                                  int minor);
 

@@ -129,6 +129,12 @@ void serve_free(void *ptr, size_t bytes, emm_stream stream, void *served) {
 
 emm_status emm_rmm_serve(void *resource, emm_context *context, void *library, int major,
                          int minor) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    const emm_status status = emm_context_get_info(context, &info);
+    if (status < EMM_OK) {
+        return status;
+    }
     try {
         const Rmm rmm = find_rmm(Library(library), major, minor);
         if (!rmm.complete()) {
