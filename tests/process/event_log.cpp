@@ -74,7 +74,8 @@ void check(emm_status status) {
     }
 }
 
-emm_deviceptr allocate(size_t size) {
+// The log names it as the caller.
+[[gnu::noinline]] emm_deviceptr allocate(size_t size) {
     emm_deviceptr ptr = 0;
     check(emm_memalloc(the_context, size, EMM_STREAM_LEGACY, &ptr));
     return ptr;
