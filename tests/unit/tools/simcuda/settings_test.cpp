@@ -76,7 +76,7 @@ TEST_CASE("timed work is done when its time is over and the program asks") {
 }
 
 // A sanitizer needs more addresses than the limit leaves.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(SANITIZED)
 TEST_CASE("a device that finds no room says so, and what to set") {
     const auto start = [](int resource, rlim_t bytes, bool less) {
         return in_child([=] {
