@@ -1,24 +1,27 @@
 """emm behind PyTorch: as its allocator, or behind one of its memory pools.
 
     import emm.torch
-    emm.torch.use()                             # before PyTorch's first CUDA allocation
+    emm.torch.use()
 
     pool = emm.torch.mem_pool()                 # or for a part of a program
     with torch.cuda.use_mem_pool(pool):
         ...
 
-With use() every allocation of PyTorch is one of emm's, ordered on PyTorch's current stream.
-Graphs can be captured (torch.cuda.graph): their memory is kept until the graph is gone. PyTorch
-counts nothing for allocators like this one, so torch.cuda.memory_allocated() and its like raise;
-emm.stats(emm.context_for_device(0)) has the figures. Out of memory is a RuntimeError that begins
-like PyTorch's own, "CUDA out of memory. Tried to allocate"; torch.OutOfMemoryError can only be
-raised by PyTorch. A stream that PyTorch has not made (torch.cuda.ExternalStream) must outlive the
-tensors that were allocated on it.
+use() compiles a small library for the PyTorch that is installed, once for each version. Then PyTorch's
+figures, snapshots, torch.OutOfMemoryError, sharing of tensors and graphs work as with its own allocator,
+and use() may come at any time: tensors from before stay where they are. Where that library cannot be
+compiled, a warning says why and torch.cuda.memory.CUDAPluggableAllocator serves: use() must then come
+before PyTorch initializes CUDA, torch.cuda.memory_allocated() and its like raise, and out of memory is a
+RuntimeError. A stream that PyTorch has not made (torch.cuda.ExternalStream) must outlive the tensors that
+were allocated on it.
 
-With mem_pool() PyTorch's own caching allocator stays and asks emm for its segments.
+With mem_pool() alone PyTorch's own caching allocator stays and asks emm for its segments.
 """
+import warnings
+
 import torch
 
+from . import _torch_backend
 from ._bridge import address, bridge_path
 
 # The methods of PyTorch's allocator object, and what they are given.
@@ -28,6 +31,7 @@ _HOOKS = {
     "set_end_allocate_to_pool_fn": "emm_torch_end_allocate_to_pool",
     "set_reset_fn": "emm_torch_empty_cache",
 }
+_used = None  # "emm" or "pluggable", as torch.cuda.get_allocator_backend() says
 
 
 def allocator():
@@ -39,11 +43,50 @@ def allocator():
     return made
 
 
-def use():
-    """Makes emm the allocator of the process. PyTorch refuses once it has allocated on a GPU."""
-    torch.cuda.memory.change_current_allocator(allocator())
+def use(pluggable=False):
+    """Makes emm the allocator of the process. With `pluggable`, through CUDAPluggableAllocator."""
+    global _used
+    if _used is None:
+        _used = "pluggable" if pluggable or not _install_backend() else "emm"
+        if _used == "pluggable":
+            _use_pluggable()
 
 
 def mem_pool(**options):
     """A torch.cuda.MemPool whose segments come from emm; `options` go on to it."""
+    if _used == "emm":
+        return torch.cuda.MemPool(**options)
     return torch.cuda.MemPool(allocator().allocator(), **options)
+
+
+def _install_backend():
+    try:
+        _torch_backend.install()
+    except _torch_backend.Unavailable as reason:
+        warnings.warn(f"emm.torch uses CUDAPluggableAllocator, which has no memory statistics: {reason}",
+                      RuntimeWarning, stacklevel=3)
+        return False
+    return True
+
+
+def _use_pluggable():
+    global _used
+    try:
+        torch.cuda.memory.change_current_allocator(allocator())
+    except RuntimeError as error:
+        _used = None
+        if "already initialized" not in str(error):
+            raise
+        raise RuntimeError(f"emm.torch.use() comes too late: {_what_came_before()}. Call it right after "
+                           "`import torch`, before the program's first use of CUDA") from error
+
+
+def _what_came_before():
+    allocated = 0
+    for device in range(torch.cuda.device_count()):
+        try:
+            allocated += torch.cuda.memory_stats(device).get("allocation.all.allocated", 0)
+        except RuntimeError:  # another pluggable allocator, which counts nothing
+            return "another allocator is in use already"
+    return (f"PyTorch has made {allocated} allocations on a GPU" if allocated else
+            "PyTorch has initialized CUDA, as torch.cuda.init() and torch.cuda.set_device() do")

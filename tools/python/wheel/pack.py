@@ -48,8 +48,10 @@ def copy_native(prefix, native):
 
 def copy_package(prefix, package, source):
     package.mkdir(parents=True)
-    for path in (prefix / LIBDIR / "emm/python/emm").glob("*.py"):
+    installed = prefix / LIBDIR / "emm/python/emm"
+    for path in installed.glob("*.py"):
         shutil.copy(path, package / path.name)
+    shutil.copytree(installed / "torch_backend", package / "torch_backend")
     shutil.copy(source / "tools/python/wheel/_command.py", package / "_command.py")
 
 

@@ -1,0 +1,164 @@
+"""torch_backend/, compiled for the PyTorch that is installed: once, and then taken from a cache.
+
+The cache is $XDG_CACHE_HOME/emm, else ~/.cache/emm. A file there is named after the versions of
+PyTorch and emm, the C++ library's ABI and the source.
+"""
+import contextlib
+import ctypes
+import fcntl
+import hashlib
+import os
+import pathlib
+import platform
+import shlex
+import shutil
+import stat
+import subprocess
+import tempfile
+
+import torch
+
+from ._api import lib, library_path
+
+PACKAGE = pathlib.Path(__file__).resolve().parent
+SOURCE = PACKAGE / "torch_backend/backend.cpp"
+EMM_LOG_INFO = 3
+COMPILE_SECONDS = 600
+
+
+class Unavailable(Exception):
+    """Why there is no such library, in a few words."""
+
+
+def compiler():
+    """The words that call it: those of CXX, else the first that is installed."""
+    for words in filter(None, (os.environ.get("CXX"), "c++", "g++", "clang++")):
+        command = shlex.split(words)
+        if shutil.which(command[0]):
+            return command
+    raise Unavailable("no C++ compiler is installed")
+
+
+def mapped(*beginnings):
+    """The files of this process whose names begin so: the libraries that PyTorch itself uses."""
+    found = {}
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            path = line.rstrip("\n").partition("/")[2]
+            if path.rpartition("/")[2].startswith(beginnings):
+                found["/" + path] = True
+    return [pathlib.Path(path) for path in found]
+
+
+def folder_with(header, candidates):
+    for folder in candidates:
+        if (folder / header).is_file():
+            return folder
+    raise Unavailable(f"{header} is not installed")
+
+
+def include_folders():
+    """Those of PyTorch, the CUDA runtime and emm."""
+    runtimes = [path.parent.parent / "include" for path in mapped("libcudart.so")]
+    named = [pathlib.Path(os.environ[name], "include") for name in ("CUDA_HOME", "CUDA_PATH")
+             if os.environ.get(name)]
+    emm = [PACKAGE / "native/include", *(folder / "include" for folder in PACKAGE.parents),
+           *(folder / "include" for folder in pathlib.Path(library_path).parents)]
+    named.append(pathlib.Path("/usr/local/cuda/include"))
+    pytorch = pathlib.Path(torch.__file__).parent / "include"
+    return [folder_with("c10/cuda/CUDACachingAllocator.h", [pytorch]),
+            folder_with("cuda_runtime_api.h", runtimes + named), folder_with("emm/emm.h", emm)]
+
+
+def cxx11_abi():
+    return int(torch._C._GLIBCXX_USE_CXX11_ABI)
+
+
+def command(output):
+    includes = [word for folder in include_folders() for word in ("-isystem", str(folder))]
+    libraries = [str(path) for path in mapped("libc10.so", "libc10_cuda.so", "libcudart.so")]
+    return [*compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
+            f"-D_GLIBCXX_USE_CXX11_ABI={cxx11_abi()}", *includes, str(SOURCE), *libraries,
+            library_path, "-o", str(output)]
+
+
+def cache_folder():
+    """Made for this user alone. What another user could have put there is not loaded."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = pathlib.Path(base, "emm")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise Unavailable(f"the cache cannot be used: {error}") from error
+    if found.st_uid != os.geteuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise Unavailable(f"{folder} belongs to another user, or others may write there")
+    return folder
+
+
+def file_name():
+    facts = (torch.__version__, str(torch.version.git_version), str(cxx11_abi()),
+             platform.machine(), lib.emm_version().decode())
+    digest = hashlib.sha256("\n".join(facts).encode())
+    for path in sorted(SOURCE.parent.iterdir()):
+        digest.update(path.read_bytes())
+    return f"torch-{torch.__version__}-{digest.hexdigest()[:16]}.so"
+
+
+@contextlib.contextmanager
+def locked(path):
+    """For one process at a time: the others find what the first has made."""
+    with open(path, "w", encoding="ascii") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def first_error(text):
+    lines = text.splitlines() or ["it said nothing"]
+    return next((line for line in lines if "error" in line), lines[0])
+
+
+def compile_to(target):
+    words = command(target)
+    lib.emm_log(EMM_LOG_INFO, f"compiling emm for PyTorch {torch.__version__}: {target}".encode())
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = pathlib.Path(folder, target.name)
+        words[-1] = str(made)
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, errors="replace",
+                                  timeout=COMPILE_SECONDS, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Unavailable(f"{words[0]}: {error}") from error
+        if done.returncode != 0:
+            raise Unavailable(f"{words[0]} failed: {first_error(done.stderr)}")
+        os.replace(made, target)
+
+
+def library():
+    """The path of the library, which is compiled if need be."""
+    if torch.version.cuda is None:
+        raise Unavailable("this PyTorch is built without CUDA")
+    if not SOURCE.is_file():
+        raise Unavailable(f"{SOURCE} is missing")
+    target = cache_folder() / file_name()
+    try:
+        if not target.is_file():
+            with locked(target.with_suffix(".lock")):
+                if not target.is_file():
+                    compile_to(target)
+    except OSError as error:
+        raise Unavailable(f"the cache cannot be used: {error}") from error
+    return target
+
+
+def install():
+    """Makes emm PyTorch's allocator, or raises Unavailable."""
+    path = library()
+    try:
+        entry = ctypes.CDLL(str(path)).emm_torch_backend_install
+    except (OSError, AttributeError) as error:
+        raise Unavailable(f"{path} does not load: {error}") from error
+    entry.argtypes, entry.restype = [], ctypes.c_char_p
+    problem = entry()
+    if problem is not None:
+        raise Unavailable(problem.decode(errors="replace"))

@@ -1,0 +1,57 @@
+// emm as PyTorch's CUDA allocator: c10::cuda::CUDACachingAllocator::CUDAAllocator over emm/emm.h.
+//
+// emm.torch compiles this file against the PyTorch that is installed (_torch_backend.py), loads it
+// and calls emm_torch_backend_install(). It needs the headers of PyTorch, of the CUDA runtime and
+// of emm, and no CUDA compiler.
+//
+// A tensor's memory comes in one of two ways:
+//
+//   - Ordinarily it is one allocation of emm's, ordered on the stream that PyTorch names.
+//   - While PyTorch allocates to one of its pools (the capture of a graph, torch.cuda.MemPool, the
+//     warm-up of torch.compile), it is a part of a segment of that pool (pool.h). PyTorch may
+//     rewind such a pool to a checkpoint, and a replayed graph writes to what has been freed. So a
+//     pool keeps its segments until PyTorch has released it and its last tensor is gone.
+//
+// Locks: of a shard of BlockTable, of Counters, of Pools, of History, of the observers and of
+// Exports. A thread holds one of them at a time. Only that of Exports is held while emm is called.
+#include "allocator.h"
+
+#include <c10/cuda/CUDAFunctions.h>
+
+namespace emm::torch_backend {
+namespace {
+
+Allocator *instance = nullptr; // lives as long as the process
+
+} // namespace
+
+void delete_block(void *ptr) {
+    instance->raw_delete(ptr);
+}
+
+} // namespace emm::torch_backend
+
+// Makes emm PyTorch's allocator. What was allocated before stays with the allocator that it came
+// from. NULL, or why not: a text that lasts. One thread at a time.
+extern "C" __attribute__((visibility("default"))) const char *emm_torch_backend_install() noexcept {
+    using namespace emm::torch_backend;
+    static std::string problem;
+    try {
+        if (instance) {
+            return nullptr;
+        }
+        CUDAAllocator *previous = caching::allocator.load();
+        TORCH_CHECK(previous, "PyTorch has no CUDA allocator");
+        auto made = std::make_unique<Allocator>(previous);
+        if (previous->initialized()) {
+            made->init(c10::cuda::device_count());
+        }
+        instance = made.release();
+        caching::allocator.store(instance);
+        c10::SetAllocator(c10::DeviceType::CUDA, instance);
+        return nullptr;
+    } catch (const std::exception &error) {
+        problem = error.what();
+        return problem.c_str();
+    }
+}

@@ -1,0 +1,139 @@
+#pragma once
+
+#include "types.h"
+
+#include <algorithm>
+#include <map>
+
+namespace emm::torch_backend {
+
+struct Segment {
+    char *base = nullptr;
+    size_t size = 0;
+    std::shared_ptr<CUDAAllocator> source; // of torch.cuda.MemPool(allocator); else it is emm's
+};
+
+// A part of a segment. A freed part is given out again to the stream of its segment.
+struct Chunk {
+    size_t size = 0;
+    size_t requested = 0; // 0: it is free
+    char *segment = nullptr;
+    cudaStream_t stream = nullptr;
+    bool shared = false; // other streams have used it: it is not given out again
+};
+
+using Chunks = std::map<char *, Chunk>; // those of a segment follow each other
+
+// One pool of PyTorch's on one device: best fit in segments that stay.
+class Pool {
+public:
+    void *take(size_t size, cudaStream_t stream) {
+        const size_t wanted = (size + granule - 1) / granule * granule;
+        auto best = chunks_.end();
+        for (auto each = chunks_.begin(); each != chunks_.end(); ++each) {
+            const Chunk &chunk = each->second;
+            if (is_free(chunk) && chunk.stream == stream && chunk.size >= wanted &&
+                (best == chunks_.end() || chunk.size < best->second.size)) {
+                best = each;
+            }
+        }
+        if (best == chunks_.end()) {
+            return nullptr;
+        }
+        if (!no_split_ && best->second.size > wanted) {
+            Chunk rest = best->second;
+            rest.size -= wanted;
+            chunks_.emplace(best->first + wanted, rest);
+            best->second.size = wanted;
+        }
+        best->second.requested = size;
+        return best->first;
+    }
+
+    void put(void *ptr) {
+        auto found = chunks_.find(static_cast<char *>(ptr));
+        if (found == chunks_.end()) {
+            return;
+        }
+        found->second.requested = 0;
+        if (!found->second.shared) {
+            found = merge(found);
+            if (found != chunks_.begin()) {
+                merge(std::prev(found));
+            }
+        }
+    }
+
+    void adopt(Segment segment, cudaStream_t stream) {
+        chunks_[segment.base] = {segment.size, 0, segment.base, stream, false};
+        segments_.push_back(std::move(segment));
+    }
+
+    void share(void *ptr) {
+        auto found = chunks_.find(static_cast<char *>(ptr));
+        if (found != chunks_.end()) {
+            found->second.shared = true;
+        }
+    }
+
+    // What a segment for this many bytes should have.
+    size_t segment_size(size_t size) const {
+        const size_t least = size <= small_size                      ? 2 * small_size
+                             : size <= 10 * small_size && !no_split_ ? 20 * small_size
+                                                                     : size;
+        return (least + 2 * small_size - 1) / (2 * small_size) * (2 * small_size);
+    }
+
+    // Rewinds to what the pool was. Segments that it has got since are free.
+    void restore(const Chunks &earlier) {
+        Chunks restored = earlier;
+        for (const Segment &segment : segments_) {
+            if (!restored.count(segment.base)) {
+                const cudaStream_t stream = chunks_.at(segment.base).stream;
+                restored[segment.base] = {segment.size, 0, segment.base, stream, false};
+            }
+        }
+        chunks_ = std::move(restored);
+    }
+
+    bool is_over() const {
+        return users_ <= 0 && std::none_of(chunks_.begin(), chunks_.end(), [](const auto &each) {
+                   return each.second.requested != 0;
+               });
+    }
+
+    const Chunks &chunks() const { return chunks_; }
+    const std::vector<Segment> &segments() const { return segments_; }
+
+    int users_ = 0;
+    bool no_split_ = false;
+    std::shared_ptr<CUDAAllocator> source_;
+
+private:
+    static constexpr size_t granule = 512;
+
+    static bool is_free(const Chunk &chunk) { return chunk.requested == 0 && !chunk.shared; }
+
+    // With the one behind it, if both are free parts of one segment.
+    Chunks::iterator merge(Chunks::iterator chunk) {
+        auto next = std::next(chunk);
+        if (next != chunks_.end() && is_free(chunk->second) && is_free(next->second) &&
+            chunk->second.segment == next->second.segment) {
+            chunk->second.size += next->second.size;
+            chunks_.erase(next);
+        }
+        return chunk;
+    }
+
+    Chunks chunks_;
+    std::vector<Segment> segments_;
+};
+
+// What a pool was when PyTorch asked for a checkpoint.
+struct PoolState : caching::AllocatorState {
+    PoolState(MempoolId_t id, Chunks chunks) : id_(id), chunks_(std::move(chunks)) {}
+    MempoolId_t id_;
+    Chunks chunks_;
+};
+
+} // namespace emm::torch_backend

@@ -1,0 +1,138 @@
+#pragma once
+
+#include "pool.h"
+
+#include <optional>
+
+namespace emm::torch_backend {
+
+// The pools of one device, and which of them PyTorch allocates to just now.
+class Pools {
+public:
+    void retain(MempoolId_t id, std::shared_ptr<CUDAAllocator> source) {
+        Lock guard(lock_);
+        Pool &pool = pools_[id];
+        pool.users_++;
+        if (source) {
+            pool.source_ = std::move(source);
+        }
+    }
+
+    // False: there is no such pool. `ret_segments` gets what is to be given back.
+    bool release(MempoolId_t id, std::vector<Segment> *ret_segments) {
+        Lock guard(lock_);
+        auto found = pools_.find(id);
+        if (found == pools_.end()) {
+            return false;
+        }
+        found->second.users_--;
+        end_if_over(found, ret_segments);
+        return true;
+    }
+
+    void open(MempoolId_t id, Filter filter, bool announced) {
+        Lock guard(lock_);
+        open_.push_back({id, std::move(filter), announced});
+        open_count_.store(open_.size(), std::memory_order_release);
+    }
+
+    // Whether emm was told of a capture; nothing: PyTorch does not allocate to this pool.
+    std::optional<bool> close(MempoolId_t id) {
+        Lock guard(lock_);
+        auto found = std::find_if(open_.begin(), open_.end(),
+                                  [id](const Open &each) { return each.id == id; });
+        if (found == open_.end()) {
+            return std::nullopt;
+        }
+        const bool announced = found->announced;
+        open_.erase(found);
+        open_count_.store(open_.size(), std::memory_order_release);
+        return announced;
+    }
+
+    // The pool that memory for `stream` comes from; no_pool: none.
+    MempoolId_t receiving(cudaStream_t stream) {
+        if (open_count_.load(std::memory_order_acquire) == 0) {
+            return no_pool;
+        }
+        Lock guard(lock_);
+        for (const Open &each : open_) {
+            if (each.filter(stream)) {
+                return each.id;
+            }
+        }
+        return no_pool;
+    }
+
+    void *take(MempoolId_t id, size_t size, cudaStream_t stream) {
+        Lock guard(lock_);
+        return pools_[id].take(size, stream);
+    }
+
+    // What has to be asked of emm, or of the pool's own allocator, before it can serve `size`.
+    Segment plan(MempoolId_t id, size_t size) {
+        Lock guard(lock_);
+        const Pool &pool = pools_[id];
+        return {nullptr, pool.segment_size(size), pool.source_};
+    }
+
+    void *adopt(MempoolId_t id, Segment segment, size_t size, cudaStream_t stream) {
+        Lock guard(lock_);
+        Pool &pool = pools_[id];
+        pool.adopt(std::move(segment), stream);
+        return pool.take(size, stream);
+    }
+
+    void put(MempoolId_t id, void *ptr, std::vector<Segment> *ret_segments) {
+        Lock guard(lock_);
+        auto found = pools_.find(id);
+        if (found != pools_.end()) {
+            found->second.put(ptr);
+            end_if_over(found, ret_segments);
+        }
+    }
+
+    void share(MempoolId_t id, void *ptr) {
+        with(id, [ptr](Pool &pool) { pool.share(ptr); });
+    }
+
+    // Calls `function` with a pool, if it is there.
+    template <class Function> bool with(MempoolId_t id, Function function) {
+        Lock guard(lock_);
+        auto found = pools_.find(id);
+        if (found != pools_.end()) {
+            function(found->second);
+        }
+        return found != pools_.end();
+    }
+
+    template <class Function> void each(Function function) {
+        Lock guard(lock_);
+        for (auto &[id, pool] : pools_) {
+            function(id, pool);
+        }
+    }
+
+private:
+    using Table = std::map<MempoolId_t, Pool>;
+
+    struct Open {
+        MempoolId_t id;
+        Filter filter;
+        bool announced; // to emm, as a capture
+    };
+
+    void end_if_over(Table::iterator pool, std::vector<Segment> *ret_segments) {
+        if (pool->second.is_over()) {
+            *ret_segments = pool->second.segments();
+            pools_.erase(pool);
+        }
+    }
+
+    std::mutex lock_;
+    Table pools_;
+    std::vector<Open> open_;
+    std::atomic<size_t> open_count_{0};
+};
+
+} // namespace emm::torch_backend

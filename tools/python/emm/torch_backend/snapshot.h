@@ -1,0 +1,87 @@
+#pragma once
+
+#include "block_table.h"
+#include "pool.h"
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+namespace emm::torch_backend {
+
+using device_caching::BlockInfo;
+using device_caching::SegmentInfo;
+
+// Lists live memory as segments. emm does not tell its own, so each allocation stands for one; the
+// segments of PyTorch's pools are told as they are.
+class SnapshotWriter {
+public:
+    SnapshotWriter(const std::vector<std::pair<void *, Block>> &blocks,
+                   std::vector<SegmentInfo> *ret_segments)
+        : segments_(*ret_segments) {
+        for (const auto &[ptr, block] : blocks) {
+            blocks_.emplace(ptr, &block);
+        }
+    }
+
+    void add_allocations() {
+        for (const auto &[ptr, block] : blocks_) {
+            if (block->pool == no_pool) {
+                add_allocation(ptr, *block);
+            }
+        }
+    }
+
+    void add_pool(DeviceIndex device, MempoolId_t id, const Pool &pool) {
+        for (const Segment &segment : pool.segments()) {
+            SegmentInfo info;
+            info.device = device;
+            info.address = address_of(segment.base);
+            info.total_size = segment.size;
+            info.is_large = segment.size > 2 * small_size;
+            info.owner_private_pool_id = id;
+            for (auto each = pool.chunks().find(segment.base);
+                 each != pool.chunks().end() && each->second.segment == segment.base; ++each) {
+                add_chunk(each->first, each->second, &info);
+            }
+            segments_.push_back(std::move(info));
+        }
+    }
+
+private:
+    void add_allocation(void *ptr, const Block &block) {
+        BlockInfo part;
+        part.size = part.requested_size = block.size;
+        part.allocated = part.active = true;
+        part.context_when_allocated = block.context;
+        SegmentInfo info;
+        info.device = block.device;
+        info.address = address_of(ptr);
+        info.total_size = info.requested_size = info.allocated_size = info.active_size = block.size;
+        info.stream = block.stream;
+        info.is_large = block.size > small_size;
+        info.context_when_allocated = block.context;
+        info.blocks.push_back(std::move(part));
+        segments_.push_back(std::move(info));
+    }
+
+    void add_chunk(void *ptr, const Chunk &chunk, SegmentInfo *segment) {
+        BlockInfo part;
+        part.size = chunk.size;
+        part.requested_size = chunk.requested;
+        part.allocated = chunk.requested != 0;
+        part.active = part.allocated || chunk.shared;
+        const auto block = blocks_.find(ptr);
+        if (part.allocated && block != blocks_.end()) {
+            part.context_when_allocated = block->second->context;
+        }
+        segment->stream = chunk.stream;
+        segment->requested_size += part.requested_size;
+        segment->allocated_size += part.allocated ? chunk.size : 0;
+        segment->active_size += part.active ? chunk.size : 0;
+        segment->blocks.push_back(std::move(part));
+    }
+
+    std::map<void *, const Block *> blocks_;
+    std::vector<SegmentInfo> &segments_;
+};
+
+} // namespace emm::torch_backend
