@@ -1,16 +1,29 @@
+// One pool of PyTorch's on one device. Knows nothing of PyTorch but the names of two types.
 #pragma once
 
-#include "types.h"
-
 #include <algorithm>
+#include <cstddef>
 #include <map>
+#include <memory>
+#include <vector>
+
+struct CUstream_st;
+
+namespace c10::cuda::CUDACachingAllocator {
+class CUDAAllocator;
+}
 
 namespace emm::torch_backend {
 
+constexpr size_t small_size = size_t(1) << 20; // up to this, PyTorch counts memory as small
+
+using Stream = CUstream_st *; // cudaStream_t
+
+// From emm, unless `source` says that it is that of torch.cuda.MemPool(allocator).
 struct Segment {
     char *base = nullptr;
     size_t size = 0;
-    std::shared_ptr<CUDAAllocator> source; // of torch.cuda.MemPool(allocator); else it is emm's
+    std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> source;
 };
 
 // A part of a segment. A freed part is given out again to the stream of its segment.
@@ -18,16 +31,16 @@ struct Chunk {
     size_t size = 0;
     size_t requested = 0; // 0: it is free
     char *segment = nullptr;
-    cudaStream_t stream = nullptr;
+    Stream stream = nullptr;
     bool shared = false; // other streams have used it: it is not given out again
 };
 
 using Chunks = std::map<char *, Chunk>; // those of a segment follow each other
 
-// One pool of PyTorch's on one device: best fit in segments that stay.
+// Best fit in segments that stay. A part that was freed goes back to what is free beside it.
 class Pool {
 public:
-    void *take(size_t size, cudaStream_t stream) {
+    void *take(size_t size, Stream stream) {
         const size_t wanted = (size + granule - 1) / granule * granule;
         auto best = chunks_.end();
         for (auto each = chunks_.begin(); each != chunks_.end(); ++each) {
@@ -64,7 +77,7 @@ public:
         }
     }
 
-    void adopt(Segment segment, cudaStream_t stream) {
+    void adopt(Segment segment, Stream stream) {
         chunks_[segment.base] = {segment.size, 0, segment.base, stream, false};
         segments_.push_back(std::move(segment));
     }
@@ -89,7 +102,7 @@ public:
         Chunks restored = earlier;
         for (const Segment &segment : segments_) {
             if (!restored.count(segment.base)) {
-                const cudaStream_t stream = chunks_.at(segment.base).stream;
+                const Stream stream = chunks_.at(segment.base).stream;
                 restored[segment.base] = {segment.size, 0, segment.base, stream, false};
             }
         }
@@ -107,7 +120,7 @@ public:
 
     int users_ = 0;
     bool no_split_ = false;
-    std::shared_ptr<CUDAAllocator> source_;
+    std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> source_;
 
 private:
     static constexpr size_t granule = 512;
@@ -127,13 +140,6 @@ private:
 
     Chunks chunks_;
     std::vector<Segment> segments_;
-};
-
-// What a pool was when PyTorch asked for a checkpoint.
-struct PoolState : caching::AllocatorState {
-    PoolState(MempoolId_t id, Chunks chunks) : id_(id), chunks_(std::move(chunks)) {}
-    MempoolId_t id_;
-    Chunks chunks_;
 };
 
 } // namespace emm::torch_backend

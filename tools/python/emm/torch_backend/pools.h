@@ -1,10 +1,17 @@
 #pragma once
 
-#include "pool.h"
+#include "types.h"
 
 #include <optional>
 
 namespace emm::torch_backend {
+
+// What a pool was when PyTorch asked for a checkpoint.
+struct PoolState : caching::AllocatorState {
+    PoolState(MempoolId_t id, Chunks chunks) : id_(id), chunks_(std::move(chunks)) {}
+    MempoolId_t id_;
+    Chunks chunks_;
+};
 
 // The pools of one device, and which of them PyTorch allocates to just now.
 class Pools {

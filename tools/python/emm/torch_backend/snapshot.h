@@ -1,9 +1,6 @@
 #pragma once
 
 #include "block_table.h"
-#include "pool.h"
-
-#include <c10/cuda/CUDACachingAllocator.h>
 
 namespace emm::torch_backend {
 

@@ -1,6 +1,8 @@
 // The names of PyTorch's that the backend uses, and how it says them.
 #pragma once
 
+#include "pool.h"
+
 #include <atomic>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -36,7 +38,6 @@ using Filter = std::function<bool(cudaStream_t)>;
 
 constexpr int most_devices = 64;
 constexpr MempoolId_t no_pool = {0, 0};
-constexpr size_t small_size = size_t(1) << 20; // up to this, PyTorch counts memory as small
 
 inline emm_deviceptr address_of(const void *ptr) {
     return reinterpret_cast<uintptr_t>(ptr);

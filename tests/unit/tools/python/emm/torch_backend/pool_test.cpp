@@ -1,0 +1,120 @@
+// A pool of PyTorch's, without PyTorch.
+#include "pool.h"
+
+#include "catch.h"
+
+#include <cstdint>
+
+using namespace emm::torch_backend;
+
+namespace {
+
+constexpr size_t MiB = size_t(1) << 20;
+
+Stream stream(uintptr_t number) {
+    return reinterpret_cast<Stream>(number);
+}
+
+char *at(uintptr_t address) {
+    return reinterpret_cast<char *>(address);
+}
+
+Pool pool_of(uintptr_t base, size_t size) {
+    Pool pool;
+    pool.adopt({at(base), size, nullptr}, stream(1));
+    return pool;
+}
+
+size_t live_in(const Pool &pool) {
+    size_t live = 0;
+    for (const auto &[ptr, chunk] : pool.chunks()) {
+        live += chunk.requested != 0;
+    }
+    return live;
+}
+
+} // namespace
+
+TEST_CASE("a pool of PyTorch's splits a segment, and joins its parts again") {
+    Pool pool = pool_of(MiB, 2 * MiB);
+    void *first = pool.take(1000, stream(1)), *second = pool.take(1000, stream(1)),
+         *third = pool.take(1000, stream(1));
+    CHECK(first == at(MiB));
+    CHECK(second == at(MiB + 1024));
+    CHECK(third == at(MiB + 2048));
+    pool.put(first);
+    pool.put(third);
+    CHECK(pool.chunks().size() == 3);
+    pool.put(second);
+    REQUIRE(pool.chunks().size() == 1);
+    CHECK(pool.chunks().begin()->second.size == 2 * MiB);
+}
+
+TEST_CASE("a pool of PyTorch's gives out the tightest free part") {
+    Pool pool = pool_of(MiB, 2 * MiB);
+    void *large = pool.take(8192, stream(1));
+    pool.take(512, stream(1));
+    void *small = pool.take(1024, stream(1));
+    pool.take(512, stream(1));
+    pool.put(large);
+    pool.put(small);
+    CHECK(pool.take(1024, stream(1)) == small);
+    CHECK(pool.take(1024, stream(1)) == large);
+}
+
+TEST_CASE("a pool of PyTorch's joins no parts of different segments") {
+    Pool pool = pool_of(MiB, MiB);
+    pool.adopt({at(2 * MiB), MiB, nullptr}, stream(1));
+    CHECK(pool.take(2 * MiB, stream(1)) == nullptr);
+    void *first = pool.take(MiB, stream(1)), *second = pool.take(MiB, stream(1));
+    pool.put(first);
+    pool.put(second);
+    CHECK(pool.take(2 * MiB, stream(1)) == nullptr);
+}
+
+TEST_CASE("a pool of PyTorch's keeps memory to the stream of its segment") {
+    Pool pool = pool_of(MiB, MiB);
+    CHECK(pool.take(512, stream(2)) == nullptr);
+    void *ptr = pool.take(512, stream(1));
+    pool.share(ptr);
+    pool.put(ptr);
+    CHECK(pool.take(512, stream(1)) != ptr);
+}
+
+TEST_CASE("a pool of PyTorch's is rewound, with what it has got since free") {
+    Pool pool = pool_of(MiB, MiB);
+    void *kept = pool.take(1000, stream(1));
+    const Chunks earlier = pool.chunks();
+    pool.put(kept);
+    pool.take(2000, stream(1));
+    pool.adopt({at(4 * MiB), MiB, nullptr}, stream(1));
+    pool.take(MiB, stream(1));
+    pool.restore(earlier);
+    CHECK(live_in(pool) == 1);
+    CHECK(pool.chunks().at(at(MiB)).requested == 1000);
+    CHECK(pool.take(MiB, stream(1)) == at(4 * MiB));
+}
+
+TEST_CASE("a pool of PyTorch's is over without users and live memory") {
+    Pool pool = pool_of(MiB, MiB);
+    CHECK(pool.is_over());
+    pool.users_ = 1;
+    void *ptr = pool.take(512, stream(1));
+    CHECK_FALSE(pool.is_over());
+    pool.users_ = 0;
+    CHECK_FALSE(pool.is_over());
+    pool.put(ptr);
+    CHECK(pool.is_over());
+}
+
+TEST_CASE("a pool of PyTorch's asks for whole segments, and for single ones if told so") {
+    Pool pool;
+    CHECK(pool.segment_size(1) == 2 * MiB);
+    CHECK(pool.segment_size(2 * MiB) == 20 * MiB);
+    CHECK(pool.segment_size(11 * MiB) == 12 * MiB);
+    pool.no_split_ = true;
+    CHECK(pool.segment_size(2 * MiB) == 2 * MiB);
+    pool.adopt({at(2 * MiB), 2 * MiB, nullptr}, stream(1));
+    CHECK(pool.take(MiB, stream(1)) == at(2 * MiB));
+    CHECK(pool.take(512, stream(1)) == nullptr);
+}
