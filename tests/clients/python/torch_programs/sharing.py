@@ -1,0 +1,49 @@
+"""sharing.py: two processes pass tensors to each other (torch.multiprocessing)."""
+import gc
+
+import emm
+import emm.torch
+import torch
+import torch.multiprocessing as mp
+
+
+def worker(received, answers):
+    emm.torch.use()
+    while (tensor := received.get()) is not None:
+        host = tensor.cpu()
+        tensor.copy_(host + 1)
+        torch.cuda.synchronize()
+        answers.put((host.double().sum().item(), (host * 2).to("cuda")))
+        del tensor
+    received.get()  # the answers live as long as this process
+
+
+def main():
+    emm.torch.use()
+    context = mp.get_context("spawn")
+    received, answers = context.Queue(), context.Queue()
+    process = context.Process(target=worker, args=(received, answers))
+    process.start()
+    for size in (1000, 1 << 20):
+        tensor = torch.arange(size, dtype=torch.float32).to("cuda")
+        for part in (tensor, tensor[10:], tensor):
+            before = part.cpu().double().sum().item()
+            received.put(part)
+            total, doubled = answers.get(timeout=60)
+            assert total == before
+            assert part.cpu().double().sum().item() == before + part.numel()
+            assert doubled.cpu().double().sum().item() == 2 * before
+            del doubled
+        del tensor, part
+    received.put(None)
+    received.put(None)
+    process.join()
+    assert process.exitcode == 0
+    gc.collect()
+    torch.cuda.ipc_collect()
+    assert torch.cuda.memory_allocated() == 0
+    assert emm.stats(emm.context_for_device(0)).live_bytes == 0
+
+
+if __name__ == "__main__":
+    main()

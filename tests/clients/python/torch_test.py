@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""torch_test.py: PyTorch on emm, on the simulated driver. Skipped where PyTorch is missing.
+
+EMM_TEST_TORCH names a Python that has PyTorch; otherwise it is this one. Each case is a program of
+torch_programs/ in a process of its own. Kernels do not run there (torch_runtime.cpp), so the programs
+copy what they compare. Real GPUs: tests/clients/gpu/torch_clients.py.
+"""
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+PYTHON = os.environ.get("EMM_TEST_TORCH") or sys.executable
+SIMULATED = os.environ.get("EMM_DRIVER") == "sim"
+# Where PyTorch's CUDA headers are, beside the runtime that it loads.
+FIND_HEADERS = """
+import pathlib, sys
+try:
+    import torch
+except ImportError:
+    sys.exit("this Python has no PyTorch")
+from emm import _torch_backend as backend
+try:
+    print(backend.include_folders()[1])
+except backend.Unavailable as reason:
+    sys.exit(str(reason))
+"""
+folder = None  # of the compiled runtime, and the cache
+
+
+def run(*words, **variables):
+    return subprocess.run([str(word) for word in words], env={**os.environ, **variables}, text=True,
+                          capture_output=True, timeout=200, check=False)
+
+
+def compile_runtime(headers):
+    """The file of torch_runtime.cpp's library, or what the compiler says."""
+    made = pathlib.Path(folder, "libtorch-runtime.so")
+    driver = pathlib.Path(os.environ["LD_LIBRARY_PATH"].split(":")[0], "libcuda.so.1")
+    done = run("c++", "-std=c++20", "-fPIC", "-shared", "-isystem", headers,
+               HERE / "torch_runtime.cpp", driver, "-o", made)
+    if done.returncode != 0:
+        raise unittest.SkipTest(f"no CUDA runtime for PyTorch: {done.stderr[:300]}")
+    return made
+
+
+class OnEmm(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.runtime = compile_runtime(run(PYTHON, "-c", FIND_HEADERS).stdout.strip())
+
+    def program(self, name, *arguments, **variables):
+        environment = {"LD_PRELOAD": str(self.runtime), "XDG_CACHE_HOME": folder,
+                       "EMM_SIM": "memory=1GiB,devices=1", **variables}
+        done = run(PYTHON, HERE / "torch_programs" / f"{name}.py", *arguments, **environment)
+        self.assertEqual(done.returncode, 0, f"{done.stdout}\n{done.stderr[-3000:]}")
+        return done
+
+    def test_figures_are_those_of_what_is_allocated(self):
+        self.program("figures")
+
+    def test_out_of_memory_is_pytorchs_own_error_with_emms_words(self):
+        self.program("out_of_memory")
+
+    def test_use_after_the_first_allocation_leaves_that_where_it_is(self):
+        self.program("late")
+
+    def test_snapshots_and_history_tell_where_memory_was_allocated(self):
+        self.program("history")
+
+    def test_memory_used_on_another_stream_is_not_given_out_too_early(self):
+        self.program("streams", EMM_SIM="memory=1GiB,progress=lazy,race=abort")
+
+    def test_graphs_keep_their_memory(self):
+        for plugin in ("pool", "pool:growth=segment", "passthrough", "async"):
+            with self.subTest(plugin):
+                self.program("graphs", EMM_PLUGIN=plugin)
+
+    def test_graphs_of_torch_compile_rewind_their_pool(self):
+        self.program("trees")
+
+    def test_pools_of_pytorch_are_served(self):
+        self.program("pools")
+
+    def test_tensors_are_shared_between_processes(self):
+        for plugin in ("pool", "pool:growth=segment", "passthrough"):
+            with self.subTest(plugin):
+                self.program("sharing", EMM_PLUGIN=plugin)
+
+    def test_without_a_compiler_the_pluggable_allocator_serves_and_says_why(self):
+        with tempfile.TemporaryDirectory() as empty:
+            done = self.program("fallback", XDG_CACHE_HOME=empty, PATH="/nowhere", CXX="")
+        self.assertIn("no C++ compiler is installed", done.stderr)
+
+    def test_the_library_is_compiled_once(self):
+        with tempfile.TemporaryDirectory() as cache:
+            command = [PYTHON, "-c", "import emm.torch; emm.torch.use()"]
+            environment = {**os.environ, "XDG_CACHE_HOME": cache, "LD_PRELOAD": str(self.runtime)}
+            running = [subprocess.Popen(command, env=environment) for _ in range(2)]
+            self.assertEqual([process.wait(timeout=200) for process in running], [0, 0])
+            made, = pathlib.Path(cache, "emm").glob("*.so")
+            before = made.stat().st_mtime_ns
+            self.assertEqual(run(*command, XDG_CACHE_HOME=cache, PATH="/nowhere", CXX="",
+                                 LD_PRELOAD=str(self.runtime)).returncode, 0)
+            self.assertEqual(made.stat().st_mtime_ns, before)
+
+
+def obstacle():
+    if not SIMULATED:
+        return "the driver is not the simulated one"
+    done = run(PYTHON, "-c", FIND_HEADERS)
+    return done.stderr.strip().splitlines()[-1] if done.returncode != 0 else None
+
+
+if __name__ == "__main__":
+    reason = obstacle()
+    if reason:
+        print(f"skipped: {reason}")
+        sys.exit(77)
+    with tempfile.TemporaryDirectory() as folder:
+        unittest.main(verbosity=2)
