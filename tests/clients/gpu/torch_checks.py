@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""torch_checks.py ALLOCATOR: what PyTorch relies on, one line each; exits 1 if something is wrong."""
+"""torch_checks.py ALLOCATOR: what PyTorch relies on, one line each; exits 1 if something is wrong.
+
+ALLOCATOR is native, a plugin of emm's, mem_pool, or pluggable: the pool by CUDAPluggableAllocator.
+"""
 import os
+import pathlib
+import subprocess
 import sys
 import threading
 
 import torch
 
 ALLOCATOR = sys.argv[1]
+PROGRAMS = pathlib.Path(__file__).resolve().parents[1] / "python/torch_programs"
 MIB = 1 << 20
 failed = []
 
@@ -55,6 +61,101 @@ def check_out_of_memory():
                    text.startswith("CUDA out of memory. Tried to allocate") and str(size) in text,
                    f"{type(error).__name__}: {text}")
     report("allocation goes on after it", torch.ones(10, device="cuda").sum().item() == 10)
+
+
+def check_out_of_memory_class():
+    try:
+        torch.empty(1 << 42, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError as error:
+        report("out of memory has PyTorch's class and emm's words", "bytes free" in str(error))
+    except RuntimeError as error:
+        report("out of memory has PyTorch's class and emm's words", False, type(error).__name__)
+    report("out of memory is counted", torch.cuda.memory_stats()["num_ooms"] > 0)
+
+
+def check_figures():
+    """Allocation, peak and reserve, around work that runs kernels."""
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    x = torch.ones(4 * MIB, device="cuda")
+    y = x * 2 + 1
+    report("what is allocated is counted", torch.cuda.memory_allocated() == before + 32 * MIB,
+           f"{torch.cuda.memory_allocated() - before} bytes")
+    del x, y
+    report("what is freed is not", torch.cuda.memory_allocated() == before)
+    peak = torch.cuda.max_memory_allocated() - before
+    report("the peak holds the temporary tensor too", 48 * MIB <= peak <= 49 * MIB, f"{peak} bytes")
+    report("what is reserved is at least that",
+           torch.cuda.max_memory_reserved() >= torch.cuda.max_memory_allocated())
+    report("a summary can be printed", "Allocated memory" in torch.cuda.memory_summary())
+
+
+def check_history():
+    torch.cuda.memory._record_memory_history(max_entries=1000)
+    kept = (torch.ones(MIB, device="cuda") * 3).contiguous()
+    snapshot = torch.cuda.memory._snapshot()
+    torch.cuda.memory._record_memory_history(enabled=None)
+    actions = [entry["action"] for entry in snapshot["device_traces"][0]]
+    report("history tells allocations and frees",
+           actions.count("alloc") >= 2 and "free_completed" in actions, " ".join(actions))
+    segment = [segment for segment in snapshot["segments"] if segment["address"] == kept.data_ptr()]
+    names = {frame["name"] for found in segment for frame in found["blocks"][0]["frames"]}
+    report("a snapshot tells who allocated", "check_history" in names)
+
+
+def check_compiled():
+    """torch.compile(mode="reduce-overhead"), whose graphs share and rewind a pool."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(),
+                                torch.nn.Linear(512, 256)).to("cuda")
+    compiled = torch.compile(model, mode="reduce-overhead")
+    wrong = 0
+    with torch.no_grad():
+        for step in range(40):
+            torch.compiler.cudagraph_mark_step_begin()
+            inputs = torch.randn((8, 64, 33)[step % 3], 256, device="cuda")
+            result = compiled(inputs)
+            others = [torch.full((256, 256), 9.0, device="cuda") for _ in range(10)]
+            wrong += not torch.allclose(result, model(inputs), atol=1e-4)
+            wrong += sum((other != 9).any().item() for other in others)
+    report("graphs of torch.compile compute what the model does", wrong == 0, f"{wrong} wrong")
+    skipped = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"]
+    report("graphs were captured for it", skipped == 0, f"{skipped} skipped")
+
+
+def check_programs():
+    """Those that also run on the simulated driver; among them two processes that share tensors."""
+    for name in ("figures", "late", "history", "streams", "graphs", "trees", "pools", "sharing"):
+        done = subprocess.run([sys.executable, PROGRAMS / f"{name}.py"], text=True, timeout=120,
+                              capture_output=True, env=os.environ, check=False)
+        report(f"torch_programs/{name}.py", done.returncode == 0, done.stderr[-500:])
+
+
+def check_backend():
+    """What PyTorch has with its own allocator, and not with a pluggable one."""
+    if torch.cuda.get_allocator_backend() != "emm":
+        report("emm is PyTorch's own kind of allocator", False, torch.cuda.get_allocator_backend())
+        return
+    check_figures()
+    check_history()
+    check_out_of_memory_class()
+    check_compiled()
+    check_programs()
+
+
+def use_emm():
+    """Late, after a tensor of PyTorch's own allocator; the pluggable one must come first."""
+    os.environ["EMM_PLUGIN"] = "pool" if ALLOCATOR == "pluggable" else ALLOCATOR
+    import emm.torch
+    if ALLOCATOR == "pluggable":
+        emm.torch.use(pluggable=True)
+        return
+    torch.cuda.set_device(0)
+    before = torch.full((MIB,), 5.0, device="cuda")
+    emm.torch.use()
+    total = (before + torch.ones(MIB, device="cuda")).sum().item()
+    report("a tensor from before emm can be used", total == 6 * MIB)
 
 
 def check_threads():
@@ -126,14 +227,14 @@ def main():
         check_pool()
     else:
         if ALLOCATOR != "native":
-            os.environ["EMM_PLUGIN"] = ALLOCATOR
-            import emm.torch
-            emm.torch.use()
+            use_emm()
         check_record_stream()
         check_threads()
         if ALLOCATOR != "native":
             check_out_of_memory()
             check_graph()
+            if ALLOCATOR != "pluggable":
+                check_backend()
             torch.cuda.empty_cache()
     global kept  # by the module, until the interpreter is gone
     kept = [torch.ones(1000, device="cuda") for _ in range(100)]

@@ -19,7 +19,7 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 # The first once more at the end shows what differs by itself, from run to run.
 COMPARED = ["native", "pool", "pool:growth=segment", "native"]
-CHECKED = [*COMPARED[:-1], "passthrough", "mem_pool"]
+CHECKED = [*COMPARED[:-1], "passthrough", "pluggable", "mem_pool"]
 MIB = 1 << 20
 failed = []
 
@@ -27,7 +27,7 @@ failed = []
 def child(script, *arguments):
     """What it printed; a failure is shown and counted."""
     done = subprocess.run([sys.executable, HERE / script, *map(str, arguments)], text=True,
-                          capture_output=True, timeout=240, env=os.environ, check=False)
+                          capture_output=True, timeout=900, env=os.environ, check=False)
     noise = "" if done.returncode == 0 else done.stderr[-3000:]
     if done.returncode != 0:
         failed.append(f"{script} {' '.join(map(str, arguments))}")
