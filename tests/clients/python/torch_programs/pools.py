@@ -31,6 +31,14 @@ assert torch.cuda.memory_allocated() == MIB
 inside = None
 with torch.cuda.use_mem_pool(pool):
     inside = tensor()
+side = torch.cuda.Stream()
+with torch.cuda.use_mem_pool(pool):
+    used = tensor()
+    address = used.data_ptr()
+    used.record_stream(side)
+    del used
+    torch.cuda.synchronize()
+    assert tensor().data_ptr() == address  # given out again when the other stream is done
 del pool
 assert emm.stats(context).live_bytes > MIB  # a tensor in the pool keeps it
 del inside

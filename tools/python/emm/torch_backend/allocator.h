@@ -284,13 +284,11 @@ public:
                            std::shared_ptr<caching::AllocatorState> state) override {
         const auto *wanted = dynamic_cast<PoolState *>(state.get());
         TORCH_CHECK(wanted, "this checkpoint is not one of emm's");
-        Chunks before;
-        with_pool(device, wanted->id_, [&](Pool &pool) {
-            before = pool.chunks();
-            pool.restore(wanted->chunks_);
-        });
+        const std::optional<Chunks> before =
+            devices_[device].pools.restore(wanted->id_, wanted->chunks_);
+        TORCH_CHECK(before, "emm has no such pool on device ", int(device));
         caching::CheckpointDelta delta;
-        delta.ptrs_freed = memory_.forget(device, before);
+        delta.ptrs_freed = memory_.forget(device, *before);
         for (void *ptr : memory_.remember(device, wanted->id_, wanted->chunks_)) {
             delta.dataptrs_allocd.emplace_back(ptr, ptr, &delete_block, cuda_device(device));
         }

@@ -53,9 +53,7 @@ public:
         if (block->pool == no_pool) {
             emm_memfree(context, address_of(ptr), block->size, block->stream);
         } else {
-            std::vector<Segment> over;
-            devices_[block->device].pools.put(block->pool, ptr, &over);
-            give_back(block->device, over);
+            give_to_pool(ptr, *block);
         }
         return true;
     }
@@ -66,7 +64,7 @@ public:
             return;
         }
         if (block->pool != no_pool) {
-            devices_[block->device].pools.share(block->pool, ptr);
+            devices_[block->device].pools.share(block->pool, ptr, stream);
             return;
         }
         emm_context *context = devices_.known_context(block->device);
@@ -158,7 +156,9 @@ private:
     }
 
     emm_status take_from_pool(emm_context *context, const Block &block, void **ret_ptr) {
+        c10::cuda::CUDAStreamCaptureModeGuard guard(cudaStreamCaptureModeRelaxed);
         Pools &pools = devices_[block.device].pools;
+        pools.collect();
         *ret_ptr = pools.take(block.pool, block.size, block.stream);
         if (*ret_ptr) {
             return EMM_OK;
@@ -171,9 +171,22 @@ private:
         return status;
     }
 
+    // What other streams use waits for them. In a capture that cannot be known, and it waits for
+    // the end of the pool.
+    void give_to_pool(void *ptr, const Block &block) {
+        c10::cuda::CUDAStreamCaptureModeGuard guard(cudaStreamCaptureModeRelaxed);
+        Pools &pools = devices_[block.device].pools;
+        std::vector<Segment> over;
+        const std::vector<Stream> users = pools.put(block.pool, ptr, &over);
+        give_back(block.device, over);
+        Uses uses;
+        if (!users.empty() && uses.record(users)) {
+            pools.await(block.pool, ptr, std::move(uses));
+        }
+    }
+
     // The segment must outlive the capture, so it is not asked for on the stream that captures.
     static emm_status fill(emm_context *context, Segment *segment) {
-        c10::cuda::CUDAStreamCaptureModeGuard guard(cudaStreamCaptureModeRelaxed);
         if (segment->source) {
             segment->base = static_cast<char *>(segment->source->raw_alloc(segment->size));
             return segment->base ? EMM_OK : EMM_E_OUT_OF_MEMORY;

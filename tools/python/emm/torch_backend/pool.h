@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 struct CUstream_st;
@@ -32,7 +33,8 @@ struct Chunk {
     size_t requested = 0; // 0: it is free
     char *segment = nullptr;
     Stream stream = nullptr;
-    bool shared = false; // other streams have used it: it is not given out again
+    std::vector<Stream> users; // other streams that have used it
+    bool waiting = false;      // freed, and perhaps still in use there
 };
 
 using Chunks = std::map<char *, Chunk>; // those of a segment follow each other
@@ -63,29 +65,36 @@ public:
         return best->first;
     }
 
-    void put(void *ptr) {
+    // The other streams that may still use it: then it waits for release().
+    std::vector<Stream> put(void *ptr) {
         auto found = chunks_.find(static_cast<char *>(ptr));
         if (found == chunks_.end()) {
-            return;
+            return {};
         }
+        std::vector<Stream> users = std::exchange(found->second.users, {});
         found->second.requested = 0;
-        if (!found->second.shared) {
-            found = merge(found);
-            if (found != chunks_.begin()) {
-                merge(std::prev(found));
-            }
+        found->second.waiting = !users.empty();
+        join(found);
+        return users;
+    }
+
+    void release(void *ptr) {
+        auto found = chunks_.find(static_cast<char *>(ptr));
+        if (found != chunks_.end() && found->second.waiting) {
+            found->second.waiting = false;
+            join(found);
         }
     }
 
     void adopt(Segment segment, Stream stream) {
-        chunks_[segment.base] = {segment.size, 0, segment.base, stream, false};
+        chunks_[segment.base] = {segment.size, 0, segment.base, stream, {}, false};
         segments_.push_back(std::move(segment));
     }
 
-    void share(void *ptr) {
+    void share(void *ptr, Stream user) {
         auto found = chunks_.find(static_cast<char *>(ptr));
         if (found != chunks_.end()) {
-            found->second.shared = true;
+            found->second.users.push_back(user);
         }
     }
 
@@ -103,7 +112,7 @@ public:
         for (const Segment &segment : segments_) {
             if (!restored.count(segment.base)) {
                 const Stream stream = chunks_.at(segment.base).stream;
-                restored[segment.base] = {segment.size, 0, segment.base, stream, false};
+                restored[segment.base] = {segment.size, 0, segment.base, stream, {}, false};
             }
         }
         chunks_ = std::move(restored);
@@ -125,17 +134,23 @@ public:
 private:
     static constexpr size_t granule = 512;
 
-    static bool is_free(const Chunk &chunk) { return chunk.requested == 0 && !chunk.shared; }
+    static bool is_free(const Chunk &chunk) { return chunk.requested == 0 && !chunk.waiting; }
+
+    void join(Chunks::iterator chunk) {
+        merge(chunk);
+        if (chunk != chunks_.begin()) {
+            merge(std::prev(chunk));
+        }
+    }
 
     // With the one behind it, if both are free parts of one segment.
-    Chunks::iterator merge(Chunks::iterator chunk) {
+    void merge(Chunks::iterator chunk) {
         auto next = std::next(chunk);
         if (next != chunks_.end() && is_free(chunk->second) && is_free(next->second) &&
             chunk->second.segment == next->second.segment) {
             chunk->second.size += next->second.size;
             chunks_.erase(next);
         }
-        return chunk;
     }
 
     Chunks chunks_;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "types.h"
+#include "uses.h"
 
 #include <optional>
 
@@ -90,17 +91,53 @@ public:
         return pool.take(size, stream);
     }
 
-    void put(MempoolId_t id, void *ptr, std::vector<Segment> *ret_segments) {
+    // Gives the other streams that may still use it; then it waits for them (await).
+    std::vector<Stream> put(MempoolId_t id, void *ptr, std::vector<Segment> *ret_segments) {
         Lock guard(lock_);
         auto found = pools_.find(id);
-        if (found != pools_.end()) {
-            found->second.put(ptr);
-            end_if_over(found, ret_segments);
+        if (found == pools_.end()) {
+            return {};
+        }
+        std::vector<Stream> users = found->second.put(ptr);
+        end_if_over(found, ret_segments);
+        return users;
+    }
+
+    void await(MempoolId_t id, void *ptr, Uses uses) {
+        Lock guard(lock_);
+        if (pools_.count(id)) {
+            waiting_.push_back({id, ptr, std::move(uses)});
         }
     }
 
-    void share(MempoolId_t id, void *ptr) {
-        with(id, [ptr](Pool &pool) { pool.share(ptr); });
+    // What waited long enough can be given out again.
+    void collect() {
+        Lock guard(lock_);
+        const auto over = std::remove_if(waiting_.begin(), waiting_.end(), [this](Waiting &each) {
+            if (!each.uses.are_over()) {
+                return false;
+            }
+            pools_[each.id].release(each.ptr);
+            return true;
+        });
+        waiting_.erase(over, waiting_.end());
+    }
+
+    void share(MempoolId_t id, void *ptr, Stream user) {
+        with(id, [ptr, user](Pool &pool) { pool.share(ptr, user); });
+    }
+
+    // Rewinds a pool and gives what was in it. What waits there does so until the pool is over.
+    std::optional<Chunks> restore(MempoolId_t id, const Chunks &earlier) {
+        Lock guard(lock_);
+        auto found = pools_.find(id);
+        if (found == pools_.end()) {
+            return std::nullopt;
+        }
+        Chunks before = found->second.chunks();
+        found->second.restore(earlier);
+        stop_waiting(id);
+        return before;
     }
 
     // Calls `function` with a pool, if it is there.
@@ -132,12 +169,26 @@ private:
     void end_if_over(Table::iterator pool, std::vector<Segment> *ret_segments) {
         if (pool->second.is_over()) {
             *ret_segments = pool->second.segments();
+            stop_waiting(pool->first);
             pools_.erase(pool);
         }
     }
 
+    void stop_waiting(MempoolId_t id) {
+        waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(),
+                                      [id](const Waiting &each) { return each.id == id; }),
+                       waiting_.end());
+    }
+
+    struct Waiting {
+        MempoolId_t id;
+        void *ptr;
+        Uses uses;
+    };
+
     std::mutex lock_;
     Table pools_;
+    std::vector<Waiting> waiting_;
     std::vector<Open> open_;
     std::atomic<size_t> open_count_{0};
 };

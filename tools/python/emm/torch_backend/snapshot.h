@@ -65,7 +65,7 @@ private:
         part.size = chunk.size;
         part.requested_size = chunk.requested;
         part.allocated = chunk.requested != 0;
-        part.active = part.allocated || chunk.shared;
+        part.active = part.allocated || chunk.waiting;
         const auto block = blocks_.find(ptr);
         if (part.allocated && block != blocks_.end()) {
             part.context_when_allocated = block->second->context;

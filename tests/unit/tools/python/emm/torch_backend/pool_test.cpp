@@ -76,9 +76,20 @@ TEST_CASE("a pool of PyTorch's keeps memory to the stream of its segment") {
     Pool pool = pool_of(MiB, MiB);
     CHECK(pool.take(512, stream(2)) == nullptr);
     void *ptr = pool.take(512, stream(1));
-    pool.share(ptr);
     pool.put(ptr);
+    CHECK(pool.take(512, stream(1)) == ptr);
+}
+
+TEST_CASE("what another stream has used waits until it is released") {
+    Pool pool = pool_of(MiB, MiB);
+    void *ptr = pool.take(512, stream(1));
+    pool.share(ptr, stream(2));
+    CHECK(pool.put(ptr) == std::vector<Stream>{stream(2)});
     CHECK(pool.take(512, stream(1)) != ptr);
+    pool.release(ptr);
+    CHECK(pool.take(512, stream(1)) == ptr);
+    pool.release(ptr); // not again: it is live
+    CHECK(pool.put(ptr).empty());
 }
 
 TEST_CASE("a pool of PyTorch's is rewound, with what it has got since free") {

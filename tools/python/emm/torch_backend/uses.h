@@ -1,0 +1,64 @@
+#pragma once
+
+#include "types.h"
+
+#include <c10/cuda/CUDAException.h>
+#include <cuda_runtime_api.h>
+
+namespace emm::torch_backend {
+
+// What some streams held when it was recorded. Made and asked in any thread, while others capture.
+class Uses {
+public:
+    Uses() = default;
+    Uses(Uses &&other) noexcept { events_.swap(other.events_); }
+
+    Uses &operator=(Uses &&other) noexcept {
+        events_.swap(other.events_);
+        return *this;
+    }
+
+    ~Uses() {
+        for (cudaEvent_t event : events_) {
+            C10_CUDA_CHECK_WARN(cudaEventDestroy(event));
+        }
+    }
+
+    // False: a stream captures, or cannot be asked.
+    bool record(const std::vector<Stream> &streams) {
+        for (Stream stream : streams) {
+            cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+            cudaEvent_t event = nullptr;
+            if (cudaStreamIsCapturing(stream, &status) != cudaSuccess ||
+                status != cudaStreamCaptureStatusNone ||
+                cudaEventCreateWithFlags(&event, cudaEventDisableTiming) != cudaSuccess) {
+                return failed();
+            }
+            events_.push_back(event);
+            if (cudaEventRecord(event, stream) != cudaSuccess) {
+                return failed();
+            }
+        }
+        return true;
+    }
+
+    bool are_over() const {
+        for (cudaEvent_t event : events_) {
+            if (cudaEventQuery(event) != cudaSuccess) {
+                return failed();
+            }
+        }
+        return true;
+    }
+
+private:
+    // The runtime's error is not PyTorch's business.
+    static bool failed() {
+        (void)cudaGetLastError();
+        return false;
+    }
+
+    std::vector<cudaEvent_t> events_;
+};
+
+} // namespace emm::torch_backend
