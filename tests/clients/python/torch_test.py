@@ -60,7 +60,9 @@ class OnEmm(unittest.TestCase):
         return done
 
     def test_figures_are_those_of_what_is_allocated(self):
-        self.program("figures")
+        for progress in ("eager", "lazy"):
+            with self.subTest(progress):
+                self.program("figures", EMM_SIM=f"memory=1GiB,devices=1,progress={progress}")
 
     def test_out_of_memory_is_pytorchs_own_error_with_emms_words(self):
         self.program("out_of_memory")
@@ -77,16 +79,16 @@ class OnEmm(unittest.TestCase):
     def test_graphs_keep_their_memory(self):
         for plugin in ("pool", "pool:growth=segment", "passthrough", "async"):
             with self.subTest(plugin):
-                self.program("graphs", EMM_PLUGIN=plugin)
+                self.program("graphs", EMM_PLUGIN=plugin, EMM_SIM="memory=1GiB,progress=lazy,race=abort")
 
     def test_graphs_of_torch_compile_rewind_their_pool(self):
         self.program("trees")
 
     def test_pools_of_pytorch_are_served(self):
-        self.program("pools")
+        self.program("pools", EMM_SIM="memory=1GiB,progress=lazy,race=abort")
 
     def test_tensors_are_shared_between_processes(self):
-        for plugin in ("pool", "pool:growth=segment", "passthrough"):
+        for plugin in ("pool:growth=vmm", "pool:growth=segment", "passthrough", "async:ipc=1"):
             with self.subTest(plugin):
                 self.program("sharing", EMM_PLUGIN=plugin)
 

@@ -59,9 +59,9 @@ public:
         if (pool != no_pool) {
             return;
         }
-        for (Device &device : devices_) {
-            if (emm_context *context = device.context.load()) {
-                emm_trim(context, 0, nullptr);
+        for (DeviceIndex device = 0; device < most_devices; device++) {
+            if (emm_context *context = devices_.known_context(device)) {
+                trim(device, context);
             }
         }
         if (previous_->initialized()) {
@@ -349,6 +349,17 @@ private:
     void with_pool(DeviceIndex device, MempoolId_t id, Function function) {
         TORCH_CHECK(devices_[device].pools.with(id, function), "emm has no pool ", id.first, ", ",
                     id.second, " on device ", int(device));
+    }
+
+    // What the device may still use is waited for, as PyTorch's own allocator does.
+    void trim(DeviceIndex device, emm_context *context) {
+        emm_trim(context, 0, nullptr);
+        const emm_stats stats = devices_[device].stats();
+        if (stats.cached_bytes + stats.pending_bytes && !devices_[device].pools.capturing()) {
+            c10::cuda::CUDAGuard guard(device);
+            C10_CUDA_CHECK(cudaDeviceSynchronize());
+            emm_trim(context, 0, nullptr);
+        }
     }
 
     void add_traces(MempoolId_t pool, caching::SnapshotInfo *ret_snapshot) {

@@ -58,6 +58,13 @@ public:
         return announced;
     }
 
+    // Whether a capture is announced to emm.
+    bool capturing() {
+        Lock guard(lock_);
+        return std::any_of(open_.begin(), open_.end(),
+                           [](const Open &each) { return each.announced; });
+    }
+
     // The pool that memory for `stream` comes from; no_pool: none.
     MempoolId_t receiving(cudaStream_t stream) {
         if (open_count_.load(std::memory_order_acquire) == 0) {
