@@ -56,3 +56,9 @@ try:
     raise AssertionError("use_on_oom was accepted")
 except RuntimeError as error:
     assert "use_on_oom is not supported" in str(error), error
+
+pool = emm.torch.mem_pool()
+with torch.cuda.use_mem_pool(pool):
+    kept = [tensor()]  # until the interpreter is gone
+kept[0].record_stream(side)
+kept.append(kept)

@@ -7,7 +7,6 @@
 
 #include <c10/core/impl/GPUTrace.h>
 #include <c10/core/impl/PyInterpreter.h>
-#include <c10/cuda/CUDAGraphsC10Utils.h>
 
 namespace emm::torch_backend {
 
@@ -156,7 +155,7 @@ private:
     }
 
     emm_status take_from_pool(emm_context *context, const Block &block, void **ret_ptr) {
-        c10::cuda::CUDAStreamCaptureModeGuard guard(cudaStreamCaptureModeRelaxed);
+        const RelaxedCapture relaxed;
         Pools &pools = devices_[block.device].pools;
         pools.collect();
         *ret_ptr = pools.take(block.pool, block.size, block.stream);
@@ -174,13 +173,16 @@ private:
     // What other streams use waits for them. In a capture that cannot be known, and it waits for
     // the end of the pool.
     void give_to_pool(void *ptr, const Block &block) {
-        c10::cuda::CUDAStreamCaptureModeGuard guard(cudaStreamCaptureModeRelaxed);
         Pools &pools = devices_[block.device].pools;
         std::vector<Segment> over;
         const std::vector<Stream> users = pools.put(block.pool, ptr, &over);
         give_back(block.device, over);
+        if (users.empty()) {
+            return;
+        }
+        const RelaxedCapture relaxed;
         Uses uses;
-        if (!users.empty() && uses.record(users)) {
+        if (uses.record(users)) {
             pools.await(block.pool, ptr, std::move(uses));
         }
     }

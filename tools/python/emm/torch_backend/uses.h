@@ -2,10 +2,29 @@
 
 #include "types.h"
 
-#include <c10/cuda/CUDAException.h>
 #include <cuda_runtime_api.h>
 
 namespace emm::torch_backend {
+
+// While it lives, calls of this thread do not end the captures of others. It never throws: memory
+// is also freed when the driver is gone.
+class RelaxedCapture {
+public:
+    RelaxedCapture() : known_(cudaThreadExchangeStreamCaptureMode(&mode_) == cudaSuccess) {}
+
+    ~RelaxedCapture() {
+        if (known_) {
+            (void)cudaThreadExchangeStreamCaptureMode(&mode_);
+        }
+    }
+
+    RelaxedCapture(const RelaxedCapture &) = delete;
+    RelaxedCapture &operator=(const RelaxedCapture &) = delete;
+
+private:
+    cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+    bool known_;
+};
 
 // What some streams held when it was recorded. Made and asked in any thread, while others capture.
 class Uses {
@@ -20,7 +39,7 @@ public:
 
     ~Uses() {
         for (cudaEvent_t event : events_) {
-            C10_CUDA_CHECK_WARN(cudaEventDestroy(event));
+            (void)cudaEventDestroy(event);
         }
     }
 
