@@ -205,6 +205,14 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, cudaMemcpyK
                             cudaStream_t stream) {
     return READY_CALL(cuMemcpyAsync(address_of(to), address_of(from), size, stream));
 }
+cudaError_t cudaMemcpyPeerAsync(void *to, int to_device, const void *from, int from_device,
+                                size_t size, cudaStream_t stream) {
+    CUcontext to_context = nullptr, from_context = nullptr;
+    cuDevicePrimaryCtxRetain(&to_context, to_device);
+    cuDevicePrimaryCtxRetain(&from_context, from_device);
+    return READY_CALL(cuMemcpyPeerAsync(address_of(to), to_context, address_of(from), from_context,
+                                        size, stream));
+}
 cudaError_t cudaMemset(void *ptr, int value, size_t size) {
     return READY_CALL(cuMemsetD8(address_of(ptr), static_cast<unsigned char>(value), size));
 }

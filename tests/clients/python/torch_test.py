@@ -76,6 +76,11 @@ class OnEmm(unittest.TestCase):
     def test_memory_used_on_another_stream_is_not_given_out_too_early(self):
         self.program("streams", EMM_SIM="memory=1GiB,progress=lazy,race=abort")
 
+    def test_devices_and_threads_have_figures_of_their_own(self):
+        for peer in (1, 0):
+            with self.subTest(peer=peer):
+                self.program("devices", EMM_SIM=f"devices=2,memory=1GiB,peer={peer}")
+
     def test_graphs_keep_their_memory(self):
         for plugin in ("pool", "pool:growth=segment", "passthrough", "async"):
             with self.subTest(plugin):
