@@ -119,6 +119,12 @@ bool take_loaded(Library &library, const std::string &wanted) {
     return true;
 }
 
+// The interposer has the driver's name, and would be opened as the driver.
+bool is_interposer_alone() {
+    void *const found = loaded_library();
+    return found && dlsym(found, interposer_mark);
+}
+
 const char *advice_for(const std::string &wanted) {
     if (wanted == soname) {
         return "EMM_DRIVER=sim chooses the simulated driver";
@@ -161,6 +167,10 @@ emm_status open_library(Library &ret_library) {
         return status;
     }
     if (!take_loaded(library, wanted)) {
+        if (wanted == soname && is_interposer_alone()) {
+            return observe::fail(EMM_E_NO_DRIVER, 0, "no CUDA driver: the system has no {} ({})",
+                                 soname, advice_for(wanted));
+        }
         if (wanted != soname && (status = check_file(wanted)) != EMM_OK) {
             return status;
         }

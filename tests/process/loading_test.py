@@ -11,6 +11,7 @@ from emm_program import answer, fixture, run
 
 DEADLY = pathlib.Path(os.environ["EMM_TEST_DEADLY"])
 SIMCUDA = os.environ["EMM_TEST_SIMCUDA"]
+INTERPOSER = os.environ.get("EMM_TEST_INTERPOSER")
 # A sanitizer's runtime ends such a process in its own way, or has to be loaded first.
 SANITIZED = os.environ["EMM_TEST_SANITIZERS"] != "none"
 
@@ -147,6 +148,15 @@ class Namesakes(Folder):
         other = shutil.copy(SIMCUDA, self.folder / "libcuda.so.1")
         done = run("info", LD_PRELOAD=other, EMM_DRIVER="sim")
         self.assertIn(f"the process has loaded {other} already, found 'sim' in EMM_DRIVER", done.stderr)
+
+    @unittest.skipIf(SANITIZED or not INTERPOSER, "there is no interposer, or a sanitizer's runtime has to come first")
+    def test_where_there_is_none_the_interposer_is_not_taken_for_it(self):
+        system = {"EMM_DRIVER": None, "LD_LIBRARY_PATH": None}
+        if "no CUDA driver" not in run("info", **system).stdout:
+            self.skipTest("this system has a driver")
+        done = run("info", LD_PRELOAD=INTERPOSER, **system)
+        self.assertIn("no CUDA driver: the system has no libcuda.so.1 (EMM_DRIVER=sim chooses the simulated driver)",
+                      done.stdout)
 
 
 if __name__ == "__main__":
