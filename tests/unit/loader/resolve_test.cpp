@@ -13,10 +13,21 @@ TEST_CASE("a misspelt name gets a suggestion and the list of what was tried") {
     const observe::ErrorDetail error = refused("god", search_in(EMM_TEST_FIXTURES));
     CHECK(error.code == EMM_E_PLUGIN_NOT_FOUND);
     CHECK(error.stage == "resolve");
-    CHECK_THAT(error.text, ContainsSubstring("no plugin is called 'god'; did you mean 'good'?"));
+    CHECK_THAT(error.text,
+               ContainsSubstring("no plugin is called 'god'; did you mean 'good'? (tried " +
+                                 fixture("god") + ")"));
     CHECK(error.expected == "a file libemm-god.so");
     CHECK(error.hint == "did you mean 'good'?");
     CHECK(error.tried == std::vector<std::string>{fixture("god")});
+}
+
+TEST_CASE("of many places that were tried the sentence names three") {
+    Search search = search_in("/a");
+    search.path = {"/a", "/b", "/c", "/d", "/e"};
+    const std::string text = refused("x", search).text;
+    CHECK_THAT(text,
+               ContainsSubstring("(tried /a/libemm-x.so, /b/libemm-x.so, /c/libemm-x.so and "));
+    CHECK_THAT(text, ContainsSubstring(" more)"));
 }
 
 TEST_CASE("a name like no other is told which plugins there are") {
