@@ -4,6 +4,7 @@ import ctypes
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import unittest
@@ -105,6 +106,22 @@ class Calls(unittest.TestCase):
         done = python("import emm\ntry:\n    emm.set_plugin('no-such')\nexcept emm.Error as error:"
                       "\n    print(error.stage)", EMM_PLUGIN="")
         self.assertEqual(done.stdout, "resolve\n", done.stderr)
+
+
+@unittest.skipUnless(shutil.which("pkg-config"), "there is no pkg-config")
+class BuildFolder(unittest.TestCase):
+    def test_pkg_config_names_folders_that_a_user_of_it_needs(self):
+        build = pathlib.Path(os.environ["EMM_LIBRARY"]).parents[1]
+        environment = dict(os.environ, PKG_CONFIG_PATH=str(build / "meson-uninstalled"))
+
+        def folder(name):
+            done = subprocess.run(["pkg-config", f"--variable={name}", "emm"], env=environment, text=True,
+                                  capture_output=True, check=True)
+            return pathlib.Path(done.stdout.strip())
+
+        self.assertTrue((folder("pythondir") / "emm/__init__.py").is_file())
+        self.assertTrue((folder("templatedir") / "template-c/plugin.c").is_file())
+        self.assertEqual(folder("plugindir").name, "emm")
 
 
 if __name__ == "__main__":
