@@ -127,7 +127,7 @@ class Making(unittest.TestCase):
         self.assertEqual(warning.filename, __file__)
 
     def test_what_came_before_the_pluggable_allocator_is_told(self):
-        for stats, words in (({"allocation.all.allocated": 3}, "allocated memory on a GPU 3 times"),
+        for stats, words in (({"allocation.all.allocated": 3}, "allocated memory on a GPU."),
                              ({"allocation.all.allocated": 0}, "has initialized CUDA")):
             torch.stats = stats
             with self.assertRaisesRegex(RuntimeError, words):

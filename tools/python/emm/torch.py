@@ -88,5 +88,5 @@ def _what_came_before():
             allocated += torch.cuda.memory_stats(device).get("allocation.all.allocated", 0)
         except RuntimeError:  # another pluggable allocator, which counts nothing
             return "another allocator is in use already"
-    return (f"PyTorch has allocated memory on a GPU {allocated} times" if allocated else
+    return ("PyTorch has allocated memory on a GPU" if allocated else
             "PyTorch has initialized CUDA, as torch.cuda.init() and torch.cuda.set_device() do")
