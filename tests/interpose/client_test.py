@@ -19,6 +19,7 @@ SIM = "memory=8GiB,devices=2"
 SANITIZED = os.environ.get("EMM_TEST_SANITIZERS", "none") != "none"
 WRONG = "wrong-frees"  # the case that does what no program may do
 TIMEOUT = 120
+MODES = ("random",) if SANITIZED else ("eager", "lazy", "random")
 
 
 def run(case, folder, progress="eager", how=HOW, fail="", **variables):
@@ -63,9 +64,9 @@ class Client(unittest.TestCase):
 
 class Native(Client):
     def test_what_it_finds_is_as_documented_whenever_work_runs(self):
-        found = [self.native("all", progress) for progress in ("eager", "lazy", "random")]
-        self.assertEqual(found[0], found[1])
-        self.assertEqual(found[0], found[2])
+        found = [self.native("all", progress) for progress in MODES]
+        for other in found[1:]:
+            self.assertEqual(found[0], other)
         self.assertGreater(len(found[0].splitlines()), 300)
 
     def test_wrong_frees_are_refused(self):
@@ -101,8 +102,8 @@ class Interposed(Client):
 
     def test_all_cases_in_one_process_find_the_same_whenever_work_runs(self):
         same = ",".join(case for case in cases() if case != WRONG and not why_different(case, PLUGIN))
-        native = self.native(same)
-        for progress in "eager", "lazy", "random":
+        native = self.native(same, MODES[0])
+        for progress in MODES:
             with self.subTest(progress=progress):
                 done = self.interposed(same, progress)
                 self.assertEqual(differences(native, done.stdout), "", done.stderr[-2000:])
