@@ -45,8 +45,9 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
     const Lock lock(mutex_);
     const uint64_t reserved = holdings_.reserved();
     const uint64_t room = options_.max > reserved ? options_.max - reserved : 0;
-    *ret_free = std::min<uint64_t>(free, room) + holdings_.cached();
     *ret_total = std::min<uint64_t>(total, options_.max);
+    // What was free before the lock may be cached by now, and is not counted twice.
+    *ret_free = std::min<uint64_t>(std::min<uint64_t>(free, room) + holdings_.cached(), *ret_total);
     return EMM_OK;
 }
 

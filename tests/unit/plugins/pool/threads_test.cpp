@@ -353,3 +353,25 @@ TEST_CASE("pinned memory that a thread keeps goes back when it ends, or its stre
     sim.trim();
     CHECK(sim.stats().host_reserved_bytes == 0);
 }
+
+TEST_CASE("never is more told to be free than there is, whatever other threads take and return") {
+    Simulation sim("growth=segment");
+    std::atomic<bool> over = false;
+    std::thread other([&] {
+        while (!over) {
+            CUdeviceptr ptr = 0;
+            if (sim.try_alloc(256 * MiB, legacy, ptr) == EMM_OK) {
+                sim.free(ptr, legacy);
+            }
+            sim.trim();
+        }
+    });
+    uint64_t wrong = 0;
+    for (int i = 0; i < 20'000; i++) {
+        size_t free = 0, total = 0;
+        wrong += pool().get_memory_info(sim.manager, &free, &total) != EMM_OK || free > total;
+    }
+    over = true;
+    other.join();
+    CHECK(wrong == 0);
+}
