@@ -39,7 +39,9 @@ def run(*words, **variables):
 def compile_runtime(headers):
     """The file of torch_runtime.cpp's library, or what the compiler says."""
     made = pathlib.Path(folder, "libtorch-runtime.so")
-    driver = pathlib.Path(os.environ["LD_LIBRARY_PATH"].split(":")[0], "libcuda.so.1")
+    # Meson names further folders there, in no order.
+    driver = next(path for folder in os.environ["LD_LIBRARY_PATH"].split(":")
+                  if (path := pathlib.Path(folder, "libcuda.so.1")).is_file())
     done = run("c++", "-std=c++20", "-fPIC", "-shared", "-isystem", headers,
                HERE / "torch_runtime.cpp", driver, "-o", made)
     if done.returncode != 0:
