@@ -43,7 +43,8 @@ torch = sys.modules["torch"] = StandIn(FOLDER)
 import emm.torch
 from emm import _torch_backend as backend
 
-HEADERS = ("torch/include/c10/cuda/CUDACachingAllocator.h", "cuda/include/cuda_runtime_api.h")
+HEADERS = ("torch/include/c10/cuda/CUDACachingAllocator.h", "cuda/include/cuda_runtime_api.h",
+           "cuda/include/crt/host_config.h")
 
 
 class Making(unittest.TestCase):
@@ -103,6 +104,17 @@ class Making(unittest.TestCase):
             self.assertEqual(self.reason(), "no C++ compiler is installed")
         with unittest.mock.patch.object(torch.version, "cuda", None):
             self.assertEqual(self.reason(), "this PyTorch is built without CUDA")
+
+    def test_what_the_runtimes_package_leaves_out_is_taken_from_elsewhere(self):
+        runtime = FOLDER / "nvidia/cu13"
+        (runtime / "include").mkdir(parents=True)
+        (runtime / "include/cuda_runtime_api.h").touch()
+        with unittest.mock.patch.object(backend, "mapped",
+                                        lambda *names: [runtime / "lib/libcudart.so.13"]):
+            self.assertEqual(backend.cuda_folders(), [runtime / "include", FOLDER / "cuda/include"])
+            (runtime / "include/crt").mkdir()
+            (runtime / "include/crt/host_config.h").touch()
+            self.assertEqual(backend.cuda_folders(), [runtime / "include"])
 
     def test_a_cache_that_others_may_write_to_is_refused(self):
         folder = pathlib.Path(self.folder.name, "emm")

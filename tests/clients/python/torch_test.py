@@ -24,7 +24,7 @@ except ImportError:
     sys.exit("this Python has no PyTorch")
 from emm import _torch_backend as backend
 try:
-    print(backend.include_folders()[1])
+    print(*backend.cuda_folders(), sep="\n")
 except backend.Unavailable as reason:
     sys.exit(str(reason))
 """
@@ -42,7 +42,8 @@ def compile_runtime(headers):
     # Meson names further folders there, in no order.
     driver = next(path for folder in os.environ["LD_LIBRARY_PATH"].split(":")
                   if (path := pathlib.Path(folder, "libcuda.so.1")).is_file())
-    done = run("c++", "-std=c++20", "-fPIC", "-shared", "-isystem", headers,
+    includes = [word for folder in headers for word in ("-isystem", folder)]
+    done = run("c++", "-std=c++20", "-fPIC", "-shared", *includes,
                HERE / "torch_runtime.cpp", driver, "-o", made)
     if done.returncode != 0:
         raise AssertionError(f"torch_runtime.cpp does not compile: {done.stderr[:1000]}")
@@ -52,7 +53,7 @@ def compile_runtime(headers):
 class OnEmm(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.runtime = compile_runtime(run(PYTHON, "-c", FIND_HEADERS).stdout.strip())
+        cls.runtime = compile_runtime(run(PYTHON, "-c", FIND_HEADERS).stdout.splitlines())
 
     def program(self, name, *arguments, **variables):
         environment = {"LD_PRELOAD": str(self.runtime), "XDG_CACHE_HOME": folder,

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import fcntl
 import hashlib
+import importlib.util
 import os
 import pathlib
 import platform
@@ -57,17 +58,28 @@ def folder_with(header, candidates):
     raise Unavailable(f"{header} is not installed")
 
 
-def include_folders():
-    """Those of PyTorch, the CUDA runtime and emm."""
-    runtimes = [path.parent.parent / "include" for path in mapped("libcudart.so")]
+def cuda_folders():
+    """Of NVIDIA's headers. Those of the runtime that PyTorch loads come first; but its package on the
+    Python registry leaves out crt/, which a toolkit has, and Triton, which PyTorch brings along."""
     named = [pathlib.Path(os.environ[name], "include") for name in ("CUDA_HOME", "CUDA_PATH")
              if os.environ.get(name)]
+    triton = importlib.util.find_spec("triton")
+    brought = [pathlib.Path(folder, "backends/nvidia/include")
+               for folder in (triton.submodule_search_locations if triton else ())]
+    runtimes = [path.parent.parent / "include" for path in mapped("libcudart.so")]
+    known = [*runtimes, *named, pathlib.Path("/usr/local/cuda/include")]
+    api = folder_with("cuda_runtime_api.h", known)
+    crt = folder_with("crt/host_config.h", [api, *known, *brought])
+    return [api] if crt == api else [api, crt]
+
+
+def include_folders():
+    """Those of PyTorch, emm and CUDA."""
     emm = [PACKAGE / "native/include", *(folder / "include" for folder in PACKAGE.parents),
            *(folder / "include" for folder in pathlib.Path(library_path).parents)]
-    named.append(pathlib.Path("/usr/local/cuda/include"))
     pytorch = pathlib.Path(torch.__file__).parent / "include"
-    return [folder_with("c10/cuda/CUDACachingAllocator.h", [pytorch]),
-            folder_with("cuda_runtime_api.h", runtimes + named), folder_with("emm/emm.h", emm)]
+    return [folder_with("c10/cuda/CUDACachingAllocator.h", [pytorch]), folder_with("emm/emm.h", emm),
+            *cuda_folders()]
 
 
 def cxx11_abi():
