@@ -87,7 +87,27 @@ CUresult api::pointer_get_attribute(void *data, CUpointer_attribute attribute, C
     return tell(*region, attribute, ptr, data);
 }
 
-// For an address that the driver does not know, this one answers zeros.
+namespace {
+
+// Of memory that the driver does not know: as driver 580 does.
+void tell_unknown(CUpointer_attribute attribute, CUdeviceptr address, void *data) {
+    switch (attribute) {
+    case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+    case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        return;
+    case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+        answer(data, address);
+        return;
+    case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        answer<int>(data, -2); // CU_DEVICE_INVALID
+        return;
+    default:
+        memset(data, 0, size_of(attribute));
+    }
+}
+
+} // namespace
+
 CUresult api::pointer_get_attributes(unsigned int num_attributes, CUpointer_attribute *attributes,
                                      void **data, CUdeviceptr ptr) {
     const Region *region = sim().regions.around(ptr);
@@ -95,11 +115,10 @@ CUresult api::pointer_get_attributes(unsigned int num_attributes, CUpointer_attr
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned i = 0; i < num_attributes; ++i) {
-        if (!region || tell(*region, attributes[i], ptr, data[i]) != CUDA_SUCCESS) {
+        if (!region) {
+            tell_unknown(attributes[i], ptr, data[i]);
+        } else if (tell(*region, attributes[i], ptr, data[i]) != CUDA_SUCCESS) {
             memset(data[i], 0, size_of(attributes[i]));
-            if (attributes[i] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) {
-                answer<int>(data[i], -2); // CU_DEVICE_INVALID
-            }
         }
     }
     return CUDA_SUCCESS;

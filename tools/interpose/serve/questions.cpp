@@ -110,6 +110,13 @@ void tell_shareable(CUpointer_attribute attribute, void *ret_data, CUdeviceptr p
     }
 }
 
+// As the driver does of what it does not know, when it is asked for several at once.
+void tell_unknown(CUpointer_attribute attribute, void *ret_data, CUdeviceptr ptr) {
+    if (attribute == CU_POINTER_ATTRIBUTE_HOST_POINTER) {
+        tell(ret_data, ptr);
+    }
+}
+
 CUresult pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     const Turn turn;
     const bool concerns = ret_data && is_of_allocation(attribute);
@@ -129,8 +136,8 @@ CUresult pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CU
     return CUDA_SUCCESS;
 }
 
-// Of memory that is not known the driver says nothing, and succeeds: so it is asked about address
-// 0.
+// What has been freed the driver may still know as a part of something larger: so it is asked about
+// address 0.
 CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes, void **ret_data,
                                 CUdeviceptr ptr) {
     const Turn turn;
@@ -139,14 +146,19 @@ CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes,
     const Allocation found = asked_about(turn, ptr, concerns);
     const CUresult result = ask_driver<&pointer_get_attributes>(
         served_cuPointerGetAttributes, count, attributes, ret_data, found.freed ? 0 : ptr);
-    const bool is_programs = turn.is_programs() && result == CUDA_SUCCESS && !found.freed;
+    const bool is_programs = turn.is_programs() && result == CUDA_SUCCESS;
     for (unsigned i = 0; is_programs && i < count; i++) {
-        if (ret_data[i] && concerns && found.address != 0) {
+        if (!ret_data[i]) {
+            continue;
+        }
+        if (found.freed) {
+            tell_unknown(attributes[i], ret_data[i], ptr);
+            continue;
+        }
+        if (concerns && found.address != 0) {
             tell_attribute(found, attributes[i], ret_data[i]);
         }
-        if (ret_data[i]) {
-            tell_shareable(attributes[i], ret_data[i], ptr);
-        }
+        tell_shareable(attributes[i], ret_data[i], ptr);
     }
     return result;
 }

@@ -226,6 +226,24 @@ TEST_CASE("many attributes of a pointer are told at once") {
     CHECK(host == nullptr); // the device's own memory has none
 }
 
+TEST_CASE("an address that the driver does not know is the host's, and has no range") {
+    const Device device;
+    int on_stack = 0;
+    const auto address = reinterpret_cast<CUdeviceptr>(&on_stack);
+    CUdeviceptr start = 7, at_device = 7;
+    void *host = nullptr;
+    unsigned type = 7;
+    CUpointer_attribute which[] = {
+        CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+        CU_POINTER_ATTRIBUTE_HOST_POINTER, CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
+    void *where[] = {&start, &at_device, &host, &type};
+    REQUIRE(cu().cuPointerGetAttributes(4, which, where, address) == CUDA_SUCCESS);
+    CHECK(start == 7); // not written
+    CHECK(at_device == 0);
+    CHECK(host == &on_stack);
+    CHECK(type == 0);
+}
+
 TEST_CASE("memory that synchronizes its operations says so, and a set of it waits") {
     PendingWork work;
     const Device device;
