@@ -4,6 +4,8 @@
 //
 // The wait has an end, because work may wait for what its program does once it has its memory. And
 // where work takes longer than that, waiting is soon given up: policy/events.h has the numbers.
+// With no stream the end is put off as long as work goes on, since CUDA's own cuMemFree would have
+// waited for all of it: until what was under way when the wait began is complete.
 #include "stream_order.h"
 
 #include <chrono>
@@ -42,23 +44,33 @@ void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
         return;
     }
     const bool on_stream = pool.order == Order::stream;
-    const auto begin = steady_clock::now();
-    const uint64_t wait =
-        on_stream ? wait_ns_ : context_wait_ns(nanoseconds(begin - made_).count(), waited_in_vain_);
-    const auto end = begin + nanoseconds(wait);
+    auto begin = steady_clock::now();
+    const nanoseconds wait(
+        on_stream ? wait_ns_
+                  : context_wait_ns(nanoseconds(begin - made_).count(), waited_in_vain_));
     record_and_query_all(lock, false);
-    bool over = enough() || !is_working();
-    for (uint32_t round = 0; !over && announced_ == 0 && steady_clock::now() < end; round++) {
+    const uint64_t all = unordered_.recorded;
+    uint64_t completed = unordered_.completed;
+    const auto is_over = [&] {
+        return enough() || !is_working() || (!on_stream && completed >= all);
+    };
+    bool over = is_over();
+    for (uint32_t round = 0; !over && announced_ == 0 && steady_clock::now() - begin < wait;
+         round++) {
         lock.unlock();
         let_time_pass(round);
         lock.lock();
         query_streams(lock, false);
-        over = enough() || !is_working();
+        if (!on_stream && unordered_.completed > completed) { // it goes on
+            completed = unordered_.completed;
+            begin = steady_clock::now();
+        }
+        over = is_over();
     }
     if (on_stream) {
-        wait_ns_ = next_wait_ns(wait, !over);
+        wait_ns_ = next_wait_ns(wait.count(), !over);
     } else if (!over) {
-        waited_in_vain_ += wait;
+        waited_in_vain_ += wait.count();
     }
 }
 

@@ -82,6 +82,7 @@ void StreamOrder::complete(StreamPool &pool, uint64_t tag) {
 }
 
 void StreamOrder::complete_all(uint64_t tag) {
+    waited_in_vain_ = 0; // work goes on
     StreamPool *next = nullptr;
     for (StreamPool *pool = incomplete_.first(); pool; pool = next) {
         next = incomplete_.next(*pool);

@@ -19,8 +19,7 @@ constexpr uint32_t frees_an_event = 256, least_frees_an_event = 48;
 constexpr uint64_t least_an_event = 2 << 20;
 constexpr uint64_t requests_in_turn = 96;
 constexpr uint64_t part_held_unasked = 32;
-constexpr uint64_t part_used_pending = 8, part_held_pending = 64, part_held_an_event = 96,
-                   part_held_small = 512;
+constexpr uint64_t part_used_pending = 8, part_held_pending = 96, part_held_small = 512;
 
 constexpr uint64_t pieces_a_request = 8;
 constexpr uint64_t pieces_of_all = 64;
@@ -92,7 +91,7 @@ bool is_worth_a_trial(size_t pieces) {
 
 bool is_worth_an_event(uint32_t frees, uint64_t bytes, const Allowance &allowance) {
     const bool can_grow = allowance.slack > 0 && allowance.claimed <= most_unasked(allowance);
-    const bool is_awaited = allowance.limit > 0 && bytes >= allowance.limit / part_held_an_event;
+    const bool is_awaited = allowance.limit > 0 && bytes >= allowance.limit / part_held_pending;
     return frees >= frees_an_event || is_awaited ||
            (bytes >= std::max(least_an_event, allowance.claimed / 2) &&
             (frees >= least_frees_an_event || !can_grow));

@@ -78,7 +78,7 @@ bool is_worth_an_event(uint32_t frees, uint64_t bytes, const Allowance &allowanc
 bool may_grow_unasked(uint64_t bytes, const Allowance &allowance);
 
 // Whether a request with no stream waits a while before the pool grows, where `used` bytes are in
-// use: once an eighth of that is pending, and a 64th of what the device has. A program that frees
+// use: once an eighth of that is pending, and a 96th of what the device has. A program that frees
 // so and runs ahead of the device would else hold all that it frees in the meantime; CUDA's own
 // cuMemFree waits each time. One that uses less than a 512th of the device is not made to wait.
 bool is_worth_a_wait(uint64_t used, const Allowance &allowance);

@@ -114,17 +114,17 @@ TEST_CASE(
 }
 
 TEST_CASE(
-    "what is pending is waited for once it is an eighth of what is in use, and a 64th of all") {
+    "what is pending is waited for once it is an eighth of what is in use, and a 96th of all") {
     const auto waits = [](uint64_t used, uint64_t pending) {
-        Allowance allowance = held(4 * gib, 4 * gib, 64 * gib);
+        Allowance allowance = held(4 * gib, 4 * gib, 96 * gib);
         allowance.pending = pending;
         return is_worth_a_wait(used, allowance);
     };
     CHECK(waits(16 * gib, 2 * gib));
     CHECK_FALSE(waits(16 * gib, 2 * gib - 1));
-    CHECK(waits(gib / 8, gib));
-    CHECK_FALSE(waits(gib / 8, gib - 1));
-    CHECK_FALSE(waits(gib / 8 - 1, 60 * gib)); // it uses hardly anything
+    CHECK(waits(gib / 4, gib));
+    CHECK_FALSE(waits(gib / 4, gib - 1));
+    CHECK_FALSE(waits(gib / 8, 60 * gib)); // it uses hardly anything
 }
 
 TEST_CASE("the pool grows unasked to 96 pending requests, on a 32nd of what there is") {
