@@ -37,7 +37,7 @@ void AllocationShard::grow() {
     }
 }
 
-void AllocationShard::place(const Allocation &allocation) {
+Allocation &AllocationShard::place(const Allocation &allocation) {
     if (4 * (count_ + 1) > 3 * slots_.size()) {
         grow();
     }
@@ -45,6 +45,7 @@ void AllocationShard::place(const Allocation &allocation) {
     count_ += slot.address == 0;
     slot = allocation;
     forget_freed_there(allocation.address);
+    return slot;
 }
 
 uint64_t &AllocationShard::freed_slot(uint64_t address) {
@@ -73,10 +74,9 @@ Allocation AllocationShard::none_at(uint64_t address) {
     return none;
 }
 
-void AllocationShard::insert(Allocation allocation, size_t shard, size_t shards) {
+void AllocationShard::insert(const Allocation &allocation, size_t shard, size_t shards) {
     const std::lock_guard lock(mutex_);
-    allocation.id = before_ids + ++last_id_ * shards + shard;
-    place(allocation);
+    place(allocation).id = before_ids + ++last_id_ * shards + shard;
 }
 
 void AllocationShard::put_back(const Allocation &allocation) {

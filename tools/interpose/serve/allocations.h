@@ -1,6 +1,8 @@
 // What the program has got from emm and not given back, by address. Any thread may call.
 #pragma once
 
+#include "spin_lock.h"
+
 #include <emm/emm.h>
 
 #include <cstdint>
@@ -53,7 +55,7 @@ public:
 
     // With an id of its own, in which the `shards` that there are differ by the remainder. Throws
     // std::bad_alloc.
-    void insert(Allocation allocation, size_t shard, size_t shards);
+    void insert(const Allocation &allocation, size_t shard, size_t shards);
     void put_back(const Allocation &allocation);
     void forget_at(uint64_t address);
     Allocation find(uint64_t address);
@@ -71,13 +73,13 @@ private:
     Allocation remove_slot(size_t slot);
     size_t slot_of(uint64_t address) const; // where it is, or where it would be
     void grow();
-    void place(const Allocation &allocation);
+    Allocation &place(const Allocation &allocation);
     Allocation none_at(uint64_t address);
     void forget_freed_there(uint64_t address);
     uint64_t &freed_slot(uint64_t address);
     void close_gap(size_t gap);
 
-    std::mutex mutex_;
+    SpinLock mutex_;
     uint64_t last_id_ = 0;
     std::vector<Allocation> slots_;
     size_t count_ = 0;

@@ -152,7 +152,7 @@ Answer allocate_in(const Capture &capture, emm_context *context, size_t bytes, C
     }
     CUdeviceptr ptr = 0;
     const Answer answer = allocate(context, bytes, stream, Kind::captured, &ptr);
-    if (answer == CUDA_SUCCESS) {
+    if (answer && *answer == CUDA_SUCCESS) {
         graphs.add(capture, {ptr, server().allocations.find(ptr).id});
         *ret_ptr = ptr;
     }

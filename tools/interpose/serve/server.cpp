@@ -4,9 +4,10 @@
 #include <cstdlib>
 
 namespace emm::run {
-namespace {
 
 Server *the_server = nullptr;
+
+namespace {
 
 // The sentence for the status of the last call.
 bool fail(char *ret_problem, size_t size) {
@@ -53,10 +54,6 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
 
 } // namespace
 
-Server &server() {
-    return *the_server;
-}
-
 Allocation Server::own_around(uint64_t address) {
     const Allocation there = allocations.find(address);
     if (there.address != 0) {
@@ -98,10 +95,6 @@ Allocation Server::around(uint64_t address) {
     }
     const Allocation pinned = pinned_around(address);
     return pinned.address != 0 ? pinned : own;
-}
-
-CUresult Server::find_capture(CUstream stream, Capture &ret_capture) {
-    return streams.captures(stream) ? graph_memory.capture_of(stream, ret_capture) : CUDA_SUCCESS;
 }
 
 void Server::give_back_of_graphs(const std::vector<Allocation> &memory) {

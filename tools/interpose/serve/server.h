@@ -15,7 +15,6 @@
 #include "streams.h"
 
 #include <new>
-#include <optional>
 
 namespace emm::run {
 
@@ -41,7 +40,10 @@ struct Server {
     Allocation around(uint64_t address);
 
     // The capture that a stream is in, as far as it is announced.
-    CUresult find_capture(CUstream stream, Capture &ret_capture);
+    CUresult find_capture(CUstream stream, Capture &ret_capture) {
+        return streams.captures(stream) ? graph_memory.capture_of(stream, ret_capture)
+                                        : CUDA_SUCCESS;
+    }
 
     // Gives back what no graph uses any more, and the program does not have. After the work that
     // the context holds now, which the graph's last launch is part of.
@@ -67,15 +69,29 @@ private:
 };
 
 // Once `serve` has been called.
-Server &server();
+extern Server *the_server;
+inline Server &server() {
+    return *the_server;
+}
 
 // The thread's own stream, for the entries whose stream 0 that is.
 template <bool per_thread> CUstream meant(CUstream stream) {
     return per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
 }
 
-// What the program gets; none: the driver answers instead.
-using Answer = std::optional<CUresult>;
+// What the program gets; none: the driver answers instead. One number, since the two parts of a
+// std::optional are written apart and read as one, for which a processor waits 5 ns at each return.
+class Answer {
+public:
+    constexpr Answer() = default;
+    constexpr Answer(CUresult result) : result_(result) {}
+    constexpr explicit operator bool() const { return result_ != none; }
+    constexpr CUresult operator*() const { return CUresult(result_); }
+
+private:
+    static constexpr int none = -1;
+    int result_ = none;
+};
 
 // For a status of emm's that says why there is nothing: the driver answers where emm does not
 // serve.

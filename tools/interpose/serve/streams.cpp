@@ -162,10 +162,7 @@ void Streams::capture_begins(CUstream origin) {
     }
 }
 
-bool Streams::captures(CUstream stream) {
-    if (!any_capture()) {
-        return false;
-    }
+bool Streams::is_announced(CUstream stream) {
     const std::lock_guard lock(mutex_);
     const Stream *const known = find(stream);
     return known && known->announced;

@@ -31,7 +31,9 @@ public:
     void capture_begun(CUstream origin, CUresult result);
     void waited(CUstream stream);
     void capture_ended(CUstream origin); // and so has that of all streams in it
-    bool captures(CUstream stream);      // as far as announced
+    bool captures(CUstream stream) {     // as far as announced
+        return any_capture() && is_announced(stream);
+    }
     // None can begin as long as this is held: what would invalidate it may be done if there is
     // none.
     std::shared_lock<std::shared_mutex> keep_from_capturing() {
@@ -48,6 +50,7 @@ private:
         uint64_t capture_id = 0; // 0: not known
     };
 
+    bool is_announced(CUstream stream);
     Stream *find(CUstream stream);                           // NULL: not known
     Stream *entry_of(CUstream stream, emm_context *context); // made if need be; NULL: no memory
     uint64_t capture_of(CUstream stream) const;              // 0: it does not capture
