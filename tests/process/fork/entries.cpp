@@ -270,6 +270,7 @@ const std::vector<Entry> &bridge_entries() {
         BLOCK(emm_cupy_free,
               emm_cupy_free(nullptr, reinterpret_cast<void *>(uintptr_t(things.ptr)), 0);
               return true;),
+        BLOCK(emm_cupy_set_current_stream, emm_cupy_set_current_stream(nullptr); return true;),
         BLOCK(emm_numpy_handler,
               return !emm_numpy_handler(0) && emm_last_error()->code == EMM_E_FORKED;),
         {"emm_numpy_capsule_name", [](const Things &) { return emm_numpy_capsule_name()[0] != 0; },

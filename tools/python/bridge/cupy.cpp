@@ -1,29 +1,90 @@
 #include "bridge.h"
 #include "device.h"
 
+#include <atomic>
+#include <mutex>
+#include <unordered_set>
+
 using namespace emm;
 
 namespace {
+
+std::atomic<intptr_t (*)()> current_stream{nullptr};
+
+// Memory with EMM_CUPY_CURRENT that was allocated while another stream than the default one was
+// current. Programs that use no other pay a load.
+class Elsewhere {
+public:
+    void add(void *ptr) {
+        const std::lock_guard lock(mutex_);
+        held_.insert(ptr);
+        count_.store(held_.size(), std::memory_order_relaxed);
+    }
+    bool remove(void *ptr) {
+        if (count_.load(std::memory_order_relaxed) == 0) {
+            return false; // what the caller has, it has got after any change of this
+        }
+        const std::lock_guard lock(mutex_);
+        const bool held = held_.erase(ptr) != 0;
+        count_.store(held_.size(), std::memory_order_relaxed);
+        return held;
+    }
+
+private:
+    std::mutex mutex_;
+    std::unordered_set<void *> held_;
+    std::atomic<size_t> count_{0};
+};
+
+Elsewhere &elsewhere() {
+    static auto *const one = new Elsewhere; // CuPy frees until the process has ended
+    return *one;
+}
 
 bool has(void *param, uintptr_t flag) {
     return reinterpret_cast<uintptr_t>(param) & flag;
 }
 
-emm_stream stream_of(void *param) {
-    return has(param, EMM_CUPY_LEGACY) ? EMM_STREAM_LEGACY : EMM_STREAM_UNORDERED;
+bool is_default_current() {
+    intptr_t (*const ask)() = current_stream.load(std::memory_order_acquire);
+    return ask && ask() == 0;
 }
 
-emm_status allocate(emm_context *context, void *param, size_t size, void **ret_ptr) {
-    if (has(param, EMM_CUPY_PINNED)) {
-        return emm_memhostalloc(context, size, EMM_HOST_PORTABLE, ret_ptr, nullptr);
-    }
+emm_status allocate_device(emm_context *context, void *param, size_t size, void **ret_ptr) {
+    const bool ordered =
+        has(param, EMM_CUPY_CURRENT) ? is_default_current() : has(param, EMM_CUPY_LEGACY);
+    const emm_stream stream = ordered ? EMM_STREAM_LEGACY : EMM_STREAM_UNORDERED;
     emm_deviceptr ptr = 0;
-    const emm_status status = emm_memalloc(context, size, stream_of(param), &ptr);
+    const emm_status status = emm_memalloc(context, size, stream, &ptr);
     *ret_ptr = reinterpret_cast<void *>(static_cast<uintptr_t>(ptr));
+    if (status < EMM_OK || ordered || !has(param, EMM_CUPY_CURRENT)) {
+        return status;
+    }
+    try {
+        elsewhere().add(*ret_ptr);
+    } catch (const std::bad_alloc &) {
+        emm_memfree(context, ptr, size, stream);
+        *ret_ptr = nullptr;
+        return EMM_E_OUT_OF_HOST_MEMORY;
+    }
     return status;
 }
 
+emm_status allocate(emm_context *context, void *param, size_t size, void **ret_ptr) {
+    return has(param, EMM_CUPY_PINNED)
+               ? emm_memhostalloc(context, size, EMM_HOST_PORTABLE, ret_ptr, nullptr)
+               : allocate_device(context, param, size, ret_ptr);
+}
+
+bool was_ordered(void *param, void *ptr) {
+    return has(param, EMM_CUPY_CURRENT) ? !elsewhere().remove(ptr) : has(param, EMM_CUPY_LEGACY);
+}
+
 } // namespace
+
+void emm_cupy_set_current_stream(intptr_t (*function)()) {
+    current_stream.store(function, std::memory_order_release);
+}
 
 void *emm_cupy_malloc(void *param, size_t size, int device) {
     emm_context *context = nullptr;
@@ -39,13 +100,19 @@ void *emm_cupy_malloc(void *param, size_t size, int device) {
 }
 
 void emm_cupy_free(void *param, void *ptr, int device) {
-    emm_context *context = bridge::known_context(device);
-    if (!context || !ptr) {
+    if (!ptr) {
         return;
     }
-    if (has(param, EMM_CUPY_PINNED)) {
+    const bool pinned = has(param, EMM_CUPY_PINNED);
+    const bool ordered = !pinned && was_ordered(param, ptr);
+    emm_context *context = bridge::known_context(device);
+    if (!context) {
+        return;
+    }
+    if (pinned) {
         emm_memhostfree(context, ptr, 0, EMM_HOST_PORTABLE, EMM_STREAM_UNORDERED);
     } else {
-        emm_memfree(context, reinterpret_cast<uintptr_t>(ptr), 0, stream_of(param));
+        emm_memfree(context, reinterpret_cast<uintptr_t>(ptr), 0,
+                    ordered ? EMM_STREAM_LEGACY : EMM_STREAM_UNORDERED);
     }
 }

@@ -9,13 +9,33 @@ safe. What is allocated while another stream is current, which may be destroyed 
 is, waits after its free for all work of the context. An allocation inside a capture needs
 emm.lib.emm_capture_begin before the capture and emm_capture_end after it.
 """
+import ctypes
+
 import cupy
+import cupy_backends.cuda.stream as streams
 from cupy.cuda import PinnedMemoryPointer, get_current_stream
 
 from ._api import lib
 from ._bridge import address, bridge
 
-_TESTED, _LEGACY, _PINNED = 1, 2, 4  # EMM_CUPY_*
+_TESTED, _LEGACY, _PINNED, _CURRENT = 1, 2, 4, 8  # EMM_CUPY_*
+
+
+def _current_stream():
+    """CuPy's own C function that tells it, or 0: Cython exports it with its signature."""
+    capsule = getattr(streams, "__pyx_capi__", {}).get("get_current_stream_ptr")
+    get_pointer, is_valid = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_IsValid
+    for function in (get_pointer, is_valid):
+        function.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    get_pointer.restype = ctypes.c_void_p
+    for signature in (b"intptr_t (void)", b"size_t (void)"):
+        if is_valid(capsule, signature):
+            return get_pointer(capsule, signature)
+    return 0
+
+
+_asks_natively = _current_stream()
+bridge.emm_cupy_set_current_stream(ctypes.c_void_p(_asks_natively))
 
 
 def _function_allocator(param):
@@ -29,24 +49,37 @@ def _refuse(size):
     raise error
 
 
+class _AskingPython:
+    """For a CuPy that exports no such function."""
+
+    def __init__(self):
+        self._any_stream = _function_allocator(0)
+        self._default_stream = _function_allocator(_LEGACY)
+
+    def __call__(self, size):
+        is_default = get_current_stream().ptr == 0
+        return (self._default_stream if is_default else self._any_stream)(size)
+
+
 class Allocator:
     """What cupy.cuda.set_allocator and cupy.cuda.using_allocator take.
 
     With `ordered` false all memory waits for all work of its context after its free.
     """
 
+    __slots__ = ("_malloc",)
+
     def __init__(self, ordered=True):
-        self._any_stream = _function_allocator(0)
-        self._default_stream = _function_allocator(_LEGACY) if ordered else None
+        if ordered and not _asks_natively:
+            self._malloc = _AskingPython()
+        else:
+            self._malloc = _function_allocator(_CURRENT if ordered else 0)
 
     def __call__(self, size):
-        if self._default_stream and get_current_stream().ptr == 0:
-            pointer = self._default_stream(size)
-        else:
-            pointer = self._any_stream(size)
-        if size and not pointer.ptr:
-            _refuse(size)
-        return pointer
+        pointer = self._malloc(size)
+        if pointer.ptr or not size:
+            return pointer
+        return _refuse(size)
 
 
 _pinned = _function_allocator(_PINNED)

@@ -1,6 +1,8 @@
 // CuPy's allocator of C functions.
 #include "client.h"
 
+#include <cstdlib>
+
 namespace {
 
 void *param(uintptr_t flags) {
@@ -16,6 +18,31 @@ TEST_CASE("CuPy's memory goes back without its size") {
         CHECK(stats().live_bytes == 1 << 20);
         emm_cupy_free(param(flags), ptr, 0);
         CHECK(stats().live_bytes == 0);
+    }
+}
+
+// What is freed in the order of a stream the pool gives out there at once; what is freed with none
+// waits for an event at least.
+TEST_CASE("CuPy's memory belongs to the default stream if that was current at its allocation") {
+    static intptr_t current = 0;
+    emm_cupy_set_current_stream([] { return current; });
+    const auto comes_again_at_once = [](intptr_t at_allocation, intptr_t at_free) {
+        current = at_allocation;
+        void *first = emm_cupy_malloc(param(EMM_CUPY_CURRENT), 4096, 0);
+        current = at_free;
+        emm_cupy_free(param(EMM_CUPY_CURRENT), first, 0);
+        current = at_allocation;
+        void *second = emm_cupy_malloc(param(EMM_CUPY_CURRENT), 4096, 0);
+        emm_cupy_free(param(EMM_CUPY_CURRENT), second, 0);
+        return second == first;
+    };
+    const bool on_default = comes_again_at_once(0, 0) && comes_again_at_once(0, 7);
+    const bool elsewhere = comes_again_at_once(7, 7) || comes_again_at_once(7, 0);
+    CHECK(stats().live_bytes == 0);
+    emm_cupy_set_current_stream(nullptr);
+    if (std::string(getenv("EMM_PLUGIN")).rfind("pool", 0) == 0) {
+        CHECK(on_default);
+        CHECK_FALSE(elsewhere);
     }
 }
 
