@@ -5,6 +5,7 @@
 #include "core/host.h"
 #include "core/manager.h"
 #include "core/owner_lock.h"
+#include "fence/asymmetric_fence.h"
 #include "loader/loader.h"
 #include "loader/spec.h"
 #include "observe/error.h"
@@ -129,7 +130,15 @@ emm_status none_left(const Choice &choice, emm_status status) {
     return observe::fail(std::move(detail));
 }
 
+// Who needs fences registers the process for them too, and is answered at once if it is by then.
+// While it has one thread, as most have when emm is first called, this takes a microsecond; with
+// the threads of CUDA it takes 10 to 25 ms, which every start would show.
+void register_fences_early() {
+    [[maybe_unused]] static const bool registered = register_asymmetric_fence();
+}
+
 emm_status reach(Choice *&ret_choice) {
+    register_fences_early();
     specs_at_start(); // warns if it has changed
     if (!the_choice) {
         const emm_status status = initial_choice(the_choice);

@@ -1,5 +1,6 @@
 // How the environment and the program choose the plugin, with real plugin files.
 #include "catch.h"
+#include "fence/asymmetric_fence.h"
 #include "recorder.h"
 
 #include <cstdlib>
@@ -32,6 +33,16 @@ TEST_CASE("the plugin that the environment names is in force, and says where it 
     CHECK(std::string(info.selected_by) == "EMM_PLUGIN");
     CHECK(std::string(info.spec) == "good");
     CHECK(info.abi_major == EMM_PLUGIN_ABI_MAJOR);
+}
+
+// A fence works where the process is registered for it, which is slow once there are threads: those
+// of CUDA come with the first context. A kernel without membarrier refuses both.
+TEST_CASE("the process is registered for fences when its plugin is found, before it has threads") {
+    environment_names("good");
+    CHECK(emm::asymmetric_fence() != 0);
+    plugin();
+    const bool is_registered = emm::asymmetric_fence() == 0;
+    CHECK(is_registered == emm::register_asymmetric_fence());
 }
 
 TEST_CASE("what the environment names and does not load is an error, never a fallback") {
