@@ -18,15 +18,20 @@ SIMULATED = os.environ.get("EMM_DRIVER") == "sim"
 # Where PyTorch's CUDA headers are, beside the runtime that it loads.
 FIND_HEADERS = """
 import pathlib, sys
+def missing(reason):
+    print(reason)
+    sys.exit(77)
+
 try:
     import torch
 except ImportError:
-    sys.exit("this Python has no PyTorch")
+    missing("this Python has no PyTorch")
 from emm import _torch_backend as backend
 try:
-    print(*backend.cuda_folders(), sep="\n")
+    for folder in backend.cuda_folders():
+        print(folder)
 except backend.Unavailable as reason:
-    sys.exit(str(reason))
+    missing(reason)
 """
 folder = None  # of the compiled runtime, and the cache
 
@@ -69,6 +74,11 @@ class OnEmm(unittest.TestCase):
 
     def test_out_of_memory_is_pytorchs_own_error_with_emms_words(self):
         self.program("out_of_memory")
+
+    def test_a_compiler_that_links_a_runtime_of_its_own_makes_no_difference(self):
+        with tempfile.TemporaryDirectory() as cache:
+            self.program("out_of_memory", XDG_CACHE_HOME=cache,
+                         CXX="c++ -static-libstdc++ -static-libgcc")
 
     def test_use_after_the_first_allocation_leaves_that_where_it_is(self):
         self.program("late")
@@ -122,7 +132,7 @@ def obstacle():
     if not SIMULATED:
         return "the driver is not the simulated one"
     done = run(PYTHON, "-c", FIND_HEADERS)
-    return done.stderr.strip().splitlines()[-1] if done.returncode != 0 else None
+    return done.stdout.strip() if done.returncode == 77 else None
 
 
 if __name__ == "__main__":

@@ -88,7 +88,11 @@ def cxx11_abi():
 
 def command(output):
     includes = [word for folder in include_folders() for word in ("-isystem", str(folder))]
-    libraries = [str(path) for path in mapped("libc10.so", "libc10_cuda.so", "libcudart.so")]
+    # With PyTorch's own C++ runtime among them a compiler that links one of its own statically, as some
+    # are set up to, finds nothing to take from that: two in one process do not agree on exceptions and
+    # streams.
+    libraries = [str(path) for path in mapped("libc10.so", "libc10_cuda.so", "libcudart.so",
+                                              "libstdc++.so", "libgcc_s.so")]
     return [*compiler(), "-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden",
             f"-D_GLIBCXX_USE_CXX11_ABI={cxx11_abi()}", *includes, str(SOURCE), *libraries,
             library_path, "-o", str(output)]
