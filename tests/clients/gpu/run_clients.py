@@ -9,6 +9,7 @@ most device memory that the machine had in use, less what it had before. Needs a
 EMM_BUILD names (default: build-gpu), with the targets `emm`, `pairs` and `client`.
 """
 import argparse
+import concurrent.futures
 import ctypes
 import dataclasses
 import importlib.util
@@ -64,6 +65,7 @@ class Program:
     timeout: float = 240
     statuses: tuple = (0,)  # that are good, if the first way's is the same
     left_out: dict = dataclasses.field(default_factory=dict)  # plugins on which it is not run, and why
+    together: bool = False  # its ways run at the same time, and peaks mean nothing
 
 
 def script(name, *arguments):
@@ -119,7 +121,8 @@ def programs(folder):
         Program("numba", (sys.executable, "-B", str(HERE / "run_clients.py"), str(folder), "--numba"),
                 needs="numba", timeout=600),
         Program("long training", script("torch_training.py", "--minutes", "8"),
-                (Way("pool, no cache of PyTorch's", "pool", NO_CACHE),), "torch", usual=False, timeout=560),
+                (*plugins(), Way("pool, no cache of PyTorch's", "pool", NO_CACHE)), "torch", usual=False, timeout=560,
+                together=True),
     ]
 
 
@@ -177,10 +180,17 @@ def run(program, way, monitor):
             "errors": told[0][-3000:]}
 
 
+def growth(figures):
+    """MiB of host memory, of a program that says how much it had early and late."""
+    return figures.get("host-MiB-at-the-end", 0) - figures.get("host-MiB-after-a-fifth", 0)
+
+
 def verdict(program, found, reference):
     """In a word what came of a run beside the first way's, and whether that is good."""
     if found["status"] not in program.statuses:
         return f"FAILED ({found['status']})", False
+    if growth(found["figures"]) > growth(reference["figures"]) + 16:
+        return "GROWING", False
     if found["lines"] != reference["lines"] or found["status"] != reference["status"]:
         return "DIFFERENT", False
     if found is not reference:
@@ -210,13 +220,21 @@ def show_failure(program, way, found, reference):
     print(found["errors"][-1500:], flush=True)
 
 
-def compare(program, times, monitor):
-    """Runs a program in all its ways, in turns, and prints a row for each; what it gives is for the JSON."""
+def runs_of(program, times, monitor):
+    """By way: the ways take turns, or each turn is all of them together."""
     runs = {way: [] for way in program.ways}
     for number in range(times or program.times):
-        ways = list(program.ways)
-        for way in ways[number % len(ways):] + ways[:number % len(ways)]:
-            runs[way].append(run(program, way, monitor))
+        first = number % len(program.ways)
+        ways = program.ways[first:] + program.ways[:first]
+        with concurrent.futures.ThreadPoolExecutor(len(ways) if program.together else 1) as turn:
+            for way, found in zip(ways, turn.map(lambda way: run(program, way, monitor), ways)):
+                runs[way].append(found)
+    return runs
+
+
+def compare(program, times, monitor):
+    """Runs a program in all its ways and prints a row for each; what it gives is for the JSON."""
+    runs = runs_of(program, times, monitor)
     reference, rows = runs[program.ways[0]][0], []
     for way, found in runs.items():
         word, good = min((verdict(program, one, reference) for one in found), key=lambda pair: pair[1])
