@@ -44,28 +44,31 @@ void StreamOrder::wait_bounded(Lock &lock, const StreamPool &pool,
         return;
     }
     const bool on_stream = pool.order == Order::stream;
-    auto begin = steady_clock::now();
+    auto last_progress = steady_clock::now();
     const nanoseconds wait(
         on_stream ? wait_ns_
-                  : context_wait_ns(nanoseconds(begin - made_).count(), waited_in_vain_));
+                  : context_wait_ns(nanoseconds(last_progress - made_).count(), waited_in_vain_));
     record_and_query_all(lock, false);
-    const uint64_t all = unordered_.recorded;
+    const uint64_t last_recorded = unordered_.recorded;
     uint64_t completed = unordered_.completed;
     const auto is_over = [&] {
-        return enough() || !is_working() || (!on_stream && completed >= all);
+        return enough() || !is_working() || (!on_stream && completed >= last_recorded);
     };
     bool over = is_over();
-    for (uint32_t round = 0; !over && announced_ == 0 && steady_clock::now() - begin < wait;
+    for (uint32_t round = 0; !over && announced_ == 0 && steady_clock::now() - last_progress < wait;
          round++) {
         lock.unlock();
         let_time_pass(round);
         lock.lock();
         query_streams(lock, false);
-        if (!on_stream && unordered_.completed > completed) { // it goes on
+        if (!on_stream && unordered_.completed > completed) {
             completed = unordered_.completed;
-            begin = steady_clock::now();
+            last_progress = steady_clock::now();
         }
         over = is_over();
+    }
+    if (announced_ > 0) {
+        return; // which says nothing about the work
     }
     if (on_stream) {
         wait_ns_ = next_wait_ns(wait.count(), !over);

@@ -197,7 +197,7 @@ private:
     uint32_t context_records_ = 0;       // threads that are recording an event on the context
     uint64_t wait_ns_ = longest_wait_ns; // how long wait_bounded() will wait next time on a stream
     const std::chrono::steady_clock::time_point made_ = std::chrono::steady_clock::now();
-    uint64_t waited_in_vain_ = 0; // nanoseconds, for calls with no stream
+    uint64_t waited_in_vain_ = 0; // nanoseconds since an event of theirs was complete last
 };
 
 } // namespace emm::pool

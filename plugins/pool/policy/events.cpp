@@ -11,7 +11,7 @@ constexpr uint32_t frees_a_mark = 64;
 constexpr uint64_t bytes_a_mark = 2 << 20;
 constexpr uint32_t streams_a_round = 32;
 constexpr uint64_t shortest_wait_ns = longest_wait_ns / 1024;
-constexpr uint64_t vain_wait_ns = 20'000'000, part_in_vain = 20;
+constexpr uint64_t vain_wait_ns = 20'000'000, part_in_vain = 20, most_in_vain_ns = 1'000'000'000;
 constexpr uint32_t eager_rounds = 20;
 constexpr uint32_t rounds_a_pause = 8;
 constexpr uint64_t shortest_pause_ns = 20'000, longest_pause_ns = 1'000'000;
@@ -35,7 +35,7 @@ uint64_t next_wait_ns(uint64_t wait_ns, bool broken_off) {
 }
 
 uint64_t context_wait_ns(uint64_t elapsed, uint64_t in_vain) {
-    const uint64_t allowed = vain_wait_ns + elapsed / part_in_vain;
+    const uint64_t allowed = std::min(vain_wait_ns + elapsed / part_in_vain, most_in_vain_ns);
     const uint64_t left = allowed - std::min(allowed, in_vain);
     return std::clamp(left, shortest_wait_ns, longest_wait_ns);
 }

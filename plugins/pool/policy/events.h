@@ -29,9 +29,10 @@ constexpr uint64_t longest_wait_ns = 100'000'000;
 // growth itself costs, until one comes to its end in time.
 uint64_t next_wait_ns(uint64_t wait_ns, bool broken_off);
 
-// The same for calls with no stream, in which no event comes to be complete, after so many
-// nanoseconds, `in_vain` of which have gone into waits that were broken off: beside work that does
-// not end those take 20 ms and a 20th of the time.
+// The same for calls with no stream, for a wait in which no event comes to be complete. `elapsed`
+// nanoseconds have passed in all, and `in_vain` have gone into such waits since the last event that
+// came to be: beside work that does not end they take 20 ms and a 20th of the time, but no more
+// than 1 s.
 uint64_t context_wait_ns(uint64_t elapsed, uint64_t in_vain);
 
 // How long to pause before asking again in that wait: not at all for the first 20 rounds, because

@@ -47,6 +47,27 @@ TEST_CASE("unordered: a pair costs a fifth of a driver call, beside work or not"
     }
 }
 
+// Each piece of work is short, all of it longer than a wait for work of which nothing ends.
+TEST_CASE("unordered: a large request waits a while for memory as long as work goes on") {
+    Simulation sim("growth=vmm,max=4GiB");
+    const CUdeviceptr kept = sim.alloc(64 * MiB, unordered);
+    std::vector<CUdeviceptr> blocks;
+    for (int i = 0; i < 45; i++) {
+        blocks.push_back(sim.alloc(16 * MiB, unordered));
+    }
+    for (const CUdeviceptr block : blocks) {
+        for (int i = 0; i < 2; i++) {
+            sim.touch(block, 4 * KiB, legacy);
+        }
+        sim.free(block, unordered);
+    }
+    const size_t held = sim.held();
+    sim.free(sim.alloc(512 * MiB, unordered), unordered);
+    CHECK((work_takes_ages() || sim.held() <= held + 64 * MiB));
+    sim.free(kept, unordered);
+    CHECK(sim.races() == 0);
+}
+
 TEST_CASE("unordered: a program that runs ahead of the device holds little more than it uses") {
     for (const char *options : {"growth=vmm,max=4GiB", "growth=segment,max=4GiB"}) {
         CAPTURE(options);

@@ -43,7 +43,8 @@ TEST_CASE("with no stream, waits in vain take 20 ms and a 20th of the time") {
     CHECK(context_wait_ns(200 * ms, 0) == 30 * ms);
     CHECK(context_wait_ns(200 * ms, 25 * ms) == 5 * ms);
     CHECK(context_wait_ns(10'000 * ms, 0) == longest_wait_ns);
-    CHECK(context_wait_ns(200 * ms, 31 * ms) < ms / 10); // but never nothing
+    CHECK(context_wait_ns(200 * ms, 31 * ms) < ms / 10);    // but never nothing
+    CHECK(context_wait_ns(3'600'000 * ms, 999 * ms) == ms); // nor more than a second in all
 }
 
 TEST_CASE("a wait asks twenty times before it pauses, then ever longer, up to a millisecond") {
