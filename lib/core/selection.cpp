@@ -130,9 +130,9 @@ emm_status none_left(const Choice &choice, emm_status status) {
     return observe::fail(std::move(detail));
 }
 
-// Who needs fences registers the process for them too, and is answered at once if it is by then.
-// While it has one thread, as most have when emm is first called, this takes a microsecond; with
-// the threads of CUDA it takes 10 to 25 ms, which every start would show.
+// Later registrations, by epochs, event logs and the pool, then return at once. While the process
+// has one thread, as most have when emm is first called, this takes a microsecond; once CUDA's
+// threads run it takes 10 to 25 ms, which every start would show.
 void register_fences_early() {
     [[maybe_unused]] static const bool registered = register_asymmetric_fence();
 }

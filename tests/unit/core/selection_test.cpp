@@ -37,7 +37,7 @@ TEST_CASE("the plugin that the environment names is in force, and says where it 
 
 // A fence works where the process is registered for it, which is slow once there are threads: those
 // of CUDA come with the first context. A kernel without membarrier refuses both.
-TEST_CASE("the process is registered for fences when its plugin is found, before it has threads") {
+TEST_CASE("finding the plugin registers the process for fences") {
     environment_names("good");
     CHECK(emm::asymmetric_fence() != 0);
     plugin();

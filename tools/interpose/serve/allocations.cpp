@@ -58,7 +58,7 @@ void AllocationShard::forget_freed_there(uint64_t address) {
 }
 
 void AllocationShard::forget_at(uint64_t address) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     forget_freed_there(address);
     if (!slots_.empty()) {
         const size_t slot = slot_of(address);
@@ -75,17 +75,17 @@ Allocation AllocationShard::none_at(uint64_t address) {
 }
 
 void AllocationShard::insert(const Allocation &allocation, size_t shard, size_t shards) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     place(allocation).id = before_ids + ++last_id_ * shards + shard;
 }
 
 void AllocationShard::put_back(const Allocation &allocation) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     place(allocation);
 }
 
 Allocation AllocationShard::find(uint64_t address) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     const Allocation found = slots_.empty() ? Allocation() : slots_[slot_of(address)];
     return found.address == 0 ? none_at(address) : found;
 }
@@ -98,7 +98,7 @@ Allocation AllocationShard::remove_slot(size_t slot) {
 }
 
 Allocation AllocationShard::take(uint64_t address, uint32_t kinds, uint64_t id) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     if (slots_.empty()) {
         return {};
     }
@@ -124,13 +124,13 @@ Allocation *AllocationShard::find_named(AllocationName name) {
 }
 
 Allocation AllocationShard::remove(AllocationName name) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     Allocation *const found = find_named(name);
     return found ? remove_slot(size_t(found - slots_.data())) : Allocation();
 }
 
 void AllocationShard::set_launched(AllocationName name) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     Allocation *const found = find_named(name);
     if (found && found->kind == Kind::captured) {
         found->launched = true;
@@ -139,7 +139,7 @@ void AllocationShard::set_launched(AllocationName name) {
 }
 
 Allocation AllocationShard::end_graph(AllocationName name) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     Allocation *const found = find_named(name);
     if (!found || found->kind != Kind::captured) {
         return {};
@@ -152,7 +152,7 @@ Allocation AllocationShard::end_graph(AllocationName name) {
 }
 
 bool AllocationShard::set_exported(uint64_t address, uint64_t id) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     Allocation *const found = find_named({address, id});
     if (found) {
         found->exported = true;
@@ -175,7 +175,7 @@ void AllocationShard::close_gap(size_t gap) {
 }
 
 template <class Visit> void AllocationShard::each(Visit visit) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     for (const Allocation &allocation : slots_) {
         if (allocation.address != 0) {
             visit(allocation);
@@ -184,7 +184,7 @@ template <class Visit> void AllocationShard::each(Visit visit) {
 }
 
 template <class Predicate> void AllocationShard::remove_if(Predicate predicate) {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard guard(lock_);
     for (size_t slot = 0; slot < slots_.size();) {
         if (slots_[slot].address != 0 && predicate(slots_[slot])) {
             close_gap(slot); // what moves up here is looked at next

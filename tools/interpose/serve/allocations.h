@@ -79,7 +79,7 @@ private:
     uint64_t &freed_slot(uint64_t address);
     void close_gap(size_t gap);
 
-    SpinLock mutex_;
+    SpinLock lock_;
     uint64_t last_id_ = 0;
     std::vector<Allocation> slots_;
     size_t count_ = 0;

@@ -137,7 +137,7 @@ CUresult pointer_get_attribute(void *ret_data, CUpointer_attribute attribute, CU
 }
 
 // What has been freed the driver may still know as a part of something larger: so it is asked about
-// address 0.
+// address 0, and what it says of the host's address is put right.
 CUresult pointer_get_attributes(unsigned count, CUpointer_attribute *attributes, void **ret_data,
                                 CUdeviceptr ptr) {
     const Turn turn;

@@ -68,7 +68,7 @@ private:
     void end_peer_access(CUcontext context);
 };
 
-// Once `serve` has been called.
+// Once `serve` has been called, which alone sets it.
 extern Server *the_server;
 inline Server &server() {
     return *the_server;
@@ -79,8 +79,8 @@ template <bool per_thread> CUstream meant(CUstream stream) {
     return per_thread && !stream ? CU_STREAM_PER_THREAD : stream;
 }
 
-// What the program gets; none: the driver answers instead. One number, since the two parts of a
-// std::optional are written apart and read as one, for which a processor waits 5 ns at each return.
+// What the program gets; none: the driver answers instead. One int: to return a std::optional,
+// whose two parts are stored apart and loaded as one, costs a stall of 5 ns.
 class Answer {
 public:
     constexpr Answer() = default;
