@@ -38,17 +38,18 @@ EMM_API void emm_torch_empty_cache(void);
 
 // --- CuPy: cupy.cuda.CFunctionAllocator ----------------------------------------------------------
 //
-// There is no stream here, so memory is EMM_STREAM_UNORDERED: any stream may use it at once, and it
-// is given out again when all work that the context held at its free is done. `param` is the
-// address 0 or a sum of these, the same for both functions.
+// No stream is passed here, so memory is EMM_STREAM_UNORDERED unless `param` says otherwise: any
+// stream may use it at once, and it is given out again when all work that the context held at its
+// free is done. `param` is the address 0 or a sum of these, the same for both functions.
 
 #define EMM_CUPY_TESTED uintptr_t(1)  // the caller tests for NULL: nothing is thrown
 #define EMM_CUPY_LEGACY uintptr_t(2)  // the memory belongs to the legacy default stream
 #define EMM_CUPY_PINNED uintptr_t(4)  // pinned host memory, for all devices
-#define EMM_CUPY_CURRENT uintptr_t(8) // to that stream if it is CuPy's current one
+#define EMM_CUPY_CURRENT uintptr_t(8) // as EMM_CUPY_LEGACY, if that is current at the allocation
 
-// What tells CuPy's current stream in the calling thread: for EMM_CUPY_CURRENT, without which that
-// is none of them. Any thread may call; it holds from the next allocation on.
+// What tells the current stream, for EMM_CUPY_CURRENT: 0 for the default one. The allocating thread
+// calls it within emm_cupy_malloc; CuPy's own needs Python's lock, which CuPy then has. NULL, as at
+// first: no stream counts as the default one. Any thread may call; the last call holds.
 EMM_API void emm_cupy_set_current_stream(intptr_t (*current_stream)(void));
 
 EMM_API void *emm_cupy_malloc(void *param, size_t size, int device);

@@ -12,33 +12,36 @@ namespace {
 std::atomic<intptr_t (*)()> current_stream{nullptr};
 
 // Memory with EMM_CUPY_CURRENT that was allocated while another stream than the default one was
-// current. Programs that use no other pay a load.
-class Elsewhere {
-public:
-    void add(void *ptr) {
-        const std::lock_guard lock(mutex_);
-        held_.insert(ptr);
-        count_.store(held_.size(), std::memory_order_relaxed);
-    }
-    bool remove(void *ptr) {
-        if (count_.load(std::memory_order_relaxed) == 0) {
-            return false; // what the caller has, it has got after any change of this
-        }
-        const std::lock_guard lock(mutex_);
-        const bool held = held_.erase(ptr) != 0;
-        count_.store(held_.size(), std::memory_order_relaxed);
-        return held;
-    }
+// current. Programs that use no other pay a load. Never destroyed: CuPy frees to the very end.
+std::atomic<size_t> elsewhere_count{0};
 
-private:
-    std::mutex mutex_;
-    std::unordered_set<void *> held_;
-    std::atomic<size_t> count_{0};
+struct Elsewhere {
+    std::mutex mutex;
+    std::unordered_set<void *> held;
 };
 
 Elsewhere &elsewhere() {
-    static auto *const one = new Elsewhere; // CuPy frees until the process has ended
+    static auto *const one = new Elsewhere;
     return *one;
+}
+
+void add_elsewhere(void *ptr) {
+    Elsewhere &all = elsewhere();
+    const std::lock_guard lock(all.mutex);
+    all.held.insert(ptr);
+    elsewhere_count.store(all.held.size(), std::memory_order_relaxed);
+}
+
+// Whether it was there. The caller got `ptr` after it was counted, so a count of 0 means no.
+bool remove_elsewhere(void *ptr) {
+    if (elsewhere_count.load(std::memory_order_relaxed) == 0) {
+        return false;
+    }
+    Elsewhere &all = elsewhere();
+    const std::lock_guard lock(all.mutex);
+    const bool held = all.held.erase(ptr) != 0;
+    elsewhere_count.store(all.held.size(), std::memory_order_relaxed);
+    return held;
 }
 
 bool has(void *param, uintptr_t flag) {
@@ -57,11 +60,11 @@ emm_status allocate_device(emm_context *context, void *param, size_t size, void 
     emm_deviceptr ptr = 0;
     const emm_status status = emm_memalloc(context, size, stream, &ptr);
     *ret_ptr = reinterpret_cast<void *>(static_cast<uintptr_t>(ptr));
-    if (status < EMM_OK || ordered || !has(param, EMM_CUPY_CURRENT)) {
+    if (status < EMM_OK || ptr == 0 || ordered || !has(param, EMM_CUPY_CURRENT)) {
         return status;
     }
     try {
-        elsewhere().add(*ret_ptr);
+        add_elsewhere(*ret_ptr);
     } catch (const std::bad_alloc &) {
         emm_memfree(context, ptr, size, stream);
         *ret_ptr = nullptr;
@@ -77,7 +80,7 @@ emm_status allocate(emm_context *context, void *param, size_t size, void **ret_p
 }
 
 bool was_ordered(void *param, void *ptr) {
-    return has(param, EMM_CUPY_CURRENT) ? !elsewhere().remove(ptr) : has(param, EMM_CUPY_LEGACY);
+    return has(param, EMM_CUPY_CURRENT) ? !remove_elsewhere(ptr) : has(param, EMM_CUPY_LEGACY);
 }
 
 } // namespace
@@ -100,19 +103,14 @@ void *emm_cupy_malloc(void *param, size_t size, int device) {
 }
 
 void emm_cupy_free(void *param, void *ptr, int device) {
-    if (!ptr) {
-        return;
-    }
-    const bool pinned = has(param, EMM_CUPY_PINNED);
-    const bool ordered = !pinned && was_ordered(param, ptr);
     emm_context *context = bridge::known_context(device);
-    if (!context) {
+    if (!context || !ptr) {
         return;
     }
-    if (pinned) {
+    if (has(param, EMM_CUPY_PINNED)) {
         emm_memhostfree(context, ptr, 0, EMM_HOST_PORTABLE, EMM_STREAM_UNORDERED);
-    } else {
-        emm_memfree(context, reinterpret_cast<uintptr_t>(ptr), 0,
-                    ordered ? EMM_STREAM_LEGACY : EMM_STREAM_UNORDERED);
+        return;
     }
+    const emm_stream stream = was_ordered(param, ptr) ? EMM_STREAM_LEGACY : EMM_STREAM_UNORDERED;
+    emm_memfree(context, reinterpret_cast<uintptr_t>(ptr), 0, stream);
 }

@@ -21,6 +21,8 @@ bridge.emm_numpy_handler.argtypes = [ctypes.c_int]
 bridge.emm_numpy_handler.restype = ctypes.c_void_p
 bridge.emm_numpy_capsule_name.argtypes = []
 bridge.emm_numpy_capsule_name.restype = ctypes.c_void_p
+bridge.emm_cupy_set_current_stream.argtypes = [ctypes.c_void_p]
+bridge.emm_cupy_set_current_stream.restype = None
 bridge.emm_rmm_serve.argtypes = [ctypes.c_void_p] * 3 + [ctypes.c_int] * 2
 bridge.emm_rmm_serve.restype = ctypes.c_int32
 

@@ -1,7 +1,7 @@
 """torch_backend/, compiled for the PyTorch that is installed: once, and then taken from a cache.
 
 The cache is $XDG_CACHE_HOME/emm, else ~/.cache/emm. A file there is named after the versions of
-PyTorch and emm, the C++ library's ABI and the source.
+PyTorch and emm, the C++ library's ABI, the source, and how it is compiled.
 """
 import contextlib
 import ctypes
@@ -116,7 +116,7 @@ def file_name():
     facts = (torch.__version__, str(torch.version.git_version), str(cxx11_abi()),
              platform.machine(), lib.emm_version().decode())
     digest = hashlib.sha256("\n".join(facts).encode())
-    for path in sorted(SOURCE.parent.iterdir()):
+    for path in (pathlib.Path(__file__), *sorted(SOURCE.parent.iterdir())):
         digest.update(path.read_bytes())
     return f"torch-{torch.__version__}-{digest.hexdigest()[:16]}.so"
 

@@ -21,21 +21,20 @@ from ._bridge import address, bridge
 _TESTED, _LEGACY, _PINNED, _CURRENT = 1, 2, 4, 8  # EMM_CUPY_*
 
 
-def _current_stream():
-    """CuPy's own C function that tells it, or 0: Cython exports it with its signature."""
+def _current_stream_function():
+    """The address of CuPy's own C function that tells it, or 0: Cython exports it with its signature."""
     capsule = getattr(streams, "__pyx_capi__", {}).get("get_current_stream_ptr")
-    get_pointer, is_valid = ctypes.pythonapi.PyCapsule_GetPointer, ctypes.pythonapi.PyCapsule_IsValid
-    for function in (get_pointer, is_valid):
-        function.argtypes = [ctypes.py_object, ctypes.c_char_p]
-    get_pointer.restype = ctypes.c_void_p
+    types = ctypes.py_object, ctypes.c_char_p
+    is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, *types)(("PyCapsule_IsValid", ctypes.pythonapi))
+    pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, *types)(("PyCapsule_GetPointer", ctypes.pythonapi))
     for signature in (b"intptr_t (void)", b"size_t (void)"):
         if is_valid(capsule, signature):
-            return get_pointer(capsule, signature)
+            return pointer(capsule, signature)
     return 0
 
 
-_asks_natively = _current_stream()
-bridge.emm_cupy_set_current_stream(ctypes.c_void_p(_asks_natively))
+_tells_current_stream = _current_stream_function()
+bridge.emm_cupy_set_current_stream(_tells_current_stream)
 
 
 def _function_allocator(param):
@@ -70,7 +69,7 @@ class Allocator:
     __slots__ = ("_malloc",)
 
     def __init__(self, ordered=True):
-        if ordered and not _asks_natively:
+        if ordered and not _tells_current_stream:
             self._malloc = _AskingPython()
         else:
             self._malloc = _function_allocator(_CURRENT if ordered else 0)

@@ -38,6 +38,8 @@ TEST_CASE("CuPy's memory belongs to the default stream if that was current at it
     };
     const bool on_default = comes_again_at_once(0, 0) && comes_again_at_once(0, 7);
     const bool elsewhere = comes_again_at_once(7, 7) || comes_again_at_once(7, 0);
+    current = 7;
+    CHECK(emm_cupy_malloc(param(EMM_CUPY_CURRENT), 0, 0) == nullptr);
     CHECK(stats().live_bytes == 0);
     emm_cupy_set_current_stream(nullptr);
     if (std::string(getenv("EMM_PLUGIN")).rfind("pool", 0) == 0) {
