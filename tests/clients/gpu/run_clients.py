@@ -4,7 +4,8 @@
     run_clients.py FOLDER [--only NAME,...] [--times N] [--list]
 
 What a program prints must be the same with emm as without, but for lines that begin with `figure`: those are
-measured, and the table shows the median of the runs. The ways to run a program take turns. `peak` is the
+measured, and the table shows the median of the runs. The ways to run a program take turns, but for a long
+one, whose ways run at the same time and may not keep more host memory than natively. `peak` is the
 most device memory that the machine had in use, less what it had before. Needs a GPU, and the build that
 EMM_BUILD names (default: build-gpu), with the targets `emm`, `pairs` and `client`.
 """
