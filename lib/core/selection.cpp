@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <memory>
+#include <sys/stat.h>
 #include <utility>
 #include <vector>
 
@@ -130,11 +131,19 @@ emm_status none_left(const Choice &choice, emm_status status) {
     return observe::fail(std::move(detail));
 }
 
+// A folder has two links and one more for each folder in it, here for each thread.
+bool has_one_thread() {
+    struct stat tasks = {};
+    return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
+}
+
 // Later registrations, by epochs, event logs and the pool, then return at once. While the process
 // has one thread, as most have when emm is first called, this takes a microsecond; once CUDA's
-// threads run it takes 10 to 25 ms, which every start would show.
+// threads run it takes 10 to 25 ms, which then only who needs fences is to pay.
 void register_fences_early() {
-    [[maybe_unused]] static const bool registered = register_asymmetric_fence();
+    if (has_one_thread()) {
+        register_asymmetric_fence();
+    }
 }
 
 emm_status reach(Choice *&ret_choice) {

@@ -4,6 +4,8 @@
 #include "recorder.h"
 
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <string>
 
 namespace {
@@ -36,13 +38,16 @@ TEST_CASE("the plugin that the environment names is in force, and says where it 
 }
 
 // A fence works where the process is registered for it, which is slow once there are threads: those
-// of CUDA come with the first context. A kernel without membarrier refuses both.
-TEST_CASE("finding the plugin registers the process for fences") {
+// of CUDA come with the first context. The thread sanitizer has one of its own. A kernel without
+// membarrier refuses both.
+TEST_CASE("finding the plugin registers a process of one thread for fences") {
     environment_names("good");
     CHECK(emm::asymmetric_fence() != 0);
+    const auto threads = std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                                       std::filesystem::directory_iterator());
     plugin();
     const bool is_registered = emm::asymmetric_fence() == 0;
-    CHECK(is_registered == emm::register_asymmetric_fence());
+    CHECK(is_registered == (threads == 1 && emm::register_asymmetric_fence()));
 }
 
 TEST_CASE("what the environment names and does not load is an error, never a fallback") {
