@@ -342,21 +342,17 @@ void Heap::complete(FreePool &pool, uint64_t tag) {
 // --- addresses -----------------------------------------------------------------------------------
 
 void Heap::set_slab(Block &block, Slab *slab) {
-    Segment &segment = *block.segment;
+    const Slab &cut = slab ? *slab : *block.slab;
+    for (uint32_t i = 0; i < cut.count; i++) {
+        block.segment->own(block.begin + uint64_t(i) * cut.slot_size,
+                           slab ? reinterpret_cast<uintptr_t>(&slab->slots[i]) | slot_bit : 0);
+    }
     block.slab = slab;
-    block.state = slab ? State::slab : block.state;
     if (slab) {
-        for (uint32_t i = 0; i < slab->count; i++) {
-            segment.own(block.begin + uint64_t(i) * slab->slot_size,
-                        reinterpret_cast<uintptr_t>(&slab->slots[i]) | slot_bit);
-        }
-        return;
+        block.state = State::slab;
+    } else {
+        own(block);
     }
-    const uint64_t end = segment.index(block.end() - 1);
-    for (uint64_t i = segment.index(block.begin); i <= end; i++) {
-        segment.owners[i].store(0, std::memory_order_relaxed);
-    }
-    own(block);
 }
 
 Place Heap::starting_at(uint64_t address) const {

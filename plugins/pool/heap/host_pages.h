@@ -33,6 +33,10 @@ public:
         }
     }
     T &operator[](size_t index) const { return data_[index]; }
+    // They are zero again and cost nothing. Whole pages of the host, or nothing happens.
+    void discard(size_t first, size_t count) {
+        madvise(data_ + first, count * sizeof(T), MADV_DONTNEED);
+    }
     size_t size() const { return count_; }
 
 private:

@@ -78,7 +78,7 @@ void PageMap::set(uint64_t base, uint64_t size, Segment *segment) {
             start.store(0, std::memory_order_relaxed);
         }
         const uint64_t address = number * segment_granule;
-        page.owners.store(segment ? &segment->owners[segment->index(address)] : nullptr,
+        page.owners.store(segment ? segment->owners.from(segment->index(address)) : nullptr,
                           std::memory_order_release);
         page.segment.store(segment, std::memory_order_release);
     }

@@ -1,8 +1,8 @@
 // One piece of device memory from the driver, and who owns each part of it.
 #pragma once
 
-#include "host_pages.h"
 #include "list.h"
+#include "owners.h"
 #include "pieces.h"
 
 #include <atomic>
@@ -37,12 +37,8 @@ struct Segment {
     bool paged() const { return pieces.has_range(); }
     uint64_t end() const { return base + size; }
     uint64_t index(uint64_t address) const { return (address - base) / granule; }
-    uintptr_t owner(uint64_t address) const {
-        return owners[index(address)].load(std::memory_order_acquire);
-    }
-    void own(uint64_t address, uintptr_t owner) {
-        owners[index(address)].store(owner, std::memory_order_release);
-    }
+    uintptr_t owner(uint64_t address) const { return owners.at(index(address)); }
+    void own(uint64_t address, uintptr_t owner) { owners.set(index(address), owner); }
 
     Block *&cover(uint64_t mark) { return covers[mark / cover_granule - base / cover_granule]; }
     const Block *cover(uint64_t mark) const {
@@ -61,7 +57,7 @@ struct Segment {
     // For the granule in which a block that is not free begins, the block, unless the map of pages
     // leads to it; for one in which a slot begins, the slot, told apart by bit 0; 0 for all others.
     // Read without the lock.
-    HostPages<std::atomic<uintptr_t>> owners;
+    Owners owners;
     // For each mark, a multiple of cover_granule, the last block handed out that holds the byte
     // there: perhaps no more.
     std::vector<Block *> covers;

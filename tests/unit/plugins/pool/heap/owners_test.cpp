@@ -1,0 +1,82 @@
+#include "heap/owners.h"
+
+#include "catch.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+using namespace emm::pool;
+
+namespace {
+
+const uint64_t per_part = uint64_t(sysconf(_SC_PAGESIZE)) / sizeof(uintptr_t);
+
+bool takes_host_memory(const Owners &owners, uint64_t part) {
+    unsigned char resident = 0;
+    const auto *where = owners.from(part * per_part);
+    REQUIRE(mincore(const_cast<std::atomic<uintptr_t> *>(where), per_part * sizeof(uintptr_t),
+                    &resident) == 0);
+    return resident & 1;
+}
+
+uint64_t parts_with_host_memory(const Owners &owners, uint64_t parts) {
+    uint64_t found = 0;
+    for (uint64_t part = 0; part < parts; part++) {
+        found += takes_host_memory(owners, part);
+    }
+    return found;
+}
+
+} // namespace
+
+TEST_CASE("what begins at a granule is found there until it is gone") {
+    Owners owners(8 * per_part);
+    owners.set(3, 7);
+    owners.set(4, 9);
+    owners.set(3, 8);
+    CHECK((owners.at(3) == 8 && owners.at(4) == 9 && owners.at(5) == 0));
+    owners.set(3, 0);
+    CHECK((owners.at(3) == 0 && owners.at(4) == 9));
+}
+
+TEST_CASE("host memory in which nothing begins any longer goes back after a while") {
+    const uint64_t parts = 16000;
+    Owners owners(parts * per_part);
+    for (uint64_t part = 0; part < parts; part++) { // one block, which wanders
+        owners.set(part * per_part + part % per_part, 1);
+        owners.set(part * per_part + part % per_part, 0);
+    }
+    CHECK(parts_with_host_memory(owners, parts) <= 1100);
+    for (uint64_t part = 0; part < parts; part++) {
+        REQUIRE(owners.at(part * per_part + part % per_part) == 0);
+    }
+}
+
+TEST_CASE("what is in use again stays, however much becomes empty beside it") {
+    const uint64_t parts = 16000;
+    Owners owners(parts * per_part);
+    owners.set(5, 1);
+    owners.set(5, 0);
+    owners.set(6, 2);
+    for (uint64_t part = 1; part < parts; part++) {
+        owners.set(part * per_part, 1);
+        owners.set(part * per_part, 0);
+    }
+    CHECK(owners.at(6) == 2);
+    owners.set(6, 0);
+    owners.set(5, 3);
+    CHECK(owners.at(5) == 3);
+}
+
+TEST_CASE("what becomes empty takes host memory for a quarter of what is in use at most") {
+    const uint64_t parts = 16000;
+    Owners owners(parts * per_part);
+    for (uint64_t part = 0; part < parts; part++) {
+        owners.set(part * per_part, 1);
+    }
+    CHECK(parts_with_host_memory(owners, parts) == parts);
+    for (uint64_t part = parts / 2; part < parts; part++) {
+        owners.set(part * per_part, 0);
+    }
+    CHECK(parts_with_host_memory(owners, parts) <= parts / 2 + parts / 8 + 1100);
+}
