@@ -23,9 +23,10 @@ inline constexpr uint32_t state_shut_down = 4;      // emm_shutdown was called
 inline constexpr uint32_t state_device_lost = 8;    // the plugin reported a sticky error
 inline constexpr uint32_t state_forked = 16;        // this is a child of the process that served
 inline constexpr uint32_t state_needs_current = 32; // serves, with its context made current
-inline constexpr uint32_t state_watched = 64;       // serves, and its events are recorded or told
+inline constexpr uint32_t state_watched = 64;       // serves, and its events are logged or told
 inline constexpr uint32_t state_managing = 128; // the plugin makes, resets or gives up the manager
-inline constexpr uint32_t state_serving = state_needs_current | state_watched;
+inline constexpr uint32_t state_tracked = 256;  // serves, and its live allocations have records
+inline constexpr uint32_t state_serving = state_needs_current | state_watched | state_tracked;
 inline constexpr uint32_t state_late = state_retired | state_shut_down | state_device_lost;
 
 } // namespace emm::core

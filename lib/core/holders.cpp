@@ -220,8 +220,7 @@ std::string caller_name(const void *caller) {
     if (!caller || !is_tracking()) {
         return "";
     }
-    const observe::CodePlace place =
-        observe::modules().place_of(reinterpret_cast<uintptr_t>(observe::outer_caller(caller)));
+    const observe::CodePlace place = observe::find_outer_caller(caller).place;
     return native_name(observe::modules().path(place.module), place.offset);
 }
 

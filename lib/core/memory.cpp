@@ -76,9 +76,35 @@ emm_status free_slowly(emm_context &context, EventType event, emm_deviceptr addr
     return watch.done(untracked.freed(free()));
 }
 
+// Only the records of live allocations keep the context off the fast path.
+bool is_just_tracked(const emm_context &context) noexcept {
+    return context.state.load(std::memory_order_acquire) == state_tracked;
+}
+
 // Nothing is unusual, and the plugin pins memory itself.
 bool pins_at_once(const emm_context &context) noexcept {
     return context.state.load(std::memory_order_acquire) == 0 && context.memhostalloc;
+}
+bool pins_tracked(const emm_context &context) noexcept {
+    return is_just_tracked(context) && context.memhostalloc;
+}
+
+// The fast path, and a record.
+template <class Request> emm_status allocate_tracked(Request &request, const void *caller) {
+    const emm_status status = allocate(request, caller);
+    if (status >= EMM_OK) [[likely]] {
+        track(request.context, Request::event, request.address(), request.size,
+              request.ordered_by(), caller);
+    }
+    return status;
+}
+
+// A thread that is cancelled in the plugin's function leaves no record.
+template <class Function, class... Arguments>
+emm_status free_tracked(emm_context &context, const char *slot, emm_deviceptr address,
+                        Function function, Arguments... arguments) {
+    Untracked untracked(context, address);
+    return untracked.freed(free_with(context, slot, function, arguments...));
 }
 
 emm_status trim_manager(emm_context &context, size_t keep_bytes, size_t *ret_released) noexcept {
@@ -113,7 +139,8 @@ emm_status explain_mapping(const emm_context &context, uint32_t flags, emm_statu
                          context.device);
 }
 
-template <class Request> emm_status allocate_slowly(Request &request, const void *caller) noexcept {
+template <class Request>
+static emm_status allocate_slowly(Request &request, const void *caller) noexcept {
     if (observe::is_forked_child()) {
         return observe::refuse_forked_child();
     }
@@ -130,21 +157,30 @@ template <class Request> emm_status allocate_slowly(Request &request, const void
     return watch.allocated(status, request.address());
 }
 
-template <class Request> emm_status settle_failed(Request &request, emm_status status) noexcept {
-    status = status < EMM_OK ? conclude(request.context, status, Request::slot)
-                             : conclude_nothing(request.context, Request::slot);
-    return settle(request, status, nullptr);
+template <class Request> emm_status allocate_otherwise(Request &request, const void *caller) {
+    return request.size != 0 && is_just_tracked(request.context) ? allocate_tracked(request, caller)
+                                                                 : allocate_slowly(request, caller);
 }
 
-template emm_status allocate_slowly(DeviceRequest &, const void *) noexcept;
-template emm_status settle_failed(DeviceRequest &, emm_status) noexcept;
+template <class Request>
+emm_status settle_failed(Request &request, emm_status status, const void *caller) noexcept {
+    status = status < EMM_OK ? conclude(request.context, status, Request::slot)
+                             : conclude_nothing(request.context, Request::slot);
+    return settle(request, status, caller);
+}
+
+template emm_status allocate_otherwise(DeviceRequest &, const void *);
+template emm_status settle_failed(DeviceRequest &, emm_status, const void *) noexcept;
 
 emm_status settle_failed_free(emm_context &context, emm_status status, const char *slot) noexcept {
     return forgive_late(conclude(context, status, slot));
 }
 
-emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size, emm_stream stream,
-                          const void *caller) noexcept {
+emm_status memfree_otherwise(emm_context &context, emm_deviceptr ptr, size_t size,
+                             emm_stream stream, const void *caller) {
+    if (ptr != 0 && is_just_tracked(context)) {
+        return free_tracked(context, "memfree", ptr, context.memfree, ptr, size, stream);
+    }
     return free_slowly(context, EventType::free, ptr, size, stream, caller,
                        [&] { return EMM_CALL(context, memfree, ptr, size, stream); });
 }
@@ -152,7 +188,10 @@ emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size, 
 emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
                         emm_deviceptr *ret_device, const void *caller) {
     PinnedRequest request{context, size, flags, ret_host, ret_device};
-    return size != 0 && pins_at_once(context) ? allocate(request)
+    if (size != 0 && pins_at_once(context)) [[likely]] {
+        return allocate(request);
+    }
+    return size != 0 && pins_tracked(context) ? allocate_tracked(request, caller)
                                               : allocate_slowly(request, caller);
 }
 
@@ -160,6 +199,10 @@ emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t f
                        emm_stream stream, const void *caller) {
     if (host && pins_at_once(context)) [[likely]] {
         return free_with(context, "memhostfree", context.memhostfree, host, size, flags, stream);
+    }
+    if (host && pins_tracked(context)) {
+        return free_tracked(context, "memhostfree", address_of(host), context.memhostfree, host,
+                            size, flags, stream);
     }
     return free_slowly(context, EventType::host_free, address_of(host), size, stream, caller,
                        [&] { return EMM_CALL(context, memhostfree, host, size, flags, stream); });

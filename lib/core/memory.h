@@ -127,16 +127,20 @@ struct ManagedRequest {
 };
 
 // Off the fast path: size 0, a context that is watched, does not serve or must be made current; and
-// what the plugin's function failed with, or gave nothing for.
+// what the plugin's function failed with, or gave nothing for. Where the only thing unusual is that
+// live allocations have records (EMM_TRACK), the plugin is called as on the fast path, and the
+// thread may be cancelled there.
 template <class Request>
-[[gnu::noinline]] emm_status allocate_slowly(Request &request, const void *caller) noexcept;
+[[gnu::noinline]] emm_status allocate_otherwise(Request &request, const void *caller);
 template <class Request>
-[[gnu::noinline, gnu::cold]] emm_status settle_failed(Request &request, emm_status status) noexcept;
+[[gnu::noinline, gnu::cold]] emm_status settle_failed(Request &request, emm_status status,
+                                                      const void *caller) noexcept;
 
 // One indirect call to the plugin of a context that serves. The plugin's function sees the address
 // of a part of `request`: so the compiler keeps all of it on the stack, and saves no register
 // across the call for what only the rare paths read again.
-template <class Request> [[gnu::always_inline]] inline emm_status allocate(Request &request) {
+template <class Request>
+[[gnu::always_inline]] inline emm_status allocate(Request &request, const void *caller = nullptr) {
     emm_status status;
     try {
         status = request.call();
@@ -146,7 +150,7 @@ template <class Request> [[gnu::always_inline]] inline emm_status allocate(Reque
         return conclude_exception(request.context, Request::slot);
     }
     if (status < EMM_OK || !request.is_filled()) [[unlikely]] {
-        return settle_failed(request, status);
+        return settle_failed(request, status, caller);
     }
     request.give();
     return status;
@@ -169,8 +173,8 @@ template <class Function, class... Arguments>
     return status >= EMM_OK ? status : settle_failed_free(context, status, slot);
 }
 
-[[gnu::noinline]] emm_status memfree_slowly(emm_context &context, emm_deviceptr ptr, size_t size,
-                                            emm_stream stream, const void *caller) noexcept;
+[[gnu::noinline]] emm_status memfree_otherwise(emm_context &context, emm_deviceptr ptr, size_t size,
+                                               emm_stream stream, const void *caller);
 
 // The fast path: one load says that nothing is unusual. No lock, no map, no clock, no log, no
 // driver call. Inlined, so that the return address is asked for off the path, and is that of the
@@ -180,7 +184,7 @@ template <class Function, class... Arguments>
                                                   const void *caller = nullptr) {
     if (size == 0 || context.state.load(std::memory_order_acquire) != 0) [[unlikely]] {
         DeviceRequest request{context, size, stream, ret_ptr};
-        return allocate_slowly(request, caller ? caller : __builtin_return_address(0));
+        return allocate_otherwise(request, caller ? caller : __builtin_return_address(0));
     }
     DeviceRequest request{context, size, stream, ret_ptr}; // filled behind the load, from registers
     return allocate(request);
@@ -190,8 +194,8 @@ template <class Function, class... Arguments>
                                                  size_t size, emm_stream stream,
                                                  const void *caller = nullptr) {
     if (ptr == 0 || context.state.load(std::memory_order_acquire) != 0) [[unlikely]] {
-        return memfree_slowly(context, ptr, size, stream,
-                              caller ? caller : __builtin_return_address(0));
+        return memfree_otherwise(context, ptr, size, stream,
+                                 caller ? caller : __builtin_return_address(0));
     }
     return free_with(context, "memfree", context.memfree, ptr, size, stream);
 }

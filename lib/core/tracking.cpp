@@ -170,43 +170,42 @@ observe::TrackOptions open_tracking() noexcept {
 void track(emm_context &context, observe::EventType type, emm_deviceptr address, size_t size,
            emm_stream stream, const void *caller) noexcept {
     Tracker &all = tracker();
+    if (observe::is_forked_child()) [[unlikely]] { // forked in the plugin's function
+        return;
+    }
     if (of_thread.number == 0) [[unlikely]] {
         begin_thread();
     }
     if (all.options.sample != 1 && !is_chosen(all.options.sample)) {
         return;
     }
-    TrackedAllocation record;
-    record.ticks = observe::event_ticks();
-    look_for_unloads(all, record.ticks);
-    const observe::CodePlace place =
-        observe::modules().place_of(reinterpret_cast<uintptr_t>(caller));
-    record.address = address;
-    record.size = size;
-    record.context = &context;
-    record.stream = stream;
-    record.module = place.module;
-    record.offset = place.offset;
-    record.thread = of_thread.number & 0xffffff;
-    record.type = static_cast<uint8_t>(type);
-    if (all.options.depth == TrackDepth::stack) {
-        record.stack = stack_behind(caller);
-    }
+    const uint64_t ticks = observe::event_ticks_unordered();
+    look_for_unloads(all, ticks);
+    const observe::OuterCaller outer = observe::find_outer_caller(caller);
+    const observe::Stack *const stack =
+        all.options.depth == TrackDepth::stack ? stack_behind(outer.address) : nullptr;
     try {
-        all.table.insert(record);
+        all.table.insert(address, [&](TrackedAllocation &record) {
+            record.size = size;
+            record.context = &context;
+            record.stream = stream;
+            record.ticks = ticks;
+            record.offset = outer.place.offset;
+            record.stack = stack;
+            record.module = outer.place.module;
+            record.thread = of_thread.number & 0xffffff;
+            record.type = static_cast<uint8_t>(type);
+        });
     } catch (const std::bad_alloc &) {
         all.lost.fetch_add(1, std::memory_order_relaxed);
     }
 }
 
-Untracked::Untracked(const emm_context &context, emm_deviceptr address) noexcept {
-    if (is_tracking()) {
-        record_ = tracker().table.take(address, &context);
-    }
-}
+Untracked::Untracked(const emm_context &context, emm_deviceptr address) noexcept
+    : record_(is_tracking() ? tracker().table.take(address, &context) : TrackedAllocation()) {}
 
 emm_status Untracked::freed(emm_status status) noexcept {
-    if (status >= EMM_OK || record_.address == 0) {
+    if (status >= EMM_OK || record_.address == 0 || observe::is_forked_child()) {
         return status;
     }
     try {
@@ -235,8 +234,7 @@ emm_status track_driver_memory(int32_t device, uint64_t size, const void *caller
     }
     Tracker &all = tracker();
     look_for_unloads(all, observe::event_ticks());
-    const observe::CodePlace place =
-        observe::modules().place_of(reinterpret_cast<uintptr_t>(observe::outer_caller(caller)));
+    const observe::CodePlace place = observe::find_outer_caller(caller).place;
     const std::lock_guard lock(all.driver_memory_mutex);
     all.driver_memory[all.last_id + 1] = {size, device, place.module};
     ret_id = ++all.last_id;

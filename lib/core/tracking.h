@@ -7,8 +7,8 @@
 
 #include <vector>
 
-// Which allocations are live, and who asked for each (EMM_TRACK). Calls come here from the slow
-// path, to which state_watched sends them (core/watch.h): without EMM_TRACK nothing does.
+// Which allocations are live, and who asked for each (EMM_TRACK). Calls come here from beside the
+// fast path, to which state_tracked sends them (core/memory.h): without EMM_TRACK nothing does.
 namespace emm::core {
 
 // One live allocation, in the order of a cache line.
@@ -38,8 +38,8 @@ inline bool is_tracking() noexcept {
     return track_depth.load(std::memory_order_acquire) != observe::TrackDepth::none;
 }
 
-// An allocation has succeeded; `caller` is a return address outside of emm. Without memory for the
-// record it is missing, and counted (lost_records).
+// An allocation has succeeded; `caller` is the return address of the call into libemm, or one
+// further out. Without memory for the record it is missing, and counted (lost_records).
 void track(emm_context &context, observe::EventType type, emm_deviceptr address, size_t size,
            emm_stream stream, const void *caller) noexcept;
 
@@ -51,7 +51,7 @@ public:
     emm_status freed(emm_status status) noexcept; // answers `status`
 
 private:
-    TrackedAllocation record_; // address 0: there is none
+    const TrackedAllocation record_; // address 0: there is none
 };
 
 // The context's memory is gone.

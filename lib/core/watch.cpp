@@ -53,12 +53,12 @@ Hook &the_hook() {
     return hook.value;
 }
 
-void watch(emm_context &context, bool wanted) noexcept {
-    if (wanted) {
-        context.state.fetch_or(state_watched, std::memory_order_release);
-    } else {
-        context.state.fetch_and(~state_watched, std::memory_order_release);
-    }
+// With the hook's mutex held.
+void watch(emm_context &context) noexcept {
+    const bool is_told = has_hook.load(std::memory_order_relaxed) || is_logging;
+    const uint32_t wanted = (is_told ? state_watched : 0) | (is_tracking() ? state_tracked : 0);
+    context.state.fetch_or(wanted, std::memory_order_release);
+    context.state.fetch_and(wanted | ~(state_watched | state_tracked), std::memory_order_release);
 }
 
 uint32_t memory_of(observe::EventType type) noexcept {
@@ -92,7 +92,7 @@ emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_i
     std::lock_guard lock(current.mutex);
     const emm_event_hook_info previous = current.replace({hook, hook ? user_data : nullptr});
     for (emm_context *context = first_context(); context; context = context->next) {
-        watch(*context, hook || is_logging || is_tracking());
+        watch(*context);
     }
     if (ret_previous) {
         *ret_previous = previous;
@@ -110,7 +110,7 @@ void watch_if_wanted(emm_context &context) {
     open_tracking();
     // Its record is in the list by now: a thread that sets a hook later finds it there.
     std::lock_guard lock(the_hook().mutex);
-    watch(context, has_hook.load(std::memory_order_relaxed) || is_logging || is_tracking());
+    watch(context);
 }
 
 void WatchedCall::tell_hook(emm_status status) const noexcept {

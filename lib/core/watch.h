@@ -11,7 +11,8 @@
 
 // Who is told of each event: the log that EMM_EVENT_LOG names, the hook that the application has
 // set, and the records of live allocations (EMM_TRACK). While there is one of them, every context
-// has the flag state_watched, so that calls take the slow path, which tells.
+// has the flag state_watched, or state_tracked for those records, so that calls leave the fast
+// path. What is tracked and no more has a short way of its own (core/memory.h).
 namespace emm::core {
 
 emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_info *ret_previous);
@@ -24,7 +25,7 @@ inline std::atomic<bool> has_hook{false};
 
 inline bool is_watched(const emm_context &context) noexcept {
     const uint32_t state = context.state.load(std::memory_order_acquire);
-    return (state & (state_watched | state_forked)) == state_watched;
+    return (state & state_forked) == 0 && (state & (state_watched | state_tracked)) != 0;
 }
 
 inline emm_deviceptr address_of(const void *host) noexcept {
@@ -38,8 +39,7 @@ public:
                 emm_stream stream, const void *caller) noexcept
         : context_(context), type_(type), address_(address), size_(size), stream_(stream),
           buffer_(is_logging.load(std::memory_order_relaxed) ? observe::event_buffer() : nullptr),
-          caller_(buffer_ || (is_tracking() && is_allocation(type)) ? observe::outer_caller(caller)
-                                                                    : caller) {
+          caller_(buffer_ ? observe::outer_caller(caller) : caller) {
         if (buffer_ || has_hook.load(std::memory_order_relaxed)) {
             uncancelled_.emplace();
         }
@@ -103,7 +103,7 @@ private:
     void tell_hook(emm_status status) const noexcept;
 
     // What has begun to be recorded ends. A record of a live allocation needs no such care: there
-    // is no place where a thread is cancelled between the plugin's call, which delays that, and it.
+    // is no place where a thread is cancelled between the plugin's call and it.
     std::optional<Uncancelled> uncancelled_;
     emm_context &context_;
     const observe::EventType type_;

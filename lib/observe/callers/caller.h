@@ -21,4 +21,22 @@ inline const void *outer_caller(const void *direct) noexcept {
     return range && range->is_passing ? outer_caller_slowly(direct) : direct;
 }
 
+// The same with the file that it is in, for one look where that is `direct` itself.
+struct OuterCaller {
+    const void *address = nullptr;
+    CodePlace place;
+};
+inline OuterCaller find_outer_caller(const void *direct) noexcept {
+    const auto address = reinterpret_cast<uintptr_t>(direct);
+    const CodeRange *const range = direct ? modules().find(address) : nullptr;
+    if (!range) [[unlikely]] {
+        return {direct, {0, address}};
+    }
+    if (range->is_passing) [[unlikely]] {
+        const void *const outer = outer_caller_slowly(direct);
+        return {outer, modules().place_of(reinterpret_cast<uintptr_t>(outer))};
+    }
+    return {direct, {range->module, address - range->base}};
+}
+
 } // namespace emm::observe

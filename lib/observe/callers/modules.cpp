@@ -160,9 +160,4 @@ const std::string &Modules::path(uint32_t module) noexcept {
     return names().path(module);
 }
 
-Modules &modules() noexcept {
-    static constinit Modules the_modules;
-    return the_modules;
-}
-
 } // namespace emm::observe

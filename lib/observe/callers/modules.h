@@ -90,6 +90,9 @@ private:
     std::atomic<uint32_t> generation_{0};
 };
 
-Modules &modules() noexcept;
+inline Modules &modules() noexcept {
+    static constinit Modules the_modules;
+    return the_modules;
+}
 
 } // namespace emm::observe

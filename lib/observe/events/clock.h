@@ -23,6 +23,15 @@ inline uint64_t event_ticks() noexcept {
 #endif
 }
 
+// The same, for a moment that need not be ordered with what is around it: half the cost.
+inline uint64_t event_ticks_unordered() noexcept {
+#if defined(__x86_64__)
+    return __rdtsc();
+#else
+    return event_ticks();
+#endif
+}
+
 // Compares it with the monotonic clock, which takes 5 ms.
 double nanoseconds_per_event_tick() noexcept;
 

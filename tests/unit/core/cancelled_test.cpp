@@ -4,6 +4,7 @@
 #include "recorder.h"
 
 #include <atomic>
+#include <cstdlib>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -91,9 +92,7 @@ void *release_wrapped(void *) {
     return nullptr;
 }
 
-} // namespace
-
-TEST_CASE("a thread is unwound from an allocation that it is cancelled in") {
+void check_allocations() {
     context = recorded_context();
     Recorder::the().on_memalloc = [](size_t) {
         stay_in_call();
@@ -104,7 +103,7 @@ TEST_CASE("a thread is unwound from an allocation that it is cancelled in") {
     check_that_it_serves();
 }
 
-TEST_CASE("a thread is unwound from frees and pinned memory that it is cancelled in") {
+void check_frees_and_pinned_memory() {
     emm_plugin &table = Recorder::the().table;
     table.memfree = [](emm_manager *, emm_deviceptr, size_t, emm_stream) -> emm_status {
         stay_in_call();
@@ -148,6 +147,26 @@ TEST_CASE("a thread is unwound from frees and pinned memory that it is cancelled
         },
         false));
     CHECK(emm_context_reset(context) == EMM_OK);
+}
+
+} // namespace
+
+TEST_CASE("a thread is unwound from an allocation that it is cancelled in") {
+    check_allocations();
+}
+
+TEST_CASE("a thread is unwound from a tracked allocation that it is cancelled in") {
+    setenv("EMM_TRACK", "module", 1);
+    check_allocations();
+}
+
+TEST_CASE("a thread is unwound from frees and pinned memory that it is cancelled in") {
+    check_frees_and_pinned_memory();
+}
+
+TEST_CASE("a thread is unwound from tracked frees and pinned memory that it is cancelled in") {
+    setenv("EMM_TRACK", "module", 1);
+    check_frees_and_pinned_memory();
 }
 
 namespace {

@@ -3,12 +3,14 @@
 #include "address_plugin.h"
 #include "catch.h"
 #include "driver_calls.h"
+#include "recorder.h"
 
 #include "observe/events/module.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <map>
+#include <stdexcept>
 #include <thread>
 #include <unistd.h>
 
@@ -127,6 +129,69 @@ TEST_CASE("a free that is refused leaves the record, and an allocation that fail
     CHECK(emm_memalloc(context, size_t(1) << 60, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
     CHECK(emm_memalloc(context, 0, EMM_STREAM_LEGACY, &none) == EMM_OK);
     CHECK(live(context).size() == 1);
+}
+
+TEST_CASE("tracking alone keeps calls from the slow path, which a hook has them take meanwhile") {
+    using namespace emm::core;
+    static int told;
+    emm_context *context = tracked_context();
+    CHECK(context->state == state_tracked);
+    const emm_deviceptr before = made_of(context, 64);
+    const auto count = [](const emm_event *, void *) { told++; };
+    REQUIRE(emm_set_event_hook(count, nullptr, nullptr) == EMM_OK);
+    CHECK(context->state == (state_tracked | state_watched));
+    const emm_deviceptr meanwhile = made_of(context, 64);
+    CHECK(emm_memfree(context, before, 64, EMM_STREAM_LEGACY) == EMM_OK);
+    REQUIRE(emm_set_event_hook(nullptr, nullptr, nullptr) == EMM_OK);
+    CHECK(context->state == state_tracked);
+    CHECK(told == 2);
+    const auto found = live(context);
+    CHECK((found.size() == 1 && found.count(meanwhile) == 1));
+    CHECK(emm_memfree(context, meanwhile, 64, EMM_STREAM_LEGACY) == EMM_OK);
+    CHECK(live(context).empty());
+}
+
+TEST_CASE("pinned memory of a plugin that has it is tracked") {
+    setenv("EMM_TRACK", "module", 1);
+    emm_plugin &table = Recorder::the().table;
+    table.memhostalloc = [](emm_manager *, size_t, uint32_t, void **ret_host,
+                            emm_deviceptr *) -> emm_status {
+        static char memory[64];
+        *ret_host = memory;
+        return EMM_OK;
+    };
+    table.memhostfree = [](emm_manager *, void *, size_t, uint32_t, emm_stream) -> emm_status {
+        return EMM_OK;
+    };
+    emm_context *context = recorded_context();
+    void *host = nullptr;
+    REQUIRE(emm_memhostalloc(context, 64, 0, &host, nullptr) == EMM_OK);
+    const auto found = live(context);
+    REQUIRE(found.size() == 1);
+    CHECK(found.begin()->first == reinterpret_cast<uintptr_t>(host));
+    CHECK(found.begin()->second.memory == EMM_EVENT_HOST);
+    CHECK(found.begin()->second.module == emm::observe::path_of_program());
+    CHECK(emm_memhostfree(context, host, 64, 0, EMM_STREAM_LEGACY) == EMM_OK);
+    CHECK(live(context).empty());
+}
+
+TEST_CASE("what a plugin does wrong in a tracked call is told as in another") {
+    setenv("EMM_TRACK", "module", 1);
+    emm_context *context = recorded_context();
+    emm_deviceptr ptr = 0;
+    Recorder::the().on_memalloc = [](size_t) -> emm_status { throw std::runtime_error("no"); };
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_PLUGIN_EXCEPTION);
+    CHECK((ptr == 0 && live(context).empty()));
+    int tries = 0;
+    Recorder::the().on_memalloc = [&](size_t) {
+        return ++tries == 1 ? EMM_E_OUT_OF_MEMORY : EMM_OK;
+    };
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_OK); // the second try
+    CHECK(live(context).count(ptr) == 1);
+    Recorder::the().on_memfree = []() -> emm_status { throw std::runtime_error("no"); };
+    CHECK(emm_memfree(context, ptr, 64, EMM_STREAM_LEGACY) == EMM_E_PLUGIN_EXCEPTION);
+    CHECK(live(context).count(ptr) == 1);
+    CHECK(emm_memfree(context, 0, 64, EMM_STREAM_LEGACY) == EMM_OK);
 }
 
 TEST_CASE("a reset and a retirement drop the records of their context, and of no other") {
