@@ -49,7 +49,7 @@ emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*f
         if (plugin.defaults(slot)) { // the host describes its own failures
             return (plugin.table.*function)(context.defaults.as_manager(), arguments...);
         }
-        const observe::Running running(name, plugin.file_or_name());
+        const observe::Running running(plugin.running_text(slot));
         std::optional<driver::Current> current;
         if ((plugin.table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
             current.emplace(context.driver, context.cuda_context, context.id);

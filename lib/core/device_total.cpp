@@ -14,7 +14,7 @@ constexpr const char slot[] = "get_device_total";
 
 emm_status ask(const loader::Selection &selection, int32_t device, size_t device_bytes,
                size_t &ret_total) noexcept {
-    const observe::Running running(slot, selection.plugin->file_or_name());
+    const observe::Running running(selection.plugin->running_text(loader::Slot::get_device_total));
     try {
         return conclude(*selection.plugin,
                         selection.plugin->table.get_device_total(&host(), device, device_bytes,

@@ -59,7 +59,7 @@ emm_status call_create(emm_context &context, emm_manager *&ret_manager) {
     }
     observe::log(EMM_LOG_DEBUG, "plugin {}: calling create for {}", context.selection->plugin->name,
                  context);
-    const observe::Running running("create", context.selection->plugin->file_or_name());
+    const observe::Running running(context.selection->plugin->running_text(loader::Slot::create));
     try {
         return conclude(
             context,

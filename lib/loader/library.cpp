@@ -36,7 +36,8 @@ emm_status map(const std::string &path, void *&ret_handle) {
                        .hint = "move the plugin",
                        .tried = {path}});
     }
-    const observe::Running running("its constructors", path);
+    const observe::RunningText text = observe::running_text("its constructors", path);
+    const observe::Running running(text);
     ret_handle = dl::load_library(path, "plugin " + path);
     if (ret_handle) {
         return EMM_OK;

@@ -1,11 +1,14 @@
 #pragma once
 
+#include "observe/running.h"
+
 #include <emm/plugin.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -50,8 +53,13 @@ struct Plugin {
     // default values, in the same order.
     std::vector<emm_option> options;
     std::vector<const char *> default_texts;
+    // Of its functions while they run, by slot.
+    std::array<observe::RunningText, std::size(slot_names)> running_texts = {};
 
     const std::string &file_or_name() const { return path.empty() ? name : path; }
+    const observe::RunningText &running_text(Slot slot) const {
+        return running_texts[static_cast<unsigned>(slot)];
+    }
     bool defaults(Slot slot) const { return (defaulted >> static_cast<unsigned>(slot) & 1) != 0; }
 };
 

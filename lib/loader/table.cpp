@@ -78,7 +78,8 @@ emm_status entry_returned_null(const Plugin &plugin, bool described) {
 emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret) {
     observe::log(EMM_LOG_DEBUG, "plugin {}: calling its entry",
                  ret.path.empty() ? "that is linked in" : ret.path);
-    const observe::Running running("its entry", ret.path);
+    const observe::RunningText text = observe::running_text("its entry", ret.path);
+    const observe::Running running(text);
     observe::take_plugin_word(); // an older one
     std::string thrown;
     try {
@@ -218,6 +219,12 @@ void fill(Plugin &plugin, const emm_plugin &defaults) {
     std::memcpy(static_cast<void *>(&plugin.table.create), slots.data(), sizeof slots);
 }
 
+void name_functions(Plugin &plugin) {
+    for (size_t i = 0; i < plugin.running_texts.size(); i++) {
+        plugin.running_texts[i] = observe::running_text(slot_names[i], plugin.file_or_name());
+    }
+}
+
 } // namespace
 
 emm_status take_table(emm_plugin_entry entry, const emm_host &host, const emm_plugin &defaults,
@@ -257,6 +264,7 @@ emm_status take_table(emm_plugin_entry entry, const emm_host &host, const emm_pl
     ret_plugin.table = table;
     ret_plugin.table.options = ret_plugin.options.data();
     fill(ret_plugin, defaults);
+    name_functions(ret_plugin);
     return EMM_OK;
 }
 

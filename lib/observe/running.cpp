@@ -2,40 +2,46 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstring>
+#include <utility>
 
 namespace emm::observe {
 namespace {
 
-constexpr std::string_view mark = "emm runs ";
+constexpr auto mark = std::bit_cast<uint64_t>(std::array{'e', 'm', 'm', ' ', 'r', 'u', 'n', 's'});
 constexpr std::string_view of = " of ";
 constexpr size_t function_columns = 24; // the longest slot's name has 22
-constexpr size_t columns = running_words * sizeof(uint64_t) - 1;
-constexpr size_t plugin_columns = columns - mark.size() - function_columns - of.size();
+constexpr size_t columns = sizeof(RunningText) - 1;
+constexpr size_t plugin_columns = columns - 1 - function_columns - of.size();
 
 struct Record {
-    std::array<std::atomic<uint64_t>, running_words> words{};
+    std::atomic<uint64_t> first{0}; // `mark`, or 0: no function runs, whatever the words say
+    std::array<std::atomic<uint64_t>, std::tuple_size_v<RunningText>> words{};
+
+    void show(const RunningText &text) noexcept {
+        for (size_t i = 0; i < text.size(); ++i) {
+            words[i].store(text[i], std::memory_order_relaxed);
+        }
+        first.store(mark, std::memory_order_relaxed);
+    }
 };
+static_assert(sizeof(Record) == sizeof(uint64_t) + sizeof(RunningText), "the two are one string");
 constinit std::array<Record, 64> records{};
 
-[[gnu::tls_model("initial-exec")]] constinit thread_local Record *own_record = nullptr;
+struct OfThread {
+    Record *record = nullptr;
+    const RunningText *shown = nullptr;
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local OfThread of_thread;
 
 Record &record() noexcept {
     static constinit std::atomic<uint32_t> threads{0};
-    if (!own_record) {
-        own_record = &records[threads.fetch_add(1, std::memory_order_relaxed) % records.size()];
+    if (!of_thread.record) {
+        const uint32_t number = threads.fetch_add(1, std::memory_order_relaxed);
+        of_thread.record = &records[number % records.size()];
     }
-    return *own_record;
-}
-
-RunningText exchange(const RunningText &text) noexcept {
-    RunningText before;
-    auto &words = record().words;
-    for (size_t i = 0; i < text.size(); ++i) {
-        before[i] = words[i].load(std::memory_order_relaxed);
-        words[i].store(text[i], std::memory_order_relaxed);
-    }
-    return before;
+    return *of_thread.record;
 }
 
 } // namespace
@@ -44,11 +50,10 @@ RunningText running_text(std::string_view function, std::string_view plugin) noe
     char text[columns + 1];
     std::memset(text, ' ', columns);
     text[columns] = '\0';
-    auto put = [&text, at = size_t{0}](std::string_view part, size_t width) mutable {
+    auto put = [&text, at = size_t{1}](std::string_view part, size_t width) mutable {
         std::memcpy(text + at, part.data(), std::min(part.size(), width));
         at += width;
     };
-    put(mark, mark.size());
     put(function, function_columns);
     put(of, of.size());
     plugin.remove_prefix(plugin.size() - std::min(plugin.size(), plugin_columns));
@@ -58,11 +63,18 @@ RunningText running_text(std::string_view function, std::string_view plugin) noe
     return words;
 }
 
-Running::Running(std::string_view function, std::string_view plugin) noexcept
-    : before_(exchange(running_text(function, plugin))) {}
+Running::Running(const RunningText &text) noexcept
+    : before_(std::exchange(of_thread.shown, &text)) {
+    record().show(text);
+}
 
 Running::~Running() {
-    exchange(before_);
+    of_thread.shown = before_;
+    if (before_) {
+        record().show(*before_);
+    } else {
+        record().first.store(0, std::memory_order_relaxed);
+    }
 }
 
 } // namespace emm::observe

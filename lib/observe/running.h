@@ -5,7 +5,7 @@
 //     emm runs memfree                 of /opt/x/libx.so
 //
 // The fast path of emm_memalloc, emm_memfree, emm_memhostalloc and emm_memhostfree makes no such
-// record: there the call stack has emm's function beneath the plugin's.
+// record, with or without EMM_TRACK: there the call stack has emm's function beneath the plugin's.
 #pragma once
 
 #include <array>
@@ -14,23 +14,24 @@
 
 namespace emm::observe {
 
-inline constexpr size_t running_words = 15;
-using RunningText = std::array<uint64_t, running_words>; // a string of fixed columns, and its end
+// What follows "emm runs": a string of fixed columns, and its end. Without those words, so that one
+// which is kept for later calls is not taken for a call under way.
+using RunningText = std::array<uint64_t, 14>;
 
 // The text of a record; of a long path its end.
 RunningText running_text(std::string_view function, std::string_view plugin) noexcept;
 
-// The calling thread's record has this text for a scope. Threads beyond the 64th share records,
-// which then may show parts of two texts.
+// The calling thread's record has this text, which lives at least as long, for a scope. Threads
+// beyond the 64th share records, which then may show parts of two texts.
 class Running {
 public:
-    Running(std::string_view function, std::string_view plugin) noexcept;
+    explicit Running(const RunningText &text) noexcept;
     ~Running();
     Running(const Running &) = delete;
     Running &operator=(const Running &) = delete;
 
 private:
-    const RunningText before_; // of a function that this one was called from
+    const RunningText *const before_; // of a function that this one was called from; NULL: none
 };
 
 } // namespace emm::observe

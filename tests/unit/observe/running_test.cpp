@@ -34,16 +34,15 @@ std::string static_memory() {
     return all;
 }
 
-bool in_static_memory(const std::string &function, const std::string &plugin) {
-    const auto text = emm::observe::running_text(function, plugin);
-    const std::string wanted(reinterpret_cast<const char *>(text.data()));
-    return static_memory().find(wanted) != std::string::npos;
-}
-
 std::string shown(std::string_view function, std::string_view plugin) {
     const auto text = emm::observe::running_text(function, plugin);
-    REQUIRE(std::memchr(text.data(), '\0', sizeof text));
-    return reinterpret_cast<const char *>(text.data());
+    const auto *const first = reinterpret_cast<const char *>(text.data());
+    const auto *const end = static_cast<const char *>(std::memchr(first, '\0', sizeof text));
+    return end ? "emm runs" + std::string(first, end) : "";
+}
+
+bool in_static_memory(const std::string &function, const std::string &plugin) {
+    return static_memory().find(shown(function, plugin)) != std::string::npos;
 }
 
 } // namespace
@@ -53,23 +52,28 @@ TEST_CASE("the record of what runs is one string, with the end of a long path") 
               .rfind("emm runs memfree                  of /opt/x/libx.so  ", 0) == 0);
     const std::string long_path = "/" + std::string(5000, 'p') + "/libx.so";
     const std::string text = shown(std::string(5000, 'f'), long_path);
-    CHECK(text.size() == sizeof(emm::observe::RunningText) - 1);
+    CHECK(text.size() == strlen("emm runs") + sizeof(emm::observe::RunningText) - 1);
     CHECK(text.substr(text.size() - 10) == "pp/libx.so");
     CHECK(shown("", "").find_first_not_of("emruns of") == std::string::npos);
 }
 
 TEST_CASE("a function of a plugin stands in static memory while it runs, and no longer") {
-    static bool seen_create = false, seen_inner = false, seen_outer = false;
+    static bool seen_create = false, seen_inner = false, seen_innermost = false, seen_outer = false;
     Recorder::the().on_create = [] {
         seen_create = in_static_memory("create", "recorder");
         return EMM_OK;
     };
     Recorder::the().on_initialize = [] {
         std::thread([] {
-            const emm::observe::Running other("memfree", "recorder");
+            const auto text = emm::observe::running_text("memfree", "recorder");
+            const emm::observe::Running other(text);
             seen_inner = in_static_memory("memfree", "recorder");
         }).join();
-        { const emm::observe::Running inner("trim", "recorder"); }
+        {
+            const auto text = emm::observe::running_text("trim", "recorder");
+            const emm::observe::Running inner(text);
+            seen_innermost = in_static_memory("trim", "recorder");
+        }
         seen_outer = in_static_memory("initialize", "recorder");
         return EMM_OK;
     };
@@ -78,6 +82,7 @@ TEST_CASE("a function of a plugin stands in static memory while it runs, and no 
     REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
     CHECK(seen_create);
     CHECK(seen_inner);
+    CHECK(seen_innermost);
     CHECK(seen_outer);
     CHECK_FALSE(in_static_memory("initialize", "recorder"));
     CHECK_FALSE(in_static_memory("memfree", "recorder"));
