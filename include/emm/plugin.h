@@ -33,7 +33,7 @@
  *     reader ignores what lies beyond what it knows and takes what is missing as zero, which for a
  *     slot means NULL.
  *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
- *     Minor 1 added get_device_total.
+ *     Minor 1 added get_device_total and emm_stats.largest_free_block.
  *
  * Calls
  * Every slot may be called by many threads at once, also for the same manager, with any or no
@@ -339,6 +339,11 @@ typedef struct emm_stats {
     uint64_t pending_bytes;       /* freed, and waiting for the device or a deferred section */
     uint64_t host_live_bytes;     /* pinned host memory handed out */
     uint64_t host_reserved_bytes; /* pinned host memory taken from the driver */
+    /*
+     * The largest part of cached_bytes in one piece that a request on one stream or another could
+     * have at once. 0: there is none, or the plugin does not tell. Since minor 1.
+     */
+    uint64_t largest_free_block;
 } emm_stats;
 
 /* What query fills, up to the struct_size that the caller has set. */

@@ -75,6 +75,18 @@ bool is_limited(const MemoryReport &report) {
            report.of_manager->total < report.of_driver->total;
 }
 
+// No plugin has a free block where it has nothing cached, whether it tells or not.
+bool is_largest_told(const MemoryReport::Plugin &plugin) {
+    return plugin.largest_free_block != 0 || plugin.cached_bytes == 0;
+}
+
+std::string largest_line(const MemoryReport::Plugin &plugin) {
+    return is_largest_told(plugin)
+               ? fmt::format("  largest    {:>10} free in one piece of what is cached",
+                             bytes_text(plugin.largest_free_block))
+               : "  largest             - free in one piece: none, or not told by the plugin";
+}
+
 void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
     if (report.of_plugin) {
         const MemoryReport::Plugin &plugin = *report.of_plugin;
@@ -86,6 +98,7 @@ void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
                                     bytes_text(plugin.pending_bytes)));
         lines.push_back(fmt::format("  reserved   {:>10} taken from the driver by the plugin",
                                     bytes_text(plugin.reserved_bytes)));
+        lines.push_back(largest_line(plugin));
         lines.push_back(
             fmt::format("  pinned     {:>10} of host memory", bytes_text(plugin.host_live_bytes)));
     } else {
@@ -96,7 +109,6 @@ void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
                                     bytes_text(report.of_manager->total),
                                     bytes_text(report.of_manager->free)));
     }
-    lines.push_back("  largest free block: not told by the plugin");
     if (report.of_driver) {
         lines.push_back(fmt::format("  free       {:>10} of {}, says the driver",
                                     bytes_text(report.of_driver->free),
@@ -229,11 +241,16 @@ void hint_at_plugin(const MemoryReport &report, std::vector<std::string> &hints)
         hints.push_back(fmt::format("{} are freed and still in use by the device or held back by a "
                                     "deferred section: synchronize before the allocation",
                                     bytes_text(plugin.pending_bytes)));
-    } else if (plugin.cached_bytes + free >= report.request->bytes) {
-        hints.push_back(fmt::format("{} are cached or free, but not in one piece: a plugin that "
+    } else if (plugin.cached_bytes + free >= report.request->bytes &&
+               plugin.largest_free_block < report.request->bytes) {
+        const std::string largest = plugin.largest_free_block == 0
+                                        ? ""
+                                        : fmt::format(" (the largest that is cached has {})",
+                                                      bytes_text(plugin.largest_free_block));
+        hints.push_back(fmt::format("{} are cached or free, but not in one piece{}: a plugin that "
                                     "maps pages, as pool does unless growth=segment, puts pieces "
                                     "together",
-                                    bytes_text(plugin.cached_bytes + free)));
+                                    bytes_text(plugin.cached_bytes + free), largest));
     }
 }
 
@@ -387,7 +404,10 @@ std::vector<std::string> report_lines(const MemoryReport &report) {
 }
 
 std::string report_json(const MemoryReport &report) {
-    Json driver, limit, rest;
+    Json driver, limit, rest, largest;
+    if (report.of_plugin && is_largest_told(*report.of_plugin)) {
+        largest = report.of_plugin->largest_free_block;
+    }
     if (is_limited(report)) {
         limit = {{"free", report.of_manager->free}, {"total", report.of_manager->total}};
     }
@@ -406,7 +426,7 @@ std::string report_json(const MemoryReport &report) {
                        {"plugin", plugin_json(report)},
                        {"driver", driver},
                        {"limit", limit},
-                       {"largest_free_block", nullptr},
+                       {"largest_free_block", largest},
                        {"processes", processes_json(report)},
                        {"remainder", rest},
                        {"tracked", tracked_json(report)},

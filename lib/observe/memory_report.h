@@ -37,7 +37,8 @@ struct MemoryReport {
     // What the plugin says, of all contexts of this process on the device.
     struct Plugin {
         uint64_t live_bytes = 0, live_count = 0, cached_bytes = 0, pending_bytes = 0,
-                 reserved_bytes = 0, host_live_bytes = 0;
+                 reserved_bytes = 0, host_live_bytes = 0,
+                 largest_free_block = 0; // of all contexts; 0: none, or not told
     };
     std::optional<Plugin> of_plugin;
 

@@ -5,6 +5,7 @@
 //             is not complete, memory of graphs, memory waiting for its further uses
 //   cached    everything else: what one stream or all may have at once, and what rounding and half
 //             empty slabs cost
+//   largest   one piece of what is cached; slots, and remnants of up to 1 MiB, do not count
 //   reserved  what cuMemAlloc has given: live (rounded) + pending + cached, always
 #include "manager.h"
 
@@ -26,6 +27,11 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         stats.pending_bytes = holdings_.pending();
         stats.host_live_bytes = pinned_.live();
         stats.host_reserved_bytes = pinned_.reserved();
+        stats.largest_free_block = heap_.largest_complete();
+        order_.each_pool([&](const StreamPool &pool) {
+            stats.largest_free_block = std::max(stats.largest_free_block, Heap::largest_own(pool));
+        });
+        stats.largest_free_block = std::min(stats.largest_free_block, stats.cached_bytes);
         check();
     }
     emm_copy_sized(ret_stats, &stats);

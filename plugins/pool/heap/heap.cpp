@@ -411,12 +411,17 @@ Place Heap::covering(const Segment &segment, uint64_t mark, uint64_t address) co
     return starting_at(block->begin + (address - block->begin) / step * step);
 }
 
-uint64_t Heap::largest_free() const {
+uint64_t Heap::largest_in(const SizeTree (&trees)[zones]) {
     uint64_t size = 0;
-    for (const SizeTree &complete : complete_) {
-        const SizeNode *node = complete.largest();
+    for (const SizeTree &tree : trees) {
+        const SizeNode *node = tree.largest();
         size = node ? std::max(size, node->size) : size;
     }
+    return size;
+}
+
+uint64_t Heap::largest_free() const {
+    uint64_t size = largest_complete();
     for (const Segment *segment = size == 0 ? segments_.first() : nullptr; segment;
          segment = segments_.next(*segment)) {
         for (const Block *block = segment->first; block; block = block->right) {

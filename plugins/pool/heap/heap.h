@@ -89,7 +89,10 @@ public:
     Place around(uint64_t address) const;      // the live allocation that holds the address
     void set_slab(Block &block, Slab *slab);   // or NULL, when it becomes a block again
 
-    uint64_t largest_free() const;
+    uint64_t largest_free() const; // of what is complete
+    // Of what is indexed: complete, or `pool`'s own. Looks at no block.
+    uint64_t largest_complete() const { return largest_in(complete_); }
+    static uint64_t largest_own(const FreePool &pool) { return largest_in(pool.own); }
     uint64_t bytes_in(Zone zone) const { return zone_bytes_[unsigned(zone)]; }
     uint64_t whole_bytes() const { return whole_bytes_; }
     uint64_t quarantined() const { return quarantined_; } // bytes that no request may use yet
@@ -104,6 +107,7 @@ public:
 private:
     static constexpr uintptr_t slot_bit = 1;
 
+    static uint64_t largest_in(const SizeTree (&trees)[zones]);
     SizeTree &complete_like(const Block &block) { return complete_[unsigned(block.zone)]; }
     void index(Block &block);
     bool counts(const Block &block, uint64_t size) const;

@@ -24,6 +24,7 @@ ContextFigures figures(uint64_t id) {
     figures.id = id;
     figures.stats.emplace();
     figures.stats->live_bytes = UINT64_MAX;
+    figures.stats->largest_free_block = id;
     return figures;
 }
 
@@ -45,6 +46,7 @@ TEST_CASE("an answer is one object with the process and its contexts") {
     CHECK(context.at("context") == 5);
     CHECK(context.at("uuid") == "GPU-ab000000-0000-0000-0000-000000000000");
     CHECK(context.at("stats").at("live_bytes") == UINT64_MAX);
+    CHECK(context.at("stats").at("largest_free_block") == 5);
     CHECK(context.at("problem").is_null());
     CHECK_FALSE(json.contains("report"));
 }

@@ -14,7 +14,7 @@ MemoryReport usual() {
     MemoryReport report;
     report.request = MemoryReport::Request{2 * gib, false, "/opt/libtorch_cuda.so+0x12"};
     report.plugin = "pool";
-    report.of_plugin = MemoryReport::Plugin{60 * gib, 1234, gib, 0, 61 * gib, 4096};
+    report.of_plugin = MemoryReport::Plugin{60 * gib, 1234, gib, 0, 61 * gib, 4096, gib / 4};
     report.of_driver = MemoryReport::Driver{gib / 2, 80 * gib};
     report.processes = {{7, "python", 62 * gib}, {8, "other", 10 * gib}};
     report.own_process = 7;
@@ -77,6 +77,21 @@ TEST_CASE("the same is told as JSON, and what is not known is null") {
     }
 }
 
+TEST_CASE("the largest free block is told, and 0 of a plugin that has memory cached is no figure") {
+    MemoryReport report = usual();
+    CHECK_THAT(text_of(report), ContainsSubstring("  largest    256.00 MiB free in one piece"));
+    CHECK(json_of(report).at("largest_free_block") == gib / 4);
+    report.of_plugin->largest_free_block = 0;
+    CHECK_THAT(text_of(report), ContainsSubstring("none, or not told by the plugin"));
+    CHECK(json_of(report).at("largest_free_block").is_null());
+    report.of_plugin->cached_bytes = 0;
+    CHECK_THAT(text_of(report), ContainsSubstring("  largest           0 B free in one piece"));
+    CHECK(json_of(report).at("largest_free_block") == 0);
+    report.of_plugin.reset();
+    CHECK_THAT(text_of(report), !ContainsSubstring("largest "));
+    CHECK(json_of(report).at("largest_free_block").is_null());
+}
+
 TEST_CASE("what is live, the remainder and the other processes are all that is used") {
     MemoryReport report = usual();
     CHECK(remainder_of(report)->bytes == 1 * gib);
@@ -112,7 +127,12 @@ TEST_CASE("a hint is given where the figures bear it out, and nowhere else") {
     CHECK_FALSE(has_hint(report, "not in one piece"));
     CHECK_FALSE(has_hint(report, "EMM_TRACK"));
     report.of_plugin->cached_bytes = 2 * gib;
-    CHECK(has_hint(report, "not in one piece"));
+    CHECK(has_hint(report, "not in one piece (the largest that is cached has 256.00 MiB)"));
+    report.of_plugin->largest_free_block = 0;
+    CHECK(has_hint(report, "not in one piece: "));
+    report.of_plugin->largest_free_block = 2 * gib; // then that is not why
+    CHECK_FALSE(has_hint(report, "not in one piece"));
+    report.of_plugin->largest_free_block = 0;
     report.of_plugin->pending_bytes = 2 * gib;
     CHECK(has_hint(report, "synchronize"));
     CHECK_FALSE(has_hint(report, "not in one piece"));

@@ -76,6 +76,9 @@ public:
                    stats.reserved_bytes, stats.live_bytes, stats.cached_bytes, stats.pending_bytes);
             left -= part;
         }
+        expect(stats.largest_free_block <= stats.cached_bytes,
+               "largest_free_block is {}: more than cached_bytes, {}", stats.largest_free_block,
+               stats.cached_bytes);
         return left;
     }
 

@@ -31,6 +31,10 @@ const Family families[] = {
      stat<&emm_stats::live_count>},
     {"emm_cached_bytes", "gauge", "Device memory held for later requests.",
      stat<&emm_stats::cached_bytes>},
+    {"emm_largest_free_block_bytes", "gauge",
+     "The largest piece of emm_cached_bytes that a request could have at once; 0: none, or not "
+     "told.",
+     stat<&emm_stats::largest_free_block>},
     {"emm_reserved_bytes", "gauge", "Device memory taken from the driver.",
      stat<&emm_stats::reserved_bytes>},
     {"emm_waiting_bytes", "gauge",

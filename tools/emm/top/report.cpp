@@ -26,7 +26,8 @@ Json stats_json(const std::optional<emm_stats> &stats) {
             {"frees", stats->frees},
             {"failures", stats->failures},
             {"host_live_bytes", stats->host_live_bytes},
-            {"host_reserved_bytes", stats->host_reserved_bytes}};
+            {"host_reserved_bytes", stats->host_reserved_bytes},
+            {"largest_free_block", stats->largest_free_block}};
 }
 
 Json oldest_json(const std::vector<OldAllocation> &oldest) {

@@ -100,7 +100,7 @@ class Stats(Sized):
         (name, c_uint64) for name in (
             "live_bytes", "live_count", "cached_bytes", "reserved_bytes", "peak_live_bytes",
             "peak_reserved_bytes", "allocations", "frees", "failures", "pending_bytes",
-            "host_live_bytes", "host_reserved_bytes")]
+            "host_live_bytes", "host_reserved_bytes", "largest_free_block")]
 
 
 class BlockInfo(Sized):

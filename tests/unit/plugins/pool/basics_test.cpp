@@ -116,6 +116,25 @@ TEST_CASE("the statistics add up") {
     CHECK(stats.reserved_bytes == stats.pending_bytes + stats.cached_bytes);
 }
 
+TEST_CASE("the statistics tell the largest free block, of a stream's own too") {
+    Simulation sim("max=16MiB");
+    const CUstream stream = sim.stream();
+    CHECK(sim.stats().largest_free_block == 0); // there is no memory
+    const CUdeviceptr large = sim.alloc(8 * MiB, stream), beside = sim.alloc(6 * MiB, stream);
+    CHECK(sim.stats().largest_free_block <= 2 * MiB);
+    sim.free(large, stream);
+    const emm_stats stats = sim.stats();
+    CHECK(stats.largest_free_block >= 8 * MiB);
+    CHECK(stats.largest_free_block <= stats.cached_bytes);
+    sim.free(beside, unordered); // which may still be in use
+    CHECK(sim.stats().largest_free_block <= sim.stats().cached_bytes);
+    cuda().cuCtxSynchronize();
+    const CUdeviceptr all = sim.alloc(16 * MiB, stream);
+    CHECK(sim.stats().cached_bytes == 0);
+    CHECK(sim.stats().largest_free_block == 0);
+    sim.free(all, stream);
+}
+
 TEST_CASE("neighbours are coalesced, so that what was freed in parts serves as a whole") {
     Simulation sim("segment=64MiB");
     const CUstream stream = sim.stream();

@@ -35,7 +35,7 @@ const char *const whole =
         "at_ns":9,"problem":null,"oldest":[{"size":5,"age_ns":6,"module":"libtorch.so"}],
         "stats":{"live_bytes":1,"live_count":2,"cached_bytes":3,"reserved_bytes":4,
         "peak_live_bytes":5,"peak_reserved_bytes":6,"pending_bytes":7,"allocations":8,"frees":9,
-        "failures":10,"host_live_bytes":11,"host_reserved_bytes":12}}],"contexts_left_out":4})";
+        "failures":10,"host_live_bytes":11,"host_reserved_bytes":12,"largest_free_block":13}}],"contexts_left_out":4})";
 
 } // namespace
 
@@ -60,6 +60,7 @@ TEST_CASE("all that a process answers is taken over, and what is new is ignored"
     CHECK(context.stats->peak_reserved_bytes == 6);
     CHECK(context.stats->allocations == 8);
     CHECK(context.stats->host_reserved_bytes == 12);
+    CHECK(context.stats->largest_free_block == 13);
     REQUIRE(context.oldest.size() == 1);
     CHECK(context.oldest[0].size == 5);
     CHECK(context.oldest[0].module == "libtorch.so");
