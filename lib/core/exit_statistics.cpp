@@ -34,14 +34,14 @@ std::string in_mib(uint64_t bytes) {
 Row row_of(const ContextStatistics &one) {
     Row row = {one.context, one.plugin};
     if (!one.stats) {
-        row.resize(row.size() + 7, "-");
+        row.resize(row.size() + 8, "-");
     } else {
         const emm_stats &stats = *one.stats;
         for (const uint64_t count : {stats.allocations, stats.frees, stats.failures}) {
             row.push_back(std::to_string(count));
         }
-        for (const uint64_t bytes :
-             {stats.live_bytes, stats.peak_live_bytes, stats.cached_bytes, stats.reserved_bytes}) {
+        for (const uint64_t bytes : {stats.live_bytes, stats.peak_live_bytes, stats.cached_bytes,
+                                     stats.pending_bytes, stats.reserved_bytes}) {
             row.push_back(in_mib(bytes));
         }
     }
@@ -123,7 +123,8 @@ bool is_wanted() noexcept {
 
 std::string statistics_table(const std::vector<ContextStatistics> &rows) {
     std::vector<Row> all = {{"context", "plugin", "allocations", "frees", "failures", "live MiB",
-                             "peak MiB", "cached MiB", "reserved MiB", "pressure runs"}};
+                             "peak MiB", "cached MiB", "pending MiB", "reserved MiB",
+                             "pressure runs"}};
     for (const ContextStatistics &one : rows) {
         all.push_back(row_of(one));
     }

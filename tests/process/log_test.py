@@ -103,8 +103,8 @@ class Statistics(unittest.TestCase):
             self.assertEqual(len([line for line in lines if "statistics of emm" in line]), 1, scenario)
             title = lines.index([line for line in lines if line.startswith("context ")][0])
             self.assertRegex(lines[title], "plugin .*allocations +frees +failures +live MiB +peak MiB +cached MiB +"
-                                           "reserved MiB +pressure runs")
-            self.assertRegex(lines[title + 1], r"^device 0, context \d+ +\S+( +[\d.]+| +-){7} +\d+$")
+                                           "pending MiB +reserved MiB +pressure runs")
+            self.assertRegex(lines[title + 1], r"^device 0, context \d+ +\S+( +[\d.]+| +-){8} +\d+$")
 
     def test_what_is_still_allocated_is_told_by_caller_where_allocations_are_tracked(self):
         said = self.told("leave", EMM_STATS="exit", EMM_TRACK="module")
