@@ -110,6 +110,11 @@ class Presence(unittest.TestCase):
         self.assertEqual(names_of(holder.pid), [])
         self.assertNotIn(holder.pid, shown())
 
+    def test_with_a_count_there_are_so_many_objects_and_other_pages_refuse_one(self):
+        printed = top("--json", "--count", "3", "--interval", "0.05").stdout
+        self.assertEqual(len([line for line in printed.splitlines() if line == "{"]), 3)
+        self.assertIn("--count", top("--prometheus", "--count", "3", status=2).stderr)
+
     def test_another_value_is_warned_about_and_counts_as_on(self):
         holder = Holder(self, "alloc=1", EMM_TOP="no\033")
         self.assertIn(holder.pid, shown())

@@ -29,8 +29,8 @@ std::string column_problem(std::string &text) {
 CLI::App *add_top_command(CLI::App &app, TopOptions &options) {
     CLI::App *command =
         app.add_subcommand("top", "What each process of yours that uses emm holds, live");
-    CLI::Option *json =
-        command->add_flag("--json", options.json, "print one JSON object, once, and nothing else");
+    CLI::Option *json = command->add_flag(
+        "--json", options.json, "print one JSON object, or --count N so many, and nothing else");
     CLI::Option *prometheus = command->add_flag("--prometheus", options.prometheus,
                                                 "print Prometheus's text exposition format, once");
     CLI::Option *serve =
@@ -53,9 +53,10 @@ CLI::App *add_top_command(CLI::App &app, TopOptions &options) {
             ->add_option("--interval", options.interval, "seconds between two tables (default 1)")
             ->option_text("SECONDS")
             ->check(CLI::Range(0.05, 86400.0));
-    command->add_option("--count", options.count, "end after N tables")
-        ->option_text("N")
-        ->check(positive_number());
+    CLI::Option *count =
+        command->add_option("--count", options.count, "end after N tables, or JSON objects")
+            ->option_text("N")
+            ->check(positive_number());
     command
         ->add_option("--sort", options.sort,
                      "pid, program, plugin, device, live, cached, reserved (default), peak, rate\n"
@@ -63,8 +64,9 @@ CLI::App *add_top_command(CLI::App &app, TopOptions &options) {
         ->option_text("COLUMN")
         ->check(CLI::Validator(column_problem, "", ""));
     json->excludes(prometheus)->excludes(serve);
-    prometheus->excludes(serve)->excludes(dump)->excludes(interval);
-    serve->excludes(dump)->excludes(interval);
+    prometheus->excludes(serve)->excludes(dump)->excludes(interval)->excludes(count);
+    serve->excludes(dump)->excludes(interval)->excludes(count);
+    dump->excludes(count);
     command->footer(
         "On a terminal the table is refreshed until q is pressed; s sorts by the next column. In "
         "a\n"

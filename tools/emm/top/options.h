@@ -10,7 +10,7 @@ struct TopOptions {
     std::string serve;   // ADDRESS:PORT
     int64_t dump = 0;    // a process
     double interval = 0; // seconds; 0: not given
-    uint64_t count = 0;  // of tables; 0: not given
+    uint64_t count = 0;  // of tables or objects; 0: not given
     std::string sort = "reserved";
 };
 

@@ -140,8 +140,10 @@ int show_screen(const Plan &plan, Column by) {
 int print_object(const Plan &plan, Column by) {
     Watch watch;
     watch.look();
-    sleep_for(std::min(plan.interval, first_interval));
-    print_json(to_json(watch.look(), by));
+    for (uint64_t shown = 0; shown < plan.count; ++shown) {
+        sleep_for(shown == 0 ? std::min(plan.interval, first_interval) : plan.interval);
+        print_json(to_json(watch.look(), by));
+    }
     return 0;
 }
 
@@ -183,6 +185,7 @@ Plan plan_for(const TopOptions &options, bool is_terminal) {
         plan.mode = Mode::prometheus;
     } else if (options.json) {
         plan.mode = Mode::json;
+        plan.count = options.count != 0 ? options.count : 1;
     } else if (is_terminal) {
         plan.mode = Mode::screen;
         plan.count = options.count;

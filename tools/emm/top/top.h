@@ -20,7 +20,7 @@ enum class Mode { json, prometheus, serve, dump, tables, screen };
 struct Plan {
     Mode mode = Mode::tables;
     double interval = 1; // seconds
-    uint64_t count = 1;  // of tables; 0: until it is ended
+    uint64_t count = 1;  // of tables or objects; 0: until it is ended
 };
 Plan plan_for(const TopOptions &options, bool is_terminal);
 

@@ -64,6 +64,11 @@ std::string program_text(const Process &process) {
     return slash == std::string::npos || slash >= end ? command : command.substr(slash + 1);
 }
 
+// The file without its folders, which --json has.
+std::string_view module_text(std::string_view path) {
+    return path.substr(path.rfind('/') + 1); // all, if there is none
+}
+
 std::string in_time(int64_t nanoseconds) {
     const int64_t seconds = nanoseconds / 1'000'000'000;
     return seconds < 120      ? fmt::format("{} s", seconds)
@@ -77,7 +82,7 @@ std::string oldest_text(const Row &row) {
     for (const OldAllocation &each :
          row.context ? row.context->oldest : std::vector<OldAllocation>()) {
         text += fmt::format("{}{} {} {}", text.empty() ? "" : ", ", in_bytes(each.size),
-                            in_time(each.age), each.module);
+                            in_time(each.age), module_text(each.module));
     }
     return text;
 }

@@ -22,6 +22,16 @@ TEST_CASE("with an interval a pipe gets tables until it is closed, with a count 
     CHECK(top::plan_for(options, true).count == 3);
 }
 
+TEST_CASE("--json prints one object, with a count so many") {
+    TopOptions options;
+    options.json = true;
+    options.interval = 0.5;
+    CHECK(top::plan_for(options, false).count == 1);
+    options.count = 3;
+    CHECK(top::plan_for(options, false).count == 3);
+    CHECK(top::plan_for(options, true).count == 3);
+}
+
 TEST_CASE("what is asked for by name comes on a terminal, too") {
     TopOptions json, prometheus, serve, dump;
     json.json = prometheus.prometheus = true;

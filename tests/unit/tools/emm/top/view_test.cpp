@@ -144,7 +144,7 @@ TEST_CASE("a process without a context has a row, and one with too many says how
 
 TEST_CASE("the oldest allocations have a column if any process tracks them") {
     std::vector<Process> processes = {shown_process(1, "a", 1)};
-    processes[0].contexts[0].oldest = {{3 << 20, 7'300'000'000'000, "libtorch.so"}};
+    processes[0].contexts[0].oldest = {{3 << 20, 7'300'000'000'000, "/opt/torch/lib/libtorch.so"}};
     const std::string text = table_text(processes, Column::oldest, {}, false);
     CHECK(text.find("OLDEST\n") != std::string::npos);
     CHECK(text.find("  3.0 MiB 2 h libtorch.so\n") != std::string::npos);
