@@ -1,7 +1,7 @@
 #pragma once
 
-#include "core/spin_lock.h"
 #include "core/tracking.h"
+#include "fence/spin_lock.h"
 
 #include <memory>
 #include <mutex>

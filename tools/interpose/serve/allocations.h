@@ -1,7 +1,7 @@
 // What the program has got from emm and not given back, by address. Any thread may call.
 #pragma once
 
-#include "spin_lock.h"
+#include "fence/spin_lock.h"
 
 #include <emm/emm.h>
 

@@ -1,3 +1,6 @@
+// A lock that is mostly held for some nanoseconds, for std::lock_guard: half the cost of a
+// std::mutex where no other thread wants it, since letting go of it is a plain store. No place
+// where a thread is cancelled, as nanosleep() would be. libemm and libemm-run use it.
 #pragma once
 
 #include <atomic>
@@ -6,11 +9,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-namespace emm::core {
+namespace emm {
 
-// A lock that is mostly held for some nanoseconds, for std::lock_guard: half the cost of a
-// std::mutex where no other thread wants it, since letting go of it is a plain store. No place
-// where a thread is cancelled, as nanosleep() would be.
 class SpinLock {
 public:
     void lock() noexcept {
@@ -36,4 +36,4 @@ private:
     std::atomic<bool> taken_{false};
 };
 
-} // namespace emm::core
+} // namespace emm

@@ -1,4 +1,4 @@
-#include "core/spin_lock.h"
+#include "fence/spin_lock.h"
 
 #include "catch.h"
 
@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-using emm::core::SpinLock;
+using emm::SpinLock;
 
 TEST_CASE("a spin lock lets one thread in at a time") {
     SpinLock lock;
