@@ -52,15 +52,21 @@ class Declarations(unittest.TestCase):
                              "emm_allocation": _api.Allocation}.items():
             self.assertEqual(fields(header, name), [field for field, _ in struct._fields_], name)
 
-    def test_members_lie_where_the_header_pins_them(self):
+    def test_members_lie_where_the_frozen_header_pins_them(self):
         text = (FROZEN / "plugin.h").read_text()
         for name, struct in STRUCTS.items():
             pinned = re.findall(rf"^EMM_AT_\({name}, (\w+), (\d+)\);", text, re.M)
+            known = struct._fields_[:len(pinned)]
             self.assertEqual([(field, int(at)) for field, at in pinned],
-                             [(field, getattr(struct, field).offset)
-                              for field, _ in struct._fields_], name)
-            size, = re.findall(rf"^EMM_SIZE_\({name}, (\d+)\);", text, re.M)
-            self.assertEqual(int(size), ctypes.sizeof(struct), name)
+                             [(field, getattr(struct, field).offset) for field, _ in known], name)
+
+    def test_members_added_since_are_at_the_end_as_in_the_header(self):
+        frozen, header = (FROZEN / "plugin.h").read_text(), text_of("plugin.h")
+        for name, struct in STRUCTS.items():
+            self.assertEqual(fields(header, name), [field for field, _ in struct._fields_], name)
+            size, = re.findall(rf"^EMM_SIZE_\({name}, (\d+)\);", frozen, re.M)
+            added = struct._fields_[len(fields(frozen, name)):]
+            self.assertEqual(int(size) + sum(ctypes.sizeof(kind) for _, kind in added), ctypes.sizeof(struct), name)
 
     def test_status_codes_are_those_of_the_header(self):
         codes = dict(re.findall(r"#define (EMM_[ES]_\w+) \(?(-?\d+)\)?", text_of("status.h")))
