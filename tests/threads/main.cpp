@@ -16,8 +16,8 @@ Settings settings_of(int argc, char *argv[]) {
         {"threads", &settings.threads},     {"lives", &settings.lives},
         {"contexts", &settings.contexts},   {"live", &settings.live},
         {"read_back", &settings.read_back}, {"tight", &settings.tight},
-        {"captures", &settings.captures},   {"rounds", &settings.rounds},
-        {"seed", &settings.seed},
+        {"full", &settings.full},           {"captures", &settings.captures},
+        {"rounds", &settings.rounds},       {"seed", &settings.seed},
     };
     for (int i = 1; i < argc; i++) {
         if (set(known, argv[i]) == &settings.seconds) {

@@ -11,16 +11,21 @@ namespace {
 
 constexpr size_t common_streams = 4;
 constexpr int most_trims = 16;
+constexpr size_t mib = 1 << 20, most_at_once = size_t(1) << 30;
 
-// A context of its own, on the second device if there is one.
-Gpu make_gpu(size_t number) {
-    using Create = CUresult (*)(CUcontext *, unsigned, CUdevice);
-    const auto create = reinterpret_cast<Create>(emm_driver_entry("cuCtxCreate", 3020));
+size_t device_count() {
     emm_driver_info driver = {};
     driver.struct_size = sizeof driver;
     check(emm_get_driver(&driver), "emm_get_driver");
+    return driver.device_count;
+}
+
+// A context of its own.
+Gpu make_gpu(size_t device) {
+    using Create = CUresult (*)(CUcontext *, unsigned, CUdevice);
+    const auto create = reinterpret_cast<Create>(emm_driver_entry("cuCtxCreate", 3020));
     Gpu gpu;
-    check(create(&gpu.cuda, 0, int(number) % driver.device_count), "cuCtxCreate");
+    check(create(&gpu.cuda, 0, int(device)), "cuCtxCreate");
     check(emm_context_from(gpu.cuda, &gpu.emm), "emm_context_from");
     return gpu;
 }
@@ -44,7 +49,7 @@ void expect(uint64_t expected, uint64_t found, const char *of_what) {
 // streams is asked about on one after another, so it may take as many trims.
 void return_everything(const Cuda &cuda, const Gpu &gpu) {
     emm_deviceptr ptr = 0;
-    check(emm_memalloc(gpu.emm, 1 << 20, nullptr, &ptr), "emm_memalloc");
+    check(emm_memalloc(gpu.emm, mib, nullptr, &ptr), "emm_memalloc");
     check(emm_memfree(gpu.emm, ptr, 0, nullptr), "emm_memfree");
     for (int trims = 0; trims < most_trims && stats_of(gpu).reserved_bytes != 0; trims++) {
         check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
@@ -59,7 +64,8 @@ void return_everything(const Cuda &cuda, const Gpu &gpu) {
 
 // --- a context -----------------------------------------------------------------------------------
 
-Context::Context(const Cuda &cuda, const Gpu &its_gpu) : gpu(its_gpu) {
+Context::Context(const Cuda &cuda, const Gpu &its_gpu, bool its_full)
+    : gpu(its_gpu), is_full(its_full) {
     check(cuda.cuCtxSetCurrent(gpu.cuda), "cuCtxSetCurrent");
     pattern = std::make_unique<Pattern>(cuda, gpu.emm);
     for (size_t i = 0; i < common_streams; i++) {
@@ -87,8 +93,7 @@ void Context::close(const Cuda &cuda) {
     check(emm_context_retire(gpu.emm), "emm_context_retire");
     std::printf("%llu allocations, at most %.1f MiB live and %.1f MiB reserved; patterns %s\n",
                 static_cast<unsigned long long>(busy.allocations),
-                double(busy.peak_live_bytes) / (1 << 20),
-                double(busy.peak_reserved_bytes) / (1 << 20),
+                double(busy.peak_live_bytes) / mib, double(busy.peak_reserved_bytes) / mib,
                 is_kernel ? "verified by kernels" : "written, and uses watched");
 }
 
@@ -96,8 +101,14 @@ void Context::close(const Cuda &cuda) {
 
 Traffic::Traffic(const Settings &its_settings, size_t its_seed)
     : settings(its_settings), seed(its_seed) {
+    const size_t devices = device_count();
+    if (settings.full && std::min(devices, settings.contexts) < 2) {
+        throw std::runtime_error("full: expected contexts on two devices");
+    }
     for (size_t number = 0; number < settings.contexts; number++) {
-        contexts.push_back(std::make_unique<Context>(cuda, make_gpu(number)));
+        const size_t device = number % devices;
+        const bool is_full = settings.full && device == 0;
+        contexts.push_back(std::make_unique<Context>(cuda, make_gpu(device), is_full));
     }
 }
 
@@ -114,6 +125,7 @@ void Traffic::run() {
         throw std::runtime_error(failure_);
     }
     free_handed_over();
+    empty_first_device();
     for (const auto &context : contexts) {
         use(*context);
         check(cuda.cuCtxSynchronize(), "cuCtxSynchronize");
@@ -128,6 +140,10 @@ void Traffic::run_lives(size_t number) {
         std::thread([&] {
             try {
                 Worker worker(*this, seed * 1000 + number * lives + life);
+                ready_++;
+                if (settings.full && life == 0) {
+                    number == 0 ? fill_first_device() : await_filling();
+                }
                 worker.run(steps);
                 worker.finish();
             } catch (const std::exception &error) {
@@ -138,6 +154,45 @@ void Traffic::run_lives(size_t number) {
                 }
             }
         }).join();
+    }
+}
+
+void Traffic::await_filling() const {
+    while (!filled_ && !stop) {
+        std::this_thread::yield();
+    }
+}
+
+// Once each thread has its streams: on a full device there may be none.
+void Traffic::fill_first_device() {
+    while (ready_ < settings.threads && !stop) {
+        std::this_thread::yield();
+    }
+    const Context &context = *contexts[0];
+    use(context);
+    for (size_t bytes = most_at_once; bytes >= mib;) {
+        size_t free = 0, total = 0;
+        check(emm_get_memory_info(context.gpu.emm, &free, &total), "emm_get_memory_info");
+        emm_deviceptr ptr = 0;
+        if (free < bytes + settings.full * mib ||
+            emm_memalloc(context.gpu.emm, bytes, EMM_STREAM_LEGACY, &ptr) < EMM_OK) {
+            bytes /= 2;
+        } else {
+            filling_.push_back(ptr);
+        }
+    }
+    filled_ = true;
+}
+
+void Traffic::empty_first_device() {
+    for (const emm_deviceptr ptr : filling_) {
+        check(emm_memfree(contexts[0]->gpu.emm, ptr, 0, EMM_STREAM_LEGACY), "emm_memfree");
+    }
+    if (settings.full) {
+        std::printf("%zu requests failed on the full device\n", failed.load());
+    }
+    if (settings.full && failed == 0) {
+        throw std::runtime_error("no request failed: the first device was not full");
     }
 }
 

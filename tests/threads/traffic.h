@@ -16,10 +16,11 @@ struct Settings {
     size_t seconds = 0;
     size_t threads = 4;
     size_t lives = 1;     // threads that do one thread's steps one after another
-    size_t contexts = 1;  // 1 or 2
+    size_t contexts = 1;  // each on the next device, as long as there is one
     size_t live = 48;     // blocks that a thread has at most
     size_t read_back = 0; // 1: threads wait now and then, and look at what is in a block
     size_t tight = 0;     // 1: the plugin has a limit, and requests may fail for want of memory
+    size_t full = 0;      // the MiB that the first device has left; requests may fail there alone
     size_t captures = 2;  // 0: none, 1: those that are announced, 2: all
     size_t rounds = 1;    // each with managers of its own
     size_t seed = 1;      // of the first round
@@ -49,12 +50,13 @@ struct HandOver {
 
 // One context: as emm and as CUDA know it.
 struct Context {
-    Context(const Cuda &cuda, const Gpu &its_gpu);
+    Context(const Cuda &cuda, const Gpu &its_gpu, bool its_full);
     Context(const Context &) = delete;
     // After all its blocks are freed and all its work is done: nothing may be left of them.
     void close(const Cuda &cuda);
 
     const Gpu gpu;
+    const bool is_full; // its device is, see Settings
     std::unique_ptr<Pattern> pattern;
     std::vector<CUstream> common; // streams that all threads use, registered
 };
@@ -80,12 +82,20 @@ public:
     void use(const Context &context) const; // makes it current
     void put(const HandOver &handed);
     std::optional<HandOver> take();
+    bool may_fail(const Context &context) const { return settings.tight || context.is_full; }
+    std::atomic<size_t> failed{0}; // requests that could
 
 private:
     void run_lives(size_t number);
     void free_handed_over();
+    void fill_first_device();
+    void await_filling() const;
+    void empty_first_device();
 
     std::mutex mutex_;
     std::deque<HandOver> handed_over_;
-    std::string failure_; // the first; the others are its consequences
+    std::string failure_;          // the first; the others are its consequences
+    std::atomic<size_t> ready_{0}; // threads that have their streams
+    std::atomic<bool> filled_{false};
+    std::vector<emm_deviceptr> filling_;
 };

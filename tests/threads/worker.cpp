@@ -77,14 +77,23 @@ void Worker::allocate() {
     if (unordered) {
         lock.lock();
     }
-    const emm_status status = emm_memalloc(
-        emm(), block.size, unordered ? EMM_STREAM_UNORDERED : block.stream, &block.ptr);
-    if (status == EMM_E_OUT_OF_MEMORY && traffic_.settings.tight) {
+    if (!given(emm_memalloc(emm(), block.size, unordered ? EMM_STREAM_UNORDERED : block.stream,
+                            &block.ptr),
+               "emm_memalloc")) {
         return;
     }
-    check(status, "emm_memalloc");
     use(block, block.stream);
     mine_->blocks.push_back(block);
+}
+
+// False: memory is short, as it may be here.
+bool Worker::given(emm_status status, const char *what) {
+    if (status == EMM_E_OUT_OF_MEMORY && traffic_.may_fail(*at_)) {
+        traffic_.failed++;
+        return false;
+    }
+    check(status, what);
+    return true;
 }
 
 // Its last use is not over when it is freed.
@@ -180,8 +189,8 @@ void Worker::capture() {
     const Stream stream = own_stream();
     const bool once = below(2) == 0;
     const size_t captures = traffic_.settings.captures;
-    if (captures == 0 || (captures == 1 && !stream.registered) ||
-        mine_->graphs.size() == most_graphs) {
+    if (captures == 0 || (captures == 1 && !stream.registered) || at_->is_full ||
+        mine_->graphs.size() == most_graphs) { // a graph takes memory of the device too
         return;
     }
     std::unique_lock lock(traffic_.unordered_calls, std::defer_lock);
@@ -226,11 +235,9 @@ bool Worker::allocate_in_capture(CUstream stream, Block &block) {
     block = {};
     block.context = context_;
     block.size = chance_.size();
-    const emm_status status = emm_memalloc(emm(), block.size, stream, &block.ptr);
-    if (status == EMM_E_OUT_OF_MEMORY && traffic_.settings.tight) {
+    if (!given(emm_memalloc(emm(), block.size, stream, &block.ptr), "emm_memalloc")) {
         return false;
     }
-    check(status, "emm_memalloc");
     use(block, stream);
     return true;
 }
@@ -287,6 +294,9 @@ void Worker::drop_stream(Stream &stream) {
 
 // The handle may come back at once, for this thread or for another.
 void Worker::replace_stream() {
+    if (at_->is_full) {
+        return; // a new one takes memory
+    }
     Stream &stream = own_stream();
     const CUstream heir = any_common();
     order(stream.handle, heir);
@@ -329,7 +339,11 @@ void Worker::pin_or_unpin() {
     const size_t size = chance_.size();
     {
         const std::shared_lock lock(traffic_.unordered_calls);
-        check(emm_memhostalloc(emm(), size, made.flags, &made.host, nullptr), "emm_memhostalloc");
+        const emm_status status = emm_memhostalloc(emm(), size, made.flags, &made.host, nullptr);
+        if (status == EMM_E_OUT_OF_MEMORY && at_->is_full) {
+            return; // the driver maps it with memory of the device
+        }
+        check(status, "emm_memhostalloc");
     }
     static_cast<char *>(made.host)[0] = static_cast<char *>(made.host)[size - 1] = 'x';
     pinned.push_back(made);

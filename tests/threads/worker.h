@@ -50,6 +50,7 @@ private:
     void drop_graph(size_t number);
     void replace_stream();
     void pin_or_unpin();
+    bool given(emm_status status, const char *what);
     void section();
     void look_at_statistics();
     void trim();
