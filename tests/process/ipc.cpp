@@ -1,5 +1,5 @@
-// Memory between two processes: ipc ROUNDS. This program starts itself as its own peer, and in each
-// round one of the two exports and the peer is killed at some step.
+// Memory between two processes: ipc [ROUNDS [DEVICE]]. This program starts itself as its own peer,
+// on that device, and in each round one of the two exports and the peer is killed at some step.
 #include <emm/emm.h>
 
 #include <cstddef>
@@ -53,9 +53,11 @@ void expect(int socket, char what) {
     CHECK(receive(socket, message) && message.what == what);
 }
 
-emm_context *device_context() {
+int peer_device = 0;
+
+emm_context *device_context(int device) {
     emm_context *context = nullptr;
-    CHECK(emm_context_for_device(0, &context) == EMM_OK);
+    CHECK(emm_context_for_device(device, &context) == EMM_OK);
     emm_context_info info = {};
     info.struct_size = sizeof info;
     CHECK(emm_context_get_info(context, &info) == EMM_OK);
@@ -226,8 +228,8 @@ void serve_import(int socket, emm_context *context, const emm_ipc_handle &handle
     send(socket, {'c', 0, {}});
 }
 
-int be_peer(int socket) {
-    emm_context *context = device_context();
+int be_peer(int socket, int device) {
+    emm_context *context = device_context(device);
     for (Message message; receive(socket, message);) {
         emm_memory *stale = nullptr;
         switch (message.what) {
@@ -264,9 +266,9 @@ public:
         int ends[2];
         CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
         CHECK(fcntl(ends[1], F_SETFD, 0) == 0);
-        std::string number = std::to_string(ends[1]);
+        std::string number = std::to_string(ends[1]), device = std::to_string(peer_device);
         char program[] = "ipc", role[] = "peer";
-        char *arguments[] = {program, role, number.data(), nullptr};
+        char *arguments[] = {program, role, number.data(), device.data(), nullptr};
         CHECK(posix_spawn(&process, "/proc/self/exe", nullptr, nullptr, arguments, environ) == 0);
         close(ends[1]);
         socket = ends[0];
@@ -379,6 +381,20 @@ uint64_t live_bytes(emm_context *context) {
     return stats.live_bytes;
 }
 
+// Whether the peer's device and that of this process reach each other's memory.
+bool reaches(int device) {
+    const auto ask = reinterpret_cast<decltype(&cuDeviceCanAccessPeer)>(
+        emm_driver_entry("cuDeviceCanAccessPeer", 12000));
+    int there = device == 0, back = there;
+    const bool asked = device == 0 || (ask(&there, 0, device) == CUDA_SUCCESS &&
+                                       ask(&back, device, 0) == CUDA_SUCCESS);
+    if (!asked || !there || !back) {
+        std::printf("skipped: devices 0 and %d are not both there, or do not reach each other\n",
+                    device);
+    }
+    return asked && there && back;
+}
+
 void play(emm_context *context, int rounds) {
     std::mt19937 random(20240521);
     int descriptors = 0;
@@ -401,11 +417,15 @@ void play(emm_context *context, int rounds) {
 } // namespace
 
 int main(int argc, char *argv[]) {
-    if (argc == 3) {
-        return be_peer(std::atoi(argv[2]));
+    if (argc == 4) {
+        return be_peer(std::atoi(argv[2]), std::atoi(argv[3]));
     }
-    emm_context *context = device_context();
+    peer_device = argc > 2 ? std::atoi(argv[2]) : 0;
+    emm_context *context = device_context(0);
+    if (!reaches(peer_device)) {
+        return 77;
+    }
     keep_rules(context);
-    play(context, argc == 2 ? std::atoi(argv[1]) : 20);
+    play(context, argc > 1 ? std::atoi(argv[1]) : 20);
     return 0;
 }

@@ -1,5 +1,6 @@
 // A program that uses emm, as `emm top` meets it. Its arguments are carried out in order:
 //
+//     device=ORDINAL  what follows is on that device, at first on device 0
 //     alloc=COUNT     allocates so many blocks of 1 MiB, and keeps them
 //     steady=COUNT    allocates and frees so many blocks a second on a thread, from here on
 //     slow            its plugin is one that is linked in, and hangs in get_stats from `hang` on
@@ -69,26 +70,32 @@ const emm_plugin *slow_plugin(const emm_host *) {
     return &table;
 }
 
-emm_context *context() {
-    static emm_context *const it = [] {
-        emm_context *found = nullptr;
-        require(emm_context_for_device(0, &found) == EMM_OK, "emm_context_for_device");
-        return found;
-    }();
-    return it;
+emm_context *known = nullptr;
+
+void use_device(unsigned ordinal) {
+    emm_context *found = nullptr;
+    require(emm_context_for_device(static_cast<int32_t>(ordinal), &found) == EMM_OK,
+            "emm_context_for_device");
+    known = found;
 }
 
-emm_deviceptr allocated() {
+emm_context *context() {
+    if (!known) {
+        use_device(0);
+    }
+    return known;
+}
+
+emm_deviceptr allocated(emm_context *where) {
     emm_deviceptr ptr = 0;
-    require(emm_memalloc(context(), 1 << 20, EMM_STREAM_LEGACY, &ptr) == EMM_OK, "emm_memalloc");
+    require(emm_memalloc(where, 1 << 20, EMM_STREAM_LEGACY, &ptr) == EMM_OK, "emm_memalloc");
     return ptr;
 }
 
 void allocate_steadily(unsigned rate) {
-    context();
-    std::thread([rate] {
+    std::thread([rate, where = context()] {
         for (;;) {
-            require(emm_memfree(context(), allocated(), 0, EMM_STREAM_LEGACY) >= EMM_OK,
+            require(emm_memfree(where, allocated(where), 0, EMM_STREAM_LEGACY) >= EMM_OK,
                     "emm_memfree");
             usleep(1'000'000 / rate);
         }
@@ -151,10 +158,11 @@ void carry_out(const std::string &step) {
         equals == std::string::npos
             ? 0
             : static_cast<unsigned>(std::strtoul(step.c_str() + equals + 1, nullptr, 10));
-    if (what == "alloc") {
-        context();
+    if (what == "device") {
+        use_device(count);
+    } else if (what == "alloc") {
         for (unsigned i = 0; i < count; ++i) {
-            allocated();
+            allocated(context());
         }
     } else if (what == "steady") {
         allocate_steadily(count);
