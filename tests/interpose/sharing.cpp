@@ -197,6 +197,37 @@ void share_with_native() {
     CHECK(native.open(1, handle_of(ours, 1), 5 * MiB).result == CUDA_ERROR_INVALID_VALUE);
 }
 
+void refuse_to_copy(const Peer &from) {
+    std::vector<std::string> staged = under_emm();
+    staged.push_back("EMM_IPC_STAGED=1");
+    const Peer there(staged, 1);
+    CHECK(from.allocate(0, 5 * MiB, How::unordered).result == CUDA_SUCCESS);
+    CHECK(there.open(0, handle_of(from, 0), 5 * MiB).result == CUDA_ERROR_MAP_FAILED);
+    CHECK(from.free(0, How::unordered).result == CUDA_SUCCESS);
+}
+
+// Each of two devices opens what is on the other; what emm would copy is no sharing.
+void share_between_devices() {
+    const Peer here(under_emm());
+    if (!here.reaches(1)) {
+        std::puts("   skipped: there is no second device that this one reaches");
+        return;
+    }
+    const Peer there(under_emm(), 1), native(natively());
+    for (const How how : {How::unordered, How::ordered}) {
+        for (const size_t size : {4 * KiB, MiB + 512, 33 * MiB}) {
+            share(here, there, how, size);
+            share(there, here, how, size);
+        }
+    }
+    share_small_blocks(here, there);
+    share_small_blocks(there, here);
+    end_by_free(here, there, How::unordered);
+    leave_nothing(there, here);
+    share(native, there, How::unordered, 5 * MiB);
+    refuse_to_copy(here);
+}
+
 void run(const char *name, void (*one)(const Peer &exporter, const Peer &importer)) {
     std::printf("%s ...\n", name);
     std::fflush(stdout);
@@ -208,8 +239,8 @@ void run(const char *name, void (*one)(const Peer &exporter, const Peer &importe
 } // namespace
 
 int main(int argc, char *argv[]) {
-    if (argc == 3 && std::strcmp(argv[1], "peer") == 0) {
-        return be_peer(std::atoi(argv[2]));
+    if (argc == 4 && std::strcmp(argv[1], "peer") == 0) {
+        return be_peer(std::atoi(argv[2]), std::atoi(argv[3]));
     }
     if (argc != 4) {
         std::fputs("usage: sharing DRIVER INTERPOSER PLUGIN\n", stderr);
@@ -235,5 +266,7 @@ int main(int argc, char *argv[]) {
     run("nothing is left", leave_nothing);
     std::puts("a process without emm ...");
     share_with_native();
+    std::puts("two devices ...");
+    share_between_devices();
     return 0;
 }

@@ -27,10 +27,11 @@ struct Memory {
 
 std::map<unsigned, Memory> slots;
 CUstream stream = nullptr;
+int device = 0;
 
 void begin_context() {
     CUcontext context = nullptr;
-    NEED(cu.cuDevicePrimaryCtxRetain(&context, 0));
+    NEED(cu.cuDevicePrimaryCtxRetain(&context, device));
     NEED(cu.cuCtxSetCurrent(context));
     NEED(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 }
@@ -38,8 +39,8 @@ void begin_context() {
 CUresult reset_context() {
     NEED(cu.cuStreamDestroy(stream));
     NEED(cu.cuCtxSetCurrent(nullptr));
-    NEED(cu.cuDevicePrimaryCtxReset(0));
-    NEED(cu.cuDevicePrimaryCtxRelease(0));
+    NEED(cu.cuDevicePrimaryCtxReset(device));
+    NEED(cu.cuDevicePrimaryCtxRelease(device));
     slots.clear();
     begin_context();
     return CUDA_SUCCESS;
@@ -157,6 +158,11 @@ uint64_t count_descriptors() {
     return count;
 }
 
+bool reaches(unsigned other) {
+    int possible = 0; // it may not be there
+    return cu.cuDeviceCanAccessPeer(&possible, device, int(other)) == CUDA_SUCCESS && possible;
+}
+
 // The thread that serves closes a connection soon after the importer has.
 uint64_t settled_descriptors() {
     uint64_t least = count_descriptors();
@@ -191,6 +197,9 @@ Answer do_as_told(const Request &request) {
     case 'O':
         answer.matches = open_and_close_at_once(request.handle);
         break;
+    case 'p':
+        answer.matches = reaches(request.value);
+        break;
     case 'z':
         answer.result = reset_context();
         break;
@@ -214,7 +223,8 @@ Answer do_as_told(const Request &request) {
 
 } // namespace
 
-int be_peer(int socket) {
+int be_peer(int socket, int its_device) {
+    device = its_device;
     const std::string missing = find_driver("dlsym");
     if (!missing.empty()) {
         std::fprintf(stderr, "%s\n", missing.c_str());
@@ -232,7 +242,7 @@ int be_peer(int socket) {
     return 0;
 }
 
-Peer::Peer(std::vector<std::string> environment) {
+Peer::Peer(std::vector<std::string> environment, int its_device) {
     int ends[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0 ||
         fcntl(ends[1], F_SETFD, 0) != 0) {
@@ -251,9 +261,9 @@ Peer::Peer(std::vector<std::string> environment) {
         variables.push_back(each.data());
     }
     variables.push_back(nullptr);
-    std::string number = std::to_string(ends[1]);
+    std::string number = std::to_string(ends[1]), ordinal = std::to_string(its_device);
     char program[] = "sharing", role[] = "peer";
-    char *arguments[] = {program, role, number.data(), nullptr};
+    char *arguments[] = {program, role, number.data(), ordinal.data(), nullptr};
     if (posix_spawn(&process_, "/proc/self/exe", nullptr, nullptr, arguments, variables.data()) !=
         0) {
         std::perror("posix_spawn");

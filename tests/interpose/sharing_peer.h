@@ -1,5 +1,5 @@
-// A process with one context that does as it is told. What it has, allocated or opened, is known by
-// the number of a slot.
+// A process with one context, of one device, that does as it is told. What it has, allocated or
+// opened, is known by the number of a slot.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@ enum class How : int { unordered, ordered, managed };
 
 // 'a' allocate `size`; 'x' free; 'g' handle of the address at `size`; 'o' open, with `value` as
 // flags; 'c' close; 'f' fill with `value`; 'h' holds it?; 'r' the range around the address at
-// `size`; 'd' descriptors; 'z' reset the context; 'G' handles of the slot
-// and 'O' openings and closings of a handle, by several threads at once
+// `size`; 'd' descriptors; 'z' reset the context; 'G' handles of the slot and 'O' openings and
+// closings of a handle, by several threads at once; 'p' does the device reach the device `value`?
 struct Request {
     char what = 0;
     unsigned slot = 0;
@@ -28,20 +28,21 @@ struct Request {
 
 struct Answer {
     CUresult result = CUDA_SUCCESS;
-    bool matches = false; // 'h', 'G', 'O'; 'g' the driver says that it can; 'r' the range begins
-                          // where the slot does
+    bool matches = false; // 'h', 'G', 'O', 'p'; 'g' the driver says that it can; 'r' the range
+                          // begins where the slot does
     CUdeviceptr address = 0;
     size_t size = 0; // of the range
     uint64_t id = 0; // of the buffer; 'd' the count
     CUipcMemHandle handle = {};
 };
 
-int be_peer(int socket);
+int be_peer(int socket, int device);
 
 class Peer {
 public:
-    explicit Peer(std::vector<std::string> environment); // NAME=value, instead of this process's
-    ~Peer();                                             // waits for its exit, with status 0
+    // `environment`: NAME=value, instead of this process's.
+    explicit Peer(std::vector<std::string> environment, int device = 0);
+    ~Peer(); // waits for its exit, with status 0
     Peer(const Peer &) = delete;
     Peer &operator=(const Peer &) = delete;
 
@@ -68,6 +69,7 @@ public:
     bool holds(unsigned slot, unsigned value) const {
         return ask({'h', slot, 0, value, {}, {}}).matches;
     }
+    bool reaches(unsigned device) const { return ask({'p', 0, 0, device, {}, {}}).matches; }
     uint64_t descriptors() const { return ask({'d', 0, 0, 0, {}, {}}).id; }
 
 private:
