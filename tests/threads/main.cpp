@@ -1,6 +1,6 @@
 // traffic [NAME=NUMBER...]: random traffic of several threads through the plugin in EMM_PLUGIN, on
 // the driver in EMM_DRIVER, that would show any memory that was handed out early. The names are
-// those of Settings. Exit status 1: something was wrong.
+// those of Settings. Exit status 1: something was wrong; 77: the machine has too few devices.
 #include "../parts/settings.h"
 #include "traffic.h"
 
@@ -37,8 +37,14 @@ simcuda_counters given_out() {
     return counters;
 }
 
+bool has_devices_for(const Settings &settings) {
+    emm_driver_info driver = {};
+    driver.struct_size = sizeof driver;
+    check(emm_get_driver(&driver), "emm_get_driver");
+    return !settings.full || driver.device_count > 1;
+}
+
 void run_rounds(const Settings &settings) {
-    check(Cuda().cuInit(0), "cuInit");
     for (size_t round = 0; round < settings.rounds; round++) {
         const simcuda_counters before = given_out();
         Traffic traffic(settings, settings.seed + round);
@@ -57,7 +63,13 @@ void run_rounds(const Settings &settings) {
 
 int main(int argc, char *argv[]) {
     try {
-        run_rounds(settings_of(argc, argv));
+        const Settings settings = settings_of(argc, argv);
+        check(Cuda().cuInit(0), "cuInit");
+        if (!has_devices_for(settings)) {
+            std::puts("skipped: there is one device, and with `full` there is to be another one");
+            return 77;
+        }
+        run_rounds(settings);
         return 0;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "%s\n", error.what());
