@@ -128,24 +128,27 @@ def programs(folder):
 
 
 class Monitor:
-    """Device memory in use on the machine's first GPU, 0 without NVML: this process is not under emm."""
+    """Device memory in use on the machine's first GPUs, 0 without NVML: this process is not under emm."""
 
-    def __init__(self):
-        self.device = ctypes.c_void_p()
+    def __init__(self, devices=1):
+        self.devices = [ctypes.c_void_p() for _ in range(devices)]
         try:
             self.nvml = ctypes.CDLL("libnvidia-ml.so.1")
         except OSError:
             print("there is no NVML: peaks are not known")
-            self.nvml = None
+            self.nvml, self.devices = None, []
             return
-        if self.nvml.nvmlInit_v2() or self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device)):
+        if self.nvml.nvmlInit_v2() or any(self.nvml.nvmlDeviceGetHandleByIndex_v2(number, ctypes.byref(device))
+                                          for number, device in enumerate(self.devices)):
             sys.exit("NVML does not start")
 
     def used(self):
-        memory = (ctypes.c_ulonglong * 3)()  # total, free, used
-        if self.nvml:
-            self.nvml.nvmlDeviceGetMemoryInfo(self.device, memory)
-        return memory[2]
+        total = 0
+        for device in self.devices:
+            memory = (ctypes.c_ulonglong * 3)()  # total, free, used
+            self.nvml.nvmlDeviceGetMemoryInfo(device, memory)
+            total += memory[2]
+        return total
 
     def peak_while(self, running, begun, timeout):
         """Watches a process until it ends, and gives the most that was in use beyond `begun`."""
@@ -280,25 +283,36 @@ def numba_memory_tests():
     return 0 if found["finished"] else 1
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def options(description):
+    """The command line of a section whose programs are compared."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--only", help="names of programs, separated by commas")
     parser.add_argument("--times", type=int, help="runs of each; by default 5 of those that are measured")
     parser.add_argument("--list", action="store_true", help="print the names of the programs")
+    return parser
+
+
+def main():
+    parser = options(__doc__.splitlines()[0])
     parser.add_argument("--numba", action="store_true", help=argparse.SUPPRESS)
     wish = parser.parse_args()
     if wish.numba:
         return numba_memory_tests()
-    known = programs(wish.folder.resolve())
+    if not wish.list:
+        compile_runtime_programs(wish.folder)
+    return compare_all(programs(wish.folder.resolve()), parser, wish, Monitor, "run.json")
+
+
+def compare_all(known, parser, wish, make_monitor, name):
+    """The programs that are wished for, one after another: the section's exit status. The JSON goes to `name`."""
     if wish.list:
         print(*(program.name for program in known), sep="\n")
         return 0
     wanted = wish.only.split(",") if wish.only else [program.name for program in known if program.usual]
     if unknown := set(wanted) - {program.name for program in known}:
         parser.error(f"--only: no program is called {', '.join(sorted(unknown))}")
-    compile_runtime_programs(wish.folder)
-    monitor, rows = Monitor(), []
+    monitor, rows = make_monitor(), []
     print("| program | way | what it prints | runs | figures (median; ratio to the first way) |\n|---|---|---|---|---|")
     for program in known:
         if program.name not in wanted:
@@ -307,7 +321,7 @@ def main():
             print(f"| {program.name} | | skipped: {lack} | | |", flush=True)
             continue
         rows += compare(program, wish.times, monitor)
-        (wish.folder / "run.json").write_text(json.dumps(rows, indent=1))
+        (wish.folder / name).write_text(json.dumps(rows, indent=1))
     return 0 if rows and all(row["good"] for row in rows) else 1
 
 

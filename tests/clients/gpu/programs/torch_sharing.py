@@ -1,13 +1,18 @@
-"""torch_sharing.py: two processes pass tensors of a GPU to each other (torch.multiprocessing)."""
+"""torch_sharing.py [DEVICE]: two processes pass tensors of a GPU to each other (torch.multiprocessing).
+
+The second process answers with tensors of DEVICE, by default of the first one's.
+"""
+import sys
+
 import torch
 import torch.multiprocessing as mp
 
 
-def worker(received, answers):
+def worker(received, answers, device):
     while (tensor := received.get()) is not None:
         tensor += 1
         torch.cuda.synchronize()
-        answers.put((tensor.double().sum().item(), tensor * 2))
+        answers.put((tensor.double().sum().item(), tensor.to(device) * 2))
         del tensor
     received.get()  # the answers live as long as this process
 
@@ -15,7 +20,8 @@ def worker(received, answers):
 def main():
     context = mp.get_context("spawn")
     received, answers = context.Queue(), context.Queue()
-    process = context.Process(target=worker, args=(received, answers))
+    device = f"cuda:{sys.argv[1] if len(sys.argv) > 1 else 0}"
+    process = context.Process(target=worker, args=(received, answers, device))
     process.start()
     for size in (1000, 1 << 20, 10_000_000):
         tensor = torch.arange(size, dtype=torch.float32, device="cuda")
