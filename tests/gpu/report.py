@@ -67,6 +67,22 @@ def bench_rows(answer):
              f"{r['mpairs_per_s']:.3f}", r.get("driver_calls_per_pair", "")] for r in answer["results"] if "ns_per_pair" in r]
 
 
+BOTH_COLUMNS = ["device", "case", "threads", "size", "ns a pair alone", "ns a pair beside the other", "ratio"]
+
+
+def both_rows(folder):
+    """Of `emm bench` in one process on each device: alone, and at the same time."""
+    rows = []
+    for device in (0, 1):
+        paths = [folder / f"bench-{way}-{device}.json" for way in ("device", "both")]
+        if all(path.exists() for path in paths):
+            alone, beside = ({(r["case"], r["threads"], r["size"]): r["ns_per_pair"] for r in (load(path) or {}).get("results", [])
+                              if "ns_per_pair" in r} for path in paths)
+            rows += [[device, *key, f"{alone[key]:.1f}", f"{beside[key]:.1f}", f"{beside[key] / alone[key]:.3f}"]
+                     for key in alone if key in beside]
+    return rows
+
+
 def replays(folder, kind):
     rows = list(replay_rows(folder, kind))
     if rows:
@@ -146,6 +162,10 @@ def main():
     bench(folder, "bench-unordered")
     print("### Threads\n")
     bench(folder, "bench-threads")
+    both = both_rows(folder)
+    if both:
+        print("### Two devices, each alone and both at once\n")
+        table(BOTH_COLUMNS, both)
     table_of_peers = folder / "peers/peers.md"
     if table_of_peers.exists():
         print(f"### Beside other allocators\n\n{table_of_peers.read_text()}")
