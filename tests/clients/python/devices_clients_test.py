@@ -9,6 +9,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 GPU = pathlib.Path(sys.argv.pop(1)).resolve()
@@ -120,34 +121,71 @@ class Programs(unittest.TestCase):
         self.assertIn("1 MiB, 3 replays: 0 words are wrong\n", done.stdout)
         self.assertRegex(done.stdout, re.compile("^figure registered-buffers 0$", re.MULTILINE))
 
+    def run_ranks(self, code):
+        """What two ranks print that do `code`, whose work is the function `work`."""
+        with tempfile.TemporaryDirectory() as folder:
+            environment = {**os.environ, "EMM_TEST_RANKS": "cpu", "EMM_TEST_MEETING": folder + "/meeting",
+                           "PYTHONPATH": str(PROGRAMS), "PYTHONDONTWRITEBYTECODE": "1"}
+            running = [subprocess.Popen([PYTHON, "-c", f"{code}\nranks.be_rank({rank}, work)"], env=environment, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(2)]
+            told = [process.communicate(timeout=200) for process in running]
+        self.assertEqual([process.returncode for process in running], [0, 0], told)
+        return [output for output, _ in told]
+
     def test_a_word_that_one_rank_reduces_wrongly_is_counted(self):
-        broken = """
-import sys, runpy, torch, torch.distributed as dist
-program, reduce = sys.argv[1], dist.all_reduce
+        self.assertEqual(self.run_ranks("""
+import torch.distributed as dist
+import nccl_graph, ranks
+reduce = dist.all_reduce
 def wrong(tensor):
     reduce(tensor)
     if tensor.numel() > 1 and dist.get_rank() == 1:
         tensor[7] += 1
 dist.all_reduce = wrong
-sys.argv = [program, "--replays", "2", "--mib", "1"]
-sys.path.insert(0, sys.path[0])
-import nccl_graph, ranks
-ranks.be_rank(int(sys.stdin.read()), lambda rank: print("wrong:", nccl_graph.verified(rank, 1000, 2)))
-"""
-        meeting = pathlib.Path(os.environ.get("TMPDIR", "/tmp"), f"emm-meeting-{os.getpid()}")
-        environment = {**os.environ, "EMM_TEST_RANKS": "cpu", "EMM_TEST_MEETING": str(meeting),
-                       "PYTHONPATH": str(PROGRAMS), "PYTHONDONTWRITEBYTECODE": "1"}
-        running = [subprocess.Popen([PYTHON, "-c", broken, "nccl_graph.py"], env=environment, text=True,
-                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(2)]
-        for rank, process in enumerate(running):
-            process.stdin.write(str(rank))
-            process.stdin.close()
-        told = [process.stdout.read() for process in running]
-        for process in running:
-            process.stdout.close()
-            self.assertEqual(process.wait(timeout=200), 0)
-        meeting.unlink(missing_ok=True)
-        self.assertEqual(told, ["wrong: 2\n", "wrong: 2\n"])
+def work(rank):
+    print("wrong:", nccl_graph.verified(rank, 1000, 2))
+"""), ["wrong: 2\n", "wrong: 2\n"])
+
+    def test_each_buffer_is_registered_and_deregistered_and_what_memory_lacks_is_told(self):
+        first, second = self.run_ranks("""
+import torch
+import nccl_register, ranks
+from nccl_memory import POSIX_DESCRIPTOR, Memory
+open_handles, allocated = {}, {}
+class Nccl:
+    def __init__(self, path):
+        assert path == "there"
+    def register(self, communicator, address, size):
+        open_handles[len(open_handles)] = (communicator, address, size)
+        return len(open_handles) - 1
+    def deregister(self, communicator, handle):
+        assert open_handles.get(handle) and open_handles[handle][0] == communicator
+        open_handles[handle] = None
+    def allocate(self, size):
+        tensor = torch.empty(size // 4)
+        allocated[tensor.data_ptr()] = tensor
+        return tensor.data_ptr()
+    def free(self, address):
+        del allocated[address]
+class Driver:
+    def memory(self, address):
+        return Memory(POSIX_DESCRIPTOR, address in allocated, 0, 8, 4)
+nccl_register.Nccl, nccl_register.Driver = Nccl, Driver
+nccl_register.nccl_library = lambda: "there"
+nccl_register.communicator = lambda device: 77
+nccl_register.Array = lambda address, count: allocated[address]
+nccl_register.wish.mib, nccl_register.wish.times = 1, 2
+def work(rank):
+    nccl_register.work(rank)
+    assert len(open_handles) == 23 and not any(open_handles.values()) and not allocated
+""")
+        self.assertEqual(second, "")
+        lines = first.splitlines()
+        self.assertEqual([line for line in lines if not line.startswith("figure")],
+                         [f"{name}: right, and then right" for name in ("tensor", "part", "ncclMemAlloc")])
+        self.assertEqual([line for line in lines if "lacks" in line],
+                         ["figure lacks-descriptor 0", "figure lacks-fabric 0", "figure lacks-rdma 1",
+                          "figure lacks-granularity 0"])
 
     def test_a_rank_that_ends_badly_ends_the_other_and_is_the_programs_status(self):
         broken = f"""
@@ -160,13 +198,11 @@ def work(rank):
     time.sleep(300)
 sys.exit(ranks.start(work))
 """
-        folder = pathlib.Path(os.environ.get("TMPDIR", "/tmp"), f"emm-ranks-{os.getpid()}.py")
-        folder.write_text(broken)
-        try:
-            done = subprocess.run([PYTHON, "-B", folder], timeout=200, check=False, capture_output=True,
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "program.py")
+            program.write_text(broken, encoding="utf-8")
+            done = subprocess.run([PYTHON, "-B", program], timeout=200, check=False, capture_output=True,
                                   env={**os.environ, "EMM_TEST_RANKS": "cpu"})
-        finally:
-            folder.unlink()
         self.assertEqual(done.returncode, 5, done.stderr)
 
 

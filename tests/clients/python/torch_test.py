@@ -110,6 +110,11 @@ class OnEmm(unittest.TestCase):
             with self.subTest(plugin):
                 self.program("sharing", EMM_PLUGIN=plugin)
 
+    def test_tensors_of_two_devices_are_shared_between_processes(self):
+        for plugin in ("pool:growth=vmm", "pool:growth=segment"):
+            with self.subTest(plugin):
+                self.program("sharing", "1", EMM_PLUGIN=plugin, EMM_SIM="devices=2,memory=1GiB")
+
     def test_without_a_compiler_the_pluggable_allocator_serves_and_says_why(self):
         with tempfile.TemporaryDirectory() as empty:
             done = self.program("fallback", XDG_CACHE_HOME=empty, PATH="/nowhere", CXX="")

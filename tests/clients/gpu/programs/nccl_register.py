@@ -4,6 +4,7 @@ The memory is PyTorch's, a part in the middle of it, and ncclMemAlloc's. What Py
 for is a figure each; -1 for all: it is not of cuMemCreate.
 """
 import argparse
+import contextlib
 import sys
 
 import torch
@@ -29,12 +30,24 @@ def microseconds(buffer, times):
     return ranks.seconds_of(lambda: dist.all_reduce(buffer), times) / times * 1e6
 
 
+def communicator(device):
+    """PyTorch's own."""
+    return dist.group.WORLD._get_backend(device)._comm_ptr()
+
+
+@contextlib.contextmanager
+def registered(nccl, buffer):
+    used = communicator(buffer.device)
+    handle = nccl.register(used, buffer.data_ptr(), buffer.numel() * buffer.element_size())
+    yield
+    ranks.synchronize()
+    nccl.deregister(used, handle)
+
+
 def reduce(rank, nccl, name, buffer):
     """Registered, and again when that is over: after which NCCL must not use what it knew of it."""
-    communicator = dist.group.WORLD._get_backend(buffer.device)._comm_ptr()
-    handle = nccl.register(communicator, buffer.data_ptr(), buffer.numel() * buffer.element_size())
-    good, took = right(rank, buffer), microseconds(buffer, wish.times)
-    nccl.deregister(communicator, handle)
+    with registered(nccl, buffer):
+        good, took = right(rank, buffer), microseconds(buffer, wish.times)
     again, without = right(rank, buffer), microseconds(buffer, wish.times)
     if rank == 0:
         print(f"{name}: {'right' if good else 'WRONG'}, and then {'right' if again else 'WRONG'}")
@@ -68,10 +81,8 @@ def work(rank):
     for _ in range(20):  # registered memory goes back, and other memory takes its place
         del buffer
         buffer = torch.empty(count, device=device)
-        communicator = dist.group.WORLD._get_backend(device)._comm_ptr()
-        handle = nccl.register(communicator, buffer.data_ptr(), 4 * count)
-        good = right(rank, buffer)
-        nccl.deregister(communicator, handle)
+        with registered(nccl, buffer):
+            good = right(rank, buffer)
         if not good:
             sys.exit("wrong in memory that another tensor had before")
     del neighbours

@@ -1,5 +1,9 @@
-"""sharing.py: two processes pass tensors to each other (torch.multiprocessing)."""
+"""sharing.py [DEVICE]: two processes pass tensors to each other (torch.multiprocessing).
+
+The second one answers with tensors of DEVICE, by default of the first one's.
+"""
 import gc
+import sys
 
 import emm
 import emm.torch
@@ -7,13 +11,13 @@ import torch
 import torch.multiprocessing as mp
 
 
-def worker(received, answers):
+def worker(received, answers, device):
     emm.torch.use()
     while (tensor := received.get()) is not None:
         host = tensor.cpu()
         tensor.copy_(host + 1)
         torch.cuda.synchronize()
-        answers.put((host.double().sum().item(), (host * 2).to("cuda")))
+        answers.put((host.double().sum().item(), (host * 2).to(device)))
         del tensor
     received.get()  # the answers live as long as this process
 
@@ -22,7 +26,8 @@ def main():
     emm.torch.use()
     context = mp.get_context("spawn")
     received, answers = context.Queue(), context.Queue()
-    process = context.Process(target=worker, args=(received, answers))
+    device = f"cuda:{sys.argv[1] if len(sys.argv) > 1 else 0}"
+    process = context.Process(target=worker, args=(received, answers, device))
     process.start()
     for size in (1000, 1 << 20):
         tensor = torch.arange(size, dtype=torch.float32).to("cuda")
@@ -32,6 +37,7 @@ def main():
             total, doubled = answers.get(timeout=60)
             assert total == before
             assert part.cpu().double().sum().item() == before + part.numel()
+            assert doubled.device == torch.device(device)
             assert doubled.cpu().double().sum().item() == 2 * before
             del doubled
         del tensor, part
