@@ -8,17 +8,6 @@
 namespace emm::pool {
 namespace {
 
-CUmemAllocationProp properties(int32_t device, bool shareable) {
-    CUmemAllocationProp found = {};
-    found.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-    found.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    found.location.id = device;
-    if (shareable) {
-        found.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    }
-    return found;
-}
-
 // A driver that does not tell is asked for no attribute and believed `unknown`.
 bool has_attribute(const ServedContext &context, CUdevice_attribute attribute, bool unknown) {
     const Driver &driver = context.driver;
@@ -43,6 +32,25 @@ bool PageDriver::can_share(const ServedContext &context) {
            host.serve_ipc && host.withdraw_ipc &&
            has_attribute(context, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED,
                          false);
+}
+
+bool PageDriver::can_reach_cards(const ServedContext &context) {
+    return has_attribute(context, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED,
+                         false);
+}
+
+// What libraries that exchange memory ask for: descriptors (NCCL), and network cards that reach it
+// (NCCL, UCX).
+CUmemAllocationProp PageDriver::properties() const {
+    CUmemAllocationProp wanted = {};
+    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    wanted.location.id = context_.device;
+    if (shares_) {
+        wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    }
+    wanted.allocFlags.gpuDirectRDMACapable = reaches_cards_;
+    return wanted;
 }
 
 CUdeviceptr PageDriver::reserve_addresses(uint64_t bytes, CUresult &result) const {
@@ -83,7 +91,7 @@ void PageDriver::release(const std::vector<Piece> &pieces) const {
 // Whether the driver has that much: asked for as one piece, which goes back at once. Piece by piece
 // a request that fails would keep the memory from other programs until then.
 CUresult PageDriver::try_as_one(const std::vector<uint64_t> &sizes) const {
-    const CUmemAllocationProp wanted = properties(context_.device, shares_);
+    const CUmemAllocationProp wanted = properties();
     CUmemGenericAllocationHandle handle = 0;
     const CUresult result = driver_.cuMemCreate(
         &handle, std::accumulate(sizes.begin(), sizes.end(), uint64_t(0)), &wanted, 0);
@@ -96,7 +104,7 @@ CUresult PageDriver::try_as_one(const std::vector<uint64_t> &sizes) const {
 CUresult PageDriver::create(const std::vector<uint64_t> &sizes,
                             std::vector<Piece> &ret_pieces) const {
     const Relaxed relaxed(driver_);
-    const CUmemAllocationProp wanted = properties(context_.device, shares_);
+    const CUmemAllocationProp wanted = properties();
     const size_t before = ret_pieces.size();
     const CUresult possible = is_worth_a_trial(sizes.size()) ? try_as_one(sizes) : CUDA_SUCCESS;
     if (possible != CUDA_SUCCESS) {

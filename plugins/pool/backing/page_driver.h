@@ -12,12 +12,15 @@ namespace emm::pool {
 class PageDriver {
 public:
     explicit PageDriver(const ServedContext &context)
-        : context_(context), shares_(can_share(context)) {}
+        : context_(context), shares_(can_share(context)), reaches_cards_(can_reach_cards(context)) {
+    }
 
     // Whether the driver and the device have virtual memory management.
     static bool is_served(const ServedContext &context);
     // Whether other processes may have pieces: the device and the host must serve that.
     static bool can_share(const ServedContext &context);
+    // Whether a network card may have pieces by itself (GPUDirect RDMA).
+    static bool can_reach_cards(const ServedContext &context);
     bool shares() const { return shares_; } // pieces are made so
 
     CUdeviceptr reserve_addresses(uint64_t bytes, CUresult &result) const;
@@ -42,12 +45,13 @@ public:
     void await_device() const; // for all work of the context: cuMemUnmap waits for none
 
 private:
+    CUmemAllocationProp properties() const;
     CUresult try_as_one(const std::vector<uint64_t> &sizes) const;
     CUresult map_piece(const Block &block, uint64_t at, const Piece &piece) const;
 
     const ServedContext &context_;
     const Driver &driver_ = context_.driver;
-    const bool shares_;
+    const bool shares_, reaches_cards_;
 };
 
 } // namespace emm::pool

@@ -23,6 +23,22 @@ unsigned long long access_of(int device, CUdeviceptr ptr) {
     return flags;
 }
 
+template <class Function> Function *entry(const char *name) {
+    return reinterpret_cast<Function *>(host().driver(name, 12000));
+}
+
+// Of the piece behind an address.
+CUmemAllocationProp properties_of(CUdeviceptr ptr) {
+    CUmemGenericAllocationHandle piece = 0;
+    CUmemAllocationProp found = {};
+    REQUIRE(entry<decltype(::cuMemRetainAllocationHandle)>("cuMemRetainAllocationHandle")(
+                &piece, reinterpret_cast<void *>(ptr)) == CUDA_SUCCESS);
+    REQUIRE(entry<decltype(::cuMemGetAllocationPropertiesFromHandle)>(
+                "cuMemGetAllocationPropertiesFromHandle")(&found, piece) == CUDA_SUCCESS);
+    REQUIRE(entry<decltype(::cuMemRelease)>("cuMemRelease")(piece) == CUDA_SUCCESS);
+    return found;
+}
+
 // Blocks of one page, every other one free.
 std::vector<CUdeviceptr> make_comb(Simulation &sim, int teeth, CUstream stream) {
     std::vector<CUdeviceptr> blocks, kept;
@@ -41,6 +57,15 @@ std::vector<CUdeviceptr> make_comb(Simulation &sim, int teeth, CUstream stream) 
 }
 
 } // namespace
+
+TEST_CASE("pages: a network card may reach each piece") {
+    Simulation sim("growth=vmm");
+    for (const size_t size : {4 * KiB, 5 * MiB, 300 * MiB}) {
+        const CUdeviceptr ptr = sim.alloc(size, legacy);
+        CHECK(properties_of(ptr).allocFlags.gpuDirectRDMACapable == 1);
+        CHECK(sim.free(ptr, legacy) == EMM_OK);
+    }
+}
 
 TEST_CASE("pages: a large block is made of free pages from everywhere") {
     Simulation sim("growth=vmm,max=64MiB");
