@@ -26,14 +26,15 @@ def legacy(way):
 
 
 NATIVE = Way("natively")
-MEMORY = (NATIVE, backend("pool:growth=vmm"), backend("pool:growth=segment"), *plugins("pool", "pool:growth=segment")[1:])
-REGISTERED = (*MEMORY, *(legacy(way) for way in MEMORY if way.name != "backend pool:growth=vmm"))
+PAGES, SEGMENTS = backend("pool:growth=vmm"), backend("pool:growth=segment")
+RUN = Way("pool", "pool")
+REGISTERED = (NATIVE, PAGES, SEGMENTS, RUN, legacy(NATIVE), legacy(SEGMENTS), legacy(RUN))
 
 
 def programs():
     return [
         Program("ddp training", script("ddp_training.py"),
-                (NATIVE, backend("pool"), *plugins("pool")[1:], Way("pool, no cache of PyTorch's", "pool", NO_CACHE)),
+                (NATIVE, backend("pool"), RUN, Way("pool, no cache of PyTorch's", "pool", NO_CACHE)),
                 "torch", times=3),
         Program("captured all-reduce", script("nccl_graph.py"), REGISTERED, "torch", times=3),
         Program("registered all-reduce", script("nccl_register.py"), REGISTERED, "torch", times=3),
