@@ -2,12 +2,15 @@
 //
 // EMM_PLUGIN says whose memory. A case that the machine or the plugin cannot serve is skipped by
 // name, and without a name all of them run; the exit status is 77 if each was skipped.
+#include "../../parts/chance.h"
 #include "../../threads/pattern.h"
 #include "../share/pair.h"
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <simcuda.h>
 #include <thread>
 
@@ -141,6 +144,75 @@ Outcome reach_each_other() {
     return "";
 }
 
+struct Beside {
+    std::atomic<bool> stop{false};
+    std::atomic<size_t> made{0}; // allocations
+};
+
+// Memory that comes and goes until it is to stop; a few blocks are left.
+std::vector<Block> allocate_beside(Beside &beside, const Cuda &cuda, emm_context *context,
+                                   size_t seed) {
+    constexpr size_t most = 8;
+    Chance chance(seed);
+    std::vector<Block> blocks;
+    enter(cuda, context);
+    while (!beside.stop || blocks.size() < most) {
+        if (blocks.size() == most) {
+            const Block gone = taken_from(blocks, chance.below(most));
+            free(context, gone.ptr, gone.size);
+        }
+        const size_t size = chance.size();
+        blocks.push_back({allocate(context, size), size, 0});
+        beside.made++;
+    }
+    return blocks;
+}
+
+// Access is given and taken while other threads allocate; in the end all that is live has it.
+Outcome change_beside_threads() {
+    constexpr size_t threads = 4, made_meanwhile = 16;
+    constexpr int changes = 40;
+    const Cuda cuda;
+    emm_context *here = context_on(0), *there = context_on(1);
+    if (!can_reach(0, 1)) {
+        return "the devices do not reach each other";
+    }
+    Beside beside;
+    std::array<std::vector<Block>, threads> left;
+    std::vector<std::thread> running;
+    for (size_t i = 0; i < threads; ++i) {
+        running.emplace_back([&, i] { left[i] = allocate_beside(beside, cuda, there, i); });
+    }
+    emm_status given = EMM_OK;
+    for (int i = 0; i <= changes && given == EMM_OK; ++i) {
+        const size_t from = beside.made;
+        while (beside.made < from + made_meanwhile) {
+            std::this_thread::yield();
+        }
+        given = emm_set_peer_access(there, 0, i % 2 ? EMM_ACCESS_NONE : EMM_ACCESS_READ_WRITE);
+    }
+    const Outcome refusal = given < EMM_OK ? emm_last_error()->text : "";
+    beside.stop = true;
+    for (std::thread &each : running) {
+        each.join();
+    }
+    enter(cuda, there);
+    CHECK(cuda.cuCtxSynchronize() == CUDA_SUCCESS);
+    CHECK(given == EMM_OK || given == EMM_E_NOT_SUPPORTED);
+    User user(cuda, here);
+    for (std::vector<Block> &blocks : left) {
+        for (Block &block : blocks) {
+            if (given == EMM_OK) {
+                user.use(block);
+            }
+            free(there, block.ptr, block.size);
+        }
+    }
+    user.end();
+    CHECK(live_bytes(there) == 0);
+    return refusal;
+}
+
 // --- limits
 
 size_t total_of(emm_context *context, size_t *ret_free) {
@@ -235,6 +307,7 @@ struct Case {
 
 const Case cases[] = {
     {"peers", reach_each_other},
+    {"peers-beside-threads", change_beside_threads},
     {"limits", limit_each},
     {"both-at-once", allocate_on_both},
 };
