@@ -25,6 +25,10 @@ def legacy(way):
     return Way(f"{way.name}, legacy registration", way.plugin, (*way.environment, LEGACY), way.options)
 
 
+def ranks(name):
+    return script("start_ranks.py", name)
+
+
 NATIVE = Way("natively")
 PAGES, SEGMENTS = backend("pool:growth=vmm"), backend("pool:growth=segment")
 RUN = Way("pool", "pool")
@@ -33,11 +37,11 @@ REGISTERED = (NATIVE, PAGES, SEGMENTS, RUN, legacy(NATIVE), legacy(SEGMENTS), le
 
 def programs():
     return [
-        Program("ddp training", script("ddp_training.py"),
+        Program("ddp training", ranks("ddp_training.py"),
                 (NATIVE, backend("pool"), RUN, Way("pool, no cache of PyTorch's", "pool", NO_CACHE)),
                 "torch", times=3),
-        Program("captured all-reduce", script("nccl_graph.py"), REGISTERED, "torch", times=3),
-        Program("registered all-reduce", script("nccl_register.py"), REGISTERED, "torch", times=3),
+        Program("captured all-reduce", ranks("nccl_graph.py"), REGISTERED, "torch", times=3),
+        Program("registered all-reduce", ranks("nccl_register.py"), REGISTERED, "torch", times=3),
         Program("torch sharing", script("torch_sharing.py", "1"), plugins("pool", "pool:growth=segment"), "torch"),
         Program("limit of each", script("limit.py", "8", str(DEVICES)), (Way("pool:max=8GiB", "pool:max=8GiB"),), "torch"),
         *(program for program in run_clients.driver_client(("pool", "pool:growth=segment", "async", "passthrough"))

@@ -128,7 +128,7 @@ class Requirements(unittest.TestCase):
 @unittest.skipUnless(HAS_TORCH, "PyTorch is not installed")
 class Programs(unittest.TestCase):
     def run_one(self, name, *arguments, **variables):
-        return subprocess.run([PYTHON, "-B", PROGRAMS / f"{name}.py", *arguments], text=True, capture_output=True,
+        return subprocess.run([PYTHON, "-B", PROGRAMS / "start_ranks.py", f"{name}.py", *arguments], text=True, capture_output=True,
                               timeout=200, check=False, env={**os.environ, "EMM_TEST_RANKS": "cpu", **variables})
 
     def test_training_prints_the_same_losses_each_time(self):
@@ -149,8 +149,9 @@ class Programs(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             environment = {**os.environ, "EMM_TEST_RANKS": "cpu", "EMM_TEST_MEETING": folder + "/meeting",
                            "PYTHONPATH": str(PROGRAMS), "PYTHONDONTWRITEBYTECODE": "1"}
-            running = [subprocess.Popen([PYTHON, "-c", f"{code}\nranks.be_rank({rank}, work)"], env=environment, text=True,
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(2)]
+            running = [subprocess.Popen([PYTHON, "-c", f"{code}\nranks.run(work)"], text=True, stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, env={**environment, "EMM_TEST_RANK": str(rank)})
+                       for rank in range(2)]
             told = [process.communicate(timeout=200) for process in running]
         self.assertEqual([process.returncode for process in running], [0, 0], told)
         return [output for output, _ in told]
@@ -210,23 +211,26 @@ def work(rank):
                          ["figure lacks-descriptor 0", "figure lacks-fabric 0", "figure lacks-rdma 1",
                           "figure lacks-granularity 0"])
 
+
+class Ranks(unittest.TestCase):
     def test_a_rank_that_ends_badly_ends_the_other_and_is_the_programs_status(self):
-        broken = f"""
-import os, sys, time
-sys.path.insert(0, {str(PROGRAMS)!r})
-import ranks
-def work(rank):
-    if rank == 1:
-        os._exit(5)
-    time.sleep(300)
-sys.exit(ranks.start(work))
-"""
         with tempfile.TemporaryDirectory() as folder:
             program = pathlib.Path(folder, "program.py")
-            program.write_text(broken, encoding="utf-8")
-            done = subprocess.run([PYTHON, "-B", program], timeout=200, check=False, capture_output=True,
-                                  env={**os.environ, "EMM_TEST_RANKS": "cpu"})
+            program.write_text("import os, time\nif os.environ['EMM_TEST_RANK'] == '1':\n    os._exit(5)\ntime.sleep(300)\n",
+                               encoding="utf-8")
+            done = subprocess.run([sys.executable, "-B", PROGRAMS / "start_ranks.py", program], timeout=200, check=False,
+                                  capture_output=True)
         self.assertEqual(done.returncode, 5, done.stderr)
+
+    def test_what_either_rank_has_registered_is_counted_and_multicast_is_off(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = pathlib.Path(folder, "program.py")
+            program.write_text("import os\nassert os.environ['NCCL_NVLS_ENABLE'] == '0'\n"
+                               "with open(os.environ['NCCL_DEBUG_FILE'].replace('%p', str(os.getpid())), 'w') as log:\n"
+                               "    log.write('rank 0 - IPC register buffer 0x1\\nrank 0 register comm 0x1\\n')\n", encoding="utf-8")
+            done = subprocess.run([sys.executable, "-B", PROGRAMS / "start_ranks.py", program], timeout=200, check=False,
+                                  capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stdout), (0, "figure registered-buffers 2\n"), done.stderr)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""ddp_training.py [--steps N]: two ranks train a transformer on batches whose lengths vary (DistributedDataParallel).
+"""start_ranks.py ddp_training.py [--steps N]: two ranks train a transformer on batches whose lengths vary (DistributedDataParallel).
 
 Prints a digest of the losses of both, to the bit, how fast it was, and what the allocator had reserved.
 """
 import argparse
 import hashlib
 import os
-import sys
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for the same results each time
 
@@ -72,4 +71,4 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--steps", type=int, default=100)
 wish = parser.parse_args()
 if __name__ == "__main__":
-    sys.exit(ranks.start(work))
+    ranks.run(work)

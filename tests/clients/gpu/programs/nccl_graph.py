@@ -1,9 +1,8 @@
-"""nccl_graph.py [--replays N] [--mib N,...]: a captured all-reduce of two ranks, verified in each replay and timed.
+"""start_ranks.py nccl_graph.py [--replays N] [--mib N,...]: a captured all-reduce of two ranks, verified in each replay and timed.
 
 NCCL registers the buffers of captured graphs by itself, where their memory lets it.
 """
 import argparse
-import sys
 
 import torch
 import torch.distributed as dist
@@ -56,4 +55,4 @@ parser.add_argument("--replays", type=int, default=1000)
 parser.add_argument("--mib", default="1,64")
 wish = parser.parse_args()
 if __name__ == "__main__":
-    sys.exit(ranks.start(work, tells=True))
+    ranks.run(work)

@@ -1,4 +1,4 @@
-"""nccl_register.py [--times N] [--mib N]: all-reduces in memory that is registered with NCCL (ncclCommRegister).
+"""start_ranks.py nccl_register.py [--times N] [--mib N]: all-reduces in memory that is registered with NCCL (ncclCommRegister).
 
 The memory is PyTorch's, a part in the middle of it, and ncclMemAlloc's. What PyTorch's lacks of what ncclMemAlloc asks
 for is a figure each; -1 for all: it is not of cuMemCreate.
@@ -93,4 +93,4 @@ parser.add_argument("--times", type=int, default=200)
 parser.add_argument("--mib", type=int, default=64)
 wish = parser.parse_args()
 if __name__ == "__main__":
-    sys.exit(ranks.start(work, tells=True))
+    ranks.run(work)

@@ -1,26 +1,17 @@
-"""Two processes of a program, a rank each and each on a device of its own, which reduce between them.
+"""What the ranks have in common that start_ranks.py starts: a device each, between which they reduce.
 
 EMM_TORCH names a plugin of emm's, which then serves PyTorch as its backend. With EMM_TEST_RANKS=cpu the ranks
-are on the CPU: that tries a program where there is no GPU, and measures nothing. NVLink multicast stays off.
+are on the CPU: that tries a program where there is no GPU, and measures nothing.
 """
-import contextlib
 import os
-import pathlib
-import subprocess
-import sys
-import tempfile
 import time
 
 import torch
 import torch.distributed as dist
 
-from nccl_memory import registered
-
 COUNT = 2
 ON_CPU = os.environ.get("EMM_TEST_RANKS") == "cpu"
 MIB = 1 << 20
-WITHOUT_MULTICAST = {"NCCL_NVLS_ENABLE": "0", "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1"}
-TELLING = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "REG"}
 
 
 def device(rank):
@@ -87,7 +78,9 @@ def seconds_of(work, times):
     return time.perf_counter() - begin
 
 
-def be_rank(rank, work):
+def run(work):
+    """Does `work` as the rank that this process is."""
+    rank = int(os.environ["EMM_TEST_RANK"])
     if os.environ.get("EMM_TORCH"):
         use_emm(os.environ["EMM_TORCH"])
     meeting = f"file://{os.environ['EMM_TEST_MEETING']}"
@@ -100,39 +93,3 @@ def be_rank(rank, work):
     work(rank)
     dist.barrier()
     dist.destroy_process_group()
-
-
-def wait(processes):
-    """The first status that is not 0; then the other ranks, which may wait for that one, are killed."""
-    statuses = [None] * len(processes)
-    while None in statuses:
-        statuses = [process.poll() for process in processes]
-        if any(statuses):
-            break
-        time.sleep(0.02)
-    for process in processes:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
-    return next((status for status in statuses if status), 0)
-
-
-def start(work, tells=False):
-    """Runs this program once for each rank; with `tells` it says how many buffers NCCL has registered."""
-    if "EMM_TEST_RANK" in os.environ:
-        be_rank(int(os.environ["EMM_TEST_RANK"]), work)
-        return 0
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as ending:
-        logs = pathlib.Path(folder, "logs")
-        logs.mkdir()
-        told = {**TELLING, "NCCL_DEBUG_FILE": str(logs / "%p")} if tells else {}
-        common = {**os.environ, **WITHOUT_MULTICAST, **told, "EMM_TEST_MEETING": str(pathlib.Path(folder, "meeting"))}
-        processes = []
-        for rank in range(COUNT):
-            processes.append(subprocess.Popen([sys.executable, "-B", *sys.argv],
-                                              env={**common, "EMM_TEST_RANK": str(rank)}))
-            ending.callback(processes[-1].kill)
-        status = wait(processes)
-        if tells:
-            print(f"figure registered-buffers {registered(path.read_text(errors='replace') for path in logs.iterdir())}")
-        return status

@@ -1,6 +1,6 @@
 """torch_sharing.py [DEVICE]: two processes pass tensors of a GPU to each other (torch.multiprocessing).
 
-The second process answers with tensors of DEVICE, by default of the first one's.
+The second process works on DEVICE, by default the first one's: what it has received it copies there, and back.
 """
 import sys
 
@@ -10,7 +10,8 @@ import torch.multiprocessing as mp
 
 def worker(received, answers, device):
     while (tensor := received.get()) is not None:
-        tensor += 1
+        tensor.copy_(tensor.to(device) + 1)
+        torch.cuda.synchronize(device)
         torch.cuda.synchronize()
         answers.put((tensor.double().sum().item(), tensor.to(device) * 2))
         del tensor
