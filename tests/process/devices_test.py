@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
 """A program on two devices, as `emm top` and `emm report` show it. Skipped where there is one device."""
-import os
 import pathlib
 import sys
 import tempfile
