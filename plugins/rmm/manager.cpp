@@ -1,0 +1,259 @@
+// rmm: RMM's memory resources as a plugin.
+//
+// RMM knows memory that is allocated and freed on streams. What goes beyond that is done here:
+//
+//   - Memory for any stream (EMM_STREAM_UNORDERED) is allocated on a private stream, `supply`, and
+//     waited for.
+//   - Memory that may be in use anywhere is freed on another private stream, `returns`, which waits
+//     for an event recorded on the whole context (cuCtxRecordEvent, CUDA 12.5; before that the
+//     calling thread waits). Such an event would invalidate captures: while one is announced,
+//     these frees are postponed.
+//   - RMM's own events and waits would become nodes of a graph: calls on a stream that captures are
+//     refused.
+//
+// RMM calls the CUDA runtime that librmm has inside, in the context that is current, so the plugin
+// asks for it to be current. The memory itself comes from emm's driver.
+#include "rmm/manager.h"
+
+#include "passthrough/graph_hold.h"
+
+#include <algorithm>
+#include <rmm/error.hpp>
+#include <utility>
+
+namespace emm::over_rmm {
+
+using passthrough::capture_of;
+using passthrough::is_late;
+using passthrough::RelaxedCapture;
+
+namespace {
+
+[[noreturn]] void refuse(emm_status status, const char *format, unsigned long long value) {
+    char text[200];
+    snprintf(text, sizeof text, format, value);
+    throw PluginError(status, 0, text);
+}
+
+// What RMM throws, as emm's statuses.
+template <class Function> auto translated(Function function) -> decltype(function()) {
+    try {
+        return function();
+    } catch (const ::rmm::out_of_memory &error) {
+        throw PluginError(EMM_E_OUT_OF_MEMORY, 0, error.what());
+    } catch (const std::exception &error) {
+        throw PluginError(EMM_E_DRIVER, 0, error.what());
+    }
+}
+
+} // namespace
+
+emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+    release_postponed();
+    refuse_capture(stream);
+    LiveAllocations::Entry entry = LiveAllocations::make_entry(size);
+    const RelaxedCapture relaxed(driver_);
+    void *ptr = nullptr;
+    try {
+        ptr = allocate(size, told_apart(stream));
+    } catch (...) {
+        allocations_.failed();
+        throw;
+    }
+    *ret_ptr = reinterpret_cast<emm_deviceptr>(ptr);
+    allocations_.add(std::move(entry), *ret_ptr);
+    return EMM_OK;
+}
+
+// RMM rounds sizes up, and those near 2^64 to nothing.
+void *Manager::allocate(size_t size, emm_stream stream) {
+    if (size > device_bytes_) {
+        refuse(EMM_E_OUT_OF_MEMORY, "%llu bytes are more than the device has", size);
+    }
+    const bool for_any = stream == EMM_STREAM_UNORDERED;
+    const ::cuda::stream_ref used(for_any ? static_cast<CUstream>(supply_) : stream);
+    void *const ptr = translated([&] { return resource_->allocate(used, size, alignment); });
+    if (for_any) {
+        const CUresult result = driver_.cuStreamSynchronize(supply_);
+        if (result != CUDA_SUCCESS) {
+            resource_->deallocate(used, ptr, size, alignment);
+            driver_.fail(result, "waiting for memory that any stream may use");
+        }
+    }
+    return ptr;
+}
+
+emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    release_postponed();
+    refuse_capture(stream);
+    if (stream != EMM_STREAM_UNORDERED) {
+        driver_.expect_own(cuda_context_, stream);
+    }
+    const RelaxedCapture relaxed(driver_);
+    stream = told_apart(stream);
+    LiveAllocations::Entry entry = allocations_.take(ptr, size);
+    if (entry.empty()) {
+        allocations_.refuse_free("rmm", ptr, size);
+    }
+    // Forgotten before another thread can have the address.
+    Uses::node_type elsewhere = forget_other_uses(ptr);
+    if (stream != EMM_STREAM_UNORDERED && elsewhere.empty()) {
+        give_back(entry, stream);
+        return EMM_OK;
+    }
+    try {
+        if (!release_behind_everything(entry)) {
+            postpone(entry);
+        }
+    } catch (...) {
+        remember_other_uses(std::move(elsewhere));
+        allocations_.put_back(std::move(entry));
+        throw;
+    }
+    return EMM_OK;
+}
+
+// An arena knows a stream by its handle. A handle comes back for a new stream, whose work is in no
+// order with what the former stream had freed: the new one waits for all work of the context. While
+// captures are announced, which that would invalidate, the call is served without a stream.
+emm_stream Manager::told_apart(emm_stream stream) {
+    const bool is_default = stream == EMM_STREAM_LEGACY || stream == CU_STREAM_LEGACY ||
+                            stream == EMM_STREAM_PER_THREAD;
+    if (options_.kind != Options::Kind::arena || is_default || stream == EMM_STREAM_UNORDERED) {
+        return stream;
+    }
+    unsigned long long id = 0;
+    driver_.check(driver_.cuStreamGetId(stream, &id), "cuStreamGetId");
+    {
+        std::lock_guard lock(mutex_);
+        if (stream_ids_.try_emplace(stream, id).first->second == id) {
+            return stream;
+        }
+    }
+    const CUresult result = wait_unless_capturing(stream);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+        return EMM_STREAM_UNORDERED;
+    }
+    driver_.check(result, "ordering a new stream behind the former one of its handle");
+    std::lock_guard lock(mutex_);
+    stream_ids_[stream] = id;
+    return stream;
+}
+
+// False if it has to wait for the end of captures; throws if the driver fails.
+bool Manager::release_behind_everything(LiveAllocations::Entry &entry) {
+    const CUresult result = wait_unless_capturing(returns_);
+    if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+        return false;
+    }
+    if (!is_late(result)) {
+        driver_.check(result, "ordering a free behind all work of the context");
+    }
+    give_back(entry, returns_);
+    return true;
+}
+
+// A context event would invalidate captures: one that is announced is known, and none is announced
+// meanwhile; one that is not announced makes the driver refuse.
+CUresult Manager::wait_unless_capturing(CUstream waiting) {
+    std::lock_guard lock(announcing_);
+    return captures_ == 0 ? wait_for_everything(waiting) : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+// What comes on `waiting` next runs after all work that the context holds now.
+CUresult Manager::wait_for_everything(CUstream waiting) {
+    if (!driver_.record_context_event) {
+        return driver_.cuCtxSynchronize();
+    }
+    CUevent event = nullptr;
+    CUresult result = driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    result = driver_.record_context_event(cuda_context_, event);
+    if (result == CUDA_SUCCESS) {
+        result = driver_.cuStreamWaitEvent(waiting, event, 0);
+    }
+    driver_.cuEventDestroy(event);
+    return result;
+}
+
+// After the end of the driver or the context there is nobody left to give it back to.
+void Manager::give_back(LiveAllocations::Entry &entry, emm_stream stream) noexcept {
+    if (driver_.is_alive(cuda_context_, context_id_)) {
+        resource_->deallocate(::cuda::stream_ref(stream), reinterpret_cast<void *>(entry.key()),
+                              entry.mapped(), alignment);
+    }
+    allocations_.returned(entry.mapped());
+    entry = {};
+}
+
+void Manager::postpone(LiveAllocations::Entry &entry) noexcept {
+    std::lock_guard lock(mutex_);
+    postponed_.insert(std::move(entry));
+    entry = {};
+    has_postponed_ = true;
+}
+
+// One event serves all that was postponed.
+void Manager::release_postponed() noexcept {
+    if (!has_postponed_ || captures_ != 0) {
+        return;
+    }
+    const RelaxedCapture relaxed(driver_);
+    LiveAllocations::Allocations postponed;
+    {
+        std::lock_guard lock(mutex_);
+        has_postponed_ = false;
+        postponed.swap(postponed_);
+    }
+    const CUresult result = wait_unless_capturing(returns_);
+    while (!postponed.empty()) {
+        LiveAllocations::Entry entry = postponed.extract(postponed.begin());
+        if (result == CUDA_SUCCESS || is_late(result)) {
+            give_back(entry, returns_);
+        } else {
+            postpone(entry);
+        }
+    }
+}
+
+void Manager::refuse_capture(emm_stream stream) const {
+    if (stream != EMM_STREAM_UNORDERED && capture_of(driver_, stream).active) {
+        throw PluginError(EMM_E_CAPTURING, 0,
+                          "the stream captures, which RMM's resources cannot serve");
+    }
+}
+
+Manager::Uses::node_type Manager::forget_other_uses(emm_deviceptr ptr) noexcept {
+    std::lock_guard lock(mutex_);
+    return used_elsewhere_.extract(ptr);
+}
+
+void Manager::remember_other_uses(Uses::node_type use) noexcept {
+    std::lock_guard lock(mutex_);
+    used_elsewhere_.insert(std::move(use));
+}
+
+emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
+    emm_block_info info = {};
+    if (!allocations_.find(ptr, info)) {
+        refuse(EMM_E_NOT_OWNED, "0x%llx is no live allocation of rmm", ptr);
+    }
+    std::lock_guard lock(mutex_);
+    used_elsewhere_.insert(info.base);
+    return EMM_OK;
+}
+
+emm_status Manager::stream_notice(emm_stream, uint32_t notice) {
+    if (notice == EMM_STREAM_CAPTURE_BEGINS) {
+        std::lock_guard lock(announcing_);
+        ++captures_;
+    } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
+        --captures_;
+        release_postponed();
+    }
+    return EMM_OK;
+}
+
+} // namespace emm::over_rmm

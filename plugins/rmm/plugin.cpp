@@ -1,0 +1,181 @@
+// Making and dropping, options, and what there is to tell.
+#include "rmm/manager.h"
+
+#include <algorithm>
+#include <cstring>
+#include <cuda_runtime_api.h>
+#include <rmm/error.hpp>
+
+namespace emm::over_rmm {
+
+using passthrough::RelaxedCapture;
+
+const emm_option Manager::options[] = {
+    {"resource", "pool|arena|binning", "which of RMM's resources serves", EMM_OPTION_CHOICE, 0},
+    {"initial", "0", "what a pool takes from the driver at its beginning; not for arena",
+     EMM_OPTION_SIZE, 0},
+    {"max", nullptr, "the most device memory that it takes; an arena takes all of it at once",
+     EMM_OPTION_SIZE, 0},
+    {}};
+
+namespace {
+
+uint64_t read_size(const char *const *option_texts, const char *name) {
+    const char *text = emm_option_text(Manager::options, option_texts, name);
+    uint64_t bytes = 0;
+    if (text) {
+        emm_parse_size(text, &bytes); // checked by the host
+    }
+    return bytes;
+}
+
+// RMM takes multiples of 256 alone.
+uint64_t round_down(uint64_t bytes) {
+    return bytes / alignment * alignment;
+}
+
+Options read_options(const char *const *option_texts) {
+    Options options;
+    const char *kind = emm_option_text(Manager::options, option_texts, "resource");
+    options.kind = std::strcmp(kind, "arena") == 0     ? Options::Kind::arena
+                   : std::strcmp(kind, "binning") == 0 ? Options::Kind::binning
+                                                       : Options::Kind::pool;
+    options.initial_bytes = round_down(read_size(option_texts, "initial"));
+    options.max_bytes = round_down(read_size(option_texts, "max"));
+    if (options.kind == Options::Kind::arena && options.initial_bytes != 0) {
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0,
+                          "option initial is for pool and binning: an arena takes max at once");
+    }
+    return options;
+}
+
+uint64_t total_memory(const Driver &driver) {
+    const RelaxedCapture relaxed(driver);
+    size_t free = 0, total = 0;
+    driver.check(driver.cuMemGetInfo(&free, &total), "cuMemGetInfo");
+    return total;
+}
+
+// RMM ignores errors of the CUDA runtime, so a runtime that does not work would order nothing. Each
+// library has its own one inside; they find the same driver. That driver is emm's if it has emm's
+// context current on this thread.
+void expect_runtime(CUcontext context) {
+    void *entry = nullptr;
+    cudaDriverEntryPointQueryResult found = {};
+    cudaEvent_t event = nullptr;
+    cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuCtxGetCurrent", &entry, EMM_CUDA_SIGNATURES, 0, &found);
+    CUcontext current = context;
+    if (error == cudaSuccess && entry) {
+        reinterpret_cast<EMM_CUDA_TYPE(cuCtxGetCurrent)>(entry)(&current);
+    }
+    if (current != context) {
+        throw PluginError(EMM_E_NOT_SUPPORTED, 0,
+                          "RMM's CUDA runtime finds another driver than emm: EMM_DRIVER and "
+                          "libcuda.so.1 have to be the same");
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
+    }
+    if (error != cudaSuccess || cudaEventDestroy(event) != cudaSuccess) {
+        char text[200];
+        snprintf(text, sizeof text, "RMM's CUDA runtime does not work on this driver: %s",
+                 cudaGetErrorName(error));
+        throw PluginError(EMM_E_NOT_SUPPORTED, 0, text);
+    }
+}
+
+} // namespace
+
+Manager::Manager(const emm_host &host, const emm_context_info &info,
+                 const char *const *option_texts)
+    : driver_(host), cuda_context_(info.cuda_context), context_id_(info.context_id),
+      device_(info.device), options_(read_options(option_texts)),
+      device_bytes_(total_memory(driver_)), supply_(driver_, cuda_context_, context_id_),
+      returns_(driver_, cuda_context_, context_id_), taken_(new Taken{driver_}) {
+    const RelaxedCapture relaxed(driver_);
+    expect_runtime(cuda_context_);
+    try {
+        resource_ = std::make_unique<AnyResource>(make_resource(options_, *taken_));
+    } catch (const ::rmm::out_of_memory &error) {
+        throw PluginError(EMM_E_OUT_OF_MEMORY, 0, error.what());
+    } catch (const ::rmm::logic_error &error) {
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0, error.what());
+    }
+}
+
+// RMM waits for its events here, and emm's driver, as it takes memory back, for all streams. What
+// belonged to a context that has died is not touched any more: RMM would.
+Manager::~Manager() {
+    const RelaxedCapture relaxed(driver_);
+    if (!driver_.is_alive(cuda_context_, context_id_)) {
+        resource_.release();
+        taken_.release();
+    }
+    resource_.reset();
+}
+
+emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
+    size_t free = 0, total = 0;
+    const RelaxedCapture relaxed(driver_);
+    driver_.check(driver_.cuMemGetInfo(&free, &total), "cuMemGetInfo");
+    const uint64_t taken = taken_->bytes, live = std::min(taken, allocations_.live_bytes());
+    free += taken - live;
+    if (options_.max_bytes != 0) {
+        total = std::min<uint64_t>(total, options_.max_bytes);
+        free = std::min<uint64_t>(free, total - std::min<uint64_t>(total, live));
+    }
+    *ret_free = std::min(free, total);
+    *ret_total = total;
+    return EMM_OK;
+}
+
+emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_bytes,
+                                     const char *const *option_texts, size_t *ret_total) {
+    const uint64_t most = read_options(option_texts).max_bytes;
+    *ret_total = most == 0 ? device_bytes : std::min<uint64_t>(device_bytes, most);
+    return EMM_OK;
+}
+
+emm_status Manager::get_ipc_handle(emm_deviceptr, size_t, emm_ipc_handle *) {
+    throw PluginError(EMM_E_NOT_SUPPORTED, 0,
+                      "RMM's resources export nothing: a block would share its neighbours");
+}
+
+emm_status Manager::release_ipc_handle(const emm_ipc_handle *) {
+    throw PluginError(EMM_E_NOT_OWNED, 0, "RMM's resources export nothing");
+}
+
+emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
+    emm_block_info info = {};
+    info.struct_size = sizeof info;
+    info.device = device_;
+    if (!allocations_.find(ptr, info)) {
+        char text[96];
+        snprintf(text, sizeof text, "0x%llx is no live allocation of rmm", ptr);
+        throw PluginError(EMM_E_NOT_OWNED, 0, text);
+    }
+    emm_copy_sized(ret_info, &info);
+    return EMM_OK;
+}
+
+emm_status Manager::get_stats(emm_stats *ret_stats) {
+    emm_stats stats;
+    allocations_.fill(stats);
+    stats.reserved_bytes = taken_->bytes;
+    stats.peak_reserved_bytes = taken_->peak_bytes;
+    stats.cached_bytes = stats.reserved_bytes -
+                         std::min(stats.reserved_bytes, stats.live_bytes + stats.pending_bytes);
+    emm_copy_sized(ret_stats, &stats);
+    return EMM_OK;
+}
+
+} // namespace emm::over_rmm
+
+EMM_PLUGIN_ENTRY(const emm_host *) {
+    static const emm_plugin table = emm::make_plugin<emm::over_rmm::Manager>(
+        "rmm", EMM_VERSION, "the memory resources of RMM: pool, arena, binning",
+        EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES,
+        emm::over_rmm::Manager::options);
+    return &table;
+}
