@@ -31,7 +31,7 @@ ALL_ORDER = ["cleanup/ended-streams", "faults/order", "streams/across", "streams
              "streams/traffic", "streams/unordered-alloc"]
 # Threads meet as they happen to.
 MAY_FAIL = {"early-stream": ["threads/parallel"], "looks-away": ["threads/parallel"],
-            "touches-retired": ["threads/parallel"]}
+            "touches-retired": ["threads/parallel"], "trusts-handles": ["threads/parallel"]}
 # EMM_TEST_FAULT of libemm-bad.so.
 FAULTS = {
     "explains-nothing": ["table/texts"],
@@ -91,6 +91,7 @@ FAULTS = {
     "forgets-uses": ["cleanup/ended-uses", "streams/other-uses"],
     "waits-at-home": ["capture/unannounced", "streams/other-context"],
     "touches-retired": ["streams/retired", "capture/bystander", "cleanup/ended-streams"],
+    "trusts-handles": ["streams/recycled"],
     "breaks-captures": ["capture/bystander", "capture/unannounced", "reset/goes-on"],
     "claims-capture": ["capture/ended", "capture/free-inside", "capture/inside"],
     "claims-order": ["streams/waits-for-nobody"],

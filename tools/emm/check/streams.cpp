@@ -216,10 +216,10 @@ void retired(const CheckedPlugin &plugin) {
 // A reused handle is another stream, which is not ordered after the old one's work.
 void recycled(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
-    for (int round = 0; round < 20; round++) {
-        OwnedStream owned;
-        const emm_stream stream = owned.get();
-        for (const size_t size : block_sizes) {
+    for (const size_t size : block_sizes) { // by itself: a free that waits would hide the others
+        for (int round = 0; round < 20; round++) {
+            OwnedStream owned;
+            const emm_stream stream = owned.get();
             const emm_deviceptr ptr = hosted.alloc(size, stream);
             mark(stream, ptr, size, 1);
             hosted.free(ptr, size, stream);
