@@ -3,8 +3,10 @@
 // that calls succeed, that blocks keep what was written, that a block stands alone, that nothing is
 // left in the end. The simulated driver, with EMM_SIM=devices=3, stops it at any use of memory that
 // was handed out early; on a GPU it does without what only that can tell. The names are those of
-// Settings. Exit status 1: something was wrong.
+// Settings. Exit status 1: something was wrong. If the context is lost, the process ends with the
+// latest calls of each thread.
 #include "../../parts/settings.h"
+#include "calls.h"
 #include "world.h"
 
 #include <cstdio>
@@ -19,7 +21,7 @@ Settings settings_of(int argc, char *argv[]) {
         {"threads", &settings.threads},   {"rounds", &settings.rounds},
         {"live", &settings.live},         {"read_back", &settings.read_back},
         {"captures", &settings.captures}, {"scarce", &settings.scarce},
-        {"seed", &settings.seed},
+        {"seed", &settings.seed},         {"calls", &settings.calls},
     };
     for (int i = 1; i < argc; i++) {
         if (set(known, argv[i]) == &settings.seconds) {
@@ -84,7 +86,9 @@ int main(int argc, char *argv[]) {
         if (!missing.empty()) {
             throw std::runtime_error(missing);
         }
-        run_rounds(settings_of(argc, argv));
+        const Settings settings = settings_of(argc, argv);
+        watch_calls(settings.calls);
+        run_rounds(settings);
         return 0;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "%s\n", error.what());

@@ -21,6 +21,7 @@ struct Settings {
     size_t read_back = 1; // 1: threads wait now and then, and look at what is in a block
     size_t captures = 2;  // 0: none, 1: of graphs that leave no memory to the thread, 2: all
     size_t scarce = 0;    // 1: memory may run out, and the thread goes on without
+    size_t calls = 64;    // how many each thread shows if the context is lost
     size_t seed = 1;      // of the first round
 };
 
