@@ -177,7 +177,7 @@ void Worker::free_left(Graph &graph) {
         wander();
         check(cu.cuMemFree(left.ptr), "cuMemFree of a graph's memory");
         enter(place_);
-    } else if (dice == 2 && (place_ ^ 1) < place_count) {
+    } else if (dice == 2 && (place_ ^ 1) < place_count && world_.settings.foreign) {
         free_left_from_another_context(left);
     } else {
         check(cu.cuMemFreeAsync(left.ptr, stream), "cuMemFreeAsync of a graph's memory");

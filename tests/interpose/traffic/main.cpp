@@ -17,11 +17,25 @@ namespace {
 Settings settings_of(int argc, char *argv[]) {
     Settings settings;
     const std::vector<Setting> known = {
-        {"steps", &settings.steps},       {"seconds", &settings.seconds},
-        {"threads", &settings.threads},   {"rounds", &settings.rounds},
-        {"live", &settings.live},         {"read_back", &settings.read_back},
-        {"captures", &settings.captures}, {"scarce", &settings.scarce},
-        {"seed", &settings.seed},         {"calls", &settings.calls},
+        {"steps", &settings.steps},
+        {"seconds", &settings.seconds},
+        {"threads", &settings.threads},
+        {"rounds", &settings.rounds},
+        {"live", &settings.live},
+        {"read_back", &settings.read_back},
+        {"captures", &settings.captures},
+        {"scarce", &settings.scarce},
+        {"seed", &settings.seed},
+        {"calls", &settings.calls},
+        {"managed", &settings.managed},
+        {"pools", &settings.pools},
+        {"foreign", &settings.foreign},
+        {"wander", &settings.wander},
+        {"handed", &settings.handed},
+        {"pinned", &settings.pinned},
+        {"replaced", &settings.replaced},
+        {"lives", &settings.lives},
+        {"per_thread", &settings.per_thread},
     };
     for (int i = 1; i < argc; i++) {
         if (set(known, argv[i]) == &settings.seconds) {

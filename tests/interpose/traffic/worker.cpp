@@ -31,24 +31,25 @@ void Worker::step() {
     static constexpr struct {
         size_t below;
         void (Worker::*step)();
+        size_t Settings::*wanted = nullptr; // NULL: always
     } choices[] = {
         {420, &Worker::allocate},
         {600, &Worker::release},
         {680, &Worker::release_elsewhere},
-        {720, &Worker::release_from_another_context},
+        {720, &Worker::release_from_another_context, &Settings::foreign},
         {760, &Worker::use_elsewhere},
-        {790, &Worker::hand_over},
+        {790, &Worker::hand_over, &Settings::handed},
         {820, &Worker::take_over},
         {850, &Worker::ask},
-        {870, &Worker::pin_or_unpin},
-        {885, &Worker::use_pinned},
-        {890, &Worker::register_own},
+        {870, &Worker::pin_or_unpin, &Settings::pinned},
+        {885, &Worker::use_pinned, &Settings::pinned},
+        {890, &Worker::register_own, &Settings::pinned},
         {915, &Worker::capture},
         {945, &Worker::launch},
-        {965, &Worker::replace_stream},
-        {973, &Worker::make_or_end_pool},
-        {983, &Worker::live_in_own_context},
-        {993, &Worker::live_in_common_context},
+        {965, &Worker::replace_stream, &Settings::replaced},
+        {973, &Worker::make_or_end_pool, &Settings::pools},
+        {983, &Worker::live_in_own_context, &Settings::lives},
+        {993, &Worker::live_in_common_context, &Settings::lives},
         {1000, &Worker::trim},
     };
     const size_t dice = below(1000);
@@ -58,7 +59,8 @@ void Worker::step() {
     }
     for (const auto &choice : choices) {
         if (dice < choice.below && choice.step != &Worker::allocate) {
-            return (this->*choice.step)();
+            const bool wanted = !choice.wanted || world_.settings.*choice.wanted != 0;
+            return wanted ? (this->*choice.step)() : release();
         }
     }
 }
@@ -66,6 +68,7 @@ void Worker::step() {
 // --- blocks --------------------------------------------------------------------------------------
 
 void Worker::allocate() {
+    const Settings &its = world_.settings;
     Block block;
     block.place = place_;
     block.size = chance_.size();
@@ -73,7 +76,7 @@ void Worker::allocate() {
     const size_t dice = below(100);
     block.kind = dice < 30                   ? Kind::plain
                  : dice < 35                 ? Kind::pitched
-                 : dice < 40                 ? Kind::managed
+                 : dice < 40 && its.managed  ? Kind::managed
                  : dice < 90 || !mine_->pool ? Kind::ordered
                                              : Kind::pooled;
     if (has_got(allocate_as(block), "an allocation")) {
@@ -238,7 +241,7 @@ void Worker::enter(unsigned place) {
 }
 
 void Worker::wander() {
-    if (chance_.one_in(3)) {
+    if (chance_.one_in(3) && world_.settings.wander) {
         check(cu.cuCtxSetCurrent(world_.places[below(place_count)].context), "cuCtxSetCurrent");
     }
 }
@@ -262,7 +265,7 @@ void Worker::order(CUstream before, CUstream after) {
 }
 
 CUstream Worker::any_stream() {
-    const size_t number = below(own_streams + 2);
+    const size_t number = below(own_streams + 1 + (world_.settings.per_thread != 0));
     return number < own_streams    ? mine_->streams[number].handle
            : number == own_streams ? nullptr
                                    : CU_STREAM_PER_THREAD;

@@ -23,6 +23,16 @@ struct Settings {
     size_t scarce = 0;    // 1: memory may run out, and the thread goes on without
     size_t calls = 64;    // how many each thread shows if the context is lost
     size_t seed = 1;      // of the first round
+
+    // 0: done without, to find out which of them a failure needs.
+    size_t managed = 1, pools = 1; // memory of cuMemAllocManaged, of pools of the program's own
+    size_t foreign = 1;            // frees on streams of another context
+    size_t wander = 1;             // frees while another context is current
+    size_t handed = 1;             // blocks that go on to another thread
+    size_t pinned = 1;             // host memory, pinned and registered
+    size_t replaced = 1;           // streams that end while blocks are used there
+    size_t lives = 1;              // contexts that come and go
+    size_t per_thread = 1;         // the threads' own streams
 };
 
 // What there is to use: the simulated driver with three devices has all that the traffic knows, and
