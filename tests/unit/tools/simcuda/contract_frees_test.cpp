@@ -1,0 +1,200 @@
+// Behaviour: what a free waits for: the same on real hardware and simulated. An allocator that
+// hands frees on to the driver, later and from another thread, relies on each.
+#include "cuda_driver.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace {
+
+constexpr size_t mib = size_t(1) << 20;
+
+enum class Kind { device, managed, pinned };
+
+// Allocated in the current context.
+struct Memory {
+    explicit Memory(Kind its_kind) : kind(its_kind) {
+        const CUresult result = kind == Kind::device ? cu().cuMemAlloc(&address, mib)
+                                : kind == Kind::managed
+                                    ? cu().cuMemAllocManaged(&address, mib, CU_MEM_ATTACH_GLOBAL)
+                                    : cu().cuMemHostAlloc(&host, mib, 0);
+        REQUIRE(result == CUDA_SUCCESS);
+    }
+    CUresult free() const {
+        return kind == Kind::pinned ? cu().cuMemFreeHost(host) : cu().cuMemFree(address);
+    }
+    const Kind kind;
+    CUdeviceptr address = 0;
+    void *host = nullptr;
+};
+
+// Work that takes its time on hardware, and that the simulated driver runs when it is waited for.
+struct Work {
+    CUresult begin(CUstream stream) { return cu().cuLaunchHostFunc(stream, run, this); }
+    std::atomic<bool> has_ended{false};
+
+private:
+    static void run(void *self) {
+        if (!cu().simulated()) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        }
+        static_cast<Work *>(self)->has_ended = true;
+    }
+};
+
+// A second context of device 0, which is not current.
+struct Other {
+    Other() {
+        CUcontext popped = nullptr;
+        REQUIRE(cu().create_context(&context, 0, 0) == CUDA_SUCCESS);
+        REQUIRE(cu().cuCtxPopCurrent(&popped) == CUDA_SUCCESS);
+    }
+    ~Other() { cu().cuCtxDestroy(context); }
+    CUcontext context = nullptr;
+};
+
+// Makes a context, or none, current for a while.
+struct Current {
+    explicit Current(CUcontext context) {
+        cu().cuCtxGetCurrent(&before_);
+        REQUIRE(cu().cuCtxSetCurrent(context) == CUDA_SUCCESS);
+    }
+    ~Current() { cu().cuCtxSetCurrent(before_); }
+
+private:
+    CUcontext before_ = nullptr;
+};
+
+// Of each kind of memory in turn. Before the driver is initialised.
+template <class Test> void for_each_kind(Test test) {
+    if (cu().simulated()) {
+        REQUIRE(cu().configure("progress=lazy") == CUDA_SUCCESS);
+    }
+    for (const Kind kind : {Kind::device, Kind::managed, Kind::pinned}) {
+        INFO("kind " << int(kind));
+        test(kind);
+    }
+}
+
+} // namespace
+
+TEST_CASE("a free waits for work of the memory's context while another one is current") {
+    for_each_kind([](Kind kind) {
+        Work work;
+        const Device device;
+        const Other other;
+        const Stream stream;
+        const Memory memory(kind);
+        REQUIRE(work.begin(stream) == CUDA_SUCCESS);
+        {
+            const Current current(other.context);
+            REQUIRE(memory.free() == CUDA_SUCCESS);
+        }
+        CHECK(work.has_ended);
+    });
+}
+
+TEST_CASE("a free waits for work of the memory's context while none is current") {
+    for_each_kind([](Kind kind) {
+        Work work;
+        const Device device;
+        const Stream stream;
+        const Memory memory(kind);
+        REQUIRE(work.begin(stream) == CUDA_SUCCESS);
+        {
+            const Current current(nullptr);
+            REQUIRE(memory.free() == CUDA_SUCCESS);
+        }
+        CHECK(work.has_ended);
+    });
+}
+
+TEST_CASE("a free waits for work on another thread's own stream") {
+    for_each_kind([](Kind kind) {
+        Work work;
+        const Device device;
+        const Memory memory(kind);
+        std::mutex mutex;
+        std::condition_variable changed;
+        bool has_begun = false, may_end = false;
+        CUresult launched = CUDA_ERROR_UNKNOWN;
+        std::thread thread([&] { // it stays: a thread's end may wait for its stream
+            cu().cuCtxSetCurrent(device.context);
+            launched = work.begin(CU_STREAM_PER_THREAD);
+            std::unique_lock lock(mutex);
+            has_begun = true;
+            changed.notify_all();
+            changed.wait(lock, [&] { return may_end; });
+        });
+        std::unique_lock lock(mutex);
+        changed.wait(lock, [&] { return has_begun; });
+        const CUresult result = memory.free();
+        const bool has_ended = work.has_ended;
+        may_end = true;
+        changed.notify_all();
+        lock.unlock();
+        thread.join();
+        REQUIRE(launched == CUDA_SUCCESS);
+        CHECK(result == CUDA_SUCCESS);
+        CHECK(has_ended);
+    });
+}
+
+// As where a block is freed on a stream of another context.
+TEST_CASE("a free waits for a stream that does nothing but wait for another context's work") {
+    for_each_kind([](Kind kind) {
+        Work work;
+        const Device device;
+        const Other other;
+        const Stream behind;
+        const Memory memory(kind);
+        {
+            const Current current(other.context);
+            const Stream stream;
+            REQUIRE(work.begin(stream) == CUDA_SUCCESS);
+            const Event event;
+            REQUIRE(cu().cuEventRecord(event, stream) == CUDA_SUCCESS);
+            REQUIRE(cu().cuStreamWaitEvent(behind, event, 0) == CUDA_SUCCESS);
+        }
+        REQUIRE(memory.free() == CUDA_SUCCESS);
+        CHECK(work.has_ended);
+    });
+}
+
+TEST_CASE("a free waits for work on a stream that was destroyed") {
+    for_each_kind([](Kind kind) {
+        Work work;
+        const Device device;
+        const Memory memory(kind);
+        {
+            const Stream stream;
+            REQUIRE(work.begin(stream) == CUDA_SUCCESS);
+        }
+        REQUIRE(memory.free() == CUDA_SUCCESS);
+        CHECK(work.has_ended);
+    });
+}
+
+TEST_CASE("a free waits for work in relaxed capture mode while another stream captures") {
+    for_each_kind([](Kind kind) {
+        Work work;
+        const Device device;
+        const Stream stream, captured;
+        const Memory memory(kind);
+        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+        CUgraph graph = nullptr;
+        REQUIRE(work.begin(stream) == CUDA_SUCCESS);
+        REQUIRE(cu().cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) ==
+                CUDA_SUCCESS);
+        REQUIRE(cu().cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS);
+        const CUresult result = memory.free();
+        REQUIRE(cu().cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS);
+        CHECK(result == CUDA_SUCCESS);
+        CHECK(work.has_ended);
+        REQUIRE(cu().cuStreamEndCapture(captured, &graph) == CUDA_SUCCESS);
+        REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+    });
+}
