@@ -3,22 +3,14 @@
 #include <pthread.h>
 
 namespace emm::run {
-namespace {
-
-bool forked = false; // written by the only thread of a child
-
-} // namespace
 
 Entries driver_entries;
 
 constinit thread_local int Turn::depth_ = 0;
-
-bool Turn::is_forked_child() {
-    return forked;
-}
+bool Turn::is_forked_child_ = false;
 
 void Turn::watch_forks() {
-    pthread_atfork(nullptr, nullptr, [] { forked = true; });
+    pthread_atfork(nullptr, nullptr, [] { is_forked_child_ = true; });
 }
 
 } // namespace emm::run

@@ -28,9 +28,10 @@ public:
     bool is_programs() const { return outer_; }
 
     static void watch_forks();
-    static bool is_forked_child();
+    static bool is_forked_child() { return is_forked_child_; }
 
 private:
+    static bool is_forked_child_; // written by the only thread of a child
     static constinit thread_local int depth_ __attribute__((tls_model("initial-exec")));
     const bool outer_;
 };

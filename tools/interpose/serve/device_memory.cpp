@@ -142,10 +142,18 @@ CUresult mem_alloc_managed(CUdeviceptr *ret_ptr, size_t bytes, unsigned flags) {
                                 ret_ptr);
 }
 
-// The graph's memory.
-Answer allocate_in(const Capture &capture, emm_context *context, size_t bytes, CUstream stream,
-                   CUdeviceptr *ret_ptr) {
+// The graph's memory, if the stream does capture.
+[[gnu::noinline]] Answer allocate_in_capture(emm_context *context, size_t bytes, CUstream stream,
+                                             CUdeviceptr *ret_ptr) {
     GraphMemory &graphs = server().graph_memory;
+    Capture capture;
+    const CUresult result = graphs.capture_of(stream, capture);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    if (!capture.graph) {
+        return allocate(context, bytes, stream, Kind::ordered, ret_ptr);
+    }
     const CUresult prepared = graphs.prepare(capture);
     if (prepared != CUDA_SUCCESS) {
         return prepared;
@@ -161,18 +169,17 @@ Answer allocate_in(const Capture &capture, emm_context *context, size_t bytes, C
 
 Answer allocate_ordered(size_t bytes, CUstream stream, bool from_default_pool,
                         CUdeviceptr *ret_ptr) {
-    return on_stream(stream, [&](emm_context *context) -> Answer {
-        if (!from_default_pool && server().pools.is_own_for(context)) {
-            return {};
-        }
-        Capture capture;
-        const CUresult result = server().find_capture(stream, capture);
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
-        return capture.graph ? allocate_in(capture, context, bytes, stream, ret_ptr)
-                             : allocate(context, bytes, stream, Kind::ordered, ret_ptr);
-    });
+    emm_status status = EMM_OK;
+    emm_context *const context = server().streams.context_of(stream, status);
+    if (!context) {
+        return unserved(status);
+    }
+    if (!from_default_pool && server().pools.is_own_for(context)) {
+        return {};
+    }
+    return server().streams.captures(stream)
+               ? allocate_in_capture(context, bytes, stream, ret_ptr)
+               : allocate(context, bytes, stream, Kind::ordered, ret_ptr);
 }
 
 template <bool per_thread>

@@ -101,10 +101,10 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
     return conclude(found, status);
 }
 
-// None: it is freed as outside of captures.
-Answer free_in_capture(uint64_t address, CUstream stream) {
+// On a stream that captures. None: it is freed as outside of captures.
+[[gnu::noinline]] Answer free_in_capture(uint64_t address, CUstream stream) {
     Capture capture;
-    const CUresult result = server().find_capture(stream, capture);
+    const CUresult result = server().graph_memory.capture_of(stream, capture);
     if (result != CUDA_SUCCESS) {
         return result;
     }
@@ -143,7 +143,10 @@ Answer free_outside(uint64_t address, CUstream stream) {
 }
 
 Answer free_ordered(uint64_t address, CUstream stream) {
-    const Answer answer = free_in_capture(address, stream);
+    Answer answer;
+    if (server().streams.captures(stream)) [[unlikely]] {
+        answer = free_in_capture(address, stream);
+    }
     return answer ? answer : free_outside(address, stream);
 }
 

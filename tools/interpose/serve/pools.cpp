@@ -25,10 +25,7 @@ void Pools::forget(CUmemoryPool pool) {
     any_own_.store(!own_.empty(), std::memory_order_release);
 }
 
-bool Pools::is_own_for(emm_context *context) {
-    if (!any_own_.load(std::memory_order_acquire)) {
-        return false;
-    }
+bool Pools::has_own(emm_context *context) {
     emm_context_info info = {};
     info.struct_size = sizeof info;
     const std::lock_guard lock(mutex_);

@@ -19,12 +19,15 @@ public:
     void forget(CUmemoryPool pool);
 
     // Whether those of the context's device come from a pool of the program's own.
-    bool is_own_for(emm_context *context);
+    bool is_own_for(emm_context *context) {
+        return any_own_.load(std::memory_order_acquire) && has_own(context);
+    }
 
     // Whether it is the default pool of a device, and which that is.
     bool is_default(CUmemoryPool pool, CUdevice &ret_device);
 
 private:
+    bool has_own(emm_context *context);
     void find_defaults();
 
     const Driver &driver_;

@@ -39,12 +39,6 @@ struct Server {
     Allocation own_around(uint64_t address);
     Allocation around(uint64_t address);
 
-    // The capture that a stream is in, as far as it is announced.
-    CUresult find_capture(CUstream stream, Capture &ret_capture) {
-        return streams.captures(stream) ? graph_memory.capture_of(stream, ret_capture)
-                                        : CUDA_SUCCESS;
-    }
-
     // Gives back what no graph uses any more, and the program does not have. After the work that
     // the context holds now, which the graph's last launch is part of.
     void give_back_of_graphs(const std::vector<Allocation> &memory);
@@ -99,15 +93,10 @@ inline Answer unserved(emm_status status) {
     return status == EMM_E_NO_CONTEXT || leaves_to_driver(status) ? Answer() : result_of(status);
 }
 
-// What `work` answers in the calling thread's current context, or in that of a stream.
+// What `work` answers in the calling thread's current context.
 template <class Work> Answer in_current(Work work) {
     emm_status status = EMM_OK;
     emm_context *const context = server().contexts.current(status);
-    return context ? work(context) : unserved(status);
-}
-template <class Work> Answer on_stream(CUstream stream, Work work) {
-    emm_status status = EMM_OK;
-    emm_context *const context = server().streams.context_of(stream, status);
     return context ? work(context) : unserved(status);
 }
 

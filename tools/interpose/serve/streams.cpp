@@ -106,6 +106,10 @@ emm_context *Streams::context_of(CUstream stream, emm_status &ret_status) {
         ret_status = EMM_OK;
         return last_stream.context;
     }
+    return find_context_of(stream, now, ret_status);
+}
+
+emm_context *Streams::find_context_of(CUstream stream, uint64_t now, emm_status &ret_status) {
     emm_context *context = nullptr;
     {
         const std::lock_guard lock(mutex_);

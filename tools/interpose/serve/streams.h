@@ -50,6 +50,9 @@ private:
         uint64_t capture_id = 0; // 0: not known
     };
 
+    // `now`: the epoch from before.
+    [[gnu::noinline]] emm_context *find_context_of(CUstream stream, uint64_t now,
+                                                   emm_status &ret_status);
     bool is_announced(CUstream stream);
     Stream *find(CUstream stream);                           // NULL: not known
     Stream *entry_of(CUstream stream, emm_context *context); // made if need be; NULL: no memory
