@@ -610,7 +610,7 @@ typedef struct emm_allocation {
     uint32_t frame_count;    /* 0 unless EMM_TRACK=stack */
     uint32_t frame_size;     /* sizeof(emm_frame) of the library: from one to the next */
     const emm_frame *frames; /* from `module` outwards, 64 at most; then those of Python, 32 at
-                                most, if the thread held the interpreter's lock */
+                                most, of CPython 3.9 to 3.13 */
 } emm_allocation;
 
 /* A non-zero answer ends the walk. */

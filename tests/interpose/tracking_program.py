@@ -37,10 +37,31 @@ def text(value):
     return value.decode() if value is not None else None
 
 
+# By size, the lines and functions that an allocation comes by, as Python itself tells them.
+expected = {}
+
+
+def noted(size):
+    frame, lines = sys._getframe(1), []
+    while frame:
+        lines.append([frame.f_lineno, frame.f_code.co_name])
+        frame = frame.f_back
+    expected[size] = lines
+    return ctypes.c_size_t(size)
+
+
 def innermost(size):
     address = ctypes.c_uint64()
-    require(cuda_with_lock.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(size)))
+    require(cuda_with_lock.cuMemAlloc_v2(ctypes.byref(address), noted(size)))
     return address
+
+
+def without_lock(size):
+    require(cuda.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), noted(size)))
+
+
+def through_library(size):
+    require(library.allocate_here(cuda.cuMemAlloc_v2, ctypes.byref(ctypes.c_uint64()), noted(size)))
 
 
 class Physical(ctypes.Structure):
@@ -79,16 +100,16 @@ def main():
     taken, returned = take_physical(16 << 20), take_physical(64 << 20)
     require(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
     require(cuda.cuCtxSetCurrent(context))
-    require(library.allocate_here(cuda.cuMemAlloc_v2, ctypes.byref(address), ctypes.c_size_t(THROUGH_LIBRARY)))
+    through_library(THROUGH_LIBRARY)
     try:
         raise ValueError("pending while memory is asked for")
     except ValueError as error:
         innermost(WITH_LOCK)
         assert str(error) == "pending while memory is asked for" and sys.exc_info()[1] is error
-    require(cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(WITHOUT_LOCK)))
+    without_lock(WITHOUT_LOCK)
     require(cuda.cuMemRelease(returned))
     too_much = cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 39))
-    print(json.dumps({"told": tell(), "too_much": too_much}))
+    print(json.dumps({"told": tell(), "expected": expected, "too_much": too_much}))
     require(cuda.cuMemRelease(taken))
 
 

@@ -1,10 +1,14 @@
 #include "observe/callers/python_frames.h"
 
+#include "observe/callers/python_layout.h"
 #include "observe/callers/stacks.h"
 #include "observe/process.h"
 
+#include <algorithm>
 #include <atomic>
+#include <compare>
 #include <deque>
+#include <map>
 #include <mutex>
 #include <new>
 #include <unordered_map>
@@ -61,7 +65,33 @@ bool PythonApi::find(FindPythonFunction find_function) {
 #undef FOUND
 }
 
+// What a thread without the lock may call: these read what does not change, and write nothing.
+struct DetachedApi {
+    const PythonLayout *layout = nullptr; // NULL: such a thread is told nothing
+    const void *PyCode_Type = nullptr;
+    int (*Py_IsFinalizing)() = nullptr;
+    int (*PyCode_Addr2Line)(PyObject *, int) = nullptr;
+    intptr_t (*PyUnicode_GetLength)(PyObject *) = nullptr;
+    uint32_t (*PyUnicode_ReadChar)(PyObject *, intptr_t) = nullptr;
+
+    bool find(FindPythonFunction find_function);
+};
+
+bool DetachedApi::find(FindPythonFunction find_function) {
+#define FOUND(name) find_one(find_function, #name, name)
+    const char *(*Py_GetVersion)() = nullptr;
+    PyCode_Type = find_function("PyCode_Type");
+    const bool has_all =
+        FOUND(Py_GetVersion) && PyCode_Type && FOUND(PyCode_Addr2Line) &&
+        FOUND(PyUnicode_GetLength) && FOUND(PyUnicode_ReadChar) &&
+        (FOUND(Py_IsFinalizing) || find_one(find_function, "_Py_IsFinalizing", Py_IsFinalizing));
+#undef FOUND
+    layout = has_all ? python_layout(Py_GetVersion()) : nullptr;
+    return layout != nullptr;
+}
+
 constinit PythonApi api = {};
+constinit DetachedApi detached = {};
 constinit std::atomic<bool> has_python{false};
 
 // The interpreter as it was, for a scope: its pending exception, and whether it collects garbage.
@@ -97,11 +127,63 @@ std::string text_of(PyObject *code, const char *attribute) {
     return copy;
 }
 
+void append_character(std::string &text, uint32_t character) {
+    const auto tail = [&](unsigned shift) {
+        return static_cast<char>(0x80 | (character >> shift & 0x3f));
+    };
+    if (character >= 0xdc80 && character <= 0xdcff) {
+        text += static_cast<char>(character); // a byte of a file's name that is no UTF-8
+    } else if (character < 0x80) {
+        text += static_cast<char>(character);
+    } else if (character < 0x800) {
+        text += {static_cast<char>(0xc0 | character >> 6), tail(0)};
+    } else if (character < 0x10000) {
+        text += {static_cast<char>(0xe0 | character >> 12), tail(6), tail(0)};
+    } else {
+        text += {static_cast<char>(0xf0 | character >> 18), tail(12), tail(6), tail(0)};
+    }
+}
+
+// Of a text that a code object has.
+std::string detached_text(const char *text) {
+    constexpr intptr_t longest = 4096;
+    auto *const object = reinterpret_cast<PyObject *>(const_cast<char *>(text));
+    const intptr_t length = std::min(detached.PyUnicode_GetLength(object), longest);
+    std::string copy;
+    for (intptr_t i = 0; i < length; i++) {
+        append_character(copy, detached.PyUnicode_ReadChar(object, i));
+    }
+    return copy;
+}
+
+// Code that a thread without the lock has met. It cannot be kept, so it is told from other code
+// that takes its address later by what is in it.
+struct DetachedCode {
+    const char *code, *file, *name;
+    int line;
+
+    auto operator<=>(const DetachedCode &) const = default;
+};
+
 // Code by its object, which is kept from then on: no other code takes its address.
 class Codes {
 public:
     static constexpr size_t most = 65'536; // what is new then is number 0
 
+    uint32_t number_of(const DetachedCode &code) {
+        const std::lock_guard lock(mutex_);
+        const auto kept =
+            numbers_.find(reinterpret_cast<PyObject *>(const_cast<char *>(code.code)));
+        if (kept != numbers_.end()) {
+            return kept->second;
+        }
+        const auto found = detached_numbers_.find(code);
+        if (found != detached_numbers_.end() || codes_.size() == most) {
+            return found != detached_numbers_.end() ? found->second : 0;
+        }
+        codes_.push_back({detached_text(code.file), detached_text(code.name)});
+        return detached_numbers_[code] = uint32_t(codes_.size() - 1);
+    }
     uint32_t number_of(PyObject *code) {
         {
             const std::lock_guard lock(mutex_);
@@ -130,6 +212,7 @@ public:
 private:
     std::mutex mutex_;
     std::unordered_map<PyObject *, uint32_t> numbers_;
+    std::map<DetachedCode, uint32_t> detached_numbers_;
     std::deque<PythonCode> codes_{{"?", "?"}};
 };
 
@@ -153,6 +236,48 @@ uint64_t word_of(PyObject *frame) noexcept {
     return python_word(number, line < 0 ? 0 : static_cast<uint32_t>(line));
 }
 
+int detached_line(const void *frame, const char *code) noexcept {
+    const PythonLayout &layout = *detached.layout;
+    auto *const object = reinterpret_cast<PyObject *>(const_cast<char *>(code));
+    if (layout.instruction == 0) {
+        return api.PyFrame_GetLineNumber(static_cast<PyObject *>(const_cast<void *>(frame)));
+    }
+    const char *const at = pointer_at(frame, layout.instruction);
+    return detached.PyCode_Addr2Line(object, static_cast<int>(at - (code + layout.instructions)));
+}
+
+uint64_t detached_word(const void *frame, const char *code) noexcept {
+    const PythonLayout &layout = *detached.layout;
+    uint32_t number = 0;
+    try {
+        number = codes().number_of(DetachedCode{code, pointer_at(code, layout.file),
+                                                pointer_at(code, layout.name),
+                                                value_at<int>(code, layout.line)});
+    } catch (const std::bad_alloc &) {
+        number = 0;
+    }
+    const int line = detached_line(frame, code);
+    return python_word(number, line < 0 ? 0 : static_cast<uint32_t>(line));
+}
+
+// Of a thread that does not hold the lock.
+size_t detached_frames(uint64_t *ret_words, size_t most) noexcept {
+    constexpr size_t type_of_object = 8;
+    const void *const state = detached.layout && detached.Py_IsFinalizing() == 0
+                                  ? api.PyGILState_GetThisThreadState()
+                                  : nullptr;
+    size_t count = 0;
+    const void *frame = state ? innermost_frame(*detached.layout, state) : nullptr;
+    for (; frame && count < most; frame = pointer_at(frame, detached.layout->previous)) {
+        const char *const code = pointer_at(frame, detached.layout->code);
+        if (is_call(*detached.layout, frame) && code &&
+            pointer_at(code, type_of_object) == detached.PyCode_Type) {
+            ret_words[count++] = detached_word(frame, code);
+        }
+    }
+    return count;
+}
+
 } // namespace
 
 bool find_python_frames(FindPythonFunction find) noexcept {
@@ -161,14 +286,18 @@ bool find_python_frames(FindPythonFunction find) noexcept {
         return false;
     }
     api = found;
+    detached = {};
+    detached.find(find);
     has_python.store(true, std::memory_order_release);
     return true;
 }
 
 size_t python_frames(uint64_t *ret_words, size_t most) noexcept {
-    if (!has_python.load(std::memory_order_acquire) || api.Py_IsInitialized() == 0 ||
-        !api.is_held()) {
+    if (!has_python.load(std::memory_order_acquire) || api.Py_IsInitialized() == 0) {
         return 0;
+    }
+    if (!api.is_held()) {
+        return detached_frames(ret_words, most);
     }
     const Undisturbed undisturbed;
     size_t count = 0;

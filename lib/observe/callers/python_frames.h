@@ -7,9 +7,10 @@
 // The calls of Python that a thread is inside of, by CPython's own C API, as far as it is in the
 // process. Nothing is linked.
 //
-// A thread is asked only while it holds the interpreter's lock: PyGILState_Check says so, and its
-// thread state is the current one, because with subinterpreters the former always says yes. Without
-// the lock frames may not be referred to, so such a thread has no Python frames.
+// A thread asks while it holds the interpreter's lock: PyGILState_Check says so, and its thread
+// state is the current one, because with subinterpreters the former always says yes. Without the
+// lock, as in most libraries' calls of CUDA, frames may not be referred to; they are read where the
+// versions of CPython that are known have them (python_layout.h), and in others there are none.
 //
 // No code of Python's runs meanwhile: no attribute is looked up but of code objects, which are
 // CPython's own, and up to 3.11, where making an object may collect garbage, the collector is held

@@ -1,9 +1,11 @@
 #include "observe/callers/python_frames.h"
 
 #include "catch.h"
+#include "observe/callers/python_layout.h"
 #include "observe/callers/stacks.h"
 
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 using namespace emm::observe;
@@ -17,8 +19,23 @@ namespace {
 
 const char *const memory_error = "MemoryError";
 
+// A thread state, frames and code as CPython 3.12 has them, for a thread without the lock.
+struct Memory {
+    static constexpr size_t bytes = 256, count = 8;
+    alignas(8) char objects[count][bytes] = {};
+
+    char *operator[](size_t number) { return objects[number]; }
+    template <class Value> void put(size_t number, size_t offset, Value value) {
+        std::memcpy(objects[number] + offset, &value, sizeof value);
+    }
+} memory;
+
+char code_type, none_type;
+
 struct Interpreter {
     int frames = 3;
+    bool finalizing = false;
+    const char *version = "2.7.18 (old)";
     bool initialized = true, checks = true, detached = false, collecting = true;
     int references = 0, collected_while = 0;
     const void *pending = nullptr; // exception
@@ -39,7 +56,7 @@ int check() {
     return interpreter.checks;
 }
 void *this_state() {
-    return &thread_state;
+    return interpreter.detached ? memory[0] : &thread_state;
 }
 void *current_state() {
     return interpreter.detached ? &other_state : &thread_state;
@@ -100,6 +117,23 @@ int enable() {
     return std::exchange(interpreter.collecting, true);
 }
 
+const char *get_version() {
+    return interpreter.version;
+}
+int is_finalizing() {
+    return interpreter.finalizing;
+}
+int line_at(PyObject *, int instruction) {
+    return 100 + instruction;
+}
+const uint32_t detached_text[] = {'a', 0xe4, 0x4e2d, 0x1f600, 0xdcff};
+intptr_t get_length(PyObject *) {
+    return std::size(detached_text);
+}
+uint32_t read_character(PyObject *, intptr_t at) {
+    return detached_text[at];
+}
+
 template <class Function> void *as_address(Function *function) {
     return reinterpret_cast<void *>(function);
 }
@@ -122,6 +156,12 @@ void *find(const char *name) {
         {"PyErr_Clear", as_address(clear)},
         {"Py_IncRef", as_address(more)},
         {"Py_DecRef", as_address(fewer)},
+        {"Py_GetVersion", as_address(get_version)},
+        {"_Py_IsFinalizing", as_address(is_finalizing)},
+        {"PyCode_Type", &code_type},
+        {"PyCode_Addr2Line", as_address(line_at)},
+        {"PyUnicode_GetLength", as_address(get_length)},
+        {"PyUnicode_ReadChar", as_address(read_character)},
         {"PyGC_Disable", as_address(disable)},
         {"PyGC_Enable", as_address(enable)}};
     for (const auto &[known, address] : all) {
@@ -164,6 +204,7 @@ TEST_CASE("Python's frames are told while the thread holds the lock, and nothing
 
 TEST_CASE("a collector that is off stays off") {
     interpreter = {};
+    REQUIRE(find_python_frames(find));
     interpreter.collecting = false;
     uint64_t words[8] = {};
     CHECK(python_frames(words, 8) == 3);
@@ -181,8 +222,81 @@ TEST_CASE("a thread that may not ask is told nothing") {
     interpreter = {};
     interpreter.detached = true; // what PyGILState_Check does not see with subinterpreters
     CHECK(python_frames(words, 8) == 0);
+    interpreter.version = "3.15.0 (new)";
+    REQUIRE(find_python_frames(find));
+    CHECK(python_frames(words, 8) == 0);
     interpreter = {};
     interpreter.frames = 0;
     CHECK(python_frames(words, 8) == 0);
     CHECK(python_code(4'000'000).function == "?");
+}
+
+namespace {
+
+// Code at `number`, whose instructions begin at `instructions`.
+void make_code(size_t number, const PythonLayout &layout, const char *type) {
+    memory.put(number, 8, type);
+    memory.put(number, layout.file, memory[7]);
+    memory.put(number, layout.name, memory[7] + number);
+    memory.put(number, layout.line, 100);
+}
+
+void make_frame(size_t number, const PythonLayout &layout, size_t code, size_t previous,
+                ptrdiff_t instruction) {
+    memory.put(number, layout.code, memory[code]);
+    memory.put(number, layout.previous, previous == 0 ? nullptr : memory[previous]);
+    memory.put(number, layout.instruction, memory[code] + layout.instructions + instruction);
+}
+
+} // namespace
+
+TEST_CASE("a thread without the lock is told the frames of its own that are calls of Python") {
+    interpreter = {};
+    interpreter.version = "3.12.1 (main, May  9 2026)";
+    interpreter.detached = true;
+    REQUIRE(find_python_frames(find));
+    const PythonLayout &layout = *python_layout(interpreter.version);
+    memory.put(0, layout.state_frame, memory[1] + 200); // what has the frame
+    memory.put(1, 200 + layout.behind_frame, memory[1]);
+    make_frame(1, layout, 4, 2, 6);
+    make_frame(2, layout, 5, 3, 0);
+    make_frame(3, layout, 4, 0, 8);
+    make_code(4, layout, &code_type);
+    make_code(5, layout, &none_type);
+    uint64_t words[8] = {};
+    REQUIRE(python_frames(words, 8) == 2);
+    CHECK(uint32_t(words[0]) == 106);
+    CHECK(uint32_t(words[1]) == 108);
+    CHECK(words[0] >> 32 == words[1] >> 32);
+    CHECK(python_code(uint32_t(words[0] >> 32)).function ==
+          "a\xc3\xa4\xe4\xb8\xad\xf0\x9f\x98\x80\xff");
+    CHECK(interpreter.references == 0);
+
+    SECTION("a frame that C code has is none") {
+        memory.put(3, layout.owner, char(3));
+        CHECK(python_frames(words, 8) == 1);
+        memory.put(3, layout.owner, char(0));
+    }
+    SECTION("other code at the same address is other code") {
+        const uint64_t before = words[0];
+        memory.put(4, layout.line, 200);
+        REQUIRE(python_frames(words, 8) == 2);
+        CHECK(words[0] >> 32 != before >> 32);
+    }
+    SECTION("an interpreter that comes to its end tells nothing") {
+        interpreter.finalizing = true;
+        CHECK(python_frames(words, 8) == 0);
+    }
+}
+
+TEST_CASE("where CPython has its frames is known of its releases from 3.9 to 3.13") {
+    CHECK(python_layout("3.9.18 (main)"));
+    CHECK(python_layout("3.11.7 (main)"));
+    CHECK(python_layout("3.13.0+ (heads/3.13)"));
+    for (const char *const version :
+         {"3.8.18 (main)", "3.14.0 (main)", "2.7.18 (main)", "3.13.0a4 (main)", "3.13.0rc1 (main)",
+          "3.13.0 experimental free-threading build (main)", "3.12", "", "x"}) {
+        CHECK_FALSE(python_layout(version));
+    }
+    CHECK_FALSE(python_layout(nullptr));
 }
