@@ -167,17 +167,17 @@ observe::TrackOptions open_tracking() noexcept {
     return made->options;
 }
 
-void track(emm_context &context, observe::EventType type, emm_deviceptr address, size_t size,
-           emm_stream stream, const void *caller) noexcept {
+const observe::Stack *track(emm_context &context, observe::EventType type, emm_deviceptr address,
+                            size_t size, emm_stream stream, const void *caller) noexcept {
     Tracker &all = tracker();
     if (observe::is_forked_child()) [[unlikely]] { // forked in the plugin's function
-        return;
+        return nullptr;
     }
     if (of_thread.number == 0) [[unlikely]] {
         begin_thread();
     }
     if (all.options.sample != 1 && !is_chosen(all.options.sample)) {
-        return;
+        return nullptr;
     }
     const uint64_t ticks = observe::event_ticks_unordered();
     look_for_unloads(all, ticks);
@@ -199,6 +199,13 @@ void track(emm_context &context, observe::EventType type, emm_deviceptr address,
     } catch (const std::bad_alloc &) {
         all.lost.fetch_add(1, std::memory_order_relaxed);
     }
+    return stack;
+}
+
+const observe::Stack *stack_of(const void *caller) noexcept {
+    return track_depth.load(std::memory_order_acquire) == TrackDepth::stack
+               ? stack_behind(observe::find_outer_caller(caller).address)
+               : nullptr;
 }
 
 Untracked::Untracked(const emm_context &context, emm_deviceptr address) noexcept

@@ -39,9 +39,13 @@ inline bool is_tracking() noexcept {
 }
 
 // An allocation has succeeded; `caller` is the return address of the call into libemm, or one
-// further out. Without memory for the record it is missing, and counted (lost_records).
-void track(emm_context &context, observe::EventType type, emm_deviceptr address, size_t size,
-           emm_stream stream, const void *caller) noexcept;
+// further out. Answers the stack, if there is one. Without memory for the record it is missing, and
+// counted (lost_records).
+const observe::Stack *track(emm_context &context, observe::EventType type, emm_deviceptr address,
+                            size_t size, emm_stream stream, const void *caller) noexcept;
+
+// The stack that an allocation by `caller` would have now; NULL: stacks are not tracked.
+const observe::Stack *stack_of(const void *caller) noexcept;
 
 // The record of an allocation that is about to be freed, for a scope: it is gone before another
 // thread can be given the address. Put back if the free fails.

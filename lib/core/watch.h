@@ -52,7 +52,7 @@ public:
     emm_status allocated(emm_status status, emm_deviceptr address) noexcept {
         address_ = status >= EMM_OK ? address : 0;
         if (address_ != 0 && is_tracking()) {
-            track(context_, type_, address_, size_, stream_, caller_);
+            stack_ = track(context_, type_, address_, size_, stream_, caller_);
         }
         return done(status);
     }
@@ -78,6 +78,7 @@ private:
         buffer_->began(start_);
     }
     void record(emm_status status) noexcept {
+        const uint32_t python = stack_ ? observe::python_calls_number(*stack_) : 0;
         if (is_allocation(type_)) {
             outer_ = buffer_->begin();
         }
@@ -97,6 +98,7 @@ private:
         record->status = status;
         record->device = static_cast<uint16_t>(context_.device);
         record->type = type_;
+        record->python = python;
         record->late = late_ && is_free(type_) && status >= EMM_OK;
         buffer_->commit(record->moment(), outer_);
     }
@@ -114,6 +116,7 @@ private:
     const void *const caller_;
     bool late_ = false;
     uint64_t outer_ = 0, start_ = 0;
+    const observe::Stack *stack_ = nullptr; // of an allocation that is tracked
 };
 
 // A call that is no allocation and no free.

@@ -45,7 +45,7 @@ public:
         require(spool != nullptr, reason.c_str());
         spool->header().ns_per_tick = 0.5;
         spool->header().csv_bytes[0] = observe::Rows::header.size();
-        spool->add_module("1000 9000 1000 /nowhere/library\n");
+        spool->add_line("1000 9000 1000 /nowhere/library\n");
         for (uint64_t i = 0; i < 3; ++i) {
             observe::EventRecord &record = spool->chunks()[0]->records[i];
             record = {};

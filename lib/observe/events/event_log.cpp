@@ -3,6 +3,7 @@
 #include "fence/asymmetric_fence.h"
 #include "observe/events/log_writer.h"
 #include "observe/events/module.h"
+#include "observe/events/python_calls.h"
 #include "observe/events/spool.h"
 #include "observe/file.h"
 #include "observe/log.h"
@@ -51,6 +52,7 @@ public:
     void give_back(EventBuffer *buffer);
     bool next_chunk(EventBuffer &buffer);
     void know_module(EventBuffer &buffer, uint64_t caller);
+    uint32_t python_number_of(const Stack &stack) { return python_calls_.number_of(stack); }
     void write(bool everything) noexcept;
     void write_at_exit() noexcept;
     bool has_ended() const noexcept { return ended_.load(std::memory_order_relaxed); }
@@ -93,6 +95,11 @@ private:
     std::mutex writing_; // over the rest, but for the last
     LogWriter writer_;
     std::atomic<bool> ended_{false}; // the log cannot be written to
+
+    PythonCalls python_calls_{[this](const std::string &calls) {
+        const std::lock_guard lock(mutex_);
+        return spool_->add_line(to_line(calls));
+    }};
 };
 
 namespace {
@@ -298,7 +305,7 @@ void EventLog::know_module(EventBuffer &buffer, uint64_t caller) {
     buffer.modules_.push_back(buffer.module_);
     if (module) {
         std::lock_guard lock(mutex_);
-        spool_->add_module(to_line(*module));
+        spool_->add_line(to_line(*module));
     }
 }
 
@@ -396,6 +403,15 @@ EventBuffer *take_event_buffer() noexcept {
         return nullptr;
     }
     return own_event_buffer;
+}
+
+uint32_t python_calls_number(const Stack &stack) noexcept {
+    EventLog *const log = the_log.load(std::memory_order_relaxed);
+    try {
+        return log ? log->python_number_of(stack) : 0;
+    } catch (const std::bad_alloc &) {
+        return 0;
+    }
 }
 
 bool open_event_log() noexcept {

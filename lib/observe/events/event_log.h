@@ -1,5 +1,6 @@
 #pragma once
 
+#include "observe/callers/stacks.h"
 #include "observe/events/clock.h"
 #include "observe/events/record.h"
 #include "observe/events/spool.h"
@@ -100,6 +101,9 @@ private:
 inline EventBuffer *event_buffer() noexcept {
     return own_event_buffer ? own_event_buffer : take_event_buffer();
 }
+
+// For EventRecord::python.
+uint32_t python_calls_number(const Stack &stack) noexcept;
 
 // Opens the log that EMM_EVENT_LOG names; the first call decides, and warns if it cannot be opened.
 // True: events are to be recorded.

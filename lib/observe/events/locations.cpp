@@ -1,5 +1,6 @@
 #include "observe/events/locations.h"
 
+#include "observe/events/python_calls.h"
 #include "observe/text.h"
 
 #include <fmt/format.h>
@@ -23,9 +24,21 @@ std::string as_field(const std::string &text) {
 void Locations::add(Module module) {
     modules_.push_back(std::move(module));
     known_.clear(); // an address may have been another module's
+    known_of_python_.clear();
 }
 
-const std::string &Locations::of(uint64_t caller) {
+void Locations::add(std::string python_calls) {
+    python_calls_.push_back(std::move(python_calls));
+}
+
+const std::string &Locations::of(uint64_t caller, uint32_t python) {
+    if (python != 0 && python <= python_calls_.size()) {
+        const auto [found, is_new] = known_of_python_.try_emplace({caller, python});
+        if (is_new) {
+            found->second = as_field(make(caller) + location_separator + python_calls_[python - 1]);
+        }
+        return found->second;
+    }
     const auto [found, is_new] = known_.try_emplace(caller);
     if (is_new) {
         found->second = as_field(make(caller));

@@ -1,5 +1,6 @@
 #include "observe/events/log_writer.h"
 
+#include "observe/events/python_calls.h"
 #include "observe/write_signals.h"
 
 #include <algorithm>
@@ -86,7 +87,7 @@ bool LogWriter::merge(const std::vector<std::vector<Chunk *>> &buffers, uint64_t
     while (!cursors.empty() && cursors.top().moment() < watermark) {
         Cursor cursor = cursors.top();
         cursors.pop();
-        learn_modules(); // the record's is known to the spool since before it was committed
+        learn_callers(); // the record's is known to the spool since before it was committed
         rows_.append(cursor.record(), text_);
         if (cursor.advance()) {
             cursors.push(cursor);
@@ -98,14 +99,17 @@ bool LogWriter::merge(const std::vector<std::vector<Chunk *>> &buffers, uint64_t
     return true;
 }
 
-void LogWriter::learn_modules() {
-    std::string_view text = spool_.modules();
-    if (text.size() == modules_known_) {
+void LogWriter::learn_callers() {
+    std::string_view text = spool_.lines();
+    if (text.size() == lines_known_) {
         return;
     }
-    text.remove_prefix(std::exchange(modules_known_, text.size()));
+    text.remove_prefix(std::exchange(lines_known_, text.size()));
     while (!text.empty()) {
-        if (std::optional<Module> module = take_module(text)) {
+        std::string calls;
+        if (take_python_calls(text, calls)) {
+            rows_.locations().add(std::move(calls));
+        } else if (std::optional<Module> module = take_module(text)) {
             rows_.locations().add(std::move(*module));
         }
     }

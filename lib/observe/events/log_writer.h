@@ -26,16 +26,16 @@ public:
 private:
     struct Cursor; // a place in a buffer
     bool merge(const std::vector<std::vector<Chunk *>> &buffers, uint64_t watermark);
-    void learn_modules();
+    void learn_callers();
     bool flush();
     void cut();
 
     Spool &spool_;
     const int csv_;
     Rows rows_;
-    std::string text_;         // of rows, on its way to the file
-    uint64_t csv_bytes_ = 0;   // in the file
-    size_t modules_known_ = 0; // bytes of the spool's text about them
+    std::string text_;       // of rows, on its way to the file
+    uint64_t csv_bytes_ = 0; // in the file
+    size_t lines_known_ = 0; // bytes of the spool's text about them
 };
 
 } // namespace emm::observe

@@ -45,8 +45,8 @@ struct EventRecord {
     int32_t status;
     uint16_t device;
     EventType type;
-    uint8_t late; // a free that found its context gone, and did nothing
-    uint32_t reserved;
+    uint8_t late;    // a free that found its context gone, and did nothing
+    uint32_t python; // which calls of Python it came by (PythonCalls); 0: none are known
 
     // When memory changed hands: no thread has an address before the end of its allocation, or
     // after the start of its free. By this order the log never shows an address twice.

@@ -105,7 +105,7 @@ void Rows::append(const EventRecord &record, std::string &text) {
         append_seconds(text, time);
     }
     text += ',';
-    text += locations_.of(record.caller);
+    text += locations_.of(record.caller, record.python);
     text += '\n';
 }
 

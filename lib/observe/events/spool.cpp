@@ -16,8 +16,8 @@ namespace emm::observe {
 namespace {
 
 constexpr char magic[16] = "emm events 1\n";
-constexpr size_t header_bytes = 4096, most_module_bytes = 252 * 1024;
-constexpr size_t head_bytes = header_bytes + most_module_bytes;
+constexpr size_t header_bytes = 4096, most_line_bytes = 252 * 1024;
+constexpr size_t head_bytes = header_bytes + most_line_bytes;
 constexpr size_t chunks_at_once = 16, grown_bytes = chunks_at_once * sizeof(Chunk);
 
 constexpr uint64_t most_bytes = head_bytes + (uint64_t(1) << 30); // as event_log.cpp has it
@@ -98,7 +98,7 @@ std::unique_ptr<Spool> Spool::claim(const std::string &path, Make make, std::str
 
 bool Spool::map_head() {
     header_ = static_cast<SpoolHeader *>(map(file_, 0, head_bytes));
-    modules_ = reinterpret_cast<char *>(header_) + header_bytes;
+    lines_ = reinterpret_cast<char *>(header_) + header_bytes;
     return header_;
 }
 
@@ -173,17 +173,19 @@ bool Spool::grow() {
     return reserve(offset, grown_bytes) && map_chunks(offset);
 }
 
-void Spool::add_module(const std::string &line) {
-    const uint64_t bytes = header_->module_bytes.load(std::memory_order_relaxed);
-    if (bytes + line.size() <= most_module_bytes) {
-        std::memcpy(modules_ + bytes, line.data(), line.size());
-        header_->module_bytes.store(bytes + line.size(), std::memory_order_release);
+bool Spool::add_line(const std::string &line) {
+    const uint64_t bytes = header_->line_bytes.load(std::memory_order_relaxed);
+    if (bytes + line.size() > most_line_bytes) {
+        return false;
     }
+    std::memcpy(lines_ + bytes, line.data(), line.size());
+    header_->line_bytes.store(bytes + line.size(), std::memory_order_release);
+    return true;
 }
 
-std::string_view Spool::modules() const {
-    const uint64_t bytes = header_->module_bytes.load(std::memory_order_acquire);
-    return {modules_, std::min<uint64_t>(bytes, most_module_bytes)};
+std::string_view Spool::lines() const {
+    const uint64_t bytes = header_->line_bytes.load(std::memory_order_acquire);
+    return {lines_, std::min<uint64_t>(bytes, most_line_bytes)};
 }
 
 void Spool::unlink() {

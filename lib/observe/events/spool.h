@@ -17,7 +17,7 @@ namespace emm::observe {
  * that what has been recorded survives the process, however that ends:
  *
  *     +--------+---------+---------+---------+----
- *     | header | modules | chunk 0 | chunk 1 | ...
+ *     | header | callers | chunk 0 | chunk 1 | ...
  *     +--------+---------+---------+---------+----
  *
  * A chunk belongs to one buffer (a thread's, see event_log.h), which fills it record by record;
@@ -45,8 +45,8 @@ struct SpoolHeader {
     double ns_per_tick;
     std::atomic<uint64_t> epoch;
     uint64_t csv_bytes[2];
-    std::atomic<uint64_t> module_bytes; // of text
-    std::atomic<int32_t> process;       // that writes it
+    std::atomic<uint64_t> line_bytes; // of text about callers
+    std::atomic<int32_t> process;     // that writes it
 };
 
 // How long the log was when it and the spool last agreed.
@@ -75,9 +75,9 @@ public:
     // disk is full.
     bool grow();
 
-    // Appends to the text about modules; does nothing if that is full.
-    void add_module(const std::string &line);
-    std::string_view modules() const;
+    // Appends to the text about callers: modules, and calls of Python. False: it is full.
+    bool add_line(const std::string &line);
+    std::string_view lines() const;
 
     // The file is not needed any more; the mappings stay.
     void unlink();
@@ -98,7 +98,7 @@ private:
     const File file_; // what is mapped
     const std::string path_;
     SpoolHeader *header_ = nullptr;
-    char *modules_ = nullptr;
+    char *lines_ = nullptr;
     std::vector<Chunk *> chunks_;
 };
 
