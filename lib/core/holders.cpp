@@ -6,6 +6,7 @@
 #include "core/uncancelled.h"
 #include "driver/nvml.h"
 #include "observe/callers/caller.h"
+#include "observe/callers/python_files.h"
 #include "observe/error.h"
 #include "observe/events/module.h"
 #include "observe/log.h"
@@ -44,7 +45,8 @@ std::string native_name(const std::string &path, uint64_t offset) {
 }
 
 // The part of a call stack that tells a reader which one it is: lines of Python if there are any,
-// else calls; the innermost first. Texts of frames live as long as the process, once each.
+// from the program's own on, else calls; the innermost first. Texts of frames live as long as the
+// process, once each.
 struct CallPath {
     struct Step {
         const char *module, *function; // function: of Python, else NULL
@@ -65,10 +67,14 @@ CallPath path_of(const TrackedAllocation &record) {
     const std::vector<emm_frame> &frames = record.stack->frames;
     const bool has_python = std::any_of(frames.begin(), frames.end(),
                                         [](const emm_frame &each) { return each.function; });
+    const auto is_own = [](const emm_frame &each) {
+        return each.function && !observe::is_installed_python(each.module);
+    };
+    const auto own = std::find_if(frames.begin(), frames.end(), is_own);
     CallPath path;
-    for (const emm_frame &each : frames) {
-        if (path.steps.size() < most_steps && has_python == (each.function != nullptr)) {
-            path.steps.push_back({each.module, each.function, each.offset, each.line});
+    for (auto each = own == frames.end() ? frames.begin() : own; each != frames.end(); ++each) {
+        if (path.steps.size() < most_steps && has_python == (each->function != nullptr)) {
+            path.steps.push_back({each->module, each->function, each->offset, each->line});
         }
     }
     return path;
@@ -222,6 +228,12 @@ std::string caller_name(const void *caller) {
         return "";
     }
     const observe::CodePlace place = observe::find_outer_caller(caller).place;
+    TrackedAllocation asked;
+    asked.stack = stack_of(caller);
+    const CallPath path = path_of(asked);
+    if (path.steps.front().function) {
+        return name_of(path);
+    }
     return native_name(observe::modules().path(place.module), place.offset);
 }
 

@@ -108,7 +108,7 @@ def main():
         assert str(error) == "pending while memory is asked for" and sys.exc_info()[1] is error
     without_lock(WITHOUT_LOCK)
     require(cuda.cuMemRelease(returned))
-    too_much = cuda.cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(1 << 39))
+    too_much = cuda.cuMemAlloc_v2(ctypes.byref(address), noted(1 << 39))
     print(json.dumps({"told": tell(), "expected": expected, "too_much": too_much}))
     require(cuda.cuMemRelease(taken))
 

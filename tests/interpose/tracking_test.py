@@ -12,6 +12,7 @@ import unittest
 INTERPOSER, DRIVER, LIBEMM, CALLER = sys.argv[1:5]
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tracking_program.py")
 THROUGH_LIBRARY, WITH_LOCK, WITHOUT_LOCK = str(1 << 20), str(2 << 20), str(3 << 20)
+TOO_MUCH = str(1 << 39)
 NOT_SUPPORTED = -4  # emm_status
 # Where CPython has its frames, which a thread without the lock reads, is known of these.
 FRAMES_ARE_KNOWN = sys.implementation.name == "cpython" and (3, 9) <= sys.version_info < (3, 14)
@@ -55,6 +56,9 @@ class Tracking(unittest.TestCase):
         for part in (os.path.basename(CALLER), "live by library:", "live by caller:", f"{PROGRAM}:", "innermost",
                      "remainder", "hint: the device has 1.00 GiB in all"):
             self.assertIn(part, errors)
+        if FRAMES_ARE_KNOWN:
+            line = told["expected"][TOO_MUCH][0][0]
+            self.assertIn(f"asked for by {PROGRAM}:{line} (main) < {PROGRAM}:", errors)
 
     def test_what_was_taken_from_the_driver_itself_is_told_by_library(self):
         _, errors = run(EMM_TRACK="module")
