@@ -89,7 +89,9 @@ private:
             const CallSite site = parts_of(sites_.text(block.site));
             const std::string file = site.file.substr(site.file.rfind('/') + 1);
             const bool has_function = site.function.rfind("0x", 0) != 0;
+            const PythonCall *const call = own_call(site);
             name = text_in_json(block.site == 0 ? "allocation"
+                                : call          ? emm::tool::text_of(*call)
                                 : has_function  ? site.function
                                 : file.empty()  ? site.function
                                                 : file + "+" + site.function);

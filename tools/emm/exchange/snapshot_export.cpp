@@ -4,6 +4,7 @@
 #include "exchange/refusal.h"
 
 #include <algorithm>
+#include <charconv>
 #include <fmt/format.h>
 
 namespace emm::tool {
@@ -43,7 +44,7 @@ private:
     std::vector<uint64_t> counts_;
 };
 
-// The call stacks: one frame each, which is written once.
+// The call stacks, each written once: the caller, and behind it the calls of Python.
 class Frames {
 public:
     Frames(PickleWriter &pickle, const CallSites &sites) : pickle_(pickle), sites_(sites) {}
@@ -56,7 +57,7 @@ public:
         }
         pickle_.open_list();
         if (site != 0) {
-            write_frame(parts_of(sites_.text(site)));
+            write_frames(parts_of(sites_.text(site)));
         }
         pickle_.close_list();
         numbers_[site] = pickle_.keep();
@@ -65,14 +66,22 @@ public:
 private:
     static constexpr uint32_t unknown = ~uint32_t(0);
 
-    void write_frame(const CallSite &site) {
+    void write_frames(const CallSite &site) {
+        write_frame(site.function, site.file, 0);
+        for (const PythonCall &call : site.calls) {
+            uint64_t line = 0;
+            std::from_chars(call.line.data(), call.line.data() + call.line.size(), line);
+            write_frame(call.function, call.file, line);
+        }
+    }
+    void write_frame(const std::string &function, const std::string &file, uint64_t line) {
         pickle_.open_dictionary();
         pickle_.word("name");
-        pickle_.text(site.function);
+        pickle_.text(function);
         pickle_.word("filename");
-        pickle_.text(site.file);
+        pickle_.text(file);
         pickle_.word("line");
-        pickle_.number(0);
+        pickle_.number(line);
         pickle_.close_dictionary();
     }
 

@@ -1,6 +1,7 @@
 #include "exchange/timeline.h"
 
 #include "exchange/refusal.h"
+#include "observe/callers/python_files.h"
 #include "text.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
@@ -42,18 +43,59 @@ uint32_t CallSites::number_of(const std::string &text) {
     return numbers_[text] = static_cast<uint32_t>(texts_.size() - 1);
 }
 
-CallSite parts_of(const std::string &text) {
+namespace {
+
+CallSite compiled_parts_of(const std::string &text) {
     constexpr std::string_view sign = "+0x";
     for (size_t at = text.find(sign); at != std::string::npos; at = text.find(sign, at + 1)) {
         const size_t end = after_digits(text, at + sign.size());
         if (end == text.size()) {
-            return {text.substr(0, at), text.substr(at + 1)};
+            return {text.substr(0, at), text.substr(at + 1), {}};
         }
         if (text.compare(end, 2, " (") == 0 && text.back() == ')') {
-            return {text.substr(0, at), text.substr(end + 2, text.size() - end - 3)};
+            return {text.substr(0, at), text.substr(end + 2, text.size() - end - 3), {}};
         }
     }
-    return {"", text};
+    return {"", text, {}};
+}
+
+// path:line (function)
+PythonCall python_call_of(const std::string &text) {
+    const size_t open = text.find(" (", text.find_last_of('/') + 1);
+    const size_t colon = text.rfind(':', open);
+    if (open == std::string::npos || colon == std::string::npos || text.back() != ')') {
+        return {"", "", text};
+    }
+    return {text.substr(0, colon), text.substr(colon + 1, open - colon - 1),
+            text.substr(open + 2, text.size() - open - 3)};
+}
+
+} // namespace
+
+CallSite parts_of(const std::string &text) {
+    constexpr char separator = '\t';
+    size_t end = std::min(text.find(separator), text.size());
+    CallSite site = compiled_parts_of(text.substr(0, end));
+    while (end < text.size()) {
+        const size_t begin = end + 1;
+        end = std::min(text.find(separator, begin), text.size());
+        if (end > begin) {
+            site.calls.push_back(python_call_of(text.substr(begin, end - begin)));
+        }
+    }
+    return site;
+}
+
+const PythonCall *own_call(const CallSite &site) {
+    const auto own = std::find_if(site.calls.begin(), site.calls.end(), [](const PythonCall &call) {
+        return !observe::is_installed_python(call.file);
+    });
+    return own != site.calls.end() ? &*own : site.calls.empty() ? nullptr : &site.calls.front();
+}
+
+std::string text_of(const PythonCall &call) {
+    return fmt::format("{}:{} ({})", call.file.substr(call.file.find_last_of('/') + 1), call.line,
+                       call.function);
 }
 
 void Timeline::visit(TimelineVisitor &visitor) {

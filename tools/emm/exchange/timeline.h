@@ -29,11 +29,25 @@ private:
     std::unordered_map<std::string, uint32_t> numbers_;
 };
 
+// A line of Python.
+struct PythonCall {
+    std::string file, line, function;
+};
+
 // path+0xoffset (function+0xoffset), in its parts; `function` is the offset if there is none.
+// Behind it the calls of Python, the innermost first, as far as the log knows them.
 struct CallSite {
     std::string file, function;
+    std::vector<PythonCall> calls;
 };
 CallSite parts_of(const std::string &text);
+
+// The innermost call that is not in an installed package, the standard library or emm: a line of
+// the program's own. The innermost of all where there is none such; NULL: there are no calls.
+const PythonCall *own_call(const CallSite &site);
+
+// train.py:12 (step)
+std::string text_of(const PythonCall &call);
 
 struct LiveBlock {
     uint64_t number = 0; // of the allocation, from 0 on

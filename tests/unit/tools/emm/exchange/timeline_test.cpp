@@ -16,6 +16,30 @@ TEST_CASE("a caller's text has a file and a function, or an offset in place of i
     CHECK(parts("") == "|");
 }
 
+TEST_CASE("behind a caller are the calls of Python, of which one is the program's own") {
+    const char tab = '\t';
+    const std::string inside = "/venv/lib/python3.11/site-packages/numba/api.py:3 (require)";
+    const auto own = [](const std::string &text) {
+        const CallSite site = parts_of(text);
+        const PythonCall *const call = own_call(site);
+        return call ? text_of(*call) : "none";
+    };
+    const std::string compiled = "/lib/a.so+0x12 (f(int)+0x3)";
+    const CallSite site =
+        parts_of(compiled + tab + inside + tab + "/home/me/a (b):c/train.py:12 (step)");
+    CHECK((site.file == "/lib/a.so" && site.function == "f(int)+0x3"));
+    REQUIRE(site.calls.size() == 2);
+    CHECK(site.calls[1].file == "/home/me/a (b):c/train.py");
+    CHECK(site.calls[1].line == "12");
+    CHECK(site.calls[1].function == "step");
+    CHECK(own(compiled) == "none");
+    CHECK(own(compiled + tab + inside) == "api.py:3 (require)");
+    CHECK(own(compiled + tab + inside + tab + "train.py:12 (<module>)") ==
+          "train.py:12 (<module>)");
+    CHECK(own(compiled + tab + "<frozen importlib>:1 (f)" + tab + "t.py:2 (g)") == "t.py:2 (g)");
+    CHECK(own(compiled + tab + tab + "no call") == ": (no call)");
+}
+
 TEST_CASE("callers are numbered up to a limit, and the rest are nameless") {
     CallSites sites;
     CHECK(sites.number_of("a") == 1);
