@@ -83,6 +83,22 @@ class Page(unittest.TestCase):
                            "[r.children[0].textContent, Number(r.children[1].dataset.value)]))")
         self.assertEqual(calls, replay["driver_calls"])
 
+    def test_the_page_says_why_the_plugin_took_more_when_it_had_the_most(self):
+        mib = 1 << 20
+        for segment, events, said in (
+                ("8MiB", [("a", 8), ("b", 16)], "0 B were not live, which is less than that"),
+                ("64MiB", [("a", 24), ("b", 4), ("c", 24), ("d", 4), ("a", 0), ("c", 0), ("e", 40)],
+                 "no gap between the live blocks was larger than 24.0 MiB")):
+            sizes = dict((name, size * mib) for name, size in events if size)
+            trace = "time,thread,stream,op,id,size\n" + "".join(
+                f"{i},0,0,{'alloc' if size else 'free'},{ord(name)},{sizes[name]}\n"
+                for i, (name, size) in enumerate(events))
+            figures = self.show(self.file("trace.csv", trace), "--plugin",
+                                f"pool:growth=segment,segment={segment}")
+            growth = figures["replays"][0]["growth"]
+            self.assertEqual(growth["asked"], events[-1][1] * mib)
+            self.assertIn(said, self.value("document.querySelector('.growth').textContent"))
+
     def test_two_plugins_stand_side_by_side(self):
         figures = self.show(TRACES / "infer_gpt.csv.gz", "--compare", "pool", "async")
         shown = self.value("[...document.querySelectorAll('#comparison tbody tr:first-child td')]"
@@ -138,6 +154,22 @@ class Page(unittest.TestCase):
         self.value("document.querySelectorAll('.node')[1].click()")
         self.assertIn("lib", self.value("document.querySelector('.path').textContent"))
         self.assertNotEqual(self.value("document.querySelectorAll('.node').length"), before)
+
+    def test_lines_of_python_are_told_from_the_outermost_on(self):
+        inside = "/venv/lib/python3.12/site-packages/numba/api.py:5 (device_array)"
+        compiled = "/usr/lib/_ctypes.so+0x12 (call+0x3)"
+        callers = ["\t".join([compiled, inside, f"/home/me/train.py:{line} (step)", "/home/me/train.py:90 (<module>)"])
+                   for line in (10, 20)] + [compiled]
+        self.show(self.file("log.csv", random_log(3000, callers)))
+        names = self.value("[...document.querySelectorAll('.node')].map((node) => node.getAttribute('aria-label'))")
+        for part in ("train.py:90 (<module>), ", "train.py:10 (step), ", "api.py:5 (device_array), ", "call in _ctypes.so, "):
+            self.assertTrue(any(name.startswith(part) for name in names), (part, names))
+        said = self.value("document.querySelector('main').textContent")
+        self.assertIn("by train.py:20 (step)", said)
+        ground = "(part) => getComputedStyle([...document.querySelectorAll('.node')].find((node) =>" \
+                 " node.getAttribute('aria-label').startsWith(part))).backgroundColor"
+        self.assertNotEqual(self.value(f"({ground})('train.py:10')"), self.value(f"({ground})('train.py:20')"))
+        self.assertNotEqual(self.value(f"({ground})('train.py:10')"), self.value(f"({ground})('train.py:90')"))
 
     def test_every_kind_of_memory_can_be_chosen(self):
         self.show(self.file("log.csv", LOG_HEADER + row("Alloc", 4096, 10, 0.1, "a") +

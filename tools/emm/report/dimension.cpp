@@ -49,6 +49,9 @@ std::string without_offset(const std::string &function) {
 
 std::string caller_of(const std::string &location) {
     const CallSite site = parts_of(location);
+    if (const PythonCall *const call = own_call(site)) {
+        return text_of(*call);
+    }
     if (site.file.empty()) {
         return site.function;
     }
@@ -117,6 +120,26 @@ Dimension by_library(const History &history, const CallSites &sites) {
 
 Dimension by_caller(const History &history, const CallSites &sites) {
     return by_site("caller", history, sites, caller_of);
+}
+
+std::optional<CallPaths> call_paths_of(const CallSites &sites) {
+    Labels labels;
+    CallPaths paths;
+    bool has_any = false;
+    for (uint32_t number = 0; number < sites.size(); number++) {
+        const CallSite site = parts_of(sites.text(number));
+        std::vector<uint32_t> path;
+        for (auto call = site.calls.rbegin(); call != site.calls.rend(); ++call) {
+            path.push_back(labels.number_of(shown(text_of(*call))));
+        }
+        has_any = has_any || !path.empty();
+        if (path.empty()) {
+            path.push_back(labels.number_of(shown(caller_of(sites.text(number)))));
+        }
+        paths.of.push_back(std::move(path));
+    }
+    paths.labels = labels.take();
+    return has_any ? std::make_optional(std::move(paths)) : std::nullopt;
 }
 
 Dimension by_lifetime(const History &history) {

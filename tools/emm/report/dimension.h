@@ -2,6 +2,8 @@
 
 #include "report/history.h"
 
+#include <optional>
+
 namespace emm::tool {
 
 // A question about each block, and its answers by number: who asked, how long it lived, its size.
@@ -11,10 +13,18 @@ struct Dimension {
     std::vector<uint32_t> of; // of each block of a history
 };
 
-// Without offsets, so that all calls of one function are one caller. "unknown" for what the log
-// does not tell.
+// Without offsets, so that all calls of one function are one caller; in Python the program's own
+// line. "unknown" for what the log does not tell.
 Dimension by_library(const History &history, const CallSites &sites);
 Dimension by_caller(const History &history, const CallSites &sites);
+
+// The calls of Python behind each call site, the outermost first.
+struct CallPaths {
+    std::vector<std::string> labels;
+    std::vector<std::vector<uint32_t>> of; // of each call site; its caller alone if it has none
+};
+// None: no call site of the log has any.
+std::optional<CallPaths> call_paths_of(const CallSites &sites);
 
 // How long blocks lived, in five classes of the history's length; one of them for those that were
 // not freed.

@@ -188,6 +188,11 @@ private:
 
     Json flames() const {
         Json all = Json::array();
+        if (const std::optional<CallPaths> calls = call_paths_of(recorded_.sites)) {
+            all.push_back({{"levels", {"calls", "size"}},
+                           {"root", flame_json(flame_of_calls(history_, *calls, *dimension("size"),
+                                                              peak_.step))}});
+        }
         if (dimension("caller")) {
             all.push_back(flame({"library", "caller", "size"}));
         }

@@ -60,6 +60,19 @@ Json gaps_json(const Gaps &gaps) {
     return {{"count", gaps.count}, {"bytes", gaps.bytes}, {"largest", gaps.largest}};
 }
 
+// What the plugin had before the event after which the most was reserved: why it took more.
+Json growth_json(const Replayed &replayed, const History &history, const AddressRow &row,
+                 uint32_t step) {
+    if (step == 0 || history.is_free(step)) {
+        return nullptr; // nothing was there, or a free made it take more
+    }
+    const uint64_t live = live_after(history, step - 1), reserved = replayed.reserved[step - 1];
+    return {{"asked", history.block_of(step).size},
+            {"reserved_before", reserved},
+            {"idle_before", reserved - std::min(reserved, live)},
+            {"gaps_before", gaps_json(gaps_at(history, replayed.addresses, row, step - 1))}};
+}
+
 uint64_t sum_of(const Json &calls) {
     uint64_t sum = 0;
     for (const auto &[name, count] : calls.items()) {
@@ -105,6 +118,7 @@ Json figures_of(const History &history, const Peak &peak, const std::vector<Grou
             {"peak_time_ns", peak.time},
             {"left_bytes", left.bytes},
             {"left_blocks", left.blocks},
+            {"leading", groups[leading_of(groups)].name},
             {"at_peak", at_peak}};
 }
 
@@ -128,6 +142,7 @@ Json figures_of(const Replayed &replayed, const History &history, const Peak &pe
          {"reserved_at_peak_live", reserved[peak.step]},
          {"when_most_reserved", parts_at(replayed.samples, most_reserved(replayed.samples))},
          {"when_most_idle", parts_at(replayed.samples, most_idle(replayed.samples))},
+         {"growth", growth_json(replayed, history, row, step)},
          {"gaps_then", gaps_json(gaps_at(history, replayed.addresses, row, step))},
          {"failed", result.at("failed")},
          {"leaked", result.at("leaked")},

@@ -17,4 +17,8 @@ struct FlameNode {
 FlameNode flame_of(const History &history, const std::vector<const Dimension *> &levels,
                    uint32_t step);
 
+// By the calls of Python, as deep as each block's go, and by size behind them.
+FlameNode flame_of_calls(const History &history, const CallPaths &calls, const Dimension &sizes,
+                         uint32_t step);
+
 } // namespace emm::tool

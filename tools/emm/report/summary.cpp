@@ -32,14 +32,15 @@ std::string share_of(const Json &group, uint64_t all, bool is_lifetime) {
     return fmt::format("{:.0f} % {} {}", share, link, name);
 }
 
-// The three largest answers to the first question: who asked, if that is known.
+// The three largest answers to the question that tells most, as on the page.
 std::string made_of(const Json &memory) {
     std::string text;
-    Json groups = memory.at("at_peak").front();
+    const std::string question = memory.at("leading").get<std::string>();
+    Json groups = memory.at("at_peak").at(question);
     std::stable_sort(groups.begin(), groups.end(), [](const Json &one, const Json &other) {
         return number_in(one, "bytes") > number_in(other, "bytes");
     });
-    const bool is_lifetime = memory.at("at_peak").begin().key() == "lifetime";
+    const bool is_lifetime = question == "lifetime";
     for (size_t i = 0; i < std::min<size_t>(3, groups.size()); i++) {
         text += (i == 0 ? "" : ", ") +
                 share_of(groups[i], number_in(memory, "peak_live_bytes"), is_lifetime);

@@ -19,7 +19,24 @@ class Flame {
     this.zoom([this.flame.root]);
   }
 
-  // The colour that the same name has in the chart.
+  get ofCalls() {
+    return this.flame.levels[0] === "calls";
+  }
+
+  // What a block below another one answers; calls go as deep as they go.
+  kindOf(node, depth) {
+    return !this.ofCalls ? this.flame.levels[depth - 1] : node.children ? "call" : "size";
+  }
+
+  // The colour that the same name has in the chart. A call has its own, or that of the one around it.
+  colorIn(node, index, around) {
+    if (!this.ofCalls) {
+      return around || this.colorOf(node.name, index);
+    }
+    const callers = this.memory.groups.find((one) => one.name === "caller");
+    const group = callers ? callers.labels.indexOf(node.name) : -1;
+    return group >= 0 ? groupColor(group, callers.labels) : around;
+  }
   colorOf(name, index) {
     const groups = this.memory.groups.find((one) => one.name === this.flame.levels[0]);
     const group = groups ? groups.labels.indexOf(name) : index;
@@ -42,17 +59,17 @@ class Flame {
       button.addEventListener("click", () => this.zoom(chain.slice(0, i + 1)));
     });
     this.box.replaceChildren();
-    const levels = this.flame.levels.length + 1;
-    this.box.style.height = levels * 30 + "px";
-    this.place(chain[chain.length - 1], chain, 0, 1, chain.length > 1 ? this.colorOf(chain[1].name, 0) : null);
+    const depth = (node) => 1 + Math.max(0, ...(node.children || []).map(depth));
+    this.box.style.height = depth(chain[chain.length - 1]) * 30 + "px";
+    const shade = chain.slice(1).reduce((around, node) => this.colorIn(node, 0, around), null);
+    this.place(chain[chain.length - 1], chain, 0, 1, shade);
   }
 
   titleOf(node, depth) {
     if (depth === 0) {
       return "live at the peak";
     }
-    const isSize = this.flame.levels[depth - 1] === "size";
-    return (isSize ? count(node.blocks) + " x " : "") + plainName(node.name);
+    return (this.kindOf(node, depth) === "size" ? count(node.blocks) + " x " : "") + plainName(node.name);
   }
 
   place(node, chain, left, width, shade) {
@@ -64,7 +81,7 @@ class Flame {
     button.style.top = (depth - this.chain.length + 1) * 30 + "px";
     button.style.background = shade || color("all");
     button.style.color = shade ? "" : color("ink");
-    button.style.filter = depth > 1 ? "brightness(" + (1 + 0.12 * (depth - 1)) + ")" : "";
+    button.style.filter = depth > 1 && !this.ofCalls ? "brightness(" + (1 + 0.12 * (depth - 1)) + ")" : "";
     if (width * this.box.clientWidth > 60) {
       add(button, "b", "", bytes(node.bytes));
       add(button, "span", "", " " + this.titleOf(node, depth));
@@ -72,7 +89,7 @@ class Flame {
     button.setAttribute("aria-label", this.titleOf(node, depth) + ", " + bytes(node.bytes));
     button.addEventListener("click", () => this.zoom(chain));
     button.addEventListener("pointermove", (event) => tip.show(event, [
-      depth === 0 ? "all that was live at the peak" : this.flame.levels[depth - 1] + ": " + shortened(node.name, 400),
+      depth === 0 ? "all that was live at the peak" : this.kindOf(node, depth) + ": " + shortened(node.name, 400),
       bytes(node.bytes) + " (" + count(node.bytes) + " bytes) in " + count(node.blocks) + " blocks",
       percent(node.bytes, this.flame.root.bytes) + " of the peak",
     ]));
@@ -81,7 +98,7 @@ class Flame {
     (node.children || []).forEach((child, i) => {
       const part = node.bytes > 0 ? width * child.bytes / node.bytes : 0;
       if (part > 0.001) {
-        this.place(child, chain.concat(child), from, part, shade || this.colorOf(child.name, i));
+        this.place(child, chain.concat(child), from, part, this.colorIn(child, i, shade));
       }
       from += part;
     });

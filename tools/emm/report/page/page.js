@@ -117,11 +117,22 @@ function unknownReserved() {
     "but a replay of its device memory does: emm report FILE --plugin SPEC, or --compare SPEC SPEC.";
 }
 
+function unknownCallers(memory) {
+  const record = "emm run --track stack --record log.csv -- PROGRAM";
+  switch (memory.flames[0].levels[0]) {
+  case "calls":
+    return "";
+  case "library":
+    return " Of a Python program, a log that is recorded with its stacks has the lines: " + record;
+  default:
+    return " The " + page.document.figures.kind + " does not tell who asked. A recording by emm does: " + record;
+  }
+}
+
 function flameSection(memory, figures) {
   const made = section("What made the peak", peakSentence(memory, figures));
   const flame = new Flame(made, memory);
-  add(made, "p", "about", "Click a block to see what it is made of." +
-      (memory.flames[0].levels[0] === "library" ? "" : " The " + page.document.figures.kind + " does not tell who asked."));
+  add(made, "p", "about", "Click a block to see what it is made of." + unknownCallers(memory));
   const more = add(made, "details");
   add(more, "summary", "", "The largest blocks and the sizes with the most bytes at the peak");
   const isLog = page.document.figures.kind === "event log";
@@ -162,15 +173,28 @@ function reservedSection(replays) {
   return made;
 }
 
-function reservedBox(box, replay, samples) {
-  add(box, "p", "", "The most was reserved at event " + count(replay.peak_reserved_event) + ", " +
-      moment(replay.peak_reserved_time_ns, 1e6) + ": " + bytes(replay.peak_reserved_bytes) + ", when " +
-      bytes(replay.live_then_bytes) + " were live. At the peak of live memory " +
-      bytes(replay.reserved_at_peak_live) + " were reserved.");
-  partsChart(box, samples, 170);
-  const most = replay.when_most_idle;
-  add(box, "p", "", "The difference was largest at event " + count(most.event) + ": " + bytes(most.reserved) +
-      " were reserved then, and these were its parts:");
+// Why the plugin took more from the driver when it came to have the most.
+function growthSentence(replay) {
+  const growth = replay.growth, at = "At event " + count(replay.peak_reserved_event);
+  if (!growth) {
+    return "";
+  }
+  const { asked, idle_before: idle, gaps_before: gaps } = growth;
+  const grown = replay.peak_reserved_bytes - growth.reserved_before;
+  const begin = at + " the program asked for " + bytes(asked) + ", and the plugin took " + bytes(grown) + " from the driver: of the " +
+    bytes(growth.reserved_before) + " that it had, ";
+  if (idle < asked) {
+    return begin + bytes(idle) + " were not live, which is less than that.";
+  }
+  if (grown < asked) {
+    return begin + bytes(idle) + " were not live, but nowhere enough in one piece; the plugin added to a piece that was too small.";
+  }
+  return begin + bytes(idle) + " were not live, but " + (gaps.largest < asked
+    ? "no gap between the live blocks was larger than " + bytes(gaps.largest) + ": the free memory was in pieces that are too small."
+    : "it could not serve this request: it was kept for another stream or size, waited for the device, or lay apart.");
+}
+
+function partsOf(box, most) {
   const bar = add(box, "div", "parts");
   const list = add(box, "ul");
   for (const [name, part, meaning, shade] of reservedParts(most)) {
@@ -184,13 +208,28 @@ function reservedBox(box, replay, samples) {
     add(item, "b", "", name + " " + bytes(part)).dataset.value = part;
     add(item, "span", "", " (" + percent(part, most.reserved) + "): " + meaning);
   }
-  add(box, "p", "about", most.cached * 2 > most.reserved - most.live ?
-      "Most of the difference is cached: the plugin keeps what the program needed before, so that it need not ask the " +
-      "driver again." : "");
+}
+
+function reservedBox(box, replay, samples) {
+  add(box, "p", "", "The most was reserved at event " + count(replay.peak_reserved_event) + ", " +
+      moment(replay.peak_reserved_time_ns, 1e6) + ": " + bytes(replay.peak_reserved_bytes) + ", when " +
+      bytes(replay.live_then_bytes) + " were live. At the peak of live memory " +
+      bytes(replay.reserved_at_peak_live) + " were reserved.");
+  add(box, "p", "growth", growthSentence(replay));
+  partsOf(box, replay.when_most_reserved);
+  partsChart(box, samples, 170);
+  const most = replay.when_most_idle;
+  if (most) {
+    const part = (value) => bytes(value) + " (" + percent(value, most.reserved) + ")";
+    add(box, "p", "", "The difference was largest at event " + count(most.event) + ": of " + bytes(most.reserved) + " reserved " +
+        part(most.live) + " were live, " + part(most.cached) + " cached, " + part(most.pending) + " pending." +
+        (most.cached * 2 > most.reserved - most.live ? " The plugin keeps what the program needed before, so that it need " +
+         "not ask the driver again." : ""));
+  }
   const gaps = replay.gaps_then;
   add(box, "p", "about", gaps.count === 0 ? "When the most was reserved, the live blocks lay side by side, without a gap." :
-      "When the most was reserved, there were between the live blocks " + count(gaps.count) + " gaps of addresses, " + bytes(gaps.bytes) +
-      " in all, the largest " + bytes(gaps.largest) + ": a request larger than that does not fit in any of them.");
+      "When the most was reserved, there were between the live blocks " + count(gaps.count) + (gaps.count > 1 ? " gaps" : " gap") +
+      " of addresses, the largest " + bytes(gaps.largest) + ".");
   if (replay.failed > 0) {
     add(box, "p", "failure", count(replay.failed) + " calls failed in this replay. " +
         shortened((replay.notes || []).join(" "), 500));

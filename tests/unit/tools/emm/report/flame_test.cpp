@@ -47,3 +47,29 @@ TEST_CASE("children that are too many are one, and no byte is lost") {
     CHECK(sum == 5050);
     CHECK(root.bytes == 5050);
 }
+
+TEST_CASE("a flame graph of calls goes as deep as each block's, from the outermost on") {
+    Script script;
+    script.alloc(1, 1, 100, "/a.so+0x1\tt.py:9 (inner)\tt.py:5 (main)")
+        .alloc(2, 2, 40, "/a.so+0x1\tt.py:5 (main)")
+        .alloc(3, 3, 7, "/b.so+0x3 (h+0x1)");
+    const History &history = script.history();
+    const auto calls = call_paths_of(script.recorded.sites);
+    REQUIRE(calls);
+    const FlameNode root = flame_of_calls(history, *calls, by_size(history, 2), 2);
+    CHECK(root.bytes == 147);
+    REQUIRE(root.children.size() == 2);
+    const FlameNode &main = root.children[0];
+    CHECK(main.name == "t.py:5 (main)");
+    CHECK(main.bytes == 140);
+    REQUIRE(main.children.size() == 2);
+    CHECK(main.children[0].name == "t.py:9 (inner)");
+    CHECK(main.children[0].children[0].name == "100 B");
+    CHECK(main.children[1].name == "40 B");
+    CHECK(main.children[1].children.empty());
+    CHECK(root.children[1].name == "h in b.so");
+
+    Script compiled;
+    compiled.alloc(1, 1, 8, "/a.so+0x1");
+    CHECK_FALSE(call_paths_of(compiled.recorded.sites));
+}
