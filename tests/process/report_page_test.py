@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The page of `emm report` in headless Chromium: no error, the recording's figures, and what a reader does with it."""
 import pathlib
+import re
 import sys
 import tempfile
 import unittest
@@ -171,6 +172,11 @@ class Page(unittest.TestCase):
         self.assertNotEqual(self.value(f"({ground})('train.py:10')"), self.value(f"({ground})('train.py:20')"))
         self.assertNotEqual(self.value(f"({ground})('train.py:10')"), self.value(f"({ground})('train.py:90')"))
 
+    def test_calls_that_are_too_many_to_draw_are_one_block_without_a_size(self):
+        self.show(self.file("log.csv", random_log(2000, [f"/lib/a.so+0x1\tt{i}.py:1 (f)" for i in range(60)])))
+        names = self.value("[...document.querySelectorAll('.node')].map((node) => node.getAttribute('aria-label'))")
+        self.assertEqual([re.sub(r"^[0-9]+", "N", name).split(", ")[0] for name in names if "others" in name], ["N others"])
+
     def test_every_kind_of_memory_can_be_chosen(self):
         self.show(self.file("log.csv", LOG_HEADER + row("Alloc", 4096, 10, 0.1, "a") +
                             row("Alloc Host", 4096, 7, 0.2, "a") + row("Alloc Failure", 0, 99, 0.3, CALLERS[0])))
@@ -181,6 +187,7 @@ class Page(unittest.TestCase):
 
     def test_hostile_names_are_text(self):
         callers = [f"/lib/{name}.so+0x1 ({name}+0x2)".replace("\n", " ") for name in HOSTILE]
+        callers += [f"/lib/a.so+0x1\t/home/{name}.py:7 ({name})\t{name}" for name in HOSTILE]
         self.show(self.file("<img src=x>.csv", random_log(2000, callers)))
         self.assertEqual(self.value("document.querySelectorAll('img, main script, iframe').length"), 0)
         self.assertIn("<img src=x>.csv", self.value("document.title"))

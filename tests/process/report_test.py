@@ -87,6 +87,12 @@ class Figures(Case):
         moment = next(at for at in drawn["map"]["moments"] if at["event"] == memory["peak_event"])
         self.assertEqual(moment["live"], memory["peak_live_bytes"])
 
+    def test_the_summary_names_the_caller_also_where_there_is_only_one(self):
+        for lines, said in (("a",), "all by step in a.so; "), (("a", "b"), "50 % by /lib/a.so"):
+            path = self.file("log.csv", LOG_HEADER + "".join(
+                row("Alloc", 4096 * (i + 1), 8, 0.1 * i, f"/lib/{name}.so+0x1 (step+0x1)") for i, name in enumerate(lines)))
+            self.assertIn(said, run("report", path, "-o", self.page).stdout)
+
     def test_json_prints_what_the_page_has(self):
         figures = self.figures(TRACES / "infer_gpt.csv.gz")
         self.assertEqual(figures.pop("file"), str(self.page))

@@ -32,17 +32,28 @@ std::string share_of(const Json &group, uint64_t all, bool is_lifetime) {
     return fmt::format("{:.0f} % {} {}", share, link, name);
 }
 
+// Lifetimes tell more about what has one caller, but that is told too.
+std::string only_caller(const Json &memory) {
+    const Json &groups = memory.at("at_peak");
+    return groups.contains("caller") && groups.at("caller").size() == 1
+               ? fmt::format(
+                     "all by {}; ",
+                     observe::one_line(groups.at("caller")[0].at("name").get<std::string>()))
+               : "";
+}
+
 // The three largest answers to the question that tells most, as on the page.
 std::string made_of(const Json &memory) {
-    std::string text;
     const std::string question = memory.at("leading").get<std::string>();
+    std::string text = question == "lifetime" ? only_caller(memory) : "";
+    const size_t begin = text.size();
     Json groups = memory.at("at_peak").at(question);
     std::stable_sort(groups.begin(), groups.end(), [](const Json &one, const Json &other) {
         return number_in(one, "bytes") > number_in(other, "bytes");
     });
     const bool is_lifetime = question == "lifetime";
     for (size_t i = 0; i < std::min<size_t>(3, groups.size()); i++) {
-        text += (i == 0 ? "" : ", ") +
+        text += (text.size() == begin ? "" : ", ") +
                 share_of(groups[i], number_in(memory, "peak_live_bytes"), is_lifetime);
     }
     return text;

@@ -69,7 +69,8 @@ class Flame {
     if (depth === 0) {
       return "live at the peak";
     }
-    return (this.kindOf(node, depth) === "size" ? count(node.blocks) + " x " : "") + plainName(node.name);
+    const isSize = this.kindOf(node, depth) === "size" && !/^[0-9]+ others$/.test(node.name);
+    return (isSize ? count(node.blocks) + " x " : "") + plainName(node.name);
   }
 
   place(node, chain, left, width, shade) {

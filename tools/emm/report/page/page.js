@@ -44,6 +44,13 @@ function linkTo(groups, label) {
   return groups.name !== "lifetime" ? "by " : label === "never freed" ? "in blocks " : "in blocks that lived ";
 }
 
+// Lifetimes tell more about what has one caller, but that is told too.
+function onlyCaller(memory) {
+  const callers = memory.groups.find((one) => one.name === "caller");
+  return memory.group === "lifetime" && callers && callers.labels.length === 1
+    ? "all by " + plainName(callers.labels[0]) + "; " : "";
+}
+
 // The peak in words: the largest answers to the question that tells most.
 function peakSentence(memory, figures) {
   const groups = memory.groups.find((one) => one.name === memory.group);
@@ -52,7 +59,7 @@ function peakSentence(memory, figures) {
   const parts = order.map((i) => percent(groups.bytes[i], figures.peak_live_bytes) + " " +
     linkTo(groups, groups.labels[i]) + plainName(groups.labels[i]));
   return "The peak, event " + count(figures.peak_event) + ": " + bytes(figures.peak_live_bytes) + " in " +
-    count(figures.peak_live_blocks) + " blocks; " + parts.join(", ") + ".";
+    count(figures.peak_live_blocks) + " blocks; " + onlyCaller(memory) + parts.join(", ") + ".";
 }
 
 function chartSection(memory, figures, replays, view) {
