@@ -51,8 +51,9 @@ public:
     // These answer `status`. What a failed call has left in its output does not count.
     emm_status allocated(emm_status status, emm_deviceptr address) noexcept {
         address_ = status >= EMM_OK ? address : 0;
-        if (address_ != 0 && is_tracking()) {
-            stack_ = track(context_, type_, address_, size_, stream_, caller_);
+        if (is_tracking() && (address_ != 0 || buffer_)) {
+            stack_ = address_ != 0 ? track(context_, type_, address_, size_, stream_, caller_)
+                                   : stack_of(caller_); // of a call that has failed
         }
         return done(status);
     }

@@ -87,6 +87,8 @@ class Tracking(unittest.TestCase):
             calls = [f"{PROGRAM}:{line} ({function})" for line, function in told["expected"][THROUGH_LIBRARY]]
             is_told = variables.get("EMM_TRACK") == "stack" and FRAMES_ARE_KNOWN
             self.assertEqual(where[THROUGH_LIBRARY].split("\t")[1:], calls if is_told else [])
+            failed = [f"{PROGRAM}:{line} ({function})" for line, function in told["expected"][TOO_MUCH]]
+            self.assertEqual(where[TOO_MUCH].split("\t")[1:], failed if is_told else [])
 
 
 if __name__ == "__main__":

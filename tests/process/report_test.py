@@ -108,7 +108,7 @@ class Figures(Case):
                          [(1, "device memory", 20, 20), (0, "device memory", 10, 0), (0, "pinned host memory", 7, 0)])
         self.assertEqual(figures["failures"], 1)
         self.assertEqual(data_of(self.page)["failures"],
-                         [{"time": 300000000, "what": "Alloc Failure", "size": 99, "location": CALLERS[0]}])
+                         [{"time": 300000000, "what": "Alloc Failure", "size": 99, "caller": "work(int) in liba.so"}])
 
     def test_standard_input_and_output_do(self):
         text = random_log(500, CALLERS).encode()

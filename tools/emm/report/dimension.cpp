@@ -113,6 +113,10 @@ std::vector<uint64_t> leading_sizes(const History &history, uint32_t step) {
 
 } // namespace
 
+std::string caller_label(const std::string &location) {
+    return shown(caller_of(location));
+}
+
 Dimension by_library(const History &history, const CallSites &sites) {
     return by_site("library", history, sites,
                    [](const std::string &text) { return parts_of(text).file; });

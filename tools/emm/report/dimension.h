@@ -13,6 +13,9 @@ struct Dimension {
     std::vector<uint32_t> of; // of each block of a history
 };
 
+// Who asked, of a log's Location; "unknown" if it is "".
+std::string caller_label(const std::string &location);
+
 // Without offsets, so that all calls of one function are one caller; in Python the program's own
 // line. "unknown" for what the log does not tell.
 Dimension by_library(const History &history, const CallSites &sites);

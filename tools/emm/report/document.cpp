@@ -243,7 +243,7 @@ Json failures_json(const Recorded &recorded) {
             all.push_back({{"time", mark.time},
                            {"what", mark.text},
                            {"size", mark.size},
-                           {"location", recorded.sites.text(mark.site)}});
+                           {"caller", caller_label(recorded.sites.text(mark.site))}});
         }
     }
     return all;

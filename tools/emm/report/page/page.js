@@ -322,7 +322,7 @@ function failureSection() {
   const made = section("Calls that failed", count(figures.failures) + " in all" +
     (failures.length < figures.failures ? ", of which the first are:" : ":"));
   table(made, ["what", "asked for", "at", "by"], failures.map((one) =>
-    [one.what, [bytes(one.size), one.size], moment(one.time, 1e3), one.location || "unknown"]));
+    [one.what, [bytes(one.size), one.size], moment(one.time, 1e3), one.caller]));
   return made;
 }
 
