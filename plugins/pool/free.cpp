@@ -235,7 +235,7 @@ void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
         return cross_context_.look_after(lock);
     }
     // Pinned memory is wanted back sooner: it costs more to get.
-    const bool seldom = &pool == &order_.unordered() && !pinned_.any_waits();
+    const bool seldom = &pool == &order_.unordered() && !pinned_.any_waits_for_context();
     order_.look_after(lock, pool, caller, seldom ? holdings_.allowance(0) : Allowance{});
     if (options_.release_threshold != UINT64_MAX && backing_->may_have_idle() &&
         !moves_.are_deferred() && holdings_.cached() > options_.release_threshold) {

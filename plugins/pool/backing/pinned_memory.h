@@ -79,7 +79,8 @@ public:
     // --- counts ---
     uint64_t live() const; // bytes, as asked for
     uint64_t reserved() const { return reserved_; }
-    bool any_waits() const { return waiting_ > 0; }
+    // Freed with no stream, and complete with the next event on this context.
+    bool any_waits_for_context() const { return !order_.unordered().pinned.empty(); }
     std::string fault() const; // the first broken invariant; empty if all hold
 
 private:

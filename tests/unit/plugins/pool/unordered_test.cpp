@@ -47,6 +47,27 @@ TEST_CASE("unordered: a pair costs a fifth of a driver call, beside work or not"
     }
 }
 
+// CuPy copies through such memory, and what was freed of it waits as long as the program frees no
+// more.
+TEST_CASE("unordered: portable pinned memory that waits makes pairs ask no more often") {
+    Simulation sim;
+    void *host = nullptr;
+    CUdeviceptr device = 0;
+    REQUIRE(pool().memhostalloc(sim.manager, 4 * MiB, EMM_HOST_PORTABLE, &host, &device) == EMM_OK);
+    const CUdeviceptr used = sim.alloc(1 * MiB, legacy);
+    sim.touch(used, 1 * MiB, legacy);
+    REQUIRE(pool().memhostfree(sim.manager, host, 0, EMM_HOST_PORTABLE, unordered) == EMM_OK);
+    for (int i = 0; i < 1000; i++) {
+        sim.free(sim.alloc(2 * MiB, unordered), unordered);
+    }
+    const uint64_t before = driver_calls();
+    for (int i = 0; i < 1000; i++) {
+        sim.free(sim.alloc(2 * MiB, unordered), unordered);
+    }
+    CHECK(driver_calls() - before <= 200);
+    REQUIRE(cuda().cuStreamSynchronize(legacy) == CUDA_SUCCESS);
+}
+
 // Each piece of work is short, all of it longer than a wait for work of which nothing ends.
 TEST_CASE("unordered: a large request waits a while for memory as long as work goes on") {
     Simulation sim("growth=vmm,max=4GiB");
