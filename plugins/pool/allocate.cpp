@@ -48,11 +48,19 @@ emm_status Manager::memalloc_beyond(Magazine &magazine, size_t size, emm_stream 
                                     emm_deviceptr *ret_ptr) {
     {
         Lock lock(mutex_);
+        if (!magazine.lock.closed_for_good() && caches_.hand_over_blocks(magazine)) {
+            upkeep(lock, order_.unordered(), nullptr); // what was freed before may be complete
+        }
         const bool serves =
             served_.serves() && size <= largest_request && !magazine.lock.closed_for_good();
         if (serves) {
             caches_.take_over(magazine);
-            caches_.unload_blocks(magazine);
+            if (caches_.refill_blocks(magazine, round_up(size, granule))) {
+                *ret_ptr = magazine.take(size);
+                check();
+                return EMM_OK;
+            }
+            caches_.note_miss(magazine, round_up(size, granule));
         }
         if (Block *block =
                 serves ? backing_->take(magazine.pool, block_bytes(options_, size)) : nullptr) {
@@ -91,6 +99,9 @@ emm_deviceptr Manager::take_for(Magazine *magazine, StreamPool &pool, size_t siz
         }
         if (const emm_deviceptr ptr = magazine->take(size)) {
             return ptr;
+        }
+        if (size > slab_limit && caches_.refill_blocks(*magazine, round_up(size, granule))) {
+            return magazine->take(size);
         }
         caches_.unload_blocks(*magazine);
     }
@@ -150,12 +161,26 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         upkeep(lock, pool, &caller);
         pool.unhold();
     }
-    if (const emm_deviceptr ptr = take_for(caches_.own_for(caller, pool), pool, size)) {
+    if (const emm_deviceptr ptr = take_for(own_magazine(lock, caller, pool, size), pool, size)) {
         holdings_.count_served();
         *ret_ptr = ptr;
         return EMM_OK;
     }
     return memalloc_by_search(lock, caller, pool, size, ret_ptr);
+}
+
+// The calling thread's, if it may serve the request. Blocks that wait for it come to be complete
+// there, not in the heap, where a search for them would join and cut them.
+Magazine *Manager::own_magazine(Lock &lock, const Caller &caller, StreamPool &pool, size_t size) {
+    if (caller.kind != StreamKind::none || size <= slab_limit) {
+        return caches_.own_for(caller, pool);
+    }
+    const uint64_t bytes = round_up(size, granule);
+    const Magazine *magazine = caches_.own(EMM_STREAM_UNORDERED, pool);
+    if (magazine && !grows_first(caller, bytes) && caches_.asks_about_blocks(*magazine, bytes)) {
+        order_.record_and_query_unordered(lock);
+    }
+    return caches_.own(EMM_STREAM_UNORDERED, pool);
 }
 
 emm_status Manager::memalloc_by_search(Lock &lock, const Caller &caller, StreamPool &pool,

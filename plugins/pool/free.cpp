@@ -37,7 +37,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
         if (slot && magazine->is_full(slot->index)) {
             magazine->swap_out(slot->index);
         }
-        const bool done = magazine->give(heap_, ptr, size);
+        const bool done = magazine->give_any(heap_, ptr, size);
         magazine->lock.leave();
         if (done) {
             return EMM_OK;
@@ -64,9 +64,12 @@ bool Manager::give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     }
     StreamPool &pool = magazine.unordered ? order_.unordered() : magazine.pool;
     caches_.take_over(magazine);
-    release({block, nullptr}, pool);
-    order_.mark_dirty(pool, block->size);
-    heap_.give(*block, pool);
+    if (!caches_.make_room_for_block(magazine, block->size) ||
+        !magazine.give_any(heap_, ptr, size)) {
+        release({block, nullptr}, pool);
+        order_.mark_dirty(pool, block->size);
+        heap_.give(*block, pool);
+    }
     upkeep(lock, pool, nullptr);
     return true;
 }
@@ -109,7 +112,7 @@ bool Manager::stow(Magazine &magazine, Place place) {
     } else {
         caches_.unload_blocks(magazine);
     }
-    return magazine.give(heap_, place.begin(), 0);
+    return magazine.give_any(heap_, place.begin(), 0);
 }
 
 emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream) {
@@ -235,8 +238,10 @@ void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
         return cross_context_.look_after(lock);
     }
     // Pinned memory is wanted back sooner: it costs more to get.
-    const bool seldom = &pool == &order_.unordered() && !pinned_.any_waits_for_context();
-    order_.look_after(lock, pool, caller, seldom ? holdings_.allowance(0) : Allowance{});
+    const bool unordered = &pool == &order_.unordered();
+    const bool seldom = unordered && !pinned_.any_waits_for_context();
+    order_.look_after(lock, pool, caller, seldom ? holdings_.allowance(0) : Allowance{},
+                      unordered && caches_.takes_batch());
     if (options_.release_threshold != UINT64_MAX && backing_->may_have_idle() &&
         !moves_.are_deferred() && holdings_.cached() > options_.release_threshold) {
         order_.record_and_query_all(lock, false);

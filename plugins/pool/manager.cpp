@@ -99,6 +99,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         order_.record_and_query_all(lock, false);
         order_.record_what_is_left(lock);
         cross_context_.mark_what_is_left(lock);
+        caches_.give_up_waiting_blocks();
         if (!moves_.are_deferred()) {
             drop_spares();
         }

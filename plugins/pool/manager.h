@@ -66,6 +66,7 @@ private:
                                emm_deviceptr *ret_ptr);
     emm_status memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
+    Magazine *own_magazine(Lock &lock, const Caller &caller, StreamPool &pool, size_t size);
     emm_status memalloc_by_search(Lock &lock, const Caller &caller, StreamPool &pool, size_t size,
                                   emm_deviceptr *ret_ptr);
     emm_status acquire_place(const Caller &caller, StreamPool &pool, size_t size, Place &ret_place);
@@ -149,7 +150,9 @@ private:
     ThreadCaches caches_{{served_, mutex_, clock_, order_, heap_, slabs_, counts_, pinned_},
                          identity_,
                          serving_,
-                         options_.release_threshold == UINT64_MAX};
+                         options_.release_threshold == UINT64_MAX
+                             ? std::min(options_.max, served_.device_bytes())
+                             : 0};
     PinnedMemory pinned_{
         {served_, mutex_, clock_, options_, order_, cross_context_, caches_, moves_}, serving_};
     Holdings holdings_{{options_, counts_, heap_, slabs_, caches_}, served_.device_bytes()};

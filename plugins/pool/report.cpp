@@ -27,7 +27,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         stats.pending_bytes = holdings_.pending();
         stats.host_live_bytes = pinned_.live();
         stats.host_reserved_bytes = pinned_.reserved();
-        stats.largest_free_block = heap_.largest_complete();
+        stats.largest_free_block = std::max(heap_.largest_complete(), caches_.largest_block());
         order_.each_pool([&](const StreamPool &pool) {
             stats.largest_free_block = std::max(stats.largest_free_block, Heap::largest_own(pool));
         });

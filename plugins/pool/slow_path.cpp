@@ -154,6 +154,7 @@ Block *Manager::reclaim(Lock &lock, const Caller &caller, StreamPool &pool, uint
             order_.wait_for_context(lock);
         }
         caches_.drain_all();
+        caches_.give_up_waiting_blocks(); // a segment may go back while work uses it
         drop_spares();
         const uint64_t calls = caches_.calls_served();
         block = take_anywhere(pool, bytes);

@@ -38,7 +38,8 @@ uint64_t Holdings::idle_at_most() const {
 
 // What was freed with no stream and was not found complete is needed too: no request can have it.
 Allowance Holdings::allowance(uint64_t bytes) const {
-    const uint64_t unordered = parts_.heap.quarantined() + parts_.slabs.quarantined() + waiting_;
+    const uint64_t unordered = parts_.heap.quarantined() + parts_.slabs.quarantined() + waiting_ +
+                               parts_.caches.waiting_block_bytes();
     return {.claimed = claimed(),
             .most = std::max(most_with(bytes), taken() + unordered + bytes),
             .limit = limit(),

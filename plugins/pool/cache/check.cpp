@@ -39,6 +39,21 @@ bool lies_idle(const Block &block) {
     return block.state == State::live && block.loan.size() == 0 && !block.capture && !block.uses;
 }
 
+bool are_idle(const UnorderedBlocks &kept) {
+    uint64_t bytes = 0;
+    bool idle = true;
+    for (const UnorderedBlocks::Bin &bin : kept.bins) {
+        for (uint32_t i = 0; i < bin.count.get(); i++) {
+            idle = idle && lies_idle(*bin.blocks[i]) && bin.blocks[i]->size == bin.size;
+        }
+    }
+    for (uint32_t i = 0; i < kept.freed_count.get(); i++) {
+        idle = idle && lies_idle(*kept.freed[i]);
+        bytes += kept.freed[i]->size;
+    }
+    return idle && bytes == kept.freed_bytes.get();
+}
+
 bool are_idle(const PinnedCache &pinned) {
     bool idle = true;
     for (const PinnedCache::Bin &bin : pinned.ready) {
@@ -66,6 +81,7 @@ std::string ThreadCaches::fault() const {
             continue;
         }
         bool idle = are_idle(m->bins_) && (!m->quarantine_ || are_idle(*m->quarantine_)) &&
+                    (!m->unordered_blocks_ || are_idle(*m->unordered_blocks_)) &&
                     (!m->pinned || are_idle(*m->pinned));
         for (uint32_t i = 0; i < m->block_count_.get(); i++) {
             const Block &block = *m->blocks_[i].block;
@@ -74,6 +90,9 @@ std::string ThreadCaches::fault() const {
         if (!idle) {
             return "a magazine holds what is in use";
         }
+    }
+    if (!block_depot_.all_idle()) {
+        return "the blocks between magazines are not what was counted, or in use";
     }
     return are_idle(quarantine_.first) ? "" : "the quarantine holds what is in use";
 }

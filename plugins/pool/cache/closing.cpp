@@ -55,6 +55,9 @@ void ThreadCaches::close(Magazine &magazine) {
     if (pool.magazines() == 0) {
         clear(depot, pool);
         depots_.erase(&pool);
+        if (pool.order == Order::anyone) {
+            block_depot_.give_complete();
+        }
     }
     parts_.order.forget_if_idle(pool);
 }

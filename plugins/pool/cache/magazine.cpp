@@ -19,10 +19,14 @@ uint64_t bytes_in(const Magazine::Bins &bins) {
 } // namespace
 
 Magazine::Magazine(ThreadCaches &caches, uint64_t identity, StreamPool &its_pool, Depot &depot,
-                   const Thread &owner, uint64_t largest)
-    : unordered(its_pool.order == Order::anyone), largest_block(largest),
-      quarantine_(unordered ? std::make_unique<Bins>() : nullptr), key_(its_pool.key()),
-      caches_(caches), manager_identity_(identity), pool(its_pool), depot_(depot), owner_(owner),
+                   const Thread &owner, const BlockLimits &limits)
+    : unordered(its_pool.order == Order::anyone), largest_block(unordered ? 0 : limits.largest),
+      quarantine_(unordered ? std::make_unique<Bins>() : nullptr),
+      unordered_blocks_(unordered && limits.largest > slab_limit
+                            ? std::make_unique<UnorderedBlocks>(limits.most_freed)
+                            : nullptr),
+      largest_(limits.largest), key_(its_pool.key()), caches_(caches), manager_identity_(identity),
+      pool(its_pool), depot_(depot), owner_(owner),
       returns_(unordered ? quarantine_->data() : bins_.data()) {}
 
 bool Magazine::is_own() const {
@@ -39,6 +43,28 @@ bool Magazine::swap_out(unsigned index) {
     return may && depot_.swap_out(bin, index, (bin.count.get() + 1) / 2);
 }
 
+uint64_t Magazine::take_unordered(size_t size) {
+    Block *block = unordered_blocks_->take(round_up(size, granule));
+    if (!block) {
+        return 0;
+    }
+    block->loan.begin(size);
+    count_allocation(size);
+    return block->begin;
+}
+
+bool Magazine::give_unordered(const Heap &heap, uint64_t address, size_t size) {
+    Block *block = heap.found_at(address).block;
+    const uint64_t lent = block ? block->loan.plain_size() : 0;
+    if (!agree(lent, size) || !unordered_blocks_->can_take_back(block->size)) {
+        return false;
+    }
+    block->loan.end();
+    unordered_blocks_->take_back(*block);
+    count_free(lent);
+    return true;
+}
+
 // A block of that size, if there is one, becomes the newest.
 void Magazine::raise_block(uint64_t bytes) {
     for (uint32_t n = block_count_.get(); n-- > 0;) {
@@ -49,11 +75,13 @@ void Magazine::raise_block(uint64_t bytes) {
 }
 
 uint64_t Magazine::idle_bytes() const {
-    return block_bytes_.get() + bytes_in(bins_);
+    return block_bytes_.get() + bytes_in(bins_) +
+           (unordered_blocks_ ? unordered_blocks_->idle_bytes() : 0);
 }
 
 uint64_t Magazine::quarantined_bytes() const {
-    return quarantine_ ? bytes_in(*quarantine_) : 0;
+    return (quarantine_ ? bytes_in(*quarantine_) : 0) +
+           (unordered_blocks_ ? unordered_blocks_->freed_bytes.get() : 0);
 }
 
 } // namespace emm::pool

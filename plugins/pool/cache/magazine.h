@@ -12,6 +12,7 @@
 #include "heap/heap.h"
 #include "order/stream_pool.h"
 #include "pinned_cache.h"
+#include "unordered_blocks.h"
 
 #include <algorithm>
 #include <array>
@@ -21,6 +22,13 @@ namespace emm::pool {
 class Depot;
 class Thread;
 class ThreadCaches;
+
+// What a magazine keeps of blocks: the largest, and of freed ones of calls without a stream how
+// much.
+struct BlockLimits {
+    uint64_t largest = 0;
+    uint64_t most_freed = 0;
+};
 
 class alignas(128) Magazine {
 public:
@@ -35,17 +43,20 @@ public:
     }
 
     Magazine(ThreadCaches &caches, uint64_t manager_identity, StreamPool &pool, Depot &depot,
-             const Thread &owner, uint64_t largest_block);
+             const Thread &owner, const BlockLimits &limits);
 
     // --- by its owner, inside its lock
     // The address of memory for `size` bytes, or 0: nothing here fits.
     uint64_t take(size_t size) {
+        if (size > slab_limit && unordered_blocks_) {
+            return take_unordered(size);
+        }
         if (size > slab_limit) {
             raise_block(round_up(size, granule));
         }
         return take_newest(size);
     }
-    // The same, but of blocks it looks at the newest only.
+    // The same, but of blocks it looks at the newest only, and not at those of unordered calls.
     uint64_t take_newest(size_t size) {
         const uint64_t address = size - 1 < slab_limit ? take_slot(size) : take_block(size);
         if (address != 0) [[likely]] {
@@ -55,9 +66,14 @@ public:
     }
     // Takes the allocation at `address` back, unless there is anything unusual about it.
     bool give(const Heap &heap, uint64_t address, size_t size);
+    // Also a block of unordered calls.
+    bool give_any(const Heap &heap, uint64_t address, size_t size) {
+        return give(heap, address, size) ||
+               (unordered_blocks_ && give_unordered(heap, address, size));
+    }
 
     // No block of that size is ever here.
-    bool never_holds(size_t size) const { return size > std::max(slab_limit, largest_block); }
+    bool never_holds(size_t size) const { return size > std::max(slab_limit, largest_); }
 
     // A freed slot of that class does not fit in.
     bool is_full(unsigned index) const { return bins_[index].full(); }
@@ -71,12 +87,14 @@ public:
     uint64_t quarantined_bytes() const;
     bool empty() const { return idle_bytes() == 0 && quarantined_bytes() == 0; }
     bool is_own() const; // of the calling thread
+    // Its blocks are complete when they go out, and wait when they come back.
+    bool keeps_unordered_blocks() const { return bool(unordered_blocks_); }
 
     using Bins = std::array<Bin, slab_classes>;
 
     BiasedLock lock;
     const bool unordered;
-    const uint64_t largest_block; // to keep
+    const uint64_t largest_block; // to keep, of its stream
 
 private:
     friend class Thread;
@@ -100,6 +118,8 @@ private:
     LooseBlock blocks_[most_blocks];
     Gauge<uint32_t> block_count_;
     Gauge<uint64_t> block_bytes_;
+    const std::unique_ptr<UnorderedBlocks> unordered_blocks_; // in place of those; may be NULL
+    const uint64_t largest_;                                  // to keep at all
 
 public:
     std::unique_ptr<PinnedCache> pinned; // once there is any
@@ -155,6 +175,8 @@ private:
         blocks_[n - 1].block->loan.begin(size);
         return blocks_[n - 1].address;
     }
+    uint64_t take_unordered(size_t size);
+    bool give_unordered(const Heap &heap, uint64_t address, size_t size);
     void raise_block(uint64_t bytes);
     bool give_slot(uint64_t address, size_t size, Slot &slot);
     bool give_block(size_t size, Block &block);

@@ -87,23 +87,6 @@ void ThreadCaches::unload(Magazine &magazine, unsigned index, uint32_t count) {
     }
 }
 
-void ThreadCaches::unload_blocks(Magazine &magazine) {
-    StreamPool &pool = magazine.pool;
-    const uint32_t count = magazine.block_count_.get();
-    const uint64_t bytes = magazine.block_bytes_.get();
-    if (count == 0) {
-        return;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        parts_.heap.give(*magazine.blocks_[i].block, pool);
-    }
-    pool.count_frees(count);
-    parts_.counts.count_returned(bytes);
-    parts_.order.mark_dirty(pool, bytes);
-    magazine.block_count_.set(0);
-    magazine.block_bytes_.set(0);
-}
-
 void ThreadCaches::make_room(Magazine &magazine, unsigned index) {
     if (magazine.unordered) {
         quarantine(magazine, index);
@@ -140,6 +123,8 @@ void ThreadCaches::quarantine(Magazine &magazine, unsigned index) {
 
 void ThreadCaches::complete_batches(uint64_t tag) {
     StreamPool &common = parts_.order.common();
+    block_depot_.complete(tag, keeps_complete_blocks());
+    asked_ = false;
     while (quarantine_.first && quarantine_.first->tag <= tag) {
         Batch &batch = *quarantine_.pop();
         quarantined_ -= batch.bytes();
@@ -156,6 +141,10 @@ void ThreadCaches::forget_quarantine() {
         spares_.give(*quarantine_.pop());
     }
     quarantined_ = 0;
+    block_depot_.forget_memory();
+    handed_over_ = 0;
+    handed_over_bytes_ = 0;
+    asked_ = false;
 }
 
 void ThreadCaches::clear(Depot &depot, StreamPool &pool) {
@@ -188,6 +177,7 @@ void ThreadCaches::drain_own() {
             drain(m);
         }
     });
+    block_depot_.give_complete();
 }
 
 bool ThreadCaches::drain_all() {
@@ -201,7 +191,7 @@ bool ThreadCaches::drain_all() {
         });
         reopen();
     }
-    return any;
+    return block_depot_.give_complete() || any;
 }
 
 } // namespace emm::pool

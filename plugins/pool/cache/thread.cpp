@@ -80,10 +80,9 @@ Magazine *Thread::find(const StreamPool &pool, uint64_t manager_identity) const 
 }
 
 Magazine &Thread::make_magazine(ThreadCaches &caches, uint64_t identity, StreamPool &pool,
-                                Depot &depot, uint64_t largest_block) {
+                                Depot &depot, const BlockLimits &limits) {
     forget_dead();
-    magazines_.push_back(
-        std::make_unique<Magazine>(caches, identity, pool, depot, *this, largest_block));
+    magazines_.push_back(std::make_unique<Magazine>(caches, identity, pool, depot, *this, limits));
     return *magazines_.back();
 }
 

@@ -32,7 +32,7 @@ public:
     void set_way(uint64_t manager_identity, emm_stream stream, Magazine &magazine);
     Magazine *find(const StreamPool &pool, uint64_t manager_identity) const;
     Magazine &make_magazine(ThreadCaches &caches, uint64_t identity, StreamPool &pool, Depot &depot,
-                            uint64_t largest_block);
+                            const BlockLimits &limits);
 
     // The calling thread's own stream has been used in the manager of that number.
     static void remember_own_stream(uint64_t manager_number) noexcept;

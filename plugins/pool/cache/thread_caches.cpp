@@ -10,8 +10,9 @@ constexpr size_t most_unregistered = 16; // magazines that a thread has for such
 } // namespace
 
 ThreadCaches::ThreadCaches(const Parts &parts, uint64_t identity,
-                           const std::atomic<uint64_t> &serving, bool keeps_blocks)
-    : parts_(parts), identity_(identity), serving_(serving), keeps_blocks_(keeps_blocks) {
+                           const std::atomic<uint64_t> &serving, uint64_t limit)
+    : parts_(parts), identity_(identity), serving_(serving), limit_(limit),
+      block_depot_(parts.heap, most_kept(limit)) {
     BiasedLock::prepare();
 }
 
@@ -31,11 +32,15 @@ Magazine *ThreadCaches::own(uint64_t identity, emm_stream stream, StreamPool &po
 }
 
 Magazine &ThreadCaches::make(Thread &thread, StreamPool &pool) {
-    const bool keeps_blocks = pool.order == Order::stream && keeps_blocks_;
+    BlockLimits limits;
+    if (limit_ > 0 && pool.order == Order::stream) {
+        limits = {largest_kept_block, 0};
+    } else if (pool.order == Order::anyone) {
+        limits = {largest_kept(limit_), bytes_a_batch(limit_)};
+    }
     const auto [depot, fresh] = depots_.try_emplace(&pool, totals_);
     try {
-        Magazine &magazine = thread.make_magazine(*this, identity_, pool, depot->second,
-                                                  keeps_blocks ? largest_kept_block : 0);
+        Magazine &magazine = thread.make_magazine(*this, identity_, pool, depot->second, limits);
         magazines_.push_back(magazine);
         pool.enter_magazine();
         return magazine;
@@ -101,9 +106,17 @@ uint64_t ThreadCaches::idle_bytes() const {
 }
 
 uint64_t ThreadCaches::pending_bytes() const {
-    uint64_t bytes = quarantined_;
+    uint64_t bytes = quarantined_ + block_depot_.waiting_bytes();
     each([&](const Magazine &m) { bytes += m.quarantined_bytes(); });
     return bytes;
+}
+
+uint64_t ThreadCaches::largest_block() const {
+    uint64_t size = block_depot_.largest_complete();
+    each([&](const Magazine &m) {
+        size = m.unordered_blocks_ ? std::max(size, m.unordered_blocks_->largest()) : size;
+    });
+    return size;
 }
 
 // Below 0 for a moment if a block was allocated by one thread and freed by another.

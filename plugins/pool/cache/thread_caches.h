@@ -3,6 +3,7 @@
 //
 //   thread_caches.cpp  making magazines, and what lies in all of them
 //   refilling.cpp      filling and emptying them
+//   block_refilling.cpp  the same for blocks
 //   closing.cpp        keeping their owners out, for a while or for good
 //   check.cpp          the invariants
 //
@@ -10,6 +11,7 @@
 // is looked into.
 #pragma once
 
+#include "block_depot.h"
 #include "counts.h"
 #include "depot.h"
 #include "heap/slabs.h"
@@ -37,6 +39,7 @@ protected:
 class ThreadCaches {
 public:
     // What a manager's caches work with. `serving` is its identity, or 0 once nothing is reused.
+    // `limit` is the most that may ever be held; 0: no blocks are kept.
     struct Parts {
         ServedContext &context;
         Mutex &mutex;
@@ -48,7 +51,7 @@ public:
         PinnedOwner &pinned;
     };
     ThreadCaches(const Parts &parts, uint64_t identity, const std::atomic<uint64_t> &serving,
-                 bool keeps_blocks);
+                 uint64_t limit);
     ThreadCaches(const ThreadCaches &) = delete;
     ThreadCaches &operator=(const ThreadCaches &) = delete;
 
@@ -73,10 +76,27 @@ public:
     void refill(Magazine &magazine, unsigned index);    // an empty bin
     void make_room(Magazine &magazine, unsigned index); // for one more freed slot of this class
     void unload_blocks(Magazine &magazine);
+    // What the magazine has freed unordered waits with the rest. False: there is nothing.
+    bool hand_over_blocks(Magazine &magazine);
+    // Whether so many blocks have been handed over that they are worth an event: once for each.
+    bool takes_batch();
+    // Whether a request of that size asks the driver about the blocks that wait: the magazine keeps
+    // such blocks, they are worth an event, and no answer in vain was the last.
+    bool asks_about_blocks(const Magazine &magazine, uint64_t bytes);
+    // Blocks of the size that the magazine has not; false: there are none, and what would else be
+    // kept from a best fit is the heap's.
+    bool refill_blocks(Magazine &magazine, uint64_t bytes);
+    // A request of that size has come to nothing in the magazine: one that comes again has blocks
+    // kept for it.
+    static void note_miss(Magazine &magazine, uint64_t bytes);
+    // Room for one more freed block of this size; false: the magazine does not keep it.
+    bool make_room_for_block(Magazine &magazine, uint64_t bytes);
     // All work that may use what was freed unordered with tags up to this one is done.
     void complete_batches(uint64_t tag);
     void drain_own(); // what the calling thread keeps, and what lies in depots
     bool drain_all(); // false: there was nothing
+    // What was freed unordered and still waits becomes the heap's all the same.
+    void give_up_waiting_blocks();
     void forget_quarantine();
 
     // While threads look for whole blocks, depots take no batches.
@@ -98,6 +118,8 @@ public:
     // --- counts ---
     uint64_t idle_bytes() const;    // for their owners to take again, or on the way to quarantine
     uint64_t pending_bytes() const; // in quarantine
+    uint64_t largest_block() const; // complete, and kept from the heap unordered
+    uint64_t waiting_block_bytes() const { return block_depot_.waiting_bytes(); } // of that
     uint64_t live_bytes() const;
     uint64_t calls_served() const;
     void report(emm_stats &stats) const;
@@ -115,6 +137,8 @@ private:
     void unload(Magazine &magazine, unsigned index, uint32_t count);
     void quarantine(Magazine &magazine, unsigned index);
     void clear(Depot &depot, StreamPool &pool);
+    void give_blocks(Block *const *blocks, uint32_t count, StreamPool &pool);
+    bool keeps_complete_blocks() const;
     void drain(Magazine &magazine);
     void shut(const StreamPool *pool);
     void close(Magazine &magazine);
@@ -122,12 +146,16 @@ private:
     const Parts parts_;
     const uint64_t identity_;
     const std::atomic<uint64_t> &serving_;
-    const bool keeps_blocks_; // of streams
+    const uint64_t limit_; // the most that may ever be held; 0: no blocks are kept
     List<Magazine, &Magazine::of_manager_> magazines_;
     std::unordered_map<const StreamPool *, Depot> depots_; // while the free pool has magazines
     SpareBatches spares_;
     BatchQueue quarantine_; // slots freed unordered
     uint64_t quarantined_ = 0;
+    BlockDepot block_depot_;   // blocks freed unordered
+    uint32_t handed_over_ = 0; // blocks, since they were worth an event the last time
+    uint64_t handed_over_bytes_ = 0;
+    bool asked_ = false; // about blocks, and nothing has come to be complete since
     DepotTotals totals_;
 };
 

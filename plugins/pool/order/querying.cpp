@@ -62,6 +62,11 @@ void StreamOrder::record_and_query(Lock &lock, StreamPool &pool) {
     forget_if_idle(pool);
 }
 
+void StreamOrder::record_and_query_unordered(Lock &lock) {
+    record_unordered_event(lock);
+    query(lock, unordered_);
+}
+
 // Records what can be recorded and asks about everything. `with_context` belongs to calls that are
 // unordered themselves: a context event would invalidate an unannounced capture.
 void StreamOrder::record_and_query_all(Lock &lock, bool with_context) {

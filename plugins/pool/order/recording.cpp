@@ -136,9 +136,9 @@ void StreamOrder::record_what_is_left(Lock &lock) {
 // --- after a call --------------------------------------------------------------------------------
 
 void StreamOrder::look_after(Lock &lock, StreamPool &pool, const Caller *caller,
-                             const Allowance &allowance) {
+                             const Allowance &allowance, bool batch) {
     if (&pool == &unordered_) {
-        if (is_worth_an_event(pool.open_frees_, pool.open_bytes_, allowance)) {
+        if (batch || is_worth_an_event(pool.open_frees_, pool.open_bytes_, allowance)) {
             pool.open_frees_ = 0;
             pool.open_bytes_ = 0;
             query(lock, unordered_);

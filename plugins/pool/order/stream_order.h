@@ -106,13 +106,16 @@ public:
     // `bytes` have just been freed into the free pool.
     void mark_dirty(StreamPool &pool, uint64_t bytes, uint32_t frees = 1);
     // Work that a call leaves behind for once in a while.
-    void look_after(Lock &lock, StreamPool &pool, const Caller *caller, const Allowance &allowance);
+    // `batch`: of blocks freed with no stream, which is worth an event.
+    void look_after(Lock &lock, StreamPool &pool, const Caller *caller, const Allowance &allowance,
+                    bool batch);
 
     // --- events ---
     bool record_event_if_reachable(Lock &lock, StreamPool &pool);
     void record_and_query_all(Lock &lock, bool with_context);
     void record_what_is_left(Lock &lock);
     void record_and_query(Lock &lock, StreamPool &pool);
+    void record_and_query_unordered(Lock &lock);
     // Until one of them has given enough pinned memory back.
     void query_for_pinned(Lock &lock, const std::function<bool()> &enough);
     bool wait_for_context(Lock &lock);

@@ -15,10 +15,11 @@ constexpr uint64_t allowance_ns = 20'000'000;
 constexpr uint64_t allowance_ns_per_call = 25;
 constexpr uint64_t allowance_ns_per_mib = 25;
 
-constexpr uint32_t frees_an_event = 256, least_frees_an_event = 48;
+constexpr uint32_t frees_an_event = 256;
 constexpr uint64_t least_an_event = 2 << 20;
 constexpr uint64_t requests_in_turn = 96;
 constexpr uint64_t part_held_unasked = 32;
+constexpr uint64_t blocks_a_batch = 4;
 constexpr uint64_t part_used_pending = 8, part_held_pending = 96, part_held_small = 512;
 
 constexpr uint64_t pieces_a_request = 8;
@@ -87,6 +88,23 @@ uint64_t address_bytes(uint64_t bytes, uint64_t held) {
 
 bool is_worth_a_trial(size_t pieces) {
     return pieces >= pieces_to_try;
+}
+
+uint64_t bytes_a_batch(uint64_t limit) {
+    return limit / part_held_pending;
+}
+
+uint64_t largest_kept(uint64_t limit) {
+    return bytes_a_batch(limit) / blocks_a_batch;
+}
+
+bool is_a_batch(uint32_t blocks, uint64_t bytes, uint64_t limit) {
+    return blocks >= least_frees_an_event ||
+           (blocks > 0 && bytes + bytes / blocks > bytes_a_batch(limit));
+}
+
+uint64_t most_kept(uint64_t limit) {
+    return limit / part_held_unasked;
 }
 
 bool is_worth_an_event(uint32_t frees, uint64_t bytes, const Allowance &allowance) {

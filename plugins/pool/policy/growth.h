@@ -67,6 +67,23 @@ uint64_t address_bytes(uint64_t bytes, uint64_t held);
 // and more, because then one more call does not show.
 bool is_worth_a_trial(size_t pieces);
 
+// Frees of large blocks that one event serves at least. A thread hands so many over at a time.
+constexpr uint32_t least_frees_an_event = 48;
+
+// How many bytes a thread may have freed with no stream before it hands them over, where so much
+// may ever be held: what is worth an event. And the largest block that it keeps for its next
+// request of that size: so large that four of them are one such batch.
+uint64_t bytes_a_batch(uint64_t limit);
+uint64_t largest_kept(uint64_t limit);
+
+// Whether what such threads have handed over is worth an event: one more block would be too much
+// for a batch.
+bool is_a_batch(uint32_t blocks, uint64_t bytes, uint64_t limit);
+
+// How many bytes of such blocks all threads may keep from the heap: as much as the pool may hold
+// before it rather asks the driver than grows for such a request.
+uint64_t most_kept(uint64_t limit);
+
 // Whether memory that was freed with no stream is worth an event on the context: so rarely that one
 // event serves many frees of any size, but for each 96th of what the device has, so that a wait is
 // short. An empty allowance stands for 2 MiB.

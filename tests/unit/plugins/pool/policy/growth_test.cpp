@@ -113,6 +113,19 @@ TEST_CASE(
     CHECK(is_worth_an_event(1, 2 * mib, {}));
 }
 
+TEST_CASE("a batch of kept blocks is 48, or as many as are worth an event") {
+    const uint64_t limit = 96 * gib;
+    CHECK(bytes_a_batch(limit) == gib);
+    CHECK(largest_kept(limit) == gib / 4);
+    CHECK(most_kept(limit) == 3 * gib);
+    CHECK(is_a_batch(48, 48, limit));
+    CHECK_FALSE(is_a_batch(31, gib - 33 * mib, limit));
+    CHECK(is_a_batch(31, 31 * 33 * mib, limit));
+    CHECK_FALSE(is_a_batch(3, gib / 4 * 3, limit));
+    CHECK(is_a_batch(4, gib, limit));
+    CHECK_FALSE(is_a_batch(0, 0, 0)); // no blocks are kept
+}
+
 TEST_CASE(
     "what is pending is waited for once it is an eighth of what is in use, and a 96th of all") {
     const auto waits = [](uint64_t used, uint64_t pending) {

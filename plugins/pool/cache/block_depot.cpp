@@ -1,0 +1,125 @@
+#include "block_depot.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+
+bool BlockDepot::put(Block &block) {
+    if (waiting_count_ + complete_count_ == most_blocks ||
+        waiting_bytes_ + complete_bytes_ + block.size > most_) {
+        return false;
+    }
+    block.state = State::waiting;
+    block.tag = heap_.now();
+    waiting_.push_back(block);
+    waiting_bytes_ += block.size;
+    waiting_count_++;
+    return true;
+}
+
+void BlockDepot::complete(uint64_t tag, bool keep) {
+    while (waiting_.first() && waiting_.first()->tag <= tag) {
+        Block &block = *next_waiting();
+        if (Shelf *shelf = keep ? shelf_for(block.size) : nullptr) {
+            shelf->blocks.push_back(block);
+            complete_bytes_ += block.size;
+            complete_count_++;
+        } else {
+            heap_.give(block, heap_.anyone);
+        }
+    }
+}
+
+Block *BlockDepot::next_waiting() {
+    Block *block = waiting_.pop_front();
+    if (block) {
+        waiting_bytes_ -= block->size;
+        waiting_count_--;
+    }
+    return block;
+}
+
+// The one for that size, or an empty one; NULL: all have other sizes.
+BlockDepot::Shelf *BlockDepot::shelf_for(uint64_t size) {
+    Shelf *empty = nullptr;
+    for (Shelf &shelf : shelves_) {
+        if (shelf.size == size) {
+            return &shelf;
+        }
+        empty = !empty && shelf.blocks.empty() ? &shelf : empty;
+    }
+    if (empty) {
+        empty->size = size;
+    }
+    return empty;
+}
+
+Block *BlockDepot::take(uint64_t size) {
+    for (Shelf &shelf : shelves_) {
+        Block *block = shelf.size == size ? shelf.blocks.pop_front() : nullptr;
+        if (block) {
+            block->state = State::live;
+            complete_bytes_ -= size;
+            complete_count_--;
+            return block;
+        }
+    }
+    return nullptr;
+}
+
+bool BlockDepot::give_complete() {
+    const bool any = complete_count_ > 0;
+    for (unsigned i = 0; any && i < sizes; i++) {
+        while (Block *block = shelves_[i].blocks.pop_front()) {
+            heap_.give(*block, heap_.anyone);
+        }
+    }
+    complete_bytes_ = complete_count_ = 0;
+    return any;
+}
+
+uint64_t BlockDepot::give_waiting(FreePool &unordered) {
+    const uint64_t bytes = waiting_bytes_;
+    while (Block *block = next_waiting()) {
+        heap_.give(*block, unordered);
+    }
+    return bytes;
+}
+
+void BlockDepot::forget_memory() {
+    waiting_ = {};
+    for (Shelf &shelf : shelves_) {
+        shelf = {};
+    }
+    waiting_bytes_ = complete_bytes_ = waiting_count_ = complete_count_ = 0;
+}
+
+uint64_t BlockDepot::largest_complete() const {
+    uint64_t size = 0;
+    for (const Shelf &shelf : shelves_) {
+        size = shelf.blocks.empty() ? size : std::max(size, shelf.size);
+    }
+    return size;
+}
+
+bool BlockDepot::all_idle() const {
+    uint64_t waiting = 0, complete = 0;
+    uint32_t count = 0; // of both
+    bool idle = true;
+    const auto look = [&](const Blocks &blocks, uint64_t &bytes) {
+        for (const Block *block = blocks.first(); block; block = Blocks::next(*block)) {
+            idle = idle && block->state == State::waiting && block->loan.size() == 0 &&
+                   !block->uses && !block->capture;
+            bytes += block->size;
+            count++;
+        }
+    };
+    look(waiting_, waiting);
+    for (const Shelf &shelf : shelves_) {
+        look(shelf.blocks, complete);
+    }
+    return idle && waiting == waiting_bytes_ && complete == complete_bytes_ &&
+           count == waiting_count_ + complete_count_;
+}
+
+} // namespace emm::pool

@@ -1,0 +1,58 @@
+// Blocks that were freed with no stream, on their way to the next request of just their size: first
+// they wait for all work of the context, then they are complete. Meanwhile they are no part of the
+// heap, so a pair of calls cuts and joins nothing there. The pool's lock protects it.
+#pragma once
+
+#include "heap/heap.h"
+
+namespace emm::pool {
+
+class BlockDepot {
+public:
+    // Of no more than `most` bytes.
+    BlockDepot(Heap &heap, uint64_t most) : heap_(heap), most_(most) {}
+    BlockDepot(const BlockDepot &) = delete;
+    BlockDepot &operator=(const BlockDepot &) = delete;
+
+    // A block that no one has any more, and that waits from now on. False: there are too many.
+    bool put(Block &block);
+    // What was put here with tags up to this one is complete: to be taken again, if it is kept,
+    // else the heap's.
+    void complete(uint64_t tag, bool keep);
+    Block *take(uint64_t size); // complete, and of just that size; NULL: there is none
+
+    // The heap has what is complete back. False: there was nothing.
+    bool give_complete();
+    // And what waits, as if freed into that pool now. Returns how many bytes that was.
+    uint64_t give_waiting(FreePool &unordered);
+    void forget_memory(); // all of it has gone elsewhere
+
+    uint64_t waiting_bytes() const { return waiting_bytes_; }
+    uint32_t waiting_count() const { return waiting_count_; }
+    uint64_t complete_bytes() const { return complete_bytes_; }
+    uint64_t largest_complete() const; // block
+    bool all_idle() const;             // whether every block here is as it should be
+
+private:
+    static constexpr unsigned sizes = 8;
+    static constexpr uint32_t most_blocks = 512;
+    using Blocks = List<Block, &Block::pending>;
+    struct Shelf {
+        uint64_t size = 0;
+        Blocks blocks;
+    };
+
+    Shelf *shelf_for(uint64_t size);
+    Block *next_waiting();
+
+    Heap &heap_;
+    const uint64_t most_;
+    Blocks waiting_; // oldest tag first
+    Shelf shelves_[sizes];
+    uint64_t waiting_bytes_ = 0;
+    uint64_t complete_bytes_ = 0;
+    uint32_t waiting_count_ = 0;
+    uint32_t complete_count_ = 0;
+};
+
+} // namespace emm::pool

@@ -1,0 +1,98 @@
+// Blocks that one thread keeps for calls without a stream: complete ones of a few sizes, to hand
+// out, and freed ones, which wait until they are handed over. A size is one of those few once it
+// has been asked for a second time, so a program whose sizes hardly come again leaves all to the
+// heap.
+#pragma once
+
+#include "gauge.h"
+#include "heap/block.h"
+#include "policy/growth.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+
+struct UnorderedBlocks {
+    static constexpr unsigned sizes = 4;
+    static constexpr uint32_t most = least_frees_an_event;
+
+    struct Bin {
+        uint64_t size = 0; // of each; 0: none yet
+        Gauge<uint32_t> count;
+        Block *blocks[most];
+    };
+
+    explicit UnorderedBlocks(uint64_t most_bytes) : most_freed_bytes(most_bytes) {}
+
+    // --- by its owner, inside the magazine's lock
+    Block *take(uint64_t bytes) {
+        Bin *bin = find(bytes);
+        const uint32_t n = bin ? bin->count.get() : 0;
+        if (n == 0) {
+            return nullptr;
+        }
+        bin->count.set(n - 1);
+        return bin->blocks[n - 1];
+    }
+    // Whether there is room for a freed block of one of the sizes.
+    bool can_take_back(uint64_t bytes) {
+        return find(bytes) && freed_count.get() < most &&
+               freed_bytes.get() + bytes <= most_freed_bytes;
+    }
+    void take_back(Block &block) {
+        const uint32_t n = freed_count.get();
+        freed[n] = &block;
+        freed_count.set(n + 1);
+        freed_bytes.add(block.size);
+    }
+
+    // --- with the pool's lock
+    Bin *find(uint64_t bytes) {
+        for (Bin &bin : bins) {
+            if (bin.size == bytes) {
+                return &bin;
+            }
+        }
+        return nullptr;
+    }
+    // A request of that size has found nothing here, and no bin has any block now.
+    void note_miss(uint64_t bytes) {
+        for (const uint64_t missed : missed_lately) {
+            if (missed == bytes && !find(bytes)) {
+                bins[next_bin++ % sizes].size = bytes;
+            }
+        }
+        missed_lately[next_missed++ % sizes] = bytes;
+    }
+    // Complete blocks that are fetched at a time.
+    uint32_t most_of(uint64_t bytes) const {
+        return uint32_t(std::min<uint64_t>(most, most_freed_bytes / bytes));
+    }
+    uint64_t largest() const {
+        uint64_t size = 0;
+        for (const Bin &bin : bins) {
+            size = bin.count.get() > 0 ? std::max(size, bin.size) : size;
+        }
+        return size;
+    }
+    uint64_t idle_bytes() const {
+        uint64_t bytes = 0;
+        for (const Bin &bin : bins) {
+            bytes += bin.count.get() * bin.size;
+        }
+        return bytes;
+    }
+
+    Bin bins[sizes];
+    Block *freed[most];
+    Gauge<uint32_t> freed_count;
+    Gauge<uint64_t> freed_bytes;
+    const uint64_t most_freed_bytes;
+
+private:
+    uint64_t missed_lately[sizes] = {};
+    uint32_t next_bin = 0;
+    uint32_t next_missed = 0;
+};
+
+} // namespace emm::pool

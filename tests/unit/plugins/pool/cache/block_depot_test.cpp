@@ -1,0 +1,140 @@
+#include "cache/block_depot.h"
+
+#include "../policy/sizes.h"
+#include "cache/unordered_blocks.h"
+#include "catch.h"
+
+#include <vector>
+
+using namespace emm::pool;
+
+namespace {
+
+// A heap of one segment, its free pool of what was freed with no stream, and a depot for it.
+struct World {
+    explicit World(uint64_t most = UINT64_MAX) : depot(heap, most) {
+        heap.prepare(segment);
+        heap.add(segment);
+    }
+    Block *take(uint64_t bytes) {
+        heap.reserve_record();
+        return heap.take(common, bytes);
+    }
+    // Freed, with the tag of that moment.
+    uint64_t put(Block &block) {
+        REQUIRE(depot.put(block));
+        return block.tag;
+    }
+
+    FreePool common{Order::anyone}, unordered{Order::unordered};
+    TagClock clock;
+    Heap heap{common, clock};
+    Segment segment{0x7000'0000'0000, 32 * mib, 0x7000'0000'0000, 32 * mib};
+    BlockDepot depot;
+};
+
+} // namespace
+
+TEST_CASE("a block is taken again whole, and only once what it waits for is complete") {
+    World world;
+    Block *const block = world.take(mib);
+    const uint64_t tag = world.put(*block);
+    CHECK(world.depot.take(mib) == nullptr);
+    world.depot.complete(tag - 1, true);
+    CHECK(world.depot.take(mib) == nullptr);
+    CHECK(world.depot.waiting_bytes() == mib);
+    world.depot.complete(tag, true);
+    CHECK(world.depot.waiting_bytes() == 0);
+    CHECK(world.depot.largest_complete() == mib);
+    CHECK(world.depot.take(mib - granule) == nullptr);
+    CHECK(world.depot.all_idle());
+    CHECK(world.depot.take(mib) == block);
+    CHECK(world.depot.take(mib) == nullptr);
+    CHECK(world.depot.largest_complete() == 0);
+    CHECK(world.heap.fault() == "");
+}
+
+TEST_CASE("what is freed after an event waits for the next one") {
+    World world;
+    Block *const one = world.take(mib), *const other = world.take(mib);
+    const uint64_t before = world.put(*one);
+    world.clock.end_tag();
+    world.put(*other);
+    world.depot.complete(before, true);
+    CHECK(world.depot.take(mib) == one);
+    CHECK(world.depot.take(mib) == nullptr);
+    CHECK(world.depot.waiting_count() == 1);
+}
+
+TEST_CASE("the heap has back what is complete, joined, and what is not wanted as it is") {
+    for (const bool keep : {true, false}) {
+        World world;
+        std::vector<Block *> blocks;
+        for (int i = 0; i < 32; i++) {
+            blocks.push_back(world.take(mib));
+        }
+        uint64_t tag = 0;
+        for (Block *block : blocks) {
+            tag = world.put(*block);
+        }
+        CHECK(world.heap.largest_complete() == 0);
+        world.depot.complete(tag, keep);
+        CHECK(world.depot.give_complete() == keep);
+        CHECK_FALSE(world.depot.give_complete());
+        CHECK(world.heap.largest_complete() == 32 * mib);
+        CHECK(world.heap.fault() == "");
+    }
+}
+
+TEST_CASE("the heap has back what waits, as freed now") {
+    World world;
+    world.put(*world.take(mib));
+    CHECK(world.depot.give_waiting(world.unordered) == mib);
+    CHECK(world.depot.give_waiting(world.unordered) == 0);
+    CHECK(world.heap.quarantined() == mib);
+    world.heap.complete(world.unordered, world.heap.now());
+    CHECK(world.heap.largest_complete() == 32 * mib);
+    CHECK(world.heap.fault() == "");
+}
+
+TEST_CASE(
+    "a depot holds no more bytes than it may, and no more than eight sizes of complete ones") {
+    World world(4 * mib);
+    uint64_t tag = 0;
+    for (int i = 0; i < 4; i++) {
+        tag = world.put(*world.take(mib));
+    }
+    Block *const fifth = world.take(mib);
+    CHECK_FALSE(world.depot.put(*fifth));
+    CHECK(fifth->state == State::live);
+    world.depot.complete(tag, true);
+    CHECK_FALSE(world.depot.put(*fifth)); // complete ones count as well
+    world.depot.give_complete();
+    for (uint64_t i = 1; i <= 9; i++) {
+        tag = world.put(*world.take(i * granule));
+    }
+    world.depot.complete(tag, true);
+    CHECK(world.depot.take(8 * granule) != nullptr);
+    CHECK(world.depot.take(9 * granule) == nullptr);
+    CHECK(world.depot.all_idle());
+}
+
+TEST_CASE("a size that is missed twice in a while has its blocks taken back, up to a batch") {
+    World world;
+    UnorderedBlocks kept(3 * mib);
+    CHECK_FALSE(kept.can_take_back(mib));
+    kept.note_miss(mib);
+    CHECK_FALSE(kept.can_take_back(mib));
+    kept.note_miss(2 * mib);
+    kept.note_miss(mib);
+    CHECK_FALSE(kept.can_take_back(2 * mib));
+    for (int i = 0; i < 3; i++) {
+        REQUIRE(kept.can_take_back(mib));
+        kept.take_back(*world.take(mib));
+    }
+    CHECK_FALSE(kept.can_take_back(mib));
+    CHECK(kept.freed_bytes.get() == 3 * mib);
+    CHECK(kept.take(mib) == nullptr); // those wait
+    CHECK(kept.most_of(mib) == 3);
+    CHECK(kept.most_of(granule) == UnorderedBlocks::most);
+}

@@ -1,0 +1,190 @@
+// Behaviour: what a thread keeps of blocks freed with no stream, and who has them back.
+#include "simulation.h"
+
+#include <atomic>
+#include <set>
+#include <thread>
+#include <vector>
+
+using namespace pool_test;
+
+namespace {
+
+// Afterwards the calling thread has complete blocks of that size at hand, and others that wait.
+void work_in(Simulation &sim, size_t size) {
+    for (int i = 0; i < 500; i++) {
+        const CUdeviceptr ptr = sim.alloc(size, unordered);
+        if (i % 100 == 0) {
+            sim.touch(ptr, size, legacy);
+            REQUIRE(cuda().cuStreamSynchronize(legacy) == CUDA_SUCCESS);
+        }
+        sim.free(ptr, unordered);
+    }
+    REQUIRE(cuda().cuStreamSynchronize(legacy) == CUDA_SUCCESS);
+}
+
+const char *const growths[] = {"growth=vmm", "growth=segment"};
+
+} // namespace
+
+TEST_CASE("kept blocks: a program that has settled goes round the same few") {
+    for (const char *growth : growths) {
+        Simulation sim(growth);
+        sim.free(sim.alloc(512 * MiB, unordered), unordered);
+        for (const size_t size : {64 * KiB, 1 * MiB, 4 * MiB}) {
+            CAPTURE(growth, size);
+            work_in(sim, size);
+            std::set<CUdeviceptr> blocks;
+            for (int i = 0; i < 1000; i++) {
+                const CUdeviceptr ptr = sim.alloc(size, unordered);
+                blocks.insert(ptr);
+                sim.free(ptr, unordered);
+            }
+            CHECK((work_takes_ages() || blocks.size() <= 3 * 48));
+        }
+    }
+}
+
+TEST_CASE("kept blocks: none goes out again before work that uses it is over") {
+    for (const char *growth : growths) {
+        CAPTURE(growth);
+        Simulation sim(growth);
+        const CUstream streams[] = {sim.stream(), sim.stream(), sim.stream(false)};
+        for (int i = 0; i < 1500; i++) {
+            const size_t size = i % 5 == 0 ? 300 * KiB : 1 * MiB;
+            const CUdeviceptr ptr = sim.alloc(size, unordered);
+            sim.touch(ptr, size, streams[i % 3]);
+            sim.free(ptr, unordered);
+        }
+        CHECK(sim.races() == 0);
+    }
+}
+
+TEST_CASE("kept blocks: a trim has all of them") {
+    for (const char *growth : growths) {
+        CAPTURE(growth);
+        Simulation sim(growth);
+        work_in(sim, 1 * MiB);
+        work_in(sim, 64 * KiB);
+        sim.trim();
+        CHECK(sim.held() == 0);
+    }
+}
+
+TEST_CASE("kept blocks: whatever else is asked for has them all") {
+    constexpr size_t most = 512 * MiB;
+    for (const char *growth : growths) {
+        for (const CUstream stream : {unordered, legacy}) {
+            for (const bool elsewhere : {false, true}) {
+                CAPTURE(growth, stream, elsewhere);
+                Simulation sim(std::string(growth) + ",max=512MiB");
+                work_in(sim, 1 * MiB);
+                CUdeviceptr ptr = 0;
+                emm_status status = EMM_E_DRIVER;
+                const auto ask = [&] {
+                    cuda().cuCtxSetCurrent(sim.context);
+                    status = sim.try_alloc(most, stream, ptr);
+                };
+                elsewhere ? std::thread(ask).join() : ask();
+                REQUIRE(status == EMM_OK);
+                sim.free(ptr, stream);
+            }
+        }
+    }
+}
+
+TEST_CASE("kept blocks: a reset forgets them") {
+    Simulation sim;
+    work_in(sim, 1 * MiB);
+    REQUIRE(pool().reset(sim.manager) == EMM_OK);
+    CHECK(sim.held() == 0);
+    work_in(sim, 1 * MiB);
+    CHECK(sim.races() == 0);
+}
+
+TEST_CASE("kept blocks: those of a thread that ends go out again") {
+    Simulation sim("max=64MiB");
+    std::thread([&] {
+        cuda().cuCtxSetCurrent(sim.context);
+        work_in(sim, 100 * KiB);
+    }).join();
+    const CUdeviceptr ptr = sim.alloc(64 * MiB, unordered);
+    sim.free(ptr, unordered);
+}
+
+TEST_CASE("kept blocks: a second free and a wrong size are refused") {
+    Simulation sim;
+    work_in(sim, 1 * MiB);
+    const CUdeviceptr ptr = sim.alloc(1 * MiB, unordered);
+    CHECK(sim.free(ptr, unordered, 2 * MiB) == EMM_E_INVALID_VALUE);
+    CHECK(sim.free(ptr, unordered, 1 * MiB) == EMM_OK);
+    CHECK(sim.free(ptr, unordered) == EMM_E_NOT_OWNED);
+    work_in(sim, 1 * MiB);
+    CHECK(sim.free(ptr, unordered) == EMM_E_NOT_OWNED);
+}
+
+TEST_CASE("kept blocks: they are counted as what they are") {
+    Simulation sim;
+    work_in(sim, 1 * MiB);
+    const CUdeviceptr a = sim.alloc(1 * MiB, unordered), b = sim.alloc(1 * MiB - 1, unordered);
+    sim.free(a, unordered);
+    emm_stats stats = sim.stats();
+    CHECK(stats.live_bytes == 1 * MiB - 1);
+    CHECK(stats.live_count == 1);
+    CHECK(stats.peak_live_bytes == 2 * MiB - 1);
+    CHECK(stats.allocations == 502);
+    CHECK(stats.frees == 501);
+    CHECK(stats.pending_bytes >= 1 * MiB);
+    CHECK(stats.reserved_bytes == 1 * MiB + stats.pending_bytes + stats.cached_bytes);
+    CHECK(stats.largest_free_block >= 1 * MiB);
+    sim.free(b, unordered);
+    CHECK(sim.stats().live_bytes == 0);
+}
+
+TEST_CASE("kept blocks: one that is used on a stream besides, or exported, is not kept") {
+    Simulation sim;
+    work_in(sim, 1 * MiB);
+    const CUstream stream = sim.stream();
+    for (int i = 0; i < 100; i++) {
+        const CUdeviceptr ptr = sim.alloc(1 * MiB, unordered);
+        sim.touch(ptr, 1 * MiB, stream);
+        REQUIRE(pool().record_use(sim.manager, ptr, 0, stream) == EMM_OK);
+        sim.free(ptr, unordered);
+    }
+    CHECK(sim.races() == 0);
+}
+
+TEST_CASE("kept blocks: threads share them, while another takes all of them back") {
+    for (const char *growth : growths) {
+        CAPTURE(growth);
+        Simulation sim(growth);
+        const CUstream streams[] = {sim.stream(), sim.stream(), sim.stream()};
+        std::atomic<int> failed{0}, working{3};
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 3; t++) {
+            threads.emplace_back([&, t] {
+                cuda().cuCtxSetCurrent(sim.context);
+                for (int i = 0; i < 3000; i++) {
+                    const size_t size = size_t(i % 3 + 1) * 100 * KiB;
+                    CUdeviceptr ptr = 0;
+                    failed += pool().memalloc(sim.manager, size, unordered, &ptr) != EMM_OK;
+                    if (i % 4 == 0) {
+                        sim.touch(ptr, size, streams[t]);
+                    }
+                    failed += pool().memfree(sim.manager, ptr, size, unordered) != EMM_OK;
+                }
+                working--;
+            });
+        }
+        while (working > 0) {
+            sim.trim();
+            sim.stats();
+            std::this_thread::yield();
+        }
+        for (std::thread &thread : threads) {
+            thread.join();
+        }
+        CHECK(failed == 0);
+        CHECK(sim.races() == 0);
+    }
+}
