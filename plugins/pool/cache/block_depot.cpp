@@ -20,8 +20,8 @@ bool BlockDepot::put(Block &block) {
 void BlockDepot::complete(uint64_t tag, bool keep) {
     while (waiting_.first() && waiting_.first()->tag <= tag) {
         Block &block = *next_waiting();
-        if (Shelf *shelf = keep ? shelf_for(block.size) : nullptr) {
-            shelf->blocks.push_back(block);
+        if (Bin *bin = keep ? bin_for(block.size) : nullptr) {
+            bin->blocks.push_back(block);
             complete_bytes_ += block.size;
             complete_count_++;
         } else {
@@ -40,13 +40,13 @@ Block *BlockDepot::next_waiting() {
 }
 
 // The one for that size, or an empty one; NULL: all have other sizes.
-BlockDepot::Shelf *BlockDepot::shelf_for(uint64_t size) {
-    Shelf *empty = nullptr;
-    for (Shelf &shelf : shelves_) {
-        if (shelf.size == size) {
-            return &shelf;
+BlockDepot::Bin *BlockDepot::bin_for(uint64_t size) {
+    Bin *empty = nullptr;
+    for (Bin &bin : bins_) {
+        if (bin.size == size) {
+            return &bin;
         }
-        empty = !empty && shelf.blocks.empty() ? &shelf : empty;
+        empty = !empty && bin.blocks.empty() ? &bin : empty;
     }
     if (empty) {
         empty->size = size;
@@ -55,8 +55,8 @@ BlockDepot::Shelf *BlockDepot::shelf_for(uint64_t size) {
 }
 
 Block *BlockDepot::take(uint64_t size) {
-    for (Shelf &shelf : shelves_) {
-        Block *block = shelf.size == size ? shelf.blocks.pop_front() : nullptr;
+    for (Bin &bin : bins_) {
+        Block *block = bin.size == size ? bin.blocks.pop_front() : nullptr;
         if (block) {
             block->state = State::live;
             complete_bytes_ -= size;
@@ -70,7 +70,7 @@ Block *BlockDepot::take(uint64_t size) {
 bool BlockDepot::give_complete() {
     const bool any = complete_count_ > 0;
     for (unsigned i = 0; any && i < sizes; i++) {
-        while (Block *block = shelves_[i].blocks.pop_front()) {
+        while (Block *block = bins_[i].blocks.pop_front()) {
             heap_.give(*block, heap_.anyone);
         }
     }
@@ -88,16 +88,16 @@ uint64_t BlockDepot::give_waiting(FreePool &unordered) {
 
 void BlockDepot::forget_memory() {
     waiting_ = {};
-    for (Shelf &shelf : shelves_) {
-        shelf = {};
+    for (Bin &bin : bins_) {
+        bin = {};
     }
     waiting_bytes_ = complete_bytes_ = waiting_count_ = complete_count_ = 0;
 }
 
 uint64_t BlockDepot::largest_complete() const {
     uint64_t size = 0;
-    for (const Shelf &shelf : shelves_) {
-        size = shelf.blocks.empty() ? size : std::max(size, shelf.size);
+    for (const Bin &bin : bins_) {
+        size = bin.blocks.empty() ? size : std::max(size, bin.size);
     }
     return size;
 }
@@ -115,8 +115,8 @@ bool BlockDepot::all_idle() const {
         }
     };
     look(waiting_, waiting);
-    for (const Shelf &shelf : shelves_) {
-        look(shelf.blocks, complete);
+    for (const Bin &bin : bins_) {
+        look(bin.blocks, complete);
     }
     return idle && waiting == waiting_bytes_ && complete == complete_bytes_ &&
            count == waiting_count_ + complete_count_;

@@ -37,18 +37,18 @@ private:
     static constexpr unsigned sizes = 8;
     static constexpr uint32_t most_blocks = 512;
     using Blocks = List<Block, &Block::pending>;
-    struct Shelf {
+    struct Bin {
         uint64_t size = 0;
         Blocks blocks;
     };
 
-    Shelf *shelf_for(uint64_t size);
+    Bin *bin_for(uint64_t size);
     Block *next_waiting();
 
     Heap &heap_;
     const uint64_t most_;
     Blocks waiting_; // oldest tag first
-    Shelf shelves_[sizes];
+    Bin bins_[sizes];
     uint64_t waiting_bytes_ = 0;
     uint64_t complete_bytes_ = 0;
     uint32_t waiting_count_ = 0;
