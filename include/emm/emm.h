@@ -324,7 +324,7 @@ EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device
  *   - A reset or retirement of the context drops the memory. Its handles are inert from then on:
  *     freeing or releasing one succeeds, does nothing and is counted (late_frees). Memory that
  *     emm did not allocate (emm_memory_wrap) is left alone by a reset. emm_memory_get_info finds
- * out a CUDA context that has died.
+ *     out a CUDA context that has died.
  *   - Handles, unlike the raw calls, may be made, used and released while the context is being
  *     reset or retired: what has begun is waited for, a release finds its handle inert, and an
  *     allocation waits until the reset is over.
