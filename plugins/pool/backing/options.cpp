@@ -105,9 +105,10 @@ void Options::read_growth(const char *const *texts) {
         slack = std::strtod(text, nullptr); // the host has seen that it is a number
     }
     if (!(slack <= most_slack)) {
-        throw PluginError(EMM_E_PLUGIN_SPEC, 0,
-                          "pool: option slack: expected a part of the peak between 0 and 1, such "
-                          "as 0.125, found more");
+        const std::string text = std::string("pool: option slack: expected a part of the peak "
+                                             "between 0 and 1, such as 0.125, found ") +
+                                 emm_option_text(option_list, texts, "slack");
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0, text.c_str());
     }
 }
 

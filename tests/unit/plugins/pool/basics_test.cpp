@@ -251,6 +251,8 @@ TEST_CASE("limits that no allocation fits into are refused, and the least is nam
         {"growth=vmm,max=2047KiB", "option max: expected at least 2097152 bytes"},
         {"host_max=1", "option host_max: expected at least 2097152 bytes (2MiB), found 1"},
         {"max=1MiB,initial=1GiB", "option max: expected at least"},
+        {"slack=2",
+         "option slack: expected a part of the peak between 0 and 1, such as 0.125, found 2"},
         {"max=64MiB,initial=1GiB", "option initial: expected no more than max"},
         {"max=3MiB,initial=3MiB", "option initial: expected no more than max"},
         {"ipc=dedicated,dedicated_from=1KiB",
