@@ -155,10 +155,10 @@ emm_status refuse_unknown(const Plugin &plugin, const std::string &key) {
     return refuse({.code = EMM_E_PLUGIN_SPEC,
                    .stage = "validate",
                    .path = plugin.path,
-                   .problem = fmt::format("plugin '{}' has no option '{}'{}{}", plugin.name, key,
-                                          guess.empty() ? "" : "; ", guess),
+                   .problem = fmt::format("plugin '{}' has no option '{}'", plugin.name, key),
                    .expected = known.empty() ? "no options" : "one of " + listed(known),
                    .got = "'" + key + "'",
+                   .guess = guess,
                    .hint = guess});
 }
 
@@ -202,18 +202,17 @@ std::string meant_value(const emm_option &option, const std::string &value) {
 }
 
 emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Setting &setting) {
-    const std::string guess = meant_value(option, setting.value);
     const bool too_large = is_too_large(option, setting.value);
     const char *const most =
         option.kind == EMM_OPTION_SIZE ? "a size below 2^63 bytes" : "at most 18 digits";
     return refuse({.code = EMM_E_PLUGIN_SPEC,
                    .stage = "validate",
                    .path = plugin.path,
-                   .problem = fmt::format("option '{}' of plugin '{}'{}{}", setting.key,
-                                          plugin.name, too_large ? " is too large" : "",
-                                          guess.empty() ? "" : "; " + guess),
+                   .problem = fmt::format("option '{}' of plugin '{}'{}", setting.key, plugin.name,
+                                          too_large ? " is too large" : ""),
                    .expected = too_large ? most : expected_value(option),
                    .got = "'" + setting.value + "'",
+                   .guess = meant_value(option, setting.value),
                    .hint = option.help ? option.help : ""});
 }
 

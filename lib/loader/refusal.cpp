@@ -16,7 +16,7 @@ std::string sentence(const Refusal &refusal) {
     if (!refusal.got.empty()) {
         text += (refusal.expected.empty() ? ": " : ", found ") + refusal.got;
     }
-    return text;
+    return refusal.guess.empty() ? text : text + "; " + refusal.guess;
 }
 
 } // namespace

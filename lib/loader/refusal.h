@@ -16,6 +16,7 @@ struct Refusal {
     std::string problem = {};
     std::string expected = {};
     std::string got = {};
+    std::string guess = {}; // "did you mean 'WORD'?", which ends the sentence
     std::string hint = {};
     std::vector<std::string> tried = {};
     int32_t driver_result = 0;
