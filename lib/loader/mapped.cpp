@@ -1,5 +1,7 @@
 #include "loader/mapped.h"
 
+#include "observe/library_name.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -45,7 +47,7 @@ void read_names(const dl_phdr_info &info, const ElfW(Dyn) * dynamic, Library &re
 
 Library read_library(const dl_phdr_info &info) {
     Library library;
-    library.path = info.dlpi_name ? info.dlpi_name : "";
+    library.path = observe::library_name(info);
     for (size_t i = 0; i < info.dlpi_phnum; ++i) {
         const ElfW(Phdr) &segment = info.dlpi_phdr[i];
         const uintptr_t begin = info.dlpi_addr + segment.p_vaddr;

@@ -2,6 +2,7 @@
 
 #include "observe/callers/walk.h"
 #include "observe/events/module.h"
+#include "observe/library_name.h"
 #include "observe/process.h"
 
 #include <algorithm>
@@ -75,7 +76,7 @@ int collect(dl_phdr_info *info, size_t, void *data) {
         if (segment.p_type == PT_LOAD && (segment.p_flags & PF_X) != 0) {
             const uintptr_t begin = info->dlpi_addr + segment.p_vaddr;
             collected.all.push_back(
-                {{begin, begin + segment.p_memsz, info->dlpi_addr, 0, false}, info->dlpi_name});
+                {{begin, begin + segment.p_memsz, info->dlpi_addr, 0, false}, library_name(*info)});
         }
     }
     return 0;

@@ -1,5 +1,7 @@
 #include "observe/events/module.h"
 
+#include "observe/library_name.h"
+
 #include <charconv>
 #include <climits>
 #include <fmt/format.h>
@@ -20,7 +22,8 @@ int visit(dl_phdr_info *info, size_t, void *data) {
         const ElfW(Phdr) &segment = info->dlpi_phdr[i];
         const uint64_t begin = info->dlpi_addr + segment.p_vaddr;
         if (segment.p_type == PT_LOAD && search.address - begin < segment.p_memsz) {
-            search.found = Module{begin, begin + segment.p_memsz, info->dlpi_addr, info->dlpi_name};
+            search.found =
+                Module{begin, begin + segment.p_memsz, info->dlpi_addr, library_name(*info)};
             return 1;
         }
     }
