@@ -455,7 +455,13 @@ class Help(unittest.TestCase):
 
     def test_a_misspelt_command_or_option_is_told_what_may_be_meant(self):
         for arguments, meant in ((["chek", "pool"], "no command is called 'chek'; did you mean 'check'?"),
-                                 (["check", "--filer", "x"], "check: no option is called '--filer'; did you mean '--filter'?")):
+                                 (["check", "--filer", "x"], "check: no option is called '--filer'; did you mean '--filter'?"),
+                                 (["info", "--plugn", "x"], "info: no option is called '--plugn'; SPEC stands without one, as in emm info SPEC"),
+                                 (["check", "--plugin", "x"], "check: no option is called '--plugin'; SPEC stands without one"),
+                                 (["replay", "--trace", "x"], "replay: no option is called '--trace'; TRACE stands without one"),
+                                 (["events", "--jsn"], "events: no option is called '--jsn'; did you mean '--json'?"),
+                                 (["export", "x", "--too", "chrome-trace"], "export: no option is called '--too'; did you mean '--to'?"),
+                                 (["new", "--cp"], "new: no option is called '--cp'; did you mean '--cpp'?")):
             self.assertIn(meant, run(*arguments).stderr)
 
 

@@ -52,6 +52,30 @@ Problem no_command(const CLI::App &app, const std::string &word) {
                  guess);
 }
 
+// Options of that name that a command may be thought to have: what they say stands by itself.
+std::vector<std::pair<std::string, std::string>> options_for_words(const CLI::App &command) {
+    std::vector<std::pair<std::string, std::string>> options;
+    for (const CLI::Option *word :
+         command.get_options([](const CLI::Option *option) { return option->get_positional(); })) {
+        const std::string name = word->get_name();
+        options.emplace_back("--" + CLI::detail::to_lower(name), name);
+        if (name == "SPEC") {
+            options.emplace_back("--plugin", name); // as other commands call it
+        }
+    }
+    return options;
+}
+
+// "SPEC", if `option` is, but for slips, an option that the command has as a word.
+std::string word_meant_by(const CLI::App &command, const std::string &option) {
+    for (const auto &[known, word] : options_for_words(command)) {
+        if (option == known || !loader::suggestion(option, {known}).empty()) {
+            return word;
+        }
+    }
+    return "";
+}
+
 // About a word that a command does not take.
 Problem no_option(const CLI::App &command, std::string word) {
     const std::string name = command.get_name();
@@ -68,6 +92,13 @@ Problem no_option(const CLI::App &command, std::string word) {
                                  word, name));
     }
     const std::string guess = loader::suggestion(word, known);
+    const std::string meant = guess.empty() ? word_meant_by(command, word) : "";
+    if (word.front() == '-' && !meant.empty()) {
+        return wrong(fmt::format("{0}: no option is called {1}; {2} stands without one, as in emm "
+                                 "{0} {2}",
+                                 name, in_quotes(word), meant),
+                     fmt::format("emm {} {}", name, meant));
+    }
     if (word.front() != '-' && guess.empty()) {
         return wrong(fmt::format("{}: expected no further word, found {}", name, in_quotes(word)));
     }
@@ -132,6 +163,10 @@ Problem usage_problem(const CLI::App &app, const CLI::Error &error) {
         app.get_subcommands([](const CLI::App *command) { return command->parsed(); });
     const std::vector<std::string> words = app.remaining(true);
     const bool is_extra = dynamic_cast<const CLI::ExtrasError *>(&error) != nullptr;
+    const bool is_missing = dynamic_cast<const CLI::RequiredError *>(&error) != nullptr;
+    if (is_missing && !chosen.empty() && !words.empty() && words.front().starts_with('-')) {
+        return no_option(*chosen.front(), words.front()); // what is missing is behind the slip
+    }
     if (!is_extra || words.empty() || words.front().empty()) {
         return wrong((chosen.empty() ? "" : chosen.front()->get_name() + ": ") + error.what());
     }
