@@ -1,6 +1,7 @@
 #include "report/figures.h"
 
 #include "report/address_map.h"
+#include "report/free_memory.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -60,6 +61,22 @@ Json gaps_json(const Gaps &gaps) {
     return {{"count", gaps.count}, {"bytes", gaps.bytes}, {"largest", gaps.largest}};
 }
 
+Json part_json(const FreePart &part) {
+    return {{"bytes", part.bytes}, {"largest", part.largest}};
+}
+
+// The rest of what was not live: no block ever had it. Where blocks had more than that, memory
+// had gone back to the driver.
+Json free_json(const FreeMemory &memory, const std::string &stream, uint64_t idle) {
+    const uint64_t freed = memory.own.bytes + memory.other.bytes + memory.unordered.bytes;
+    return {{"stream", stream},
+            {"own_stream", part_json(memory.own)},
+            {"other_streams", part_json(memory.other)},
+            {"no_stream", part_json(memory.unordered)},
+            {"never_used", idle - std::min(idle, freed)},
+            {"given_back", freed - std::min(idle, freed)}};
+}
+
 // What the plugin had before the event after which the most was reserved: why it took more.
 Json growth_json(const Replayed &replayed, const History &history, const AddressRow &row,
                  uint32_t step) {
@@ -67,9 +84,12 @@ Json growth_json(const Replayed &replayed, const History &history, const Address
         return nullptr; // nothing was there, or a free made it take more
     }
     const uint64_t live = live_after(history, step - 1), reserved = replayed.reserved[step - 1];
+    const uint64_t idle = reserved - std::min(reserved, live);
     return {{"asked", history.block_of(step).size},
             {"reserved_before", reserved},
-            {"idle_before", reserved - std::min(reserved, live)},
+            {"idle_before", idle},
+            {"free_before", free_json(free_memory_before(history, replayed.addresses, step),
+                                      history.streams.text(history.block_of(step).stream), idle)},
             {"gaps_before", gaps_json(gaps_at(history, replayed.addresses, row, step - 1))}};
 }
 

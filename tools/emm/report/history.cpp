@@ -87,7 +87,7 @@ void HistoryBuilder::allocated(uint64_t key, uint64_t device, Memory memory, uin
     history.steps.push_back(place * 2);
 }
 
-bool HistoryBuilder::freed(uint64_t key, uint64_t time) {
+bool HistoryBuilder::freed(uint64_t key, uint64_t time, uint64_t stream) {
     const auto found = live_.find(key);
     if (found == live_.end()) {
         return false;
@@ -97,6 +97,7 @@ bool HistoryBuilder::freed(uint64_t key, uint64_t time) {
     History &history = recorded_.histories[place.history];
     Allocation &block = history.blocks[place.block];
     block.end = moved_clock(time);
+    block.freed_on = history.streams.number_of(stream);
     block.last_step = static_cast<uint32_t>(history.steps.size());
     history.steps.push_back(place.block * 2 + 1);
     live_bytes_[place.history] -= place.size;

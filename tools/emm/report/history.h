@@ -19,6 +19,7 @@ struct Allocation {
     uint32_t first_step = 0, last_step = no_step; // of its history
     uint32_t site = 0;                            // of CallSites
     uint16_t stream = 0, thread = 0;              // of Names
+    uint16_t freed_on = 0;                        // the stream of its free
 };
 
 // Texts by number. The last number stands for all that are too many.
@@ -28,6 +29,9 @@ public:
 
     uint16_t number_of(uint64_t name);
     std::string text(uint16_t number) const;
+    bool is_none(uint16_t number) const {
+        return number < names_.size() && names_[number] == never;
+    }
     size_t size() const { return names_.size(); }
 
 private:
@@ -82,7 +86,7 @@ public:
     void allocated(uint64_t key, uint64_t device, Memory memory, uint64_t stream, uint64_t thread,
                    const Allocation &block);
     // False if there is no such block.
-    bool freed(uint64_t key, uint64_t time);
+    bool freed(uint64_t key, uint64_t time, uint64_t stream);
     void marked(Mark mark);
 
     // Largest peaks first, those of device memory before others.

@@ -28,9 +28,9 @@ public:
         recorded_.rows++;
         builder_.allocated(block.number, block.device, block.memory, block.stream, 0, allocation);
     }
-    void freed(const LiveBlock &block, uint64_t, const Moment &moment) override {
+    void freed(const LiveBlock &block, uint64_t stream, const Moment &moment) override {
         recorded_.rows++;
-        builder_.freed(block.number, moment.time);
+        builder_.freed(block.number, moment.time, stream);
     }
     void failed(const LogCall &call, const Moment &moment) override {
         recorded_.rows++;
@@ -98,7 +98,7 @@ private:
                             fmt::format("{} for id {}", row.size, row.id));
         }
         sizes_.erase(found);
-        builder_.freed(static_cast<uint64_t>(row.id), time);
+        builder_.freed(static_cast<uint64_t>(row.id), time, row.stream);
     }
 
     Recorded &recorded_;

@@ -180,6 +180,22 @@ function reservedSection(replays) {
   return made;
 }
 
+// Whose the memory was that was not live, by the stream that freed it last.
+function freeSentence(growth) {
+  const free = growth.free_before, asked = growth.asked;
+  const part = (one, whose) => one.bytes > 0 ? [bytes(one.bytes) + " " + whose + " (the largest piece " + bytes(one.largest) + ")"] : [];
+  const parts = [...part(free.own_stream, "had been freed last on the request's own stream"),
+    ...part(free.other_streams, "on other streams, whose work it would have to wait for"),
+    ...part(free.no_stream, "with no stream, after all work of the device")];
+  const large = [["own_stream", "on its own stream"], ["other_streams", "on other streams"], ["no_stream", "with no stream"]]
+    .filter(([key]) => free[key].largest >= asked).map(([, text]) => text);
+  return " By the stream that freed it last: " + (parts.length > 0 ? parts.join("; ") + "; " : "") +
+    bytes(free.never_used) + " had never been part of a block." +
+    (free.given_back > 0 ? " At least " + bytes(free.given_back) + " of what was freed had gone back to the driver." : "") +
+    (large.length > 0 ? " Large enough was what had been freed " + large.join(", and ") + "."
+      : " No piece of one of them was large enough.");
+}
+
 // Why the plugin took more from the driver when it came to have the most.
 function growthSentence(replay) {
   const growth = replay.growth, at = "At event " + count(replay.peak_reserved_event);
@@ -194,11 +210,11 @@ function growthSentence(replay) {
     return begin + bytes(idle) + " were not live, which is less than that.";
   }
   if (grown < asked) {
-    return begin + bytes(idle) + " were not live, but nowhere enough in one piece; the plugin added to a piece that was too small.";
+    return begin + bytes(idle) + " were not live, but nowhere enough in one piece; the plugin added to a piece that was too small." + freeSentence(growth);
   }
   return begin + bytes(idle) + " were not live, but " + (gaps.largest < asked
     ? "no gap between the live blocks was larger than " + bytes(gaps.largest) + ": the free memory was in pieces that are too small."
-    : "it could not serve this request: it was kept for another stream or size, waited for the device, or lay apart.");
+    : "it could not serve this request.") + freeSentence(growth);
 }
 
 function partsOf(box, most) {

@@ -23,8 +23,8 @@ TEST_CASE("a history has its blocks, and its steps in their order") {
 TEST_CASE("a free of what is not live is told and changes nothing") {
     Script script;
     script.alloc(1, 10, 100).free(1, 20);
-    CHECK_FALSE(script.builder.freed(1, 30));
-    CHECK_FALSE(script.builder.freed(7, 30));
+    CHECK_FALSE(script.builder.freed(1, 30, 0));
+    CHECK_FALSE(script.builder.freed(7, 30, 0));
     CHECK(script.history().steps.size() == 2);
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("histories and marks have a limit, and what is beyond it is counted") 
     }
     CHECK(recorded.histories.size() == HistoryBuilder::most_histories);
     CHECK(recorded.left_off == 4);
-    CHECK_FALSE(builder.freed(19, 0));
+    CHECK_FALSE(builder.freed(19, 0, 0));
     for (size_t i = 0; i < HistoryBuilder::most_marks + 5; i++) {
         builder.marked({0, "Trim", 0, 0, false});
     }

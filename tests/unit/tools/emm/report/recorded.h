@@ -21,8 +21,8 @@ struct Script {
         builder.allocated(key, 0, Memory::device, stream, 0, block);
         return *this;
     }
-    Script &free(uint64_t key, uint64_t time) {
-        builder.freed(key, time);
+    Script &free(uint64_t key, uint64_t time, uint64_t stream = 0) {
+        builder.freed(key, time, stream);
         return *this;
     }
     const History &history() const { return recorded.histories.front(); }
