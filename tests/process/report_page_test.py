@@ -86,19 +86,26 @@ class Page(unittest.TestCase):
 
     def test_the_page_says_why_the_plugin_took_more_when_it_had_the_most(self):
         mib = 1 << 20
-        for segment, events, said in (
-                ("8MiB", [("a", 8), ("b", 16)], "0 B were not live, which is less than that"),
-                ("64MiB", [("a", 24), ("b", 4), ("c", 24), ("d", 4), ("a", 0), ("c", 0), ("e", 40)],
-                 "No piece of one of them was large enough")):
-            sizes = dict((name, size * mib) for name, size in events if size)
+        split = [("a", 24, 0), ("b", 4, 0), ("c", 24, 0), ("d", 4, 0), ("a", 0, 0), ("c", 0, 0)]
+        for segment, events, sentences in (
+                ("8MiB", [("a", 8, 0), ("b", 16, 0)], ["0 B were not live, which is less than that"]),
+                ("64MiB", [*split, ("e", 40, 0)],
+                 ["no gap between the live blocks was larger than 24.0 MiB",
+                  "48.0 MiB had been freed last on the request's own stream (the largest piece 24.0 MiB)",
+                  "No piece of one of them was large enough"]),
+                ("64MiB", [*split, ("e", 40, 1)],
+                 ["48.0 MiB on other streams, whose work it would have to wait for (the largest piece 24.0 MiB)"])):
+            sizes = {name: size * mib for name, size, _ in events if size}
             trace = "time,thread,stream,op,id,size\n" + "".join(
-                f"{i},0,0,{'alloc' if size else 'free'},{ord(name)},{sizes[name]}\n"
-                for i, (name, size) in enumerate(events))
+                f"{i},0,{stream},{'alloc' if size else 'free'},{ord(name)},{sizes[name]}\n"
+                for i, (name, size, stream) in enumerate(events))
             figures = self.show(self.file("trace.csv", trace), "--plugin",
                                 f"pool:growth=segment,segment={segment}")
             growth = figures["replays"][0]["growth"]
             self.assertEqual(growth["asked"], events[-1][1] * mib)
-            self.assertIn(said, self.value("document.querySelector('.growth').textContent"))
+            shown = self.value("document.querySelector('.growth').textContent")
+            for said in sentences:
+                self.assertIn(said, shown)
 
     def test_two_plugins_stand_side_by_side(self):
         figures = self.show(TRACES / "infer_gpt.csv.gz", "--compare", "pool", "async")
