@@ -313,6 +313,7 @@ class EventLog(unittest.TestCase):
         self.assertTrue(told["completed"])
         self.assertFalse(os.path.exists(self.log + ".spool"))
         self.assertFalse(answer("events", self.log)["completed"])
+        self.assertIn(f"{self.log}: was complete, nothing to do;", run("events", self.log).stdout)
 
     def test_a_file_that_unpacks_to_a_huge_line_is_refused_at_that_line(self):
         with gzip.open(self.log + ".gz", "wb") as file:

@@ -31,11 +31,12 @@ int run_events(const EventsOptions &options) {
                         {"frees", frees},
                         {"peak_live_bytes", log.peak_live_bytes}});
     } else {
-        print(fmt::format(
-            "{}: {}; device memory: {} allocations, {} frees, at most {} bytes live\n",
-            observe::one_line(options.log),
-            was_incomplete ? "completed from what the program had recorded" : "complete",
-            allocations, frees, log.peak_live_bytes));
+        print(
+            fmt::format("{}: {}; device memory: {} allocations, {} frees, at most {} bytes live\n",
+                        observe::one_line(options.log),
+                        was_incomplete ? "completed from what the program had recorded"
+                                       : "was complete, nothing to do",
+                        allocations, frees, log.peak_live_bytes));
     }
     return 0;
 }
