@@ -7,6 +7,7 @@
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
+#include "observe/text.h"
 
 #include <fmt/format.h>
 
@@ -99,7 +100,9 @@ void write_statistics() noexcept {
         for (emm_context *context = first_context(); context; context = context->next) {
             rows.insert(rows.begin(), statistics_of(*context));
         }
-        std::string text = "statistics of emm\n" + statistics_table(rows);
+        std::string text = fmt::format("statistics of emm, {} (process {})\n{}",
+                                       observe::one_line(observe::program_name()), getpid(),
+                                       statistics_table(rows));
         for (const std::string &line : leak_report_lines()) {
             text += line + '\n';
         }

@@ -1,6 +1,7 @@
 #include "monitor/answer.h"
 
 #include "observe/descriptors.h"
+#include "observe/process.h"
 #include "observe/text.h"
 
 #include <fmt/format.h>
@@ -32,13 +33,6 @@ std::string command_line() {
     std::replace(text.begin(), text.end(), '\0', ' ');
     text.erase(text.find_last_not_of(' ') + 1);
     return text;
-}
-
-std::string program_name() {
-    char bytes[4096];
-    const ssize_t got = readlink("/proc/self/exe", bytes, sizeof bytes);
-    const std::string_view path(bytes, got > 0 ? static_cast<size_t>(got) : 0);
-    return std::string(path.substr(path.rfind('/') + 1));
 }
 
 std::string uuid_text(const uint8_t (&uuid)[16]) {
@@ -139,7 +133,7 @@ std::string message(const std::string &text) {
 } // namespace
 
 Program this_program() {
-    return {getpid(), program_name(), command_line()};
+    return {getpid(), observe::program_name(), command_line()};
 }
 
 std::string answer(Wish wish, const Program &program, const loader::Plugin *plugin,

@@ -13,6 +13,7 @@
 #include <set>
 #include <string>
 #include <sys/auxv.h>
+#include <unistd.h>
 
 namespace emm::observe {
 namespace {
@@ -63,6 +64,13 @@ bool register_fork_handlers() noexcept {
 
 emm_status refuse_forked_child() noexcept {
     return fail(EMM_E_FORKED, 0, emm_status_text(EMM_E_FORKED));
+}
+
+std::string program_name() {
+    char bytes[4096];
+    const ssize_t got = readlink("/proc/self/exe", bytes, sizeof bytes);
+    const std::string_view path(bytes, got > 0 ? static_cast<size_t>(got) : 0);
+    return std::string(path.substr(path.rfind('/') + 1));
 }
 
 bool elevated() noexcept {

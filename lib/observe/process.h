@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace emm::observe {
@@ -64,6 +65,9 @@ public:
 private:
     const bool entered_;
 };
+
+// The file name of what the process runs; "" if that cannot be had. Throws std::bad_alloc.
+std::string program_name();
 
 // The process runs with more rights than its caller has (set-user-id, capabilities).
 bool elevated() noexcept;

@@ -2,6 +2,7 @@
 """log_test.py PROGRAM: where EMM_LOG writes, and what it leaves alone."""
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -105,6 +106,14 @@ class Statistics(unittest.TestCase):
             self.assertRegex(lines[title], "plugin .*allocations +frees +failures +live MiB +peak MiB +cached MiB +"
                                            "pending MiB +reserved MiB +pressure runs")
             self.assertRegex(lines[title + 1], r"^device 0, context \d+ +\S+( +[\d.]+| +-){8} +\d+$")
+
+    def test_the_tables_of_several_processes_name_their_programs_and_ids(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("one", "other"):
+                program = shutil.copy2(PROGRAM, f"{folder}/{name}")
+                with subprocess.Popen([program, "late"], stderr=subprocess.PIPE, text=True, cwd=folder,
+                                      env={**os.environ, "EMM_LOG": "off", "EMM_STATS": "exit"}) as process:
+                    self.assertIn(f"statistics of emm, {name} (process {process.pid})\n", process.communicate()[1])
 
     def test_what_is_still_allocated_is_told_by_caller_where_allocations_are_tracked(self):
         said = self.told("leave", EMM_STATS="exit", EMM_TRACK="module")
