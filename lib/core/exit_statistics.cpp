@@ -3,6 +3,7 @@
 #include "core/holders.h"
 #include "core/memory.h"
 #include "core/registry.h"
+#include "core/tracking.h"
 #include "loader/plugin.h"
 #include "observe/error.h"
 #include "observe/log.h"
@@ -149,6 +150,17 @@ void keep_statistics(emm_context &context) noexcept {
         context.last_stats = stats;
         context.has_last_stats.store(true, std::memory_order_release);
     }
+}
+
+void drop_tracked(const emm_context &context, bool by_reset) noexcept {
+    try {
+        if (is_reporting() && is_tracking()) {
+            keep_dropped(context, by_reset);
+        }
+    } catch (const std::exception &) {
+        observe::log(EMM_LOG_WARN, "EMM_STATS: no memory to keep what {} had allocated", context);
+    }
+    forget_tracked(context);
 }
 
 } // namespace emm::core

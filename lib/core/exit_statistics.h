@@ -9,7 +9,7 @@
 #include <vector>
 
 // EMM_STATS=exit: a table of what each context has done, at the process's end; and with EMM_TRACK
-// what is still allocated then, by caller.
+// what is still allocated then, or was when a context was reset or ended, by caller.
 namespace emm::core {
 
 // One row. `stats`: none if they could not be had.
@@ -28,5 +28,9 @@ void report_statistics_at_exit() noexcept;
 
 // Keeps what a context that is about to be retired has done, if the table will be written.
 void keep_statistics(emm_context &context) noexcept;
+
+// The memory of the context is gone: forgets who asked for it (EMM_TRACK), and keeps that for the
+// table's end if that will be written.
+void drop_tracked(const emm_context &context, bool by_reset) noexcept;
 
 } // namespace emm::core

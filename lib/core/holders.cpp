@@ -17,6 +17,7 @@
 #include <compare>
 #include <fmt/format.h>
 #include <map>
+#include <mutex>
 #include <set>
 #include <string_view>
 #include <unistd.h>
@@ -142,23 +143,46 @@ std::vector<MemoryHolder> taken_from_driver(int32_t device) {
     return largest_of(libraries, [](uint32_t module) { return observe::modules().path(module); });
 }
 
-template <class Predicate> MemoryReport::Tracked tracked_if(Predicate is_wanted) {
-    MemoryReport::Tracked tracked;
-    tracked.sample = open_tracking().sample;
-    tracked.lost = lost_records();
-    Sums<uint32_t> libraries; // by number of module
+// By number of module, and by call stack.
+struct TrackedSums {
+    Sums<uint32_t> libraries;
     Sums<CallPath> callers;
-    for (const TrackedAllocation &record : tracked_allocations(nullptr)) {
-        if (!is_wanted(record)) {
-            continue;
-        }
-        add_to(libraries, record.module, record, tracked.sample);
-        add_to(callers, path_of(record), record, tracked.sample);
+
+    void add(const TrackedAllocation &record) {
+        const uint32_t sample = open_tracking().sample;
+        add_to(libraries, record.module, record, sample);
+        add_to(callers, path_of(record), record, sample);
     }
-    tracked.libraries =
-        largest_of(libraries, [](uint32_t module) { return observe::modules().path(module); });
-    tracked.callers = largest_of(callers, [](const CallPath &path) { return name_of(path); });
-    return tracked;
+    MemoryReport::Tracked named() const {
+        MemoryReport::Tracked tracked;
+        tracked.sample = open_tracking().sample;
+        tracked.lost = lost_records();
+        tracked.libraries =
+            largest_of(libraries, [](uint32_t module) { return observe::modules().path(module); });
+        tracked.callers = largest_of(callers, [](const CallPath &path) { return name_of(path); });
+        return tracked;
+    }
+};
+
+template <class Predicate> MemoryReport::Tracked tracked_if(Predicate is_wanted) {
+    TrackedSums sums;
+    for (const TrackedAllocation &record : tracked_allocations(nullptr)) {
+        if (is_wanted(record)) {
+            sums.add(record);
+        }
+    }
+    return sums.named();
+}
+
+// What was live when contexts were reset or ended, by what happened. Sums by caller alone: a
+// program may reset its contexts again and again.
+struct Dropped {
+    std::mutex mutex;
+    std::map<std::string, TrackedSums> by_moment;
+};
+Dropped &all_dropped() {
+    static observe::Immortal<Dropped> dropped;
+    return dropped.value;
 }
 
 std::optional<MemoryReport::Plugin> plugin_figures(int32_t device) {
@@ -307,11 +331,38 @@ std::string report_exhaustion(emm_context &context, uint64_t bytes, bool of_host
     }
 }
 
+void keep_dropped(const emm_context &context, bool by_reset) {
+    const std::vector<TrackedAllocation> records = tracked_allocations(&context);
+    if (records.empty()) {
+        return;
+    }
+    const std::string moment = fmt::format("when {} {}", context, by_reset ? "was reset" : "ended");
+    Dropped &dropped = all_dropped();
+    const std::lock_guard lock(dropped.mutex);
+    TrackedSums &sums = dropped.by_moment[moment];
+    for (const TrackedAllocation &record : records) {
+        sums.add(record);
+    }
+}
+
 std::vector<std::string> leak_report_lines() {
     if (!is_tracking() || observe::is_forked_child()) {
         return {};
     }
-    return observe::leak_lines(tracked_if([](const TrackedAllocation &) { return true; }));
+    std::vector<std::string> lines;
+    const auto tell = [&](const MemoryReport::Tracked &tracked, std::string_view moment) {
+        const std::vector<std::string> more = observe::leak_lines(tracked, moment);
+        lines.insert(lines.end(), more.begin(), more.end());
+    };
+    {
+        Dropped &dropped = all_dropped();
+        const std::lock_guard lock(dropped.mutex);
+        for (const auto &[moment, sums] : dropped.by_moment) {
+            tell(sums.named(), moment);
+        }
+    }
+    tell(tracked_if([](const TrackedAllocation &) { return true; }), "at the end");
+    return lines;
 }
 
 } // namespace emm::core

@@ -31,8 +31,12 @@ void write_report(const std::vector<std::string> &lines) noexcept;
 std::string report_exhaustion(emm_context &context, uint64_t bytes, bool of_host,
                               const void *caller) noexcept;
 
-// Live allocations by caller, as lines: what leaked, if the program is ending. Empty without
-// EMM_TRACK.
+// Keeps for leak_report_lines() who asked for what the context has, which its reset or its end is
+// about to drop. Throws std::bad_alloc.
+void keep_dropped(const emm_context &context, bool by_reset);
+
+// What has leaked, if the program is ending, as lines: live allocations by caller, and those that
+// were live when a context was reset or ended. Empty without EMM_TRACK.
 std::vector<std::string> leak_report_lines();
 
 // Whether a report is wanted. `setting` is EMM_OOM_REPORT; false in `ret_is_known` if it makes no

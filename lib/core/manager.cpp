@@ -1,10 +1,10 @@
 #include "core/manager.h"
 
 #include "core/call.h"
+#include "core/exit_statistics.h"
 #include "core/host.h"
 #include "core/sharing.h"
 #include "core/this_thread.h"
-#include "core/tracking.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/running.h"
@@ -145,7 +145,8 @@ void destroy_manager(emm_context &context) noexcept {
     }
     flush(context); // destroy may have queued frees
     context.defaults.release_all();
-    forget_tracked(context);
+    const bool is_retired = (context.state.load(std::memory_order_relaxed) & state_retired) != 0;
+    drop_tracked(context, !is_retired);
 }
 
 bool begins_anew(const emm_context &context) noexcept {
@@ -170,7 +171,7 @@ emm_status reset_manager(emm_context &context) {
     const emm_status status = call_reset(context);
     context.defaults.release_all();
     if (status >= EMM_OK) {
-        forget_tracked(context);
+        drop_tracked(context, true);
     }
     return status;
 }

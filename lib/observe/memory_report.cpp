@@ -434,13 +434,13 @@ std::string report_json(const MemoryReport &report) {
     return Json{{"memory", told}}.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-std::vector<std::string> leak_lines(const MemoryReport::Tracked &tracked) {
+std::vector<std::string> leak_lines(const MemoryReport::Tracked &tracked, std::string_view moment) {
     std::vector<std::string> lines;
     if (tracked.callers.empty()) {
         return lines;
     }
     lines.push_back(
-        fmt::format("{} still allocated at the end{}:", bytes_text(bytes_of_all(tracked.callers)),
+        fmt::format("{} still allocated {}{}:", bytes_text(bytes_of_all(tracked.callers)), moment,
                     tracked.sample == 1 ? ""
                                         : fmt::format(", estimated from one allocation "
                                                       "in {}",

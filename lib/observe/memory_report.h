@@ -84,7 +84,8 @@ std::string bytes_text(uint64_t bytes);
 std::vector<std::string> report_lines(const MemoryReport &report);
 std::string report_json(const MemoryReport &report);
 
-// What was still live at the end, by caller; none if nothing was.
-std::vector<std::string> leak_lines(const MemoryReport::Tracked &tracked);
+// What was still live at a moment ("at the end", "when device 0, context 1 ended"), by caller; none
+// if nothing was.
+std::vector<std::string> leak_lines(const MemoryReport::Tracked &tracked, std::string_view moment);
 
 } // namespace emm::observe

@@ -121,6 +121,14 @@ class Statistics(unittest.TestCase):
         self.assertNotIn("still allocated", self.told("late", EMM_STATS="exit", EMM_TRACK="module"))
         self.assertNotIn("still allocated", self.told("leave", EMM_STATS="exit"))
 
+    def test_what_a_context_has_at_its_reset_and_its_end_is_told_by_caller(self):
+        said = self.told("each", EMM_STATS="exit", EMM_TRACK="module")  # drops a block at the reset, one at the end
+        for moment, size in ((r"was reset", 256), (r"ended", 128)):
+            self.assertRegex(said, rf"{size} B still allocated when device 0, context \d+ {moment}:\n"
+                                   rf" +{size} B .* 1 allocations +\S*event-log")
+        self.assertNotIn("at the end", said)
+        self.assertNotIn("still allocated", self.told("each", EMM_STATS="exit"))
+
     def test_nothing_is_told_unless_it_is_asked_for(self):
         self.assertNotIn("statistics", self.told("each"))
         self.assertIn("EMM_STATS: expected exit, found 'yes'", self.told("each", EMM_STATS="yes", EMM_LOG="warn"))

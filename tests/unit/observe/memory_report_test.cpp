@@ -198,9 +198,9 @@ TEST_CASE("figures of a sample are said to be estimates, and lost records are to
 
 TEST_CASE("leaks are told by caller, and none is no report") {
     MemoryReport::Tracked tracked;
-    CHECK(leak_lines(tracked).empty());
+    CHECK(leak_lines(tracked, "at the end").empty());
     tracked.callers = {{"train.py:7 (step)", 3 * gib, 4}};
-    const auto lines = leak_lines(tracked);
+    const auto lines = leak_lines(tracked, "at the end");
     REQUIRE(lines.size() == 2);
     CHECK(lines[0] == "3.00 GiB still allocated at the end:");
     CHECK_THAT(lines[1], ContainsSubstring("4 allocations  train.py:7 (step)"));
