@@ -37,6 +37,10 @@ class Info(unittest.TestCase):
         self.assertEqual(len(info["driver"]["devices"]), 1)
         self.assertIn("passthrough", [plugin["name"] for plugin in info["plugins"]])
 
+    def test_the_help_names_every_variable_that_info_shows(self):
+        named = re.search(r"\nEnvironment: ((?:.*,\n)*.*)\.\n", run("--help").stdout).group(1)
+        self.assertEqual(re.split(r",\s", named), list(answer("info")["environment"]))
+
     def test_with_nothing_said_passthrough_is_in_force_by_default(self):
         plugin = answer("info")["plugin"]
         self.assertEqual((plugin["name"], plugin["selected_by"]), ("passthrough", "default"))

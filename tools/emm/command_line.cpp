@@ -20,6 +20,7 @@
 #include "text.h"
 #include "top/top.h"
 #include "usage.h"
+#include "variables.h"
 #include "workload/workload.h"
 #include "write_signals.h"
 
@@ -41,7 +42,7 @@ const char *const about =
     "Shows and measures CUDA memory allocators: the plugins through which emm serves\n"
     "a program's device and pinned host memory.";
 
-const char *const footer =
+constexpr const char *footer = // with the variables
     "A SPEC names a plugin and its options: NAME[:KEY=VALUE,...], as in pool:max=8GiB, or the\n"
     "path of a plugin file, which has a '/', in place of NAME. Specs separated by ';' are tried in "
     "turn.\n"
@@ -57,9 +58,8 @@ const char *const footer =
     "  emm report log.csv -o report.html              what made the peak, in a browser\n"
     "  emm new mine                                   begin a plugin of your own\n"
     "  emm top                                        what do my processes hold?\n\n"
-    "Environment: EMM_PLUGIN, EMM_PLUGIN_PATH, EMM_DRIVER (sim: the simulated driver), EMM_SIM,\n"
-    "EMM_LOG, EMM_EVENT_LOG, EMM_TRACK, EMM_OOM_REPORT, EMM_STATS, EMM_RUN, EMM_TOP.\n"
-    "`emm info` shows all of them.\n\n"
+    "{}"
+    "`emm info` shows their values. EMM_DRIVER=sim is the simulated driver.\n\n"
     "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.\n"
     "`emm run` ends as its program does.";
 
@@ -93,7 +93,7 @@ class RunFormatter : public CLI::Formatter {
 class CommandLine {
 public:
     CommandLine() : app_(about, "emm") {
-        app_.footer(footer);
+        app_.footer(fmt::format(footer, variables_help()));
         app_.require_subcommand(0, 1); // what is none of them is named then
         app_.get_formatter()->column_width(34);
         app_.add_option("--generate-manual", manual_)->group(""); // for the build

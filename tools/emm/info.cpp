@@ -7,6 +7,7 @@
 #include "problem.h"
 #include "progress.h"
 #include "table.h"
+#include "variables.h"
 
 #include <emm/emm.h>
 
@@ -16,24 +17,6 @@
 
 namespace emm::tool {
 namespace {
-
-// Every variable that changes emm, the most used first.
-const char *const variables[] = {"EMM_PLUGIN",
-                                 "EMM_PLUGIN_PATH",
-                                 "EMM_DRIVER",
-                                 "EMM_SIM",
-                                 "EMM_LOG",
-                                 "EMM_EVENT_LOG",
-                                 "EMM_TRACK",
-                                 "EMM_OOM_REPORT",
-                                 "EMM_STATS",
-                                 "EMM_RUN",
-                                 "EMM_TOP",
-                                 "EMM_DRIVER_METER",
-                                 "EMM_MAX_PENDING_DEALLOCS_COUNT",
-                                 "EMM_MAX_PENDING_DEALLOCS_RATIO",
-                                 "EMM_IPC_STAGED",
-                                 "EMM_ALLOW_UNTRUSTED"};
 
 const char *kind_name(uint32_t kind) {
     switch (kind) {
@@ -110,7 +93,7 @@ Json driver_or_error() {
 
 Json describe_environment() {
     Json all = Json::object();
-    for (const char *variable : variables) {
+    for (const char *variable : variables()) {
         all[variable] = text_or_null(std::getenv(variable));
     }
     return all;
