@@ -3,12 +3,12 @@
 #include "dl/home.h"
 #include "loader/refusal.h"
 #include "loader/suggest.h"
+#include "loader/tried.h"
 #include "observe/log.h"
 #include "observe/process.h"
 
 #include <emm/plugin.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -131,14 +131,6 @@ emm_status refuse_relative(const Search &search, const std::string &name) {
          .hint = hint});
 }
 
-// The first of them, in words.
-std::string listed_places(const std::vector<std::string> &tried) {
-    constexpr size_t shown = 3;
-    const auto end = tried.begin() + std::min(tried.size(), shown);
-    std::string text = fmt::format("{}", fmt::join(tried.begin(), end, ", "));
-    return tried.size() > shown ? fmt::format("{} and {} more", text, tried.size() - shown) : text;
-}
-
 emm_status refuse_unknown(const Search &search, const std::string &name,
                           std::vector<std::string> tried) {
     const std::vector<std::string> names = candidate_names(search);
@@ -151,8 +143,8 @@ emm_status refuse_unknown(const Search &search, const std::string &name,
     }
     return refuse({.code = EMM_E_PLUGIN_NOT_FOUND,
                    .stage = "resolve",
-                   .problem = fmt::format("no plugin is called '{}'{}{} (tried {})", name,
-                                          guess.empty() ? "" : "; ", guess, listed_places(tried)),
+                   .problem = fmt::format("no plugin is called '{}'{}{}{}", name,
+                                          guess.empty() ? "" : "; ", guess, tried_places(tried)),
                    .expected = "a file libemm-" + name + ".so",
                    .got = "none",
                    .hint = hint,

@@ -75,7 +75,9 @@ class Info(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertEqual(done.stdout, "")
         self.assertRegex(done.stderr, r"emm: .*passthruogh")
-        self.assertIn("tried:", done.stderr)
+        paths = done.stderr.split("tried:")[1].split("hint:")[0].split()
+        self.assertEqual([done.stderr.count(path) for path in paths], [1] * len(paths))
+        self.assertNotEqual(paths, [])
         self.assertEqual(done.stderr.count("did you mean 'passthrough'?"), 1)
         self.assertIn("hint: write pool", run("info", "libemm-pool.so").stderr)
 

@@ -1,5 +1,6 @@
 #include "problem.h"
 
+#include "loader/tried.h"
 #include "observe/text.h"
 
 #include <nlohmann/json.hpp>
@@ -19,6 +20,14 @@ std::string text_of(const Json &object, const char *key) {
 
 std::string text_of(const char *text) {
     return text ? text : "";
+}
+
+// The paths are listed below it, so it does not end with them.
+std::string sentence_of(const Problem &problem) {
+    std::string sentence = problem.message;
+    const std::string tried = loader::tried_places(problem.tried);
+    const size_t at = sentence.find(tried);
+    return observe::one_line(at == std::string::npos ? sentence : sentence.erase(at, tried.size()));
 }
 
 } // namespace
@@ -50,7 +59,7 @@ Problem problem_from_json(const Json &json) {
 }
 
 std::string to_text(const Problem &problem) {
-    std::string text = observe::one_line(problem.message);
+    std::string text = sentence_of(problem);
     if (!problem.tried.empty()) {
         text += "\n  tried:";
     }

@@ -27,6 +27,17 @@ TEST_CASE("a problem is the object that a load failure is, and comes back from i
           "no plugin is called 'pol'\n  tried:\n    /a\n    /b\n  hint: did you mean 'pool'?");
 }
 
+TEST_CASE("paths that are listed are not in the sentence too") {
+    Problem problem;
+    problem.tried = {"/a", "/b", "/c", "/d"};
+    problem.message = "no plugin is called 'pol' (tried /a, /b, /c and 1 more): found none";
+    CHECK(to_text(problem) ==
+          "no plugin is called 'pol': found none\n  tried:\n    /a\n    /b\n    "
+          "/c\n    /d");
+    problem.tried.clear();
+    CHECK(to_text(problem) == problem.message);
+}
+
 TEST_CASE("a hint that is in the sentence is not told again") {
     Problem problem;
     problem.hint = "did you mean 'pool'?";
