@@ -180,6 +180,28 @@ class ToSnapshot(Case):
         self.assertEqual([len(trace) for trace in told["device_traces"]], [2, 0, 5])
         self.assertEqual([segment["device"] for segment in told["segments"]], [0])
 
+    def test_what_a_reset_or_the_end_of_a_context_takes_is_dropped_and_not_freed(self):
+        blocks = [0x1000 * i for i in range(1, 11)]
+        log = self.log(*(row("Alloc", address, 100, address / 1e6) for address in blocks), row("Free", blocks[0], 100, 1),
+                       row("Reset", 0, 0, 2), *(row("Alloc", address, 100, 3 + address / 1e6) for address in blocks),
+                       row("Free", blocks[0], 100, 4), row("Free", blocks[1], 100, 4), row("Retire", 0, 0, 5),
+                       row("Late Free", blocks[2], 100, 6))
+        dropped = {"dropped_by_reset": 9, "dropped_with_context": 8}
+        counts = {"allocations": 20, "frees": 3, **dropped}
+        events = answer("events", log)
+        self.assertEqual({key: events[key] for key in counts}, counts)
+        text = "3 frees, 9 dropped by a reset, 8 dropped with their context, at most 1000 bytes live\n"
+        self.assertIn(text, self.output("events", log).decode())
+        for to, told in (("chrome-trace", counts), ("torch-snapshot", {"live": 0, **dropped})):
+            path = self.folder / to
+            exported = answer("export", log, "--to", to, "-o", path)
+            self.assertEqual({key: exported[key] for key in told}, told)
+            self.assertIn(", 9 dropped by a reset, 8 dropped with their context\n",
+                          self.output("export", log, "--to", to, "-o", path).decode())
+        ends = [each["args"] for each in json.loads((self.folder / "chrome-trace").read_text())["traceEvents"]
+                if each["ph"] == "e"]
+        self.assertEqual((sum("freed by" in each for each in ends), sum("dropped by" in each for each in ends)), (3, 17))
+
     def test_the_last_events_alone_leave_out_the_first(self):
         rows = [row(kind, 0x1000 * i, 100, i) for i in range(1, 9) for kind in ("Alloc", "Free")]
         path = self.folder / "s.pickle"

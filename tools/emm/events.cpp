@@ -23,20 +23,23 @@ int run_events(const EventsOptions &options) {
         return std::count_if(log.events.begin(), log.events.end(),
                              [op](const Event &event) { return event.op == op; });
     };
-    const auto allocations = count(Op::alloc), frees = count(Op::free);
+    const auto allocations = static_cast<uint64_t>(count(Op::alloc));
+    const auto frees = static_cast<uint64_t>(count(Op::free)) - log.drops.all();
     if (options.json) {
         print_json(Json{{"log", options.log},
                         {"completed", was_incomplete},
                         {"allocations", allocations},
                         {"frees", frees},
+                        {"dropped_by_reset", log.drops.by_reset},
+                        {"dropped_with_context", log.drops.with_context},
                         {"peak_live_bytes", log.peak_live_bytes}});
     } else {
-        print(
-            fmt::format("{}: {}; device memory: {} allocations, {} frees, at most {} bytes live\n",
-                        observe::one_line(options.log),
-                        was_incomplete ? "completed from what the program had recorded"
-                                       : "was complete, nothing to do",
-                        allocations, frees, log.peak_live_bytes));
+        print(fmt::format(
+            "{}: {}; device memory: {} allocations, {} frees{}, at most {} bytes live\n",
+            observe::one_line(options.log),
+            was_incomplete ? "completed from what the program had recorded"
+                           : "was complete, nothing to do",
+            allocations, frees, drops_text(log.drops), log.peak_live_bytes));
     }
     return 0;
 }

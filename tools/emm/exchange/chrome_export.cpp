@@ -46,12 +46,13 @@ public:
     void freed(const LiveBlock &block, uint64_t stream, const Moment &moment) override {
         totals_.frees++;
         const bool is_own = stream == block.stream;
-        add(R"("ph": "e", "cat": "{}", "id2": {{"local": {}}}, {}, "name": {}, "args": {{"freed by": {}{}}})",
-            memory_names[static_cast<size_t>(block.memory)], block.number,
-            at(process_of_stream(block.device, block.stream), moment.time), name_of(block),
-            text_of(moment.site),
-            is_own ? "" : fmt::format(R"(, "freed on": "{}")", name_of_stream(stream)));
-        count(block, moment, uint64_t(0) - block.size);
+        end(block, "freed",
+            is_own ? "" : fmt::format(R"(, "freed on": "{}")", name_of_stream(stream)), moment);
+    }
+
+    void dropped(const LiveBlock &block, Drop drop, const Moment &moment) override {
+        totals_.drops.add(drop);
+        end(block, "dropped", "", moment);
     }
 
     void failed(const LogCall &call, const Moment &moment) override {
@@ -74,6 +75,15 @@ private:
         fmt::format_to(std::back_inserter(line_), format, std::forward<Values>(values)...);
         line_ += '}';
         output_.write(line_);
+    }
+
+    void end(const LiveBlock &block, const char *how, const std::string &more,
+             const Moment &moment) {
+        add(R"("ph": "e", "cat": "{}", "id2": {{"local": {}}}, {}, "name": {}, "args": {{"{} by": {}{}}})",
+            memory_names[static_cast<size_t>(block.memory)], block.number,
+            at(process_of_stream(block.device, block.stream), moment.time), name_of(block), how,
+            text_of(moment.site), more);
+        count(block, moment, uint64_t(0) - block.size);
     }
 
     static std::string at(uint64_t process, uint64_t time) {

@@ -7,6 +7,7 @@ namespace emm::tool {
 
 struct ChromeTotals {
     uint64_t allocations = 0, frees = 0, failures = 0;
+    Drops drops;
 };
 
 // Writes an event log in the Chrome trace format (JSON), which Perfetto loads. Each device and each

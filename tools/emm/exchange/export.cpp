@@ -54,11 +54,17 @@ private:
             const ChromeTotals totals = export_chrome_trace(timeline_, sites_, output);
             return {{"allocations", totals.allocations},
                     {"frees", totals.frees},
-                    {"failures", totals.failures}};
+                    {"failures", totals.failures},
+                    {"dropped_by_reset", totals.drops.by_reset},
+                    {"dropped_with_context", totals.drops.with_context}};
         }
         const SnapshotTotals totals =
             export_snapshot(timeline_, sites_, options_.last.value_or(~uint64_t(0)), output);
-        return {{"events", totals.events}, {"left_off", totals.left_off}, {"live", totals.live}};
+        return {{"events", totals.events},
+                {"left_off", totals.left_off},
+                {"live", totals.live},
+                {"dropped_by_reset", totals.drops.by_reset},
+                {"dropped_with_context", totals.drops.with_context}};
     }
 
     void show(double share) {
@@ -76,9 +82,13 @@ private:
         }
         std::string text;
         for (const auto &[key, value] : result.items()) {
-            text += fmt::format("{} {} {}", text.empty() ? ":" : ",", value.get<uint64_t>(),
-                                key == "left_off" ? "left off" : key);
+            const bool is_drop = key.starts_with("dropped_");
+            if (!is_drop) {
+                text += fmt::format("{} {} {}", text.empty() ? ":" : ",", value.get<uint64_t>(),
+                                    key == "left_off" ? "left off" : key);
+            }
         }
+        text += drops_text({result.at("dropped_by_reset"), result.at("dropped_with_context")});
         const std::string line =
             fmt::format("{}, as {}{}\n", observe::one_line(log_.name()), options_.to, text);
         options_.output.empty() ? print_error(line) : print(line);

@@ -26,7 +26,14 @@ public:
     void failed(const LogCall &call, const Moment &) override {
         count(call.device, Memory::device);
     }
+    void dropped(const LiveBlock &block, Drop drop, const Moment &) override {
+        count(block.device, block.memory);
+        if (block.memory == Memory::device) {
+            drops_.add(drop);
+        }
+    }
     const std::vector<uint64_t> &counts() const { return counts_; }
+    const Drops &drops() const { return drops_; }
 
 private:
     void count(uint64_t device, Memory memory) {
@@ -42,6 +49,7 @@ private:
     }
 
     std::vector<uint64_t> counts_;
+    Drops drops_;
 };
 
 // The call stacks, each written once: the caller, and behind it the calls of Python.
@@ -168,6 +176,7 @@ public:
 
     SnapshotTotals write() {
         timeline_.visit(census_);
+        totals_.drops = census_.drops();
         pickle_.open_dictionary();
         pickle_.word("device_traces");
         write_traces();

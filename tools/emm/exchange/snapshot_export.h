@@ -6,9 +6,10 @@
 namespace emm::tool {
 
 struct SnapshotTotals {
-    uint64_t events = 0;   // allocations, frees and failures of device memory, as written
+    uint64_t events = 0;   // allocations, frees, drops and failures of device memory, as written
     uint64_t left_off = 0; // such events, from the beginning
     uint64_t live = 0;     // blocks in the end
+    Drops drops;           // blocks of the whole log; as frees in the snapshot
 };
 
 // Writes the device memory of an event log as a memory snapshot of PyTorch, of each device the

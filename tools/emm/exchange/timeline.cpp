@@ -135,9 +135,9 @@ void Timeline::add(std::string_view line, TimelineVisitor &visitor) {
     if (found != call_names.end()) {
         const auto memory = static_cast<Memory>(place / 2);
         is_free ? freed(call, memory, moment, visitor) : allocated(call, memory, moment, visitor);
-    } else if (call.type == "Reset" || call.type == "Retire") {
+    } else if (const Drop drop = drop_of(call.type); drop != Drop::none) {
         visitor.other(call, moment);
-        drop_all(call.device, moment, visitor);
+        drop_all(call.device, drop, moment, visitor);
     } else if (call.type == "Alloc Failure") {
         visitor.failed(call, moment);
     } else {
@@ -166,11 +166,12 @@ void Timeline::freed(const LogCall &call, Memory memory, const Moment &moment,
     }
 }
 
-void Timeline::drop_all(uint64_t device, const Moment &moment, TimelineVisitor &visitor) {
+void Timeline::drop_all(uint64_t device, Drop drop, const Moment &moment,
+                        TimelineVisitor &visitor) {
     for (const LiveBlock &block : live()) {
         if (block.device == device) {
             live_.erase(key_of(block.address, block.memory));
-            visitor.freed(block, block.stream, moment);
+            visitor.dropped(block, drop, moment);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 #include "trace/input.h"
 #include "trace/log_row.h"
+#include "trace/trace.h"
 
 #include <cstdint>
 #include <functional>
@@ -69,6 +70,10 @@ public:
     virtual ~TimelineVisitor() = default;
     virtual void allocated(const LiveBlock &block, const Moment &moment) = 0;
     virtual void freed(const LiveBlock &block, uint64_t stream, const Moment &moment) = 0;
+    // The program did not free the block: a reset or the end of its context took it.
+    virtual void dropped(const LiveBlock &block, Drop, const Moment &moment) {
+        freed(block, block.stream, moment);
+    }
     // An allocation of device memory.
     virtual void failed(const LogCall &call, const Moment &moment) = 0;
     // What concerns no block.
@@ -95,7 +100,7 @@ private:
     void allocated(const LogCall &call, Memory memory, const Moment &moment,
                    TimelineVisitor &visitor);
     void freed(const LogCall &call, Memory memory, const Moment &moment, TimelineVisitor &visitor);
-    void drop_all(uint64_t device, const Moment &moment, TimelineVisitor &visitor);
+    void drop_all(uint64_t device, Drop drop, const Moment &moment, TimelineVisitor &visitor);
 
     const Input &log_;
     CallSites &sites_;

@@ -35,6 +35,17 @@ const char *name_of(Op op) {
     return "";
 }
 
+std::string drops_text(const Drops &drops) {
+    std::string text;
+    if (drops.by_reset != 0) {
+        text += ", " + std::to_string(drops.by_reset) + " dropped by a reset";
+    }
+    if (drops.with_context != 0) {
+        text += ", " + std::to_string(drops.with_context) + " dropped with their context";
+    }
+    return text;
+}
+
 uint64_t Trace::calls() const {
     return static_cast<uint64_t>(std::count_if(
         events.begin(), events.end(), [](const Event &event) { return event.op != Op::mark; }));
@@ -70,6 +81,7 @@ void TraceBuilder::add(const Row &row) {
         event.stream =
             static_cast<uint16_t>(number_of(streams_, row.stream, most_streams, "streams"));
     }
+    trace_.drops.add(row.drop);
     time_ = row.time;
     trace_.events.push_back(event);
 }

@@ -16,6 +16,7 @@ struct Row {
     Op op = Op::mark;
     int64_t id = 0;
     uint64_t size = 0;
+    Drop drop = Drop::none; // of a free
 };
 
 // A row that breaks the rules of the format: "expected X, found Y".

@@ -9,6 +9,10 @@
 
 namespace emm::tool {
 
+Drop drop_of(std::string_view type) {
+    return type == "Reset" ? Drop::reset : type == "Retire" ? Drop::context_end : Drop::none;
+}
+
 bool complete_event_log(const std::string &path) {
     const bool is_incomplete = access((path + ".spool").c_str(), F_OK) == 0;
     if (emm_event_log_recover(path.c_str()) < 0) {
@@ -26,8 +30,8 @@ void EventLogReader::add(std::string_view line) {
         allocated(address, {next_id_++, device, stream, size});
     } else if (type == "Free" && block != live_.end()) {
         freed(block, stream);
-    } else if (type == "Reset" || type == "Retire") {
-        drop_all(device);
+    } else if (const Drop drop = drop_of(type); drop != Drop::none) {
+        drop_all(device, drop);
     } else if (type == "Defer Begin") {
         section(Op::defer_begin);
     } else if (type == "Defer End") {
@@ -47,17 +51,18 @@ void EventLogReader::allocated(uint64_t address, const Live &block) {
     live_[address] = block;
 }
 
-void EventLogReader::freed(std::unordered_map<uint64_t, Live>::iterator block, uint64_t stream) {
-    builder_.add({0, 0, stream, Op::free, block->second.id, block->second.size});
+void EventLogReader::freed(std::unordered_map<uint64_t, Live>::iterator block, uint64_t stream,
+                           Drop drop) {
+    builder_.add({0, 0, stream, Op::free, block->second.id, block->second.size, drop});
     live_.erase(block);
 }
 
 // A replay frees the blocks that a reset drops: nothing else belongs to its context.
-void EventLogReader::drop_all(uint64_t device) {
+void EventLogReader::drop_all(uint64_t device, Drop drop) {
     for (auto block = live_.begin(); block != live_.end();) {
         const auto here = block++;
         if (here->second.device == device) {
-            freed(here, here->second.stream);
+            freed(here, here->second.stream, drop);
         }
     }
 }

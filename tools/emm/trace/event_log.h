@@ -8,6 +8,9 @@
 
 namespace emm::tool {
 
+// What a row of this type does to all blocks of its device.
+Drop drop_of(std::string_view type);
+
 // Completes the log of a program that was killed; true if there was anything to do. Throws Failure.
 bool complete_event_log(const std::string &path);
 
@@ -30,8 +33,9 @@ private:
     };
 
     void allocated(uint64_t address, const Live &block);
-    void freed(std::unordered_map<uint64_t, Live>::iterator block, uint64_t stream);
-    void drop_all(uint64_t device);
+    void freed(std::unordered_map<uint64_t, Live>::iterator block, uint64_t stream,
+               Drop drop = Drop::none);
+    void drop_all(uint64_t device, Drop drop);
     void section(Op op);
 
     TraceBuilder &builder_;

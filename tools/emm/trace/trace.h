@@ -11,6 +11,24 @@ enum class Op : uint8_t { alloc, free, mark, defer_begin, defer_end };
 // The word for `op` in a trace file.
 const char *name_of(Op op);
 
+// How the recorded program lost a block that it did not free: a reset of the context dropped it, or
+// the context's end.
+enum class Drop : uint8_t { none, reset, context_end };
+
+// How many blocks were lost so.
+struct Drops {
+    uint64_t by_reset = 0, with_context = 0;
+
+    void add(Drop drop) {
+        by_reset += drop == Drop::reset;
+        with_context += drop == Drop::context_end;
+    }
+    uint64_t all() const { return by_reset + with_context; }
+};
+
+// ", 3 dropped by a reset, 10 dropped with their context"; "" where there are none.
+std::string drops_text(const Drops &drops);
+
 // One call of the recorded program. Threads, streams and blocks are numbered from 0 in order of
 // appearance, whatever the file calls them.
 struct Event {
@@ -32,6 +50,7 @@ struct Trace {
     uint32_t streams = 0;
     uint32_t open_sections = 0;   // deferred sections that the program never left
     uint64_t peak_live_bytes = 0; // as asked for
+    Drops drops;                  // frees among the events that the program did not call
 
     // Events that call emm: all but marks.
     uint64_t calls() const;

@@ -117,6 +117,8 @@ TEST_CASE("an event log is read by its addresses, and what is not device memory 
             row("Defer End,0,0x0,-1,0") + row("Reset,0,0x0,-1,0"),
         "t");
     CHECK(trace.calls() == 6); // two of them because of the reset
+    CHECK(trace.drops.by_reset == 2);
+    CHECK(trace.drops.with_context == 0);
     CHECK(trace.blocks == 3);
     CHECK(trace.threads == 1);
     CHECK(trace.streams == 3);
