@@ -13,6 +13,7 @@ import descriptors
 import format as layout
 import layers
 import names
+import package_versions
 import runtime
 import symbols
 import tree
@@ -339,6 +340,12 @@ class Symbols(Tree):
         self.assertEqual(self.run_symbols("only", path, "entry").returncode, 1)
         path = self.library("int entry; static int other; int *use(void);\n")
         self.assertEqual(self.run_symbols("only", path, "entry").returncode, 0)
+
+    def test_a_version_that_the_debian_package_does_not_name_is_told(self):
+        script = "EMM_1 {\n    global:\n        emm_*;\n};\nEMM_1_1 {\n} EMM_1;\n"
+        symbols = "libemm.so.1 libemm1 #MINVER#\n (symver)EMM_1 0.1.0\n"
+        self.assertEqual(package_versions.missing(symbols, [script]), ["EMM_1_1"])
+        self.assertEqual(package_versions.missing(symbols + " (symver)EMM_1_1 0.1.0\n", [script]), [])
 
     def test_an_export_list_is_compared_whole(self):
         path = self.library("int emm_a; int emm_b;\n")
