@@ -178,7 +178,7 @@ CUresult Manager::wait_for_everything(CUstream waiting) {
     return result;
 }
 
-// After the end of the driver or the context there is nobody left to give it back to.
+// After the end of the driver or the context its memory is gone.
 void Manager::give_back(LiveAllocations::Entry &entry, emm_stream stream) noexcept {
     if (driver_.is_alive(cuda_context_, context_id_)) {
         resource_->deallocate(::cuda::stream_ref(stream), reinterpret_cast<void *>(entry.key()),
