@@ -143,7 +143,9 @@ void Worker::live_in_own_context() {
     if (chance_.one_in(2)) {
         check(cu.cuStreamDestroy(stream.handle), "cuStreamDestroy");
     }
-    if (chance_.one_in(2)) {
+    if (chance_.one_in(2)) { // what is below it may have ended
+        CUcontext popped = nullptr;
+        check(cu.cuCtxPopCurrent(&popped), "cuCtxPopCurrent");
         check(cu.cuCtxSetCurrent(world_.places[place_].context), "cuCtxSetCurrent");
     }
     check(cu.cuCtxDestroy(context), "cuCtxDestroy");
