@@ -18,10 +18,12 @@ void leave_capture(Stream &stream) {
     stream.last_nodes.clear();
 }
 
-bool is_captured_into(const Graph &graph) {
+Capture *capture_into(const Graph &graph) {
     const auto &captures = sim().captures;
-    return std::any_of(captures.begin(), captures.end(),
-                       [&](const auto &capture) { return capture->graph == graph.handle; });
+    const auto found = std::find_if(captures.begin(), captures.end(), [&](const auto &capture) {
+        return capture->graph == graph.handle;
+    });
+    return found == captures.end() ? nullptr : found->get();
 }
 
 namespace {
@@ -103,7 +105,7 @@ CUresult find_to_capture(CUstream handle, CUstreamCaptureMode mode, Stream *&ret
                                                     : CUDA_SUCCESS;
 }
 
-Capture &begin_capture(Stream &stream, CUstreamCaptureMode mode, CUgraph graph) {
+void begin_capture(Stream &stream, CUstreamCaptureMode mode, CUgraph graph) {
     auto capture = std::make_shared<Capture>();
     capture->id = ++sim().capture_ids;
     capture->mode = mode;
@@ -113,7 +115,6 @@ Capture &begin_capture(Stream &stream, CUstreamCaptureMode mode, CUgraph graph) 
     capture->streams.insert(&stream);
     sim().captures.push_back(capture);
     stream.capture = capture;
-    return *capture;
 }
 
 CUresult may_end(const Capture &capture, const Stream &stream) {
@@ -189,7 +190,7 @@ CUresult wait_in_capture(Event &event, Stream &stream) {
 }
 
 CUresult api::stream_begin_capture_v1(CUstream h_stream) {
-    return stream_begin_capture(h_stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+    return stream_begin_capture(h_stream, CU_STREAM_CAPTURE_MODE_RELAXED);
 }
 
 CUresult api::stream_begin_capture(CUstream h_stream, CUstreamCaptureMode mode) {
@@ -213,12 +214,12 @@ CUresult api::stream_begin_capture_to_graph(CUstream h_stream, CUgraph h_graph,
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (is_captured_into(*graph) ||
+    if (capture_into(*graph) ||
         !find_nodes(*graph, dependencies, dependencies ? num_dependencies : 0, nodes) ||
         (!dependencies && num_dependencies != 0)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    begin_capture(*stream, mode, h_graph).owns_graph = false;
+    begin_capture(*stream, mode, h_graph);
     stream->last_nodes = nodes;
     return CUDA_SUCCESS;
 }
@@ -241,7 +242,7 @@ CUresult api::stream_end_capture(CUstream h_stream, CUgraph *ph_graph) {
                                      : CUDA_SUCCESS;
     end_capture(capture);
     *ph_graph = result == CUDA_SUCCESS ? capture->graph : nullptr;
-    if (result != CUDA_SUCCESS && capture->owns_graph) {
+    if (result != CUDA_SUCCESS) { // also a graph of the program's
         end_graph(sim().graphs.find(capture->graph));
     }
     return result;

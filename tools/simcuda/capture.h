@@ -18,13 +18,12 @@ struct Capture {
     Stream *origin = nullptr;
     bool invalid = false;
     CUgraph graph = nullptr;
-    bool owns_graph = true; // until it ends; not if the program gave the graph
     std::set<Stream *> streams;
 };
 
 void invalidate(Capture &capture);
 void leave_capture(Stream &stream);
-bool is_captured_into(const Graph &graph);
+Capture *capture_into(const Graph &graph); // that is in progress, or NULL
 
 // Whether work may be put on the stream: a capture that failed refuses, and so does the legacy
 // stream while a blocking stream captures.

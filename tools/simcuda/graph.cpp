@@ -206,7 +206,7 @@ CUresult api::graph_create(CUgraph *ph_graph, unsigned int flags) {
 CUresult api::graph_destroy(CUgraph h_graph) {
     Graph *graph;
     const CUresult result = find_graph(h_graph, graph);
-    if (result == CUDA_SUCCESS && is_captured_into(*graph)) {
+    if (result == CUDA_SUCCESS && capture_into(*graph)) {
         return misuse("a stream still captures into graph %p", static_cast<void *>(h_graph));
     }
     if (result == CUDA_SUCCESS) {
@@ -233,8 +233,12 @@ CUresult api::graph_instantiate(CUgraphExec *ph_graph_exec, CUgraph h_graph,
                                 unsigned long long flags) {
     Graph *graph;
     const CUresult result = find_graph(h_graph, graph);
-    if (result != CUDA_SUCCESS || !ph_graph_exec || is_captured_into(*graph)) {
+    if (result != CUDA_SUCCESS || !ph_graph_exec) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (Capture *capture = capture_into(*graph)) {
+        invalidate(*capture);
+        return CUDA_ERROR_INVALID_VALUE;
     }
     auto *executable = new Executable;
     executable->body = graph->body;

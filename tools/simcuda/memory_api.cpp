@@ -127,6 +127,10 @@ CUresult api::mem_get_address_range_v1(unsigned int *, unsigned int *, unsigned 
     return CUDA_ERROR_INVALID_CONTEXT;
 }
 
+CUresult api::mem_alloc_host_v1(void **, unsigned int) {
+    return CUDA_ERROR_INVALID_CONTEXT;
+}
+
 CUresult api::mem_host_get_device_pointer_v1(unsigned int *, void *, unsigned int) {
     return CUDA_ERROR_INVALID_CONTEXT;
 }
@@ -217,10 +221,6 @@ CUresult api::mem_host_alloc(void **pp, size_t bytesize, unsigned int flags) {
 }
 
 CUresult api::mem_alloc_host(void **pp, size_t bytesize) {
-    return mem_host_alloc(pp, bytesize, 0);
-}
-
-CUresult api::mem_alloc_host_v1(void **pp, unsigned int bytesize) {
     return mem_host_alloc(pp, bytesize, 0);
 }
 

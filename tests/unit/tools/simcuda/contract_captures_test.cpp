@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <chrono>
-
 #include <thread>
 
 namespace {
@@ -238,6 +237,12 @@ void retain(CUgraph graph, CUhostFn destroy) {
             CUDA_SUCCESS);
 }
 
+void await_at_least(int count, const std::atomic<int> &counted) {
+    for (int i = 0; i < 1000 && counted < count; ++i) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+}
+
 } // namespace
 
 TEST_CASE("what a graph retains is destroyed after the last that holds it") {
@@ -256,9 +261,7 @@ TEST_CASE("what a graph retains is destroyed after the last that holds it") {
     REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
     REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
     REQUIRE(cu().cuCtxSynchronize() == CUDA_SUCCESS);
-    for (int i = 0; i < 1000 && destroyed == 0; ++i) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
+    await_at_least(1, destroyed);
     CHECK(destroyed == 1);
 }
 
@@ -290,9 +293,7 @@ TEST_CASE("what a graph retains is not destroyed before its last run is over") {
             REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
         }
         REQUIRE(cu().cuCtxSynchronize() == CUDA_SUCCESS);
-        for (int i = 0; i < 1000 && runs_before_the_end < 0; ++i) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(5));
-        }
+        await_at_least(0, runs_before_the_end);
         CHECK(runs_before_the_end == 2);
     }
 }
@@ -402,7 +403,6 @@ TEST_CASE("captures into a graph of the program's add to it, after the nodes tha
     REQUIRE(cu().cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
     REQUIRE(begin_into(stream, graph, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_GLOBAL) ==
             CUDA_SUCCESS);
-    CHECK(cu().cuGraphInstantiate(&executable, graph, 0) != CUDA_SUCCESS);
     REQUIRE(cu().cuMemsetD8Async(block, 1, 4096, stream) == CUDA_SUCCESS);
     CHECK(end(stream) == graph);
     CHECK(nodes_of(graph) == 1);
@@ -443,7 +443,8 @@ TEST_CASE("a capture into a graph after a node of another graph is refused") {
     CHECK(cu().cuGraphDestroy(empty) == CUDA_SUCCESS);
 }
 
-TEST_CASE("a graph of the program's outlives a capture into it that was invalidated") {
+TEST_CASE(
+    "a graph cannot be instantiated while a stream captures into it, and that capture fails") {
     const BeginCaptureToGraph begin_into = capture_to_graph();
     if (!begin_into) {
         return;
@@ -451,13 +452,34 @@ TEST_CASE("a graph of the program's outlives a capture into it that was invalida
     const Device device;
     const Stream stream;
     CUgraph graph = nullptr;
-    CUdeviceptr address = 0;
+    CUgraphExec executable = nullptr;
     REQUIRE(cu().cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
     REQUIRE(begin_into(stream, graph, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_GLOBAL) ==
             CUDA_SUCCESS);
-    CHECK(try_alloc(address) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CHECK(cu().cuGraphInstantiate(&executable, graph, 0) != CUDA_SUCCESS);
     end_invalid(stream);
-    CHECK(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a graph of the program's goes with a capture into it that was invalidated") {
+    const BeginCaptureToGraph begin_into = capture_to_graph();
+    if (!begin_into) {
+        return;
+    }
+    const Device device;
+    const Stream stream;
+    static std::atomic<int> destroyed;
+    CUgraph graph = nullptr;
+    CUdeviceptr address = 0;
+    destroyed = 0;
+    REQUIRE(cu().cuGraphCreate(&graph, 0) == CUDA_SUCCESS);
+    retain(graph, [](void *) { ++destroyed; });
+    REQUIRE(begin_into(stream, graph, nullptr, nullptr, 0, CU_STREAM_CAPTURE_MODE_GLOBAL) ==
+            CUDA_SUCCESS);
+    CHECK(try_alloc(address) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CHECK(destroyed == 0);
+    end_invalid(stream);
+    await_at_least(1, destroyed);
+    CHECK(destroyed == 1);
 }
 
 TEST_CASE("a graph with memory of its own may go while it runs") {
