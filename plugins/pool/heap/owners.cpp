@@ -1,5 +1,6 @@
 #include "owners.h"
 
+#include <algorithm>
 #include <bit>
 #include <unistd.h>
 
@@ -10,12 +11,16 @@ unsigned bits_of_a_part() {
     return unsigned(std::bit_width(uint64_t(sysconf(_SC_PAGESIZE)) / sizeof(uintptr_t))) - 1;
 }
 
-// How many empty parts keep their host memory for what begins there next: 1 MiB of it, and a
-// quarter of what is in use, so that blocks which come and go at the same places cost no call of
-// the system.
-constexpr uint64_t most_kept(uint64_t used_parts) {
-    return 1024 + used_parts / 4;
+// How many parts keep their host memory, in use or for what begins there next: as many as were in
+// use of late, a quarter more, and 1024, so that blocks which come and go at the same places cost
+// no call of the system.
+constexpr uint64_t most_kept(uint64_t used_of_late) {
+    return 1024 + used_of_late + used_of_late / 4;
 }
+
+// A program that now uses less is known by what becomes empty meanwhile: each time so many parts,
+// one part less was in use of late.
+constexpr uint32_t empty_for_one_less = 16;
 
 } // namespace
 
@@ -31,15 +36,28 @@ void Owners::set(uint64_t index, uintptr_t owner) {
         return;
     }
     owners_[index].store(owner, std::memory_order_release);
-    if (owner != 0 && !had) {
-        used_parts_ += part.used++ == 0;
+    if (owner != 0 && !had && part.used++ == 0) {
+        idle_parts_ -= part.queued;
+        used_parts_++;
+        used_of_late_ = std::max(used_of_late_, used_parts_);
     } else if (owner == 0 && --part.used == 0) {
         used_parts_--;
+        idle_parts_++;
         queue(index >> part_bits_);
+        for (int i = 0; i < 2 && has_too_many(); i++) { // no pause is long
+            discard_first();
+        }
     }
 }
 
+bool Owners::has_too_many() const {
+    return used_parts_ + idle_parts_ > most_kept(used_of_late_);
+}
+
 void Owners::queue(uint64_t number) {
+    if (++emptied_ % empty_for_one_less == 0 && used_of_late_ > used_parts_) {
+        used_of_late_--;
+    }
     if (parts_[number].queued) {
         return;
     }
@@ -48,10 +66,6 @@ void Owners::queue(uint64_t number) {
     const auto added = uint32_t(number + 1);
     (last_ == none ? first_ : parts_[last_ - 1].next) = added;
     last_ = added;
-    queued_parts_++;
-    for (int i = 0; i < 2 && queued_parts_ > most_kept(used_parts_); i++) { // no pause is long
-        discard_first();
-    }
 }
 
 void Owners::discard_first() {
@@ -59,9 +73,9 @@ void Owners::discard_first() {
     Part &part = parts_[number];
     first_ = part.next;
     last_ = first_ == none ? none : last_;
-    queued_parts_--;
     part.queued = 0;
     if (part.used == 0) {
+        idle_parts_--;
         owners_.discard(number << part_bits_, uint64_t(1) << part_bits_);
     }
 }

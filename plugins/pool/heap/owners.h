@@ -31,13 +31,17 @@ private:
         uint16_t used;   // granules in which something begins
         uint16_t queued; // 1: among those that became empty, though it may be in use again
     };
+    bool has_too_many() const;
     void queue(uint64_t number);
     void discard_first();
 
     HostPages<std::atomic<uintptr_t>> owners_;
     const unsigned part_bits_; // granules of a part
     HostPages<Part> parts_;
-    uint64_t used_parts_ = 0, queued_parts_ = 0;
+    uint64_t used_parts_ = 0;
+    uint64_t idle_parts_ = 0;             // empty, with host memory: all of them are queued
+    uint64_t used_of_late_ = 0;           // at most, but for what was long ago
+    uint32_t emptied_ = 0;                // parts, since ever
     uint32_t first_ = none, last_ = none; // queued parts
 };
 
