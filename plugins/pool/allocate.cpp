@@ -60,7 +60,7 @@ emm_status Manager::memalloc_beyond(Magazine &magazine, size_t size, emm_stream 
                 check();
                 return EMM_OK;
             }
-            caches_.note_miss(magazine, round_up(size, granule));
+            magazine.note_miss(round_up(size, granule));
         }
         if (Block *block =
                 serves ? backing_->take(magazine.pool, block_bytes(options_, size)) : nullptr) {

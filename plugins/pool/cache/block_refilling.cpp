@@ -15,8 +15,10 @@ void ThreadCaches::give_blocks(Block *const *blocks, uint32_t count, StreamPool 
 
 void ThreadCaches::unload_blocks(Magazine &magazine) {
     StreamPool &pool = magazine.pool;
-    const uint32_t count = magazine.block_count_.get();
-    const uint64_t bytes = magazine.block_bytes_.get();
+    Magazine::LargeBlocks &large = magazine.large_;
+    const uint32_t small_count = magazine.block_count_.get();
+    const uint32_t count = small_count + large.count.get();
+    const uint64_t bytes = magazine.block_bytes_.get() + large.idle_bytes();
     if (magazine.unordered_blocks_) {
         hand_over_blocks(magazine);
         for (UnorderedBlocks::Bin &bin : magazine.unordered_blocks_->bins) {
@@ -28,14 +30,18 @@ void ThreadCaches::unload_blocks(Magazine &magazine) {
     if (count == 0) {
         return;
     }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < small_count; i++) {
         parts_.heap.give(*magazine.blocks_[i].block, pool);
+    }
+    for (uint32_t i = 0; i < large.count.get(); i++) {
+        parts_.heap.give(*large.blocks[i], pool);
     }
     pool.count_frees(count);
     parts_.counts.count_returned(bytes);
     parts_.order.mark_dirty(pool, bytes);
     magazine.block_count_.set(0);
     magazine.block_bytes_.set(0);
+    large.count.set(0);
 }
 
 // --- of calls without a stream -------------------------------------------------------------------
@@ -116,12 +122,6 @@ bool ThreadCaches::asks_about_blocks(const Magazine &magazine, uint64_t bytes) {
         is_a_batch(block_depot_.waiting_count(), block_depot_.waiting_bytes(), limit_);
     asked_ = asked_ || asks;
     return asks;
-}
-
-void ThreadCaches::note_miss(Magazine &magazine, uint64_t bytes) {
-    if (magazine.unordered_blocks_ && !magazine.never_holds(bytes)) {
-        magazine.unordered_blocks_->note_miss(bytes);
-    }
 }
 
 void ThreadCaches::give_up_waiting_blocks() {

@@ -87,6 +87,10 @@ std::string ThreadCaches::fault() const {
             const Block &block = *m->blocks_[i].block;
             idle = idle && lies_idle(block) && block.size == m->blocks_[i].size;
         }
+        for (uint32_t i = 0; i < m->large_.count.get(); i++) {
+            const Block &block = *m->large_.blocks[i];
+            idle = idle && lies_idle(block) && block.size == m->large_.size.get();
+        }
         if (!idle) {
             return "a magazine holds what is in use";
         }

@@ -27,7 +27,8 @@ Magazine::Magazine(ThreadCaches &caches, uint64_t identity, StreamPool &its_pool
                             : nullptr),
       largest_(limits.largest), key_(its_pool.key()), caches_(caches), manager_identity_(identity),
       pool(its_pool), depot_(depot), owner_(owner),
-      returns_(unordered ? quarantine_->data() : bins_.data()) {}
+      returns_(unordered ? quarantine_->data() : bins_.data()),
+      largest_large_(limits.largest_again) {}
 
 bool Magazine::is_own() const {
     return &owner_ == Thread::self_if_any();
@@ -65,6 +66,47 @@ bool Magazine::give_unordered(const Heap &heap, uint64_t address, size_t size) {
     return true;
 }
 
+uint64_t Magazine::take_large(size_t size) {
+    const uint32_t n = large_.count.get();
+    if (n == 0 || round_up(size, granule) != large_.size.get()) {
+        return 0;
+    }
+    Block *block = large_.blocks[n - 1];
+    large_.count.set(n - 1);
+    block->loan.begin(size);
+    count_allocation(size);
+    return block->begin;
+}
+
+bool Magazine::give_large(const Heap &heap, uint64_t address, size_t size) {
+    Block *block = heap.found_at(address).block;
+    const uint64_t lent = block ? block->loan.plain_size() : 0;
+    const uint32_t n = large_.count.get();
+    if (!agree(lent, size) || block->size != large_.size.get() || n == most_blocks) {
+        return false;
+    }
+    block->loan.end();
+    large_.blocks[n] = block;
+    large_.count.set(n + 1);
+    count_free(lent);
+    return true;
+}
+
+void Magazine::note_miss(uint64_t bytes) {
+    if (unordered_blocks_ && bytes <= largest_) {
+        unordered_blocks_->note_miss(bytes);
+    } else if (bytes > largest_block && bytes <= largest_large_) {
+        large_.size.set(bytes == large_.lacked ? bytes : 0);
+        large_.lacked = bytes;
+    }
+}
+
+uint64_t Magazine::largest_idle() const {
+    return unordered_blocks_        ? unordered_blocks_->largest()
+           : large_.count.get() > 0 ? large_.size.get()
+                                    : 0;
+}
+
 // A block of that size, if there is one, becomes the newest.
 void Magazine::raise_block(uint64_t bytes) {
     for (uint32_t n = block_count_.get(); n-- > 0;) {
@@ -75,7 +117,7 @@ void Magazine::raise_block(uint64_t bytes) {
 }
 
 uint64_t Magazine::idle_bytes() const {
-    return block_bytes_.get() + bytes_in(bins_) +
+    return block_bytes_.get() + large_.idle_bytes() + bytes_in(bins_) +
            (unordered_blocks_ ? unordered_blocks_->idle_bytes() : 0);
 }
 

@@ -23,10 +23,11 @@ class Depot;
 class Thread;
 class ThreadCaches;
 
-// What a magazine keeps of blocks: the largest, and of freed ones of calls without a stream how
-// much.
+// What a magazine keeps of blocks: the largest whatever their size, the largest of a size that
+// comes again and again, and of freed ones of calls without a stream how much.
 struct BlockLimits {
     uint64_t largest = 0;
+    uint64_t largest_again = 0;
     uint64_t most_freed = 0;
 };
 
@@ -51,6 +52,9 @@ public:
         if (size > slab_limit && unordered_blocks_) {
             return take_unordered(size);
         }
+        if (size > slab_limit && size > largest_block) {
+            return take_large(size);
+        }
         if (size > slab_limit) {
             raise_block(round_up(size, granule));
         }
@@ -66,14 +70,17 @@ public:
     }
     // Takes the allocation at `address` back, unless there is anything unusual about it.
     bool give(const Heap &heap, uint64_t address, size_t size);
-    // Also a block of unordered calls.
+    // Also a block of unordered calls, or a large one.
     bool give_any(const Heap &heap, uint64_t address, size_t size) {
-        return give(heap, address, size) ||
-               (unordered_blocks_ && give_unordered(heap, address, size));
+        return give(heap, address, size) || (unordered_blocks_ ? give_unordered(heap, address, size)
+                                                               : give_large(heap, address, size));
     }
 
-    // No block of that size is ever here.
-    bool never_holds(size_t size) const { return size > std::max(slab_limit, largest_); }
+    // No block of that size is here, nor would one be taken back.
+    bool never_holds(size_t size) const {
+        return size > std::max(slab_limit, largest_) &&
+               round_up(size, granule) != large_.size.get();
+    }
 
     // A freed slot of that class does not fit in.
     bool is_full(unsigned index) const { return bins_[index].full(); }
@@ -87,6 +94,10 @@ public:
     uint64_t quarantined_bytes() const;
     bool empty() const { return idle_bytes() == 0 && quarantined_bytes() == 0; }
     bool is_own() const; // of the calling thread
+    // A request of that size has found nothing, and no block is here now: a size that comes again
+    // has blocks kept for it.
+    void note_miss(uint64_t bytes);
+    uint64_t largest_idle() const; // block that is kept for its size
     // Its blocks are complete when they go out, and wait when they come back.
     bool keeps_unordered_blocks() const { return bool(unordered_blocks_); }
 
@@ -94,7 +105,7 @@ public:
 
     BiasedLock lock;
     const bool unordered;
-    const uint64_t largest_block; // to keep, of its stream
+    const uint64_t largest_block; // of its stream, to keep whatever its size
 
 private:
     friend class Thread;
@@ -119,7 +130,7 @@ private:
     Gauge<uint32_t> block_count_;
     Gauge<uint64_t> block_bytes_;
     const std::unique_ptr<UnorderedBlocks> unordered_blocks_; // in place of those; may be NULL
-    const uint64_t largest_;                                  // to keep at all
+    const uint64_t largest_;                                  // to keep whatever their size
 
 public:
     std::unique_ptr<PinnedCache> pinned; // once there is any
@@ -177,11 +188,26 @@ private:
     }
     uint64_t take_unordered(size_t size);
     bool give_unordered(const Heap &heap, uint64_t address, size_t size);
+    uint64_t take_large(size_t size);
+    bool give_large(const Heap &heap, uint64_t address, size_t size);
     void raise_block(uint64_t bytes);
     bool give_slot(uint64_t address, size_t size, Slot &slot);
     bool give_block(size_t size, Block &block);
 
     Bin *const returns_; // where freed slots go: bins_, or the quarantine
+
+    // Blocks of a stream that are larger than those: all of one size, which was asked for twice in
+    // a row and not here. So sizes that take turns stay in the heap, for a best fit.
+    struct LargeBlocks {
+        uint64_t idle_bytes() const { return count.get() * size.get(); }
+
+        uint64_t lacked = 0;  // the size that was asked for last and not here
+        Gauge<uint64_t> size; // 0: none
+        Gauge<uint32_t> count;
+        Block *blocks[most_blocks];
+    };
+    LargeBlocks large_;
+    const uint64_t largest_large_;
 };
 
 inline bool Magazine::give(const Heap &heap, uint64_t address, size_t size) {

@@ -34,9 +34,9 @@ Magazine *ThreadCaches::own(uint64_t identity, emm_stream stream, StreamPool &po
 Magazine &ThreadCaches::make(Thread &thread, StreamPool &pool) {
     BlockLimits limits;
     if (limit_ > 0 && pool.order == Order::stream) {
-        limits = {largest_kept_block, 0};
+        limits = {largest_kept_block, largest_kept(limit_), 0};
     } else if (pool.order == Order::anyone) {
-        limits = {largest_kept(limit_), bytes_a_batch(limit_)};
+        limits = {largest_kept(limit_), 0, bytes_a_batch(limit_)};
     }
     const auto [depot, fresh] = depots_.try_emplace(&pool, totals_);
     try {
@@ -113,9 +113,7 @@ uint64_t ThreadCaches::pending_bytes() const {
 
 uint64_t ThreadCaches::largest_block() const {
     uint64_t size = block_depot_.largest_complete();
-    each([&](const Magazine &m) {
-        size = m.unordered_blocks_ ? std::max(size, m.unordered_blocks_->largest()) : size;
-    });
+    each([&](const Magazine &m) { size = std::max(size, m.largest_idle()); });
     return size;
 }
 

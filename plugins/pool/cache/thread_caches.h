@@ -86,9 +86,6 @@ public:
     // Blocks of the size that the magazine has not; false: there are none, and what would else be
     // kept from a best fit is the heap's.
     bool refill_blocks(Magazine &magazine, uint64_t bytes);
-    // A request of that size has come to nothing in the magazine: one that comes again has blocks
-    // kept for it.
-    static void note_miss(Magazine &magazine, uint64_t bytes);
     // Room for one more freed block of this size; false: the magazine does not keep it.
     bool make_room_for_block(Magazine &magazine, uint64_t bytes);
     // All work that may use what was freed unordered with tags up to this one is done.
@@ -118,7 +115,7 @@ public:
     // --- counts ---
     uint64_t idle_bytes() const;    // for their owners to take again, or on the way to quarantine
     uint64_t pending_bytes() const; // in quarantine
-    uint64_t largest_block() const; // complete, and kept from the heap unordered
+    uint64_t largest_block() const; // kept from the heap, to be taken at once
     uint64_t waiting_block_bytes() const { return block_depot_.waiting_bytes(); } // of that
     uint64_t live_bytes() const;
     uint64_t calls_served() const;

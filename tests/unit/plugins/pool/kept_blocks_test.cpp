@@ -1,4 +1,5 @@
-// Behaviour: what a thread keeps of blocks freed with no stream, and who has them back.
+// Behaviour: what a thread keeps of freed blocks, with no stream and large ones of a stream, and
+// who has them back.
 #include "simulation.h"
 
 #include <atomic>
@@ -187,4 +188,86 @@ TEST_CASE("kept blocks: threads share them, while another takes all of them back
         CHECK(failed == 0);
         CHECK(sim.races() == 0);
     }
+}
+
+namespace {
+
+// Afterwards the stream's magazine has a few blocks of that size, which is more than it keeps of
+// others.
+void take_turns_in(Simulation &sim, size_t size, CUstream stream) {
+    for (int i = 0; i < 10; i++) {
+        const CUdeviceptr a = sim.alloc(size, stream), b = sim.alloc(size, stream);
+        sim.touch(a, size, stream);
+        sim.free(a, stream);
+        sim.free(b, stream);
+    }
+}
+
+} // namespace
+
+TEST_CASE("kept blocks: a stream's large ones go out again whole, to that stream") {
+    for (const char *growth : growths) {
+        CAPTURE(growth);
+        Simulation sim(growth);
+        const CUstream streams[] = {legacy, sim.stream()};
+        for (int i = 0; i < 100; i++) {
+            const CUstream stream = streams[i / 10 % 2];
+            const size_t size = i % 4 == 3 ? 3 * MiB : 16 * MiB;
+            const CUdeviceptr a = sim.alloc(size, stream);
+            sim.touch(a, size, stream);
+            sim.free(a, stream, i % 2 == 0 ? size : 0);
+            const CUdeviceptr b = sim.alloc(size, stream);
+            CHECK(b == a);
+            sim.free(b, stream);
+        }
+        CHECK(sim.races() == 0);
+    }
+}
+
+TEST_CASE("kept blocks: what else is asked for has a stream's large ones") {
+    constexpr size_t most = 6400 * MiB; // of which blocks of 16 MiB are kept
+    for (const char *growth : growths) {
+        Simulation sim(std::string(growth) + ",max=6400MiB");
+        const CUstream stream = sim.stream();
+        for (const CUstream other : {stream, legacy, unordered}) {
+            for (const bool elsewhere : {false, true}) {
+                CAPTURE(growth, other, elsewhere);
+                take_turns_in(sim, 16 * MiB, stream);
+                const auto ask = [&] {
+                    cuda().cuCtxSetCurrent(sim.context);
+                    sim.free(sim.alloc(most, other), other);
+                };
+                elsewhere ? std::thread(ask).join() : ask();
+            }
+        }
+    }
+}
+
+TEST_CASE("kept blocks: a stream's large ones are counted, freed once, and a trim has them") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    take_turns_in(sim, 16 * MiB, stream);
+    const CUdeviceptr ptr = sim.alloc(16 * MiB - 1, stream);
+    CHECK(sim.free(ptr, stream, 16 * MiB) == EMM_E_INVALID_VALUE);
+    CHECK(sim.free(ptr, stream, 16 * MiB - 1) == EMM_OK);
+    CHECK(sim.free(ptr, stream) == EMM_E_NOT_OWNED);
+    const emm_stats stats = sim.stats();
+    CHECK(stats.live_count == 0);
+    CHECK(stats.live_bytes == 0);
+    CHECK(stats.peak_live_bytes == 32 * MiB);
+    CHECK(stats.allocations == 21);
+    CHECK(stats.frees == 21);
+    CHECK(stats.largest_free_block >= 16 * MiB);
+    CHECK(stats.reserved_bytes == stats.pending_bytes + stats.cached_bytes);
+    sim.trim();
+    CHECK(sim.held() == 0);
+}
+
+TEST_CASE("kept blocks: a threshold is kept beside a stream's large ones") {
+    Simulation sim("release_threshold=8MiB");
+    const CUstream stream = sim.stream();
+    take_turns_in(sim, 16 * MiB, stream);
+    REQUIRE(cuda().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    sim.free(sim.alloc(1 * MiB, stream), stream);
+    CHECK(sim.held() <= 8 * MiB);
 }
