@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """CuPy on its own pool and on emm, side by side. Needs a GPU.
 
-    cupy_clients.py FOLDER [--scale 2]
+    cupy_clients.py FOLDER [--scale 2] [--times 5]
 
-Each allocator has a process of its own. What is computed must be the same to the bit; what an
-allocation costs, how fast a program of many small arrays runs and how much memory was reserved at
-most is printed as a table.
+Each allocator has processes of its own, which take turns. What is computed must be the same to the
+bit; what an allocation costs, how fast a program of many small arrays runs and how much memory was
+reserved at most is printed as a table of medians.
 """
 import argparse
 import hashlib
@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import time
@@ -117,10 +118,29 @@ def child(allocator, scale):
     print(json.dumps(result))
 
 
+def measure(folder, allocator, scale):
+    """What a process of its own found, or why it failed."""
+    options = [folder, "--scale", str(scale), "--child", allocator]
+    done = subprocess.run([sys.executable, __file__, *options], text=True, capture_output=True,
+                          timeout=200, check=False)
+    if done.returncode != 0:
+        return None, f"{allocator} ended with {done.returncode}: {done.stderr[-3000:]}"
+    run = json.loads(done.stdout.splitlines()[-1])
+    return run, f"{allocator}: copies" if run["wrong copies"] else ""
+
+
+def row(allocator, found):
+    middle = {figure: statistics.median(run[figure] for run in found)
+              for figure in ("small", "large", "arrays", "pinned", "held")}
+    return (f"| {allocator} | {found[0]['digest']} | {middle['small']:.0f} | {middle['large']:.0f} | "
+            f"{middle['arrays']:.0f} | {middle['pinned']:.0f} | {middle['held'] / MIB:.0f} |")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("--scale", type=int, default=2)
+    parser.add_argument("--times", type=int, default=5, help="processes of each, in turns")
     parser.add_argument("--child", choices=ALLOCATORS)
     args = parser.parse_args()
     if args.child:
@@ -129,26 +149,19 @@ def main():
     if importlib.util.find_spec("cupy") is None:
         print("skipped: cupy is not installed")
         return 77
+    failed, runs = [], {allocator: [] for allocator in ALLOCATORS}
+    for _ in range(args.times):
+        for allocator, found in runs.items():
+            run, trouble = measure(args.folder, allocator, args.scale)
+            found += [run] if run else []
+            failed += [trouble] if trouble else []
     print("| allocator | computed | 512 B, ns a pair | 4 MiB, ns a pair | arrays/s | pinned 64 KiB, "
-          "ns a pair | held MiB |\n|---|---|---|---|---|---|---|", flush=True)
-    failed, runs, digests = [], {}, set()
-    for allocator in ALLOCATORS:
-        options = [args.folder, "--scale", str(args.scale), "--child", allocator]
-        done = subprocess.run([sys.executable, __file__, *options], text=True, capture_output=True,
-                              timeout=200, check=False)
-        if done.returncode != 0:
-            failed.append(allocator)
-            print(f"FAILED ({done.returncode}): {allocator}\n{done.stderr[-3000:]}", flush=True)
-            continue
-        run = json.loads(done.stdout.splitlines()[-1])
-        digests.add(run["digest"])
-        runs[allocator] = run
-        failed += [f"{allocator}: copies"] * bool(run["wrong copies"])
-        print(f"| {allocator} | {run['digest']} | {run['small']:.0f} | {run['large']:.0f} | "
-              f"{run['arrays']:.0f} | {run['pinned']:.0f} | {run['held'] / MIB:.0f} |", flush=True)
-    if len(digests) > 1:
+          "ns a pair | held MiB |\n|---|---|---|---|---|---|---|")
+    for allocator, found in runs.items():
+        print(row(allocator, found) if found else f"| {allocator} | failed | | | | | |")
+    if len({run["digest"] for found in runs.values() for run in found}) > 1:
         failed.append("what is computed depends on the allocator")
-    print("\nOut of memory:\n\n" + "\n".join(f"{name}: {run['error']}" for name, run in runs.items())
+    print("\nOut of memory:\n\n" + "\n".join(f"{name}: {found[0]['error']}" for name, found in runs.items() if found)
           + "\n")
     (args.folder / "cupy.json").write_text(json.dumps(runs, indent=1))
     print("\n".join(f"failed: {what}" for what in failed) or "CuPy: all good")
