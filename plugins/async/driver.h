@@ -1,12 +1,12 @@
 #pragma once
 
-#include "passthrough/driver.h"
+#include "common/driver.h"
 
 namespace emm::async {
 
-// What a pool of the driver's own needs on top of passthrough's entries.
-struct Driver : passthrough::Driver {
-    explicit Driver(const emm_host &host) : passthrough::Driver(host) { expect_complete(); }
+// What a pool of the driver's own needs on top of the common entries.
+struct Driver : common::Driver {
+    explicit Driver(const emm_host &host) : common::Driver(host) { expect_complete(); }
 
     EMM_CUDA_REQUIRED(cuDriverGetVersion);
     EMM_CUDA_REQUIRED(cuMemPoolCreate);
@@ -20,15 +20,6 @@ struct Driver : passthrough::Driver {
     EMM_CUDA_REQUIRED(cuMemPoolExportPointer);
     EMM_CUDA_REQUIRED(cuMemFreeAsync);
     EMM_CUDA_REQUIRED(cuMemGetInfo);
-    EMM_CUDA_REQUIRED(cuStreamCreate);
-    EMM_CUDA_REQUIRED(cuStreamDestroy);
-    EMM_CUDA_REQUIRED(cuStreamSynchronize);
-    EMM_CUDA_REQUIRED(cuStreamWaitEvent);
-    EMM_CUDA_REQUIRED(cuEventCreate);
-    EMM_CUDA_REQUIRED(cuEventDestroy);
-    EMM_CUDA_REQUIRED(cuCtxSynchronize);
-    emm_cuCtxRecordEvent_12050 record_context_event = // NULL before CUDA 12.5
-        optional<emm_cuCtxRecordEvent_12050>("cuCtxRecordEvent", 12050);
 };
 
 } // namespace emm::async

@@ -127,7 +127,7 @@ void Manager::release(LiveAllocations::Entry &entry, emm_stream stream, bool use
 
 void Manager::release_behind_everything(LiveAllocations::Entry &entry) {
     const RelaxedCapture relaxed(driver_);
-    const CUresult result = wait_unless_capturing();
+    const CUresult result = wait_.unless_capturing(returns_);
     if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
         postpone(entry);
         return;
@@ -136,32 +136,6 @@ void Manager::release_behind_everything(LiveAllocations::Entry &entry) {
         driver_.check(result, "ordering a free behind all work of the context");
     }
     given_back(driver_.cuMemFreeAsync(entry.key(), returns_), entry);
-}
-
-// A context event would invalidate captures: one that is announced is known, and none is announced
-// meanwhile; one that is not announced makes the driver refuse. Before CUDA 12.5 an announcement
-// may so wait for the device, as the free itself does.
-CUresult Manager::wait_unless_capturing() {
-    std::lock_guard lock(announcing_);
-    return captures_ == 0 ? wait_for_everything() : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-}
-
-// What comes on `returns_` next runs after all work that the context holds now.
-CUresult Manager::wait_for_everything() {
-    if (!driver_.record_context_event) {
-        return driver_.cuCtxSynchronize();
-    }
-    CUevent event = nullptr;
-    CUresult result = driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = driver_.record_context_event(cuda_context_, event);
-    if (result == CUDA_SUCCESS) {
-        result = driver_.cuStreamWaitEvent(returns_, event, 0);
-    }
-    driver_.cuEventDestroy(event);
-    return result;
 }
 
 void Manager::given_back(CUresult result, LiveAllocations::Entry &entry) {
@@ -195,7 +169,7 @@ void Manager::release_postponed() noexcept {
             postpone(entry);
         }
     };
-    if (has_postponed_ && captures_ == 0) {
+    if (has_postponed_ && !wait_.is_capturing()) {
         LiveAllocations::Allocations postponed = take_postponed();
         while (!postponed.empty()) {
             release_or_postpone(postponed.extract(postponed.begin()));
@@ -240,10 +214,9 @@ void Manager::remember_other_uses(Uses::node_type use) noexcept {
 
 emm_status Manager::stream_notice(emm_stream, uint32_t notice) {
     if (notice == EMM_STREAM_CAPTURE_BEGINS) {
-        std::lock_guard lock(announcing_);
-        ++captures_;
+        wait_.capture_begins();
     } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
-        --captures_;
+        wait_.capture_ends();
         release_postponed();
     }
     return EMM_OK;

@@ -2,6 +2,8 @@
 
 #include "async/driver.h"
 #include "async/pool.h"
+#include "common/context_wait.h"
+#include "common/private_stream.h"
 #include "passthrough/allocations.h"
 #include "passthrough/graph_hold.h"
 
@@ -57,8 +59,6 @@ private:
 
     void release(LiveAllocations::Entry &entry, emm_stream stream, bool used_elsewhere);
     void release_behind_everything(LiveAllocations::Entry &entry);
-    CUresult wait_for_everything();
-    CUresult wait_unless_capturing();
     void postpone(LiveAllocations::Entry &entry) noexcept;
     void release_postponed() noexcept;
     LiveAllocations::Allocations take_postponed() noexcept;
@@ -90,12 +90,11 @@ private:
     const Options options_;
     const uint64_t most_bytes_; // the device's memory
     const Pool pool_;
-    const PrivateStream supply_;  // allocations that any stream may use
-    const PrivateStream returns_; // frees that wait for everything
+    const common::PrivateStream supply_;  // allocations that any stream may use
+    const common::PrivateStream returns_; // frees that wait for everything
+    common::ContextWait wait_;
     LiveAllocations allocations_;
     passthrough::GraphHold graphs_;
-    std::mutex announcing_;             // a capture, or a context event while there is none
-    std::atomic<uint32_t> captures_{0}; // announced and not ended
     std::atomic<uint32_t> sections_{0}; // of deferred clean-up
 
     std::mutex mutex_;

@@ -82,10 +82,4 @@ uint64_t Pool::get(CUmemPool_attribute attribute) const {
     return value;
 }
 
-PrivateStream::PrivateStream(const Driver &driver, CUcontext context, uint64_t context_id)
-    : driver_(driver), context_(context), context_id_(context_id) {
-    const passthrough::RelaxedCapture relaxed(driver);
-    driver.check(driver.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
-}
-
 } // namespace emm::async

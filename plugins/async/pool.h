@@ -40,27 +40,4 @@ private:
     CUmemoryPool pool_ = nullptr;
 };
 
-// A stream of our own, which no work of the legacy stream waits for.
-class PrivateStream {
-public:
-    PrivateStream(const Driver &driver, CUcontext context, uint64_t context_id);
-    // A stream dies with its context.
-    ~PrivateStream() {
-        const passthrough::RelaxedCapture relaxed(driver_);
-        if (driver_.is_alive(context_, context_id_)) {
-            driver_.cuStreamDestroy(stream_);
-        }
-    }
-    PrivateStream(const PrivateStream &) = delete;
-    PrivateStream &operator=(const PrivateStream &) = delete;
-
-    operator CUstream() const { return stream_; }
-
-private:
-    const Driver &driver_;
-    const CUcontext context_;
-    const uint64_t context_id_;
-    CUstream stream_ = nullptr;
-};
-
 } // namespace emm::async

@@ -58,7 +58,8 @@ Manager::Manager(const emm_host &host, const emm_context_info &info, const Optio
       context_id_(info.context_id), device_(info.device), options_(options),
       most_bytes_(total_memory(driver_)),
       pool_(driver_, info.device, options.max_bytes, options.ipc),
-      supply_(driver_, cuda_context_, context_id_), returns_(driver_, cuda_context_, context_id_) {
+      supply_(driver_, cuda_context_, context_id_), returns_(driver_, cuda_context_, context_id_),
+      wait_(driver_, cuda_context_) {
     apply_threshold();
 }
 
@@ -84,7 +85,7 @@ Manager::~Manager() {
 // What may still be in use by work that the program has not waited for is freed behind that work.
 // One way may fail, and the other one too.
 CUresult Manager::order_frees() noexcept {
-    CUresult result = wait_unless_capturing();
+    CUresult result = wait_.unless_capturing(returns_);
     for (int tries = 0; tries < 2 && result != CUDA_SUCCESS; ++tries) {
         result = wait_beside_captures();
     }

@@ -130,7 +130,7 @@ emm_stream Manager::told_apart(emm_stream stream) {
             return stream;
         }
     }
-    const CUresult result = wait_unless_capturing(stream);
+    const CUresult result = wait_.unless_capturing(stream);
     if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
         return EMM_STREAM_UNORDERED;
     }
@@ -142,7 +142,7 @@ emm_stream Manager::told_apart(emm_stream stream) {
 
 // False if it has to wait for the end of captures; throws if the driver fails.
 bool Manager::release_behind_everything(LiveAllocations::Entry &entry) {
-    const CUresult result = wait_unless_capturing(returns_);
+    const CUresult result = wait_.unless_capturing(returns_);
     if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
         return false;
     }
@@ -151,31 +151,6 @@ bool Manager::release_behind_everything(LiveAllocations::Entry &entry) {
     }
     give_back(entry, returns_);
     return true;
-}
-
-// A context event would invalidate captures: one that is announced is known, and none is announced
-// meanwhile; one that is not announced makes the driver refuse.
-CUresult Manager::wait_unless_capturing(CUstream waiting) {
-    std::lock_guard lock(announcing_);
-    return captures_ == 0 ? wait_for_everything(waiting) : CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-}
-
-// What comes on `waiting` next runs after all work that the context holds now.
-CUresult Manager::wait_for_everything(CUstream waiting) {
-    if (!driver_.record_context_event) {
-        return driver_.cuCtxSynchronize();
-    }
-    CUevent event = nullptr;
-    CUresult result = driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    result = driver_.record_context_event(cuda_context_, event);
-    if (result == CUDA_SUCCESS) {
-        result = driver_.cuStreamWaitEvent(waiting, event, 0);
-    }
-    driver_.cuEventDestroy(event);
-    return result;
 }
 
 // After the end of the driver or the context its memory is gone.
@@ -197,7 +172,7 @@ void Manager::postpone(LiveAllocations::Entry &entry) noexcept {
 
 // One event serves all that was postponed.
 void Manager::release_postponed() noexcept {
-    if (!has_postponed_ || captures_ != 0) {
+    if (!has_postponed_ || wait_.is_capturing()) {
         return;
     }
     const RelaxedCapture relaxed(driver_);
@@ -207,7 +182,7 @@ void Manager::release_postponed() noexcept {
         has_postponed_ = false;
         postponed.swap(postponed_);
     }
-    const CUresult result = wait_unless_capturing(returns_);
+    const CUresult result = wait_.unless_capturing(returns_);
     while (!postponed.empty()) {
         LiveAllocations::Entry entry = postponed.extract(postponed.begin());
         if (result == CUDA_SUCCESS || is_late(result)) {
@@ -247,10 +222,9 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
 
 emm_status Manager::stream_notice(emm_stream, uint32_t notice) {
     if (notice == EMM_STREAM_CAPTURE_BEGINS) {
-        std::lock_guard lock(announcing_);
-        ++captures_;
+        wait_.capture_begins();
     } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
-        --captures_;
+        wait_.capture_ends();
         release_postponed();
     }
     return EMM_OK;

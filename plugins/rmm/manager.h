@@ -1,5 +1,7 @@
 #pragma once
 
+#include "common/context_wait.h"
+#include "common/private_stream.h"
 #include "passthrough/allocations.h"
 #include "rmm/driver.h"
 #include "rmm/resources.h"
@@ -42,8 +44,6 @@ private:
     Uses::node_type forget_other_uses(emm_deviceptr ptr) noexcept;
     void remember_other_uses(Uses::node_type use) noexcept;
     emm_stream told_apart(emm_stream stream);
-    CUresult wait_unless_capturing(CUstream waiting);
-    CUresult wait_for_everything(CUstream waiting);
     bool release_behind_everything(LiveAllocations::Entry &entry);
     void give_back(LiveAllocations::Entry &entry, emm_stream stream) noexcept;
     void postpone(LiveAllocations::Entry &entry) noexcept;
@@ -55,13 +55,12 @@ private:
     const int32_t device_;
     const Options options_;
     const uint64_t device_bytes_;
-    const PrivateStream supply_;  // allocations that any stream may use
-    const PrivateStream returns_; // frees that wait for everything
+    const common::PrivateStream supply_;  // allocations that any stream may use
+    const common::PrivateStream returns_; // frees that wait for everything
+    common::ContextWait wait_;
     std::unique_ptr<Taken> taken_;
     std::unique_ptr<AnyResource> resource_;
     LiveAllocations allocations_;
-    std::mutex announcing_;             // a capture, or a context event while there is none
-    std::atomic<uint32_t> captures_{0}; // announced and not ended
 
     std::mutex mutex_;
     LiveAllocations::Allocations postponed_;              // until no capture is announced

@@ -92,7 +92,8 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
     : driver_(host), cuda_context_(info.cuda_context), context_id_(info.context_id),
       device_(info.device), options_(read_options(option_texts)),
       device_bytes_(total_memory(driver_)), supply_(driver_, cuda_context_, context_id_),
-      returns_(driver_, cuda_context_, context_id_), taken_(new Taken{driver_}) {
+      returns_(driver_, cuda_context_, context_id_), wait_(driver_, cuda_context_),
+      taken_(new Taken{driver_}) {
     const RelaxedCapture relaxed(driver_);
     expect_runtime(cuda_context_);
     try {
