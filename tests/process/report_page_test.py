@@ -8,7 +8,7 @@ import unittest
 
 import browser
 from emm_program import answer
-from report_sample import HOSTILE, LOG_HEADER, counted, random_log, row
+from report_sample import HOSTILE, LOG_HEADER, counted, dropping_log, random_log, row
 
 TRACES = pathlib.Path(__file__).resolve().parent.parent / "traces"
 CALLERS = ["/usr/lib/liba.so+0x12 (work(int)+0x3)", "/usr/lib/libb.so+0x99", "/usr/lib/libb.so+0x12 (other+0x3)"]
@@ -183,6 +183,14 @@ class Page(unittest.TestCase):
         self.show(self.file("log.csv", random_log(2000, [f"/lib/a.so+0x1\tt{i}.py:1 (f)" for i in range(60)])))
         names = self.value("[...document.querySelectorAll('.node')].map((node) => node.getAttribute('aria-label'))")
         self.assertEqual([re.sub(r"^[0-9]+", "N", name).split(", ")[0] for name in names if "others" in name], ["N others"])
+
+    def test_what_was_dropped_is_told_from_what_was_freed(self):
+        self.show(self.file("log.csv", dropping_log()))
+        allocations = "document.querySelector('#allocations').parentElement.textContent"
+        self.assertIn("2 frees, 9 dropped by a reset, 8 dropped with their context", self.value(allocations))
+        names = self.value("[...document.querySelectorAll('#lifetimes .name')].map((name) => name.textContent)")
+        self.assertEqual(names[-2:], ["never freed", "dropped, not freed"])
+        self.assertEqual(self.value("document.querySelector('#lifetimes .value:last-child').dataset.value"), "17")
 
     def test_every_kind_of_memory_can_be_chosen(self):
         self.show(self.file("log.csv", LOG_HEADER + row("Alloc", 4096, 10, 0.1, "a") +

@@ -32,6 +32,19 @@ def random_log(events, callers, seed=1):
     return "".join(text)
 
 
+# What `dropping_log` is to be told as.
+DROPPING = {"allocations": 20, "frees": 2, "dropped_by_reset": 9, "dropped_with_context": 8, "left_blocks": 1}
+
+
+def dropping_log():
+    """Of ten blocks one is freed, and a reset takes nine. Of nine more one is freed, and their context's end takes eight."""
+    blocks = [0x1000 * i for i in range(1, 11)]
+    return LOG_HEADER + "".join(
+        [*(row("Alloc", address, 100, address / 1e6, "a") for address in blocks), row("Free", blocks[0], 100, 1, "a"),
+         row("Reset", 0, 0, 2, "a"), *(row("Alloc", address, 100, 3 + address / 1e6, "a") for address in blocks[:9]),
+         row("Free", blocks[0], 100, 4, "a"), row("Retire", 0, 0, 5, "a"), row("Alloc", 0x1000, 100, 6, "a")])
+
+
 def events_of(path):
     """(is_free, key, size, nanoseconds, caller) of a log or trace with device memory alone."""
     opened = gzip.open(path, "rt", encoding="utf-8") if str(path).endswith(".gz") else open(path, encoding="utf-8")

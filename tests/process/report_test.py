@@ -9,7 +9,7 @@ import tempfile
 import unittest
 
 from emm_program import EMM, HEADER, answer, run
-from report_sample import HOSTILE, LOG_HEADER, counted, random_log, row
+from report_sample import DROPPING, HOSTILE, LOG_HEADER, counted, dropping_log, random_log, row
 
 TRACES = pathlib.Path(__file__).resolve().parent.parent / "traces"
 CALLERS = ["/usr/lib/liba.so+0x12 (work(int)+0x3)", "/usr/lib/liba.so+0x40 (work(int)+0x31)",
@@ -109,6 +109,19 @@ class Figures(Case):
         self.assertEqual(figures["failures"], 1)
         self.assertEqual(data_of(self.page)["failures"],
                          [{"time": 300000000, "what": "Alloc Failure", "size": 99, "caller": "work(int) in liba.so"}])
+
+    def test_what_a_reset_or_the_end_of_a_context_takes_is_dropped_and_not_freed(self):
+        path = self.file("log.csv", dropping_log())
+        figures = self.figures(path)
+        self.assertEqual({key: figures["memory"][0][key] for key in DROPPING}, DROPPING)
+        self.assertEqual(figures["events"], 24)
+        self.assertEqual([group["name"] for group in figures["memory"][0]["at_peak"]["lifetime"]],
+                         ["never freed", "dropped, not freed", "10 to 50 % of the time"])
+        drawn = data_of(self.page)["memory"][0]
+        self.assertEqual((sum(bar[1] for bar in drawn["lifetimes"]), drawn["unfreed"][1], drawn["dropped"][1]), (2, 1, 17))
+        said = run("report", path, "-o", self.page).stdout
+        self.assertIn("  17 blocks ended without a free, 9 dropped by a reset, 8 dropped with their context\n", said)
+        self.assertIn("90 % in blocks dropped, not freed, ", said)
 
     def test_standard_input_and_output_do(self):
         text = random_log(500, CALLERS).encode()

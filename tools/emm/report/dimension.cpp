@@ -148,8 +148,9 @@ std::optional<CallPaths> call_paths_of(const CallSites &sites) {
 
 Dimension by_lifetime(const History &history) {
     Dimension dimension{"lifetime",
-                        {"never freed", "over 50 % of the time", "10 to 50 % of the time",
-                         "1 to 10 % of the time", "under 1 % of the time"},
+                        {"never freed", "dropped, not freed", "over 50 % of the time",
+                         "10 to 50 % of the time", "1 to 10 % of the time",
+                         "under 1 % of the time"},
                         {}};
     const size_t steps = history.steps.size();
     const double length =
@@ -157,11 +158,12 @@ Dimension by_lifetime(const History &history) {
     dimension.of.reserve(history.blocks.size());
     for (const Allocation &block : history.blocks) {
         const double lived = static_cast<double>(block.end - block.begin);
-        dimension.of.push_back(block.end == never      ? 0
-                               : lived >= length / 2   ? 1
-                               : lived >= length / 10  ? 2
-                               : lived >= length / 100 ? 3
-                                                       : 4);
+        dimension.of.push_back(block.end == never            ? 0
+                               : block.dropped != Drop::none ? 1
+                               : lived >= length / 2         ? 2
+                               : lived >= length / 10        ? 3
+                               : lived >= length / 100       ? 4
+                                                             : 5);
     }
     return dimension;
 }

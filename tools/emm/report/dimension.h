@@ -29,8 +29,8 @@ struct CallPaths {
 // None: no call site of the log has any.
 std::optional<CallPaths> call_paths_of(const CallSites &sites);
 
-// How long blocks lived, in five classes of the history's length; one of them for those that were
-// not freed.
+// How long blocks lived, in four classes of the history's length. Those that were never freed, or
+// were dropped by a reset or with their context, are two more.
 Dimension by_lifetime(const History &history);
 
 // The sizes with the most bytes live after `step`, and powers of two for all others.

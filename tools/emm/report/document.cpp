@@ -128,6 +128,7 @@ public:
                 {"flames", flames()},
                 {"lifetimes", bars_json(lifetimes_of(history_, peak_.step))},
                 {"unfreed", bars_json({unfreed_of(history_, peak_.step)}).front()},
+                {"dropped", bars_json({dropped_of(history_, peak_.step)}).front()},
                 {"sizes", bars_json(sizes_of(history_, peak_.step))},
                 {"leading_sizes",
                  bars_json(leading_sizes_of(history_, peak_.step, most_leading_sizes))},
@@ -216,7 +217,8 @@ private:
                            {"stream", history_.streams.text(block.stream)},
                            {"caller", caller ? Json(caller->labels[caller->of[number]]) : Json()},
                            {"begin", block.begin},
-                           {"end", block.end == never ? Json() : Json(block.end)}});
+                           {"end", block.end == never ? Json() : Json(block.end)},
+                           {"dropped", block.dropped != Drop::none}});
         }
         return all;
     }

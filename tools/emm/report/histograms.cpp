@@ -15,6 +15,10 @@ void count_block(Bar &bar, const Allocation &block, uint32_t peak_step) {
     bar.peak_bytes += is_live(block, peak_step) ? block.size : 0;
 }
 
+bool is_dropped(const Allocation &block) {
+    return block.dropped != Drop::none;
+}
+
 std::vector<Bar> without_empty_ends(std::vector<Bar> bars) {
     const auto has_blocks = [](const Bar &bar) { return bar.blocks != 0; };
     const auto first = std::find_if(bars.begin(), bars.end(), has_blocks);
@@ -38,7 +42,7 @@ std::vector<Bar> lifetime_bars() {
 std::vector<Bar> lifetimes_of(const History &history, uint32_t peak_step) {
     std::vector<Bar> bars = lifetime_bars();
     for (const Allocation &block : history.blocks) {
-        if (block.end != never) {
+        if (block.end != never && !is_dropped(block)) {
             const auto above =
                 std::upper_bound(bars.begin(), bars.end(), block.end - block.begin,
                                  [](uint64_t lived, const Bar &bar) { return lived < bar.from; });
@@ -52,6 +56,16 @@ Bar unfreed_of(const History &history, uint32_t peak_step) {
     Bar bar;
     for (const Allocation &block : history.blocks) {
         if (block.end == never) {
+            count_block(bar, block, peak_step);
+        }
+    }
+    return bar;
+}
+
+Bar dropped_of(const History &history, uint32_t peak_step) {
+    Bar bar;
+    for (const Allocation &block : history.blocks) {
+        if (is_dropped(block)) {
             count_block(bar, block, peak_step);
         }
     }

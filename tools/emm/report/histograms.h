@@ -15,8 +15,9 @@ struct Bar {
 // have no blocks are left off.
 std::vector<Bar> lifetimes_of(const History &history, uint32_t peak_step);
 
-// Those that were never freed.
+// Those that were never freed, and those that a reset or the end of their context dropped.
 Bar unfreed_of(const History &history, uint32_t peak_step);
+Bar dropped_of(const History &history, uint32_t peak_step);
 
 // Sizes, by powers of two.
 std::vector<Bar> sizes_of(const History &history, uint32_t peak_step);

@@ -87,21 +87,41 @@ void HistoryBuilder::allocated(uint64_t key, uint64_t device, Memory memory, uin
     history.steps.push_back(place * 2);
 }
 
-bool HistoryBuilder::freed(uint64_t key, uint64_t time, uint64_t stream) {
+std::optional<HistoryBuilder::Place> HistoryBuilder::ended(uint64_t key, uint64_t time) {
     const auto found = live_.find(key);
     if (found == live_.end()) {
-        return false;
+        return std::nullopt;
     }
     const Place place = found->second;
     live_.erase(found);
     History &history = recorded_.histories[place.history];
     Allocation &block = history.blocks[place.block];
     block.end = moved_clock(time);
-    block.freed_on = history.streams.number_of(stream);
     block.last_step = static_cast<uint32_t>(history.steps.size());
     history.steps.push_back(place.block * 2 + 1);
     live_bytes_[place.history] -= place.size;
-    return true;
+    return place;
+}
+
+bool HistoryBuilder::freed(uint64_t key, uint64_t time, uint64_t stream) {
+    const std::optional<Place> place = ended(key, time);
+    if (place) {
+        History &history = recorded_.histories[place->history];
+        history.blocks[place->block].freed_on = history.streams.number_of(stream);
+    }
+    return place.has_value();
+}
+
+bool HistoryBuilder::dropped(uint64_t key, uint64_t time, Drop drop) {
+    const std::optional<Place> place = ended(key, time);
+    if (place) {
+        History &history = recorded_.histories[place->history];
+        Allocation &block = history.blocks[place->block];
+        block.freed_on = block.stream;
+        block.dropped = drop;
+        history.drops.add(drop);
+    }
+    return place.has_value();
 }
 
 void HistoryBuilder::marked(Mark mark) {

@@ -3,6 +3,7 @@
 #include "exchange/timeline.h"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -20,6 +21,7 @@ struct Allocation {
     uint32_t site = 0;                            // of CallSites
     uint16_t stream = 0, thread = 0;              // of Names
     uint16_t freed_on = 0;                        // the stream of its free
+    Drop dropped = Drop::none;                    // how it ended, if not by a free
 };
 
 // Texts by number. The last number stands for all that are too many.
@@ -40,13 +42,15 @@ private:
 };
 
 // What became of one kind of memory on one device: its allocations, and the steps, each an
-// allocation or a free, in the order in which memory changed hands.
+// allocation or its end, in the order in which memory changed hands. What a reset or the end of the
+// context drops is a free to `is_free`, and none in `drops`.
 struct History {
     uint64_t device = 0;
     Memory memory = Memory::device;
     std::vector<Allocation> blocks;
-    std::vector<uint32_t> steps; // the number of a block, twice, and one more for its free
+    std::vector<uint32_t> steps; // the number of a block, twice, and one more for its end
     Names streams, threads;
+    Drops drops;
 
     const Allocation &block_of(size_t step) const { return blocks[steps[step] / 2]; }
     bool is_free(size_t step) const { return steps[step] % 2 == 1; }
@@ -87,6 +91,7 @@ public:
                    const Allocation &block);
     // False if there is no such block.
     bool freed(uint64_t key, uint64_t time, uint64_t stream);
+    bool dropped(uint64_t key, uint64_t time, Drop drop);
     void marked(Mark mark);
 
     // Largest peaks first, those of device memory before others.
@@ -100,6 +105,7 @@ private:
 
     uint32_t history_of(uint64_t device, Memory memory);
     uint64_t moved_clock(uint64_t time);
+    std::optional<Place> ended(uint64_t key, uint64_t time);
 
     Recorded &recorded_;
     bool is_begun_ = false;

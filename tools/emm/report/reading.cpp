@@ -32,6 +32,10 @@ public:
         recorded_.rows++;
         builder_.freed(block.number, moment.time, stream);
     }
+    // One row drops all of them.
+    void dropped(const LiveBlock &block, Drop drop, const Moment &moment) override {
+        builder_.dropped(block.number, moment.time, drop);
+    }
     void failed(const LogCall &call, const Moment &moment) override {
         recorded_.rows++;
         builder_.marked({moment.time, std::string(call.type), call.size, moment.site, true});

@@ -2,6 +2,7 @@
 
 #include "observe/text.h"
 #include "table.h"
+#include "trace/trace.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -26,9 +27,9 @@ std::string share_of(const Json &group, uint64_t all, bool is_lifetime) {
     const double share =
         all == 0 ? 0 : 100 * group.at("bytes").get<double>() / static_cast<double>(all);
     const std::string name = observe::one_line(group.at("name").get<std::string>());
-    const char *const link = !is_lifetime            ? "by"
-                             : name == "never freed" ? "in blocks"
-                                                     : "in blocks that lived";
+    const char *const link = !is_lifetime                    ? "by"
+                             : name.ends_with("of the time") ? "in blocks that lived"
+                                                             : "in blocks";
     return fmt::format("{:.0f} % {} {}", share, link, name);
 }
 
@@ -80,6 +81,18 @@ std::string replay_line(const Json &replay) {
                        number_in(replay, "failed"));
 }
 
+// Of all kinds of memory.
+std::string drops_line(const Json &all_memory) {
+    Drops drops;
+    for (const Json &memory : all_memory) {
+        drops.by_reset += number_in(memory, "dropped_by_reset");
+        drops.with_context += number_in(memory, "dropped_with_context");
+    }
+    return drops.all() == 0 ? ""
+                            : fmt::format("  {} blocks ended without a free{}\n", drops.all(),
+                                          drops_text(drops));
+}
+
 } // namespace
 
 std::string summary_text(const Json &figures) {
@@ -89,6 +102,7 @@ std::string summary_text(const Json &figures) {
     for (const Json &memory : figures.at("memory")) {
         text += memory_line(memory);
     }
+    text += drops_line(figures.at("memory"));
     for (const Json &replay : figures.at("replays")) {
         text += replay_line(replay);
     }

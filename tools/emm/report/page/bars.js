@@ -29,7 +29,8 @@ function lifetimeRows(memory) {
     const next = memory.lifetimes[i + 1];
     return { label: bar[0] === 0 ? "under 1 us" : duration(bar[0]) + (next ? " to " + duration(next[0]) : " or more"), bar };
   });
-  return memory.unfreed[1] > 0 ? rows.concat({ label: "never freed", bar: memory.unfreed }) : rows;
+  const others = [{ label: "never freed", bar: memory.unfreed }, { label: "dropped, not freed", bar: memory.dropped }];
+  return rows.concat(others.filter(({ bar }) => bar[1] > 0));
 }
 
 function sizeRows(memory) {

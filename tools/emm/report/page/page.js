@@ -19,6 +19,12 @@ function replaysOf(number) {
   return number > 0 ? [] : figures.replays.map((one, i) => ({ figures: one, drawn: replays[i] }));
 }
 
+// What was not freed: a reset or the end of its context took it.
+function dropsText(figures) {
+  const part = (blocks, how) => blocks > 0 ? ", " + count(blocks) + " dropped " + how : "";
+  return part(figures.dropped_by_reset, "by a reset") + part(figures.dropped_with_context, "with their context");
+}
+
 function tiles(parent, figures, replays) {
   const row = add(parent, "div", "tiles");
   tile(row, "peak_live_bytes", "most live at once", bytes(figures.peak_live_bytes), figures.peak_live_bytes,
@@ -33,7 +39,7 @@ function tiles(parent, figures, replays) {
   tile(row, "left_bytes", "live at the end", bytes(figures.left_bytes), figures.left_bytes,
        count(figures.left_blocks) + " blocks never freed");
   tile(row, "allocations", "allocations", count(figures.allocations), figures.allocations,
-       count(figures.frees) + " frees");
+       count(figures.frees) + " frees" + dropsText(figures));
   const failures = page.document.figures.failures;
   if (failures > 0) {
     tile(row, "failures", "failed calls", count(failures), failures, "see below");
@@ -41,7 +47,7 @@ function tiles(parent, figures, replays) {
 }
 
 function linkTo(groups, label) {
-  return groups.name !== "lifetime" ? "by " : label === "never freed" ? "in blocks " : "in blocks that lived ";
+  return groups.name !== "lifetime" ? "by " : label.endsWith("of the time") ? "in blocks that lived " : "in blocks ";
 }
 
 // Lifetimes tell more about what has one caller, but that is told too.
@@ -146,7 +152,7 @@ function flameSection(memory, figures) {
   table(more, ["size", ...(isLog ? ["caller", "address"] : []), "stream", "allocated at", "lived"],
         memory.largest.map((block) => [[bytes(block.size), block.size],
           ...(isLog ? [block.caller || "unknown", block.address] : []), block.stream, moment(block.begin, 1e3),
-          block.end === null ? "to the end" : duration(block.end - block.begin)]));
+          block.end === null ? "to the end" : duration(block.end - block.begin) + (block.dropped ? ", dropped" : "")]));
   table(more, ["size", "bytes at the peak", "blocks at the peak", "blocks allocated in all"],
         memory.leading_sizes.map((bar) => [[bytes(bar[0]), bar[0]], [bytes(bar[3]), bar[3]],
           count(bar[3] / Math.max(1, bar[0])), count(bar[1])]));

@@ -32,12 +32,17 @@ TEST_CASE("a caller is a function of a library, wherever in it the call is") {
     CHECK(label_of(libraries, 3) == "unknown");
 }
 
-TEST_CASE("lifetimes have five classes of the whole time") {
+TEST_CASE("lifetimes have four classes of the whole time, and two for blocks that were not freed") {
     Script script;
     script.alloc(1, 0, 1).alloc(2, 0, 1).alloc(3, 0, 1).alloc(4, 0, 1).alloc(5, 0, 1);
     script.free(5, 9).free(4, 10).free(3, 100).free(2, 500).alloc(6, 1000, 1).free(6, 1000);
+    script.alloc(7, 1000, 1)
+        .drop(7, 1000, Drop::reset)
+        .alloc(8, 1000, 1)
+        .drop(8, 1000, Drop::context_end);
     const Dimension lifetimes = by_lifetime(script.history());
-    CHECK(lifetimes.of == std::vector<uint32_t>{0, 1, 2, 3, 4, 4});
+    CHECK(lifetimes.of == std::vector<uint32_t>{0, 2, 3, 4, 5, 5, 1, 1});
+    CHECK(label_of(lifetimes, 7) == "dropped, not freed");
 }
 
 TEST_CASE("sizes at the peak are exact, and others have the class of their power of two") {

@@ -21,6 +21,20 @@ TEST_CASE("lifetimes are counted by thirds of powers of ten, from the first bar 
     CHECK(unfreed.bytes == 80);
 }
 
+TEST_CASE("what was dropped has no lifetime, and is counted by itself") {
+    Script script;
+    script.alloc(1, 0, 10).alloc(2, 0, 20).alloc(3, 0, 40).alloc(4, 0, 80).free(1, 1000);
+    script.drop(2, 1000, Drop::reset).drop(3, 2000, Drop::context_end);
+    const std::vector<Bar> bars = lifetimes_of(script.history(), 3);
+    REQUIRE(bars.size() == 1);
+    CHECK(bars[0].bytes == 10);
+    const Bar dropped = dropped_of(script.history(), 3);
+    CHECK(dropped.blocks == 2);
+    CHECK(dropped.bytes == 60);
+    CHECK(dropped.peak_bytes == 60);
+    CHECK(unfreed_of(script.history(), 3).bytes == 80);
+}
+
 TEST_CASE("sizes are counted by powers of two, with those that were live at the peak") {
     Script script;
     script.alloc(1, 0, 4).alloc(2, 0, 7).free(1, 1).alloc(3, 2, 16).free(3, 3);

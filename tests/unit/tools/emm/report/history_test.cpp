@@ -28,6 +28,22 @@ TEST_CASE("a free of what is not live is told and changes nothing") {
     CHECK(script.history().steps.size() == 2);
 }
 
+TEST_CASE("what was dropped has an end and is told from what was freed") {
+    Script script;
+    script.alloc(1, 10, 100, "", 0, 5).alloc(2, 20, 50).alloc(3, 20, 50).free(2, 30);
+    script.drop(1, 40, Drop::reset).drop(3, 50, Drop::context_end);
+    const History &history = script.history();
+    CHECK(history.blocks[0].end == 40);
+    CHECK(history.blocks[0].dropped == Drop::reset);
+    CHECK(history.blocks[0].freed_on == history.blocks[0].stream);
+    CHECK(history.blocks[1].dropped == Drop::none);
+    CHECK(history.blocks[2].dropped == Drop::context_end);
+    CHECK(history.drops.by_reset == 1);
+    CHECK(history.drops.with_context == 1);
+    CHECK_FALSE(script.builder.dropped(1, 60, Drop::reset));
+    CHECK(history.steps.size() == 6);
+}
+
 TEST_CASE("each device and kind of memory has a history, device memory first") {
     Recorded recorded;
     HistoryBuilder builder(recorded);

@@ -25,6 +25,10 @@ struct Script {
         builder.freed(key, time, stream);
         return *this;
     }
+    Script &drop(uint64_t key, uint64_t time, Drop how) {
+        builder.dropped(key, time, how);
+        return *this;
+    }
     const History &history() const { return recorded.histories.front(); }
 };
 
