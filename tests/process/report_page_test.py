@@ -112,6 +112,11 @@ class Page(unittest.TestCase):
         shown = self.value("[...document.querySelectorAll('#comparison tbody tr:first-child td')]"
                            ".map((v) => Number(v.dataset.value))")
         self.assertEqual(shown, [one["peak_reserved_bytes"] for one in figures["replays"]])
+        rows = self.value("Object.fromEntries([...document.querySelectorAll('#comparison tbody tr')].map((row) =>"
+                          "[row.children[0].textContent, row.children[1].textContent]))")
+        pool, live = figures["replays"][0], figures["memory"][0]["peak_live_bytes"]
+        self.assertEqual(rows["most reserved after a call, divided by the most live"],
+                         f"{pool['peak_reserved_bytes'] / live:.3f}")
         tops = self.value("[...document.querySelectorAll('canvas[tabindex]')].map((c) => c.getBoundingClientRect().top)")
         self.assertEqual(len(tops), 2)
         self.assertEqual(tops[0], tops[1])

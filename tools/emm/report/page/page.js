@@ -325,10 +325,10 @@ function comparison(figures, replays) {
   const made = section("Side by side");
   const row = (title, text, value) => [title, ...good.map((one) => [text(one), value(one)])];
   table(made, ["", ...good.map((one) => shortened(one.plugin, 60))], [
-    row("most reserved", (one) => bytes(one.peak_reserved_bytes), (one) => one.peak_reserved_bytes),
-    row("the same, within calls too", (one) => bytes(one.peak_within_calls_bytes), (one) => one.peak_within_calls_bytes),
-    row("by the most live", (one) => (one.peak_reserved_bytes / Math.max(1, figures.peak_live_bytes)).toFixed(3), () => ""),
-    row("reserved at the peak of live", (one) => bytes(one.reserved_at_peak_live), (one) => one.reserved_at_peak_live),
+    row("most reserved after a call", (one) => bytes(one.peak_reserved_bytes), (one) => one.peak_reserved_bytes),
+    row("most reserved, also during a call", (one) => bytes(one.peak_within_calls_bytes), (one) => one.peak_within_calls_bytes),
+    row("most reserved after a call, divided by the most live", (one) => (one.peak_reserved_bytes / Math.max(1, figures.peak_live_bytes)).toFixed(3), () => ""),
+    row("reserved when the most was live", (one) => bytes(one.reserved_at_peak_live), (one) => one.reserved_at_peak_live),
     row("driver calls", (one) => count(one.driver_calls_total), (one) => one.driver_calls_total),
     row("failed calls", (one) => count(one.failed), (one) => one.failed),
     row("leaked", (one) => bytes(one.leaked), (one) => one.leaked),
