@@ -1,41 +1,26 @@
 #include "core/deferred.h"
 
-#include "observe/log.h"
 #include "observe/process.h"
+#include "observe/settings.h"
 
-#include <charconv>
-#include <string>
 #include <string_view>
 #include <utility>
 
 namespace emm::core {
 namespace {
 
-// Reads a number from 0 to `most` that takes the whole text; otherwise warns and keeps *ret.
-template <typename Number>
-void read_number(const char *name, Number most, const char *expected, Number *ret) {
-    const std::string_view text = observe::environment(name);
-    if (text.empty()) {
-        return;
-    }
-    Number number{};
-    const char *const last = text.data() + text.size();
-    const auto [end, error] = std::from_chars(text.data(), last, number);
-    if (error != std::errc() || end != last || text.front() == '-' || !(number <= most)) {
-        observe::log(EMM_LOG_WARN, "{}: expected {}, found '{}'; the default is used", name,
-                     expected, text);
-        return;
-    }
-    *ret = number;
+// The number that a setting has, which is at most `most`; or the default.
+template <typename Number> Number number_in(const char *setting, Number most, Number otherwise) {
+    const std::string_view text = observe::setting(setting);
+    return text.empty() ? otherwise : observe::number_of(text, most).value_or(otherwise);
 }
 
 } // namespace
 
 DeferredLimits read_deferred_limits() {
     DeferredLimits limits;
-    read_number("EMM_MAX_PENDING_DEALLOCS_COUNT", UINT64_MAX, "a whole number from 0 to 2^64 - 1",
-                &limits.count);
-    read_number("EMM_MAX_PENDING_DEALLOCS_RATIO", 1.0, "a number from 0 to 1", &limits.ratio);
+    limits.count = number_in("EMM_MAX_PENDING_DEALLOCS_COUNT", UINT64_MAX, limits.count);
+    limits.ratio = number_in("EMM_MAX_PENDING_DEALLOCS_RATIO", 1.0, limits.ratio);
     return limits;
 }
 

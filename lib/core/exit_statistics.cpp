@@ -115,12 +115,7 @@ void write_statistics() noexcept {
 }
 
 bool is_wanted() noexcept {
-    const std::string_view wish = observe::environment("EMM_STATS");
-    if (!wish.empty() && wish != "exit") {
-        observe::log(EMM_LOG_WARN, "EMM_STATS: expected exit, found '{}'; no statistics are told",
-                     wish);
-    }
-    return wish == "exit";
+    return observe::setting("EMM_STATS") == "exit";
 }
 
 } // namespace

@@ -226,18 +226,6 @@ std::optional<MemoryReport::Driver> manager_figures(emm_context &context) {
     return MemoryReport::Driver{free, total};
 }
 
-bool report_setting() {
-    bool is_known = true;
-    const std::string_view setting = observe::environment("EMM_OOM_REPORT");
-    const bool wanted = is_report_wanted(setting, is_tracking(), is_known);
-    if (!is_known) {
-        observe::log(EMM_LOG_WARN,
-                     "EMM_OOM_REPORT: expected on or off, found '{}'; the default is used",
-                     setting);
-    }
-    return wanted;
-}
-
 // True for the first in each interval.
 bool is_due() noexcept {
     static std::atomic<int64_t> next{INT64_MIN};
@@ -263,8 +251,7 @@ std::string caller_name(const void *caller) {
 
 } // namespace
 
-bool is_report_wanted(std::string_view setting, bool is_tracking, bool &ret_is_known) noexcept {
-    ret_is_known = setting.empty() || setting == "on" || setting == "off";
+bool is_report_wanted(std::string_view setting, bool is_tracking) noexcept {
     return setting == "on" || (setting != "off" && is_tracking);
 }
 
@@ -317,7 +304,8 @@ std::string report_exhaustion(emm_context &context, uint64_t bytes, bool of_host
                               const void *caller) noexcept {
     const Uncancelled uncancelled;
     try {
-        static const bool is_wanted = report_setting();
+        static const bool is_wanted =
+            is_report_wanted(observe::setting("EMM_OOM_REPORT"), is_tracking());
         if (!is_wanted || observe::is_forked_child() || !is_due()) {
             return "";
         }

@@ -39,8 +39,7 @@ void keep_dropped(const emm_context &context, bool by_reset);
 // were live when a context was reset or ended. Empty without EMM_TRACK.
 std::vector<std::string> leak_report_lines();
 
-// Whether a report is wanted. `setting` is EMM_OOM_REPORT; false in `ret_is_known` if it makes no
-// sense.
-bool is_report_wanted(std::string_view setting, bool is_tracking, bool &ret_is_known) noexcept;
+// Whether a report is wanted. `setting` is EMM_OOM_REPORT: on, off, or empty.
+bool is_report_wanted(std::string_view setting, bool is_tracking) noexcept;
 
 } // namespace emm::core

@@ -236,7 +236,7 @@ emm_status current_selection(const loader::Selection *&ret_selection) {
         ret_selection = selection;
         return EMM_OK;
     }
-    deferred_limits(); // warns now, not first when a context is served
+    observe::check_settings(); // warns now, not first when one is used
     const OwnerGuard guard(choice_lock());
     if (!guard.owns()) {
         return reentered();
@@ -250,7 +250,7 @@ emm_status current_selection(const loader::Selection *&ret_selection) {
 }
 
 emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
-    deferred_limits();
+    observe::check_settings();
     std::vector<loader::Spec> specs;
     emm_status status = loader::parse_specs(spec, specs);
     if (status != EMM_OK) {

@@ -53,10 +53,7 @@ Tracker &tracker() noexcept {
 
 observe::TrackOptions wanted_options() {
     observe::TrackOptions options;
-    std::string complaint;
-    if (!observe::parse_track_options(observe::environment("EMM_TRACK"), options, complaint)) {
-        observe::log(EMM_LOG_WARN, "{}; nothing is tracked", complaint);
-    }
+    observe::parse_track_options(observe::setting("EMM_TRACK"), options);
     return options;
 }
 

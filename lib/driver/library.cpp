@@ -60,7 +60,7 @@ emm_status check_file(const std::string &wanted) {
     if (found.problem.empty() || found.error != 0) {
         return EMM_OK; // dlopen tells what is wrong with a path that leads nowhere
     }
-    if (observe::environment("EMM_ALLOW_UNTRUSTED") == "1") {
+    if (observe::setting("EMM_ALLOW_UNTRUSTED") == "1") {
         observe::log(EMM_LOG_WARN, "driver {}: {}; loaded because EMM_ALLOW_UNTRUSTED=1", wanted,
                      found.problem);
         return EMM_OK;

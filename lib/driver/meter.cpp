@@ -183,7 +183,7 @@ const Row rows[] = {
 };
 
 bool metering() {
-    static const bool on = observe::environment("EMM_DRIVER_METER") == "1";
+    static const bool on = observe::setting("EMM_DRIVER_METER") == "1";
     return on;
 }
 

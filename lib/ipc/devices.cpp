@@ -3,7 +3,6 @@
 #include "core/registry.h"
 #include "driver/driver.h"
 #include "observe/error.h"
-#include "observe/log.h"
 #include "observe/process.h"
 
 #include <fmt/ranges.h>
@@ -67,14 +66,7 @@ emm_status ask_for_all(const driver::Driver &driver, std::vector<driver::DeviceI
 }
 
 bool is_staging_forced() {
-    static const bool forced = [] {
-        const std::string_view text = observe::environment("EMM_IPC_STAGED");
-        if (!text.empty() && text != "0" && text != "1") {
-            observe::log(EMM_LOG_WARN,
-                         "EMM_IPC_STAGED: expected 0 or 1, found '{}', which is ignored", text);
-        }
-        return text == "1";
-    }();
+    static const bool forced = observe::setting("EMM_IPC_STAGED") == "1";
     return forced;
 }
 

@@ -196,7 +196,7 @@ const Search &process_search() {
         .plugin_folder = EMM_PLUGIN_DIR,
         .build_tree = dl::home().build_tree,
         .user = geteuid(),
-        .allow_untrusted = observe::environment("EMM_ALLOW_UNTRUSTED") == "1",
+        .allow_untrusted = observe::setting("EMM_ALLOW_UNTRUSTED") == "1",
         .elevated = observe::elevated(),
     };
     return *search;

@@ -169,11 +169,7 @@ void Server::hang_up(size_t index) noexcept {
 
 // Whether the user wants it, and the process has no more rights than the user.
 bool is_wanted() noexcept {
-    const std::string_view value = observe::environment("EMM_TOP");
-    if (!value.empty() && value != "on" && value != "off") {
-        observe::log(EMM_LOG_WARN, "EMM_TOP: expected on or off, found {}; it is on", value);
-    }
-    return value != "off" && !observe::elevated();
+    return observe::setting("EMM_TOP") != "off" && !observe::elevated();
 }
 
 // Registered after the plugin's own handlers, it runs before them.

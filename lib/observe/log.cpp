@@ -4,6 +4,7 @@
 #include "observe/file.h"
 #include "observe/log_levels.h"
 #include "observe/process.h"
+#include "observe/settings.h"
 #include "observe/text.h"
 #include "observe/write_signals.h"
 
@@ -14,7 +15,6 @@
 #include <spdlog/sinks/stdout_sinks.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
@@ -25,8 +25,6 @@
 
 namespace emm::observe {
 namespace {
-
-constexpr std::array<std::string_view, 5> level_words{"off", "error", "warn", "info", "debug"};
 
 spdlog::level::level_enum spdlog_level(int32_t level) {
     switch (level) {
@@ -74,9 +72,8 @@ Setting parse(std::string_view text) {
     setting.level = EMM_LOG_WARN;
     if (known != level_words.end()) {
         setting.level = static_cast<int32_t>(known - level_words.begin());
-    } else if (!word.empty()) {
-        setting.complaint = "EMM_LOG: expected off, error, warn, info or debug, found '" +
-                            std::string(word) + "'; warn is used";
+    } else if (const std::string complaint = complaint_about("EMM_LOG", text); !complaint.empty()) {
+        setting.complaint = "EMM_LOG: " + complaint;
     }
     if (colon != std::string_view::npos) {
         setting.file = with_process_id(text.substr(colon + 1));

@@ -2,10 +2,16 @@
 
 #include <emm/emm.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
+#include <string_view>
 
 namespace emm::observe {
+
+// The words for EMM_LOG_OFF and on.
+inline constexpr std::array<std::string_view, 5> level_words{"off", "error", "warn", "info",
+                                                             "debug"};
 
 // The least urgent level, EMM_LOG_*, that each place of the log gets.
 struct LogLevels {

@@ -3,12 +3,14 @@
 #include "observe/descriptors.h"
 #include "observe/error.h"
 #include "observe/log.h"
+#include "observe/settings.h"
 
 #include <emm/plugin.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <pthread.h>
 #include <set>
 #include <string>
@@ -36,7 +38,7 @@ void enter_child() {
     register_fork_handlers();
 }
 
-void warn_once(const char *name) {
+void warn_once(const char *name, const std::string &text) {
     static std::mutex mutex;
     static auto *warned = new std::set<std::string>;
     {
@@ -47,7 +49,7 @@ void warn_once(const char *name) {
     }
     // The log reads EMM_LOG itself.
     if (std::strcmp(name, "EMM_LOG") != 0) {
-        log(EMM_LOG_WARN, std::string(name) + " is ignored: the process has elevated privileges");
+        log(EMM_LOG_WARN, name + text);
     }
 }
 
@@ -84,12 +86,36 @@ std::string_view environment(const char *name) noexcept {
     }
     if (elevated() && std::getenv(name)) {
         try {
-            warn_once(name);
+            warn_once(name, " is ignored: the process has elevated privileges");
         } catch (...) {
             return "";
         }
     }
     return "";
+}
+
+std::string_view setting(const char *name) noexcept {
+    const std::string_view value = environment(name);
+    try {
+        const std::string complaint = complaint_about(name, value);
+        if (complaint.empty()) {
+            return value;
+        }
+        warn_once(name, ": " + complaint);
+    } catch (const std::bad_alloc &) {
+        return "";
+    }
+    return "";
+}
+
+void check_settings() noexcept {
+    try {
+        for (const char *const name : settings()) {
+            setting(name);
+        }
+    } catch (const std::bad_alloc &) {
+        return; // each tells by itself as it is read
+    }
 }
 
 } // namespace emm::observe

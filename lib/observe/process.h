@@ -76,6 +76,13 @@ bool elevated() noexcept;
 // so once for each variable.
 std::string_view environment(const char *name) noexcept;
 
+// The same of a variable that takes words or a number (observe/settings.h): "" for a value that it
+// does not take, of which a warning tells, once.
+std::string_view setting(const char *name) noexcept;
+
+// Has the warnings of all of them now: some are first read long after.
+void check_settings() noexcept;
+
 // A static object that is never destroyed, because calls may come while the process ends, and that
 // lies in no memory of its own, so that making it needs none: functions that must not throw use it.
 template <class Type> union Immortal {

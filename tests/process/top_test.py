@@ -119,7 +119,7 @@ class Presence(unittest.TestCase):
         holder = Holder(self, "alloc=1", EMM_TOP="no\033")
         self.assertIn(holder.pid, shown())
         holder.end()
-        self.assertIn("EMM_TOP: expected on or off, found no?; it is on", holder.errors)
+        self.assertIn("EMM_TOP: expected on or off, found 'no?'; it is on", holder.errors)
 
     def test_a_program_that_is_killed_leaves_nothing_behind(self):
         holder = Holder(self, "alloc=1")

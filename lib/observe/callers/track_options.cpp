@@ -1,7 +1,5 @@
 #include "observe/callers/track_options.h"
 
-#include "observe/text.h"
-
 #include <charconv>
 
 namespace emm::observe {
@@ -30,8 +28,7 @@ bool take_sample(std::string_view word, uint32_t &ret_sample) {
 
 } // namespace
 
-bool parse_track_options(std::string_view text, TrackOptions &ret_options,
-                         std::string &ret_complaint) {
+bool parse_track_options(std::string_view text, TrackOptions &ret_options) {
     ret_options = {};
     if (text.empty()) {
         return true;
@@ -43,9 +40,6 @@ bool parse_track_options(std::string_view text, TrackOptions &ret_options,
         ret_options = parsed;
         return true;
     }
-    ret_complaint = "EMM_TRACK: expected module or stack, with :sample=1/N behind it or nothing (N "
-                    "up to 1000000), found '" +
-                    one_line(text.substr(0, longest_text)) + "'";
     return false;
 }
 

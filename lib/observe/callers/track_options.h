@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 namespace emm::observe {
@@ -16,8 +15,10 @@ struct TrackOptions {
 
 constexpr uint32_t largest_sample = 1'000'000;
 
-// False: `ret_complaint` says what was expected, and nothing is to be tracked. "" is `none`.
-bool parse_track_options(std::string_view text, TrackOptions &ret_options,
-                         std::string &ret_complaint);
+constexpr const char *track_options_expected =
+    "module or stack, with :sample=1/N behind it or nothing (N up to 1000000)";
+
+// False: another text than is expected, and nothing is to be tracked. "" is `none`.
+bool parse_track_options(std::string_view text, TrackOptions &ret_options);
 
 } // namespace emm::observe

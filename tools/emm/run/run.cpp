@@ -60,11 +60,10 @@ void check_usage(const RunOptions &options) {
 
 void check_track(const std::string &spec) {
     observe::TrackOptions parsed;
-    std::string complaint;
-    if (spec.empty() || !observe::parse_track_options(spec, parsed, complaint)) {
-        throw Refusal(run_usage, fmt::format("--track: expected module or stack, with "
-                                             ":sample=1/N behind it or nothing, found '{}'",
-                                             observe::one_line(spec)));
+    if (spec.empty() || !observe::parse_track_options(spec, parsed)) {
+        throw Refusal(run_usage,
+                      fmt::format("--track: expected {}, found '{}'",
+                                  observe::track_options_expected, observe::one_line(spec)));
     }
 }
 

@@ -1,0 +1,104 @@
+#include "observe/settings.h"
+
+#include "observe/callers/track_options.h"
+#include "observe/log_levels.h"
+#include "observe/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+namespace emm::observe {
+namespace {
+
+struct Row {
+    const char *name;
+    const char *expected;
+    const char *otherwise; // what holds in the place of another value
+    bool (*takes)(std::string_view);
+};
+
+bool is_flag(std::string_view value) {
+    return value == "0" || value == "1";
+}
+
+bool is_switch(std::string_view value) {
+    return value == "on" || value == "off";
+}
+
+bool is_exit(std::string_view value) {
+    return value == "exit";
+}
+
+bool is_count(std::string_view value) {
+    return number_of<uint64_t>(value, UINT64_MAX).has_value();
+}
+
+bool is_share(std::string_view value) {
+    return number_of<double>(value, 1.0).has_value();
+}
+
+bool is_tracked(std::string_view value) {
+    TrackOptions options;
+    return parse_track_options(value, options);
+}
+
+// A level, with a file behind it or alone.
+bool is_log(std::string_view value) {
+    const std::string_view word = value.substr(0, value.find(':'));
+    return word.empty() ||
+           std::find(level_words.begin(), level_words.end(), word) != level_words.end();
+}
+
+bool is_absolute(std::string_view folders) {
+    while (!folders.empty()) {
+        const size_t end = std::min(folders.find(':'), folders.size());
+        if (end > 0 && folders.front() != '/') {
+            return false;
+        }
+        folders.remove_prefix(std::min(end + 1, folders.size()));
+    }
+    return true;
+}
+
+constexpr std::array rows = {
+    Row{"EMM_TRACK", track_options_expected, "nothing is tracked", is_tracked},
+    Row{"EMM_OOM_REPORT", "on or off", "the default is used", is_switch},
+    Row{"EMM_STATS", "exit", "no statistics are told", is_exit},
+    Row{"EMM_TOP", "on or off", "it is on", is_switch},
+    Row{"EMM_DRIVER_METER", "0 or 1", "nothing is counted", is_flag},
+    Row{"EMM_MAX_PENDING_DEALLOCS_COUNT", "a whole number from 0 to 2^64 - 1",
+        "the default is used", is_count},
+    Row{"EMM_MAX_PENDING_DEALLOCS_RATIO", "a number from 0 to 1", "the default is used", is_share},
+    Row{"EMM_IPC_STAGED", "0 or 1", "memory is mapped where it can be", is_flag},
+    Row{"EMM_ALLOW_UNTRUSTED", "0 or 1", "files that other users could have written are refused",
+        is_flag},
+    // Read by the log and by the search for plugins, which say more.
+    Row{"EMM_LOG", "off, error, warn, info or debug", "warn is used", is_log},
+    Row{"EMM_PLUGIN_PATH", "absolute folders", "others are ignored", is_absolute},
+};
+constexpr size_t read_elsewhere = 2; // of them, the last ones
+
+} // namespace
+
+std::string complaint_about(std::string_view variable, std::string_view value) {
+    const auto row = std::find_if(rows.begin(), rows.end(),
+                                  [&](const Row &one) { return one.name == variable; });
+    if (row == rows.end() || value.empty() || row->takes(value)) {
+        return "";
+    }
+    return std::string("expected ") + row->expected + ", found '" +
+           one_line(value.substr(0, longest_text)) + "'; " + row->otherwise;
+}
+
+const std::vector<const char *> &settings() {
+    static const auto *const names = [] {
+        auto *const made = new std::vector<const char *>;
+        std::for_each(rows.begin(), rows.end() - read_elsewhere,
+                      [&](const Row &row) { made->push_back(row.name); });
+        return made;
+    }();
+    return *names;
+}
+
+} // namespace emm::observe

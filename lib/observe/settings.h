@@ -1,0 +1,31 @@
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// Which values emm's variables take, and what is said of others. All of it is pure; process.h reads
+// the variables.
+namespace emm::observe {
+
+// "expected on or off, found 'yes'; it is on". "" for a value that the variable takes, for an empty
+// one, and for variables that name a file or a plugin.
+std::string complaint_about(std::string_view variable, std::string_view value);
+
+// The variables that take words or a number; EMM_LOG, which the log reads, is none of them.
+const std::vector<const char *> &settings();
+
+// A number from 0 to `most` that takes the whole text.
+template <typename Number> std::optional<Number> number_of(std::string_view text, Number most) {
+    Number number{};
+    const char *const last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(text.data(), last, number);
+    if (error != std::errc() || end != last || text.front() == '-' || !(number <= most)) {
+        return std::nullopt;
+    }
+    return number;
+}
+
+} // namespace emm::observe
