@@ -29,7 +29,7 @@ ACROSS_THREADS = [row for i in range(300) for row in
 class Info(unittest.TestCase):
     def test_it_answers_with_the_documented_keys(self):
         info = answer("info")
-        self.assertEqual(list(info), ["plugin", "plugins", "driver", "environment"])
+        self.assertEqual(list(info), ["plugin", "plugins", "driver", "environment", "invalid"])
         self.assertEqual(list(info["plugin"]),
                          ["name", "version", "path", "abi", "selected_by", "options"])
         self.assertEqual(list(info["driver"]), ["name", "version", "simulated", "devices"])
@@ -107,6 +107,27 @@ class Info(unittest.TestCase):
             self.assertEqual(done.stderr.count("[warning]"), 1)
             self.assertIn(f"{name}: expected {expected}, found '{value}'; the default is used",
                           done.stderr)
+
+    def test_a_variable_with_a_value_that_it_does_not_take_is_marked_and_no_other(self):
+        self.assertEqual(answer("info", EMM_TOP="off", EMM_LOG="error", EMM_TRACK="stack")["invalid"], {})
+        for name, expected in (("EMM_TOP", "on or off"), ("EMM_DRIVER_METER", "0 or 1"), ("EMM_LOG", "off, error, "),
+                               ("EMM_ALLOW_UNTRUSTED", "0 or 1"), ("EMM_PLUGIN_PATH", "absolute folders")):
+            invalid = answer("info", **{name: "yes"})["invalid"]
+            self.assertEqual(list(invalid), [name])
+            self.assertIn(f"expected {expected}", invalid[name])
+            self.assertRegex(run("info", **{name: "yes"}).stdout,
+                             rf"(?m)^  {name} +yes\n +not valid: expected {expected}.*, found 'yes'; ")
+
+    def test_a_value_that_a_variable_does_not_take_is_warned_of_once_also_if_it_is_first_used_later(self):
+        names = ("TRACK", "OOM_REPORT", "STATS", "TOP", "MAX_PENDING_DEALLOCS_COUNT", "MAX_PENDING_DEALLOCS_RATIO",
+                 "IPC_STAGED", "ALLOW_UNTRUSTED")
+        with Trace(PAIR_OF_BLOCKS) as trace:
+            told = run("replay", trace, **{f"EMM_{name}": "yes" for name in names}).stderr
+        for name in names:
+            self.assertRegex(told, rf"\[warning\] EMM_{name}: expected .*, found 'yes'; ")
+        self.assertEqual(told.count("[warning]"), len(names), told)
+        self.assertIn("EMM_DRIVER_METER: expected 0 or 1, found 'yes'; nothing is counted",
+                      run("info", EMM_DRIVER_METER="yes").stderr)
 
     def test_a_setting_of_the_simulated_driver_that_makes_no_sense_is_named(self):
         for setting in ("colour=red", "progress=slow", "fail=cuMemAlloc@x", "fail=cuNoCall@1"):

@@ -2,6 +2,7 @@
 
 #include "child.h"
 #include "driver.h"
+#include "observe/settings.h"
 #include "observe/text.h"
 #include "print.h"
 #include "problem.h"
@@ -99,6 +100,19 @@ Json describe_environment() {
     return all;
 }
 
+// Of each variable whose value is none that it takes: what holds instead.
+Json describe_invalid() {
+    Json all = Json::object();
+    for (const char *variable : variables()) {
+        const char *const value = std::getenv(variable);
+        const std::string complaint = observe::complaint_about(variable, value ? value : "");
+        if (!complaint.empty()) {
+            all[variable] = complaint;
+        }
+    }
+    return all;
+}
+
 std::string text_at(const Json &object, const char *key) {
     const Json &value = object.at(key);
     return value.is_string() ? observe::one_line(value.get<std::string>()) : "-";
@@ -158,12 +172,15 @@ std::string found_text(const Json &plugins) {
     return plugins.empty() ? "\nplugins found: none\n" : text;
 }
 
-std::string environment_text(const Json &environment) {
+std::string environment_text(const Json &environment, const Json &invalid) {
     std::string text = "\nenvironment\n";
     for (const auto &[name, value] : environment.items()) {
         text += fmt::format("  {:<31} {}\n", name,
                             value.is_string() ? observe::one_line(value.get<std::string>())
                                               : "(unset)");
+        if (invalid.contains(name)) {
+            text += fmt::format("  {:<31} not valid: {}\n", "", text_at(invalid, name.c_str()));
+        }
     }
     return text;
 }
@@ -203,12 +220,13 @@ int run_info(const InfoOptions &options) {
     report["plugins"] = find_plugins();
     report["driver"] = driver_or_error();
     report["environment"] = describe_environment();
+    report["invalid"] = describe_invalid();
     if (options.json) {
         print_json(report);
     } else {
         print(plugin_text(report["plugin"], answer.value("more", Json())) +
               found_text(report["plugins"]) + driver_text(report["driver"]) +
-              environment_text(report["environment"]));
+              environment_text(report["environment"], report["invalid"]));
     }
     // A machine may have no driver; one that was asked for by name must be there.
     const bool lacks_driver = report["driver"].contains("error") && std::getenv("EMM_DRIVER");
