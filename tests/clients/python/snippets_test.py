@@ -30,9 +30,10 @@ def snippets():
             yield heading, part[len("```python\n"):-len("```")]
 
 
-def run(program):
+def run(program, **variables):
+    environment = {name: value for name, value in {**ENVIRONMENT, **variables}.items() if value is not None}
     return subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
-                          timeout=100, env=ENVIRONMENT, check=False)
+                          timeout=100, env=environment, check=False)
 
 
 def obstacle(program):
@@ -56,6 +57,12 @@ def obstacle(program):
 class Snippets(unittest.TestCase):
     def test_there_are_some(self):
         self.assertGreater(len(list(snippets())), 3)
+
+    def test_the_first_one_chooses_a_plugin_and_leaves_that_of_the_environment_without_a_warning(self):
+        _, program = next(snippets())
+        for name in (None, "passthrough"):
+            done = run(program, EMM_PLUGIN=name)
+            self.assertEqual((done.stdout.split()[:1], done.stderr), ([name or "pool"], ""))
 
 
 def add(number, heading, program):
