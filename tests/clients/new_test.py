@@ -25,6 +25,14 @@ def written(tool, workshop, name, *flags):
     return folder
 
 
+def pkg_config_path(tool, workshop, **environment):
+    """What the steps that are printed set PKG_CONFIG_PATH to; "" if they do not."""
+    said = run([tool, "new", "told"], cwd=workshop.folder, env=clean_environment(**environment))
+    shutil.rmtree(workshop.folder / "told")
+    step = next((line for line in said.splitlines() if "PKG_CONFIG_PATH" in line), "true")
+    return run(["sh", "-c", f'{step}; printf %s "$PKG_CONFIG_PATH"'], env=clean_environment())
+
+
 def checked(tool, library, sanitized):
     expect(library.is_file(), f"{library} was not built")
     symbols = run(["nm", "-D", "--defined-only", library]).split()[2::3]
@@ -61,7 +69,11 @@ def test(source, build, prefix, libdir, workshop):
     point_at(installed, libdir)
     tool = installed / "bin/emm"
     sanitized = "-Db_sanitize=none" not in workshop.settings
-    environment = {**workshop.environment, "PKG_CONFIG_PATH": str(installed / libdir / "pkgconfig")}
+    told = pkg_config_path(tool, workshop)
+    expect(told == str(installed / libdir / "pkgconfig"), f"{installed}: the next steps tell PKG_CONFIG_PATH={told}")
+    again = pkg_config_path(tool, workshop, PKG_CONFIG_PATH=told)
+    expect(again == "", f"PKG_CONFIG_PATH has {told}, and the next steps tell {again}")
+    environment = {**workshop.environment, "PKG_CONFIG_PATH": told}
     for name, *flags in (("plain",), ("in-c", "--c", "--meson")):
         folder = written(tool, workshop, name, *flags)
         run(workshop.meson + ["setup", folder / "build", folder, *workshop.settings], env=environment)

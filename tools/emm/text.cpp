@@ -22,4 +22,13 @@ std::string in_quotes(std::string_view text) {
            (text.size() > longest ? "...'" : "'");
 }
 
+// A single quote ends the quoted text, stands escaped, and begins it again.
+std::string shell_quoted(std::string_view text) {
+    std::string result = "'";
+    for (const char c : text) {
+        result += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    }
+    return result + "'";
+}
+
 } // namespace emm::tool

@@ -12,4 +12,7 @@ std::string plain_lines(std::string_view text);
 // What a file has in a place: in quotes, on one line, and short.
 std::string in_quotes(std::string_view text);
 
+// As one word of a shell's, whatever is in it.
+std::string shell_quoted(std::string_view text);
+
 } // namespace emm::tool

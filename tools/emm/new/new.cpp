@@ -2,13 +2,17 @@
 
 #include "exchange/output.h"
 #include "json.h"
+#include "new/pkg_config.h"
 #include "new/project.h"
 #include "print.h"
 #include "problem.h"
+#include "text.h"
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <dlfcn.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -62,10 +66,21 @@ void write_project(const std::string &folder, const std::vector<ProjectFile> &fi
     }
 }
 
+// So that Meson finds the emm that this tool belongs to.
+std::string pkg_config_step() {
+    const char *const path = std::getenv("PKG_CONFIG_PATH");
+    const std::string folder = pkg_config_folder(dl::home_of(dlsym(RTLD_DEFAULT, "emm_version")));
+    return folder.empty() || is_searched(folder, path ? path : "")
+               ? ""
+               : fmt::format("  export PKG_CONFIG_PATH={}${{PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}}\n",
+                             shell_quoted(folder));
+}
+
 std::string next_steps(const std::string &name, Builder builder) {
-    const std::string steps = builder == Builder::meson
-                                  ? "  meson setup build && meson compile -C build\n"
-                                  : "  cmake -B build && cmake --build build\n";
+    const std::string steps =
+        builder == Builder::meson
+            ? pkg_config_step() + "  meson setup build && meson compile -C build\n"
+            : "  cmake -B build && cmake --build build\n";
     const std::string library = fmt::format("$PWD/build/libemm-{}.so", name);
     return fmt::format("  cd {}\n{}  EMM_DRIVER=sim emm check {}\n  EMM_PLUGIN={} PROGRAM\n", name,
                        steps, library, library);

@@ -1,5 +1,7 @@
 #include "run/environment.h"
 
+#include "text.h"
+
 #include <algorithm>
 #include <fmt/ranges.h>
 
@@ -41,15 +43,6 @@ std::optional<std::string> interposer_options(const RunOptions &options) {
         std::replace(names.back().begin(), names.back().end(), ',', '+');
     }
     return names.empty() ? std::optional<std::string>() : fmt::format("{}", fmt::join(names, ","));
-}
-
-// A single quote ends the quoted text, stands escaped, and begins it again.
-std::string shell_quoted(const std::string &text) {
-    std::string result = "'";
-    for (const char c : text) {
-        result += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    }
-    return result + "'";
 }
 
 } // namespace
