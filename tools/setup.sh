@@ -21,11 +21,28 @@ usage_if_asked() {
     done
 }
 
-# logged NAME COMMAND...: what the command prints goes to a log, which is named if it fails.
+# Of what it reads, the lines that tell how far a build is, [12/345] what, in one line of the terminal.
+show_progress() {
+    local line columns
+    columns=$(tput cols 2>/dev/null) || columns=80
+    while IFS= read -r line; do
+        if [[ $line =~ ^\[[0-9]+/[0-9]+\]\  ]]; then
+            printf '\r\033[K%s' "${line:0:columns-1}"
+        fi
+    done
+    printf '\r\033[K'
+}
+
+# logged NAME COMMAND...: what the command prints goes to a log, which is named if it fails. On a terminal the progress of
+# a build is shown.
 logged() {
     local log=$logs/$1.log
     shift
-    "$@" >"$log" 2>&1 </dev/null && return
+    if [ -t 1 ]; then
+        (set -o pipefail; "$@" 2>&1 </dev/null | tee "$log" | show_progress) && return
+    else
+        "$@" >"$log" 2>&1 </dev/null && return
+    fi
     printf '%s\n' "... the last lines of $log:" >&2
     tail -n 12 "$log" >&2
     return 1
@@ -206,10 +223,9 @@ set_up() {
     fetch_cuda_headers
 }
 
-# build FOLDER [MESON OPTION...]: the options count when the folder is new. Builds `targets`, or all.
-# A whole build takes half the time when eight files are compiled as one.
-targets=()
-build() {
+# configure FOLDER [MESON OPTION...]: the options count when the folder is new. A whole build takes half the time when
+# eight files are compiled as one. A folder that is older than a meson.build is configured again.
+configure() {
     local folder=$1 name=${1##*/}
     shift
     if [ ! -f "$folder/build.ninja" ]; then
@@ -217,7 +233,23 @@ build() {
         logged "$name-configure" meson setup "$folder" "$root" \
             "-Dtoolkit_include=$(cuda_headers)" -Dunity=on -Dunity_size=8 "$@" ||
             stop "emm could not be configured"
+    else
+        logged "$name-configure" meson compile -C "$folder" --ninja-args=build.ninja ||
+            stop "emm could not be configured again"
     fi
+}
+
+# compile FOLDER [TARGET...]: all of it, or the targets.
+compile() {
+    local folder=$1 name=${1##*/}
+    shift
     say "compiling (1 to 10 minutes the first time, by the processors; the log is $logs/$name.log)"
-    logged "$name" meson compile -C "$folder" "${targets[@]}" || stop "emm did not build"
+    logged "$name" meson compile -C "$folder" "$@" || stop "emm did not build"
+}
+
+# build FOLDER [MESON OPTION...]: configures it and builds `targets`, or all.
+targets=()
+build() {
+    configure "$@"
+    compile "$1" "${targets[@]}"
 }

@@ -9,6 +9,7 @@ import unittest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import cited
+import depends
 import descriptors
 import format as layout
 import layers
@@ -64,6 +65,23 @@ class Cited(unittest.TestCase):
         for name in ("a shape is round", "records have fields", "P a shape is whole"):
             self.assertEqual(self.found("### The CUDA Array Interface", f"| shape | {name} |"),
                              [f"the tests of arrays: there is none '{name}'"])
+
+
+class Depends(unittest.TestCase):
+    MADE = {"program": {"lib/a.so", "bin/program"}, "plugin": {"lib/plugin.so"}}
+
+    def found(self, depends_on, *command, **variables):
+        test = {"name": "t", "cmd": list(command), "env": variables, "depends": depends_on}
+        return list(depends.faults("/b", [test], {"lib/a.so", "bin/program", "lib/plugin.so"}, self.MADE.get))
+
+    def test_what_a_target_is_made_with_and_what_the_build_does_not_make_pass(self):
+        self.assertEqual(self.found(["program"], "/b/bin/program", "/s/test.py", "/b/log.txt", LIB="/x:/b/lib/a.so"), [])
+        self.assertEqual(self.found([], "/s/test.py"), [])
+
+    def test_a_file_that_is_named_and_not_made_is_told(self):
+        for words, variables in ((["/b/lib/plugin.so"], {}), (["x"], {"EMM_PLUGIN": "/b/lib/../lib/plugin.so:max=1"})):
+            self.assertEqual(self.found(["program"], *words, **variables),
+                             ["t: names lib/plugin.so, and does not depend on it"])
 
 
 class Descriptors(Tree):
