@@ -263,6 +263,7 @@ MemoryReport memory_report(emm_context &context, std::optional<MemoryReport::Req
     report.request = std::move(request);
     report.device = context.device;
     report.plugin = context.selection ? context.selection->plugin->name : "";
+    report.spec = context.selection ? context.selection->spec : "";
     report.of_plugin = plugin_figures(context.device);
     report.of_driver = driver_figures(context);
     report.of_manager = manager_figures(context);

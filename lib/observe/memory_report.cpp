@@ -223,6 +223,36 @@ Json tracked_json(const MemoryReport &report) {
 
 // --- hints -------------------------------------------------------------------------------------
 
+// Which plugin puts pieces together, where this one does not; "" where it does.
+std::string piecing_plugin(const MemoryReport &report) {
+    if (report.plugin != "pool") {
+        return "a plugin that maps pages, as pool does unless growth=segment, puts pieces together";
+    }
+    for (const char *const option : {"ipc=dedicated", "growth=segment"}) {
+        if (report.spec.find(option) != std::string::npos) {
+            return fmt::format("pool without {} maps pages, and puts pieces together", option);
+        }
+    }
+    return "";
+}
+
+// What is cached is no use alone, nor is what the driver has free: so they are pieces.
+void hint_at_pieces(const MemoryReport &report, uint64_t free, std::vector<std::string> &hints) {
+    const MemoryReport::Plugin &plugin = *report.of_plugin;
+    const uint64_t asked = report.request->bytes;
+    const std::string other = piecing_plugin(report);
+    if (other.empty() || free >= asked || plugin.cached_bytes + free < asked ||
+        plugin.largest_free_block >= asked) {
+        return;
+    }
+    const std::string largest = plugin.largest_free_block == 0
+                                    ? ""
+                                    : fmt::format(" (the largest that is cached has {})",
+                                                  bytes_text(plugin.largest_free_block));
+    hints.push_back(fmt::format("{} are cached or free, but not in one piece{}: {}",
+                                bytes_text(plugin.cached_bytes + free), largest, other));
+}
+
 void hint_at_plugin(const MemoryReport &report, std::vector<std::string> &hints) {
     if (!report.request || !report.of_plugin || report.request->of_host) {
         return;
@@ -230,27 +260,21 @@ void hint_at_plugin(const MemoryReport &report, std::vector<std::string> &hints)
     const MemoryReport::Plugin &plugin = *report.of_plugin;
     const uint64_t free = report.of_driver ? report.of_driver->free : 0;
     if (is_limited(report) && report.of_manager->free < report.request->bytes) {
-        hints.push_back(
-            fmt::format("the plugin's limit is {}, of which {} are free: the device has "
-                        "{} more",
-                        bytes_text(report.of_manager->total), bytes_text(report.of_manager->free),
-                        bytes_text(free)));
+        const std::string more =
+            free == 0
+                ? ""
+                : fmt::format("; a larger one could have {} more of the driver", bytes_text(free));
+        hints.push_back(fmt::format("the plugin's limit is {}, of which {} are free{}",
+                                    bytes_text(report.of_manager->total),
+                                    bytes_text(report.of_manager->free), more));
         return;
     }
     if (plugin.pending_bytes >= report.request->bytes) {
         hints.push_back(fmt::format("{} are freed and still in use by the device or held back by a "
                                     "deferred section: synchronize before the allocation",
                                     bytes_text(plugin.pending_bytes)));
-    } else if (plugin.cached_bytes + free >= report.request->bytes &&
-               plugin.largest_free_block < report.request->bytes) {
-        const std::string largest = plugin.largest_free_block == 0
-                                        ? ""
-                                        : fmt::format(" (the largest that is cached has {})",
-                                                      bytes_text(plugin.largest_free_block));
-        hints.push_back(fmt::format("{} are cached or free, but not in one piece{}: a plugin that "
-                                    "maps pages, as pool does unless growth=segment, puts pieces "
-                                    "together",
-                                    bytes_text(plugin.cached_bytes + free), largest));
+    } else {
+        hint_at_pieces(report, free, hints);
     }
 }
 

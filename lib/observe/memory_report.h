@@ -33,6 +33,7 @@ struct MemoryReport {
 
     int32_t device = 0;
     std::string plugin;
+    std::string spec; // as it was chosen, with its options
 
     // What the plugin says, of all contexts of this process on the device.
     struct Plugin {

@@ -124,18 +124,10 @@ TEST_CASE("a hint is given where the figures bear it out, and nowhere else") {
     MemoryReport report = usual();
     CHECK(has_hint(report, "torch.cuda.empty_cache()"));
     CHECK(has_hint(report, "other processes hold 10.00 GiB"));
-    CHECK_FALSE(has_hint(report, "not in one piece"));
     CHECK_FALSE(has_hint(report, "EMM_TRACK"));
-    report.of_plugin->cached_bytes = 2 * gib;
-    CHECK(has_hint(report, "not in one piece (the largest that is cached has 256.00 MiB)"));
-    report.of_plugin->largest_free_block = 0;
-    CHECK(has_hint(report, "not in one piece: "));
-    report.of_plugin->largest_free_block = 2 * gib; // then that is not why
-    CHECK_FALSE(has_hint(report, "not in one piece"));
-    report.of_plugin->largest_free_block = 0;
+    CHECK_FALSE(has_hint(report, "synchronize"));
     report.of_plugin->pending_bytes = 2 * gib;
     CHECK(has_hint(report, "synchronize"));
-    CHECK_FALSE(has_hint(report, "not in one piece"));
     report.tracked.reset();
     CHECK(has_hint(report, "EMM_TRACK=module"));
     report.processes->front().bytes = 75 * gib;
@@ -143,6 +135,41 @@ TEST_CASE("a hint is given where the figures bear it out, and nowhere else") {
     report.request->bytes = 81 * gib;
     CHECK(hints_for(report).size() == 1);
     CHECK(has_hint(report, "the device has 80.00 GiB in all"));
+}
+
+TEST_CASE(
+    "memory in pieces is a hint where what is cached and what is free are enough together alone") {
+    MemoryReport report = usual();
+    report.plugin = "async";
+    CHECK_FALSE(has_hint(report, "not in one piece")); // 1.5 GiB in all
+    report.of_plugin->cached_bytes = 2 * gib;
+    CHECK(has_hint(report, "2.50 GiB are cached or free, but not in one piece (the largest that is "
+                           "cached has 256.00 MiB): a plugin that maps pages, as pool does"));
+    report.of_plugin->largest_free_block = 0;
+    CHECK(has_hint(report, "not in one piece: "));
+    report.of_plugin->largest_free_block = 2 * gib; // then that is not why
+    CHECK_FALSE(has_hint(report, "not in one piece"));
+    report.of_plugin->largest_free_block = 0;
+    report.of_driver->free = 2 * gib; // nor is it then
+    CHECK_FALSE(has_hint(report, "not in one piece"));
+    report.of_driver->free = gib / 2;
+    report.of_plugin->pending_bytes = 2 * gib;
+    CHECK_FALSE(has_hint(report, "not in one piece"));
+}
+
+TEST_CASE("no hint tells a plugin of what it does already, nor one without a cache of pieces") {
+    MemoryReport report = usual();
+    report.of_plugin->cached_bytes = 2 * gib;
+    report.spec = "pool:max=70GiB";
+    CHECK_FALSE(has_hint(report, "not in one piece"));
+    report.spec = "pool:growth=segment,max=70GiB";
+    CHECK(has_hint(report, "pool without growth=segment maps pages"));
+    report.spec = "pool:ipc=dedicated";
+    CHECK(has_hint(report, "pool without ipc=dedicated maps pages"));
+    report.plugin = report.spec = "passthrough";
+    report.of_plugin->cached_bytes = 0;
+    report.of_driver->free = 3 * gib;
+    CHECK_FALSE(has_hint(report, "pool"));
 }
 
 TEST_CASE("names that would do harm come out harmless, in lines and in JSON") {
@@ -215,11 +242,16 @@ TEST_CASE("bytes are written in the unit that fits") {
 
 TEST_CASE("a plugin that is at its limit is what the report names, and not the device") {
     MemoryReport report = usual();
-    report.of_driver->free = 70 * gib;
+    report.plugin = "async";
+    report.of_plugin->cached_bytes = 2 * gib;
     report.of_manager = MemoryReport::Driver{gib, 61 * gib};
     CHECK_THAT(text_of(report), ContainsSubstring("limit       61.00 GiB by the plugin, of which "
                                                   "1.00 GiB are free\n"));
-    CHECK(has_hint(report, "the plugin's limit is 61.00 GiB, of which 1.00 GiB are free"));
+    CHECK(has_hint(report, "the plugin's limit is 61.00 GiB, of which 1.00 GiB are free; a larger "
+                           "one could have 512.00 MiB more of the driver"));
+    report.of_driver->free = 0;
+    CHECK_FALSE(has_hint(report, "a larger one"));
+    report.of_driver->free = gib / 2;
     CHECK_FALSE(has_hint(report, "not in one piece"));
     CHECK(json_of(report).at("limit").at("total") == 61 * gib);
 
