@@ -8,6 +8,7 @@ them. With emm, what is RMM's CudaMemoryResource in a test, and what rmm.reiniti
 On the simulated driver NVIDIA's runtime does not start. RMM's tests ask it for the device in Python, and the driver
 answers here. What librmm itself asks of it fails there, so the tests of RMM's own resources do.
 """
+import functools
 import json
 import os
 
@@ -68,7 +69,8 @@ def pytest_configure():
         ask_the_driver()
     if ON_EMM:
         rmm.rmm._initialize = initialize
-        rmm.mr.CudaMemoryResource = emm.rmm.resource
+        rmm.mr.CudaMemoryResource = functools.partial(emm.rmm.resource)
+        rmm.mr.CudaMemoryResource.__name__ = "CudaMemoryResource"  # of which tests are named
         emm.rmm.use()
 
 
