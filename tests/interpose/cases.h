@@ -22,6 +22,7 @@ void register_case();
 
 // questions
 void ranges_case();
+void after_frees_case();
 void attributes_case();
 void handles_case();
 

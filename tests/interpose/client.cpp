@@ -34,6 +34,7 @@ const Case *find_cases(const std::string &how, size_t &ret_count) {
                                  {"host", host_case},
                                  {"register", register_case},
                                  {"ranges", ranges_case},
+                                 {"after-frees", after_frees_case},
                                  {"attributes", attributes_case},
                                  {"handles", handles_case},
                                  {"contexts", contexts_case},

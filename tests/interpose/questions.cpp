@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <iterator>
 #include <unistd.h>
+#include <vector>
 
 namespace {
 
@@ -49,6 +50,67 @@ void ranges_case() {
     }
     result(cu.cuMemGetAddressRange(&base, &found, reinterpret_cast<CUdeviceptr>(&on_stack)),
            CUDA_ERROR_NOT_FOUND, "an address on the stack");
+}
+
+namespace {
+
+constexpr size_t where_blocks_were = 4 * mib; // bytes of what takes their place
+
+// Where blocks began that were freed. Their context ends, so that all memory is the driver's again.
+std::vector<CUdeviceptr> freed_blocks(CUresult (*allocates)(CUdeviceptr *, size_t)) {
+    constexpr size_t count = 512, size = mib / 16;
+    const Primary primary;
+    std::vector<CUdeviceptr> blocks(count);
+    for (CUdeviceptr &block : blocks) {
+        NEED(allocates(&block, size));
+    }
+    for (const CUdeviceptr block : blocks) {
+        NEED(cu.cuMemFree(block));
+    }
+    return blocks;
+}
+
+CUresult allocate_plain(CUdeviceptr *ret_block, size_t size) {
+    return cu.cuMemAlloc(ret_block, size);
+}
+
+// What CUDA says at the last byte, where no block began, it says wherever one of them did.
+void stands_alone(CUdeviceptr block, const std::vector<CUdeviceptr> &freed, const char *name) {
+    CUdeviceptr whole = 0;
+    const CUresult at_last =
+        cu.cuMemGetAddressRange(&whole, nullptr, block + where_blocks_were - 1);
+    size_t within = 0, right = 0;
+    for (const CUdeviceptr old : freed) {
+        CUdeviceptr base = 0;
+        if (old >= block && old - block < where_blocks_were) {
+            within++;
+            right += cu.cuMemGetAddressRange(&base, nullptr, old) == at_last && base == whole;
+        }
+    }
+    fact(right == within, "%s: one range, also where freed blocks began", name);
+}
+
+void pool_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
+    const Primary primary;
+    const Stream stream;
+    CUmemPoolProps properties = {};
+    CUmemoryPool pool = nullptr;
+    CUdeviceptr block = 0;
+    properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    NEED(cu.cuMemPoolCreate(&pool, &properties));
+    NEED(cu.cuMemAllocFromPoolAsync(&block, where_blocks_were, pool, stream));
+    stands_alone(block, freed, "a block of another pool");
+    result(cu.cuMemFreeAsync(block, stream), CUDA_SUCCESS, "its free");
+    NEED(cu.cuStreamSynchronize(stream));
+    NEED(cu.cuMemPoolDestroy(pool));
+}
+
+} // namespace
+
+// What the driver itself gives to the program, where a plugin had memory before.
+void after_frees_case() {
+    pool_where_blocks_were(freed_blocks(&allocate_plain));
 }
 
 namespace {

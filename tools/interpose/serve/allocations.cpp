@@ -48,18 +48,17 @@ Allocation &AllocationShard::place(const Allocation &allocation) {
     return slot;
 }
 
-uint64_t &AllocationShard::freed_slot(uint64_t address) {
+AllocationShard::Freed &AllocationShard::freed_slot(uint64_t address) {
     return freed_[(spread(address) >> 8) % freed_slots];
 }
 
 void AllocationShard::forget_freed_there(uint64_t address) {
-    uint64_t &slot = freed_slot(address);
-    slot = slot == address ? 0 : slot;
+    Freed &slot = freed_slot(address);
+    slot.address = slot.address == address ? 0 : slot.address;
 }
 
 void AllocationShard::forget_at(uint64_t address) {
     const std::lock_guard guard(lock_);
-    forget_freed_there(address);
     if (!slots_.empty()) {
         const size_t slot = slot_of(address);
         if (slots_[slot].address != 0) {
@@ -68,9 +67,10 @@ void AllocationShard::forget_at(uint64_t address) {
     }
 }
 
-Allocation AllocationShard::none_at(uint64_t address) {
+Allocation AllocationShard::none_at(uint64_t address, const DriverRegions &regions) {
+    const Freed &slot = freed_slot(address);
     Allocation none;
-    none.freed = freed_slot(address) == address;
+    none.freed = slot.address == address && !regions.is_given_since(slot.moment, address);
     return none;
 }
 
@@ -84,20 +84,21 @@ void AllocationShard::put_back(const Allocation &allocation) {
     place(allocation);
 }
 
-Allocation AllocationShard::find(uint64_t address) {
+Allocation AllocationShard::find(uint64_t address, const DriverRegions &regions) {
     const std::lock_guard guard(lock_);
     const Allocation found = slots_.empty() ? Allocation() : slots_[slot_of(address)];
-    return found.address == 0 ? none_at(address) : found;
+    return found.address == 0 ? none_at(address, regions) : found;
 }
 
-Allocation AllocationShard::remove_slot(size_t slot) {
+inline Allocation AllocationShard::remove_slot(size_t slot, const DriverRegions &regions) {
     const Allocation removed = slots_[slot];
     close_gap(slot);
-    freed_slot(removed.address) = removed.address;
+    freed_slot(removed.address) = {removed.address, regions.now()};
     return removed;
 }
 
-Allocation AllocationShard::take(uint64_t address, uint32_t kinds, uint64_t id) {
+Allocation AllocationShard::take(uint64_t address, uint32_t kinds, uint64_t id,
+                                 const DriverRegions &regions) {
     const std::lock_guard guard(lock_);
     if (slots_.empty()) {
         return {};
@@ -105,13 +106,13 @@ Allocation AllocationShard::take(uint64_t address, uint32_t kinds, uint64_t id) 
     const size_t slot = slot_of(address);
     const Allocation found = slots_[slot];
     if (found.address == 0) {
-        return none_at(address);
+        return none_at(address, regions);
     }
     if (!found.is_one_of(kinds) || (id != 0 && found.id != id)) {
         return {};
     }
     if (found.kind != Kind::captured) {
-        return remove_slot(slot);
+        return remove_slot(slot, regions);
     }
     slots_[slot].freed = found.launched;
     slots_[slot].exported = false;
@@ -123,10 +124,10 @@ Allocation *AllocationShard::find_named(AllocationName name) {
     return found && found->address != 0 && found->id == name.id ? found : nullptr;
 }
 
-Allocation AllocationShard::remove(AllocationName name) {
+Allocation AllocationShard::remove(AllocationName name, const DriverRegions &regions) {
     const std::lock_guard guard(lock_);
     Allocation *const found = find_named(name);
-    return found ? remove_slot(size_t(found - slots_.data())) : Allocation();
+    return found ? remove_slot(size_t(found - slots_.data()), regions) : Allocation();
 }
 
 void AllocationShard::set_launched(AllocationName name) {
@@ -138,14 +139,14 @@ void AllocationShard::set_launched(AllocationName name) {
     }
 }
 
-Allocation AllocationShard::end_graph(AllocationName name) {
+Allocation AllocationShard::end_graph(AllocationName name, const DriverRegions &regions) {
     const std::lock_guard guard(lock_);
     Allocation *const found = find_named(name);
     if (!found || found->kind != Kind::captured) {
         return {};
     }
     if (found->freed || found->is_waiting()) {
-        return remove_slot(size_t(found - slots_.data()));
+        return remove_slot(size_t(found - slots_.data()), regions);
     }
     found->kind = Kind::ordered;
     return {};
@@ -211,19 +212,19 @@ bool Allocations::insert(const Allocation &allocation) noexcept {
 }
 
 Allocation Allocations::find(uint64_t address) {
-    return address ? shard_of(address).find(address) : Allocation();
+    return address ? shard_of(address).find(address, regions_) : Allocation();
 }
 
 Allocation Allocations::take(uint64_t address, uint32_t kinds) {
-    return address ? shard_of(address).take(address, kinds, 0) : Allocation();
+    return address ? shard_of(address).take(address, kinds, 0, regions_) : Allocation();
 }
 
 Allocation Allocations::take(AllocationName name) {
-    return shard_of(name.address).take(name.address, on_device, name.id);
+    return shard_of(name.address).take(name.address, on_device, name.id, regions_);
 }
 
 Allocation Allocations::remove(AllocationName name) {
-    return shard_of(name.address).remove(name);
+    return shard_of(name.address).remove(name, regions_);
 }
 
 void Allocations::set_launched(AllocationName name) {
@@ -231,15 +232,16 @@ void Allocations::set_launched(AllocationName name) {
 }
 
 Allocation Allocations::end_graph(AllocationName name) {
-    return shard_of(name.address).end_graph(name);
+    return shard_of(name.address).end_graph(name, regions_);
 }
 
 bool Allocations::set_exported(uint64_t address, uint64_t id) {
     return shard_of(address).set_exported(address, id);
 }
 
-void Allocations::forget_at(uint64_t address) {
+void Allocations::forget_within(uint64_t address, uint64_t size) {
     shard_of(address).forget_at(address);
+    regions_.add(address, size);
 }
 
 // There is room: it has just left.

@@ -1,6 +1,7 @@
 // What the program has got from emm and not given back, by address. Any thread may call.
 #pragma once
 
+#include "driver_regions.h"
 #include "fence/spin_lock.h"
 
 #include <emm/emm.h>
@@ -47,8 +48,9 @@ struct AllocationName {
 };
 
 // A part of the table, with a lock of its own: open addressing, at most three quarters full. It
-// also remembers the addresses that were freed last, until one is given out again: what a program
-// frees twice must not reach the driver, whose memory the plugin may still have there.
+// also remembers the addresses that were freed last, until one is given out again, by emm or by the
+// driver (`regions`): what a program frees twice must not reach the driver, whose memory the plugin
+// may still have there.
 class AllocationShard {
 public:
     static constexpr size_t freed_slots = 1024;
@@ -58,32 +60,37 @@ public:
     void insert(const Allocation &allocation, size_t shard, size_t shards);
     void put_back(const Allocation &allocation);
     void forget_at(uint64_t address);
-    Allocation find(uint64_t address);
+    Allocation find(uint64_t address, const DriverRegions &regions);
     // As those of Allocations. `id` 0: whatever is there.
-    Allocation take(uint64_t address, uint32_t kinds, uint64_t id);
-    Allocation remove(AllocationName name);
+    Allocation take(uint64_t address, uint32_t kinds, uint64_t id, const DriverRegions &regions);
+    Allocation remove(AllocationName name, const DriverRegions &regions);
     void set_launched(AllocationName name);
-    Allocation end_graph(AllocationName name);
+    Allocation end_graph(AllocationName name, const DriverRegions &regions);
     bool set_exported(uint64_t address, uint64_t id);
     template <class Predicate> void remove_if(Predicate predicate);
     template <class Visit> void each(Visit visit);
 
 private:
+    struct Freed {
+        uint64_t address = 0; // 0: none
+        uint64_t moment = 0;  // of DriverRegions
+    };
+
     Allocation *find_named(AllocationName name); // NULL: it is no more
-    Allocation remove_slot(size_t slot);
+    Allocation remove_slot(size_t slot, const DriverRegions &regions);
     size_t slot_of(uint64_t address) const; // where it is, or where it would be
     void grow();
     Allocation &place(const Allocation &allocation);
-    Allocation none_at(uint64_t address);
+    Allocation none_at(uint64_t address, const DriverRegions &regions);
     void forget_freed_there(uint64_t address);
-    uint64_t &freed_slot(uint64_t address);
+    Freed &freed_slot(uint64_t address);
     void close_gap(size_t gap);
 
     SpinLock lock_;
     uint64_t last_id_ = 0;
     std::vector<Allocation> slots_;
     size_t count_ = 0;
-    uint64_t freed_[freed_slots] = {};
+    Freed freed_[freed_slots] = {};
 };
 
 class Allocations {
@@ -108,9 +115,10 @@ public:
     void set_launched(AllocationName name);
     Allocation end_graph(AllocationName name);
 
-    // The driver itself has given out memory there: what was there before is no more, a graph's
-    // memory that the program has freed and what a context had that is ending among it.
-    void forget_at(uint64_t address);
+    // The driver itself has given [address, address + size) to the program: what began at `address`
+    // is no more, a graph's memory that the program has freed and what a context had that is ending
+    // among it; and no address within counts as freed.
+    void forget_within(uint64_t address, uint64_t size);
 
     // Puts back what was taken and could not be freed.
     void put_back(const Allocation &allocation) noexcept;
@@ -130,6 +138,7 @@ private:
 
     static constexpr size_t shard_count = 64;
     AllocationShard shards_[shard_count];
+    DriverRegions regions_;
 };
 
 } // namespace emm::run

@@ -32,6 +32,7 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuStreamSynchronize);
     EMM_CUDA_REQUIRED(cuStreamWaitEvent);
     EMM_CUDA_REQUIRED(cuGraphRetainUserObject);
+    EMM_CUDA_REQUIRED(cuMemGetAddressRange);
     EMM_CUDA_REQUIRED(cuMemsetD8Async);
     EMM_CUDA_REQUIRED(cuPointerGetAttribute);
     EMM_CUDA_REQUIRED(cuThreadExchangeStreamCaptureMode);

@@ -33,10 +33,10 @@ void give_back(const Allocation &allocation, emm_stream stream) {
     }
 }
 
-// What the driver has given out itself, where emm's may have been.
-CUresult from_driver(CUresult result, const CUdeviceptr *ptr) {
-    if (result == CUDA_SUCCESS) {
-        server().allocations.forget_at(*ptr);
+// What the driver has given to the program itself, where emm's may have been.
+CUresult from_driver(const Turn &turn, CUresult result, const CUdeviceptr *ptr, size_t bytes) {
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        server().allocations.forget_within(*ptr, bytes);
     }
     return result;
 }
@@ -86,9 +86,9 @@ CUresult mem_alloc(CUdeviceptr *ret_ptr, size_t bytes) {
     if (turn.is_programs() && ret_ptr && bytes != 0) {
         answer = allocate_unordered(bytes, ret_ptr);
     }
-    return answer
-               ? *answer
-               : from_driver(ask_driver<&mem_alloc>(served_cuMemAlloc_v2, ret_ptr, bytes), ret_ptr);
+    return answer ? *answer
+                  : from_driver(turn, ask_driver<&mem_alloc>(served_cuMemAlloc_v2, ret_ptr, bytes),
+                                ret_ptr, bytes);
 }
 
 CUresult mem_alloc_pitch(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width, size_t height,
@@ -103,9 +103,9 @@ CUresult mem_alloc_pitch(CUdeviceptr *ret_ptr, size_t *ret_pitch, size_t width, 
         answer = allocate_unordered(pitch * height, ret_ptr);
     }
     if (!answer) {
-        return from_driver(ask_driver<&mem_alloc_pitch>(served_cuMemAllocPitch_v2, ret_ptr,
-                                                        ret_pitch, width, height, element),
-                           ret_ptr);
+        const CUresult result = ask_driver<&mem_alloc_pitch>(served_cuMemAllocPitch_v2, ret_ptr,
+                                                             ret_pitch, width, height, element);
+        return from_driver(turn, result, ret_ptr, result == CUDA_SUCCESS ? *ret_pitch * height : 0);
     }
     if (*answer == CUDA_SUCCESS) {
         *ret_pitch = pitch;
@@ -137,9 +137,10 @@ CUresult mem_alloc_managed(CUdeviceptr *ret_ptr, size_t bytes, unsigned flags) {
         });
     }
     return answer ? *answer
-                  : from_driver(ask_driver<&mem_alloc_managed>(served_cuMemAllocManaged, ret_ptr,
+                  : from_driver(turn,
+                                ask_driver<&mem_alloc_managed>(served_cuMemAllocManaged, ret_ptr,
                                                                bytes, flags),
-                                ret_ptr);
+                                ret_ptr, bytes);
 }
 
 // The graph's memory, if the stream does capture.
@@ -190,10 +191,11 @@ CUresult mem_alloc_async(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream) {
         answer = allocate_ordered(bytes, meant<per_thread>(stream), false, ret_ptr);
     }
     constexpr Served entry = per_thread ? served_cuMemAllocAsync_ptsz : served_cuMemAllocAsync;
-    return answer ? *answer
-                  : from_driver(
-                        ask_driver<&mem_alloc_async<per_thread>>(entry, ret_ptr, bytes, stream),
-                        ret_ptr);
+    return answer
+               ? *answer
+               : from_driver(
+                     turn, ask_driver<&mem_alloc_async<per_thread>>(entry, ret_ptr, bytes, stream),
+                     ret_ptr, bytes);
 }
 
 template <bool per_thread>
@@ -208,9 +210,10 @@ CUresult mem_alloc_from_pool_async(CUdeviceptr *ret_ptr, size_t bytes, CUmemoryP
     constexpr Served entry =
         per_thread ? served_cuMemAllocFromPoolAsync_ptsz : served_cuMemAllocFromPoolAsync;
     return answer ? *answer
-                  : from_driver(ask_driver<&mem_alloc_from_pool_async<per_thread>>(
+                  : from_driver(turn,
+                                ask_driver<&mem_alloc_from_pool_async<per_thread>>(
                                     entry, ret_ptr, bytes, pool, stream),
-                                ret_ptr);
+                                ret_ptr, bytes);
 }
 
 } // namespace

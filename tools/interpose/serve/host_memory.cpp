@@ -40,10 +40,10 @@ Answer allocate_pinned(size_t bytes, unsigned flags, void **ret_host) {
     });
 }
 
-// What the driver has given out or pinned itself, where emm's may have been.
-CUresult from_driver_at(CUresult result, const void *host) {
-    if (result == CUDA_SUCCESS) {
-        server().allocations.forget_at(address_of(host));
+// What the driver has given out or pinned for the program itself, where emm's may have been.
+CUresult from_driver_at(const Turn &turn, CUresult result, const void *host, size_t bytes) {
+    if (turn.is_programs() && result == CUDA_SUCCESS) {
+        server().allocations.forget_within(address_of(host), bytes);
     }
     return result;
 }
@@ -59,7 +59,7 @@ CUresult mem_host_alloc(void **ret_host, size_t bytes, unsigned flags) {
     }
     const CUresult result =
         ask_driver<&mem_host_alloc>(served_cuMemHostAlloc, ret_host, bytes, flags);
-    return from_driver_at(result, result == CUDA_SUCCESS ? *ret_host : nullptr);
+    return from_driver_at(turn, result, result == CUDA_SUCCESS ? *ret_host : nullptr, bytes);
 }
 
 CUresult mem_alloc_host(void **ret_host, size_t bytes) {
@@ -72,7 +72,7 @@ CUresult mem_alloc_host(void **ret_host, size_t bytes) {
         return *answer;
     }
     const CUresult result = ask_driver<&mem_alloc_host>(served_cuMemAllocHost_v2, ret_host, bytes);
-    return from_driver_at(result, result == CUDA_SUCCESS ? *ret_host : nullptr);
+    return from_driver_at(turn, result, result == CUDA_SUCCESS ? *ret_host : nullptr, bytes);
 }
 
 Answer free_pinned(void *host) {
@@ -116,8 +116,9 @@ template <Served entry> CUresult mem_host_register(void *host, size_t bytes, uns
         answer = pin(host, bytes, flags);
     }
     return answer ? *answer
-                  : from_driver_at(ask_driver<&mem_host_register<entry>>(entry, host, bytes, flags),
-                                   host);
+                  : from_driver_at(turn,
+                                   ask_driver<&mem_host_register<entry>>(entry, host, bytes, flags),
+                                   host, bytes);
 }
 
 Answer unpin(void *host) {

@@ -130,7 +130,7 @@ TEST_CASE("a graph's memory is forgotten when the driver gives out its address")
     const AllocationName name = captured_at(allocations, 4096);
     allocations.set_launched(name);
     CHECK_FALSE(allocations.take(4096, on_device).freed);
-    allocations.forget_at(4096); // the driver has given it out
+    allocations.forget_within(4096, 300); // the driver has given it out
     CHECK(allocations.take(4096, on_device).address == 0);
     CHECK_FALSE(allocations.find(4096).freed);
 }
@@ -138,7 +138,7 @@ TEST_CASE("a graph's memory is forgotten when the driver gives out its address")
 TEST_CASE("what a context has left where the driver gives out memory is forgotten") {
     Allocations allocations;
     REQUIRE(allocations.insert(made_at(4096)));
-    allocations.forget_at(4096);
+    allocations.forget_within(4096, 256);
     CHECK(allocations.find(4096).address == 0);
 }
 
@@ -163,8 +163,34 @@ TEST_CASE("what was freed is known as freed until its address is given out again
     REQUIRE(allocations.insert(made_at(4096)));
     CHECK_FALSE(allocations.find(4096).freed);
     CHECK(allocations.take(4096, on_device).address == 4096);
-    allocations.forget_at(4096); // by the driver itself
+    allocations.forget_within(4096, 256); // by the driver itself
     CHECK_FALSE(allocations.find(4096).freed);
+}
+
+TEST_CASE(
+    "an address that was freed is not known as freed within what the driver gives out later") {
+    Allocations allocations;
+    constexpr uint64_t mib = 1 << 20, begin = 0x7f0000000000;
+    for (const uint64_t address : {begin, begin + 3 * mib, begin + 9 * mib, begin + 64 * mib}) {
+        REQUIRE(allocations.insert(made_at(address)));
+        REQUIRE(allocations.take(address, on_device).address == address);
+        CHECK(allocations.find(address).freed);
+    }
+    allocations.forget_within(begin + 512, 10 * mib);
+    CHECK_FALSE(allocations.find(begin + 3 * mib).freed);
+    CHECK_FALSE(allocations.take(begin + 3 * mib, on_device).freed);
+    CHECK_FALSE(allocations.find(begin + 9 * mib).freed);
+    CHECK(allocations.find(begin + 64 * mib).freed);
+}
+
+TEST_CASE("what was freed after the driver gave out memory around it is known as freed") {
+    Allocations allocations;
+    allocations.forget_within(4096, 1 << 20);
+    REQUIRE(allocations.insert(made_at(8192)));
+    REQUIRE(allocations.take(8192, on_device).address == 8192);
+    allocations.forget_within(uint64_t(1) << 30, 1 << 20);
+    CHECK(allocations.find(8192).freed);
+    CHECK(allocations.take(8192, on_device).freed);
 }
 
 TEST_CASE("each allocation has an id of its own, also at the same address") {

@@ -1,0 +1,41 @@
+// Where the driver itself has given memory to the program, and when: an address within that was
+// freed before is freed no more. It counts in regions of 2 MiB, and of those that are 64 GiB apart
+// or more two may be the same to it: it may say so of an address elsewhere, too. Any thread may
+// call.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace emm::run {
+
+class DriverRegions {
+public:
+    static constexpr unsigned region_bits = 21;
+    static constexpr size_t region_count = 32768;
+
+    // It passes with each memory that the driver gives.
+    uint64_t now() const { return now_.load(std::memory_order_acquire); }
+
+    // [address, address + size) is the program's from now on.
+    void add(uint64_t address, uint64_t size) noexcept;
+
+    // Whether memory around the address was given later than at `moment`.
+    bool is_given_since(uint64_t moment, uint64_t address) const {
+        return latest_[place_of(region_of(address))].load(std::memory_order_acquire) > moment;
+    }
+
+private:
+    static uint64_t region_of(uint64_t address) { return address >> region_bits; }
+    // Neighbours have places of their own. Addresses that the driver likes are multiples of large
+    // powers of two: they are told apart by the bits above, too.
+    static size_t place_of(uint64_t region) {
+        return (region + region / region_count * 0x9e37) % region_count;
+    }
+
+    std::atomic<uint64_t> now_{0};
+    std::atomic<uint64_t> latest_[region_count] = {};
+};
+
+} // namespace emm::run
