@@ -59,6 +59,7 @@
     X(cuMemPoolSetAccess)                                                                          \
     X(cuMemPoolTrimTo)                                                                             \
     X(cuMemAddressReserve)                                                                         \
+    X(cuMemAddressFree)                                                                            \
     X(cuMemCreate)                                                                                 \
     X(cuMemRelease)                                                                                \
     X(cuMemMap)                                                                                    \

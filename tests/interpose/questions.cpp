@@ -106,11 +106,54 @@ void pool_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
     NEED(cu.cuMemPoolDestroy(pool));
 }
 
+// Of addresses as many as a plugin reserves, so that they may be the same.
+void mapped_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
+    const Primary primary;
+    constexpr size_t size = where_blocks_were, reserved = 4096 * mib;
+    CUmemAllocationProp properties = {};
+    CUmemGenericAllocationHandle handle = 0;
+    CUdeviceptr range = 0;
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    NEED(cu.cuMemCreate(&handle, size, &properties, 0));
+    NEED(cu.cuMemAddressReserve(&range, reserved, 0, 0, 0));
+    const bool has_been_there = freed[0] >= range && freed[0] - range < reserved - size;
+    const CUdeviceptr mapped = has_been_there ? freed[0] / (2 * mib) * (2 * mib) : range;
+    NEED(cu.cuMemMap(mapped, size, 0, handle, 0));
+    stands_alone(mapped, freed, "a mapping");
+    NEED(cu.cuMemUnmap(mapped, size));
+    NEED(cu.cuMemAddressFree(range, reserved));
+    NEED(cu.cuMemRelease(handle));
+}
+
+void node_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
+    const Primary primary;
+    const Stream stream;
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    CUgraphNode node = nullptr;
+    CUDA_MEM_ALLOC_NODE_PARAMS params = {};
+    params.poolProps.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+    params.poolProps.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    params.bytesize = where_blocks_were;
+    NEED(cu.cuGraphCreate(&graph, 0));
+    NEED(cu.cuGraphAddMemAllocNode(&node, graph, nullptr, 0, &params));
+    NEED(cu.cuGraphInstantiateWithFlags(&executable, graph, 0));
+    NEED(cu.cuGraphLaunch(executable, stream));
+    stands_alone(params.dptr, freed, "memory of a graph's node");
+    result(cu.cuMemFreeAsync(params.dptr, stream), CUDA_SUCCESS, "its free");
+    NEED(cu.cuStreamSynchronize(stream));
+    NEED(cu.cuGraphExecDestroy(executable));
+    NEED(cu.cuGraphDestroy(graph));
+}
+
 } // namespace
 
 // What the driver itself gives to the program, where a plugin had memory before.
 void after_frees_case() {
     pool_where_blocks_were(freed_blocks(&allocate_plain));
+    mapped_where_blocks_were(freed_blocks(&allocate_plain));
+    node_where_blocks_were(freed_blocks(&allocate_plain));
 }
 
 namespace {

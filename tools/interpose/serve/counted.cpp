@@ -103,6 +103,7 @@ CUresult mem_map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAlloca
         Passed::mapped, nullptr,
         [&] { return ask_driver<&mem_map>(served_cuMemMap, ptr, size, offset, handle, flags); },
         [&] {
+            server().allocations.forget_within(ptr, size);
             return Made{ptr, size};
         });
 }
@@ -201,11 +202,20 @@ void count_node(CUgraph graph, uint64_t bytes) {
     }
 }
 
-template <class Call> CUresult add_node(CUgraph graph, Call call, const uint64_t &bytes) {
+// Of a node that allocates; `bytes` 0: it does not.
+struct NodeMemory {
+    uint64_t bytes = 0, address = 0;
+};
+
+// `made` tells of the memory once the call has succeeded.
+template <class Call, class Tell> CUresult add_node(CUgraph graph, Call call, Tell made) {
     const Turn turn;
     const CUresult result = call();
-    if (turn.is_programs() && result == CUDA_SUCCESS && bytes != 0) {
-        count_node(graph, bytes);
+    const bool counts = turn.is_programs() && result == CUDA_SUCCESS;
+    const NodeMemory memory = counts ? made() : NodeMemory();
+    if (memory.bytes != 0) {
+        server().allocations.forget_within(memory.address, memory.bytes);
+        count_node(graph, memory.bytes);
     }
     return result;
 }
@@ -218,12 +228,16 @@ CUresult add_mem_alloc_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphN
             return ask_driver<&add_mem_alloc_node>(served_cuGraphAddMemAllocNode, ret_node, graph,
                                                    dependencies, count, params);
         },
-        params ? params->bytesize : 0);
+        [&] {
+            return NodeMemory{params->bytesize, params->dptr};
+        });
 }
 
 #if CUDA_VERSION >= 12020
-uint64_t bytes_of(const CUgraphNodeParams *params) {
-    return params && params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ? params->alloc.bytesize : 0;
+NodeMemory memory_of(const CUgraphNodeParams &params) {
+    return params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC
+               ? NodeMemory{params.alloc.bytesize, params.alloc.dptr}
+               : NodeMemory();
 }
 
 CUresult graph_add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
@@ -234,7 +248,7 @@ CUresult graph_add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode 
             return ask_driver<&graph_add_node>(served_cuGraphAddNode, ret_node, graph, dependencies,
                                                count, params);
         },
-        bytes_of(params));
+        [&] { return memory_of(*params); });
 }
 
 CUresult graph_add_node_v2(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
@@ -245,7 +259,7 @@ CUresult graph_add_node_v2(CUgraphNode *ret_node, CUgraph graph, const CUgraphNo
             return ask_driver<&graph_add_node_v2>(served_cuGraphAddNode_v2, ret_node, graph,
                                                   dependencies, edges, count, params);
         },
-        bytes_of(params));
+        [&] { return memory_of(*params); });
 }
 #endif
 
