@@ -171,6 +171,12 @@ void pitch_case() {
 
 namespace {
 
+unsigned long long id_at(CUdeviceptr address) {
+    unsigned long long id = 0;
+    NEED(cu.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, address));
+    return id;
+}
+
 void managed(unsigned flags, const char *name) {
     constexpr size_t size = 3 * mib;
     const Stream stream;
@@ -186,6 +192,7 @@ void managed(unsigned flags, const char *name) {
     fact(holds(address, size, 12, stream), "%s: the device reads what the host wrote", name);
     NEED(cu.cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address + 5));
     fact(is_managed == 1, "%s: says that it is managed", name);
+    fact(id_at(address + size - 1) == id_at(address), "%s: its last byte has its id", name);
     result(cu.cuMemFree(address), CUDA_SUCCESS, "%s: free", name);
 }
 

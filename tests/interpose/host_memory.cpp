@@ -32,6 +32,9 @@ void pinned(void *host, size_t size, unsigned asked, const char *name) {
     unsigned flags = 0;
     NEED(cu.cuMemHostGetFlags(&flags, host));
     fact((flags & asked) == asked, "%s, %zu bytes: flags ok", name, size);
+    unsigned within = 0;
+    NEED(cu.cuMemHostGetFlags(&within, static_cast<char *>(host) + size - 1));
+    fact(within == flags, "%s, %zu bytes: the last byte has the same", name, size);
     fact(type_of(device_address(host)) == CU_MEMORYTYPE_HOST, "%s, %zu bytes: is host memory", name,
          size);
     fact(device_address(static_cast<char *>(host) + size / 2) == device_address(host) + size / 2,

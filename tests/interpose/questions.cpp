@@ -74,6 +74,10 @@ CUresult allocate_plain(CUdeviceptr *ret_block, size_t size) {
     return cu.cuMemAlloc(ret_block, size);
 }
 
+CUresult allocate_managed(CUdeviceptr *ret_block, size_t size) {
+    return cu.cuMemAllocManaged(ret_block, size, CU_MEM_ATTACH_GLOBAL);
+}
+
 // What CUDA says at the last byte, where no block began, it says wherever one of them did.
 void stands_alone(CUdeviceptr block, const std::vector<CUdeviceptr> &freed, const char *name) {
     CUdeviceptr whole = 0;
@@ -104,6 +108,14 @@ void pool_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
     result(cu.cuMemFreeAsync(block, stream), CUDA_SUCCESS, "its free");
     NEED(cu.cuStreamSynchronize(stream));
     NEED(cu.cuMemPoolDestroy(pool));
+}
+
+void managed_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
+    const Primary primary;
+    CUdeviceptr block = 0;
+    NEED(allocate_managed(&block, where_blocks_were));
+    stands_alone(block, freed, "managed memory");
+    result(cu.cuMemFree(block), CUDA_SUCCESS, "its free");
 }
 
 // Of addresses as many as a plugin reserves, so that they may be the same.
@@ -152,6 +164,7 @@ void node_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
 // What the driver itself gives to the program, where a plugin had memory before.
 void after_frees_case() {
     pool_where_blocks_were(freed_blocks(&allocate_plain));
+    managed_where_blocks_were(freed_blocks(&allocate_managed));
     mapped_where_blocks_were(freed_blocks(&allocate_plain));
     node_where_blocks_were(freed_blocks(&allocate_plain));
 }

@@ -143,7 +143,7 @@ CUresult mem_host_unregister(void *host) {
 CUresult mem_host_get_flags(unsigned *ret_flags, void *host) {
     const Turn turn;
     const Allocation found =
-        turn.is_programs() ? server().allocations.find(address_of(host)) : Allocation();
+        turn.is_programs() ? server().host_around(address_of(host)) : Allocation();
     if (found.address == 0 && found.freed) {
         return CUDA_ERROR_INVALID_VALUE;
     }

@@ -54,6 +54,17 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
 
 } // namespace
 
+// A plugin's query does not know the managed memory that emm's default slot allocates. The search
+// looks at all there is, so the driver is asked first whether there is such memory.
+Allocation Server::managed_around(uint64_t address) {
+    unsigned is_managed = 0;
+    const CUresult known =
+        driver.cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+    return known == CUDA_SUCCESS && is_managed != 0
+               ? allocations.find_around(address, uint32_t(Kind::managed))
+               : Allocation();
+}
+
 Allocation Server::own_around(uint64_t address) {
     const Allocation there = allocations.find(address);
     if (there.address != 0) {
@@ -72,7 +83,8 @@ Allocation Server::own_around(uint64_t address) {
             return found;
         }
     }
-    return there; // which may have been freed
+    const Allocation managed = managed_around(address);
+    return managed.address != 0 ? managed : there; // which may have been freed
 }
 
 Allocation Server::pinned_around(uint64_t address) {
@@ -82,6 +94,12 @@ Allocation Server::pinned_around(uint64_t address) {
     return known == CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST
                ? allocations.find_around(address, uint32_t(Kind::pinned))
                : Allocation();
+}
+
+Allocation Server::host_around(uint64_t address) {
+    const Allocation there = allocations.find(address);
+    const Allocation found = there.address == 0 ? pinned_around(address) : there;
+    return found.address != 0 ? found : there;
 }
 
 Allocation Server::around(uint64_t address) {

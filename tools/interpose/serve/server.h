@@ -39,6 +39,9 @@ struct Server {
     Allocation own_around(uint64_t address);
     Allocation around(uint64_t address);
 
+    // The same of host memory: pinned memory, or what is registered from there on.
+    Allocation host_around(uint64_t address);
+
     // Gives back what no graph uses any more, and the program does not have. After the work that
     // the context holds now, which the graph's last launch is part of.
     void give_back_of_graphs(const std::vector<Allocation> &memory);
@@ -57,6 +60,7 @@ struct Server {
     bool end_context(CUcontext context);
 
 private:
+    Allocation managed_around(uint64_t address);
     Allocation pinned_around(uint64_t address);
     void tell(const std::vector<DeviceAccess> &changed);
     void end_peer_access(CUcontext context);
