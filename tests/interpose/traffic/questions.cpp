@@ -30,10 +30,12 @@ void Worker::ask() {
     (this->*questions[below(std::size(questions))])();
 }
 
-// An allocation stands alone, and its id is no other's as long as it lives.
+// An allocation stands alone, and its id is no other's as long as it lives. Half of the addresses
+// are such that another block may have begun there before.
 void Worker::ask_about_own() {
     Block &block = mine_->blocks[below(mine_->blocks.size())];
-    const CUdeviceptr within = block.ptr + below(block.size);
+    const size_t offset = below(block.size);
+    const CUdeviceptr within = block.ptr + (chance_.one_in(2) ? offset : offset / 512 * 512);
     CUdeviceptr base = 0;
     size_t size = 0;
     check(cu.cuMemGetAddressRange(&base, &size, within), "cuMemGetAddressRange");
