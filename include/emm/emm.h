@@ -307,9 +307,11 @@ EMM_API emm_status emm_query(emm_context *context, emm_deviceptr ptr, emm_block_
 EMM_API emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_t size,
                                   emm_stream stream);
 
-/* Lets `peer_device` (an ordinal) use the context's device memory, present and future. `flags`:
- * EMM_ACCESS_*. EMM_E_INVALID_VALUE unless it is another device of the machine, and
- * EMM_E_NOT_SUPPORTED if it cannot reach this one's memory or the plugin cannot do it. */
+/* Lets `peer_device` (an ordinal) use the context's device memory, present and future, and what the
+ * context opens of other processes' (emm_memory_open_ipc). What is open as a block of cuMemAlloc, a
+ * device reaches as cuCtxEnablePeerAccess lets it. `flags`: EMM_ACCESS_*. EMM_E_INVALID_VALUE
+ * unless it is another device of the machine, and EMM_E_NOT_SUPPORTED if it cannot reach this one's
+ * memory or the plugin cannot do it. */
 EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device, uint32_t flags);
 
 /* --- handles -----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 #include "core/peer.h"
 
 #include "core/call.h"
-#include "core/manager.h"
+#include "core/sharing.h"
 #include "observe/error.h"
 
 #include <string>
@@ -58,14 +58,14 @@ emm_status set_peer_access(emm_context &context, int32_t peer_device, uint32_t f
     if (status != EMM_OK) {
         return status;
     }
-    if (!begins_anew(context)) {
-        return EMM_CALL(context, set_access, peer_device, flags);
-    }
+    // Noted before anything has it, so that what is opened meanwhile has it too.
     const uint32_t before = context.announced.access(peer_device);
     context.announced.set_access(peer_device, flags);
     status = EMM_CALL(context, set_access, peer_device, flags);
     if (status < EMM_OK) {
         context.announced.set_access(peer_device, before);
+    } else {
+        ipc::set_imports_access(context, peer_device, flags);
     }
     return status;
 }

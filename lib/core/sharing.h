@@ -12,6 +12,10 @@ struct Import;
 // One opening less; the last one closes what the exporter has.
 emm_status close_import(Import &import) noexcept;
 
+// A device may use what the context has opened of other processes' too (flags: EMM_ACCESS_*), and
+// what it opens later as `announced` says. What the driver refuses is warned of.
+void set_imports_access(const emm_context &context, int32_t device, uint32_t flags);
+
 // The context's memory is dropped: its exports end, and what it has opened of other processes' is
 // closed.
 void end_sharing(emm_context &context) noexcept;

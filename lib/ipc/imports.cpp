@@ -6,6 +6,7 @@
 #include "observe/error.h"
 #include "observe/process.h"
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -242,6 +243,22 @@ emm_status close_import(Import &import) noexcept {
         import.settled = false;
     }
     return close_or_keep(import);
+}
+
+// What another thread is opening is waited for: it may have been granted less than is announced
+// now.
+void set_imports_access(const emm_context &context, int32_t device, uint32_t flags) {
+    std::unique_lock lock(imports().mutex);
+    imports().has_settled.wait(lock, [&] {
+        return std::all_of(imports().all.begin(), imports().all.end(), [&](const Import &each) {
+            return each.context != &context || each.settled;
+        });
+    });
+    for (const Import &each : imports().all) {
+        if (each.context == &context && !each.ended) {
+            set_peer_access(context, each.mapping, device, flags);
+        }
+    }
 }
 
 void close_imports(emm_context &context) noexcept {

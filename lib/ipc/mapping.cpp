@@ -2,6 +2,7 @@
 
 #include "core/counters.h"
 #include "observe/error.h"
+#include "observe/log.h"
 
 #include <cstring>
 #include <memory>
@@ -59,6 +60,17 @@ emm_status unmap_now(const emm_context &context, Mapping &mapping) noexcept {
                : driver::fail(result, is_legacy ? "cuIpcCloseMemHandle" : "cuMemUnmap");
 }
 
+CUresult set_access(const driver::Driver &driver, const Mapping &mapping, int32_t device,
+                    uint32_t flags) {
+    CUmemAccessDesc access = {};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = device;
+    access.flags = static_cast<CUmemAccess_flags>(flags);
+    return mapping.kind == EMM_IPC_POOL
+               ? driver.cuMemPoolSetAccess(mapping.pool, &access, 1)
+               : driver.cuMemSetAccess(mapping.base, mapping.size, &access, 1);
+}
+
 struct Pending {
     const emm_context &context;
     Mapping mapping;
@@ -85,6 +97,35 @@ emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
         *ret_mapping = std::move(mapping);
     }
     return status;
+}
+
+emm_status grant_access(const emm_context &context, const Mapping &mapping) {
+    const CUresult result =
+        set_access(context.driver, mapping, context.device, EMM_ACCESS_READ_WRITE);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result,
+                            mapping.kind == EMM_IPC_POOL ? "cuMemPoolSetAccess" : "cuMemSetAccess");
+    }
+    for (const auto &[device, flags] : context.announced.accesses()) {
+        set_peer_access(context, mapping, device, flags);
+    }
+    return EMM_OK;
+}
+
+void set_peer_access(const emm_context &context, const Mapping &mapping, int32_t device,
+                     uint32_t flags) {
+    static_assert(EMM_ACCESS_READ == CU_MEM_ACCESS_FLAGS_PROT_READ &&
+                  EMM_ACCESS_READ_WRITE == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (mapping.kind == EMM_IPC_LEGACY) {
+        return;
+    }
+    const CUresult result = set_access(context.driver, mapping, device, flags);
+    if (result != CUDA_SUCCESS) {
+        observe::log(EMM_LOG_WARN,
+                     "{}: device {} gets no access to what is opened of another "
+                     "process at {:#x}: {}",
+                     context, device, mapping.base, driver::name_of(result));
+    }
 }
 
 emm_status measure(const emm_context &context, Mapping &mapping) {

@@ -23,6 +23,13 @@ struct Mapping {
 emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
                       Mapping *ret_mapping);
 
+// For the context's device, which must have it, and the devices that may use the context's memory.
+emm_status grant_access(const emm_context &context, const Mapping &mapping);
+// For another device; what the driver refuses is warned of. Memory in a block of cuMemAlloc is not
+// concerned: there a device reaches what cuCtxEnablePeerAccess lets it.
+void set_peer_access(const emm_context &context, const Mapping &mapping, int32_t device,
+                     uint32_t flags);
+
 // Asks the driver how many bytes lie at `mapping`, whatever the handle says.
 emm_status measure(const emm_context &context, Mapping &mapping);
 

@@ -55,15 +55,6 @@ emm_status map_batch(const driver::Driver &driver, const Reply &reply, Descripto
     return EMM_OK;
 }
 
-emm_status grant_access(const emm_context &context, const Mapping &mapping) {
-    CUmemAccessDesc own = {};
-    own.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    own.location.id = context.device;
-    own.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    const CUresult result = context.driver.cuMemSetAccess(mapping.base, mapping.size, &own, 1);
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemSetAccess");
-}
-
 // The exporter has answered by the time that addresses are reserved for what it has.
 emm_status map_all(const emm_context &context, Connection &connection, uint64_t parts,
                    Mapping &mapping) {

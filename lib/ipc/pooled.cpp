@@ -49,15 +49,6 @@ emm_status fetch_descriptor(const emm_ipc_handle &handle, int *ret_descriptor) {
     return status;
 }
 
-emm_status grant_access(const emm_context &context, CUmemoryPool pool) {
-    CUmemAccessDesc own = {};
-    own.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-    own.location.id = context.device;
-    own.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    const CUresult result = context.driver.cuMemPoolSetAccess(pool, &own, 1);
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemPoolSetAccess");
-}
-
 emm_status import_pool(const emm_context &context, int descriptor, CUmemoryPool *ret_pool) {
     CUmemoryPool pool = nullptr;
     const CUresult result = context.driver.cuMemPoolImportFromShareableHandle(
@@ -104,7 +95,7 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, 
     if (status != EMM_OK) {
         return status;
     }
-    status = grant_access(context, mapping.pool);
+    status = grant_access(context, mapping);
     status = status == EMM_OK ? import_pointer(context, handle, mapping) : status;
     if (status != EMM_OK) {
         leave_pool(context.driver, mapping.pool);

@@ -122,6 +122,14 @@ struct Driver {
 
 extern Driver cu;
 
+// Another entry of the driver, or NULL.
+template <class Function> Function *entry_of(const char *name) {
+    void *entry = nullptr;
+    CUdriverProcAddressQueryResult found;
+    const CUresult result = cu.cuGetProcAddress(name, &entry, 12000, 0, &found);
+    return result == CUDA_SUCCESS ? reinterpret_cast<Function *>(entry) : nullptr;
+}
+
 // How: `linked`, `dlsym` (libcuda.so.1), `dlsym-so` (libcuda.so), `deepbind`, `proc` and
 // `proc-per-thread` (cuGetProcAddress of libcuda.so), or `path=/absolute/libcuda.so.1`. Empty, or
 // why there is no driver.

@@ -32,13 +32,6 @@ done:
 }
 )";
 
-template <class Function> Function *entry_of(const char *name) {
-    void *entry = nullptr;
-    CUdriverProcAddressQueryResult found;
-    const CUresult result = cu.cuGetProcAddress(name, &entry, 12000, 0, &found);
-    return result == CUDA_SUCCESS ? reinterpret_cast<Function *>(entry) : nullptr;
-}
-
 CUresult launch(CUdeviceptr address, unsigned value, CUstream stream) {
     CUmodule module = nullptr;
     CUfunction kernel = nullptr;

@@ -206,6 +206,22 @@ void refuse_to_copy(const Peer &from) {
     CHECK(from.free(0, How::unordered).result == CUDA_SUCCESS);
 }
 
+// What is open here follows cuCtxEnablePeerAccess, as memory of the process's own does.
+void reach_what_is_open(const Peer &exporter, const Peer &importer) {
+    CHECK(exporter.allocate(0, 5 * MiB, How::unordered).result == CUDA_SUCCESS);
+    const CUipcMemHandle handle = handle_of(exporter, 0);
+    CHECK(importer.open(0, handle, 5 * MiB).result == CUDA_SUCCESS);
+    importer.enable(1);
+    importer.fill_from(1, 0, 7);
+    CHECK(exporter.holds(0, 7));
+    CHECK(importer.close(0).result == CUDA_SUCCESS);
+    CHECK(importer.open(0, handle, 5 * MiB).result == CUDA_SUCCESS);
+    importer.fill_from(1, 0, 9);
+    CHECK(importer.holds(0, 9) && exporter.holds(0, 9));
+    CHECK(importer.close(0).result == CUDA_SUCCESS);
+    CHECK(exporter.free(0, How::unordered).result == CUDA_SUCCESS);
+}
+
 // Each of two devices opens what is on the other; what emm would copy is no sharing.
 void share_between_devices() {
     const Peer here(under_emm());
@@ -225,6 +241,9 @@ void share_between_devices() {
     end_by_free(here, there, How::unordered);
     leave_nothing(there, here);
     share(native, there, How::unordered, 5 * MiB);
+    reach_what_is_open(here, Peer(under_emm()));
+    reach_what_is_open(native, Peer(under_emm()));
+    reach_what_is_open(Peer(natively()), native);
     refuse_to_copy(here);
 }
 

@@ -2,6 +2,8 @@
 
 #include "objects.h"
 
+#include <simcuda.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
@@ -163,6 +165,26 @@ bool reaches(unsigned other) {
     return cu.cuDeviceCanAccessPeer(&possible, device, int(other)) == CUDA_SUCCESS && possible;
 }
 
+// What another device of this process does, in its context.
+template <class Work> void on_device(size_t other, Work work) {
+    CUcontext own = nullptr, context = nullptr;
+    NEED(cu.cuCtxGetCurrent(&own));
+    NEED(cu.cuDevicePrimaryCtxRetain(&context, CUdevice(other)));
+    NEED(cu.cuCtxSetCurrent(context));
+    work(own);
+    NEED(cu.cuCtxSynchronize());
+    NEED(cu.cuCtxSetCurrent(own));
+}
+
+// The simulated driver lets copies and fills reach everything, and kernels what they may.
+void fill_from_here(const Memory &memory, unsigned value) {
+    if (const auto launch = entry_of<decltype(simcuda_launch)>("simcuda_launch")) {
+        const simcuda_range range = {memory.address, memory.size, 1, 0};
+        NEED(CUresult(launch(nullptr, nullptr, nullptr, &range, 1)));
+    }
+    NEED(::fill(memory.address, memory.size, value, nullptr));
+}
+
 // The thread that serves closes a connection soon after the importer has.
 uint64_t settled_descriptors() {
     uint64_t least = count_descriptors();
@@ -199,6 +221,13 @@ Answer do_as_told(const Request &request) {
         break;
     case 'p':
         answer.matches = reaches(request.value);
+        break;
+    case 'e':
+        on_device(request.size, [](CUcontext own) { NEED(cu.cuCtxEnablePeerAccess(own, 0)); });
+        break;
+    case 'u':
+        on_device(request.size,
+                  [&](CUcontext) { fill_from_here(slots.at(request.slot), request.value); });
         break;
     case 'z':
         answer.result = reset_context();

@@ -17,6 +17,7 @@ enum class How : int { unordered, ordered, managed };
 // flags; 'c' close; 'f' fill with `value`; 'h' holds it?; 'r' the range around the address at
 // `size`; 'd' descriptors; 'z' reset the context; 'G' handles of the slot and 'O' openings and
 // closings of a handle, by several threads at once; 'p' does the device reach the device `value`?
+// 'e' the device `size` may use this one's memory from now on; 'u' it fills the slot with `value`.
 struct Request {
     char what = 0;
     unsigned slot = 0;
@@ -68,6 +69,10 @@ public:
     void fill(unsigned slot, unsigned value) const { ask({'f', slot, 0, value, {}, {}}); }
     bool holds(unsigned slot, unsigned value) const {
         return ask({'h', slot, 0, value, {}, {}}).matches;
+    }
+    void enable(unsigned device) const { ask({'e', 0, device, 0, {}, {}}); }
+    void fill_from(unsigned device, unsigned slot, unsigned value) const {
+        ask({'u', slot, device, value, {}, {}});
     }
     bool reaches(unsigned device) const { return ask({'p', 0, 0, device, {}, {}}).matches; }
     uint64_t descriptors() const { return ask({'d', 0, 0, 0, {}, {}}).id; }

@@ -86,7 +86,11 @@ bool holds(emm_deviceptr address, int value, size_t size) {
     const auto copy = reinterpret_cast<CUresult (*)(void *, CUdeviceptr, size_t)>(
         emm_driver_entry("cuMemcpyDtoH", 12000));
     std::string bytes(size, 0);
-    CHECK(copy(bytes.data(), address, size) == CUDA_SUCCESS);
+    const CUresult result = copy(bytes.data(), address, size);
+    if (result != CUDA_SUCCESS) {
+        std::fprintf(stderr, "%d: cuMemcpyDtoH: CUDA error %d\n", getpid(), int(result));
+    }
+    CHECK(result == CUDA_SUCCESS);
     return bytes == std::string(size, static_cast<char>(value));
 }
 

@@ -21,9 +21,10 @@ CUresult check_reach(const Context &context, CUdeviceptr address) {
         return CUDA_SUCCESS;
     }
     const auto enabled = [&](const Context *peer) { return peer->device == region->device; };
-    const bool reaches = region->kind == Kind::device
-                             ? std::any_of(context.peers.begin(), context.peers.end(), enabled)
-                             : (access_of(*region) >> context.device->ordinal & 1) != 0;
+    const bool follows_peers = !mapped && !region->pool; // also what cuIpcOpenMemHandle gave
+    const bool reaches =
+        (access_of(*region) >> context.device->ordinal & 1) != 0 ||
+        (follows_peers && std::any_of(context.peers.begin(), context.peers.end(), enabled));
     return reaches ? CUDA_SUCCESS
                    : misuse("%s on device %d, which device %d was given no access to",
                             sim().regions.describe(address).c_str(), region->device->ordinal,
