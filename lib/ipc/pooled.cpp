@@ -88,16 +88,13 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, 
     const core::OwnerGuard alone(pools().lock);
     try {
         status = import_pool(context, descriptor, &mapping.pool);
+        status = status == EMM_OK ? grant_access(context, mapping) : status;
     } catch (const std::bad_alloc &) {
         status = observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note a memory pool");
     }
     observe::forget_and_close(descriptor);
-    if (status != EMM_OK) {
-        return status;
-    }
-    status = grant_access(context, mapping);
     status = status == EMM_OK ? import_pointer(context, handle, mapping) : status;
-    if (status != EMM_OK) {
+    if (status != EMM_OK && mapping.pool) {
         leave_pool(context.driver, mapping.pool);
     }
     return status;
