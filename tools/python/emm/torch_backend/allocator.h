@@ -20,6 +20,9 @@ public:
     // --- memory
 
     c10::DataPtr allocate(size_t size) override {
+        constexpr size_t exabyte = size_t(1) << 60;
+        TORCH_CHECK_WITH(OutOfMemoryError, size < exabyte,
+                         "CUDA out of memory. Tried to allocate more than 1EB memory.");
         const DeviceIndex device = c10::cuda::current_device();
         void *ptr = memory_.take(size, device, c10::cuda::getCurrentCUDAStream(device));
         return {ptr, ptr, &delete_block, cuda_device(device)};

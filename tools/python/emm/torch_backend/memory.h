@@ -247,22 +247,39 @@ private:
         const std::string words = exceeds_limit(block) ? limit_words(block) : last_words();
         TORCH_CHECK(status == EMM_E_OUT_OF_MEMORY, "emm cannot allocate ", block.size,
                     " bytes on device ", int(block.device), ". ", words);
-        tell_out_of_memory(block);
-        TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ",
-                         c10::CachingAllocator::format_size(block.size), ": ", block.size,
-                         " bytes on device ", int(block.device), ". ", words);
+        size_t free = 0, total = 0;
+        emm_get_memory_info(devices_.known_context(block.device), &free, &total);
+        const std::string pytorchs = pytorchs_words(block, free, total);
+        tell_out_of_memory(block, free, total);
+        TORCH_CHECK_WITH(OutOfMemoryError, false, pytorchs, " ", words);
+    }
+
+    // Programs parse them. PyTorch does not count its cache as free.
+    std::string pytorchs_words(const Block &block, size_t free, size_t total) {
+        using c10::CachingAllocator::format_size;
+        Device &device = devices_[block.device];
+        const emm_stats stats = device.stats();
+        const size_t allocated = device.counters.allocated();
+        const size_t cached = std::min<size_t>(stats.cached_bytes, free);
+        const size_t reserved = std::max<size_t>(stats.reserved_bytes, allocated);
+        const size_t limit = device.limit.load();
+        return c10::str("CUDA out of memory. Tried to allocate ", format_size(block.size), ". GPU ",
+                        int(block.device), " has a total capacity of ", format_size(total),
+                        " of which ", format_size(free - cached), " is free. ",
+                        limit == SIZE_MAX ? "" : format_size(limit) + " allowed; ",
+                        "Of the allocated memory ", format_size(allocated),
+                        " is allocated by PyTorch, and ", format_size(reserved - allocated),
+                        " is reserved by PyTorch but unallocated.");
     }
 
     std::string limit_words(const Block &block) {
         Device &device = devices_[block.device];
-        return std::to_string(device.counters.allocated()) +
-               " bytes are allocated, and set_per_process_memory_fraction allows " +
-               std::to_string(device.limit);
+        return c10::str(block.size, " bytes asked for, ", device.counters.allocated(),
+                        " bytes are allocated, and set_per_process_memory_fraction allows ",
+                        device.limit.load());
     }
 
-    void tell_out_of_memory(const Block &block) {
-        size_t free = 0, total = 0;
-        emm_get_memory_info(devices_.known_context(block.device), &free, &total);
+    void tell_out_of_memory(const Block &block, size_t free, size_t total) {
         Device &device = devices_[block.device];
         device.counters.add_out_of_memory();
         history_.record(TraceEntry::OOM, block.device, free, block.size, block.stream, block.pool,
