@@ -147,8 +147,9 @@ public:
             });
         }
         if (include_traces) {
-            add_traces(wanted, &result);
+            memory_.history().read(&result, device_count_);
         }
+        record_snapshot(wanted);
         result.config_metadata.last_allocator_settings = "emm";
         return result;
     }
@@ -365,12 +366,12 @@ private:
         }
     }
 
-    void add_traces(MempoolId_t pool, caching::SnapshotInfo *ret_snapshot) {
+    // The traces of a snapshot tell of the snapshots before it.
+    void record_snapshot(MempoolId_t pool) {
         for (DeviceIndex device = 0; device < device_count_; device++) {
             memory_.history().record(TraceEntry::SNAPSHOT, device, 0,
                                      devices_[device].counters.allocated(), nullptr, pool);
         }
-        memory_.history().read(ret_snapshot, device_count_);
     }
 
     // emm counts them for all devices together.
