@@ -6,7 +6,7 @@ import emm.torch
 import torch
 
 emm.torch.use()
-source = torch.arange(1000)
+source = torch.arange(1024)  # whole blocks of 512 bytes
 first = source.to("cuda:0")
 second = first.to("cuda:1")
 assert torch.equal(second.cpu(), source)

@@ -15,11 +15,13 @@ small = torch.empty(1000, dtype=torch.uint8, device="cuda")
 empty = torch.empty(0, device="cuda")
 assert empty.data_ptr() == 0
 stats = torch.cuda.memory_stats()
-assert torch.cuda.memory_allocated() == 4 * MIB + 1000
+assert torch.cuda.memory_allocated() == 4 * MIB + 1024  # in blocks of 512 bytes, as PyTorch's own counts
 assert stats["allocation.all.current"] == 2
 assert stats["allocation.small_pool.current"] == 1
 assert stats["allocated_bytes.large_pool.current"] == 4 * MIB
-assert stats["requested_bytes.all.current"] == stats["active_bytes.all.current"] == 4 * MIB + 1000
+assert stats["active_bytes.all.current"] == 4 * MIB + 1024
+assert stats["requested_bytes.all.current"] == 4 * MIB + 1000
+assert stats["requested_bytes.small_pool.current"] == 1000
 assert stats["inactive_split_bytes.all.current"] == 0
 known = emm.stats(emm.context_for_device(0))
 assert known.live_bytes == 4 * MIB + 1000
@@ -27,8 +29,8 @@ assert torch.cuda.memory_reserved() == known.reserved_bytes >= 4 * MIB
 
 del large
 torch.cuda.synchronize()
-assert torch.cuda.memory_allocated() == 1000
-assert torch.cuda.max_memory_allocated() == 4 * MIB + 1000
+assert torch.cuda.memory_allocated() == 1024
+assert torch.cuda.max_memory_allocated() == 4 * MIB + 1024
 assert torch.cuda.max_memory_reserved() >= 4 * MIB
 stats = torch.cuda.memory_stats()
 assert stats["allocated_bytes.all.freed"] == 4 * MIB
@@ -37,12 +39,17 @@ assert "Allocated memory" in torch.cuda.memory_summary()
 torch.cuda.empty_cache()
 assert torch.cuda.memory_reserved() == emm.stats(emm.context_for_device(0)).reserved_bytes < 4 * MIB
 torch.cuda.reset_peak_memory_stats()
-assert torch.cuda.max_memory_allocated() == 1000
+assert torch.cuda.max_memory_allocated() == 1024
 assert torch.cuda.max_memory_reserved() == torch.cuda.memory_reserved()
 torch.cuda.reset_accumulated_memory_stats()
 assert torch.cuda.memory_stats()["allocated_bytes.all.allocated"] == 0
 more = torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
 assert torch.cuda.max_memory_reserved() >= 64 * MIB
 del more
+many = [torch.empty(1, dtype=torch.uint8, device="cuda") for _ in range(10000)]
+assert torch.cuda.memory_allocated() == 1024 + 512 * len(many)
+assert torch.cuda.memory_reserved() >= torch.cuda.memory_allocated()
+del many
+assert torch.cuda.max_memory_reserved() >= torch.cuda.max_memory_allocated()
 kept = [torch.empty(1000, device="cuda") for _ in range(100)]  # until the interpreter is gone
 kept.append(kept)

@@ -23,9 +23,12 @@ assert actions == [("alloc", 5000), ("alloc", 7000), ("free_requested", 7000),
                    ("free_completed", 7000)], actions  # a snapshot tells of those before it, not of itself
 names = {frame["name"] for frame in snapshot["device_traces"][0][0]["frames"]}
 assert "make_tensor" in names, names
-sizes = {segment["total_size"]: segment for segment in snapshot["segments"]}
+sizes = {segment["requested_size"]: segment for segment in snapshot["segments"]}
 assert set(sizes) == {100, 5000}, sizes
+assert sizes[100]["total_size"] == 512 and sizes[5000]["allocated_size"] == 5120, sizes
+assert "snapshot" in [entry["action"] for entry in torch.cuda.memory._snapshot()["device_traces"][0]]
 block, = sizes[5000]["blocks"]
+assert block["size"] == 5120 and block["requested_size"] == 5000
 assert block["state"] == "active_allocated" and block["address"] == kept.data_ptr()
 assert any(frame["name"] == "make_tensor" for frame in block["frames"])
 

@@ -3,7 +3,7 @@ import emm.torch
 import torch
 
 torch.cuda.set_device(0)
-before = torch.arange(3000).to("cuda")
+before = torch.arange(3072).to("cuda")
 try:
     emm.torch.use(pluggable=True)
     raise AssertionError("PyTorch has accepted a pluggable allocator")
@@ -17,7 +17,7 @@ after = before.clone()
 side = torch.cuda.Stream()
 before.record_stream(side)
 after.record_stream(side)
-assert torch.equal(before.cpu(), torch.arange(3000))
+assert torch.equal(before.cpu(), torch.arange(3072))
 assert torch.cuda.memory_allocated() == after.nbytes
 del before
 assert torch.cuda.memory_allocated() == after.nbytes

@@ -28,6 +28,7 @@ del inside
 with torch.cuda.use_mem_pool(pool):
     assert tensor().data_ptr() == address
 assert torch.cuda.memory_allocated() == MIB
+assert torch.cuda.memory_stats()["segment.small_pool.current"] == 1
 inside = None
 with torch.cuda.use_mem_pool(pool):
     inside = tensor()

@@ -3,27 +3,46 @@
 #include "types.h"
 
 #include <algorithm>
+#include <array>
 
 namespace emm::torch_backend {
 
-// The figures of one device. What PyTorch has allocated is counted here; what is reserved is known
-// to emm, and is read when PyTorch asks.
+// The figures of one device. What PyTorch has allocated is counted here, and the segments of its
+// pools; what is reserved in all is known to emm, and is read when PyTorch asks.
 class Counters {
 public:
-    void add(size_t size) {
+    void add(size_t requested) {
         Lock guard(lock_);
-        for (StatType type : {StatType::AGGREGATE, type_of(size)}) {
+        for (StatType type : {StatType::AGGREGATE, type_of(requested > small_size)}) {
             count_[size_t(type)].increase(1);
-            bytes_[size_t(type)].increase(size);
+            bytes_[size_t(type)].increase(block_size(requested));
+            requested_[size_t(type)].increase(requested);
         }
     }
 
-    void remove(size_t size) {
+    void remove(size_t requested) {
         Lock guard(lock_);
-        for (StatType type : {StatType::AGGREGATE, type_of(size)}) {
+        for (StatType type : {StatType::AGGREGATE, type_of(requested > small_size)}) {
             count_[size_t(type)].decrease(1);
-            bytes_[size_t(type)].decrease(size);
+            bytes_[size_t(type)].decrease(block_size(requested));
+            requested_[size_t(type)].decrease(requested);
         }
+    }
+
+    void add_segment(size_t size) {
+        Lock guard(lock_);
+        const StatType type = type_of(is_large_segment(size));
+        segments_[size_t(StatType::AGGREGATE)].increase(1);
+        segments_[size_t(type)].increase(1);
+        reserved_[size_t(type)].increase(size);
+    }
+
+    void remove_segment(size_t size) {
+        Lock guard(lock_);
+        const StatType type = type_of(is_large_segment(size));
+        segments_[size_t(StatType::AGGREGATE)].decrease(1);
+        segments_[size_t(type)].decrease(1);
+        reserved_[size_t(type)].decrease(size);
     }
 
     void add_out_of_memory() {
@@ -41,8 +60,10 @@ public:
         observe(int64_t(stats.reserved_bytes), int64_t(stats.peak_reserved_bytes));
         caching::DeviceStats result;
         result.allocation = result.active = count_;
-        result.allocated_bytes = result.active_bytes = result.requested_bytes = bytes_;
-        result.reserved_bytes[0] = reserved_;
+        result.allocated_bytes = result.active_bytes = bytes_;
+        result.requested_bytes = requested_;
+        result.segment = segments_;
+        result.reserved_bytes = reserved_;
         result.num_ooms = ooms_;
         result.num_alloc_retries = int64_t(retries - earlier_retries_);
         return result;
@@ -50,50 +71,53 @@ public:
 
     void reset_accumulated(uint64_t retries) {
         Lock guard(lock_);
-        for (StatArray *array : {&count_, &bytes_}) {
+        for (StatArray *array : arrays_) {
             for (Stat &stat : *array) {
                 stat.reset_accumulated();
             }
         }
-        reserved_.reset_accumulated();
         earlier_retries_ = retries;
         ooms_ = 0;
     }
 
     void reset_peaks(const emm_stats &stats) {
         Lock guard(lock_);
-        for (StatArray *array : {&count_, &bytes_}) {
+        observe(int64_t(stats.reserved_bytes), 0);
+        for (StatArray *array : arrays_) {
             for (Stat &stat : *array) {
                 stat.reset_peak();
             }
         }
-        observe(int64_t(stats.reserved_bytes), 0);
-        reserved_.reset_peak();
         earlier_peak_ = int64_t(stats.peak_reserved_bytes);
     }
 
 private:
-    static StatType type_of(size_t size) {
-        return size <= small_size ? StatType::SMALL_POOL : StatType::LARGE_POOL;
+    static StatType type_of(bool is_large) {
+        return is_large ? StatType::LARGE_POOL : StatType::SMALL_POOL;
     }
 
     // emm's peak counts from the beginning. After a reset of the peaks it says something new only
-    // once it has grown; until then the peak is the highest figure that was read.
+    // once it has grown; until then the peak is the highest figure that was read. A plugin that
+    // counts bytes as they were asked for reserves what they are rounded up to.
     void observe(int64_t current, int64_t peak) {
-        if (current > reserved_.current) {
-            reserved_.increase(size_t(current - reserved_.current));
+        Stat &all = reserved_[size_t(StatType::AGGREGATE)];
+        const Stat &allocated = bytes_[size_t(StatType::AGGREGATE)];
+        current = std::max(current, allocated.current);
+        if (current > all.current) {
+            all.increase(size_t(current - all.current));
         } else {
-            reserved_.decrease(size_t(reserved_.current - current));
+            all.decrease(size_t(all.current - current));
         }
-        if (peak > earlier_peak_) {
-            reserved_.peak = std::max(reserved_.peak, peak);
-        }
+        all.peak = std::max({all.peak, peak > earlier_peak_ ? peak : 0, allocated.peak});
     }
 
     std::mutex lock_;
     StatArray count_;
-    StatArray bytes_;
-    Stat reserved_;
+    StatArray bytes_; // of whole blocks
+    StatArray requested_;
+    StatArray segments_;
+    StatArray reserved_; // small and large: in segments_
+    const std::array<StatArray *, 5> arrays_{&count_, &bytes_, &requested_, &segments_, &reserved_};
     int64_t earlier_peak_ = 0;
     uint64_t earlier_retries_ = 0;
     int64_t ooms_ = 0;

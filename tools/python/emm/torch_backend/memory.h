@@ -84,6 +84,7 @@ public:
     // Segments of pools that are over.
     void give_back(DeviceIndex device, const std::vector<Segment> &segments) {
         for (const Segment &segment : segments) {
+            devices_[device].counters.remove_segment(segment.size);
             if (segment.source) {
                 segment.source->raw_delete(segment.base);
             } else {
@@ -151,7 +152,7 @@ private:
     bool exceeds_limit(const Block &block) {
         Device &device = devices_[block.device];
         const size_t limit = device.limit.load(std::memory_order_relaxed);
-        return limit != SIZE_MAX && device.counters.allocated() + block.size > limit;
+        return limit != SIZE_MAX && device.counters.allocated() + block_size(block.size) > limit;
     }
 
     emm_status take_from_pool(emm_context *context, const Block &block, void **ret_ptr) {
@@ -165,6 +166,7 @@ private:
         Segment segment = pools.plan(block.pool, block.size);
         const emm_status status = fill(context, &segment);
         if (status >= EMM_OK) {
+            devices_[block.device].counters.add_segment(segment.size);
             *ret_ptr = pools.adopt(block.pool, std::move(segment), block.size, block.stream);
         }
         return status;
@@ -223,7 +225,7 @@ private:
             (*trace)->trace_gpu_memory_allocation(c10::kCUDA, address_of(ptr));
         }
         if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
-            profile(ptr, int64_t(block.size), block.device);
+            profile(ptr, int64_t(block_size(block.size)), block.device);
         }
     }
 
@@ -232,7 +234,7 @@ private:
             (*trace)->trace_gpu_memory_deallocation(c10::kCUDA, address_of(ptr));
         }
         if (C10_UNLIKELY(c10::memoryProfilingEnabled())) {
-            profile(ptr, -int64_t(block.size), block.device);
+            profile(ptr, -int64_t(block_size(block.size)), block.device);
         }
     }
 
@@ -242,7 +244,7 @@ private:
                                          on.stats().reserved_bytes, cuda_device(device));
     }
 
-    // emm's words are read first: the observers may call emm.
+    // emm's words are read first: the questions and the observers may call emm.
     [[noreturn]] void refuse(emm_status status, const Block &block) {
         const std::string words = exceeds_limit(block) ? limit_words(block) : last_words();
         TORCH_CHECK(status == EMM_E_OUT_OF_MEMORY, "emm cannot allocate ", block.size,

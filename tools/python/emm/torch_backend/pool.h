@@ -17,6 +17,17 @@ class CUDAAllocator;
 namespace emm::torch_backend {
 
 constexpr size_t small_size = size_t(1) << 20; // up to this, PyTorch counts memory as small
+constexpr size_t granule = 512;                // of the blocks that PyTorch counts
+
+// What PyTorch counts as allocated for a tensor of so many bytes.
+constexpr size_t block_size(size_t requested) {
+    return (requested + granule - 1) / granule * granule;
+}
+
+// Small memory comes in segments of 2 MiB, and large memory in larger ones.
+constexpr bool is_large_segment(size_t size) {
+    return size > 2 * small_size;
+}
 
 using Stream = CUstream_st *; // cudaStream_t
 
@@ -43,7 +54,7 @@ using Chunks = std::map<char *, Chunk>; // those of a segment follow each other
 class Pool {
 public:
     void *take(size_t size, Stream stream) {
-        const size_t wanted = (size + granule - 1) / granule * granule;
+        const size_t wanted = block_size(size);
         auto best = chunks_.end();
         for (auto each = chunks_.begin(); each != chunks_.end(); ++each) {
             const Chunk &chunk = each->second;
@@ -132,8 +143,6 @@ public:
     std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> source_;
 
 private:
-    static constexpr size_t granule = 512;
-
     static bool is_free(const Chunk &chunk) { return chunk.requested == 0 && !chunk.waiting; }
 
     void join(Chunks::iterator chunk) {

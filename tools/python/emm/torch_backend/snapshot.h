@@ -33,7 +33,7 @@ public:
             info.device = device;
             info.address = address_of(segment.base);
             info.total_size = segment.size;
-            info.is_large = segment.size > 2 * small_size;
+            info.is_large = is_large_segment(segment.size);
             info.owner_private_pool_id = id;
             for (auto each = pool.chunks().find(segment.base);
                  each != pool.chunks().end() && each->second.segment == segment.base; ++each) {
@@ -46,13 +46,15 @@ public:
 private:
     void add_allocation(void *ptr, const Block &block) {
         BlockInfo part;
-        part.size = part.requested_size = block.size;
+        part.size = block_size(block.size);
+        part.requested_size = block.size;
         part.allocated = part.active = true;
         part.context_when_allocated = block.context;
         SegmentInfo info;
         info.device = block.device;
         info.address = address_of(ptr);
-        info.total_size = info.requested_size = info.allocated_size = info.active_size = block.size;
+        info.total_size = info.allocated_size = info.active_size = part.size;
+        info.requested_size = block.size;
         info.stream = block.stream;
         info.is_large = block.size > small_size;
         info.context_when_allocated = block.context;
