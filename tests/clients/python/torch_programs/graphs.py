@@ -3,6 +3,8 @@ import emm
 import emm.torch
 import torch
 
+MIB = 1 << 20
+
 
 def tensor(value):
     return torch.full((1000,), float(value)).to("cuda")
@@ -18,6 +20,13 @@ def captured(source, pool=None):
     return graph, result
 
 
+def pool_figures():
+    """Segments of pools: how many are small, and the bytes of those; how many there are."""
+    stats = torch.cuda.memory_stats()
+    return (stats["segment.small_pool.current"], stats["reserved_bytes.small_pool.current"],
+            stats["segment.all.current"])
+
+
 def live():
     torch.cuda.synchronize()
     return emm.stats(emm.context_for_device(0)).live_bytes
@@ -27,6 +36,7 @@ emm.torch.use()
 source = tensor(0)
 captured(source)[0].reset()
 before, allocated = live(), torch.cuda.memory_allocated()
+assert pool_figures() == (0, 0, 0)
 first, one = captured(source)
 second, two = captured(one, pool=first.pool())
 for value in range(5):
@@ -40,6 +50,7 @@ for value in range(5):
 segments = [segment for segment in torch.cuda.memory._snapshot()["segments"]
             if tuple(segment["segment_pool_id"]) == tuple(first.pool())]
 assert segments and all(block["size"] % 512 == 0 for block in segments[0]["blocks"])
+assert pool_figures() == (1, 2 * MIB, 1)
 
 del two
 first.reset()
@@ -49,3 +60,14 @@ second.reset()
 del one, first, second
 assert live() == before, f"{live() - before} bytes stay"
 assert torch.cuda.memory_allocated() == allocated
+assert pool_figures() == (0, 0, 0)
+
+large, one = captured(torch.empty(12 * MIB, dtype=torch.uint8, device="cuda"))
+stats = torch.cuda.memory_stats()
+assert stats["segment.large_pool.current"] == 2 and stats["reserved_bytes.large_pool.current"] == 24 * MIB, stats
+large.reset()
+del large
+assert torch.cuda.memory_stats()["segment.all.current"] == 1  # the other has no tensor, and goes
+assert live() == before + 12 * MIB, f"{live() - before} bytes"
+del one
+assert live() == before and torch.cuda.memory_stats()["segment.all.current"] == 0

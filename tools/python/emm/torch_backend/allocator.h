@@ -290,7 +290,8 @@ public:
         TORCH_CHECK(wanted, "this checkpoint is not one of emm's");
         const std::optional<Chunks> before =
             devices_[device].pools.restore(wanted->id_, wanted->chunks_);
-        TORCH_CHECK(before, "emm has no such pool on device ", int(device));
+        TORCH_CHECK(before, "emm has no such pool on device ", int(device),
+                    ", or a segment of it is gone");
         caching::CheckpointDelta delta;
         delta.ptrs_freed = memory_.forget(device, *before);
         for (void *ptr : memory_.remember(device, wanted->id_, wanted->chunks_)) {

@@ -81,7 +81,7 @@ public:
         return exports_.begin(devices_.known_context(block->device), ptr, block->size);
     }
 
-    // Segments of pools that are over.
+    // Segments that their pools do not need any more.
     void give_back(DeviceIndex device, const std::vector<Segment> &segments) {
         for (const Segment &segment : segments) {
             devices_[device].counters.remove_segment(segment.size);

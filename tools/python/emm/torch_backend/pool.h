@@ -117,6 +117,15 @@ public:
         return (least + 2 * small_size - 1) / (2 * small_size) * (2 * small_size);
     }
 
+    // Whether each segment of these is still there.
+    bool holds_segments_of(const Chunks &earlier) const {
+        return std::all_of(earlier.begin(), earlier.end(), [this](const auto &each) {
+            return std::any_of(segments_.begin(), segments_.end(), [&](const Segment &segment) {
+                return segment.base == each.second.segment;
+            });
+        });
+    }
+
     // Rewinds to what the pool was. Segments that it has got since are free.
     void restore(const Chunks &earlier) {
         Chunks restored = earlier;
@@ -129,11 +138,25 @@ public:
         chunks_ = std::move(restored);
     }
 
-    bool is_over() const {
-        return users_ <= 0 && std::none_of(chunks_.begin(), chunks_.end(), [](const auto &each) {
-                   return each.second.requested != 0;
-               });
+    // The segments that nothing needs: without users of the pool those without live memory. They
+    // belong to the caller then.
+    std::vector<Segment> take_unneeded() {
+        std::vector<Segment> unneeded;
+        if (users_ > 0) {
+            return unneeded;
+        }
+        const auto needed = std::stable_partition(
+            segments_.begin(), segments_.end(),
+            [this](const Segment &segment) { return has_live_memory(segment.base); });
+        for (auto each = needed; each != segments_.end(); ++each) {
+            chunks_.erase(chunks_.find(each->base), behind(each->base));
+            unneeded.push_back(std::move(*each));
+        }
+        segments_.erase(needed, segments_.end());
+        return unneeded;
     }
+
+    bool is_over() const { return users_ <= 0 && segments_.empty(); }
 
     const Chunks &chunks() const { return chunks_; }
     const std::vector<Segment> &segments() const { return segments_; }
@@ -143,6 +166,17 @@ public:
     std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> source_;
 
 private:
+    Chunks::const_iterator behind(char *segment) const {
+        return std::find_if_not(chunks_.find(segment), chunks_.end(), [segment](const auto &each) {
+            return each.second.segment == segment;
+        });
+    }
+
+    bool has_live_memory(char *segment) const {
+        return std::any_of(chunks_.find(segment), behind(segment),
+                           [](const auto &each) { return each.second.requested != 0; });
+    }
+
     static bool is_free(const Chunk &chunk) { return chunk.requested == 0 && !chunk.waiting; }
 
     void join(Chunks::iterator chunk) {

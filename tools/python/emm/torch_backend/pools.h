@@ -34,7 +34,7 @@ public:
             return false;
         }
         found->second.users_--;
-        end_if_over(found, ret_segments);
+        shrink(found, ret_segments);
         return true;
     }
 
@@ -106,13 +106,14 @@ public:
             return {};
         }
         std::vector<Stream> users = found->second.put(ptr);
-        end_if_over(found, ret_segments);
+        shrink(found, ret_segments);
         return users;
     }
 
     void await(MempoolId_t id, void *ptr, Uses uses) {
         Lock guard(lock_);
-        if (pools_.count(id)) {
+        const auto found = pools_.find(id);
+        if (found != pools_.end() && found->second.chunks().count(static_cast<char *>(ptr))) {
             waiting_.push_back({id, ptr, std::move(uses)});
         }
     }
@@ -135,15 +136,16 @@ public:
     }
 
     // Rewinds a pool and gives what was in it. What waits there does so until the pool is over.
+    // Nothing: the pool is not there, or a segment of it.
     std::optional<Chunks> restore(MempoolId_t id, const Chunks &earlier) {
         Lock guard(lock_);
         auto found = pools_.find(id);
-        if (found == pools_.end()) {
+        if (found == pools_.end() || !found->second.holds_segments_of(earlier)) {
             return std::nullopt;
         }
         Chunks before = found->second.chunks();
         found->second.restore(earlier);
-        stop_waiting(id);
+        stop_waiting(id, {});
         return before;
     }
 
@@ -173,18 +175,22 @@ private:
         bool announced; // to emm, as a capture
     };
 
-    void end_if_over(Table::iterator pool, std::vector<Segment> *ret_segments) {
+    void shrink(Table::iterator pool, std::vector<Segment> *ret_segments) {
+        *ret_segments = pool->second.take_unneeded();
+        if (!ret_segments->empty()) {
+            stop_waiting(pool->first, pool->second.chunks());
+        }
         if (pool->second.is_over()) {
-            *ret_segments = pool->second.segments();
-            stop_waiting(pool->first);
             pools_.erase(pool);
         }
     }
 
-    void stop_waiting(MempoolId_t id) {
-        waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(),
-                                      [id](const Waiting &each) { return each.id == id; }),
-                       waiting_.end());
+    // Except for these.
+    void stop_waiting(MempoolId_t id, const Chunks &kept) {
+        const auto is_gone = [&](const Waiting &each) {
+            return each.id == id && !kept.count(static_cast<char *>(each.ptr));
+        };
+        waiting_.erase(std::remove_if(waiting_.begin(), waiting_.end(), is_gone), waiting_.end());
     }
 
     struct Waiting {

@@ -106,16 +106,46 @@ TEST_CASE("a pool of PyTorch's is rewound, with what it has got since free") {
     CHECK(pool.take(MiB, stream(1)) == at(4 * MiB));
 }
 
-TEST_CASE("a pool of PyTorch's is over without users and live memory") {
+TEST_CASE("a pool of PyTorch's without users gives up the segments without live memory") {
     Pool pool = pool_of(MiB, MiB);
-    CHECK(pool.is_over());
+    pool.adopt({at(4 * MiB), MiB, nullptr}, stream(1));
     pool.users_ = 1;
-    void *ptr = pool.take(512, stream(1));
-    CHECK_FALSE(pool.is_over());
+    void *first = pool.take(512, stream(1)), *second = pool.take(MiB, stream(1));
+    pool.put(second);
+    CHECK(pool.take_unneeded().empty());
     pool.users_ = 0;
+    const std::vector<Segment> unneeded = pool.take_unneeded();
+    REQUIRE(unneeded.size() == 1);
+    CHECK(unneeded[0].base == at(4 * MiB));
+    REQUIRE(pool.segments().size() == 1);
+    CHECK(pool.chunks().count(at(4 * MiB)) == 0);
+    CHECK(live_in(pool) == 1);
     CHECK_FALSE(pool.is_over());
-    pool.put(ptr);
+    pool.put(first);
+    CHECK(pool.take_unneeded().size() == 1);
+    CHECK(pool.chunks().empty());
     CHECK(pool.is_over());
+}
+
+TEST_CASE("a pool of PyTorch's knows whether an earlier segment is gone") {
+    Pool pool = pool_of(MiB, MiB);
+    pool.adopt({at(4 * MiB), MiB, nullptr}, stream(1));
+    void *first = pool.take(512, stream(1)), *second = pool.take(MiB, stream(1));
+    const Chunks earlier = pool.chunks();
+    pool.put(second);
+    CHECK(pool.holds_segments_of(earlier));
+    pool.take_unneeded();
+    CHECK_FALSE(pool.holds_segments_of(earlier));
+    CHECK(pool.holds_segments_of(pool.chunks()));
+    pool.put(first);
+}
+
+TEST_CASE("PyTorch counts a tensor in whole blocks of 512 bytes") {
+    CHECK(block_size(1) == 512);
+    CHECK(block_size(512) == 512);
+    CHECK(block_size(513) == 1024);
+    CHECK_FALSE(is_large_segment(2 * MiB));
+    CHECK(is_large_segment(4 * MiB));
 }
 
 TEST_CASE("a pool of PyTorch's asks for whole segments, and for single ones if told so") {
