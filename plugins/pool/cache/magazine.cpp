@@ -44,25 +44,36 @@ bool Magazine::swap_out(unsigned index) {
     return may && depot_.swap_out(bin, index, (bin.count.get() + 1) / 2);
 }
 
+// The block that was lent as `size` bytes, or as unknown many if that is 0; NULL: it is none, or
+// there is anything unusual about it.
+Block *Magazine::lent_at(const Heap &heap, uint64_t address, size_t size) {
+    Block *block = heap.found_at(address).block;
+    return block && agree(block->loan.plain_size(), size) ? block : nullptr;
+}
+
+uint64_t Magazine::begin_loan(Block &block, size_t size) {
+    block.loan.begin(size);
+    count_allocation(size);
+    return block.begin;
+}
+
+void Magazine::end_loan(Block &block) {
+    count_free(block.loan.plain_size());
+    block.loan.end();
+}
+
 uint64_t Magazine::take_unordered(size_t size) {
     Block *block = unordered_blocks_->take(round_up(size, granule));
-    if (!block) {
-        return 0;
-    }
-    block->loan.begin(size);
-    count_allocation(size);
-    return block->begin;
+    return block ? begin_loan(*block, size) : 0;
 }
 
 bool Magazine::give_unordered(const Heap &heap, uint64_t address, size_t size) {
-    Block *block = heap.found_at(address).block;
-    const uint64_t lent = block ? block->loan.plain_size() : 0;
-    if (!agree(lent, size) || !unordered_blocks_->can_take_back(block->size)) {
+    Block *block = lent_at(heap, address, size);
+    if (!block || !unordered_blocks_->can_take_back(block->size)) {
         return false;
     }
-    block->loan.end();
+    end_loan(*block);
     unordered_blocks_->take_back(*block);
-    count_free(lent);
     return true;
 }
 
@@ -73,22 +84,18 @@ uint64_t Magazine::take_large(size_t size) {
     }
     Block *block = large_.blocks[n - 1];
     large_.count.set(n - 1);
-    block->loan.begin(size);
-    count_allocation(size);
-    return block->begin;
+    return begin_loan(*block, size);
 }
 
 bool Magazine::give_large(const Heap &heap, uint64_t address, size_t size) {
-    Block *block = heap.found_at(address).block;
-    const uint64_t lent = block ? block->loan.plain_size() : 0;
+    Block *block = lent_at(heap, address, size);
     const uint32_t n = large_.count.get();
-    if (!agree(lent, size) || block->size != large_.size.get() || n == most_blocks) {
+    if (!block || block->size != large_.size.get() || n == most_blocks) {
         return false;
     }
-    block->loan.end();
+    end_loan(*block);
     large_.blocks[n] = block;
     large_.count.set(n + 1);
-    count_free(lent);
     return true;
 }
 

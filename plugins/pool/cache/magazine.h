@@ -186,6 +186,9 @@ private:
         blocks_[n - 1].block->loan.begin(size);
         return blocks_[n - 1].address;
     }
+    static Block *lent_at(const Heap &heap, uint64_t address, size_t size);
+    uint64_t begin_loan(Block &block, size_t size);
+    void end_loan(Block &block);
     uint64_t take_unordered(size_t size);
     bool give_unordered(const Heap &heap, uint64_t address, size_t size);
     uint64_t take_large(size_t size);
