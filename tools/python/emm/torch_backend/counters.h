@@ -11,39 +11,10 @@ namespace emm::torch_backend {
 // pools; what is reserved in all is known to emm, and is read when PyTorch asks.
 class Counters {
 public:
-    void add(size_t requested) {
-        Lock guard(lock_);
-        for (StatType type : {StatType::AGGREGATE, type_of(requested > small_size)}) {
-            count_[size_t(type)].increase(1);
-            bytes_[size_t(type)].increase(block_size(requested));
-            requested_[size_t(type)].increase(requested);
-        }
-    }
-
-    void remove(size_t requested) {
-        Lock guard(lock_);
-        for (StatType type : {StatType::AGGREGATE, type_of(requested > small_size)}) {
-            count_[size_t(type)].decrease(1);
-            bytes_[size_t(type)].decrease(block_size(requested));
-            requested_[size_t(type)].decrease(requested);
-        }
-    }
-
-    void add_segment(size_t size) {
-        Lock guard(lock_);
-        const StatType type = type_of(is_large_segment(size));
-        segments_[size_t(StatType::AGGREGATE)].increase(1);
-        segments_[size_t(type)].increase(1);
-        reserved_[size_t(type)].increase(size);
-    }
-
-    void remove_segment(size_t size) {
-        Lock guard(lock_);
-        const StatType type = type_of(is_large_segment(size));
-        segments_[size_t(StatType::AGGREGATE)].decrease(1);
-        segments_[size_t(type)].decrease(1);
-        reserved_[size_t(type)].decrease(size);
-    }
+    void add(size_t requested) { change(requested, &Stat::increase); }
+    void remove(size_t requested) { change(requested, &Stat::decrease); }
+    void add_segment(size_t size) { change_segments(size, &Stat::increase); }
+    void remove_segment(size_t size) { change_segments(size, &Stat::decrease); }
 
     void add_out_of_memory() {
         Lock guard(lock_);
@@ -92,6 +63,25 @@ public:
     }
 
 private:
+    using Change = void (Stat::*)(size_t);
+
+    void change(size_t requested, Change by) {
+        Lock guard(lock_);
+        for (StatType type : {StatType::AGGREGATE, type_of(requested > small_size)}) {
+            (count_[size_t(type)].*by)(1);
+            (bytes_[size_t(type)].*by)(block_size(requested));
+            (requested_[size_t(type)].*by)(requested);
+        }
+    }
+
+    void change_segments(size_t size, Change by) {
+        Lock guard(lock_);
+        const StatType type = type_of(is_large_segment(size));
+        (segments_[size_t(StatType::AGGREGATE)].*by)(1);
+        (segments_[size_t(type)].*by)(1);
+        (reserved_[size_t(type)].*by)(size);
+    }
+
     static StatType type_of(bool is_large) {
         return is_large ? StatType::LARGE_POOL : StatType::SMALL_POOL;
     }
