@@ -24,10 +24,12 @@ namespace {
 
 constexpr size_t whole = 1 << 20, start = 1 << 18, part = 1 << 18;
 
+std::string round_told = "before the rounds";
+
 #define CHECK(condition)                                                                           \
     if (!(condition)) {                                                                            \
-        std::fprintf(stderr, "%d: %s:%d: not so: %s (%s)\n", getpid(), __FILE__, __LINE__,         \
-                     #condition, emm_last_error()->text);                                          \
+        std::fprintf(stderr, "%d, %s: %s:%d: not so: %s (%s)\n", getpid(), round_told.c_str(),     \
+                     __FILE__, __LINE__, #condition, emm_last_error()->text);                      \
         std::_Exit(1);                                                                             \
     }
 
@@ -233,6 +235,7 @@ void serve_import(int socket, emm_context *context, const emm_ipc_handle &handle
 }
 
 int be_peer(int socket, int device) {
+    round_told = "the peer";
     emm_context *context = device_context(device);
     for (Message message; receive(socket, message);) {
         emm_memory *stale = nullptr;
@@ -404,7 +407,10 @@ void play(emm_context *context, int rounds) {
     int descriptors = 0;
     for (int round = 0; round < rounds; ++round) {
         const int step = static_cast<int>(random() % 5);
-        if (random() % 2 != 0) {
+        const bool exports = random() % 2 != 0;
+        round_told = "round " + std::to_string(round) + ", step " + std::to_string(step) +
+                     (exports ? " of the importer's" : " of the exporter's");
+        if (exports) {
             export_to_victim(context, step, static_cast<int>(random() % 2000));
         } else {
             import_from_victim(context, step);
