@@ -30,15 +30,6 @@ CUresult ipc_get_mem_handle(CUipcMemHandle *ret_handle, CUdeviceptr ptr) {
     return CUDA_SUCCESS;
 }
 
-// How much of what the driver knows there follows the address.
-uint64_t bytes_from(CUdeviceptr ptr) {
-    CUdeviceptr base = 0;
-    size_t size = 0;
-    return server().driver.cuMemGetAddressRange(&base, &size, ptr) == CUDA_SUCCESS
-               ? base + size - ptr
-               : 1;
-}
-
 template <Served entry>
 CUresult ipc_open_mem_handle(CUdeviceptr *ret_ptr, CUipcMemHandle handle, unsigned flags) {
     const Turn turn;
@@ -53,7 +44,7 @@ CUresult ipc_open_mem_handle(CUdeviceptr *ret_ptr, CUipcMemHandle handle, unsign
     const CUresult result =
         answer ? *answer : ask_driver<&ipc_open_mem_handle<entry>>(entry, ret_ptr, handle, flags);
     if (turn.is_programs() && result == CUDA_SUCCESS) {
-        server().allocations.forget_within(*ret_ptr, bytes_from(*ret_ptr));
+        server().driver_gave(*ret_ptr);
     }
     return result;
 }

@@ -40,6 +40,7 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
     Turn::watch_forks();
     serve_counted(*ret_serving);
     serve_device_memory(*ret_serving);
+    serve_driver_addresses(*ret_serving);
     serve_frees(*ret_serving);
     serve_figures(*ret_serving);
     serve_graphs(*ret_serving);
@@ -113,6 +114,13 @@ Allocation Server::around(uint64_t address) {
     }
     const Allocation pinned = pinned_around(address);
     return pinned.address != 0 ? pinned : own;
+}
+
+void Server::driver_gave(uint64_t address) {
+    CUdeviceptr base = 0;
+    size_t size = 0;
+    const bool is_known = driver.cuMemGetAddressRange(&base, &size, address) == CUDA_SUCCESS;
+    allocations.forget_within(address, is_known ? base + size - address : 1);
 }
 
 void Server::give_back_of_graphs(const std::vector<Allocation> &memory) {

@@ -42,6 +42,10 @@ struct Server {
     // The same of host memory: pinned memory, or what is registered from there on.
     Allocation host_around(uint64_t address);
 
+    // The driver itself has given memory to the program at `address`, to its end as the driver
+    // knows it: what was freed there is freed no more.
+    void driver_gave(uint64_t address);
+
     // Gives back what no graph uses any more, and the program does not have. After the work that
     // the context holds now, which the graph's last launch is part of.
     void give_back_of_graphs(const std::vector<Allocation> &memory);
@@ -117,6 +121,7 @@ emm_status allocate_with_release(emm_context *context, size_t bytes, Memory memo
 // The groups of entries, each in a file of its own, with the entries that it puts into the table.
 void serve_counted(Entries &entries);
 void serve_device_memory(Entries &entries);
+void serve_driver_addresses(Entries &entries);
 void serve_frees(Entries &entries);
 void serve_figures(Entries &entries);
 void serve_graphs(Entries &entries);
