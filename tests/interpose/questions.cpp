@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <iterator>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
 
@@ -54,10 +55,12 @@ void ranges_case() {
 
 namespace {
 
+constexpr size_t page = 4096;
 constexpr size_t where_blocks_were = 4 * mib; // bytes of what takes their place
 
 // Where blocks began that were freed. Their context ends, so that all memory is the driver's again.
-std::vector<CUdeviceptr> freed_blocks(CUresult (*allocates)(CUdeviceptr *, size_t)) {
+std::vector<CUdeviceptr> freed_blocks(CUresult (*allocates)(CUdeviceptr *, size_t),
+                                      CUresult (*frees)(CUdeviceptr)) {
     constexpr size_t count = 512, size = mib / 16;
     const Primary primary;
     std::vector<CUdeviceptr> blocks(count);
@@ -65,13 +68,28 @@ std::vector<CUdeviceptr> freed_blocks(CUresult (*allocates)(CUdeviceptr *, size_
         NEED(allocates(&block, size));
     }
     for (const CUdeviceptr block : blocks) {
-        NEED(cu.cuMemFree(block));
+        NEED(frees(block));
     }
     return blocks;
 }
 
 CUresult allocate_plain(CUdeviceptr *ret_block, size_t size) {
     return cu.cuMemAlloc(ret_block, size);
+}
+
+CUresult allocate_pinned(CUdeviceptr *ret_block, size_t size) {
+    void *host = nullptr;
+    const CUresult result = cu.cuMemHostAlloc(&host, size, 0);
+    *ret_block = reinterpret_cast<CUdeviceptr>(host);
+    return result;
+}
+
+CUresult free_pinned(CUdeviceptr block) {
+    return cu.cuMemFreeHost(reinterpret_cast<void *>(block));
+}
+
+CUresult free_plain(CUdeviceptr block) {
+    return cu.cuMemFree(block);
 }
 
 CUresult allocate_managed(CUdeviceptr *ret_block, size_t size) {
@@ -118,6 +136,20 @@ void managed_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
     result(cu.cuMemFree(block), CUDA_SUCCESS, "its free");
 }
 
+// The program's own pages, where the lowest of the blocks was if nothing else is there.
+void registered_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
+    const Primary primary;
+    const CUdeviceptr lowest = *std::min_element(freed.begin(), freed.end());
+    void *const pages =
+        mmap(reinterpret_cast<void *>(lowest / page * page - page), where_blocks_were,
+             PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    NEED(pages == MAP_FAILED ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS);
+    NEED(cu.cuMemHostRegister(pages, where_blocks_were, 0));
+    stands_alone(reinterpret_cast<CUdeviceptr>(pages), freed, "registered memory");
+    result(cu.cuMemHostUnregister(pages), CUDA_SUCCESS, "its end");
+    munmap(pages, where_blocks_were);
+}
+
 // Of addresses as many as a plugin reserves, so that they may be the same.
 void mapped_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
     const Primary primary;
@@ -161,12 +193,14 @@ void node_where_blocks_were(const std::vector<CUdeviceptr> &freed) {
 
 } // namespace
 
-// What the driver itself gives to the program, where a plugin had memory before.
+// What the driver itself gives to the program, and what the program pins, where a plugin had memory
+// before.
 void after_frees_case() {
-    pool_where_blocks_were(freed_blocks(&allocate_plain));
-    managed_where_blocks_were(freed_blocks(&allocate_managed));
-    mapped_where_blocks_were(freed_blocks(&allocate_plain));
-    node_where_blocks_were(freed_blocks(&allocate_plain));
+    pool_where_blocks_were(freed_blocks(&allocate_plain, &free_plain));
+    managed_where_blocks_were(freed_blocks(&allocate_managed, &free_plain));
+    registered_where_blocks_were(freed_blocks(&allocate_pinned, &free_pinned));
+    mapped_where_blocks_were(freed_blocks(&allocate_plain, &free_plain));
+    node_where_blocks_were(freed_blocks(&allocate_plain, &free_plain));
 }
 
 namespace {

@@ -100,6 +100,8 @@ Answer pin(void *host, size_t bytes, unsigned flags) {
         if (status < 0) {
             return status == EMM_E_NOT_SUPPORTED ? Answer() : unserved(status);
         }
+        // Pinned memory of emm's may have been there.
+        server().allocations.forget_within(address_of(host), bytes);
         const Allocation made = {address_of(host), bytes, context, 0, flags, Kind::registered};
         if (!server().allocations.insert(made)) {
             emm_memunpin(context, host, bytes);
