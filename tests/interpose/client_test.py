@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""client_test.py DRIVER PROGRAM HOW [INTERPOSER PLUGIN]: a program on the driver API finds what CUDA's
+"""client_test.py DRIVER PROGRAM HOW [INTERPOSER PLUGIN [TOOL]]: a program on the driver API finds what CUDA's
 documentation says, on the simulated driver in the folder DRIVER; and the same, line by line, when the interposer in
-the folder INTERPOSER stands before that driver and its memory comes from PLUGIN."""
+the folder INTERPOSER stands before that driver and its memory comes from PLUGIN. TOOL is `emm`, if the program is to
+be started by its `run --audit`."""
 import difflib
 import glob
 import os
@@ -14,7 +15,7 @@ from known_differences import why_different
 
 DRIVER, PROGRAM = (os.path.realpath(path) for path in sys.argv[1:3])
 HOW = sys.argv[3]
-INTERPOSER, PLUGIN = sys.argv[4:6] if len(sys.argv) > 4 else (None, None)
+INTERPOSER, PLUGIN, TOOL = (sys.argv[4:] + [None] * 3)[:3]
 SIM = "memory=8GiB,devices=2"
 SANITIZED = os.environ.get("EMM_TEST_SANITIZERS", "none") != "none"
 WRONG = "wrong-frees"  # the case that does what no program may do
@@ -23,13 +24,14 @@ TIMEOUT = 120
 MODES = ("random",) if SANITIZED or HOW != "dlsym" else ("eager", "lazy", "random")
 
 
-def run(case, folder, progress="eager", how=HOW, fail="", **variables):
-    """Runs a case; in `folder` lies the libcuda that it finds, and in the simulated driver the call `fail` fails."""
+def run(case, folder, progress="eager", how=HOW, fail="", by=(), **variables):
+    """Runs a case; in `folder` lies the libcuda that it finds, and in the simulated driver the call `fail` fails. `by`
+    are the words that start the program, before its own."""
     how = how.replace("DRIVER", os.path.join(DRIVER, "libcuda.so.1"))
     misuse = "error" if case == WRONG else "abort"
     environment = dict(os.environ, LD_LIBRARY_PATH=folder, **variables,
                        EMM_SIM=f"{SIM},progress={progress},misuse={misuse}" + (f",fail={fail}" if fail else ""))
-    return subprocess.run([PROGRAM, how, case], env=environment, text=True, timeout=TIMEOUT,
+    return subprocess.run([*by, PROGRAM, how, case], env=environment, text=True, timeout=TIMEOUT,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
 
 
@@ -87,6 +89,9 @@ class Interposed(Client):
     def interposed(self, case, progress="eager", **variables):
         library = os.path.join(INTERPOSER, "libcuda.so.1")
         self.assertTrue(os.path.exists(library), f"{library}: there is no interposer")
+        if TOOL:
+            return run(case, DRIVER, progress, by=(TOOL, "run", "--audit", "--plugin", PLUGIN, "--"),
+                       EMM_DRIVER=os.path.join(DRIVER, "libcuda.so.1"), **variables)
         return run(case, INTERPOSER, progress, LD_PRELOAD=library, EMM_PLUGIN=PLUGIN,
                    EMM_DRIVER=os.path.join(DRIVER, "libcuda.so.1"), **variables)
 
