@@ -8,126 +8,131 @@ constexpr size_t first_slots = 64;
 // Beyond the ids that the driver gives, which count from 1.
 constexpr uint64_t before_ids = uint64_t(1) << 62;
 
-// Addresses of the driver are multiples of 256 at least; all bits above count.
-uint64_t spread(uint64_t address) {
-    uint64_t bits = address * 0x9e3779b97f4a7c15u;
-    return bits ^ (bits >> 32);
-}
-
 } // namespace
 
 // --- a shard -----------------------------------------------------------------------------------
 
-size_t AllocationShard::slot_of(uint64_t address) const {
-    const size_t mask = slots_.size() - 1;
-    size_t slot = (spread(address) >> 8) & mask;
-    while (slots_[slot].address != 0 && slots_[slot].address != address) {
-        slot = (slot + 1) & mask;
+inline size_t AllocationShard::slot_of(SpreadAddress at) const {
+    const Allocation *const slots = slots_.data();
+    size_t slot = home_of(at);
+    while (slots[slot].address != 0 && slots[slot].address != at.address) {
+        slot = (slot + 1) & mask_;
     }
     return slot;
 }
 
-void AllocationShard::grow() {
-    std::vector<Allocation> old(slots_.empty() ? first_slots : 2 * slots_.size());
+[[gnu::noinline]] bool AllocationShard::grow() noexcept {
+    std::vector<Allocation> old;
+    try {
+        old.resize(most_ == 0 ? first_slots : 2 * slots_.size());
+    } catch (const std::bad_alloc &) {
+        return false;
+    }
     old.swap(slots_);
+    mask_ = slots_.size() - 1;
+    most_ = slots_.size() / 4 * 3;
     for (const Allocation &allocation : old) {
         if (allocation.address != 0) {
-            slots_[slot_of(allocation.address)] = allocation;
+            slots_[slot_of(SpreadAddress(allocation.address))] = allocation;
         }
     }
+    return true;
 }
 
-Allocation &AllocationShard::place(const Allocation &allocation) {
-    if (4 * (count_ + 1) > 3 * slots_.size()) {
-        grow();
+inline Allocation *AllocationShard::place(SpreadAddress at, const Allocation &allocation) noexcept {
+    if (count_ >= most_ && !grow()) [[unlikely]] {
+        return nullptr;
     }
-    Allocation &slot = slots_[slot_of(allocation.address)];
+    Allocation &slot = slots_[slot_of(at)];
     count_ += slot.address == 0;
     slot = allocation;
-    forget_freed_there(allocation.address);
-    return slot;
+    forget_freed_there(at);
+    return &slot;
 }
 
-AllocationShard::Freed &AllocationShard::freed_slot(uint64_t address) {
-    return freed_[(spread(address) >> 8) % freed_slots];
-}
-
-void AllocationShard::forget_freed_there(uint64_t address) {
-    Freed &slot = freed_slot(address);
-    slot.address = slot.address == address ? 0 : slot.address;
+inline void AllocationShard::forget_freed_there(SpreadAddress at) {
+    Freed &slot = freed_slot(at);
+    if (slot.address == at.address) {
+        slot.address = 0;
+    }
 }
 
 void AllocationShard::forget_at(uint64_t address) {
     const std::lock_guard guard(lock_);
-    if (!slots_.empty()) {
-        const size_t slot = slot_of(address);
-        if (slots_[slot].address != 0) {
-            close_gap(slot);
-        }
+    const size_t slot = slot_of(SpreadAddress(address));
+    if (slots_[slot].address != 0) {
+        close_gap(slot);
     }
 }
 
-Allocation AllocationShard::none_at(uint64_t address, const DriverRegions &regions) {
-    const Freed &slot = freed_slot(address);
+Allocation AllocationShard::none_at(SpreadAddress at, const DriverRegions &regions) {
+    const Freed &slot = freed_slot(at);
     Allocation none;
-    none.freed = slot.address == address && !regions.is_given_since(slot.moment, address);
+    none.freed = slot.address == at.address && at.address != 0 &&
+                 !regions.is_given_since(slot.moment, at.address);
     return none;
 }
 
-void AllocationShard::insert(const Allocation &allocation, size_t shard, size_t shards) {
+bool AllocationShard::insert(SpreadAddress at, const Allocation &allocation) noexcept {
     const std::lock_guard guard(lock_);
-    place(allocation).id = before_ids + ++last_id_ * shards + shard;
+    Allocation *const placed = place(at, allocation);
+    if (placed) {
+        placed->id = before_ids + ++last_id_ * shards + at.shard();
+    }
+    return placed;
 }
 
-void AllocationShard::put_back(const Allocation &allocation) {
+// There is room, because it has just left; or another allocation has taken that: then the driver
+// will refuse the next free.
+void AllocationShard::put_back(const Allocation &allocation) noexcept {
     const std::lock_guard guard(lock_);
-    place(allocation);
+    place(SpreadAddress(allocation.address), allocation);
 }
 
-Allocation AllocationShard::find(uint64_t address, const DriverRegions &regions) {
+Allocation AllocationShard::find(SpreadAddress at, const DriverRegions &regions) {
     const std::lock_guard guard(lock_);
-    const Allocation found = slots_.empty() ? Allocation() : slots_[slot_of(address)];
-    return found.address == 0 ? none_at(address, regions) : found;
+    const Allocation found = slots_[slot_of(at)];
+    return found.address == 0 ? none_at(at, regions) : found;
 }
 
-inline Allocation AllocationShard::remove_slot(size_t slot, const DriverRegions &regions) {
+inline Allocation AllocationShard::remove_slot(size_t slot, SpreadAddress at,
+                                               const DriverRegions &regions) {
     const Allocation removed = slots_[slot];
     close_gap(slot);
-    freed_slot(removed.address) = {removed.address, regions.now()};
+    freed_slot(at) = {at.address, regions.now()};
     return removed;
 }
 
-Allocation AllocationShard::take(uint64_t address, uint32_t kinds, uint64_t id,
+Allocation AllocationShard::take(SpreadAddress at, uint32_t kinds, uint64_t id,
                                  const DriverRegions &regions) {
     const std::lock_guard guard(lock_);
-    if (slots_.empty()) {
-        return {};
-    }
-    const size_t slot = slot_of(address);
-    const Allocation found = slots_[slot];
+    const size_t slot = slot_of(at);
+    const Allocation &found = slots_[slot];
     if (found.address == 0) {
-        return none_at(address, regions);
+        return none_at(at, regions);
     }
     if (!found.is_one_of(kinds) || (id != 0 && found.id != id)) {
         return {};
     }
     if (found.kind != Kind::captured) {
-        return remove_slot(slot, regions);
+        return remove_slot(slot, at, regions);
     }
-    slots_[slot].freed = found.launched;
+    const Allocation was = found;
+    slots_[slot].freed = was.launched;
     slots_[slot].exported = false;
-    return found;
+    return was;
 }
 
 Allocation *AllocationShard::find_named(AllocationName name) {
-    Allocation *const found = slots_.empty() ? nullptr : &slots_[slot_of(name.address)];
-    return found && found->address != 0 && found->id == name.id ? found : nullptr;
+    Allocation *const found = &slots_[slot_of(SpreadAddress(name.address))];
+    return found->address != 0 && found->id == name.id ? found : nullptr;
 }
 
 Allocation AllocationShard::remove(AllocationName name, const DriverRegions &regions) {
     const std::lock_guard guard(lock_);
     Allocation *const found = find_named(name);
-    return found ? remove_slot(size_t(found - slots_.data()), regions) : Allocation();
+    return found ? remove_slot(size_t(found - slots_.data()), SpreadAddress(name.address), regions)
+                 : Allocation();
 }
 
 void AllocationShard::set_launched(AllocationName name) {
@@ -146,7 +151,7 @@ Allocation AllocationShard::end_graph(AllocationName name, const DriverRegions &
         return {};
     }
     if (found->freed || found->is_waiting()) {
-        return remove_slot(size_t(found - slots_.data()), regions);
+        return remove_slot(size_t(found - slots_.data()), SpreadAddress(name.address), regions);
     }
     found->kind = Kind::ordered;
     return {};
@@ -162,16 +167,16 @@ bool AllocationShard::set_exported(uint64_t address, uint64_t id) {
 }
 
 // What follows in the same run moves up, if it may stand there.
-void AllocationShard::close_gap(size_t gap) {
-    const size_t mask = slots_.size() - 1;
-    for (size_t slot = (gap + 1) & mask; slots_[slot].address != 0; slot = (slot + 1) & mask) {
-        const size_t home = (spread(slots_[slot].address) >> 8) & mask;
-        if (((slot - home) & mask) >= ((slot - gap) & mask)) {
-            slots_[gap] = slots_[slot];
+inline void AllocationShard::close_gap(size_t gap) {
+    Allocation *const slots = slots_.data();
+    for (size_t slot = (gap + 1) & mask_; slots[slot].address != 0; slot = (slot + 1) & mask_) {
+        const size_t home = home_of(SpreadAddress(slots[slot].address));
+        if (((slot - home) & mask_) >= ((slot - gap) & mask_)) {
+            slots[gap] = slots[slot];
             gap = slot;
         }
     }
-    slots_[gap] = {};
+    slots[gap].address = 0;
     count_--;
 }
 
@@ -197,30 +202,9 @@ template <class Predicate> void AllocationShard::remove_if(Predicate predicate) 
 
 // --- all of them -------------------------------------------------------------------------------
 
-size_t Allocations::shard_number(uint64_t address) {
-    return spread(address) % shard_count;
-}
-
-bool Allocations::insert(const Allocation &allocation) noexcept {
-    const size_t shard = shard_number(allocation.address);
-    try {
-        shards_[shard].insert(allocation, shard, shard_count);
-        return true;
-    } catch (const std::bad_alloc &) {
-        return false;
-    }
-}
-
-Allocation Allocations::find(uint64_t address) {
-    return address ? shard_of(address).find(address, regions_) : Allocation();
-}
-
-Allocation Allocations::take(uint64_t address, uint32_t kinds) {
-    return address ? shard_of(address).take(address, kinds, 0, regions_) : Allocation();
-}
-
 Allocation Allocations::take(AllocationName name) {
-    return shard_of(name.address).take(name.address, on_device, name.id, regions_);
+    const SpreadAddress at(name.address);
+    return shard_of(at).take(at, on_device, name.id, regions_);
 }
 
 Allocation Allocations::remove(AllocationName name) {
@@ -244,13 +228,8 @@ void Allocations::forget_within(uint64_t address, uint64_t size) {
     regions_.add(address, size);
 }
 
-// There is room: it has just left.
 void Allocations::put_back(const Allocation &allocation) noexcept {
-    try {
-        shard_of(allocation.address).put_back(allocation);
-    } catch (const std::bad_alloc &) {
-        return; // another allocation has taken that room: the driver will refuse the next free
-    }
+    shard_of(allocation.address).put_back(allocation);
 }
 
 Allocation Allocations::find_around(uint64_t address, uint32_t kinds) {

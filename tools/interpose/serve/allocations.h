@@ -24,7 +24,7 @@ enum class Kind : uint8_t {
 constexpr uint32_t on_device = uint32_t(Kind::device) | uint32_t(Kind::ordered) |
                                uint32_t(Kind::managed) | uint32_t(Kind::captured);
 
-struct Allocation {
+struct alignas(16) Allocation {
     uint64_t address = 0; // 0: none
     uint64_t size = 0;    // as the program asked for it
     emm_context *context = nullptr;
@@ -47,6 +47,20 @@ struct AllocationName {
     bool operator==(const AllocationName &) const = default;
 };
 
+// An address whose bits are spread: they say which shard has it, and where to look there.
+struct SpreadAddress {
+    static constexpr unsigned shard_bits = 6;
+
+    explicit SpreadAddress(uint64_t its_address) : address(its_address) {
+        const uint64_t product = address * 0x9e3779b97f4a7c15u;
+        bits = product ^ (product >> 32);
+    }
+    size_t shard() const { return bits % (1 << shard_bits); }
+    size_t place() const { return bits >> shard_bits; }
+
+    uint64_t address, bits;
+};
+
 // A part of the table, with a lock of its own: open addressing, at most three quarters full. It
 // also remembers the addresses that were freed last, until one is given out again, by emm or by the
 // driver (`regions`): what a program frees twice must not reach the driver, whose memory the plugin
@@ -54,15 +68,16 @@ struct AllocationName {
 class AllocationShard {
 public:
     static constexpr size_t freed_slots = 1024;
+    static constexpr size_t shards = 1 << SpreadAddress::shard_bits;
 
-    // With an id of its own, in which the `shards` that there are differ by the remainder. Throws
-    // std::bad_alloc.
-    void insert(const Allocation &allocation, size_t shard, size_t shards);
-    void put_back(const Allocation &allocation);
+    // With an id of its own: shards differ by the remainder of division by how many there are.
+    // False: there is no memory for it.
+    bool insert(SpreadAddress at, const Allocation &allocation) noexcept;
+    void put_back(const Allocation &allocation) noexcept;
     void forget_at(uint64_t address);
-    Allocation find(uint64_t address, const DriverRegions &regions);
+    Allocation find(SpreadAddress at, const DriverRegions &regions);
     // As those of Allocations. `id` 0: whatever is there.
-    Allocation take(uint64_t address, uint32_t kinds, uint64_t id, const DriverRegions &regions);
+    Allocation take(SpreadAddress at, uint32_t kinds, uint64_t id, const DriverRegions &regions);
     Allocation remove(AllocationName name, const DriverRegions &regions);
     void set_launched(AllocationName name);
     Allocation end_graph(AllocationName name, const DriverRegions &regions);
@@ -77,34 +92,45 @@ private:
     };
 
     Allocation *find_named(AllocationName name); // NULL: it is no more
-    Allocation remove_slot(size_t slot, const DriverRegions &regions);
-    size_t slot_of(uint64_t address) const; // where it is, or where it would be
-    void grow();
-    Allocation &place(const Allocation &allocation);
-    Allocation none_at(uint64_t address, const DriverRegions &regions);
-    void forget_freed_there(uint64_t address);
-    Freed &freed_slot(uint64_t address);
+    Allocation remove_slot(size_t slot, SpreadAddress at, const DriverRegions &regions);
+    size_t home_of(SpreadAddress at) const { return at.place() & mask_; }
+    size_t slot_of(SpreadAddress at) const; // where it is, or where it would be
+    bool grow() noexcept;
+    Allocation *place(SpreadAddress at, const Allocation &allocation) noexcept; // NULL: no memory
+    Allocation none_at(SpreadAddress at, const DriverRegions &regions);
+    void forget_freed_there(SpreadAddress at);
+    Freed &freed_slot(SpreadAddress at) { return freed_[at.place() % freed_slots]; }
     void close_gap(size_t gap);
 
     SpinLock lock_;
     uint64_t last_id_ = 0;
-    std::vector<Allocation> slots_;
-    size_t count_ = 0;
+    std::vector<Allocation> slots_ = std::vector<Allocation>(1); // a power of two
+    size_t mask_ = 0;                                            // one less
+    size_t count_ = 0, most_ = 0; // how many there are, and may be before it grows
     Freed freed_[freed_slots] = {};
 };
 
 class Allocations {
 public:
     // Gives the allocation its id. False: no memory for the record, and nothing has changed.
-    bool insert(const Allocation &allocation) noexcept;
+    bool insert(const Allocation &allocation) noexcept {
+        const SpreadAddress at(allocation.address);
+        return shard_of(at).insert(at, allocation);
+    }
 
     // Of memory that begins at `address`; `address` 0 in the answer: there is none, and `freed`
     // tells whether there was one, as far as that is remembered.
-    Allocation find(uint64_t address);
+    Allocation find(uint64_t address) {
+        const SpreadAddress at(address);
+        return shard_of(at).find(at, regions_);
+    }
 
     // The same, and removes it, if it is of one of these kinds. That of a graph stays, and is
     // `freed` until the next launch, if the program has got it. The answer says how it was.
-    Allocation take(uint64_t address, uint32_t kinds);
+    Allocation take(uint64_t address, uint32_t kinds) {
+        const SpreadAddress at(address);
+        return shard_of(at).take(at, kinds, 0, regions_);
+    }
     Allocation take(AllocationName name);
 
     // The same, a graph's too.
@@ -133,11 +159,10 @@ public:
     void forget(const emm_context *context); // which ends, with all that is in it
 
 private:
-    static size_t shard_number(uint64_t address);
-    AllocationShard &shard_of(uint64_t address) { return shards_[shard_number(address)]; }
+    AllocationShard &shard_of(SpreadAddress at) { return shards_[at.shard()]; }
+    AllocationShard &shard_of(uint64_t address) { return shard_of(SpreadAddress(address)); }
 
-    static constexpr size_t shard_count = 64;
-    AllocationShard shards_[shard_count];
+    AllocationShard shards_[AllocationShard::shards];
     DriverRegions regions_;
 };
 

@@ -10,7 +10,7 @@ constexpr size_t pitch_bytes = 512; // what the driver's rows begin at multiples
 
 // On a stream of the context, or for all of them with EMM_STREAM_UNORDERED: then the caller's next
 // call, on any stream, finds it zero.
-CUresult fill_with_zero(emm_deviceptr ptr, size_t bytes, emm_stream stream) {
+[[gnu::noinline]] CUresult fill_with_zero(emm_deviceptr ptr, size_t bytes, emm_stream stream) {
     const Driver &driver = server().driver;
     if (stream != EMM_STREAM_UNORDERED) {
         return driver.cuMemsetD8Async(ptr, 0, bytes, stream);
@@ -25,7 +25,7 @@ CUresult fill_with_zero(emm_deviceptr ptr, size_t bytes, emm_stream stream) {
     return result;
 }
 
-void give_back(const Allocation &allocation, emm_stream stream) {
+[[gnu::noinline]] void give_back(const Allocation &allocation, emm_stream stream) {
     if (allocation.kind == Kind::managed) {
         emm_memfreemanaged(allocation.context, allocation.address, allocation.size, stream);
     } else {

@@ -6,7 +6,7 @@ namespace {
 
 // The driver's own free waits so. A context that is gone has no work; and a wait for all of it
 // would invalidate captures, which the driver's does not.
-void wait_for_context(emm_context *context) {
+[[gnu::noinline]] void wait_for_context(emm_context *context) {
     const auto kept = server().streams.keep_from_capturing();
     const CurrentOf current(server().driver, context);
     if (current.result() == CUDA_SUCCESS && !server().streams.any_capture()) {
@@ -15,11 +15,12 @@ void wait_for_context(emm_context *context) {
 }
 
 // What could not be freed is the program's still.
-CUresult conclude(const Allocation &allocation, emm_status status) {
-    if (status < 0) {
-        server().allocations.put_back(allocation);
-    }
+[[gnu::noinline]] CUresult refuse(const Allocation &allocation, emm_status status) {
+    server().allocations.put_back(allocation);
     return result_of(status);
+}
+CUresult conclude(const Allocation &allocation, emm_status status) {
+    return status < 0 ? refuse(allocation, status) : CUDA_SUCCESS;
 }
 
 // What the program has not got: the driver's, or freed before.
@@ -47,7 +48,7 @@ Answer free_unordered(uint64_t address) {
     if (is_none(found)) {
         return free_none(found);
     }
-    if (server().options.sync_free) {
+    if (server().options.sync_free) [[unlikely]] {
         wait_for_context(found.context);
     }
     if (found.kind == Kind::captured) {
@@ -68,7 +69,8 @@ CUresult mem_free(CUdeviceptr ptr) {
 
 // A stream of another context than the memory's: a stream of emm's own in the memory's context
 // waits for it. NULL: it cannot.
-CUstream wait_behind(const Allocation &allocation, CUstream stream, emm_context *its_context) {
+[[gnu::noinline]] CUstream wait_behind(const Allocation &allocation, CUstream stream,
+                                       emm_context *its_context) {
     const Driver &driver = server().driver;
     const CUstream own = server().streams.own_in(allocation.context);
     const CurrentOf there(driver, its_context);
@@ -124,13 +126,13 @@ Answer free_outside(uint64_t address, CUstream stream) {
     if (is_none(found)) {
         return free_none(found);
     }
-    if (found.kind == Kind::managed) {
+    if (found.kind == Kind::managed) [[unlikely]] {
         return conclude(found, emm_memfreemanaged(found.context, found.address, found.size,
                                                   EMM_STREAM_UNORDERED));
     }
     emm_status status = EMM_OK;
     emm_context *const context = server().streams.context_of(stream, status);
-    if (context && context != found.context) {
+    if (context && context != found.context) [[unlikely]] {
         stream = wait_behind(found, stream, context);
         if (!stream) {
             return conclude(found, EMM_E_DRIVER);
