@@ -14,10 +14,11 @@ namespace emm::pool {
 
 struct UnorderedBlocks {
     static constexpr unsigned sizes = 4;
-    static constexpr uint32_t most = least_frees_an_event;
+    static constexpr uint32_t most = most_frees_a_batch;
 
     struct Bin {
-        uint64_t size = 0; // of each; 0: none yet
+        uint64_t size = 0;  // of each; 0: none yet
+        uint32_t batch = 0; // how many of them are one
         Gauge<uint32_t> count;
         Block *blocks[most];
     };
@@ -36,7 +37,8 @@ struct UnorderedBlocks {
     }
     // Whether there is room for a freed block of one of the sizes.
     bool can_take_back(uint64_t bytes) {
-        return find(bytes) && freed_count.get() < most &&
+        const Bin *bin = find(bytes);
+        return bin && freed_count.get() < bin->batch &&
                freed_bytes.get() + bytes <= most_freed_bytes;
     }
     void take_back(Block &block) {
@@ -59,14 +61,16 @@ struct UnorderedBlocks {
     void note_miss(uint64_t bytes) {
         for (const uint64_t missed : missed_lately) {
             if (missed == bytes && !find(bytes)) {
-                bins[next_bin++ % sizes].size = bytes;
+                Bin &bin = bins[next_bin++ % sizes];
+                bin.size = bytes;
+                bin.batch = frees_a_batch(bytes);
             }
         }
         missed_lately[next_missed++ % sizes] = bytes;
     }
     // Complete blocks that are fetched at a time.
     uint32_t most_of(uint64_t bytes) const {
-        return uint32_t(std::min<uint64_t>(most, most_freed_bytes / bytes));
+        return uint32_t(std::min<uint64_t>(frees_a_batch(bytes), most_freed_bytes / bytes));
     }
     uint64_t largest() const {
         uint64_t size = 0;

@@ -17,7 +17,8 @@ constexpr uint64_t allowance_ns_per_mib = 25;
 
 constexpr uint32_t frees_an_event = 256;
 constexpr uint64_t least_an_event = 2 << 20;
-constexpr uint64_t requests_in_turn = 96;
+constexpr uint64_t most_bytes_a_batch = 8 << 20;
+constexpr uint64_t batches_in_turn = 2;
 constexpr uint64_t part_held_unasked = 32;
 constexpr uint64_t blocks_a_batch = 4;
 constexpr uint64_t part_used_pending = 8, part_held_pending = 96, part_held_small = 512;
@@ -98,9 +99,14 @@ uint64_t largest_kept(uint64_t limit) {
     return bytes_a_batch(limit) / blocks_a_batch;
 }
 
+uint32_t frees_a_batch(uint64_t block_bytes) {
+    return uint32_t(std::clamp<uint64_t>(most_bytes_a_batch / std::max<uint64_t>(block_bytes, 1),
+                                         least_frees_an_event, most_frees_a_batch));
+}
+
 bool is_a_batch(uint32_t blocks, uint64_t bytes, uint64_t limit) {
-    return blocks >= least_frees_an_event ||
-           (blocks > 0 && bytes + bytes / blocks > bytes_a_batch(limit));
+    return blocks > 0 && (blocks >= frees_a_batch(bytes / blocks) ||
+                          bytes + bytes / blocks > bytes_a_batch(limit));
 }
 
 uint64_t most_kept(uint64_t limit) {
@@ -112,14 +118,14 @@ bool is_worth_an_event(uint32_t frees, uint64_t bytes, const Allowance &allowanc
     const bool is_awaited = allowance.limit > 0 && bytes >= allowance.limit / part_held_pending;
     return frees >= frees_an_event || is_awaited ||
            (bytes >= std::max(least_an_event, allowance.claimed / 2) &&
-            (frees >= least_frees_an_event || !can_grow));
+            (!can_grow || (frees > 0 && frees >= frees_a_batch(bytes / frees))));
 }
 
 bool may_grow_unasked(uint64_t bytes, const Allowance &allowance) {
     const uint64_t most = most_unasked(allowance);
     return allowance.slack > 0 && allowance.pending > 0 &&
-           allowance.pending / requests_in_turn < bytes && allowance.claimed <= most &&
-           bytes <= most - allowance.claimed;
+           allowance.pending / (batches_in_turn * frees_a_batch(bytes)) < bytes &&
+           allowance.claimed <= most && bytes <= most - allowance.claimed;
 }
 
 bool is_worth_a_wait(uint64_t used, const Allowance &allowance) {

@@ -67,8 +67,14 @@ uint64_t address_bytes(uint64_t bytes, uint64_t held);
 // and more, because then one more call does not show.
 bool is_worth_a_trial(size_t pieces);
 
-// Frees of large blocks that one event serves at least. A thread hands so many over at a time.
+// Frees of large blocks that one event serves at least.
 constexpr uint32_t least_frees_an_event = 48;
+
+// And of blocks of that size. A thread hands so many over at a time: as many as 8 MiB hold, because
+// the driver's calls for an event are most of what a pair costs, and the memory is little; from 48
+// to 128.
+constexpr uint32_t most_frees_a_batch = 128;
+uint32_t frees_a_batch(uint64_t block_bytes);
 
 // How many bytes a thread may have freed with no stream before it hands them over, where so much
 // may ever be held: what is worth an event. And the largest block that it keeps for its next
@@ -90,8 +96,8 @@ uint64_t most_kept(uint64_t limit);
 bool is_worth_an_event(uint32_t frees, uint64_t bytes, const Allowance &allowance);
 
 // Whether a request with no stream grows the pool rather than ask the driver what is complete of
-// the memory that is pending: until 96 such requests can be in turn, on no more than 1/32 of what
-// the device has.
+// the memory that is pending: until two batches of such requests can be in turn, on no more than
+// 1/32 of what the device has.
 bool may_grow_unasked(uint64_t bytes, const Allowance &allowance);
 
 // Whether a request with no stream waits a while before the pool grows, where `used` bytes are in

@@ -105,6 +105,10 @@ TEST_CASE(
     CHECK_FALSE(is_worth_an_event(255, gib / 2 - 1, small));
     CHECK(is_worth_an_event(48, gib / 2, small));
     CHECK_FALSE(is_worth_an_event(47, gib / 2, small)); // the pool may grow
+    const Allowance tiny = held(16 * mib, 16 * mib, 64 * gib);
+    CHECK(is_worth_an_event(128, 8 * mib, tiny));
+    CHECK_FALSE(is_worth_an_event(127, 127 * mib / 16, tiny));
+    CHECK_FALSE(is_worth_an_event(0, 16 * mib, tiny));
     CHECK(is_worth_an_event(1, gib, large));
     CHECK_FALSE(is_worth_an_event(255, gib - 1, large));
     const Allowance tight = held(gib, gib, 96 * gib, 0); // it is not to grow
@@ -113,12 +117,24 @@ TEST_CASE(
     CHECK(is_worth_an_event(1, 2 * mib, {}));
 }
 
-TEST_CASE("a batch of kept blocks is 48, or as many as are worth an event") {
+TEST_CASE("a batch of kept blocks is 8 MiB, and from 48 to 128 blocks") {
+    CHECK(frees_a_batch(0) == 128);
+    CHECK(frees_a_batch(mib / 16) == 128);
+    CHECK(frees_a_batch(mib / 8) == 64);
+    CHECK(frees_a_batch(mib / 8 + 1) == 63);
+    CHECK(frees_a_batch(mib / 4) == 48);
+    CHECK(frees_a_batch(gib) == 48);
+    CHECK(is_a_batch(128, 8 * mib, 96 * gib));
+    CHECK_FALSE(is_a_batch(127, 127 * mib / 16, 96 * gib));
+}
+
+TEST_CASE("a batch of kept blocks is no more than what is worth an event") {
     const uint64_t limit = 96 * gib;
     CHECK(bytes_a_batch(limit) == gib);
     CHECK(largest_kept(limit) == gib / 4);
     CHECK(most_kept(limit) == 3 * gib);
-    CHECK(is_a_batch(48, 48, limit));
+    CHECK(is_a_batch(48, 48 * mib, limit));
+    CHECK_FALSE(is_a_batch(47, 47 * mib, limit));
     CHECK_FALSE(is_a_batch(31, gib - 33 * mib, limit));
     CHECK(is_a_batch(31, 31 * 33 * mib, limit));
     CHECK_FALSE(is_a_batch(3, gib / 4 * 3, limit));
@@ -140,7 +156,7 @@ TEST_CASE(
     CHECK_FALSE(waits(gib / 8, 60 * gib)); // it uses hardly anything
 }
 
-TEST_CASE("the pool grows unasked to 96 pending requests, on a 32nd of what there is") {
+TEST_CASE("the pool grows unasked to two batches of pending requests, on a 32nd of what there is") {
     const auto may = [](uint64_t bytes, uint64_t pending, uint64_t claimed, double slack = 0.125) {
         Allowance allowance = held(claimed, claimed, 64 * gib, slack);
         allowance.pending = pending;
@@ -148,6 +164,8 @@ TEST_CASE("the pool grows unasked to 96 pending requests, on a 32nd of what ther
     };
     CHECK(may(mib, 95 * mib, 100 * mib));
     CHECK_FALSE(may(mib, 96 * mib, 100 * mib));
+    CHECK(may(mib / 16, 16 * mib - 1, 100 * mib));
+    CHECK_FALSE(may(mib / 16, 16 * mib, 100 * mib));
     CHECK_FALSE(may(mib, 0, 100 * mib)); // nothing to ask about
     CHECK(may(mib, mib, 2 * gib - mib));
     CHECK_FALSE(may(mib, mib, 2 * gib));
