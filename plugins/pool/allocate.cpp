@@ -2,6 +2,7 @@
 
 #include "backing/zones.h"
 #include "search.h"
+#include "slow_call.h"
 
 #include <algorithm>
 
@@ -47,6 +48,7 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
 emm_status Manager::memalloc_beyond(Magazine &magazine, size_t size, emm_stream stream,
                                     emm_deviceptr *ret_ptr) {
     {
+        const SlowCall call(served_.driver, caches_);
         Lock lock(mutex_);
         if (!magazine.lock.closed_for_good() && caches_.hand_over_blocks(magazine)) {
             upkeep(lock, order_.unordered(), nullptr); // what was freed before may be complete
@@ -74,6 +76,7 @@ emm_status Manager::memalloc_beyond(Magazine &magazine, size_t size, emm_stream 
 
 emm_status Manager::memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     {
+        const SlowCall call(served_.driver, caches_);
         Lock lock(mutex_);
         StreamPool *pool = size <= largest_request ? order_.known(stream) : nullptr;
         emm_deviceptr ptr = 0;
@@ -149,6 +152,7 @@ emm_status Manager::memalloc_slowly(size_t size, emm_stream stream, emm_devicept
         round_up(block_bytes(options_, size), segment_granule) > obtainable()) {
         return refuse_for_good(size);
     }
+    const SlowCall call(served_.driver, caches_);
     Caller caller;
     const emm_status status = identify(stream, caller);
     if (status != EMM_OK) {

@@ -1,5 +1,7 @@
 #include "manager.h"
 
+#include "slow_call.h"
+
 #include <algorithm>
 
 namespace emm::pool {
@@ -52,6 +54,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
 // A block that the magazine never holds goes to the heap. False: it is none, or there is
 // anything unusual about it.
 bool Manager::give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size) {
+    const SlowCall call(served_.driver, caches_);
     Lock lock(mutex_);
     if (!served_.serves() || magazine.lock.closed_for_good()) {
         return false;
@@ -75,6 +78,7 @@ bool Manager::give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size) {
 }
 
 emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    const SlowCall call(served_.driver, caches_);
     Lock lock(mutex_);
     const Place place = lent_at(ptr);
     if (!place) {

@@ -1,6 +1,8 @@
 // The slots for pinned host memory.
 #include "manager.h"
 
+#include "slow_call.h"
+
 namespace emm::pool {
 
 emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
@@ -15,6 +17,7 @@ emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
             return served_.failed(served_.lost(), "an earlier call");
         }
         CUresult result = CUDA_SUCCESS;
+        const SlowCall call(served_.driver, caches_);
         Lock lock(mutex_);
         block = pinned_.take(lock, flags, size, result);
         check();
@@ -64,6 +67,7 @@ emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_str
     if (pinned_.give_at_once(flags, address, size, stream)) {
         return EMM_OK;
     }
+    const SlowCall call(served_.driver, caches_);
     Lock lock(mutex_);
     const Place place = pinned_.lent_at(flags, address);
     if (!place) {

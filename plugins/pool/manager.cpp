@@ -1,6 +1,7 @@
 #include "manager.h"
 
 #include "search.h"
+#include "slow_call.h"
 
 #include <algorithm>
 
@@ -51,6 +52,7 @@ Manager::~Manager() {
 }
 
 emm_status Manager::reset() {
+    const SlowCall call(served_.driver, caches_);
     List<Segment, &Segment::all> segments, pinned;
     std::list<Marks> marks;
     {
@@ -92,6 +94,7 @@ emm_status Manager::defer_cleanup(uint32_t enter) {
 emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     size_t released = 0;
     {
+        const SlowCall call(served_.driver, caches_);
         Lock lock(mutex_);
         order_.collect_graphs();
         const Search whole_blocks(lock, caches_);

@@ -1,6 +1,8 @@
 // What the program says about its streams, and on which it uses an allocation besides its own.
 #include "manager.h"
 
+#include "slow_call.h"
+
 namespace emm::pool {
 
 // No lock is held. Where the stream captures, its capture has been entered.
@@ -18,6 +20,7 @@ StreamPool &Manager::pool_of(const Caller &caller) {
 }
 
 emm_status Manager::stream_notice(emm_stream stream, uint32_t notice) {
+    const SlowCall call(served_.driver, caches_);
     switch (notice) {
     case EMM_STREAM_REGISTERED:
         return order_.enter_stream(stream);

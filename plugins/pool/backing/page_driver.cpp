@@ -1,5 +1,6 @@
 #include "page_driver.h"
 
+#include "cuda/relaxed.h"
 #include "policy/growth.h"
 
 #include <numeric>

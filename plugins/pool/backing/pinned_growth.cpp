@@ -1,6 +1,7 @@
 // Pinned memory: growing and giving back.
 #include "pinned_memory.h"
 
+#include "cuda/relaxed.h"
 #include "policy/effort.h"
 #include "policy/pinned.h"
 

@@ -1,6 +1,8 @@
 // Growth by segments: what it asks of the driver.
 #include "segments.h"
 
+#include "cuda/relaxed.h"
+
 #include <cstring>
 
 namespace emm::pool {

@@ -11,6 +11,21 @@ void ThreadCaches::shut(const StreamPool *pool) {
     bool plain = false;
     each([&](Magazine &m) { plain = (concerns(m) && m.lock.close()) || plain; });
     if (const int error = plain ? BiasedLock::fence_owners() : 0) {
+        refused_fence_.store(error, std::memory_order_relaxed);
+    }
+    each([&](const Magazine &m) {
+        if (concerns(m)) {
+            m.lock.await_owner();
+        }
+    });
+}
+
+// The first call to end after it tells, and no other.
+void ThreadCaches::warn_of_refused_fence() {
+    if (refused_fence_.load(std::memory_order_relaxed) == 0) {
+        return;
+    }
+    if (const int error = refused_fence_.exchange(0, std::memory_order_relaxed)) {
         char text[160];
         snprintf(text, sizeof text,
                  "pool: the kernel refuses membarrier since a moment ago (error %d: a sandbox?); "
@@ -18,11 +33,6 @@ void ThreadCaches::shut(const StreamPool *pool) {
                  error);
         parts_.context.host.log(EMM_LOG_WARN, text);
     }
-    each([&](const Magazine &m) {
-        if (concerns(m)) {
-            m.lock.await_owner();
-        }
-    });
 }
 
 void ThreadCaches::reopen() {

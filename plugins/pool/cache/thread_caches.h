@@ -21,6 +21,7 @@
 
 #include <emm/plugin.h>
 
+#include <atomic>
 #include <string>
 #include <unordered_map>
 
@@ -111,6 +112,8 @@ public:
     // next call finds out, and may make another.
     void close(const StreamPool *pool);
     void part_with(Magazine &magazine); // no lock is held: the thread that owns it ends
+    // The program's log may run its code, so no lock is held, and no section of relaxed mode.
+    void warn_of_refused_fence();
 
     // --- counts ---
     uint64_t idle_bytes() const;    // for their owners to take again, or on the way to quarantine
@@ -154,6 +157,7 @@ private:
     uint64_t handed_over_bytes_ = 0;
     bool asked_ = false; // about blocks, and nothing has come to be complete since
     DepotTotals totals_;
+    std::atomic<int> refused_fence_{0}; // the kernel's answer, until the program has been told
 };
 
 } // namespace emm::pool

@@ -97,7 +97,6 @@ bool is_gone(CUresult result);
 
 using cuda::is_sticky;
 using Current = cuda::Current<Driver>;
-using Relaxed = cuda::RelaxedCapture<Driver>;
 
 #undef EMM_POOL_REQUIRED
 #undef EMM_POOL_OPTIONAL

@@ -1,5 +1,6 @@
 #include "cross_context.h"
 
+#include "cuda/relaxed.h"
 #include "registry.h"
 
 #include <algorithm>

@@ -1,5 +1,7 @@
 #include "events.h"
 
+#include "cuda/relaxed.h"
+
 namespace emm::pool {
 
 CUresult Events::record(CUevent &event, CUstream stream) const {

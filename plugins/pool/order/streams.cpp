@@ -6,7 +6,8 @@ namespace emm::pool {
 
 uint64_t thread_key() {
     static std::atomic<uint64_t> next{first_thread_key};
-    thread_local const uint64_t key = next.fetch_add(1, std::memory_order_relaxed);
+    thread_local uint64_t key = 0; // none yet: a guard of the compiler's would be as large again
+    key = key != 0 ? key : next.fetch_add(1, std::memory_order_relaxed);
     return key;
 }
 

@@ -1,0 +1,63 @@
+// The calling thread's capture mode, relaxed around driver calls that would else invalidate a
+// capture in global mode (cuThreadExchangeStreamCaptureMode). An exchange is a driver call, so a
+// slow path that makes many such calls pays for two of them: it has a section around all.
+//
+//   RelaxedSection   [ - - - - - - - - - - - - - - - - - - - - - - - ]
+//   Relaxed                 [ query ]  [ query ]      [ map ]
+//   the mode         global ^ relaxed                                ^ global
+#pragma once
+
+#include "driver.h"
+
+namespace emm::pool {
+
+// Small, and zero at first: a process has little static thread-local storage to give.
+struct ThreadMode {
+    uint32_t sections = 0;
+    uint8_t other = 0; // the program's mode, if it is exchanged
+    bool exchanged = false;
+};
+
+// The mode is exchanged by the first Relaxed in it, and back when the outermost section of the
+// thread ends. Begin and end it with no lock held, and let none of the program's code run in it.
+class RelaxedSection {
+public:
+    explicit RelaxedSection(const Driver &driver) : driver_(driver) { mode_.sections++; }
+    ~RelaxedSection() {
+        if (--mode_.sections == 0 && mode_.exchanged) {
+            exchange();
+        }
+    }
+    RelaxedSection(const RelaxedSection &) = delete;
+    RelaxedSection &operator=(const RelaxedSection &) = delete;
+
+protected:
+    void relax() {
+        if (!mode_.exchanged) {
+            mode_.other = uint8_t(CU_STREAM_CAPTURE_MODE_RELAXED);
+            exchange();
+        }
+    }
+
+private:
+    // Without success the thread's mode is as it was, whichever that is.
+    void exchange() {
+        auto mode = CUstreamCaptureMode(mode_.other);
+        if (driver_.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) {
+            mode_.other = uint8_t(mode);
+            mode_.exchanged = !mode_.exchanged;
+        }
+    }
+
+    [[gnu::tls_model("initial-exec")]] static inline constinit thread_local ThreadMode mode_;
+
+    const Driver &driver_;
+};
+
+// While it lives, driver calls of this thread invalidate no capture of any stream.
+class Relaxed : private RelaxedSection {
+public:
+    explicit Relaxed(const Driver &driver) : RelaxedSection(driver) { relax(); }
+};
+
+} // namespace emm::pool
