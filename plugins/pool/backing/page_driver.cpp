@@ -20,6 +20,16 @@ bool has_attribute(const ServedContext &context, CUdevice_attribute attribute, b
     return value != 0;
 }
 
+// Behind the blocks that lie side by side from the first on. They are sorted by address.
+size_t end_of_run(const std::vector<Block *> &blocks, size_t first) {
+    size_t end = first + 1;
+    while (end < blocks.size() && blocks[end]->segment == blocks[first]->segment &&
+           blocks[end]->begin == blocks[end - 1]->begin + blocks[end - 1]->size) {
+        end++;
+    }
+    return end;
+}
+
 } // namespace
 
 bool PageDriver::is_served(const ServedContext &context) {
@@ -69,15 +79,17 @@ size_t PageDriver::unmap(const std::vector<Block *> &blocks, std::vector<Piece> 
     const Relaxed relaxed(driver_);
     size_t done = 0;
     while (done < blocks.size()) {
-        Block &block = *blocks[done];
-        const Piece piece = block.segment->pieces.at(block.begin);
-        result = driver_.cuMemUnmap(piece.address, piece.bytes);
+        const size_t end = end_of_run(blocks, done);
+        const uint64_t begin = blocks[done]->begin;
+        result = driver_.cuMemUnmap(begin, blocks[end - 1]->begin + blocks[end - 1]->size - begin);
         if (result != CUDA_SUCCESS) {
             break;
         }
-        block.segment->pieces.remove(piece);
-        ret_pieces.push_back(piece);
-        done++;
+        for (; done < end; done++) {
+            Pieces &pieces = blocks[done]->segment->pieces;
+            ret_pieces.push_back(pieces.at(blocks[done]->begin));
+            pieces.remove(ret_pieces.back());
+        }
     }
     return done;
 }

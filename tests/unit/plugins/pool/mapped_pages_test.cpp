@@ -90,6 +90,21 @@ TEST_CASE("pages: a large block is made of free pages from everywhere") {
     CHECK(sim.races() == 0);
 }
 
+TEST_CASE("pages: those that lie side by side are unmapped in one call") {
+    Simulation sim("growth=vmm,slack=0");
+    const CUdeviceptr first = sim.alloc(16 * MiB, legacy);
+    sim.alloc(2 * MiB, legacy);
+    const CUdeviceptr second = sim.alloc(8 * MiB, legacy);
+    sim.alloc(2 * MiB, legacy);
+    sim.free(first, legacy);
+    sim.free(second, legacy);
+    synchronize(sim);
+    const uint64_t unmapped = cuda().call_count("cuMemUnmap");
+    sim.touch(sim.alloc(24 * MiB, legacy), 24 * MiB, legacy);
+    CHECK(sim.held() == 28 * MiB);
+    CHECK(cuda().call_count("cuMemUnmap") == unmapped + 2);
+}
+
 TEST_CASE("pages: the pool waits a while for free pages rather than hold more than ever") {
     Simulation sim("growth=vmm");
     const CUstream stream = sim.stream();
