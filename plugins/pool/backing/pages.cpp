@@ -120,7 +120,8 @@ bool Pages::has_enough_for(const Heap::Room &room) const {
 // A plan for the room, made of what is idle now; nothing but new memory if there is no host memory
 // for more.
 FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow) const {
-    const Allowance allowed = holdings_.allowance(room.missing);
+    Allowance allowed = holdings_.allowance(room.missing);
+    allowed.fills = is_filling(holdings_.requested(), caches_.live_bytes());
     FillRequest request;
     request.missing = room.missing;
     request.room = room.range->size;

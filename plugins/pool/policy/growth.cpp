@@ -25,6 +25,8 @@ constexpr uint64_t part_used_pending = 8, part_held_pending = 96, part_held_smal
 
 constexpr uint64_t pieces_a_request = 8;
 constexpr uint64_t pieces_of_all = 64;
+constexpr uint64_t part_freed_filling = 1024;
+constexpr uint64_t pieces_of_all_filling = 32;
 constexpr uint64_t pieces_when_scarce = 2048;
 constexpr size_t pieces_to_try = 32;
 
@@ -63,6 +65,10 @@ bool is_scarce(const Allowance &allowance) {
     return allowance.chosen || allowance.limit / 3 < allowance.most / 2;
 }
 
+bool is_filling(uint64_t requested, uint64_t live) {
+    return requested - std::min(requested, live) <= requested / part_freed_filling;
+}
+
 uint64_t piece_bytes(uint64_t missing, const Allowance &allowance) {
     const auto piece = [](uint64_t bytes) { return std::max(page_bytes, std::bit_floor(bytes)); };
     if (allowance.slack == 0) {
@@ -72,7 +78,10 @@ uint64_t piece_bytes(uint64_t missing, const Allowance &allowance) {
         return piece(allowance.limit / pieces_when_scarce);
     }
     const uint64_t least = std::min(allowance.claimed / pieces_of_all, cheap_to_release);
-    return std::max(piece(missing / pieces_a_request), piece(least));
+    const uint64_t most =
+        allowance.fills ? std::min(allowance.claimed / pieces_of_all_filling, cheap_to_release) : 0;
+    return std::max(
+        {piece(missing / pieces_a_request), piece(least), piece(std::min(missing, most))});
 }
 
 uint64_t growth_bytes(uint64_t missing, const Allowance &allowance) {

@@ -25,6 +25,7 @@ struct Allowance {
     bool chosen = false;  // whether the limit is `max`
     double slack = 0;
     uint64_t pending = 0; // bytes freed that no request may have yet, which are needed too
+    bool fills = false;   // whether the program has freed hardly anything yet
 };
 
 // The part of the most ever needed that may lie idle before anything moves: no more than 1/36. With
@@ -47,9 +48,15 @@ uint64_t moving_allowance(uint64_t calls, uint64_t bytes);
 // of the device have been needed.
 bool is_scarce(const Allowance &allowance);
 
+// Whether hardly anything has been freed yet: 1/1024 of all that was asked for, at most. So a
+// program begins that loads weights or data, which it keeps: memory that is not freed need not be
+// movable.
+bool is_filling(uint64_t requested, uint64_t live);
+
 // The size of the pieces that new memory for a request is made of: an eighth of it, so that what a
 // later and smaller request leaves of a piece is not much; but 1/64 of all at least, up to what is
-// cheap to release, which keeps the pieces of a whole program few. Where memory is scarce it is
+// cheap to release, which keeps the pieces of a whole program few. While the program fills its
+// memory a piece may be all of the request, up to 1/32 of all. Where memory is scarce it is
 // 1/2048 of the limit: what lies in pieces that are in part in use can serve no large request.
 // Where slack is not wanted each piece is a page.
 uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);

@@ -52,6 +52,31 @@ TEST_CASE("pieces are an eighth of the request, a 64th of all at least, up to 64
     CHECK(piece_bytes(2 * mib, held(0, 2 * mib)) == page_bytes);
 }
 
+TEST_CASE("while a program fills its memory a piece is all of a request, up to a 32nd of all") {
+    const auto filling = [](uint64_t claimed) {
+        Allowance allowance = held(claimed, claimed);
+        allowance.fills = true;
+        return allowance;
+    };
+    CHECK(piece_bytes(8 * mib, filling(256 * mib)) == 8 * mib);
+    CHECK(piece_bytes(7 * mib, filling(256 * mib)) == 4 * mib);
+    CHECK(piece_bytes(64 * mib, filling(gib)) == 32 * mib);
+    CHECK(piece_bytes(64 * mib, filling(256 * mib)) == 8 * mib);
+    CHECK(piece_bytes(gib, filling(40 * gib)) == 128 * mib);
+    CHECK(piece_bytes(40 * mib, filling(0)) == 4 * mib);
+    Allowance limited = filling(gib);
+    limited.limit = 4 * gib;
+    limited.chosen = true;
+    CHECK(piece_bytes(64 * mib, limited) == page_bytes);
+}
+
+TEST_CASE("a program fills its memory until more than 1/1024 of what it asked for is freed") {
+    CHECK(is_filling(0, 0));
+    CHECK(is_filling(gib, gib - mib));
+    CHECK_FALSE(is_filling(gib, gib - mib - 1));
+    CHECK(is_filling(mib, 20 * mib)); // magazines have served the rest
+}
+
 TEST_CASE("pieces are small where memory is scarce, and pages where no slack is wanted") {
     const uint64_t limit = 6 * gib;
     CHECK_FALSE(is_scarce(held(4 * gib, 4 * gib - 8, limit)));
