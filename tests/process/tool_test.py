@@ -98,15 +98,17 @@ class Info(unittest.TestCase):
         self.assertIn("driver         none",
                       run("info", EMM_DRIVER="/nowhere/libcuda.so.1").stdout)
 
-    def test_a_limit_on_pending_frees_that_makes_no_sense_is_warned_about_once(self):
-        for name, value, expected in (("COUNT", "ten", "a whole number from 0 to 2^64 - 1"),
-                                      ("RATIO", "5", "a number from 0 to 1")):
-            name = f"EMM_MAX_PENDING_DEALLOCS_{name}"
-            done = run("info", **{name: value})
+    def test_a_variable_that_makes_no_sense_is_warned_about_once(self):
+        for name, value, expected in (
+                ("MAX_PENDING_DEALLOCS_COUNT", "ten", "a whole number from 0 to 2^64 - 1, found 'ten'; the default is used"),
+                ("MAX_PENDING_DEALLOCS_RATIO", "5", "a number from 0 to 1, found '5'; the default is used"),
+                ("LOG", "loud", "off, error, warn, info or debug, found 'loud'"),
+                ("ALLOW_UNTRUSTED", "yes", "0 or 1, found 'yes'"),
+                ("PLUGIN_PATH", "mine", "an absolute path")):
+            done = run("info", **{f"EMM_{name}": value})
             self.assertEqual(done.returncode, 0)
-            self.assertEqual(done.stderr.count("[warning]"), 1)
-            self.assertIn(f"{name}: expected {expected}, found '{value}'; the default is used",
-                          done.stderr)
+            self.assertEqual(done.stderr.count("[warning]"), 1, done.stderr)
+            self.assertRegex(done.stderr, f"EMM_{name}: .*expected {re.escape(expected)}")
 
     def test_a_variable_with_a_value_that_it_does_not_take_is_marked_and_no_other(self):
         self.assertEqual(answer("info", EMM_TOP="off", EMM_LOG="error", EMM_TRACK="stack")["invalid"], {})

@@ -185,20 +185,31 @@ std::string environment_text(const Json &environment, const Json &invalid) {
     return text;
 }
 
-// The loader's refusal is the command's. What ends the plugin's process is the plugin's entry.
-Json plugin_or_error(const InfoOptions &options) {
+Json describe_surroundings() {
+    return {{"plugins", find_plugins()}, {"driver", driver_or_error()}};
+}
+
+// All of the report that takes libemm, from one process, so that each warning is logged once. The
+// loader's refusal is the command's. What ends the process before its first answer is the plugin's
+// entry, and this process tells the rest.
+Json ask_child(const InfoOptions &options) {
     const std::string name = options.spec.empty() ? "the plugin in force" : options.spec;
     Progress progress;
     progress.show("loading " + name);
+    Child child(name, {{"job", "info"}, {"spec", options.spec}}, {}, {options.limit});
+    Json answer;
     try {
-        Child child(name, {{"job", "info"}, {"spec", options.spec}}, {}, {options.limit});
-        return child.receive();
+        answer = child.receive();
     } catch (const Failure &failure) {
         if (failure.problem().stage != process_stage) {
             throw;
         }
-        return {{"plugin", to_json(failure.problem())}};
+        answer = describe_surroundings();
+        answer["plugin"] = to_json(failure.problem());
+        return answer;
     }
+    answer.update(child.receive());
+    return answer;
 }
 
 } // namespace
@@ -211,14 +222,16 @@ void run_info_job(const Json &job, Parent &parent) {
                   {{"description", text_or_null(info.description)},
                    {"build_id", text_or_null(info.build_id)},
                    {"spec", text_or_null(info.spec)}}}});
+    parent.send({{"inside", "the driver"}});
+    parent.send(describe_surroundings());
 }
 
 int run_info(const InfoOptions &options) {
-    const Json answer = plugin_or_error(options);
+    const Json answer = ask_child(options);
     Json report;
-    report["plugin"] = answer.at("plugin");
-    report["plugins"] = find_plugins();
-    report["driver"] = driver_or_error();
+    for (const char *part : {"plugin", "plugins", "driver"}) {
+        report[part] = answer.at(part);
+    }
     report["environment"] = describe_environment();
     report["invalid"] = describe_invalid();
     if (options.json) {
