@@ -25,12 +25,19 @@ def written(tool, workshop, name, *flags):
     return folder
 
 
-def pkg_config_path(tool, workshop, **environment):
-    """What the steps that are printed set PKG_CONFIG_PATH to; "" if they do not."""
-    said = run([tool, "new", "told"], cwd=workshop.folder, env=clean_environment(**environment))
+def told(tool, workshop, variable, *flags, **environment):
+    """What the steps that are printed set the variable to; "" if they do not."""
+    said = run([tool, "new", "told", *flags], cwd=workshop.folder, env=clean_environment(**environment))
     shutil.rmtree(workshop.folder / "told")
-    step = next((line for line in said.splitlines() if "PKG_CONFIG_PATH" in line), "true")
-    return run(["sh", "-c", f'{step}; printf %s "$PKG_CONFIG_PATH"'], env=clean_environment())
+    step = next((line for line in said.splitlines() if f"export {variable}=" in line), "true")
+    return run(["sh", "-c", f'{step}; printf %s "${variable}"'], env=clean_environment())
+
+
+def tells_where_emm_is(tool, workshop, variable, folder, *flags):
+    found = told(tool, workshop, variable, *flags)
+    expect(found == str(folder), f"expected the next steps to tell {variable}={folder}, found {found}")
+    again = told(tool, workshop, variable, *flags, **{variable: found})
+    expect(again == "", f"{variable} has {found}, and the next steps tell {again}")
 
 
 def checked(tool, library, sanitized):
@@ -69,11 +76,10 @@ def test(source, build, prefix, libdir, workshop):
     point_at(installed, libdir)
     tool = installed / "bin/emm"
     sanitized = "-Db_sanitize=none" not in workshop.settings
-    told = pkg_config_path(tool, workshop)
-    expect(told == str(installed / libdir / "pkgconfig"), f"{installed}: the next steps tell PKG_CONFIG_PATH={told}")
-    again = pkg_config_path(tool, workshop, PKG_CONFIG_PATH=told)
-    expect(again == "", f"PKG_CONFIG_PATH has {told}, and the next steps tell {again}")
-    environment = {**workshop.environment, "PKG_CONFIG_PATH": told}
+    pkg_config = installed / libdir / "pkgconfig"
+    tells_where_emm_is(tool, workshop, "PKG_CONFIG_PATH", pkg_config)
+    tells_where_emm_is(tool, workshop, "CMAKE_PREFIX_PATH", installed, "--cmake")
+    environment = {**workshop.environment, "PKG_CONFIG_PATH": str(pkg_config)}
     for name, *flags in (("plain",), ("in-c", "--c", "--meson")):
         folder = written(tool, workshop, name, *flags)
         run(workshop.meson + ["setup", folder / "build", folder, *workshop.settings], env=environment)

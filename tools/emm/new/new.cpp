@@ -2,6 +2,7 @@
 
 #include "exchange/output.h"
 #include "json.h"
+#include "new/cmake_prefix.h"
 #include "new/pkg_config.h"
 #include "new/project.h"
 #include "print.h"
@@ -66,21 +67,42 @@ void write_project(const std::string &folder, const std::vector<ProjectFile> &fi
     }
 }
 
+std::string environment(const char *name) {
+    const char *const value = std::getenv(name);
+    return value ? value : "";
+}
+
+// Puts `folder` first in a list of folders.
+std::string export_step(const char *variable, const std::string &folder) {
+    return fmt::format("  export {0}={1}${{{0}:+:${0}}}\n", variable, shell_quoted(folder));
+}
+
 // So that Meson finds the emm that this tool belongs to.
-std::string pkg_config_step() {
-    const char *const path = std::getenv("PKG_CONFIG_PATH");
-    const std::string folder = pkg_config_folder(dl::home_of(dlsym(RTLD_DEFAULT, "emm_version")));
-    return folder.empty() || is_searched(folder, path ? path : "")
+std::string pkg_config_step(const dl::Home &home) {
+    const std::string folder = pkg_config_folder(home);
+    return folder.empty() || is_searched(folder, environment("PKG_CONFIG_PATH"))
                ? ""
-               : fmt::format("  export PKG_CONFIG_PATH={}${{PKG_CONFIG_PATH:+:$PKG_CONFIG_PATH}}\n",
-                             shell_quoted(folder));
+               : export_step("PKG_CONFIG_PATH", folder);
+}
+
+// The same for CMake.
+std::string cmake_step(const dl::Home &home) {
+    const std::string prefix = cmake_prefix(home);
+    if (prefix.empty()) {
+        return "  # CMAKE_PREFIX_PATH has to name the prefix of an installed emm: this one has no "
+               "files for CMake\n";
+    }
+    return is_searched_by_cmake(prefix, environment("CMAKE_PREFIX_PATH"), environment("PATH"))
+               ? ""
+               : export_step("CMAKE_PREFIX_PATH", prefix);
 }
 
 std::string next_steps(const std::string &name, Builder builder) {
+    const dl::Home home = dl::home_of(dlsym(RTLD_DEFAULT, "emm_version"));
     const std::string steps =
         builder == Builder::meson
-            ? pkg_config_step() + "  meson setup build && meson compile -C build\n"
-            : "  cmake -B build && cmake --build build\n";
+            ? pkg_config_step(home) + "  meson setup build && meson compile -C build\n"
+            : cmake_step(home) + "  cmake -B build && cmake --build build\n";
     const std::string library = fmt::format("$PWD/build/libemm-{}.so", name);
     return fmt::format("  cd {}\n{}  EMM_DRIVER=sim emm check {}\n  EMM_PLUGIN={} PROGRAM\n", name,
                        steps, library, library);

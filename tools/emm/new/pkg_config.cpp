@@ -1,5 +1,7 @@
 #include "new/pkg_config.h"
 
+#include "new/cmake_prefix.h"
+
 #include <algorithm>
 #include <filesystem>
 
@@ -12,12 +14,8 @@ namespace fs = std::filesystem;
 // /usr/local.
 bool is_of_the_system(const fs::path &folder) {
     const fs::path above = folder.parent_path();
-    const bool has_triplet = above.parent_path().filename() == "lib";
-    const fs::path library = has_triplet ? above.parent_path() : above;
-    const std::string name = library.filename().string();
-    const fs::path prefix = library.parent_path();
-    return folder.filename() == "pkgconfig" && (prefix == "/usr" || prefix == "/usr/local") &&
-           (name == "lib" || name == "lib64" || name == "share");
+    const fs::path prefix = above.filename() == "share" ? above.parent_path() : prefix_of(above);
+    return folder.filename() == "pkgconfig" && is_prefix_of_the_system(prefix);
 }
 
 } // namespace
@@ -31,15 +29,20 @@ std::string pkg_config_folder(const dl::Home &home) {
     return fs::exists(file, error) ? folder.string() : "";
 }
 
-bool is_searched(std::string_view folder, std::string_view pkg_config_path) {
-    while (!pkg_config_path.empty()) {
-        const size_t end = std::min(pkg_config_path.find(':'), pkg_config_path.size());
-        if (fs::path(pkg_config_path.substr(0, end)).lexically_normal() == folder) {
+bool has_folder(std::string_view folders, std::string_view folder) {
+    while (!folders.empty()) {
+        const size_t end = std::min(folders.find(':'), folders.size());
+        const fs::path found = fs::path(folders.substr(0, end)).lexically_normal();
+        if ((found.has_filename() ? found : found.parent_path()) == folder) {
             return true;
         }
-        pkg_config_path.remove_prefix(std::min(end + 1, pkg_config_path.size()));
+        folders.remove_prefix(std::min(end + 1, folders.size()));
     }
-    return is_of_the_system(folder);
+    return false;
+}
+
+bool is_searched(std::string_view folder, std::string_view pkg_config_path) {
+    return is_of_the_system(folder) || has_folder(pkg_config_path, folder);
 }
 
 } // namespace emm::tool
