@@ -72,14 +72,4 @@ void Pool::set_access(int32_t peer_device, uint32_t flags) const {
     driver_.check(driver_.cuMemPoolSetAccess(pool_, &access, 1), "cuMemPoolSetAccess");
 }
 
-void Pool::trim_to(uint64_t bytes) const {
-    driver_.check(driver_.cuMemPoolTrimTo(pool_, bytes), "cuMemPoolTrimTo");
-}
-
-uint64_t Pool::get(CUmemPool_attribute attribute) const {
-    cuuint64_t value = 0;
-    driver_.check(driver_.cuMemPoolGetAttribute(pool_, attribute, &value), "cuMemPoolGetAttribute");
-    return value;
-}
-
 } // namespace emm::async

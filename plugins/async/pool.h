@@ -1,6 +1,7 @@
 #pragma once
 
 #include "async/driver.h"
+#include "common/driver_pool.h"
 
 namespace emm::async {
 
@@ -23,7 +24,10 @@ public:
     // Free memory beyond this goes back to the driver whenever a stream is waited for.
     void set_release_threshold(uint64_t bytes) const;
     void set_access(int32_t peer_device, uint32_t flags) const;
-    void trim_to(uint64_t bytes) const;
+    // How much went, of what was cached beyond `keep_bytes`.
+    uint64_t trim(uint64_t keep_bytes) const {
+        return common::trim_pool(driver_, pool_, keep_bytes);
+    }
     // All that is free, if the driver is able to.
     void try_trim() const noexcept { driver_.cuMemPoolTrimTo(pool_, 0); }
 
@@ -34,7 +38,9 @@ public:
 
 private:
     void export_once();
-    uint64_t get(CUmemPool_attribute attribute) const;
+    uint64_t get(CUmemPool_attribute attribute) const {
+        return common::pool_figure(driver_, pool_, attribute);
+    }
 
     const Driver &driver_;
     CUmemoryPool pool_ = nullptr;

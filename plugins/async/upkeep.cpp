@@ -168,14 +168,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     }
     release_postponed();
     const RelaxedCapture relaxed(driver_);
-    const uint64_t before = pool_.reserved(), used = pool_.used();
-    if (before <= used || keep_bytes >= before - used) { // the driver's own sum would overflow
-        *ret_released = 0;
-        return EMM_OK;
-    }
-    pool_.trim_to(used + keep_bytes);
-    const uint64_t after = pool_.reserved();
-    *ret_released = before > after ? before - after : 0;
+    *ret_released = pool_.trim(keep_bytes);
     return EMM_OK;
 }
 

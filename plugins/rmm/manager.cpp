@@ -72,11 +72,11 @@ void *Manager::allocate(size_t size, emm_stream stream) {
     }
     const bool for_any = stream == EMM_STREAM_UNORDERED;
     const ::cuda::stream_ref used(for_any ? static_cast<CUstream>(supply_) : stream);
-    void *const ptr = translated([&] { return resource_->allocate(used, size, alignment); });
+    void *const ptr = translated([&] { return resource_->memory.allocate(used, size, alignment); });
     if (for_any) {
         const CUresult result = driver_.cuStreamSynchronize(supply_);
         if (result != CUDA_SUCCESS) {
-            resource_->deallocate(used, ptr, size, alignment);
+            resource_->memory.deallocate(used, ptr, size, alignment);
             driver_.fail(result, "waiting for memory that any stream may use");
         }
     }
@@ -156,8 +156,9 @@ bool Manager::release_behind_everything(LiveAllocations::Entry &entry) {
 // After the end of the driver or the context its memory is gone.
 void Manager::give_back(LiveAllocations::Entry &entry, emm_stream stream) noexcept {
     if (driver_.is_alive(cuda_context_, context_id_)) {
-        resource_->deallocate(::cuda::stream_ref(stream), reinterpret_cast<void *>(entry.key()),
-                              entry.mapped(), alignment);
+        resource_->memory.deallocate(::cuda::stream_ref(stream),
+                                     reinterpret_cast<void *>(entry.key()), entry.mapped(),
+                                     alignment);
     }
     allocations_.returned(entry.mapped());
     entry = {};

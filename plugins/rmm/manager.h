@@ -23,6 +23,8 @@ public:
 
     emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status defer_cleanup(uint32_t enter);
+    emm_status trim(size_t keep_bytes, size_t *ret_released);
     emm_status get_memory_info(size_t *ret_free, size_t *ret_total);
     emm_status get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
     emm_status release_ipc_handle(const emm_ipc_handle *handle);
@@ -39,6 +41,11 @@ private:
     using LiveAllocations = passthrough::LiveAllocations;
     using Uses = std::set<emm_deviceptr>;
 
+    struct Reserved {
+        uint64_t bytes, peak_bytes;
+    };
+    Reserved reserved() const;
+    void empty_pool(bool alive) noexcept;
     void refuse_capture(emm_stream stream) const;
     void *allocate(size_t size, emm_stream stream);
     Uses::node_type forget_other_uses(emm_deviceptr ptr) noexcept;
@@ -59,7 +66,7 @@ private:
     const common::PrivateStream returns_; // frees that wait for everything
     common::ContextWait wait_;
     std::unique_ptr<Taken> taken_;
-    std::unique_ptr<AnyResource> resource_;
+    std::unique_ptr<Resource> resource_;
     LiveAllocations allocations_;
 
     std::mutex mutex_;
@@ -67,6 +74,7 @@ private:
     Uses used_elsewhere_;                                 // by record_use
     std::map<emm_stream, unsigned long long> stream_ids_; // of the streams that an arena has seen
     std::atomic<bool> has_postponed_{false};
+    std::atomic<uint32_t> sections_{0}; // of deferred clean-up
 };
 
 } // namespace emm::over_rmm

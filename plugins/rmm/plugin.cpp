@@ -1,4 +1,5 @@
 // Making and dropping, options, and what there is to tell.
+#include "common/driver_pool.h"
 #include "rmm/manager.h"
 
 #include <algorithm>
@@ -11,10 +12,12 @@ namespace emm::over_rmm {
 using passthrough::RelaxedCapture;
 
 const emm_option Manager::options[] = {
-    {"resource", "pool|arena|binning", "which of RMM's resources serves", EMM_OPTION_CHOICE, 0},
-    {"initial", "0", "what a pool takes from the driver at its beginning; not for arena",
+    {"resource", "pool|arena|binning|async", "which of RMM's resources serves", EMM_OPTION_CHOICE,
+     0},
+    {"initial", "0", "what a pool takes from the driver at its beginning; not for arena and async",
      EMM_OPTION_SIZE, 0},
-    {"max", nullptr, "the most device memory that it takes; an arena takes all of it at once",
+    {"max", nullptr,
+     "the most device memory that it takes; an arena takes all of it at once; not for async",
      EMM_OPTION_SIZE, 0},
     {}};
 
@@ -34,17 +37,26 @@ uint64_t round_down(uint64_t bytes) {
     return bytes / alignment * alignment;
 }
 
+Options::Kind kind_of(const char *word) {
+    return std::strcmp(word, "arena") == 0     ? Options::Kind::arena
+           : std::strcmp(word, "binning") == 0 ? Options::Kind::binning
+           : std::strcmp(word, "async") == 0   ? Options::Kind::async
+                                               : Options::Kind::pool;
+}
+
 Options read_options(const char *const *option_texts) {
     Options options;
-    const char *kind = emm_option_text(Manager::options, option_texts, "resource");
-    options.kind = std::strcmp(kind, "arena") == 0     ? Options::Kind::arena
-                   : std::strcmp(kind, "binning") == 0 ? Options::Kind::binning
-                                                       : Options::Kind::pool;
+    options.kind = kind_of(emm_option_text(Manager::options, option_texts, "resource"));
     options.initial_bytes = round_down(read_size(option_texts, "initial"));
     options.max_bytes = round_down(read_size(option_texts, "max"));
     if (options.kind == Options::Kind::arena && options.initial_bytes != 0) {
         throw PluginError(EMM_E_PLUGIN_SPEC, 0,
                           "option initial is for pool and binning: an arena takes max at once");
+    }
+    if (options.kind == Options::Kind::async &&
+        (options.initial_bytes != 0 || options.max_bytes != 0)) {
+        throw PluginError(EMM_E_PLUGIN_SPEC, 0,
+                          "options initial and max are not for async: RMM gives its pool no limit");
     }
     return options;
 }
@@ -97,7 +109,7 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
     const RelaxedCapture relaxed(driver_);
     expect_runtime(cuda_context_);
     try {
-        resource_ = std::make_unique<AnyResource>(make_resource(options_, *taken_));
+        resource_ = std::make_unique<Resource>(make_resource(options_, *taken_));
     } catch (const ::rmm::out_of_memory &error) {
         throw PluginError(EMM_E_OUT_OF_MEMORY, 0, error.what());
     } catch (const ::rmm::logic_error &error) {
@@ -105,22 +117,77 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
     }
 }
 
+// A pool of the driver ends with the last allocation in it, and belongs to the device: it outlives
+// its context. cuMemFree does not wait for the uses of its memory, but for all work if the memory
+// is not from a pool, and invalidates no capture.
+void Manager::empty_pool(bool alive) noexcept {
+    CUdeviceptr fence = 0;
+    if (alive && (driver_.cuMemAlloc(&fence, 1) != CUDA_SUCCESS ||
+                  driver_.cuMemFree(fence) != CUDA_SUCCESS)) {
+        driver_.cuCtxSynchronize();
+    }
+    for (const auto &[ptr, size] : allocations_.take_all()) {
+        driver_.cuMemFree(ptr);
+    }
+    std::lock_guard lock(mutex_);
+    for (const auto &[ptr, size] : postponed_) {
+        driver_.cuMemFree(ptr);
+    }
+    postponed_.clear();
+}
+
 // RMM waits for its events here, and emm's driver, as it takes memory back, for all streams. What
 // belonged to a context that has died is not touched any more: RMM would.
 Manager::~Manager() {
     const RelaxedCapture relaxed(driver_);
-    if (!driver_.is_alive(cuda_context_, context_id_)) {
+    const bool alive = driver_.is_alive(cuda_context_, context_id_);
+    const CUmemoryPool pool = resource_->pool;
+    if (pool) {
+        empty_pool(alive);
+    }
+    if (!alive) {
+        if (pool) {
+            driver_.cuMemPoolDestroy(pool);
+        }
         resource_.release();
         taken_.release();
     }
     resource_.reset();
 }
 
+emm_status Manager::defer_cleanup(uint32_t enter) {
+    sections_ += enter ? 1 : -1;
+    return EMM_OK;
+}
+
+// RMM tells nothing of what a pool of the driver has taken. The driver does.
+Manager::Reserved Manager::reserved() const {
+    const CUmemoryPool pool = resource_->pool;
+    if (!pool) {
+        return {taken_->bytes, taken_->peak_bytes};
+    }
+    const RelaxedCapture relaxed(driver_);
+    return {common::pool_figure(driver_, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT),
+            common::pool_figure(driver_, pool, CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)};
+}
+
+// The resources that RMM builds itself give nothing back before their end.
+emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
+    if (!resource_->pool || sections_ != 0) {
+        *ret_released = 0;
+        return EMM_OK;
+    }
+    release_postponed();
+    const RelaxedCapture relaxed(driver_);
+    *ret_released = common::trim_pool(driver_, resource_->pool, keep_bytes);
+    return EMM_OK;
+}
+
 emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
     size_t free = 0, total = 0;
     const RelaxedCapture relaxed(driver_);
     driver_.check(driver_.cuMemGetInfo(&free, &total), "cuMemGetInfo");
-    const uint64_t taken = taken_->bytes, live = std::min(taken, allocations_.live_bytes());
+    const uint64_t taken = reserved().bytes, live = std::min(taken, allocations_.live_bytes());
     free += taken - live;
     if (options_.max_bytes != 0) {
         total = std::min<uint64_t>(total, options_.max_bytes);
@@ -163,8 +230,9 @@ emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
 emm_status Manager::get_stats(emm_stats *ret_stats) {
     emm_stats stats;
     allocations_.fill(stats);
-    stats.reserved_bytes = taken_->bytes;
-    stats.peak_reserved_bytes = taken_->peak_bytes;
+    const Reserved taken = reserved();
+    stats.reserved_bytes = taken.bytes;
+    stats.peak_reserved_bytes = taken.peak_bytes;
     stats.cached_bytes = stats.reserved_bytes -
                          std::min(stats.reserved_bytes, stats.live_bytes + stats.pending_bytes);
     emm_copy_sized(ret_stats, &stats);
@@ -175,7 +243,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
 
 EMM_PLUGIN_ENTRY(const emm_host *) {
     static const emm_plugin table = emm::make_plugin<emm::over_rmm::Manager>(
-        "rmm", EMM_VERSION, "the memory resources of RMM: pool, arena, binning",
+        "rmm", EMM_VERSION, "the memory resources of RMM: pool, arena, binning, async",
         EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES,
         emm::over_rmm::Manager::options);
     return &table;

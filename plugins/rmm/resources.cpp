@@ -3,6 +3,7 @@
 #include <rmm/error.hpp>
 #include <rmm/mr/arena_memory_resource.hpp>
 #include <rmm/mr/binning_memory_resource.hpp>
+#include <rmm/mr/cuda_async_memory_resource.hpp>
 #include <rmm/mr/pool_memory_resource.hpp>
 
 #include <optional>
@@ -20,6 +21,11 @@ std::optional<size_t> limit(const Options &options) {
 AnyResource make_pool(const Options &options, Taken &taken) {
     return ::rmm::mr::pool_memory_resource(DriverMemory(taken), options.initial_bytes,
                                            limit(options));
+}
+
+Resource make_async() {
+    const ::rmm::mr::cuda_async_memory_resource made;
+    return {made, made.pool_handle()};
 }
 
 } // namespace
@@ -55,15 +61,17 @@ void DriverMemory::deallocate(::cuda::stream_ref, void *ptr, size_t bytes, size_
     deallocate_sync(ptr, bytes, align);
 }
 
-AnyResource make_resource(const Options &options, Taken &taken) {
+Resource make_resource(const Options &options, Taken &taken) {
     switch (options.kind) {
     case Options::Kind::arena:
-        return ::rmm::mr::arena_memory_resource(DriverMemory(taken), limit(options));
+        return {::rmm::mr::arena_memory_resource(DriverMemory(taken), limit(options))};
     case Options::Kind::binning:
-        return ::rmm::mr::binning_memory_resource(make_pool(options, taken), smallest_bin,
-                                                  largest_bin);
+        return {::rmm::mr::binning_memory_resource(make_pool(options, taken), smallest_bin,
+                                                   largest_bin)};
+    case Options::Kind::async:
+        return make_async();
     default:
-        return make_pool(options, taken);
+        return {make_pool(options, taken)};
     }
 }
 

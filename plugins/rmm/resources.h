@@ -12,7 +12,7 @@ using AnyResource = ::cuda::mr::any_resource<::cuda::mr::device_accessible>;
 constexpr size_t alignment = 256; // of all that RMM allocates
 
 struct Options {
-    enum class Kind { pool, arena, binning };
+    enum class Kind { pool, arena, binning, async };
     Kind kind = Kind::pool;
     uint64_t initial_bytes = 0;
     uint64_t max_bytes = 0; // 0: no limit
@@ -41,7 +41,14 @@ private:
     Taken *taken_;
 };
 
-// RMM's resources over the driver's memory, as the options say. Throws what RMM throws.
-AnyResource make_resource(const Options &options, Taken &taken);
+// A resource of RMM, and the driver's pool that one of the kind async takes its memory from.
+struct Resource {
+    AnyResource memory;
+    CUmemoryPool pool = nullptr;
+};
+
+// RMM's resources, as the options say: async, or another one over the driver's memory. Throws what
+// RMM throws.
+Resource make_resource(const Options &options, Taken &taken);
 
 } // namespace emm::over_rmm
