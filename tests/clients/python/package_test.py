@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import emm
@@ -83,6 +84,19 @@ class Loading(unittest.TestCase):
         done = python("import emm", EMM_LIBRARY="/nowhere/libemm.so.1")
         self.assertEqual(done.returncode, 1)
         self.assertIn("ImportError: libemm cannot be loaded from /nowhere/libemm.so.1", done.stderr)
+
+    def test_numbas_own_driver_is_refused_in_a_sentence(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for module in "cuda/bindings/driver.py", "numba/cuda/cudadrv/driver.py":
+                file = pathlib.Path(folder, module)
+                file.parent.mkdir(parents=True)
+                file.write_text("IpcHandle = object\n")
+            pathlib.Path(folder, "numba/cuda/__init__.py").touch()
+            path = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])
+            done = python("import emm.numba", PYTHONPATH=path)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("ImportError: emm.numba: expected the package numba-cuda in numba.cuda's place, found "
+                      f"Numba's own {folder}/numba/cuda/cudadrv/driver.py", done.stderr)
 
     def test_importing_loads_no_driver(self):
         done = python("import emm\nprint('libcuda' in open('/proc/self/maps').read())")

@@ -6,6 +6,7 @@ interpreter. Nothing is torn down here: the process ends with its memory, as emm
 """
 import contextlib
 import functools
+import pathlib
 import threading
 import weakref
 from ctypes import byref, c_void_p
@@ -19,6 +20,10 @@ from ._api import UNORDERED, MemoryInfo, lib
 from ._error import Error, check
 from ._numba_ipc import IpcHandle, export
 from ._process import memory_info
+
+if "numba_cuda" not in pathlib.Path(driver.__file__).parts:
+    raise ImportError(f"emm.numba: expected the package numba-cuda in numba.cuda's place, found Numba's own {driver.__file__}; "
+                      "numba-cuda is not installed, or lies in a folder of PYTHONPATH, where its .pth file has no effect")
 
 CUresult = binding.CUresult
 RESULTS = {
