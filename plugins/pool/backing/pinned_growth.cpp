@@ -95,7 +95,10 @@ std::unique_ptr<Segment> PinnedMemory::allocate(HostPool &pool, uint64_t bytes, 
     const Relaxed relaxed(driver_);
     void *host = nullptr;
     CUdeviceptr device = 0;
-    result = driver_.cuMemHostAlloc(&host, bytes, pool.flags);
+    result = relaxed.result();
+    if (result == CUDA_SUCCESS) {
+        result = driver_.cuMemHostAlloc(&host, bytes, pool.flags);
+    }
     if (result == CUDA_SUCCESS && (pool.flags & EMM_HOST_MAPPED)) {
         result = driver_.cuMemHostGetDevicePointer(&device, host, 0);
     }

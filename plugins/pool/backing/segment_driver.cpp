@@ -38,7 +38,7 @@ CUresult Segments::add(Lock &lock, uint64_t bytes, Zone zone) {
 std::unique_ptr<Segment> Segments::allocate(uint64_t bytes, CUresult &result) {
     const Relaxed relaxed(driver_);
     CUdeviceptr base = 0;
-    result = driver_.cuMemAlloc(&base, bytes);
+    result = relaxed.result() == CUDA_SUCCESS ? driver_.cuMemAlloc(&base, bytes) : relaxed.result();
     if (result != CUDA_SUCCESS) {
         return nullptr;
     }

@@ -32,21 +32,24 @@ public:
     RelaxedSection &operator=(const RelaxedSection &) = delete;
 
 protected:
-    void relax() {
-        if (!mode_.exchanged) {
-            mode_.other = uint8_t(CU_STREAM_CAPTURE_MODE_RELAXED);
-            exchange();
+    CUresult relax() {
+        if (mode_.exchanged) {
+            return CUDA_SUCCESS;
         }
+        mode_.other = uint8_t(CU_STREAM_CAPTURE_MODE_RELAXED);
+        return exchange();
     }
 
 private:
     // Without success the thread's mode is as it was, whichever that is.
-    void exchange() {
+    CUresult exchange() {
         auto mode = CUstreamCaptureMode(mode_.other);
-        if (driver_.cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS) {
+        const CUresult result = driver_.cuThreadExchangeStreamCaptureMode(&mode);
+        if (result == CUDA_SUCCESS) {
             mode_.other = uint8_t(mode);
             mode_.exchanged = !mode_.exchanged;
         }
+        return result;
     }
 
     [[gnu::tls_model("initial-exec")]] static inline constinit thread_local ThreadMode mode_;
@@ -57,7 +60,14 @@ private:
 // While it lives, driver calls of this thread invalidate no capture of any stream.
 class Relaxed : private RelaxedSection {
 public:
-    explicit Relaxed(const Driver &driver) : RelaxedSection(driver) { relax(); }
+    explicit Relaxed(const Driver &driver) : RelaxedSection(driver), result_(relax()) {}
+
+    // Without success the mode is the program's, and what may be left out is not asked of the
+    // driver.
+    CUresult result() const { return result_; }
+
+private:
+    CUresult result_;
 };
 
 } // namespace emm::pool

@@ -33,18 +33,19 @@ CUresult Events::record_on_context(CUevent &event) const {
 // Even a query invalidates a capture in global mode.
 CUresult Events::query(CUevent event) const {
     const Relaxed relaxed(driver_);
-    return driver_.cuEventQuery(event);
+    return relaxed.result() == CUDA_SUCCESS ? driver_.cuEventQuery(event) : relaxed.result();
 }
 
 CUresult Events::wait(CUevent event) const {
     const Relaxed relaxed(driver_);
-    return driver_.cuEventSynchronize(event);
+    return relaxed.result() == CUDA_SUCCESS ? driver_.cuEventSynchronize(event) : relaxed.result();
 }
 
 CUresult Events::query_stream(CUstream stream) const {
     const Current current = context_.make_current();
     const Relaxed relaxed(driver_);
-    return current.result() == CUDA_SUCCESS ? driver_.cuStreamQuery(stream) : current.result();
+    const CUresult result = current.result() == CUDA_SUCCESS ? relaxed.result() : current.result();
+    return result == CUDA_SUCCESS ? driver_.cuStreamQuery(stream) : result;
 }
 
 CUresult Events::wait_on_stream(CUstream stream, CUevent event) const {

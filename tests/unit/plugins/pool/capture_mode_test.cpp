@@ -117,8 +117,29 @@ TEST_CASE("an exchange of the capture mode that fails leaves no mode behind") {
         Simulation sim(options);
         const UnusualMode mode;
         cuda().fail((std::string(exchange_entry) + "@1").c_str());
-        sim.alloc(48 * MiB, sim.stream());
+        CUdeviceptr any = 0;
+        sim.try_alloc(48 * MiB, sim.stream(), any);
         cuda().fail(nullptr);
         CHECK(mode.is_still_there());
+    }
+}
+
+// A query, or an allocation, would invalidate the capture of another thread.
+TEST_CASE("while an exchange of the capture mode fails no call that needs it is made") {
+    for (const char *options : {"growth=vmm", "growth=segment"}) {
+        INFO(options);
+        Simulation sim(options);
+        const CUstream a = sim.stream(), b = sim.stream(), c = sim.stream();
+        leave_gaps(sim, a, b);
+        const CUstream captures = sim.stream(false);
+        REQUIRE(cuda().cuStreamBeginCapture(captures, CU_STREAM_CAPTURE_MODE_GLOBAL) ==
+                CUDA_SUCCESS);
+        cuda().fail((std::string(exchange_entry) + "@1+").c_str());
+        CUdeviceptr none = 0;
+        sim.try_alloc(48 * MiB, c, none);
+        cuda().fail(nullptr);
+        CUgraph graph = nullptr;
+        CHECK(cuda().cuStreamEndCapture(captures, &graph) == CUDA_SUCCESS);
+        cuda().cuGraphDestroy(graph);
     }
 }
