@@ -57,13 +57,13 @@ private:
     const Driver &driver_;
 };
 
-// While it lives, driver calls of this thread invalidate no capture of any stream.
+// While it lives, and if result() is CUDA_SUCCESS, driver calls of this thread invalidate no
+// capture of any stream.
 class Relaxed : private RelaxedSection {
 public:
     explicit Relaxed(const Driver &driver) : RelaxedSection(driver), result_(relax()) {}
 
-    // Without success the mode is the program's, and what may be left out is not asked of the
-    // driver.
+    // Without success the mode is the program's: a call that may be left out is not made.
     CUresult result() const { return result_; }
 
 private:

@@ -125,7 +125,7 @@ TEST_CASE("an exchange of the capture mode that fails leaves no mode behind") {
 }
 
 // A query, or an allocation, would invalidate the capture of another thread.
-TEST_CASE("while an exchange of the capture mode fails no call that needs it is made") {
+TEST_CASE("a request while no exchange of the capture mode succeeds leaves captures valid") {
     for (const char *options : {"growth=vmm", "growth=segment"}) {
         INFO(options);
         Simulation sim(options);
