@@ -437,8 +437,12 @@ int main(int argc, char *argv[]) {
         return be_peer(std::atoi(argv[2]), std::atoi(argv[3]));
     }
     peer_device = argc > 2 ? std::atoi(argv[2]) : 0;
-    copies_after_kill = argc < 4 || std::strcmp(argv[3], "no-copy-after-kill") != 0;
-    if (!copies_after_kill) {
+    if (argc > 3) {
+        if (std::strcmp(argv[3], "no-copy-after-kill") != 0) {
+            std::fprintf(stderr, "ipc: expected no-copy-after-kill, found %s\n", argv[3]);
+            return 2;
+        }
+        copies_after_kill = false;
         std::puts("skipped: copies from what a killed process has exported");
     }
     emm_context *context = device_context(0);
