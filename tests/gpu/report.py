@@ -10,6 +10,7 @@ import csv
 import datetime
 import json
 import pathlib
+import statistics
 import sys
 
 
@@ -56,6 +57,26 @@ def replay_rows(folder, kind):
             yield [path.stem[len(kind) + 1:], r["plugin"], r["events"], r["failed"], r["leaked"],
                    r["early_handovers"], f"{ratio:.3f}", r["driver_calls_second_half"],
                    *(f"{ns[k]:.0f}" for k in ("mean", "p50", "p99", "p999"))]
+
+
+GENERATED_COLUMNS = ["trace", "plugin", "reserved / live: mean", "of each seed", "failed", "leaked", "early"]
+
+
+def generated_rows(folder):
+    """Of traces whose names end in -SEED: the mean of each workload over its seeds."""
+    found = {}
+    for path in folder.glob("generated-*-*.json"):
+        workload, seed = path.stem[len("generated-"):].rsplit("-", 1)
+        for result in (load(path) or {}).get("results", []):
+            found.setdefault((workload, result["plugin"]), {})[int(seed)] = result
+    rows = []
+    for (workload, plugin), of_seed in sorted(found.items()):
+        ratios = {seed: r["peak_reserved_bytes"] / max(1, r["peak_live_bytes"]) for seed, r in sorted(of_seed.items())
+                  if "events" in r}
+        mean = f"{statistics.mean(ratios.values()):.3f}" if len(ratios) == len(of_seed) else "did not run with each seed"
+        rows.append([workload, plugin, mean, ", ".join(f"{seed}: {ratio:.3f}" for seed, ratio in ratios.items()),
+                     *(sum(r.get(what, 0) for r in of_seed.values()) for what in ("failed", "leaked", "early_handovers"))])
+    return rows
 
 
 BENCH_COLUMNS = ["plugin", "case", "threads", "size", "ns a pair", "million pairs a second",
@@ -124,6 +145,10 @@ def save_all(folder, data):
         rows = list(replay_rows(folder, kind))
         if rows:
             save(data / f"{kind}.csv", folder, command, REPLAY_COLUMNS, rows)
+    rows = generated_rows(folder)
+    if rows:
+        save(data / "generated-seeds.csv", folder, "emm replay TRACE --plugin pool --plugin pool:slack=0",
+             GENERATED_COLUMNS, rows)
     for name in ("bench", "bench-unordered", "bench-threads"):
         answer = load(folder / f"{name}.json")
         if answer:
@@ -154,6 +179,10 @@ def main():
     replays(folder, "warm")
     print("### The same with every block written and checked (--touch)\n")
     replays(folder, "touch")
+    rows = generated_rows(folder)
+    if rows:
+        print("### Generated traces\n")
+        table(GENERATED_COLUMNS, rows)
     said(folder, "Thrust, CUB and cuda::mr over emm.hpp", "thrust-*.log")
     said(folder, "Event logs, written and read back", "events-*.log")
     print("### Cost of an allocation\n")

@@ -4,7 +4,6 @@
 The programs themselves run on the CPU where PyTorch is installed (EMM_TEST_TORCH names a Python that has it): their two
 ranks reduce by gloo there.
 """
-import json
 import os
 import pathlib
 import re
@@ -15,9 +14,8 @@ import unittest
 
 GPU = pathlib.Path(sys.argv.pop(1)).resolve()
 PROGRAMS = GPU / "programs"
-sys.path[:0] = [str(GPU), str(PROGRAMS), str(GPU.parents[1] / "gpu")]
+sys.path[:0] = [str(GPU), str(PROGRAMS)]
 import devices_clients  # noqa: E402
-import report  # noqa: E402
 import run_clients  # noqa: E402
 from nccl_memory import FABRIC, POSIX_DESCRIPTOR, Driver, Memory, Properties, lacks, registered  # noqa: E402
 
@@ -55,27 +53,6 @@ class Verdict(unittest.TestCase):
     def test_medians_are_of_each_figure_alone(self):
         runs = [found([], a=1, b=30), found([], a=2, b=10), found([], a=9, b=20)]
         self.assertEqual(run_clients.medians(runs), {"a": 2, "b": 20})
-
-
-class Both(unittest.TestCase):
-    """What tests/gpu/report.py makes of `emm bench` on each device, alone and beside the other."""
-
-    def rows(self, **results):
-        with tempfile.TemporaryDirectory() as folder:
-            for name, measured in results.items():
-                file = pathlib.Path(folder, f"bench-{name.replace('_', '-')}.json")
-                file.write_text(json.dumps({"results": measured}), encoding="utf-8")
-            return report.both_rows(pathlib.Path(folder))
-
-    def test_each_case_is_compared_with_itself_on_its_own_device(self):
-        def one(threads, ns):
-            return {"case": "pair", "threads": threads, "size": 256, "ns_per_pair": ns}
-        rows = self.rows(device_0=[one(1, 10.0), one(8, 2.0)], both_0=[one(1, 15.0), {"error": {"message": "none"}}],
-                         device_1=[one(1, 20.0)], both_1=[one(1, 20.0)])
-        self.assertEqual(rows, [[0, "pair", 1, 256, "10.0", "15.0", "1.500"], [1, "pair", 1, 256, "20.0", "20.0", "1.000"]])
-
-    def test_a_device_that_was_not_measured_both_ways_has_no_row(self):
-        self.assertEqual(self.rows(device_0=[], both_1=[]), [])
 
 
 class Requirements(unittest.TestCase):
