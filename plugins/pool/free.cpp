@@ -247,7 +247,7 @@ void Manager::look_after(Lock &lock, StreamPool &pool, const Caller *caller) {
     order_.look_after(lock, pool, caller, seldom ? holdings_.allowance(0) : Allowance{},
                       unordered && caches_.takes_batch());
     if (options_.release_threshold != UINT64_MAX && backing_->may_have_idle() &&
-        !moves_.are_deferred() && holdings_.cached() > options_.release_threshold) {
+        !moves_.returns_are_deferred() && holdings_.cached() > options_.release_threshold) {
         order_.record_and_query_all(lock, false);
         backing_->release_idle(lock, options_.release_threshold, true);
     }

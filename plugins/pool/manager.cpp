@@ -87,7 +87,7 @@ void Manager::forget_everything() {
 
 emm_status Manager::defer_cleanup(uint32_t enter) {
     const Lock lock(mutex_);
-    enter ? moves_.defer() : moves_.end_deferral();
+    enter ? moves_.defer_returns() : moves_.end_deferral();
     return EMM_OK;
 }
 
@@ -103,7 +103,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         order_.record_what_is_left(lock);
         cross_context_.mark_what_is_left(lock);
         caches_.give_up_waiting_blocks();
-        if (!moves_.are_deferred()) {
+        if (!moves_.returns_are_deferred()) {
             drop_spares();
         }
         released = backing_->release_idle(lock, keep_bytes, false);

@@ -49,10 +49,11 @@ public:
     // Whether a move of another thread has ended since the watch began, if only now.
     bool await(Lock &lock, const Watch &watch);
 
-    // While a caller defers the cleanup, nothing goes back to the driver or to other addresses.
-    void defer() { deferring_++; }
+    // While a caller defers the cleanup, nothing goes back to the driver. It may move: to other
+    // addresses, which waits for nothing.
+    void defer_returns() { deferring_++; }
     void end_deferral() { deferring_ -= deferring_ > 0 ? 1 : 0; }
-    bool are_deferred() const { return deferring_ > 0; }
+    bool returns_are_deferred() const { return deferring_ > 0; }
 
 private:
     void end_one();

@@ -82,7 +82,7 @@ Block *Pages::await_idle(Lock &lock, StreamPool &pool, uint64_t bytes) {
         return on_stream ? has_enough_for(heap_.room_for(pool, bytes, zone_for(options_, bytes)))
                          : !holdings_.awaits_pending(pool, bytes);
     };
-    if ((!on_stream || has_dirty_pages()) && !moves_.are_deferred() && !enough()) {
+    if ((!on_stream || has_dirty_pages()) && !moves_.returns_are_deferred() && !enough()) {
         order_.wait_bounded(lock, pool, [&] {
             block = take(pool, bytes);
             return block || enough();
@@ -125,6 +125,7 @@ FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow) const {
     FillRequest request;
     request.missing = room.missing;
     request.room = room.range->size;
+    request.keeps = moves_.returns_are_deferred();
     const auto fresh = [&](double part) {
         return may_grow ? new_bytes(room.missing, allowed, part) : 0;
     };
@@ -136,7 +137,7 @@ FillPlan Pages::plan_for(const Heap::Room &room, bool may_grow) const {
     request.piece = piece_bytes(std::max(room.missing, request.growth), allowed);
     try {
         std::vector<IdlePiece> idle;
-        if (request.fresh < room.missing && !moves_.are_deferred()) {
+        if (request.fresh < room.missing) {
             idle = heap_.idle_pieces(room.beside, parts_to_move);
         }
         FillPlan plan = plan_fill(request, idle);
@@ -228,7 +229,7 @@ uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool) {
     const uint64_t before = holdings_.reserved();
     CUresult result = CUDA_SUCCESS;
     access_.await(lock);
-    while (!moves_.are_deferred() && holdings_.cached() > keep && result == CUDA_SUCCESS) {
+    while (!moves_.returns_are_deferred() && holdings_.cached() > keep && result == CUDA_SUCCESS) {
         FillPlan plan;
         uint64_t missing = holdings_.cached() - keep;
         for (const IdlePiece &each : heap_.idle_pieces(nullptr, parts_to_release)) {

@@ -52,7 +52,7 @@ Block *PinnedMemory::reclaim(Lock &lock, HostPool &pool, uint64_t size, CUresult
         }
         pool.clear_ready();
         block = pool.take(size);
-        if (!block && !moves_.are_deferred() && (release_idle(lock, 0) > 0 || others)) {
+        if (!block && !moves_.returns_are_deferred() && (release_idle(lock, 0) > 0 || others)) {
             block = grow(lock, pool, size, result);
         }
         const bool last = round > 0 || !may_wait;
@@ -134,7 +134,7 @@ std::unique_ptr<Segment> PinnedMemory::allocate(HostPool &pool, uint64_t bytes, 
 uint64_t PinnedMemory::release_idle(Lock &lock, uint64_t keep) {
     uint64_t released = 0;
     for (auto &pool : pools_) {
-        if (!pool || moves_.are_deferred() || cached() <= keep) {
+        if (!pool || moves_.returns_are_deferred() || cached() <= keep) {
             continue;
         }
         pool->clear_ready();

@@ -31,7 +31,7 @@ SegmentUse Segments::use(uint64_t bytes) const {
 }
 
 uint64_t Segments::largest_for(uint64_t bytes) const {
-    return largest_to_cut(bytes, growth_for(bytes), !moves_.are_deferred(), use(bytes));
+    return largest_to_cut(bytes, growth_for(bytes), !moves_.returns_are_deferred(), use(bytes));
 }
 
 uint64_t Segments::growth_for(uint64_t bytes) const {
@@ -94,7 +94,8 @@ Block *Segments::await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes) {
     while (segment && !waits(*segment)) {
         segment = heap_.next_whole(*segment);
     }
-    if ((!on_stream || segment) && !moves_.are_deferred() && !grows_first(bytes) && !enough()) {
+    if ((!on_stream || segment) && !moves_.returns_are_deferred() && !grows_first(bytes) &&
+        !enough()) {
         order_.wait_bounded(lock, pool, [&] {
             block = take(pool, bytes);
             return block || enough();
@@ -107,7 +108,7 @@ Block *Segments::await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes) {
 // more than it may.
 void Segments::exchange_idle(Lock &lock, uint64_t bytes) {
     const uint64_t growth = growth_for(bytes);
-    while (!moves_.are_deferred()) {
+    while (!moves_.returns_are_deferred()) {
         const uint64_t missing = bytes_to_exchange(growth, use(bytes));
         Segment *segment = missing > 0 ? idle_for(missing, zone_for(options_, bytes)) : nullptr;
         if (!segment) {
@@ -149,7 +150,7 @@ Segment *Segments::idle_for(uint64_t missing, Zone zone) const {
 Block *Segments::reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool again,
                          CUresult &result) {
     Block *block = again ? grow(lock, pool, bytes, result) : nullptr;
-    while (!block && !moves_.are_deferred() && heap_.first_whole() &&
+    while (!block && !moves_.returns_are_deferred() && heap_.first_whole() &&
            result == CUDA_ERROR_OUT_OF_MEMORY) {
         release(lock, *heap_.first_whole());
         block = grow(lock, pool, bytes, result);
@@ -160,7 +161,7 @@ Block *Segments::reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool agai
 uint64_t Segments::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
     uint64_t released = 0;
     Segment *segment = heap_.first_whole();
-    while (segment && !moves_.are_deferred() && holdings_.cached() > keep) {
+    while (segment && !moves_.returns_are_deferred() && holdings_.cached() > keep) {
         if (complete_only && segment->first->dirty()) {
             segment = heap_.next_whole(*segment);
             continue;

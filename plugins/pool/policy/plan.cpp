@@ -47,7 +47,8 @@ void prefer_new_pieces(const FillRequest &request, FillPlan &plan) {
 }
 
 // Largest first, as long as they are not too much; then one that is too large: moved, if it is so
-// by little, otherwise exchanged for what is wanted of it. What is idle may not be enough.
+// by little, otherwise exchanged for what is wanted of it, or left where it is if nothing may go
+// back. What is idle may not be enough.
 void choose(const FillRequest &request, const std::vector<IdlePiece> &idle, FillPlan &plan) {
     uint64_t wanted = request.missing - std::min(request.missing, request.fresh);
     const IdlePiece *larger = nullptr; // the smallest of those that are too large
@@ -61,8 +62,11 @@ void choose(const FillRequest &request, const std::vector<IdlePiece> &idle, Fill
     }
     if (wanted > 0 && larger) {
         const uint64_t bytes = request.missing - wanted + larger->piece.bytes;
-        const bool fits = bytes <= request.room && may_exceed(wanted, larger->piece.bytes);
-        (fits ? plan.moved : plan.released).push_back(*larger);
+        if (bytes <= request.room && may_exceed(wanted, larger->piece.bytes)) {
+            plan.moved.push_back(*larger);
+        } else if (!request.keeps) {
+            plan.released.push_back(*larger);
+        }
     }
 }
 
@@ -97,7 +101,9 @@ FillPlan plan_fill(const FillRequest &request, std::vector<IdlePiece> &idle) {
     FillPlan plan;
     std::sort(idle.begin(), idle.end(), is_before);
     choose(request, idle, plan);
-    prefer_new_pieces(request, plan);
+    if (!request.keeps) {
+        prefer_new_pieces(request, plan);
+    }
     add_new_pieces(request, plan);
     return plan;
 }

@@ -26,6 +26,7 @@ struct FillRequest {
     uint64_t room = 0;    // the most that can be mapped
     uint64_t piece = 0;   // the size of new pieces; what is left over is one more
     uint64_t growth = 0;  // how much to take where all of it is new memory
+    bool keeps = false;   // whether nothing may go back to the driver: pieces move or stay
 };
 
 // `idle` may be reordered. Throws std::bad_alloc.

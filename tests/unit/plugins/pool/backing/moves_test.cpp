@@ -67,15 +67,15 @@ TEST_CASE("a watch sees no move of its own thread, and none that ended before it
     CHECK_FALSE(moves.await(lock, watch));
 }
 
-TEST_CASE("moves are deferred until every deferral has ended, and one end too many is none") {
+TEST_CASE("returns are deferred until every deferral has ended, and one end too many is none") {
     Moves moves;
-    moves.defer();
-    moves.defer();
+    moves.defer_returns();
+    moves.defer_returns();
     moves.end_deferral();
-    CHECK(moves.are_deferred());
+    CHECK(moves.returns_are_deferred());
     moves.end_deferral();
     moves.end_deferral();
-    CHECK_FALSE(moves.are_deferred());
-    moves.defer();
-    CHECK(moves.are_deferred());
+    CHECK_FALSE(moves.returns_are_deferred());
+    moves.defer_returns();
+    CHECK(moves.returns_are_deferred());
 }

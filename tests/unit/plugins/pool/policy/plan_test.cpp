@@ -93,6 +93,22 @@ TEST_CASE("many small pieces are exchanged for a few new ones") {
     CHECK(plan_fill(missing(6 * mib), few).moved.size() == 3);
 }
 
+TEST_CASE("where nothing may go back a piece moves, or stays if it is much too large") {
+    FillRequest request = missing(10 * mib);
+    request.keeps = true;
+    auto large = idle_of({256});
+    const FillPlan grown = plan_fill(request, large);
+    CHECK((grown.moved.empty() && grown.released.empty()));
+    CHECK(grown.created == 10 * mib);
+    auto fitting = idle_of({12, 256});
+    CHECK(bytes_of(plan_fill(request, fitting).moved) == 12 * mib);
+    auto small = idle_of(std::vector<uint64_t>(64, 2));
+    request = {128 * mib, 0, UINT64_MAX, 64 * mib, 0, true};
+    const FillPlan moved = plan_fill(request, small);
+    CHECK(moved.moved.size() == 64);
+    CHECK((moved.released.empty() && moved.sizes.empty()));
+}
+
 TEST_CASE("where idle memory is not enough the rest is new") {
     auto idle = idle_of({4});
     const FillPlan plan = plan_fill(missing(10 * mib), idle);
@@ -111,6 +127,7 @@ TEST_CASE("a plan always serves the request, takes no piece twice and adds up") 
         FillRequest request = missing(page_bytes * (1 + random() % 100));
         request.fresh = page_bytes * (random() % 20);
         request.room = request.missing + page_bytes * (random() % 10);
+        request.keeps = random() % 4 == 0;
         const FillPlan plan = plan_fill(request, idle);
         CHECK(plan.mapped >= request.missing);
         CHECK(plan.mapped <= request.room);
@@ -130,5 +147,6 @@ TEST_CASE("a plan always serves the request, takes no piece twice and adds up") 
         std::sort(handles.begin(), handles.end());
         CHECK(std::adjacent_find(handles.begin(), handles.end()) == handles.end());
         CHECK(plan.created <= std::max(request.fresh, request.missing));
+        CHECK((plan.released.empty() || !request.keeps));
     }
 }
