@@ -1,5 +1,7 @@
 #include "allocations.h"
 
+#include <bit>
+
 namespace emm::run {
 namespace {
 
@@ -7,6 +9,15 @@ constexpr size_t first_slots = 64;
 
 // Beyond the ids that the driver gives, which count from 1.
 constexpr uint64_t before_ids = uint64_t(1) << 62;
+
+// The way to a shard is a shift.
+static_assert(std::has_single_bit(sizeof(AllocationShard)));
+
+Allocation none_at(SpreadAddress at, FreedAddresses &freed) {
+    Allocation none;
+    none.freed = freed.has(at);
+    return none;
+}
 
 } // namespace
 
@@ -39,22 +50,16 @@ inline size_t AllocationShard::slot_of(SpreadAddress at) const {
     return true;
 }
 
-inline Allocation *AllocationShard::place(SpreadAddress at, const Allocation &allocation) noexcept {
+inline Allocation *AllocationShard::place(SpreadAddress at, const Allocation &allocation,
+                                          FreedAddresses &freed) noexcept {
     if (count_ >= most_ && !grow()) [[unlikely]] {
         return nullptr;
     }
     Allocation &slot = slots_[slot_of(at)];
     count_ += slot.address == 0;
     slot = allocation;
-    forget_freed_there(at);
+    freed.forget(at);
     return &slot;
-}
-
-inline void AllocationShard::forget_freed_there(SpreadAddress at) {
-    Freed &slot = freed_slot(at);
-    if (slot.address == at.address) {
-        slot.address = 0;
-    }
 }
 
 void AllocationShard::forget_at(uint64_t address) {
@@ -65,17 +70,10 @@ void AllocationShard::forget_at(uint64_t address) {
     }
 }
 
-Allocation AllocationShard::none_at(SpreadAddress at, const DriverRegions &regions) {
-    const Freed &slot = freed_slot(at);
-    Allocation none;
-    none.freed = slot.address == at.address && at.address != 0 &&
-                 !regions.is_given_since(slot.moment, at.address);
-    return none;
-}
-
-bool AllocationShard::insert(SpreadAddress at, const Allocation &allocation) noexcept {
+bool AllocationShard::insert(SpreadAddress at, const Allocation &allocation,
+                             FreedAddresses &freed) noexcept {
     const std::lock_guard guard(lock_);
-    Allocation *const placed = place(at, allocation);
+    Allocation *const placed = place(at, allocation, freed);
     if (placed) {
         placed->id = before_ids + ++last_id_ * shards + at.shard();
     }
@@ -84,38 +82,38 @@ bool AllocationShard::insert(SpreadAddress at, const Allocation &allocation) noe
 
 // There is room, because it has just left; or another allocation has taken that: then the driver
 // will refuse the next free.
-void AllocationShard::put_back(const Allocation &allocation) noexcept {
+void AllocationShard::put_back(const Allocation &allocation, FreedAddresses &freed) noexcept {
     const std::lock_guard guard(lock_);
-    place(SpreadAddress(allocation.address), allocation);
+    place(SpreadAddress(allocation.address), allocation, freed);
 }
 
-Allocation AllocationShard::find(SpreadAddress at, const DriverRegions &regions) {
+Allocation AllocationShard::find(SpreadAddress at, FreedAddresses &freed) {
     const std::lock_guard guard(lock_);
     const Allocation found = slots_[slot_of(at)];
-    return found.address == 0 ? none_at(at, regions) : found;
+    return found.address == 0 ? none_at(at, freed) : found;
 }
 
 inline Allocation AllocationShard::remove_slot(size_t slot, SpreadAddress at,
-                                               const DriverRegions &regions) {
+                                               FreedAddresses &freed) {
     const Allocation removed = slots_[slot];
     close_gap(slot);
-    freed_slot(at) = {at.address, regions.now()};
+    freed.remember(at);
     return removed;
 }
 
 Allocation AllocationShard::take(SpreadAddress at, uint32_t kinds, uint64_t id,
-                                 const DriverRegions &regions) {
+                                 FreedAddresses &freed) {
     const std::lock_guard guard(lock_);
     const size_t slot = slot_of(at);
     const Allocation &found = slots_[slot];
     if (found.address == 0) {
-        return none_at(at, regions);
+        return none_at(at, freed);
     }
     if (!found.is_one_of(kinds) || (id != 0 && found.id != id)) {
         return {};
     }
     if (found.kind != Kind::captured) {
-        return remove_slot(slot, at, regions);
+        return remove_slot(slot, at, freed);
     }
     const Allocation was = found;
     slots_[slot].freed = was.launched;
@@ -128,10 +126,10 @@ Allocation *AllocationShard::find_named(AllocationName name) {
     return found->address != 0 && found->id == name.id ? found : nullptr;
 }
 
-Allocation AllocationShard::remove(AllocationName name, const DriverRegions &regions) {
+Allocation AllocationShard::remove(AllocationName name, FreedAddresses &freed) {
     const std::lock_guard guard(lock_);
     Allocation *const found = find_named(name);
-    return found ? remove_slot(size_t(found - slots_.data()), SpreadAddress(name.address), regions)
+    return found ? remove_slot(size_t(found - slots_.data()), SpreadAddress(name.address), freed)
                  : Allocation();
 }
 
@@ -144,14 +142,14 @@ void AllocationShard::set_launched(AllocationName name) {
     }
 }
 
-Allocation AllocationShard::end_graph(AllocationName name, const DriverRegions &regions) {
+Allocation AllocationShard::end_graph(AllocationName name, FreedAddresses &freed) {
     const std::lock_guard guard(lock_);
     Allocation *const found = find_named(name);
     if (!found || found->kind != Kind::captured) {
         return {};
     }
     if (found->freed || found->is_waiting()) {
-        return remove_slot(size_t(found - slots_.data()), SpreadAddress(name.address), regions);
+        return remove_slot(size_t(found - slots_.data()), SpreadAddress(name.address), freed);
     }
     found->kind = Kind::ordered;
     return {};
@@ -204,11 +202,11 @@ template <class Predicate> void AllocationShard::remove_if(Predicate predicate) 
 
 Allocation Allocations::take(AllocationName name) {
     const SpreadAddress at(name.address);
-    return shard_of(at).take(at, on_device, name.id, regions_);
+    return shard_of(at).take(at, on_device, name.id, freed_);
 }
 
 Allocation Allocations::remove(AllocationName name) {
-    return shard_of(name.address).remove(name, regions_);
+    return shard_of(name.address).remove(name, freed_);
 }
 
 void Allocations::set_launched(AllocationName name) {
@@ -216,7 +214,7 @@ void Allocations::set_launched(AllocationName name) {
 }
 
 Allocation Allocations::end_graph(AllocationName name) {
-    return shard_of(name.address).end_graph(name, regions_);
+    return shard_of(name.address).end_graph(name, freed_);
 }
 
 bool Allocations::set_exported(uint64_t address, uint64_t id) {
@@ -225,11 +223,11 @@ bool Allocations::set_exported(uint64_t address, uint64_t id) {
 
 void Allocations::forget_within(uint64_t address, uint64_t size) {
     shard_of(address).forget_at(address);
-    regions_.add(address, size);
+    freed_.forget_within(address, size);
 }
 
 void Allocations::put_back(const Allocation &allocation) noexcept {
-    shard_of(allocation.address).put_back(allocation);
+    shard_of(allocation.address).put_back(allocation, freed_);
 }
 
 Allocation Allocations::find_around(uint64_t address, uint32_t kinds) {

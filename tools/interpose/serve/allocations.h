@@ -61,45 +61,70 @@ struct SpreadAddress {
     uint64_t address, bits;
 };
 
-// A part of the table, with a lock of its own: open addressing, at most three quarters full. It
-// also remembers the addresses that were freed last, until one is given out again, by emm or by the
-// driver (`regions`): what a program frees twice must not reach the driver, whose memory the plugin
-// may still have there.
-class AllocationShard {
+// The addresses that were freed last, each until it is given out again, by emm or by the driver:
+// what a program frees twice must not reach the driver, whose memory the plugin may still have
+// there. The lock of an address's shard guards what is known of the address.
+class FreedAddresses {
 public:
-    static constexpr size_t freed_slots = 1024;
+    void remember(SpreadAddress at) { slot_of(at) = {at.address, regions_.now()}; }
+    void forget(SpreadAddress at) {
+        Slot &slot = slot_of(at);
+        if (slot.address == at.address) {
+            slot.address = 0;
+        }
+    }
+    bool has(SpreadAddress at) {
+        const Slot &slot = slot_of(at);
+        return slot.address == at.address && at.address != 0 &&
+               !regions_.is_given_since(slot.moment, at.address);
+    }
+
+    // Needs no lock: the driver itself has given [address, address + size) to the program.
+    void forget_within(uint64_t address, uint64_t size) noexcept { regions_.add(address, size); }
+
+private:
+    static constexpr size_t slots = 65536;
+    static_assert(slots % (1 << SpreadAddress::shard_bits) == 0, "a slot is of one shard");
+
+    struct Slot {
+        uint64_t address = 0; // 0: none
+        uint64_t moment = 0;  // of DriverRegions
+    };
+    Slot &slot_of(SpreadAddress at) { return slots_[at.bits % slots]; }
+
+    Slot slots_[slots] = {};
+    DriverRegions regions_;
+};
+
+// A part of the table, with a lock of its own: open addressing, at most three quarters full. No two
+// share the pair of cache lines that a processor fetches at once.
+class alignas(128) AllocationShard {
+public:
     static constexpr size_t shards = 1 << SpreadAddress::shard_bits;
 
     // With an id of its own: shards differ by the remainder of division by how many there are.
     // False: there is no memory for it.
-    bool insert(SpreadAddress at, const Allocation &allocation) noexcept;
-    void put_back(const Allocation &allocation) noexcept;
+    bool insert(SpreadAddress at, const Allocation &allocation, FreedAddresses &freed) noexcept;
+    void put_back(const Allocation &allocation, FreedAddresses &freed) noexcept;
     void forget_at(uint64_t address);
-    Allocation find(SpreadAddress at, const DriverRegions &regions);
+    Allocation find(SpreadAddress at, FreedAddresses &freed);
     // As those of Allocations. `id` 0: whatever is there.
-    Allocation take(SpreadAddress at, uint32_t kinds, uint64_t id, const DriverRegions &regions);
-    Allocation remove(AllocationName name, const DriverRegions &regions);
+    Allocation take(SpreadAddress at, uint32_t kinds, uint64_t id, FreedAddresses &freed);
+    Allocation remove(AllocationName name, FreedAddresses &freed);
     void set_launched(AllocationName name);
-    Allocation end_graph(AllocationName name, const DriverRegions &regions);
+    Allocation end_graph(AllocationName name, FreedAddresses &freed);
     bool set_exported(uint64_t address, uint64_t id);
     template <class Predicate> void remove_if(Predicate predicate);
     template <class Visit> void each(Visit visit);
 
 private:
-    struct Freed {
-        uint64_t address = 0; // 0: none
-        uint64_t moment = 0;  // of DriverRegions
-    };
-
     Allocation *find_named(AllocationName name); // NULL: it is no more
-    Allocation remove_slot(size_t slot, SpreadAddress at, const DriverRegions &regions);
+    Allocation remove_slot(size_t slot, SpreadAddress at, FreedAddresses &freed);
     size_t home_of(SpreadAddress at) const { return at.place() & mask_; }
     size_t slot_of(SpreadAddress at) const; // where it is, or where it would be
     bool grow() noexcept;
-    Allocation *place(SpreadAddress at, const Allocation &allocation) noexcept; // NULL: no memory
-    Allocation none_at(SpreadAddress at, const DriverRegions &regions);
-    void forget_freed_there(SpreadAddress at);
-    Freed &freed_slot(SpreadAddress at) { return freed_[at.place() % freed_slots]; }
+    Allocation *place(SpreadAddress at, const Allocation &allocation,
+                      FreedAddresses &freed) noexcept; // NULL: no memory
     void close_gap(size_t gap);
 
     SpinLock lock_;
@@ -107,7 +132,6 @@ private:
     std::vector<Allocation> slots_ = std::vector<Allocation>(1); // a power of two
     size_t mask_ = 0;                                            // one less
     size_t count_ = 0, most_ = 0; // how many there are, and may be before it grows
-    Freed freed_[freed_slots] = {};
 };
 
 class Allocations {
@@ -115,21 +139,21 @@ public:
     // Gives the allocation its id. False: no memory for the record, and nothing has changed.
     bool insert(const Allocation &allocation) noexcept {
         const SpreadAddress at(allocation.address);
-        return shard_of(at).insert(at, allocation);
+        return shard_of(at).insert(at, allocation, freed_);
     }
 
     // Of memory that begins at `address`; `address` 0 in the answer: there is none, and `freed`
     // tells whether there was one, as far as that is remembered.
     Allocation find(uint64_t address) {
         const SpreadAddress at(address);
-        return shard_of(at).find(at, regions_);
+        return shard_of(at).find(at, freed_);
     }
 
     // The same, and removes it, if it is of one of these kinds. That of a graph stays, and is
     // `freed` until the next launch, if the program has got it. The answer says how it was.
     Allocation take(uint64_t address, uint32_t kinds) {
         const SpreadAddress at(address);
-        return shard_of(at).take(at, kinds, 0, regions_);
+        return shard_of(at).take(at, kinds, 0, freed_);
     }
     Allocation take(AllocationName name);
 
@@ -163,7 +187,7 @@ private:
     AllocationShard &shard_of(uint64_t address) { return shard_of(SpreadAddress(address)); }
 
     AllocationShard shards_[AllocationShard::shards];
-    DriverRegions regions_;
+    FreedAddresses freed_;
 };
 
 } // namespace emm::run
