@@ -13,6 +13,13 @@ constexpr uint64_t before_ids = uint64_t(1) << 62;
 // The way to a shard is a shift.
 static_assert(std::has_single_bit(sizeof(AllocationShard)));
 
+// A record is stored and loaded member by member: a load that is wider than the stores before it
+// waits until they are done.
+Allocation copy_of(const Allocation &from) {
+    return {from.address, from.size,  from.context,  from.id,      from.flags,
+            from.kind,    from.freed, from.launched, from.exported};
+}
+
 Allocation none_at(SpreadAddress at, FreedAddresses &freed) {
     Allocation none;
     none.freed = freed.has(at);
@@ -50,15 +57,13 @@ inline size_t AllocationShard::slot_of(SpreadAddress at) const {
     return true;
 }
 
-inline Allocation *AllocationShard::place(SpreadAddress at, const Allocation &allocation,
-                                          FreedAddresses &freed) noexcept {
+// Where the record goes.
+inline Allocation *AllocationShard::make_room(SpreadAddress at) noexcept {
     if (count_ >= most_ && !grow()) [[unlikely]] {
         return nullptr;
     }
     Allocation &slot = slots_[slot_of(at)];
     count_ += slot.address == 0;
-    slot = allocation;
-    freed.forget(at);
     return &slot;
 }
 
@@ -70,24 +75,31 @@ void AllocationShard::forget_at(uint64_t address) {
     }
 }
 
-bool AllocationShard::insert(SpreadAddress at, const Allocation &allocation,
-                             FreedAddresses &freed) noexcept {
+inline bool AllocationShard::insert(SpreadAddress at, uint64_t size, emm_context *context,
+                                    uint32_t flags, Kind kind, FreedAddresses &freed) noexcept {
     const std::lock_guard guard(lock_);
-    Allocation *const placed = place(at, allocation, freed);
-    if (placed) {
-        placed->id = before_ids + ++last_id_ * shards + at.shard();
+    Allocation *const slot = make_room(at);
+    if (!slot) [[unlikely]] {
+        return false;
     }
-    return placed;
+    const uint64_t id = before_ids + ++last_id_ * shards + at.shard();
+    *slot = {at.address, size, context, id, flags, kind};
+    freed.forget(at);
+    return true;
 }
 
 // There is room, because it has just left; or another allocation has taken that: then the driver
 // will refuse the next free.
 void AllocationShard::put_back(const Allocation &allocation, FreedAddresses &freed) noexcept {
     const std::lock_guard guard(lock_);
-    place(SpreadAddress(allocation.address), allocation, freed);
+    const SpreadAddress at(allocation.address);
+    if (Allocation *const slot = make_room(at)) {
+        *slot = allocation;
+        freed.forget(at);
+    }
 }
 
-Allocation AllocationShard::find(SpreadAddress at, FreedAddresses &freed) {
+inline Allocation AllocationShard::find(SpreadAddress at, FreedAddresses &freed) {
     const std::lock_guard guard(lock_);
     const Allocation found = slots_[slot_of(at)];
     return found.address == 0 ? none_at(at, freed) : found;
@@ -95,14 +107,14 @@ Allocation AllocationShard::find(SpreadAddress at, FreedAddresses &freed) {
 
 inline Allocation AllocationShard::remove_slot(size_t slot, SpreadAddress at,
                                                FreedAddresses &freed) {
-    const Allocation removed = slots_[slot];
+    const Allocation removed = copy_of(slots_[slot]);
     close_gap(slot);
     freed.remember(at);
     return removed;
 }
 
-Allocation AllocationShard::take(SpreadAddress at, uint32_t kinds, uint64_t id,
-                                 FreedAddresses &freed) {
+inline Allocation AllocationShard::take(SpreadAddress at, uint32_t kinds, uint64_t id,
+                                        FreedAddresses &freed) {
     const std::lock_guard guard(lock_);
     const size_t slot = slot_of(at);
     const Allocation &found = slots_[slot];
@@ -199,6 +211,22 @@ template <class Predicate> void AllocationShard::remove_if(Predicate predicate) 
 }
 
 // --- all of them -------------------------------------------------------------------------------
+
+bool Allocations::insert(uint64_t address, uint64_t size, emm_context *context, uint32_t flags,
+                         Kind kind) noexcept {
+    const SpreadAddress at(address);
+    return shard_of(at).insert(at, size, context, flags, kind, freed_);
+}
+
+Allocation Allocations::find(uint64_t address) {
+    const SpreadAddress at(address);
+    return shard_of(at).find(at, freed_);
+}
+
+Allocation Allocations::take(uint64_t address, uint32_t kinds) {
+    const SpreadAddress at(address);
+    return shard_of(at).take(at, kinds, 0, freed_);
+}
 
 Allocation Allocations::take(AllocationName name) {
     const SpreadAddress at(name.address);

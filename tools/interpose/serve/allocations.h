@@ -104,7 +104,8 @@ public:
 
     // With an id of its own: shards differ by the remainder of division by how many there are.
     // False: there is no memory for it.
-    bool insert(SpreadAddress at, const Allocation &allocation, FreedAddresses &freed) noexcept;
+    bool insert(SpreadAddress at, uint64_t size, emm_context *context, uint32_t flags, Kind kind,
+                FreedAddresses &freed) noexcept;
     void put_back(const Allocation &allocation, FreedAddresses &freed) noexcept;
     void forget_at(uint64_t address);
     Allocation find(SpreadAddress at, FreedAddresses &freed);
@@ -123,8 +124,7 @@ private:
     size_t home_of(SpreadAddress at) const { return at.place() & mask_; }
     size_t slot_of(SpreadAddress at) const; // where it is, or where it would be
     bool grow() noexcept;
-    Allocation *place(SpreadAddress at, const Allocation &allocation,
-                      FreedAddresses &freed) noexcept; // NULL: no memory
+    Allocation *make_room(SpreadAddress at) noexcept; // NULL: no memory
     void close_gap(size_t gap);
 
     SpinLock lock_;
@@ -137,24 +137,17 @@ private:
 class Allocations {
 public:
     // Gives the allocation its id. False: no memory for the record, and nothing has changed.
-    bool insert(const Allocation &allocation) noexcept {
-        const SpreadAddress at(allocation.address);
-        return shard_of(at).insert(at, allocation, freed_);
+    bool insert(const Allocation &made) noexcept {
+        return insert(made.address, made.size, made.context, made.flags, made.kind);
     }
 
     // Of memory that begins at `address`; `address` 0 in the answer: there is none, and `freed`
     // tells whether there was one, as far as that is remembered.
-    Allocation find(uint64_t address) {
-        const SpreadAddress at(address);
-        return shard_of(at).find(at, freed_);
-    }
+    Allocation find(uint64_t address);
 
     // The same, and removes it, if it is of one of these kinds. That of a graph stays, and is
     // `freed` until the next launch, if the program has got it. The answer says how it was.
-    Allocation take(uint64_t address, uint32_t kinds) {
-        const SpreadAddress at(address);
-        return shard_of(at).take(at, kinds, 0, freed_);
-    }
+    Allocation take(uint64_t address, uint32_t kinds);
     Allocation take(AllocationName name);
 
     // The same, a graph's too.
@@ -183,6 +176,9 @@ public:
     void forget(const emm_context *context); // which ends, with all that is in it
 
 private:
+    // In registers: a record that is put together in memory is loaded before its stores are done.
+    bool insert(uint64_t address, uint64_t size, emm_context *context, uint32_t flags,
+                Kind kind) noexcept;
     AllocationShard &shard_of(SpreadAddress at) { return shards_[at.shard()]; }
     AllocationShard &shard_of(uint64_t address) { return shard_of(SpreadAddress(address)); }
 

@@ -25,12 +25,13 @@ constexpr size_t pitch_bytes = 512; // what the driver's rows begin at multiples
     return result;
 }
 
-[[gnu::noinline]] void give_back(const Allocation &allocation, emm_stream stream) {
-    if (allocation.kind == Kind::managed) {
-        emm_memfreemanaged(allocation.context, allocation.address, allocation.size, stream);
+[[gnu::noinline]] CUresult give_back(Allocation made, emm_stream stream, CUresult result) {
+    if (made.kind == Kind::managed) {
+        emm_memfreemanaged(made.context, made.address, made.size, stream);
     } else {
-        emm_memfree(allocation.context, allocation.address, allocation.size, stream);
+        emm_memfree(made.context, made.address, made.size, stream);
     }
+    return result;
 }
 
 // What the driver has given to the program itself, where emm's may have been.
@@ -41,24 +42,24 @@ CUresult from_driver(const Turn &turn, CUresult result, const CUdeviceptr *ptr, 
     return result;
 }
 
-CUresult keep(const Allocation &allocation, emm_stream stream, CUdeviceptr *ret_ptr) {
-    CUresult result = CUDA_SUCCESS;
-    if (server().options.zero && allocation.kind != Kind::managed) {
-        result = fill_with_zero(allocation.address, allocation.size, stream);
+// Inlined, and given by value to what is rare: so the record is in no memory before the table's.
+[[gnu::always_inline]] inline CUresult keep(const Allocation &made, emm_stream stream,
+                                            CUdeviceptr *ret_ptr) {
+    if (server().options.zero && made.kind != Kind::managed) [[unlikely]] {
+        const CUresult result = fill_with_zero(made.address, made.size, stream);
+        if (result != CUDA_SUCCESS) {
+            return give_back(made, stream, result);
+        }
     }
-    if (result == CUDA_SUCCESS && !server().allocations.insert(allocation)) {
-        result = CUDA_ERROR_OUT_OF_MEMORY;
+    if (!server().allocations.insert(made)) [[unlikely]] {
+        return give_back(made, stream, CUDA_ERROR_OUT_OF_MEMORY);
     }
-    if (result != CUDA_SUCCESS) {
-        give_back(allocation, stream);
-        return result;
-    }
-    *ret_ptr = allocation.address;
+    *ret_ptr = made.address;
     return CUDA_SUCCESS;
 }
 
-Answer allocate(emm_context *context, size_t bytes, emm_stream stream, Kind kind,
-                CUdeviceptr *ret_ptr) {
+[[gnu::always_inline]] inline Answer allocate(emm_context *context, size_t bytes, emm_stream stream,
+                                              Kind kind, CUdeviceptr *ret_ptr) {
     server().give_back_of_ended_graphs();
     emm_deviceptr ptr = 0;
     const emm_status status = allocate_with_release(
@@ -66,12 +67,7 @@ Answer allocate(emm_context *context, size_t bytes, emm_stream stream, Kind kind
     if (status < 0) {
         return unserved(status);
     }
-    Allocation made;
-    made.address = ptr;
-    made.size = bytes;
-    made.context = context;
-    made.kind = kind;
-    return keep(made, stream, ret_ptr);
+    return keep({ptr, bytes, context, 0, 0, kind}, stream, ret_ptr);
 }
 
 Answer allocate_unordered(size_t bytes, CUdeviceptr *ret_ptr) {
@@ -120,7 +116,6 @@ CUresult mem_alloc_managed(CUdeviceptr *ret_ptr, size_t bytes, unsigned flags) {
     Answer answer;
     if (turn.is_programs() && is_valid) {
         answer = in_current([&](emm_context *context) -> Answer {
-            Allocation made;
             emm_deviceptr ptr = 0;
             constexpr size_t any = 0; // managed memory may be larger than the device
             const emm_status status = allocate_with_release(context, any, Memory::device, [&] {
@@ -129,11 +124,7 @@ CUresult mem_alloc_managed(CUdeviceptr *ret_ptr, size_t bytes, unsigned flags) {
             if (status < 0) {
                 return status == EMM_E_NOT_SUPPORTED ? Answer() : unserved(status);
             }
-            made.address = ptr;
-            made.size = bytes;
-            made.context = context;
-            made.kind = Kind::managed;
-            return keep(made, EMM_STREAM_UNORDERED, ret_ptr);
+            return keep({ptr, bytes, context, 0, 0, Kind::managed}, EMM_STREAM_UNORDERED, ret_ptr);
         });
     }
     return answer ? *answer
