@@ -15,11 +15,11 @@ namespace {
 }
 
 // What could not be freed is the program's still.
-[[gnu::noinline]] CUresult refuse(const Allocation &allocation, emm_status status) {
+[[gnu::noinline]] CUresult refuse(Allocation allocation, emm_status status) {
     server().allocations.put_back(allocation);
     return result_of(status);
 }
-CUresult conclude(const Allocation &allocation, emm_status status) {
+[[gnu::always_inline]] inline CUresult conclude(const Allocation &allocation, emm_status status) {
     return status < 0 ? refuse(allocation, status) : CUDA_SUCCESS;
 }
 
@@ -58,7 +58,7 @@ Answer free_unordered(uint64_t address) {
         found,
         found.kind == Kind::managed
             ? emm_memfreemanaged(found.context, found.address, found.size, EMM_STREAM_UNORDERED)
-            : emm_memfree(found.context, found.address, found.size, EMM_STREAM_UNORDERED));
+            : emm_memfree(found.context, address, found.size, EMM_STREAM_UNORDERED));
 }
 
 CUresult mem_free(CUdeviceptr ptr) {
@@ -121,6 +121,22 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
     return server().graph_memory.add_free(capture, name) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// On a stream of `context`, which is not the memory's, or NULL: not known.
+[[gnu::noinline]] CUresult free_elsewhere(Allocation found, CUstream stream, emm_context *context) {
+    if (context) {
+        stream = wait_behind(found, stream, context);
+        if (!stream) {
+            return refuse(found, EMM_E_DRIVER);
+        }
+    }
+    if (found.kind == Kind::captured) {
+        return CUDA_SUCCESS; // until the graph is gone
+    }
+    return conclude(found, emm_memfree(found.context, found.address, found.size, stream));
+}
+
+// The plugin gets the address and the context as the program and the stream have told them: it
+// begins before the record has been loaded.
 Answer free_outside(uint64_t address, CUstream stream) {
     const Allocation found = take(address);
     if (is_none(found)) {
@@ -132,16 +148,13 @@ Answer free_outside(uint64_t address, CUstream stream) {
     }
     emm_status status = EMM_OK;
     emm_context *const context = server().streams.context_of(stream, status);
-    if (context && context != found.context) [[unlikely]] {
-        stream = wait_behind(found, stream, context);
-        if (!stream) {
-            return conclude(found, EMM_E_DRIVER);
-        }
+    if (found.context != context) [[unlikely]] {
+        return free_elsewhere(found, stream, context);
     }
     if (found.kind == Kind::captured) {
         return CUDA_SUCCESS; // until the graph is gone
     }
-    return conclude(found, emm_memfree(found.context, found.address, found.size, stream));
+    return conclude(found, emm_memfree(context, address, found.size, stream));
 }
 
 Answer free_ordered(uint64_t address, CUstream stream) {
