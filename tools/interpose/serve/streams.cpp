@@ -2,18 +2,8 @@
 
 #include "call.h"
 
-#include <cstdint>
-
 namespace emm::run {
 namespace {
-
-struct LastStream {
-    CUstream stream = nullptr;
-    emm_context *context = nullptr;
-    uint64_t epoch = 0;
-};
-
-thread_local LastStream last_stream __attribute__((tls_model("initial-exec")));
 
 // All threads call their own streams by one handle.
 CUstream key_of(CUstream stream) {
@@ -21,12 +11,9 @@ CUstream key_of(CUstream stream) {
     return stream == CU_STREAM_PER_THREAD ? reinterpret_cast<CUstream>(&thread) : stream;
 }
 
-// The legacy stream by both names, and the thread's own.
-bool is_cudas_own(CUstream stream) {
-    return reinterpret_cast<uintptr_t>(stream) <= 2;
-}
-
 } // namespace
+
+constinit thread_local Streams::Latest Streams::latest_;
 
 Streams::Stream *Streams::find(CUstream stream) {
     const auto found = streams_.find(key_of(stream));
@@ -97,19 +84,8 @@ void Streams::forget(const emm_context *context) {
     }
 }
 
-emm_context *Streams::context_of(CUstream stream, emm_status &ret_status) {
-    if (is_cudas_own(stream)) {
-        return contexts_.current(ret_status);
-    }
-    const uint64_t now = contexts_.epoch();
-    if (last_stream.stream == stream && last_stream.epoch == now) {
-        ret_status = EMM_OK;
-        return last_stream.context;
-    }
-    return find_context_of(stream, now, ret_status);
-}
-
-emm_context *Streams::find_context_of(CUstream stream, uint64_t now, emm_status &ret_status) {
+emm_context *Streams::find_context_of(CUstream stream, emm_status &ret_status) {
+    const uint64_t now = contexts_.epoch(); // from before the look
     emm_context *context = nullptr;
     {
         const std::lock_guard lock(mutex_);
@@ -119,7 +95,7 @@ emm_context *Streams::find_context_of(CUstream stream, uint64_t now, emm_status 
     if (!context) {
         return contexts_.current(ret_status);
     }
-    last_stream = {stream, context, now};
+    latest_ = {stream, context, now};
     ret_status = EMM_OK;
     return context;
 }

@@ -4,6 +4,7 @@
 
 #include "contexts.h"
 
+#include <cstdint>
 #include <map>
 #include <unordered_map>
 
@@ -19,7 +20,15 @@ public:
 
     // The context that serves a stream: that which it was made in; the current one for streams of
     // CUDA's own and those that are not known.
-    emm_context *context_of(CUstream stream, emm_status &ret_status);
+    emm_context *context_of(CUstream stream, emm_status &ret_status) {
+        const bool is_latest = latest_.stream == stream && latest_.epoch == contexts_.epoch();
+        if (is_latest) [[likely]] {
+            ret_status = EMM_OK;
+            return latest_.context;
+        }
+        return is_cudas_own(stream) ? contexts_.current(ret_status)
+                                    : find_context_of(stream, ret_status);
+    }
 
     // A stream of emm's own in that context, which waits for those of other contexts. NULL: there
     // is none.
@@ -50,9 +59,18 @@ private:
         uint64_t capture_id = 0; // 0: not known
     };
 
-    // `now`: the epoch from before.
-    [[gnu::noinline]] emm_context *find_context_of(CUstream stream, uint64_t now,
-                                                   emm_status &ret_status);
+    // The thread's latest stream. None of CUDA's own, whose context changes.
+    struct Latest {
+        CUstream stream = nullptr;
+        emm_context *context = nullptr;
+        uint64_t epoch = 0; // none
+    };
+    static constinit thread_local Latest latest_ __attribute__((tls_model("initial-exec")));
+
+    // The legacy stream by both names, and the thread's own.
+    static bool is_cudas_own(CUstream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
+
+    emm_context *find_context_of(CUstream stream, emm_status &ret_status); // that is none of those
     bool is_announced(CUstream stream);
     Stream *find(CUstream stream);                           // NULL: not known
     Stream *entry_of(CUstream stream, emm_context *context); // made if need be; NULL: no memory
