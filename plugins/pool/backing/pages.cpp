@@ -18,8 +18,7 @@ Pages::~Pages() {
     }
 }
 
-// A small request may have of the large zone what is smaller than a page: no page can be had from
-// it. What was taken at the beginning is for every size.
+// What was taken at the beginning is for every size.
 Block *Pages::take(StreamPool &pool, uint64_t bytes) {
     heap_.reserve_record();
     const Zone zone = zone_for(options_, bytes);
@@ -28,7 +27,8 @@ Block *Pages::take(StreamPool &pool, uint64_t bytes) {
         return block;
     }
     const bool only_initial = holdings_.reserved() <= options_.initial;
-    return heap_.take(pool, bytes, Zone::large, only_initial ? UINT64_MAX : page_bytes - 1);
+    return heap_.take(pool, bytes, Zone::large,
+                      only_initial ? UINT64_MAX : most_of_large_zone(options_.slack));
 }
 
 Block *Pages::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) {

@@ -92,6 +92,10 @@ uint64_t growth_bytes(uint64_t missing, const Allowance &allowance) {
     return std::max(least, new_bytes(pages * page_bytes, allowance, allowance.slack));
 }
 
+uint64_t most_of_large_zone(double slack) {
+    return slack > 0 ? page_bytes - 1 : 0;
+}
+
 uint64_t address_bytes(uint64_t bytes, uint64_t held) {
     return std::max({least_addresses, round_up(addresses_a_request * bytes, page_bytes), held});
 }

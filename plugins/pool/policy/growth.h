@@ -66,6 +66,11 @@ uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
 // is `slack` times what is pending, while the slack has room for that.
 uint64_t growth_bytes(uint64_t missing, const Allowance &allowance);
 
+// The largest free block of the large zone that a small request may take: smaller than a page,
+// since no page can be had from it. None where slack is not wanted: the small request would split
+// what a large one may need, and the pages beside it with it.
+uint64_t most_of_large_zone(double slack);
+
 // How many addresses to reserve for a request, beside `held` bytes of them: 4 GiB, 16 times the
 // request, and as many as there are already, which keeps ranges few. Addresses cost no memory.
 uint64_t address_bytes(uint64_t bytes, uint64_t held);

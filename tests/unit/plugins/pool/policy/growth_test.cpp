@@ -111,6 +111,13 @@ TEST_CASE("growth takes an eighth of what is pending, within the slack") {
     CHECK(growth_bytes(2 * mib, allowance) == 2 * mib);
 }
 
+TEST_CASE(
+    "a small request takes what no page can be had from, and nothing where no slack is wanted") {
+    CHECK(most_of_large_zone(0.125) == page_bytes - 1);
+    CHECK(most_of_large_zone(0.001) == page_bytes - 1);
+    CHECK(most_of_large_zone(0) == 0);
+}
+
 TEST_CASE("a range of addresses is 4 GiB, 16 times the request, and as large as all before") {
     CHECK(address_bytes(2 * mib, 0) == 4 * gib);
     CHECK(address_bytes(gib, 4 * gib) == 16 * gib);
