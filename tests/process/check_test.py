@@ -202,6 +202,11 @@ class ConformanceSuite(unittest.TestCase):
                           EMM_TEST_FAULT="hangs")
         self.assertIn("silent for 1 s", report["cases"][0]["message"])
 
+    def test_the_first_failure_of_a_plugin_that_cannot_allocate_is_about_memory(self):
+        report, _ = check(fixture("crashing"))
+        self.assertEqual([case["name"] for case in report["cases"] if case["outcome"] == "failed"][0],
+                         "memory/alignment")
+
     def test_a_crash_names_the_slot_that_it_happened_in(self):
         report, _ = check(fixture("crashing"), "--filter", "memory/alignment")
         self.assertIn("(Aborted) inside memalloc", report["cases"][0]["message"])

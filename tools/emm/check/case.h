@@ -59,7 +59,7 @@ struct Case {
     const char *settings = ""; // for the simulated driver
 };
 
-// All of them, in the order of the requirements.
+// All of them, in the order in which they are reported: the file, the table and memory first.
 const std::vector<Case> &cases();
 
 } // namespace emm::tool::check

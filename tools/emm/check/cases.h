@@ -7,10 +7,11 @@ namespace emm::tool::check {
 // One function for each file of cases.
 std::vector<Case> library_cases();
 std::vector<Case> table_cases();
-std::vector<Case> lifetime_cases();
 std::vector<Case> memory_cases();
 std::vector<Case> account_cases();
 std::vector<Case> statistics_cases();
+std::vector<Case> lifetime_cases();
+std::vector<Case> version_cases(); // in table.cpp
 std::vector<Case> thread_cases();
 std::vector<Case> fault_cases();
 std::vector<Case> order_fault_cases();
