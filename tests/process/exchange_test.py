@@ -190,7 +190,7 @@ class ToSnapshot(Case):
         counts = {"allocations": 20, "frees": 3, **dropped}
         events = answer("events", log)
         self.assertEqual({key: events[key] for key in counts}, counts)
-        text = "3 frees, 9 dropped by a reset, 8 dropped with their context, at most 1000 bytes live\n"
+        text = "3 frees, 9 dropped by a reset, 8 dropped with their context, at most 1000 B live\n"
         self.assertIn(text, self.output("events", log).decode())
         for to, told in (("chrome-trace", counts), ("torch-snapshot", {"live": 0, **dropped})):
             path = self.folder / to
@@ -277,6 +277,15 @@ class FromSnapshot(Case):
                          ["0,0,0,alloc,0,512", "0,0,0,alloc,1,300", "0,0,0,free,0,512", "1,0,0,alloc,2,100"])
         said = self.output("import", path, "-o", trace).decode()
         self.assertIn("The recording lacks the allocations of 2 blocks (812 B): the snapshot's ring has lost them", said)
+
+    def test_sizes_are_told_to_people_in_units_and_to_scripts_in_bytes(self):
+        path = self.file("s.pickle", pickle.dumps(snapshot(live=[(0x4000, 3 << 20), (0x800000, 512 << 10)])))
+        trace = self.folder / "t.csv"
+        self.assertIn("at most 3.5 MiB live\n", self.output("import", path, "-o", trace).decode())
+        self.assertEqual(answer("import", path, "-o", trace)["peak_live_bytes"], 7 << 19)
+        log = self.log(row("Alloc", 0x1000, 7 << 19, 0.1))
+        self.assertIn("at most 3.5 MiB live\n", self.output("events", log).decode())
+        self.assertEqual(answer("events", log)["peak_live_bytes"], 7 << 19)
 
     def test_a_snapshot_without_history_is_its_blocks(self):
         told = snapshot(live=[(0x4000, 300)])

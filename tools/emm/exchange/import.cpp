@@ -114,11 +114,11 @@ private:
     }
 
     std::string summary(const Recording &recording, const Conversion &result) const {
-        return fmt::format("{}: {}: {}, {}, {}, {}, at most {} bytes live\n",
+        return fmt::format("{}: {}: {}, {}, {}, {}, at most {} live\n",
                            observe::one_line(input_.name()), recording.kind(),
                            counted(result.allocations, "allocation"), counted(result.frees, "free"),
                            counted(result.threads, "thread"), counted(result.streams, "stream"),
-                           result.peak_live_bytes);
+                           in_bytes(result.peak_live_bytes));
     }
 
     static std::string losses(const Recording &recording, const Conversion &result) {
