@@ -62,6 +62,17 @@ class Figures(unittest.TestCase):
             self.assertIn('plugin_version="1 ?[31m\\"\\\\"', top("--prometheus").stdout)
 
 
+class OwnProcesses(unittest.TestCase):
+    def test_a_process_of_the_tool_itself_says_what_it_does_and_with_which_plugin(self):
+        spec = emm_program.fixture("bad")
+        for words, name in ((["replay", "--generate", "train", "--plugin", spec], f"replay {spec}"),
+                            (["check", spec, "--filter", "memory/alignment"], "check-case memory/alignment")):
+            with subprocess.Popen([emm_program.EMM, *words], env=environment(EMM_TEST_FAULT="hangs"),
+                                  stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
+                until(lambda: f"emm --child {name}" in [each["command"] for each in shown().values()])
+                program.kill()
+
+
 # It knows nothing of emm.
 PLAIN = """
 import ctypes, sys

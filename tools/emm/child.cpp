@@ -50,7 +50,9 @@ std::vector<std::string> changed_environment(const Changes &changes) {
     return all;
 }
 
-pid_t spawn_self(int in, int out, int errors, const Changes &changes) {
+// `job` and `subject` are for ps and emm top alone.
+pid_t spawn_self(int in, int out, int errors, const Changes &changes, std::string job,
+                 std::string subject) {
     std::vector<std::string> variables = changed_environment(changes);
     std::vector<char *> pointers;
     for (std::string &variable : variables) {
@@ -63,7 +65,7 @@ pid_t spawn_self(int in, int out, int errors, const Changes &changes) {
     posix_spawn_file_actions_adddup2(&actions, out, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, errors, STDERR_FILENO);
     std::string name = "emm", argument = child_argument;
-    char *arguments[] = {name.data(), argument.data(), nullptr};
+    char *arguments[] = {name.data(), argument.data(), job.data(), subject.data(), nullptr};
     pid_t process = -1;
     const int error =
         posix_spawn(&process, "/proc/self/exe", &actions, nullptr, arguments, pointers.data());
@@ -97,7 +99,8 @@ Child::Child(std::string plugin, const Json &job, const Changes &changes,
     }
     channel_ = std::make_unique<Channel>(up[0], down[1]);
     const Channel far_ends(down[0], up[1]);
-    process_ = spawn_self(down[0], up[1], settings.errors, changes);
+    process_ = spawn_self(down[0], up[1], settings.errors, changes,
+                          job.at("job").get<std::string>(), plugin_);
     channel_->send(job);
 }
 

@@ -29,7 +29,7 @@ struct ChildSettings {
 // crash ends only that process.
 class Child {
 public:
-    // `plugin` is what messages call it.
+    // `plugin` is what messages call it, and its command line, behind the name of the job.
     Child(std::string plugin, const Json &job, const Changes &changes,
           const ChildSettings &settings = {});
     ~Child();
@@ -74,7 +74,7 @@ private:
     std::unique_ptr<Channel> channel_;
 };
 
-// How a child is started: this word alone on its command line, its job on standard input.
+// How a child is started: this word first on its command line, its job on standard input.
 constexpr const char *child_argument = "--child";
 int run_child();
 

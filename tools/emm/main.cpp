@@ -8,7 +8,7 @@
 #include <string>
 
 int main(int argc, char **argv) try {
-    if (argc == 2 && std::strcmp(argv[1], emm::tool::child_argument) == 0) {
+    if (argc >= 2 && std::strcmp(argv[1], emm::tool::child_argument) == 0) {
         return emm::tool::run_child();
     }
     emm::tool::hold_standard_descriptors();

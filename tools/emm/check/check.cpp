@@ -122,7 +122,7 @@ private:
                           {"mode", planned.mode},  {"seed", options_.seed},
                           {"spec", options_.spec}, {"plugin", plugin_}};
         try {
-            Child child("the case", job,
+            Child child(planned.name(), job,
                         changes_for(check::simulator_settings(planned, options_.seed)),
                         {options_.limit, errors});
             const Json answer = child.receive();
