@@ -1,12 +1,12 @@
 #include "command_line.h"
 
 #include "bench/bench.h"
-#include "bench/cases.h"
 #include "check/check.h"
 #include "events.h"
 #include "exchange/commands.h"
 #include "exchange/export.h"
 #include "exchange/import.h"
+#include "help.h"
 #include "info.h"
 #include "manual/pages.h"
 #include "new/new.h"
@@ -20,7 +20,6 @@
 #include "text.h"
 #include "top/top.h"
 #include "usage.h"
-#include "variables.h"
 #include "workload/workload.h"
 #include "write_signals.h"
 
@@ -38,63 +37,12 @@ namespace {
 
 constexpr int failed = 1, wrong_usage = 2;
 
-const char *const about =
-    "Shows and measures CUDA memory allocators: the plugins through which emm serves\n"
-    "a program's device and pinned host memory.";
-
-constexpr const char *footer = // with the variables
-    "A SPEC names a plugin and its options: NAME[:KEY=VALUE,...], as in pool:max=8GiB, or the\n"
-    "path of a plugin file, which has a '/', in place of NAME. Specs separated by ';' are tried in "
-    "turn.\n"
-    "Without one, EMM_PLUGIN decides, and without that passthrough serves.\n\n"
-    "  emm info pool                                  what the pool is, and its options\n"
-    "  emm replay run.csv.gz --plugin passthrough --plugin pool:max=8GiB\n"
-    "  emm replay --generate train --touch            is anything handed over too early?\n"
-    "  emm bench --plugin pool --case pair,mixed --threads 1,2,4\n"
-    "  EMM_DRIVER=sim emm check ./libemm-mine.so      does a plugin meet its requirements?\n"
-    "  emm run --plugin pool:max=8GiB --record log.csv -- python train.py\n"
-    "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"
-    "  emm import snapshot.pickle | emm replay - --plugin pool\n"
-    "  emm report log.csv -o report.html              what made the peak, in a browser\n"
-    "  emm new mine                                   begin a plugin of your own\n"
-    "  emm top                                        what do my processes hold?\n\n"
-    "{}"
-    "`emm info` shows their values. EMM_DRIVER=sim is the simulated driver.\n\n"
-    "Exit status: 0 done and good; 1 something failed, leaked or did not load; 2 wrong usage.\n"
-    "`emm run` ends as its program does.";
-
-std::string columns(const char *name, const char *help) {
-    return fmt::format("  {:<15} {}\n", name, help);
-}
-
-std::string workload_help() {
-    std::string text = "Workloads for --generate:\n";
-    for (const Workload &workload : workloads()) {
-        text += columns(workload.name, workload.help);
-    }
-    return text;
-}
-
-std::string case_help() {
-    std::string text = "Cases, with one pair of an allocation and its free as the unit:\n";
-    for (const BenchCase &known : bench_cases()) {
-        text += columns(known.name, known.help);
-    }
-    return text;
-}
-
-// CLI11 cannot tell what comes after "--".
-class RunFormatter : public CLI::Formatter {
-    std::string make_usage(const CLI::App *, std::string name) const override {
-        return "Usage: " + name + " [OPTIONS] -- PROGRAM [ARGUMENT...]\n";
-    }
-};
-
 class CommandLine {
 public:
-    CommandLine() : app_(about, "emm") {
-        app_.footer(fmt::format(footer, variables_help()));
+    CommandLine() : app_(help_about, "emm") {
+        app_.footer(help_footer());
         app_.require_subcommand(0, 1); // what is none of them is named then
+        app_.formatter(help_formatter());
         app_.get_formatter()->column_width(34);
         app_.add_option("--generate-manual", manual_)->group(""); // for the build
         app_.set_version_flag("--version", std::string("emm ") + emm_version());
@@ -248,9 +196,9 @@ private:
         bench->footer(case_help() +
                       "\nReferences in the same run: malloc of the C library, mimalloc if it is "
                       "installed, and on a\nreal GPU cuMemAlloc, cuMemAllocAsync and "
-                      "cuMemHostAlloc. All take turns; medians are shown: 'ns/pair' of "
-                      "short stretches, so that what\ninterrupts a few of them does not show, "
-                      "'million pairs/s' of whole rounds, interruptions\nincluded.");
+                      "cuMemHostAlloc. All take turns, and medians are shown.\n'ns/pair' is of "
+                      "short stretches, without what interrupts a few of them; 'million pairs/s'\n"
+                      "is of whole rounds, interruptions included.");
         bench_command_ = bench;
     }
 
@@ -298,7 +246,7 @@ private:
     void add_run() {
         CLI::App *run = app_.add_subcommand(
             "run", "Start any CUDA program with its memory on a plugin: no source, no rebuild");
-        run->formatter(std::make_shared<RunFormatter>());
+        run->formatter(help_formatter_of_run());
         run->get_formatter()->column_width(34);
         run->add_option("--plugin", run_.plugin, "the plugin (default: EMM_PLUGIN)")
             ->option_text("SPEC");

@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""What the emm tool says of itself, and of command lines that it cannot obey."""
+import re
+import unittest
+
+from emm_program import run
+
+
+class Help(unittest.TestCase):
+    def test_each_command_explains_its_options_cases_and_exit_status(self):
+        for command, words in {"": ["info", "replay", "bench", "events", "run", "Exit status"],
+                               "info": ["SPEC", "--json"], "events": ["LOG", "--json"],
+                               "run": ["-- PROGRAM", "--plugin", "--print-env", "--audit", "127"],
+                               "replay": ["TRACE", "--order", "--touch", "--warm", "--generate", "dataframe"],
+                               "bench": ["--case", "--threads", "--size", "pair_unordered"]}.items():
+            done = run(*([command] if command else []), "--help")
+            self.assertEqual(done.returncode, 0)
+            for word in words:
+                self.assertTrue(re.search(re.escape(word), done.stdout), f"{command}: {word}")
+
+    def test_behind_an_option_stands_its_value_alone(self):
+        commands = re.findall(r"(?m)^  (\w+) ", run("--help").stdout.split("Subcommands:\n")[1].split("\n\n")[0])
+        self.assertGreater(len(commands), 10)
+        for command in commands:
+            self.assertNotRegex(run(command, "--help").stdout, r"Excludes:|Needs:|REQUIRED| (UINT|INT|FLOAT)\b")
+
+    def test_wrong_usage_is_status_2_and_says_so_on_standard_error(self):
+        for arguments in ([], ["replay"], ["replay", "--generate", "trian"], ["bnech"],
+                          ["replay", "/nowhere.csv", "--order", "loose"]):
+            done = run(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+            self.assertRegex(done.stderr, "^emm: ")
+
+    def test_what_is_no_command_or_option_is_named(self):
+        for arguments, named in ((["bnech"], "bnech"), (["--frob"], "--frob"),
+                                 (["info", "--frob"], "--frob"), ([], "expected a command"),
+                                 (["check", "pool", "--filter", "nonsense"], "'nonsense'")):
+            self.assertIn(named, run(*arguments).stderr)
+
+    def test_a_misspelt_command_or_option_is_told_what_may_be_meant(self):
+        for arguments, meant in ((["chek", "pool"], "no command is called 'chek'; did you mean 'check'?"),
+                                 (["check", "--filer", "x"], "check: no option is called '--filer'; did you mean '--filter'?"),
+                                 (["info", "--plugn", "x"], "info: no option is called '--plugn'; SPEC stands without one, as in emm info SPEC"),
+                                 (["check", "--plugin", "x"], "check: no option is called '--plugin'; SPEC stands without one"),
+                                 (["replay", "--trace", "x"], "replay: no option is called '--trace'; TRACE stands without one"),
+                                 (["events", "--jsn"], "events: no option is called '--jsn'; did you mean '--json'?"),
+                                 (["export", "x", "--too", "chrome-trace"], "export: no option is called '--too'; did you mean '--to'?"),
+                                 (["new", "--cp"], "new: no option is called '--cp'; did you mean '--cpp'?")):
+            self.assertIn(meant, run(*arguments).stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
