@@ -48,6 +48,30 @@ class Help(unittest.TestCase):
                                  (["new", "--cp"], "new: no option is called '--cp'; did you mean '--cpp'?")):
             self.assertIn(meant, run(*arguments).stderr)
 
+    def test_a_command_line_that_cannot_be_obeyed_is_told_what_was_expected_and_what_was_found(self):
+        for arguments, said in (
+                (["bench", "--threads", "0"], "bench: --threads: expected a whole number from 1 to 1024, found '0'"),
+                (["bench", "--case", "pear"], "bench: --case: expected bare, "),
+                (["replay", "--generate", "train", "--seed", "-3"], "replay: --seed: expected a whole number, found '-3'"),
+                (["replay", "x.csv", "--seed", "3"], "replay: expected --generate with --seed, found none"),
+                (["replay", "x.csv", "--generate", "train"], "replay: expected TRACE or --generate, found both"),
+                (["replay", "x.csv", "--touch=x"], "replay: --touch: expected no value, found 'x'"),
+                (["replay", "--plugin"], "replay: --plugin: expected SPEC, found none"),
+                (["events"], "events: expected LOG, found none"),
+                (["export", "x.csv"], "export: expected --to FORMAT, found none"),
+                (["export", "x.csv", "--to", "chrome-trace", "--last", "0"], "--last: expected a whole number above 0, found '0'"),
+                (["import", "x", "--device", "x"], "import: --device: expected a whole number, found 'x'"),
+                (["new", "--c", "--cpp", "mine"], "new: expected --cpp or --c, found both"),
+                (["top", "--interval", "0"], "top: --interval: expected a number from 0.05 to 86400, found '0'"),
+                (["top", "--count", "1.5"], "top: --count: expected a whole number above 0, found '1.5'"),
+                (["top", "--dump", "x"], "top: --dump: expected a whole number from 1 to "),
+                (["check", "pool", "--jobs", "-1"], "check: --jobs: expected a whole number from 1 to 1024, found '-1'"),
+                (["report", "x.csv", "--compare", "pool"], "report: --compare: expected SPEC SPEC..., found 1"),
+                (["info", "pool;async"], "info: expected one plugin, found a list, 'pool;async'")):
+            done = run(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), arguments)
+            self.assertIn(said, done.stderr)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -139,7 +139,9 @@ private:
         file->excludes(workload);
         workload->excludes(file);
         replay->add_option("--seed", replay_.seed, "of the built-in workload (default 1)")
-            ->option_text("N");
+            ->option_text("N")
+            ->check(whole_number())
+            ->needs(workload);
         plugin_option(replay, replay_.plugins);
         CLI::Option *order =
             replay
@@ -185,7 +187,7 @@ private:
         bench->add_option("--threads", bench_.threads, "numbers of threads (default 1)")
             ->option_text("N,...")
             ->delimiter(',')
-            ->check(CLI::Range(1, 1024));
+            ->check(whole_number(1, 1024));
         bench
             ->add_option("--size", sizes_,
                          "block sizes, for cases that do not draw their own: 256, 64KiB, 1MiB")
@@ -227,12 +229,15 @@ private:
             ->option_text("TEXT")
             ->take_all()
             ->allow_extra_args(false);
-        check->add_option("--seed", check_.seed, "of what is random (default 1)")->option_text("N");
+        check->add_option("--seed", check_.seed, "of what is random (default 1)")
+            ->option_text("N")
+            ->check(whole_number());
         check->add_option("--limit", check_.limit, "seconds that a case may take (default 30)")
             ->option_text("SECONDS")
             ->check(positive_number());
         check->add_option("--jobs", check_.jobs, "cases at a time (default: a processor each)")
-            ->option_text("N");
+            ->option_text("N")
+            ->check(whole_number(1, 1024));
         check->add_flag("--list", check_.list, "name the cases and what they ask; run none");
         json_flag(check, check_.json);
         check->footer("Requirements (EMM-P-01 ...) are numbered in REQUIREMENTS.md, beside the "
@@ -348,11 +353,7 @@ private:
             if (check_.spec.empty() && !check_.list) {
                 throw usage("check: expected a SPEC, found none");
             }
-            if (is_list(check_.spec)) {
-                throw usage(fmt::format("check: expected one plugin, found a list, {}: each is "
-                                        "checked by itself",
-                                        in_quotes(check_.spec)));
-            }
+            expect_one_plugin("check", check_.spec);
             return run_check(check_);
         }
         if (export_command_->parsed()) {
@@ -370,7 +371,15 @@ private:
         if (report_command_->parsed()) {
             return run_report(report_);
         }
+        expect_one_plugin("info", info_.spec);
         return run_info(info_);
+    }
+
+    static void expect_one_plugin(const char *command, const std::string &spec) {
+        if (is_list(spec)) {
+            throw usage(
+                fmt::format("{}: expected one plugin, found a list, {}", command, in_quotes(spec)));
+        }
     }
 
     static Failure usage(std::string message) {

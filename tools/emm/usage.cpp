@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <charconv>
 #include <fmt/ranges.h>
+#include <limits>
 
 namespace emm::tool {
 namespace {
@@ -36,6 +37,53 @@ std::string alternatives(const std::vector<std::string> &words) {
     return last == 0 ? words.front()
                      : fmt::format("{} or {}", fmt::join(words.begin(), words.begin() + last, ", "),
                                    words[last]);
+}
+
+// All of the text is a number of that type between these.
+template <class Number> bool is_between(const std::string &text, Number least, Number most) {
+    const char *const end = text.data() + text.size();
+    Number number = 0;
+    const auto [stopped, error] = std::from_chars(text.data(), end, number);
+    return error == std::errc() && stopped == end && least <= number && number <= most;
+}
+
+template <class Number>
+CLI::Validator number_between(const std::string &expected, Number least, Number most) {
+    return CLI::Validator(
+        [=](std::string &text) {
+            return is_between(text, least, most)
+                       ? std::string()
+                       : fmt::format("expected {}, found {}", expected, in_quotes(text));
+        },
+        "");
+}
+
+// What CLI11 says without what was expected and found, and with its own words for values.
+std::string in_our_words(const CLI::App &command, const CLI::Error &error) {
+    const std::string kind = error.get_name(), said = error.what();
+    const std::string first = said.substr(0, said.find_first_of(": "));
+    const std::string last = said.substr(said.rfind(' ') + 1);
+    const CLI::Option *const option = command.get_option_no_throw(first);
+    const std::string value = option ? CLI::detail::trim_copy(option->get_option_text()) : "";
+    if (kind == "RequiredError") {
+        return fmt::format("expected {}{}{}, found none", first, value.empty() ? "" : " ", value);
+    }
+    if (kind == "RequiresError") {
+        return fmt::format("expected {} with {}, found none", last, first);
+    }
+    if (kind == "ExcludesError") {
+        return fmt::format("expected {} or {}, found both", first, last);
+    }
+    if (kind == "ArgumentMismatch" && !value.empty()) {
+        return fmt::format("{}: expected {}, found {}", first, value,
+                           last == "missing" ? "none" : last);
+    }
+    const std::string flag = said.substr(0, said.rfind(" = ")), beginning = "Could not convert: ";
+    if (kind == "ConversionError" && flag.starts_with(beginning)) { // other values are checked
+        return fmt::format("{}: expected no value, found {}", flag.substr(beginning.size()),
+                           in_quotes(last));
+    }
+    return said;
 }
 
 // About a word that stands where a command is expected.
@@ -146,16 +194,20 @@ void expect_one_of(CLI::Option *option, const std::vector<std::string> &known) {
 }
 
 CLI::Validator positive_number() {
-    return CLI::Validator(
-        [](std::string &text) {
-            const char *const end = text.data() + text.size();
-            double number = 0;
-            const auto [stopped, error] = std::from_chars(text.data(), end, number);
-            const bool is_positive = error == std::errc() && stopped == end && number > 0;
-            return is_positive ? std::string()
-                               : "expected a number above 0, found " + in_quotes(text);
-        },
-        "");
+    return number_between("a number above 0", std::numeric_limits<double>::min(),
+                          std::numeric_limits<double>::max());
+}
+
+CLI::Validator number_from(double least, double most) {
+    return number_between(fmt::format("a number from {} to {}", least, most), least, most);
+}
+
+CLI::Validator whole_number(uint64_t least, uint64_t most) {
+    const bool is_any = most == std::numeric_limits<uint64_t>::max();
+    const std::string upwards = least == 0 ? "" : fmt::format(" above {}", least - 1);
+    return number_between("a whole number" +
+                              (is_any ? upwards : fmt::format(" from {} to {}", least, most)),
+                          least, most);
 }
 
 Problem usage_problem(const CLI::App &app, const CLI::Error &error) {
@@ -168,7 +220,9 @@ Problem usage_problem(const CLI::App &app, const CLI::Error &error) {
         return no_option(*chosen.front(), words.front()); // what is missing is behind the slip
     }
     if (!is_extra || words.empty() || words.front().empty()) {
-        return wrong((chosen.empty() ? "" : chosen.front()->get_name() + ": ") + error.what());
+        return chosen.empty() ? wrong(in_our_words(app, error))
+                              : wrong(chosen.front()->get_name() + ": " +
+                                      in_our_words(*chosen.front(), error));
     }
     return chosen.empty() ? no_command(app, words.front())
                           : no_option(*chosen.front(), words.front());

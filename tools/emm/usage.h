@@ -2,6 +2,7 @@
 
 #include "problem.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,11 @@ Failure none_of(const std::string &subject, const std::vector<std::string> &know
 // The option takes one of these words.
 void expect_one_of(CLI::Option *option, const std::vector<std::string> &known);
 
-// For options that take a number above 0.
+// For options that take a number: above 0; between two; or a whole one, without signs. Without
+// `most`, as far as 64 bits go.
 CLI::Validator positive_number();
+CLI::Validator number_from(double least, double most);
+CLI::Validator whole_number(uint64_t least = 0, uint64_t most = UINT64_MAX);
 
 // About what CLI11 could not read, with the option or command that may be meant.
 Problem usage_problem(const CLI::App &app, const CLI::Error &error);

@@ -39,7 +39,7 @@ const BenchCase &find_case(const std::string &name) {
         }
         names.emplace_back(known.name);
     }
-    throw none_of("--case", names, name);
+    throw none_of("bench: --case", names, name);
 }
 
 bool is_measured_alone(const std::string &name) {

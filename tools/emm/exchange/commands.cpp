@@ -47,7 +47,7 @@ CLI::App *add_export_command(CLI::App &app, ExportOptions &options) {
                      "of each device the last N events of a snapshot (default: all);\n"
                      "the viewer is slow from some 100,000 on")
         ->option_text("N")
-        ->check(positive_number());
+        ->check(whole_number(1));
     json_option(command, options.json);
     command->footer("  emm run --record log.csv -- python train.py\n"
                     "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"
@@ -78,7 +78,8 @@ CLI::App *add_import_command(CLI::App &app, ImportOptions &options) {
     command
         ->add_option("--device", options.device,
                      "the device, of a snapshot or Kineto trace with several")
-        ->option_text("N");
+        ->option_text("N")
+        ->check(whole_number());
     json_option(command, options.json);
     command->footer(
         "  emm import snapshot.pickle -o trace.csv\n"

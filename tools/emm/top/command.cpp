@@ -8,6 +8,8 @@
 namespace emm::tool {
 namespace {
 
+constexpr uint64_t most_processes = 1 << 22; // PID_MAX_LIMIT of Linux
+
 std::string endpoint_problem(std::string &text) {
     top::Endpoint endpoint;
     return top::read_endpoint(text, endpoint)
@@ -47,16 +49,16 @@ CLI::App *add_top_command(CLI::App &app, TopOptions &options) {
                          "have a process write its memory report where its EMM_LOG writes, and\n"
                          "print it")
             ->option_text("PID")
-            ->check(positive_number());
+            ->check(whole_number(1, most_processes));
     CLI::Option *interval =
         command
             ->add_option("--interval", options.interval, "seconds between two tables (default 1)")
             ->option_text("SECONDS")
-            ->check(CLI::Range(0.05, 86400.0));
+            ->check(number_from(0.05, 86400));
     CLI::Option *count =
         command->add_option("--count", options.count, "end after N tables, or JSON objects")
             ->option_text("N")
-            ->check(positive_number());
+            ->check(whole_number(1));
     command
         ->add_option("--sort", options.sort,
                      "pid, program, plugin, device, live, cached, reserved (default), peak, rate\n"

@@ -82,9 +82,10 @@ std::vector<Name> present_names() {
 Problem no_process(int64_t pid) {
     Problem problem;
     problem.stage = "top";
-    problem.message = fmt::format("--dump: expected a process of this user that uses emm, found "
-                                  "that {} is none, or cannot be asked from here",
-                                  pid);
+    problem.message =
+        fmt::format("top: --dump: expected a process of this user that uses emm, found "
+                    "that {} is none, or cannot be asked from here",
+                    pid);
     problem.hint = "emm top lists them; a process in another network namespace, one that runs with "
                    "EMM_TOP=off and one that no context has served yet are not among them";
     return problem;

@@ -160,7 +160,7 @@ int print_report(int64_t pid, bool json) {
         Problem problem;
         problem.stage = "top";
         problem.message =
-            fmt::format("--dump: process {} has not written its report: {}", pid,
+            fmt::format("top: --dump: process {} has not written its report: {}", pid,
                         process.problem.empty() ? "its plugin does not answer" : process.problem);
         throw Failure(problem);
     }
