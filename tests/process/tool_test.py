@@ -57,6 +57,10 @@ class Info(unittest.TestCase):
         self.assertEqual(plugin["path"], fixture("every-option"))
         self.assertEqual(list(plugin["options"][0]), ["name", "kind", "default", "value", "help"])
 
+    def test_the_default_of_a_choice_is_one_word_and_its_kind_has_all_of_them(self):
+        row = re.search(r"(?m)^  growth .*$", run("info", fixture("every-option") + ":growth=vmm").stdout)
+        self.assertEqual(row.group(0).split(), ["growth", "segment|vmm", "vmm", "segment"])
+
     def test_a_path_with_dots_in_it_is_taken_and_the_real_one_is_told(self):
         folder, file = os.path.split(fixture("every-option"))
         dotted = f"{folder}/../{os.path.basename(folder)}/./{file}"

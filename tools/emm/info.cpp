@@ -125,8 +125,11 @@ std::string options_text(const Json &options) {
     Table table({"  option", "kind", "value", "default"});
     std::string help;
     for (const Json &option : options) {
-        table.add({"  " + text_at(option, "name"), text_at(option, "kind"),
-                   text_at(option, "value"), text_at(option, "default")});
+        // Of a choice the words, "a|b", are the kind of value, and the first one is the default.
+        const bool is_choice = option.at("kind") == kind_name(EMM_OPTION_CHOICE);
+        const std::string given = text_at(option, "default");
+        table.add({"  " + text_at(option, "name"), is_choice ? given : text_at(option, "kind"),
+                   text_at(option, "value"), is_choice ? given.substr(0, given.find('|')) : given});
         help += fmt::format("  {}: {}\n", text_at(option, "name"), text_at(option, "help"));
     }
     return table.text() + help;
