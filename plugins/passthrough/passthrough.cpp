@@ -226,7 +226,7 @@ void Manager::refuse(emm_deviceptr ptr) const {
 
 EMM_PLUGIN_ENTRY(const emm_host *) {
     static const emm_plugin table = emm::make_plugin<emm::passthrough::Manager>(
-        "passthrough", EMM_VERSION, "every request straight to the driver",
+        "passthrough", EMM_VERSION, "Passes every request straight to the driver",
         EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_CAPTURE);
     return &table;
 }
