@@ -33,7 +33,7 @@
  *     reader ignores what lies beyond what it knows and takes what is missing as zero, which for a
  *     slot means NULL.
  *   - A newer minor in a plugin is accepted: it tells that slots past the host's knowledge exist.
- *     Minor 1 added get_device_total and emm_stats.largest_free_block.
+ *     Minor 1 added get_device_total, check_options and emm_stats.largest_free_block.
  *
  * Calls
  * Every slot may be called by many threads at once, also for the same manager, with any or no
@@ -542,6 +542,15 @@ typedef struct emm_plugin {
      */
     emm_status (*get_device_total)(const emm_host *host, int32_t device, size_t device_bytes,
                                    const char *const *option_texts, size_t *ret_total);
+
+    /*
+     * Refuses values that create would refuse on every device, such as a limit below what one
+     * allocation takes; so that they are refused where the plugin is chosen, and not first where a
+     * context is made. `option_texts`, `host`: as create gets them. Calls no driver, and changes
+     * nothing. An older host does not call it: create has to refuse too. NULL: create alone does.
+     *   EMM_E_PLUGIN_SPEC          an option's value makes no sense; say which
+     */
+    emm_status (*check_options)(const emm_host *host, const char *const *option_texts);
 } emm_plugin;
 
 /* The entry point, called once in a process: returns the table, or NULL after host->fail. */

@@ -15,10 +15,10 @@
  * emm::make_plugin<Manager>(...) makes a table from a class. Its constructor takes what `create`
  * takes: (const emm_host &, const emm_context_info &, const char *const *option_texts). A public
  * member function named after a slot, with the slot's arguments less `self`, fills that slot, also
- * if it is inherited; the others stay NULL. get_device_total, which has no manager, is a static one
- * that takes (const emm_host &, ...). An exception that leaves a constructor or member
- * becomes a status: emm::PluginError its own, std::bad_alloc EMM_E_OUT_OF_HOST_MEMORY, anything
- * else EMM_E_PLUGIN_EXCEPTION, with what() as the description.
+ * if it is inherited; the others stay NULL. get_device_total and check_options, which have no
+ * manager, are static ones that take (const emm_host &, ...). An exception that leaves a
+ * constructor or member becomes a status: emm::PluginError its own, std::bad_alloc
+ * EMM_E_OUT_OF_HOST_MEMORY, anything else EMM_E_PLUGIN_EXCEPTION, with what() as the description.
  */
 namespace emm {
 
@@ -131,7 +131,7 @@ template <class Manager, class Name> struct Both<Manager, Name, true> : Name {};
             apply(get_memory_info) apply(get_ipc_handle) apply(release_ipc_handle) apply(reset)    \
                 apply(defer_cleanup) apply(trim) apply(query) apply(record_use)                    \
                     apply(stream_notice) apply(set_access) apply(get_stats)                        \
-                        apply(get_device_total)
+                        apply(get_device_total) apply(check_options)
 
 EMM_EACH_ADAPTED_SLOT_(EMM_ADAPT_)
 

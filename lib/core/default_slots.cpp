@@ -79,6 +79,9 @@ emm_plugin make_table() {
         *ret_total = device_bytes;
         return EMM_OK;
     };
+    table.check_options = [](const emm_host *, const char *const *) -> emm_status {
+        return EMM_OK;
+    };
     return table;
 }
 

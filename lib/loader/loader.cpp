@@ -8,6 +8,8 @@
 #include "observe/log.h"
 #include "observe/text.h"
 
+#include <utility>
+
 namespace emm::loader {
 namespace {
 
@@ -40,10 +42,15 @@ void announce(const Selection &selection, const std::string &place) {
 }
 
 emm_status select(const Plugin &plugin, const std::vector<Setting> &settings, std::string spec,
-                  const std::string &place, Selection &ret) {
-    if (emm_status status = apply_settings(plugin, settings, ret.option_texts)) {
+                  const std::string &place, const emm_host &host, Selection &ret) {
+    std::vector<const char *> texts;
+    if (emm_status status = apply_settings(plugin, settings, texts)) {
         return status;
     }
+    if (emm_status status = check_values(plugin, host, texts)) {
+        return status;
+    }
+    ret.option_texts = std::move(texts);
     ret.plugin = &plugin;
     ret.spec = std::move(spec);
     announce(ret, place);
@@ -81,7 +88,7 @@ emm_status load(const Search &search, const Spec &spec, const emm_host &host,
             plugin)) {
         return status;
     }
-    return select(*plugin, spec.settings, spec.text, found.place, ret_selection);
+    return select(*plugin, spec.settings, spec.text, found.place, host, ret_selection);
 }
 
 emm_status load(const Spec &spec, const emm_host &host, const emm_plugin &defaults,
@@ -97,7 +104,7 @@ emm_status load_entry(emm_plugin_entry entry, const std::vector<Setting> &settin
             [&](Plugin &ret) { return take_table(entry, host, defaults, ret); }, plugin)) {
         return status;
     }
-    return select(*plugin, settings, spec_text(plugin->name, settings), "", ret_selection);
+    return select(*plugin, settings, spec_text(plugin->name, settings), "", host, ret_selection);
 }
 
 } // namespace emm::loader

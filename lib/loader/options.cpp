@@ -2,12 +2,15 @@
 
 #include "loader/refusal.h"
 #include "loader/suggest.h"
+#include "observe/error.h"
+#include "observe/running.h"
 #include "observe/text.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -252,6 +255,26 @@ emm_status check_memory(const Mapped &memory, const Plugin &plugin, const emm_op
     return EMM_OK;
 }
 
+// What the plugin said with host->fail has become this thread's last error.
+emm_status refuse_by_plugin(const Plugin &plugin, emm_status code) {
+    const emm_error &error = *observe::last_error();
+    return refuse({.code = code,
+                   .stage = "validate",
+                   .path = plugin.path,
+                   .problem = std::string(error.text),
+                   .driver_result = error.driver_result});
+}
+
+emm_status refuse_thrown(const Plugin &plugin, std::string_view what) {
+    return refuse({.code = EMM_E_PLUGIN_EXCEPTION,
+                   .stage = "validate",
+                   .path = plugin.path,
+                   .problem = "check_options failed",
+                   .expected = "a status",
+                   .got = fmt::format("a C++ exception: {}", what),
+                   .hint = "no exception may leave a plugin's function"});
+}
+
 } // namespace
 
 emm_status check_options(const Mapped &memory, const emm_option *options, Plugin &ret_plugin) {
@@ -300,6 +323,25 @@ emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &sett
     }
     ret_texts = std::move(texts);
     return EMM_OK;
+}
+
+emm_status check_values(const Plugin &plugin, const emm_host &host,
+                        const std::vector<const char *> &texts) {
+    if (plugin.defaults(Slot::check_options)) {
+        return EMM_OK;
+    }
+    const char *const slot = slot_names[static_cast<unsigned>(Slot::check_options)];
+    const observe::Running running(plugin.running_text(Slot::check_options));
+    observe::take_plugin_word(); // an older one
+    try {
+        const emm_status status = plugin.table.check_options(&host, texts.data());
+        return status >= EMM_OK ? EMM_OK
+                                : refuse_by_plugin(plugin, observe::describe(status, slot));
+    } catch (const std::exception &exception) {
+        return refuse_thrown(plugin, observe::what_of(exception));
+    } catch (...) {
+        return refuse_thrown(plugin, "an exception that is no std::exception");
+    }
 }
 
 } // namespace emm::loader

@@ -15,4 +15,8 @@ emm_status check_options(const Mapped &memory, const emm_option *options, Plugin
 emm_status apply_settings(const Plugin &plugin, const std::vector<Setting> &settings,
                           std::vector<const char *> &ret_texts);
 
+// Has the plugin look at them, too: at what its own slot for that refuses.
+emm_status check_values(const Plugin &plugin, const emm_host &host,
+                        const std::vector<const char *> &texts);
+
 } // namespace emm::loader

@@ -73,6 +73,28 @@ TEST_CASE("what is no size at all leads nowhere") {
     }
 }
 
+TEST_CASE("what the plugin itself refuses of its options is refused as they are read") {
+    const observe::ErrorDetail error = refused(fixture("least-max") + ":max=1KiB");
+    CHECK(error.code == EMM_E_PLUGIN_SPEC);
+    CHECK(error.stage == "validate");
+    CHECK(error.path == fixture("least-max"));
+    CHECK(error.text ==
+          "plugin " + fixture("least-max") + ": option max: expected at least 4KiB, found less");
+    CHECK(text(loaded(fixture("least-max") + ":max=4KiB").option_texts[1]) == "4KiB");
+}
+
+TEST_CASE("a refusal of options without a word, and an exception, name the slot") {
+    const observe::ErrorDetail silent = refused(fixture("refuses-options-silently"));
+    CHECK(silent.code == EMM_E_PLUGIN_SPEC);
+    CHECK_THAT(silent.text, ContainsSubstring(": check_options: "));
+    const observe::ErrorDetail thrown = refused(fixture("check-options-throws"));
+    CHECK(thrown.code == EMM_E_PLUGIN_EXCEPTION);
+    CHECK(thrown.stage == "validate");
+    CHECK_THAT(thrown.text,
+               ContainsSubstring("check_options failed: expected a status, found a C++ "
+                                 "exception: thrown by check_options"));
+}
+
 TEST_CASE("a number that is too large is called so") {
     const auto [setting, most] = GENERATE(
         table<std::string, std::string>({{"max=99999999999999999999", "a size below 2^63 bytes"},
