@@ -63,6 +63,11 @@ emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_by
     return EMM_OK;
 }
 
+emm_status Manager::check_options(const emm_host &, const char *const *texts) {
+    static_cast<void>(Options(texts)); // throws
+    return EMM_OK;
+}
+
 emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
     emm_block_info info = {};
     info.struct_size = sizeof info;

@@ -205,6 +205,11 @@ emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_by
     return EMM_OK;
 }
 
+emm_status Manager::check_options(const emm_host &, const char *const *option_texts) {
+    read_options(option_texts); // throws
+    return EMM_OK;
+}
+
 emm_status Manager::get_ipc_handle(emm_deviceptr, size_t, emm_ipc_handle *) {
     throw PluginError(EMM_E_NOT_SUPPORTED, 0,
                       "RMM's resources export nothing: a block would share its neighbours");

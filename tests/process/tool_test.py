@@ -61,6 +61,13 @@ class Info(unittest.TestCase):
         row = re.search(r"(?m)^  growth .*$", run("info", fixture("every-option") + ":growth=vmm").stdout)
         self.assertEqual(row.group(0).split(), ["growth", "segment|vmm", "vmm", "segment"])
 
+    def test_a_limit_that_no_allocation_fits_into_is_refused_before_anything_runs(self):
+        for arguments in (["info", "pool:max=1KiB"], ["check", "pool:max=1KiB"],
+                          ["run", "--plugin", "pool:max=1KiB", "--", "echo", "started"]):
+            done = run(*arguments)
+            self.assertEqual((done.returncode, done.stdout), (1, ""), arguments)
+            self.assertIn("pool: option max: expected at least 2MiB, found 1KiB", done.stderr)
+
     def test_a_path_with_dots_in_it_is_taken_and_the_real_one_is_told(self):
         folder, file = os.path.split(fixture("every-option"))
         dotted = f"{folder}/../{os.path.basename(folder)}/./{file}"

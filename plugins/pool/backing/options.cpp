@@ -59,25 +59,27 @@ void read_size(const char *const *texts, const char *name, uint64_t &value) {
     }
 }
 
+[[noreturn]] void refuse(const char *const *texts, const char *name, const std::string &expected) {
+    const std::string text = std::string("pool: option ") + name + ": expected " + expected +
+                             ", found " + emm_option_text(option_list, texts, name);
+    throw PluginError(EMM_E_PLUGIN_SPEC, 0, text.c_str());
+}
+
 // A limit below it would serve nothing.
-void expect_at_least(const char *name, uint64_t least, uint64_t value) {
+void expect_at_least(const char *const *texts, const char *name, uint64_t least, uint64_t value) {
     if (value < least) {
-        const std::string text = std::string("pool: option ") + name + ": expected at least " +
-                                 std::to_string(least) + " bytes (" +
-                                 (least >> 20 ? std::to_string(least >> 20) + "MiB"
-                                              : std::to_string(least >> 10) + "KiB") +
-                                 "), found " + std::to_string(value);
-        throw PluginError(EMM_E_PLUGIN_SPEC, 0, text.c_str());
+        refuse(texts, name,
+               "at least " + (least >> 20 ? std::to_string(least >> 20) + "MiB"
+                                          : std::to_string(least >> 10) + "KiB"));
     }
 }
 
 // Taken in whole pieces of what the driver hands out, it must fit.
-void expect_at_most(const char *name, uint64_t max, uint64_t value) {
+void expect_at_most(const char *const *texts, const char *name, uint64_t max, uint64_t value) {
     if (value > max / least_limit * least_limit) {
-        const std::string text = std::string("pool: option ") + name +
-                                 ": expected no more than max, which is " + std::to_string(max) +
-                                 " bytes in pieces of 2MiB, found " + std::to_string(value);
-        throw PluginError(EMM_E_PLUGIN_SPEC, 0, text.c_str());
+        refuse(texts, name,
+               std::string("no more than fits into max, which is ") +
+                   emm_option_text(option_list, texts, "max") + ", in pieces of 2MiB");
     }
 }
 
@@ -91,9 +93,9 @@ Options::Options(const char *const *texts) {
     read_size(texts, "segment", segment);
     read_growth(texts);
     read_ipc(texts);
-    expect_at_least("max", least_limit, max);
-    expect_at_least("host_max", least_limit, host_max);
-    expect_at_most("initial", max, initial);
+    expect_at_least(texts, "max", least_limit, max);
+    expect_at_least(texts, "host_max", least_limit, host_max);
+    expect_at_most(texts, "initial", max, initial);
 }
 
 void Options::read_growth(const char *const *texts) {
@@ -105,10 +107,7 @@ void Options::read_growth(const char *const *texts) {
         slack = std::strtod(text, nullptr); // the host has seen that it is a number
     }
     if (!(slack <= most_slack)) {
-        const std::string text = std::string("pool: option slack: expected a part of the peak "
-                                             "between 0 and 1, such as 0.125, found ") +
-                                 emm_option_text(option_list, texts, "slack");
-        throw PluginError(EMM_E_PLUGIN_SPEC, 0, text.c_str());
+        refuse(texts, "slack", "a part of the peak between 0 and 1, such as 0.125");
     }
 }
 
@@ -117,7 +116,7 @@ void Options::read_ipc(const char *const *texts) {
     dedicated = ipc && strcmp(ipc, "dedicated") == 0;
     uint64_t from = 1 << 20;
     read_size(texts, "dedicated_from", from);
-    expect_at_least("dedicated_from", least_dedicated, from);
+    expect_at_least(texts, "dedicated_from", least_dedicated, from);
     if (dedicated && growth == Growth::pages) {
         throw PluginError(EMM_E_PLUGIN_SPEC, 0,
                           "pool: option ipc=dedicated: expected growth=segment, found growth=vmm, "

@@ -246,17 +246,18 @@ TEST_CASE("destroy frees nothing of a context that has died") {
 TEST_CASE("limits that no allocation fits into are refused, and the least is named") {
     const Simulation sim;
     const std::pair<const char *, const char *> refused[] = {
-        {"max=0", "option max: expected at least 2097152 bytes (2MiB), found 0"},
-        {"max=1MiB", "option max: expected at least 2097152 bytes (2MiB), found 1048576"},
-        {"growth=vmm,max=2047KiB", "option max: expected at least 2097152 bytes"},
-        {"host_max=1", "option host_max: expected at least 2097152 bytes (2MiB), found 1"},
+        {"max=0", "option max: expected at least 2MiB, found 0"},
+        {"max=1MiB", "option max: expected at least 2MiB, found 1MiB"},
+        {"growth=vmm,max=2047KiB", "option max: expected at least 2MiB, found 2047KiB"},
+        {"host_max=1", "option host_max: expected at least 2MiB, found 1"},
         {"max=1MiB,initial=1GiB", "option max: expected at least"},
         {"slack=2",
          "option slack: expected a part of the peak between 0 and 1, such as 0.125, found 2"},
-        {"max=64MiB,initial=1GiB", "option initial: expected no more than max"},
-        {"max=3MiB,initial=3MiB", "option initial: expected no more than max"},
+        {"max=64MiB,initial=1GiB", "option initial: expected no more than fits into max, which is "
+                                   "64MiB, in pieces of 2MiB, found 1GiB"},
+        {"max=3MiB,initial=3MiB", "option initial: expected no more than fits into max"},
         {"ipc=dedicated,dedicated_from=1KiB",
-         "dedicated_from: expected at least 65536 bytes (64KiB)"},
+         "dedicated_from: expected at least 64KiB, found 1KiB"},
     };
     for (const auto &[options, words] : refused) {
         INFO(options);
@@ -264,9 +265,12 @@ TEST_CASE("limits that no allocation fits into are refused, and the least is nam
         CHECK(create(options, sim.context, manager) == EMM_E_PLUGIN_SPEC);
         CHECK(manager == nullptr);
         CHECK_THAT(last_failure().text, ContainsSubstring(words));
+        CHECK(check_options(options) == EMM_E_PLUGIN_SPEC);
+        CHECK_THAT(last_failure().text, ContainsSubstring(words));
     }
     for (const char *least :
          {"max=2MiB", "growth=vmm,max=2MiB", "max=2MiB,initial=2MiB", "max=3MiB"}) {
+        CHECK(check_options(least) == EMM_OK);
         Simulation other(least);
         other.free(other.alloc(2 * MiB, legacy), legacy);
     }

@@ -221,14 +221,9 @@ uint64_t Simulation::races() {
     return counters.races;
 }
 
-// `options` are written as in a spec: "max=8MiB,initial=2MiB".
-emm_status create(const std::string &options, CUcontext context, emm_manager *&ret_manager) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
-    info.cuda_context = context;
-    unsigned long long id = 0;
-    cuda().cuCtxGetId(context, &id);
-    info.context_id = id;
+namespace {
+
+template <class Function> emm_status with_texts(const std::string &options, Function function) {
     std::vector<std::string> values;
     for (const emm_option *option = pool().options; option->name; option++) {
         const std::string key = std::string(option->name) + "=";
@@ -242,7 +237,26 @@ emm_status create(const std::string &options, CUcontext context, emm_manager *&r
     for (const std::string &value : values) {
         texts.push_back(value.empty() ? nullptr : value.c_str());
     }
-    return pool().create(&host(), &info, texts.data(), &ret_manager);
+    return function(texts.data());
+}
+
+} // namespace
+
+emm_status create(const std::string &options, CUcontext context, emm_manager *&ret_manager) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    info.cuda_context = context;
+    unsigned long long id = 0;
+    cuda().cuCtxGetId(context, &id);
+    info.context_id = id;
+    return with_texts(options, [&](const char *const *texts) {
+        return pool().create(&host(), &info, texts, &ret_manager);
+    });
+}
+
+emm_status check_options(const std::string &options) {
+    return with_texts(
+        options, [](const char *const *texts) { return pool().check_options(&host(), texts); });
 }
 
 Simulation::Simulation(const std::string &options) {

@@ -76,8 +76,10 @@ bool work_takes_ages();
 // The plugin under test: what the environment's EMM_TEST_POOL names.
 const emm_plugin &pool();
 
-// Makes a manager for the context, which is current.
+// Options are written as in a spec: "max=8MiB,initial=2MiB". create makes a manager for the
+// context, which is current.
 emm_status create(const std::string &options, CUcontext context, emm_manager *&ret_manager);
+emm_status check_options(const std::string &options);
 
 // A context, a manager for it with these options, and what tests do with them all the time. When
 // it goes, nothing may be left: not a race, not a byte, not an event.
