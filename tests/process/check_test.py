@@ -81,6 +81,7 @@ FAULTS = {
     "boasts-of-memory": ["accounts/reserved", "cleanup/trim"],
     "more-than-all": ["accounts/memory-info"],
     "tells-half-a-device": ["accounts/device-total"],
+    "checks-nothing": ["accounts/options"],
     "answers-its-question": ["accounts/query"],
     "answers-for-padding": ["accounts/query"],
     "tells-device-0": ["devices/query"],

@@ -6,6 +6,7 @@
 #include "check/tail.h"
 
 #include <limits>
+#include <vector>
 
 namespace emm::tool::check {
 namespace {
@@ -64,6 +65,48 @@ void device_total(const CheckedPlugin &plugin) {
            "get_device_total tells {} bytes for a device of {}: expected {}, as get_memory_info "
            "tells in a context there",
            told, of_device, total);
+}
+
+// Whether check_options and create agree on one value.
+void compare_refusals(const Bare &bare, const char *const *texts, const char *option,
+                      const char *value) {
+    const emm_status told = call("check_options", bare.slots().check_options, &kit_host(), texts);
+    emm_manager *manager = nullptr;
+    const emm_status made = try_create(bare, &manager, texts);
+    if (made >= EMM_OK) {
+        call("destroy", bare.slots().destroy, manager);
+    }
+    const bool is_refused = made == EMM_E_PLUGIN_SPEC;
+    expect((told < EMM_OK) == is_refused,
+           "option {}={}: create answers {} and check_options {}: expected both to refuse it, or "
+           "neither",
+           option, value, made, told);
+}
+
+// Of each option that is a number, values at an end of what the host lets through.
+void options_checked(const CheckedPlugin &plugin) {
+    const Bare bare(plugin);
+    if (!bare.slots().check_options) {
+        throw Skipped("it leaves check_options out: create alone refuses values");
+    }
+    enter_device();
+    const emm_option *const options = bare.slots().options;
+    std::vector<const char *> texts;
+    for (size_t i = 0; options && options[i].name; i++) {
+        texts.push_back(bare.option_texts()[i]);
+    }
+    for (size_t i = 0; i < texts.size(); i++) {
+        const uint32_t kind = options[i].kind;
+        if (kind != EMM_OPTION_SIZE && kind != EMM_OPTION_COUNT && kind != EMM_OPTION_NUMBER) {
+            continue;
+        }
+        const char *const own = texts[i];
+        for (const char *value : {"0", "1", "1000000"}) {
+            texts[i] = value;
+            compare_refusals(bare, texts.data(), options[i].name, value);
+        }
+        texts[i] = own;
+    }
 }
 
 // Structs of older and newer callers: the bytes behind the caller's struct are not the plugin's.
@@ -222,6 +265,8 @@ std::vector<Case> account_cases() {
         {"accounts/memory-info", "EMM-P-29", "free and total memory make sense", memory_info},
         {"accounts/device-total", "EMM-P-58",
          "what it says of a device before there is a context holds in one", device_total},
+        {"accounts/options", "EMM-P-59",
+         "values that create refuses are refused before there is a context", options_checked},
         {"accounts/struct-sizes", "EMM-P-08", "a caller's struct is filled as far as it goes",
          struct_sizes},
         {"accounts/query", "EMM-P-31", "query describes what is live and nothing else", query},

@@ -141,10 +141,11 @@ emm_context_info describe_current() {
     return info;
 }
 
-emm_status try_create(const Bare &bare, emm_manager **ret_manager) {
+emm_status try_create(const Bare &bare, emm_manager **ret_manager,
+                      const char *const *option_texts) {
     const emm_context_info info = describe_current();
-    return call("create", bare.slots().create, &kit_host(), &info, bare.option_texts(),
-                ret_manager);
+    return call("create", bare.slots().create, &kit_host(), &info,
+                option_texts ? option_texts : bare.option_texts(), ret_manager);
 }
 
 BareManager::BareManager(const Bare &bare, bool initialize) : bare_(bare) {

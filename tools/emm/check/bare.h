@@ -90,7 +90,8 @@ private:
 // Describes the context that is current, as create gets it.
 emm_context_info describe_current();
 
-// Tries create; what it made is the caller's.
-emm_status try_create(const Bare &bare, emm_manager **ret_manager);
+// Tries create; what it made is the caller's. Without texts, with the plugin's own.
+emm_status try_create(const Bare &bare, emm_manager **ret_manager,
+                      const char *const *option_texts = nullptr);
 
 } // namespace emm::tool::check
