@@ -3,9 +3,11 @@
 the system's, and the one that CI fetches into .cache/cmake.
 
 A client and both templates find an installed emm that was moved. FetchContent and add_subdirectory are configured, and
-build a plugin, which needs headers alone; with `whole` they build emm, run on it and install it.
+build a plugin, which needs headers alone; Meson, as one of them configures it, tells what it would build. With `whole`
+they build emm, run on it and install it.
 """
 import functools
+import json
 import pathlib
 import re
 import shlex
@@ -17,7 +19,7 @@ from install_test import check_client, install
 from out_of_tree import Failure, Workshop, clean_environment, expect, main, run
 
 SKIPPED = 77
-QUICKLY = "-DEMM_MESON_OPTIONS=-Dunity=on;-Dunity_size=8;-Doptimization=0;-Ddebug=false"
+QUICKLY = "-DEMM_MESON_OPTIONS=-Doptimization=0;-Ddebug=false"
 
 
 def cmakes(source):
@@ -133,6 +135,18 @@ def from_source(cmake, workshop, source, way):
     return project
 
 
+def configures_what_was_asked_for(project, workshop):
+    project.make("emm_build-configure")
+    ask = workshop.meson + ["introspect", project.build / "emm/build"]
+    names = {target["name"] for target in json.loads(run(ask + ["--targets"]))}
+    wanted = {"emm", "emm-passthrough", "emm-pool", "emm-async", "cuda"}
+    expect(wanted <= names, f"not built in a CMake project: {wanted - names}")
+    unasked = names & {"emm-tool", "emm-run", "catch2-main"}
+    expect(not unasked, f"built in a CMake project unasked: {unasked}")
+    options = {option["name"]: option["value"] for option in json.loads(run(ask + ["--buildoptions"]))}
+    expect(options["unity"] == "on", f"in a CMake project emm is compiled with unity={options['unity']}")
+
+
 def whole_from_source(cmake, workshop, source):
     project = from_source(cmake, workshop, source, "fetch")
     built = project.make()
@@ -156,8 +170,11 @@ def test(source, build, prefix, libdir, tool, whole, found, workshop):
         package(cmake, workshop, source, moved, libdir)
     template(found[0], workshop, moved / "share/emm/template-c", moved, tool)
     template(found[-1], workshop, moved / "share/emm/template-cpp", moved, tool)
-    for cmake, way in ((found[0], "subdirectory"), (found[-1], "fetch")):
-        check_exports(from_source(cmake, workshop, source, way).make("template-cpp") / "libemm-template-cpp.so")
+    sources = {way: from_source(cmake, workshop, source, way)
+               for cmake, way in ((found[0], "subdirectory"), (found[-1], "fetch"))}
+    for project in sources.values():
+        check_exports(project.make("template-cpp") / "libemm-template-cpp.so")
+    configures_what_was_asked_for(sources["subdirectory"], workshop)
     version = re.search(r'PACKAGE_VERSION "([\d.]+)"', (moved / libdir / "cmake/emm/emm-config-version.cmake").read_text())
     check_versions(found[0], moved / libdir / "cmake/emm", version[1])
     refusals(found[0], workshop, source, moved, libdir)
