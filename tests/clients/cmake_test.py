@@ -141,7 +141,7 @@ def configures_what_was_asked_for(project, workshop):
     names = {target["name"] for target in json.loads(run(ask + ["--targets"]))}
     wanted = {"emm", "emm-passthrough", "emm-pool", "emm-async", "cuda"}
     expect(wanted <= names, f"not built in a CMake project: {wanted - names}")
-    unasked = names & {"emm-tool", "emm-run", "catch2-main"}
+    unasked = names & {"emm-tool", "emm-run", "emm-bridge", "catch2-main"}
     expect(not unasked, f"built in a CMake project unasked: {unasked}")
     options = {option["name"]: option["value"] for option in json.loads(run(ask + ["--buildoptions"]))}
     expect(options["unity"] == "on", f"in a CMake project emm is compiled with unity={options['unity']}")
