@@ -10,14 +10,14 @@ import unittest
 TOOLS = os.path.join(sys.argv.pop(1), "tools")
 
 
-def run(tool, *arguments):
+def run(tool, *arguments, **settings):
     return subprocess.run([os.path.join(TOOLS, tool), *arguments], capture_output=True, text=True,
-                          check=False, timeout=60)
+                          check=False, timeout=60, **settings)
 
 
 class Usage(unittest.TestCase):
     def test_who_asks_is_told_how_a_tool_is_used_and_no_more(self):
-        for tool in ("quickstart", "test", "wheel", "deb"):
+        for tool in ("quickstart", "test", "wheel", "deb", "cuda-headers"):
             for wish in ("--help", "-h"):
                 done = run(tool, wish)
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
@@ -25,7 +25,8 @@ class Usage(unittest.TestCase):
                 self.assertNotIn("looking for", done.stdout)
 
     def test_what_a_tool_does_not_take_is_wrong_usage(self):
-        for tool, *words in (("quickstart", "--fast"), ("wheel", "one", "two"), ("wheel", "--fast"), ("deb", "--fast")):
+        for tool, *words in (("quickstart", "--fast"), ("wheel", "one", "two"), ("wheel", "--fast"), ("deb", "--fast"),
+                              ("cuda-headers", "13")):
             done = run(tool, *words)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(f"usage: tools/{tool}", done.stderr)
@@ -49,6 +50,8 @@ class Setup(unittest.TestCase):
             self.assertEqual(self.headers(CUDA_PATH=folder), found)
             self.assertEqual(self.headers(CUDA_HOME=folder), found)
             self.assertEqual(self.headers(CUDA_PATH=folder, CUDA_HOME="/nonexistent"), found)
+            done = run("cuda-headers", env={**os.environ, "CUDA_PATH": folder})
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"{found}\n", ""))
             os.remove(header)
             self.assertNotEqual(self.headers(CUDA_PATH=folder), found)
 
