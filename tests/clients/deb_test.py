@@ -57,7 +57,8 @@ def what_they_hold_works(root):
 
 
 def main(folder):
-    packages = {name: next(pathlib.Path(folder).glob(f"{name}_*.deb")) for name in PACKAGES}
+    packages = {file.name.partition("_")[0]: file for file in pathlib.Path(folder).glob("*.*deb")}
+    assert set(packages) == set(PACKAGES), f"{folder} has the packages {sorted(packages)}"
     packages_say_what_they_need(packages)
     with tempfile.TemporaryDirectory(prefix="emm-deb-") as scratch:
         root = pathlib.Path(scratch).resolve() / "root"
