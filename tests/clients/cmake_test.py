@@ -135,16 +135,22 @@ def from_source(cmake, workshop, source, way):
     return project
 
 
-def configures_what_was_asked_for(project, workshop):
+def introspect(project, workshop, what):
     project.make("emm_build-configure")
-    ask = workshop.meson + ["introspect", project.build / "emm/build"]
-    names = {target["name"] for target in json.loads(run(ask + ["--targets"]))}
+    return json.loads(run(workshop.meson + ["introspect", project.build / "emm/build", what]))
+
+
+def configures_what_was_asked_for(project, workshop):
+    names = {target["name"] for target in introspect(project, workshop, "--targets")}
     wanted = {"emm", "emm-passthrough", "emm-pool", "emm-async", "cuda"}
     expect(wanted <= names, f"not built in a CMake project: {wanted - names}")
     unasked = names & {"emm-tool", "emm-run", "emm-bridge", "catch2-main"}
     expect(not unasked, f"built in a CMake project unasked: {unasked}")
-    options = {option["name"]: option["value"] for option in json.loads(run(ask + ["--buildoptions"]))}
+    options = {option["name"]: option["value"] for option in introspect(project, workshop, "--buildoptions")}
     expect(options["unity"] == "on", f"in a CMake project emm is compiled with unity={options['unity']}")
+    project.configure("-DEMM_TOOL=ON")
+    names = {target["name"] for target in introspect(project, workshop, "--targets")}
+    expect("emm-tool" in names, "an option that changes after the first build does not reach Meson")
 
 
 def whole_from_source(cmake, workshop, source):
