@@ -151,6 +151,8 @@ def configures_what_was_asked_for(project, workshop):
     project.configure("-DEMM_TOOL=ON")
     names = {target["name"] for target in introspect(project, workshop, "--targets")}
     expect("emm-tool" in names, "an option that changes after the first build does not reach Meson")
+    debug = [option["value"] for option in introspect(project, workshop, "--buildoptions") if option["name"] == "debug"]
+    expect(debug == [False], f"-Ddebug=false is {debug} once the folder was configured again")
 
 
 def whole_from_source(cmake, workshop, source):
