@@ -67,7 +67,9 @@ const Case &find_case(const std::string &name) {
 
 void run_case(const Json &job) {
     const CheckedPlugin plugin = plugin_of(job);
-    const Case &entry = find_case(job.at("case").get<std::string>());
+    // GCC 13 warns of a reference that a temporary led to.
+    const std::string name = job.at("case").get<std::string>();
+    const Case &entry = find_case(name);
     if ((entry.needs & check::on_simulator) && !plugin.simulated) {
         throw check::Skipped("it needs the simulated driver");
     }
