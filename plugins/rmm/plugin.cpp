@@ -6,6 +6,7 @@
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <rmm/error.hpp>
+#include <string>
 
 namespace emm::over_rmm {
 
@@ -32,6 +33,9 @@ uint64_t read_size(const char *const *option_texts, const char *name) {
     return bytes;
 }
 
+// The least that RMM makes an arena of, its superblock.
+constexpr uint64_t least_arena = 1 << 20;
+
 // RMM takes multiples of 256 alone.
 uint64_t round_down(uint64_t bytes) {
     return bytes / alignment * alignment;
@@ -44,20 +48,37 @@ Options::Kind kind_of(const char *word) {
                                                : Options::Kind::pool;
 }
 
+[[noreturn]] void refuse(const std::string &text) {
+    throw PluginError(EMM_E_PLUGIN_SPEC, 0, text.c_str());
+}
+
+// What RMM would refuse, or take for another value.
+void check_limits(const Options &options, const char *const *option_texts) {
+    const bool is_arena = options.kind == Options::Kind::arena;
+    const char *const max = emm_option_text(Manager::options, option_texts, "max");
+    if (max && options.max_bytes < (is_arena ? least_arena : alignment)) {
+        refuse(std::string("option max: expected at least ") +
+               (is_arena ? "1MiB, of which an arena is made" : "256 bytes") + ", found " + max);
+    }
+    if (max && options.initial_bytes > options.max_bytes) {
+        refuse(std::string("option initial: expected no more than max, which is ") + max +
+               ", found " + emm_option_text(Manager::options, option_texts, "initial"));
+    }
+}
+
 Options read_options(const char *const *option_texts) {
     Options options;
     options.kind = kind_of(emm_option_text(Manager::options, option_texts, "resource"));
     options.initial_bytes = round_down(read_size(option_texts, "initial"));
     options.max_bytes = round_down(read_size(option_texts, "max"));
     if (options.kind == Options::Kind::arena && options.initial_bytes != 0) {
-        throw PluginError(EMM_E_PLUGIN_SPEC, 0,
-                          "option initial is for pool and binning: an arena takes max at once");
+        refuse("option initial is for pool and binning: an arena takes max at once");
     }
     if (options.kind == Options::Kind::async &&
         (options.initial_bytes != 0 || options.max_bytes != 0)) {
-        throw PluginError(EMM_E_PLUGIN_SPEC, 0,
-                          "options initial and max are not for async: RMM gives its pool no limit");
+        refuse("options initial and max are not for async: RMM gives its pool no limit");
     }
+    check_limits(options, option_texts);
     return options;
 }
 

@@ -113,6 +113,19 @@ class Plugin(unittest.TestCase):
         self.assertRegex(refused.stdout + refused.stderr, "create failed for device 0, context 1: RMM's CUDA runtime does "
                          "not work on this driver: cudaErrorCallRequiresNewerDriver")
 
+    def test_values_that_rmm_does_not_take_are_refused_where_the_plugin_is_chosen(self):
+        made = plugin(self.folder, RMM / "include", OF_RMM, RUNTIME)
+        for options, sentence in {
+                "resource=arena,max=1000000": "option max: expected at least 1MiB, of which an arena is made, found 1000000",
+                "resource=binning,max=255": "option max: expected at least 256 bytes, found 255",
+                "max=1GiB,initial=2GiB": "option initial: expected no more than max, which is 1GiB, found 2GiB",
+                "resource=arena,initial=1GiB": "option initial is for pool and binning",
+                "resource=async,max=1GiB": "options initial and max are not for async"}.items():
+            with self.subTest(options=options):
+                said = run(EMM, "info", f"{made}:{options}")
+                self.assertNotEqual(said.returncode, 0)
+                self.assertIn(sentence, said.stdout + said.stderr)
+
 
 @unittest.skipUnless(CHECKOUT, "EMM_TEST_RMM names no checkout of RMM")
 class FromCheckout(unittest.TestCase):
@@ -129,11 +142,6 @@ class FromCheckout(unittest.TestCase):
                 said = run(EMM, "check", f"{self.plugin}{options}").stdout
                 self.assertRegex(said, r"(?m)^verdict: ")
                 self.assertEqual(set(re.findall(r"(?m)^FAIL  (\S+)", said)), exceptions | STAND_IN)
-
-    def test_a_limit_is_refused_where_rmm_has_none(self):
-        for option in "max", "initial":
-            said = run(EMM, "replay", "--generate", "train", "--plugin", f"{self.plugin}:resource=async,{option}=1GiB")
-            self.assertIn("options initial and max are not for async", said.stdout + said.stderr)
 
     def test_a_recorded_training_loses_no_memory(self):
         said = run(EMM, "replay", "--generate", "train", "--touch", "--plugin", self.plugin).stdout
