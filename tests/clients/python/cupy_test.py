@@ -79,23 +79,23 @@ class Streams(unittest.TestCase):
     def test_the_stream_is_asked_in_c_where_cupy_exports_that(self):
         module = stand_in({"get_current_stream_ptr": capsule(SIGNATURE)})
         self.assertNotEqual(module._current_stream_function(), 0)
-        self.check_streams(module.Allocator())
+        self.check_streams(module.allocator())
 
     def test_and_in_python_where_it_does_not_or_does_so_with_another_signature(self):
         for capsules in ({}, {"get_current_stream_ptr": capsule(b"float (int)")}):
             module = stand_in(capsules)
             self.assertEqual(module._current_stream_function(), 0)
-            self.check_streams(module.Allocator())
+            self.check_streams(module.allocator())
 
     def test_without_order_no_memory_belongs_to_a_stream(self):
         module = stand_in({"get_current_stream_ptr": capsule(SIGNATURE)})
-        self.assertFalse(self.comes_again_at_once(module.Allocator(ordered=False), 0))
+        self.assertFalse(self.comes_again_at_once(module.allocator(ordered=False), 0))
 
     def test_what_cannot_be_had_is_cupys_error_with_emms_words(self):
         module = stand_in({})
         with self.assertRaisesRegex(OutOfMemoryError, "allocating .* bytes: .*out of device memory"):
-            module.Allocator()(1 << 46)
-        self.assertEqual(module.Allocator()(0).ptr, 0)
+            module.allocator()(1 << 46)
+        self.assertEqual(module.allocator()(0).ptr, 0)
 
 
 if __name__ == "__main__":

@@ -48,37 +48,28 @@ def _refuse(size):
     raise error
 
 
-class _AskingPython:
+def _malloc_asking_python():
     """For a CuPy that exports no such function."""
-
-    def __init__(self):
-        self._any_stream = _function_allocator(0)
-        self._default_stream = _function_allocator(_LEGACY)
-
-    def __call__(self, size):
-        is_default = get_current_stream().ptr == 0
-        return (self._default_stream if is_default else self._any_stream)(size)
+    any_stream, default_stream = _function_allocator(0), _function_allocator(_LEGACY)
+    return lambda size: (any_stream if get_current_stream().ptr else default_stream)(size)
 
 
-class Allocator:
+def allocator(ordered=True):
     """What cupy.cuda.set_allocator and cupy.cuda.using_allocator take.
 
     With `ordered` false all memory waits for all work of its context after its free.
     """
+    if ordered and not _tells_current_stream:
+        malloc = _malloc_asking_python()
+    else:
+        malloc = _function_allocator(_CURRENT if ordered else 0)
 
-    __slots__ = ("_malloc",)
-
-    def __init__(self, ordered=True):
-        if ordered and not _tells_current_stream:
-            self._malloc = _AskingPython()
-        else:
-            self._malloc = _function_allocator(_CURRENT if ordered else 0)
-
-    def __call__(self, size):
-        pointer = self._malloc(size)
+    def allocate(size):  # calling a function is quicker than an object of a class
+        pointer = malloc(size)
         if pointer.ptr or not size:
             return pointer
         return _refuse(size)
+    return allocate
 
 
 _pinned = _function_allocator(_PINNED)
@@ -94,5 +85,5 @@ def pinned_allocator(size):
 
 def use(ordered=True):
     """Puts emm behind both of CuPy's allocators."""
-    cupy.cuda.set_allocator(Allocator(ordered))
+    cupy.cuda.set_allocator(allocator(ordered))
     cupy.cuda.set_pinned_memory_allocator(pinned_allocator)
