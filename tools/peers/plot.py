@@ -2,7 +2,7 @@
 import math
 from xml.sax.saxutils import escape
 
-WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 760, 400, 70, 40, 190, 50
+WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 800, 400, 70, 40, 230, 50
 GREY = "#808080"
 COLOURS = ["#d9534f", "#2f8fd0", "#3fa34d", "#c77f1a", "#8e6bbf", "#1fa39a", "#b0578d", "#7a8b2a",
            "#5b79c9", "#b5651d", "#4f9d69", "#9a6a6a"]
