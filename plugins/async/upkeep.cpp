@@ -10,15 +10,15 @@ using passthrough::RelaxedCapture;
 
 const emm_option Manager::options[] = {
     {"max", nullptr,
-     "the most device memory the pool takes, rounded up to the driver's 32 MiB; needs CUDA 12.2",
+     "The most device memory to take, rounded up to the driver's 32 MiB; needs CUDA 12.2.",
      EMM_OPTION_SIZE, 0},
     {"release_threshold", nullptr,
-     "free memory beyond this goes back to the driver whenever a stream is waited for; without it "
-     "only trim and running out of memory give any back",
+     "Free memory beyond this goes back to the driver whenever a stream is waited for; without it "
+     "only a trim and running out of memory give any back.",
      EMM_OPTION_SIZE, 0},
     {"ipc", "0",
      "1: other processes can open the memory; the driver keeps all memory of such a pool, whatever "
-     "trim and release_threshold say",
+     "trims and release_threshold say.",
      EMM_OPTION_FLAG, 0},
     {}};
 
@@ -234,7 +234,8 @@ void Manager::refuse(emm_deviceptr ptr) const {
 
 EMM_PLUGIN_ENTRY(const emm_host *) {
     static const emm_plugin table = emm::make_plugin<emm::async::Manager>(
-        "async", EMM_VERSION, "the driver's own stream-ordered pool, cuMemAllocAsync",
+        "async", EMM_VERSION,
+        "Takes memory from the driver's own stream-ordered pool, cuMemAllocAsync",
         EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES |
             EMM_PLUGIN_CAPTURE,
         emm::async::Manager::options);

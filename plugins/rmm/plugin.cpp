@@ -13,12 +13,12 @@ namespace emm::over_rmm {
 using passthrough::RelaxedCapture;
 
 const emm_option Manager::options[] = {
-    {"resource", "pool|arena|binning|async", "which of RMM's resources serves", EMM_OPTION_CHOICE,
+    {"resource", "pool|arena|binning|async", "Which of RMM's resources serves.", EMM_OPTION_CHOICE,
      0},
-    {"initial", "0", "what a pool takes from the driver at its beginning; not for arena and async",
+    {"initial", "0", "What a pool takes from the driver at its beginning; not for arena and async.",
      EMM_OPTION_SIZE, 0},
     {"max", nullptr,
-     "the most device memory that it takes; an arena takes all of it at once; not for async",
+     "The most device memory to take; an arena takes all of it at once; not for async.",
      EMM_OPTION_SIZE, 0},
     {}};
 
@@ -269,7 +269,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
 
 EMM_PLUGIN_ENTRY(const emm_host *) {
     static const emm_plugin table = emm::make_plugin<emm::over_rmm::Manager>(
-        "rmm", EMM_VERSION, "the memory resources of RMM: pool, arena, binning, async",
+        "rmm", EMM_VERSION, "Serves by the memory resources of RMM: pool, arena, binning, async",
         EMM_PLUGIN_NEEDS_CURRENT | EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES,
         emm::over_rmm::Manager::options);
     return &table;
