@@ -61,7 +61,7 @@ ByteFile::ByteFile(const std::string &path, std::string name)
     : name_(std::move(name)),
       descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {
     if (descriptor_ < 0) {
-        throw unreadable(name_, "a trace or event log", std::strerror(errno));
+        throw unreadable(name_, "a file that can be read", std::strerror(errno));
     }
     try {
         struct stat status = {};
