@@ -1,4 +1,4 @@
-// The numbers that decide how growth by pages spends memory and the driver's time, and when memory
+// The numbers that decide how growth by pieces spends memory and the driver's time, and when memory
 // that was freed with no stream is worth an event: pure functions.
 #pragma once
 
@@ -28,8 +28,8 @@ struct Allowance {
     bool fills = false;   // whether the program has freed hardly anything yet
 };
 
-// The part of the most ever needed that may lie idle before anything moves: no more than 1/36. With
-// 1/32, and with less, a recorded training came to more than 1.03 times its peak.
+// The part of the most ever needed that may lie idle before anything moves: no more than 1/36.
+// NOTES.md has what other parts came to.
 double free_slack(double slack);
 
 // How many of `wanted` bytes may be new memory if `part` of the most ever needed may lie idle.
@@ -56,9 +56,10 @@ bool is_filling(uint64_t requested, uint64_t live);
 // The size of the pieces that new memory for a request is made of: an eighth of it, so that what a
 // later and smaller request leaves of a piece is not much; but 1/64 of all at least, up to what is
 // cheap to release, which keeps the pieces of a whole program few. While the program fills its
-// memory a piece may be all of the request, up to 1/32 of all. Where memory is scarce it is
-// 1/2048 of the limit: what lies in pieces that are in part in use can serve no large request.
-// Where slack is not wanted each piece is a page.
+// memory a piece may be all of the request, up to 1/32 of what is held, and no more than what is
+// cheap to release. Where memory is scarce it is 1/2048 of the limit: what lies in pieces that are
+// in part in use can serve no large request. Where slack is not wanted each piece is a page.
+// Rounded down to a power of two, a page at least.
 uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
 
 // How much to grow by for a request that growth alone serves: a piece at least, while that costs no
