@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# What tools/quickstart, tools/test and CI share: see that everything emm is built with is there,
-# fetch what is not, build. Nothing is installed, and no network is needed, if nothing is missing.
+# What the commands beside it and CI share: see that everything emm is built with is there, fetch
+# what is not, build. Nothing is installed, and no network is needed, if nothing is missing.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 logs=$root/.cache/logs
