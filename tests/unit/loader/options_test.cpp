@@ -83,7 +83,7 @@ TEST_CASE("what the plugin itself refuses of its options is refused as they are 
     CHECK(text(loaded(fixture("least-max") + ":max=4KiB").option_texts[1]) == "4KiB");
 }
 
-TEST_CASE("a refusal of options without a word, and an exception, name the slot") {
+TEST_CASE("a refusal of options that gives no reason, and an exception, name the slot") {
     const observe::ErrorDetail silent = refused(fixture("refuses-options-silently"));
     CHECK(silent.code == EMM_E_PLUGIN_SPEC);
     CHECK_THAT(silent.text, ContainsSubstring(": check_options: "));
