@@ -13,6 +13,7 @@
 #undef cuDevicePrimaryCtxSetFlags
 #undef cuEventElapsedTime
 #undef cuGetProcAddress
+#undef cuGraphExecUpdate
 #undef cuIpcOpenMemHandle
 #undef cuMemAlloc
 #undef cuMemAllocHost

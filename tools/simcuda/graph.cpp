@@ -79,8 +79,6 @@ bool find_nodes(const Graph &graph, const CUgraphNode *handles, size_t count,
     return true;
 }
 
-namespace {
-
 CUresult find_executable(CUgraphExec handle, Executable *&ret_executable) {
     ret_executable = sim().executables.find(handle);
     if (!ret_executable) {
@@ -91,28 +89,52 @@ CUresult find_executable(CUgraphExec handle, Executable *&ret_executable) {
     return CUDA_SUCCESS;
 }
 
-// A launch that is captured becomes part of the graph that captures it, with what it retains.
-void copy_into(Stream &stream, const Executable &executable) {
-    Graph &graph = *sim().graphs.find(stream.capture->graph);
-    for (const auto &[object, count] : executable.held->objects) {
+std::shared_ptr<Held> hold_too(const Held &held) {
+    auto made = std::make_shared<Held>();
+    made->objects = held.objects;
+    for (const auto &[object, count] : made->objects) {
         object->references += count;
-        graph.held->objects[object] += count;
     }
+    return made;
+}
+
+namespace {
+
+bool is_executable(const Body &body) {
+    return sim().executables.any(
+        [&](const Executable &executable) { return executable.body.get() == &body; });
+}
+
+// What others follow no more, of the copies; they follow `first`.
+std::vector<Node *> copy_nodes(const Body &body, const std::vector<Node *> &first, Graph &graph) {
     std::map<const Node *, Node *> copies;
     std::set<Node *> last;
-    for (const auto &node : executable.body->nodes) {
+    for (const auto &node : body.nodes) {
         std::vector<Node *> before;
         for (const Node *each : node->before) {
             before.push_back(copies[each]);
             last.erase(copies[each]);
         }
-        copies[node.get()] = append_node(graph, node->call, node->bind,
-                                         node->before.empty() ? stream.last_nodes : before);
+        copies[node.get()] =
+            append_node(graph, node->call, node->bind, node->before.empty() ? first : before);
         last.insert(copies[node.get()]);
     }
-    if (!last.empty()) {
-        stream.last_nodes.assign(last.begin(), last.end());
+    return {last.begin(), last.end()};
+}
+
+// A launch that is captured becomes part of the graph that captures it, with what it retains.
+CUresult launch_in_capture(Stream &stream, const Executable &executable) {
+    if (has_memory_nodes(*executable.body)) {
+        return check_no_capture(stream);
     }
+    Graph &graph = *sim().graphs.find(stream.capture->graph);
+    for (const auto &[object, count] : executable.held->objects) {
+        object->references += count;
+        graph.held->objects[object] += count;
+    }
+    const std::vector<Node *> last = copy_nodes(*executable.body, stream.last_nodes, graph);
+    stream.last_nodes = last.empty() ? stream.last_nodes : last;
+    return CUDA_SUCCESS;
 }
 
 // One launch: every node becomes a piece of work. Nodes that follow one another are one line of
@@ -215,6 +237,22 @@ CUresult api::graph_destroy(CUgraph h_graph) {
     return result;
 }
 
+CUresult api::graph_clone(CUgraph *ph_graph_clone, CUgraph original_graph) {
+    Graph *graph;
+    const CUresult result = find_graph(original_graph, graph);
+    if (result != CUDA_SUCCESS || !ph_graph_clone) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (has_memory_nodes(*graph->body)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    Graph *const clone = make_graph();
+    clone->held = hold_too(*graph->held);
+    copy_nodes(*graph->body, {}, *clone);
+    *ph_graph_clone = clone->handle;
+    return CUDA_SUCCESS;
+}
+
 CUresult api::graph_get_nodes(CUgraph h_graph, CUgraphNode *nodes, size_t *num_nodes) {
     Graph *graph;
     const CUresult result = find_graph(h_graph, graph);
@@ -240,14 +278,13 @@ CUresult api::graph_instantiate(CUgraphExec *ph_graph_exec, CUgraph h_graph,
         invalidate(*capture);
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (has_memory_nodes(*graph->body) && is_executable(*graph->body)) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     auto *executable = new Executable;
     executable->body = graph->body;
     executable->frees_at_launch = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
-    executable->held = std::make_shared<Held>();
-    executable->held->objects = graph->held->objects;
-    for (const auto &[object, count] : executable->held->objects) {
-        object->references += count;
-    }
+    executable->held = hold_too(*graph->held);
     executable->handle = *ph_graph_exec = sim().executables.insert(executable);
     return CUDA_SUCCESS;
 }
@@ -259,10 +296,10 @@ CUresult api::graph_launch(CUgraphExec h_graph_exec, CUstream h_stream) {
     result = result == CUDA_SUCCESS ? find_stream(h_stream, stream) : result;
     result = result == CUDA_SUCCESS ? check_capture(*stream) : result;
     if (result == CUDA_SUCCESS && stream->capture) {
-        copy_into(*stream, *executable);
-        return CUDA_SUCCESS;
+        return launch_in_capture(*stream, *executable);
     }
-    if (result == CUDA_SUCCESS && !executable->frees_at_launch && has_live(*executable->body)) {
+    if (result == CUDA_SUCCESS && ((!executable->frees_at_launch && has_live(*executable->body)) ||
+                                   !can_free(*executable->body))) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     result = result == CUDA_SUCCESS ? Launch(*executable, *stream).run() : result;

@@ -42,6 +42,8 @@ struct Held {
     ~Held();
 };
 
+std::shared_ptr<Held> hold_too(const Held &held); // the same, for another that has them
+
 struct Graph {
     CUgraph handle = nullptr;
     std::shared_ptr<Body> body = std::make_shared<Body>();
@@ -58,6 +60,7 @@ struct Executable {
 };
 
 CUresult find_graph(CUgraph handle, Graph *&ret_graph);
+CUresult find_executable(CUgraphExec handle, Executable *&ret_executable);
 Graph *make_graph();
 void end_graph(Graph *graph);
 // False: one of the handles is no node of this graph.

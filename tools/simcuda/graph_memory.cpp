@@ -47,10 +47,27 @@ Bind bind_write(const Region &region) {
     };
 }
 
+bool has_memory_nodes(const Body &body) {
+    return !body.memory.empty() || !body.frees.empty();
+}
+
+bool frees_own(const Body &body) {
+    bool found = false;
+    each_region(body.memory, [&](const Region &region) { found = found || region.freed_inside; });
+    return found;
+}
+
 bool has_live(const Body &body) {
     bool found = false;
     each_region(body.memory, [&](const Region &region) { found = found || region.live; });
     return found;
+}
+
+bool can_free(const Body &body) {
+    return std::all_of(body.frees.begin(), body.frees.end(), [](CUdeviceptr start) {
+        const Region *const region = graph_region(start);
+        return region && region->live;
+    });
 }
 
 void graph_memory_launched(const Body &body, Stream &stream) {
@@ -102,6 +119,18 @@ CUresult find_place(CUgraph handle, const CUgraphNode *dependencies, size_t coun
 }
 
 } // namespace
+
+CUresult api::graph_add_empty_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
+                                   const CUgraphNode *dependencies, size_t num_dependencies) {
+    Graph *graph;
+    std::vector<Node *> before;
+    const CUresult result = find_place(h_graph, dependencies, num_dependencies, graph, before);
+    if (result != CUDA_SUCCESS || !ph_graph_node) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *ph_graph_node = append_node(*graph, this_thread.call, nullptr, before)->handle;
+    return CUDA_SUCCESS;
+}
 
 CUresult api::graph_add_mem_alloc_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
                                        const CUgraphNode *dependencies, size_t num_dependencies,

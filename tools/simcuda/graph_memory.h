@@ -13,8 +13,16 @@ Region *take_for_graph(Graph &graph, Device &device, uint64_t size);
 // Work that does nothing with a region, and is ordered with all that does.
 Bind bind_write(const Region &region);
 
-// Whether the program still has what the last launch left: another launch is refused.
+// Whether it allocates or frees: then it has one executable graph at a time, and no clone.
+bool has_memory_nodes(const Body &body);
+
+// Whether it frees memory of its own: no update takes that over.
+bool frees_own(const Body &body);
+
+// Whether the program still has what the last launch left; and whether it has all that a launch
+// would free.
 bool has_live(const Body &body);
+bool can_free(const Body &body);
 
 // A launch has been enqueued, which allocates and frees.
 void graph_memory_launched(const Body &body, Stream &stream);

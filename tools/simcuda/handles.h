@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <sys/mman.h>
@@ -35,6 +36,11 @@ public:
         ++retired_;
     }
     size_t count() const { return used_ - free_.size() - retired_; }
+    template <typename Predicate> bool any(Predicate predicate) const {
+        return std::any_of(slots_, slots_ + used_, [&](const Slot &slot) {
+            return slot.object && predicate(*slot.object);
+        });
+    }
     Object *find(Handle handle) const { return was(handle) ? slot(handle)->object : nullptr; }
 
     // Whether an object ever had this handle.

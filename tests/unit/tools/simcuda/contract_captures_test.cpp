@@ -1,4 +1,5 @@
 // Behaviour: what CUDA promises of captures and graphs: the same on real hardware and simulated.
+#include "captures.h"
 #include "pending_work.h"
 
 #include <atomic>
@@ -7,30 +8,12 @@
 
 namespace {
 
-CUstreamCaptureStatus status_of(CUstream stream) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    REQUIRE(cu().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS);
-    return status;
-}
-
-void begin(CUstream stream, CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL) {
-    REQUIRE(cu().cuStreamBeginCapture(stream, mode) == CUDA_SUCCESS);
-}
-
 void end_invalid(CUstream stream) {
     CUgraph graph = nullptr;
     CHECK(status_of(stream) == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
     CHECK(cu().cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     CHECK(graph == nullptr);
     CHECK(status_of(stream) == CU_STREAM_CAPTURE_STATUS_NONE);
-}
-
-CUgraph end(CUstream stream) {
-    CUgraph graph = nullptr;
-    CHECK(status_of(stream) == CU_STREAM_CAPTURE_STATUS_ACTIVE);
-    REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
-    REQUIRE(graph != nullptr);
-    return graph;
 }
 
 // What cuMemAlloc answers now; what it gave is freed once nothing captures.
@@ -225,25 +208,6 @@ TEST_CASE("the legacy stream cannot be captured") {
     CHECK(cu().cuStreamBeginCapture(nullptr, CU_STREAM_CAPTURE_MODE_RELAXED) ==
           CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
 }
-
-namespace {
-
-// The graph has an object that calls `destroy` in its end.
-void retain(CUgraph graph, CUhostFn destroy) {
-    CUuserObject object = nullptr;
-    REQUIRE(cu().cuUserObjectCreate(&object, nullptr, destroy, 1,
-                                    CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) == CUDA_SUCCESS);
-    REQUIRE(cu().cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) ==
-            CUDA_SUCCESS);
-}
-
-void await_at_least(int count, const std::atomic<int> &counted) {
-    for (int i = 0; i < 1000 && counted < count; ++i) {
-        std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    }
-}
-
-} // namespace
 
 TEST_CASE("what a graph retains is destroyed after the last that holds it") {
     const Device device;

@@ -260,6 +260,82 @@ TEST_CASE("a launch of another graph frees what a graph left") {
     CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
 }
 
+TEST_CASE("a graph that frees another one's memory is launched only while the program has that") {
+    const Device device;
+    const Stream stream;
+    Leaving leaving(stream);
+    const CUgraphExec free = freeing(leaving.address, stream);
+    CHECK(cu().cuGraphLaunch(free, stream) == CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(cu().cuGraphLaunch(leaving.executable, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphLaunch(free, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphLaunch(free, stream) == CUDA_ERROR_INVALID_VALUE);
+    leaving.end();
+    CHECK(cu().cuGraphExecDestroy(free) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+}
+
+TEST_CASE("an update gives a graph's memory to the launches of another executable graph") {
+    const Device device;
+    const Stream stream;
+    CUgraph graph = nullptr, frees_inside = nullptr;
+    CUgraphExec second = nullptr;
+    CUdeviceptr address = 0, inside = 0;
+    CUgraphExecUpdateResultInfo info = {};
+    Leaving leaving(stream);
+    REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemAllocAsync(&address, 4096, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemsetD8Async(address, 8, 4096, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphLaunch(leaving.executable, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphExecUpdate(leaving.executable, graph, &info) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphInstantiate(&second, graph, 0) == CUDA_ERROR_NOT_SUPPORTED);
+    CHECK(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphLaunch(leaving.executable, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphLaunch(leaving.executable, stream) == CUDA_ERROR_INVALID_VALUE);
+    leaving.end();
+    CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    CHECK(byte_at(leaving.address) == 7);
+    CHECK(byte_at(address) == 8);
+    CHECK(cu().cuMemFreeAsync(leaving.address, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+
+    REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemAllocAsync(&inside, 4096, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemFreeAsync(inside, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamEndCapture(stream, &frees_inside) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphInstantiate(&second, frees_inside, 0) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphExecUpdate(second, frees_inside, &info) ==
+          CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
+    CHECK(info.result == CU_GRAPH_EXEC_UPDATE_ERROR);
+    CHECK(info.errorNode != nullptr);
+    CHECK(cu().cuGraphDestroy(frees_inside) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphExecDestroy(second) == CUDA_SUCCESS);
+}
+
+TEST_CASE("a graph that allocates has one executable graph, no clone, and is part of no other") {
+    const Device device;
+    const Stream stream;
+    CUdeviceptr address = 0;
+    CUgraph graph = nullptr, clone = nullptr;
+    CUgraphExec executable = nullptr, second = nullptr;
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemAllocAsync(&address, 4096, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphInstantiate(&second, graph, 0) == CUDA_ERROR_NOT_SUPPORTED);
+    CHECK(cu().cuGraphClone(&clone, graph) == CUDA_ERROR_NOT_SUPPORTED);
+    REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphLaunch(executable, stream) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    CHECK(cu().cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS);
+    CHECK(status == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+    CHECK(cu().cuStreamEndCapture(stream, &clone) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+    CHECK(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
+}
+
 TEST_CASE("cuMemFreeAsync takes memory of cuMemAlloc") {
     const Device device;
     const Stream stream;

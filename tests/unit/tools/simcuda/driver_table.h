@@ -87,6 +87,7 @@ struct CudaDriver : emm::cuda::Entries {
     EMM_CUDA_OPTIONAL(cuArrayGetDescriptor);
     EMM_CUDA_OPTIONAL(cuArrayDestroy);
     EMM_CUDA_OPTIONAL(cuMipmappedArrayCreate);
+    EMM_CUDA_OPTIONAL(cuGraphAddEmptyNode);
     EMM_CUDA_OPTIONAL(cuGraphAddMemAllocNode);
     EMM_CUDA_OPTIONAL(cuGraphAddMemFreeNode);
     EMM_CUDA_OPTIONAL(cuMemcpy);
@@ -117,9 +118,11 @@ struct CudaDriver : emm::cuda::Entries {
     EMM_CUDA_OPTIONAL(cuEventSynchronize);
     EMM_CUDA_OPTIONAL(cuEventDestroy);
     EMM_CUDA_OPTIONAL(cuGraphCreate);
+    EMM_CUDA_OPTIONAL(cuGraphClone);
     EMM_CUDA_OPTIONAL(cuGraphDestroy);
     EMM_CUDA_OPTIONAL(cuGraphGetNodes);
     EMM_CUDA_OPTIONAL(cuGraphInstantiateWithFlags);
+    EMM_CUDA_OPTIONAL(cuGraphExecUpdate);
     EMM_CUDA_OPTIONAL(cuGraphLaunch);
     EMM_CUDA_OPTIONAL(cuGraphExecDestroy);
     EMM_CUDA_OPTIONAL(cuUserObjectCreate);
