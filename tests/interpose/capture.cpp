@@ -5,14 +5,15 @@ namespace {
 
 class Executable {
 public:
-    explicit Executable(CUgraph graph) {
-        NEED(cu.cuGraphInstantiateWithFlags(&handle_, graph, 0));
+    explicit Executable(CUgraph graph, unsigned long long flags = 0) {
+        NEED(cu.cuGraphInstantiateWithFlags(&handle_, graph, flags));
         NEED(cu.cuGraphDestroy(graph));
     }
     ~Executable() { cu.cuGraphExecDestroy(handle_); }
     Executable(const Executable &) = delete;
     Executable &operator=(const Executable &) = delete;
     void launch(CUstream stream) const { NEED(cu.cuGraphLaunch(handle_, stream)); }
+    operator CUgraphExec() const { return handle_; }
 
 private:
     CUgraphExec handle_ = nullptr;
@@ -137,6 +138,163 @@ void freed_by_a_graph(CUdeviceptr out, CUstream stream) {
     NEED(cu.cuMemFreeAsync(next, stream));
 }
 
+// A graph that leaves memory to the program, with that value in it.
+CUgraph leaving(CUdeviceptr &ret_address, unsigned value, CUstream stream) {
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    ret_address = allocate_async(mib, stream);
+    NEED(fill(ret_address, mib, value, stream));
+    return end_capture(stream);
+}
+
+// Blocks that take what an allocator has free, written.
+struct Others {
+    explicit Others(CUstream its_stream) : stream(its_stream) {
+        for (CUdeviceptr &block : blocks) {
+            block = allocate_async(mib, stream);
+            NEED(fill(block, mib, 99, stream));
+        }
+    }
+    ~Others() {
+        for (const CUdeviceptr block : blocks) {
+            cu.cuMemFreeAsync(block, stream);
+        }
+    }
+    Others(const Others &) = delete;
+    CUstream stream;
+    CUdeviceptr blocks[4];
+};
+
+// The launches leave the memory of the graph that it was updated from, and keep it.
+void updated(CUstream stream) {
+    CUdeviceptr first = 0, second = 0;
+    CUgraphExecUpdateResultInfo info = {};
+    {
+        const Executable executable(leaving(first, 83, stream));
+        const CUgraph graph = leaving(second, 84, stream);
+        executable.launch(stream);
+        result(cu.cuGraphExecUpdate(executable, graph, &info), CUDA_SUCCESS, "an update");
+        NEED(cu.cuGraphDestroy(graph));
+        {
+            const Others others(stream);
+            executable.launch(stream);
+            fact(holds(first, mib, 83, stream), "updated: what was left before: bytes ok");
+        }
+        result(cu.cuMemFreeAsync(second, stream), CUDA_SUCCESS, "updated: free between launches");
+        executable.launch(stream);
+        NEED(cu.cuStreamSynchronize(stream));
+    }
+    const Others others(stream);
+    fact(holds(first, mib, 83, stream), "updated, after the end: what was left before: bytes ok");
+    fact(holds(second, mib, 84, stream), "updated, after the end: bytes ok");
+    result(cu.cuMemFreeAsync(first, stream), CUDA_SUCCESS, "updated: the first free");
+    result(cu.cuMemFreeAsync(second, stream), CUDA_SUCCESS, "updated: the second free");
+}
+
+// A graph that frees is updated from one that frees other memory.
+void updated_to_free(CUstream stream) {
+    CUdeviceptr first = 0, second = 0;
+    CUgraphExecUpdateResultInfo info = {};
+    const Executable takes_first(leaving(first, 85, stream)),
+        takes_second(leaving(second, 86, stream));
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    NEED(cu.cuMemFreeAsync(first, stream));
+    const Executable frees(end_capture(stream));
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+    NEED(cu.cuMemFreeAsync(second, stream));
+    const CUgraph graph = end_capture(stream);
+    takes_first.launch(stream);
+    takes_second.launch(stream);
+    result(cu.cuGraphExecUpdate(frees, graph, &info), CUDA_SUCCESS, "an update of a free");
+    NEED(cu.cuGraphDestroy(graph));
+    frees.launch(stream);
+    result(cu.cuGraphLaunch(takes_first, stream), CUDA_ERROR_INVALID_VALUE,
+           "launch of what was not freed");
+    takes_second.launch(stream);
+    result(cu.cuMemFreeAsync(first, stream), CUDA_SUCCESS, "free of what was not freed");
+    result(cu.cuMemFreeAsync(second, stream), CUDA_SUCCESS, "free of what was freed and left");
+}
+
+// Once more while the program has the memory, or while it has not got what the graph frees.
+void launched_again(CUstream stream) {
+    CUdeviceptr address = 0, again = 0;
+    {
+        const Executable executable(leaving(address, 87, stream));
+        NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+        NEED(cu.cuMemFreeAsync(address, stream));
+        const Executable frees(end_capture(stream));
+        result(cu.cuGraphLaunch(frees, stream), CUDA_ERROR_INVALID_VALUE,
+               "launch that frees what no launch has left");
+        executable.launch(stream);
+        result(cu.cuGraphLaunch(executable, stream), CUDA_ERROR_INVALID_VALUE,
+               "launch with the memory not freed");
+        fact(holds(address, mib, 87, stream), "and the memory is as it was");
+        frees.launch(stream);
+        result(cu.cuGraphLaunch(frees, stream), CUDA_ERROR_INVALID_VALUE,
+               "launch that frees twice");
+        executable.launch(stream);
+        NEED(cu.cuMemFreeAsync(address, stream));
+    }
+    const Executable executable(leaving(again, 88, stream),
+                                CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
+    executable.launch(stream);
+    result(cu.cuGraphLaunch(executable, stream), CUDA_SUCCESS, "launch that frees what was left");
+    fact(holds(again, mib, 88, stream), "and leaves it again: bytes ok");
+    result(cu.cuMemFreeAsync(again, stream), CUDA_SUCCESS, "its free");
+}
+
+// A node that frees captured memory, which the program adds itself.
+void freed_by_a_node(CUdeviceptr out, CUstream stream) {
+    CUdeviceptr address = 0;
+    CUgraph graph = nullptr;
+    CUgraphNode node = nullptr;
+    size_t count = 0;
+    const Executable takes(leaving(address, 89, stream));
+    NEED(cu.cuGraphCreate(&graph, 0));
+    result(cu.cuGraphAddMemFreeNode(&node, graph, nullptr, 0, address), CUDA_SUCCESS,
+           "a node that frees captured memory");
+    NEED(cu.cuGraphGetNodes(graph, nullptr, &count));
+    fact(count == 1, "it is the graph's only node");
+    result(cu.cuGraphAddMemFreeNode(&node, graph, &node, 1, address), CUDA_ERROR_INVALID_VALUE,
+           "a second one");
+    result(cu.cuGraphAddMemFreeNode(&node, graph, &node, 1, address + 256),
+           CUDA_ERROR_INVALID_VALUE, "one of an address inside");
+    result(cu.cuGraphAddMemFreeNode(&node, graph, &node, 1, out), CUDA_ERROR_INVALID_VALUE,
+           "one of cuMemAlloc's memory");
+    const Executable frees(graph);
+    for (const char *which : {"first", "second"}) {
+        takes.launch(stream);
+        copy(out, address, stream);
+        result(cu.cuGraphLaunch(frees, stream), CUDA_SUCCESS, "%s launch of it", which);
+        fact(holds(out, mib, 89, stream), "freed by a node, %s launch: bytes ok", which);
+    }
+    const CUgraph own = leaving(address, 90, stream);
+    CUgraphNode nodes[2] = {};
+    count = 2;
+    NEED(cu.cuGraphGetNodes(own, nodes, &count));
+    NEED(cu.cuGraphAddMemFreeNode(&node, own, &nodes[count - 1], 1, address));
+    const Executable frees_own(own);
+    frees_own.launch(stream);
+    result(cu.cuGraphLaunch(frees_own, stream), CUDA_SUCCESS,
+           "second launch of a graph with a node that frees its own memory");
+}
+
+// What CUDA does with no graph that has nodes for memory.
+void refused_with_memory(CUstream stream) {
+    CUdeviceptr address = 0;
+    CUgraph clone = nullptr;
+    const CUgraph graph = leaving(address, 91, stream);
+    result(cu.cuGraphClone(&clone, graph), CUDA_ERROR_NOT_SUPPORTED, "clone of one that leaves");
+    const Executable executable(graph);
+    NEED(cu.cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    result(cu.cuGraphLaunch(executable, stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+           "captured launch of one that leaves");
+    fact(status_of(stream) == CU_STREAM_CAPTURE_STATUS_INVALIDATED, "and the capture is invalid");
+    result(cu.cuStreamEndCapture(stream, &clone), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED,
+           "the end of that capture");
+    executable.launch(stream);
+    result(cu.cuMemFreeAsync(address, stream), CUDA_SUCCESS, "free after a launch of it");
+}
+
 // The caller's own memory, which its graphs go on using.
 void made_before(CUstream stream) {
     const CUdeviceptr out = allocate(mib), taken = allocate_async(mib, stream);
@@ -201,6 +359,11 @@ void capture_case() {
         freed_outside(out, stream);
         freed_after_the_end(out, stream);
         freed_by_a_graph(out, stream);
+        updated(stream);
+        updated_to_free(stream);
+        launched_again(stream);
+        freed_by_a_node(out, stream);
+        refused_with_memory(stream);
         made_before(stream);
         relaxed(stream);
         exchanged(stream);

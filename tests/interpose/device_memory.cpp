@@ -91,6 +91,8 @@ static void freed_twice_of_a_graph(CUstream stream) {
     NEED(cu.cuStreamEndCapture(stream, &graph));
     NEED(cu.cuGraphInstantiateWithFlags(&executable, graph, 0));
     NEED(cu.cuGraphDestroy(graph));
+    result(cu.cuMemFreeAsync(address, stream), CUDA_ERROR_INVALID_VALUE,
+           "free of a graph's memory before the first launch");
     for (const char *which : {"first", "second"}) {
         NEED(cu.cuGraphLaunch(executable, stream));
         result(cu.cuMemFreeAsync(address, stream), CUDA_SUCCESS,

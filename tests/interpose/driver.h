@@ -96,8 +96,11 @@
     X(cuEventRecord)                                                                               \
     X(cuEventDestroy)                                                                              \
     X(cuGraphCreate)                                                                               \
+    X(cuGraphClone)                                                                                \
     X(cuGraphDestroy)                                                                              \
+    X(cuGraphGetNodes)                                                                             \
     X(cuGraphInstantiateWithFlags)                                                                 \
+    X(cuGraphExecUpdate)                                                                           \
     X(cuGraphLaunch)                                                                               \
     X(cuGraphExecDestroy)
 

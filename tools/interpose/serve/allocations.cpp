@@ -160,7 +160,7 @@ Allocation AllocationShard::end_graph(AllocationName name, FreedAddresses &freed
     if (!found || found->kind != Kind::captured) {
         return {};
     }
-    if (found->freed || found->is_waiting()) {
+    if (!found->is_programs()) {
         return remove_slot(size_t(found - slots_.data()), SpreadAddress(name.address), freed);
     }
     found->kind = Kind::ordered;

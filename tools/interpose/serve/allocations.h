@@ -35,8 +35,8 @@ struct alignas(16) Allocation {
     bool launched = false; // a graph's: the program has had it
     bool exported = false; // Sharing has an export of it
 
-    // A graph has it, and the program has not got it yet.
-    bool is_waiting() const { return kind == Kind::captured && !launched; }
+    // Whether the program has it: a graph's only between a launch and the free after it.
+    bool is_programs() const { return kind != Kind::captured || (launched && !freed); }
     bool is_one_of(uint32_t kinds) const { return (uint32_t(kind) & kinds) != 0; }
 };
 

@@ -31,6 +31,7 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuStreamIsCapturing);
     EMM_CUDA_REQUIRED(cuStreamSynchronize);
     EMM_CUDA_REQUIRED(cuStreamWaitEvent);
+    EMM_CUDA_REQUIRED(cuGraphAddEmptyNode);
     EMM_CUDA_REQUIRED(cuGraphRetainUserObject);
     EMM_CUDA_REQUIRED(cuMemGetAddressRange);
     EMM_CUDA_REQUIRED(cuMemsetD8Async);

@@ -3,7 +3,6 @@
 #include "server.h"
 
 #include <cstdlib>
-#include <memory>
 
 namespace emm::run {
 namespace {
@@ -179,90 +178,6 @@ CUresult mipmapped_array_destroy(CUmipmappedArray array) {
     });
 }
 
-// --- graph nodes that allocate -----------------------------------------------------------------
-
-void CUDA_CB node_is_gone(void *argument) {
-    const std::unique_ptr<char> key(static_cast<char *>(argument));
-    server().passed_on.release(Passed::graph_node, key_of(key.get()));
-}
-
-// The node lasts as long as its graph and all that was made from that, which a user object tells.
-void count_node(CUgraph graph, uint64_t bytes) {
-    const Driver &driver = server().driver;
-    std::unique_ptr<char> key(new char);
-    CUuserObject object = nullptr;
-    if (driver.cuUserObjectCreate(&object, key.get(), &node_is_gone, 1,
-                                  CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) != CUDA_SUCCESS) {
-        return;
-    }
-    server().passed_on.add(Passed::graph_node, key_of(key.release()), {bytes, nullptr, 1, 0});
-    if (driver.cuGraphRetainUserObject(graph, object, 1, CU_GRAPH_USER_OBJECT_MOVE) !=
-        CUDA_SUCCESS) {
-        driver.cuUserObjectRelease(object, 1);
-    }
-}
-
-// Of a node that allocates; `bytes` 0: it does not.
-struct NodeMemory {
-    uint64_t bytes = 0, address = 0;
-};
-
-// `made` tells of the memory once the call has succeeded.
-template <class Call, class Tell> CUresult add_node(CUgraph graph, Call call, Tell made) {
-    const Turn turn;
-    const CUresult result = call();
-    const bool counts = turn.is_programs() && result == CUDA_SUCCESS;
-    const NodeMemory memory = counts ? made() : NodeMemory();
-    if (memory.bytes != 0) {
-        server().allocations.forget_within(memory.address, memory.bytes);
-        count_node(graph, memory.bytes);
-    }
-    return result;
-}
-
-CUresult add_mem_alloc_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
-                            size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params) {
-    return add_node(
-        graph,
-        [&] {
-            return ask_driver<&add_mem_alloc_node>(served_cuGraphAddMemAllocNode, ret_node, graph,
-                                                   dependencies, count, params);
-        },
-        [&] {
-            return NodeMemory{params->bytesize, params->dptr};
-        });
-}
-
-#if CUDA_VERSION >= 12020
-NodeMemory memory_of(const CUgraphNodeParams &params) {
-    return params.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC
-               ? NodeMemory{params.alloc.bytesize, params.alloc.dptr}
-               : NodeMemory();
-}
-
-CUresult graph_add_node(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
-                        size_t count, CUgraphNodeParams *params) {
-    return add_node(
-        graph,
-        [&] {
-            return ask_driver<&graph_add_node>(served_cuGraphAddNode, ret_node, graph, dependencies,
-                                               count, params);
-        },
-        [&] { return memory_of(*params); });
-}
-
-CUresult graph_add_node_v2(CUgraphNode *ret_node, CUgraph graph, const CUgraphNode *dependencies,
-                           const void *edges, size_t count, CUgraphNodeParams *params) {
-    return add_node(
-        graph,
-        [&] {
-            return ask_driver<&graph_add_node_v2>(served_cuGraphAddNode_v2, ret_node, graph,
-                                                  dependencies, edges, count, params);
-        },
-        [&] { return memory_of(*params); });
-}
-#endif
-
 // --- external memory ---------------------------------------------------------------------------
 
 CUresult import_external(CUexternalMemory *ret_memory,
@@ -303,11 +218,6 @@ void serve_counted(Entries &entries) {
     entries.at[served_cuArrayDestroy] = entry_of<&array_destroy>();
     entries.at[served_cuMipmappedArrayCreate] = entry_of<&mipmapped_array_create>();
     entries.at[served_cuMipmappedArrayDestroy] = entry_of<&mipmapped_array_destroy>();
-    entries.at[served_cuGraphAddMemAllocNode] = entry_of<&add_mem_alloc_node>();
-#if CUDA_VERSION >= 12020
-    entries.at[served_cuGraphAddNode] = entry_of<&graph_add_node>();
-    entries.at[served_cuGraphAddNode_v2] = entry_of<&graph_add_node_v2>();
-#endif
     entries.at[served_cuImportExternalMemory] = entry_of<&import_external>();
     entries.at[served_cuDestroyExternalMemory] = entry_of<&destroy_external>();
     std::atexit(&say_at_exit);

@@ -23,12 +23,12 @@ namespace {
     return status < 0 ? refuse(allocation, status) : CUDA_SUCCESS;
 }
 
-// What the program has not got: the driver's, or freed before.
+// What the program has not got: the driver's, freed before, or a graph's that no launch has left.
 bool is_none(const Allocation &found) {
-    return found.address == 0 || found.freed;
+    return found.address == 0 || !found.is_programs();
 }
 Answer free_none(const Allocation &found) {
-    return found.freed ? Answer(CUDA_ERROR_INVALID_VALUE) : Answer();
+    return found.address != 0 || found.freed ? Answer(CUDA_ERROR_INVALID_VALUE) : Answer();
 }
 
 // The program frees it: other processes can open it no more.
@@ -86,14 +86,14 @@ CUresult mem_free(CUdeviceptr ptr) {
 }
 
 // What the graph itself has allocated and now frees: the plugin keeps it for the graph, and may
-// give it out again in the same capture. On a stream of another context it stays as it is, and no
-// launch leaves it to the program.
+// give it out again in the same capture. On a stream of another context it stays as it is, and each
+// launch frees it again.
 Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstream stream) {
     const AllocationName name = {found.address, found.id};
     emm_status context_status = EMM_OK;
     if (server().streams.context_of(stream, context_status) != found.context) {
-        server().graph_memory.remove(capture, name);
-        return CUDA_SUCCESS;
+        return server().graph_memory.add_free(capture, name) ? CUDA_SUCCESS
+                                                             : CUDA_ERROR_INVALID_VALUE;
     }
     server().allocations.remove(name);
     const emm_status status = emm_memfree(found.context, found.address, found.size, stream);
@@ -114,11 +114,15 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
     if (found.kind != Kind::captured) {
         return {};
     }
+    GraphMemory &graphs = server().graph_memory;
     const AllocationName name = {found.address, found.id};
-    if (server().graph_memory.has(capture, name)) {
-        return free_in_own_graph(capture, found, stream);
+    const CUresult prepared = graphs.prepare(capture);
+    if (prepared != CUDA_SUCCESS) {
+        return prepared;
     }
-    return server().graph_memory.add_free(capture, name) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return graphs.leaves(capture, name)     ? free_in_own_graph(capture, found, stream)
+           : graphs.add_free(capture, name) ? CUDA_SUCCESS
+                                            : CUDA_ERROR_INVALID_VALUE;
 }
 
 // On a stream of `context`, which is not the memory's, or NULL: not known.

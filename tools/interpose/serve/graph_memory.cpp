@@ -32,7 +32,9 @@ CUresult GraphMemory::capture_of(CUstream stream, Capture &ret_capture) const {
 // A handle of a graph whose capture failed may be another graph's by now.
 GraphMemory::Graph &GraphMemory::graph_of(const Capture &capture) {
     Graph &graph = graphs_[capture.graph];
-    if (graph.capture_id != capture.id) {
+    if (capture.id == 0) {
+        graph.complete = graph.complete || graph.capture_id == 0;
+    } else if (graph.capture_id != capture.id) {
         if (!graph.complete) {
             graph = {};
         }
@@ -45,8 +47,14 @@ GraphMemory::Graph &GraphMemory::graph_of(const Capture &capture) {
 
 GraphMemory::Graph *GraphMemory::find(const Capture &capture) {
     const auto found = graphs_.find(capture.graph);
-    return found == graphs_.end() || found->second.capture_id != capture.id ? nullptr
-                                                                            : &found->second;
+    const bool is_its =
+        found != graphs_.end() && (capture.id == 0 || found->second.capture_id == capture.id);
+    return is_its ? &found->second : nullptr;
+}
+
+const GraphMemory::Graph *GraphMemory::find(CUgraph graph) const {
+    const auto found = graphs_.find(graph);
+    return found != graphs_.end() && found->second.complete ? &found->second : nullptr;
 }
 
 CUresult GraphMemory::make_token(Graph &graph, CUgraph handle) {
@@ -73,7 +81,8 @@ CUresult GraphMemory::prepare(const Capture &capture) {
     Graph &graph = graph_of(capture);
     const CUresult result = graph.token ? CUDA_SUCCESS : make_token(graph, capture.graph);
     if (result == CUDA_SUCCESS) {
-        graph.leaves.reserve(graph.leaves.size() + 1);
+        graph.uses.leaves.reserve(graph.uses.leaves.size() + 1);
+        graph.uses.frees.reserve(graph.uses.frees.size() + 1);
         graph.token->memory.reserve(graph.token->memory.size() + 1);
     }
     return result;
@@ -82,32 +91,39 @@ CUresult GraphMemory::prepare(const Capture &capture) {
 void GraphMemory::add(const Capture &capture, AllocationName name) noexcept {
     const std::lock_guard lock(mutex_);
     if (Graph *const graph = find(capture)) {
-        graph->leaves.push_back(name);
+        graph->uses.leaves.push_back(name);
         graph->token->memory.push_back(name);
     }
 }
 
-bool GraphMemory::has(const Capture &capture, AllocationName name) {
+bool GraphMemory::leaves(const Capture &capture, AllocationName name) {
     const std::lock_guard lock(mutex_);
     const Graph *const graph = find(capture);
-    return graph && contains(graph->leaves, name);
+    return graph && contains(graph->uses.leaves, name) && !contains(graph->uses.frees, name);
 }
 
 void GraphMemory::remove(const Capture &capture, AllocationName name) noexcept {
     const std::lock_guard lock(mutex_);
     if (Graph *const graph = find(capture)) {
-        std::erase(graph->leaves, name);
+        std::erase(graph->uses.leaves, name);
     }
 }
 
-bool GraphMemory::add_free(const Capture &capture, AllocationName name) {
+bool GraphMemory::add_free(const Capture &capture, AllocationName name) noexcept {
     const std::lock_guard lock(mutex_);
-    Graph &graph = graph_of(capture);
-    if (contains(graph.frees, name)) {
+    Graph *const graph = find(capture);
+    if (!graph || contains(graph->uses.frees, name)) {
         return false;
     }
-    graph.frees.push_back(name);
+    graph->uses.frees.push_back(name);
     return true;
+}
+
+void GraphMemory::remove_free(const Capture &capture, AllocationName name) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (Graph *const graph = find(capture)) {
+        std::erase(graph->uses.frees, name);
+    }
 }
 
 // --- graphs ------------------------------------------------------------------------------------
@@ -124,22 +140,40 @@ void GraphMemory::capture_ended(CUgraph graph) {
     }
 }
 
+bool GraphMemory::has_nodes(CUgraph graph) {
+    const std::lock_guard lock(mutex_);
+    return find(graph) != nullptr;
+}
+
 void GraphMemory::graph_ended(CUgraph graph) {
     const std::lock_guard lock(mutex_);
     graphs_.erase(graph);
     note_any();
 }
 
-void GraphMemory::made_executable(CUgraphExec executable, CUgraph graph) {
+void GraphMemory::graph_moved(CUgraph child, CUgraph parent) {
+    const std::lock_guard lock(mutex_);
+    if (const Graph *const from = find(child)) {
+        Uses &to = graph_of({parent, 0}).uses;
+        to.leaves.insert(to.leaves.end(), from->uses.leaves.begin(), from->uses.leaves.end());
+        to.frees.insert(to.frees.end(), from->uses.frees.begin(), from->uses.frees.end());
+        graphs_.erase(child);
+    }
+}
+
+void GraphMemory::made_executable(CUgraphExec executable, CUgraph graph, bool frees_left) {
     const std::lock_guard lock(mutex_);
     executables_.erase(executable);
-    const auto found = graphs_.find(graph);
-    if (found != graphs_.end() && found->second.complete &&
-        !(found->second.leaves.empty() && found->second.frees.empty())) {
-        executables_[executable] = std::make_shared<const Executable>(
-            Executable{found->second.leaves, found->second.frees});
+    if (const Graph *const from = find(graph)) {
+        executables_[executable] =
+            std::make_shared<const Executable>(Executable{from->uses, frees_left});
     }
     note_any();
+}
+
+void GraphMemory::executable_updated(CUgraphExec executable, CUgraph graph) {
+    const auto before = find(executable);
+    made_executable(executable, graph, before && before->frees_left);
 }
 
 void GraphMemory::executable_ended(CUgraphExec executable) {
@@ -148,26 +182,40 @@ void GraphMemory::executable_ended(CUgraphExec executable) {
     note_any();
 }
 
-std::vector<Allocation> GraphMemory::launched(CUgraphExec executable) {
-    std::shared_ptr<const Executable> what;
-    {
-        const std::lock_guard lock(mutex_);
-        const auto found = executables_.find(executable);
-        if (found == executables_.end()) {
-            return {};
-        }
-        what = found->second;
-    }
+// --- launches ----------------------------------------------------------------------------------
+
+std::shared_ptr<const GraphMemory::Executable> GraphMemory::find(CUgraphExec executable) {
+    const std::lock_guard lock(mutex_);
+    const auto found = executables_.find(executable);
+    return found == executables_.end() ? nullptr : found->second;
+}
+
+bool GraphMemory::is_programs(AllocationName name) {
+    const Allocation found = allocations_.find(name.address);
+    return found.id == name.id && found.is_programs();
+}
+
+bool GraphMemory::can_launch(const Executable &executable) {
+    const auto &[leaves, frees] = executable.uses;
+    const bool has_left = std::any_of(leaves.begin(), leaves.end(),
+                                      [this](AllocationName name) { return is_programs(name); });
+    const bool has_all = std::all_of(frees.begin(), frees.end(), [&](AllocationName name) {
+        return contains(leaves, name) || is_programs(name);
+    });
+    return (executable.frees_left || !has_left) && has_all;
+}
+
+std::vector<Allocation> GraphMemory::launched(const Executable &executable) {
     std::vector<Allocation> freed;
-    freed.reserve(what->frees.size());
-    for (const AllocationName name : what->frees) {
+    freed.reserve(executable.uses.frees.size());
+    for (const AllocationName name : executable.uses.leaves) {
+        allocations_.set_launched(name);
+    }
+    for (const AllocationName name : executable.uses.frees) {
         const Allocation taken = allocations_.take(name);
         if (taken.address != 0 && taken.kind != Kind::captured) {
             freed.push_back(taken);
         }
-    }
-    for (const AllocationName name : what->leaves) {
-        allocations_.set_launched(name);
     }
     return freed;
 }

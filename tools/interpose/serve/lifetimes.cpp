@@ -190,8 +190,12 @@ template <Served entry, bool per_thread>
 CUresult begin_recapture_to_graph(CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
                                   void (*callback)(), void *argument) {
     return begin_capture<per_thread>(stream, [&] {
-        return ask_driver<&begin_recapture_to_graph<entry, per_thread>>(entry, stream, mode, graph,
-                                                                        callback, argument);
+        const CUresult result = ask_driver<&begin_recapture_to_graph<entry, per_thread>>(
+            entry, stream, mode, graph, callback, argument);
+        if (result == CUDA_SUCCESS && server().graph_memory.any()) {
+            server().graph_memory.graph_ended(graph); // what was made of it keeps its memory
+        }
+        return result;
     });
 }
 

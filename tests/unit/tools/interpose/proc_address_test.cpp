@@ -43,6 +43,10 @@ TEST_CASE("an entry is found by its name, in the newest form that is not too new
     CHECK(served_by_name("cuGetProcAddress", 12000, false) == served_cuGetProcAddress_v2);
     CHECK(served_by_name("cuGraphInstantiate", 11080, false) == served_cuGraphInstantiate_v2);
     CHECK(served_by_name("cuGraphInstantiate", 12000, false) == served_cuGraphInstantiateWithFlags);
+    CHECK(served_by_name("cuGraphExecUpdate", 11080, false) == served_cuGraphExecUpdate);
+    CHECK(served_by_name("cuGraphExecUpdate", 12000, false) == served_cuGraphExecUpdate_v2);
+    CHECK(served_by_name("cuGraphAddNode", 13030, false) == served_cuGraphAddNode_v2);
+    CHECK(served_by_name("cuGraphAddNode", 13040, false) == served_cuGraphAddNode_v3);
 }
 
 TEST_CASE("with the threads' own streams asked for, the variant for them is found") {

@@ -118,7 +118,7 @@ TEST_CASE("an allocation's name is not that of another one at its address") {
     REQUIRE(allocations.remove(first).address == 0);
     const AllocationName second = captured_at(allocations, 4096);
     allocations.set_launched(first);
-    CHECK(allocations.find(4096).is_waiting());
+    CHECK_FALSE(allocations.find(4096).is_programs());
     CHECK(allocations.end_graph(first).address == 0);
     CHECK(allocations.take(first).address == 0);
     CHECK(allocations.take(second).size == 300);

@@ -1,14 +1,6 @@
-#include "catch.h"
-#include "proc_address.h"
-
-#include <cstdlib>
-#include <cuda.h>
-#include <dlfcn.h>
+#include "served_process.h"
 
 using namespace emm::run;
-
-extern "C" bool emm_run_serve(const Entries *driver, Entries *ret_serving, char *ret_problem,
-                              size_t size);
 
 namespace {
 
@@ -25,13 +17,9 @@ template <class... More> Entry stand_in() {
     return reinterpret_cast<Entry>(HandOut<More...>(&hand_out<More...>));
 }
 
-// With what the simulated driver lacks, or needs another process for, stood in for.
-Entries find_driver() {
-    void *const library = dlopen(std::getenv("EMM_DRIVER"), RTLD_NOW | RTLD_LOCAL);
-    Entries found = {};
-    for (int i = 0; library && i < served_count; i++) {
-        found.at[i] = reinterpret_cast<Entry>(dlsym(library, symbol_of(Served(i))));
-    }
+} // namespace
+
+void emm::run::stand_in_for_addresses(Entries &found) {
     const Entry variable = stand_in<size_t *, void *, const char *>();
     found.at[served_cuModuleGetGlobal_v2] = variable;
     found.at[served_cuLibraryGetGlobal] = variable;
@@ -45,52 +33,9 @@ Entries find_driver() {
     const Entry map_on_stream = stand_in<size_t *, unsigned, CUstream>();
     found.at[served_cuGLMapBufferObjectAsync_v2] =
         found.at[served_cuGLMapBufferObjectAsync_v2_ptsz] = map_on_stream;
-    return found;
 }
 
-// The process with a plugin that serves it; once for all.
-class Process {
-public:
-    Process() {
-        setenv("EMM_PLUGIN", "passthrough", 1);
-        serves_ = driver_.at[served_cuInit] &&
-                  driver<CUresult (*)(unsigned)>(served_cuInit)(0) == CUDA_SUCCESS &&
-                  emm_run_serve(&driver_, &serving_, problem_, sizeof problem_);
-    }
-
-    bool serves() const { return serves_; }
-    const char *problem() const { return problem_; }
-    template <class Function> Function driver(Served entry) const {
-        return reinterpret_cast<Function>(driver_.at[entry]);
-    }
-    template <class Function> Function emm(Served entry) const {
-        return reinterpret_cast<Function>(serving_.at[entry]);
-    }
-
-private:
-    const Entries driver_ = find_driver();
-    Entries serving_ = {};
-    char problem_[256] = "";
-    bool serves_ = false;
-};
-
-const Process &process() {
-    static const Process only;
-    return only;
-}
-
-// The primary context, current as long as this lives. With its end all memory is the driver's.
-struct Context {
-    Context() {
-        CUcontext context = nullptr;
-        REQUIRE(process().emm<CUresult (*)(CUcontext *, CUdevice)>(served_cuDevicePrimaryCtxRetain)(
-                    &context, 0) == CUDA_SUCCESS);
-        void *const library = dlopen(std::getenv("EMM_DRIVER"), RTLD_NOW | RTLD_LOCAL);
-        REQUIRE(reinterpret_cast<CUresult (*)(CUcontext)>(dlsym(library, "cuCtxSetCurrent"))(
-                    context) == CUDA_SUCCESS);
-    }
-    ~Context() { process().emm<CUresult (*)(CUdevice)>(served_cuDevicePrimaryCtxRelease_v2)(0); }
-};
+namespace {
 
 using Allocate = CUresult (*)(CUdeviceptr *, size_t);
 using Free = CUresult (*)(CUdeviceptr);
