@@ -150,10 +150,21 @@ void captures(Pass &pass) {
     pass.give_back();
 }
 
+void end_graph(Pass &pass, CUgraph graph) {
+    if (!pass.call("cuGraphDestroy", [&] { return cu.cuGraphDestroy(graph); })) {
+        must(cu.cuGraphDestroy(graph), "cuGraphDestroy of what could not be destroyed");
+    }
+}
+
+void end_executable(Pass &pass, CUgraphExec graph) {
+    if (!pass.call("cuGraphExecDestroy", [=] { return cu.cuGraphExecDestroy(graph); })) {
+        must(cu.cuGraphExecDestroy(graph), "cuGraphExecDestroy of what could not be destroyed");
+    }
+}
+
 // A graph that leaves memory to the program; NULL: something failed.
-CUgraphExec leaving_graph(Pass &pass, CUdeviceptr &ret_left) {
+CUgraph leaving_graph(Pass &pass, CUdeviceptr &ret_left) {
     CUgraph graph = nullptr;
-    CUgraphExec made = nullptr;
     must(cu.cuStreamBeginCapture(pass.stream(0), CU_STREAM_CAPTURE_MODE_GLOBAL),
          "cuStreamBeginCapture");
     const bool allocated = pass.call("cuMemAllocAsync in a capture", [&] {
@@ -162,12 +173,18 @@ CUgraphExec leaving_graph(Pass &pass, CUdeviceptr &ret_left) {
     if (cu.cuStreamEndCapture(pass.stream(0), &graph) != CUDA_SUCCESS) {
         return nullptr;
     }
-    if (allocated) {
+    if (!allocated) {
+        end_graph(pass, graph);
+    }
+    return allocated ? graph : nullptr;
+}
+
+CUgraphExec leaving_executable(Pass &pass, CUdeviceptr &ret_left) {
+    CUgraphExec made = nullptr;
+    if (const CUgraph graph = leaving_graph(pass, ret_left)) {
         pass.call("cuGraphInstantiate",
                   [&] { return cu.cuGraphInstantiateWithFlags(&made, graph, 0); });
-    }
-    if (!pass.call("cuGraphDestroy", [&] { return cu.cuGraphDestroy(graph); })) {
-        must(cu.cuGraphDestroy(graph), "cuGraphDestroy of what could not be destroyed");
+        end_graph(pass, graph);
     }
     return made;
 }
@@ -176,7 +193,7 @@ CUgraphExec leaving_graph(Pass &pass, CUdeviceptr &ret_left) {
 void left(Pass &pass) {
     CUdeviceptr ptr = 0;
     const CUstream stream = pass.stream(0);
-    const CUgraphExec graph = leaving_graph(pass, ptr);
+    const CUgraphExec graph = leaving_executable(pass, ptr);
     if (!graph) {
         return;
     }
@@ -189,14 +206,49 @@ void left(Pass &pass) {
         }
     }
     must(cu.cuStreamSynchronize(stream), "cuStreamSynchronize");
-    if (!pass.call("cuGraphExecDestroy", [=] { return cu.cuGraphExecDestroy(graph); })) {
-        must(cu.cuGraphExecDestroy(graph), "cuGraphExecDestroy of what could not be destroyed");
-    }
+    end_executable(pass, graph);
     if (has_left) {
         pass.owe("cuMemFree after the graph's end", [=] { return cu.cuMemFree(ptr); });
     }
     pass.give_back();
     pass.allocate_on(stream, mib);
+    pass.give_back();
+}
+
+// A launch that leaves the memory of the graph of an update, which a node of a third graph frees.
+void updated(Pass &pass) {
+    CUdeviceptr first = 0, second = 0;
+    CUgraphExecUpdateResultInfo info = {};
+    CUgraphNode node = nullptr;
+    CUgraph freeing = nullptr;
+    CUgraphExec frees = nullptr;
+    const CUstream stream = pass.stream(0);
+    const CUgraphExec leaves = leaving_executable(pass, first);
+    const CUgraph graph = leaves ? leaving_graph(pass, second) : nullptr;
+    if (!graph) {
+        return leaves ? end_executable(pass, leaves) : void();
+    }
+    const bool is_updated =
+        pass.call("cuGraphExecUpdate", [&] { return cu.cuGraphExecUpdate(leaves, graph, &info); });
+    const CUdeviceptr left = is_updated ? second : first;
+    must(cu.cuGraphCreate(&freeing, 0), "cuGraphCreate");
+    const bool has_node = pass.call("cuGraphAddMemFreeNode", [&] {
+        return cu.cuGraphAddMemFreeNode(&node, freeing, nullptr, 0, left);
+    });
+    must(cu.cuGraphInstantiateWithFlags(&frees, freeing, 0), "cuGraphInstantiate");
+    end_graph(pass, freeing);
+    end_graph(pass, graph);
+    bool has_left = pass.call("cuGraphLaunch", [&] { return cu.cuGraphLaunch(leaves, stream); });
+    if (has_left && has_node) {
+        has_left = !pass.call("cuGraphLaunch of a graph that frees",
+                              [&] { return cu.cuGraphLaunch(frees, stream); });
+    }
+    must(cu.cuStreamSynchronize(stream), "cuStreamSynchronize");
+    end_executable(pass, leaves);
+    end_executable(pass, frees);
+    if (has_left) {
+        pass.owe("cuMemFree of an updated graph's memory", [=] { return cu.cuMemFree(left); });
+    }
     pass.give_back();
 }
 
@@ -254,7 +306,7 @@ void sharing(Pass &pass) {
 const std::vector<Workload> workloads = {
     {"plain", plain},         {"ordered", ordered}, {"elsewhere", elsewhere}, {"host", host},
     {"questions", questions}, {"streams", streams}, {"captures", captures},   {"primary", primary},
-    {"peers", peers},         {"sharing", sharing}, {"left", left},
+    {"peers", peers},         {"sharing", sharing}, {"left", left},           {"updated", updated},
 };
 
 } // namespace faults

@@ -2,35 +2,68 @@
 // other threads go on as ever.
 #include "worker.h"
 
-// Allocates and frees inside, writes a block of the thread's, and may leave memory to whom launches
-// it. Only streams that the legacy stream does not wait for: other threads use that one.
+#include <utility>
+
+// An executable graph of its own, or in place of what another one did. Only streams that the legacy
+// stream does not wait for: other threads use that one.
 void Worker::capture() {
     const Stream &stream = mine_->streams[below(own_streams)];
-    if (stream.blocking || mine_->graphs.size() == most_graphs || world_.settings.captures == 0) {
+    std::vector<Graph> &graphs = mine_->graphs;
+    const bool is_update = !graphs.empty() && world_.settings.updates != 0 && chance_.one_in(2);
+    const bool is_full = graphs.size() == most_graphs && !is_update;
+    if (stream.blocking || is_full || world_.settings.captures == 0) {
         return;
     }
-    Block block, left;
+    const size_t updated = is_update ? below(graphs.size()) : 0;
+    const bool alike = is_update && !chance_.one_in(4);
+    Graph made = capture_graph(stream.handle, alike ? graphs[updated] : Graph());
+    if (!made.source) {
+        return;
+    }
+    if (is_update) {
+        return update(graphs[updated], made);
+    }
+    make_executable(made);
+    graphs.push_back(made);
+}
+
+// May allocate and free inside, writes a block of the thread's, and may leave memory to whom
+// launches it. Of the shape of `like`, if that has a block: then an update may take it over.
+Worker::Graph Worker::capture_graph(CUstream stream, const Graph &like) {
+    const bool is_free = !like.block.ptr;
+    Graph made;
+    Block &block = made.block;
     block.place = place_;
-    block.size = chance_.size();
-    block.stream = stream.handle;
+    block.size = size_like(like.block);
+    block.stream = stream;
     block.kind = chance_.one_in(2) ? Kind::plain : Kind::ordered;
     if (!has_got(allocate_as(block), "an allocation")) {
-        return;
+        return {};
     }
-    begin_capture(stream.handle);
-    capture_inside(stream.handle);
-    if (chance_.one_in(2)) {
-        capture_joined(stream.handle);
+    begin_capture(stream);
+    if (is_free && chance_.one_in(2)) {
+        capture_inside(stream);
+        if (chance_.one_in(2)) {
+            capture_joined(stream);
+        }
     }
-    use(block, stream.handle);
-    const unsigned leaves = block.pattern;
-    if (world_.settings.captures == 2 && chance_.one_in(2)) {
-        left = allocate_in_capture(stream.handle);
+    use(block, stream);
+    made.leaves = block.pattern;
+    if (world_.settings.captures == 2 && (is_free ? chance_.one_in(2) : like.left.ptr != 0)) {
+        made.left = allocate_in_capture(stream, like.left);
     }
-    mine_->graphs.push_back(end_capture(stream.handle, block, leaves, left));
-    if (left.ptr && chance_.one_in(2)) {
-        mine_->graphs.back().frees = capture_free(left, stream.handle);
+    made.source = end_capture(stream);
+    return made;
+}
+
+// Of which as many ends are written; of any size if that is no block.
+size_t Worker::size_like(const Block &block) {
+    const auto has_tail = [](size_t size) { return size >= 2 * Ends::edge; };
+    size_t size = chance_.size();
+    while (block.ptr && has_tail(size) != has_tail(block.size)) {
+        size = chance_.size();
     }
+    return size;
 }
 
 void Worker::begin_capture(CUstream stream) {
@@ -63,11 +96,11 @@ void Worker::begin_capture(CUstream stream) {
 }
 
 // ptr 0: there is no memory left.
-Block Worker::allocate_in_capture(CUstream stream) {
+Block Worker::allocate_in_capture(CUstream stream, const Block &like) {
     Block block;
     block.place = place_;
     block.kind = Kind::ordered;
-    block.size = chance_.size();
+    block.size = size_like(like);
     block.stream = stream;
     if (has_got(allocate_as(block), "cuMemAllocAsync in a capture")) {
         use(block, stream);
@@ -100,32 +133,69 @@ void Worker::capture_joined(CUstream stream) {
     }
 }
 
-Worker::Graph Worker::end_capture(CUstream stream, const Block &block, unsigned leaves,
-                                  const Block &left) {
+CUgraph Worker::end_capture(CUstream stream) {
     CUgraph graph = nullptr;
-    Graph made;
-    made.block = block;
-    made.leaves = leaves;
-    made.left = left;
     check(cu.cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
-    check(cu.cuGraphInstantiateWithFlags(&made.exec, graph, 0), "cuGraphInstantiateWithFlags");
-    check(cu.cuGraphDestroy(graph), "cuGraphDestroy");
-    return made;
+    return graph;
+}
+
+// From its source, unless it has taken over another one; and what frees its memory.
+void Worker::make_executable(Graph &graph) {
+    if (!graph.exec) {
+        check(cu.cuGraphInstantiateWithFlags(&graph.exec, graph.source, 0),
+              "cuGraphInstantiateWithFlags");
+    }
+    if (chance_.one_in(2)) {
+        check(cu.cuGraphDestroy(graph.source), "cuGraphDestroy");
+        graph.source = nullptr;
+    }
+    if (graph.left.ptr && chance_.one_in(2)) {
+        graph.frees = capture_free(graph.left, graph.block.stream);
+    }
+}
+
+// Where CUDA refuses the update, a new executable graph takes the place, as in programs.
+void Worker::update(Graph &graph, Graph made) {
+    CUgraphExecUpdateResultInfo info = {};
+    Graph old = graph;
+    drop_left(old);
+    const CUresult result = cu.cuGraphExecUpdate(old.exec, made.source, &info);
+    if (result == CUDA_SUCCESS) {
+        made.exec = std::exchange(old.exec, nullptr);
+    } else if (result != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) {
+        check(result, "cuGraphExecUpdate");
+    }
+    make_executable(made);
+    graph = made;
+    end_graph(old);
 }
 
 // Another graph, which frees what this one leaves.
 CUgraphExec Worker::capture_free(const Block &left, CUstream stream) {
     CUgraph graph = nullptr;
+    CUgraphNode node = nullptr;
     CUgraphExec made = nullptr;
-    begin_capture(stream);
-    if (chance_.one_in(2)) {
-        capture_inside(stream);
+    if (chance_.one_in(4)) {
+        check(cu.cuGraphCreate(&graph, 0), "cuGraphCreate");
+        check(cu.cuGraphAddMemFreeNode(&node, graph, nullptr, 0, left.ptr),
+              "cuGraphAddMemFreeNode");
+    } else {
+        begin_capture(stream);
+        if (chance_.one_in(2)) {
+            capture_inside(stream);
+        }
+        check(cu.cuMemFreeAsync(left.ptr, stream), "cuMemFreeAsync of another graph's memory");
+        graph = end_capture(stream);
     }
-    check(cu.cuMemFreeAsync(left.ptr, stream), "cuMemFreeAsync of another graph's memory");
-    check(cu.cuStreamEndCapture(stream, &graph), "cuStreamEndCapture");
     check(cu.cuGraphInstantiateWithFlags(&made, graph, 0), "cuGraphInstantiateWithFlags");
     check(cu.cuGraphDestroy(graph), "cuGraphDestroy");
     return made;
+}
+
+void Worker::expect_refused(CUgraphExec exec, CUstream stream, const char *what) {
+    if (cu.cuGraphLaunch(exec, stream) != CUDA_ERROR_INVALID_VALUE) {
+        throw std::runtime_error(std::string(what) + " is not refused");
+    }
 }
 
 // What a launch leaves is freed before the next one, and may be left once more.
@@ -135,10 +205,16 @@ void Worker::launch() {
     }
     const size_t number = below(mine_->graphs.size());
     Graph &graph = mine_->graphs[number];
+    const CUstream stream = any_own();
+    if (graph.has_left && chance_.one_in(2)) {
+        expect_refused(graph.exec, stream, "a launch with the last one's memory not freed");
+    }
     if (graph.has_left) {
         free_left(graph);
     }
-    const CUstream stream = any_own();
+    if (graph.frees && chance_.one_in(2)) {
+        expect_refused(graph.frees, stream, "a launch that frees what the program has not got");
+    }
     order(graph.block.stream, stream);
     check(cu.cuGraphLaunch(graph.exec, stream), "cuGraphLaunch");
     graph.block.stream = stream;
@@ -198,15 +274,13 @@ void Worker::free_left_from_another_context(const Block &left) {
     enter(here);
 }
 
-// It may be running. What its last launch left is a block like others.
-void Worker::drop_graph(size_t number) {
-    Graph graph = taken_from(mine_->graphs, number);
+// Its graph goes: what the last launch left is a block like others.
+void Worker::drop_left(Graph &graph) {
     if (graph.left.ptr && !graph.has_left) {
         check(cu.cuStreamSynchronize(graph.block.stream), "cuStreamSynchronize");
-    }
-    check(cu.cuGraphExecDestroy(graph.exec), "cuGraphExecDestroy");
-    if (graph.has_left && chance_.one_in(2)) {
+    } else if (graph.has_left && chance_.one_in(2)) {
         free_left(graph);
+        check(cu.cuStreamSynchronize(graph.block.stream), "cuStreamSynchronize");
     }
     if (graph.frees) {
         check(cu.cuGraphExecDestroy(graph.frees), "cuGraphExecDestroy");
@@ -214,6 +288,33 @@ void Worker::drop_graph(size_t number) {
     if (graph.has_left) {
         mine_->blocks.push_back(graph.left);
     }
-    use(graph.block, graph.block.stream);
-    free(graph.block, graph.block.stream);
+}
+
+// It may be running.
+void Worker::end_graph(const Graph &graph) {
+    const bool source_first = chance_.one_in(2);
+    if (graph.source && source_first) {
+        check(cu.cuGraphDestroy(graph.source), "cuGraphDestroy");
+    }
+    if (graph.exec) {
+        check(cu.cuGraphExecDestroy(graph.exec), "cuGraphExecDestroy");
+    }
+    if (graph.source && !source_first) {
+        check(cu.cuGraphDestroy(graph.source), "cuGraphDestroy");
+    }
+    Block block = graph.block;
+    use(block, block.stream);
+    free(block, block.stream);
+}
+
+void Worker::drop_graph(size_t number) {
+    Graph graph = taken_from(mine_->graphs, number);
+    const bool left_first = chance_.one_in(2) || !graph.has_left;
+    if (left_first) {
+        drop_left(graph);
+    }
+    end_graph(graph);
+    if (!left_first) {
+        drop_left(graph);
+    }
 }

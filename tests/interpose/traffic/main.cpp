@@ -36,6 +36,7 @@ Settings settings_of(int argc, char *argv[]) {
         {"replaced", &settings.replaced},
         {"lives", &settings.lives},
         {"per_thread", &settings.per_thread},
+        {"updates", &settings.updates},
     };
     for (int i = 1; i < argc; i++) {
         if (set(known, argv[i]) == &settings.seconds) {

@@ -20,6 +20,7 @@ private:
     // An executable graph, with the block that it writes and the memory that it leaves behind.
     struct Graph {
         CUgraphExec exec = nullptr;
+        CUgraph source = nullptr; // that it was made or updated from; NULL: destroyed
         Block block;
         unsigned leaves = 0;         // the pattern
         Block left;                  // ptr 0: there is none
@@ -70,16 +71,23 @@ private:
     // graphs.cpp
     void capture();
     void begin_capture(CUstream stream);
-    Block allocate_in_capture(CUstream stream);
+    Graph capture_graph(CUstream stream, const Graph &like);
+    size_t size_like(const Block &block);
+    Block allocate_in_capture(CUstream stream, const Block &like = {});
     void free_in_capture(const Block &block, CUstream stream);
     void capture_inside(CUstream stream);
     void capture_joined(CUstream stream);
-    Graph end_capture(CUstream stream, const Block &block, unsigned leaves, const Block &left);
+    CUgraph end_capture(CUstream stream);
+    void make_executable(Graph &graph);
+    void update(Graph &graph, Graph made);
     CUgraphExec capture_free(const Block &left, CUstream stream);
     void launch();
+    void expect_refused(CUgraphExec exec, CUstream stream, const char *what);
     void use_left(Graph &graph, CUstream stream);
     void free_left(Graph &graph);
     void free_left_from_another_context(const Block &left);
+    void drop_left(Graph &graph);
+    void end_graph(const Graph &graph);
     void drop_graph(size_t number);
 
     // lives.cpp

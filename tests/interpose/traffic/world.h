@@ -33,6 +33,7 @@ struct Settings {
     size_t replaced = 1;           // streams that end while blocks are used there
     size_t lives = 1;              // contexts that come and go
     size_t per_thread = 1;         // the threads' own streams
+    size_t updates = 1;            // executable graphs that take over other graphs
 };
 
 // What there is to use: the simulated driver with three devices has all that the traffic knows, and
