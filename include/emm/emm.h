@@ -257,6 +257,11 @@ EMM_API emm_status emm_shutdown(void);
  * is not the one asked for with EMM_E_INVALID_VALUE, where the plugin keeps account of that, as all
  * that come with emm do; the memory is then as it was.
  *
+ * Memory that is freed on a stream that captures stays the graph's: until the graph is gone, and
+ * each clone and executable graph that was made of it or updated from it (cuGraphExecUpdate). An
+ * executable graph that is updated keeps the memory of the graph of its last update, and no longer
+ * that of those before. Setting the parameters of single nodes keeps nothing.
+ *
  * Out of memory: emm runs pending frees, asks the plugin to trim and the application to give back
  * (emm_set_pressure_callback), and tries once more, before it answers
  *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY

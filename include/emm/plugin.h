@@ -85,7 +85,10 @@
  * cuEventQuery and others invalidate them unless the thread's capture mode is relaxed round the
  * call (cuThreadExchangeStreamCaptureMode), cuCtxSynchronize and cuCtxRecordEvent in any mode. A
  * graph uses memory whenever it is launched: what is freed on a stream that captures is kept until
- * the graph is gone, or the free is refused with EMM_E_CAPTURING.
+ * the graph is gone, and each clone and executable graph made of it or last updated from it
+ * (cuGraphExecUpdate); or the free is refused with EMM_E_CAPTURING. A user object retained on the
+ * graph tells: the driver hands it on to all of these, but not to a graph of which a single node's
+ * parameters are set.
  */
 #ifndef EMM_PLUGIN_H
 #define EMM_PLUGIN_H

@@ -73,6 +73,36 @@ TEST_CASE("memory freed on a capturing stream stays until the graph and its inst
     CHECK(races() == before);
 }
 
+TEST_CASE("an executable graph keeps what the graph of its last update frees") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const uint64_t before = races();
+    CUgraphExecUpdateResultInfo info = {};
+    const auto capture = [&](emm_deviceptr &ret_scratch, unsigned value) {
+        const Capture capture(stream);
+        ret_scratch = gpu.allocate(1 << 20, stream);
+        fill(ret_scratch, 1 << 20, value, stream);
+        CHECK(gpu.free(ret_scratch, 1 << 20, stream) == EMM_OK);
+        return capture.end();
+    };
+    emm_deviceptr first = 0, second = 0;
+    const CUgraph was = capture(first, 8), is = capture(second, 9);
+    const CUgraphExec exec = instantiate(was);
+    REQUIRE(CU(cuGraphDestroy)(was) == CUDA_SUCCESS);
+    REQUIRE(CU(cuGraphExecUpdate)(exec, is, &info) == CUDA_SUCCESS);
+    REQUIRE(CU(cuGraphDestroy)(is) == CUDA_SUCCESS);
+    for (int i = 0; i < 15; i++) {
+        const emm_deviceptr ptr = gpu.allocate(1 << 20, stream);
+        CHECK(ptr != second);
+        CHECK(gpu.free(ptr, 1 << 20, stream) == EMM_OK);
+    }
+    REQUIRE(CU(cuGraphLaunch)(exec, stream) == CUDA_SUCCESS);
+    synchronize(stream);
+    CHECK(last_word(second, 1 << 20) == 9);
+    REQUIRE(CU(cuGraphExecDestroy)(exec) == CUDA_SUCCESS);
+    CHECK(races() == before);
+}
+
 TEST_CASE("memory that other streams have used stays the graph's when it is freed in a capture") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream(), other = gpu.make_stream();
