@@ -10,7 +10,8 @@ import tempfile
 import unittest
 
 INTERPOSER, DRIVER, LIBEMM, CALLER = sys.argv[1:5]
-PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tracking_program.py")
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+PROGRAM = os.path.join(FOLDER, "tracking_program.py")
 THROUGH_LIBRARY, WITH_LOCK, WITHOUT_LOCK = str(1 << 20), str(2 << 20), str(3 << 20)
 TOO_MUCH = str(1 << 39)
 NOT_SUPPORTED = -4  # emm_status
@@ -18,12 +19,16 @@ NOT_SUPPORTED = -4  # emm_status
 FRAMES_ARE_KNOWN = sys.implementation.name == "cpython" and (3, 9) <= sys.version_info < (3, 14)
 
 
-def run(**variables):
+def start(program, *words, python=sys.executable, **variables):
     folders = [os.path.dirname(INTERPOSER), os.path.dirname(LIBEMM)]
     environment = dict(os.environ, LD_PRELOAD=INTERPOSER, LD_LIBRARY_PATH=":".join(folders), EMM_PLUGIN="pool",
                        EMM_DRIVER=DRIVER, EMM_SIM="memory=1GiB", **variables)
-    done = subprocess.run([sys.executable, PROGRAM, LIBEMM, CALLER], env=environment, capture_output=True, text=True,
-                          timeout=120, check=False)
+    return subprocess.run([python, os.path.join(FOLDER, program), *words], env=environment, capture_output=True,
+                          text=True, timeout=120, check=False)
+
+
+def run(**variables):
+    done = start("tracking_program.py", LIBEMM, CALLER, **variables)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout), done.stderr
 
@@ -89,6 +94,15 @@ class Tracking(unittest.TestCase):
             self.assertEqual(where[THROUGH_LIBRARY].split("\t")[1:], calls if is_told else [])
             failed = [f"{PROGRAM}:{line} ({function})" for line, function in told["expected"][TOO_MUCH]]
             self.assertEqual(where[TOO_MUCH].split("\t")[1:], failed if is_told else [])
+
+    def test_greenlets_that_share_a_stack_allocate_until_the_device_is_full(self):
+        for variables in ({"EMM_TRACK": "stack"}, {"EMM_TRACK": "module"}, {"EMM_RUN": "release=torch+cupy"}):
+            with self.subTest(**variables):
+                done = start("greenlets_program.py", python=os.environ.get("EMM_TEST_GREENLET", sys.executable),
+                             **variables)
+                if done.returncode == 77:
+                    self.skipTest("greenlet is not installed")
+                self.assertEqual((done.returncode, done.stdout), (0, "64\n"), done.stderr[-2000:])
 
 
 if __name__ == "__main__":

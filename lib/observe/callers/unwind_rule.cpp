@@ -358,10 +358,6 @@ bool take_saves(const Row &row, UnwindRule &rule) {
 
 UnwindRule rule_of(const Row &row) {
     UnwindRule rule;
-    if (row.ra.where == Saved::undefined) {
-        rule.is_end = true;
-        return rule;
-    }
     const bool by_known =
         row.cfa == Row::by_memory ||
         (row.cfa == Row::by_register && (row.base == stack_pointer || row.base == frame_pointer));
@@ -413,20 +409,16 @@ UnwindRule rule_from_entry(const uint8_t *entry, uintptr_t function, uintptr_t p
 UnwindRule rule_at(uintptr_t place) noexcept {
     dwarf_eh_bases bases = {};
     const void *const entry = _Unwind_Find_FDE(reinterpret_cast<void *>(place), &bases);
-    if (!entry) { // as libgcc has it: the stack that can be told ends here
-        UnwindRule end;
-        end.is_end = true;
-        return end;
-    }
-    return rule_from_entry(static_cast<const uint8_t *>(entry),
-                           reinterpret_cast<uintptr_t>(bases.func), place);
+    return entry ? rule_from_entry(static_cast<const uint8_t *>(entry),
+                                   reinterpret_cast<uintptr_t>(bases.func), place)
+                 : UnwindRule();
 }
 
 uint32_t packed(const UnwindRule &rule) noexcept {
     const bool fits_in = is_packable(rule.cfa_offset) && is_packable(rule.save_offset);
     const auto cfa = fits_in ? rule.cfa : UnwindRule::Cfa::none;
     if (cfa == UnwindRule::Cfa::none) {
-        return static_cast<uint32_t>(cfa) | uint32_t(rule.is_end) << 2;
+        return static_cast<uint32_t>(cfa);
     }
     return static_cast<uint32_t>(cfa) | uint32_t(rule.saves_fp) << 2 | units(rule.cfa_offset) << 3 |
            units(rule.save_offset) << 17;
@@ -436,7 +428,6 @@ UnwindRule unpacked(uint32_t bits) noexcept {
     UnwindRule rule;
     rule.cfa = static_cast<UnwindRule::Cfa>(bits & 3);
     if (rule.cfa == UnwindRule::Cfa::none) {
-        rule.is_end = (bits & 4) != 0;
         return rule;
     }
     rule.saves_fp = (bits & 4) != 0;

@@ -7,7 +7,7 @@ namespace emm::observe {
 
 // How the frame of one place in code leads to its caller's, read from the call frame information
 // (.eh_frame) that compilers write for exceptions. Three forms cover what they write for C and C++;
-// whatever is otherwise is `unknown`.
+// whatever is otherwise (signals, hand-written code) is `none`.
 //
 // CFA: the stack pointer's value in the caller, after the call has returned.
 struct UnwindRule {
@@ -15,10 +15,9 @@ struct UnwindRule {
         from_sp, // CFA = stack pointer + cfa_offset
         from_fp, // CFA = frame pointer + cfa_offset
         at_fp,   // CFA = what is stored at frame pointer + cfa_offset: a frame aligned anew
-        none     // see `is_end`
+        none     // no caller is known
     };
     Cfa cfa = Cfa::none;
-    bool is_end = false;     // no caller is known; else with Cfa::none the rule is unknown
     bool saves_fp = false;   // else the frame pointer is the caller's still
     int32_t cfa_offset = 0;  // bytes, a multiple of 8
     int32_t save_offset = 0; // from the CFA: on x86-64 where the frame pointer is saved, on aarch64
@@ -32,10 +31,10 @@ struct UnwindRule {
 // every exception.
 UnwindRule rule_from_entry(const uint8_t *entry, uintptr_t function, uintptr_t place) noexcept;
 
-// The rule for a place in code of this process; an end where no entry covers it.
+// The rule for a place in code of this process; none where no entry covers it.
 UnwindRule rule_at(uintptr_t place) noexcept;
 
-// 31 bits; unknown for what does not fit. And back.
+// 31 bits; none for what does not fit. And back.
 uint32_t packed(const UnwindRule &rule) noexcept;
 UnwindRule unpacked(uint32_t bits) noexcept;
 

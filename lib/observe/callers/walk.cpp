@@ -2,41 +2,43 @@
 
 #include "observe/callers/modules.h"
 
-#include <unwind.h>
+#include <pthread.h>
 
 namespace emm::observe {
 namespace {
 
-// For a stack with a frame of a rare form: all of it again.
-struct Backtrace {
-    uintptr_t behind; // the stack pointer of the frame that the walk began in
-    uintptr_t *addresses;
-    size_t most, count;
+struct StackRange {
+    uintptr_t low = 0, high = 0; // high 0: not asked for yet
 };
+[[gnu::tls_model("initial-exec")]] constinit thread_local StackRange own_stack;
 
-_Unwind_Reason_Code add_frame(_Unwind_Context *context, void *state) {
-    Backtrace &trace = *static_cast<Backtrace *>(state);
-    // The CFA that libgcc tells is that of the frame called from here.
-    const uintptr_t address = _Unwind_GetIP(context);
-    if (_Unwind_GetCFA(context) <= trace.behind || address == 0) {
-        return _URC_NO_REASON;
+// Empty where the C library cannot tell it: of a main thread it reads /proc.
+StackRange find_own_stack() noexcept {
+    StackRange found = {1, 1};
+    pthread_attr_t attributes;
+    if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+        void *low = nullptr;
+        size_t bytes = 0;
+        if (pthread_attr_getstack(&attributes, &low, &bytes) == 0) {
+            found.low = reinterpret_cast<uintptr_t>(low);
+            found.high = found.low + bytes;
+        }
+        pthread_attr_destroy(&attributes);
     }
-    if (trace.count == trace.most) {
-        return _URC_END_OF_STACK;
-    }
-    trace.addresses[trace.count++] = address;
-    return _URC_NO_REASON;
+    return found;
 }
 
 } // namespace
 
 UnwindRule UnwindRules::read(uintptr_t place) noexcept {
-    const uint32_t bits = packed(rule_at(place));
-    // Else the tag does not fit, or it is code that was made at run time and may be replaced.
-    if (place >> 48 == 0 && modules().find(place)) {
+    const UnwindRule rule = rule_at(place);
+    const uint32_t bits = packed(rule);
+    // Else a frame is too large for the table, the tag does not fit, or it is code that was made at
+    // run time and may be replaced.
+    if (unpacked(bits) == rule && place >> 48 == 0 && modules().find(place)) {
         words_[index(place)].store(tag(place) << rule_bits | bits, std::memory_order_relaxed);
     }
-    return unpacked(bits);
+    return rule;
 }
 
 void UnwindRules::clear() noexcept {
@@ -45,20 +47,20 @@ void UnwindRules::clear() noexcept {
     }
 }
 
-size_t walk_slowly(uintptr_t behind, uintptr_t *ret_addresses, size_t most) noexcept {
-    Backtrace trace = {behind, ret_addresses, most, 0};
-    _Unwind_Backtrace(&add_frame, &trace);
-    return trace.count;
+uintptr_t end_of_own_stack(uintptr_t stack_pointer) noexcept {
+    if (own_stack.high == 0) [[unlikely]] {
+        own_stack = find_own_stack();
+    }
+    const bool is_own = stack_pointer >= own_stack.low && stack_pointer < own_stack.high;
+    return is_own ? own_stack.high : 0;
 }
 
 size_t walk(Frame frame, uintptr_t *ret_addresses, size_t most) noexcept {
-    const uintptr_t behind = frame.stack_pointer;
     size_t count = 0;
-    bool is_known = true;
-    while (count < most && frame.leave(is_known)) {
+    while (count < most && frame.leave()) {
         ret_addresses[count++] = frame.place;
     }
-    return is_known ? count : walk_slowly(behind, ret_addresses, most);
+    return count;
 }
 
 } // namespace emm::observe

@@ -44,13 +44,22 @@ private:
 
 inline constinit UnwindRules unwind_rules;
 
-// Where a thread is within its calls.
+// Where the calling thread's stack ends, beyond its outermost frame. 0: `stack_pointer` is not in
+// the stack that the thread was started with, as in a coroutine or on a signal's stack.
+uintptr_t end_of_own_stack(uintptr_t stack_pointer) noexcept;
+
+// Where a thread is within its calls. Only what lies between the stack pointer and the stack's end
+// is read: a library that switches greenlets has overwritten the frames beyond the one it began
+// with.
 struct Frame {
-    uintptr_t place = 0, stack_pointer = 0, frame_pointer = 0;
+    uintptr_t place = 0, stack_pointer = 0, frame_pointer = 0, stack_end = 0;
     bool is_return = false; // `place` is the one after a call
 
-    // Goes on to the caller. False: there is none, or `is_known` is false.
-    bool leave(bool &is_known) noexcept;
+    // Goes on to the caller. False: there is none, or none can be told.
+    bool leave() noexcept;
+
+private:
+    bool read(uintptr_t address, uintptr_t &ret_word) const noexcept;
 };
 
 #if defined(__aarch64__)
@@ -73,31 +82,38 @@ EMM_UNWATCHED inline uintptr_t stack_word(uintptr_t address) noexcept {
     return *reinterpret_cast<const volatile uintptr_t *>(address);
 }
 
-[[gnu::always_inline]] inline bool Frame::leave(bool &is_known) noexcept {
+[[gnu::always_inline]] inline bool Frame::read(uintptr_t address,
+                                               uintptr_t &ret_word) const noexcept {
+    if (address < stack_pointer || address >= stack_end || stack_end - address < sizeof ret_word) {
+        return false;
+    }
+    ret_word = stack_word(address);
+    return true;
+}
+
+[[gnu::always_inline]] inline bool Frame::leave() noexcept {
     const UnwindRule rule = unwind_rules.at(place - is_return);
-    is_known = rule.cfa != UnwindRule::Cfa::none;
-    if (!is_known) {
-        is_known = rule.is_end;
+    if (rule.cfa == UnwindRule::Cfa::none) {
         return false;
     }
     const uintptr_t from = rule.cfa == UnwindRule::Cfa::from_sp ? stack_pointer : frame_pointer;
     const uintptr_t sum = from + uintptr_t(intptr_t(rule.cfa_offset));
-    const uintptr_t cfa = rule.cfa == UnwindRule::Cfa::at_fp ? stack_word(sum) : sum;
-    if (cfa <= stack_pointer) { // stacks grow downwards
-        return is_known = false;
+    uintptr_t cfa = sum;
+    if ((rule.cfa == UnwindRule::Cfa::at_fp && !read(sum, cfa)) || cfa <= stack_pointer) {
+        return false; // stacks grow downwards
     }
     const uintptr_t saved = cfa + uintptr_t(intptr_t(rule.save_offset));
 #if defined(__x86_64__)
-    place = stack_word(cfa - 8);
-    if (rule.saves_fp) {
-        frame_pointer = stack_word(rule.cfa == UnwindRule::Cfa::at_fp ? frame_pointer : saved);
-    }
+    const uintptr_t saved_fp = rule.cfa == UnwindRule::Cfa::at_fp ? frame_pointer : saved;
+    const bool is_read = read(cfa - 8, place);
 #else
-    place = unsign(stack_word(saved));
-    if (rule.saves_fp) {
-        frame_pointer = stack_word(saved - 8);
-    }
+    const uintptr_t saved_fp = saved - 8;
+    const bool is_read = read(saved, place);
+    place = unsign(place);
 #endif
+    if (!is_read || (rule.saves_fp && !read(saved_fp, frame_pointer))) {
+        return false;
+    }
     stack_pointer = cfa;
     is_return = true;
     return place != 0;
@@ -113,16 +129,12 @@ EMM_UNWATCHED inline uintptr_t stack_word(uintptr_t address) noexcept {
     asm volatile("adr %0, .\n\tmov %1, sp\n\tmov %2, x29"
                  : "=&r"(frame.place), "=&r"(frame.stack_pointer), "=&r"(frame.frame_pointer));
 #endif
+    frame.stack_end = end_of_own_stack(frame.stack_pointer);
     return frame;
 }
 
 // The return addresses of the calling thread, the innermost first, from the caller of `frame` on;
 // as many as there are, or `most`.
 size_t walk(Frame frame, uintptr_t *ret_addresses, size_t most) noexcept;
-
-// The same by libgcc's _Unwind_Backtrace, 100 ns and more for each: for stacks that have a frame
-// with a rule of a rare form. `behind` is the stack pointer of the frame that `walk` would begin
-// with.
-size_t walk_slowly(uintptr_t behind, uintptr_t *ret_addresses, size_t most) noexcept;
 
 } // namespace emm::observe

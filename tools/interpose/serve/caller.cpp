@@ -1,7 +1,6 @@
 #include "caller.h"
 
 #include <cstdint>
-#include <iterator>
 #include <link.h>
 #include <unwind.h>
 
@@ -12,19 +11,11 @@ bool begins_with(std::string_view text, std::string_view beginning) {
     return text.substr(0, beginning.size()) == beginning;
 }
 
-// The innermost calls of the thread's stack, each with the library that its code is in.
-struct Stack {
-    uintptr_t address[32];
-    Library library[32];
-    size_t depth = 0;
+// Whose code one call of the thread's stack is.
+struct Call {
+    uintptr_t address = 0;
+    Library library = Library::other;
 };
-
-_Unwind_Reason_Code add_call(_Unwind_Context *context, void *state) {
-    Stack &stack = *static_cast<Stack *>(state);
-    stack.address[stack.depth] = _Unwind_GetIP(context);
-    stack.library[stack.depth] = Library::other;
-    return ++stack.depth < std::size(stack.address) ? _URC_NO_REASON : _URC_END_OF_STACK;
-}
 
 bool has_address(const dl_phdr_info &library, uintptr_t address) {
     for (int i = 0; i < library.dlpi_phnum; i++) {
@@ -37,14 +28,22 @@ bool has_address(const dl_phdr_info &library, uintptr_t address) {
     return false;
 }
 
-int mark_calls(dl_phdr_info *library, size_t, void *state) {
-    Stack &stack = *static_cast<Stack *>(state);
-    for (size_t i = 0; i < stack.depth; i++) {
-        if (has_address(*library, stack.address[i])) {
-            stack.library[i] = library_at(library->dlpi_name);
-        }
+int find_library(dl_phdr_info *library, size_t, void *state) {
+    Call &call = *static_cast<Call *>(state);
+    if (!has_address(*library, call.address)) {
+        return 0;
     }
-    return 0;
+    call.library = library_at(library->dlpi_name);
+    return 1;
+}
+
+// Goes no further than the answer: greenlets overwrite each other's outer frames. dladdr would wait
+// for a dlopen of another thread, with all that it initializes.
+_Unwind_Reason_Code look_at_call(_Unwind_Context *context, void *state) {
+    Call &call = *static_cast<Call *>(state);
+    call = {_Unwind_GetIP(context), Library::other};
+    dl_iterate_phdr(&find_library, &call);
+    return call.library == Library::passing ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 
 } // namespace
@@ -64,19 +63,12 @@ Library library_at(std::string_view path) {
     return is_cupy ? Library::cupy : Library::other;
 }
 
-// dladdr would wait for a dlopen of another thread, with all that it initializes.
 Caches cache_of_caller() {
-    Stack stack;
-    _Unwind_Backtrace(&add_call, &stack);
-    dl_iterate_phdr(&mark_calls, &stack);
-    for (size_t i = 0; i < stack.depth; i++) {
-        if (stack.library[i] != Library::passing) {
-            return stack.library[i] == Library::torch  ? torch_cache
-                   : stack.library[i] == Library::cupy ? cupy_cache
-                                                       : no_caches;
-        }
-    }
-    return no_caches;
+    Call call;
+    _Unwind_Backtrace(&look_at_call, &call);
+    return call.library == Library::torch  ? torch_cache
+           : call.library == Library::cupy ? cupy_cache
+                                           : no_caches;
 }
 
 } // namespace emm::run

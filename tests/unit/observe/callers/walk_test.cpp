@@ -7,7 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <sys/mman.h>
 #include <thread>
+#include <ucontext.h>
+#include <unwind.h>
 #include <vector>
 
 using namespace emm::observe;
@@ -16,10 +19,42 @@ namespace {
 
 using Addresses = std::vector<uintptr_t>;
 
+struct Backtrace {
+    uintptr_t behind; // the stack pointer of the frame that the walk began in
+    Addresses &addresses;
+    size_t count;
+};
+
+_Unwind_Reason_Code add_frame(_Unwind_Context *context, void *state) {
+    Backtrace &trace = *static_cast<Backtrace *>(state);
+    // The CFA that libgcc tells is that of the frame called from here.
+    const uintptr_t address = _Unwind_GetIP(context);
+    if (_Unwind_GetCFA(context) <= trace.behind || address == 0) {
+        return _URC_NO_REASON;
+    }
+    if (trace.count == trace.addresses.size()) {
+        return _URC_END_OF_STACK;
+    }
+    trace.addresses[trace.count++] = address;
+    return _URC_NO_REASON;
+}
+
+size_t walk_of_libgcc(uintptr_t behind, Addresses &ret_addresses) {
+    Backtrace trace = {behind, ret_addresses, 0};
+    _Unwind_Backtrace(&add_frame, &trace);
+    return trace.count;
+}
+
 // Both ways to tell the callers of this function.
 struct Told {
     Addresses quickly, slowly;
 };
+
+[[gnu::noinline]] Addresses tell_callers_quickly() {
+    Addresses told(64);
+    told.resize(walk(frame_here(), told.data(), told.size()));
+    return told;
+}
 
 [[gnu::noinline]] Told tell_callers() {
     Told told;
@@ -27,8 +62,28 @@ struct Told {
     told.slowly.resize(200);
     const Frame frame = frame_here();
     told.quickly.resize(walk(frame, told.quickly.data(), told.quickly.size()));
-    told.slowly.resize(walk_slowly(frame.stack_pointer, told.slowly.data(), told.slowly.size()));
+    told.slowly.resize(walk_of_libgcc(frame.stack_pointer, told.slowly));
     return told;
+}
+
+// Writes `word` over the frame pointer that its caller has saved, as what lies beyond a greenlet's
+// first frame is overwritten, and walks.
+[[gnu::noinline]] Addresses walk_over(uintptr_t word) {
+    auto *const own_frame = static_cast<volatile uintptr_t *>(__builtin_frame_address(0));
+    const uintptr_t saved = own_frame[0];
+    own_frame[0] = word;
+    Addresses found = tell_callers_quickly();
+    own_frame[0] = saved;
+    return found;
+}
+
+// Its frame is found by the frame pointer alone.
+[[gnu::noinline]] Addresses walk_over_below(uintptr_t word, size_t bytes) {
+    auto *const some = static_cast<volatile char *>(alloca(bytes));
+    some[0] = 1;
+    Addresses found = walk_over(word);
+    some[0] = 2;
+    return found;
 }
 
 // Frames of many forms, one within the other. `volatile` keeps the compiler from turning them into
@@ -109,6 +164,37 @@ TEST_CASE("the walk ends where the thread began") {
     std::thread([&] { told = through_plain(3); }).join();
     REQUIRE(told.quickly.size() > 4);
     CHECK(told.quickly == told.slowly);
+}
+
+TEST_CASE("a frame pointer that leads out of the stack ends the walk") {
+    const Addresses whole = walk_over_below(0, 64);
+    REQUIRE(whole.size() <= 2); // the callers of tell_callers_quickly and walk_over
+    const char local = 0;
+    for (const uintptr_t word :
+         {uintptr_t(1), uintptr_t(8), uintptr_t(0) - 8, uintptr_t(1) << 46, uintptr_t(1) << 63,
+          uintptr_t(&walk_over_below), uintptr_t(&local) + (uintptr_t(1) << 32)}) {
+        INFO(word);
+        CHECK(walk_over_below(word, 64) == whole);
+    }
+}
+
+TEST_CASE("no frame is told of a stack that is not the thread's own") {
+    constexpr size_t bytes = 256 << 10;
+    void *const stack =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    REQUIRE(stack != MAP_FAILED);
+    static ucontext_t caller, coroutine;
+    static Addresses told;
+    getcontext(&coroutine);
+    coroutine.uc_stack.ss_sp = stack;
+    coroutine.uc_stack.ss_size = bytes;
+    coroutine.uc_link = &caller;
+    makecontext(
+        &coroutine, [] { told = tell_callers_quickly(); }, 0);
+    CHECK(swapcontext(&caller, &coroutine) == 0);
+    CHECK(told.empty());
+    CHECK(through_plain(3).quickly.size() > 3);
+    munmap(stack, bytes);
 }
 
 TEST_CASE("the walk tells no more than is asked for") {

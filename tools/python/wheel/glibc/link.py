@@ -19,7 +19,8 @@ MOVED = {
     "libdl.so.2": {"dladdr": 0, "dladdr1": "GLIBC_2.3.3", "dlclose": 0, "dlerror": 0, "dlinfo": "GLIBC_2.3.3", "dlopen": 0,
                    "dlsym": 0, "dlvsym": 0},
     "libpthread.so.0": {
-        "pthread_cancel": 0, "pthread_create": 0, "pthread_detach": 0, "pthread_getspecific": 0, "pthread_join": 0,
+        "pthread_attr_getstack": 0, "pthread_cancel": 0, "pthread_create": 0, "pthread_detach": 0, "pthread_getattr_np": 0,
+        "pthread_getspecific": 0, "pthread_join": 0,
         "pthread_key_create": 0, "pthread_key_delete": 0, "pthread_kill": 0, "pthread_mutex_timedlock": 0,
         "pthread_mutex_trylock": 0, "pthread_once": 0, "pthread_rwlock_rdlock": 0, "pthread_rwlock_tryrdlock": 0,
         "pthread_rwlock_trywrlock": 0, "pthread_rwlock_unlock": 0, "pthread_rwlock_wrlock": 0,
