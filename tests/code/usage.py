@@ -2,6 +2,7 @@
 """usage.py ROOT: the scripts in tools/ say how they are used, and then set nothing up."""
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -30,6 +31,33 @@ class Usage(unittest.TestCase):
             done = run(tool, *words)
             self.assertEqual((done.returncode, done.stdout), (2, ""))
             self.assertIn(f"usage: tools/{tool}", done.stderr)
+
+
+class Folders(unittest.TestCase):
+    # For setup.sh, with no tools but those that every system has.
+    SETUP = '''root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd); logs=$root
+say() { :; }; stop() { echo "$*" >&2; exit 1; }; usage_if_asked() { :; }; set_up() { :; }; install_missing() { :; }
+build() { mkdir -p "$1"; }; logged() { :; }; cuda_headers() { :; }
+'''
+
+    def test_what_a_folder_has_already_is_not_removed(self):
+        for tool in ("deb", "wheel"):
+            with self.subTest(tool), tempfile.TemporaryDirectory() as root:
+                stubs = {"tools/setup.sh": self.SETUP, "tools/debian/changelog": "emm (1-1)", "meson.build": "  version: '1',",
+                         "tools/python/wheel/glibc/link.py": "print(); print()", ".cache/wheel/tools/bin/auditwheel": ""}
+                kept = [f"mine/{name}" for name in ("own", "dist/own", "wheel/own")]
+                for name, text in {**stubs, **dict.fromkeys(kept, "own")}.items():
+                    os.makedirs(os.path.dirname(os.path.join(root, name)), exist_ok=True)
+                    with open(os.path.join(root, name), "w", encoding="utf-8") as file:
+                        file.write(text)
+                os.chmod(os.path.join(root, ".cache/wheel/tools/bin/auditwheel"), 0o755)
+                shutil.copy(os.path.join(TOOLS, tool), os.path.join(root, "tools"))
+                done = subprocess.run([os.path.join(root, "tools", tool), os.path.join(root, "mine")], capture_output=True,
+                                      text=True, check=False, timeout=60)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertIn("expected a folder that is new or empty" if tool == "deb" else "expected --prefix=/usr",
+                              done.stderr)
+                self.assertEqual([name for name in kept if not os.path.exists(os.path.join(root, name))], [])
 
 
 class Setup(unittest.TestCase):
