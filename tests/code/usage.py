@@ -60,6 +60,22 @@ build() { mkdir -p "$1"; }; logged() { :; }; cuda_headers() { :; }
                 self.assertEqual([name for name in kept if not os.path.exists(os.path.join(root, name))], [])
 
 
+class Bare(unittest.TestCase):
+    def test_packages_come_from_the_mirror_of_apt_or_else_from_that_of_debootstrap(self):
+        for mirror, expected in (("http://mirror/debian", "http://mirror/debian"), ("", "")):
+            with tempfile.TemporaryDirectory() as folder:
+                for name, text in (("apt-get", f"[[ $* != *'Label: Debian'* ]] || echo {mirror}"),
+                                   ("debootstrap", f'printf "%s\\n" "$@" >{folder}/asked; exit 1')):
+                    path = os.path.join(folder, name)
+                    with open(path, "w", encoding="utf-8") as file:
+                        file.write("#!/usr/bin/env bash\n" + text + "\n")
+                    os.chmod(path, 0o755)
+                subprocess.run([os.path.join(TOOLS, "../tests/clients/bare"), path, os.path.join(folder, "systems")],
+                               env={**os.environ, "PATH": folder + ":" + os.environ["PATH"]}, check=False, timeout=60)
+                with open(os.path.join(folder, "asked"), encoding="utf-8") as file:
+                    self.assertEqual(file.read().splitlines()[-2:], [expected, "sid"])
+
+
 class Setup(unittest.TestCase):
     """What the two tools and CI share."""
 
