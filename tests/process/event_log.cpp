@@ -136,6 +136,21 @@ void one_of_each() {
     check(emm_memfree(the_context, dropped, 256, EMM_STREAM_LEGACY));
 }
 
+// The second one on the device takes 3000 bytes to its end, the first one keeps 5000.
+void use_two_contexts() {
+    allocate(5000);
+    int (*create_context)(void **, unsigned, int) = nullptr;
+    create_context =
+        reinterpret_cast<decltype(create_context)>(emm_driver_entry("cuCtxCreate", 3020));
+    void *cuda_context = nullptr;
+    check(create_context(&cuda_context, 0, 0) == 0 ? EMM_OK : EMM_E_INVALID_VALUE);
+    emm_context *second = nullptr;
+    emm_deviceptr dropped = 0;
+    check(emm_context_current(&second));
+    check(emm_memalloc(second, 3000, EMM_STREAM_LEGACY, &dropped));
+    check(emm_context_retire(second));
+}
+
 void fork_a_child() {
     churn(10);
     const pid_t child = fork();
@@ -223,6 +238,8 @@ void run(const char *scenario) {
     const auto is = [&](const char *name) { return std::strcmp(scenario, name) == 0; };
     if (is("each")) {
         one_of_each();
+    } else if (is("contexts")) {
+        use_two_contexts();
     } else if (is("threads")) {
         on_threads(8, 20'000);
     } else if (is("waves")) {

@@ -14,7 +14,7 @@ import unittest
 
 PROGRAM = os.path.realpath(sys.argv[1])
 COLUMNS = ["Event Type", "Device ID", "Address", "Stream", "Size (bytes)", "Free Memory",
-           "Total Memory", "Current Allocs", "Start", "End", "Elapsed", "Location"]
+           "Total Memory", "Current Allocs", "Start", "End", "Elapsed", "Location", "Context"]
 OTHER_USER = 65534
 ALLOCATIONS = {"Alloc": "Free", "Alloc Host": "Free Host", "Pin": "Unpin",
                "Alloc Managed": "Free Managed"}
@@ -104,6 +104,14 @@ class EventLog(unittest.TestCase):
         self.assertEqual((rows[8]["Stream"], rows[8]["Size (bytes)"]), ("-1", "80"))
         self.assertEqual((rows[10]["Address"], rows[10]["Stream"]), ("0x0", "0"))
         self.assertEqual(os.listdir(self.folder), ["log.csv"])
+
+    def test_the_end_of_a_context_leaves_the_blocks_of_another_one_on_its_device(self):
+        self.assertEqual(self.run_program("contexts").returncode, 0)
+        kept, dropped, retired = self.rows()
+        self.assertEqual([row["Size (bytes)"] for row in (kept, dropped)], ["5000", "3000"])
+        self.assertNotEqual(kept["Context"], dropped["Context"])
+        self.assertEqual([retired[name] for name in ("Event Type", "Context", "Current Allocs")],
+                         ["Retire", dropped["Context"], "1"])
 
     def test_a_program_whose_path_has_control_characters_gives_rows_of_one_line(self):
         folder = self.folder / "two\nlines \x1b[2J\\"

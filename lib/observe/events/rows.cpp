@@ -106,6 +106,8 @@ void Rows::append(const EventRecord &record, std::string &text) {
     }
     text += ',';
     text += locations_.of(record.caller, record.python);
+    text += ',';
+    append_number(text, record.context);
     text += '\n';
 }
 
@@ -152,8 +154,7 @@ void Rows::drop_all(const EventRecord &record) {
     for (auto block = live_.begin(); block != live_.end();) {
         const auto here = block++;
         const Live &live = here->second;
-        if (live.device == record.device &&
-            (live.context == record.context || live.context == any_context)) {
+        if (live.device == record.device && live.context == record.context) {
             give_back(here);
         }
     }
@@ -170,7 +171,7 @@ void Rows::resume(std::string_view row) {
     record.device = static_cast<uint16_t>(number_in(fields[1]));
     record.address = number_in(fields[2]);
     record.size = number_in(fields[4]);
-    record.context = any_context;
+    record.context = static_cast<uint32_t>(number_in(row.substr(row.rfind(',') + 1)));
     account(record);
     Device &device = devices_[record.device];
     device.free_at_first = number_in(fields[5]) + device.used;

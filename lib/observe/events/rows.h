@@ -10,12 +10,13 @@
 namespace emm::observe {
 
 // Turns events, in the order of their moments, into the rows of the log: the columns of the example
-// in NBEP 7. What is live is counted here, and so are sizes that a free did not know.
+// in NBEP 7, and the context. What is live is counted here, and so are sizes that a free did not
+// know.
 class Rows {
 public:
     static constexpr std::string_view header =
         "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current Allocs,"
-        "Start,End,Elapsed,Location\n";
+        "Start,End,Elapsed,Location,Context\n";
 
     Rows(uint64_t first_tick, double ns_per_tick) : first_(first_tick), scale_(ns_per_tick) {}
 
@@ -37,8 +38,6 @@ private:
         uint16_t device;
         EventType type;
     };
-    // Contexts of rows that were read back are not known.
-    static constexpr uint32_t any_context = ~uint32_t(0);
 
     uint64_t account(const EventRecord &record);
     void take(const EventRecord &record);

@@ -15,7 +15,7 @@
 namespace emm::observe {
 namespace {
 
-constexpr char magic[16] = "emm events 1\n";
+constexpr char magic[16] = "emm events 2\n";
 constexpr size_t header_bytes = 4096, most_line_bytes = 252 * 1024;
 constexpr size_t head_bytes = header_bytes + most_line_bytes;
 constexpr size_t chunks_at_once = 16, grown_bytes = chunks_at_once * sizeof(Chunk);

@@ -105,7 +105,7 @@ void Timeline::visit(TimelineVisitor &visitor) {
     size_t line = 1;
     try {
         const std::string first(without_return_of(file.next().value_or("")));
-        if (first != EventLogReader::header) {
+        if (!is_event_log(first)) {
             throw Malformed("the header of an event log (EMM_EVENT_LOG)", in_quotes(first));
         }
         for (line++; const std::optional<std::string_view> text = file.next(); line++) {
@@ -137,7 +137,7 @@ void Timeline::add(std::string_view line, TimelineVisitor &visitor) {
         is_free ? freed(call, memory, moment, visitor) : allocated(call, memory, moment, visitor);
     } else if (const Drop drop = drop_of(call.type); drop != Drop::none) {
         visitor.other(call, moment);
-        drop_all(call.device, drop, moment, visitor);
+        drop_all(call, drop, moment, visitor);
     } else if (call.type == "Alloc Failure") {
         visitor.failed(call, moment);
     } else {
@@ -147,8 +147,8 @@ void Timeline::add(std::string_view line, TimelineVisitor &visitor) {
 
 void Timeline::allocated(const LogCall &call, Memory memory, const Moment &moment,
                          TimelineVisitor &visitor) {
-    const LiveBlock block = {allocations_++, call.device, call.address, call.stream,
-                             call.size,      memory,      moment.site};
+    const LiveBlock block = {allocations_++, call.device, call.context, call.address,
+                             call.stream,    call.size,   memory,       moment.site};
     if (!live_.try_emplace(key_of(call.address, memory), block).second) {
         throw Malformed("an address that is not in use",
                         fmt::format("a second allocation at {:#x}", call.address));
@@ -166,10 +166,10 @@ void Timeline::freed(const LogCall &call, Memory memory, const Moment &moment,
     }
 }
 
-void Timeline::drop_all(uint64_t device, Drop drop, const Moment &moment,
+void Timeline::drop_all(const LogCall &call, Drop drop, const Moment &moment,
                         TimelineVisitor &visitor) {
     for (const LiveBlock &block : live()) {
-        if (block.device == device) {
+        if (block.device == call.device && block.context == call.context) {
             live_.erase(key_of(block.address, block.memory));
             visitor.dropped(block, drop, moment);
         }

@@ -52,7 +52,7 @@ std::string text_of(const PythonCall &call);
 
 struct LiveBlock {
     uint64_t number = 0; // of the allocation, from 0 on
-    uint64_t device = 0, address = 0, stream = 0, size = 0;
+    uint64_t device = 0, context = 0, address = 0, stream = 0, size = 0;
     Memory memory = Memory::device;
     uint32_t site = 0;
 };
@@ -64,7 +64,7 @@ struct Moment {
 };
 
 // Takes the events of a log. A block is freed once, by its free or by what drops all memory of its
-// device.
+// context.
 class TimelineVisitor {
 public:
     virtual ~TimelineVisitor() = default;
@@ -100,7 +100,7 @@ private:
     void allocated(const LogCall &call, Memory memory, const Moment &moment,
                    TimelineVisitor &visitor);
     void freed(const LogCall &call, Memory memory, const Moment &moment, TimelineVisitor &visitor);
-    void drop_all(uint64_t device, Drop drop, const Moment &moment, TimelineVisitor &visitor);
+    void drop_all(const LogCall &call, Drop drop, const Moment &moment, TimelineVisitor &visitor);
 
     const Input &log_;
     CallSites &sites_;

@@ -160,7 +160,7 @@ Recorded read_recorded(const Input &input, const std::function<void(double)> &re
     }
     LineFile file(input.path(), input.name());
     const std::string first = first_line(file, input.name());
-    recorded.is_log = first == EventLogReader::header;
+    recorded.is_log = is_event_log(first);
     if (recorded.is_log) {
         read_log_rows(input, report, recorded);
     } else if (first == trace_first_line) {

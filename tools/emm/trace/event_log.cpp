@@ -1,5 +1,6 @@
 #include "trace/event_log.h"
 
+#include "observe/events/rows.h"
 #include "problem.h"
 #include "trace/log_row.h"
 
@@ -13,6 +14,14 @@ Drop drop_of(std::string_view type) {
     return type == "Reset" ? Drop::reset : type == "Retire" ? Drop::context_end : Drop::none;
 }
 
+bool is_event_log(std::string_view first_line) {
+    constexpr std::string_view added = ",Context\n";
+    static_assert(observe::Rows::header.ends_with(added));
+    const std::string_view all = observe::Rows::header;
+    return first_line == all.substr(0, all.size() - 1) ||
+           first_line == all.substr(0, all.size() - added.size());
+}
+
 bool complete_event_log(const std::string &path) {
     const bool is_incomplete = access((path + ".spool").c_str(), F_OK) == 0;
     if (emm_event_log_recover(path.c_str()) < 0) {
@@ -24,14 +33,14 @@ bool complete_event_log(const std::string &path) {
 }
 
 void EventLogReader::add(std::string_view line) {
-    const auto [type, device, address, stream, size] = log_call(log_fields(line));
+    const auto [type, device, address, stream, size, context] = log_call(log_fields(line));
     const auto block = live_.find(address);
     if (type == "Alloc") {
-        allocated(address, {next_id_++, device, stream, size});
+        allocated(address, {next_id_++, device, context, stream, size});
     } else if (type == "Free" && block != live_.end()) {
         freed(block, stream);
     } else if (const Drop drop = drop_of(type); drop != Drop::none) {
-        drop_all(device, drop);
+        drop_all(device, context, drop);
     } else if (type == "Defer Begin") {
         section(Op::defer_begin);
     } else if (type == "Defer End") {
@@ -58,10 +67,10 @@ void EventLogReader::freed(std::unordered_map<uint64_t, Live>::iterator block, u
 }
 
 // A replay frees the blocks that a reset drops: nothing else belongs to its context.
-void EventLogReader::drop_all(uint64_t device, Drop drop) {
+void EventLogReader::drop_all(uint64_t device, uint64_t context, Drop drop) {
     for (auto block = live_.begin(); block != live_.end();) {
         const auto here = block++;
-        if (here->second.device == device) {
+        if (here->second.device == device && here->second.context == context) {
             freed(here, here->second.stream, drop);
         }
     }

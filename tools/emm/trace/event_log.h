@@ -8,34 +8,33 @@
 
 namespace emm::tool {
 
-// What a row of this type does to all blocks of its device.
+// What a row of this type does to all blocks of its context.
 Drop drop_of(std::string_view type);
 
 // Completes the log of a program that was killed; true if there was anything to do. Throws Failure.
 bool complete_event_log(const std::string &path);
+
+// The first line of an event log, with the column Context or, as it was before, without.
+bool is_event_log(std::string_view first_line);
 
 // Reads the rows of an event log (EMM_EVENT_LOG) as a program of one thread: the log does not tell
 // threads apart. Device memory is replayed; what failed, came too late or is about other memory is
 // a mark.
 class EventLogReader {
 public:
-    static constexpr std::string_view header =
-        "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current Allocs,"
-        "Start,End,Elapsed,Location";
-
     explicit EventLogReader(TraceBuilder &builder) : builder_(builder) {}
     void add(std::string_view line);
 
 private:
     struct Live {
         int64_t id;
-        uint64_t device, stream, size;
+        uint64_t device, context, stream, size;
     };
 
     void allocated(uint64_t address, const Live &block);
     void freed(std::unordered_map<uint64_t, Live>::iterator block, uint64_t stream,
                Drop drop = Drop::none);
-    void drop_all(uint64_t device, Drop drop);
+    void drop_all(uint64_t device, uint64_t context, Drop drop);
     void section(Op op);
 
     TraceBuilder &builder_;

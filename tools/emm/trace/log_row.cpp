@@ -8,6 +8,8 @@
 namespace emm::tool {
 namespace {
 
+constexpr size_t location = 11, context = 12;
+
 uint64_t number(std::string_view text, const char *what) {
     const bool is_address = text.substr(0, 2) == "0x";
     const std::string_view digits = text.substr(is_address ? 2 : 0);
@@ -45,21 +47,28 @@ uint64_t nanoseconds(std::string_view text, const char *what) {
 LogFields log_fields(std::string_view line) {
     LogFields fields;
     std::string_view rest = line;
-    for (size_t i = 0; i + 1 < log_columns; i++) {
+    for (size_t i = 0; i < location; i++) {
         const size_t comma = rest.find(',');
         if (comma == std::string_view::npos) {
-            throw Malformed("the 12 fields of an event log", std::to_string(i + 1));
+            throw Malformed("the 12 fields of an event log, or 13", std::to_string(i + 1));
         }
         fields[i] = rest.substr(0, comma);
         rest.remove_prefix(comma + 1);
     }
-    fields.back() = rest;
+    // A location with a comma is quoted.
+    const size_t comma = rest.ends_with('"') ? std::string_view::npos : rest.rfind(',');
+    fields[location] = rest.substr(0, comma);
+    fields[context] = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
     return fields;
 }
 
 LogCall log_call(const LogFields &fields) {
-    return {fields[0], number(fields[1], "Device ID"), number(fields[2], "Address"),
-            stream_of(fields[3]), number(fields[4], "Size (bytes)")};
+    return {fields[0],
+            number(fields[1], "Device ID"),
+            number(fields[2], "Address"),
+            stream_of(fields[3]),
+            number(fields[4], "Size (bytes)"),
+            fields[context].empty() ? 0 : number(fields[context], "Context")};
 }
 
 LogDetails log_details(const LogFields &fields) {
@@ -68,7 +77,7 @@ LogDetails log_details(const LogFields &fields) {
 }
 
 std::string log_location(const LogFields &fields) {
-    std::string_view text = fields.back();
+    std::string_view text = fields[location];
     if (text.size() < 2 || text.front() != '"' || text.back() != '"') {
         return std::string(text);
     }

@@ -8,16 +8,16 @@
 namespace emm::tool {
 
 // A row of an event log (EMM_EVENT_LOG). All functions throw Malformed.
-inline constexpr size_t log_columns = 12;
+inline constexpr size_t log_columns = 13;
 using LogFields = std::array<std::string_view, log_columns>;
 
-// The last field, which may be quoted, is all that is left.
+// The context is "" in logs from before there was such a column.
 LogFields log_fields(std::string_view line);
 
 // What was called.
 struct LogCall {
     std::string_view type;
-    uint64_t device, address, stream, size;
+    uint64_t device, address, stream, size, context;
 };
 LogCall log_call(const LogFields &fields);
 

@@ -47,7 +47,7 @@ Trace parse(const NextLine &next, const std::string &path, bool may_be_empty) {
     size_t line_number = 1;
     try {
         const std::string first(bare(next().value_or("")));
-        const bool is_log = first == EventLogReader::header;
+        const bool is_log = is_event_log(first);
         if (!is_log && first != trace_first_line) {
             throw Malformed("the header " + std::string(trace_first_line) +
                                 " or that of an event log",

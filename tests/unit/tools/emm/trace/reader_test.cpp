@@ -127,9 +127,24 @@ TEST_CASE("an event log is read by its addresses, and what is not device memory 
           "some.csv, line 3: expected an address that is not in use, found a second allocation at "
           "0x10");
     CHECK(refusal(log + "Alloc,0,0x10\n") ==
-          "some.csv, line 2: expected the 12 fields of an event log, found 3");
+          "some.csv, line 2: expected the 12 fields of an event log, or 13, found 3");
     CHECK(refusal(log + row("Alloc,0,ten,0,1")) ==
           "some.csv, line 2: expected a number for Address, found 'ten'");
+}
+
+TEST_CASE("the end of a context takes its own blocks, and none of another one on the device") {
+    const auto row = [](const std::string &begin, int context) {
+        return begin + ",9,9,1,0.1,0.2,0.1,\"f(a, b)+0x1\"," + std::to_string(context) + "\n";
+    };
+    const Trace trace = parse_trace(
+        "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current Allocs,"
+        "Start,End,Elapsed,Location,Context\n" +
+            row("Alloc,0,0x10,0,100", 1) + row("Alloc,0,0x20,0,50", 2) +
+            row("Retire,0,0x0,-1,0", 2) + row("Alloc,0,0x20,0,70", 1) + row("Reset,0,0x0,-1,0", 1),
+        "t");
+    CHECK(trace.peak_live_bytes == 170);
+    CHECK(trace.drops.with_context == 1);
+    CHECK(trace.drops.by_reset == 2);
 }
 
 TEST_CASE("a file in gzip format is unpacked, whatever it is called") {
