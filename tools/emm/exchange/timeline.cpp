@@ -76,7 +76,7 @@ CallSite parts_of(const std::string &text) {
     constexpr char separator = '\t';
     size_t end = std::min(text.find(separator), text.size());
     CallSite site = compiled_parts_of(text.substr(0, end));
-    while (end < text.size()) {
+    while (end < text.size() && site.calls.size() < most_calls) {
         const size_t begin = end + 1;
         end = std::min(text.find(separator, begin), text.size());
         if (end > begin) {

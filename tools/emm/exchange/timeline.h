@@ -41,6 +41,7 @@ struct CallSite {
     std::string file, function;
     std::vector<PythonCall> calls;
 };
+inline constexpr size_t most_calls = 64; // of one text; those that are further out are left off
 CallSite parts_of(const std::string &text);
 
 // The innermost call that is not in an installed package, the standard library or emm: a line of

@@ -65,11 +65,10 @@ public:
         const uint64_t end = at + (span.end - span.begin);
         while (at < end) {
             const uint64_t cell = at / row_.cell_bytes();
-            const uint64_t next = std::min(end, (cell + 1) * row_.cell_bytes());
-            const uint64_t part = next - at;
+            const uint64_t part = std::min(end - at, row_.cell_bytes() - at % row_.cell_bytes());
             live_[cell] += is_free ? -part : part;
             by_group_[cell * groups_ + group] += is_free ? -part : part;
-            at = next;
+            at += part;
         }
     }
 
@@ -189,7 +188,8 @@ Gaps gaps_at(const History &history, const std::vector<uint64_t> &addresses, con
     for (size_t i = 0; i < addresses.size(); i++) {
         if (addresses[i] != no_address && is_live(history.blocks[i], step)) {
             const uint64_t offset = row.offset_of(addresses[i]);
-            live.push_back({offset, offset + history.blocks[i].size});
+            const Span span = span_of(addresses[i], history.blocks[i].size);
+            live.push_back({offset, offset + (span.end - span.begin)});
         }
     }
     std::sort(live.begin(), live.end(), is_before);

@@ -16,6 +16,16 @@ TEST_CASE("a caller's text has a file and a function, or an offset in place of i
     CHECK(parts("") == "|");
 }
 
+TEST_CASE("of very many calls the innermost are told") {
+    std::string text = "/a.so+0x1";
+    for (int i = 0; i < 40'000; i++) {
+        text += "\tt.py:" + std::to_string(i) + " (f)";
+    }
+    const CallSite site = parts_of(text);
+    REQUIRE(site.calls.size() == most_calls);
+    CHECK(text_of(site.calls.front()) == "t.py:0 (f)");
+}
+
 TEST_CASE("behind a caller are the calls of Python, of which one is the program's own") {
     const char tab = '\t';
     const std::string inside = "/venv/lib/python3.11/site-packages/numba/api.py:3 (require)";

@@ -87,3 +87,15 @@ TEST_CASE("a block at the end of all addresses does no harm") {
     const GroupSet groups = groups_of(script.history(), by_lifetime(script.history()), 1);
     CHECK(map_moments(script.history(), addresses, groups, row, {1}).front().live == 1016);
 }
+
+TEST_CASE("a block of all addresses fills every cell of the row") {
+    Script script;
+    script.alloc(1, 0, ~uint64_t(0), "", 1).free(1, 1);
+    const std::vector<uint64_t> addresses = addresses_of(script.history());
+    const AddressRow row(script.history(), addresses, 8);
+    const GroupSet groups = groups_of(script.history(), by_lifetime(script.history()), 1);
+    const auto moments = map_moments(script.history(), addresses, groups, row, {0, 1});
+    CHECK(moments[0].cells == std::vector<uint8_t>(8, 0xe0));
+    CHECK(moments[1].cells == std::vector<uint8_t>(8, 0));
+    CHECK(gaps_at(script.history(), addresses, row, 0).count == 0);
+}
