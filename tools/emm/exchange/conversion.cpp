@@ -17,7 +17,9 @@ void append_number(std::string &text, uint64_t number, char separator) {
     text += separator;
 }
 
-// The blocks that are live when the recording begins.
+constexpr uint64_t no_block_address = ~uint64_t(0);
+
+// The blocks that are live when the recording begins. Bytes that it only counts are one block.
 std::vector<RecordedBlock> blocks_before(Recording &recording) {
     std::unordered_set<uint64_t> live, seen;
     std::vector<RecordedBlock> before;
@@ -36,6 +38,13 @@ std::vector<RecordedBlock> blocks_before(Recording &recording) {
         if (block.size != 0 && seen.insert(block.address).second) {
             before.push_back(block);
         }
+    }
+    uint64_t bytes = 0;
+    for (const RecordedBlock &block : before) {
+        bytes += block.size;
+    }
+    if (recording.bytes_before() > bytes) {
+        before.push_back({no_block_address, recording.bytes_before() - bytes, 0});
     }
     return before;
 }

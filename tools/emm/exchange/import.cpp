@@ -10,6 +10,7 @@
 #include "progress.h"
 #include "table.h"
 #include "text.h"
+#include "trace/event_log.h"
 #include "trace/file.h"
 #include "trace/input.h"
 
@@ -46,10 +47,20 @@ std::string format_of(const Input &input) {
     if (word != std::string::npos && (text[word] == '{' || text[word] == '[')) {
         return "kineto";
     }
-    throw bad_file(
-        input.name(), "",
-        Malformed("a PyTorch snapshot (a pickle), an RMM log or a Kineto trace (JSON)",
-                  text.empty() ? "an empty file" : in_quotes(text.substr(0, text.find('\n')))));
+    const std::string_view first = std::string_view(text).substr(0, text.find_first_of("\r\n"));
+    if (is_event_log(first)) {
+        throw bad_file(input.name(), "",
+                       Malformed("a recording of another program",
+                                 "an event log, which emm replay and emm report take as it is"));
+    }
+    if (text.find("\n" + std::string(RmmLog::header)) != std::string::npos) {
+        throw bad_file(input.name(), "",
+                       Malformed("the header of an RMM log in the first line",
+                                 in_quotes(first) + std::string(RmmLog::how_to_unmix)));
+    }
+    throw bad_file(input.name(), "",
+                   Malformed("a PyTorch snapshot (a pickle), an RMM log or a Kineto trace (JSON)",
+                             text.empty() ? "an empty file" : in_quotes(first)));
 }
 
 std::string counted(uint64_t count, const char *what) {
@@ -132,6 +143,11 @@ private:
                 is_ring ? "the snapshot's ring has lost them, or it began later"
                         : "it began later");
         }
+        if (recording.is_matched_by_size()) {
+            text +=
+                "The recording has no addresses: a free is that of the latest allocation of its "
+                "size.\n";
+        }
         if (result.missed_frees != 0) {
             text += fmt::format(
                 "The recording lacks the frees of {}: their addresses are given out again, "
@@ -154,6 +170,7 @@ private:
                 {"threads", result.threads},
                 {"streams", result.streams},
                 {"peak_live_bytes", result.peak_live_bytes},
+                {"matched_by_size", recording.is_matched_by_size()},
                 {"live_before", result.live_before},
                 {"live_before_bytes", result.live_before_bytes},
                 {"missed_frees", result.missed_frees},

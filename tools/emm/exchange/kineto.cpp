@@ -8,13 +8,14 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <unordered_map>
 
 namespace emm::tool {
 namespace {
 
 constexpr uint64_t longest_token = uint64_t(64) << 20;
 constexpr size_t deepest = 512;
-constexpr int cuda_type = 1; // PyTorch's number for the type of device
+constexpr uint64_t gpu_types[] = {1, 6, 12}; // PyTorch's numbers for CUDA, HIP and XPU
 constexpr size_t most_memory_events = size_t(1) << 26;
 
 // A text of JSON as the parser reads it, which keeps whole tokens in memory.
@@ -133,12 +134,13 @@ public:
         open(false);
         if (is_event()) {
             is_memory_ = false;
-            time_ = thread_ = bytes_ = address_ = device_ = type_ = {};
+            time_ = thread_ = bytes_ = address_ = total_ = device_ = type_ = {};
         }
         return true;
     }
     bool start_array(size_t) {
         open(true);
+        is_timeline_ = is_timeline_ || (array_depth_ == 1 && depth_ == 2);
         if (depth_ == 1 || (depth_ == 2 && key_ == "traceEvents")) {
             array_depth_ = depth_;
         }
@@ -167,6 +169,16 @@ public:
 
     bool has_events() const { return has_events_; }
 
+    // Why there are no allocations of a GPU.
+    Malformed lack() const {
+        return is_timeline_
+                   ? Malformed("the trace that torch.profiler's export_chrome_trace writes",
+                               "the memory timeline of export_memory_timeline")
+                   : Malformed("[memory] events of a GPU, which torch.profiler records with "
+                               "profile_memory=True",
+                               has_memory_ ? "those of other devices alone" : "none");
+    }
+
 private:
     bool is_event() const { return array_depth_ != 0 && depth_ == array_depth_ + 1; }
     bool is_argument() const {
@@ -190,11 +202,12 @@ private:
         if (is_event()) {
             (key_ == "ts" ? time_ : key_ == "tid" ? thread_ : other_) = value;
         } else if (is_argument()) {
-            (key_ == "Bytes"         ? bytes_
-             : key_ == "Addr"        ? address_
-             : key_ == "Device Id"   ? device_
-             : key_ == "Device Type" ? type_
-                                     : other_) = value;
+            (key_ == "Bytes"             ? bytes_
+             : key_ == "Addr"            ? address_
+             : key_ == "Total Allocated" ? total_
+             : key_ == "Device Id"       ? device_
+             : key_ == "Device Type"     ? type_
+                                         : other_) = value;
         }
         return scalar();
     }
@@ -208,7 +221,10 @@ private:
         return number.magnitude;
     }
     void take_event() {
-        if (!type_.is_there || type_.is_negative || type_.magnitude != cuda_type ||
+        has_memory_ = true;
+        if (!type_.is_there || type_.is_negative ||
+            std::find(std::begin(gpu_types), std::end(gpu_types), type_.magnitude) ==
+                std::end(gpu_types) ||
             (bytes_.is_whole && bytes_.magnitude == 0)) {
             return; // host memory
         }
@@ -223,9 +239,11 @@ private:
             throw Malformed(fmt::format("at most {} events of memory", most_memory_events),
                             "one more");
         }
-        events_.push_back({time_.value, thread_.magnitude, whole(address_, "Addr"),
-                           bytes_.magnitude, static_cast<uint32_t>(whole(device_, "Device Id")),
-                           bytes_.is_negative});
+        const bool has_address = address_.is_there;
+        events_.push_back(
+            {time_.value, thread_.magnitude, has_address ? whole(address_, "Addr") : 0,
+             bytes_.magnitude, total_.is_there ? whole(total_, "Total Allocated") : 0,
+             static_cast<uint32_t>(whole(device_, "Device Id")), bytes_.is_negative, has_address});
     }
 
     JsonText &text_;
@@ -233,7 +251,8 @@ private:
     size_t depth_ = 0, array_depth_ = 0;
     std::string key_;
     bool is_memory_ = false, in_arguments_ = false, has_events_ = false;
-    JsonNumber time_, thread_, bytes_, address_, device_, type_, other_;
+    bool has_memory_ = false, is_timeline_ = false;
+    JsonNumber time_, thread_, bytes_, address_, total_, device_, type_, other_;
 };
 
 } // namespace
@@ -245,6 +264,9 @@ KinetoTrace::KinetoTrace(const Source &source, std::string name, std::optional<u
         nlohmann::json::sax_parse(JsonIterator(text), JsonIterator(), &reader);
         if (!reader.has_events()) {
             throw Malformed("traceEvents of a Chrome trace", "none");
+        }
+        if (events_.empty()) {
+            throw reader.lack();
         }
     } catch (const Malformed &malformed) {
         throw bad_file(name, fmt::format("byte {}", reader.offset()), malformed);
@@ -260,6 +282,38 @@ KinetoTrace::KinetoTrace(const Source &source, std::string name, std::optional<u
     } catch (const Malformed &malformed) {
         throw bad_file(name, "", malformed);
     }
+    match_by_size();
+}
+
+// Old versions of PyTorch write no addresses.
+void KinetoTrace::match_by_size() {
+    std::unordered_map<uint64_t, std::vector<uint64_t>> live; // by size
+    uint64_t next = 0;
+    for (MemoryEvent &event : events_) {
+        if (event.device != device_ || event.has_address) {
+            continue;
+        }
+        is_matched_by_size_ = true;
+        std::vector<uint64_t> &blocks = live[event.size];
+        if (event.is_free && !blocks.empty()) {
+            event.address = blocks.back();
+            blocks.pop_back();
+        } else {
+            event.address = next++;
+            if (!event.is_free) {
+                blocks.push_back(event.address);
+            }
+        }
+    }
+}
+
+uint64_t KinetoTrace::bytes_before() const {
+    const auto first =
+        std::find_if(events_.begin(), events_.end(),
+                     [this](const MemoryEvent &event) { return event.device == device_; });
+    const uint64_t before =
+        first->is_free ? first->total + first->size : first->total - first->size;
+    return first->total == 0 || (!first->is_free && first->total < first->size) ? 0 : before;
 }
 
 void KinetoTrace::visit(const Visit &visit) {

@@ -18,19 +18,25 @@ public:
     struct MemoryEvent {
         double time;
         uint64_t thread, address, size;
+        uint64_t total; // allocated on the device behind it; 0: not told
         uint32_t device;
-        bool is_free;
+        bool is_free, has_address;
     };
 
     // `name` is for messages. Throws Failure.
     KinetoTrace(const Source &source, std::string name, std::optional<uint64_t> device);
 
     void visit(const Visit &visit) override;
+    uint64_t bytes_before() const override;
+    bool is_matched_by_size() const override { return is_matched_by_size_; }
     const char *kind() const override { return "Kineto trace"; }
 
 private:
+    void match_by_size();
+
     std::vector<MemoryEvent> events_; // by time
     uint64_t device_ = 0;
+    bool is_matched_by_size_ = false;
 };
 
 } // namespace emm::tool

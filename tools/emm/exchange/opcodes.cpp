@@ -3,56 +3,43 @@
 namespace emm::tool::opcode {
 namespace {
 
-struct Named {
-    uint8_t code;
-    const char *name;
-};
-
 // Those that snapshots do not have.
-constexpr Named others[] = {{'0', "POP"},
-                            {'1', "POP_MARK"},
-                            {'2', "DUP"},
-                            {'F', "FLOAT"},
-                            {'I', "INT"},
-                            {'L', "LONG"},
-                            {'S', "STRING"},
-                            {'T', "BINSTRING"},
-                            {'U', "SHORT_BINSTRING"},
-                            {'V', "UNICODE"},
-                            {'B', "BINBYTES"},
-                            {'C', "SHORT_BINBYTES"},
-                            {'P', "PERSID"},
-                            {'Q', "BINPERSID"},
-                            {'R', "REDUCE"},
-                            {'b', "BUILD"},
-                            {'c', "GLOBAL"},
-                            {'d', "DICT"},
-                            {'g', "GET"},
-                            {'i', "INST"},
-                            {'l', "LIST"},
-                            {'o', "OBJ"},
-                            {'p', "PUT"},
-                            {0x81, "NEWOBJ"},
-                            {0x82, "EXT1"},
-                            {0x83, "EXT2"},
-                            {0x84, "EXT4"},
-                            {0x8b, "LONG4"},
-                            {0x8e, "BINBYTES8"},
-                            {0x8f, "EMPTY_SET"},
-                            {0x90, "ADDITEMS"},
-                            {0x91, "FROZENSET"},
-                            {0x92, "NEWOBJ_EX"},
-                            {0x93, "STACK_GLOBAL"},
-                            {0x96, "BYTEARRAY8"},
-                            {0x97, "NEXT_BUFFER"},
-                            {0x98, "READONLY_BUFFER"}};
+constexpr Other others[] = {{'0', "POP", false},
+                            {'1', "POP_MARK", false},
+                            {'2', "DUP", false},
+                            {'F', "FLOAT", false},
+                            {'I', "INT", false},
+                            {'L', "LONG", false},
+                            {'S', "STRING", false},
+                            {'T', "BINSTRING", false},
+                            {'U', "SHORT_BINSTRING", false},
+                            {'V', "UNICODE", false},
+                            {'P', "PERSID", true},
+                            {'Q', "BINPERSID", true},
+                            {'R', "REDUCE", true},
+                            {'b', "BUILD", true},
+                            {'c', "GLOBAL", true},
+                            {'d', "DICT", false},
+                            {'g', "GET", false},
+                            {'i', "INST", true},
+                            {'l', "LIST", false},
+                            {'o', "OBJ", true},
+                            {'p', "PUT", false},
+                            {0x81, "NEWOBJ", true},
+                            {0x82, "EXT1", true},
+                            {0x83, "EXT2", true},
+                            {0x84, "EXT4", true},
+                            {0x92, "NEWOBJ_EX", true},
+                            {0x93, "STACK_GLOBAL", true},
+                            {0x97, "NEXT_BUFFER", true},
+                            {0x98, "READONLY_BUFFER", true}};
 
 } // namespace
 
-const char *name_of(uint8_t code) {
-    for (const Named &other : others) {
+const Other *find_other(uint8_t code) {
+    for (const Other &other : others) {
         if (other.code == code) {
-            return other.name;
+            return &other;
         }
     }
     return nullptr;

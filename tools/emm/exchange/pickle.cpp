@@ -43,9 +43,10 @@ bool Pickle::step(uint8_t code) {
 }
 
 void Pickle::refuse(uint8_t code) const {
-    const char *const name = opcode::name_of(code);
-    throw Malformed("the opcodes of a snapshot, which call nothing",
-                    name ? name : fmt::format("the byte {:#04x}", code));
+    const opcode::Other *const other = opcode::find_other(code);
+    throw Malformed(other && !other->calls ? "the opcodes of a snapshot"
+                                           : "the opcodes of a snapshot, which call nothing",
+                    other ? other->name : fmt::format("the byte {:#04x}", code));
 }
 
 // Values without parts.
@@ -76,7 +77,10 @@ bool Pickle::step_simple(uint8_t code) {
         integer(2, false);
         break;
     case opcode::long1:
-        long_integer();
+        long_integer(byte());
+        break;
+    case opcode::long4:
+        long_integer(little_endian(4));
         break;
     case opcode::bin_float:
         push(Kind::real, little_endian(8));
@@ -89,6 +93,16 @@ bool Pickle::step_simple(uint8_t code) {
         break;
     case opcode::bin_unicode8:
         text(little_endian(8));
+        break;
+    case opcode::short_bin_bytes:
+        byte_text(byte());
+        break;
+    case opcode::bin_bytes:
+        byte_text(little_endian(4));
+        break;
+    case opcode::bin_bytes8:
+    case opcode::byte_array8:
+        byte_text(little_endian(8));
         break;
     default:
         return false;
@@ -110,6 +124,7 @@ bool Pickle::step_container(uint8_t code) {
         break;
     case opcode::empty_list:
     case opcode::empty_tuple:
+    case opcode::empty_set:
         count_value();
         push(Kind::list, lists_.size());
         lists_.emplace_back();
@@ -118,6 +133,7 @@ bool Pickle::step_container(uint8_t code) {
         append(stack_.size() - 1);
         break;
     case opcode::appends:
+    case opcode::add_items:
         append(take_mark());
         break;
     case opcode::set_item:
@@ -127,6 +143,7 @@ bool Pickle::step_container(uint8_t code) {
         set_items(take_mark());
         break;
     case opcode::op_tuple:
+    case opcode::frozen_set:
         tuple(stack_.size() - take_mark());
         break;
     case opcode::tuple1:
@@ -232,12 +249,11 @@ void Pickle::integer(size_t bytes, bool is_signed) {
 }
 
 // Python's own integers have no end; what has more than 64 bits is no number here.
-void Pickle::long_integer() {
-    const size_t bytes = byte();
+void Pickle::long_integer(uint64_t bytes) {
     uint64_t value = 0;
     uint8_t last = 0;
     bool fits = true;
-    for (size_t i = 0; i < bytes; i++) {
+    for (uint64_t i = 0; i < bytes; i++) {
         last = byte();
         value |= i < 8 ? uint64_t(last) << 8 * i : 0;
         fits = fits && (i < 8 || last == 0);
@@ -266,6 +282,11 @@ void Pickle::text(uint64_t bytes) {
     } else {
         push(Kind::name, static_cast<uint64_t>(found - names_.begin()));
     }
+}
+
+void Pickle::byte_text(uint64_t bytes) {
+    skip(bytes);
+    push(Kind::text);
 }
 
 void Pickle::tuple(size_t count) {
@@ -357,13 +378,21 @@ bool Pickle::is_of_known_kind(size_t first) const {
 }
 
 void Pickle::add_entry(uint32_t &last, const PickleValue &key, const PickleValue &value) {
-    if (key.kind == Kind::name) {
-        count_value();
-        PickleValue entry = value;
-        entry.key = static_cast<uint8_t>(key.payload);
-        entry.next = std::exchange(last, static_cast<uint32_t>(entries_.size()));
-        entries_.push_back(entry);
+    if (key.kind != Kind::name) {
+        return;
     }
+    PickleValue entry = value;
+    entry.key = static_cast<uint8_t>(key.payload);
+    for (uint32_t at = last; at != 0; at = entries_[at].next) {
+        if (entries_[at].key == entry.key) {
+            entry.next = entries_[at].next;
+            entries_[at] = entry;
+            return;
+        }
+    }
+    count_value();
+    entry.next = std::exchange(last, static_cast<uint32_t>(entries_.size()));
+    entries_.push_back(entry);
 }
 
 } // namespace emm::tool

@@ -25,7 +25,7 @@ struct PickleValue {
     Kind kind = Kind::none;
     bool is_negative = false; // an integer, whose bits are in two's complement
     uint8_t key = 0;          // an entry of a dictionary: the number of its name
-    uint32_t next = 0;        // the entry before it; 0: none
+    uint32_t next = 0;        // another entry of the dictionary; 0: none
 };
 
 class Pickle {
@@ -47,11 +47,14 @@ public:
     // Of the opcode that is read.
     uint64_t offset() const { return opcode_at_; }
 
+    // As many as the file has, whatever refers to one again.
+    size_t values() const { return values_; }
+
     const PickleValue &root() const { return root_; }
     const std::vector<PickleValue> &list(const PickleValue &value) const {
         return lists_[value.payload];
     }
-    // The entry with that key that came last, or null.
+    // The entry with that key, or null.
     const PickleValue *find(const PickleValue &dictionary, uint8_t name) const;
 
 private:
@@ -71,8 +74,9 @@ private:
     void push(Kind kind, uint64_t payload = 0, bool is_negative = false);
     PickleValue pop();
     void integer(size_t bytes, bool is_signed);
-    void long_integer();
+    void long_integer(uint64_t bytes);
     void text(uint64_t bytes);
+    void byte_text(uint64_t bytes);
     void tuple(size_t count);
     void remember(uint64_t number);
     void recall(uint64_t number);

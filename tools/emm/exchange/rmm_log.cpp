@@ -20,7 +20,8 @@ std::array<std::string_view, rmm_columns> rmm_fields(std::string_view line) {
     for (size_t i = 0; i < rmm_columns; i++) {
         const size_t comma = rest.find(',');
         if ((comma == std::string_view::npos) != (i + 1 == rmm_columns)) {
-            throw Malformed("6 fields, " + std::string(RmmLog::header), in_quotes(line));
+            throw Malformed("6 fields, " + std::string(RmmLog::header),
+                            in_quotes(line) + std::string(RmmLog::how_to_unmix));
         }
         fields[i] = rest.substr(0, comma);
         rest.remove_prefix(std::min(fields[i].size() + 1, rest.size()));

@@ -11,6 +11,8 @@ namespace emm::tool {
 class RmmLog : public Recording {
 public:
     static constexpr std::string_view header = "Thread,Time,Action,Pointer,Size,Stream";
+    static constexpr std::string_view how_to_unmix =
+        "; grep -E '^(Thread,Time,|[0-9]+,[0-9:.]+,)' FILE keeps the log's own lines";
 
     // Called with the share of the file that was read.
     using Report = std::function<void(double)>;

@@ -87,6 +87,17 @@ const PickleValue *Snapshot::segments() const {
 // Devices with events or segments.
 std::vector<uint64_t> Snapshot::devices() const {
     const PickleValue &root = pickle_.root();
+    if (root.kind == ValueKind::list) {
+        const std::vector<PickleValue> &parts = pickle_.list(root);
+        if (std::any_of(parts.begin(), parts.end(), [this](const PickleValue &part) {
+                return part.kind == ValueKind::dictionary &&
+                       (pickle_.find(part, segments_name) ||
+                        pickle_.find(part, device_traces_name));
+            })) {
+            throw Malformed("one snapshot, a rank's in a file of its own",
+                            fmt::format("a list of {}", parts.size()));
+        }
+    }
     const bool is_dictionary = root.kind == ValueKind::dictionary;
     const auto *const traces = is_dictionary ? list_of(root, device_traces_name) : nullptr;
     if (!traces && !segments()) {
@@ -178,13 +189,14 @@ void Snapshot::visit_event(const PickleValue &event, const Visit &visit) const {
 
 std::vector<RecordedBlock> Snapshot::live_in_the_end() const {
     std::vector<RecordedBlock> blocks;
+    size_t visited = 0;
     const PickleValue *const list = segments();
     for (size_t i = 0; list && i < pickle_.list(*list).size(); i++) {
         const PickleValue &segment = pickle_.list(*list)[i];
         try {
             if (segment.kind == ValueKind::dictionary &&
                 number_or(segment, device_name, 0) == device_) {
-                add_blocks(segment, blocks);
+                add_blocks(segment, visited, blocks);
             }
         } catch (const Malformed &malformed) {
             throw bad_file(name_, fmt::format("segment {}", i + 1), malformed);
@@ -194,11 +206,15 @@ std::vector<RecordedBlock> Snapshot::live_in_the_end() const {
 }
 
 // Blocks lie side by side; old snapshots do not tell where.
-void Snapshot::add_blocks(const PickleValue &segment, std::vector<RecordedBlock> &blocks) const {
+void Snapshot::add_blocks(const PickleValue &segment, size_t &visited,
+                          std::vector<RecordedBlock> &blocks) const {
     const auto *const list = list_of(segment, blocks_name);
     uint64_t at = number(segment, address_name);
     const uint64_t stream = number_or(segment, stream_name, 0);
     for (size_t i = 0; list && i < list->size(); i++) {
+        if (++visited > pickle_.values()) {
+            throw Malformed("blocks of its own", "those of other segments again and again");
+        }
         const PickleValue &block = (*list)[i];
         if (block.kind != ValueKind::dictionary) {
             continue;

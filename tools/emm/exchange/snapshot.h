@@ -24,7 +24,8 @@ private:
     const std::vector<PickleValue> *list_of(const PickleValue &dictionary, uint8_t name) const;
     const PickleValue *segments() const;
     const std::vector<PickleValue> *events() const;
-    void add_blocks(const PickleValue &segment, std::vector<RecordedBlock> &blocks) const;
+    void add_blocks(const PickleValue &segment, size_t &visited,
+                    std::vector<RecordedBlock> &blocks) const;
     void visit_event(const PickleValue &event, const Visit &visit) const;
     uint64_t number(const PickleValue &dictionary, uint8_t name) const;
     uint64_t number_or(const PickleValue &dictionary, uint8_t name, uint64_t otherwise) const;

@@ -119,6 +119,35 @@ TEST_CASE("an opcode that could call something is refused by its name and place"
     CHECK(refusal(start + bytes({0xfe})) == "2" + sentence + "the byte 0xfe");
 }
 
+TEST_CASE("an opcode of old protocols is refused, and no call is spoken of") {
+    CHECK(Reading(start + "I1\n").refusal() == "2: expected the opcodes of a snapshot, found INT");
+    CHECK(Reading(start + "N0").refusal() == "3: expected the opcodes of a snapshot, found POP");
+}
+
+TEST_CASE("sets, bytes and long numbers are read") {
+    const std::string name = bytes({0x8c, 4}) + "good";
+    const std::string content = bytes({4, 0, 0, 0}) + "good",
+                      wide = bytes({4, 0, 0, 0, 0, 0, 0, 0});
+    CHECK(good("C" + bytes({4}) + "good").kind == Kind::text);
+    CHECK(good("B" + content).kind == Kind::text);
+    CHECK(good(bytes({0x8e}) + wide + "good").kind == Kind::text);
+    CHECK(good(bytes({0x96}) + wide + "good").kind == Kind::text);
+    CHECK(good(bytes({0x8f}) + "(" + name + bytes({0x90})).kind == Kind::list);
+    CHECK(good("(" + name + bytes({0x91})).kind == Kind::list);
+    CHECK(good(bytes({0x8b, 2, 0, 0, 0, 1, 2})).payload == 0x201);
+}
+
+TEST_CASE("of entries with one key the last counts, and takes the memory of one") {
+    std::string many;
+    for (int i = 0; i < 100; i++) {
+        many += bytes({0x8c, 4}) + "goodK" + bytes({i});
+    }
+    Reading reading(start + "}(" + many + "u.");
+    reading.pickle.read();
+    CHECK(reading.pickle.find(reading.pickle.root(), good_name)->payload == 99);
+    CHECK(reading.pickle.values() == 1);
+}
+
 TEST_CASE("a pickle that no pickler writes is refused") {
     const auto refusal = [](const std::string &text) { return Reading(text).refusal(); };
     CHECK(refusal("") == "0: expected a pickle that is whole, found its end before STOP");

@@ -1,0 +1,81 @@
+"""Samples for the tests of `emm export` and `emm import`, written here in the formats of others: no test needs PyTorch, RMM or
+Perfetto."""
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from emm_program import EMM, HEADER
+
+SANITIZERS = os.environ["EMM_TEST_SANITIZERS"]
+LOG_HEADER = ("Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,"
+              "Current Allocs,Start,End,Elapsed,Location\n")
+RMM_HEADER = "Thread,Time,Action,Pointer,Size,Stream\n"
+CALLER = "/usr/lib/liba.so+0x12 (work(int)+0x3)"
+
+
+def emm(*words, stdin=b"", preexec_fn=None, **variables):
+    """The finished process, with bytes as its output."""
+    environment = {key: value for key, value in os.environ.items()
+                   if not key.startswith("EMM_") or key == "EMM_DRIVER"}
+    return subprocess.run([EMM, *map(str, words)], env={**environment, **variables}, input=stdin,
+                          capture_output=True, timeout=300, check=False, preexec_fn=preexec_fn)
+
+
+def row(event, address, size, time, stream="0", device=0, caller=CALLER):
+    quoted = '"' + caller.replace('"', '""') + '"'
+    return (f"{event},{device},{address:#x},{stream},{size},600,1000,1,{time:.9f},{time + 1e-6:.9f},"
+            f"0.000001000,{quoted}\n")
+
+
+def event(action, addr, size, time, stream=0):
+    return {"action": action, "addr": addr, "size": size, "stream": stream, "time_us": time,
+            "frames": [{"name": "f", "filename": "a.py", "line": 3}]}
+
+
+def snapshot(*events, live=()):
+    """As torch.cuda.memory._snapshot() gives it; `live` are pairs of address and size."""
+    blocks = [{"address": address, "size": 512, "requested_size": size, "state": "active_allocated",
+               "frames": []} for address, size in live]
+    segments = [{"device": 0, "address": block["address"], "total_size": 512, "stream": 0,
+                 "segment_pool_id": (0, 0), "is_expandable": False, "blocks": [block]} for block in blocks]
+    return {"segments": segments, "device_traces": [list(events)],
+            "allocator_settings": {"max_split_size": -1, "garbage_collection_threshold": 0.5,
+                                   "expandable_segments": False}}
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def file(self, name, content):
+        path = self.folder / name
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    def log(self, *rows):
+        return self.file("log.csv", LOG_HEADER + "".join(rows))
+
+    def output(self, *words, **options):
+        done = emm(*words, **options)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout
+
+    def refusal(self, *words, status=2, **options):
+        """The sentence; nothing else is written, and no file is left."""
+        before = sorted(self.folder.iterdir())
+        done = emm(*words, **options)
+        self.assertEqual((done.returncode, done.stdout), (status, b""), done.stderr)
+        self.assertTrue(done.stderr.startswith(b"emm: "), done.stderr)
+        self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
+        self.assertFalse(any(byte < 32 and byte != 10 for byte in done.stderr), done.stderr)
+        self.assertEqual(sorted(self.folder.iterdir()), before)
+        return done.stderr.decode()
+
+    def rows(self, path, *words):
+        text = self.output("import", path, *words).decode()
+        self.assertTrue(text.startswith(HEADER))
+        return text.splitlines()[1:]
