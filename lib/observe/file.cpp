@@ -56,10 +56,11 @@ File checked(File file, const std::string &path, bool device_will_do, std::strin
     return file;
 }
 
-File checked_own(File file, const std::string &path, std::string &ret_reason) {
+File checked_own(File file, const std::string &path, bool device_will_do, std::string &ret_reason) {
     struct stat status;
-    file = checked(std::move(file), path, false, ret_reason);
-    if (file && fstat(file.number(), &status) == 0 && status.st_uid != geteuid()) {
+    file = checked(std::move(file), path, device_will_do, ret_reason);
+    if (file && fstat(file.number(), &status) == 0 && S_ISREG(status.st_mode) &&
+        status.st_uid != geteuid()) {
         ret_reason = fmt::format("{} belongs to another user, {}; expected {}", path, status.st_uid,
                                  geteuid());
         return File();
@@ -91,12 +92,12 @@ File open_to_read(const std::string &path, std::string &ret_reason) {
 }
 
 File open_to_append(const std::string &path, std::string &ret_reason) {
-    File file(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | at_once, 0666));
+    File file(open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | at_once, 0666));
     if (!file) {
         ret_reason = why_not(path);
         return file;
     }
-    file = checked(std::move(file), path, true, ret_reason);
+    file = checked_own(std::move(file), path, true, ret_reason);
     if (file) {
         fcntl(file.number(), F_SETFL, O_APPEND); // a terminal may make a writer wait, as always
     }
@@ -115,7 +116,7 @@ File open_own(const std::string &path, Make make, std::string &ret_reason) {
         }
         File file = open_noted(path, 0, 0);
         if (file) {
-            return checked_own(std::move(file), path, ret_reason);
+            return checked_own(std::move(file), path, false, ret_reason);
         }
         if (errno != ENOENT) {
             ret_reason = why_not(path);

@@ -36,8 +36,8 @@ private:
  */
 File open_to_read(const std::string &path, std::string &ret_reason);
 
-// Made if it is not there, though its folder is not; text is appended. A character device will do:
-// a terminal, /dev/null.
+// Made if it is not there, though its folder is not; text is appended. A regular file is this
+// user's, as in open_own; a character device will do: a terminal, /dev/null.
 File open_to_append(const std::string &path, std::string &ret_reason);
 
 // Whether a file is created, for those whom the umask allows or for its owner only.

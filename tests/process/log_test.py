@@ -57,6 +57,24 @@ class Log(unittest.TestCase):
         self.addCleanup(os.close, reader)
         self.check_standard_error(fifo, "fifo is a FIFO; expected a regular file")
 
+    def test_a_symbolic_link_is_not_followed(self):
+        precious, link = self.folder / "precious", self.folder / "link"
+        for content in None, "precious":
+            if content:
+                precious.write_text(content)
+            link.symlink_to(precious)
+            self.check_standard_error(link, "link is a symbolic link; expected a regular file")
+            self.assertEqual(content, precious.read_text() if precious.exists() else None)
+            link.unlink()
+
+    @unittest.skipIf(os.geteuid() != 0, "needs a file of another user")
+    def test_a_file_of_another_user_is_left_alone(self):
+        theirs = self.folder / "theirs"
+        theirs.write_text("theirs")
+        os.chown(theirs, 65534, 65534)
+        self.check_standard_error(theirs, "theirs belongs to another user, 65534; expected 0")
+        self.assertEqual(theirs.read_text(), "theirs")
+
     def test_a_folder_is_refused(self):
         self.check_standard_error(self.folder, "Is a directory")
 

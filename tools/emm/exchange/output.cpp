@@ -37,6 +37,11 @@ bool is_special(const std::string &path) {
     return stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
 }
 
+// By which a file that has no name can be given one.
+std::string own_name(int descriptor) {
+    return fmt::format("/proc/self/fd/{}", descriptor);
+}
+
 mode_t usual_mode() {
     const mode_t mask = umask(0);
     umask(mask);
@@ -79,8 +84,9 @@ void Output::open_file() {
         const std::string folder = std::filesystem::path(path_).parent_path();
         descriptor_ = open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC,
                            usual_mode());
-        is_unnamed_ = descriptor_ >= 0;
+        is_unnamed_ = descriptor_ >= 0 && access(own_name(descriptor_).c_str(), F_OK) == 0;
         if (!is_unnamed_) {
+            close(descriptor_); // /proc is not there, or there was none
             temporary_ = path_ + ".XXXXXX";
             descriptor_ = mkostemp(temporary_.data(), O_CLOEXEC);
         }
@@ -107,7 +113,7 @@ void Output::flush() {
 // A link takes no name that is taken, so the file is renamed from one of its own.
 void Output::name_file() {
     if (is_unnamed_) {
-        const std::string own = fmt::format("/proc/self/fd/{}", descriptor_);
+        const std::string own = own_name(descriptor_);
         std::string name = fmt::format("{}.{}", path_, getpid());
         if (linkat(AT_FDCWD, own.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) {
             throw not_written(path_, errno);
