@@ -197,6 +197,29 @@ class Page(unittest.TestCase):
         self.assertEqual(names[-2:], ["never freed", "dropped, not freed"])
         self.assertEqual(self.value("document.querySelector('#lifetimes .value:last-child').dataset.value"), "17")
 
+    def test_failures_behind_the_last_allocation_are_on_the_axis_of_time(self):
+        self.show(self.file("log.csv", LOG_HEADER + row("Alloc", 4096, 10, 0.1, "a") + row("Free", 4096, 10, 0.2, "a") +
+                            row("Alloc Failure", 0, 99, 5, "a")))
+        self.assertGreater(self.value("page.view.to"), 5e9)
+        left, top, width, _ = self.box("canvas")
+        self.browser.mouse("mouseMoved", left + width - 30, top + 150)
+        self.assertIn("live: 0 B", self.value("document.querySelector('.tip').textContent"))
+
+    def test_the_last_of_three_plugins_takes_the_rest_of_its_row(self):
+        self.show(TRACES / "infer_gpt.csv.gz", "--compare", "pool", "async", "passthrough")
+        edges = self.value("[...document.querySelectorAll('.grid')].map((grid) => [grid, grid.lastElementChild]"
+                           ".map((box) => Math.round(box.getBoundingClientRect().right)))")
+        self.assertEqual([grid for grid, _ in edges], [last for _, last in edges])
+        said = self.value("[...document.querySelectorAll('.growth')].map((one) => one.textContent)")
+        self.assertTrue(said[2].startswith("The plugin keeps nothing for later requests: "), said[2])
+        self.assertFalse(any("keeps nothing" in one for one in said[:2]), said)
+        self.assertNotIn("(0 %)", self.value("document.querySelector('main').textContent"))
+
+    def test_options_in_a_text_are_not_broken_at_their_hyphens(self):
+        self.show(self.file("log.csv", random_log(500, CALLERS)))
+        self.assertEqual(self.value("document.querySelector('.option').getClientRects().length"), 1)
+        self.assertIn("--plugin", self.value("[...document.querySelectorAll('.option')].map((one) => one.textContent)"))
+
     def test_every_kind_of_memory_can_be_chosen(self):
         self.show(self.file("log.csv", LOG_HEADER + row("Alloc", 4096, 10, 0.1, "a") +
                             row("Alloc Host", 4096, 7, 0.2, "a") + row("Alloc Failure", 0, 99, 0.3, CALLERS[0])))

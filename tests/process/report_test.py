@@ -93,6 +93,13 @@ class Figures(Case):
                 row("Alloc", 4096 * (i + 1), 8, 0.1 * i, f"/lib/{name}.so+0x1 (step+0x1)") for i, name in enumerate(lines)))
             self.assertIn(said, run("report", path, "-o", self.page).stdout)
 
+    def test_the_summary_tells_nothing_of_what_had_no_part_in_the_peak(self):
+        path = self.file("log.csv", LOG_HEADER + row("Alloc", 4096, 1000, 0.1, "/a.so+0x1 (f+0x1)") +
+                         row("Alloc", 8192, 1, 0.2, "/b.so+0x1 (g+0x1)") + row("Free", 4096, 1000, 0.3, "x") +
+                         row("Alloc", 4096, 10, 0.4, "/c.so+0x1 (h+0x1)"))
+        said = run("report", path, "-o", self.page).stdout
+        self.assertIn("100 % by /a.so, under 1 % by /b.so\n", said)
+
     def test_json_prints_what_the_page_has(self):
         figures = self.figures(TRACES / "infer_gpt.csv.gz")
         self.assertEqual(figures.pop("file"), str(self.page))

@@ -171,9 +171,15 @@ Dimension by_lifetime(const History &history) {
 Dimension by_size(const History &history, uint32_t step) {
     Dimension dimension{"size", {}, {}};
     std::unordered_map<uint64_t, uint32_t> exact;
-    for (const uint64_t size : leading_sizes(history, step)) {
+    const std::vector<uint64_t> leading = leading_sizes(history, step);
+    std::unordered_map<std::string, int> times;
+    for (const uint64_t size : leading) {
+        times[in_bytes(size)]++;
+    }
+    for (const uint64_t size : leading) {
         exact[size] = static_cast<uint32_t>(dimension.labels.size());
-        dimension.labels.push_back(in_bytes(size));
+        const std::string text = in_bytes(size);
+        dimension.labels.push_back(times[text] == 1 ? text : fmt::format("{} B", size));
     }
     const auto first_class = static_cast<uint32_t>(dimension.labels.size());
     for (int power = 0; power < 64; power++) {

@@ -59,9 +59,13 @@ Json stacks_json(const GroupSet &groups, const std::vector<Stack> &stacks) {
                                               : Json(std::vector<uint64_t>(
                                                     stack.end.begin(), stack.end.begin() + count)));
     }
-    return {{"name", groups.name},   {"labels", groups.labels},
-            {"bytes", groups.bytes}, {"blocks", groups.blocks},
-            {"high", high},          {"end", end}};
+    return {{"name", groups.name},
+            {"labels", groups.labels},
+            {"colors", groups.colors},
+            {"bytes", groups.bytes},
+            {"blocks", groups.blocks},
+            {"high", high},
+            {"end", end}};
 }
 
 Json flame_json(const FlameNode &node) {
@@ -99,6 +103,7 @@ Json map_json(const History &history, const std::vector<uint64_t> &addresses,
             {"starts", starts},
             {"cuts", row.cuts()},
             {"labels", groups.labels},
+            {"colors", groups.colors},
             {"by", groups.name},
             {"moments", moments}};
 }

@@ -54,7 +54,7 @@ GroupSet groups_of(const History &history, const Dimension &dimension, uint32_t 
     const std::vector<uint32_t> order = ranked_answers(dimension, sums);
     const size_t count = std::min(order.size(), GroupSet::most);
     const bool has_others = order.size() > count;
-    GroupSet groups{dimension.name, {}, {}, {}, {}};
+    GroupSet groups{dimension.name, {}, {}, {}, {}, {}};
     std::vector<uint8_t> group_of(dimension.labels.size(), static_cast<uint8_t>(count));
     groups.bytes.resize(count + has_others);
     groups.blocks.resize(count + has_others);
@@ -65,6 +65,8 @@ GroupSet groups_of(const History &history, const Dimension &dimension, uint32_t 
         groups.blocks[group] += sums.blocks[order[i]];
         if (i < count) {
             groups.labels.push_back(dimension.labels[order[i]]);
+            groups.colors.push_back(dimension.name == "lifetime" ? order[i]
+                                                                 : static_cast<uint32_t>(i));
         }
     }
     if (has_others) {

@@ -13,6 +13,7 @@ struct GroupSet {
 
     std::string name;
     std::vector<std::string> labels;     // the last one is "others" if there are any
+    std::vector<uint32_t> colors;        // of each: a lifetime has the same in every report
     std::vector<uint64_t> bytes, blocks; // at the peak
     std::vector<uint8_t> of;             // of each block
 };

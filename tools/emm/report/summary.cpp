@@ -30,7 +30,8 @@ std::string share_of(const Json &group, uint64_t all, bool is_lifetime) {
     const char *const link = !is_lifetime                    ? "by"
                              : name.ends_with("of the time") ? "in blocks that lived"
                                                              : "in blocks";
-    return fmt::format("{:.0f} % {} {}", share, link, name);
+    return share < 1 ? fmt::format("under 1 % {} {}", link, name)
+                     : fmt::format("{:.0f} % {} {}", share, link, name);
 }
 
 // Lifetimes tell more about what has one caller, but that is told too.
@@ -54,6 +55,9 @@ std::string made_of(const Json &memory) {
     });
     const bool is_lifetime = question == "lifetime";
     for (size_t i = 0; i < std::min<size_t>(3, groups.size()); i++) {
+        if (number_in(groups[i], "bytes") == 0) {
+            break;
+        }
         text += (text.size() == begin ? "" : ", ") +
                 share_of(groups[i], number_in(memory, "peak_live_bytes"), is_lifetime);
     }

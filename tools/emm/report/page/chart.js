@@ -28,8 +28,13 @@ class View {
   }
   get first() { return this.buckets["first_" + this.axis]; }
   get last() { return this.buckets["last_" + this.axis]; }
+  // Of the recording, which may end with failures.
+  get end() {
+    const last = this.last[this.last.length - 1];
+    return this.axis === "time" ? Math.max(last, page.document.figures.end_ns) : last;
+  }
   limits() {
-    const begin = this.first[0], end = this.last[this.last.length - 1];
+    const begin = this.first[0], end = this.end;
     const room = Math.max(end - begin, 1) * 0.01;
     return [begin - room, end + room];
   }
@@ -111,7 +116,7 @@ class MemoryChart {
       for (let c = Math.max(0, column(first[i])); c <= Math.min(end, column(last[i])); c++) {
         put(c, i, false);
       }
-      const until = i + 1 < first.length ? column(first[i + 1]) - 1 : column(last[i]);
+      const until = i + 1 < first.length ? column(first[i + 1]) - 1 : column(view.end);
       for (let c = Math.max(0, column(last[i]) + 1); c <= Math.min(end, until); c++) {
         put(c, i, true);
       }
@@ -164,7 +169,7 @@ class MemoryChart {
 
   drawStack(context) {
     const { labels, high, end } = this.groups;
-    const colors = labels.map((_, group) => groupColor(group, labels));
+    const colors = labels.map((_, group) => groupColor(group, this.groups));
     this.columns.forEach((column, i) => {
       if (!column) {
         return;
@@ -354,8 +359,8 @@ function drawLegend(parent, groups, peak) {
   groups.labels.forEach((label, group) => {
     const item = add(parent, "span", "legend");
     const swatch = add(item, "i");
-    swatch.style.background = groupColor(group, groups.labels);
-    const share = peak === null ? "" : "  " + percent(groups.bytes[group], peak);
+    swatch.style.background = groupColor(group, groups);
+    const share = peak === null || groups.bytes[group] === 0 ? "" : "  " + percent(groups.bytes[group], peak);
     const text = plainName(label) + share;
     add(item, "span", "", text).title = shortened(label, 500);
   });

@@ -35,12 +35,12 @@ class Flame {
     }
     const callers = this.memory.groups.find((one) => one.name === "caller");
     const group = callers ? callers.labels.indexOf(node.name) : -1;
-    return group >= 0 ? groupColor(group, callers.labels) : around;
+    return group >= 0 ? groupColor(group, callers) : around;
   }
   colorOf(name, index) {
     const groups = this.memory.groups.find((one) => one.name === this.flame.levels[0]);
     const group = groups ? groups.labels.indexOf(name) : index;
-    return group >= 0 ? groupColor(group, groups ? groups.labels : []) : color("others");
+    return group >= 0 ? groups ? groupColor(group, groups) : color("group" + group % 9) : color("others");
   }
 
   zoom(chain) {

@@ -9,6 +9,13 @@ function bytes(value) {
   return (unit === 0 ? String(value) : value.toFixed(1)) + " " + units[unit];
 }
 
+// Sizes of one list: exact where two would look the same.
+function sizeTexts(values) {
+  const of = new Map();
+  values.forEach((value) => of.set(bytes(value), (of.get(bytes(value)) || new Set()).add(value)));
+  return values.map((value) => of.get(bytes(value)).size > 1 ? count(value) + " B" : bytes(value));
+}
+
 // On an axis: 1.25 GiB, not 1.3.
 function tickBytes(value) {
   const text = bytes(value), unit = text.slice(text.indexOf(" "));
@@ -58,8 +65,16 @@ function element(tag, className, text) {
     made.className = className;
   }
   if (text !== undefined) {
-    made.textContent = text;
+    made.append(...String(text).split(/(--[a-z]{1,20})/).map((part, i) => i % 2 ? option(part) : part));
   }
+  return made;
+}
+
+// --compare, not broken at its hyphens.
+function option(text) {
+  const made = document.createElement("span");
+  made.className = "option";
+  made.textContent = text;
   return made;
 }
 
@@ -71,8 +86,8 @@ function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 }
 
-function groupColor(group, labels) {
-  return labels[group] === "others" ? color("others") : color("group" + group % 9);
+function groupColor(group, { labels, colors }) {
+  return labels[group] === "others" ? color("others") : color("group" + colors[group] % 9);
 }
 
 // One line of text beside the pointer.

@@ -28,7 +28,7 @@ class AddressMap {
   draw(context, width, height, rows) {
     const { map } = this, cell = { width: width / 64, height: height / rows };
     const cells = this.cells[this.moment];
-    const colors = map.labels.map((_, group) => groupColor(group, map.labels));
+    const colors = map.labels.map((_, group) => groupColor(group, map));
     cells.forEach((byte, i) => {
       const x = (i % 64) * cell.width, y = Math.floor(i / 64) * cell.height;
       context.globalAlpha = 1;
@@ -96,5 +96,5 @@ function mapSlider(parent, view, maps, peak) {
   };
   button.addEventListener("click", toPeak);
   toPeak();
-  drawLegend(add(parent, "div", "legends"), { labels: maps[0][1].labels }, null);
+  drawLegend(add(parent, "div", "legends"), maps[0][1], null);
 }

@@ -149,12 +149,14 @@ function flameSection(memory, figures) {
   const more = add(made, "details");
   add(more, "summary", "", "The largest blocks and the sizes with the most bytes at the peak");
   const isLog = page.document.figures.kind === "event log";
+  const largest = sizeTexts(memory.largest.map((block) => block.size));
+  const leading = sizeTexts(memory.leading_sizes.map((bar) => bar[0]));
   table(more, ["size", ...(isLog ? ["caller", "address"] : []), "stream", "allocated at", "lived"],
-        memory.largest.map((block) => [[bytes(block.size), block.size],
+        memory.largest.map((block, i) => [[largest[i], block.size],
           ...(isLog ? [block.caller || "unknown", block.address] : []), block.stream, moment(block.begin, 1e3),
           block.end === null ? "to the end" : duration(block.end - block.begin) + (block.dropped ? ", dropped" : "")]));
   table(more, ["size", "bytes at the peak", "blocks at the peak", "blocks allocated in all"],
-        memory.leading_sizes.map((bar) => [[bytes(bar[0]), bar[0]], [bytes(bar[3]), bar[3]],
+        memory.leading_sizes.map((bar, i) => [[leading[i], bar[0]], [bytes(bar[3]), bar[3]],
           count(bar[3] / Math.max(1, bar[0])), count(bar[1])]));
   return { flame, made };
 }
@@ -167,7 +169,7 @@ function reservedParts(most) {
     ["rest", most.rest, "rounding of sizes, and what the plugin does not account for", "others"]] : [];
 }
 
-function reservedSection(replays) {
+function reservedSection(replays, frees) {
   const made = section("Why more is reserved than live");
   if (replays.length === 0) {
     add(made, "p", "about", unknownReserved());
@@ -181,7 +183,7 @@ function reservedSection(replays) {
       add(box, "p", "failure", shortened(replay.error.message, 500));
       return;
     }
-    reservedBox(box, replay, drawn.samples);
+    reservedBox(box, replay, drawn.samples, frees);
   });
   return made;
 }
@@ -189,6 +191,10 @@ function reservedSection(replays) {
 // Whose the memory was that was not live, by the stream that freed it last.
 function freeSentence(growth) {
   const free = growth.free_before, asked = growth.asked;
+  if (free.given_back > 0) {
+    return " Of the memory that had been freed at least " + bytes(free.given_back) + " had gone back to the driver, so it is not " +
+      "known which streams had freed the rest.";
+  }
   const part = (one, whose) => one.bytes > 0 ? [bytes(one.bytes) + " " + whose + " (the largest piece " + bytes(one.largest) + ")"] : [];
   const parts = [...part(free.own_stream, "had been freed last on the request's own stream"),
     ...part(free.other_streams, "on other streams, whose work it would have to wait for"),
@@ -197,7 +203,6 @@ function freeSentence(growth) {
     .filter(([key]) => free[key].largest >= asked).map(([, text]) => text);
   return " By the stream that freed it last: " + (parts.length > 0 ? parts.join("; ") + "; " : "") +
     bytes(free.never_used) + " had never been part of a block." +
-    (free.given_back > 0 ? " At least " + bytes(free.given_back) + " of what was freed had gone back to the driver." : "") +
     (large.length > 0 ? " Large enough was what had been freed " + large.join(", and ") + "."
       : " No piece of one of them was large enough.");
 }
@@ -226,7 +231,7 @@ function growthSentence(replay) {
 function partsOf(box, most) {
   const bar = add(box, "div", "parts");
   const list = add(box, "ul");
-  for (const [name, part, meaning, shade] of reservedParts(most)) {
+  for (const [name, part, meaning, shade] of reservedParts(most).filter(([, part]) => part > 0)) {
     const piece = add(bar, "i");
     piece.style.width = 100 * part / Math.max(1, most.reserved) + "%";
     piece.style.background = color(shade);
@@ -239,26 +244,31 @@ function partsOf(box, most) {
   }
 }
 
-function reservedBox(box, replay, samples) {
+function reservedBox(box, replay, samples, frees) {
+  const keeps = frees === 0 || samples.cached.some((value) => value > 0);
   add(box, "p", "", "The most was reserved at event " + count(replay.peak_reserved_event) + ", " +
       moment(replay.peak_reserved_time_ns, 1e6) + ": " + bytes(replay.peak_reserved_bytes) + ", when " +
       bytes(replay.live_then_bytes) + " were live. At the peak of live memory " +
       bytes(replay.reserved_at_peak_live) + " were reserved.");
-  add(box, "p", "growth", growthSentence(replay));
+  add(box, "p", "growth", keeps ? growthSentence(replay) : "The plugin keeps nothing for later requests: what is reserved " +
+      "and not live waits until it can be freed, or is the rounding of sizes.");
   partsOf(box, replay.when_most_reserved);
   partsChart(box, samples, 170);
   const most = replay.when_most_idle;
   if (most) {
-    const part = (value) => bytes(value) + " (" + percent(value, most.reserved) + ")";
+    const parts = ["live", "cached", "pending"].filter((name) => most[name] > 0).map((name, i) =>
+      bytes(most[name]) + " (" + percent(most[name], most.reserved) + ")" + (i === 0 ? " were " : " ") + name);
     add(box, "p", "", "The difference was largest at event " + count(most.event) + ": of " + bytes(most.reserved) + " reserved " +
-        part(most.live) + " were live, " + part(most.cached) + " cached, " + part(most.pending) + " pending." +
+        parts.join(", ") + "." +
         (most.cached * 2 > most.reserved - most.live ? " The plugin keeps what the program needed before, so that it need " +
          "not ask the driver again." : ""));
   }
   const gaps = replay.gaps_then;
-  add(box, "p", "about", gaps.count === 0 ? "When the most was reserved, the live blocks lay side by side, without a gap." :
-      "When the most was reserved, there were between the live blocks " + count(gaps.count) + (gaps.count > 1 ? " gaps" : " gap") +
-      " of addresses, the largest " + bytes(gaps.largest) + ".");
+  if (keeps) {
+    add(box, "p", "about", gaps.count === 0 ? "When the most was reserved, the live blocks lay side by side, without a gap." :
+        "When the most was reserved, there were between the live blocks " + count(gaps.count) + (gaps.count > 1 ? " gaps" : " gap") +
+        " of addresses, the largest " + bytes(gaps.largest) + ".");
+  }
   if (replay.failed > 0) {
     add(box, "p", "failure", count(replay.failed) + " calls failed in this replay. " +
         shortened((replay.notes || []).join(" "), 500));
@@ -363,7 +373,7 @@ function show(number) {
   const { flame, made } = flameSection(memory, figures);
   main.append(chartSection(memory, figures, replays, view), made);
   if (figures.memory === "device memory") {
-    main.append(reservedSection(replays));
+    main.append(reservedSection(replays, figures.frees));
   }
   main.append(mapSection(memory, figures, replays, view));
   const pair = add(main, "div", "pair");

@@ -95,7 +95,7 @@ TEST_CASE("a block of all addresses fills every cell of the row") {
     const AddressRow row(script.history(), addresses, 8);
     const GroupSet groups = groups_of(script.history(), by_lifetime(script.history()), 1);
     const auto moments = map_moments(script.history(), addresses, groups, row, {0, 1});
-    CHECK(moments[0].cells == std::vector<uint8_t>(8, 0xe0));
+    CHECK(moments[0].cells == std::vector<uint8_t>(8, 0xf0));
     CHECK(moments[1].cells == std::vector<uint8_t>(8, 0));
     CHECK(gaps_at(script.history(), addresses, row, 0).count == 0);
 }

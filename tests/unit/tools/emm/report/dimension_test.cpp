@@ -54,6 +54,15 @@ TEST_CASE("sizes at the peak are exact, and others have the class of their power
     CHECK(label_of(sizes, 2) == "3 B");
 }
 
+TEST_CASE("sizes whose rounded texts are the same are told in bytes") {
+    Script script;
+    script.alloc(1, 1, 3 << 20).alloc(2, 2, (3 << 20) + 8).alloc(3, 3, 4096);
+    const Dimension sizes = by_size(script.history(), 2);
+    CHECK(label_of(sizes, 0) == "3145728 B");
+    CHECK(label_of(sizes, 1) == "3145736 B");
+    CHECK(label_of(sizes, 2) == "4.0 KiB");
+}
+
 TEST_CASE("streams are told by their names") {
     Script script;
     script.alloc(1, 1, 8, "", 0, 5).alloc(2, 2, 8, "", 0, never);

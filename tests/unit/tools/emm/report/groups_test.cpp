@@ -2,6 +2,7 @@
 #include "recorded.h"
 #include "report/groups.h"
 
+#include <algorithm>
 #include <numeric>
 
 using namespace emm::tool;
@@ -31,6 +32,20 @@ TEST_CASE("answers that no block has are no group, and few groups have no others
     CHECK(groups.bytes == std::vector<uint64_t>{10, 5});
 }
 
+TEST_CASE("a lifetime has the same colour whichever others there are") {
+    const auto color_of_freed = [](Script &script) {
+        script.alloc(1, 0, 5).free(1, 1000);
+        const GroupSet groups = groups_of(script.history(), by_lifetime(script.history()), 0);
+        const auto found =
+            std::find(groups.labels.begin(), groups.labels.end(), "over 50 % of the time");
+        REQUIRE(found != groups.labels.end());
+        return groups.colors[static_cast<size_t>(found - groups.labels.begin())];
+    };
+    Script alone, beside;
+    beside.alloc(2, 0, 10);
+    CHECK(color_of_freed(alone) == color_of_freed(beside));
+}
+
 TEST_CASE("the stack of a bucket adds up to what is live at its fullest and at its end") {
     Script script;
     for (uint64_t i = 0; i < 300; i++) {
@@ -55,7 +70,7 @@ TEST_CASE("the stack of a bucket adds up to what is live at its fullest and at i
 
 TEST_CASE("the question that leads is the first whose answers tell blocks apart") {
     const auto set = [](const char *name, std::vector<uint64_t> bytes) {
-        return GroupSet{name, std::vector<std::string>(bytes.size(), "x"), bytes, bytes, {}};
+        return GroupSet{name, std::vector<std::string>(bytes.size(), "x"), {}, bytes, bytes, {}};
     };
     const GroupSet lifetime = set("lifetime", {1, 2}), size = set("size", {1, 1});
     CHECK(leading_of({set("library", {5, 5}), set("caller", {5, 5}), lifetime}) == 0);
