@@ -2,6 +2,7 @@
 """The emm tool as its users meet it: each test's name is the sentence that it proves."""
 import gzip
 import os
+import pathlib
 import re
 import subprocess
 import tempfile
@@ -240,6 +241,15 @@ class Replay(unittest.TestCase):
         for plugin, times in {"passthrough": 2, "pool": 1}.items():
             self.assertEqual(warm[plugin]["driver_calls"]["cuMemAlloc"],
                              times * cold[plugin]["driver_calls"]["cuMemAlloc"], plugin)
+
+    def test_the_replay_that_is_recommended_finds_a_plugin_that_ignores_streams(self):
+        readme = pathlib.Path(__file__).resolve().parents[2] / "plugins/README.md"
+        text = readme.read_text(encoding="utf-8") + run("--help").stdout + run("replay", "--help").stdout
+        recommended = set(re.findall("emm replay --generate ([a-z]+) --touch", text))
+        self.assertEqual(len(recommended), 1)
+        told = answer("replay", "--generate", *recommended, "--touch", "--plugin", fixture("careless"),
+                      EMM_SIM="progress=lazy", status=1)["results"][0]
+        self.assertGreater(told["early_handovers"], 100)  # train: 6
 
     def test_memory_handed_to_another_stream_too_early_is_found_by_touching_it(self):
         with Trace(ACROSS_STREAMS) as trace:

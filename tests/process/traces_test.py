@@ -35,7 +35,7 @@ def traces():
     files = [path for folder in folders for pattern in ("*.csv", "*.csv.gz")
              for path in sorted(folder.glob(pattern))]
     return [[path] for path in files] + [["--generate", name] for name in
-                                         ("train", "dataframe", "arrays", "serve")]
+                                         ("train", "dataframe", "arrays", "serve", "overlap")]
 
 
 def replayed(trace, order, touched, progress):

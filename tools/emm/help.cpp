@@ -17,7 +17,7 @@ constexpr const char *footer = // with the variables
     "Without one, EMM_PLUGIN decides, and without that passthrough serves.\n\n"
     "  emm info pool                                  what the pool is, and its options\n"
     "  emm replay run.csv.gz --plugin passthrough --plugin pool:max=8GiB\n"
-    "  emm replay --generate train --touch            is anything handed over too early?\n"
+    "  emm replay --generate overlap --touch          is anything handed over too early?\n"
     "  emm bench --plugin pool --case pair,mixed --threads 1,2,4\n"
     "  EMM_DRIVER=sim emm check ./libemm-mine.so      does a plugin meet its requirements?\n"
     "  emm run --plugin pool:max=8GiB --record log.csv -- python train.py\n"

@@ -1,7 +1,8 @@
 // Training a GPT in mixed precision: thread 0 runs the forward pass and the optimizer, thread 1 the
 // backward pass; stream 0 computes, stream 1 copies the next batch ahead. What a layer keeps for
 // its backward pass follows from its arithmetic; batches differ in length, so sizes differ from
-// step to step.
+// step to step. Overlapped, stream 1 also sums up each layer's gradients with those of other ranks
+// while stream 0 goes on, so that memory goes to and fro between the two.
 #include "workload/program.h"
 #include "workload/random.h"
 #include "workload/workload.h"
@@ -13,10 +14,13 @@ constexpr uint64_t gpt_layers = 12, gpt_width = 768, gpt_vocabulary = 32000, bat
 constexpr uint64_t gpt_half = 2, single = 4; // bytes of a number
 constexpr uint32_t python = 0, autograd = 1; // threads
 constexpr uint32_t copy_stream = 1;          // a stream; the other one is 0
+constexpr uint32_t sum_stream = 1;
 
 class Training {
 public:
-    explicit Training(uint64_t seed) : random_(seed) { list_parameters(); }
+    Training(uint64_t seed, bool is_overlapped) : is_overlapped_(is_overlapped), random_(seed) {
+        list_parameters();
+    }
 
     Trace run() {
         program_.alloc(8 * MiB); // the matrix library's workspace, for good
@@ -26,7 +30,7 @@ public:
             program_.mark(static_cast<int64_t>(step));
             train(step);
         }
-        return program_.finish("train");
+        return program_.finish(is_overlapped_ ? "overlap" : "train");
     }
 
 private:
@@ -125,9 +129,23 @@ private:
                 gradients_.push_back(program_.alloc(parameters_[--parameter] * gpt_half, autograd));
             }
             program_.free_all(saved_.back(), autograd);
+            if (is_overlapped_) {
+                sum_up();
+            }
         }
         gradients_.push_back(program_.alloc(parameters_[1] * gpt_half, autograd));
         program_.free(flowing_, autograd);
+    }
+
+    // The gradients of a layer go into one bucket, which stays until the optimizer has run.
+    void sum_up() {
+        uint64_t bytes = 0;
+        for (const HeldBlock &gradient : gradients_) {
+            bytes += gradient.size;
+        }
+        buckets_.push_back(program_.alloc(bytes, autograd, sum_stream));
+        program_.scratch(bytes, autograd, sum_stream);
+        program_.free_all(gradients_, autograd);
     }
 
     // One operation backwards: a new gradient flows on, and a kept activation is dropped.
@@ -154,13 +172,15 @@ private:
             program_.free_all(temporaries);
         }
         program_.free_all(gradients_);
+        program_.free_all(buckets_);
     }
 
+    const bool is_overlapped_;
     Random random_;
     Program program_;
     std::vector<uint64_t> parameters_; // numbers in each
     std::vector<std::vector<HeldBlock>> saved_;
-    std::vector<HeldBlock> gradients_;
+    std::vector<HeldBlock> gradients_, buckets_;
     HeldBlock flowing_;
     uint64_t tokens_ = 0, hidden_ = 0;
 };
@@ -168,7 +188,11 @@ private:
 } // namespace
 
 Trace generate_train(uint64_t seed) {
-    return Training(seed).run();
+    return Training(seed, false).run();
+}
+
+Trace generate_overlap(uint64_t seed) {
+    return Training(seed, true).run();
 }
 
 } // namespace emm::tool

@@ -13,7 +13,9 @@ const std::vector<Workload> &workloads() {
         {"arrays", "small arrays as in Numba programs, with sections of deferred clean-up",
          generate_arrays},
         {"serve", "a language model serving requests in batches, with a paged cache",
-         generate_serve}};
+         generate_serve},
+        {"overlap", "the training, with gradients summed up on a second stream meanwhile",
+         generate_overlap}};
     return all;
 }
 

@@ -24,5 +24,6 @@ Trace generate_train(uint64_t seed);
 Trace generate_dataframe(uint64_t seed);
 Trace generate_arrays(uint64_t seed);
 Trace generate_serve(uint64_t seed);
+Trace generate_overlap(uint64_t seed);
 
 } // namespace emm::tool

@@ -72,7 +72,7 @@ TEST_CASE("arrays have sections of deferred clean-up") {
 
 TEST_CASE("an unknown workload is refused with the names of those there are") {
     CHECK_THROWS_WITH(generate("trian", 1), "--generate: expected one of train, dataframe, "
-                                            "arrays, serve, found 'trian'");
+                                            "arrays, serve, overlap, found 'trian'");
 }
 
 TEST_CASE("random sizes keep to their bounds and reach every doubling between") {
