@@ -69,9 +69,10 @@ std::string stats_json(const emm_stats &stats) {
 std::string oldest_json(const std::vector<OldAllocation> &oldest) {
     std::string list;
     for (size_t i = 0; i < std::min(oldest.size(), most_oldest); ++i) {
-        list += fmt::format(R"({}{{"size":{},"age_ns":{},"module":{}}})", i == 0 ? "" : ",",
-                            oldest[i].size, oldest[i].age,
-                            in_quotes(shortened(oldest[i].module, longest_name)));
+        list += fmt::format(R"({}{{"size":{},"age_ns":{},"module":{},"caller":{}}})",
+                            i == 0 ? "" : ",", oldest[i].size, oldest[i].age,
+                            in_quotes(shortened(oldest[i].module, longest_name)),
+                            in_quotes(shortened(oldest[i].caller, longest_name)));
     }
     return list;
 }

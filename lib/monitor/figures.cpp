@@ -3,10 +3,12 @@
 #include "core/memory.h"
 #include "core/tracking.h"
 #include "ipc/wire.h"
+#include "observe/callers/python_files.h"
 #include "observe/error.h"
 
 #include <algorithm>
 #include <cstring>
+#include <fmt/format.h>
 
 namespace emm::monitor {
 namespace {
@@ -16,13 +18,28 @@ std::string why_not_serving(const emm_context &context) {
     return status == EMM_OK ? "" : observe::last_error()->text;
 }
 
+// The program's own line of Python, else the innermost: train.py:12 (step).
+std::string python_caller(const emm_allocation &allocation) {
+    const emm_frame *found = nullptr;
+    for (uint32_t i = 0; i < allocation.frame_count; i++) {
+        const emm_frame &frame = allocation.frames[i];
+        if (frame.function && (!found || observe::is_installed_python(found->module))) {
+            found = &frame;
+        }
+    }
+    const std::string_view file = found ? found->module : "";
+    return found ? fmt::format("{}:{} ({})", file.substr(file.rfind('/') + 1), found->line,
+                               found->function)
+                 : "";
+}
+
 // What foreach_allocation visits, as far as it is large and on the device.
 int add_large(const emm_allocation *allocation, void *all) {
     constexpr uint64_t least_large = 1 << 20;
     if (allocation->memory == EMM_EVENT_DEVICE && allocation->size >= least_large) {
         static_cast<std::vector<OldAllocation> *>(all)->push_back(
             {allocation->size, static_cast<int64_t>(allocation->age_ns),
-             allocation->module ? allocation->module : ""});
+             allocation->module ? allocation->module : "", python_caller(*allocation)});
     }
     return 0;
 }

@@ -16,6 +16,7 @@ struct OldAllocation {
     uint64_t size = 0;
     int64_t age = 0;    // nanoseconds
     std::string module; // the file that asked for it
+    std::string caller; // the line of Python, "" if none is known
 };
 
 // What one context holds. Until `stats` are there, `problem` says why they are not.

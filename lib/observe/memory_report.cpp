@@ -310,8 +310,13 @@ void hint_at_holders(const MemoryReport &report, std::vector<std::string> &hints
     if (largest.bytes * 2 < bytes_of_all(libraries)) {
         return;
     }
-    hints.push_back(
-        fmt::format("{} holds {} of what is live", shown(largest.name), bytes_text(largest.bytes)));
+    const std::vector<MemoryHolder> &callers = report.tracked->callers;
+    const bool has_lines = !callers.empty() && callers.front().name.rfind(largest.name, 0) != 0;
+    hints.push_back(fmt::format(
+        "{} holds {} of what is live{}", shown(largest.name), bytes_text(largest.bytes),
+        has_lines ? fmt::format("; the caller with the most of it, {}, is {}",
+                                bytes_text(callers.front().bytes), shown(callers.front().name))
+                  : ""));
     if (largest.name.find("libc10_cuda") != std::string::npos) {
         hints.push_back("PyTorch's cache is part of that: torch.cuda.empty_cache() gives it back, "
                         "and emm run --release torch does so when memory runs out");

@@ -5,6 +5,8 @@ import pathlib
 import signal
 import socket
 import subprocess
+import sys
+import tempfile
 import time
 import unittest
 
@@ -90,6 +92,20 @@ sys.stdin.read()
 # Python has no sanitizer's runtime, which the interposer would need then.
 @unittest.skipIf(os.environ["EMM_TEST_RECORDS"] == "0", "no interposer that this Python can load")
 class Interposed(unittest.TestCase):
+    @unittest.skipUnless((3, 9) <= sys.version_info < (3, 14), "where this Python has its frames is not known")
+    def test_the_oldest_allocations_are_told_with_the_line_of_python_that_asked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "hold.py")
+            path.write_text(PLAIN, encoding="utf-8")
+            with subprocess.Popen([emm_program.EMM, "run", "--track", "stack", "--plugin", "pool", "--", "python3", path],
+                                  env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+                self.assertEqual(program.stdout.readline(), "ready\n")
+                (context,) = shown()[program.pid]["contexts"]
+                program.communicate()
+        self.assertEqual(len(context["oldest"]), 3)
+        for each in context["oldest"]:
+            self.assertRegex(each["caller"], r"^hold\.py:[0-9]+ \(<module>\)$")
+
     def test_a_program_that_emm_run_has_started_is_shown(self):
         with subprocess.Popen([emm_program.EMM, "run", "--plugin", "pool", "--", "python3", "-c",
                                PLAIN], env=environment(), stdin=subprocess.PIPE,

@@ -92,6 +92,17 @@ TEST_CASE("the largest free block is told, and 0 of a plugin that has memory cac
     CHECK(json_of(report).at("largest_free_block").is_null());
 }
 
+TEST_CASE("the hint at a holder has the line of Python that asked for the most, if it is known") {
+    MemoryReport report = usual();
+    CHECK(has_hint(report, "/opt/libc10_cuda.so holds 50.00 GiB of what is live"));
+    report.tracked->callers = {{"/opt/libc10_cuda.so+0x1 (f)", 9 * gib, 1}};
+    CHECK_FALSE(has_hint(report, "the caller with the most of it"));
+    report.tracked->callers = {{"/home/train.py:7 (step) < /home/train.py:9 (main)", 9 * gib, 1}};
+    CHECK(has_hint(report,
+                   "/opt/libc10_cuda.so holds 50.00 GiB of what is live; the caller with the most "
+                   "of it, 9.00 GiB, is /home/train.py:7 (step) < /home/train.py:9 (main)"));
+}
+
 TEST_CASE("what is live, the remainder and the other processes are all that is used") {
     MemoryReport report = usual();
     CHECK(remainder_of(report)->bytes == 1 * gib);

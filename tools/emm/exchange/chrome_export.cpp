@@ -3,6 +3,7 @@
 #include "json.h"
 #include "table.h"
 
+#include <algorithm>
 #include <array>
 #include <fmt/format.h>
 #include <iterator>
@@ -25,25 +26,43 @@ std::string name_of_stream(uint64_t stream) {
                                   : fmt::format("stream {:#x}", stream);
 }
 
+using EventCounts = std::map<uint64_t, uint64_t>; // by device
+
+class EventCounter : public TimelineVisitor {
+public:
+    void allocated(const LiveBlock &block, const Moment &) override { counts[block.device]++; }
+    void freed(const LiveBlock &block, uint64_t, const Moment &) override {
+        counts[block.device]++;
+    }
+    void failed(const LogCall &call, const Moment &) override { counts[call.device]++; }
+    void other(const LogCall &call, const Moment &) override { counts[call.device]++; }
+    EventCounts counts;
+};
+
 class ChromeWriter : public TimelineVisitor {
 public:
-    ChromeWriter(const CallSites &sites, Output &output) : sites_(sites), output_(output) {
+    ChromeWriter(const CallSites &sites, EventCounts left_off, Output &output)
+        : sites_(sites), left_off_(std::move(left_off)), output_(output) {
         output_.write("{\"displayTimeUnit\": \"ns\", \"traceEvents\": [");
     }
 
     void finish() { output_.write("\n]}\n"); }
 
     void allocated(const LiveBlock &block, const Moment &moment) override {
+        if (is_left_off(block.device)) {
+            before_[block.device][block.number] = {block, moment};
+            live_[{block.device, block.memory}] += block.size;
+            return;
+        }
         totals_.allocations++;
-        add(R"("ph": "b", "cat": "{}", "id2": {{"local": {}}}, {}, "name": {}, "args": {{"size": {}, )"
-            R"("address": "{:#x}", "caller": {}}})",
-            memory_names[static_cast<size_t>(block.memory)], block.number,
-            at(process_of_stream(block.device, block.stream), moment.time), name_of(block),
-            block.size, block.address, text_of(moment.site));
+        begin(block, moment);
         count(block, moment, block.size);
     }
 
     void freed(const LiveBlock &block, uint64_t stream, const Moment &moment) override {
+        if (is_left_off(block)) {
+            return;
+        }
         totals_.frees++;
         const bool is_own = stream == block.stream;
         end(block, "freed",
@@ -51,24 +70,67 @@ public:
     }
 
     void dropped(const LiveBlock &block, Drop drop, const Moment &moment) override {
+        if (is_left_off(block)) {
+            return;
+        }
         totals_.drops.add(drop);
         end(block, "dropped", "", moment);
     }
 
     void failed(const LogCall &call, const Moment &moment) override {
-        totals_.failures++;
-        other(call, moment);
+        if (!is_left_off(call.device)) {
+            totals_.failures++;
+            tell(call, moment);
+        }
     }
 
     void other(const LogCall &call, const Moment &moment) override {
-        add(R"("ph": "i", "s": "p", {}, "name": {}, "args": {{"size": {}, "caller": {}}})",
-            at(process_of_device(call.device), moment.time), text_in_json(std::string(call.type)),
-            call.size, text_of(moment.site));
+        if (!is_left_off(call.device)) {
+            tell(call, moment);
+        }
     }
 
     const ChromeTotals &totals() const { return totals_; }
 
 private:
+    // Counts the event. Behind the last one that is left off, what is live then is written.
+    bool is_left_off(uint64_t device) {
+        uint64_t &left = left_off_[device];
+        if (left > 0) {
+            left--;
+            totals_.left_off++;
+            return true;
+        }
+        if (const auto first = before_.extract(device)) {
+            for (const auto &[number, block] : first.mapped()) {
+                begin(block.first, block.second);
+            }
+        }
+        return false;
+    }
+    bool is_left_off(const LiveBlock &block) {
+        const bool is = is_left_off(block.device);
+        if (is) {
+            before_[block.device].erase(block.number);
+            live_[{block.device, block.memory}] -= block.size;
+        }
+        return is;
+    }
+
+    void begin(const LiveBlock &block, const Moment &moment) {
+        add(R"("ph": "b", "cat": "{}", "id2": {{"local": {}}}, {}, "name": {}, "args": {{"size": {}, )"
+            R"("address": "{:#x}", "caller": {}}})",
+            memory_names[static_cast<size_t>(block.memory)], block.number,
+            at(process_of_stream(block.device, block.stream), moment.time), name_of(block),
+            block.size, block.address, text_of(moment.site));
+    }
+
+    void tell(const LogCall &call, const Moment &moment) {
+        add(R"("ph": "i", "s": "p", {}, "name": {}, "args": {{"size": {}, "caller": {}}})",
+            at(process_of_device(call.device), moment.time), text_in_json(std::string(call.type)),
+            call.size, text_of(moment.site));
+    }
+
     template <class... Values> void add(fmt::format_string<Values...> format, Values &&...values) {
         line_.assign(is_first_ ? "\n{" : ",\n{");
         is_first_ = false;
@@ -159,6 +221,9 @@ private:
     }
 
     const CallSites &sites_;
+    EventCounts left_off_; // still to come, of each device
+    using Live = std::map<uint64_t, std::pair<LiveBlock, Moment>>;
+    std::map<uint64_t, Live> before_; // of each device what is live, and left off so far
     Output &output_;
     ChromeTotals totals_;
     bool is_first_ = true;
@@ -170,8 +235,16 @@ private:
 
 } // namespace
 
-ChromeTotals export_chrome_trace(Timeline &timeline, const CallSites &sites, Output &output) {
-    ChromeWriter writer(sites, output);
+ChromeTotals export_chrome_trace(Timeline &timeline, const CallSites &sites, uint64_t last,
+                                 Output &output) {
+    EventCounter counter;
+    if (last != ~uint64_t(0)) {
+        timeline.visit(counter);
+    }
+    for (auto &[device, count] : counter.counts) {
+        count -= std::min(count, last);
+    }
+    ChromeWriter writer(sites, std::move(counter.counts), output);
     timeline.visit(writer);
     writer.finish();
     return writer.totals();

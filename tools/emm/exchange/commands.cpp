@@ -44,8 +44,8 @@ CLI::App *add_export_command(CLI::App &app, ExportOptions &options) {
     output_option(command, options.output);
     command
         ->add_option("--last", options.last,
-                     "of each device the last N events of a snapshot (default: all);\n"
-                     "the viewer is slow from some 100,000 on")
+                     "of each device the last N events (default: all); the viewers are\n"
+                     "slow from some 100,000 on")
         ->option_text("N")
         ->check(whole_number(1));
     json_option(command, options.json);

@@ -20,10 +20,6 @@ void check_usage(const ExportOptions &options) {
     if (options.json && options.output.empty()) {
         throw wrong_use("export: expected -o FILE with --json, found none");
     }
-    if (options.last && !is_snapshot) {
-        throw wrong_use("export: expected --last with --to torch-snapshot, found it with --to " +
-                        options.to);
-    }
     if (is_snapshot && options.output.empty() && isatty(STDOUT_FILENO) == 1) {
         throw wrong_use("export: expected -o FILE, because a snapshot is binary, found a terminal "
                         "as standard output");
@@ -50,16 +46,17 @@ public:
 
 private:
     Json write(Output &output) {
+        const uint64_t last = options_.last.value_or(~uint64_t(0));
         if (options_.to == "chrome-trace") {
-            const ChromeTotals totals = export_chrome_trace(timeline_, sites_, output);
+            const ChromeTotals totals = export_chrome_trace(timeline_, sites_, last, output);
             return {{"allocations", totals.allocations},
                     {"frees", totals.frees},
                     {"failures", totals.failures},
+                    {"left_off", totals.left_off},
                     {"dropped_by_reset", totals.drops.by_reset},
                     {"dropped_with_context", totals.drops.with_context}};
         }
-        const SnapshotTotals totals =
-            export_snapshot(timeline_, sites_, options_.last.value_or(~uint64_t(0)), output);
+        const SnapshotTotals totals = export_snapshot(timeline_, sites_, last, output);
         return {{"events", totals.events},
                 {"left_off", totals.left_off},
                 {"live", totals.live},

@@ -85,8 +85,8 @@ std::vector<OldAllocation> oldest_at(const Json &object) {
     for (size_t i = 0; list && list->is_array() && i < list->size(); ++i) {
         const Json &each = (*list)[i];
         if (each.is_object()) {
-            oldest.push_back(
-                {number_at(each, "size"), signed_at(each, "age_ns"), text_at(each, "module")});
+            oldest.push_back({number_at(each, "size"), signed_at(each, "age_ns"),
+                              text_at(each, "module"), text_at(each, "caller")});
         }
     }
     return oldest;

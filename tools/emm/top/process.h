@@ -15,6 +15,7 @@ struct OldAllocation {
     uint64_t size = 0;
     int64_t age = 0;    // nanoseconds
     std::string module; // that asked for it
+    std::string caller; // the line of Python; empty: not known
 };
 
 struct Context {

@@ -58,7 +58,8 @@ const Family families[] = {
      [](const Context &context) { return static_cast<double>(context.pending_frees); }},
     {"emm_pending_free_bytes", "gauge", "What the frees on emm's own queue are about.",
      [](const Context &context) { return static_cast<double>(context.pending_free_bytes); }},
-    {"emm_device_bytes", "gauge", "Device memory that the context was told of at its beginning.",
+    {"emm_device_bytes", "gauge",
+     "Memory of the device, as the driver tells; a limit of the plugin does not show.",
      [](const Context &context) { return static_cast<double>(context.total_bytes); }},
 };
 

@@ -33,8 +33,10 @@ Json stats_json(const std::optional<emm_stats> &stats) {
 Json oldest_json(const std::vector<OldAllocation> &oldest) {
     Json list = Json::array();
     for (const OldAllocation &each : oldest) {
-        list.push_back(
-            {{"size", each.size}, {"age_ns", each.age}, {"module", text_or_null(each.module)}});
+        list.push_back({{"size", each.size},
+                        {"age_ns", each.age},
+                        {"module", text_or_null(each.module)},
+                        {"caller", text_or_null(each.caller)}});
     }
     return list;
 }

@@ -14,24 +14,25 @@ namespace {
 struct Description {
     Column column;
     std::string_view name, title;
-    bool is_text;
-    int rank; // 0 is the last one to be left out
+    size_t narrowest; // of text, which gives way; 0: a number, which does not
+    int rank;         // 0 is the last one to be left out
 };
 
 constexpr Description descriptions[] = {
-    {Column::pid, "pid", "PID", false, 0},
-    {Column::program, "program", "PROGRAM", true, 1},
-    {Column::plugin, "plugin", "PLUGIN", true, 4},
-    {Column::device, "device", "DEV", false, 3},
-    {Column::live, "live", "LIVE", false, 2},
-    {Column::cached, "cached", "CACHED", false, 6},
-    {Column::reserved, "reserved", "RESERVED", false, 1},
-    {Column::peak, "peak", "PEAK", false, 5},
-    {Column::rate, "rate", "ALLOC/S", false, 7},
-    {Column::oldest, "oldest", "OLDEST", true, 8},
+    {Column::pid, "pid", "PID", 0, 0},
+    {Column::program, "program", "PROGRAM", 16, 1},
+    {Column::plugin, "plugin", "PLUGIN", 8, 4},
+    {Column::device, "device", "DEV", 0, 3},
+    {Column::live, "live", "LIVE", 0, 2},
+    {Column::cached, "cached", "CACHED", 0, 6},
+    {Column::reserved, "reserved", "RESERVED", 0, 1},
+    {Column::peak, "peak", "PEAK", 0, 5},
+    {Column::rate, "rate", "ALLOC/S", 0, 7},
+    {Column::oldest, "oldest", "OLDEST", 24, 8},
 };
 
 constexpr size_t narrowest_text = 8, widest_text = 200;
+constexpr int first_extra_rank = 5; // from there on columns go before text is narrower than said
 constexpr size_t gap = 2;
 
 const Description &describe(Column column) {
@@ -82,7 +83,8 @@ std::string oldest_text(const Row &row) {
     for (const OldAllocation &each :
          row.context ? row.context->oldest : std::vector<OldAllocation>()) {
         text += fmt::format("{}{} {} {}", text.empty() ? "" : ", ", in_bytes(each.size),
-                            in_time(each.age), module_text(each.module));
+                            in_time(each.age),
+                            each.caller.empty() ? module_text(each.module) : each.caller);
     }
     return text;
 }
@@ -194,26 +196,29 @@ std::vector<Laid> natural_columns(const std::vector<Row> &rows) {
         for (const Row &row : rows) {
             width = std::max(width, width_of(text_of(row, each.column)));
         }
-        columns.push_back({&each, each.is_text ? std::min(width, widest_text) : width});
+        columns.push_back({&each, each.narrowest != 0 ? std::min(width, widest_text) : width});
     }
     return columns;
 }
 
-// Text gives way to the width, the widest first, as far as it can.
+// Text gives way to the width, what has the most to give first, as far as it can.
 std::vector<Laid> shortened(std::vector<Laid> columns, size_t width) {
-    const auto width_of_text = [](const Laid &each) {
-        return each.description->is_text ? each.width : 0;
+    const bool has_extra = std::any_of(columns.begin(), columns.end(), [](const Laid &each) {
+        return each.description->rank >= first_extra_rank;
+    });
+    const auto spare = [has_extra](const Laid &each) {
+        const size_t wanted = each.description->narrowest;
+        const size_t narrowest = has_extra ? wanted : std::min(wanted, narrowest_text);
+        return narrowest == 0 ? 0 : each.width - std::min(each.width, narrowest);
     };
     while (width_of_all(columns) > width) {
-        const auto widest = std::max_element(columns.begin(), columns.end(),
-                                             [&](const Laid &one, const Laid &other) {
-                                                 return width_of_text(one) < width_of_text(other);
-                                             });
-        if (width_of_text(*widest) <= narrowest_text) {
+        const auto widest = std::max_element(
+            columns.begin(), columns.end(),
+            [&](const Laid &one, const Laid &other) { return spare(one) < spare(other); });
+        if (spare(*widest) == 0) {
             break;
         }
-        const size_t excess = width_of_all(columns) - width;
-        widest->width -= std::min(excess, widest->width - narrowest_text);
+        widest->width -= std::min(width_of_all(columns) - width, spare(*widest));
     }
     return columns;
 }
@@ -243,7 +248,7 @@ template <class Text> std::string line_of(const std::vector<Laid> &columns, Text
     std::string line;
     for (const Laid &each : columns) {
         line += line.empty() ? "" : std::string(gap, ' ');
-        line += fitted(text(*each.description), each.width, !each.description->is_text);
+        line += fitted(text(*each.description), each.width, each.description->narrowest == 0);
     }
     line.erase(line.find_last_not_of(' ') + 1);
     return line;

@@ -32,7 +32,7 @@ const char *const whole =
     R"({"emm":"0.1.0","pid":7,"program":"python3.11","command":"python3 train.py","plugin":"pool",
         "plugin_version":"0.1","stuck_ns":5,"later":[1],"contexts":[{"device":1,"context":3,
         "uuid":"GPU-1","pci":"0:1","total_bytes":80,"pending_frees":2,"pending_free_bytes":64,
-        "at_ns":9,"problem":null,"oldest":[{"size":5,"age_ns":6,"module":"libtorch.so"}],
+        "at_ns":9,"problem":null,"oldest":[{"size":5,"age_ns":6,"module":"libtorch.so","caller":"a.py:3"}],
         "stats":{"live_bytes":1,"live_count":2,"cached_bytes":3,"reserved_bytes":4,
         "peak_live_bytes":5,"peak_reserved_bytes":6,"pending_bytes":7,"allocations":8,"frees":9,
         "failures":10,"host_live_bytes":11,"host_reserved_bytes":12,"largest_free_block":13}}],"contexts_left_out":4})";
@@ -64,6 +64,7 @@ TEST_CASE("all that a process answers is taken over, and what is new is ignored"
     REQUIRE(context.oldest.size() == 1);
     CHECK(context.oldest[0].size == 5);
     CHECK(context.oldest[0].module == "libtorch.so");
+    CHECK(context.oldest[0].caller == "a.py:3");
 }
 
 TEST_CASE("the kernel's word on a process id outweighs the process's own") {

@@ -67,6 +67,8 @@ TEST_CASE("the text has a description, a type and a sample for each figure") {
                     "emm_live_bytes{pid=\"7\",program=\"python3\",plugin=\"pool\",device=\"0\","
                     "uuid=\"GPU-1\",context=\"1\"} 9007199254740991\n") != std::string::npos);
     CHECK(text.find("# TYPE emm_allocations_total counter\n") != std::string::npos);
+    CHECK(text.find("# HELP emm_device_bytes Memory of the device, as the driver tells; a limit of "
+                    "the plugin does not show.\n") != std::string::npos);
     CHECK(text.find("emm_process_answers{pid=\"7\",program=\"python3\"} 1\n") != std::string::npos);
 }
 

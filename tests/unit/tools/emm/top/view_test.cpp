@@ -144,10 +144,25 @@ TEST_CASE("a process without a context has a row, and one with too many says how
 
 TEST_CASE("the oldest allocations have a column if any process tracks them") {
     std::vector<Process> processes = {shown_process(1, "a", 1)};
-    processes[0].contexts[0].oldest = {{3 << 20, 7'300'000'000'000, "/opt/torch/lib/libtorch.so"}};
+    processes[0].contexts[0].oldest = {
+        {3 << 20, 7'300'000'000'000, "/opt/torch/lib/libtorch.so", ""}};
     const std::string text = table_text(processes, Column::oldest, {}, false);
     CHECK(text.find("OLDEST\n") != std::string::npos);
     CHECK(text.find("  3.0 MiB 2 h libtorch.so\n") != std::string::npos);
+}
+
+TEST_CASE(
+    "the oldest allocations are told by their lines of Python, and leave the program its name") {
+    std::vector<Process> processes = two_processes();
+    processes[0].contexts[0].oldest = {
+        {3 << 20, 7'000'000'000, "/lib/_ctypes.so", "train.py:12 (step)"}};
+    const std::string text = table_text(processes, Column::pid, {}, false);
+    CHECK(text.find("3.0 MiB 7 s train.py:12 (step)") != std::string::npos);
+    for (const size_t width : {60, 80, 100, 120}) {
+        INFO(width);
+        CHECK(table_text(processes, Column::pid, {width, 0}, false).find("python3 train.py ") !=
+              std::string::npos);
+    }
 }
 
 TEST_CASE("names that are hostile stay in their cells") {
