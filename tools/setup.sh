@@ -100,6 +100,16 @@ have_program gzip               gzip
 have_pip_if_needed              python3-pip
 '
 
+have_fuzzer() {
+    printf 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char *, unsigned long) { return 0; }' |
+        clang++-16 -fsanitize=fuzzer -x c++ - -o /dev/null 2>/dev/null
+}
+# shellcheck disable=SC2034 # tools/fuzz reads it
+needs_to_fuzz='
+have_program clang++-16         clang-16
+have_fuzzer                     libclang-rt-16-dev
+'
+
 # The packages whose probe fails, of a list such as the one above.
 missing_of() {
     local probe package

@@ -1,8 +1,10 @@
-// run ROUNDS FILE...: runs a fuzz target on each file, then on ROUNDS variations of them and as
-// many texts from nowhere. The seed is fixed, so that a failure comes again. Says how many were
-// tried.
+// run ROUNDS PATH...: runs a fuzz target on each file, those of a folder too, then on ROUNDS
+// variations of them and as many texts from nowhere. The seed is fixed, so that a failure comes
+// again. Says how many were tried.
 #include "fuzz.h"
 
+#include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -11,20 +13,20 @@
 
 namespace {
 
-using Input = std::vector<uint8_t>;
+using Bytes = std::vector<uint8_t>;
 
 class Mutator {
 public:
-    Input vary(Input input) {
+    Bytes vary(Bytes input) {
         for (size_t steps = 1 + below(4); steps > 0; --steps) {
             step(input);
         }
         return input;
     }
 
-    Input invent() {
+    Bytes invent() {
         static const std::string alphabet = "a1_:;,=%/.3ABCD25\n\x7f";
-        Input input(below(40));
+        Bytes input(below(40));
         for (uint8_t &byte : input) {
             byte = static_cast<uint8_t>(alphabet[below(alphabet.size())]);
         }
@@ -35,11 +37,11 @@ public:
 
 private:
     // Most of what is interesting in a binary file is at its front.
-    size_t place(const Input &input) {
+    size_t place(const Bytes &input) {
         return below(2) ? below(input.size()) : below(std::min(input.size(), size_t{512}));
     }
 
-    void step(Input &input) {
+    void step(Bytes &input) {
         static const uint8_t edges[] = {0, 1, 0x7f, 0x80, 0xff, '%', ':', ';', ',', '='};
         if (input.empty()) {
             input.push_back(edges[below(std::size(edges))]);
@@ -68,27 +70,42 @@ private:
     std::mt19937 random_{1};
 };
 
-Input read(const char *path) {
+Bytes read(const std::string &path) {
     std::ifstream file(path, std::ios::binary);
-    require(file.good(), path);
-    return Input(std::istreambuf_iterator<char>(file), {});
+    require(file.good(), path.c_str());
+    return Bytes(std::istreambuf_iterator<char>(file), {});
+}
+
+// In an order that is the same everywhere.
+std::vector<std::string> files_of(const std::string &path) {
+    std::vector<std::string> files = {path};
+    if (std::filesystem::is_directory(path)) {
+        files.clear();
+        for (const auto &entry : std::filesystem::directory_iterator(path)) {
+            files.push_back(entry.path());
+        }
+        std::sort(files.begin(), files.end());
+    }
+    return files;
 }
 
 } // namespace
 
 int main(int argc, char *argv[]) {
-    require(argc >= 3, "usage: run ROUNDS FILE...");
-    std::vector<Input> corpus;
+    require(argc >= 3, "usage: run ROUNDS PATH...");
+    std::vector<Bytes> corpus;
     for (int i = 2; i < argc; ++i) {
-        corpus.push_back(read(argv[i]));
-        LLVMFuzzerTestOneInput(corpus.back().data(), corpus.back().size());
+        for (const std::string &file : files_of(argv[i])) {
+            corpus.push_back(read(file));
+            LLVMFuzzerTestOneInput(corpus.back().data(), corpus.back().size());
+        }
     }
     const unsigned long rounds = std::stoul(argv[1]);
     Mutator mutator;
     for (unsigned long round = 0; round < rounds; ++round) {
-        const Input varied = mutator.vary(corpus[mutator.below(corpus.size())]);
+        const Bytes varied = mutator.vary(corpus[mutator.below(corpus.size())]);
         LLVMFuzzerTestOneInput(varied.data(), varied.size());
-        const Input invented = mutator.invent();
+        const Bytes invented = mutator.invent();
         LLVMFuzzerTestOneInput(invented.data(), invented.size());
     }
     std::printf("%zu files, %lu variations, %lu inventions\n", corpus.size(), rounds, rounds);

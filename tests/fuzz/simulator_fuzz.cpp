@@ -1,0 +1,12 @@
+// Any EMM_SIM is either a machine within its limits, or is refused in a sentence.
+#include "file.h"
+#include "options.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    const std::string text(reinterpret_cast<const char *>(data), size);
+    simcuda::Options options;
+    const std::string complaint = simcuda::read_options(text.c_str(), options);
+    require(!complaint.empty() || (options.devices > 0 && options.memory > 0),
+            "an accepted machine has a device with memory");
+    return 0;
+}
