@@ -160,12 +160,12 @@ void flush(emm_context &context) noexcept {
     const Uncancelled uncancelled;
     const Returns::Scope returning(context.returns);
     const std::vector<PendingDeallocations::Entry> entries = context.pending.take();
-    emm_memory *const retry_list = context.retry_list.exchange(nullptr);
-    if (entries.empty() && !retry_list) {
+    emm_memory *const unfinished = context.unfinished.exchange(nullptr);
+    if (entries.empty() && !unfinished) {
         return;
     }
     const uint32_t what = is_alive(context) ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP;
-    retry_frees(retry_list, what);
+    retry_frees(unfinished, what);
     ++counters().flushes;
     if (what == EMM_DEFERRED_DROP) {
         counters().dropped += entries.size();

@@ -67,8 +67,9 @@ struct emm_context {
     std::atomic<uint32_t> retained{0}; // emm holds the primary context
     std::atomic<bool> given_up{false}; // retired, and nothing is left of its manager
     emm_context *next = nullptr;       // in the list of all records
-    std::atomic<emm_memory *> retry_list{
-        nullptr}; // handles whose free has failed, to be tried again
+    // A reference to each handle whose free has failed and is to be tried again, and to each whose
+    // finalizer waits until a reset has given up its memory.
+    std::atomic<emm_memory *> unfinished{nullptr};
 
     // For the table at the process's end (core/exit_statistics.h).
     std::atomic<uint64_t> pressure_runs{0}; // times that memory was short and was looked for

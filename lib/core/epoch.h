@@ -49,6 +49,17 @@ public:
         return (epoch_.load(std::memory_order_acquire) + 1) & ~1ull;
     }
 
+    // Memory of an epoch that is over has been given up by a reset that succeeded, or a retirement.
+    bool has_dropped(uint64_t epoch) const noexcept {
+        return epoch < dropped_.load(std::memory_order_seq_cst);
+    }
+    // The epoch is over, and its memory has not been given up yet.
+    bool is_dropping(uint64_t epoch) const noexcept {
+        return !has_dropped(epoch) && epoch < epoch_.load(std::memory_order_acquire);
+    }
+    // While it is closed: the memory of all epochs until now has been given up.
+    void note_dropped() noexcept { dropped_.store(epoch_.load(), std::memory_order_seq_cst); }
+
     // Ends an epoch and waits for the calls inside; begins the next one. One thread at a time, and
     // none that is inside a call.
     void close() noexcept;
@@ -74,6 +85,7 @@ private:
     bool is_entered() const noexcept;
 
     alignas(64) std::atomic<uint64_t> epoch_{0};
+    std::atomic<uint64_t> dropped_{0}; // the memory of epochs before it has been given up
     alignas(64) std::atomic<uint32_t> counted_{0};
 };
 

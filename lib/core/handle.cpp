@@ -125,6 +125,9 @@ emm_status give_back(emm_memory &memory, const void *caller) {
 }
 
 void finalize(const emm_memory &memory) noexcept {
+    if (!memory.finalizer) {
+        return;
+    }
     const Uncancelled uncancelled;
     try {
         memory.finalizer(memory.owner);
@@ -141,33 +144,55 @@ bool may_be_tried_again(const emm_memory &memory, emm_status status) noexcept {
             status == EMM_E_OUT_OF_HOST_MEMORY);
 }
 
-// Without a place in the queue of pending frees, which may be what there was no memory for.
-void owe(Owned memory) noexcept {
-    std::atomic<emm_memory *> &retry_list = memory->context->retry_list;
-    memory->parent = retry_list.load(std::memory_order_relaxed); // it is no view
-    while (!retry_list.compare_exchange_weak(memory->parent, memory.get(),
-                                             std::memory_order_release)) {
+// Gives one reference back; true: it was the last. If there is only one, no other thread can add
+// more.
+bool drop_reference(emm_memory &memory) noexcept {
+    return memory.references.load(std::memory_order_acquire) == 1 ||
+           memory.references.fetch_sub(1, std::memory_order_acq_rel) == 1;
+}
+
+// The reset or retirement that made the handle inert has still to give up its memory. In a context
+// that has died there is none.
+bool waits_for_drop(const emm_memory &memory) noexcept {
+    const emm_context &context = *memory.context;
+    return memory.finalizer && memory.deallocator != Deallocator::none &&
+           context.epoch.is_dropping(memory.epoch) && is_alive(context);
+}
+
+// Keeps one reference, for the next flush or the end of the reset. Takes no memory, which may be
+// what the free failed for.
+void put_off(emm_memory &memory) noexcept {
+    emm_context &context = *memory.context;
+    const uint64_t epoch = memory.epoch;
+    memory.next = context.unfinished.load(std::memory_order_relaxed);
+    while (!context.unfinished.compare_exchange_weak(memory.next, &memory)) {
     }
-    memory.release();
+    if (context.epoch.has_dropped(epoch)) {
+        finalize_dropped(context); // it may have looked before
+    }
+}
+
+// Ends a reference of `unfinished`.
+void end(emm_memory &memory) noexcept {
+    finalize(memory);
+    if (drop_reference(memory)) {
+        delete &memory;
+    }
 }
 
 // Once for each handle that is no view, which ends with it. The finalizer runs when nothing is left
 // to do, inside of no call, so that it may call anything.
 emm_status give_up(Owned memory, const void *caller) {
     const emm_status status = give_back(*memory, caller);
-    if (may_be_tried_again(*memory, status)) {
-        owe(std::move(memory));
-    } else if (memory->finalizer) {
+    const bool again = may_be_tried_again(*memory, status);
+    if (again || waits_for_drop(*memory)) {
+        memory->freed.store(!again, std::memory_order_relaxed);
+        memory->references.store(1, std::memory_order_relaxed);
+        put_off(*memory.release());
+    } else {
         finalize(*memory);
     }
     return status;
-}
-
-// Gives one reference back; true: it was the last. If there is only one, no other thread can add
-// more.
-bool drop_reference(emm_memory &memory) noexcept {
-    return memory.references.load(std::memory_order_acquire) == 1 ||
-           memory.references.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
 
 uint32_t state_of(const emm_memory &memory) noexcept {
@@ -291,14 +316,26 @@ emm_status make_view(emm_memory &memory, size_t start, size_t stop,
 // There is no third try: what the plugin still has then goes with its next reset.
 void retry_frees(emm_memory *first, uint32_t what) noexcept {
     while (first) {
-        const Owned memory(first);
-        first = std::exchange(memory->parent, nullptr);
-        if (what == EMM_DEFERRED_RUN && give_back(*memory, nullptr) < EMM_OK) {
+        emm_memory &memory = *first;
+        first = std::exchange(memory.next, nullptr);
+        if (what == EMM_DEFERRED_RUN && !memory.freed.exchange(true) &&
+            give_back(memory, nullptr) < EMM_OK) {
             ++counters().failed_deferred;
         }
-        if (memory->finalizer) {
-            finalize(*memory);
-        }
+        waits_for_drop(memory) ? put_off(memory) : end(memory);
+    }
+}
+
+void finalize_dropped(emm_context &context) noexcept {
+    if (is_forked(context) || !context.unfinished.load()) {
+        return;
+    }
+    const observe::Preserved said; // by the reset
+    emm_memory *first = context.unfinished.exchange(nullptr);
+    while (first) {
+        emm_memory &memory = *first;
+        first = std::exchange(memory.next, nullptr);
+        context.epoch.has_dropped(memory.epoch) ? end(memory) : put_off(memory);
     }
 }
 
@@ -343,7 +380,10 @@ emm_status free_now(emm_memory &memory, const void *caller) {
     const emm_status status = give_back(memory, caller);
     if (may_be_tried_again(memory, status)) {
         memory.freed.store(false, std::memory_order_release);
-    } else if (memory.finalizer) {
+    } else if (waits_for_drop(memory)) {
+        memory.references.fetch_add(1, std::memory_order_relaxed);
+        put_off(memory);
+    } else {
         finalize(memory);
     }
     return status;

@@ -41,6 +41,7 @@ struct emm_memory {
     emm_finalizer finalizer = nullptr;
     emm_memory *parent = nullptr;
     emm::ipc::Import *import = nullptr;
+    emm_memory *next = nullptr; // in the context's list of unfinished handles
 };
 
 // The calls of emm.h that take or make a handle, with arguments that have been checked.
@@ -65,9 +66,12 @@ emm_status make_import(emm_context &context, const emm_ipc_handle &handle,
                        emm_memory **ret_memory);
 emm_status make_view(emm_memory &memory, size_t start, size_t stop, emm_memory **ret_view) noexcept;
 
-// Tries once more to free the handles of a context's `retry_list`, which ends with that; with
+// Tries once more to free the handles of a context's list, `unfinished`, which has been taken; with
 // EMM_DEFERRED_DROP only their finalizers are called.
 void retry_frees(emm_memory *first, uint32_t what) noexcept;
+
+// Calls the finalizers that have waited for a reset or retirement to give up the handles' memory.
+void finalize_dropped(emm_context &context) noexcept;
 
 emm_status retain(emm_memory &memory) noexcept;
 emm_status release(emm_memory &memory, EMM_CALLER);

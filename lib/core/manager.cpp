@@ -145,6 +145,7 @@ void destroy_manager(emm_context &context) noexcept {
     }
     flush(context); // destroy may have queued frees
     context.defaults.release_all();
+    context.epoch.note_dropped();
     const bool is_retired = (context.state.load(std::memory_order_relaxed) & state_retired) != 0;
     drop_tracked(context, !is_retired);
 }
@@ -171,6 +172,7 @@ emm_status reset_manager(emm_context &context) {
     const emm_status status = call_reset(context);
     context.defaults.release_all();
     if (status >= EMM_OK) {
+        context.epoch.note_dropped();
         drop_tracked(context, true);
     }
     return status;

@@ -1,6 +1,7 @@
 #include "core/reset.h"
 
 #include "core/context.h"
+#include "core/handle.h"
 #include "core/manager.h"
 #include "core/registry.h"
 #include "core/retire.h"
@@ -32,8 +33,10 @@ emm_status reset_unwatched(emm_context &context) {
 } // namespace
 
 emm_status reset(emm_context &context, const void *caller) {
-    return watched(context, observe::EventType::reset, caller,
-                   [&] { return reset_unwatched(context); });
+    const emm_status status = watched(context, observe::EventType::reset, caller,
+                                      [&] { return reset_unwatched(context); });
+    finalize_dropped(context);
+    return status;
 }
 
 } // namespace emm::core

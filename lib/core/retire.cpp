@@ -2,6 +2,7 @@
 
 #include "core/context.h"
 #include "core/exit_statistics.h"
+#include "core/handle.h"
 #include "core/manager.h"
 #include "core/recovery.h"
 #include "core/registry.h"
@@ -53,10 +54,12 @@ emm_status retire_unwatched(emm_context &context) {
     if (!guard.owns()) {
         return observe::fail(EMM_E_REENTERED, 0, "the plugin retired the context that it serves");
     }
-    if ((context.state.fetch_or(state_retired, std::memory_order_acq_rel) & state_forked) != 0) {
+    if ((context.state.load(std::memory_order_acquire) & state_forked) != 0) {
         return admit(context);
     }
+    // First, so that no release takes its memory for given up before it is.
     const Closed closed(context.epoch);
+    context.state.fetch_or(state_retired, std::memory_order_acq_rel);
     give_up(context);
     return EMM_OK;
 }
@@ -96,13 +99,16 @@ void retire_the_dead() {
             observe::log(EMM_LOG_INFO,
                          "{} has died without emm_context_retire; its manager is given up",
                          *context);
+            finalize_dropped(*context);
         }
     }
 }
 
 emm_status retire(emm_context &context, const void *caller) {
-    return watched(context, observe::EventType::retire, caller,
-                   [&] { return retire_unwatched(context); });
+    const emm_status status = watched(context, observe::EventType::retire, caller,
+                                      [&] { return retire_unwatched(context); });
+    finalize_dropped(context);
+    return status;
 }
 
 emm_status shut_down(const void *caller) {
