@@ -31,7 +31,7 @@ extern "C" {
  * it could be meant as any of the three.
  */
 #define EMM_ARRAY_NO_STREAM EMM_STREAM_UNORDERED
-#define EMM_ARRAY_STREAM_LEGACY ((emm_stream)(uintptr_t)1)
+#define EMM_ARRAY_STREAM_LEGACY EMM_STREAM_OF(1)
 #define EMM_ARRAY_STREAM_PER_THREAD EMM_STREAM_PER_THREAD
 
 /*

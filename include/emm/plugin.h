@@ -114,9 +114,15 @@ typedef struct emm_manager emm_manager;   /* the plugin's; opaque to emm */
 typedef struct emm_context emm_context;   /* emm's; opaque to plugins */
 typedef void (*emm_function)(void);       /* cast to the entry's own type before calling it */
 
+#ifdef __cplusplus
+#define EMM_STREAM_LEGACY (static_cast<emm_stream>(nullptr))
+#define EMM_STREAM_OF(number) (reinterpret_cast<emm_stream>(uintptr_t(number)))
+#else
 #define EMM_STREAM_LEGACY ((emm_stream)0)
-#define EMM_STREAM_PER_THREAD ((emm_stream)(uintptr_t)2)
-#define EMM_STREAM_UNORDERED ((emm_stream) ~(uintptr_t)0)
+#define EMM_STREAM_OF(number) ((emm_stream)(uintptr_t)(number))
+#endif
+#define EMM_STREAM_PER_THREAD EMM_STREAM_OF(2)
+#define EMM_STREAM_UNORDERED EMM_STREAM_OF(UINTPTR_MAX)
 
 /* emm_plugin.capabilities: what is real about this plugin. Unknown bits are ignored.
  *   NEEDS_CURRENT   make the manager's context current around each call that has a manager; 34 ns

@@ -42,14 +42,15 @@ static inline int emm_parse_size(const char *text, uint64_t *ret_bytes) {
         return 0;
     }
     for (; *p >= '0' && *p <= '9'; p++) {
-        if (whole >= limit / 10) {
+        const uint64_t digit = *p & 15;
+        if (whole > (limit - 1 - digit) / 10) {
             return 0;
         }
-        whole = whole * 10 + (uint64_t)(*p - '0');
+        whole = whole * 10 + digit;
     }
     if (*p == '.') {
         for (p++; *p >= '0' && *p <= '9' && denominator < 1000000; p++) {
-            numerator = numerator * 10 + (uint64_t)(*p - '0');
+            numerator = numerator * 10 + (*p & 15);
             denominator *= 10;
         }
         if (denominator == 1 || *p == '\0') {
@@ -93,12 +94,9 @@ static inline void emm_copy_sized(void *ret, const void *from) {
     uint32_t wanted, known;
     memcpy(&wanted, ret, sizeof wanted);
     memcpy(&known, from, sizeof known);
-    if (wanted > known) {
-        wanted = known;
-    }
     if (wanted > sizeof wanted) {
-        memcpy((char *)ret + sizeof wanted, (const char *)from + sizeof wanted,
-               wanted - sizeof wanted);
+        memcpy(ret, from, wanted < known ? wanted : known);
+        memcpy(ret, &wanted, sizeof wanted);
     }
 }
 

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Compiles each public header alone, in every language version that emm promises, before and after
-cuda.h, with all warnings as errors.
+"""Compiles each public header alone, and a use of its streams, in every language version that emm promises,
+before and after cuda.h, with all warnings as errors.
 
     compile.py INCLUDE CUDA_INCLUDE COMPILER... -- HEADER...
 """
 import itertools
+import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -14,14 +16,17 @@ CXX = ["c++11", "c++14", "c++17", "c++20"]
 STANDARDS = {"emm/emm.hpp": {"c++": ["c++20"]}, "emm/plugin.hpp": {"c++": CXX}}
 EVERY = {"c": ["c99", "c11"], "c++": CXX}
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+OF_LANGUAGE = {"c": [], "c++": ["-Wold-style-cast"]}
 
 
-def sources(header):
+def sources(include, header):
     """(name, text): alone, twice, before and after cuda.h, with the types agreeing."""
+    streams = re.findall(r"^#define (EMM_\w+) .*(?:emm_stream|EMM_STREAM_)", pathlib.Path(include, header).read_text(), re.M)
     this, cuda = f"#include <{header}>\n", "#include <cuda.h>\n"
     agree = ("CUdeviceptr a; CUstream b; CUcontext c;\n"
              "emm_deviceptr *pa = &a; emm_stream *pb = &b; struct CUctx_st **pc = &c;\n")
-    yield "alone, and twice", this + this
+    use = "".join(f"emm_stream a_{name} = {name};\n" for name in dict.fromkeys(streams))
+    yield "alone, and twice", this + this + use
     if header == "emm/status.h":
         agree = ""
     yield "before cuda.h", this + cuda + agree
@@ -50,7 +55,7 @@ def main():
     failures = runs = 0
     with tempfile.NamedTemporaryFile("w", suffix=".h") as file:
         for header, compiler in itertools.product(sys.argv[split + 1:], compilers):
-            for what, text in sources(header):
+            for what, text in sources(include, header):
                 file.seek(0)
                 file.truncate()
                 file.write(text)
@@ -62,7 +67,7 @@ def main():
                         runs += 1
                         answer = subprocess.run(
                             [compiler, "-x", language, f"-std={standard}", *WARNINGS,
-                             "-I", include, "-isystem", cuda, "-fsyntax-only", file.name],
+                             *OF_LANGUAGE[language], "-I", include, "-isystem", cuda, "-fsyntax-only", file.name],
                             capture_output=True, text=True)
                         if answer.returncode != 0:
                             failures += 1

@@ -95,6 +95,18 @@ TEST_CASE("a refusal of options that gives no reason, and an exception, name the
                                  "exception: thrown by check_options"));
 }
 
+TEST_CASE("a size is below 2^63, to the byte") {
+    const auto max = [](const std::string &value) {
+        return fixture("every-option") + ":max=" + value;
+    };
+    const std::string largest = "9223372036854775807", unit = "8388607.999999TiB";
+    CHECK(text(loaded(max(largest)).option_texts[1]) == largest);
+    CHECK(text(loaded(max(unit)).option_texts[1]) == unit);
+    CHECK(refused(max("9223372036854775808")).code == EMM_E_PLUGIN_SPEC);
+    CHECK(refused(max("92233720368547758070")).code == EMM_E_PLUGIN_SPEC);
+    CHECK(refused(max("8388608TiB")).code == EMM_E_PLUGIN_SPEC);
+}
+
 TEST_CASE("a number that is too large is called so") {
     const auto [setting, most] = GENERATE(
         table<std::string, std::string>({{"max=99999999999999999999", "a size below 2^63 bytes"},
