@@ -353,14 +353,30 @@ public:
         : context_(context), flags_(flags) {}
 
 private:
+    // Beyond emm's alignment: a larger block, with its address before what is handed out.
     void *do_allocate(size_t bytes, size_t wanted) override {
         void *host = nullptr;
-        detail::check_alignment(wanted);
-        check(emm_memhostalloc(context_, bytes == 0 ? 1 : bytes, flags_, &host, nullptr));
-        return host;
+        check(emm_memhostalloc(context_, block_bytes(bytes, wanted), flags_, &host, nullptr));
+        if (wanted <= alignment) {
+            return host;
+        }
+        const uintptr_t after = reinterpret_cast<uintptr_t>(host) + sizeof host;
+        auto *const aligned = reinterpret_cast<void **>((after + wanted - 1) & ~(wanted - 1));
+        aligned[-1] = host;
+        return aligned;
     }
-    void do_deallocate(void *host, size_t bytes, size_t) override {
-        emm_memhostfree(context_, host, bytes == 0 ? 1 : bytes, flags_, EMM_STREAM_UNORDERED);
+    void do_deallocate(void *host, size_t bytes, size_t wanted) override {
+        void *const block = wanted <= alignment ? host : static_cast<void **>(host)[-1];
+        emm_memhostfree(context_, block, block_bytes(bytes, wanted), flags_, EMM_STREAM_UNORDERED);
+    }
+    static size_t block_bytes(size_t bytes, size_t wanted) {
+        if (wanted <= alignment) {
+            return bytes == 0 ? 1 : bytes;
+        }
+        if (bytes > SIZE_MAX - wanted) {
+            throw std::bad_alloc();
+        }
+        return bytes + wanted; // `wanted` has room for an address
     }
     bool do_is_equal(const std::pmr::memory_resource &other) const noexcept override {
         const auto *pinned = dynamic_cast<const PinnedResource *>(&other);

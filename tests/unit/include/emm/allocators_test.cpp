@@ -1,7 +1,9 @@
 // Behaviour: emm.hpp as the allocator of other libraries, without those libraries.
 #include "gpu.h"
 
+#include <cstring>
 #include <cuda.h>
+#include <memory_resource>
 #include <vector>
 
 namespace {
@@ -70,14 +72,33 @@ TEST_CASE("pinned resources are equal if one can free what the other gave") {
     CHECK(one != *std::pmr::new_delete_resource());
 }
 
-TEST_CASE("an alignment beyond 256 is refused, not ignored") {
-    emm::PinnedResource pinned(gpu());
+TEST_CASE("device memory of an alignment beyond 256 is refused, not ignored") {
     emm::DeviceResource<> device(gpu());
-    CHECK_THROWS_AS(pinned.allocate(64, 512), emm::Error);
     CHECK_THROWS_AS(device.allocate(64, 512), emm::Error);
-    void *const block = pinned.allocate(0, 256);
-    CHECK(reinterpret_cast<uintptr_t>(block) % 256 == 0);
-    pinned.deallocate(block, 0, 256);
+}
+
+TEST_CASE("pinned memory has the alignment that is asked for, and goes back") {
+    const uint64_t before = stats().host_live_bytes;
+    emm::PinnedResource pinned(gpu());
+    for (size_t wanted = 1; wanted <= size_t(1) << 22; wanted *= 2) {
+        void *const blocks[] = {pinned.allocate(0, wanted), pinned.allocate(3000, wanted)};
+        CHECK(reinterpret_cast<uintptr_t>(blocks[0]) % wanted == 0);
+        CHECK(reinterpret_cast<uintptr_t>(blocks[1]) % wanted == 0);
+        std::memset(blocks[1], 1, 3000);
+        pinned.deallocate(blocks[0], 0, wanted);
+        pinned.deallocate(blocks[1], 3000, wanted);
+    }
+    volatile size_t most = SIZE_MAX - 100; // the compiler would warn of a constant
+    CHECK_THROWS_AS(pinned.allocate(most, 4096), std::bad_alloc);
+    CHECK(stats().host_live_bytes == before);
+}
+
+TEST_CASE("the pools of std::pmr stand on pinned memory, whatever the size") {
+    emm::PinnedResource pinned(gpu());
+    std::pmr::unsynchronized_pool_resource pool(&pinned);
+    for (size_t size = 1; size <= size_t(1) << 21; size *= 2) {
+        std::memset(pool.allocate(size), 1, size);
+    }
 }
 
 TEST_CASE("a device resource speaks the old names and the new ones") {
