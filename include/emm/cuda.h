@@ -84,22 +84,26 @@ private:
 #define EMM_CUDA_OPTIONAL(name)                                                                    \
     EMM_CUDA_TYPE(name) name = this->optional<EMM_CUDA_TYPE(name)>(#name, EMM_CUDA_SIGNATURES)
 
-/* After these the context answers every call with an error. */
+/* After these the context answers every call with an error. Numbers: older releases of cuda.h do
+ * not have all the names. */
 inline bool is_sticky(CUresult result) noexcept {
-    switch (result) {
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
-    case CUDA_ERROR_EXTERNAL_DEVICE:
-    case CUDA_ERROR_DEVICE_UNAVAILABLE:
+    switch (static_cast<int>(result)) {
+    case 46:  /* CUDA_ERROR_DEVICE_UNAVAILABLE */
+    case 214: /* CUDA_ERROR_ECC_UNCORRECTABLE */
+    case 220: /* CUDA_ERROR_NVLINK_UNCORRECTABLE */
+    case 226: /* CUDA_ERROR_CONTAINED */
+    case 700: /* CUDA_ERROR_ILLEGAL_ADDRESS */
+    case 702: /* CUDA_ERROR_LAUNCH_TIMEOUT */
+    case 710: /* CUDA_ERROR_ASSERT */
+    case 714: /* CUDA_ERROR_HARDWARE_STACK_ERROR */
+    case 715: /* CUDA_ERROR_ILLEGAL_INSTRUCTION */
+    case 716: /* CUDA_ERROR_MISALIGNED_ADDRESS */
+    case 717: /* CUDA_ERROR_INVALID_ADDRESS_SPACE */
+    case 718: /* CUDA_ERROR_INVALID_PC */
+    case 719: /* CUDA_ERROR_LAUNCH_FAILED */
+    case 721: /* CUDA_ERROR_TENSOR_MEMORY_LEAK */
+    case 810: /* CUDA_ERROR_MPS_CLIENT_TERMINATED */
+    case 911: /* CUDA_ERROR_EXTERNAL_DEVICE */
         return true;
     default:
         return false;

@@ -1,5 +1,7 @@
 #include "call.h"
 
+#include <emm/cuda.h>
+
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
@@ -42,7 +44,7 @@ CUresult inject(const char *name) {
     const std::lock_guard lock(simulator.mutex);
     const CUresult result = this_thread.spared ? CUDA_SUCCESS : simulator.faults.next(name);
     if (result != CUDA_SUCCESS) {
-        if (is_sticky(result)) {
+        if (emm::cuda::is_sticky(result)) {
             simulator.sticky = result;
         }
         return result;

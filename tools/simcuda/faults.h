@@ -38,7 +38,4 @@ private:
     const char *last_ = "";
 };
 
-// After these a context answers every call with the same error.
-bool is_sticky(CUresult result);
-
 } // namespace simcuda

@@ -2,6 +2,8 @@
 
 #include "../driver.h"
 
+#include <emm/cuda.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -104,25 +106,6 @@ template <class... Arguments> void note(Call &call, Arguments... values) {
 
 // --- the end -----------------------------------------------------------------------------------
 
-// What CUDA calls errors after which the process has to be ended.
-bool is_lost(CUresult result) {
-    switch (result) {
-    case CUDA_ERROR_ECC_UNCORRECTABLE:
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED:
-        return true;
-    default:
-        return false;
-    }
-}
-
 struct Line {
     uint64_t begun = 0;
     size_t thread = 0;
@@ -196,7 +179,7 @@ template <class... Arguments, CUresult (*Driver::*member)(Arguments...)> struct 
         const CUresult result = (watch().driver.*member)(arguments...);
         noted.ended = now();
         noted.result = result;
-        if (is_lost(result)) {
+        if (emm::cuda::is_sticky(result)) {
             end_lost(name, result);
         }
         if (result == CUDA_SUCCESS) {
