@@ -456,8 +456,8 @@ EMM_API emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_han
  *                         that this process does not see, of another user, or this process's own
  *   EMM_E_NOT_OWNED       its export was released, or its exporter has ended
  *   EMM_E_BUSY            another context of this device has it open; or what is open here under
- *                         the same name is memory that the exporter has freed since; or the
- *                         exporter serves too many others just now: try again
+ *                         the same name, or at its address, is memory that the exporter has freed
+ *                         since; or the exporter serves too many others just now: try again
  *   EMM_E_NOT_SUPPORTED   it is of a kind that cannot be opened here
  */
 EMM_API emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,

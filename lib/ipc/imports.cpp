@@ -145,9 +145,8 @@ emm_status open_checked(const emm_context &context, const emm_ipc_handle &handle
 
 emm_status refuse_stale() {
     return observe::fail(EMM_E_BUSY, 0,
-                         "an export: expected that what has the same name and is open here is the "
-                         "same allocation, found one that its exporter has freed since; close that "
-                         "first");
+                         "an export: its name is still open here for memory that its exporter has "
+                         "freed since; close that first");
 }
 
 emm_status refuse_second(const emm_context &context, const emm_context &first, uint32_t kind) {

@@ -18,7 +18,7 @@ emm_status map_legacy(const driver::Driver &driver, const emm_ipc_handle &handle
     std::memcpy(&name, handle.handle, sizeof name);
     const CUresult result =
         driver.cuIpcOpenMemHandle(&mapping.base, name, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuIpcOpenMemHandle");
+    return result == CUDA_SUCCESS ? EMM_OK : fail_to_open(result, "cuIpcOpenMemHandle");
 }
 
 emm_status map_by_kind(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping) {
@@ -82,6 +82,15 @@ emm_status run_pending(void *argument, uint32_t what) {
 }
 
 } // namespace
+
+emm_status fail_to_open(CUresult result, const char *call) {
+    if (result != CUDA_ERROR_ALREADY_MAPPED) {
+        return driver::fail(result, call);
+    }
+    return observe::fail(EMM_E_BUSY, result,
+                         "an export: its address is still open here for memory that its exporter "
+                         "has freed since; close that first");
+}
 
 emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
                       Mapping *ret_mapping) {

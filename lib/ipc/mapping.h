@@ -19,6 +19,9 @@ struct Mapping {
     CUmemoryPool pool = nullptr; // as imported
 };
 
+// What the driver answered to an opening.
+emm_status fail_to_open(CUresult result, const char *call);
+
 // Opens what a checked handle names, for the context's device to use. Throws std::bad_alloc.
 emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
                       Mapping *ret_mapping);

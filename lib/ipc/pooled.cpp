@@ -8,16 +8,19 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <set>
+#include <utility>
 
 namespace emm::ipc {
 namespace {
 
-// Importing a pool once more gives the same one, and CUDA does not count: its end is that of all
-// its mappings, so they are counted here. One thread at a time imports or leaves a
-// pool, or it might be given one that another thread is about to destroy.
+// Importing a pool once more gives the same one, importing an allocation once more the same
+// address, and CUDA counts neither: one cuMemPoolDestroy ends all mappings of a pool, and one
+// cuMemFree all at an address. So the addresses are kept here. One thread at a time imports or
+// leaves a pool, or it might be given one that another thread is about to destroy.
 struct ImportedPools {
     core::OwnerLock lock;
-    std::map<CUmemoryPool, unsigned> mappings;
+    std::map<CUmemoryPool, std::set<CUdeviceptr>> mappings;
 };
 
 ImportedPools &pools() {
@@ -27,8 +30,7 @@ ImportedPools &pools() {
 
 CUresult leave_pool(const driver::Driver &driver, CUmemoryPool pool) noexcept {
     const auto found = pools().mappings.find(pool);
-    if (found->second > 1) {
-        --found->second;
+    if (found == pools().mappings.end() || !found->second.empty()) {
         return CUDA_SUCCESS;
     }
     const CUresult result = driver.cuMemPoolDestroy(pool);
@@ -58,7 +60,7 @@ emm_status import_pool(const emm_context &context, int descriptor, CUmemoryPool 
         return driver::fail(result, "cuMemPoolImportFromShareableHandle");
     }
     try {
-        ++pools().mappings[pool];
+        pools().mappings.try_emplace(pool);
     } catch (const std::bad_alloc &) { // then no other import shares it
         context.driver.cuMemPoolDestroy(pool);
         throw;
@@ -72,9 +74,23 @@ emm_status import_pointer(const emm_context &context, const emm_ipc_handle &hand
     CUmemPoolPtrExportData name;
     static_assert(sizeof name == sizeof handle.handle);
     std::memcpy(&name, handle.handle, sizeof name);
-    const CUresult result =
-        context.driver.cuMemPoolImportPointer(&mapping.base, mapping.pool, &name);
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemPoolImportPointer");
+    CUdeviceptr base = 0;
+    CUresult result = context.driver.cuMemPoolImportPointer(&base, mapping.pool, &name);
+    std::set<CUdeviceptr> &open = pools().mappings[mapping.pool];
+    if (result == CUDA_SUCCESS && open.count(base) != 0) {
+        result = CUDA_ERROR_ALREADY_MAPPED;
+    }
+    if (result != CUDA_SUCCESS) {
+        return fail_to_open(result, "cuMemPoolImportPointer");
+    }
+    try {
+        open.insert(base);
+    } catch (const std::bad_alloc &) {
+        context.driver.cuMemFree(base);
+        throw;
+    }
+    mapping.base = base;
+    return EMM_OK;
 }
 
 } // namespace
@@ -89,11 +105,11 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, 
     try {
         status = import_pool(context, descriptor, &mapping.pool);
         status = status == EMM_OK ? grant_access(context, mapping) : status;
+        status = status == EMM_OK ? import_pointer(context, handle, mapping) : status;
     } catch (const std::bad_alloc &) {
         status = observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note a memory pool");
     }
     observe::forget_and_close(descriptor);
-    status = status == EMM_OK ? import_pointer(context, handle, mapping) : status;
     if (status != EMM_OK && mapping.pool) {
         leave_pool(context.driver, mapping.pool);
     }
@@ -102,11 +118,13 @@ emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, 
 
 CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept {
     const core::OwnerGuard alone(pools().lock);
-    const CUresult result = mapping.base ? driver.cuMemFree(mapping.base) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS) {
-        return result;
+    if (mapping.base) {
+        const CUresult result = driver.cuMemFree(mapping.base);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        pools().mappings.find(mapping.pool)->second.erase(std::exchange(mapping.base, 0));
     }
-    mapping.base = 0;
     return leave_pool(driver, mapping.pool);
 }
 

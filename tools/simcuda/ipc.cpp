@@ -62,8 +62,7 @@ CUresult open_again(Region &region, Context &context, uint64_t id, CUdeviceptr *
         }
     }
     if (region.exporter_id != id) {
-        return misuse("%s, and its exporter has freed it since",
-                      sim().regions.describe(region.start).c_str());
+        return CUDA_ERROR_ALREADY_MAPPED; // its exporter has freed what is open here
     }
     ++region.opens[&context];
     region.access |= uint64_t(1) << context.device->ordinal;

@@ -201,6 +201,37 @@ Outcome open_in_second_context() {
     return "";
 }
 
+// The exporter has a smaller block where the first one lay.
+Outcome open_smaller_after_freed() {
+    std::optional<Exported> first(std::in_place, 8 * MiB);
+    if (first->status != EMM_OK) {
+        return first->refusal;
+    }
+    const Peer peer;
+    const Answer before = peer.open(0, first->handle);
+    CHECK(before.status == EMM_OK);
+    const emm_deviceptr address = address_of(first->memory);
+    first.reset();
+    CHECK(emm_trim(context_on(0), 0, nullptr) == EMM_OK);
+    const Exported second(4 * MiB);
+    if (address_of(second.memory) != address) {
+        return "the next block lies elsewhere";
+    }
+    second.fill(7);
+    const Answer beside = peer.open(1, second.handle);
+    if (beside.status == EMM_OK) {
+        CHECK(beside.number != before.number);
+        peer.close(1);
+    } else {
+        CHECK(beside.status == EMM_E_BUSY && std::strstr(beside.text, "close that first"));
+    }
+    peer.close(0);
+    CHECK(peer.open(1, second.handle).status == EMM_OK);
+    CHECK(peer.holds(1, 7));
+    peer.close(1);
+    return "";
+}
+
 Outcome refuse_own() {
     const Exported exported(5 * MiB);
     if (exported.status != EMM_OK) {
@@ -375,6 +406,7 @@ struct Case {
 };
 
 const Case cases[] = {
+    {"smaller-after-freed", open_smaller_after_freed}, // while the device is empty
     {"whole", share_whole},
     {"part", share_part},
     {"huge", share_huge},
