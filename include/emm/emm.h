@@ -275,7 +275,8 @@ EMM_API emm_status emm_memfree(emm_context *context, emm_deviceptr ptr, size_t s
 
 /* Pinned host memory. `flags`: EMM_HOST_PORTABLE, _MAPPED, _WRITE_COMBINED. `ret_device` may be
  * NULL; it gets the device address if EMM_HOST_MAPPED is given, else 0; EMM_E_NOT_SUPPORTED if it
- * is given and the device cannot map host memory. */
+ * is given and the device cannot map host memory. It is freed with the same flags; with others,
+ * EMM_E_NOT_OWNED. */
 EMM_API emm_status emm_memhostalloc(emm_context *context, size_t size, uint32_t flags,
                                     void **ret_host, emm_deviceptr *ret_device);
 EMM_API emm_status emm_memhostfree(emm_context *context, void *host, size_t size, uint32_t flags,
@@ -336,7 +337,8 @@ EMM_API emm_status emm_set_peer_access(emm_context *context, int32_t peer_device
  *     reset or retired: what has begun is waited for, a release finds its handle inert, and an
  *     allocation waits until the reset is over.
  *   - A handle of size 0 has address 0, and asks nothing of the plugin.
- *   - A function that makes a handle fails as the raw call of the same name does, or with
+ *   - A function that makes a handle fails as its raw call does (emm_memory_alloc as emm_memalloc,
+ *     _hostalloc as emm_memhostalloc, _pin as emm_mempin, _managed as emm_memallocmanaged), or with
  *     EMM_E_OUT_OF_HOST_MEMORY if there is no memory for the handle; the owner is then the
  *     caller's still, and its finalizer is not called.
  */
@@ -349,6 +351,7 @@ typedef struct emm_memory emm_memory;
 
 /* Gives up what `owner` stands for. Called once, when the handle's memory has been given up,
  * whether or not that did anything; by any thread, with any or no current context. It may call emm.
+ * A handle that is released during a reset is finalized when that has given up the memory.
  */
 typedef void (*emm_finalizer)(void *owner);
 

@@ -63,6 +63,12 @@ template <class Function> emm_status guarded(Function function) noexcept {
         return ::emm::observe::refuse_forked_child();                                              \
     }
 
+// In the raw calls of the fast path, before their arguments are refused.
+#define EMM_REFUSE_CHILD_UNLESS(good)                                                              \
+    if (!(good)) [[unlikely]] {                                                                    \
+        EMM_REFUSE_CHILD();                                                                        \
+    }
+
 // The same for an entry that needs no driver, and may take a lock or make a static before one is
 // loaded: counted, so that a child forked meanwhile knows.
 #define EMM_COUNT_CALL()                                                                           \

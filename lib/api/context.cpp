@@ -15,6 +15,7 @@
 using namespace emm;
 
 emm_status emm_context_current(emm_context **ret_context) {
+    EMM_REFUSE_CHILD_UNLESS(ret_context);
     EMM_REQUIRE(ret_context);
     if (core::is_still_current(*ret_context)) {
         return EMM_OK;

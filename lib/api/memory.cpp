@@ -7,18 +7,21 @@ using namespace emm;
 
 emm_status emm_memalloc(emm_context *context, size_t size, emm_stream stream,
                         emm_deviceptr *ret_ptr) {
+    EMM_REFUSE_CHILD_UNLESS(context && ret_ptr);
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_ptr);
     return core::memalloc(*context, size, stream, ret_ptr);
 }
 
 emm_status emm_memfree(emm_context *context, emm_deviceptr ptr, size_t size, emm_stream stream) {
+    EMM_REFUSE_CHILD_UNLESS(context);
     EMM_REQUIRE(context);
     return core::memfree(*context, ptr, size, stream);
 }
 
 emm_status emm_memhostalloc(emm_context *context, size_t size, uint32_t flags, void **ret_host,
                             emm_deviceptr *ret_device) {
+    EMM_REFUSE_CHILD_UNLESS(context && ret_host && (flags & ~api::host_alloc_flags) == 0);
     EMM_REQUIRE(context);
     EMM_REQUIRE(ret_host);
     EMM_REQUIRE_HOST_ALLOC_FLAGS(flags);
@@ -27,6 +30,7 @@ emm_status emm_memhostalloc(emm_context *context, size_t size, uint32_t flags, v
 
 emm_status emm_memhostfree(emm_context *context, void *host, size_t size, uint32_t flags,
                            emm_stream stream) {
+    EMM_REFUSE_CHILD_UNLESS(context && (flags & ~api::host_alloc_flags) == 0);
     EMM_REQUIRE(context);
     EMM_REQUIRE_HOST_ALLOC_FLAGS(flags);
     return core::memhostfree(*context, host, size, flags, stream);

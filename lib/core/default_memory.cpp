@@ -44,17 +44,18 @@ emm_status DefaultMemory::add(uint64_t address, Block block) {
     }
 }
 
-emm_status DefaultMemory::take(uint64_t address, Kind kind, size_t size,
-                               Live::node_type *ret_block) {
+emm_status DefaultMemory::take(uint64_t address, Kind kind, size_t size, Live::node_type *ret_block,
+                               uint32_t flags) {
     std::unique_lock lock(mutex_);
     const auto found = live_.find(address);
-    if (found == live_.end() || found->second.kind != kind) {
+    if (found == live_.end() || found->second.kind != kind || found->second.flags != flags) {
         lock.unlock();
         const char *const kinds[] = {"pinned", "registered", "managed"};
         return observe::fail(EMM_E_NOT_OWNED, 0,
                              "{:#x} is not {} memory of this context: freed already, or never "
-                             "allocated",
-                             address, kinds[static_cast<int>(kind)]);
+                             "allocated{}",
+                             address, kinds[static_cast<int>(kind)],
+                             kind == Kind::pinned ? ", or with other flags" : "");
     }
     if (size != 0 && size != found->second.size) {
         const size_t expected = found->second.size;
@@ -152,7 +153,7 @@ emm_status DefaultMemory::host_alloc(size_t size, uint32_t flags, void **ret_hos
         driver.cuMemFreeHost(host);
         return status;
     }
-    status = add(address_of(host), {Kind::pinned, size});
+    status = add(address_of(host), {Kind::pinned, size, flags});
     if (status == EMM_OK) {
         *ret_host = host;
         *ret_device = device;
@@ -160,9 +161,9 @@ emm_status DefaultMemory::host_alloc(size_t size, uint32_t flags, void **ret_hos
     return status;
 }
 
-emm_status DefaultMemory::host_free(void *host, size_t size) {
+emm_status DefaultMemory::host_free(void *host, size_t size, uint32_t flags) {
     Live::node_type block;
-    const emm_status status = take(address_of(host), Kind::pinned, size, &block);
+    const emm_status status = take(address_of(host), Kind::pinned, size, &block, flags);
     return status == EMM_OK ? release_later(std::move(block)) : status;
 }
 

@@ -18,7 +18,7 @@ public:
     emm_manager *as_manager() { return reinterpret_cast<emm_manager *>(this); }
 
     emm_status host_alloc(size_t size, uint32_t flags, void **ret_host, emm_deviceptr *ret_device);
-    emm_status host_free(void *host, size_t size);
+    emm_status host_free(void *host, size_t size, uint32_t flags);
     emm_status pin(void *host, size_t size, uint32_t flags, emm_deviceptr *ret_device);
     emm_status unpin(void *host, size_t size);
     emm_status alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr);
@@ -35,6 +35,7 @@ private:
     struct Block {
         Kind kind;
         size_t size;
+        uint32_t flags = 0; // of pinned memory
     };
     using Live = std::map<uint64_t, Block>; // by address: host and device addresses never coincide
     struct Pending;
@@ -42,7 +43,8 @@ private:
     static emm_status release_pending(void *argument, uint32_t what);
 
     emm_status add(uint64_t address, Block block);
-    emm_status take(uint64_t address, Kind kind, size_t size, Live::node_type *ret_block);
+    emm_status take(uint64_t address, Kind kind, size_t size, Live::node_type *ret_block,
+                    uint32_t flags = 0);
     void put_back(Live::node_type block);
     emm_status release_later(Live::node_type block);
     emm_status release_or_put_back(Live::node_type block);

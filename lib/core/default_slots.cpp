@@ -24,8 +24,8 @@ emm_plugin make_table() {
                             emm_deviceptr *ret_device) {
         return memory(self).host_alloc(size, flags, ret_host, ret_device);
     };
-    table.memhostfree = [](emm_manager *self, void *host, size_t size, uint32_t, emm_stream) {
-        return memory(self).host_free(host, size);
+    table.memhostfree = [](emm_manager *self, void *host, size_t size, uint32_t flags, emm_stream) {
+        return memory(self).host_free(host, size, flags);
     };
     table.mempin = [](emm_manager *self, void *host, size_t size, uint32_t flags,
                       emm_deviceptr *ret_device) {

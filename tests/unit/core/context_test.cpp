@@ -224,7 +224,13 @@ TEST_CASE("a forked child is refused before any lock, and the parent goes on") {
     if (child == 0) {
         emm_deviceptr ptr = 0;
         emm_context *other = nullptr;
+        void *host = nullptr;
         const bool refused = emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_FORKED &&
+                             emm_memalloc(nullptr, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_FORKED &&
+                             emm_memfree(nullptr, 0x1000, 64, nullptr) == EMM_E_FORKED &&
+                             emm_memhostalloc(context, 64, 15, &host, nullptr) == EMM_E_FORKED &&
+                             emm_memhostfree(context, &host, 64, 15, nullptr) == EMM_E_FORKED &&
+                             emm_context_current(nullptr) == EMM_E_FORKED &&
                              emm_memfree(context, 0x1000, 64, EMM_STREAM_LEGACY) == EMM_E_FORKED &&
                              emm_context_for_device(0, &other) == EMM_E_FORKED &&
                              emm_set_plugin("pool") == EMM_E_FORKED &&

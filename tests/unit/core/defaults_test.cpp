@@ -67,7 +67,10 @@ TEST_CASE("pinned memory comes from the driver and goes back through the queue")
     stats.struct_size = sizeof stats;
     CHECK(emm_get_stats(context, &stats) == EMM_OK);
     CHECK(stats.host_live_bytes == 1 << 20);
-    CHECK(emm_memhostfree(context, host, 1 << 20, 0, EMM_STREAM_UNORDERED) == EMM_OK);
+    CHECK(emm_memhostfree(context, host, 1 << 20, 0, EMM_STREAM_UNORDERED) == EMM_E_NOT_OWNED);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("other flags"));
+    CHECK(emm_memhostfree(context, host, 1 << 20, EMM_HOST_MAPPED | EMM_HOST_PORTABLE,
+                          EMM_STREAM_UNORDERED) == EMM_OK);
     emm_counters counters = {};
     counters.struct_size = sizeof counters;
     emm_get_counters(&counters);

@@ -1,4 +1,4 @@
-// When the owner of a pinned range is finalized: after the range is unpinned, however that happens.
+// Behaviour: the owner of a pinned range is finalized after it is unpinned, however that happens.
 #include "catch.h"
 #include "driver_calls.h"
 #include "handles.h"
