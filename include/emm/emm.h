@@ -283,7 +283,10 @@ EMM_API emm_status emm_memhostfree(emm_context *context, void *host, size_t size
                                    emm_stream stream);
 
 /* Pins memory of the caller's own; of size 0, nothing. `flags`: EMM_HOST_PORTABLE, _MAPPED,
- * _READ_ONLY; mapping as above. Unpinning is immediate. */
+ * _READ_ONLY; mapping as above. Unpinning is immediate.
+ *   EMM_E_INVALID_VALUE   the process has no such memory, or may not write to it and the flag
+ *                         EMM_HOST_READ_ONLY is missing
+ *   EMM_E_BUSY            a part of it is pinned already */
 EMM_API emm_status emm_mempin(emm_context *context, void *host, size_t size, uint32_t flags,
                               emm_deviceptr *ret_device);
 EMM_API emm_status emm_memunpin(emm_context *context, void *host, size_t size);

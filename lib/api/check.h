@@ -29,6 +29,11 @@ inline emm_status wrong_flags(const char *function, const char *expected, uint32
     return observe::refuse("{}: flags: expected {}, found {}", function, expected, flags);
 }
 
+inline emm_status wrong_range(const char *function, const void *host, size_t size) noexcept {
+    return observe::refuse("{}: expected a range within the address space, found {} bytes at {}",
+                           function, size, host);
+}
+
 inline emm_status no_stream(const char *function) noexcept {
     return observe::refuse("{}: stream: expected a stream, found EMM_STREAM_UNORDERED", function);
 }
@@ -101,6 +106,11 @@ template <class Function> emm_status guarded(Function function) noexcept {
 #define EMM_REQUIRE_PIN_FLAGS(flags)                                                               \
     EMM_REQUIRE_FLAGS(flags, ::emm::api::pin_flags,                                                \
                       "EMM_HOST_PORTABLE, _MAPPED and _READ_ONLY (1, 2 and 8) at most")
+#define EMM_REQUIRE_RANGE(host, size)                                                              \
+    EMM_REQUIRE(host)                                                                              \
+    if ((size) > UINTPTR_MAX - reinterpret_cast<uintptr_t>(host)) {                                \
+        return ::emm::api::wrong_range(__func__, host, size);                                      \
+    }
 #define EMM_REQUIRE_ATTACH_FLAG(flags)                                                             \
     if ((flags) != EMM_ATTACH_GLOBAL && (flags) != EMM_ATTACH_HOST) {                              \
         return ::emm::api::wrong_flags(__func__, "EMM_ATTACH_GLOBAL or _HOST (1 or 2)", flags);    \

@@ -25,7 +25,7 @@ emm_status emm_memory_pin(emm_context *context, void *host, size_t size, uint32_
                           void *owner, emm_finalizer finalizer, emm_memory **ret_memory) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
-    EMM_REQUIRE(host);
+    EMM_REQUIRE_RANGE(host, size);
     EMM_REQUIRE(ret_memory);
     EMM_REQUIRE_PIN_FLAGS(flags);
     return core::make_pinned(*context, host, size, flags, owner, finalizer, ret_memory);

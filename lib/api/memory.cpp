@@ -40,7 +40,7 @@ emm_status emm_mempin(emm_context *context, void *host, size_t size, uint32_t fl
                       emm_deviceptr *ret_device) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
-    EMM_REQUIRE(host);
+    EMM_REQUIRE_RANGE(host, size);
     EMM_REQUIRE_PIN_FLAGS(flags);
     return core::mempin(*context, host, size, flags, ret_device);
 }

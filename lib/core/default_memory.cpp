@@ -181,6 +181,13 @@ emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_devic
                              "a part of the {} bytes at {:#x} is pinned already", size,
                              address_of(host));
     }
+    if (result == CUDA_ERROR_INVALID_VALUE) {
+        return observe::fail(EMM_E_INVALID_VALUE, result,
+                             "a range to pin: expected memory of the process's own, not pinned by "
+                             "an allocation, and writable unless EMM_HOST_READ_ONLY is given; "
+                             "found {} bytes at {:#x}",
+                             size, address_of(host));
+    }
     if (result != CUDA_SUCCESS) {
         return fail_for_host(result, "cuMemHostRegister");
     }

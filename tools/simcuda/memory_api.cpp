@@ -3,6 +3,8 @@
 #include "graph_memory.h"
 #include "simulator.h"
 
+#include <cstdio>
+
 namespace simcuda {
 namespace {
 
@@ -30,6 +32,25 @@ CUresult allocate(CUdeviceptr *ret_address, uint64_t size) {
     region.store = &device.store;
     *ret_address = sim().regions.add(region).start;
     return CUDA_SUCCESS;
+}
+
+// Whether the process has all of a range, to write to it if `writable`.
+bool has_pages(uint64_t start, uint64_t size, bool writable) {
+    FILE *const maps = size <= UINT64_MAX - start ? fopen("/proc/self/maps", "re") : nullptr;
+    if (!maps) {
+        return size <= UINT64_MAX - start; // there is no /proc
+    }
+    unsigned long from = 0, to = 0;
+    char access[5] = "";
+    uint64_t at = start;
+    while (at < start + size && fscanf(maps, "%lx-%lx %4s%*[^\n]", &from, &to, access) == 3) {
+        if (to > at && (from > at || (writable && access[1] != 'w'))) {
+            break;
+        }
+        at = to > at ? to : at;
+    }
+    fclose(maps);
+    return at >= start + size;
 }
 
 Region host_region(Kind kind, Context &context, CUdeviceptr start, uint64_t size, unsigned flags) {
@@ -266,8 +287,12 @@ CUresult api::mem_host_register(void *p, size_t bytesize, unsigned int flags) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
     const auto start = reinterpret_cast<CUdeviceptr>(p);
-    if (sim().regions.first_in(start, bytesize)) {
-        return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (!has_pages(start, bytesize, (flags & CU_MEMHOSTREGISTER_READ_ONLY) == 0)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (const Region *const other = sim().regions.first_in(start, bytesize)) {
+        return other->kind == Kind::registered ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                               : CUDA_ERROR_INVALID_VALUE;
     }
     sim().regions.add(host_region(Kind::registered, *context, start, bytesize, flags));
     sim().host_totals.add(bytesize);
@@ -282,7 +307,8 @@ CUresult api::mem_host_unregister(void *p) {
     }
     const Region *region = sim().regions.at(start);
     if (!region || region->kind != Kind::registered) {
-        return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+        return sim().regions.around(start) ? CUDA_ERROR_INVALID_VALUE
+                                           : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
     }
     return wait_and_free(start, region->id);
 }

@@ -4,6 +4,7 @@
 #include "recorder.h"
 
 #include <cstdlib>
+#include <sys/mman.h>
 
 namespace {
 
@@ -121,6 +122,25 @@ TEST_CASE("a range is pinned, refused a second time, and unpinned at once") {
     CHECK(emm_mempin(context, range, 8192, 0, nullptr) == EMM_OK);
     CHECK(emm_memunpin(context, range, 8192) == EMM_OK);
     std::free(range);
+}
+
+TEST_CASE("a range that the process has not, or may not write to, cannot be pinned") {
+    emm_context *context = recorded_context();
+    const auto at = [](uintptr_t address) { return reinterpret_cast<void *>(address); };
+    void *const read_only = mmap(nullptr, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    emm_deviceptr device = 0;
+    CHECK(emm_mempin(context, at(0x10), 4096, 0, nullptr) == EMM_E_INVALID_VALUE);
+    CHECK(emm_mempin(context, at(0x10), 16, EMM_HOST_MAPPED, &device) == EMM_E_INVALID_VALUE);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("found 16 bytes at 0x10"));
+    CHECK(emm_mempin(context, read_only, 8192, 0, nullptr) == EMM_E_INVALID_VALUE);
+    CHECK(emm_mempin(context, read_only, 8192, EMM_HOST_READ_ONLY, nullptr) == EMM_OK);
+    CHECK(emm_memunpin(context, read_only, 8192) == EMM_OK);
+    CHECK(emm_mempin(context, read_only, SIZE_MAX, 0, nullptr) == EMM_E_INVALID_VALUE);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("within the address space"));
+    emm_memory *memory = nullptr;
+    CHECK(emm_memory_pin(context, read_only, SIZE_MAX, 0, nullptr, nullptr, &memory) ==
+          EMM_E_INVALID_VALUE);
+    munmap(read_only, 8192);
 }
 
 TEST_CASE("a range is unpinned without its size, and not with another one") {

@@ -2,6 +2,7 @@
 #include "pending_work.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 #include <vector>
 
@@ -139,6 +140,24 @@ TEST_CASE("a range is registered once, and unregistered once") {
     CHECK(cu().cuMemHostGetDevicePointer(&mapped, range.data(), 0) == CUDA_SUCCESS);
     CHECK(cu().cuMemHostUnregister(range.data()) == CUDA_SUCCESS);
     CHECK(cu().cuMemHostUnregister(range.data()) == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+}
+
+// As an H100 answers.
+TEST_CASE("only memory of the process's own is registered, and only as it may be used") {
+    const Device device;
+    const auto at = [](uintptr_t address) { return reinterpret_cast<void *>(address); };
+    char *const read_only =
+        static_cast<char *>(mmap(nullptr, 8192, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    void *pinned = nullptr;
+    REQUIRE(cu().cuMemHostAlloc(&pinned, 4096, 0) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostRegister(at(0x10), 4096, 0) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemHostRegister(read_only, SIZE_MAX, 0) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemHostRegister(read_only, 8192, 0) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemHostRegister(pinned, 4096, 0) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemHostUnregister(pinned) == CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(cu().cuMemHostRegister(read_only, 8192, CU_MEMHOSTREGISTER_READ_ONLY) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostUnregister(read_only + 150) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemHostUnregister(read_only) == CUDA_SUCCESS);
 }
 
 TEST_CASE("managed memory says so and is seen by both sides") {
