@@ -12,8 +12,9 @@ namespace {
 
 std::string text_of(const Access &access) {
     char text[160];
-    snprintf(text, sizeof text, "%s (%s, stream %p, thread %u)", access.call,
-             access.write ? "writes" : "reads", static_cast<void *>(access.stream), access.thread);
+    snprintf(text, sizeof text, "%s (%s, stream %p of id %u, thread %u)", access.call,
+             access.write ? "writes" : "reads", static_cast<void *>(access.stream),
+             access.stream_id, access.thread);
     return text;
 }
 
@@ -53,7 +54,9 @@ void check_uses(const std::vector<Use> &uses, const Stream &stream, uint32_t lin
         if (!use.span.store || use.span.size == 0) {
             continue;
         }
-        const Access access{line,     time, this_thread.call, stream.handle, this_thread.number,
+        const Access access{line,          static_cast<uint32_t>(stream.id),
+                            time,          this_thread.call,
+                            stream.handle, this_thread.number,
                             use.write};
         const auto earlier =
             use.span.store->shadow.use(use.span.offset, use.span.size, access, clock, sim().host);

@@ -12,7 +12,8 @@ namespace simcuda {
 // One use of memory by one piece of work.
 struct Access {
     uint32_t line = 0;
-    uint64_t time = 0; // 0: none
+    uint32_t stream_id = 0; // as cuStreamGetId tells it: a handle may name another stream later
+    uint64_t time = 0;      // 0: none
     const char *call = "";
     CUstream stream = nullptr;
     uint32_t thread = 0;

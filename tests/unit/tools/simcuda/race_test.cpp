@@ -49,6 +49,25 @@ TEST_CASE("two streams that write the same bytes race, and different bytes do no
     CHECK_THAT(cu().last_race(), ContainsSubstring("not ordered"));
 }
 
+TEST_CASE("a race tells streams of one handle apart by their ids") {
+    const Racing device;
+    const Block block(4096);
+    CUcontext context = nullptr;
+    unsigned long long ids[2] = {};
+    REQUIRE(cu().cuCtxGetCurrent(&context) == CUDA_SUCCESS);
+    std::thread([&] {
+        cu().cuCtxSetCurrent(context);
+        cu().cuStreamGetId(CU_STREAM_PER_THREAD, &ids[0]);
+        cu().cuMemsetD8Async(block, 1, 100, CU_STREAM_PER_THREAD);
+    }).join();
+    write(block, 100, CU_STREAM_PER_THREAD);
+    REQUIRE(cu().cuStreamGetId(CU_STREAM_PER_THREAD, &ids[1]) == CUDA_SUCCESS);
+    CHECK(ids[0] != ids[1]);
+    for (const unsigned long long id : ids) {
+        CHECK_THAT(cu().last_race(), ContainsSubstring("stream 0x2 of id " + std::to_string(id)));
+    }
+}
+
 TEST_CASE("reads do not race with reads, though with a later write") {
     const Racing device;
     const Stream one, two;
