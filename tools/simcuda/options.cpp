@@ -126,6 +126,9 @@ std::string read_option(std::string_view option, Options &options) {
         }
         return "";
     }
+    if (name.empty()) {
+        return "EMM_SIM: expected NAME=VALUE between commas, found '" + std::string(option) + "'";
+    }
     return "EMM_SIM: unknown option '" + std::string(name) + "'; known are " + known_keys();
 }
 
@@ -133,16 +136,14 @@ std::string read_option(std::string_view option, Options &options) {
 
 std::string read_options(const char *text, Options &options) {
     std::string_view rest = text ? text : "";
-    while (!rest.empty()) {
+    std::string wrong;
+    for (bool more = !rest.empty(); more && wrong.empty();) {
         const size_t comma = rest.find(',');
-        const std::string_view option = rest.substr(0, comma);
-        rest = comma == rest.npos ? "" : rest.substr(comma + 1);
-        std::string wrong = option.empty() ? "" : read_option(option, options);
-        if (!wrong.empty()) {
-            return wrong;
-        }
+        wrong = read_option(rest.substr(0, comma), options);
+        more = comma != rest.npos;
+        rest.remove_prefix(more ? comma + 1 : 0);
     }
-    return "";
+    return wrong;
 }
 
 } // namespace simcuda

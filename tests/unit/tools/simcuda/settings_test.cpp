@@ -156,6 +156,17 @@ TEST_CASE("an unknown option is named with those that are known") {
     CHECK_THAT(ending.text, ContainsSubstring("progress"));
 }
 
+TEST_CASE("an option that is missing between commas is an error") {
+    for (const char *const text : {"devices=2,", ",devices=2", "devices=2,,progress=lazy"}) {
+        const Ending ending = in_child([text] {
+            setenv("EMM_SIM", text, 1);
+            _exit(cu().cuInit(0) == CUDA_ERROR_INVALID_VALUE ? 7 : 1);
+        });
+        CHECK(ending.status == 7);
+        CHECK_THAT(ending.text, ContainsSubstring("expected NAME=VALUE between commas"));
+    }
+}
+
 TEST_CASE("a wrong value is named with what the option takes") {
     const Ending ending = in_child([] {
         setenv("EMM_SIM", "progress=slow", 1);
