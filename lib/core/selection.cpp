@@ -295,6 +295,7 @@ emm_status make_manager(emm_context &context) {
     if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
         return create_manager(context, *selection);
     }
+    observe::check_settings();
     const OwnerGuard guard(choice_lock());
     if (!guard.owns()) {
         return reentered();

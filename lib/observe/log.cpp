@@ -70,10 +70,10 @@ Setting parse(std::string_view text) {
     const std::string_view word = text.substr(0, colon);
     const auto known = std::find(level_words.begin(), level_words.end(), word);
     setting.level = EMM_LOG_WARN;
-    if (known != level_words.end()) {
-        setting.level = static_cast<int32_t>(known - level_words.begin());
-    } else if (const std::string complaint = complaint_about("EMM_LOG", text); !complaint.empty()) {
+    if (const std::string complaint = complaint_about("EMM_LOG", text); !complaint.empty()) {
         setting.complaint = "EMM_LOG: " + complaint;
+    } else if (known != level_words.end()) {
+        setting.level = static_cast<int32_t>(known - level_words.begin());
     }
     if (colon != std::string_view::npos) {
         setting.file = with_process_id(text.substr(colon + 1));

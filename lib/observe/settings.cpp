@@ -45,9 +45,11 @@ bool is_tracked(std::string_view value) {
 
 // A level, with a file behind it or alone.
 bool is_log(std::string_view value) {
-    const std::string_view word = value.substr(0, value.find(':'));
-    return word.empty() ||
-           std::find(level_words.begin(), level_words.end(), word) != level_words.end();
+    const size_t colon = value.find(':');
+    const std::string_view word = value.substr(0, colon);
+    return colon + 1 != value.size() &&
+           (word.empty() ||
+            std::find(level_words.begin(), level_words.end(), word) != level_words.end());
 }
 
 bool is_absolute(std::string_view folders) {
@@ -74,7 +76,7 @@ constexpr std::array rows = {
     Row{"EMM_ALLOW_UNTRUSTED", "0 or 1", "files that other users could have written are refused",
         is_flag},
     // Read by the log and by the search for plugins, which say more.
-    Row{"EMM_LOG", "off, error, warn, info or debug", "warn is used", is_log},
+    Row{"EMM_LOG", "off, error, warn, info or debug, and perhaps :FILE", "warn is used", is_log},
     Row{"EMM_PLUGIN_PATH", "absolute folders", "others are ignored", is_absolute},
 };
 constexpr size_t read_elsewhere = 2; // of them, the last ones

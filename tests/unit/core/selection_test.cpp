@@ -59,6 +59,20 @@ TEST_CASE("what the environment names and does not load is an error, never a fal
     CHECK_THAT(emm_last_error()->json, ContainsSubstring("\"stage\":\"resolve\""));
 }
 
+TEST_CASE("a program that begins with a device is warned of values that variables do not take") {
+    static std::string said;
+    setenv("EMM_OOM_REPORT", "yes", 1);
+    setenv("EMM_IPC_STAGED", "yes", 1);
+    REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
+    REQUIRE(emm_set_log_callback(
+                EMM_LOG_WARN, [](int32_t, const char *text, void *) { said += text; }, nullptr) ==
+            EMM_OK);
+    emm_context *context = nullptr;
+    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    CHECK_THAT(said, ContainsSubstring("EMM_OOM_REPORT: expected on or off, found 'yes'"));
+    CHECK_THAT(said, ContainsSubstring("EMM_IPC_STAGED: expected 0 or 1, found 'yes'"));
+}
+
 TEST_CASE(
     "EMM_PLUGIN that is set after emm has read it chooses nothing, and a choice from code counts") {
     setenv("EMM_PLUGIN_PATH", EMM_TEST_FIXTURES, 1);

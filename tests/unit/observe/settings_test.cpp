@@ -44,6 +44,8 @@ TEST_CASE("a value that a variable takes is no complaint") {
 
 TEST_CASE("levels and folders that make no sense are complained about, files and plugins are not") {
     CHECK_THAT(complaint_about("EMM_LOG", "loud:/tmp/x"), ContainsSubstring("warn is used"));
+    CHECK_THAT(complaint_about("EMM_LOG", "info:"), ContainsSubstring("perhaps :FILE"));
+    CHECK_THAT(complaint_about("EMM_LOG", ":"), ContainsSubstring("warn is used"));
     CHECK_THAT(complaint_about("EMM_PLUGIN_PATH", "/a:b"), ContainsSubstring("found '/a:b'"));
     CHECK(complaint_about("EMM_PLUGIN", "yes").empty());
     CHECK(complaint_about("EMM_EVENT_LOG", "yes").empty());
