@@ -281,6 +281,11 @@ emm_status get_memory_info(emm_context &context, size_t *ret_free, size_t *ret_t
     if (status == EMM_OK) {
         status = EMM_CALL(context, get_memory_info, &free, &total);
     }
+    if (status >= EMM_OK && total == 0) {
+        return observe::fail(EMM_E_PLUGIN_FAILED, 0,
+                             "plugin {}, get_memory_info: it answered success and told no total",
+                             context.selection->plugin->name);
+    }
     if (status >= EMM_OK) {
         *ret_free = free;
         *ret_total = total;

@@ -174,7 +174,7 @@ Preserved::Preserved() noexcept {
 }
 
 emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *text) noexcept {
-    fail(code, driver_result, text ? text : emm_status_text(code));
+    fail(code, driver_result, text && *text ? text : emm_status_text(code));
     if (!record_is_gone) {
         record.by_plugin = true;
     }

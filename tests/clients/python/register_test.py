@@ -35,6 +35,10 @@ class Plain:
             raise emm.Error(_api.EMM_E_NOT_SUPPORTED, "not fourteen")
         if size == 15:
             raise ValueError("half of\na \udcff character")
+        if size == 16:
+            raise MemoryError
+        if size == 17:
+            raise ValueError
         if size > 1 << 30:
             raise MemoryError("more than 1 GiB")
         ptr = ctypes.c_ulonglong()
@@ -109,6 +113,12 @@ class Registered(unittest.TestCase):
             with self.assertRaisesRegex(emm.Error, text) as raised:
                 alloc(size)
             self.assertEqual(raised.exception.status, status)
+
+    def test_an_exception_without_words_ends_no_sentence_in_a_mark(self):
+        for size, text in ((16, "out of device memory"), (17, "ValueError$")):
+            with self.assertRaisesRegex(emm.Error, text) as raised:
+                alloc(size)
+            self.assertNotRegex(str(raised.exception), "[:;,] *$")
 
     def test_a_sentence_that_is_no_unicode_or_no_line_still_arrives(self):
         with self.assertRaises(emm.Error) as raised:

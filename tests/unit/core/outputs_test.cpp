@@ -113,6 +113,24 @@ TEST_CASE("a plugin that changes struct_size leads no reader past its struct") {
     CHECK(stats.more[sizeof stats.more - 1] == 0);
 }
 
+TEST_CASE("a plugin that fails without a word is given that of its status") {
+    Recorder::the().table.memalloc = [](emm_manager *, size_t, emm_stream, emm_deviceptr *) {
+        return Recorder::the().host->fail(EMM_E_OUT_OF_MEMORY, 0, "");
+    };
+    emm_deviceptr ptr = 7;
+    CHECK(emm_memalloc(recorded_context(), 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_OUT_OF_MEMORY);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring(emm_status_text(EMM_E_OUT_OF_MEMORY)));
+}
+
+TEST_CASE("a get_memory_info that succeeds and writes nothing has failed") {
+    Recorder::the().table.get_memory_info = [](emm_manager *, size_t *, size_t *) -> emm_status {
+        return EMM_OK;
+    };
+    size_t free = 7, total = 7;
+    CHECK(emm_get_memory_info(recorded_context(), &free, &total) == EMM_E_PLUGIN_FAILED);
+    CHECK(free == 7);
+}
+
 TEST_CASE("what get_memory_info writes before it fails does not reach the caller") {
     Recorder::the().table.get_memory_info = [](emm_manager *, size_t *ret_free,
                                                size_t *) -> emm_status {

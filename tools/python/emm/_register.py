@@ -88,7 +88,8 @@ class _Table:
         except BaseException as error:  # it cannot go any further
             if isinstance(error, KeyboardInterrupt):
                 _thread.interrupt_main()
-            return self.fail(_api.EMM_E_PLUGIN_EXCEPTION, 0, f"{type(error).__name__}: {error}")
+            text = f"{type(error).__name__}: {error}".removesuffix(": ")
+            return self.fail(_api.EMM_E_PLUGIN_EXCEPTION, 0, text)
         return _api.EMM_OK
 
     def fail(self, status, driver_result, text):
