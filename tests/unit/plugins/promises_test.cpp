@@ -70,6 +70,17 @@ TEST_CASE("pinned, registered and managed memory is not freed with another size 
     CHECK(free_as(5000, 40000) == done);
 }
 
+TEST_CASE("pinned memory is freed with the flags that it was allocated with, and with no others") {
+    const Gpu gpu;
+    void *host = nullptr;
+    const auto free_with = [&](uint32_t flags) {
+        return emm_memhostfree(gpu.emm(), host, 5000, flags, EMM_STREAM_UNORDERED);
+    };
+    REQUIRE(emm_memhostalloc(gpu.emm(), 5000, EMM_HOST_MAPPED, &host, nullptr) == EMM_OK);
+    CHECK(free_with(0) == EMM_E_NOT_OWNED);
+    CHECK(free_with(EMM_HOST_MAPPED) == EMM_OK);
+}
+
 TEST_CASE("a free with size 0 frees what lies there, of every kind") {
     const Gpu gpu;
     void *host = nullptr;
