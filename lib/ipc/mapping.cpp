@@ -88,8 +88,8 @@ emm_status fail_to_open(CUresult result, const char *call) {
         return driver::fail(result, call);
     }
     return observe::fail(EMM_E_BUSY, result,
-                         "an export: its address is still open here for memory that its exporter "
-                         "has freed since; close that first");
+                         "an export: its address is open here already, perhaps for memory that its "
+                         "exporter has freed since; close that first");
 }
 
 emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
