@@ -79,8 +79,7 @@ Block *Pages::await_idle(Lock &lock, StreamPool &pool, uint64_t bytes) {
     Block *block = nullptr;
     const bool on_stream = pool.order == Order::stream;
     const auto enough = [&] {
-        return on_stream ? has_enough_for(heap_.room_for(pool, bytes, zone_for(options_, bytes)))
-                         : !holdings_.awaits_pending(pool, bytes);
+        return on_stream ? has_enough_for(pool, bytes) : !holdings_.awaits_pending(pool, bytes);
     };
     if ((!on_stream || has_dirty_pages()) && !moves_.returns_are_deferred() && !enough()) {
         order_.wait_bounded(lock, pool, [&] {
@@ -103,18 +102,18 @@ bool Pages::has_dirty_pages() const {
     return false;
 }
 
-bool Pages::has_enough_for(const Heap::Room &room) const {
-    if (!room.range) {
-        return true; // which costs no memory
-    }
-    uint64_t bytes =
-        new_bytes(room.missing, holdings_.allowance(room.missing), free_slack(options_.slack));
-    if (bytes < room.missing) {
+// Where no range has room, another one will be reserved. Addresses cost no memory, but all of the
+// request will be missing there.
+bool Pages::has_enough_for(const StreamPool &pool, uint64_t bytes) const {
+    const Heap::Room room = heap_.room_for(pool, bytes, zone_for(options_, bytes));
+    const uint64_t missing = room.range ? room.missing : round_up(bytes, page_bytes);
+    uint64_t found = new_bytes(missing, holdings_.allowance(missing), free_slack(options_.slack));
+    if (found < missing) {
         for (const IdlePiece &each : heap_.idle_pieces(room.beside, parts_to_move)) {
-            bytes += each.piece.bytes;
+            found += each.piece.bytes;
         }
     }
-    return bytes >= room.missing;
+    return found >= missing;
 }
 
 // A plan for the room, made of what is idle now; nothing but new memory if there is no host memory

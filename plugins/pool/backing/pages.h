@@ -42,7 +42,7 @@ public:
 private:
     Block *await_idle(Lock &lock, StreamPool &pool, uint64_t bytes);
     bool has_dirty_pages() const;
-    bool has_enough_for(const Heap::Room &room) const;
+    bool has_enough_for(const StreamPool &pool, uint64_t bytes) const;
     FillPlan plan_for(const Heap::Room &room, bool may_grow) const;
     uint64_t allowance_ns() const;
     CUresult fill(Lock &lock, const Heap::Room &room, bool may_grow);

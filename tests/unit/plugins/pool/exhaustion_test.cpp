@@ -233,6 +233,22 @@ TEST_CASE("reclaim: the pool waits a while for idle memory rather than hold more
     CHECK(sim.held() == (work_takes_ages() ? 192 : 128) * MiB);
 }
 
+TEST_CASE("pages: the pool waits a while also where the request needs new addresses") {
+    Simulation sim("growth=vmm"); // which begins with 4 GiB of addresses
+    const CUstream stream = sim.stream();
+    std::vector<CUdeviceptr> blocks;
+    for (int i = 0; i < 10; i++) {
+        blocks.push_back(sim.alloc(256 * MiB, stream));
+        sim.touch(blocks.back(), 256 * MiB, stream);
+    }
+    for (size_t i = 0; i < blocks.size(); i += 2) {
+        sim.free(blocks[i], stream);
+    }
+    sim.alloc(1700 * MiB, stream);
+    const uint64_t needed = (5 * 256 + 1700) * MiB;
+    CHECK(sim.held() <= (work_takes_ages() ? needed + 5 * 256 * MiB : needed + needed / 36));
+}
+
 TEST_CASE("a wait for idle memory ends, though its work waits for the program") {
     Simulation sim;
     const CUstream stream = sim.stream();
