@@ -43,7 +43,6 @@ Allowance Holdings::allowance(uint64_t bytes) const {
     return {.claimed = claimed(),
             .most = std::max(most_with(bytes), taken() + unordered + bytes),
             .limit = limit(),
-            .chosen = is_limited_by_max(),
             .slack = parts_.options.slack,
             .pending = unordered};
 }

@@ -27,7 +27,7 @@ constexpr uint64_t pieces_a_request = 8;
 constexpr uint64_t pieces_of_all = 64;
 constexpr uint64_t part_freed_filling = 1024;
 constexpr uint64_t pieces_of_all_filling = 32;
-constexpr uint64_t pieces_when_scarce = 2048;
+constexpr uint64_t least_pieces = 4096;
 constexpr size_t pieces_to_try = 32;
 
 constexpr uint64_t least_addresses = uint64_t(4) << 30;
@@ -61,10 +61,6 @@ uint64_t moving_allowance(uint64_t calls, uint64_t bytes) {
     return allowance_ns + calls * allowance_ns_per_call + (bytes >> 20) * allowance_ns_per_mib;
 }
 
-bool is_scarce(const Allowance &allowance) {
-    return allowance.chosen || allowance.limit / 3 < allowance.most / 2;
-}
-
 bool is_filling(uint64_t requested, uint64_t live) {
     return requested - std::min(requested, live) <= requested / part_freed_filling;
 }
@@ -74,14 +70,11 @@ uint64_t piece_bytes(uint64_t missing, const Allowance &allowance) {
     if (allowance.slack == 0) {
         return page_bytes;
     }
-    if (is_scarce(allowance)) {
-        return piece(allowance.limit / pieces_when_scarce);
-    }
     const uint64_t least = std::min(allowance.claimed / pieces_of_all, cheap_to_release);
-    const uint64_t most =
+    const uint64_t filling =
         allowance.fills ? std::min(allowance.claimed / pieces_of_all_filling, cheap_to_release) : 0;
-    return std::max(
-        {piece(missing / pieces_a_request), piece(least), piece(std::min(missing, most))});
+    const uint64_t wanted = std::max({missing / pieces_a_request, least, std::min(missing, filling)});
+    return piece(std::min(wanted, allowance.limit / least_pieces));
 }
 
 uint64_t growth_bytes(uint64_t missing, const Allowance &allowance) {

@@ -22,7 +22,6 @@ struct Allowance {
     uint64_t claimed = 0; // bytes held, or on their way from the driver
     uint64_t most = 0;    // bytes ever needed at a time, with the request that is being served
     uint64_t limit = 0;   // bytes that may ever be held: `max`, or what the device has
-    bool chosen = false;  // whether the limit is `max`
     double slack = 0;
     uint64_t pending = 0; // bytes freed that no request may have yet, which are needed too
     bool fills = false;   // whether the program has freed hardly anything yet
@@ -44,10 +43,6 @@ bool may_use_slack(uint64_t missing, uint64_t most);
 // device takes to write it.
 uint64_t moving_allowance(uint64_t calls, uint64_t bytes);
 
-// Whether the program may soon need all that can be had: it has a limit of its own, or two thirds
-// of the device have been needed.
-bool is_scarce(const Allowance &allowance);
-
 // Whether hardly anything has been freed yet: 1/1024 of all that was asked for, at most. So a
 // program begins that loads weights or data, which it keeps: memory that is not freed need not be
 // movable.
@@ -57,9 +52,9 @@ bool is_filling(uint64_t requested, uint64_t live);
 // later and smaller request leaves of a piece is not much; but 1/64 of all at least, up to what is
 // cheap to release, which keeps the pieces of a whole program few. While the program fills its
 // memory a piece may be all of the request, up to 1/32 of what is held, and no more than what is
-// cheap to release. Where memory is scarce it is 1/2048 of the limit: what lies in pieces that are
-// in part in use can serve no large request. Where slack is not wanted each piece is a page.
-// Rounded down to a power of two, a page at least.
+// cheap to release. No piece is more than 1/4096 of the limit: a piece that is in part in use
+// cannot move, so its free part serves no large request, and the limit may be reached at any time.
+// Where slack is not wanted each piece is a page. Rounded down to a power of two, a page at least.
 uint64_t piece_bytes(uint64_t missing, const Allowance &allowance);
 
 // How much to grow by for a request that growth alone serves: a piece at least, while that costs no

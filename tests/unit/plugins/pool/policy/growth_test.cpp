@@ -66,7 +66,6 @@ TEST_CASE("while a program fills its memory a piece is all of a request, up to a
     CHECK(piece_bytes(40 * mib, filling(0)) == 4 * mib);
     Allowance limited = filling(gib);
     limited.limit = 4 * gib;
-    limited.chosen = true;
     CHECK(piece_bytes(64 * mib, limited) == page_bytes);
 }
 
@@ -77,22 +76,13 @@ TEST_CASE("a program fills its memory until more than 1/1024 of what it asked fo
     CHECK(is_filling(mib, 20 * mib)); // magazines have served the rest
 }
 
-TEST_CASE("pieces are small where memory is scarce, and pages where no slack is wanted") {
-    const uint64_t limit = 6 * gib;
-    CHECK_FALSE(is_scarce(held(4 * gib, 4 * gib - 8, limit)));
-    CHECK(is_scarce(held(4 * gib, 4 * gib + 8, limit)));
-    CHECK(piece_bytes(gib, held(5 * gib, 5 * gib, limit)) == page_bytes);
-    CHECK(piece_bytes(gib, held(16 * gib, 16 * gib, 17 * gib)) == 8 * mib);
+TEST_CASE("no piece is more than 1/4096 of the limit, and all are pages where no slack is wanted") {
+    CHECK(piece_bytes(4 * gib, held(0, 4 * gib, 80 * gib)) == 16 * mib);
+    CHECK(piece_bytes(2 * mib, held(40 * gib, 40 * gib, 80 * gib)) == 16 * mib);
+    CHECK(piece_bytes(gib, held(gib, gib, 16 * gib)) == 4 * mib);
+    CHECK(piece_bytes(16 * mib, held(0, 16 * mib, 80 * gib)) == page_bytes);
+    CHECK(piece_bytes(gib, held(gib, gib, gib)) == page_bytes);
     CHECK(piece_bytes(gib, held(0, gib, UINT64_MAX, 0)) == page_bytes);
-}
-
-TEST_CASE("pieces are small where the program has set a limit, however much of it is needed") {
-    Allowance allowance = held(gib, gib, 16 * gib);
-    CHECK(piece_bytes(gib, allowance) == 128 * mib);
-    allowance.chosen = true;
-    CHECK(piece_bytes(gib, allowance) == 8 * mib);
-    allowance.limit = gib;
-    CHECK(piece_bytes(gib, allowance) == page_bytes);
 }
 
 TEST_CASE("growth takes a whole piece while the free slack has room for it") {
