@@ -13,6 +13,7 @@ Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room,
     leaving_.reserve(plan.released.size());
     gone_.reserve(plan.released.size());
     pieces_.reserve(plan.moved.size() + sizes_.size());
+    refused_.reserve(chosen.capacity() + sizes_.size() + 1);
     chosen = plan.moved;
     chosen.insert(chosen.end(), plan.released.begin(), plan.released.end());
     std::sort(chosen.begin(), chosen.end(), [](const IdlePiece &a, const IdlePiece &b) {
@@ -37,9 +38,9 @@ Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room,
 CUresult Fill::ask(const PageDriver &driver) {
     CUresult result = CUDA_SUCCESS;
     left_ = driver.unmap(leaving_, gone_, result);
-    driver.release(gone_);
+    driver.release(gone_, refused_);
     if (result == CUDA_SUCCESS) {
-        result = driver.create(sizes_, pieces_);
+        result = driver.create(sizes_, pieces_, refused_);
     }
     const size_t made = pieces_.size();
     if (result == CUDA_SUCCESS) {
@@ -47,7 +48,7 @@ CUresult Fill::ask(const PageDriver &driver) {
     }
     std::rotate(pieces_.begin(), pieces_.begin() + ptrdiff_t(made), pieces_.end());
     if (target_) {
-        mapped_ = driver.map(*target_, pieces_, moved_, access_, result);
+        mapped_ = driver.map(*target_, pieces_, moved_, access_, result, refused_);
     }
     return result;
 }

@@ -4,7 +4,6 @@
 #include "policy/growth.h"
 
 #include <numeric>
-#include <utility>
 
 namespace emm::pool {
 namespace {
@@ -94,32 +93,36 @@ size_t PageDriver::unmap(const std::vector<Block *> &blocks, std::vector<Piece> 
     return done;
 }
 
-void PageDriver::release(const std::vector<Piece> &pieces) const {
+void PageDriver::release(const std::vector<Piece> &pieces, std::vector<Piece> &refused) const {
     const Relaxed relaxed(driver_);
     for (const Piece &piece : pieces) {
-        driver_.cuMemRelease(piece.handle);
+        if (driver_.cuMemRelease(piece.handle) != CUDA_SUCCESS) {
+            refused.push_back(piece);
+        }
     }
 }
 
 // Whether the driver has that much: asked for as one piece, which goes back at once. Piece by piece
 // a request that fails would keep the memory from other programs until then.
-CUresult PageDriver::try_as_one(const std::vector<uint64_t> &sizes) const {
+CUresult PageDriver::try_as_one(const std::vector<uint64_t> &sizes,
+                                std::vector<Piece> &refused) const {
     const CUmemAllocationProp wanted = properties();
+    const uint64_t bytes = std::accumulate(sizes.begin(), sizes.end(), uint64_t(0));
     CUmemGenericAllocationHandle handle = 0;
-    const CUresult result = driver_.cuMemCreate(
-        &handle, std::accumulate(sizes.begin(), sizes.end(), uint64_t(0)), &wanted, 0);
+    const CUresult result = driver_.cuMemCreate(&handle, bytes, &wanted, 0);
     if (result == CUDA_SUCCESS) {
-        driver_.cuMemRelease(handle);
+        release({{0, bytes, handle}}, refused);
     }
     return result;
 }
 
-CUresult PageDriver::create(const std::vector<uint64_t> &sizes,
-                            std::vector<Piece> &ret_pieces) const {
+CUresult PageDriver::create(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces,
+                            std::vector<Piece> &refused) const {
     const Relaxed relaxed(driver_);
     const CUmemAllocationProp wanted = properties();
     const size_t before = ret_pieces.size();
-    const CUresult possible = is_worth_a_trial(sizes.size()) ? try_as_one(sizes) : CUDA_SUCCESS;
+    const CUresult possible =
+        is_worth_a_trial(sizes.size()) ? try_as_one(sizes, refused) : CUDA_SUCCESS;
     if (possible != CUDA_SUCCESS) {
         return possible;
     }
@@ -128,7 +131,7 @@ CUresult PageDriver::create(const std::vector<uint64_t> &sizes,
         const CUresult result = driver_.cuMemCreate(&handle, bytes, &wanted, 0);
         if (result != CUDA_SUCCESS) {
             while (ret_pieces.size() > before) {
-                driver_.cuMemRelease(ret_pieces.back().handle);
+                release({ret_pieces.back()}, refused);
                 ret_pieces.pop_back();
             }
             return result;
@@ -139,7 +142,8 @@ CUresult PageDriver::create(const std::vector<uint64_t> &sizes,
 }
 
 uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
-                         const std::vector<CUmemAccessDesc> &access, CUresult &result) const {
+                         const std::vector<CUmemAccessDesc> &access, CUresult &result,
+                         std::vector<Piece> &refused) const {
     const Relaxed relaxed(driver_);
     uint64_t at = block.begin;
     size_t mapped = 0;
@@ -174,7 +178,7 @@ uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
         if (i < mapped) {
             block.segment->pieces.add(pieces[i]);
         } else {
-            driver_.cuMemRelease(pieces[i].handle);
+            release({pieces[i]}, refused);
         }
     }
     result = result == CUDA_SUCCESS ? latest : result;
@@ -203,14 +207,14 @@ void PageDriver::await_device() const {
     }
 }
 
-uint64_t PageDriver::give_back(Segment &segment) const {
-    const bool again = std::exchange(segment.refused, false); // then it has been counted
+uint64_t PageDriver::give_back(Segment &segment, std::vector<Piece> &refused) const {
+    segment.refused = false;
     uint64_t bytes = 0;
     const Relaxed relaxed(driver_);
     segment.pieces.each([&](const Piece &piece) {
-        bytes += again ? 0 : piece.bytes;
         if (driver_.cuMemUnmap(piece.address, piece.bytes) == CUDA_SUCCESS) {
-            driver_.cuMemRelease(piece.handle);
+            bytes += piece.bytes;
+            release({piece}, refused);
             segment.pieces.remove(piece);
         } else {
             segment.refused = true;

@@ -63,6 +63,7 @@ Block *Pages::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &resul
 
 // To grow is to move all that is idle.
 Block *Pages::reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool, CUresult &result) {
+    return_refused(lock);
     return grow(lock, pool, bytes, result);
 }
 
@@ -179,6 +180,7 @@ CUresult Pages::carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *ro
     }
     context_.note_error(result);
     work.settle(holdings_);
+    keep_refused(work.refused());
     return result;
 }
 
@@ -227,6 +229,7 @@ std::unique_ptr<Segment> Pages::reserve(uint64_t bytes, CUresult &result) {
 uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool) {
     const uint64_t before = holdings_.reserved();
     CUresult result = CUDA_SUCCESS;
+    return_refused(lock);
     access_.await(lock);
     while (!moves_.returns_are_deferred() && holdings_.cached() > keep && result == CUDA_SUCCESS) {
         FillPlan plan;
@@ -250,24 +253,59 @@ uint64_t Pages::release_idle(Lock &lock, uint64_t keep, bool) {
 // refuses is kept for another time: its addresses would soon be all there are where a tool such as
 // the thread sanitizer leaves a program few of them.
 void Pages::give_back(List<Segment, &Segment::all> segments) {
+    if (!segments.empty() && context_.lives()) {
+        driver_.await_device();
+    }
+    std::vector<Piece> pieces;
     {
         const Lock lock(mutex_);
         while (Segment *segment = refused_.pop_front()) {
             segments.push_back(*segment);
         }
+        pieces.swap(refused_pieces_);
     }
-    if (!segments.empty() && context_.lives()) {
-        driver_.await_device();
-    }
+    give_back(pieces);
     while (Segment *segment = segments.pop_front()) {
-        const uint64_t bytes = driver_.give_back(*segment);
+        std::vector<Piece> refused;
+        const uint64_t bytes = driver_.give_back(*segment, refused);
         const Lock lock(mutex_);
         holdings_.remove(bytes);
+        keep_refused(refused);
         if (segment->refused) {
             refused_.push_back(*segment);
         } else {
             delete segment;
         }
+    }
+}
+
+// The same for pieces that are mapped nowhere.
+void Pages::give_back(const std::vector<Piece> &pieces) {
+    std::vector<Piece> refused;
+    driver_.release(pieces, refused);
+    const Lock lock(mutex_);
+    for (const Piece &piece : pieces) {
+        holdings_.remove(piece.bytes);
+    }
+    keep_refused(refused);
+}
+
+// They count as held. Without host memory for the list they are not tried again.
+void Pages::keep_refused(const std::vector<Piece> &pieces) {
+    for (const Piece &piece : pieces) {
+        holdings_.add(piece.bytes);
+    }
+    try {
+        refused_pieces_.insert(refused_pieces_.end(), pieces.begin(), pieces.end());
+    } catch (const std::bad_alloc &) {
+    }
+}
+
+void Pages::return_refused(Lock &lock) {
+    if ((!refused_pieces_.empty() || !refused_.empty()) && !moves_.returns_are_deferred()) {
+        const Moves::Move move(moves_);
+        const Unlocked unlocked(lock);
+        give_back(List<Segment, &Segment::all>());
     }
 }
 

@@ -49,6 +49,9 @@ private:
     CUresult carry_out(Lock &lock, const FillPlan &plan, const Heap::Room *room);
     CUresult add_addresses(Lock &lock, uint64_t bytes, Zone zone);
     std::unique_ptr<Segment> reserve(uint64_t bytes, CUresult &result);
+    void give_back(const std::vector<Piece> &pieces);
+    void keep_refused(const std::vector<Piece> &pieces);
+    void return_refused(Lock &lock);
 
     ServedContext &context_;
     Mutex &mutex_;
@@ -60,8 +63,10 @@ private:
     Moves &moves_;
     const PageDriver driver_{context_};
     PageAccess access_{context_, mutex_, heap_};
-    List<Segment, &Segment::all> refused_; // what the driver did not take back; tried again
-    uint64_t moved_ns_ = 0;                // what moving has cost, in the driver
+    // What the driver did not take back. It is held still, and tried again.
+    List<Segment, &Segment::all> refused_;
+    std::vector<Piece> refused_pieces_; // mapped nowhere
+    uint64_t moved_ns_ = 0;             // what moving has cost, in the driver
 };
 
 } // namespace emm::pool

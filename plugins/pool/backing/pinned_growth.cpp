@@ -5,6 +5,8 @@
 #include "policy/effort.h"
 #include "policy/pinned.h"
 
+#include <algorithm>
+
 namespace emm::pool {
 
 Block *PinnedMemory::grow(Lock &lock, HostPool &pool, uint64_t size, CUresult &result) {
@@ -132,7 +134,8 @@ std::unique_ptr<Segment> PinnedMemory::allocate(HostPool &pool, uint64_t bytes, 
 // Whole segments. All that lies in a pool's heap is complete, so the driver has nothing to wait
 // for.
 uint64_t PinnedMemory::release_idle(Lock &lock, uint64_t keep) {
-    uint64_t released = 0;
+    const uint64_t before = reserved_;
+    return_refused(lock);
     for (auto &pool : pools_) {
         if (!pool || moves_.returns_are_deferred() || cached() <= keep) {
             continue;
@@ -142,27 +145,39 @@ uint64_t PinnedMemory::release_idle(Lock &lock, uint64_t keep) {
         while (segment && cached() > keep) {
             pool->heap.remove(*segment);
             caches_.await_lookups();
-            const uint64_t bytes = segment->driver_bytes;
             {
                 const Moves::Move move(moves_);
                 const Unlocked unlocked(lock);
                 release(*segment);
             }
-            reserved_ -= bytes;
-            released += bytes;
             segment = pool->heap.first_whole();
         }
     }
-    return released;
+    return before - std::min(before, reserved_);
 }
 
-// No lock is held.
+// What the driver refuses is held still, and tried another time. No lock is held.
 void PinnedMemory::release(Segment &segment) {
+    CUresult result = CUDA_SUCCESS;
     if (context_.lives()) {
         const Relaxed relaxed(driver_);
-        driver_.cuMemFreeHost(reinterpret_cast<void *>(segment.driver_base));
+        result = driver_.cuMemFreeHost(reinterpret_cast<void *>(segment.driver_base));
     }
-    delete &segment;
+    const Lock lock(mutex_);
+    if (result == CUDA_SUCCESS || is_gone(result)) {
+        reserved_ -= segment.driver_bytes;
+        delete &segment;
+    } else {
+        refused_.push_back(segment);
+    }
+}
+
+void PinnedMemory::return_refused(Lock &lock) {
+    if (!refused_.empty() && !moves_.returns_are_deferred()) {
+        const Moves::Move move(moves_);
+        const Unlocked unlocked(lock);
+        give_back({});
+    }
 }
 
 List<Segment, &Segment::all> PinnedMemory::forget_all() {
@@ -178,11 +193,14 @@ List<Segment, &Segment::all> PinnedMemory::forget_all() {
 }
 
 void PinnedMemory::give_back(List<Segment, &Segment::all> segments) {
-    while (Segment *segment = segments.pop_front()) {
-        const uint64_t bytes = segment->driver_bytes;
-        release(*segment);
+    {
         const Lock lock(mutex_);
-        reserved_ -= bytes;
+        while (Segment *segment = refused_.pop_front()) {
+            segments.push_back(*segment);
+        }
+    }
+    while (Segment *segment = segments.pop_front()) {
+        release(*segment);
     }
 }
 

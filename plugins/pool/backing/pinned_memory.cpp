@@ -24,6 +24,12 @@ PinnedMemory::PinnedMemory(const Parts &parts, const std::atomic<uint64_t> &serv
       order_(parts.order), cross_context_(parts.cross_context), caches_(parts.caches),
       moves_(parts.moves), serving_(serving) {}
 
+PinnedMemory::~PinnedMemory() {
+    while (Segment *segment = refused_.pop_front()) {
+        delete segment;
+    }
+}
+
 bool PinnedMemory::serves(uint32_t flags) const {
     return (flags & ~all_flags) == 0 && driver_.serves_host();
 }

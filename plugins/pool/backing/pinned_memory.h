@@ -38,6 +38,7 @@ public:
         Moves &moves;
     };
     PinnedMemory(const Parts &parts, const std::atomic<uint64_t> &serving);
+    ~PinnedMemory();
     PinnedMemory(const PinnedMemory &) = delete;
     PinnedMemory &operator=(const PinnedMemory &) = delete;
 
@@ -97,6 +98,7 @@ private:
     CUresult add(Lock &lock, HostPool &pool, uint64_t bytes);
     std::unique_ptr<Segment> allocate(HostPool &pool, uint64_t bytes, CUresult &result);
     void release(Segment &segment);
+    void return_refused(Lock &lock);
     uint64_t cached() const;
 
     // --- pinned_caches.cpp
@@ -121,6 +123,7 @@ private:
     const std::atomic<uint64_t> &serving_;
     std::atomic<HostPool *> known_[kinds] = {}; // by flags, to be read without the lock
     std::unique_ptr<HostPool> pools_[kinds];    // the same
+    List<Segment, &Segment::all> refused_;      // by the driver: held still, and tried again
     uint64_t reserved_ = 0;                     // with what the driver is being asked for
     uint64_t live_ = 0;                         // as asked for
     uint64_t taken_ = 0;                        // as taken from a pool

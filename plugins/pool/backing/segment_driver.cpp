@@ -61,36 +61,51 @@ std::unique_ptr<Segment> Segments::allocate(uint64_t bytes, CUresult &result) {
 }
 
 // cuMemFree itself waits for work that uses the memory, so a whole segment may still be dirty.
-uint64_t Segments::release(Lock &lock, Segment &segment) {
+void Segments::release(Lock &lock, Segment &segment) {
     heap_.remove(segment);
     caches_.await_lookups();
-    const uint64_t bytes = segment.driver_bytes;
+    const Moves::Move move(moves_);
+    const Unlocked unlocked(lock);
+    give_back(segment);
+}
+
+// What the driver refuses is held still, and tried another time. No lock is held.
+void Segments::give_back(Segment &segment) {
     CUresult result = CUDA_SUCCESS;
-    {
-        const Moves::Move move(moves_);
-        const Unlocked unlocked(lock);
-        if (context_.lives()) {
-            const Relaxed relaxed(driver_);
-            result = driver_.cuMemFree(segment.driver_base);
-        }
-        delete &segment;
+    if (context_.lives()) {
+        const Relaxed relaxed(driver_);
+        result = driver_.cuMemFree(segment.driver_base);
     }
     context_.note_error(result);
-    holdings_.remove(bytes);
-    return bytes;
+    const Lock lock(mutex_);
+    if (result == CUDA_SUCCESS || is_gone(result)) {
+        holdings_.remove(segment.driver_bytes);
+        delete &segment;
+    } else {
+        refused_.push_back(segment);
+    }
 }
 
 void Segments::give_back(List<Segment, &Segment::all> segments) {
-    const bool lives = context_.lives();
-    while (Segment *segment = segments.pop_front()) {
-        if (lives) {
-            const Relaxed relaxed(driver_);
-            driver_.cuMemFree(segment->driver_base); // nothing to do about a failure
-        }
+    {
         const Lock lock(mutex_);
-        holdings_.remove(segment->driver_bytes);
-        delete segment;
+        while (Segment *segment = refused_.pop_front()) {
+            segments.push_back(*segment);
+        }
     }
+    while (Segment *segment = segments.pop_front()) {
+        give_back(*segment);
+    }
+}
+
+bool Segments::return_refused(Lock &lock) {
+    if (refused_.empty() || moves_.returns_are_deferred()) {
+        return false;
+    }
+    const Moves::Move move(moves_);
+    const Unlocked unlocked(lock);
+    give_back(List<Segment, &Segment::all>());
+    return true;
 }
 
 // --- other processes and devices ----------------------------------------------------------------

@@ -14,6 +14,12 @@ Segments::Segments(const Parts &parts)
     }
 }
 
+Segments::~Segments() {
+    while (Segment *segment = refused_.pop_front()) {
+        delete segment;
+    }
+}
+
 Block *Segments::take(StreamPool &pool, uint64_t bytes) {
     heap_.reserve_record();
     const Zone zone = zone_for(options_, bytes);
@@ -149,7 +155,8 @@ Segment *Segments::idle_for(uint64_t missing, Zone zone) const {
 
 Block *Segments::reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool again,
                          CUresult &result) {
-    Block *block = again ? grow(lock, pool, bytes, result) : nullptr;
+    const bool more = return_refused(lock) || again;
+    Block *block = more ? grow(lock, pool, bytes, result) : nullptr;
     while (!block && !moves_.returns_are_deferred() && heap_.first_whole() &&
            result == CUDA_ERROR_OUT_OF_MEMORY) {
         release(lock, *heap_.first_whole());
@@ -159,17 +166,18 @@ Block *Segments::reclaim(Lock &lock, StreamPool &pool, uint64_t bytes, bool agai
 }
 
 uint64_t Segments::release_idle(Lock &lock, uint64_t keep, bool complete_only) {
-    uint64_t released = 0;
+    const uint64_t before = holdings_.reserved();
+    return_refused(lock);
     Segment *segment = heap_.first_whole();
     while (segment && !moves_.returns_are_deferred() && holdings_.cached() > keep) {
         if (complete_only && segment->first->dirty()) {
             segment = heap_.next_whole(*segment);
             continue;
         }
-        released += release(lock, *segment);
+        release(lock, *segment);
         segment = heap_.first_whole();
     }
-    return released;
+    return before - std::min(before, holdings_.reserved());
 }
 
 CUresult Segments::take_initial(Lock &lock, uint64_t bytes) {

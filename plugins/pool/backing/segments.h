@@ -14,6 +14,7 @@ namespace emm::pool {
 class Segments final : public Backing {
 public:
     explicit Segments(const Parts &parts);
+    ~Segments() override;
 
     Block *take(StreamPool &pool, uint64_t bytes) override;
     bool grows_first(uint64_t bytes) const override;
@@ -46,7 +47,9 @@ private:
 
     CUresult add(Lock &lock, uint64_t bytes, Zone zone);
     std::unique_ptr<Segment> allocate(uint64_t bytes, CUresult &result);
-    uint64_t release(Lock &lock, Segment &segment);
+    void release(Lock &lock, Segment &segment);
+    void give_back(Segment &segment);
+    bool return_refused(Lock &lock); // whether there was any
 
     ServedContext &context_;
     const Driver &driver_ = context_.driver;
@@ -58,6 +61,7 @@ private:
     Holdings &holdings_;
     Moves &moves_;
     PeerContexts peers_{context_, mutex_};
+    List<Segment, &Segment::all> refused_; // by the driver: held still, and tried again
     bool ragged_ = false; // the driver has given memory that is not aligned to 2 MiB
 };
 

@@ -73,7 +73,8 @@ uint64_t piece_bytes(uint64_t missing, const Allowance &allowance) {
     const uint64_t least = std::min(allowance.claimed / pieces_of_all, cheap_to_release);
     const uint64_t filling =
         allowance.fills ? std::min(allowance.claimed / pieces_of_all_filling, cheap_to_release) : 0;
-    const uint64_t wanted = std::max({missing / pieces_a_request, least, std::min(missing, filling)});
+    const uint64_t wanted =
+        std::max({missing / pieces_a_request, least, std::min(missing, filling)});
     return piece(std::min(wanted, allowance.limit / least_pieces));
 }
 

@@ -167,3 +167,88 @@ TEST_CASE("no request fails beside slow trims and thresholds with room for what 
         CHECK(failed == 0);
     }
 }
+
+namespace {
+
+uint64_t pinned_bytes() {
+    simcuda_counters counters = {};
+    counters.struct_size = sizeof counters;
+    cuda().get_counters(&counters);
+    return counters.host_bytes;
+}
+
+emm_status reset(Simulation &sim) {
+    return pool().reset(sim.manager);
+}
+
+emm_status trim_all(Simulation &sim) {
+    size_t released = 0;
+    return pool().trim(sim.manager, 0, &released);
+}
+
+} // namespace
+
+TEST_CASE("what the driver refuses to take back stays counted, and goes back with the next trim") {
+    const std::pair<const char *, const char *> faults[] = {{"growth=segment", "cuMemFree@1"},
+                                                            {"growth=vmm", "cuMemUnmap@1"},
+                                                            {"growth=vmm", "cuMemRelease@1"}};
+    for (const auto &[options, fault] : faults) {
+        for (const auto give_back : {trim_all, reset}) {
+            INFO(options << ", " << fault << (give_back == reset ? ", reset" : ", trim"));
+            Simulation sim(options);
+            sim.free(sim.alloc(64 * MiB, legacy), legacy);
+            cuda().cuStreamSynchronize(legacy);
+            trim_all(sim); // so that no wait for the device is in the way of the fault
+            sim.free(sim.alloc(64 * MiB, legacy), legacy);
+            cuda().fail(fault);
+            CHECK(give_back(sim) == EMM_OK);
+            CHECK(sim.held() > 0);
+            CHECK(sim.stats().reserved_bytes == sim.held());
+            trim_all(sim);
+            trim_all(sim); // of work that is complete the second time that it is asked about
+            CHECK(sim.held() == 0);
+            CHECK(sim.stats().reserved_bytes == 0);
+            cuda().fail("");
+        }
+    }
+}
+
+TEST_CASE(
+    "what the driver has refused to take back counts for max, and a request has it returned") {
+    for (const auto &[options, fault] : {std::pair("growth=segment,max=64MiB", "cuMemFree@1"),
+                                         std::pair("growth=vmm,max=64MiB", "cuMemRelease@1")}) {
+        Simulation sim(options);
+        const CUdeviceptr ptr = sim.alloc(64 * MiB, legacy);
+        sim.free(ptr, legacy);
+        cuda().fail(fault);
+        trim_all(sim);
+        CHECK(sim.held() > 0);
+        before_mem_alloc = before_mem_create = [] {
+            CHECK(Simulation::device_bytes() < 64 * MiB); // each has its part yet to come
+        };
+        sim.alloc(64 * MiB, legacy);
+        before_mem_alloc = before_mem_create = nullptr;
+        CHECK(sim.held() == 64 * MiB);
+        cuda().fail("");
+    }
+}
+
+TEST_CASE("pinned memory that the driver refuses to take back stays counted until it does") {
+    for (const auto give_back : {trim_all, reset}) {
+        Simulation sim;
+        const uint64_t before = pinned_bytes();
+        void *host = nullptr;
+        emm_deviceptr device = 0;
+        REQUIRE(pool().memhostalloc(sim.manager, MiB, 0, &host, &device) == EMM_OK);
+        REQUIRE(pool().memhostfree(sim.manager, host, MiB, 0, legacy) == EMM_OK);
+        cuda().cuCtxSynchronize();
+        cuda().fail("cuMemFreeHost@1");
+        give_back(sim);
+        CHECK(sim.stats().host_reserved_bytes == pinned_bytes() - before);
+        trim_all(sim);
+        trim_all(sim);
+        CHECK(sim.stats().host_reserved_bytes == 0);
+        CHECK(pinned_bytes() == before);
+        cuda().fail("");
+    }
+}
