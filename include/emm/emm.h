@@ -262,8 +262,9 @@ EMM_API emm_status emm_shutdown(void);
  * executable graph that is updated keeps the memory of the graph of its last update, and no longer
  * that of those before. Setting the parameters of single nodes keeps nothing.
  *
- * Out of memory: emm runs pending frees, asks the plugin to trim and the application to give back
- * (emm_set_pressure_callback), and tries once more, before it answers
+ * Out of memory: emm runs pending frees and asks the plugin to trim; does the same in the device's
+ * other contexts (for pinned memory in all) if the driver is short; asks the application to give
+ * back (emm_set_pressure_callback); and tries once more, before it answers
  *   EMM_E_OUT_OF_MEMORY, EMM_E_OUT_OF_HOST_MEMORY
  * For more device memory than the device has it answers at once, and gives up no cache.
  * What else a plugin may answer stands at the slot of the same name in emm/plugin.h.
@@ -522,8 +523,8 @@ EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
  * that failed to begin: each announcement that succeeded has its end. While one is announced, no
  * plugin records an event on the context and unordered frees are held back. The capture of an
  * unregistered stream may go unannounced while no thread allocates pinned memory, allocates or
- * frees unordered, trims, or runs out of memory in that context: each may record an event on the
- * context, which makes CUDA invalidate the capture.
+ * frees unordered, or trims in that context, or runs out of memory of its device or of pinned
+ * memory: each may record an event on the context, which makes CUDA invalidate the capture.
  */
 EMM_API emm_status emm_capture_begin(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);

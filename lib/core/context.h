@@ -96,6 +96,10 @@ emm_context_info info_of(emm_context &context);
 // Finds out device, UUID and whether it is a primary context.
 emm_status identify(emm_context &context);
 
+inline bool is_served(const emm_context &context) noexcept {
+    return (context.state.load(std::memory_order_acquire) & ~state_serving) == 0;
+}
+
 // EMM_OK if the context serves, else the reason, described.
 emm_status admit(const emm_context &context) noexcept;
 

@@ -31,10 +31,6 @@ using observe::MemoryReport;
 constexpr size_t most_holders = 10;
 constexpr auto between_reports = std::chrono::seconds(10);
 
-bool is_served(const emm_context &context) noexcept {
-    return (context.state.load(std::memory_order_acquire) & ~state_serving) == 0;
-}
-
 // "/usr/bin/train+0x1234 (step(int)+0x42)"
 std::string native_name(const std::string &path, uint64_t offset) {
     if (path.empty()) {
@@ -207,16 +203,6 @@ std::optional<MemoryReport::Plugin> plugin_figures(int32_t device) {
     return sum;
 }
 
-std::optional<MemoryReport::Driver> driver_figures(const emm_context &context) {
-    const driver::Current current(context.driver, context.cuda_context, context.id);
-    size_t free = 0, total = 0;
-    if (current.result() != CUDA_SUCCESS ||
-        context.driver.cuMemGetInfo(&free, &total) != CUDA_SUCCESS) {
-        return std::nullopt;
-    }
-    return MemoryReport::Driver{free, total};
-}
-
 std::optional<MemoryReport::Driver> manager_figures(emm_context &context) {
     const OwnerGuard guard(context.manager_lock, std::try_to_lock);
     size_t free = 0, total = 0;
@@ -253,6 +239,17 @@ std::string caller_name(const void *caller) {
 
 bool is_report_wanted(std::string_view setting, bool is_tracking) noexcept {
     return setting == "on" || (setting != "off" && is_tracking);
+}
+
+std::optional<MemoryReport::Driver> driver_figures(const emm_context &context) noexcept {
+    const driver::Current current(context.driver, context.cuda_context, context.id);
+    const driver::RelaxedCapture relaxed(context.driver);
+    size_t free = 0, total = 0;
+    if (current.result() != CUDA_SUCCESS ||
+        context.driver.cuMemGetInfo(&free, &total) != CUDA_SUCCESS) {
+        return std::nullopt;
+    }
+    return MemoryReport::Driver{free, total};
 }
 
 MemoryReport memory_report(emm_context &context, std::optional<MemoryReport::Request> request) {

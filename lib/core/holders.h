@@ -18,6 +18,9 @@ namespace emm::core {
 observe::MemoryReport memory_report(emm_context &context,
                                     std::optional<observe::MemoryReport::Request> request);
 
+// What the driver has on the context's device, for all processes: 4 us. None if it does not tell.
+std::optional<observe::MemoryReport::Driver> driver_figures(const emm_context &context) noexcept;
+
 // The reports of all devices that contexts are served on, as lines. A context whose manager is just
 // being made, reset or given up is left out.
 std::vector<std::string> memory_report_lines();

@@ -37,8 +37,7 @@ template <class Request> emm_status ask(Request &request) noexcept {
 template <class Request>
 emm_status settle(Request &request, emm_status status, const void *caller) noexcept {
     if (is_exhaustion(status) && request.can_be_met()) {
-        recover(request.context, request.size);
-        status = ask(request);
+        status = recover(request.context, request.size, status, [&] { return ask(request); });
     }
     if (is_exhaustion(status)) {
         status = exhausted(request.context, status, request.size, caller);

@@ -2,7 +2,9 @@
 
 #include "core/call.h"
 #include "core/counters.h"
+#include "core/epoch.h"
 #include "core/holders.h"
+#include "core/registry.h"
 #include "core/uncancelled.h"
 #include "observe/error.h"
 #include "observe/log.h"
@@ -29,11 +31,12 @@ Pressure &pressure() {
 
 thread_local bool pressing = false;
 
-std::string free_of_total(emm_context &context) {
-    size_t free = 0, total = 0;
-    const emm_status status = EMM_CALL(context, get_memory_info, &free, &total);
-    return status >= EMM_OK ? fmt::format(", {} of {} bytes free", free, total)
-                            : ", free memory not known";
+constexpr uint64_t most_rounding = 32 << 20; // of a request by a plugin: that of CUDA's pools
+
+std::string free_of_total(const emm_context &context) {
+    const auto driver = driver_figures(context);
+    return driver ? fmt::format(", {} of {} bytes free on the device", driver->free, driver->total)
+                  : ", free memory not known";
 }
 
 // What is pending, and what the plugin keeps.
@@ -49,17 +52,57 @@ void return_to_driver(emm_context &context) noexcept {
     EMM_CALL(context, trim, size_t(0), &released);
 }
 
-} // namespace
-
-void recover(emm_context &context, size_t size) noexcept {
-    ++counters().memory_retries;
-    context.pressure_runs.fetch_add(1, std::memory_order_relaxed);
+// The same, and what other threads are giving back: it is no further yet.
+void return_and_wait(emm_context &context) noexcept {
     return_to_driver(context);
     context.returns.wait_for_others();
-    if (press(context, size) > 0 && !observe::is_forked_child()) {
-        return_to_driver(context); // what the application has given back is no further yet
-        context.returns.wait_for_others();
+}
+
+// Visits the other contexts that serve memory of that kind, until it answers true. A reset or a
+// retirement of one waits for the end of the visit, as for any call by a handle.
+template <class Visit>
+bool any_other(const emm_context &context, bool of_device, Visit visit) noexcept {
+    for (emm_context *other = first_context(); other; other = other->next) {
+        if (other == &context || (of_device && other->device != context.device)) {
+            continue;
+        }
+        const HandleCall call(other->epoch);
+        if (Epoch::is_serving(call.epoch()) && is_served(*other) && visit(*other)) {
+            return true;
+        }
     }
+    return false;
+}
+
+// A request that the driver has the memory for has failed for another reason, such as a limit.
+bool may_others_hold(const emm_context &context, bool of_device, size_t size) noexcept {
+    const auto driver = of_device ? driver_figures(context) : std::nullopt;
+    return (!driver || driver->free < size + most_rounding) &&
+           any_other(context, of_device, [](emm_context &) { return true; });
+}
+
+} // namespace
+
+emm_status recover(emm_context &context, size_t size, emm_status status,
+                   const std::function<emm_status()> &again) noexcept {
+    ++counters().memory_retries;
+    context.pressure_runs.fetch_add(1, std::memory_order_relaxed);
+    return_and_wait(context);
+    const bool of_device = status == EMM_E_OUT_OF_MEMORY;
+    if (may_others_hold(context, of_device, size)) {
+        status = again();
+        if (!is_exhaustion(status)) {
+            return status;
+        }
+        any_other(context, of_device, [](emm_context &other) {
+            return_and_wait(other);
+            return false;
+        });
+    }
+    if (press(context, size) > 0 && !observe::is_forked_child()) {
+        return_and_wait(context);
+    }
+    return again();
 }
 
 emm_status exhausted(emm_context &context, emm_status status, size_t size,

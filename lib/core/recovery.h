@@ -2,15 +2,23 @@
 
 #include <emm/emm.h>
 
-// What happens when memory of any kind runs out: pending frees run, the plugin trims, what other
-// threads are giving back arrives, the application gives back, and the allocation is tried once
-// more. Inside a deferred section nothing is returned to the driver, so that only the application
-// is asked.
+#include <functional>
+
+// What happens when memory of any kind runs out, until the allocation succeeds:
+//   1. The context's pending frees run, its plugin trims, and what other threads are giving back
+//      arrives.
+//   2. If the driver is short, and so other contexts may hold the memory, the allocation is tried
+//      again, and then the same happens in those: all of the device, or for host memory all.
+//   3. The application gives back, and the allocation is tried once more.
+// Inside a deferred section nothing is returned to the driver, so that only the application is
+// asked. A context that is being made, reset or retired meanwhile is left out.
 namespace emm::core {
 
-void recover(emm_context &context, size_t size) noexcept;
+// `status` is what the allocation failed with, and `again` tries it: returns its last answer.
+emm_status recover(emm_context &context, size_t size, emm_status status,
+                   const std::function<emm_status()> &again) noexcept;
 
-// The final word: what was asked for, what is free, and what the plugin said.
+// The final word: what was asked for, what the driver has, and what the plugin said.
 // `caller` asked; NULL: not known. May write a report of who holds the memory (core/holders.h).
 emm_status exhausted(emm_context &context, emm_status status, size_t size,
                      const void *caller) noexcept;

@@ -75,6 +75,12 @@ bool is_limited(const MemoryReport &report) {
            report.of_manager->total < report.of_driver->total;
 }
 
+// Without its limit the plugin would have more: all that the driver has free, and what it caches.
+bool is_held_by_limit(const MemoryReport &report) {
+    const uint64_t cached = report.of_plugin ? report.of_plugin->cached_bytes : 0;
+    return is_limited(report) && report.of_manager->free < report.of_driver->free + cached;
+}
+
 // No plugin has a free block where it has nothing cached, whether it tells or not.
 bool is_largest_told(const MemoryReport::Plugin &plugin) {
     return plugin.largest_free_block != 0 || plugin.cached_bytes == 0;
@@ -105,9 +111,11 @@ void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
         lines.push_back("  plugin     its figures are not told");
     }
     if (is_limited(report)) {
-        lines.push_back(fmt::format("  limit      {:>10} by the plugin, of which {} are free",
-                                    bytes_text(report.of_manager->total),
-                                    bytes_text(report.of_manager->free)));
+        lines.push_back(fmt::format(
+            "  limit      {:>10} by the plugin, {}", bytes_text(report.of_manager->total),
+            is_held_by_limit(report)
+                ? fmt::format("of which {} are free", bytes_text(report.of_manager->free))
+                : "which is not reached"));
     }
     if (report.of_driver) {
         lines.push_back(fmt::format("  free       {:>10} of {}, says the driver",
@@ -259,7 +267,7 @@ void hint_at_plugin(const MemoryReport &report, std::vector<std::string> &hints)
     }
     const MemoryReport::Plugin &plugin = *report.of_plugin;
     const uint64_t free = report.of_driver ? report.of_driver->free : 0;
-    if (is_limited(report) && report.of_manager->free < report.request->bytes) {
+    if (is_held_by_limit(report) && report.of_manager->free < report.request->bytes) {
         const std::string more =
             free == 0
                 ? ""

@@ -1,4 +1,6 @@
 #include "catch.h"
+#include "core/context.h"
+#include "driver_calls.h"
 #include "recorder.h"
 
 #include <stdexcept>
@@ -124,13 +126,23 @@ TEST_CASE("what is larger than the device neither drains nor trims nor asks the 
     }
 }
 
-TEST_CASE("out of memory says what was asked for and what is free") {
+TEST_CASE("out of memory says what was asked for and what the driver has free") {
+    Recorder::the().table.get_memory_info = [](emm_manager *, size_t *ret_free,
+                                               size_t *ret_total) -> emm_status {
+        *ret_free = 33; // with what the plugin has cached, or less than its limit
+        *ret_total = 44;
+        return EMM_OK;
+    };
     emm_context *context = recorded_context();
+    size_t free = 0, total = 0;
+    REQUIRE(CU(cuCtxSetCurrent)(context->cuda_context) == CUDA_SUCCESS);
+    REQUIRE(context->driver.cuMemGetInfo(&free, &total) == CUDA_SUCCESS);
     Recorder::the().on_memalloc = [](size_t) { return EMM_E_OUT_OF_MEMORY; };
     emm_deviceptr ptr = 7;
     CHECK(emm_memalloc(context, 12345, EMM_STREAM_LEGACY, &ptr) == EMM_E_OUT_OF_MEMORY);
     CHECK_THAT(emm_last_error()->text,
-               ContainsSubstring("12345 bytes asked for") && ContainsSubstring("bytes free"));
+               ContainsSubstring(fmt::format(
+                   "12345 bytes asked for, {} of {} bytes free on the device", free, total)));
     CHECK(Recorder::the().count("memalloc") == 2);
     CHECK(ptr == 7);
 }

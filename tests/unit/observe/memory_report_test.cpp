@@ -271,3 +271,13 @@ TEST_CASE("a plugin that is at its limit is what the report names, and not the d
     CHECK(has_hint(report, "not in one piece"));
     CHECK(json_of(report).at("limit").is_null());
 }
+
+TEST_CASE("a limit that is not reached is not why a full device has no more") {
+    MemoryReport report = usual();
+    report.of_plugin->cached_bytes = 0;
+    report.of_driver->free = 0;
+    report.of_manager = MemoryReport::Driver{0, 8 * gib};
+    CHECK_THAT(text_of(report),
+               ContainsSubstring("limit        8.00 GiB by the plugin, which is not reached\n"));
+    CHECK_FALSE(has_hint(report, "limit"));
+}

@@ -142,6 +142,26 @@ TEST_CASE("what a context that died has kept comes back when the next one is ser
     CHECK(device_bytes() <= before);
 }
 
+TEST_CASE("what another context of the device has freed makes room") {
+    const Gpu first, second;
+    size_t free = 0, total = 0;
+    REQUIRE(CU(cuMemGetInfo)(&free, &total) == CUDA_SUCCESS);
+    const size_t less = free / 100 * 15, more = free / 100 * 90; // both together are too much
+    for (const emm_stream stream : {EMM_STREAM_UNORDERED, EMM_STREAM_LEGACY}) {
+        CHECK(first.free(first.allocate(less, stream), less, stream) == EMM_OK);
+        REQUIRE(CU(cuCtxSetCurrent)(first.cuda()) == CUDA_SUCCESS);
+        REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+        REQUIRE(CU(cuCtxSetCurrent)(second.cuda()) == CUDA_SUCCESS);
+        emm_deviceptr ptr = 0; // a driver may tell only the second time that a free is complete
+        emm_status status = emm_memalloc(second.emm(), more, stream, &ptr);
+        status = status == EMM_OK ? status : emm_memalloc(second.emm(), more, stream, &ptr);
+        CHECK(status == EMM_OK);
+        CHECK(second.free(ptr, more, stream) == EMM_OK);
+        REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+        REQUIRE(emm_trim(second.emm(), 0, nullptr) == EMM_OK);
+    }
+}
+
 // Of the simulated driver's memory the contexts leave nothing either.
 TEST_CASE("a context that died unretired leaves next to no host memory", "[sim]") {
     constexpr size_t contexts = 100, record = 4096; // bytes: what says that it has died, for good
