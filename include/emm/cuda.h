@@ -115,6 +115,12 @@ inline bool is_late(CUresult result) noexcept {
     return result == CUDA_ERROR_DEINITIALIZED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+/* Whether a free needs no second try: it is done, or the driver does not know the memory. The
+ * address may be another allocation's by the time of that try. */
+inline bool is_returned(CUresult result) noexcept {
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE || is_late(result);
+}
+
 /* The status that a failed call becomes. `invalid` is what CUDA_ERROR_INVALID_VALUE means there. */
 inline emm_status status_of(CUresult result, emm_status invalid = EMM_E_DRIVER) noexcept {
     switch (result) {

@@ -69,7 +69,7 @@ private:
     LiveAllocations::Entry end_export(const emm_ipc_handle &handle);
     bool hold_back(LiveAllocations::Entry &entry);
     LiveAllocations::Entry take_held_back() noexcept;
-    void drop(emm_deviceptr ptr, bool alive) noexcept;
+    void drop(LiveAllocations::Entry entry, bool alive) noexcept;
     CUresult order_frees() noexcept;
     CUresult wait_beside_captures() noexcept;
     void drop_all(bool alive) noexcept;

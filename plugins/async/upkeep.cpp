@@ -6,6 +6,7 @@
 
 namespace emm::async {
 
+using passthrough::is_returned;
 using passthrough::RelaxedCapture;
 
 const emm_option Manager::options[] = {
@@ -105,22 +106,18 @@ CUresult Manager::wait_beside_captures() noexcept {
 }
 
 void Manager::drop_all(bool alive) noexcept {
-    for (const auto &[ptr, size] : allocations_.take_all()) {
-        drop(ptr, alive);
+    LiveAllocations::Allocations all = allocations_.take_all();
+    all.merge(take_postponed());
+    while (!all.empty()) {
+        drop(all.extract(all.begin()), alive);
     }
     for (LiveAllocations::Entry entry = graphs_.take_any(); !entry.empty();
          entry = graphs_.take_any()) {
-        drop(entry.key(), alive);
-        allocations_.returned(entry.mapped());
+        drop(std::move(entry), alive);
     }
     for (LiveAllocations::Entry entry = take_held_back(); !entry.empty();
          entry = take_held_back()) {
-        drop(entry.key(), alive);
-        allocations_.returned(entry.mapped());
-    }
-    for (const auto &[ptr, size] : take_postponed()) {
-        drop(ptr, alive);
-        allocations_.returned(size);
+        drop(std::move(entry), alive);
     }
     if (alive) {
         driver_.cuStreamSynchronize(returns_); // so that a trim finds all of it free
@@ -132,11 +129,13 @@ void Manager::drop_all(bool alive) noexcept {
 
 // The pool and its addresses are ours also after the context, and its streams, have died: then
 // nothing uses them any more, and cuMemFree, which needs no context, does not wait for them.
-void Manager::drop(emm_deviceptr ptr, bool alive) noexcept {
-    if (alive) {
-        driver_.cuMemFreeAsync(ptr, returns_);
+void Manager::drop(LiveAllocations::Entry entry, bool alive) noexcept {
+    const CUresult result =
+        alive ? driver_.cuMemFreeAsync(entry.key(), returns_) : driver_.cuMemFree(entry.key());
+    if (is_returned(result) || !alive) {
+        allocations_.returned(entry.mapped());
     } else {
-        driver_.cuMemFree(ptr);
+        postpone(entry); // to be tried again
     }
 }
 

@@ -58,8 +58,24 @@ void LiveAllocations::put_back(Entry entry) noexcept {
 
 LiveAllocations::Allocations LiveAllocations::take_all() noexcept {
     std::lock_guard lock(mutex_);
-    stats_.live_bytes = 0;
+    stats_.pending_bytes += std::exchange(stats_.live_bytes, 0);
     return std::exchange(live_, {});
+}
+
+void LiveAllocations::keep_refused(Entry entry) noexcept {
+    std::lock_guard lock(mutex_);
+    refused_.insert(std::move(entry));
+    has_refused_ = true;
+}
+
+LiveAllocations::Entry LiveAllocations::take_refused() noexcept {
+    if (!has_refused_.load(std::memory_order_relaxed)) {
+        return {};
+    }
+    std::lock_guard lock(mutex_);
+    Entry entry = refused_.empty() ? Entry() : refused_.extract(refused_.begin());
+    has_refused_ = !refused_.empty();
+    return entry;
 }
 
 void LiveAllocations::returned(size_t size) noexcept {

@@ -2,6 +2,7 @@
 
 #include <emm/plugin.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 
@@ -26,6 +27,9 @@ public:
     [[noreturn]] void refuse_free(const char *plugin, emm_deviceptr ptr, size_t size) const;
     void put_back(Entry entry) noexcept;
     Allocations take_all() noexcept;
+    // What the driver did not take back: pending still, and to be tried again one by one.
+    void keep_refused(Entry entry) noexcept;
+    Entry take_refused() noexcept; // empty if there is none; cheap then
 
     // The driver has `size` bytes back that had been taken out.
     void returned(size_t size) noexcept;
@@ -40,7 +44,8 @@ private:
     void insert_locked(Entry entry) noexcept;
 
     mutable std::mutex mutex_;
-    Allocations live_;
+    Allocations live_, refused_;
+    std::atomic<bool> has_refused_{false};
     emm_stats stats_ = {};
 };
 

@@ -44,6 +44,7 @@ struct Driver : cuda::Entries {
 };
 
 using cuda::is_late;
+using cuda::is_returned;
 using RelaxedCapture = cuda::RelaxedCapture<Driver>;
 
 } // namespace emm::passthrough

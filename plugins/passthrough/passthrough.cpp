@@ -31,6 +31,17 @@ struct State {
     const emm_host &host;
     const Driver driver;
     LiveAllocations allocations;
+
+    CUresult give_back(LiveAllocations::Entry entry) {
+        const RelaxedCapture relaxed(driver);
+        const CUresult result = driver.cuMemFree(entry.key());
+        if (is_returned(result)) {
+            allocations.returned(entry.mapped());
+        } else {
+            allocations.keep_refused(std::move(entry));
+        }
+        return result;
+    }
 };
 
 // What goes through the queue of pending deallocations.
@@ -61,7 +72,8 @@ public:
 private:
     void hold(CUgraph graph, LiveAllocations::Entry &entry);
     emm_status defer(std::unique_ptr<PendingFree> pending);
-    void defer_what_graphs_released();
+    void defer_what_can_go();
+    void defer_or_free(LiveAllocations::Entry entry);
     void drop_all() noexcept;
     [[noreturn]] void refuse(emm_deviceptr ptr) const;
 
@@ -75,7 +87,7 @@ private:
 };
 
 emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
-    defer_what_graphs_released();
+    defer_what_can_go();
     LiveAllocations::Entry entry = LiveAllocations::make_entry(size);
     CUdeviceptr ptr = 0;
     CUresult result;
@@ -95,7 +107,7 @@ emm_status Manager::memalloc(size_t size, emm_stream, emm_deviceptr *ret_ptr) {
 }
 
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
-    defer_what_graphs_released();
+    defer_what_can_go();
     state_->driver.expect_own(cuda_context_, stream);
     auto pending = std::make_unique<PendingFree>(PendingFree{state_, {}});
     const CUgraph graph = capture_of(state_->driver, stream).graph;
@@ -130,37 +142,45 @@ emm_status Manager::defer(std::unique_ptr<PendingFree> pending) {
     return EMM_OK;
 }
 
-void Manager::defer_what_graphs_released() {
+// What graphs have let go of, and one allocation that the driver did not take back before.
+void Manager::defer_what_can_go() {
+    defer_or_free(state_->allocations.take_refused());
     while (graphs_.has_released()) {
-        auto pending = std::make_unique<PendingFree>(PendingFree{state_, {}});
-        pending->entry = graphs_.take_released();
-        if (pending->entry.empty()) {
-            continue;
-        }
-        // No caller will free it another time: if the queue has no room, it goes at once.
-        const size_t size = pending->entry.mapped();
-        PendingFree *const it = pending.release();
-        if (host_.defer(context_, &PendingFree::run, it, size) < EMM_OK) {
-            PendingFree::run(it, EMM_DEFERRED_RUN);
-        }
+        defer_or_free(graphs_.take_released());
+    }
+}
+
+// No caller will free it another time: if the queue has no room, it goes at once.
+void Manager::defer_or_free(LiveAllocations::Entry entry) {
+    if (entry.empty()) {
+        return;
+    }
+    const size_t size = entry.mapped();
+    PendingFree *const it = new (std::nothrow) PendingFree{state_, {}};
+    if (!it) {
+        state_->give_back(std::move(entry));
+        return;
+    }
+    it->entry = std::move(entry);
+    if (host_.defer(context_, &PendingFree::run, it, size) < EMM_OK) {
+        PendingFree::run(it, EMM_DEFERRED_RUN);
     }
 }
 
 // cuMemFree in a thread whose capture mode is global would invalidate captures of other streams.
 emm_status PendingFree::run(void *argument, uint32_t what) {
     const std::unique_ptr<PendingFree> self(static_cast<PendingFree *>(argument));
-    CUresult result = CUDA_SUCCESS;
-    if (what == EMM_DEFERRED_RUN) {
-        const RelaxedCapture relaxed(self->state->driver);
-        result = self->state->driver.cuMemFree(self->entry.key());
+    if (what != EMM_DEFERRED_RUN) {
+        self->state->allocations.returned(self->entry.mapped());
+        return EMM_OK;
     }
-    self->state->allocations.returned(self->entry.mapped());
+    const emm_deviceptr ptr = self->entry.key();
+    const CUresult result = self->state->give_back(std::move(self->entry));
     if (result == CUDA_SUCCESS || is_late(result)) {
         return EMM_OK;
     }
     return emm_failf(&self->state->host, EMM_E_DRIVER, static_cast<int32_t>(result),
-                     "cuMemFree of 0x%llx failed: error %d", self->entry.key(),
-                     static_cast<int>(result));
+                     "cuMemFree of 0x%llx failed: error %d", ptr, static_cast<int>(result));
 }
 
 emm_status Manager::reset() {
@@ -172,18 +192,20 @@ emm_status Manager::reset() {
 // context that died may be another allocation's by now.
 void Manager::drop_all() noexcept {
     const bool alive = state_->driver.is_alive(cuda_context_, context_id_);
-    const RelaxedCapture relaxed(state_->driver);
-    for (const auto &[ptr, size] : state_->allocations.take_all()) {
+    const auto drop = [&](LiveAllocations::Entry entry) {
         if (alive) {
-            state_->driver.cuMemFree(ptr);
+            state_->give_back(std::move(entry));
+        } else {
+            state_->allocations.returned(entry.mapped());
         }
+    };
+    LiveAllocations::Allocations live = state_->allocations.take_all();
+    while (!live.empty()) {
+        drop(live.extract(live.begin()));
     }
     for (LiveAllocations::Entry entry = graphs_.take_any(); !entry.empty();
          entry = graphs_.take_any()) {
-        if (alive) {
-            state_->driver.cuMemFree(entry.key());
-        }
-        state_->allocations.returned(entry.mapped());
+        drop(std::move(entry));
     }
 }
 

@@ -96,7 +96,7 @@ size_t PageDriver::unmap(const std::vector<Block *> &blocks, std::vector<Piece> 
 void PageDriver::release(const std::vector<Piece> &pieces, std::vector<Piece> &refused) const {
     const Relaxed relaxed(driver_);
     for (const Piece &piece : pieces) {
-        if (driver_.cuMemRelease(piece.handle) != CUDA_SUCCESS) {
+        if (!is_returned(driver_.cuMemRelease(piece.handle))) {
             refused.push_back(piece);
         }
     }

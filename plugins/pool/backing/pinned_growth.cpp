@@ -164,7 +164,7 @@ void PinnedMemory::release(Segment &segment) {
         result = driver_.cuMemFreeHost(reinterpret_cast<void *>(segment.driver_base));
     }
     const Lock lock(mutex_);
-    if (result == CUDA_SUCCESS || is_gone(result)) {
+    if (is_returned(result) || is_gone(result)) {
         reserved_ -= segment.driver_bytes;
         delete &segment;
     } else {

@@ -78,7 +78,7 @@ void Segments::give_back(Segment &segment) {
     }
     context_.note_error(result);
     const Lock lock(mutex_);
-    if (result == CUDA_SUCCESS || is_gone(result)) {
+    if (is_returned(result) || is_gone(result)) {
         holdings_.remove(segment.driver_bytes);
         delete &segment;
     } else {

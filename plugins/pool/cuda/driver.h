@@ -95,6 +95,7 @@ struct Driver : cuda::Entries {
 // The context, or the whole driver, is gone, and with it what was to be freed or waited for.
 bool is_gone(CUresult result);
 
+using cuda::is_returned;
 using cuda::is_sticky;
 using Current = cuda::Current<Driver>;
 

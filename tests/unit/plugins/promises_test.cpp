@@ -218,3 +218,39 @@ TEST_CASE("a driver error reaches the caller with its number, and nothing is kep
     CHECK(gpu.stats().live_count == 0);
     CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
 }
+
+TEST_CASE("memory that the driver refuses to take back stays counted, and is freed another time",
+          "[sim]") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    const uint64_t before = device_bytes();
+    const auto reserved = [&] { return gpu.stats().reserved_bytes; };
+    const auto retry = [&] { // at the latest in the fourth call
+        for (int i = 0; i < 4; i++) {
+            CHECK(gpu.free(gpu.allocate(4096, stream), 4096, stream) == EMM_OK);
+            REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+            REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+        }
+    };
+    SECTION("in a free") {
+        const emm_deviceptr ptr = gpu.allocate(64 << 20, stream);
+        fail_next("cuMemFree@1");
+        fail_next("cuMemFreeAsync@1");
+        if (gpu.free(ptr, 64 << 20, stream) != EMM_OK) {
+            CHECK(gpu.free(ptr, 64 << 20, stream) == EMM_OK); // it was not freed
+        }
+        synchronize(stream);
+        REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    }
+    SECTION("in a reset") {
+        gpu.allocate(64 << 20, stream);
+        fail_next("cuMemFreeAsync@1");
+        fail_next(plugin_name() == "passthrough" ? "cuMemFree@1" : "cuMemRelease@1");
+        REQUIRE(emm_context_reset(gpu.emm()) == EMM_OK);
+    }
+    CHECK(reserved() == device_bytes() - before);
+    retry();
+    CHECK(device_bytes() == before);
+    CHECK(reserved() == 0);
+    fail_next("");
+}
