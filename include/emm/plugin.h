@@ -340,7 +340,7 @@ typedef struct emm_stats {
     uint64_t live_count;          /* allocations behind live_bytes */
     uint64_t cached_bytes;        /* device memory held for later requests */
     uint64_t reserved_bytes;      /* device memory taken from the driver */
-    uint64_t peak_live_bytes;     /* the highest live_bytes that was observed */
+    uint64_t peak_live_bytes;     /* the highest live_bytes, or an upper bound of it */
     uint64_t peak_reserved_bytes; /* the highest reserved_bytes */
     uint64_t allocations;         /* successful memalloc calls so far */
     uint64_t frees;               /* successful memfree calls so far */

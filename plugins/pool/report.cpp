@@ -23,6 +23,8 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         stats.cached_bytes = holdings_.cached();
         stats.reserved_bytes = holdings_.reserved();
         stats.peak_reserved_bytes = holdings_.peak_reserved();
+        // Magazines that give and magazines that take back add up to more than was ever live.
+        stats.peak_live_bytes = std::min(stats.peak_live_bytes, stats.peak_reserved_bytes);
         stats.failures = counts_.failures();
         stats.pending_bytes = holdings_.pending();
         stats.host_live_bytes = pinned_.live();

@@ -132,7 +132,7 @@ uint64_t ThreadCaches::calls_served() const {
 }
 
 // Each magazine counts for itself, and is read while it does. The peak is exact for one thread on
-// one stream, and otherwise off by no more than magazines hold.
+// one stream. It is too high where one magazine takes back what another has given.
 void ThreadCaches::report(emm_stats &stats) const {
     const Counts &counts = parts_.counts;
     int64_t live = counts.live(), count = counts.live_count(), peak = counts.peak_live();

@@ -1,7 +1,9 @@
 // Behaviour: what the pool promises about one allocation, its statistics, its limits and its end.
 #include "simulation.h"
 
+#include <atomic>
 #include <set>
+#include <thread>
 
 using namespace pool_test;
 
@@ -282,4 +284,29 @@ TEST_CASE("the least host_max serves pinned memory") {
     CUdeviceptr device = 0;
     CHECK(pool().memhostalloc(sim.manager, 2 * MiB, 0, &host, &device) == EMM_OK);
     CHECK(pool().memhostfree(sim.manager, host, 2 * MiB, 0, legacy) == EMM_OK);
+}
+
+TEST_CASE("the peak of live bytes is no more than was ever reserved, whichever thread frees") {
+    Simulation sim;
+    const CUstream stream = sim.stream();
+    std::atomic<CUdeviceptr> handed_over{0};
+    std::thread taker([&] {
+        for (int i = 0; i < 20000; i++) {
+            CUdeviceptr ptr = 0;
+            while ((ptr = handed_over.exchange(0)) == 0) {
+                std::this_thread::yield();
+            }
+            pool().memfree(sim.manager, ptr, 4 * KiB, stream);
+        }
+    });
+    for (int i = 0; i < 20000; i++) {
+        const CUdeviceptr ptr = sim.alloc(4 * KiB, stream);
+        while (handed_over.load() != 0) {
+            std::this_thread::yield();
+        }
+        handed_over = ptr;
+    }
+    const emm_stats stats = sim.stats();
+    taker.join();
+    CHECK(stats.peak_live_bytes <= stats.peak_reserved_bytes);
 }
