@@ -158,13 +158,15 @@ CUresult check_alive(const Driver &driver, CUcontext context, uint64_t id) noexc
 }
 
 /*
- * Whether `stream`, which exists, is known to belong to another context. `driver` has
- * get_stream_context (emm_cuStreamGetCtx_12050) and get_stream_context_12000; each may be NULL. The
- * streams of a green context are its primary context's; before CUDA 12.5 they are not told.
+ * Whether `stream`, which exists, belongs to another context; what the driver cannot tell is not
+ * foreign, and after any other error nothing is known. `driver` has get_stream_context
+ * (emm_cuStreamGetCtx_12050) and get_stream_context_12000; each may be NULL. The streams of a green
+ * context are its primary context's; before CUDA 12.5 they are not told.
  */
 template <class Driver>
-bool is_foreign(const Driver &driver, CUcontext context, CUstream stream) noexcept {
-    CUcontext owner = nullptr;
+CUresult is_foreign(const Driver &driver, CUcontext context, CUstream stream,
+                    bool &ret_foreign) noexcept {
+    CUcontext owner = context;
     CUgreenCtx_st *green = nullptr;
     CUresult result = CUDA_ERROR_NOT_SUPPORTED;
     if (driver.get_stream_context) {
@@ -172,7 +174,8 @@ bool is_foreign(const Driver &driver, CUcontext context, CUstream stream) noexce
     } else if (driver.get_stream_context_12000) {
         result = driver.get_stream_context_12000(stream, &owner);
     }
-    return result == CUDA_SUCCESS && owner != context;
+    ret_foreign = result == CUDA_SUCCESS && owner != context;
+    return result == CUDA_ERROR_NOT_SUPPORTED ? CUDA_SUCCESS : result;
 }
 
 /*

@@ -113,8 +113,16 @@ emm_status admit_alive(emm_context &context) noexcept {
 
 emm_status expect_own(const emm_context &context, emm_stream stream) noexcept {
     const bool built_in = reinterpret_cast<uintptr_t>(stream) <= 2; // legacy and per-thread
-    if (built_in || stream == EMM_STREAM_UNORDERED ||
-        !driver::is_foreign(context.driver, context.cuda_context, stream)) {
+    if (built_in || stream == EMM_STREAM_UNORDERED) {
+        return EMM_OK;
+    }
+    bool foreign = false;
+    const CUresult result =
+        driver::is_foreign(context.driver, context.cuda_context, stream, foreign);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuStreamGetCtx");
+    }
+    if (!foreign) {
         return EMM_OK;
     }
     return observe::fail(EMM_E_INVALID_VALUE, 0,

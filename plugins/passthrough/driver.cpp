@@ -20,7 +20,12 @@ void Driver::expect_own(CUcontext context, emm_stream stream) const {
     if (built_in || stream == EMM_STREAM_UNORDERED) {
         return;
     }
-    if (cuda::is_foreign(*this, context, stream)) {
+    bool foreign = false;
+    const CUresult result = cuda::is_foreign(*this, context, stream, foreign);
+    if (!is_late(result)) {
+        check(result, "cuStreamGetCtx");
+    }
+    if (foreign) {
         throw PluginError(EMM_E_INVALID_VALUE, 0,
                           "the stream belongs to another context, whose work no wait here covers; "
                           "nothing was freed");

@@ -147,17 +147,19 @@ emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream)
     return EMM_OK;
 }
 
-// Whatever the stream is, all work of the context covers it: that is what a free falls back to, as
-// it must not fail.
+// A free is unordered if its stream's own order cannot be had: all work of the context covers that,
+// but not what a graph does when it is launched. So where a stream captures, or may, the free is
+// refused. Once the device is lost, nothing is handed out again.
 emm_status Manager::identify_to_free(emm_stream stream, Caller &ret_caller) {
-    const emm_status known = served_.serves() ? order_.identify(stream, ret_caller) : EMM_OK;
-    if (known == EMM_E_INVALID_VALUE) {
-        return known;
+    emm_status status = served_.serves() ? order_.identify(stream, ret_caller) : EMM_OK;
+    if (ret_caller.capturing) {
+        status = order_.enter_capture(ret_caller);
     }
-    if (known != EMM_OK || (ret_caller.capturing && order_.enter_capture(ret_caller) != EMM_OK)) {
+    if (!served_.serves() || ret_caller.invalidated) {
         ret_caller = {};
+        return EMM_OK;
     }
-    return EMM_OK;
+    return status;
 }
 
 StreamPool &Manager::pool_to_free_on(Caller &caller, StreamPool &unordered) {
@@ -166,10 +168,14 @@ StreamPool &Manager::pool_to_free_on(Caller &caller, StreamPool &unordered) {
     }
     try {
         return pool_of(caller);
-    } catch (const std::exception &) { // no memory, or the capture has ended
-        caller = {};
-        return unordered;
+    } catch (const std::bad_alloc &) {
+        if (caller.capturing) {
+            throw;
+        }
+    } catch (const PluginError &) { // the capture has ended, and its graph is gone
     }
+    caller = {};
+    return unordered;
 }
 
 StreamPool *Manager::free_on(Place place, StreamPool &pool) {

@@ -8,6 +8,10 @@ namespace emm::pool {
 // No lock is held. Where the stream captures, its capture has been entered.
 emm_status Manager::identify(emm_stream stream, Caller &ret_caller) {
     const emm_status status = order_.identify(stream, ret_caller);
+    if (status == EMM_OK && ret_caller.invalidated) {
+        return host_.fail(EMM_E_CAPTURING, 0,
+                          "pool: the stream's capture has been invalidated; end it first");
+    }
     return status == EMM_OK && ret_caller.capturing ? order_.enter_capture(ret_caller) : status;
 }
 

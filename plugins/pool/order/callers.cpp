@@ -5,7 +5,6 @@ namespace emm::pool {
 namespace {
 
 const CUstream legacy_handle = reinterpret_cast<CUstream>(uintptr_t(1));
-const CUstream per_thread_handle = reinterpret_cast<CUstream>(uintptr_t(2));
 
 bool is_legacy(CUstream stream) {
     return stream == nullptr || stream == legacy_handle;
@@ -17,10 +16,16 @@ bool is_known_without_notice(emm_stream stream) {
     return is_legacy(stream) || stream == per_thread_handle || stream == EMM_STREAM_UNORDERED;
 }
 
-emm_status StreamOrder::refuse_foreign() {
-    return context_.host.fail(EMM_E_INVALID_VALUE, 0,
-                              "pool: the stream belongs to another context, whose work is in no "
-                              "order with this one's; nothing was done");
+emm_status StreamOrder::expect_own(CUstream stream) {
+    bool foreign = false;
+    const CUresult result = cuda::is_foreign(context_.driver, context_.handle, stream, foreign);
+    if (result != CUDA_SUCCESS) {
+        return context_.failed(result, "cuStreamGetCtx");
+    }
+    return !foreign ? EMM_OK
+                    : context_.host.fail(EMM_E_INVALID_VALUE, 0,
+                                         "pool: the stream belongs to another context, whose work "
+                                         "is in no order with this one's; nothing was done");
 }
 
 StreamPool *StreamOrder::known(emm_stream stream) {
@@ -74,26 +79,27 @@ emm_status StreamOrder::identify(emm_stream stream, Caller &ret_caller) {
 }
 
 emm_status StreamOrder::ask_identity(Caller &caller) {
+    if (caller.stream == per_thread_handle) { // each thread has one in each context
+        const Current current = context_.make_current();
+        return current.result() == CUDA_SUCCESS
+                   ? ask_identity(caller, thread_key())
+                   : context_.failed(current.result(), "cuCtxPushCurrent");
+    }
+    if (const emm_status status = expect_own(caller.stream); status != EMM_OK) {
+        return status;
+    }
+    return ask_identity(caller, reinterpret_cast<uintptr_t>(caller.stream));
+}
+
+// A capturing stream refuses to tell its id; within its capture another key will do.
+emm_status StreamOrder::ask_identity(Caller &caller, uint64_t key_in_capture) {
     bool capturing = false;
-    if (caller.stream == per_thread_handle) {
-        const Current current = context_.make_current(); // which thread's, and in which context
-        caller.key = thread_key();
-        const CUresult result = events_.is_capturing(caller.stream, capturing);
-        if (result != CUDA_SUCCESS) {
-            return context_.failed(result, "cuStreamIsCapturing");
-        }
-        return capturing ? ask_capture(caller) : EMM_OK;
-    }
-    if (cuda::is_foreign(context_.driver, context_.handle, caller.stream)) {
-        return refuse_foreign();
-    }
     CUresult result = events_.is_capturing(caller.stream, capturing);
     if (result != CUDA_SUCCESS) {
         return context_.failed(result, "cuStreamIsCapturing");
     }
     if (capturing) {
-        // A capturing stream refuses to tell its id; within its capture the handle will do.
-        caller.key = reinterpret_cast<uintptr_t>(caller.stream);
+        caller.key = key_in_capture;
         return ask_capture(caller);
     }
     unsigned long long id = 0;
@@ -119,10 +125,7 @@ emm_status StreamOrder::ask_capture(Caller &caller) {
     if (result != CUDA_SUCCESS) {
         return context_.failed(result, "cuStreamGetCaptureInfo");
     }
-    if (status == CU_STREAM_CAPTURE_STATUS_INVALIDATED) {
-        return context_.host.fail(EMM_E_CAPTURING, 0,
-                                  "pool: the stream's capture has been invalidated; end it first");
-    }
+    caller.invalidated = status == CU_STREAM_CAPTURE_STATUS_INVALIDATED;
     caller.capturing = status == CU_STREAM_CAPTURE_STATUS_ACTIVE;
     caller.capture_id = id;
     caller.graph = graph;
@@ -131,7 +134,7 @@ emm_status StreamOrder::ask_capture(Caller &caller) {
 
 // The handle means the stream of that identity, which does not capture.
 bool StreamOrder::is_still(emm_stream stream, uint64_t key) {
-    if (key >= first_thread_key) { // the calling thread's own, in our context
+    if (stream == per_thread_handle) { // in our context
         Caller caller;
         caller.stream = stream;
         return ask_identity(caller) == EMM_OK && !caller.capturing && caller.key == key;
@@ -168,28 +171,20 @@ void StreamOrder::forget_if_idle(StreamPool &pool) {
 }
 
 // The calling thread ends, and its own stream with it: what was freed there gets its event now.
+// Unless the driver has ended the stream first: the handle means a new one then.
 void StreamOrder::end_own_stream() {
+    Caller caller;
+    caller.stream = per_thread_handle;
+    if (!context_.serves() || ask_identity(caller) != EMM_OK || caller.capturing) {
+        return;
+    }
     Lock lock(mutex_);
-    StreamPool *pool = context_.serves() ? streams_.find(thread_key()) : nullptr;
+    StreamPool *pool = streams_.find(caller.key);
     if (!pool || pool->stale_) {
         return;
     }
     pool->references_++;
-    if (pool->newest > pool->recorded) {
-        lock.unlock();
-        bool capturing = true;
-        {
-            const Current current = context_.make_current();
-            if (current.result() != CUDA_SUCCESS ||
-                events_.is_capturing(per_thread_handle, capturing) != CUDA_SUCCESS) {
-                capturing = true;
-            }
-        }
-        lock.lock();
-        if (!capturing) {
-            record_event(lock, *pool, per_thread_handle);
-        }
-    }
+    record_event(lock, *pool, per_thread_handle);
     let_go(*pool);
 }
 

@@ -7,10 +7,10 @@ emm_status StreamOrder::enter_stream(emm_stream stream) {
     if (is_known_without_notice(stream)) {
         return EMM_OK;
     }
-    const Driver &driver = context_.driver;
-    if (cuda::is_foreign(driver, context_.handle, stream)) {
-        return refuse_foreign();
+    if (const emm_status status = expect_own(stream); status != EMM_OK) {
+        return status;
     }
+    const Driver &driver = context_.driver;
     unsigned long long id = 0;
     const CUresult result = driver.cuStreamGetId(stream, &id);
     if (result != CUDA_SUCCESS) {

@@ -144,8 +144,9 @@ private:
     friend class Captures;
     friend class CrossContext;
 
-    emm_status refuse_foreign();
+    emm_status expect_own(CUstream stream);
     emm_status ask_identity(Caller &caller);
+    emm_status ask_identity(Caller &caller, uint64_t key_in_capture);
     emm_status ask_capture(Caller &caller);
 
     void unregister(StreamPool &pool);

@@ -38,8 +38,23 @@ TEST_CASE("what is announced of a stream of another context is refused") {
     CHECK(emm_capture_end(home.emm(), foreign) == EMM_E_INVALID_VALUE);
 }
 
+TEST_CASE("a stream of which the driver does not tell the context is not taken for an own one",
+          "[sim]") {
+    const Gpu home;
+    const CUstream stream = home.make_stream();
+    const emm_deviceptr ptr = home.allocate(4096);
+    fail_next("cuStreamGetCtx@1");
+    CHECK(emm_record_use(home.emm(), ptr, 4096, stream) == EMM_E_DRIVER);
+    fail_next("cuStreamGetCtx@1");
+    CHECK(emm_capture_begin(home.emm(), stream) == EMM_E_DRIVER);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("cuStreamGetCtx"));
+    fail_next("");
+    CHECK(home.free(ptr, 4096, stream) == EMM_OK);
+}
+
 TEST_CASE("memory freed on a stream of another context waits for it, or the free is refused",
           "[sim]") {
+    const bool told = GENERATE(true, false);
     for (const size_t size : {size_t(4096), size_t(1) << 20, size_t(5) << 20}) {
         const Gpu home, other;
         const CUstream foreign = other.make_stream();
@@ -48,10 +63,13 @@ TEST_CASE("memory freed on a stream of another context waits for it, or the free
         const uint64_t before = races();
         const emm_deviceptr ptr = home.allocate(size);
         fill(ptr, size, 1, foreign);
+        fail_next(told ? "" : "cuStreamGetCtx@1");
         const emm_status status = home.free(ptr, size, foreign);
+        fail_next("");
         if (status != EMM_OK) {
-            CHECK(status == EMM_E_INVALID_VALUE);
-            CHECK_THAT(emm_last_error()->text, ContainsSubstring("another context"));
+            CHECK(status == (told ? EMM_E_INVALID_VALUE : EMM_E_DRIVER));
+            CHECK_THAT(emm_last_error()->text,
+                       ContainsSubstring(told ? "another context" : "cuStreamGetCtx"));
             synchronize(other);
             enter(home);
             CHECK(home.free(ptr, size) == EMM_OK);
