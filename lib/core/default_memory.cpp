@@ -104,6 +104,37 @@ emm_status DefaultMemory::release_pending(void *argument, uint32_t what) {
                                     : EMM_OK;
 }
 
+emm_status DefaultMemory::free(uint64_t address, Kind kind, size_t size, uint32_t flags,
+                               emm_stream stream) {
+    Live::node_type block;
+    emm_status status = refuse_capturing(stream);
+    if (status == EMM_OK) {
+        status = take(address, kind, size, &block, flags);
+    }
+    return status == EMM_OK ? release_later(std::move(block)) : status;
+}
+
+// The graph would use the memory whenever it is launched.
+emm_status DefaultMemory::refuse_capturing(emm_stream stream) const {
+    if (stream == EMM_STREAM_UNORDERED || reinterpret_cast<uintptr_t>(stream) <= 1) {
+        return EMM_OK; // the legacy stream is never captured
+    }
+    const driver::Driver &driver = context_.driver;
+    const driver::Current current(driver, context_.cuda_context, context_.id);
+    CUstreamCaptureStatus captures = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CUresult result = current.result() == CUDA_SUCCESS
+                                ? driver.cuStreamIsCapturing(stream, &captures)
+                                : current.result();
+    if (result != CUDA_SUCCESS && !driver::is_late(result)) {
+        return driver::fail(result, "cuStreamIsCapturing");
+    }
+    return captures != CU_STREAM_CAPTURE_STATUS_ACTIVE
+               ? EMM_OK
+               : observe::fail(EMM_E_CAPTURING, 0,
+                               "the stream captures: a graph would use the memory whenever it is "
+                               "launched; it was not freed");
+}
+
 // Without memory for an entry the free happens at once; that costs a wait, and loses nothing.
 emm_status DefaultMemory::release_later(Live::node_type block) {
     auto pending = std::unique_ptr<Pending>(new (std::nothrow)
@@ -161,10 +192,8 @@ emm_status DefaultMemory::host_alloc(size_t size, uint32_t flags, void **ret_hos
     return status;
 }
 
-emm_status DefaultMemory::host_free(void *host, size_t size, uint32_t flags) {
-    Live::node_type block;
-    const emm_status status = take(address_of(host), Kind::pinned, size, &block, flags);
-    return status == EMM_OK ? release_later(std::move(block)) : status;
+emm_status DefaultMemory::host_free(void *host, size_t size, uint32_t flags, emm_stream stream) {
+    return free(address_of(host), Kind::pinned, size, flags, stream);
 }
 
 emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_deviceptr *ret_device) {
@@ -228,10 +257,8 @@ emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_devicep
     return status;
 }
 
-emm_status DefaultMemory::free_managed(emm_deviceptr ptr, size_t size) {
-    Live::node_type block;
-    const emm_status status = take(ptr, Kind::managed, size, &block);
-    return status == EMM_OK ? release_later(std::move(block)) : status;
+emm_status DefaultMemory::free_managed(emm_deviceptr ptr, size_t size, emm_stream stream) {
+    return free(ptr, Kind::managed, size, 0, stream);
 }
 
 emm_status DefaultMemory::memory_info(size_t *ret_free, size_t *ret_total) {

@@ -18,11 +18,11 @@ public:
     emm_manager *as_manager() { return reinterpret_cast<emm_manager *>(this); }
 
     emm_status host_alloc(size_t size, uint32_t flags, void **ret_host, emm_deviceptr *ret_device);
-    emm_status host_free(void *host, size_t size, uint32_t flags);
+    emm_status host_free(void *host, size_t size, uint32_t flags, emm_stream stream);
     emm_status pin(void *host, size_t size, uint32_t flags, emm_deviceptr *ret_device);
     emm_status unpin(void *host, size_t size);
     emm_status alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr);
-    emm_status free_managed(emm_deviceptr ptr, size_t size);
+    emm_status free_managed(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status memory_info(size_t *ret_free, size_t *ret_total);
 
     // Gives everything back to the driver; if the context has died, forgets it.
@@ -46,6 +46,8 @@ private:
     emm_status take(uint64_t address, Kind kind, size_t size, Live::node_type *ret_block,
                     uint32_t flags = 0);
     void put_back(Live::node_type block);
+    emm_status free(uint64_t address, Kind kind, size_t size, uint32_t flags, emm_stream stream);
+    emm_status refuse_capturing(emm_stream stream) const;
     emm_status release_later(Live::node_type block);
     emm_status release_or_put_back(Live::node_type block);
     emm_status release_now(uint64_t address, Kind kind);

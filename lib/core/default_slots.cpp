@@ -24,8 +24,9 @@ emm_plugin make_table() {
                             emm_deviceptr *ret_device) {
         return memory(self).host_alloc(size, flags, ret_host, ret_device);
     };
-    table.memhostfree = [](emm_manager *self, void *host, size_t size, uint32_t flags, emm_stream) {
-        return memory(self).host_free(host, size, flags);
+    table.memhostfree = [](emm_manager *self, void *host, size_t size, uint32_t flags,
+                           emm_stream stream) {
+        return memory(self).host_free(host, size, flags, stream);
     };
     table.mempin = [](emm_manager *self, void *host, size_t size, uint32_t flags,
                       emm_deviceptr *ret_device) {
@@ -38,8 +39,9 @@ emm_plugin make_table() {
                                emm_deviceptr *ret_ptr) {
         return memory(self).alloc_managed(size, flags, ret_ptr);
     };
-    table.memfreemanaged = [](emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream) {
-        return memory(self).free_managed(ptr, size);
+    table.memfreemanaged = [](emm_manager *self, emm_deviceptr ptr, size_t size,
+                              emm_stream stream) {
+        return memory(self).free_managed(ptr, size, stream);
     };
     table.get_memory_info = [](emm_manager *self, size_t *ret_free, size_t *ret_total) {
         return memory(self).memory_info(ret_free, ret_total);
