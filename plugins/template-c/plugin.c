@@ -82,24 +82,27 @@ static struct block **place_of(emm_manager *self, emm_deviceptr ptr) {
 /* A graph uses its memory whenever it is launched, long after the free that was captured: only a
  * plugin that holds the memory until the graph is gone, as passthrough does, can serve a stream
  * that captures. (The legacy stream counts while one that waits for it does.) */
-static int captures(const emm_manager *self, emm_stream stream) {
+static emm_status refuse_capture(const emm_manager *self, emm_stream stream) {
     int status = 0;
     const int result =
         stream == EMM_STREAM_UNORDERED ? success : self->cuStreamIsCapturing(stream, &status);
-    return result == capture_implicit || (result == success && status != 0);
-}
-
-static emm_status refuse_capture(const emm_manager *self) {
-    return self->host->fail(EMM_E_CAPTURING, 0,
-                            "the stream captures, which template-c cannot serve");
+    if (result == capture_implicit || (result == success && status != 0)) {
+        return self->host->fail(EMM_E_CAPTURING, 0,
+                                "the stream captures, which template-c cannot serve");
+    }
+    if (result != success && result != deinitialized) { /* not knowing is no answer */
+        return self->host->fail(EMM_E_DRIVER, result, "cuStreamIsCapturing failed");
+    }
+    return EMM_OK;
 }
 
 /* `stream` does not matter: any stream may use fresh memory at once. */
 static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
                            emm_deviceptr *ret_ptr) {
     const size_t rounded = round_up(self, size);
-    if (captures(self, stream)) {
-        return refuse_capture(self);
+    const emm_status status = refuse_capture(self, stream);
+    if (status != EMM_OK) {
+        return status;
     }
     struct block *block = malloc(sizeof *block);
     if (!block) {
@@ -146,8 +149,9 @@ static emm_status give_back(emm_manager *self, struct block *block) {
 
 /* `stream` does not matter: cuMemFree waits for all of them. */
 static emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
-    if (captures(self, stream)) {
-        return refuse_capture(self);
+    const emm_status status = refuse_capture(self, stream);
+    if (status != EMM_OK) {
+        return status;
     }
     pthread_mutex_lock(&self->mutex);
     struct block **const place = place_of(self, ptr), *const block = *place;

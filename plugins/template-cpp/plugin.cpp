@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 
 namespace {
@@ -47,9 +48,12 @@ struct Release {
 
     static emm_status run(void *argument, uint32_t what) {
         const std::unique_ptr<Release> self(static_cast<Release *>(argument));
-        const Relaxed relaxed(self->exchange);
+        return self->free(what);
+    }
+    emm_status free(uint32_t what) const {
+        const Relaxed relaxed(exchange);
         // After EMM_DEFERRED_DROP the address is not ours any more.
-        const int result = what == EMM_DEFERRED_RUN ? self->mem_free(self->block.key()) : success;
+        const int result = what == EMM_DEFERRED_RUN ? mem_free(block.key()) : success;
         return result == success || result == deinitialized ? EMM_OK : EMM_E_DRIVER;
     }
 };
@@ -143,16 +147,23 @@ private:
             throw emm::PluginError(EMM_E_CAPTURING, 0,
                                    "the stream captures, which template-cpp cannot serve");
         }
+        if (result != success && result != deinitialized) { // not knowing is no answer
+            throw emm::PluginError(EMM_E_DRIVER, result, "cuStreamIsCapturing failed");
+        }
     }
 
     // emm's queue of pending deallocations frees it when it is flushed, if the context still lives.
+    // Without host memory for that it is freed at once.
     emm_status give_back(Blocks::node_type block) {
         const size_t size = block.mapped();
-        const auto release = new Release{mem_free_, exchange_, std::move(block)};
-        if (host_.defer(context_, &Release::run, release, size) == EMM_OK) {
+        Release release{mem_free_, exchange_, std::move(block)};
+        std::unique_ptr<Release> queued(new (std::nothrow) Release(std::move(release)));
+        if (queued && host_.defer(context_, &Release::run, queued.get(), size) == EMM_OK) {
+            queued.release(); // the queue's from here on
             return EMM_OK;
         }
-        return Release::run(release, context_lives() ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP);
+        const Release &kept = queued ? *queued : release;
+        return kept.free(context_lives() ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP);
     }
 
     // The addresses of a context that has died may be another one's.
