@@ -1,30 +1,22 @@
 #include "dl/home.h"
 
+#include <climits>
 #include <cstdlib>
 #include <dlfcn.h>
-#include <memory>
 #include <unistd.h>
 
 namespace emm::dl {
-namespace {
-
-struct Free {
-    void operator()(char *text) const { std::free(text); }
-};
-
-} // namespace
-
 Home home_of(const void *address) {
     Home found;
     Dl_info info;
     if (!dladdr(address, &info) || !info.dli_fname) {
         return found;
     }
-    const std::unique_ptr<char, Free> real(realpath(info.dli_fname, nullptr));
-    if (!real) {
+    char real[PATH_MAX];
+    if (!realpath(info.dli_fname, real)) {
         return found;
     }
-    found.folder = real.get();
+    found.folder = real;
     found.folder.erase(found.folder.find_last_of('/'));
     // Meson writes this file beside the library that it builds, and never installs it.
     found.build_tree = access((found.folder + "/emm-build-tree").c_str(), F_OK) == 0;

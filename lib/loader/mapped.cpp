@@ -67,14 +67,22 @@ Library read_library(const dl_phdr_info &info) {
     return library;
 }
 
+// No exception may pass through the C library: to unwind it, that needs memory, or ends the
+// process.
+int add_library(dl_phdr_info *info, size_t, void *to) noexcept {
+    try {
+        static_cast<std::vector<Library> *>(to)->push_back(read_library(*info));
+        return 0;
+    } catch (const std::bad_alloc &) {
+        return 1;
+    }
+}
+
 std::vector<Library> libraries_of_process() {
     std::vector<Library> libraries;
-    dl_iterate_phdr(
-        [](dl_phdr_info *info, size_t, void *to) {
-            static_cast<std::vector<Library> *>(to)->push_back(read_library(*info));
-            return 0;
-        },
-        &libraries);
+    if (dl_iterate_phdr(&add_library, &libraries) != 0) {
+        throw std::bad_alloc();
+    }
     return libraries;
 }
 

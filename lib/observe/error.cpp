@@ -5,6 +5,9 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <memory>
+#include <new>
+#include <pthread.h>
 #include <utility>
 
 namespace emm::observe {
@@ -27,19 +30,40 @@ struct Record {
     std::string json;
     emm_error view = no_error;
     bool by_plugin = false;
-    ~Record();
 };
 
-// A free may come from a static destructor, after the thread's record has been destroyed.
-thread_local bool record_is_gone = false;
-thread_local Record record;
-
-Record::~Record() {
-    record_is_gone = true;
-}
+// Without a record there is the code, and its own sentence.
+struct OfThread {
+    Record *record = nullptr;
+    emm_error bare = no_error;
+    bool has_ended = false; // calls may still come, from other destructors
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local OfThread of_thread;
 
 constexpr emm_error no_record =
     error_of(EMM_E_SHUT_DOWN, "the thread is ending, and its errors are no longer recorded");
+
+void end_thread(void *record) {
+    of_thread = {nullptr, no_record, true};
+    delete static_cast<Record *>(record);
+}
+
+// Not by a thread-local object's destructor: without memory to register one, the C library ends the
+// process.
+bool end_with_thread(Record *record) noexcept {
+    static pthread_key_t key;
+    static const bool made = pthread_key_create(&key, &end_thread) == 0;
+    return made && pthread_setspecific(key, record) == 0;
+}
+
+// NULL: there is no memory for it, or the thread is ending.
+Record *own_record() noexcept {
+    if (!of_thread.record && !of_thread.has_ended) {
+        std::unique_ptr<Record> made(new (std::nothrow) Record);
+        of_thread.record = made && end_with_thread(made.get()) ? made.release() : nullptr;
+    }
+    return of_thread.record;
+}
 
 nlohmann::json text_or_null(const std::string &text) {
     return text.empty() ? nlohmann::json() : nlohmann::json(text);
@@ -110,18 +134,20 @@ void point(Record &to) {
 
 emm_status fail(ErrorDetail detail) noexcept {
     const emm_status code = detail.code;
-    if (record_is_gone) {
+    Record *const record = own_record();
+    if (!record) {
+        of_thread.bare = of_thread.has_ended ? no_record : error_of(code, emm_status_text(code));
         return code;
     }
     try {
         tidy(detail);
-        record.detail = std::move(detail);
-        point(record);
+        record->detail = std::move(detail);
+        point(*record);
     } catch (const std::exception &) {
-        record.detail = {};
-        record.view = error_of(code, emm_status_text(code));
+        record->detail = {};
+        record->view = error_of(code, emm_status_text(code));
     }
-    record.by_plugin = false;
+    record->by_plugin = false;
     return code;
 }
 
@@ -159,40 +185,40 @@ emm_status refuse(std::string text) noexcept {
 }
 
 const emm_error *last_error() noexcept {
-    return record_is_gone ? &no_record : &record.view;
+    return of_thread.record ? &of_thread.record->view : &of_thread.bare;
 }
 
 ErrorDetail last_detail() {
-    return record_is_gone ? ErrorDetail{} : record.detail;
+    return of_thread.record ? of_thread.record->detail : ErrorDetail{};
 }
 
 Preserved::Preserved() noexcept {
-    if (!record_is_gone) {
-        std::swap(detail_, record.detail);
-        record.view = no_error;
+    if (Record *const record = of_thread.record) {
+        std::swap(detail_, record->detail);
+        record->view = no_error;
+    } else if (!of_thread.has_ended) {
+        detail_.code = std::exchange(of_thread.bare, no_error).code;
     }
 }
 
 emm_status fail_by_plugin(emm_status code, int32_t driver_result, const char *text) noexcept {
     fail(code, driver_result, text && *text ? text : emm_status_text(code));
-    if (!record_is_gone) {
-        record.by_plugin = true;
-    }
+    make_plugin_word();
     return code;
 }
 
 void make_plugin_word() noexcept {
-    if (!record_is_gone) {
-        record.by_plugin = true;
+    if (of_thread.record) {
+        of_thread.record->by_plugin = true;
     }
 }
 
 bool take_plugin_word() noexcept {
-    return !record_is_gone && std::exchange(record.by_plugin, false);
+    return of_thread.record && std::exchange(of_thread.record->by_plugin, false);
 }
 
 emm_status describe(emm_status code, const char *what) noexcept {
-    if (take_plugin_word() && record.view.code == code) {
+    if (take_plugin_word() && last_error()->code == code) {
         return code;
     }
     return fail(code, 0, "{}: {}", what, emm_status_text(code));

@@ -5,9 +5,14 @@ namespace {
 
 using emm::pool::Manager;
 
-const emm_plugin guarded = emm::make_plugin<Manager>(
-    "pool", EMM_VERSION, "Caches device memory and hands it out again in stream order",
-    EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES | EMM_PLUGIN_CAPTURE, emm::pool::option_list);
+// Made when it is asked for: where the C library has failed to load this file once, for want of
+// memory, and succeeds later, it runs no constructors.
+const emm_plugin &guarded() {
+    static const emm_plugin made = emm::make_plugin<Manager>(
+        "pool", EMM_VERSION, "Caches device memory and hands it out again in stream order",
+        EMM_PLUGIN_STREAM_ORDERED | EMM_PLUGIN_CACHES | EMM_PLUGIN_CAPTURE, emm::pool::option_list);
+    return made;
+}
 
 const Manager &manager_of(emm_manager *self) {
     return reinterpret_cast<emm::adaptor::Held<Manager> *>(self)->manager;
@@ -18,7 +23,7 @@ const Manager &manager_of(emm_manager *self) {
 emm_status memalloc(emm_manager *self, size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     const uint64_t address = manager_of(self).take_at_once(size, stream);
     if (address == 0) [[unlikely]] {
-        return guarded.memalloc(self, size, stream, ret_ptr);
+        return guarded().memalloc(self, size, stream, ret_ptr);
     }
     *ret_ptr = address;
     return EMM_OK;
@@ -27,18 +32,17 @@ emm_status memalloc(emm_manager *self, size_t size, emm_stream stream, emm_devic
 emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
     return manager_of(self).give_at_once(ptr, size, stream)
                ? EMM_OK
-               : guarded.memfree(self, ptr, size, stream);
+               : guarded().memfree(self, ptr, size, stream);
 }
-
-const emm_plugin table = [] {
-    emm_plugin quick = guarded;
-    quick.memalloc = memalloc;
-    quick.memfree = memfree;
-    return quick;
-}();
 
 } // namespace
 
 EMM_PLUGIN_ENTRY(const emm_host *) {
+    static const emm_plugin table = [] {
+        emm_plugin quick = guarded();
+        quick.memalloc = memalloc;
+        quick.memfree = memfree;
+        return quick;
+    }();
     return &table;
 }

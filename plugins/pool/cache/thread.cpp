@@ -2,36 +2,34 @@
 
 #include "thread_caches.h"
 
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 namespace emm::pool {
 
-namespace {
-
-thread_local bool is_over = false; // this thread is past its ThreadEnd
-
-} // namespace
-
-// Destroyed when its thread ends. The process's first thread ends with the process, and so does the
-// only thread of a fork's child: nothing is torn down then.
-struct ThreadEnd {
-    Thread *thread = nullptr;
-    ~ThreadEnd() {
-        if (syscall(SYS_gettid) == getpid()) {
-            return;
-        }
-        is_over = true;
-        Thread::self_ = nullptr;
-        delete thread;
+// The process's first thread ends with the process, and so does the only thread of a fork's child:
+// nothing is torn down then.
+void Thread::end(void *thread) {
+    if (syscall(SYS_gettid) == getpid()) {
+        return;
     }
-};
+    is_over_ = true;
+    self_ = nullptr;
+    delete static_cast<Thread *>(thread);
+}
 
+// Its end is not a thread-local object's destructor: without memory to register one, the C library
+// ends the process.
 Thread *Thread::self() {
-    if (!self_ && !is_over) {
-        static thread_local ThreadEnd end;
-        end.thread = new Thread;
-        self_ = end.thread;
+    if (!self_ && !is_over_) {
+        static pthread_key_t key;
+        static const bool made = pthread_key_create(&key, &end) == 0;
+        auto thread = std::make_unique<Thread>();
+        if (!made || pthread_setspecific(key, thread.get()) != 0) {
+            throw std::bad_alloc();
+        }
+        self_ = thread.release();
     }
     return self_;
 }

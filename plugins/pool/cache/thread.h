@@ -55,10 +55,11 @@ private:
         return unsigned((mixed * 0x9e3779b97f4a7c15u) >> (64 - way_bits));
     }
     void forget_dead();
+    static void end(void *thread); // with its thread
 
     // So that the way to it is one load, even in a library that was opened at run time.
     [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Thread *self_ = nullptr;
-    friend struct ThreadEnd;
+    [[gnu::tls_model("initial-exec")]] static inline constinit thread_local bool is_over_ = false;
 
     Way ways_[1u << way_bits];
     std::vector<std::unique_ptr<Magazine>> magazines_;

@@ -46,7 +46,7 @@ void CrossContext::look_after(Lock &lock) {
 
 void CrossContext::take_back() const {
     const bool lives = context_.lives();
-    for (const uint64_t number : registry::numbers()) {
+    for (uint64_t number = 0; (number = registry::next(number)) != 0;) {
         const registry::Visit other{number};
         WorkMark mark;
         while (other && other->take_mark_of(order_.number(), mark)) {
@@ -126,13 +126,14 @@ bool CrossContext::mark(Lock &lock) {
 // No lock is held.
 bool CrossContext::mark_everywhere(std::vector<WorkMark> &marks) const {
     bool marked = registry::all_finished(context_.driver);
-    const std::vector<uint64_t> numbers = registry::numbers();
-    marks.reserve(numbers.size()); // first: nothing is lost if there is no memory for it
-    for (size_t i = 0; i < numbers.size() && marked; i++) {
-        if (const registry::Visit other{numbers[i]}) {
-            WorkMark mark;
-            marked = other->mark_work(mark);
-            marks.push_back(mark);
+    for (uint64_t number = 0; marked && (number = registry::next(number)) != 0;) {
+        if (const registry::Visit other{number}) {
+            try {
+                marks.emplace_back();
+            } catch (const std::bad_alloc &) {
+                return false;
+            }
+            marked = other->mark_work(marks.back());
         }
     }
     return marked;
@@ -175,9 +176,8 @@ bool CrossContext::wait(Lock &lock) {
     const uint64_t tag = order_.clock_.end_tag();
     lock.unlock();
     bool passed = registry::all_finished(context_.driver);
-    const std::vector<uint64_t> numbers = registry::numbers();
-    for (size_t i = 0; i < numbers.size() && passed; i++) {
-        if (const registry::Visit other{numbers[i]}) {
+    for (uint64_t number = 0; passed && (number = registry::next(number)) != 0;) {
+        if (const registry::Visit other{number}) {
             passed = other->wait_for_all_work();
         }
     }

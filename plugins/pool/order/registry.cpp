@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <vector>
 
 namespace emm::pool::registry {
 namespace {
@@ -14,7 +15,7 @@ struct Entry {
 };
 
 struct Registry {
-    std::mutex mutex;
+    mutable std::mutex mutex;
     std::condition_variable left;
     std::map<uint64_t, Entry> entries;
     uint64_t next = 1;
@@ -52,6 +53,7 @@ void end_visit(uint64_t number) {
 void enter(StreamOrder &order, uint64_t &ret_number) {
     Registry &all = the_registry();
     const std::lock_guard lock(all.mutex);
+    all.unfinished.reserve(all.unfinished.size() + all.entries.size() + 1); // so that no end fails
     all.entries.emplace(all.next, Entry{&order, 0});
     ret_number = all.next++;
 }
@@ -63,14 +65,11 @@ void leave(uint64_t number) {
     all.entries.erase(number);
 }
 
-std::vector<uint64_t> numbers() {
-    Registry &all = the_registry();
+uint64_t next(uint64_t number) {
+    const Registry &all = the_registry();
     const std::lock_guard lock(all.mutex);
-    std::vector<uint64_t> found;
-    for (const auto &[number, entry] : all.entries) {
-        found.push_back(number);
-    }
-    return found;
+    const auto above = all.entries.upper_bound(number);
+    return above == all.entries.end() ? 0 : above->first;
 }
 
 void count_portable(int more) {
@@ -95,16 +94,19 @@ bool is_unfinished(CUcontext context, uint64_t context_id) {
 }
 
 bool all_finished(const Driver &driver) {
-    std::vector<std::pair<CUcontext, uint64_t>> asked;
-    {
-        const std::lock_guard lock(the_registry().mutex);
-        asked = the_registry().unfinished;
+    for (size_t i = 0;; i++) {
+        std::pair<CUcontext, uint64_t> asked;
+        {
+            const std::lock_guard lock(the_registry().mutex);
+            if (i == the_registry().unfinished.size()) {
+                return true;
+            }
+            asked = the_registry().unfinished[i];
+        }
+        if (driver.is_alive(asked.first, asked.second)) {
+            return false;
+        }
     }
-    bool finished = true;
-    for (const auto &[context, id] : asked) {
-        finished = finished && !driver.is_alive(context, id);
-    }
-    return finished;
 }
 
 Visit::Visit(uint64_t number) : number_(number), order_(begin_visit(number)) {}

@@ -5,7 +5,6 @@
 #include "cuda/driver.h"
 
 #include <cstdint>
-#include <vector>
 
 namespace emm::pool {
 
@@ -15,8 +14,8 @@ namespace registry {
 
 // The number is there before the first visit. Throws std::bad_alloc.
 void enter(StreamOrder &order, uint64_t &ret_number);
-void leave(uint64_t number); // waits for visits to end
-std::vector<uint64_t> numbers();
+void leave(uint64_t number);    // waits for visits to end
+uint64_t next(uint64_t number); // the least of those above it; 0: there is none
 
 // Managers with portable memory; the others need not wait for their work when they end.
 void count_portable(int more);
