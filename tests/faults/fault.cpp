@@ -160,8 +160,8 @@ Inside::~Inside() {
 }
 
 Outside::Outside() {
-    simulator.spare(1);
     ++depth_outside;
+    simulator.spare(1);
 }
 
 Outside::~Outside() {
@@ -169,8 +169,18 @@ Outside::~Outside() {
     simulator.spare(depth_outside);
 }
 
+// What is asked on the way may be the first use of a library's thread-local storage, for which the
+// C library takes memory.
 bool memory_fails() {
-    return is_emms() && memory.fails();
+    thread_local bool asks = false;
+    if (!memory.armed || asks) {
+        return false;
+    }
+    asks = true;
+    const bool fails = is_emms() && memory.fails();
+    asks = false;
+    errno = fails ? ENOMEM : errno;
+    return fails;
 }
 
 bool thread_fails() {
@@ -179,90 +189,35 @@ bool thread_fails() {
 
 } // namespace faults
 
-// --- in front of the C++ library's, for the whole process ----------------------------------------
+// --- in front of the C library's, for the whole process ------------------------------------------
 
-namespace {
+#define EMM_TEST_IN_FRONT __attribute__((visibility("default")))
 
-void *take(std::size_t size, std::size_t alignment) {
-    if (faults::memory_fails()) {
-        return nullptr;
-    }
-    size = size ? size : 1;
-    return alignment <= alignof(std::max_align_t)
-               ? std::malloc(size)
-               : std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
-}
+#ifdef EMM_TEST_FAILS_MALLOC
+// Operator new is made of these, also in a library that has a C++ runtime of its own inside.
+extern "C" {
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *old, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
 
-void *take_or_throw(std::size_t size, std::size_t alignment) {
-    void *const taken = take(size, alignment);
-    if (!taken) {
-        throw std::bad_alloc();
-    }
-    return taken;
+EMM_TEST_IN_FRONT void *malloc(size_t size) {
+    return faults::memory_fails() ? nullptr : __libc_malloc(size);
 }
+EMM_TEST_IN_FRONT void *calloc(size_t count, size_t size) {
+    return faults::memory_fails() ? nullptr : __libc_calloc(count, size);
+}
+EMM_TEST_IN_FRONT void *realloc(void *old, size_t size) {
+    return faults::memory_fails() ? nullptr : __libc_realloc(old, size);
+}
+EMM_TEST_IN_FRONT void *aligned_alloc(size_t alignment, size_t size) {
+    return faults::memory_fails() ? nullptr : __libc_memalign(alignment, size);
+}
+}
+#endif
 
-} // namespace
-
-void *operator new(std::size_t size) {
-    return take_or_throw(size, 1);
-}
-void *operator new[](std::size_t size) {
-    return take_or_throw(size, 1);
-}
-void *operator new(std::size_t size, std::align_val_t alignment) {
-    return take_or_throw(size, static_cast<std::size_t>(alignment));
-}
-void *operator new[](std::size_t size, std::align_val_t alignment) {
-    return take_or_throw(size, static_cast<std::size_t>(alignment));
-}
-void *operator new(std::size_t size, const std::nothrow_t &) noexcept {
-    return take(size, 1);
-}
-void *operator new[](std::size_t size, const std::nothrow_t &) noexcept {
-    return take(size, 1);
-}
-void *operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t &) noexcept {
-    return take(size, static_cast<std::size_t>(alignment));
-}
-void *operator new[](std::size_t size, std::align_val_t alignment,
-                     const std::nothrow_t &) noexcept {
-    return take(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void *ptr) noexcept {
-    std::free(ptr);
-}
-void operator delete[](void *ptr) noexcept {
-    std::free(ptr);
-}
-void operator delete(void *ptr, std::size_t) noexcept {
-    std::free(ptr);
-}
-void operator delete[](void *ptr, std::size_t) noexcept {
-    std::free(ptr);
-}
-void operator delete(void *ptr, std::align_val_t) noexcept {
-    std::free(ptr);
-}
-void operator delete[](void *ptr, std::align_val_t) noexcept {
-    std::free(ptr);
-}
-void operator delete(void *ptr, std::size_t, std::align_val_t) noexcept {
-    std::free(ptr);
-}
-void operator delete[](void *ptr, std::size_t, std::align_val_t) noexcept {
-    std::free(ptr);
-}
-void operator delete(void *ptr, const std::nothrow_t &) noexcept {
-    std::free(ptr);
-}
-void operator delete[](void *ptr, const std::nothrow_t &) noexcept {
-    std::free(ptr);
-}
-
-extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t *thread,
-                                                                     const pthread_attr_t *how,
-                                                                     void *(*begin)(void *),
-                                                                     void *argument) noexcept {
+extern "C" EMM_TEST_IN_FRONT int pthread_create(pthread_t *thread, const pthread_attr_t *how,
+                                                void *(*begin)(void *), void *argument) noexcept {
     using Create = int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
     static const auto real = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
     return faults::thread_fails() ? EAGAIN : real(thread, how, begin, argument);

@@ -3,8 +3,8 @@
 //
 // A line for each workload says how many failures there were; the last one, how many in all.
 // Each workload has a process of its own, so that a crash is one more thing that is told. With
-// EMM_TEST_FAULT=N or N+ there is but that one failure, or all from there on, in this process, for
-// a debugger.
+// EMM_TEST_FAULT=N or N,M there are but these failures, with N+ all from there on, in this process,
+// for a debugger.
 #include "pass.h"
 
 #include <chrono>
@@ -151,10 +151,11 @@ void run_loops(const Setup &setup, Kind kind) {
     }
     fail_in_turn(setup, {kind, 1, true, 0, 0}, onwards);
     if (kind == Kind::driver) {
-        fail_in_turn(setup, {kind, 1, false, 0, illegal_address}, broken);
         if (!std::getenv("EMM_TEST_NO_PAIRS")) {
             fail_twice(setup);
         }
+        // Last: a capture in a broken context cannot be ended, and forbids the thread to wait.
+        fail_in_turn(setup, {kind, 1, false, 0, illegal_address}, broken);
     }
 }
 
@@ -228,6 +229,7 @@ int run_one(const char *plugin, const Workload &workload, Plan plan, const char 
     char *end = nullptr;
     plan.first = static_cast<unsigned>(std::strtoul(which, &end, 10));
     plan.onwards = *end == '+';
+    plan.second = *end == ',' ? static_cast<unsigned>(std::strtoul(end + 1, nullptr, 10)) : 0;
     setenv("EMM_PLUGIN", plugin, 1);
     const Offer *const offer = workload.needs_offer ? new Offer : nullptr;
     open_driver();

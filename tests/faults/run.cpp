@@ -110,10 +110,11 @@ bool Run::give_back(size_t index) {
     } else {
         held_[index].refused = true;
     }
-    if (status < EMM_OK && !has_failed()) {
+    const bool is_graphs = status == EMM_E_CAPTURING; // which a plugin may answer
+    if (status < EMM_OK && !is_graphs && !has_failed()) {
         fails(held.what, status);
     }
-    return status >= EMM_OK;
+    return status >= EMM_OK || is_graphs;
 }
 
 bool Run::free_oldest() {
@@ -121,8 +122,8 @@ bool Run::free_oldest() {
 }
 
 bool Run::free_latest(size_t count) {
-    while (!has_failed() && count-- > 0) {
-        give_back(held_.size() - 1);
+    for (size_t i = held_.size(); !has_failed() && count-- > 0;) {
+        give_back(--i);
     }
     return !has_failed();
 }

@@ -56,6 +56,7 @@ public:
     emm_memory *handle(const char *what, const std::function<emm_status(emm_memory **)> &make);
     emm_deviceptr latest() const { return held_.empty() ? 0 : held_.back().ptr; }
 
+    // What is freed on a stream that captures may be refused, and is kept then.
     bool free_oldest();
     bool free_latest(size_t count);
     bool free_all();

@@ -3,7 +3,7 @@
 #include "asked.h"
 
 #include <cstdlib>
-#include <memory>
+#include <thread>
 
 namespace faults {
 namespace {
@@ -181,33 +181,95 @@ void reset(Run &run) {
     run.free_all();
 }
 
-void capture(Run &run) {
+// What a graph writes each time it runs; it was freed in the graph's capture, or that was refused.
+struct OfGraph {
+    emm_deviceptr ptr;
+    size_t size;
+    bool host;
+};
+constexpr unsigned char by_graph = 7, by_program = 1;
+constexpr size_t written = 4096; // of each block, at its beginning
+
+// The program goes on, and nothing fails any more: none of what it gets may be the graph's.
+void launch_again(Run &run, CUgraphExec made, const std::vector<OfGraph> &graphs) {
     emm_context *const of = run.context();
-    const CUstream stream = run.world().known();
-    run.alloc(mib, stream);
-    run.alloc(mib, EMM_STREAM_UNORDERED);
-    if (!run.call("capture_begin", [&] { return emm_capture_begin(of, stream); })) {
-        return;
+    const CUstream stream = run.world().known(), other = run.world().other();
+    const auto check_alone = [&](const OfGraph &one, emm_stream on) {
+        emm_deviceptr ptr = 0;
+        void *host = nullptr;
+        must((one.host ? emm_memhostalloc(of, one.size, EMM_HOST_MAPPED, &host, &ptr)
+                       : emm_memalloc(of, one.size, on, &ptr)) == EMM_OK,
+             "memory beside a graph");
+        unsigned char first = 0;
+        must(CU(cuMemsetD8Async)(ptr, by_program, written, other) == CUDA_SUCCESS, "work");
+        must(CU(cuStreamSynchronize)(other) == CUDA_SUCCESS, "waiting for work");
+        must(CU(cuGraphLaunch)(made, stream) == CUDA_SUCCESS, "launching a graph");
+        must(CU(cuStreamSynchronize)(stream) == CUDA_SUCCESS, "waiting for a graph");
+        must(CU(cuMemcpyDtoH)(&first, ptr, 1) == CUDA_SUCCESS, "reading");
+        if (first == by_graph) {
+            run.complain(std::to_string(one.size) + " bytes of a living graph were handed out");
+        }
+        must((one.host ? emm_memhostfree(of, host, one.size, EMM_HOST_MAPPED, EMM_STREAM_UNORDERED)
+                       : emm_memfree(of, ptr, one.size, on)) == EMM_OK,
+             "a free beside a graph");
+    };
+    for (const emm_stream on : {EMM_STREAM_UNORDERED, emm_stream(other), EMM_STREAM_UNORDERED}) {
+        for (const OfGraph &one : graphs) {
+            check_alone(one, on);
+        }
+        must(emm_trim(of, 0, nullptr) == EMM_OK, "a trim beside a graph");
     }
-    run.owe(
-        "capture_end", [=] { return emm_capture_end(of, stream); }, true);
-    if (!run.own(CU(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS,
-                 "beginning a capture")) {
-        return;
-    }
+}
+
+void fill_graph(Run &run, CUstream stream) {
     run.alloc(5000, stream);
     run.alloc(6 * mib, stream);
     run.alloc(7 * mib, run.world().other());
     run.free_latest(3);
     run.alloc(6 * mib, stream);
     run.free_latest(1);
+}
+
+// The stream is registered, and its capture announced; or neither.
+void capture_on(Run &run, CUstream stream, bool announced) {
+    emm_context *const of = run.context();
+    const auto end = [=] { return announced ? emm_capture_end(of, stream) : EMM_OK; };
+    std::vector<OfGraph> graphs;
+    run.alloc(mib, stream);
+    run.alloc(mib, EMM_STREAM_UNORDERED);
+    for (const bool host : {true, false}) {
+        host ? run.hostalloc(mib, EMM_HOST_MAPPED, stream) : run.alloc(32 * mib, stream);
+        graphs.push_back({run.latest(), host ? mib : 32 * mib, host});
+    }
+    if (!run.call("capture_begin",
+                  [&] { return announced ? emm_capture_begin(of, stream) : EMM_OK; })) {
+        return;
+    }
     CUgraph graph = nullptr;
     CUgraphExec made = nullptr;
-    if (CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS) {
-        run.own(CU(cuGraphInstantiateWithFlags)(&made, graph, 0) == CUDA_SUCCESS, "an instance");
-        CU(cuGraphDestroy)(graph);
-    } else if (!run.has_failed() && !run.may_break()) {
-        run.complain("a capture has become invalid, and no call has failed");
+    if (run.own(CU(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS,
+                "beginning a capture")) {
+        for (const OfGraph &one : graphs) {
+            run.own(CU(cuMemsetD8Async)(one.ptr, by_graph, written, stream) == CUDA_SUCCESS,
+                    "work in a capture");
+        }
+        run.free_latest(2);
+        fill_graph(run, stream);
+        if (CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS) {
+            run.own(CU(cuGraphInstantiateWithFlags)(&made, graph, 0) == CUDA_SUCCESS,
+                    "an instance");
+            CU(cuGraphDestroy)(graph);
+        } else if (!run.has_failed() && !run.may_break()) {
+            run.complain("a capture has become invalid, and no call has failed");
+        }
+    }
+    if (run.has_failed()) {
+        must(end() >= EMM_OK || run.may_break(), "announcing a capture's end");
+    } else {
+        run.call("capture_end", end);
+    }
+    if (made && !run.may_break()) {
+        launch_again(run, made, graphs);
     }
     run.free_all();
     run.alloc(3 * mib, stream);
@@ -216,6 +278,11 @@ void capture(Run &run) {
     }
     run.free_all();
     run.call("trim", [&] { return emm_trim(of, 0, nullptr); });
+}
+
+void capture(Run &run) {
+    capture_on(run, run.world().known(), true);
+    capture_on(run, run.world().other(), false);
 }
 
 // The queue, its limits, and a section in which nothing goes back.
@@ -237,7 +304,44 @@ void deferred(Run &run) {
     }
 }
 
+// What a thread's first calls need, and its end.
+void thread(Run &run) {
+    std::thread([&] {
+        const Outside program;
+        must(CU(cuCtxSetCurrent)(run.world().cuda()) == CUDA_SUCCESS, "a thread's context");
+        for (const emm_stream stream :
+             {emm_stream(run.world().known()), EMM_STREAM_PER_THREAD, EMM_STREAM_UNORDERED}) {
+            run.alloc(1000, stream);
+            run.alloc(3 * mib, stream);
+        }
+        run.hostalloc(5000, 0);
+        run.call("a free of what is not there", [&] {
+            const emm_status status = emm_memfree(run.context(), 0x1000, 0, nullptr);
+            return status == EMM_E_NOT_OWNED ? EMM_OK : status;
+        });
+        run.free_all();
+        run.clean_up();
+        // What is left is freed by another thread, on its own stream.
+        run.own(CU(cuStreamSynchronize)(CU_STREAM_PER_THREAD) == CUDA_SUCCESS, "waiting");
+    }).join();
+}
+
+// Each context has marked the work of the other, for portable memory that was freed unordered.
+void leave_marks(Run &run, const World &second) {
+    emm_context *const first = run.context();
+    for (int i = 0; i < 2; i++) {
+        for (emm_context *const of : {first, second.emm()}) {
+            run.set_context(of);
+            run.hostalloc(3 * mib, EMM_HOST_PORTABLE);
+        }
+        run.set_context(first);
+        run.free_latest(2);
+    }
+}
+
 void retire(Run &run) {
+    const World second;
+    leave_marks(run, second);
     run.alloc(3000, run.world().known());
     run.alloc(9 * mib, EMM_STREAM_UNORDERED);
     run.hostalloc(mib, EMM_HOST_MAPPED);
@@ -276,6 +380,8 @@ void load(Run &run) {
 }
 
 void shut_down(Run &run) {
+    const World second;
+    leave_marks(run, second);
     run.alloc(3000, run.world().known());
     run.alloc(9 * mib, EMM_STREAM_UNORDERED);
     run.hostalloc(mib, EMM_HOST_MAPPED);
@@ -357,6 +463,7 @@ const std::vector<Workload> &workloads() {
         copying.variable = "EMM_IPC_STAGED";
         copying.value = "1";
         copying.device = 1;
+        add("thread", thread);
         add("retire", retire).leaves = Leaves::no_context;
         Workload &loading = add("load", load);
         loading.leaves = Leaves::no_process;
