@@ -11,7 +11,8 @@
 //   - On a stream that captures, cuMemAllocAsync would become a node of the graph, and the memory
 //     the graph's. It is allocated like memory for any stream instead, outside the capture, and a
 //     free on that stream takes effect when the graph is gone (graph_hold.h). An event on the
-//     context would invalidate captures: while one is announced, unordered frees are postponed.
+//     context would invalidate captures: while one is announced, unordered frees are postponed, to
+//     the next call after its end that emm.h forbids beside a capture that is not announced.
 //
 // The stream that a call carries must live. There is no way to ask: every driver function crashes
 // on the handle of a destroyed stream. So no handle is remembered from one call to the next.
@@ -29,16 +30,20 @@ using passthrough::is_late;
 using passthrough::RelaxedCapture;
 
 emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
-    release_postponed();
+    if (stream == EMM_STREAM_UNORDERED) {
+        release_postponed();
+    }
     LiveAllocations::Entry entry = LiveAllocations::make_entry(size);
     CUdeviceptr ptr = 0;
     const RelaxedCapture relaxed(driver_);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     if (!can_never_fit(size)) {
         result = allocate(size, stream, &ptr);
-        if (result == CUDA_ERROR_OUT_OF_MEMORY &&
-            driver_.cuStreamSynchronize(returns_) == CUDA_SUCCESS) {
-            result = allocate(size, stream, &ptr);
+        if (result == CUDA_ERROR_OUT_OF_MEMORY) {
+            release_postponed();
+            if (driver_.cuStreamSynchronize(returns_) == CUDA_SUCCESS) {
+                result = allocate(size, stream, &ptr);
+            }
         }
         if (result == CUDA_ERROR_OUT_OF_MEMORY) {
             return_unused();
@@ -91,7 +96,9 @@ CUresult Manager::allocate_for_any(size_t size, CUdeviceptr *ret_ptr) {
 }
 
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
-    release_postponed();
+    if (stream == EMM_STREAM_UNORDERED) {
+        release_postponed();
+    }
     LiveAllocations::Entry entry = allocations_.take(ptr, size);
     if (entry.empty()) {
         allocations_.refuse_free("async", ptr, size);
@@ -117,7 +124,11 @@ void Manager::release(LiveAllocations::Entry &entry, emm_stream stream, bool use
     if (entry.empty() || hold_back(entry)) {
         return;
     }
-    if (capture.active || used_elsewhere || stream == EMM_STREAM_UNORDERED) {
+    if (capture.active) {
+        postpone(entry);
+        return;
+    }
+    if (used_elsewhere || stream == EMM_STREAM_UNORDERED) {
         release_behind_everything(entry);
         return;
     }
@@ -160,7 +171,8 @@ passthrough::LiveAllocations::Allocations Manager::take_postponed() noexcept {
 }
 
 // Frees what the end of a capture, or of a graph, has made free. What has to wait once more, or
-// fails, is postponed again.
+// fails, is postponed again. Only for calls that may record an event on the context: it would
+// invalidate a capture that is not announced.
 void Manager::release_postponed() noexcept {
     const auto release_or_postpone = [this](LiveAllocations::Entry entry) {
         try {
@@ -217,7 +229,6 @@ emm_status Manager::stream_notice(emm_stream, uint32_t notice) {
         wait_.capture_begins();
     } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
         wait_.capture_ends();
-        release_postponed();
     }
     return EMM_OK;
 }

@@ -99,7 +99,6 @@ emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
     const emm_status status = host_.withdraw_ipc(context_, handle);
     if (LiveAllocations::Entry entry = end_export(*handle); !entry.empty()) {
         postpone(entry);
-        release_postponed();
     }
     return status;
 }

@@ -86,9 +86,9 @@ Manager::~Manager() {
 // What may still be in use by work that the program has not waited for is freed behind that work.
 // One way may fail, and the other one too.
 CUresult Manager::order_frees() noexcept {
-    CUresult result = wait_.unless_capturing(returns_);
+    CUresult result = wait_beside_captures();
     for (int tries = 0; tries < 2 && result != CUDA_SUCCESS; ++tries) {
-        result = wait_beside_captures();
+        result = wait_.unless_capturing(returns_);
     }
     return result;
 }

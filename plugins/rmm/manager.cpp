@@ -49,7 +49,9 @@ template <class Function> auto translated(Function function) -> decltype(functio
 } // namespace
 
 emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
-    release_postponed();
+    if (stream == EMM_STREAM_UNORDERED) {
+        release_postponed();
+    }
     refuse_capture(stream);
     LiveAllocations::Entry entry = LiveAllocations::make_entry(size);
     const RelaxedCapture relaxed(driver_);
@@ -84,7 +86,9 @@ void *Manager::allocate(size_t size, emm_stream stream) {
 }
 
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
-    release_postponed();
+    if (stream == EMM_STREAM_UNORDERED) {
+        release_postponed();
+    }
     refuse_capture(stream);
     if (stream != EMM_STREAM_UNORDERED) {
         driver_.expect_own(cuda_context_, stream);
@@ -171,7 +175,8 @@ void Manager::postpone(LiveAllocations::Entry &entry) noexcept {
     has_postponed_ = true;
 }
 
-// One event serves all that was postponed.
+// One event serves all that was postponed. Only for calls that may record it: it would invalidate a
+// capture that is not announced.
 void Manager::release_postponed() noexcept {
     if (!has_postponed_ || wait_.is_capturing()) {
         return;
@@ -226,7 +231,6 @@ emm_status Manager::stream_notice(emm_stream, uint32_t notice) {
         wait_.capture_begins();
     } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
         wait_.capture_ends();
-        release_postponed();
     }
     return EMM_OK;
 }

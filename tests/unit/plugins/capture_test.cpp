@@ -68,7 +68,7 @@ TEST_CASE("memory freed on a capturing stream stays until the graph and its inst
     REQUIRE(CU(cuGraphExecDestroy)(exec) == CUDA_SUCCESS);
     // The driver says so in its own time, and pool looks for it only when it next runs short.
     while (plugin_name() != "pool" && gpu.stats().pending_bytes >= size_t(1) << 20) {
-        CHECK(gpu.free(gpu.allocate(4096, stream), 4096, stream) == EMM_OK);
+        CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
     }
     CHECK(races() == before);
 }
@@ -152,6 +152,7 @@ TEST_CASE("the legacy stream is served while a stream that synchronizes with it 
     const emm_deviceptr ptr = gpu.allocate(4096, EMM_STREAM_LEGACY);
     CHECK(ptr != 0);
     CHECK(gpu.free(before, 4096, blocking) == EMM_OK);
+    CHECK(gpu.free(gpu.allocate(4096, EMM_STREAM_LEGACY), 4096, EMM_STREAM_LEGACY) == EMM_OK);
     CHECK(capture.valid());
     CU(cuGraphDestroy)(capture.end());
     CHECK(gpu.free(ptr, 4096) == EMM_OK);
