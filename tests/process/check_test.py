@@ -94,6 +94,8 @@ FAULTS = {
     "touches-retired": ["streams/retired", "capture/bystander", "cleanup/ended-streams"],
     "trusts-handles": ["streams/recycled"],
     "breaks-captures": ["capture/bystander", "capture/unannounced", "reset/goes-on"],
+    "guesses-captures": ["capture/failed-free"],
+    "waits-at-capture-ends": ["capture/unannounced"],
     "claims-capture": ["capture/ended", "capture/free-inside", "capture/inside"],
     "claims-order": ["streams/waits-for-nobody"],
     "section-frees": ["cleanup/section", "reset/goes-on"],

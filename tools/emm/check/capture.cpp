@@ -88,12 +88,39 @@ void bystander(const CheckedPlugin &plugin) {
     work_beside(hosted, other);
 }
 
+// A graph that has gone, which held memory, unless its free was refused.
+void leave_graph(const Hosted &hosted, const OwnedStream &owned) {
+    const emm_deviceptr ptr = hosted.alloc(mib, owned.get());
+    emm_status freed = EMM_OK;
+    {
+        CaptureScope capture(hosted, owned, true);
+        mark(owned.get(), ptr, mib, 1);
+        freed = emm_memfree(hosted.get(), ptr, mib, owned.get());
+        capture.end("a free in it");
+    }
+    if (freed < EMM_OK) {
+        hosted.free(ptr, mib, owned.get());
+    }
+}
+
+// There is something to wait for with an event on the context; the calls here leave that to others.
 void unannounced(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
+    OwnedStream announced;
     const OwnedStream owned, other;
-    CaptureScope capture(hosted, owned, false);
-    work_beside(hosted, other);
-    capture.end("calls for another stream");
+    hosted.enlist(announced);
+    const emm_deviceptr ptr = hosted.alloc(mib);
+    leave_graph(hosted, announced);
+    must(emm_capture_begin(hosted.get(), announced.get()), "announcing a capture");
+    hosted.free(ptr, mib);
+    {
+        CaptureScope capture(hosted, owned, false);
+        work_beside(hosted, other);
+        must(emm_capture_end(hosted.get(), announced.get()), "announcing a capture's end");
+        work_beside(hosted, other);
+        hosted.retire(announced);
+        capture.end("calls for other streams");
+    }
 }
 
 // A manager may take no part in captures, if it leaves them valid and does not claim otherwise.
@@ -189,6 +216,36 @@ void free_inside(const CheckedPlugin &plugin) {
     hosted.retire(owned);
 }
 
+// Whichever driver call fails, it is refused or waits for the graph's end.
+void failed_free(const CheckedPlugin &plugin) {
+    const Hosted hosted(plugin);
+    OwnedStream owned;
+    const OwnedStream other;
+    hosted.enlist(owned);
+    bool happened = true;
+    for (unsigned n = 1; happened && n < 100; n++) {
+        const emm_deviceptr ptr = hosted.alloc(mib, owned.get());
+        emm_status freed = EMM_OK;
+        {
+            CaptureScope capture(hosted, owned, true);
+            mark(owned.get(), ptr, mib, 1);
+            {
+                const Fault fault(fmt::format("any@{}", n));
+                freed = emm_memfree(hosted.get(), ptr, mib, owned.get());
+                happened = fault.happened();
+            }
+            capture.end("a free that failed");
+            for (const emm_stream stream : {owned.get(), other.get(), EMM_STREAM_UNORDERED}) {
+                expect_others(hosted, stream, ptr);
+            }
+        }
+        if (freed < EMM_OK) {
+            hosted.free(ptr, mib);
+        }
+    }
+    hosted.retire(owned);
+}
+
 // Memory freed inside captures is free when the graphs are gone.
 void ended_graphs(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
@@ -228,6 +285,9 @@ std::vector<Case> capture_cases() {
          inside, every_mode},
         {"capture/free-inside", "EMM-P-25", "a free in a capture waits for the graph's end",
          free_inside, every_mode},
+        {"capture/failed-free", "EMM-P-21 EMM-P-25",
+         "a free in a capture that the driver fails is refused or waits for the graph's end",
+         failed_free, on_simulator | every_mode},
         {"capture/ended", "EMM-P-54", "what was freed in graphs comes back when they are gone",
          ended_graphs, on_simulator | every_mode},
     };
