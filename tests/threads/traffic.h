@@ -32,8 +32,9 @@ struct Block {
     size_t context = 0; // which one, see Traffic
     emm_deviceptr ptr = 0;
     size_t size = 0;
-    CUstream stream = nullptr; // all its uses are ordered before what comes next there
-    unsigned pattern = 0;      // that the last of them leaves
+    CUstream stream = nullptr;   // all its uses are ordered before what comes next there
+    unsigned pattern = 0;        // that the last of them leaves
+    bool used_elsewhere = false; // as the plugin has been told
 };
 
 // A block that its thread leaves to another one, which frees it.
@@ -76,7 +77,8 @@ public:
     std::atomic<unsigned> last_pattern{0};
     std::atomic<bool> stop{false};
     // Held by calls that may record a context event, which would invalidate a capture that is not
-    // announced: those with no stream, allocations of pinned memory among them, and trims.
+    // announced: those with no stream, allocations of pinned memory among them, frees of what was
+    // used elsewhere, and trims.
     std::shared_mutex unordered_calls;
 
     void use(const Context &context) const; // makes it current

@@ -217,7 +217,8 @@ void Worker::capture() {
     if (own != blocks.end()) {
         block = taken_from(blocks, size_t(own - blocks.begin()));
         at_->pattern->replace(block.ptr, block.size, block.pattern, block.pattern, stream.handle);
-        free(block, stream.handle);
+        // The graph's, whatever else has used it: there is nothing to wait for yet.
+        check(emm_memfree(emm(), block.ptr, 0, stream.handle), "emm_memfree");
     }
     if (once && allocate_in_capture(stream.handle, block)) {
         blocks.push_back(block);
@@ -423,16 +424,22 @@ void Worker::look_into(const Block &block) {
 }
 
 // False: the plugin cannot be told, and the caller waits.
-bool Worker::record_use(const Block &block, CUstream stream) {
+bool Worker::record_use(Block &block, CUstream stream) {
     const emm_status status = emm_record_use(emm(), block.ptr, block.size, stream);
     if (status == EMM_E_NOT_SUPPORTED) {
         return false;
     }
     check(status, "emm_record_use");
+    block.used_elsewhere = true;
     return true;
 }
 
+// Called with the lock if there is no stream.
 void Worker::free(const Block &block, emm_stream stream) {
+    std::shared_lock lock(traffic_.unordered_calls, std::defer_lock);
+    if (block.used_elsewhere && stream != EMM_STREAM_UNORDERED) {
+        lock.lock();
+    }
     check(emm_memfree(emm(), block.ptr, below(2) ? block.size : 0, stream), "emm_memfree");
 }
 

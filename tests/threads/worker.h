@@ -58,7 +58,7 @@ private:
     void enter(size_t context); // makes it the current one
     void order(CUstream before, CUstream after);
     CUevent record(CUstream stream);
-    bool record_use(const Block &block, CUstream stream);
+    bool record_use(Block &block, CUstream stream);
     void use(Block &block, CUstream stream);
     void look_into(const Block &block);
     void free(const Block &block, emm_stream stream);
