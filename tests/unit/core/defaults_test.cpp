@@ -171,6 +171,27 @@ TEST_CASE("managed memory comes and goes") {
     CHECK(emm_memfreemanaged(context, ptr, 0, EMM_STREAM_UNORDERED) == EMM_E_NOT_OWNED);
 }
 
+TEST_CASE("the defaults free nothing on a stream that captures, and say why") {
+    emm_context *context = recorded_context();
+    CUstream stream = nullptr;
+    CUgraph graph = nullptr;
+    void *host = nullptr;
+    emm_deviceptr managed = 0;
+    REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
+    REQUIRE(emm_memallocmanaged(context, 4096, EMM_ATTACH_GLOBAL, &managed) == EMM_OK);
+    REQUIRE(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+    REQUIRE(CU(cuStreamBeginCapture)(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    CHECK(emm_memhostfree(context, host, 4096, 0, stream) == EMM_E_CAPTURING);
+    CHECK(emm_memfreemanaged(context, managed, 4096, stream) == EMM_E_CAPTURING);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("the stream captures"));
+    CHECK(pending() == 0);
+    CHECK(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
+    CHECK(CU(cuGraphDestroy)(graph) == CUDA_SUCCESS);
+    CHECK(emm_memhostfree(context, host, 4096, 0, stream) == EMM_OK);
+    CHECK(emm_memfreemanaged(context, managed, 4096, stream) == EMM_OK);
+    CHECK(CU(cuStreamDestroy)(stream) == CUDA_SUCCESS);
+}
+
 TEST_CASE("a plugin file of four functions does every kind of memory, by the host's defaults") {
     setenv("EMM_PLUGIN_PATH", EMM_TEST_FIXTURES, 1);
     REQUIRE(emm_set_plugin("good") == EMM_OK);
