@@ -83,12 +83,14 @@
  * Captures of a registered stream are always announced (stream_notice). A plugin leaves captures of
  * the program valid, also those of other threads: cuMemAlloc, cuMemFree, cuStreamSynchronize,
  * cuEventQuery and others invalidate them unless the thread's capture mode is relaxed round the
- * call (cuThreadExchangeStreamCaptureMode), cuCtxSynchronize and cuCtxRecordEvent in any mode. A
- * graph uses memory whenever it is launched: what is freed on a stream that captures is kept until
- * the graph is gone, and each clone and executable graph made of it or last updated from it
- * (cuGraphExecUpdate); or the free is refused with EMM_E_CAPTURING. A user object retained on the
- * graph tells: the driver hands it on to all of these, but not to a graph of which a single node's
- * parameters are set.
+ * call (cuThreadExchangeStreamCaptureMode), cuCtxSynchronize and cuCtxRecordEvent in any mode. So
+ * these two belong in calls that emm.h forbids beside a capture that is not announced: those with
+ * no stream, allocations of pinned memory, frees after record_use, trims, destroy, and requests
+ * that run out of memory; never in other calls. A graph uses memory whenever it is launched: what
+ * is freed on a stream that captures is kept until the graph is gone, and each clone and executable
+ * graph made of it or last updated from it (cuGraphExecUpdate); or the free is refused with
+ * EMM_E_CAPTURING. A user object retained on the graph tells: the driver hands it on to all of
+ * these, but not to a graph of which a single node's parameters are set.
  */
 #ifndef EMM_PLUGIN_H
 #define EMM_PLUGIN_H
