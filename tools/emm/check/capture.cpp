@@ -183,6 +183,24 @@ void expect_others(const Hosted &hosted, emm_stream stream, emm_deviceptr graphs
     }
 }
 
+// `ptr` was freed in the capture, or that was refused: each run of the graph still uses it.
+void expect_kept(const Hosted &hosted, CaptureScope &capture, const OwnedStream &owned,
+                 const OwnedStream &other, emm_deviceptr ptr) {
+    for (int i = 0; i < 3; i++) {
+        for (const emm_stream stream : {owned.get(), other.get(), EMM_STREAM_UNORDERED}) {
+            expect_others(hosted, stream, ptr);
+        }
+        must(emm_trim(hosted.get(), 0, nullptr), "trim"); // and what was pending is done
+        capture.launch(owned);
+        const emm_deviceptr mine = hosted.alloc(mib, other.get());
+        mark(other.get(), mine, mib, 3);
+        owned.synchronize();
+        expect(is_marked(other.get(), mine, mib, 3),
+               "memory that a graph still writes to was handed out");
+        hosted.free(mine, mib, other.get());
+    }
+}
+
 // A block freed inside a capture is still used by each run of the graph.
 void free_inside(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
@@ -199,19 +217,7 @@ void free_inside(const CheckedPlugin &plugin) {
         }
         must(freed, "memfree in a capture");
         capture.end("a free in it");
-        for (int i = 0; i < 3; i++) {
-            for (const emm_stream stream : {owned.get(), other.get(), EMM_STREAM_UNORDERED}) {
-                expect_others(hosted, stream, ptr);
-            }
-            must(emm_trim(hosted.get(), 0, nullptr), "trim"); // and what was pending is done
-            capture.launch(owned);
-            const emm_deviceptr mine = hosted.alloc(mib, other.get());
-            mark(other.get(), mine, mib, 3);
-            owned.synchronize();
-            expect(is_marked(other.get(), mine, mib, 3),
-                   "memory that a graph still writes to was handed out");
-            hosted.free(mine, mib, other.get());
-        }
+        expect_kept(hosted, capture, owned, other, ptr);
     }
     hosted.retire(owned);
 }
@@ -235,9 +241,7 @@ void failed_free(const CheckedPlugin &plugin) {
                 happened = fault.happened();
             }
             capture.end("a free that failed");
-            for (const emm_stream stream : {owned.get(), other.get(), EMM_STREAM_UNORDERED}) {
-                expect_others(hosted, stream, ptr);
-            }
+            expect_kept(hosted, capture, owned, other, ptr);
         }
         if (freed < EMM_OK) {
             hosted.free(ptr, mib);
