@@ -310,7 +310,7 @@ void thread(Run &run) {
         const Outside program;
         must(CU(cuCtxSetCurrent)(run.world().cuda()) == CUDA_SUCCESS, "a thread's context");
         for (const emm_stream stream :
-             {emm_stream(run.world().known()), EMM_STREAM_PER_THREAD, EMM_STREAM_UNORDERED}) {
+             {emm_stream(run.world().known()), EMM_STREAM_LEGACY, EMM_STREAM_UNORDERED}) {
             run.alloc(1000, stream);
             run.alloc(3 * mib, stream);
         }
@@ -320,9 +320,6 @@ void thread(Run &run) {
             return status == EMM_E_NOT_OWNED ? EMM_OK : status;
         });
         run.free_all();
-        run.clean_up();
-        // What is left is freed by another thread, on its own stream.
-        run.own(CU(cuStreamSynchronize)(CU_STREAM_PER_THREAD) == CUDA_SUCCESS, "waiting");
     }).join();
 }
 

@@ -8,10 +8,34 @@
 
 namespace emm::pool {
 
+// Of a thread that has used its own stream. It comes before the destructors of pthread keys, one of
+// which is the driver's and ends that stream.
+struct EarlyEnd {
+    bool wanted = false;
+    ~EarlyEnd() {
+        if (wanted) {
+            Thread::end(Thread::self_);
+        }
+    }
+};
+
+namespace {
+
+// To register a destructor takes the C library memory, without which it ends the process: so there
+// has to be some.
+void end_early() {
+    constexpr size_t enough = 256;
+    ::operator delete(::operator new(enough));
+    static thread_local EarlyEnd end;
+    end.wanted = true;
+}
+
+} // namespace
+
 // The process's first thread ends with the process, and so does the only thread of a fork's child:
 // nothing is torn down then.
 void Thread::end(void *thread) {
-    if (syscall(SYS_gettid) == getpid()) {
+    if (thread != self_ || syscall(SYS_gettid) == getpid()) { // ended early, or not at all
         return;
     }
     is_over_ = true;
@@ -57,6 +81,7 @@ void Thread::remember_own_stream(uint64_t manager_number) noexcept {
     try {
         Thread *thread = self();
         if (thread) {
+            end_early();
             thread->own_streams_.add(manager_number);
         }
     } catch (const std::bad_alloc &) { // a context event will cover what it leaves

@@ -56,6 +56,7 @@ private:
     }
     void forget_dead();
     static void end(void *thread); // with its thread
+    friend struct EarlyEnd;
 
     // So that the way to it is one load, even in a library that was opened at run time.
     [[gnu::tls_model("initial-exec")]] static inline constinit thread_local Thread *self_ = nullptr;
