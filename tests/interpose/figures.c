@@ -96,10 +96,12 @@ static void leave_context(const char *argument) {
     CU(cuCtxSetCurrent, cuCtxSetCurrent)(NULL);
 }
 
-static void ask_info(const char *argument) {
-    (void)argument;
+/* Both figures, or the one of that name. */
+static void ask_info(const char *which) {
     size_t total = 0, unused = 0;
-    const int result = CU(cuMemGetInfo, cuMemGetInfo_v2)(&unused, &total);
+    size_t *const ret_total = strcmp(which, "free") == 0 ? NULL : &total;
+    size_t *const ret_unused = strcmp(which, "total") == 0 ? NULL : &unused;
+    const int result = CU(cuMemGetInfo, cuMemGetInfo_v2)(ret_unused, ret_total);
     printf("info %d %zu %zu\n", result, total, unused);
 }
 

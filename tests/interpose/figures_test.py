@@ -45,6 +45,13 @@ class DeviceTotal(unittest.TestCase):
             self.assertEqual(found[4][:3], ("info", 0, LIMIT))
             self.assertEqual(found[5], ("total", 0, LIMIT))
 
+    def test_each_figure_alone_is_what_both_are_together(self):
+        for plugin in (*LIMITED, "pool", None):
+            found = figures(plugin, "cuda", "init", "context=0", f"alloc={64 * MIB}", "info", "info=total", "info=free")
+            total, free = found[3][2:]
+            self.assertEqual(found[4:], [("info", 0, total, 0), ("info", 0, 0, free)], plugin)
+            self.assertEqual(total, LIMIT if plugin in LIMITED else DEVICE)
+
     def test_without_a_limit_or_emm_it_is_the_drivers(self):
         for plugin in (None, "pool", "async", "passthrough", "pool:max=1TiB"):
             self.assertEqual(figures(plugin, "cuda", "init", "total=0", "context=0", "total=0")[1::2],

@@ -159,12 +159,13 @@ CUresult api::mem_host_get_device_pointer_v1(unsigned int *, void *, unsigned in
 CUresult api::mem_get_info(size_t *free, size_t *total) {
     Context *context;
     const CUresult result = current_context(context);
-    if (result != CUDA_SUCCESS || !free || !total) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    if (result == CUDA_SUCCESS && free) {
+        *free = context->device->capacity - context->device->used;
     }
-    *free = context->device->capacity - context->device->used;
-    *total = context->device->capacity;
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS && total) {
+        *total = context->device->capacity;
+    }
+    return result;
 }
 
 CUresult api::mem_alloc(CUdeviceptr *dptr, size_t bytesize) {

@@ -24,9 +24,11 @@ emm_status memory_info(emm_context *context, size_t *ret_free, size_t *ret_total
 CUresult mem_get_info(size_t *ret_free, size_t *ret_total) {
     const Turn turn;
     Answer answer;
-    if (turn.is_programs() && ret_free && ret_total) {
+    if (turn.is_programs() && (ret_free || ret_total)) {
         answer = in_current([&](emm_context *context) {
-            const emm_status status = memory_info(context, ret_free, ret_total);
+            size_t unasked = 0;
+            const emm_status status = memory_info(context, ret_free ? ret_free : &unasked,
+                                                  ret_total ? ret_total : &unasked);
             return status < 0 ? unserved(status) : CUDA_SUCCESS;
         });
     }
