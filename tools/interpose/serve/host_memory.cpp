@@ -152,7 +152,7 @@ CUresult mem_host_get_flags(unsigned *ret_flags, void *host) {
     if (found.kind != Kind::pinned || !ret_flags) {
         return ask_driver<&mem_host_get_flags>(served_cuMemHostGetFlags, ret_flags, host);
     }
-    *ret_flags = found.flags;
+    *ret_flags = found.flags | CU_MEMHOSTALLOC_DEVICEMAP; // unified addresses map all of it
     return CUDA_SUCCESS;
 }
 
