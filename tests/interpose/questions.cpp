@@ -252,6 +252,8 @@ void one_by_one(CUdeviceptr block, size_t size, CUdeviceptr at, CUcontext contex
     CUmemoryPool pool = reinterpret_cast<CUmemoryPool>(&host);
     NEED(cu.cuPointerGetAttribute(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, at));
     fact(pool == nullptr, "it is of no pool");
+    fact(attribute(CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES, at, 7ULL) == 0,
+         "it allows no type of handle");
 }
 
 void all_at_once(CUdeviceptr block, size_t size, CUdeviceptr at, CUcontext context) {

@@ -158,6 +158,22 @@ void refuse_wrong(const Peer &exporter, const Peer &importer) {
     CHECK(exporter.free(1, How::unordered).result == CUDA_SUCCESS);
 }
 
+// What is open goes by cuIpcCloseMemHandle alone.
+void refuse_frees(const Peer &exporter, const Peer &importer) {
+    CHECK(exporter.allocate(0, 3 * MiB, How::ordered).result == CUDA_SUCCESS);
+    const CUipcMemHandle handle = handle_of(exporter, 0);
+    exporter.fill(0, 7);
+    for (const unsigned slot : {0U, 1U, 2U}) {
+        CHECK(importer.open(slot, handle, 3 * MiB).result == CUDA_SUCCESS);
+    }
+    CHECK(importer.free(1, How::unordered).result == CUDA_ERROR_INVALID_VALUE);
+    CHECK(importer.free(2, How::ordered).result == CUDA_ERROR_INVALID_VALUE);
+    CHECK(importer.holds(0, 7));
+    CHECK(importer.close(0).result == CUDA_SUCCESS);
+    CHECK(importer.open(0, handle, 3 * MiB).result == CUDA_SUCCESS && importer.holds(0, 7));
+    CHECK(exporter.free(0, How::ordered).result == CUDA_SUCCESS);
+}
+
 void share_from_threads(const Peer &exporter, const Peer &importer) {
     CHECK(exporter.allocate(0, 3 * MiB, How::unordered).result == CUDA_SUCCESS);
     CHECK(exporter.get_handles_at_once(0));
@@ -281,6 +297,7 @@ int main(int argc, char *argv[]) {
     run("an exporter that has ended", [](const Peer &, const Peer &to) { end_by_exit(to); });
     run("contexts that end", end_by_reset);
     run("handles that are wrong", refuse_wrong);
+    run("frees of what is open", refuse_frees);
     run("several threads", share_from_threads);
     run("nothing is left", leave_nothing);
     std::puts("a process without emm ...");

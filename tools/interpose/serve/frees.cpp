@@ -23,12 +23,15 @@ namespace {
     return status < 0 ? refuse(allocation, status) : CUDA_SUCCESS;
 }
 
-// What the program has not got: the driver's, freed before, or a graph's that no launch has left.
+// What the program has not got from emm: the driver's, freed before, a graph's that no launch has
+// left, or another process's, which the driver would free.
 bool is_none(const Allocation &found) {
     return found.address == 0 || !found.is_programs();
 }
-Answer free_none(const Allocation &found) {
-    return found.address != 0 || found.freed ? Answer(CUDA_ERROR_INVALID_VALUE) : Answer();
+Answer free_none(const Allocation &found, uint64_t address) {
+    const bool is_refused =
+        found.address != 0 || found.freed || server().sharing.around(address).address != 0;
+    return is_refused ? Answer(CUDA_ERROR_INVALID_VALUE) : Answer();
 }
 
 // The program frees it: other processes can open it no more.
@@ -46,7 +49,7 @@ Allocation take(uint64_t address) {
 Answer free_unordered(uint64_t address) {
     const Allocation found = take(address);
     if (is_none(found)) {
-        return free_none(found);
+        return free_none(found, address);
     }
     if (server().options.sync_free) [[unlikely]] {
         wait_for_context(found.context);
@@ -144,7 +147,7 @@ Answer free_in_own_graph(const Capture &capture, const Allocation &found, CUstre
 Answer free_outside(uint64_t address, CUstream stream) {
     const Allocation found = take(address);
     if (is_none(found)) {
-        return free_none(found);
+        return free_none(found, address);
     }
     if (found.kind == Kind::managed) [[unlikely]] {
         return conclude(found, emm_memfreemanaged(found.context, found.address, found.size,

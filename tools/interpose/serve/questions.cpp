@@ -55,6 +55,7 @@ bool is_of_allocation(CUpointer_attribute attribute) {
     case CU_POINTER_ATTRIBUTE_BUFFER_ID:
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         return true;
     default:
@@ -80,6 +81,8 @@ void tell_attribute(const Allocation &allocation, CUpointer_attribute attribute,
         return tell(ret_data, CUdeviceptr(allocation.address));
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
         return tell(ret_data, size_t(allocation.size));
+    case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+        return tell(ret_data, 0ULL); // cuMemRetainAllocationHandle gives none
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
         if (allocation.kind == Kind::ordered) {
             server().driver.cuDeviceGetDefaultMemPool(&pool, info.device);
