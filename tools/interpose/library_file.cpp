@@ -14,7 +14,7 @@ namespace emm::run {
 namespace {
 
 // The cache of the dynamic linker, as glibc has written it since 2.2; offsets of texts count from
-// its beginning.
+// its beginning. Before 2.32 it stood behind the form of 2.1 (`OldHead`).
 struct CacheHead {
     char magic[20];
     uint32_t count;
@@ -29,6 +29,12 @@ struct CacheEntry {
     uint64_t hardware;
 };
 constexpr const char magic[] = "glibc-ld.so.cache1.1";
+struct OldHead {
+    char magic[12]; // with its end
+    uint32_t count;
+};
+constexpr uint64_t old_entry_bytes = 12;
+constexpr const char old_magic[] = "ld.so-1.7.0";
 
 // How the cache marks a library for glibc, of 64 bits; and Debian's name for the machine.
 #if defined(__x86_64__)
@@ -48,6 +54,20 @@ bool visit_in_folder(const char *folder, size_t length, const char *name, Visit 
     const int written = snprintf(path.text, sizeof path.text, "%.*s/%s",
                                  is_current ? 1 : int(length), is_current ? "." : folder, name);
     return written > 0 && size_t(written) < sizeof path.text && visit(path, state);
+}
+
+// How many bytes of the cache have the form of 2.1, which is not read: 0 in newer ones.
+size_t old_form_bytes(const char *cache, size_t bytes) {
+    OldHead head;
+    if (bytes < sizeof head) {
+        return 0;
+    }
+    memcpy(&head, cache, sizeof head);
+    const uint64_t whole = sizeof head + head.count * old_entry_bytes;
+    const bool is_old = memcmp(head.magic, old_magic, sizeof old_magic - 1) == 0;
+    const uint64_t end =
+        (whole + alignof(CacheEntry) - 1) / alignof(CacheEntry) * alignof(CacheEntry);
+    return is_old && end <= bytes ? end : 0;
 }
 
 // NULL: it does not end within the cache.
@@ -80,6 +100,9 @@ bool is_wanted(const Path &path, void *state) {
 
 bool each_in_cache(const char *cache, size_t bytes, const char *name, Visit visit, void *state) {
     CacheHead head;
+    const size_t skipped = old_form_bytes(cache, bytes);
+    cache += skipped;
+    bytes -= skipped;
     if (bytes < sizeof head) {
         return false;
     }

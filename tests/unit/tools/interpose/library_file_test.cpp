@@ -50,6 +50,15 @@ std::string cache_of(const std::vector<CachedFile> &files) {
     return bytes + texts;
 }
 
+// As glibc before 2.32 writes it: the form of 2.1 with `old_files` entries of 12 bytes, and the
+// other one behind it at a multiple of 8.
+std::string old_cache_of(uint32_t old_files, const std::vector<CachedFile> &files) {
+    std::string bytes("ld.so-1.7.0", 12);
+    append(bytes, &old_files, sizeof old_files);
+    bytes.resize((bytes.size() + size_t{old_files} * 12 + 7) / 8 * 8);
+    return bytes + cache_of(files);
+}
+
 using Paths = std::vector<std::string>;
 
 bool note(const Path &path, void *state) {
@@ -79,16 +88,35 @@ TEST_CASE("the linker's cache tells where a library of this machine lies") {
     CHECK(in_cache(cache) == Paths{"/x/libcuda.so.1", "/y/libcuda.so.1"});
 }
 
+TEST_CASE("a cache that begins in the form of glibc 2.1 tells it behind that") {
+    for (const uint32_t old_files : {0U, 1U, 2U, 3U, 1000U}) {
+        INFO(old_files << " files in the old form");
+        CHECK(in_cache(old_cache_of(old_files, {{"libcuda.so.1", "/lib32/libcuda.so.1", 0x0003},
+                                                {"libcuda.so.1", "/x/libcuda.so.1"}})) ==
+              Paths{"/x/libcuda.so.1"});
+    }
+}
+
 TEST_CASE("what is no cache, or is cut off anywhere, has nothing behind its end") {
     CHECK(in_cache("").empty());
     CHECK(in_cache(std::string(1000, 'x')).empty());
-    const std::string cache = cache_of({{"libcuda.so.1", "/x/libcuda.so.1"}});
-    for (size_t size = 0; size < cache.size(); size++) {
-        INFO(size << " bytes of " << cache.size());
-        const std::vector<char> cut(cache.begin(), cache.begin() + std::ptrdiff_t(size));
-        Paths paths;
-        each_in_cache(cut.data(), cut.size(), "libcuda.so.1", note, &paths);
-        CHECK(paths.empty());
+    const std::vector<CachedFile> files = {{"libcuda.so.1", "/x/libcuda.so.1"}};
+    for (const std::string &cache : {cache_of(files), old_cache_of(3, files)}) {
+        for (size_t size = 0; size < cache.size(); size++) {
+            INFO(size << " bytes of " << cache.size());
+            const std::vector<char> cut(cache.begin(), cache.begin() + std::ptrdiff_t(size));
+            Paths paths;
+            each_in_cache(cut.data(), cut.size(), "libcuda.so.1", note, &paths);
+            CHECK(paths.empty());
+        }
+    }
+}
+
+TEST_CASE("a cache whose old form is longer than the file has nothing") {
+    for (const uint32_t count : {4U, 5U, 1000U, 0x7fffffffU, 0xffffffffU}) {
+        std::string cache = old_cache_of(3, {{"libcuda.so.1", "/x/libcuda.so.1"}});
+        std::memcpy(cache.data() + 12, &count, sizeof count);
+        CHECK(in_cache(cache).empty());
     }
 }
 
