@@ -122,6 +122,13 @@ class Refused(Tree):
                             "/nowhere/app")
         self.assert_refused(127, "the program '' is not there", "--", "")
 
+    def test_a_name_with_control_characters_is_told_on_one_line_without_them(self):
+        for words in (["--", "a\nb\x1b[31m"], ["--release", "a\nb\x1b[31m", "--", "true"],
+                      ["--track", "a\nb\x1b[31m", "--", "true"]):
+            done = self.emm(*words)
+            self.assertIn("'a b?[31m'", done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
     def test_a_program_that_cannot_be_executed_is_status_126(self):
         plain = self.file("plain", "echo\n", 0o644)
         for path, found in ((plain, "Permission denied"), (self.folder, "Is a directory"),

@@ -1,10 +1,10 @@
 #include "contexts.h"
 
+#include "../say.h"
 #include "result.h"
 #include "second_driver.h"
 
 #include <algorithm>
-#include <cstdio>
 
 namespace emm::run {
 namespace {
@@ -21,7 +21,7 @@ thread_local LastContext last_context __attribute__((tls_model("initial-exec")))
 void complain(emm_status status) {
     static std::atomic<bool> said{false};
     if (!leaves_to_driver(status) && !said.exchange(true)) {
-        std::fprintf(stderr, "emm run: %s\n", emm_last_error()->text);
+        say("%s", emm_last_error()->text);
     }
 }
 

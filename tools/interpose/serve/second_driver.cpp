@@ -1,10 +1,11 @@
 #include "second_driver.h"
 
+#include "../say.h"
+
 #include <emm/emm.h>
 
 #include <atomic>
 #include <climits>
-#include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -97,10 +98,8 @@ void report_second_driver() {
     const std::string found =
         second_driver(text_of("/proc/self/maps"), interposer_path(), real_path(info.path));
     if (!found.empty() && !said.exchange(true)) {
-        std::fprintf(
-            stderr,
-            "emm run: the program has opened a CUDA driver of its own, %s, beside %s: what it "
-            "allocates there is not served; --audit leads paths to the interposer\n",
+        say("the program has opened a CUDA driver of its own, %s, beside %s: what it allocates "
+            "there is not served; --audit leads paths to the interposer",
             found.c_str(), info.path);
     }
 }
