@@ -209,6 +209,28 @@ Distrust distrust(const std::string &path, uid_t user) {
     return found;
 }
 
+std::string refusal_of(const std::string &path, uid_t user, bool allows_untrusted,
+                       std::string &ret_lifted) {
+    if (path.find('$') != std::string::npos) {
+        return "the dynamic linker would not take its path as it is written: expected a path "
+               "without '$'";
+    }
+    struct stat status = {};
+    if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+        return "it is no regular file: expected a shared library";
+    }
+    const Distrust found = distrust(path, user);
+    if (found.problem.empty() || found.error != 0) {
+        return "";
+    }
+    if (allows_untrusted) {
+        ret_lifted = found.problem;
+        return "";
+    }
+    return fmt::format("{}: expected {}, found {} ({}, or set EMM_ALLOW_UNTRUSTED=1)",
+                       found.problem, found.expected, found.got, found.hint);
+}
+
 bool is_private_group(gid_t group, uid_t user, const std::string &passwd,
                       const std::string &groups) {
     const std::string number = fmt::format("{}", group), own = fmt::format("{}", user);

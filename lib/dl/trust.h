@@ -28,6 +28,12 @@ Distrust distrust_of(const struct stat &status, Role role, const std::string &pa
 // `path` lead to another file.
 Distrust distrust(const std::string &path, uid_t user);
 
+// Why a library that a setting names by its absolute path is not loaded; "": it may be, or dlopen
+// tells what is wrong. With `allows_untrusted` distrust is lifted, and `ret_lifted` says what it
+// was.
+std::string refusal_of(const std::string &path, uid_t user, bool allows_untrusted,
+                       std::string &ret_lifted);
+
 // Whether `group` has no member besides root and `user`, as far as the two files tell. A group that
 // they do not know could have any.
 bool is_private_group(gid_t group, uid_t user, const std::string &passwd = "/etc/passwd",

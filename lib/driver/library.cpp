@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cuda.h>
 #include <dlfcn.h>
-#include <fmt/format.h>
 #include <link.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -48,26 +47,14 @@ emm_status refuse(const std::string &wanted, const std::string &why) {
 
 // What EMM_DRIVER names is loaded by the rules for plugins.
 emm_status check_file(const std::string &wanted) {
-    if (wanted.find('$') != std::string::npos) {
-        return refuse(wanted, "the dynamic linker would not take its path as it is written: "
-                              "expected a path without '$'");
-    }
-    struct stat status = {};
-    if (stat(wanted.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-        return refuse(wanted, "it is no regular file: expected a shared library");
-    }
-    const dl::Distrust found = dl::distrust(wanted, geteuid());
-    if (found.problem.empty() || found.error != 0) {
-        return EMM_OK; // dlopen tells what is wrong with a path that leads nowhere
-    }
-    if (observe::setting("EMM_ALLOW_UNTRUSTED") == "1") {
+    std::string lifted;
+    const std::string refusal =
+        dl::refusal_of(wanted, geteuid(), observe::setting("EMM_ALLOW_UNTRUSTED") == "1", lifted);
+    if (!lifted.empty()) {
         observe::log(EMM_LOG_WARN, "driver {}: {}; loaded because EMM_ALLOW_UNTRUSTED=1", wanted,
-                     found.problem);
-        return EMM_OK;
+                     lifted);
     }
-    return refuse(wanted,
-                  fmt::format("{}: expected {}, found {} ({}, or set EMM_ALLOW_UNTRUSTED=1)",
-                              found.problem, found.expected, found.got, found.hint));
+    return refusal.empty() ? EMM_OK : refuse(wanted, refusal);
 }
 
 bool same_file(const std::string &a, const std::string &b) {

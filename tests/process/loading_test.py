@@ -4,6 +4,8 @@ import os
 import pathlib
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -123,6 +125,37 @@ class Driver(Folder):
         self.file.unlink()
         os.mkfifo(self.file)
         self.assertIn("it is no regular file", self.driver(status=1)["error"]["message"])
+
+
+@unittest.skipUnless(INTERPOSER and not SANITIZED, "needs the interposer, and programs without sanitizers")
+class InterposedDriver(Driver):
+    """The same with the interposer in front, as `emm run` has it: the first call of any entry loads the driver."""
+
+    def init(self, driver, **variables):
+        program = "import ctypes; print(ctypes.CDLL('libcuda.so.1').cuInit(0))"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("EMM_")}
+        return subprocess.run([sys.executable, "-c", program], text=True, capture_output=True, timeout=60, check=False,
+                              env={**kept, "LD_PRELOAD": INTERPOSER, "LD_LIBRARY_PATH": os.path.dirname(INTERPOSER),
+                                   "EMM_DRIVER": str(driver), **variables})
+
+    def driver(self, **variables):
+        status = variables.pop("status", 0)
+        done = self.init(self.file, **variables)
+        self.assertEqual((done.returncode, done.stdout), (0, "100\n" if status else "0\n"), done.stderr)
+        self.assertEqual(done.stderr.count("\n"), 1 if status or "EMM_ALLOW_UNTRUSTED" in variables else 0, done.stderr)
+        return {"simulated": True, "error": {"message": done.stderr}}
+
+    def test_no_code_of_one_that_is_refused_has_run(self):
+        shutil.copy(deadly("leaves"), self.file)
+        self.assertEqual(self.init(self.file).returncode, 7)
+        self.own.chmod(0o777)
+        self.assertEqual(self.init(self.file).stdout, "100\n")
+
+    def test_control_characters_of_the_environment_do_not_reach_the_terminal(self):
+        for variables in ({"EMM_DRIVER": "a\x1b[31m\nb\x7f"}, {"EMM_RUN": "a\x1b[31m\nb\x7f"}):
+            done = self.init(variables.get("EMM_DRIVER", self.file), **variables)
+            self.assertIn("found 'a?[31m b?'", done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
 
 
 class Namesakes(Folder):

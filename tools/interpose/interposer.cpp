@@ -7,6 +7,7 @@
 #include "environment.h"
 #include "library_file.h"
 #include "proc_address.h"
+#include "say.h"
 #include "served.h"
 
 #include <dlfcn.h>
@@ -48,10 +49,6 @@ Entries driver;                    // its entries, of those that are served
 Path own_file;                     // the interposer's
 char problem[PATH_MAX + 512] = ""; // why no program can be served
 
-void say(const char *text) {
-    fprintf(stderr, "emm run: %s\n", text);
-}
-
 int refuse_all() {
     return library_failed;
 }
@@ -89,6 +86,27 @@ bool find_simulated(Path &ret_path) {
             access(ret_path.text, R_OK) == 0);
 }
 
+// A function of libemm-run's; NULL: `problem` says why.
+void *find_in_serving(const char *name) {
+    Path path;
+    if (!beside(own_file, "libemm-run.so", path)) {
+        return nullptr;
+    }
+    void *const opened = dlopen(path.text, RTLD_NOW | RTLD_LOCAL);
+    void *const found = opened ? dlsym(opened, name) : nullptr;
+    if (!found) {
+        const char *const why = dlerror();
+        snprintf(problem, sizeof problem, "%s", why ? why : path.text);
+    }
+    return found;
+}
+
+// By the rules for plugins, before any of its code runs: this takes more than libc.
+bool may_be_loaded(const Path &path) {
+    const auto check = reinterpret_cast<CheckDriver>(find_in_serving(check_driver_name));
+    return check && check(path.text, problem, sizeof problem);
+}
+
 // False: `problem` says why.
 bool choose_driver(Path &ret_path) {
     const char *const wanted = getenv("EMM_DRIVER");
@@ -111,6 +129,7 @@ bool choose_driver(Path &ret_path) {
         return false;
     } else {
         memcpy(ret_path.text, wanted, strlen(wanted) + 1);
+        return may_be_loaded(ret_path);
     }
     return true;
 }
@@ -185,22 +204,12 @@ enum class Serving { not_yet, starting, on, failed } serving = Serving::not_yet;
 TellFigures tell_figures = nullptr; // once a plugin serves
 
 bool start_serving() {
-    Path path;
-    if (!beside(own_file, "libemm-run.so", path)) {
-        return false;
-    }
-    void *const opened = dlopen(path.text, RTLD_NOW | RTLD_LOCAL);
-    const auto serve = opened ? reinterpret_cast<Serve>(dlsym(opened, serve_name)) : nullptr;
-    if (!serve) {
-        const char *const why = dlerror();
-        snprintf(problem, sizeof problem, "%s", why ? why : path.text);
-        return false;
-    }
+    const auto serve = reinterpret_cast<Serve>(find_in_serving(serve_name));
     Entries entries = {};
-    if (!serve(&driver, &entries, problem, sizeof problem)) {
+    if (!serve || !serve(&driver, &entries, problem, sizeof problem)) {
         return false;
     }
-    __atomic_store_n(&tell_figures, reinterpret_cast<TellFigures>(dlsym(opened, figures_name)),
+    __atomic_store_n(&tell_figures, reinterpret_cast<TellFigures>(find_in_serving(figures_name)),
                      __ATOMIC_RELEASE);
     for (int i = 0; i < served_count; i++) {
         if (driver.at[i]) {
@@ -230,7 +239,7 @@ int init(unsigned flags) {
         serving = start_serving() ? Serving::on : Serving::failed;
         if (serving == Serving::failed) {
             refuse_served();
-            say(problem);
+            say("%s", problem);
         }
     }
     const bool failed = serving == Serving::failed;
@@ -241,7 +250,7 @@ int init(unsigned flags) {
 int init_without_driver(unsigned) {
     static bool said = false;
     if (!__atomic_exchange_n(&said, true, __ATOMIC_RELAXED)) {
-        say(problem);
+        say("%s", problem);
     }
     return no_device;
 }
@@ -282,10 +291,9 @@ __attribute__((destructor)) void report_bypass() {
     }
     find_own_file();
     if (const char *const path = find_driver_beside(own_file.text)) {
-        fprintf(stderr,
-                "emm run: this program ran without emm: it has opened the driver by a path of its "
-                "own, %s; --audit leads it to emm\n",
-                path);
+        say("this program ran without emm: it has opened the driver by a path of its own, %s; "
+            "--audit leads it to emm",
+            path);
     }
 }
 
