@@ -167,6 +167,10 @@ void pitch_case() {
     size_t pitch = 0;
     result(cu.cuMemAllocPitch(&address, &pitch, 1000, 7, 5), CUDA_ERROR_INVALID_VALUE,
            "elements of 5 bytes");
+    result(cu.cuMemAllocPitch(&address, nullptr, 1000, 7, 4), CUDA_ERROR_INVALID_VALUE,
+           "nowhere to put the pitch");
+    result(cu.cuMemAllocPitch(nullptr, &pitch, 1000, 7, 4), CUDA_ERROR_INVALID_VALUE,
+           "nowhere to put the address");
     result(cu.cuMemAllocPitch(&address, &pitch, 0, 7, 4), CUDA_ERROR_INVALID_VALUE,
            "rows of 0 bytes");
 }
@@ -194,6 +198,9 @@ void managed(unsigned flags, const char *name) {
     fact(holds(address, size, 12, stream), "%s: the device reads what the host wrote", name);
     NEED(cu.cuPointerGetAttribute(&is_managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address + 5));
     fact(is_managed == 1, "%s: says that it is managed", name);
+    unsigned host_flags = 0;
+    NEED(cu.cuMemHostGetFlags(&host_flags, words));
+    fact(host_flags == CU_MEMHOSTALLOC_DEVICEMAP, "%s: as host memory it is mapped", name);
     fact(id_at(address + size - 1) == id_at(address), "%s: its last byte has its id", name);
     result(cu.cuMemFree(address), CUDA_SUCCESS, "%s: free", name);
 }
@@ -215,6 +222,8 @@ void info_case() {
     CUcontext popped = nullptr;
     size_t free = 0, total = 0, of_device = 0;
     NEED(cu.cuMemGetInfo(&free, &total));
+    result(cu.cuMemGetInfo(nullptr, nullptr), CUDA_SUCCESS, "neither figure is asked for");
+    result(cu.cuDeviceTotalMem(nullptr, 0), CUDA_ERROR_INVALID_VALUE, "nowhere to put the total");
     result(cu.cuDeviceTotalMem(&of_device, 0), CUDA_SUCCESS, "the device's memory");
     fact(of_device == total, "the device and the context agree");
     fact(free > 0 && free <= total, "some of it is free");

@@ -102,6 +102,12 @@ void registered(char *range, unsigned flags, const char *name) {
            CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED, "%s, a part of it", name);
     fact(type_of(device_address(range)) == CU_MEMORYTYPE_HOST, "%s: is host memory", name);
     fact(device_writes(range, mib, 91), "%s: the host reads what the device wrote", name);
+    const unsigned expected = (flags & CU_MEMHOSTREGISTER_PORTABLE) | CU_MEMHOSTALLOC_DEVICEMAP;
+    for (const size_t offset : {size_t(0), mib / 2, mib - 1}) {
+        unsigned told = 0;
+        NEED(cu.cuMemHostGetFlags(&told, range + offset));
+        fact(told == expected, "%s: the flags at %zu", name, offset);
+    }
     result(cu.cuMemHostUnregister(range), CUDA_SUCCESS, "%s: unregister", name);
     result(cu.cuMemHostUnregister(range), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
            "%s: unregister, the second time", name);
@@ -118,6 +124,8 @@ void register_case() {
     registered(range.get(), 0, "no flag");
     registered(range.get(), CU_MEMHOSTREGISTER_PORTABLE, "portable");
     registered(range.get(), CU_MEMHOSTREGISTER_DEVICEMAP, "mapped");
+    registered(range.get(), CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_READ_ONLY,
+               "portable and read-only");
     result(cu.cuMemHostRegister(range.get(), 0, 0), CUDA_ERROR_INVALID_VALUE, "0 bytes");
     result(cu.cuMemHostUnregister(range.get()), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
            "unregister what never was");

@@ -51,6 +51,12 @@ void ranges_case() {
     }
     result(cu.cuMemGetAddressRange(&base, &found, reinterpret_cast<CUdeviceptr>(&on_stack)),
            CUDA_ERROR_NOT_FOUND, "an address on the stack");
+    const CUdeviceptr freed = allocate(mib);
+    NEED(cu.cuMemFree(freed));
+    for (const CUdeviceptr address : {freed, reinterpret_cast<CUdeviceptr>(&on_stack)}) {
+        result(cu.cuMemGetAddressRange(nullptr, nullptr, address), CUDA_SUCCESS,
+               "neither start nor size is asked for");
+    }
 }
 
 namespace {
@@ -320,6 +326,12 @@ void attributes_case() {
         all_at_once(block, size, block + offset, primary.context);
     }
     fact(id_of(block) != id_of(other), "two blocks have two ids");
+    CUpointer_attribute which[] = {CU_POINTER_ATTRIBUTE_RANGE_SIZE, CU_POINTER_ATTRIBUTE_CONTEXT};
+    size_t told = 0;
+    void *where[] = {&told, nullptr};
+    result(cu.cuPointerGetAttributes(2, which, where, block), CUDA_ERROR_INVALID_VALUE,
+           "two at once, and nowhere to put one");
+    result(cu.cuPointerGetAttributes(0, which, where, block), CUDA_ERROR_INVALID_VALUE, "none");
     NEED(cu.cuMemFree(other));
     NEED(cu.cuMemFree(block));
     unknown(block, "a block that was freed");

@@ -214,7 +214,7 @@ CUresult api::mem_free(CUdeviceptr dptr) {
 CUresult api::mem_get_address_range(CUdeviceptr *pbase, size_t *psize, CUdeviceptr dptr) {
     const Region *region = sim().regions.around(dptr);
     if (!region) {
-        return CUDA_ERROR_NOT_FOUND;
+        return pbase || psize ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS; // as driver 580 does
     }
     if (pbase) {
         *pbase = region->start;
@@ -270,13 +270,18 @@ CUresult api::mem_host_get_device_pointer(CUdeviceptr *pdptr, void *p, unsigned 
     return CUDA_SUCCESS;
 }
 
-// With unified addresses all pinned memory is portable and mapped.
+// With unified addresses all memory of the host is mapped. Managed memory and what is read-only say
+// no more than that.
 CUresult api::mem_host_get_flags(unsigned int *p_flags, void *p) {
     const Region *region = sim().regions.around(reinterpret_cast<CUdeviceptr>(p));
-    if (!p_flags || !region || region->kind != Kind::host) {
+    if (!p_flags || !region || (!region->on_host() && region->kind != Kind::managed)) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    *p_flags = region->flags | CU_MEMHOSTALLOC_DEVICEMAP;
+    const unsigned flags = region->kind == Kind::host ? region->flags
+                           : region->kind == Kind::registered
+                               ? region->flags & CU_MEMHOSTREGISTER_PORTABLE
+                               : 0;
+    *p_flags = flags | CU_MEMHOSTALLOC_DEVICEMAP;
     return CUDA_SUCCESS;
 }
 

@@ -2,6 +2,7 @@
 #include "simulator.h"
 #include "vmm.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace simcuda {
@@ -111,7 +112,8 @@ void tell_unknown(CUpointer_attribute attribute, CUdeviceptr address, void *data
 CUresult api::pointer_get_attributes(unsigned int num_attributes, CUpointer_attribute *attributes,
                                      void **data, CUdeviceptr ptr) {
     const Region *region = sim().regions.around(ptr);
-    if (!attributes || !data) {
+    if (num_attributes == 0 || !attributes || !data ||
+        std::find(data, data + num_attributes, nullptr) != data + num_attributes) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     for (unsigned i = 0; i < num_attributes; ++i) {

@@ -149,10 +149,14 @@ CUresult mem_host_get_flags(unsigned *ret_flags, void *host) {
     if (found.address == 0 && found.freed) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (found.kind != Kind::pinned || !ret_flags) {
+    constexpr uint32_t kinds = uint32_t(Kind::pinned) | uint32_t(Kind::registered);
+    if (found.address == 0 || !found.is_one_of(kinds) || !ret_flags) {
         return ask_driver<&mem_host_get_flags>(served_cuMemHostGetFlags, ret_flags, host);
     }
-    *ret_flags = found.flags | CU_MEMHOSTALLOC_DEVICEMAP; // unified addresses map all of it
+    const bool is_registered = found.kind == Kind::registered;
+    // Unified addresses map all of it; what is read-only does not say so.
+    *ret_flags = (is_registered ? found.flags & CU_MEMHOSTREGISTER_PORTABLE : found.flags) |
+                 CU_MEMHOSTALLOC_DEVICEMAP;
     return CUDA_SUCCESS;
 }
 

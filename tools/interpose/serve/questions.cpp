@@ -14,7 +14,8 @@ namespace {
 
 CUresult mem_get_address_range(CUdeviceptr *ret_base, size_t *ret_size, CUdeviceptr ptr) {
     const Turn turn;
-    const Allocation found = turn.is_programs() ? server().around(ptr) : Allocation();
+    const bool asks = turn.is_programs() && (ret_base || ret_size);
+    const Allocation found = asks ? server().around(ptr) : Allocation();
     if (found.freed) {
         return CUDA_ERROR_NOT_FOUND;
     }

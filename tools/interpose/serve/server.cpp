@@ -89,18 +89,19 @@ Allocation Server::own_around(uint64_t address) {
     return managed.address != 0 ? managed : there; // which may have been freed
 }
 
-Allocation Server::pinned_around(uint64_t address) {
+Allocation Server::pinned_around(uint64_t address, uint32_t kinds) {
     unsigned type = 0;
     const CUresult known =
         driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address);
     return known == CUDA_SUCCESS && type == CU_MEMORYTYPE_HOST
-               ? allocations.find_around(address, uint32_t(Kind::pinned))
+               ? allocations.find_around(address, kinds)
                : Allocation();
 }
 
 Allocation Server::host_around(uint64_t address) {
     const Allocation there = allocations.find(address);
-    const Allocation found = there.address == 0 ? pinned_around(address) : there;
+    constexpr uint32_t kinds = uint32_t(Kind::pinned) | uint32_t(Kind::registered);
+    const Allocation found = there.address == 0 ? pinned_around(address, kinds) : there;
     return found.address != 0 ? found : there;
 }
 
@@ -113,7 +114,7 @@ Allocation Server::around(uint64_t address) {
     if (open.address != 0) {
         return open;
     }
-    const Allocation pinned = pinned_around(address);
+    const Allocation pinned = pinned_around(address, uint32_t(Kind::pinned));
     return pinned.address != 0 ? pinned : own;
 }
 

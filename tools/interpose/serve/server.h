@@ -39,7 +39,7 @@ struct Server {
     Allocation own_around(uint64_t address);
     Allocation around(uint64_t address);
 
-    // The same of host memory: pinned memory, or what is registered from there on.
+    // The same of host memory, pinned or registered.
     Allocation host_around(uint64_t address);
 
     // The driver itself has given memory to the program at `address`, to its end as the driver
@@ -65,7 +65,7 @@ struct Server {
 
 private:
     Allocation managed_around(uint64_t address);
-    Allocation pinned_around(uint64_t address);
+    Allocation pinned_around(uint64_t address, uint32_t kinds);
     void tell(const std::vector<DeviceAccess> &changed);
     void end_peer_access(CUcontext context);
 };
