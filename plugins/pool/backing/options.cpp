@@ -31,6 +31,11 @@ const emm_option option_list[] = {
      "With growth=vmm, the part of the most memory ever needed that may lie idle to save the "
      "driver's time; 0: memory moves whenever that saves any.",
      EMM_OPTION_NUMBER, 0},
+    {"rdma", "1",
+     "With growth=vmm, whether network cards may reach the memory by themselves (GPUDirect RDMA), "
+     "where the device can; 0 is for MPS clients with locality domains, whose memory is not "
+     "localized otherwise.",
+     EMM_OPTION_FLAG, 0},
     {"segment", "0", "The least to ask the driver for at a time; 0 lets the pool choose.",
      EMM_OPTION_SIZE, 0},
     {"ipc", "shared|dedicated",
@@ -106,6 +111,8 @@ void Options::read_growth(const char *const *texts) {
     if (const char *text = emm_option_text(option_list, texts, "slack")) {
         slack = std::strtod(text, nullptr); // the host has seen that it is a number
     }
+    const char *const reaches = emm_option_text(option_list, texts, "rdma");
+    rdma = !reaches || reaches[0] == '1';
     if (!(slack <= most_slack)) {
         refuse(texts, "slack", "a part of the peak between 0 and 1, such as 0.125");
     }

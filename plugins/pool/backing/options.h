@@ -20,6 +20,7 @@ struct Options {
     uint64_t release_threshold = UINT64_MAX; // idle bytes to keep
     Growth growth = Growth::automatic;
     double slack = 0.125;                 // part of the peak that may lie idle
+    bool rdma = true;                     // pages within reach of network cards
     uint64_t segment = 0;                 // least growth; 0: the pool's own choice
     bool dedicated = false;               // ipc=dedicated
     uint64_t dedicated_from = UINT64_MAX; // the least that has a segment of its own

@@ -11,9 +11,10 @@ namespace emm::pool {
 
 class PageDriver {
 public:
-    explicit PageDriver(const ServedContext &context)
-        : context_(context), shares_(can_share(context)), reaches_cards_(can_reach_cards(context)) {
-    }
+    // `wants_cards`: whether a network card may reach pieces by itself, where the device can.
+    PageDriver(const ServedContext &context, bool wants_cards)
+        : context_(context), shares_(can_share(context)),
+          reaches_cards_(wants_cards && can_reach_cards(context)) {}
 
     // Whether the driver and the device have virtual memory management.
     static bool is_served(const ServedContext &context);

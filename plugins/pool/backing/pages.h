@@ -61,7 +61,7 @@ private:
     const ThreadCaches &caches_;
     Holdings &holdings_;
     Moves &moves_;
-    const PageDriver driver_{context_};
+    const PageDriver driver_{context_, options_.rdma};
     PageAccess access_{context_, mutex_, heap_};
     // What the driver did not take back. It is held still, and tried again.
     List<Segment, &Segment::all> refused_;

@@ -58,12 +58,14 @@ std::vector<CUdeviceptr> make_comb(Simulation &sim, int teeth, CUstream stream) 
 
 } // namespace
 
-TEST_CASE("pages: a network card may reach each piece") {
-    Simulation sim("growth=vmm");
-    for (const size_t size : {4 * KiB, 5 * MiB, 300 * MiB}) {
-        const CUdeviceptr ptr = sim.alloc(size, legacy);
-        CHECK(properties_of(ptr).allocFlags.gpuDirectRDMACapable == 1);
-        CHECK(sim.free(ptr, legacy) == EMM_OK);
+TEST_CASE("pages: a network card may reach each piece, unless rdma=0") {
+    for (const bool reaches : {true, false}) {
+        Simulation sim(reaches ? "growth=vmm" : "growth=vmm,rdma=0");
+        for (const size_t size : {4 * KiB, 5 * MiB, 300 * MiB}) {
+            const CUdeviceptr ptr = sim.alloc(size, legacy);
+            CHECK(properties_of(ptr).allocFlags.gpuDirectRDMACapable == reaches);
+            CHECK(sim.free(ptr, legacy) == EMM_OK);
+        }
     }
 }
 
