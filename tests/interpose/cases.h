@@ -33,6 +33,8 @@ void survivors_case();
 void threads_case();
 void passed_on_case();
 void peers_case();
+void device_pools_case();
+void pool_access_case();
 
 // processes; `how` is how a process that they start finds its driver
 void before_init_case();

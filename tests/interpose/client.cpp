@@ -42,6 +42,8 @@ const Case *find_cases(const std::string &how, size_t &ret_count) {
                                  {"survivors", survivors_case},
                                  {"threads", threads_case},
                                  {"peers", peers_case},
+                                 {"device-pools", device_pools_case},
+                                 {"pool-access", pool_access_case},
                                  {"passed-on", passed_on_case},
                                  {"fork", fork_case},
                                  {"exec", [how] { exec_case(how); }},

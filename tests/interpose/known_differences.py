@@ -4,6 +4,7 @@ KNOWN = {
     ("ranges", "pool:growth=segment"): "behind a block the driver tells of the segment",
     ("handles", "async"): "the driver gives no descriptor of memory of a pool",
     ("handles", "pool"): "the driver does not set CU_POINTER_ATTRIBUTE_SYNC_MEMOPS on memory of cuMemMap",
+    ("pool-access", "passthrough"): "memory of cuMemAlloc follows cuCtxEnablePeerAccess alone",
     ("ipc", "async"): "async exports memory with ipc=1",
 }
 

@@ -51,6 +51,10 @@ CUresult fill(CUdeviceptr address, size_t size, unsigned value, CUstream stream)
 // Waits for the stream and reads all of it back.
 bool holds(CUdeviceptr address, size_t size, unsigned value, CUstream stream);
 
+// A kernel of that context writes 1 MiB. The simulated driver has none: it looks whether one would
+// have access, and a set writes.
+CUresult write_by_kernel(CUdeviceptr address, unsigned value, CUcontext context, CUstream stream);
+
 // Whether the driver knows the address.
 bool is_known(CUdeviceptr address);
 

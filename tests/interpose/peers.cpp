@@ -47,8 +47,8 @@ CUresult launch(CUdeviceptr address, unsigned value, CUstream stream) {
     return result;
 }
 
-// A kernel of the stream's context writes it. The simulated driver has none: it looks whether one
-// would have access, and a set writes.
+} // namespace
+
 CUresult write_by_kernel(CUdeviceptr address, unsigned value, CUcontext context, CUstream stream) {
     CUcontext popped = nullptr;
     CUresult result = CUDA_SUCCESS;
@@ -63,6 +63,8 @@ CUresult write_by_kernel(CUdeviceptr address, unsigned value, CUcontext context,
     NEED(cu.cuCtxPopCurrent(&popped));
     return result;
 }
+
+namespace {
 
 // Two contexts of a device have access, each for itself.
 void by_pairs(CUcontext here_context, CUcontext there_context) {

@@ -72,6 +72,7 @@ emm_context *Contexts::of(CUcontext context, emm_status &ret_status) {
         ret_status = EMM_E_OUT_OF_HOST_MEMORY;
         return nullptr;
     }
+    context_begins(made);
     report_second_driver(); // programs open it before they have a context there
     return made;
 }
@@ -82,15 +83,21 @@ emm_context *Contexts::known(CUcontext context) {
     return found == known_.end() ? nullptr : found->second;
 }
 
+int32_t device_of_context(emm_context *context) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    return emm_context_get_info(context, &info) < 0 ? -1 : info.device;
+}
+
 emm_context *Contexts::known_on(CUdevice device) {
-    for (emm_context *context : all()) {
-        emm_context_info info = {};
-        info.struct_size = sizeof info;
-        if (emm_context_get_info(context, &info) >= 0 && info.device == device) {
-            return context;
-        }
-    }
-    return nullptr;
+    const std::vector<emm_context *> found = all_on(device);
+    return found.empty() ? nullptr : found.front();
+}
+
+std::vector<emm_context *> Contexts::all_on(CUdevice device) {
+    std::vector<emm_context *> found = all();
+    std::erase_if(found, [&](emm_context *each) { return device_of_context(each) != device; });
+    return found;
 }
 
 std::vector<emm_context *> Contexts::all() {

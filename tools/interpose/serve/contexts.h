@@ -69,6 +69,11 @@ public:
     CurrentOf(const Driver &driver, emm_context *context);
 };
 
+int32_t device_of_context(emm_context *context); // -1: it has ended
+
+// emm serves the context from now on: what the program has said of its device holds there, too.
+void context_begins(emm_context *context);
+
 class Contexts {
 public:
     explicit Contexts(const Driver &driver) : driver_(driver) {}
@@ -80,7 +85,8 @@ public:
     // The same for any context; and those that have one already, else NULL.
     emm_context *of(CUcontext context, emm_status &ret_status);
     emm_context *known(CUcontext context);
-    emm_context *known_on(CUdevice device);
+    emm_context *known_on(CUdevice device); // any of the device
+    std::vector<emm_context *> all_on(CUdevice device);
     std::vector<emm_context *> all();
 
     // While it is held no context ends: for what is asked of a context that may be another

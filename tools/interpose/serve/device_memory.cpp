@@ -159,19 +159,46 @@ CUresult mem_alloc_managed(CUdeviceptr *ret_ptr, size_t bytes, unsigned flags) {
     return answer;
 }
 
-Answer allocate_ordered(size_t bytes, CUstream stream, bool from_default_pool,
-                        CUdeviceptr *ret_ptr) {
+Answer allocate_on(emm_context *context, size_t bytes, CUstream stream, CUdeviceptr *ret_ptr) {
+    return server().streams.captures(stream)
+               ? allocate_in_capture(context, bytes, stream, ret_ptr)
+               : allocate(context, bytes, stream, Kind::ordered, ret_ptr);
+}
+
+Answer allocate_ordered(size_t bytes, CUstream stream, CUdeviceptr *ret_ptr) {
     emm_status status = EMM_OK;
     emm_context *const context = server().streams.context_of(stream, status);
     if (!context) {
         return unserved(status);
     }
-    if (!from_default_pool && server().pools.is_own_for(context)) {
+    return server().pools.is_own_for(context) ? Answer()
+                                              : allocate_on(context, bytes, stream, ret_ptr);
+}
+
+// Memory of another device than the stream's, for which no work may be outstanding: that stream
+// orders none there. What a graph allocates so is the driver's.
+Answer allocate_elsewhere(CUdevice device, size_t bytes, CUstream stream, CUdeviceptr *ret_ptr) {
+    emm_context *const context =
+        server().streams.captures(stream) ? nullptr : server().contexts.known_on(device);
+    if (!context) {
         return {};
     }
-    return server().streams.captures(stream)
-               ? allocate_in_capture(context, bytes, stream, ret_ptr)
-               : allocate(context, bytes, stream, Kind::ordered, ret_ptr);
+    const CurrentOf current(server().driver, context);
+    return current.result() == CUDA_SUCCESS
+               ? allocate(context, bytes, EMM_STREAM_UNORDERED, Kind::ordered, ret_ptr)
+               : Answer();
+}
+
+Answer allocate_from_default_pool(CUdevice device, size_t bytes, CUstream stream,
+                                  CUdeviceptr *ret_ptr) {
+    emm_status status = EMM_OK;
+    emm_context *const context = server().streams.context_of(stream, status);
+    if (!context) {
+        return unserved(status);
+    }
+    return device_of_context(context) == device
+               ? allocate_on(context, bytes, stream, ret_ptr)
+               : allocate_elsewhere(device, bytes, stream, ret_ptr);
 }
 
 template <bool per_thread>
@@ -179,7 +206,7 @@ CUresult mem_alloc_async(CUdeviceptr *ret_ptr, size_t bytes, CUstream stream) {
     const Turn turn;
     Answer answer;
     if (turn.is_programs() && ret_ptr && bytes != 0) {
-        answer = allocate_ordered(bytes, meant<per_thread>(stream), false, ret_ptr);
+        answer = allocate_ordered(bytes, meant<per_thread>(stream), ret_ptr);
     }
     constexpr Served entry = per_thread ? served_cuMemAllocAsync_ptsz : served_cuMemAllocAsync;
     return answer
@@ -196,7 +223,7 @@ CUresult mem_alloc_from_pool_async(CUdeviceptr *ret_ptr, size_t bytes, CUmemoryP
     CUdevice device = 0;
     Answer answer;
     if (turn.is_programs() && ret_ptr && bytes != 0 && server().pools.is_default(pool, device)) {
-        answer = allocate_ordered(bytes, meant<per_thread>(stream), true, ret_ptr);
+        answer = allocate_from_default_pool(device, bytes, meant<per_thread>(stream), ret_ptr);
     }
     constexpr Served entry =
         per_thread ? served_cuMemAllocFromPoolAsync_ptsz : served_cuMemAllocFromPoolAsync;

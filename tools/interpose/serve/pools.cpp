@@ -26,10 +26,29 @@ void Pools::forget(CUmemoryPool pool) {
 }
 
 bool Pools::has_own(emm_context *context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
     const std::lock_guard lock(mutex_);
-    return emm_context_get_info(context, &info) >= 0 && own_.count(info.device) != 0;
+    return own_.count(device_of_context(context)) != 0;
+}
+
+void Pools::set_access(CUdevice device, CUdevice peer, uint32_t access) {
+    const std::lock_guard lock(mutex_);
+    access_[device][peer] = access;
+}
+
+std::map<CUdevice, uint32_t> Pools::access_of(CUdevice device) {
+    const std::lock_guard lock(mutex_);
+    const auto found = access_.find(device);
+    return found == access_.end() ? std::map<CUdevice, uint32_t>() : found->second;
+}
+
+uint64_t idle_to_keep(uint64_t keep_reserved, uint64_t live) {
+    return keep_reserved > live ? keep_reserved - live : 0;
+}
+
+void context_begins(emm_context *context) {
+    for (const auto &[peer, access] : server().pools.access_of(device_of_context(context))) {
+        server().set_peer_access(context, peer, nullptr, access);
+    }
 }
 
 void Pools::find_defaults() {
@@ -56,11 +75,18 @@ bool Pools::is_default(CUmemoryPool pool, CUdevice &ret_device) {
 
 namespace {
 
-// The context that serves the device of a default pool, or NULL.
-emm_context *context_of_pool(const Turn &turn, CUmemoryPool pool, CUdevice &ret_device) {
+// The contexts that are served on the device of a default pool; of another pool none.
+std::vector<emm_context *> contexts_of_pool(const Turn &turn, CUmemoryPool pool,
+                                            CUdevice &ret_device) {
     return turn.is_programs() && server().pools.is_default(pool, ret_device)
-               ? server().contexts.known_on(ret_device)
-               : nullptr;
+               ? server().contexts.all_on(ret_device)
+               : std::vector<emm_context *>();
+}
+
+emm_stats stats_of(emm_context *context) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    return emm_get_stats(context, &stats) < 0 ? emm_stats() : stats;
 }
 
 CUresult device_set_mem_pool(CUdevice device, CUmemoryPool pool) {
@@ -114,29 +140,45 @@ bool bytes_of(const emm_stats &stats, CUmemPool_attribute attribute, cuuint64_t 
     }
 }
 
+// The sum of what several contexts had at most may be more than they had at one time.
 CUresult pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *ret_value) {
     const Turn turn;
     CUdevice device = 0;
     const auto kept = server().contexts.keep();
-    emm_context *const context = context_of_pool(turn, pool, device);
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    cuuint64_t bytes = 0;
-    if (!context || !ret_value || emm_get_stats(context, &stats) < 0 ||
-        !bytes_of(stats, attribute, bytes)) {
+    const std::vector<emm_context *> contexts = contexts_of_pool(turn, pool, device);
+    cuuint64_t sum = 0, bytes = 0;
+    bool is_told = !contexts.empty() && ret_value;
+    for (size_t i = 0; is_told && i < contexts.size(); i++, sum += bytes) {
+        is_told = bytes_of(stats_of(contexts[i]), attribute, bytes);
+    }
+    if (!is_told) {
         return ask_driver<&pool_get_attribute>(served_cuMemPoolGetAttribute, pool, attribute,
                                                ret_value);
     }
-    std::memcpy(ret_value, &bytes, sizeof bytes);
+    std::memcpy(ret_value, &sum, sizeof sum);
     return CUDA_SUCCESS;
+}
+
+void trim_all(const std::vector<emm_context *> &contexts, uint64_t keep_reserved) {
+    uint64_t live = 0;
+    for (emm_context *context : contexts) {
+        emm_trim(context, SIZE_MAX, nullptr); // finds what is complete
+        live += stats_of(context).live_bytes;
+    }
+    uint64_t left = idle_to_keep(keep_reserved, live);
+    for (emm_context *context : contexts) {
+        emm_trim(context, left, nullptr);
+        const emm_stats stats = stats_of(context);
+        left = idle_to_keep(left, idle_to_keep(stats.reserved_bytes, stats.live_bytes));
+    }
 }
 
 CUresult pool_trim_to(CUmemoryPool pool, size_t keep_bytes) {
     const Turn turn;
     CUdevice device = 0;
-    const auto kept = server().contexts.keep();
-    if (emm_context *context = context_of_pool(turn, pool, device)) {
-        emm_trim(context, keep_bytes, nullptr);
+    {
+        const auto kept = server().contexts.keep();
+        trim_all(contexts_of_pool(turn, pool, device), keep_bytes);
     }
     return ask_driver<&pool_trim_to>(served_cuMemPoolTrimTo, pool, keep_bytes);
 }
@@ -152,13 +194,18 @@ CUresult pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *access, size_
     const CUresult result =
         ask_driver<&pool_set_access>(served_cuMemPoolSetAccess, pool, access, count);
     CUdevice device = 0;
+    if (result != CUDA_SUCCESS || !turn.is_programs() || !server().pools.is_default(pool, device)) {
+        return result;
+    }
     const auto kept = server().contexts.keep();
-    emm_context *const context =
-        result == CUDA_SUCCESS ? context_of_pool(turn, pool, device) : nullptr;
-    for (size_t i = 0; context && i < count; i++) {
-        if (access[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-            access[i].location.id != device) {
-            server().set_peer_access(context, access[i].location.id, nullptr, access_of(access[i]));
+    for (size_t i = 0; i < count; i++) {
+        const CUmemLocation peer = access[i].location;
+        if (peer.type != CU_MEM_LOCATION_TYPE_DEVICE || peer.id == device) {
+            continue;
+        }
+        server().pools.set_access(device, peer.id, access_of(access[i]));
+        for (emm_context *context : server().contexts.all_on(device)) {
+            server().set_peer_access(context, peer.id, nullptr, access_of(access[i]));
         }
     }
     return result;

@@ -8,6 +8,9 @@
 
 namespace emm::run {
 
+// How much may lie idle where the program wants no more than `keep_reserved` bytes reserved.
+uint64_t idle_to_keep(uint64_t keep_reserved, uint64_t live);
+
 class Pools {
 public:
     explicit Pools(const Driver &driver) : driver_(driver) {}
@@ -26,6 +29,11 @@ public:
     // Whether it is the default pool of a device, and which that is.
     bool is_default(CUmemoryPool pool, CUdevice &ret_device);
 
+    // What other devices may do with memory of a device's default pool, also that of contexts to
+    // come. Throws std::bad_alloc.
+    void set_access(CUdevice device, CUdevice peer, uint32_t access);
+    std::map<CUdevice, uint32_t> access_of(CUdevice device);
+
 private:
     bool has_own(emm_context *context);
     void find_defaults();
@@ -35,6 +43,7 @@ private:
     std::vector<CUmemoryPool> defaults_; // by device; NULL: it has none
     std::mutex mutex_;
     std::map<CUdevice, CUmemoryPool> own_;
+    std::map<CUdevice, std::map<CUdevice, uint32_t>> access_; // by device and peer
     std::atomic<bool> any_own_{false};
 };
 
