@@ -12,7 +12,7 @@ import pathlib
 import subprocess
 import sys
 
-STEPS = ['foreign', 'wander', 'pinned', 'managed', 'handed', 'per_thread', 'replaced', 'lives', 'pools']
+STEPS = ['foreign', 'wander', 'pinned', 'managed', 'handed', 'per_thread', 'replaced', 'lives', 'pools', 'abroad']
 MIB = 1 << 20
 
 

@@ -42,8 +42,9 @@ void Worker::ask_about_own() {
     expect(base == block.ptr && size >= block.size, "a block has its own range");
     expect(attribute<CUdeviceptr>(CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, within) == block.ptr,
            "its attributes have its address");
+    const unsigned place = block.kind == Kind::abroad ? abroad_of(place_) : place_;
     expect(attribute<int>(CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, within) ==
-               world_.places[place_].device,
+               world_.places[place].device,
            "they have its device");
     const auto id = attribute<unsigned long long>(CU_POINTER_ATTRIBUTE_BUFFER_ID, block.ptr);
     expect(block.id == 0 || block.id == id, "its id stays");

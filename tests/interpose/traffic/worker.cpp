@@ -73,10 +73,12 @@ void Worker::allocate() {
     block.place = place_;
     block.size = chance_.size();
     block.stream = any_stream();
+    const bool goes_abroad = its.abroad && world_.places[0].device != world_.places[2].device;
     const size_t dice = below(100);
     block.kind = dice < 30                   ? Kind::plain
                  : dice < 35                 ? Kind::pitched
                  : dice < 40 && its.managed  ? Kind::managed
+                 : dice < 45 && goes_abroad  ? Kind::abroad
                  : dice < 90 || !mine_->pool ? Kind::ordered
                                              : Kind::pooled;
     if (has_got(allocate_as(block), "an allocation")) {
@@ -110,6 +112,12 @@ CUresult Worker::allocate_as(Block &block) {
         return cu.cuMemAllocAsync(&block.ptr, block.size, block.stream);
     case Kind::pooled:
         return cu.cuMemAllocFromPoolAsync(&block.ptr, block.size, mine_->pool, block.stream);
+    case Kind::abroad: {
+        CUmemoryPool pool = nullptr;
+        const CUdevice device = world_.places[abroad_of(place_)].device;
+        check(cu.cuDeviceGetDefaultMemPool(&pool, device), "cuDeviceGetDefaultMemPool");
+        return cu.cuMemAllocFromPoolAsync(&block.ptr, block.size, pool, block.stream);
+    }
     }
     return CUDA_ERROR_UNKNOWN;
 }

@@ -21,6 +21,21 @@ Machine find_machine() {
     return machine;
 }
 
+namespace {
+
+// Kernels and fills of one device reach memory of another's default pool.
+void open_pool(CUdevice device, CUdevice peer) {
+    CUmemoryPool pool = nullptr;
+    CUmemAccessDesc access = {};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = peer;
+    access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    check(cu.cuDeviceGetDefaultMemPool(&pool, device), "cuDeviceGetDefaultMemPool");
+    check(cu.cuMemPoolSetAccess(pool, &access, 1), "cuMemPoolSetAccess");
+}
+
+} // namespace
+
 World::World(const Settings &its_settings, const Machine &its_machine, size_t its_seed)
     : settings(its_settings), machine(its_machine), seed(its_seed) {
     places[0] = {0, true, nullptr};
@@ -30,6 +45,10 @@ World::World(const Settings &its_settings, const Machine &its_machine, size_t it
         check(place.primary ? cu.cuDevicePrimaryCtxRetain(&place.context, place.device)
                             : cu.cuCtxCreate_v2(&place.context, 0, place.device),
               "a context");
+    }
+    if (settings.abroad && places[2].device != places[0].device) {
+        open_pool(places[0].device, places[2].device);
+        open_pool(places[2].device, places[0].device);
     }
 }
 

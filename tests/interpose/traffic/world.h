@@ -26,6 +26,7 @@ struct Settings {
 
     // 0: done without, to find out which of them a failure needs.
     size_t managed = 1, pools = 1; // memory of cuMemAllocManaged, of pools of the program's own
+    size_t abroad = 1;             // memory of another device's default pool
     size_t foreign = 1;            // frees on streams of another context
     size_t wander = 1;             // frees while another context is current
     size_t handed = 1;             // blocks that go on to another thread
@@ -56,8 +57,13 @@ struct Place {
 
 constexpr unsigned place_count = 3;
 
+// The place whose device's pool memory of Kind::abroad is of.
+constexpr unsigned abroad_of(unsigned place) {
+    return place == 2 ? 0 : 2;
+}
+
 // How a block was allocated.
-enum class Kind { plain, pitched, managed, ordered, pooled };
+enum class Kind { plain, pitched, managed, ordered, pooled, abroad };
 
 inline bool waits_at_free(Kind kind) {
     return kind == Kind::plain || kind == Kind::pitched || kind == Kind::managed;

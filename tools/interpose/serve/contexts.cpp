@@ -94,6 +94,12 @@ emm_context *Contexts::known_on(CUdevice device) {
     return found.empty() ? nullptr : found.front();
 }
 
+emm_context *Contexts::lasting_on(CUdevice device) {
+    emm_status status = EMM_OK;
+    const CUcontext primary = retained_on(device);
+    return primary ? of(primary, status) : known_on(device);
+}
+
 std::vector<emm_context *> Contexts::all_on(CUdevice device) {
     std::vector<emm_context *> found = all();
     std::erase_if(found, [&](emm_context *each) { return device_of_context(each) != device; });

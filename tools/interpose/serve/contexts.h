@@ -87,6 +87,10 @@ public:
     emm_context *known(CUcontext context);
     emm_context *known_on(CUdevice device); // any of the device
     std::vector<emm_context *> all_on(CUdevice device);
+
+    // That of a device which is likely to live longest: the primary one, if the program has
+    // retained it, else one that is served. NULL: there is none.
+    emm_context *lasting_on(CUdevice device);
     std::vector<emm_context *> all();
 
     // While it is held no context ends: for what is asked of a context that may be another

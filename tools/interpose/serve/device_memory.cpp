@@ -179,7 +179,7 @@ Answer allocate_ordered(size_t bytes, CUstream stream, CUdeviceptr *ret_ptr) {
 // orders none there. What a graph allocates so is the driver's.
 Answer allocate_elsewhere(CUdevice device, size_t bytes, CUstream stream, CUdeviceptr *ret_ptr) {
     emm_context *const context =
-        server().streams.captures(stream) ? nullptr : server().contexts.known_on(device);
+        server().streams.captures(stream) ? nullptr : server().contexts.lasting_on(device);
     if (!context) {
         return {};
     }
