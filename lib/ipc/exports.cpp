@@ -54,7 +54,6 @@ bool find_again(const Export &wanted, size_t size, emm_ipc_handle *ret_handle) {
 
 // What an export holds besides its record.
 void let_go(const Export &ended) noexcept {
-    close_liveness_socket(ended.handle.generation);
     if (ended.memory) {
         ended.memory->exports.fetch_sub(1, std::memory_order_release);
         core::release(*ended.memory, nullptr);
@@ -68,11 +67,11 @@ void keep_for_another_release(std::list<Export> &refused) noexcept {
     exports().all.splice(exports().all.end(), refused);
 }
 
-emm_status stamp_and_listen(Export &made) {
+emm_status stamp_and_publish(Export &made) {
     const bool served =
         made.handle.kind == EMM_IPC_FILE_DESCRIPTOR || made.handle.kind == EMM_IPC_POOL;
     uint64_t generation = 0;
-    emm_status status = open_liveness_socket(&generation);
+    emm_status status = number_export(&generation);
     made.handle.generation = generation;
     status = status == EMM_OK && served ? publish_export(*made.context, made.handle) : status;
     return status == EMM_OK ? stamp(*made.context, made.ptr, made.handle) : status;
@@ -80,7 +79,7 @@ emm_status stamp_and_listen(Export &made) {
 
 emm_status try_to_stamp(Export &made) noexcept {
     try {
-        return stamp_and_listen(made);
+        return stamp_and_publish(made);
     } catch (const std::bad_alloc &) {
         return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to stamp an export");
     }
@@ -102,7 +101,6 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
         const observe::Preserved said;
         const emm_ipc_handle *const unused = &entered.handle;
         EMM_CALL(context, release_ipc_handle, unused);
-        close_liveness_socket(entered.handle.generation);
         return status;
     }
     if (made.memory) {
@@ -192,9 +190,8 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
                              "a reset, or another's",
                              context);
     }
+    // Importers are told that it has ended before the memory may become another allocation's.
     const emm_ipc_handle *const exported = &ended.front().handle;
-    close_liveness_socket(
-        exported->generation); // before the memory may become another allocation's
     const emm_status status = EMM_CALL(context, release_ipc_handle, exported);
     if (status < EMM_OK && status != EMM_E_NOT_OWNED) {
         keep_for_another_release(ended);

@@ -1,5 +1,7 @@
 #include "ipc/liveness.h"
 
+#include "ipc/connection.h"
+#include "ipc/name.h"
 #include "ipc/server.h"
 #include "ipc/socket.h"
 #include "ipc/wire.h"
@@ -7,16 +9,16 @@
 #include "observe/error.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 
 namespace emm::ipc {
 namespace {
-
-constexpr int backlog = 64;
 
 emm_status fail_missing(const emm_ipc_handle &handle) {
     const uint32_t here = network_namespace();
@@ -68,7 +70,7 @@ int connect_within(int socket, const emm_ipc_handle &handle, int64_t &left) noex
     while (error == EINTR && left > 0) {
         limit_waiting(socket, left);
         const int64_t before = now();
-        error = connect_to(socket, nonce, handle.generation);
+        error = connect_to(socket, nonce);
         left -= now() - before;
     }
     return error;
@@ -76,26 +78,22 @@ int connect_within(int socket, const emm_ipc_handle &handle, int64_t &left) noex
 
 } // namespace
 
-emm_status open_liveness_socket(uint64_t *ret_generation) {
-    uint64_t generation = 0;
-    int listening = -1;
-    emm_status status = listen_anew(backlog, &generation, &listening);
-    if (status != EMM_OK) {
-        return status;
+// From a random number on, so that none is of another process of the same name.
+emm_status number_export(uint64_t *ret_generation) {
+    struct First {
+        uint64_t number = 0;
+        bool known = getrandom(&number, sizeof number, 0) == sizeof number;
+    };
+    static const First first{};
+    static std::atomic<uint64_t> count{0};
+    if (!first.known) {
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom gives no number for an export");
     }
-    status = start_serving(generation, listening);
-    if (status != EMM_OK) {
-        observe::forget_and_close(listening);
-        return status;
+    const emm_status status = start_serving();
+    if (status == EMM_OK) {
+        *ret_generation = (first.number + count++) | UINT64_C(1) << 63;
     }
-    *ret_generation = generation;
-    return EMM_OK;
-}
-
-void close_liveness_socket(uint64_t generation) noexcept {
-    if (generation != 0) {
-        end_serving(generation);
-    }
+    return status;
 }
 
 emm_status fail_ended(const emm_ipc_handle &handle) {
@@ -133,13 +131,8 @@ emm_status check_liveness(const emm_ipc_handle &handle) {
     if (sight_of(handle.flags, network_namespace()) == Sight::elsewhere) {
         return EMM_OK;
     }
-    int64_t left = answer_timeout;
-    int asking = -1;
-    const emm_status status = reach(handle, left, &asking);
-    if (status == EMM_OK) {
-        observe::forget_and_close(asking);
-    }
-    return status;
+    emm_ipc_handle found = {};
+    return Connection(handle, 0).ask_for_handle(write_name(handle), &found);
 }
 
 } // namespace emm::ipc

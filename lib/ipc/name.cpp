@@ -12,7 +12,7 @@ namespace emm::ipc {
 namespace {
 
 constexpr uint8_t name_begin[7] = {'e', 'm', 'm', '-', 'i', 'p', 'c'};
-constexpr uint8_t name_version = 1;
+constexpr uint8_t name_version = 2;
 
 struct NameContent {
     uint8_t begin[7];

@@ -1,9 +1,9 @@
 // The thread that hands out descriptors, and handles to importers that know their names.
 //
-// There is one in a process, from its first export on, for the listening sockets of all exports. It
-// stays until the process ends: another export may come at any time, and a thread that waits costs
+// There is one in a process, from its first export on, and one listening socket. Both
+// stay until the process ends: another export may come at any time, and a thread that waits costs
 // nothing. No thread joins it, and no exit handler stops it. It blocks all signals. A forked child
-// has neither the thread nor, once the fork handler has run, the sockets.
+// has neither the thread nor, once the fork handler has run, the socket.
 //
 // It never waits for a peer. A connection is good for one request, which an importer sends as soon
 // as it has connected: so most are answered and closed when they are accepted, and none has a place
@@ -16,6 +16,7 @@
 
 #include "ipc/exports.h"
 #include "ipc/served_exports.h"
+#include "ipc/socket.h"
 #include "ipc/user.h"
 #include "ipc/wire.h"
 #include "observe/descriptors.h"
@@ -26,7 +27,6 @@
 #include <cerrno>
 #include <cstring>
 #include <iterator>
-#include <map>
 #include <mutex>
 #include <new>
 #include <pthread.h>
@@ -41,17 +41,12 @@ namespace emm::ipc {
 namespace {
 
 constexpr size_t most_silent = 32;
+constexpr int backlog = 64;
 
 struct Silent {
     int socket;
     int64_t since; // when it was accepted
 };
-
-// To epoll a liveness socket is its generation, which has the highest bit set, and a peer is its
-// socket.
-bool is_liveness_socket(uint64_t number) noexcept {
-    return number >> 63 != 0;
-}
 
 // The other process may have a copy of a socket that is closed here, and epoll would go on with it.
 void leave(int epoll, int socket) noexcept {
@@ -59,10 +54,10 @@ void leave(int epoll, int socket) noexcept {
     observe::forget_and_close(socket);
 }
 
-bool watch(int epoll, int socket, uint64_t number) noexcept {
+bool watch(int epoll, int socket) noexcept {
     epoll_event wanted = {};
     wanted.events = EPOLLIN;
-    wanted.data.u64 = number;
+    wanted.data.fd = socket;
     return epoll_ctl(epoll, EPOLL_CTL_ADD, socket, &wanted) == 0;
 }
 
@@ -106,10 +101,7 @@ bool answer(int socket) noexcept {
 
 class Server {
 public:
-    // 0, or an errno.
-    int open() noexcept;
-    int add(uint64_t generation, int listening);
-    void remove(uint64_t generation) noexcept;
+    emm_status open();
     [[noreturn]] void run() noexcept {
         for (;;) {
             step();
@@ -119,48 +111,36 @@ public:
 private:
     void step() noexcept;
     int timeout() const noexcept;
-    void welcome(uint64_t generation) noexcept;
-    int accept_at(uint64_t generation) noexcept;
+    void welcome() noexcept;
     void keep(int socket) noexcept;
     void hear(int socket) noexcept;
     void hang_up(size_t index) noexcept;
 
-    int epoll_ = -1;
-    std::mutex mutex_; // at a socket that has been removed no connection is accepted any more
-    std::map<uint64_t, int> liveness_sockets_;
+    int epoll_ = -1, listening_ = -1;
     size_t count_ = 0;
     Silent silent_[most_silent]; // the oldest first
 };
 
-int Server::open() noexcept {
-    if (epoll_ >= 0) {
-        return 0;
-    }
-    const int made = observe::make_own([] { return epoll_create1(EPOLL_CLOEXEC); });
-    if (made < 0) {
-        return errno;
-    }
-    epoll_ = made;
-    return 0;
+emm_status fail_serving(const char *what, const char *why) noexcept {
+    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no {} to serve exports with: {}", what, why);
 }
 
-int Server::add(uint64_t generation, int listening) {
-    const std::lock_guard lock(mutex_);
-    const auto added = liveness_sockets_.emplace(generation, listening).first;
-    if (watch(epoll_, listening, generation)) {
-        return 0;
+// What a failed call before has made is used.
+emm_status Server::open() {
+    if (epoll_ < 0) {
+        epoll_ = observe::make_own([] { return epoll_create1(EPOLL_CLOEXEC); });
     }
-    const int error = errno;
-    liveness_sockets_.erase(added);
-    return error;
-}
-
-void Server::remove(uint64_t generation) noexcept {
-    const std::lock_guard lock(mutex_);
-    if (const auto found = liveness_sockets_.find(generation); found != liveness_sockets_.end()) {
-        leave(epoll_, found->second);
-        liveness_sockets_.erase(found);
+    if (epoll_ < 0) {
+        return fail_serving("epoll", std::strerror(errno));
     }
+    int made = listening_;
+    emm_status status = made < 0 ? listen_for_importers(backlog, &made) : EMM_OK;
+    if (status == EMM_OK && listening_ < 0 && !watch(epoll_, made)) {
+        status = fail_serving("place in epoll", std::strerror(errno));
+        observe::forget_and_close(made);
+    }
+    listening_ = status == EMM_OK ? made : -1;
+    return status;
 }
 
 void Server::step() noexcept {
@@ -170,8 +150,7 @@ void Server::step() noexcept {
         rest();
     }
     for (int i = 0; i < ready; ++i) {
-        const uint64_t number = events[i].data.u64;
-        is_liveness_socket(number) ? welcome(number) : hear(static_cast<int>(number));
+        events[i].data.fd == listening_ ? welcome() : hear(events[i].data.fd);
     }
     while (count_ > 0 && now() - silent_[0].since > answer_timeout) {
         hang_up(0);
@@ -187,21 +166,9 @@ int Server::timeout() const noexcept {
     return static_cast<int>(std::max<int64_t>(left, 0) / 1'000'000) + 1;
 }
 
-// -1: nothing to accept.
-int Server::accept_at(uint64_t generation) noexcept {
-    const std::lock_guard lock(mutex_);
-    const auto found = liveness_sockets_.find(generation);
-    if (found == liveness_sockets_.end()) {
-        errno = EAGAIN;
-        return -1;
-    }
-    return observe::make_own([listening = found->second] {
-        return accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    });
-}
-
-void Server::welcome(uint64_t generation) noexcept {
-    const int made = accept_at(generation);
+void Server::welcome() noexcept {
+    const int made = observe::make_own(
+        [this] { return accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
     uint32_t user = 0;
     if (made >= 0) {
         if (!is_own_user(made, &user) || answer(made)) {
@@ -221,7 +188,7 @@ void Server::keep(int socket) noexcept {
     if (count_ == most_silent) {
         hang_up(0);
     }
-    if (watch(epoll_, socket, static_cast<uint64_t>(socket))) {
+    if (watch(epoll_, socket)) {
         silent_[count_++] = {socket, now()};
     } else {
         observe::forget_and_close(socket);
@@ -247,10 +214,6 @@ Server &server() {
     return the_server.value;
 }
 
-emm_status fail_serving(const char *what, const char *why) noexcept {
-    return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no {} to serve exports with: {}", what, why);
-}
-
 emm_status start_thread() {
     sigset_t all, before;
     sigfillset(&all);
@@ -268,36 +231,27 @@ emm_status start_thread() {
     return status;
 }
 
-emm_status start_once() noexcept {
+emm_status start_once() {
     static std::mutex mutex;
     static bool started = false;
     const std::lock_guard lock(mutex);
     if (started) {
         return EMM_OK;
     }
-    const int error = server().open();
-    const emm_status status =
-        error == 0 ? start_thread() : fail_serving("epoll", std::strerror(error));
+    const emm_status opened = server().open();
+    const emm_status status = opened == EMM_OK ? start_thread() : opened;
     started = status == EMM_OK;
     return status;
 }
 
 } // namespace
 
-emm_status start_serving(uint64_t generation, int listening) noexcept {
-    if (const emm_status status = start_once(); status != EMM_OK) {
-        return status;
-    }
+emm_status start_serving() noexcept {
     try {
-        const int error = server().add(generation, listening);
-        return error == 0 ? EMM_OK : fail_serving("place in epoll", std::strerror(error));
+        return start_once();
     } catch (const std::bad_alloc &) {
-        return fail_serving("memory", "a liveness socket cannot be registered");
+        return fail_serving("memory", "the process's socket cannot be made");
     }
-}
-
-void end_serving(uint64_t generation) noexcept {
-    server().remove(generation);
 }
 
 } // namespace emm::ipc

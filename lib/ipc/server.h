@@ -12,11 +12,8 @@ struct DescriptorHandle {
 };
 static_assert(sizeof(DescriptorHandle) == sizeof(emm_ipc_handle::handle));
 
-// From here on the listening socket of an export is served, by a thread that starts with the first.
-// After a failure it is still the caller's.
-emm_status start_serving(uint64_t generation, int listening) noexcept;
-
-// Closes it.
-void end_serving(uint64_t generation) noexcept;
+// From here on importers that connect to this process are answered, by a thread that starts with
+// the first call.
+emm_status start_serving() noexcept;
 
 } // namespace emm::ipc

@@ -25,12 +25,12 @@ struct Name {
     const sockaddr *get() const { return reinterpret_cast<const sockaddr *>(&address); }
 };
 
-Name name_of(const uint8_t (&nonce)[8], uint64_t number) noexcept {
+Name name_of(const uint8_t (&nonce)[8]) noexcept {
     Name name;
     name.address.sun_family = AF_UNIX;
     char *text = name.address.sun_path + 1; // the first byte is 0: an abstract name
-    const auto end = fmt::format_to_n(text, sizeof name.address.sun_path - 1,
-                                      "emm-ipc-{:02x}{:016x}", fmt::join(nonce, ""), number);
+    const auto end = fmt::format_to_n(text, sizeof name.address.sun_path - 1, "emm-ipc-{:02x}",
+                                      fmt::join(nonce, ""));
     name.length = static_cast<socklen_t>(end.out - reinterpret_cast<char *>(&name.address));
     return name;
 }
@@ -38,27 +38,6 @@ Name name_of(const uint8_t (&nonce)[8], uint64_t number) noexcept {
 emm_status fail_socket(const char *call) {
     return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no socket for an export: {}: {}", call,
                          std::strerror(errno));
-}
-
-// A new number, for which a socket is bound to its name.
-emm_status bind_anew(int socket, const uint8_t (&nonce)[8], uint64_t *ret_number) {
-    constexpr int most_tries = 16; // of 2^63 names
-    for (int i = 0; i < most_tries; ++i) {
-        uint64_t number = 0;
-        if (getrandom(&number, sizeof number, 0) != sizeof number) {
-            return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom gives no number for an export");
-        }
-        number |= UINT64_C(1) << 63;
-        const Name name = name_of(nonce, number);
-        if (bind(socket, name.get(), name.length) == 0) {
-            *ret_number = number;
-            return EMM_OK;
-        }
-        if (errno != EADDRINUSE) {
-            break;
-        }
-    }
-    return fail_socket("bind");
 }
 
 // The kernel's number of a socket's network namespace, which takes no /proc; 0 before Linux 5.14.
@@ -109,7 +88,7 @@ Sight sight_of(uint32_t exporter, uint32_t own) noexcept {
     return exporter == own ? Sight::here : Sight::elsewhere;
 }
 
-emm_status listen_anew(int backlog, uint64_t *ret_number, int *ret_socket) {
+emm_status listen_for_importers(int backlog, int *ret_socket) {
     uint8_t nonce[8];
     if (const emm_status status = get_nonce(nonce); status != EMM_OK) {
         return status;
@@ -119,11 +98,12 @@ emm_status listen_anew(int backlog, uint64_t *ret_number, int *ret_socket) {
     if (made < 0) {
         return fail_socket("socket");
     }
-    emm_status status = bind_anew(made, nonce, ret_number);
-    if (status == EMM_OK && listen(made, backlog) != 0) {
-        status = fail_socket("listen");
-    }
-    if (status != EMM_OK) {
+    const Name name = name_of(nonce);
+    const char *const failed = bind(made, name.get(), name.length) != 0 ? "bind"
+                               : listen(made, backlog) != 0             ? "listen"
+                                                                        : nullptr;
+    if (failed) {
+        const emm_status status = fail_socket(failed);
         observe::forget_and_close(made);
         return status;
     }
@@ -131,8 +111,8 @@ emm_status listen_anew(int backlog, uint64_t *ret_number, int *ret_socket) {
     return EMM_OK;
 }
 
-int connect_to(int socket, const uint8_t (&nonce)[8], uint64_t number) noexcept {
-    const Name name = name_of(nonce, number);
+int connect_to(int socket, const uint8_t (&nonce)[8]) noexcept {
+    const Name name = name_of(nonce);
     return connect(socket, name.get(), name.length) == 0 ? 0 : errno;
 }
 

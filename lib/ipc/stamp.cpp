@@ -12,7 +12,7 @@ namespace emm::ipc {
 namespace {
 
 constexpr uint32_t expected_magic = 0x696d6d65; // "emmi"
-constexpr uint32_t expected_version = 2;
+constexpr uint32_t expected_version = 3;
 
 uint32_t checksum_of(const emm_ipc_handle &handle) noexcept {
     return ipc::checksum_of(&handle, offsetof(emm_ipc_handle, checksum));

@@ -199,6 +199,30 @@ void leave_nothing(const Peer &exporter, const Peer &importer) {
     }
 }
 
+// A question takes no descriptor, nor does an export: a program may have thousands of them.
+void export_many(const Peer &exporter, const Peer &importer) {
+    constexpr unsigned count = 300;
+    share(exporter, importer, How::unordered, MiB); // brings what stays
+    const uint64_t before = exporter.descriptors();
+    for (unsigned slot = 0; slot < count; ++slot) {
+        CHECK(exporter.allocate(slot, 64 * KiB, How::unordered).result == CUDA_SUCCESS);
+        CHECK(exporter.is_said_to_be_shareable(slot));
+    }
+    CHECK(exporter.descriptors() == before);
+    std::vector<CUipcMemHandle> handles;
+    for (unsigned slot = 0; slot < count; ++slot) {
+        handles.push_back(handle_of(exporter, slot));
+    }
+    CHECK(exporter.descriptors() == before);
+    exporter.fill(count - 1, 7);
+    CHECK(importer.open(0, handles.back(), 64 * KiB).result == CUDA_SUCCESS);
+    CHECK(importer.holds(0, 7) && importer.close(0).result == CUDA_SUCCESS);
+    for (unsigned slot = 0; slot < count; ++slot) {
+        CHECK(exporter.free(slot, How::unordered).result == CUDA_SUCCESS);
+        CHECK(importer.open(0, handles[slot], 64 * KiB).result == CUDA_ERROR_INVALID_VALUE);
+    }
+}
+
 void share_with_native() {
     const Peer native(natively()), ours(under_emm());
     CHECK(native.allocate(0, 5 * MiB, How::unordered).result == CUDA_SUCCESS);
@@ -300,6 +324,7 @@ int main(int argc, char *argv[]) {
     run("frees of what is open", refuse_frees);
     run("several threads", share_from_threads);
     run("nothing is left", leave_nothing);
+    run("many exports", export_many);
     std::puts("a process without emm ...");
     share_with_native();
     std::puts("two devices ...");

@@ -234,7 +234,9 @@ Answer do_as_told(const Request &request) {
         break;
     default: {
         const Memory memory = slots.at(request.slot);
-        if (request.what == 'g') {
+        if (request.what == 's') {
+            answer.matches = is_said_to_be_shareable(memory.address);
+        } else if (request.what == 'g') {
             answer.matches = is_said_to_be_shareable(memory.address + request.size);
             answer.result = cu.cuIpcGetMemHandle(&answer.handle, memory.address + request.size);
         } else if (request.what == 'r') {

@@ -17,7 +17,8 @@ enum class How : int { unordered, ordered, managed };
 // flags; 'c' close; 'f' fill with `value`; 'h' holds it?; 'r' the range around the address at
 // `size`; 'd' descriptors; 'z' reset the context; 'G' handles of the slot and 'O' openings and
 // closings of a handle, by several threads at once; 'p' does the device reach the device `value`?
-// 'e' the device `size` may use this one's memory from now on; 'u' it fills the slot with `value`.
+// 's' is it said to be shareable? 'e' the device `size` may use this one's memory from now on; 'u'
+// it fills the slot with `value`.
 struct Request {
     char what = 0;
     unsigned slot = 0;
@@ -29,7 +30,7 @@ struct Request {
 
 struct Answer {
     CUresult result = CUDA_SUCCESS;
-    bool matches = false; // 'h', 'G', 'O', 'p'; 'g' the driver says that it can; 'r' the range
+    bool matches = false; // 'h', 'G', 'O', 'p'; 'g', 's' the driver says that it can; 'r' the range
                           // begins where the slot does
     CUdeviceptr address = 0;
     size_t size = 0; // of the range
@@ -75,6 +76,9 @@ public:
         ask({'u', slot, device, value, {}, {}});
     }
     bool reaches(unsigned device) const { return ask({'p', 0, 0, device, {}, {}}).matches; }
+    bool is_said_to_be_shareable(unsigned slot) const {
+        return ask({'s', slot, 0, 0, {}, {}}).matches;
+    }
     uint64_t descriptors() const { return ask({'d', 0, 0, 0, {}, {}}).id; }
 
 private:

@@ -44,7 +44,7 @@ Request request_for(const emm_ipc_handle &handle) {
 int reach_mark(int socket, const emm_ipc_handle &handle) {
     uint8_t nonce[8];
     std::memcpy(nonce, handle.nonce, sizeof nonce);
-    return connect_to(socket, nonce, handle.generation);
+    return connect_to(socket, nonce);
 }
 
 int connect_to_exporter(const emm_ipc_handle &handle) {

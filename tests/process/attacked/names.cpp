@@ -73,7 +73,7 @@ Outcome take_another_name() {
     return "";
 }
 
-// With a queue that is full: the exporter's while the export lives, and one of its name afterwards.
+// With a queue that is full: the exporter's while it lives, and one of its name afterwards.
 Outcome revive_ended() {
     if (geteuid() != 0) {
         return needs_root;
@@ -81,30 +81,38 @@ Outcome revive_ended() {
     const Part stranger([](int socket) {
         become_other_user();
         std::vector<std::string> names;
-        for_each_handle([&names](const emm_ipc_handle &handle, Told &) {
-            const bool lives = names.empty();
-            names = lives ? names_of(handle) : names;
+        for_each_handle([&names](const emm_ipc_handle &handle, Told &answer) {
+            names = names.empty() ? names_of(handle) : names;
             for (const std::string &name : names) {
-                CHECK(lives || listen_at(name, 0) >= 0);
+                answer.number += listen_at(name, 0) >= 0;
                 for (int i = 0; i < 200 && connect_at(name) >= 0; ++i) {
                 }
             }
         })(socket);
     });
-    const Part exporter, importer;
-    exporter.allocate(4 * MiB);
-    const Told shared = exporter.share(0, 4 * MiB);
-    if (shared.status != EMM_OK) {
-        return shared.text;
+    const auto is_refused = [](const Told &told) {
+        return told.status == EMM_E_BUSY || told.status == EMM_E_NOT_OWNED ||
+               told.status == EMM_E_INVALID_VALUE;
+    };
+    const Part importer;
+    emm_ipc_handle ended = {};
+    {
+        const Part exporter;
+        exporter.allocate(4 * MiB);
+        const Told shared = exporter.share(0, 4 * MiB);
+        if (shared.status != EMM_OK) {
+            return shared.text;
+        }
+        ended = shared.handle;
+        CHECK(hand(stranger, ended).number == 0);
+        CHECK(importer.open(ended).status == EMM_OK);
+        importer.close_opened();
+        CHECK(exporter.release(ended).status == EMM_OK);
+        CHECK(hand(stranger, ended).number == 0); // the name is still the exporter's
+        CHECK(is_refused(importer.open(ended)));
     }
-    hand(stranger, shared.handle);
-    CHECK(importer.open(shared.handle).status == EMM_OK);
-    importer.close_opened();
-    CHECK(exporter.release(shared.handle).status == EMM_OK);
-    hand(stranger, shared.handle);
-    const Told refused = importer.open(shared.handle);
-    CHECK(refused.status == EMM_E_BUSY || refused.status == EMM_E_NOT_OWNED ||
-          refused.status == EMM_E_INVALID_VALUE);
+    CHECK(hand(stranger, ended).number != 0);
+    CHECK(is_refused(importer.open(ended)));
     return "";
 }
 

@@ -86,7 +86,6 @@ public:
         for (size_t i = 0; i < 8; ++i) {
             name += fmt::format("{:02x}", handle.nonce[i]);
         }
-        name += fmt::format("{:016x}", handle.generation);
         name.copy(address.sun_path + 1, name.size());
         const auto length =
             static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());

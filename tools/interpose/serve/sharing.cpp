@@ -27,6 +27,10 @@ bool describe(emm_memory *handle, Allocation &ret_memory) {
     return true;
 }
 
+bool is_of_kind_to_export(const Allocation &allocation) {
+    return allocation.is_one_of(uint32_t(Kind::device) | uint32_t(Kind::ordered));
+}
+
 } // namespace
 
 // --- exports -----------------------------------------------------------------------------------
@@ -50,7 +54,7 @@ emm_status Sharing::make_export(const Allocation &allocation, Export &made) {
 }
 
 emm_status Sharing::export_memory(const Allocation &allocation, emm_ipc_name &ret_name) {
-    if (!allocation.is_one_of(uint32_t(Kind::device) | uint32_t(Kind::ordered))) {
+    if (!is_of_kind_to_export(allocation)) {
         return EMM_E_NOT_SUPPORTED;
     }
     const std::lock_guard lock(exports_mutex_);
@@ -64,9 +68,21 @@ emm_status Sharing::export_memory(const Allocation &allocation, emm_ipc_name &re
     return EMM_OK;
 }
 
+// Under the mutex, so that no other thread gets its name, and a free waits for its end.
 bool Sharing::can_export(const Allocation &allocation) {
-    emm_ipc_name name = {};
-    return export_memory(allocation, name) >= 0;
+    if (!is_of_kind_to_export(allocation)) {
+        return false;
+    }
+    const std::lock_guard lock(exports_mutex_);
+    Export trial;
+    if (exports_.count(allocation.id) != 0) {
+        return true;
+    }
+    const emm_status status = make_export(allocation, trial);
+    if (status >= 0) {
+        emm_release_ipc_handle(trial.context, &trial.handle);
+    }
+    return status >= 0;
 }
 
 void Sharing::end_export(const Allocation &allocation) noexcept {

@@ -22,7 +22,8 @@ public:
     //   EMM_E_NOT_SUPPORTED   it is managed memory, or the plugin does not export it
     emm_status export_memory(const Allocation &allocation, emm_ipc_name &ret_name);
 
-    // Whether there is an export of it, or can be: it is tried.
+    // Whether there is an export of it, or can be: one is made, and ended at once. Throws
+    // std::bad_alloc.
     bool can_export(const Allocation &allocation);
 
     // The allocation is about to be freed. It is `exported`.
