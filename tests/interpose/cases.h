@@ -15,6 +15,7 @@ void async_case();
 void pools_case();
 void streams_case();
 void capture_case();
+void graph_figures_case();
 
 // host memory
 void host_case();

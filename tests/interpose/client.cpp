@@ -31,6 +31,7 @@ const Case *find_cases(const std::string &how, size_t &ret_count) {
                                  {"pools", pools_case},
                                  {"streams", streams_case},
                                  {"capture", capture_case},
+                                 {"graph-figures", graph_figures_case},
                                  {"host", host_case},
                                  {"register", register_case},
                                  {"ranges", ranges_case},

@@ -19,6 +19,9 @@
     X(cuDeviceGetDefaultMemPool)                                                                   \
     X(cuDeviceGetMemPool)                                                                          \
     X(cuDeviceSetMemPool)                                                                          \
+    X(cuDeviceGetGraphMemAttribute)                                                                \
+    X(cuDeviceSetGraphMemAttribute)                                                                \
+    X(cuDeviceGraphMemTrim)                                                                        \
     X(cuDevicePrimaryCtxRetain)                                                                    \
     X(cuDevicePrimaryCtxRelease)                                                                   \
     X(cuDevicePrimaryCtxReset)                                                                     \

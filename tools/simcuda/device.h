@@ -2,6 +2,7 @@
 
 #include "context.h"
 #include "extents.h"
+#include "graph_figures.h"
 #include "store.h"
 
 #include <cuda.h>
@@ -32,6 +33,7 @@ struct Device {
 
     Pool *default_pool = nullptr;
     Pool *current_pool = nullptr;
+    GraphFigures graph_figures;
 
     bool open(uint64_t bytes);
 

@@ -72,7 +72,10 @@ bool can_free(const Body &body) {
 
 void graph_memory_launched(const Body &body, Stream &stream) {
     each_region(body.frees, [&](Region &region) { free_graph_memory(region, &stream); });
-    each_region(body.memory, [](Region &region) { region.live = !region.freed_inside; });
+    each_region(body.memory, [](Region &region) {
+        region.live = !region.freed_inside;
+        region.device->graph_figures.launched(region);
+    });
 }
 
 bool free_in_graph(Graph &graph, Region &region) {

@@ -145,13 +145,15 @@ Allocation AllocationShard::remove(AllocationName name, FreedAddresses &freed) {
                  : Allocation();
 }
 
-void AllocationShard::set_launched(AllocationName name) {
+Allocation AllocationShard::set_launched(AllocationName name) {
     const std::lock_guard guard(lock_);
     Allocation *const found = find_named(name);
-    if (found && found->kind == Kind::captured) {
-        found->launched = true;
-        found->freed = false;
+    if (!found || found->kind != Kind::captured || (found->launched && !found->freed)) {
+        return {};
     }
+    found->launched = true;
+    found->freed = false;
+    return *found;
 }
 
 Allocation AllocationShard::end_graph(AllocationName name, FreedAddresses &freed) {
@@ -238,7 +240,10 @@ Allocation Allocations::remove(AllocationName name) {
 }
 
 void Allocations::set_launched(AllocationName name) {
-    shard_of(name.address).set_launched(name);
+    const Allocation given = shard_of(name.address).set_launched(name);
+    if (given.address != 0) {
+        graph_figures.launched(given.id, given.address, given.size, given.context);
+    }
 }
 
 Allocation Allocations::end_graph(AllocationName name) {
@@ -277,6 +282,7 @@ void Allocations::forget(const emm_context *context) {
             return allocation.context == context && allocation.kind != Kind::registered;
         });
     }
+    graph_figures.forget(context);
 }
 
 } // namespace emm::run

@@ -3,6 +3,7 @@
 
 #include "driver_regions.h"
 #include "fence/spin_lock.h"
+#include "graph_figures.h"
 
 #include <emm/emm.h>
 
@@ -112,7 +113,7 @@ public:
     // As those of Allocations. `id` 0: whatever is there.
     Allocation take(SpreadAddress at, uint32_t kinds, uint64_t id, FreedAddresses &freed);
     Allocation remove(AllocationName name, FreedAddresses &freed);
-    void set_launched(AllocationName name);
+    Allocation set_launched(AllocationName name); // none: the program has it already
     Allocation end_graph(AllocationName name, FreedAddresses &freed);
     bool set_exported(uint64_t address, uint64_t id);
     template <class Predicate> void remove_if(Predicate predicate);
@@ -174,6 +175,8 @@ public:
     Allocation find_around(uint64_t address, uint32_t kinds);
 
     void forget(const emm_context *context); // which ends, with all that is in it
+
+    GraphFigures graph_figures; // of what launches have given to the program
 
 private:
     // In registers: a record that is put together in memory is loaded before its stores are done.

@@ -43,6 +43,7 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
     serve_driver_addresses(*ret_serving);
     serve_frees(*ret_serving);
     serve_figures(*ret_serving);
+    serve_graph_figures(*ret_serving);
     serve_graph_nodes(*ret_serving);
     serve_graphs(*ret_serving);
     serve_host_memory(*ret_serving);

@@ -124,6 +124,7 @@ void serve_device_memory(Entries &entries);
 void serve_driver_addresses(Entries &entries);
 void serve_frees(Entries &entries);
 void serve_figures(Entries &entries);
+void serve_graph_figures(Entries &entries);
 void serve_graph_nodes(Entries &entries);
 void serve_graphs(Entries &entries);
 void serve_host_memory(Entries &entries);
