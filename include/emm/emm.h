@@ -433,8 +433,9 @@ EMM_API emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_
  * One process exports device memory, sends the emm_ipc_handle as bytes, and another of the same
  * user opens it. What kind of handle that is (emm_ipc_handle.kind) is for the plugin to say: CUDA's
  * legacy IPC for blocks of cuMemAlloc (passthrough, pool), file descriptors for physical memory
- * (pool:growth=vmm) or for a memory pool (async:ipc=1). Fabric handles are not opened yet. For
- * descriptors the importer asks the exporter, which must be alive and in its network namespace.
+ * (pool:growth=vmm) or for a memory pool (async:ipc=1). Fabric handles are not opened yet. The
+ * importer asks the exporter whether the export goes on, and waits 4 s at most. For descriptors the
+ * exporter must be in its network namespace.
  *
  * It may be opened on another device than it lies on: mapped where the devices reach each other,
  * else, or with EMM_IPC_STAGED=1 in the environment, as a copy.

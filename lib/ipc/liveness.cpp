@@ -78,7 +78,7 @@ int connect_within(int socket, const emm_ipc_handle &handle, int64_t &left) noex
 
 } // namespace
 
-// From a random number on, so that none is of another process of the same name.
+// Counted from a random number, as plugin.h says.
 emm_status number_export(uint64_t *ret_generation) {
     struct First {
         uint64_t number = 0;

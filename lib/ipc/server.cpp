@@ -1,8 +1,8 @@
 // The thread that hands out descriptors, and handles to importers that know their names.
 //
-// There is one in a process, from its first export on, and one listening socket. Both
-// stay until the process ends: another export may come at any time, and a thread that waits costs
-// nothing. No thread joins it, and no exit handler stops it. It blocks all signals. A forked child
+// There is one in a process, from its first export on, and one listening socket. Both stay until the
+// process ends: another export may come at any time, and a thread that waits costs nothing. No
+// thread joins it, and no exit handler stops it. It blocks all signals. A forked child
 // has neither the thread nor, once the fork handler has run, the socket.
 //
 // It never waits for a peer. A connection is good for one request, which an importer sends as soon
