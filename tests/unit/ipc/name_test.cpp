@@ -33,15 +33,17 @@ template <class Change> emm_ipc_handle changed(emm_ipc_handle handle, Change cha
 emm_ipc_handle made_up() {
     return changed({}, [](emm_ipc_handle &made) {
         made.magic = 0x696d6d65;
-        made.version = 2;
+        made.version = 3;
         made.kind = EMM_IPC_LEGACY;
         made.flags = network_namespace();
         for (size_t i = 0; i < sizeof made.handle; ++i) {
             made.handle[i] = static_cast<uint8_t>(3 * i + 1);
         }
         made.size = made.exported_size = 4096;
-        made.generation = UINT64_C(0x8000000000000001) + static_cast<uint64_t>(getpid());
+        made.generation = UINT64_C(0x8000000000000001);
         std::memset(made.nonce, 0x5a, sizeof made.nonce);
+        const pid_t process = getpid(); // tests run side by side
+        std::memcpy(made.nonce, &process, sizeof process);
     });
 }
 
