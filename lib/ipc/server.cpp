@@ -1,7 +1,7 @@
 // The thread that hands out descriptors, and handles to importers that know their names.
 //
-// There is one in a process, from its first export on, and one listening socket. Both stay until the
-// process ends: another export may come at any time, and a thread that waits costs nothing. No
+// There is one in a process, from its first export on, and one listening socket. Both stay until
+// the process ends: another export may come at any time, and a thread that waits costs nothing. No
 // thread joins it, and no exit handler stops it. It blocks all signals. A forked child
 // has neither the thread nor, once the fork handler has run, the socket.
 //
