@@ -12,12 +12,6 @@ void invalidate(Capture &capture) {
     capture.invalid = true;
 }
 
-void leave_capture(Stream &stream) {
-    stream.capture->streams.erase(&stream);
-    stream.capture = nullptr;
-    stream.last_nodes.clear();
-}
-
 Capture *capture_into(const Graph &graph) {
     const auto &captures = sim().captures;
     const auto found = std::find_if(captures.begin(), captures.end(), [&](const auto &capture) {
@@ -61,6 +55,12 @@ bool concerns_thread(const Capture &capture) {
             capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
 }
 
+void leave_capture(Stream &stream) {
+    stream.capture->streams.erase(&stream);
+    stream.capture = nullptr;
+    stream.last_nodes.clear();
+}
+
 void end_capture(const std::shared_ptr<Capture> &capture) {
     while (!capture->streams.empty()) {
         leave_capture(**capture->streams.begin());
@@ -80,10 +80,13 @@ bool all_joined(const Capture &capture) {
             next.insert(next.end(), node->before.begin(), node->before.end());
         }
     }
-    return std::all_of(capture.streams.begin(), capture.streams.end(), [&](const Stream *stream) {
-        return std::all_of(stream->last_nodes.begin(), stream->last_nodes.end(),
+    const auto has_all = [&](const std::vector<Node *> &nodes) {
+        return std::all_of(nodes.begin(), nodes.end(),
                            [&](const Node *node) { return reached.count(node) != 0; });
-    });
+    };
+    return has_all(capture.left) &&
+           std::all_of(capture.streams.begin(), capture.streams.end(),
+                       [&](const Stream *stream) { return has_all(stream->last_nodes); });
 }
 
 void add_last_nodes(Stream &stream, const std::vector<Node *> &nodes) {
@@ -128,6 +131,17 @@ CUresult may_end(const Capture &capture, const Stream &stream) {
 }
 
 } // namespace
+
+void destroy_in_capture(Stream &stream) {
+    const std::shared_ptr<Capture> capture = stream.capture;
+    if (capture->origin == &stream) {
+        end_capture(capture);
+        end_graph(sim().graphs.find(capture->graph));
+        return;
+    }
+    capture->left.insert(capture->left.end(), stream.last_nodes.begin(), stream.last_nodes.end());
+    leave_capture(stream);
+}
 
 CUresult check_capture(Stream &stream) {
     if (stream.capture) {

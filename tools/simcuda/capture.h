@@ -19,10 +19,14 @@ struct Capture {
     bool invalid = false;
     CUgraph graph = nullptr;
     std::set<Stream *> streams;
+    std::vector<Node *> left; // the last nodes of streams that were destroyed
 };
 
 void invalidate(Capture &capture);
-void leave_capture(Stream &stream);
+
+// A stream that captures is destroyed: its origin, and the capture has ended; another one, and what
+// it did last must be joined already.
+void destroy_in_capture(Stream &stream);
 Capture *capture_into(const Graph &graph); // that is in progress, or NULL
 
 // Whether work may be put on the stream: a capture that failed refuses, and so does the legacy

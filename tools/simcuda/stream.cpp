@@ -72,6 +72,9 @@ Stream *make_stream(Context &context, Stream::Kind kind, unsigned flags, int pri
 
 // Pending work of the stream still runs.
 void end_stream(Stream *stream) {
+    if (stream->capture) {
+        destroy_in_capture(*stream);
+    }
     Context &context = *stream->context;
     context.streams.erase(stream);
     if (stream->tail && !stream->tail->done()) {

@@ -33,10 +33,6 @@ CUresult api::stream_destroy(CUstream h_stream) {
     if (stream->kind != Stream::Kind::user) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
-    if (stream->capture) {
-        invalidate(*stream->capture);
-        leave_capture(*stream);
-    }
     end_stream(stream);
     return CUDA_SUCCESS;
 }
