@@ -25,12 +25,6 @@ CUgraph end_capture(CUstream stream) {
     return graph;
 }
 
-CUstreamCaptureStatus status_of(CUstream stream) {
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    NEED(cu.cuStreamIsCapturing(stream, &status));
-    return status;
-}
-
 void copy(CUdeviceptr to, CUdeviceptr from, CUstream stream) {
     NEED(cu.cuMemcpyDtoDAsync(to, from, mib, stream));
 }

@@ -116,6 +116,12 @@ class Interposed(Client):
                 self.check(done, same)
 
     @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
+    def test_zeroed_and_with_waits_it_finds_the_same(self):
+        cases_that_wait = "while-capturing,host-functions"
+        done = self.interposed(cases_that_wait, "lazy", EMM_RUN="sync-free,zero")
+        self.assertEqual(differences(self.native(cases_that_wait, "lazy"), done.stdout), "", done.stderr[-2000:])
+
+    @unittest.skipUnless(HOW == "dlsym", "it is as with the other ways")
     def test_a_program_that_opens_the_driver_by_its_path_is_told_at_its_end(self):
         done = self.interposed("alloc", how="path=DRIVER")
         self.assertEqual(done.stdout, self.native("alloc"))

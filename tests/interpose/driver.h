@@ -84,6 +84,7 @@
     X(cuMemcpyPeerAsync)                                                                           \
     X(cuMemsetD8Async)                                                                             \
     X(cuMemsetD32Async)                                                                            \
+    X(cuLaunchHostFunc)                                                                            \
     X(cuStreamCreate)                                                                              \
     X(cuStreamCreateWithPriority)                                                                  \
     X(cuStreamDestroy)                                                                             \

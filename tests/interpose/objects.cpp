@@ -22,6 +22,12 @@ void order(CUstream before, CUstream after) {
     NEED(cu.cuStreamWaitEvent(after, event, 0));
 }
 
+CUstreamCaptureStatus status_of(CUstream stream) {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    NEED(cu.cuStreamIsCapturing(stream, &status));
+    return status;
+}
+
 CUdeviceptr allocate(size_t size) {
     CUdeviceptr address = 0;
     NEED(cu.cuMemAlloc(&address, size));

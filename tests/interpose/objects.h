@@ -42,6 +42,8 @@ struct Event {
 // Work of `after` that is enqueued from now on follows that of `before`.
 void order(CUstream before, CUstream after);
 
+CUstreamCaptureStatus status_of(CUstream stream);
+
 CUdeviceptr allocate(size_t size);
 CUdeviceptr allocate_async(size_t size, CUstream stream);
 

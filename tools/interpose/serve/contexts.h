@@ -28,6 +28,7 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuEventCreate);
     EMM_CUDA_REQUIRED(cuEventDestroy);
     EMM_CUDA_REQUIRED(cuEventRecord);
+    EMM_CUDA_REQUIRED(cuEventSynchronize);
     EMM_CUDA_REQUIRED(cuStreamIsCapturing);
     EMM_CUDA_REQUIRED(cuStreamSynchronize);
     EMM_CUDA_REQUIRED(cuStreamWaitEvent);
@@ -41,13 +42,30 @@ struct Driver : cuda::Entries {
     EMM_CUDA_REQUIRED(cuUserObjectRelease);
     emm_cuStreamGetCaptureInfo_12000 get_capture_info =
         required<emm_cuStreamGetCaptureInfo_12000>("cuStreamGetCaptureInfo", 11030);
+    emm_cuCtxRecordEvent_12050 record_context_event = // NULL before CUDA 12.5
+        optional<emm_cuCtxRecordEvent_12050>("cuCtxRecordEvent", 12050);
+};
+
+// The thread's calls invalidate no capture while this lives.
+class Relaxed {
+public:
+    explicit Relaxed(const Driver &driver) : driver_(driver) { exchange(); }
+    ~Relaxed() { exchange(); }
+    Relaxed(const Relaxed &) = delete;
+    Relaxed &operator=(const Relaxed &) = delete;
+
+private:
+    void exchange() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
+
+    const Driver &driver_;
+    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
 };
 
 // Makes a context current for a scope. result(): CUDA_SUCCESS, or nothing has happened.
 class Current {
 public:
     Current(const Driver &driver, CUcontext context)
-        : driver_(driver), result_(driver.cuCtxPushCurrent(context)) {}
+        : driver_(driver), context_(context), result_(driver.cuCtxPushCurrent(context)) {}
     ~Current() {
         CUcontext popped = nullptr;
         if (result_ == CUDA_SUCCESS) {
@@ -57,9 +75,11 @@ public:
     Current(const Current &) = delete;
     Current &operator=(const Current &) = delete;
     CUresult result() const { return result_; }
+    CUcontext context() const { return context_; }
 
 private:
     const Driver &driver_;
+    const CUcontext context_;
     const CUresult result_;
 };
 

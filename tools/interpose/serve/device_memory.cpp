@@ -9,20 +9,18 @@ namespace {
 constexpr size_t pitch_bytes = 512; // what the driver's rows begin at multiples of
 
 // On a stream of the context, or for all of them with EMM_STREAM_UNORDERED: then the caller's next
-// call, on any stream, finds it zero.
-[[gnu::noinline]] CUresult fill_with_zero(emm_deviceptr ptr, size_t bytes, emm_stream stream) {
+// call, on any stream, finds it zero. The program's streams may hold work that takes its time, or
+// capture.
+[[gnu::noinline]] CUresult fill_with_zero(const Allocation &made, emm_stream stream) {
     const Driver &driver = server().driver;
     if (stream != EMM_STREAM_UNORDERED) {
-        return driver.cuMemsetD8Async(ptr, 0, bytes, stream);
+        return driver.cuMemsetD8Async(made.address, 0, made.size, stream);
     }
-    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    driver.cuThreadExchangeStreamCaptureMode(&mode);
-    CUresult result = driver.cuMemsetD8Async(ptr, 0, bytes, CU_STREAM_PER_THREAD);
-    if (result == CUDA_SUCCESS) {
-        result = driver.cuStreamSynchronize(CU_STREAM_PER_THREAD);
-    }
-    driver.cuThreadExchangeStreamCaptureMode(&mode);
-    return result;
+    const Relaxed relaxed(driver);
+    const CUstream own = server().streams.own_in(made.context, Streams::Own::fills);
+    const CUresult result =
+        own ? driver.cuMemsetD8Async(made.address, 0, made.size, own) : CUDA_ERROR_OUT_OF_MEMORY;
+    return result == CUDA_SUCCESS ? driver.cuStreamSynchronize(own) : result;
 }
 
 [[gnu::noinline]] CUresult give_back(Allocation made, emm_stream stream, CUresult result) {
@@ -46,7 +44,7 @@ CUresult from_driver(const Turn &turn, CUresult result, const CUdeviceptr *ptr, 
 [[gnu::always_inline]] inline CUresult keep(const Allocation &made, emm_stream stream,
                                             CUdeviceptr *ret_ptr) {
     if (server().options.zero && made.kind != Kind::managed) [[unlikely]] {
-        const CUresult result = fill_with_zero(made.address, made.size, stream);
+        const CUresult result = fill_with_zero(made, stream);
         if (result != CUDA_SUCCESS) {
             return give_back(made, stream, result);
         }

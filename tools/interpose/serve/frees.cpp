@@ -4,16 +4,6 @@
 namespace emm::run {
 namespace {
 
-// The driver's own free waits so. A context that is gone has no work; and a wait for all of it
-// would invalidate captures, which the driver's does not.
-[[gnu::noinline]] void wait_for_context(emm_context *context) {
-    const auto kept = server().streams.keep_from_capturing();
-    const CurrentOf current(server().driver, context);
-    if (current.result() == CUDA_SUCCESS && !server().streams.any_capture()) {
-        server().driver.cuCtxSynchronize();
-    }
-}
-
 // What could not be freed is the program's still.
 [[gnu::noinline]] CUresult refuse(Allocation allocation, emm_status status) {
     server().allocations.put_back(allocation);
@@ -52,7 +42,7 @@ Answer free_unordered(uint64_t address) {
         return free_none(found, address);
     }
     if (server().options.sync_free) [[unlikely]] {
-        wait_for_context(found.context);
+        server().streams.wait_for_work_of(found.context); // as the driver's own free does
     }
     if (found.kind == Kind::captured) {
         return CUDA_SUCCESS; // until the graph is gone
@@ -75,7 +65,7 @@ CUresult mem_free(CUdeviceptr ptr) {
 [[gnu::noinline]] CUstream wait_behind(const Allocation &allocation, CUstream stream,
                                        emm_context *its_context) {
     const Driver &driver = server().driver;
-    const CUstream own = server().streams.own_in(allocation.context);
+    const CUstream own = server().streams.own_in(allocation.context, Streams::Own::waits);
     const CurrentOf there(driver, its_context);
     CUevent event = nullptr;
     if (!own || there.result() != CUDA_SUCCESS ||

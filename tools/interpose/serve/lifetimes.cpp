@@ -157,9 +157,11 @@ template <bool per_thread, class Begin> CUresult begin_capture(CUstream stream, 
         return begin();
     }
     const CUstream origin = meant<per_thread>(stream);
-    server().streams.capture_begins(origin);
+    const bool announced = server().streams.capture_begins(origin);
     const CUresult result = begin();
-    server().streams.capture_begun(origin, result);
+    if (announced) {
+        server().streams.capture_begun(origin, result);
+    }
     return result;
 }
 

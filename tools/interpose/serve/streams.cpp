@@ -5,31 +5,16 @@
 namespace emm::run {
 namespace {
 
-// All threads call their own streams by one handle.
-CUstream key_of(CUstream stream) {
-    static thread_local char thread;
-    return stream == CU_STREAM_PER_THREAD ? reinterpret_cast<CUstream>(&thread) : stream;
+// Unlike an address within the thread, it never becomes another's.
+uint64_t thread_number() {
+    static std::atomic<uint64_t> last{0};
+    static thread_local const uint64_t number = ++last;
+    return number;
 }
 
 } // namespace
 
 constinit thread_local Streams::Latest Streams::latest_;
-
-Streams::Stream *Streams::find(CUstream stream) {
-    const auto found = streams_.find(key_of(stream));
-    return found == streams_.end() ? nullptr : &found->second;
-}
-
-Streams::Stream *Streams::entry_of(CUstream stream, emm_context *context) {
-    try {
-        Stream &entry = streams_[key_of(stream)];
-        entry.handle = stream;
-        entry.context = entry.context ? entry.context : context;
-        return &entry;
-    } catch (const std::bad_alloc &) {
-        return nullptr;
-    }
-}
 
 // A stream that emm does not know is served too, at a higher cost.
 void Streams::made(CUstream stream) {
@@ -38,19 +23,23 @@ void Streams::made(CUstream stream) {
     if (!context) {
         return;
     }
-    {
+    try {
         const std::lock_guard lock(mutex_);
-        streams_.erase(stream);
-        if (!entry_of(stream, context)) {
-            return;
-        }
+        streams_[stream] = {context};
+    } catch (const std::bad_alloc &) {
+        return;
     }
     const bool registered = emm_stream_register(context, stream) >= 0;
     const std::lock_guard lock(mutex_);
-    streams_[stream].registered = registered;
+    const auto found = streams_.find(stream);
+    if (found != streams_.end()) {
+        found->second.registered = registered;
+    }
 }
 
+// A capture ends with its origin, and goes on without another stream.
 void Streams::ending(CUstream stream) {
+    end_announcements({stream}, true);
     Stream ended;
     {
         const std::lock_guard lock(mutex_);
@@ -58,7 +47,6 @@ void Streams::ending(CUstream stream) {
         if (found == streams_.end()) {
             return;
         }
-        end_announcement(found->second);
         ended = found->second;
         streams_.erase(found);
     }
@@ -71,17 +59,15 @@ void Streams::ending(CUstream stream) {
 void Streams::forget(const emm_context *context) {
     {
         const std::lock_guard lock(own_mutex_);
-        own_.erase(context); // the stream ends with the CUDA context
+        std::erase_if(own_, [&](const auto &each) { // they end with the CUDA context
+            return each.first.first == context;
+        });
     }
+    const auto is_there = [&](const auto &each) { return each.second.context == context; };
     const std::lock_guard lock(mutex_);
-    for (auto entry = streams_.begin(); entry != streams_.end();) {
-        if (entry->second.context == context) {
-            capturing_ -= entry->second.announced;
-            entry = streams_.erase(entry);
-        } else {
-            ++entry;
-        }
-    }
+    std::erase_if(streams_, is_there);
+    std::erase_if(captures_, is_there);
+    capturing_ = captures_.size();
 }
 
 emm_context *Streams::find_context_of(CUstream stream, emm_status &ret_status) {
@@ -100,7 +86,10 @@ emm_context *Streams::find_context_of(CUstream stream, emm_status &ret_status) {
     return context;
 }
 
-CUstream Streams::make_own(emm_context *context) const {
+// --- emm's own -----------------------------------------------------------------------------------
+
+// The plugin frees on the one that waits.
+CUstream Streams::make_own(emm_context *context, Own purpose) const {
     const CurrentOf current(driver_, context);
     CUstream made = nullptr;
     if (current.result() != CUDA_SUCCESS ||
@@ -108,44 +97,103 @@ CUstream Streams::make_own(emm_context *context) const {
             CUDA_SUCCESS) {
         return nullptr;
     }
-    emm_stream_register(context, made);
+    if (purpose == Own::waits) {
+        emm_stream_register(context, made);
+    }
     return made;
 }
 
-CUstream Streams::own_in(emm_context *context) noexcept {
+CUstream Streams::own_in(emm_context *context, Own purpose) noexcept {
     try {
         const std::lock_guard lock(own_mutex_);
-        CUstream &own = own_[context];
-        own = own ? own : make_own(context);
+        CUstream &own = own_[{context, purpose}];
+        own = own ? own : make_own(context, purpose);
         return own;
     } catch (const std::bad_alloc &) {
         return nullptr;
     }
 }
 
-// --- captures ----------------------------------------------------------------------------------
-
-void Streams::capture_begins(CUstream origin) {
-    emm_status status = EMM_OK;
-    emm_context *const context = context_of(origin, status);
-    const std::lock_guard beginning(beginning_mutex_);
-    if (!context || emm_capture_begin(context, origin) < 0) {
+// Before CUDA 12.5 there is no such event: a capture that begins at that moment is invalidated.
+void Streams::wait_for_work_of(emm_context *context) {
+    const CurrentOf current(driver_, context);
+    const Relaxed relaxed(driver_);
+    if (current.result() != CUDA_SUCCESS || any_capture()) {
         return;
     }
+    if (!driver_.record_context_event) {
+        driver_.cuCtxSynchronize();
+        return;
+    }
+    CUevent event = nullptr;
+    if (driver_.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
+        return;
+    }
+    bool marked = false;
+    {
+        const std::shared_lock none_begins(beginning_mutex_);
+        marked = !any_capture() &&
+                 driver_.record_context_event(current.context(), event) == CUDA_SUCCESS;
+    }
+    if (marked) {
+        driver_.cuEventSynchronize(event);
+    }
+    driver_.cuEventDestroy(event);
+}
+
+// --- captures ----------------------------------------------------------------------------------
+
+Streams::Key Streams::key_of(CUstream stream) {
+    emm_status status = EMM_OK;
+    return stream == CU_STREAM_PER_THREAD ? Key{stream, contexts_.current(status), thread_number()}
+                                          : Key{stream};
+}
+
+bool Streams::is_announced(const Key &key) {
     const std::lock_guard lock(mutex_);
-    if (Stream *stream = entry_of(origin, context)) {
-        stream->announced = true;
-        stream->capture_id = 0;
-        capturing_++;
-    } else {
-        emm_capture_end(context, origin);
+    return captures_.count(key) != 0;
+}
+
+bool Streams::announce(const Key &key, const Announced &capture) {
+    const std::lock_guard beginning(beginning_mutex_);
+    if (emm_capture_begin(capture.context, key.handle) < 0) {
+        return false;
+    }
+    try {
+        const std::lock_guard lock(mutex_);
+        captures_[key] = capture;
+        capturing_ = captures_.size();
+        return true;
+    } catch (const std::bad_alloc &) {
+        emm_capture_end(capture.context, key.handle);
+        return false;
     }
 }
 
-bool Streams::is_announced(CUstream stream) {
-    const std::lock_guard lock(mutex_);
-    const Stream *const known = find(stream);
-    return known && known->announced;
+// Of this stream; and `of_all` of its capture, if that is its origin. What the plugin does then may
+// take its time, so no lock is held.
+void Streams::end_announcements(const Key &key, bool of_all) {
+    Captures ended;
+    {
+        const std::lock_guard lock(mutex_);
+        const auto found = captures_.find(key);
+        if (found == captures_.end()) {
+            return;
+        }
+        const Announced capture = found->second;
+        const bool all = of_all && capture.origin && capture.id != 0;
+        for (auto each = captures_.begin(); each != captures_.end();) {
+            const auto next = std::next(each);
+            if (each == found || (all && each->second.id == capture.id)) {
+                ended.insert(captures_.extract(each));
+            }
+            each = next;
+        }
+        capturing_ = captures_.size();
+    }
+    for (const auto &[stream, capture] : ended) {
+        emm_capture_end(capture.context, stream.handle);
+    }
 }
 
 uint64_t Streams::capture_of(CUstream stream) const {
@@ -156,16 +204,24 @@ uint64_t Streams::capture_of(CUstream stream) const {
     return result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE ? id : 0;
 }
 
+// A stream that captures already will be refused by the driver, and its capture goes on.
+bool Streams::capture_begins(CUstream origin) {
+    emm_status status = EMM_OK;
+    emm_context *const context = context_of(origin, status);
+    const Key key = key_of(origin);
+    return context && !is_announced(key) && announce(key, {context, 0, true});
+}
+
 void Streams::capture_begun(CUstream origin, CUresult result) {
-    const uint64_t id = result == CUDA_SUCCESS ? capture_of(origin) : 0;
-    const std::lock_guard lock(mutex_);
-    Stream *const stream = find(origin);
-    if (!stream) {
-        return;
-    }
-    stream->capture_id = id;
+    const Key key = key_of(origin);
     if (result != CUDA_SUCCESS) {
-        end_announcement(*stream);
+        return end_announcements(key, false);
+    }
+    const uint64_t id = capture_of(origin);
+    const std::lock_guard lock(mutex_);
+    const auto found = captures_.find(key);
+    if (found != captures_.end()) {
+        found->second.id = id;
     }
 }
 
@@ -173,44 +229,14 @@ void Streams::waited(CUstream stream) {
     const uint64_t id = capture_of(stream);
     emm_status status = EMM_OK;
     emm_context *const context = id ? context_of(stream, status) : nullptr;
-    if (!context) {
-        return;
-    }
-    {
-        const std::lock_guard lock(mutex_);
-        const Stream *const known = find(stream);
-        if (known && known->announced) {
-            return;
-        }
-    }
-    capture_begins(stream);
-    const std::lock_guard lock(mutex_);
-    if (Stream *const joined = find(stream)) {
-        joined->capture_id = id;
-    }
-}
-
-void Streams::end_announcement(Stream &stream) {
-    if (stream.announced) {
-        stream.announced = false;
-        capturing_--;
-        emm_capture_end(stream.context, stream.handle);
+    const Key key = key_of(stream);
+    if (context && !is_announced(key)) {
+        announce(key, {context, id});
     }
 }
 
 void Streams::capture_ended(CUstream origin) {
-    const std::lock_guard lock(mutex_);
-    Stream *const ended = find(origin);
-    if (!ended) {
-        return;
-    }
-    const uint64_t id = ended->capture_id;
-    end_announcement(*ended);
-    for (auto &[key, stream] : streams_) {
-        if (id != 0 && stream.capture_id == id) {
-            end_announcement(stream);
-        }
-    }
+    end_announcements(key_of(origin), true);
 }
 
 } // namespace emm::run

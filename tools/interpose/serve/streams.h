@@ -4,6 +4,7 @@
 
 #include "contexts.h"
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <unordered_map>
@@ -30,34 +31,47 @@ public:
                                     : find_context_of(stream, ret_status);
     }
 
-    // A stream of emm's own in that context, which waits for those of other contexts. NULL: there
-    // is none.
-    CUstream own_in(emm_context *context) noexcept;
+    // A stream of emm's own in that context: one that waits for those of other contexts, and one
+    // for memory that nothing uses yet. NULL: there is none.
+    enum class Own { waits, fills };
+    CUstream own_in(emm_context *context, Own purpose) noexcept;
 
-    // A capture begins in `origin`: before the driver is told, and what it answered. Others join
-    // when they wait for an event of it.
-    void capture_begins(CUstream origin);
+    // Waits for the work that the context holds now, but not beside a capture, which would be
+    // invalidated. No lock is held meanwhile: a host function may wait for another thread's call.
+    void wait_for_work_of(emm_context *context);
+
+    // A capture begins in `origin`: before the driver is told, and, if the answer was true, what it
+    // said. Others join when they wait for an event of it.
+    bool capture_begins(CUstream origin);
     void capture_begun(CUstream origin, CUresult result);
     void waited(CUstream stream);
     void capture_ended(CUstream origin); // and so has that of all streams in it
     bool captures(CUstream stream) {     // as far as announced
-        return any_capture() && is_announced(stream);
-    }
-    // None can begin as long as this is held: what would invalidate it may be done if there is
-    // none.
-    std::shared_lock<std::shared_mutex> keep_from_capturing() {
-        return std::shared_lock(beginning_mutex_);
+        return any_capture() && is_announced(key_of(stream));
     }
     bool any_capture() const { return capturing_.load(std::memory_order_acquire) != 0; }
 
 private:
     struct Stream {
-        CUstream handle = nullptr;
         emm_context *context = nullptr;
         bool registered = false;
-        bool announced = false;
-        uint64_t capture_id = 0; // 0: not known
     };
+
+    // All threads call their own streams by one handle, in each context: there the thread and the
+    // context say which it is.
+    struct Key {
+        CUstream handle = nullptr;
+        const emm_context *context = nullptr;
+        uint64_t thread = 0;
+        auto operator<=>(const Key &) const = default;
+    };
+    // An announced capture, of one of the streams that take part.
+    struct Announced {
+        emm_context *context = nullptr;
+        uint64_t id = 0; // 0: not known
+        bool origin = false;
+    };
+    using Captures = std::map<Key, Announced>;
 
     // The thread's latest stream. None of CUDA's own, whose context changes.
     struct Latest {
@@ -71,21 +85,22 @@ private:
     static bool is_cudas_own(CUstream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
     emm_context *find_context_of(CUstream stream, emm_status &ret_status); // that is none of those
-    bool is_announced(CUstream stream);
-    Stream *find(CUstream stream);                           // NULL: not known
-    Stream *entry_of(CUstream stream, emm_context *context); // made if need be; NULL: no memory
-    uint64_t capture_of(CUstream stream) const;              // 0: it does not capture
-    void end_announcement(Stream &stream);
-    CUstream make_own(emm_context *context) const;
+    Key key_of(CUstream stream);
+    bool is_announced(const Key &key);
+    bool announce(const Key &key, const Announced &capture);
+    void end_announcements(const Key &key, bool of_all);
+    uint64_t capture_of(CUstream stream) const; // 0: it does not capture
+    CUstream make_own(emm_context *context, Own purpose) const;
 
     const Driver &driver_;
     Contexts &contexts_;
-    std::shared_mutex beginning_mutex_;
+    std::shared_mutex beginning_mutex_; // shared: no capture begins meanwhile
     std::mutex mutex_;
-    std::unordered_map<CUstream, Stream> streams_; // by handle; the thread's own by thread
-    std::atomic<unsigned> capturing_{0};
+    std::unordered_map<CUstream, Stream> streams_; // none of CUDA's own
+    Captures captures_;
+    std::atomic<size_t> capturing_{0}; // how many those are
     std::mutex own_mutex_;
-    std::map<const emm_context *, CUstream> own_;
+    std::map<std::pair<const emm_context *, Own>, CUstream> own_;
 };
 
 } // namespace emm::run
