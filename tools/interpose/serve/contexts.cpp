@@ -124,18 +124,20 @@ emm_context *Contexts::end(CUcontext context) {
     if (!ending) {
         return nullptr;
     }
-    {
-        const Current current(driver_, context);
-        if (current.result() == CUDA_SUCCESS) {
-            driver_.cuCtxSynchronize();
-        }
-    }
+    wait_for_work_of(context);
     const std::unique_lock no_questions(ending_);
     emm_context_retire(ending);
     begin_epoch();
     const std::lock_guard lock(mutex_);
     known_.erase(context);
     return ending;
+}
+
+void Contexts::wait_for_work_of(CUcontext context) const {
+    const Current current(driver_, context);
+    if (current.result() == CUDA_SUCCESS) {
+        driver_.cuCtxSynchronize();
+    }
 }
 
 void Contexts::count_attach(CUcontext context) {
@@ -155,11 +157,17 @@ bool Contexts::count_detach(CUcontext context) {
     return false;
 }
 
+std::mutex &Contexts::primary_mutex(CUdevice device) {
+    const std::lock_guard lock(mutex_);
+    return primary_mutexes_[device];
+}
+
 void Contexts::count_retain(CUdevice device, CUcontext context) {
     const std::lock_guard lock(mutex_);
     Retained &retained = retained_[device];
     retained.context = context;
     retained.count++;
+    retained.latest = ++retains_;
 }
 
 bool Contexts::count_release(CUdevice device) {
@@ -178,10 +186,10 @@ bool Contexts::is_retained(CUcontext context) {
                        [&](const auto &each) { return each.second.context == context; });
 }
 
-CUcontext Contexts::retained_on(CUdevice device) {
+Contexts::Retained Contexts::retained_on(CUdevice device) {
     const std::lock_guard lock(mutex_);
     const auto found = retained_.find(device);
-    return found == retained_.end() ? nullptr : found->second.context;
+    return found == retained_.end() ? Retained() : found->second;
 }
 
 } // namespace emm::run

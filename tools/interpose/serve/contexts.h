@@ -121,18 +121,23 @@ public:
     // The context is about to end: its work is waited for, emm gives up what it holds there. The
     // one that was its record, or NULL.
     emm_context *end(CUcontext context);
+    void wait_for_work_of(CUcontext context) const;
 
     // A context that was attached to ends with as many detachments more. True: this is the last.
     void count_attach(CUcontext context);
     bool count_detach(CUcontext context);
 
     // A primary context lives until it is released as often as it was retained. The caller holds
-    // the mutex until the driver has done the same. True: this is the last release. And the context
-    // that the program has retained, or NULL.
-    std::mutex primary_mutex;
+    // the device's mutex until the driver has done the same. True: this is the last release.
+    struct Retained {
+        CUcontext context = nullptr; // NULL: the program has none
+        unsigned count = 0;
+        uint64_t latest = 0; // number of the latest retain
+    };
+    std::mutex &primary_mutex(CUdevice device);
     void count_retain(CUdevice device, CUcontext context);
     bool count_release(CUdevice device);
-    CUcontext retained_on(CUdevice device);
+    Retained retained_on(CUdevice device);
     bool is_retained(CUcontext context);
 
     // Changes whenever a context or stream ends, and a handle may come back for another.
@@ -145,11 +150,9 @@ private:
     std::shared_mutex ending_; // taken before the other
     std::mutex mutex_;
     std::map<CUcontext, emm_context *> known_;
-    struct Retained {
-        CUcontext context = nullptr;
-        unsigned count = 0;
-    };
+    std::map<CUdevice, std::mutex> primary_mutexes_;
     std::map<CUdevice, Retained> retained_;
+    uint64_t retains_ = 0;
     std::map<CUcontext, unsigned> attached_;
 };
 

@@ -72,20 +72,38 @@ CUresult ctx_detach(CUcontext context) {
 // retain it, and allocate there, while its last release is under way.
 class PrimaryTurn {
 public:
-    PrimaryTurn() {
+    explicit PrimaryTurn(CUdevice device) {
         if (turn_.is_programs()) {
-            lock_ = std::unique_lock(server().contexts.primary_mutex);
+            lock_ = std::unique_lock(server().contexts.primary_mutex(device));
         }
     }
     bool is_programs() const { return turn_.is_programs(); }
+
+    // Without the lock: a host function may wait for another thread, which may retain the context.
+    void wait_for_work_of(CUcontext context) {
+        lock_.unlock();
+        server().contexts.wait_for_work_of(context);
+        lock_.lock();
+    }
 
 private:
     const Turn turn_;
     std::unique_lock<std::mutex> lock_;
 };
 
+// What is about to be released. If this is the last time, its work is done.
+CUcontext wait_to_release(PrimaryTurn &turn, CUdevice device) {
+    Contexts::Retained held = server().contexts.retained_on(device);
+    for (uint64_t waited_for = 0; held.count == 1 && held.latest != waited_for;
+         held = server().contexts.retained_on(device)) {
+        waited_for = held.latest;
+        turn.wait_for_work_of(held.context);
+    }
+    return held.context;
+}
+
 CUresult primary_retain(CUcontext *ret_context, CUdevice device) {
-    const PrimaryTurn turn;
+    const PrimaryTurn turn(device);
     const CUresult result =
         ask_driver<&primary_retain>(served_cuDevicePrimaryCtxRetain, ret_context, device);
     if (turn.is_programs() && result == CUDA_SUCCESS) {
@@ -95,9 +113,9 @@ CUresult primary_retain(CUcontext *ret_context, CUdevice device) {
 }
 
 template <Served entry> CUresult primary_release(CUdevice device) {
-    const PrimaryTurn turn;
+    PrimaryTurn turn(device);
     Contexts &contexts = server().contexts;
-    const CUcontext context = turn.is_programs() ? contexts.retained_on(device) : nullptr;
+    const CUcontext context = turn.is_programs() ? wait_to_release(turn, device) : nullptr;
     const bool was_served =
         context && contexts.count_release(device) && server().end_context(context);
     const CUresult result = ask_driver<&primary_release<entry>>(entry, device);
@@ -109,8 +127,12 @@ template <Served entry> CUresult primary_release(CUdevice device) {
 }
 
 template <Served entry> CUresult primary_reset(CUdevice device) {
-    const PrimaryTurn turn;
-    const CUcontext context = turn.is_programs() ? server().contexts.retained_on(device) : nullptr;
+    PrimaryTurn turn(device);
+    const CUcontext context =
+        turn.is_programs() ? server().contexts.retained_on(device).context : nullptr;
+    if (context) {
+        turn.wait_for_work_of(context);
+    }
     const bool was_served = context && server().end_context(context);
     const CUresult result = ask_driver<&primary_reset<entry>>(entry, device);
     say_if_it_lives(was_served, context, result);
