@@ -83,7 +83,7 @@ template <class Handle>
 CUresult make(Handles<Array, Handle> &handles, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
               unsigned levels, Handle *ret_handle) {
     Context *context;
-    CUresult result = current_context(context);
+    CUresult result = current_root(context);
     if (result != CUDA_SUCCESS || !ret_handle || !descriptor || levels == 0) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }

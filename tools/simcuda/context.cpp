@@ -21,6 +21,14 @@ CUresult current_context(Context *&ret_context) {
     return handle ? find_context(handle, ret_context) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+CUresult current_root(Context *&ret_context) {
+    const CUresult result = current_context(ret_context);
+    if (result == CUDA_SUCCESS) {
+        ret_context = &root_of(*ret_context);
+    }
+    return result;
+}
+
 Context *make_context(Device &device, unsigned flags, CUcontext handle) {
     auto *context = new Context;
     context->id = ++sim().context_ids;
@@ -36,6 +44,9 @@ Context *make_context(Device &device, unsigned flags, CUcontext handle) {
 
 void end_context(Context *context) {
     const CUcontext handle = context->handle;
+    while (!context->greens.empty()) {
+        end_context(*context->greens.begin());
+    }
     wait_for(*context);
     while (!context->streams.empty()) {
         end_stream(*context->streams.begin());
@@ -49,6 +60,9 @@ void end_context(Context *context) {
         } else if (region->opens.count(context) == 0 || !leave_import(*region, context)) {
             free_region(start);
         }
+    }
+    if (context->root) {
+        context->root->greens.erase(context);
     }
     for (const auto &device : sim().devices) {
         device->contexts.erase(context);
@@ -70,6 +84,10 @@ std::vector<OpRef> work_of(const Context &context) {
     for (const Stream *stream : context.streams) {
         work.push_back(stream->tail);
     }
+    for (const Context *green : context.greens) {
+        const std::vector<OpRef> its = work_of(*green);
+        work.insert(work.end(), its.begin(), its.end());
+    }
     return work;
 }
 
@@ -77,6 +95,9 @@ Clock clock_of(const Context &context) {
     Clock clock = context.orphan_clock;
     for (const Stream *stream : context.streams) {
         clock.join(stream->clock, sim().host);
+    }
+    for (const Context *green : context.greens) {
+        clock.join(clock_of(*green), sim().host);
     }
     return clock;
 }

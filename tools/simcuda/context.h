@@ -22,6 +22,8 @@ struct Context {
     unsigned flags = 0;
     unsigned users = 1; // cuCtxCreate and each cuCtxAttach
     bool primary = false;
+    Context *root = nullptr;    // of a green context: the primary one, whose memory it uses
+    std::set<Context *> greens; // of a primary one
 
     std::unique_ptr<Stream> legacy;
     std::map<uint32_t, std::unique_ptr<Stream>> per_thread; // by thread
@@ -36,15 +38,20 @@ struct Context {
     Clock barrier_clock;
 };
 
-// The calling thread's context, or why there is none.
+// The calling thread's context, or why there is none. And that which has the memory: the same, or
+// the primary one of a green one.
 CUresult current_context(Context *&ret_context);
+CUresult current_root(Context *&ret_context);
 CUresult find_context(CUcontext handle, Context *&ret_context);
+inline Context &root_of(Context &context) {
+    return context.root ? *context.root : context;
+}
 
 Context *make_context(Device &device, unsigned flags, CUcontext handle);
 // Waits for its work and frees all it holds.
 void end_context(Context *context);
 
-// All pending work of the context.
+// All pending work of the context, with that of its green ones.
 std::vector<OpRef> work_of(const Context &context);
 Clock clock_of(const Context &context);
 void wait_for(Context &context);

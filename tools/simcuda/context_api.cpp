@@ -121,7 +121,7 @@ CUresult api::ctx_destroy(CUcontext ctx) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (context->primary) {
+    if (context->primary || context->root) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     if (this_thread.depth && this_thread.stack[this_thread.depth - 1] == ctx) {
@@ -137,7 +137,7 @@ CUresult api::ctx_attach(CUcontext *pctx, unsigned int flags) {
     if (result != CUDA_SUCCESS || !pctx || flags != 0) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
-    if (context->primary) {
+    if (context->primary || context->root) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
     ++context->users;
@@ -153,7 +153,8 @@ CUresult api::ctx_detach(CUcontext ctx) {
     if (result != CUDA_SUCCESS || current != context) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_CONTEXT;
     }
-    return context->primary || --context->users > 0 ? CUDA_SUCCESS : ctx_destroy(ctx);
+    const bool stays = context->primary || context->root || --context->users > 0;
+    return stays ? CUDA_SUCCESS : ctx_destroy(ctx);
 }
 
 CUresult api::ctx_push_current(CUcontext ctx) {
@@ -274,7 +275,7 @@ CUresult api::ctx_synchronize_v2(CUcontext ctx) {
 
 CUresult api::ctx_enable_peer_access(CUcontext peer_context, unsigned int flags) {
     Context *context, *peer;
-    CUresult result = current_context(context);
+    CUresult result = current_root(context);
     result = result == CUDA_SUCCESS ? find_context(peer_context, peer) : result;
     if (result != CUDA_SUCCESS) {
         return result;
@@ -282,6 +283,7 @@ CUresult api::ctx_enable_peer_access(CUcontext peer_context, unsigned int flags)
     if (flags != 0) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    peer = &root_of(*peer);
     if (context->device == peer->device || !sim().options.peers) {
         return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     }
@@ -291,12 +293,13 @@ CUresult api::ctx_enable_peer_access(CUcontext peer_context, unsigned int flags)
 
 CUresult api::ctx_disable_peer_access(CUcontext peer_context) {
     Context *context, *peer;
-    CUresult result = current_context(context);
+    CUresult result = current_root(context);
     result = result == CUDA_SUCCESS ? find_context(peer_context, peer) : result;
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return context->peers.erase(peer) ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    return context->peers.erase(&root_of(*peer)) ? CUDA_SUCCESS
+                                                 : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
 
 } // namespace simcuda

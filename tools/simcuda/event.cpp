@@ -38,7 +38,7 @@ CUresult record(Event &event, Stream &stream) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (event.context != stream.context) {
+    if (event.context != &root_of(*stream.context)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     if (stream.capture) {
@@ -79,7 +79,7 @@ CUresult api::event_create(CUevent *ph_event, unsigned int flags) {
     constexpr unsigned known =
         CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
     Context *context;
-    const CUresult result = current_context(context);
+    const CUresult result = current_root(context);
     if (result != CUDA_SUCCESS || !ph_event || (flags & ~known)) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
@@ -185,7 +185,7 @@ CUresult api::ctx_record_event(CUcontext h_ctx, CUevent h_event) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    if (event->context != context) {
+    if (event->context != &root_of(*context)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
     set(*event, sim().work.add(nullptr, false, work_of(*context)), clock_of(*context));

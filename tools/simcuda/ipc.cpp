@@ -124,7 +124,7 @@ CUresult api::ipc_get_mem_handle(CUipcMemHandle *p_handle, CUdeviceptr dptr) {
 
 CUresult api::ipc_open_mem_handle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags) {
     Context *context;
-    CUresult result = current_context(context);
+    CUresult result = current_root(context);
     result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
     if (result != CUDA_SUCCESS) {
         return result;
@@ -165,7 +165,7 @@ CUresult api::ipc_close_mem_handle(CUdeviceptr dptr) {
                       sim().regions.describe(dptr).c_str());
     }
     Context *context;
-    const bool known = current_context(context) == CUDA_SUCCESS && region->opens.count(context);
+    const bool known = current_root(context) == CUDA_SUCCESS && region->opens.count(context);
     context = known ? context : region->opens.begin()->first;
     if (--region->opens[context] == 0 && !leave_import(*region, context)) {
         close_import(dptr);

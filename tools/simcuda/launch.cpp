@@ -54,7 +54,7 @@ CUresult launch(CUstream handle, void (*function)(void *), void *argument,
     if (result != CUDA_SUCCESS) {
         return result;
     }
-    return enqueue(*stream, [=, context = stream->context](Task &ret_task) {
+    return enqueue(*stream, [=, context = &root_of(*stream->context)](Task &ret_task) {
         ret_task.outside = true;
         if (function) {
             ret_task.run = [=] { function(argument); };

@@ -13,7 +13,7 @@ constexpr uint64_t page = 4096;
 // Device memory of the current context.
 CUresult allocate(CUdeviceptr *ret_address, uint64_t size) {
     Context *context;
-    CUresult result = current_context(context);
+    CUresult result = current_root(context);
     result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
     if (result != CUDA_SUCCESS || !ret_address || size == 0) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
@@ -69,7 +69,7 @@ Region host_region(Kind kind, Context &context, CUdeviceptr start, uint64_t size
 // Host memory that devices can use, at the same address.
 CUresult allocate_host(Kind kind, uint64_t bytes, unsigned flags, Region *&ret_region) {
     Context *context;
-    CUresult result = current_context(context);
+    CUresult result = current_root(context);
     result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
     if (result != CUDA_SUCCESS || bytes == 0) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
@@ -88,7 +88,7 @@ CUresult allocate_host(Kind kind, uint64_t bytes, unsigned flags, Region *&ret_r
 // Of pinned memory and of memory pools there are blocks of 0 bytes. They have no address.
 CUresult allocate_nothing(void **ret_host) {
     Context *context;
-    CUresult result = current_context(context);
+    CUresult result = current_root(context);
     result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
     if (result == CUDA_SUCCESS) {
         *ret_host = nullptr;
@@ -158,7 +158,7 @@ CUresult api::mem_host_get_device_pointer_v1(unsigned int *, void *, unsigned in
 
 CUresult api::mem_get_info(size_t *free, size_t *total) {
     Context *context;
-    const CUresult result = current_context(context);
+    const CUresult result = current_root(context);
     if (result == CUDA_SUCCESS && free) {
         *free = context->device->capacity - context->device->used;
     }
@@ -287,7 +287,7 @@ CUresult api::mem_host_get_flags(unsigned int *p_flags, void *p) {
 
 CUresult api::mem_host_register(void *p, size_t bytesize, unsigned int flags) {
     Context *context;
-    CUresult result = current_context(context);
+    CUresult result = current_root(context);
     result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
     if (result != CUDA_SUCCESS || !p || bytesize == 0) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;

@@ -22,7 +22,7 @@ CUresult give_out(Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_ad
     region.size = size;
     region.kind = Kind::pooled;
     region.device = pool.device;
-    region.context = stream.context;
+    region.context = &root_of(*stream.context);
     region.store = pool.store;
     region.offset = part->offset;
     region.pool = &pool;

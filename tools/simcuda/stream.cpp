@@ -10,7 +10,8 @@ namespace {
 
 CUresult own_stream(Stream *&ret_stream) {
     Context *context;
-    const CUresult result = current_context(context);
+    CUresult result = current_context(context);
+    result = result == CUDA_SUCCESS && context->root ? CUDA_ERROR_INVALID_HANDLE : result;
     if (result == CUDA_SUCCESS) {
         auto &stream = context->per_thread[this_thread.number];
         if (!stream) {
@@ -36,6 +37,11 @@ void follow(Stream &stream, const Stream &earlier, std::vector<OpRef> &before) {
 }
 
 } // namespace
+
+// No stream of a green context is, as an H100 shows.
+bool Stream::blocking() const {
+    return kind != Kind::legacy && !(flags & CU_STREAM_NON_BLOCKING) && !context->root;
+}
 
 CUresult find_stream(CUstream handle, Stream *&ret_stream) {
     if (handle == CU_STREAM_PER_THREAD || (!handle && this_thread.per_thread_stream)) {

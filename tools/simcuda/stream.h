@@ -34,7 +34,7 @@ struct Stream {
     std::shared_ptr<Capture> capture; // set while it captures
     std::vector<Node *> last_nodes;   // what its next node follows
 
-    bool blocking() const { return kind != Kind::legacy && !(flags & CU_STREAM_NON_BLOCKING); }
+    bool blocking() const; // it and the legacy stream wait for each other
 };
 
 // A use of memory by a piece of work.

@@ -81,11 +81,15 @@ CUresult api::stream_get_ctx_v2(CUstream h_stream, CUcontext *p_ctx, CUgreenCtx 
     if (!p_green_ctx) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const CUresult result = stream_get_ctx(h_stream, p_ctx);
-    if (result == CUDA_SUCCESS) {
-        *p_green_ctx = nullptr;
+    Stream *stream;
+    const CUresult result = find_stream(h_stream, stream);
+    if (result != CUDA_SUCCESS || !p_ctx) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
-    return result;
+    *p_ctx = root_of(*stream->context).handle;
+    *p_green_ctx =
+        stream->context->root ? reinterpret_cast<CUgreenCtx>(stream->context->handle) : nullptr;
+    return CUDA_SUCCESS;
 }
 
 CUresult api::stream_query(CUstream h_stream) {

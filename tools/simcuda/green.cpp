@@ -1,0 +1,152 @@
+// Green contexts: streams of their own beside those of the device's primary context, which has the
+// memory. Multiprocessors are counted and not shared out: there are no kernels.
+#include "call.h"
+#include "simulator.h"
+
+#include <algorithm>
+
+// Headers before CUDA 12.5 lack the types.
+#if CUDA_VERSION >= 12050
+namespace simcuda {
+namespace {
+
+constexpr unsigned multiprocessors = 132, fewest = 8; // as cuDeviceGetAttribute says
+
+CUdevResource resource_of(unsigned count) {
+    CUdevResource resource = {};
+    resource.type = count == 0 ? CU_DEV_RESOURCE_TYPE_INVALID : CU_DEV_RESOURCE_TYPE_SM;
+    resource.sm.smCount = count;
+    return resource;
+}
+
+// Both handles name the same object.
+CUcontext context_of(CUgreenCtx green) {
+    return reinterpret_cast<CUcontext>(green);
+}
+
+CUgreenCtx green_of(const Context &context) {
+    return context.root ? reinterpret_cast<CUgreenCtx>(context.handle) : nullptr;
+}
+
+CUresult find_green(CUgreenCtx handle, Context *&ret_context) {
+    const CUresult result = find_context(context_of(handle), ret_context);
+    return result == CUDA_SUCCESS && !ret_context->root ? CUDA_ERROR_INVALID_CONTEXT : result;
+}
+
+} // namespace
+
+CUresult api::device_get_dev_resource(CUdevice dev, CUdevResource *resource,
+                                      CUdevResourceType type) {
+    Device *device;
+    const CUresult result = find_device(dev, device);
+    if (result != CUDA_SUCCESS || !resource) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (type != CU_DEV_RESOURCE_TYPE_SM) {
+        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    }
+    *resource = resource_of(multiprocessors);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::dev_sm_resource_split_by_count(CUdevResource *groups, unsigned int *nb_groups,
+                                             const CUdevResource *input, CUdevResource *remaining,
+                                             unsigned int, unsigned int min_count) {
+    if (!nb_groups || !input || min_count > input->sm.smCount) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (input->type != CU_DEV_RESOURCE_TYPE_SM) {
+        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    }
+    const unsigned each = (std::max(min_count, 1u) + fewest - 1) / fewest * fewest;
+    const unsigned most = input->sm.smCount / each;
+    *nb_groups = groups ? std::min(*nb_groups, most) : most;
+    for (unsigned i = 0; groups && i < *nb_groups; i++) {
+        groups[i] = resource_of(each);
+    }
+    if (remaining) {
+        *remaining = resource_of(input->sm.smCount - *nb_groups * each);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult api::dev_resource_generate_desc(CUdevResourceDesc *ph_desc, CUdevResource *resources,
+                                         unsigned int nb_resources) {
+    if (!ph_desc || !resources || nb_resources == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    unsigned count = 0;
+    for (unsigned i = 0; i < nb_resources; i++) {
+        if (resources[i].type != CU_DEV_RESOURCE_TYPE_SM) {
+            return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+        }
+        count += resources[i].sm.smCount;
+    }
+    *ph_desc = reinterpret_cast<CUdevResourceDesc>(uintptr_t(count));
+    return CUDA_SUCCESS;
+}
+
+CUresult api::green_ctx_create(CUgreenCtx *ph_ctx, CUdevResourceDesc desc, CUdevice dev,
+                               unsigned int flags) {
+    Device *device;
+    const CUresult found = find_device(dev, device);
+    if (found != CUDA_SUCCESS || !ph_ctx || !desc || flags != CU_GREEN_CTX_DEFAULT_STREAM) {
+        return found != CUDA_SUCCESS ? found : CUDA_ERROR_INVALID_VALUE;
+    }
+    CUcontext primary;
+    const CUresult result = device_primary_ctx_retain(&primary, dev);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    Context *const green = make_context(*device, device->primary_flags, nullptr);
+    green->root = sim().contexts.find(primary);
+    green->root->greens.insert(green);
+    *ph_ctx = green_of(*green);
+    return CUDA_SUCCESS;
+}
+
+CUresult api::green_ctx_destroy(CUgreenCtx h_ctx) {
+    Context *green;
+    const CUresult result = find_green(h_ctx, green);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const CUdevice device = green->device->ordinal;
+    end_context(green);
+    return device_primary_ctx_release(device);
+}
+
+CUresult api::ctx_from_green_ctx(CUcontext *p_context, CUgreenCtx h_ctx) {
+    Context *green;
+    const CUresult result = find_green(h_ctx, green);
+    if (result != CUDA_SUCCESS || !p_context) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *p_context = green->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::green_ctx_stream_create(CUstream *ph_stream, CUgreenCtx green_ctx, unsigned int flags,
+                                      int priority) {
+    Context *green;
+    const CUresult result = find_green(green_ctx, green);
+    if (result != CUDA_SUCCESS || !ph_stream || flags != CU_STREAM_NON_BLOCKING) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    priority = std::clamp(priority, greatest_stream_priority, 0);
+    *ph_stream = make_stream(*green, Stream::Kind::user, flags, priority)->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult api::stream_get_green_ctx(CUstream h_stream, CUgreenCtx *ph_ctx) {
+    Stream *stream;
+    const CUresult result = find_stream(h_stream, stream);
+    if (result != CUDA_SUCCESS || !ph_ctx) {
+        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    *ph_ctx = green_of(*stream->context);
+    return CUDA_SUCCESS;
+}
+
+} // namespace simcuda
+#endif
