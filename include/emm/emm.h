@@ -205,7 +205,9 @@ EMM_API emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *
  * The record of a CUDA context and of the manager that serves it, made on first use; the plugin is
  * loaded then if it was not. Racing threads get the same record. It lives as long as the process
  * and is known by cuCtxGetId: a CUcontext handle that has come back for a new context gets a new
- * record. A green context is served by its device's primary context.
+ * record. A green context is served by its device's primary context, whose NULL stream and own
+ * streams of threads are then meant: for work on a green context's NULL stream, give
+ * EMM_STREAM_UNORDERED.
  *   EMM_E_NO_CONTEXT   (current) the thread has none
  *   EMM_E_RETIRED      this context was retired
  *   EMM_E_REENTERED    called by the plugin while it makes, resets or gives up this context's

@@ -35,6 +35,7 @@ void threads_case();
 void own_streams_case();
 void while_capturing_case();
 void host_functions_case();
+void green_case();
 void passed_on_case();
 void peers_case();
 void device_pools_case();

@@ -45,6 +45,7 @@ const Case *find_cases(const std::string &how, size_t &ret_count) {
                                  {"own-streams", own_streams_case},
                                  {"while-capturing", while_capturing_case},
                                  {"host-functions", host_functions_case},
+                                 {"green", green_case},
                                  {"peers", peers_case},
                                  {"device-pools", device_pools_case},
                                  {"pool-access", pool_access_case},

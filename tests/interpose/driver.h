@@ -130,10 +130,10 @@ struct Driver {
 extern Driver cu;
 
 // Another entry of the driver, or NULL.
-template <class Function> Function *entry_of(const char *name) {
+template <class Function> Function *entry_of(const char *name, int version = 12000) {
     void *entry = nullptr;
     CUdriverProcAddressQueryResult found;
-    const CUresult result = cu.cuGetProcAddress(name, &entry, 12000, 0, &found);
+    const CUresult result = cu.cuGetProcAddress(name, &entry, version, 0, &found);
     return result == CUDA_SUCCESS ? reinterpret_cast<Function *>(entry) : nullptr;
 }
 

@@ -12,6 +12,7 @@ namespace {
 struct LastContext {
     CUcontext cuda = nullptr;
     emm_context *emm = nullptr;
+    bool is_green = false;
     uint64_t epoch = 0;
 };
 
@@ -36,7 +37,7 @@ CUcontext cuda_of(emm_context *context) {
 CurrentOf::CurrentOf(const Driver &driver, emm_context *context)
     : Current(driver, cuda_of(context)) {}
 
-emm_context *Contexts::current(emm_status &ret_status) {
+emm_context *Contexts::current(emm_status &ret_status, bool &ret_green) {
     CUcontext context = nullptr;
     ret_status = EMM_E_NO_CONTEXT;
     if (driver_.cuCtxGetCurrent(&context) != CUDA_SUCCESS || !context) {
@@ -45,11 +46,13 @@ emm_context *Contexts::current(emm_status &ret_status) {
     const uint64_t now = epoch();
     if (last_context.cuda == context && last_context.epoch == now) {
         ret_status = EMM_OK;
+        ret_green = last_context.is_green;
         return last_context.emm;
     }
     emm_context *const found = of(context, ret_status);
     if (found) {
-        last_context = {context, found, now};
+        ret_green = cuda_of(found) != context;
+        last_context = {context, found, ret_green, now};
     }
     return found;
 }
@@ -129,7 +132,8 @@ emm_context *Contexts::end(CUcontext context) {
     emm_context_retire(ending);
     begin_epoch();
     const std::lock_guard lock(mutex_);
-    known_.erase(context);
+    std::erase_if(known_,
+                  [&](const auto &each) { return each.second == ending; }); // green ones too
     return ending;
 }
 
@@ -178,6 +182,30 @@ bool Contexts::count_release(CUdevice device) {
     }
     retained_.erase(found);
     return true;
+}
+
+void Contexts::green_made(CUgreenCtx_st *handle, const Green &green) {
+    const std::lock_guard lock(mutex_);
+    greens_[handle] = green;
+}
+
+bool Contexts::find_green(CUgreenCtx_st *handle, Green &ret_green) {
+    const std::lock_guard lock(mutex_);
+    const auto found = greens_.find(handle);
+    if (found == greens_.end()) {
+        return false;
+    }
+    ret_green = found->second;
+    return true;
+}
+
+void Contexts::green_ends(CUgreenCtx_st *handle) {
+    {
+        const std::lock_guard lock(mutex_);
+        known_.erase(greens_[handle].context);
+        greens_.erase(handle);
+    }
+    begin_epoch();
 }
 
 bool Contexts::is_retained(CUcontext context) {

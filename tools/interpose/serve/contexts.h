@@ -44,6 +44,8 @@ struct Driver : cuda::Entries {
         required<emm_cuStreamGetCaptureInfo_12000>("cuStreamGetCaptureInfo", 11030);
     emm_cuCtxRecordEvent_12050 record_context_event = // NULL before CUDA 12.5
         optional<emm_cuCtxRecordEvent_12050>("cuCtxRecordEvent", 12050);
+    CUresult(CUDAAPI *context_of_green)(CUcontext *, CUgreenCtx_st *) =
+        optional<CUresult(CUDAAPI *)(CUcontext *, CUgreenCtx_st *)>("cuCtxFromGreenCtx", 12040);
 };
 
 // The thread's calls invalidate no capture while this lives.
@@ -99,8 +101,13 @@ public:
     explicit Contexts(const Driver &driver) : driver_(driver) {}
 
     // emm's record of the calling thread's current context, made on first use. NULL: it has none,
-    // or emm does not serve it; the driver then answers. `ret_status` says why.
-    emm_context *current(emm_status &ret_status);
+    // or emm does not serve it; the driver then answers. `ret_status` says why. `ret_green`: it is
+    // a green one, and the record that of its primary one.
+    emm_context *current(emm_status &ret_status) {
+        bool is_green = false;
+        return current(ret_status, is_green);
+    }
+    emm_context *current(emm_status &ret_status, bool &ret_green);
 
     // The same for any context; and those that have one already, else NULL.
     emm_context *of(CUcontext context, emm_status &ret_status);
@@ -127,8 +134,9 @@ public:
     void count_attach(CUcontext context);
     bool count_detach(CUcontext context);
 
-    // A primary context lives until it is released as often as it was retained. The caller holds
-    // the device's mutex until the driver has done the same. True: this is the last release.
+    // A primary context lives until it is released as often as it was retained, by the program or
+    // by its green contexts. The caller holds the device's mutex until the driver has done the
+    // same. True: this is the last release.
     struct Retained {
         CUcontext context = nullptr; // NULL: the program has none
         unsigned count = 0;
@@ -139,6 +147,15 @@ public:
     bool count_release(CUdevice device);
     Retained retained_on(CUdevice device);
     bool is_retained(CUcontext context);
+
+    // A green context, its handle as a CUcontext, and its device. False: it is not known.
+    struct Green {
+        CUcontext context = nullptr;
+        CUdevice device = 0;
+    };
+    void green_made(CUgreenCtx_st *handle, const Green &green);
+    bool find_green(CUgreenCtx_st *handle, Green &ret_green);
+    void green_ends(CUgreenCtx_st *handle); // another context may get the handles
 
     // Changes whenever a context or stream ends, and a handle may come back for another.
     uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
@@ -154,6 +171,7 @@ private:
     std::map<CUdevice, Retained> retained_;
     uint64_t retains_ = 0;
     std::map<CUcontext, unsigned> attached_;
+    std::map<CUgreenCtx_st *, Green> greens_;
 };
 
 } // namespace emm::run

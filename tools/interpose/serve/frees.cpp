@@ -1,6 +1,8 @@
 // Frees of device memory, with and without a stream: either takes memory of either allocation.
 #include "server.h"
 
+#include <optional>
+
 namespace emm::run {
 namespace {
 
@@ -66,9 +68,12 @@ CUresult mem_free(CUdeviceptr ptr) {
                                        emm_context *its_context) {
     const Driver &driver = server().driver;
     const CUstream own = server().streams.own_in(allocation.context, Streams::Own::waits);
-    const CurrentOf there(driver, its_context);
+    std::optional<CurrentOf> there;
+    if (!Streams::is_cudas_own(stream)) {
+        there.emplace(driver, its_context);
+    }
     CUevent event = nullptr;
-    if (!own || there.result() != CUDA_SUCCESS ||
+    if (!own || (there && there->result() != CUDA_SUCCESS) ||
         driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) {
         return nullptr;
     }
@@ -144,9 +149,10 @@ Answer free_outside(uint64_t address, CUstream stream) {
                                                   EMM_STREAM_UNORDERED));
     }
     emm_status status = EMM_OK;
+    const CUstream named = stream;
     emm_context *const context = server().streams.context_of(stream, status);
     if (found.context != context) [[unlikely]] {
-        return free_elsewhere(found, stream, context);
+        return free_elsewhere(found, named, context);
     }
     if (found.kind == Kind::captured) {
         return CUDA_SUCCESS; // until the graph is gone

@@ -112,18 +112,24 @@ CUresult primary_retain(CUcontext *ret_context, CUdevice device) {
     return result;
 }
 
-template <Served entry> CUresult primary_release(CUdevice device) {
-    PrimaryTurn turn(device);
+template <class Release>
+CUresult release_primary(PrimaryTurn &turn, CUdevice device, Release driver_does) {
     Contexts &contexts = server().contexts;
     const CUcontext context = turn.is_programs() ? wait_to_release(turn, device) : nullptr;
     const bool was_served =
         context && contexts.count_release(device) && server().end_context(context);
-    const CUresult result = ask_driver<&primary_release<entry>>(entry, device);
+    const CUresult result = driver_does();
     if (context && result != CUDA_SUCCESS) {
         contexts.count_retain(device, context);
     }
     say_if_it_lives(was_served, context, result);
     return result;
+}
+
+template <Served entry> CUresult primary_release(CUdevice device) {
+    PrimaryTurn turn(device);
+    return release_primary(turn, device,
+                           [&] { return ask_driver<&primary_release<entry>>(entry, device); });
 }
 
 template <Served entry> CUresult primary_reset(CUdevice device) {
@@ -139,11 +145,54 @@ template <Served entry> CUresult primary_reset(CUdevice device) {
     return result;
 }
 
+// --- green contexts, of which headers before CUDA 12.4 know nothing ------------------------------
+
+// It retains the primary context.
+CUresult green_create(CUgreenCtx_st **ret_green, void *description, CUdevice device,
+                      unsigned flags) {
+    const PrimaryTurn turn(device);
+    const CUresult result =
+        ask_driver<&green_create>(served_cuGreenCtxCreate, ret_green, description, device, flags);
+    Contexts &contexts = server().contexts;
+    CUcontext primary = nullptr;
+    Contexts::Green made = {nullptr, device};
+    if (turn.is_programs() && result == CUDA_SUCCESS &&
+        server().driver.context_of_green(&made.context, *ret_green) == CUDA_SUCCESS &&
+        ask_driver<&primary_retain>(served_cuDevicePrimaryCtxRetain, &primary, device) ==
+            CUDA_SUCCESS) {
+        ask_driver<&primary_release<served_cuDevicePrimaryCtxRelease_v2>>(
+            served_cuDevicePrimaryCtxRelease_v2, device);
+        contexts.count_retain(device, primary);
+        contexts.green_made(*ret_green, made);
+    }
+    return result;
+}
+
+CUresult green_destroy(CUgreenCtx_st *green) {
+    Contexts &contexts = server().contexts;
+    Contexts::Green known;
+    const auto driver_does = [&] {
+        return ask_driver<&green_destroy>(served_cuGreenCtxDestroy, green);
+    };
+    if (!contexts.find_green(green, known)) {
+        const Turn turn;
+        return driver_does();
+    }
+    PrimaryTurn turn(known.device);
+    if (turn.is_programs()) {
+        server().streams.green_ending(known.context);
+        contexts.green_ends(green);
+    }
+    return release_primary(turn, known.device, driver_does);
+}
+
 // --- streams -----------------------------------------------------------------------------------
 
 void stream_made(const Turn &turn, CUresult result, const CUstream *stream) {
-    if (turn.is_programs() && result == CUDA_SUCCESS) {
-        server().streams.made(*stream);
+    CUcontext current = nullptr;
+    if (turn.is_programs() && result == CUDA_SUCCESS &&
+        server().driver.cuCtxGetCurrent(&current) == CUDA_SUCCESS) {
+        server().streams.made(*stream, current);
     }
 }
 
@@ -159,6 +208,19 @@ CUresult stream_create_with_priority(CUstream *ret_stream, unsigned flags, int p
     const CUresult result = ask_driver<&stream_create_with_priority>(
         served_cuStreamCreateWithPriority, ret_stream, flags, priority);
     stream_made(turn, result, ret_stream);
+    return result;
+}
+
+CUresult green_stream_create(CUstream *ret_stream, CUgreenCtx_st *green, unsigned flags,
+                             int priority) {
+    const Turn turn;
+    const CUresult result = ask_driver<&green_stream_create>(served_cuGreenCtxStreamCreate,
+                                                             ret_stream, green, flags, priority);
+    Contexts::Green known;
+    if (turn.is_programs() && result == CUDA_SUCCESS &&
+        server().contexts.find_green(green, known)) {
+        server().streams.made(*ret_stream, known.context);
+    }
     return result;
 }
 
@@ -262,6 +324,10 @@ void serve_lifetimes(Entries &entries) {
         entry_of<&primary_reset<served_cuDevicePrimaryCtxReset>>();
     entries.at[served_cuDevicePrimaryCtxReset_v2] =
         entry_of<&primary_reset<served_cuDevicePrimaryCtxReset_v2>>();
+
+    entries.at[served_cuGreenCtxCreate] = entry_of<&green_create>();
+    entries.at[served_cuGreenCtxDestroy] = entry_of<&green_destroy>();
+    entries.at[served_cuGreenCtxStreamCreate] = entry_of<&green_stream_create>();
 
     entries.at[served_cuStreamCreate] = entry_of<&stream_create>();
     entries.at[served_cuStreamCreateWithPriority] = entry_of<&stream_create_with_priority>();

@@ -17,15 +17,15 @@ uint64_t thread_number() {
 constinit thread_local Streams::Latest Streams::latest_;
 
 // A stream that emm does not know is served too, at a higher cost.
-void Streams::made(CUstream stream) {
+void Streams::made(CUstream stream, CUcontext in) {
     emm_status status = EMM_OK;
-    emm_context *const context = contexts_.current(status);
+    emm_context *const context = contexts_.of(in, status);
     if (!context) {
         return;
     }
     try {
         const std::lock_guard lock(mutex_);
-        streams_[stream] = {context};
+        streams_[stream] = {context, in};
     } catch (const std::bad_alloc &) {
         return;
     }
@@ -56,6 +56,21 @@ void Streams::ending(CUstream stream) {
     }
 }
 
+void Streams::green_ending(CUcontext green) {
+    std::vector<CUstream> its;
+    {
+        const std::lock_guard lock(mutex_);
+        for (const auto &[handle, stream] : streams_) {
+            if (stream.made_in == green) {
+                its.push_back(handle);
+            }
+        }
+    }
+    for (const CUstream stream : its) {
+        ending(stream);
+    }
+}
+
 void Streams::forget(const emm_context *context) {
     {
         const std::lock_guard lock(own_mutex_);
@@ -68,6 +83,21 @@ void Streams::forget(const emm_context *context) {
     std::erase_if(streams_, is_there);
     std::erase_if(captures_, is_there);
     capturing_ = captures_.size();
+}
+
+// The driver refuses a thread's own stream of a green context.
+emm_context *Streams::current_for(CUstream &stream, emm_status &ret_status) {
+    bool is_green = false;
+    emm_context *const context = contexts_.current(ret_status, is_green);
+    if (!is_green) [[likely]] {
+        return context;
+    }
+    if (stream == CU_STREAM_PER_THREAD) {
+        ret_status = EMM_E_NO_CONTEXT;
+        return nullptr;
+    }
+    stream = EMM_STREAM_UNORDERED;
+    return context;
 }
 
 emm_context *Streams::find_context_of(CUstream stream, emm_status &ret_status) {
@@ -207,8 +237,8 @@ uint64_t Streams::capture_of(CUstream stream) const {
 // A stream that captures already will be refused by the driver, and its capture goes on.
 bool Streams::capture_begins(CUstream origin) {
     emm_status status = EMM_OK;
-    emm_context *const context = context_of(origin, status);
     const Key key = key_of(origin);
+    emm_context *const context = context_of(origin, status);
     return context && !is_announced(key) && announce(key, {context, 0, true});
 }
 
@@ -228,8 +258,8 @@ void Streams::capture_begun(CUstream origin, CUresult result) {
 void Streams::waited(CUstream stream) {
     const uint64_t id = capture_of(stream);
     emm_status status = EMM_OK;
-    emm_context *const context = id ? context_of(stream, status) : nullptr;
     const Key key = key_of(stream);
+    emm_context *const context = id ? context_of(stream, status) : nullptr;
     if (context && !is_announced(key)) {
         announce(key, {context, id});
     }

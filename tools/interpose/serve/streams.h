@@ -15,21 +15,31 @@ class Streams {
 public:
     Streams(const Driver &driver, Contexts &contexts) : driver_(driver), contexts_(contexts) {}
 
-    void made(CUstream stream);   // in the current context
-    void ending(CUstream stream); // about to be destroyed
+    void made(CUstream stream, CUcontext in);
+    void ending(CUstream stream);       // about to be destroyed
+    void green_ending(CUcontext green); // and its streams
     void forget(const emm_context *context);
 
     // The context that serves a stream: that which it was made in; the current one for streams of
-    // CUDA's own and those that are not known.
-    emm_context *context_of(CUstream stream, emm_status &ret_status) {
+    // CUDA's own and those that are not known. NULL of a green context is another stream than NULL
+    // of the primary one, which serves it: for emm it is EMM_STREAM_UNORDERED.
+    emm_context *context_of(CUstream &stream, emm_status &ret_status) {
         const bool is_latest = latest_.stream == stream && latest_.epoch == contexts_.epoch();
         if (is_latest) [[likely]] {
             ret_status = EMM_OK;
             return latest_.context;
         }
-        return is_cudas_own(stream) ? contexts_.current(ret_status)
-                                    : find_context_of(stream, ret_status);
+        if (is_cudas_own(stream)) {
+            CUstream named = stream; // so that the caller's need not be in memory
+            emm_context *const context = current_for(named, ret_status);
+            stream = named;
+            return context;
+        }
+        return find_context_of(stream, ret_status);
     }
+
+    // The legacy stream by both names, and the thread's own: those of the current context.
+    static bool is_cudas_own(CUstream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
 
     // A stream of emm's own in that context: one that waits for those of other contexts, and one
     // for memory that nothing uses yet. NULL: there is none.
@@ -54,6 +64,7 @@ public:
 private:
     struct Stream {
         emm_context *context = nullptr;
+        CUcontext made_in = nullptr; // a green one, too
         bool registered = false;
     };
 
@@ -81,9 +92,7 @@ private:
     };
     static constinit thread_local Latest latest_ __attribute__((tls_model("initial-exec")));
 
-    // The legacy stream by both names, and the thread's own.
-    static bool is_cudas_own(CUstream stream) { return reinterpret_cast<uintptr_t>(stream) <= 2; }
-
+    emm_context *current_for(CUstream &stream, emm_status &ret_status);
     emm_context *find_context_of(CUstream stream, emm_status &ret_status); // that is none of those
     Key key_of(CUstream stream);
     bool is_announced(const Key &key);
