@@ -1,6 +1,8 @@
 #include "call.h"
 #include "simulator.h"
 
+#include <algorithm>
+
 namespace simcuda {
 namespace {
 
@@ -16,6 +18,11 @@ CUresult create(CUcontext *ret_context, unsigned flags, CUdevice ordinal) {
         *ret_context = handle;
     }
     return pushed;
+}
+
+bool is_working(const Context &context) {
+    const std::vector<OpRef> work = work_of(context);
+    return std::any_of(work.begin(), work.end(), [](const OpRef &op) { return op && !op->done(); });
 }
 
 // A context, NULL meaning the current one.
@@ -45,10 +52,14 @@ CUresult api::device_primary_ctx_release(CUdevice dev) {
     if (result != CUDA_SUCCESS) {
         return result;
     }
+    Context *context = sim().contexts.find(device->primary_handle);
+    while (context && device->primary_users == 1 && is_working(*context)) {
+        wait_for(*context); // while a host function runs, another thread may retain it
+        context = sim().contexts.find(device->primary_handle);
+    }
     if (device->primary_users == 0) {
         return CUDA_ERROR_INVALID_CONTEXT;
     }
-    Context *context = sim().contexts.find(device->primary_handle);
     if (--device->primary_users == 0 && context) {
         end_context(context);
     }

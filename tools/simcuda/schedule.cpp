@@ -3,6 +3,8 @@
 #include "thread.h"
 
 #include <algorithm>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 namespace simcuda {
@@ -47,6 +49,24 @@ void Schedule::run(const OpRef &op) {
         op->run();
     }
     finish(op);
+}
+
+void Schedule::run_unawaited(const OpRef &op) {
+    if (!op->run || !op->outside) {
+        return run(op);
+    }
+    op->state = Op::State::running;
+    try {
+        std::thread([this, op] {
+            const std::lock_guard lock(mutex_);
+            run(op);
+        }).detach();
+    } catch (const std::system_error &) {
+        return run(op);
+    }
+    ++waiting_;
+    finished_.wait_for(mutex_, std::chrono::seconds(1), [&] { return op->done(); });
+    --waiting_;
 }
 
 void Schedule::finish(const OpRef &op) {
@@ -94,7 +114,7 @@ void Schedule::toss() {
     while (progress_ == Progress::random && !ready_.empty() && coin()) {
         const OpRef op = take_ready(random_() % ready_.size());
         if (op->state == Op::State::ready) {
-            run(op);
+            run_unawaited(op);
         }
     }
 }
@@ -103,10 +123,7 @@ bool Schedule::query(const OpRef &op) {
     if (!op || op->done()) {
         return true;
     }
-    if (is_due(*op)) {
-        wait(op);
-    }
-    return op->done();
+    return is_due(*op) && complete(op, false);
 }
 
 bool Schedule::is_due(Op &op) {
@@ -124,6 +141,10 @@ bool Schedule::is_due(Op &op) {
 }
 
 void Schedule::wait(const OpRef &op) {
+    complete(op, true);
+}
+
+bool Schedule::complete(const OpRef &op, bool may_wait) {
     std::vector<OpRef> chain;
     if (op) {
         chain.push_back(op);
@@ -135,16 +156,19 @@ void Schedule::wait(const OpRef &op) {
         if (last->done()) {
             chain.pop_back();
         } else if (last->state == Op::State::ready) {
-            run(last);
+            may_wait ? run(last) : run_unawaited(last);
         } else if (pending != last->before.end()) {
             const OpRef next = *pending;
             chain.push_back(next);
-        } else {
+        } else if (may_wait) {
             ++waiting_;
             finished_.wait(mutex_); // another thread is running it
             --waiting_;
+        } else {
+            return false;
         }
     }
+    return true;
 }
 
 } // namespace simcuda

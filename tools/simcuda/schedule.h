@@ -31,8 +31,9 @@ struct Op {
 
 using OpRef = std::shared_ptr<Op>;
 
-// Runs work without threads of its own: inside the calls that put it there, that ask or that wait.
-// The simulator is locked in every call.
+// Runs work inside the calls that put it there, that ask or that wait. A host function within a
+// call that does not wait has a thread of its own: if the function waits for another thread, the
+// call returns without it. The simulator is locked in every call.
 class Schedule {
 public:
     explicit Schedule(std::mutex &mutex) : mutex_(mutex) {}
@@ -53,6 +54,8 @@ public:
 
 private:
     void run(const OpRef &op);
+    void run_unawaited(const OpRef &op);
+    bool complete(const OpRef &op, bool may_wait);
     void finish(const OpRef &op);
     OpRef take_ready(size_t index);
     void drop_finished();
