@@ -164,6 +164,9 @@ void Worker::live_in_common_context() {
     check(cu.cuCtxSetCurrent(context), "cuCtxSetCurrent");
     make_stream(stream);
     use_a_life(stream.handle, device);
+    if (may_meet()) {
+        return release_beside_host_function(stream.handle, device);
+    }
     check(cu.cuStreamDestroy(stream.handle), "cuStreamDestroy");
     check(cu.cuDevicePrimaryCtxRelease(device), "cuDevicePrimaryCtxRelease");
 }

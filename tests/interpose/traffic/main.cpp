@@ -28,6 +28,8 @@ Settings settings_of(int argc, char *argv[]) {
         {"pinned", &settings.pinned},     {"replaced", &settings.replaced},
         {"lives", &settings.lives},       {"per_thread", &settings.per_thread},
         {"updates", &settings.updates},
+        {"meetings", &settings.meetings},
+        {"returned", &settings.returned},
     };
     for (int i = 1; i < argc; i++) {
         if (set(known, argv[i]) == &settings.seconds) {

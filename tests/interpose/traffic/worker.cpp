@@ -51,8 +51,10 @@ void Worker::step() {
         {983, &Worker::live_in_own_context, &Settings::lives},
         {993, &Worker::live_in_common_context, &Settings::lives},
         {1000, &Worker::trim},
+        {1010, &Worker::live_in_two_contexts, &Settings::per_thread},
+        {1020, &Worker::free_beside_host_function},
     };
-    const size_t dice = below(1000);
+    const size_t dice = below(1020);
     const bool is_full = mine_->blocks.size() >= world_.settings.live;
     if (mine_->blocks.empty() || (dice < choices[0].below && !is_full)) {
         return allocate();

@@ -90,6 +90,17 @@ private:
     void end_graph(const Graph &graph);
     void drop_graph(size_t number);
 
+    // streams.cpp
+    void live_in_two_contexts();
+    void use_once(CUstream stream, Kind kind);
+    void capture_own(CUcontext context, CUcontext joins);
+    void end_origin();
+    void expect_memory_back();
+    bool may_meet();
+    template <class Wait, class Finish> void meet(CUstream stream, Wait wait, Finish finish);
+    void free_beside_host_function();
+    void release_beside_host_function(CUstream stream, CUdevice device);
+
     // lives.cpp
     void make_stream(Stream &stream);
     void replace_stream();

@@ -35,6 +35,8 @@ struct Settings {
     size_t lives = 1;              // contexts that come and go
     size_t per_thread = 1;         // the threads' own streams
     size_t updates = 1;            // executable graphs that take over other graphs
+    size_t meetings = 1;           // host functions that wait for another thread's call
+    size_t returned = 1;           // more memory taken and freed than there is
 };
 
 // What there is to use: the simulated driver with three devices has all that the traffic knows, and
@@ -96,6 +98,7 @@ public:
     const size_t seed;
     Place places[place_count];
     std::atomic<bool> stop{false};
+    std::atomic<bool> is_meeting{false}; // a host function waits for a thread
     std::atomic<CUdeviceptr> shown{0}; // the latest block of some thread, which may be freed by now
 
     unsigned next_pattern();
