@@ -15,8 +15,8 @@ std::vector<emm_deviceptr> take(const Hosted &hosted, unsigned count, size_t siz
 }
 
 void free_all(const Hosted &hosted, const std::vector<emm_deviceptr> &blocks, size_t size) {
-    for (const emm_deviceptr ptr : blocks) {
-        hosted.free(ptr, size);
+    for (size_t i = 0; i < blocks.size(); i++) {
+        hosted.free(blocks[i], size, either_way(i));
     }
 }
 
@@ -80,16 +80,16 @@ void deferred_refused(const CheckedPlugin &plugin) {
     const Bare bare(plugin);
     const uint64_t before = held_bytes();
     BareManager manager(bare);
-    for (int i = 0; i < 20; i++) {
+    manager.alloc(mib); // for destroy
+    for (size_t i = 0; i < 20; i++) {
         const emm_deviceptr ptr = manager.alloc(mib);
         set_defer(Defer::refuse);
-        const emm_status status = EMM_SLOT(manager, memfree, ptr, mib, EMM_STREAM_UNORDERED);
+        const emm_status status = EMM_SLOT(manager, memfree, ptr, mib, either_way(i));
         set_defer(Defer::queue);
         if (status < EMM_OK) {
             manager.free(ptr, mib);
         }
     }
-    manager.alloc(mib); // for destroy
     set_defer(Defer::refuse);
     manager.destroy();
     set_defer(Defer::queue);
@@ -128,10 +128,10 @@ void deferred_outlives(const CheckedPlugin &plugin) {
     const Bare bare(plugin);
     const uint64_t before = held_bytes();
     BareManager manager(bare);
-    for (int i = 0; i < 5; i++) {
-        manager.free(manager.alloc(mib), mib);
-    }
     manager.alloc(mib); // stays
+    for (size_t i = 0; i < 6; i++) {
+        manager.free(manager.alloc(mib), mib, either_way(i));
+    }
     manager.destroy();
     run_deferred(EMM_DEFERRED_RUN);
     expect(held_bytes() == before, "destroy left {} bytes that the driver has not got back",

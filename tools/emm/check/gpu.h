@@ -44,6 +44,12 @@ bool is_marked(CUstream stream, emm_deviceptr ptr, size_t size, uint8_t value);
 // Work that takes a while on a real device; the simulated one keeps its work pending by itself.
 void stall(CUstream stream, bool simulated);
 
+// How the `i`th block is freed: in turn without a stream and on one. A cache may keep only the one
+// kind.
+inline emm_stream either_way(size_t i) {
+    return i % 2 ? EMM_STREAM_LEGACY : EMM_STREAM_UNORDERED;
+}
+
 // Finds the simulator's entries for the functions below; once.
 void open_simulator();
 

@@ -210,9 +210,10 @@ void leaks(const CheckedPlugin &plugin) {
     const uint64_t before = held_bytes();
     BareManager manager(bare);
     for (const size_t size : {1, 1000, 40000, 1000000, 30000000}) {
-        const emm_deviceptr freed = manager.alloc(size);
+        const emm_deviceptr freed[] = {manager.alloc(size), manager.alloc(size)};
         manager.alloc(size); // stays
-        manager.free(freed, size);
+        manager.free(freed[0], size, either_way(0));
+        manager.free(freed[1], size, either_way(1));
     }
     manager.destroy();
     run_deferred(EMM_DEFERRED_RUN);

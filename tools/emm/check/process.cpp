@@ -1,4 +1,5 @@
 // Other processes, and the end of this one.
+#include "check/bare.h"
 #include "check/cases.h"
 #include "check/hosted.h"
 #include "check/sharing.h"
@@ -16,6 +17,8 @@
 
 namespace emm::tool::check {
 namespace {
+
+constexpr size_t exported_size = 20 * mib;
 
 std::string in_hexadecimal(const emm_ipc_handle &handle) {
     std::string text;
@@ -60,6 +63,76 @@ void shared(const CheckedPlugin &plugin) {
     for (const emm_deviceptr each : around) {
         hosted.free(each, mib);
     }
+}
+
+// Nothing handed out meanwhile may lie in `exported`.
+void expect_kept(const BareManager &manager, const std::vector<emm_deviceptr> &exported) {
+    std::vector<emm_deviceptr> blocks;
+    for (size_t i = 0; i < 40; i++) {
+        blocks.push_back(manager.alloc(exported_size, either_way(i)));
+        for (const emm_deviceptr ptr : exported) {
+            expect(blocks.back() + exported_size <= ptr || ptr + exported_size <= blocks.back(),
+                   "memory was handed out that is exported: it was freed, and not yet released");
+        }
+    }
+    for (size_t i = 0; i < blocks.size(); i++) {
+        manager.free(blocks[i], exported_size, either_way(i));
+    }
+}
+
+// Frees that come before the release. Each block is exported twice, and stays until both are
+// released.
+void freed_exports(const CheckedPlugin &plugin) {
+    enter_device();
+    const Bare bare(plugin);
+    if (!bare.slots().get_ipc_handle) {
+        throw Skipped("it leaves IPC to emm");
+    }
+    const uint64_t before = held_bytes();
+    const BareManager manager(bare);
+    const auto give_back = [&] {
+        size_t released = 0;
+        if (bare.slots().trim) {
+            EMM_SLOT(manager, trim, size_t(0), &released);
+        }
+        run_deferred(EMM_DEFERRED_RUN);
+        return held_bytes();
+    };
+    const uint64_t idle = give_back();
+    std::vector<emm_deviceptr> exported(6);
+    std::vector<emm_ipc_handle> handles;
+    for (emm_deviceptr &ptr : exported) {
+        ptr = manager.alloc(exported_size);
+    }
+    for (int round = 0; round < 2; round++) {
+        for (const emm_deviceptr ptr : exported) {
+            handles.emplace_back();
+            const emm_status given =
+                EMM_SLOT(manager, get_ipc_handle, ptr, exported_size, &handles.back());
+            if (given == EMM_E_NOT_SUPPORTED) {
+                throw Skipped("its memory cannot be shared: " + last_said().text);
+            }
+            expect(given >= EMM_OK, "get_ipc_handle fails: {} {}", given, last_said().text);
+        }
+    }
+    for (size_t i = 0; i < exported.size(); i++) {
+        manager.free(exported[i], exported_size, either_way(i));
+    }
+    for (size_t i = 0; i < handles.size(); i++) {
+        if (i % exported.size() == 0) { // none is released; or each once
+            const uint64_t held = give_back();
+            expect(held >= before + exported.size() * exported_size,
+                   "with {} bytes freed, and exported, the driver has only {} handed out",
+                   exported.size() * exported_size, held - before);
+            expect_kept(manager, exported);
+        }
+        const emm_status ended = EMM_SLOT(manager, release_ipc_handle, &handles[i]);
+        expect(ended >= EMM_OK, "release_ipc_handle fails: {} {}", ended, last_said().text);
+    }
+    const uint64_t held = give_back();
+    expect(held < idle + 64 * mib,
+           "after the last release, and a trim to 0, {} bytes more than before are taken",
+           held - idle);
 }
 
 void forked(const CheckedPlugin &plugin) {
@@ -210,6 +283,8 @@ Json open_shared(const Json &job) {
 std::vector<Case> process_cases() {
     return {
         {"process/shared", "EMM-P-35", "another process sees what is shared", shared},
+        {"process/freed-exports", "EMM-P-35",
+         "exported memory stays until it is freed and released", freed_exports, on_simulator},
         {"process/forked", "EMM-P-37 EMM-H-10", "a forked child ends without harm", forked},
         {"process/forked-busy", "EMM-P-37 EMM-H-10",
          "a child that is forked while other threads allocate ends", forked_busy, on_simulator},
