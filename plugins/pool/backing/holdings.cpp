@@ -19,13 +19,19 @@ uint64_t Holdings::most_with(uint64_t bytes) const {
     return std::max(most_taken_, taken() + waiting_ + bytes);
 }
 
-uint64_t Holdings::pending() const {
+uint64_t Holdings::pending_at_home() const {
     return parts_.heap.quarantined() + parts_.slabs.quarantined() + waiting_ +
-           parts_.caches.pending_bytes();
+           parts_.caches.waiting_block_bytes();
 }
 
+uint64_t Holdings::pending() const {
+    return pending_at_home() + parts_.caches.quarantined_bytes();
+}
+
+// Other threads' quarantine is taken as well as pending, and changes meanwhile: it is left out.
 uint64_t Holdings::cached() const {
-    const uint64_t busy = taken() - std::min(parts_.caches.idle_bytes(), taken()) + pending();
+    const uint64_t idle = std::min(parts_.caches.idle_bytes(), taken());
+    const uint64_t busy = taken() - idle + pending_at_home();
     return reserved_ > busy ? reserved_ - busy : 0; // below: memory is on its way in
 }
 
@@ -38,8 +44,7 @@ uint64_t Holdings::idle_at_most() const {
 
 // What was freed with no stream and was not found complete is needed too: no request can have it.
 Allowance Holdings::allowance(uint64_t bytes) const {
-    const uint64_t unordered = parts_.heap.quarantined() + parts_.slabs.quarantined() + waiting_ +
-                               parts_.caches.waiting_block_bytes();
+    const uint64_t unordered = pending_at_home();
     return {.claimed = claimed(),
             .most = std::max(most_with(bytes), taken() + unordered + bytes),
             .limit = limit(),

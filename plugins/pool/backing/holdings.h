@@ -73,6 +73,8 @@ public:
     bool awaits_pending(const StreamPool &pool, uint64_t bytes) const;
 
 private:
+    uint64_t pending_at_home() const; // and counted as taken no more
+
     const Parts parts_;
     const uint64_t device_bytes_;
     uint64_t reserved_ = 0;

@@ -100,13 +100,13 @@ void ThreadCaches::make_room_for_unregistered(const StreamPool &pool) {
 // --- what lies in all of them --------------------------------------------------------------------
 
 uint64_t ThreadCaches::idle_bytes() const {
-    uint64_t bytes = totals_.bytes + quarantined_;
-    each([&](const Magazine &m) { bytes += m.idle_bytes() + m.quarantined_bytes(); });
+    uint64_t bytes = totals_.bytes;
+    each([&](const Magazine &m) { bytes += m.idle_bytes(); });
     return bytes;
 }
 
-uint64_t ThreadCaches::pending_bytes() const {
-    uint64_t bytes = quarantined_ + block_depot_.waiting_bytes();
+uint64_t ThreadCaches::quarantined_bytes() const {
+    uint64_t bytes = quarantined_;
     each([&](const Magazine &m) { bytes += m.quarantined_bytes(); });
     return bytes;
 }

@@ -116,9 +116,9 @@ public:
     void warn_of_refused_fence();
 
     // --- counts ---
-    uint64_t idle_bytes() const;    // for their owners to take again, or on the way to quarantine
-    uint64_t pending_bytes() const; // in quarantine
-    uint64_t largest_block() const; // kept from the heap, to be taken at once
+    uint64_t idle_bytes() const;        // for their owners to take again
+    uint64_t quarantined_bytes() const; // not those of the block depot
+    uint64_t largest_block() const;     // kept from the heap, to be taken at once
     uint64_t waiting_block_bytes() const { return block_depot_.waiting_bytes(); } // of that
     uint64_t live_bytes() const;
     uint64_t calls_served() const;
