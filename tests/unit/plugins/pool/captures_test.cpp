@@ -406,3 +406,38 @@ TEST_CASE("the announcement of a capture leaves one that was not announced valid
         inside.end();
     }
 }
+
+TEST_CASE("two unregistered streams of one capture share no memory without a join") {
+    Simulation sim;
+    const CUstream first = sim.stream(false), second = sim.stream(false);
+    Captured graph(sim, first, false);
+    sim.order(first, second); // the fork
+    const CUdeviceptr freed = sim.alloc(MiB, first);
+    sim.touch(freed, MiB, first);
+    CHECK(sim.free(freed, first) == EMM_OK);
+    const CUdeviceptr other = sim.alloc(MiB, second);
+    CHECK(other != freed);
+    CHECK(sim.free(other, second) == EMM_OK);
+    sim.order(second, first);
+    graph.end();
+}
+
+TEST_CASE(
+    "the legacy stream's memory is looked after without harm to a blocking stream's capture") {
+    Simulation sim("max=32MiB");
+    CUstream blocking = nullptr;
+    REQUIRE(cuda().cuStreamCreate(&blocking, CU_STREAM_DEFAULT) == CUDA_SUCCESS);
+    const CUdeviceptr freed = sim.alloc(32 * MiB, legacy);
+    sim.touch(freed, 32 * MiB, legacy);
+    const CUstream other = sim.stream();
+    {
+        Captured graph(sim, blocking, false);
+        CHECK(sim.free(freed, legacy) == EMM_OK);
+        CUdeviceptr ptr = 0;
+        if (sim.try_alloc(32 * MiB, other, ptr) == EMM_OK) {
+            sim.free(ptr, other);
+        }
+        graph.end(); // which it could not if it had been invalidated
+    }
+    cuda().cuStreamDestroy(blocking);
+}

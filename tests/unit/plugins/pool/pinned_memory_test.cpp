@@ -183,6 +183,31 @@ TEST_CASE("portable memory waits for a context whose manager is reset or destroy
     }
 }
 
+TEST_CASE("portable memory waits for a context whose manager could not wait for its work") {
+    Simulation here, there;
+    Pinned pinned(here, EMM_HOST_PORTABLE);
+    const CUstream far = there.stream(false);
+    char *const used = pinned.alloc(1 * MiB);
+    cuda().cuCtxPushCurrent(there.context);
+    Pinned::fill_later(used, far);
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
+    CHECK(pinned.free(used, unordered) == EMM_OK);
+    pinned.alloc(2 * MiB); // looks for what is complete, in vain
+    REQUIRE(cuda().fail("cuCtxSynchronize@1+") == CUDA_SUCCESS);
+    there.close();
+    cuda().fail("");
+    std::vector<char *> blocks;
+    for (int i = 0; i < 60; i++) {
+        blocks.push_back(pinned.alloc(1 * MiB));
+        *blocks.back() = 'c';
+    }
+    synchronize(there);
+    for (const char *block : blocks) {
+        CHECK(*block == 'c');
+    }
+}
+
 TEST_CASE("portable memory comes back although another context has died unannounced") {
     Simulation here, there;
     Pinned pinned(here, EMM_HOST_PORTABLE);

@@ -3,6 +3,8 @@
 #include "simulation.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <malloc.h>
 #include <thread>
 
@@ -329,4 +331,45 @@ TEST_CASE("streams that were left alone are forgotten and not asked about for ev
         sim.alloc(40 * MiB, first); // which looks for what is complete
         CHECK(cuda().call_count("cuEventQuery") - before <= 500);
     }
+}
+
+namespace {
+
+// So many that the thread has a magazine for the stream, if it is an unregistered one.
+void pairs_on(Simulation &sim, CUstream stream, int count = 100) {
+    for (int i = 0; i < count; i++) {
+        sim.free(sim.alloc(2000, stream), stream);
+    }
+}
+
+} // namespace
+
+TEST_CASE("a stream that is registered late costs no driver call from then on") {
+    Simulation sim;
+    const CUstream stream = sim.stream(false);
+    pairs_on(sim, stream);
+    sim.notice(stream, EMM_STREAM_REGISTERED);
+    pairs_on(sim, stream, 10);
+    const uint64_t asked = cuda().call_count("cuStreamIsCapturing");
+    pairs_on(sim, stream);
+    CHECK(cuda().call_count("cuStreamIsCapturing") == asked);
+    sim.notice(stream, EMM_STREAM_RETIRING);
+}
+
+TEST_CASE("an unregistered stream's next call hears that others wait for what it has freed") {
+    if (const char *settings = getenv("EMM_SIM"); !settings || !strstr(settings, "progress=lazy")) {
+        return; // where work is complete by itself nothing is waited for
+    }
+    Simulation sim("max=64MiB");
+    const CUstream stream = sim.stream(false), other = sim.stream();
+    pairs_on(sim, stream);
+    const CUdeviceptr large = sim.alloc(40 * MiB, stream);
+    sim.touch(large, 40 * MiB, stream);
+    sim.free(large, stream);
+    pairs_on(sim, stream, 10);
+    const CUdeviceptr small = sim.alloc(2000, stream);
+    sim.free(sim.alloc(16 * MiB, other), other);
+    const uint64_t records = cuda().call_count("cuEventRecord");
+    sim.free(small, stream); // into the magazine, if the stream has not heard
+    CHECK(cuda().call_count("cuEventRecord") > records);
 }

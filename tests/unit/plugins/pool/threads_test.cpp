@@ -4,8 +4,11 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <linux/membarrier.h>
 #include <mutex>
+#include <sys/syscall.h>
 #include <thread>
+#include <unistd.h>
 
 using namespace pool_test;
 
@@ -220,6 +223,14 @@ TEST_CASE("a thread outlives the pool whose magazines it has") {
         Simulation sim;
         const CUstream stream = sim.stream();
         helper.act([&] { fill_and_free(sim, stream); });
+    }
+}
+
+TEST_CASE(
+    "a pool registers for the kernel's barrier, without which its locks are not the plain ones") {
+    const Simulation sim;
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_QUERY, 0, 0) & MEMBARRIER_CMD_PRIVATE_EXPEDITED) {
+        CHECK(syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0);
     }
 }
 

@@ -223,6 +223,29 @@ TEST_CASE("what is complete stays one part while pieces of it are freed with no 
     heap.forget_all();
 }
 
+TEST_CASE("memory on its way behind unmapped addresses is no part of what is unmapped beside it") {
+    FreePool common{Order::anyone};
+    TagClock clock;
+    Heap heap(common, clock);
+    const uint64_t base = 0x7000'0000'0000, size = 16 * segment_granule;
+    Segment segment(base, size, base, size);
+    segment.pieces = Pieces(base, size);
+    heap.prepare(segment);
+    heap.add_addresses(segment);
+    const auto take = [&] {
+        heap.reserve_record();
+        return heap.take_unmapped(heap.room_alone(segment_granule, Zone::large), segment_granule);
+    };
+    Block *const first = take(), *const second = take();
+    CHECK(first->state == State::waiting);
+    CHECK(second->state == State::waiting);
+    heap.make_unmapped(*second);
+    CHECK(first->size == segment_granule);
+    CHECK(heap.fault() == "");
+    heap.make_unmapped(*first);
+    heap.forget_all();
+}
+
 TEST_CASE("random traffic: the heap gives only what the naive model allows, and stays whole") {
     for (uint32_t seed = 1; seed <= 20; seed++) {
         std::mt19937 random{seed};

@@ -64,6 +64,15 @@ TEST_CASE("the largest pieces that are not too much are moved") {
     CHECK(plan.cost() > 0);
 }
 
+TEST_CASE("of pieces as large as each other those of the smallest free memory move") {
+    auto idle = idle_of({32, 32, 32});
+    idle[0].around = 128 * mib;
+    idle[1].around = 96 * mib;
+    const FillPlan plan = plan_fill(missing(32 * mib), idle);
+    REQUIRE(plan.moved.size() == 1);
+    CHECK(plan.moved[0].around == 32 * mib);
+}
+
 TEST_CASE("a piece that is a little too large moves as it is") {
     auto idle = idle_of({66});
     const FillPlan plan = plan_fill(missing(64 * mib), idle);
