@@ -146,6 +146,7 @@ TEST_CASE("texts are shown as one line of UTF-8, and create gets a default as it
     CHECK(std::string(selection.plugin->options[0].help) == "?[31mred");
     CHECK(std::string(selection.plugin->options[0].default_value) == "one two");
     CHECK(std::string(selection.option_texts[0]) == "one\ntwo");
+    CHECK(selection.plugin->table.options == selection.plugin->options.data());
 }
 
 TEST_CASE("a text ends within the memory that it lies in") {
