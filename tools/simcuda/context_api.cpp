@@ -123,7 +123,8 @@ CUresult api::ctx_create_v3(CUcontext *pctx, CUexecAffinityParam *, int affiniti
 
 CUresult api::ctx_create_v4(CUcontext *pctx, CUctxCreateParams *parameters, unsigned int flags,
                             CUdevice dev) {
-    return parameters ? CUDA_ERROR_NOT_SUPPORTED : create(pctx, flags, dev);
+    const bool empty = !parameters || (!parameters->execAffinityParams && !parameters->cigParams);
+    return empty ? create(pctx, flags, dev) : CUDA_ERROR_NOT_SUPPORTED;
 }
 
 CUresult api::ctx_destroy(CUcontext ctx) {

@@ -12,6 +12,15 @@ namespace simcuda {
 // about a handle never touches what it points to.
 template <typename Object, typename Handle> class Handles {
 public:
+    // Takes the addresses of all handles that there may be at a time, before the first. False:
+    // there are not as many.
+    bool open() {
+        void *const mapped = slots_ ? slots_
+                                    : mmap(nullptr, capacity * sizeof(Slot), PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        slots_ = mapped == MAP_FAILED ? nullptr : static_cast<Slot *>(mapped);
+        return slots_ != nullptr;
+    }
     Handle insert(Object *object) {
         const Handle handle = reserve();
         slot(handle)->object = object;
@@ -23,7 +32,7 @@ public:
             free_.pop_back();
             return to_handle(slot);
         }
-        return to_handle(slots() + used_++);
+        return to_handle(slots_ + used_++);
     }
     void set(Handle handle, Object *object) { slot(handle)->object = object; }
     void erase(Handle handle) {
@@ -55,18 +64,10 @@ private:
         Object *object;
         uint64_t padding;
     };
-    static constexpr size_t capacity = size_t(1) << 26;
+    static constexpr size_t capacity = size_t(1) << 24;
 
     static Slot *slot(Handle handle) { return (Slot *)(uintptr_t)handle; }
     static Handle to_handle(Slot *slot) { return (Handle)(uintptr_t)slot; }
-    Slot *slots() {
-        if (!slots_) {
-            slots_ =
-                static_cast<Slot *>(mmap(nullptr, capacity * sizeof(Slot), PROT_READ | PROT_WRITE,
-                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-        }
-        return slots_;
-    }
 
     Slot *slots_ = nullptr;
     size_t used_ = 0, retired_ = 0;

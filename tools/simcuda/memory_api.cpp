@@ -4,6 +4,7 @@
 #include "simulator.h"
 
 #include <cstdio>
+#include <unistd.h>
 
 namespace simcuda {
 namespace {
@@ -285,16 +286,31 @@ CUresult api::mem_host_get_flags(unsigned int *p_flags, void *p) {
     return CUDA_SUCCESS;
 }
 
+// What the driver says of a range that it cannot pin.
+CUresult check_range(CUdeviceptr start, size_t size, unsigned flags) {
+    constexpr unsigned known =
+        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
+    if (start == 0 || size == 0 || start + size < start || (flags & ~known) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (start >> 63 != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED; // the kernel's addresses
+    }
+    if (size / page > static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES))) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const bool only_read = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
+    return has_pages(start, size, !only_read) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult api::mem_host_register(void *p, size_t bytesize, unsigned int flags) {
     Context *context;
     CUresult result = current_root(context);
-    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
-    if (result != CUDA_SUCCESS || !p || bytesize == 0) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
     const auto start = reinterpret_cast<CUdeviceptr>(p);
-    if (!has_pages(start, bytesize, (flags & CU_MEMHOSTREGISTER_READ_ONLY) == 0)) {
-        return CUDA_ERROR_INVALID_VALUE;
+    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
+    result = result == CUDA_SUCCESS ? check_range(start, bytesize, flags) : result;
+    if (result != CUDA_SUCCESS) {
+        return result;
     }
     if (const Region *const other = sim().regions.first_in(start, bytesize)) {
         return other->kind == Kind::registered ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED

@@ -74,6 +74,14 @@ void at_exit() {
     sim().stage.store(Stage::gone);
 }
 
+bool open_handles(Simulator &simulator) {
+    return simulator.contexts.open() && simulator.streams.open() && simulator.events.open() &&
+           simulator.graphs.open() && simulator.nodes.open() && simulator.executables.open() &&
+           simulator.user_objects.open() && simulator.physicals.open() &&
+           simulator.pool_handles.open() && simulator.plain_arrays.open() &&
+           simulator.mipmapped_arrays.open();
+}
+
 bool open_devices(Simulator &simulator) {
     for (int ordinal = 0; ordinal < simulator.options.devices; ++ordinal) {
         auto device = std::make_unique<Device>();
@@ -100,6 +108,13 @@ CUresult start(Simulator &simulator) {
     if (!simulator.bad_options.empty()) {
         complain(simulator.bad_options);
         return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!open_handles(simulator)) {
+        simulator.no_room =
+            std::string("no room for handles, ") + std::strerror(errno) +
+            ": they take 3 GiB of addresses, of which few are ever used (ulimit -v)";
+        complain(simulator.no_room);
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (!open_devices(simulator)) {
         simulator.no_room = std::string("no room for a device's memory, ") + std::strerror(errno) +

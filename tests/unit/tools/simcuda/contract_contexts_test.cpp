@@ -218,3 +218,17 @@ TEST_CASE("a primary context is destroyed with its last reference, and its conte
           CUDA_ERROR_INVALID_VALUE);
     CHECK(cu().cuDevicePrimaryCtxRelease(0) == CUDA_ERROR_INVALID_CONTEXT);
 }
+
+#if CUDA_VERSION >= 12050
+TEST_CASE("a context is made with parameters that ask for nothing") {
+    using Create = CUresult(CUDAAPI *)(CUcontext *, CUctxCreateParams *, unsigned, CUdevice);
+    const auto create = cu().optional<Create>("cuCtxCreate", 12050);
+    if (create) {
+        const Device device;
+        CUcontext context = nullptr;
+        CUctxCreateParams nothing = {};
+        REQUIRE(create(&context, &nothing, 0, 0) == CUDA_SUCCESS);
+        CHECK(cu().cuCtxDestroy(context) == CUDA_SUCCESS);
+    }
+}
+#endif

@@ -160,6 +160,81 @@ TEST_CASE("only memory of the process's own is registered, and only as it may be
     CHECK(cu().cuMemHostUnregister(read_only) == CUDA_SUCCESS);
 }
 
+TEST_CASE("a range that no process can have pinned is refused") {
+    const Device device;
+    std::vector<unsigned char> range(8192);
+    const auto pin = [](const void *start, size_t size, unsigned flags = 0) {
+        return cu().cuMemHostRegister(const_cast<void *>(start), size, flags);
+    };
+    const auto at = [](uintptr_t address) { return reinterpret_cast<const void *>(address); };
+    CHECK(pin(nullptr, 4096) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(pin(range.data(), 0) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(pin(at(0x10), 4096) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(pin(at(0x10), 16, CU_MEMHOSTREGISTER_DEVICEMAP) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(pin(at(0xffff'8000'0000'0000), 4096) == CUDA_ERROR_NOT_SUPPORTED);
+    CHECK(pin(range.data(), SIZE_MAX) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(pin(range.data(), size_t(1) << 46) == CUDA_ERROR_OUT_OF_MEMORY);
+    for (const unsigned unknown : {4u, 16u, 32u}) {
+        CHECK(pin(range.data(), 4096, unknown) == CUDA_ERROR_INVALID_VALUE);
+    }
+    void *const pages = mmap(nullptr, 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pin(pages, 8192) == CUDA_ERROR_INVALID_VALUE);
+    mprotect(pages, 8192, PROT_READ);
+    CHECK(pin(pages, 8192) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(pin(pages, 8192, CU_MEMHOSTREGISTER_READ_ONLY) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostUnregister(pages) == CUDA_SUCCESS);
+    munmap(pages, 8192);
+    CHECK(pin(pages, 8192) == CUDA_ERROR_INVALID_VALUE);
+}
+
+TEST_CASE("a registration ends where it begins, and allocated memory is none") {
+    const Device device;
+    std::vector<unsigned char> range(8192);
+    unsigned char *const p = range.data();
+    REQUIRE(cu().cuMemHostRegister(p + 100, 200, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemHostRegister(p + 300, 100, 0) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostRegister(p, 8192, 0) == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    CHECK(cu().cuMemHostUnregister(p) == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    CHECK(cu().cuMemHostUnregister(p + 150) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemHostUnregister(p + 100) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostUnregister(p + 100) == CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    CHECK(cu().cuMemHostUnregister(p + 300) == CUDA_SUCCESS);
+    void *host = nullptr;
+    REQUIRE(cu().cuMemHostAlloc(&host, 4096, 0) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostUnregister(host) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemHostRegister(host, 4096, 0) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(cu().cuMemFreeHost(host) == CUDA_SUCCESS);
+}
+
+TEST_CASE("pinned memory tells its flags, registered or allocated, from any address in it") {
+    const Device device;
+    std::vector<unsigned char> range(4096);
+    unsigned flags = 0;
+    REQUIRE(cu().cuMemHostRegister(range.data(), 4096, CU_MEMHOSTREGISTER_PORTABLE) ==
+            CUDA_SUCCESS);
+    CHECK(cu().cuMemHostGetFlags(&flags, range.data() + 5) == CUDA_SUCCESS);
+    CHECK(flags == (CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP));
+    REQUIRE(cu().cuMemHostUnregister(range.data()) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostGetFlags(&flags, range.data()) == CUDA_ERROR_INVALID_VALUE);
+    CUdeviceptr managed = 0;
+    REQUIRE(cu().cuMemAllocManaged(&managed, 4096, CU_MEM_ATTACH_GLOBAL) == CUDA_SUCCESS);
+    CHECK(cu().cuMemHostGetFlags(&flags, reinterpret_cast<void *>(managed)) == CUDA_SUCCESS);
+    CHECK(flags == CU_MEMHOSTALLOC_DEVICEMAP);
+    CHECK(cu().cuMemFree(managed) == CUDA_SUCCESS);
+}
+
+TEST_CASE("what is not asked for is not told: memory info and address ranges") {
+    const Device device;
+    const Block block(4096);
+    size_t free = 0, total = 0, size = 0;
+    CHECK(cu().cuMemGetInfo(&free, nullptr) == CUDA_SUCCESS);
+    CHECK(cu().cuMemGetInfo(nullptr, &total) == CUDA_SUCCESS);
+    CHECK(cu().cuMemGetInfo(nullptr, nullptr) == CUDA_SUCCESS);
+    CHECK((free > 0 && free <= total));
+    CHECK(cu().cuMemGetAddressRange(nullptr, &size, block) == CUDA_SUCCESS);
+    CHECK(cu().cuMemGetAddressRange(nullptr, nullptr, 0x10) == CUDA_SUCCESS);
+}
+
 TEST_CASE("managed memory says so and is seen by both sides") {
     const Device device;
     CUdeviceptr address = 0;

@@ -93,6 +93,9 @@ TEST_CASE("a device that finds no room says so, and what to set") {
     CHECK_THAT(addresses.text, ContainsSubstring("Cannot allocate memory") &&
                                    ContainsSubstring("EMM_SIM=memory=16GiB asks for less"));
     CHECK(start(RLIMIT_AS, rlim_t(64) << 30, true).status == 0);
+    const Ending handles = start(RLIMIT_AS, rlim_t(500) << 20, true);
+    CHECK(handles.status == 2);
+    CHECK_THAT(handles.text, ContainsSubstring("no room for handles, Cannot allocate memory"));
     const Ending file = start(RLIMIT_FSIZE, 4096, true);
     CHECK(file.status == 2);
     CHECK_THAT(file.text, ContainsSubstring("File too large"));
