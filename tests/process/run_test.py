@@ -11,6 +11,7 @@ import unittest
 
 OPENS = os.environ["EMM_TEST_OPENS"]
 PLUGINS = {"pool": os.environ["EMM_TEST_POOL"], "passthrough": os.environ["EMM_TEST_PASSTHROUGH"]}
+INSTALLED = pathlib.Path(os.environ["EMM_TEST_INSTALLED"], "run")
 STAND_IN = os.environ["EMM_TEST_STAND_IN"]
 SANITIZERS = os.environ["EMM_TEST_SANITIZERS"]
 PT_INTERP = 3
@@ -184,10 +185,13 @@ class Refused(Tree):
         self.assertEqual(done.returncode, 1)
         self.assertIn("maxx", done.stderr)
 
-    def test_a_tree_without_the_interposer_is_told_where_it_should_be(self):
+    def test_a_tree_without_the_interposer_takes_the_installed_one_or_is_told_where_it_should_be(self):
         (self.run_folder / "libcuda.so.1").unlink()
-        self.assert_refused(1, "run: the interposer is missing: expected libcuda.so.1 in "
-                               f"{self.run_folder} or ", "--", "true")
+        if (INSTALLED / "libcuda.so.1").exists():
+            self.assertIn(str(INSTALLED), self.output("--print-env"))
+        else:
+            self.assert_refused(1, "run: the interposer is missing: expected libcuda.so.1 in "
+                                   f"{self.run_folder} or {INSTALLED}, found none", "--", "true")
 
     def test_a_tree_that_cannot_be_preloaded_from_is_refused(self):
         for name, unfit in (("my emm", " "), ("a:b", ":"), ("a;b", ";"), ("$LIB", "$")):
