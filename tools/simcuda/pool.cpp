@@ -8,6 +8,8 @@
 namespace simcuda {
 namespace {
 
+constexpr int looks = 32; // at free memory, the tightest first
+
 bool all_done(const std::vector<OpRef> &work) {
     return std::all_of(work.begin(), work.end(), [](const OpRef &op) { return op->done(); });
 }
@@ -42,9 +44,22 @@ Vacancy Pool::erase(uint64_t offset) {
     return vacancy;
 }
 
+// Asks about the work that free memory of this size waits for, as the driver does before it grows.
+// A host function may run meanwhile, unlocked.
+void Pool::ask_about(uint64_t size) const {
+    std::vector<OpRef> asked;
+    auto each = by_size.lower_bound({size, 0});
+    for (int look = 0; look < looks && each != by_size.end(); ++look, ++each) {
+        const std::vector<OpRef> &work = vacancies.at(each->second).work;
+        asked.insert(asked.end(), work.begin(), work.end());
+    }
+    for (const OpRef &op : asked) {
+        sim().work.query(op);
+    }
+}
+
 // Memory that is free for this stream comes first, for it costs no stream a wait.
 std::optional<uint64_t> Pool::choose(uint64_t size, const Stream &stream, bool must_wait) const {
-    constexpr int looks = 32;
     auto each = by_size.lower_bound({size, 0});
     for (int look = 0; look < looks && each != by_size.end(); ++look, ++each) {
         const Vacancy &vacancy = vacancies.at(each->second);
@@ -86,6 +101,10 @@ Pool::Part Pool::carve(uint64_t offset, uint64_t size) {
 
 std::optional<Pool::Part> Pool::take(uint64_t size, const Stream &stream) {
     auto offset = choose(size, stream, false);
+    if (!offset) {
+        ask_about(size);
+        offset = choose(size, stream, false);
+    }
     if (!offset && grow(size)) {
         offset = choose(size, stream, false);
     }

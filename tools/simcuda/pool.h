@@ -61,6 +61,7 @@ struct Pool {
     void trim(uint64_t keep);
 
 private:
+    void ask_about(uint64_t size) const;
     std::optional<uint64_t> choose(uint64_t size, const Stream &stream, bool must_wait) const;
     bool grow(uint64_t size);
     Part carve(uint64_t offset, uint64_t size);

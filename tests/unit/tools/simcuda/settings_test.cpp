@@ -50,6 +50,27 @@ TEST_CASE("lazy work runs when the program asks for the second time, or waits") 
     CHECK(runs == 1);
 }
 
+TEST_CASE("a pool finds out that another stream's work is over before it grows") {
+    configure("progress=timed,duration=0");
+    const Device device;
+    const Stream first, second;
+    CUmemoryPool pool = nullptr;
+    REQUIRE(cu().cuDeviceGetDefaultMemPool(&pool, 0) == CUDA_SUCCESS);
+    const auto reserved = [&] {
+        cuuint64_t bytes = 0;
+        cu().cuMemPoolGetAttribute(pool, CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &bytes);
+        return bytes;
+    };
+    CUdeviceptr ptr = 0;
+    REQUIRE(cu().cuMemAllocAsync(&ptr, 32 << 20, first) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemsetD8Async(ptr, 1, 32 << 20, first) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemFreeAsync(ptr, first) == CUDA_SUCCESS);
+    const cuuint64_t before = reserved();
+    REQUIRE(cu().cuMemAllocAsync(&ptr, 32 << 20, second) == CUDA_SUCCESS);
+    CHECK(reserved() == before);
+    CHECK(cu().cuMemFreeAsync(ptr, second) == CUDA_SUCCESS);
+}
+
 TEST_CASE("random work gets done, however the coin falls") {
     configure("progress=random,seed=7");
     const Device device;
