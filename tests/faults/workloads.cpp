@@ -359,6 +359,13 @@ void asked(Run &run) {
     run.free_all();
 }
 
+bool has_primary_context() {
+    const auto state = CU(cuDevicePrimaryCtxGetState);
+    unsigned flags = 0;
+    int active = 0;
+    return state && state(0, &flags, &active) == CUDA_SUCCESS && active;
+}
+
 void load(Run &run) {
     emm_driver_info driver = {};
     driver.struct_size = sizeof driver;
@@ -369,6 +376,9 @@ void load(Run &run) {
     run.call("get_plugin", [&] { return emm_get_plugin(&plugin); });
     if (!run.call("context_for_device", [&] { return emm_context_for_device(0, &context); })) {
         run.left_alone<emm_context *>("context_for_device", context, nullptr);
+        if (run.status() == EMM_E_OUT_OF_HOST_MEMORY && has_primary_context()) {
+            run.complain("for want of host memory no context is served, and one is retained");
+        }
     }
     run.set_context(context);
     run.alloc(5000, EMM_STREAM_LEGACY);
