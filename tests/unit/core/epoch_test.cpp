@@ -1,13 +1,27 @@
 // Whether a reset waits for the calls that handles have inside, however they say so.
+#include "../../parts/sandbox.h"
 #include "catch.h"
 #include "core/epoch.h"
 
 #include <atomic>
 #include <functional>
 #include <pthread.h>
+#include <sched.h>
 #include <thread>
 
 using namespace emm::core;
+
+namespace {
+
+std::atomic<int> moves{0}; // from one processor to another
+
+}
+
+// In place of glibc's.
+extern "C" int sched_setaffinity(pid_t thread, size_t bytes, const cpu_set_t *processors) noexcept {
+    moves++;
+    return syscall(SYS_sched_setaffinity, thread, bytes, processors) < 0 ? -1 : 0;
+}
 
 namespace {
 
@@ -131,4 +145,14 @@ TEST_CASE("a thread that ends leaves its slot to the next one") {
         return;
     }
     CHECK(epoch_slot() == first);
+}
+
+TEST_CASE("where the kernel takes its barrier away, an epoch closes by way of every processor") {
+    Epoch epoch;
+    { const HandleCall call(epoch); } // with a slot of this thread's
+    if (!forbid_membarrier()) {
+        return;
+    }
+    const Closed closed(epoch);
+    CHECK(moves > 0);
 }

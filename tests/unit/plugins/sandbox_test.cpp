@@ -1,21 +1,17 @@
 // Behaviour: a sandbox that begins after the start takes membarrier away, which threads without
 // locks rely on.
+#include "../../parts/sandbox.h"
 #include "gpu.h"
 
 #include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <spawn.h>
 #include <string>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -28,19 +24,6 @@ namespace {
 
 constexpr int cannot_be_had = 77;
 constexpr auto a_while = std::chrono::seconds(3);
-
-// From now on membarrier fails with EPERM for every thread of this process.
-bool forbid_membarrier() {
-    sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_membarrier, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    sock_fprog program = {sizeof code / sizeof *code, code};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-           syscall(__NR_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program) == 0;
-}
 
 // Runs a hidden test case of this program in a process of its own. How often its log has `words`.
 int run_alone(const char *name, const std::string &words) {
