@@ -97,6 +97,23 @@ CUresult allocate_nothing(void **ret_host) {
     return result;
 }
 
+// What the driver says of a range that it cannot pin.
+CUresult check_range(CUdeviceptr start, size_t size, unsigned flags) {
+    constexpr unsigned known =
+        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
+    if (start == 0 || size == 0 || start + size < start || (flags & ~known) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (start >> 63 != 0) {
+        return CUDA_ERROR_NOT_SUPPORTED; // the kernel's addresses
+    }
+    if (size / page > static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES))) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const bool only_read = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
+    return has_pages(start, size, !only_read) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 // Waits for the work of the region's context, as long as it takes; then it frees the region, if
 // no other thread has done so meanwhile.
 CUresult wait_and_free(CUdeviceptr start, uint64_t id) {
@@ -284,23 +301,6 @@ CUresult api::mem_host_get_flags(unsigned int *p_flags, void *p) {
                                : 0;
     *p_flags = flags | CU_MEMHOSTALLOC_DEVICEMAP;
     return CUDA_SUCCESS;
-}
-
-// What the driver says of a range that it cannot pin.
-CUresult check_range(CUdeviceptr start, size_t size, unsigned flags) {
-    constexpr unsigned known =
-        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;
-    if (start == 0 || size == 0 || start + size < start || (flags & ~known) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (start >> 63 != 0) {
-        return CUDA_ERROR_NOT_SUPPORTED; // the kernel's addresses
-    }
-    if (size / page > static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES))) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    const bool only_read = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
-    return has_pages(start, size, !only_read) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult api::mem_host_register(void *p, size_t bytesize, unsigned int flags) {

@@ -19,19 +19,20 @@ uint64_t Holdings::most_with(uint64_t bytes) const {
     return std::max(most_taken_, taken() + waiting_ + bytes);
 }
 
-uint64_t Holdings::pending_at_home() const {
+uint64_t Holdings::pending_not_taken() const {
     return parts_.heap.quarantined() + parts_.slabs.quarantined() + waiting_ +
            parts_.caches.waiting_block_bytes();
 }
 
 uint64_t Holdings::pending() const {
-    return pending_at_home() + parts_.caches.quarantined_bytes();
+    return pending_not_taken() + parts_.caches.quarantined_bytes();
 }
 
-// Other threads' quarantine is taken as well as pending, and changes meanwhile: it is left out.
+// What threads have in quarantine is taken as well as pending, and changes while it is read: it is
+// left out of both.
 uint64_t Holdings::cached() const {
     const uint64_t idle = std::min(parts_.caches.idle_bytes(), taken());
-    const uint64_t busy = taken() - idle + pending_at_home();
+    const uint64_t busy = taken() - idle + pending_not_taken();
     return reserved_ > busy ? reserved_ - busy : 0; // below: memory is on its way in
 }
 
@@ -44,7 +45,7 @@ uint64_t Holdings::idle_at_most() const {
 
 // What was freed with no stream and was not found complete is needed too: no request can have it.
 Allowance Holdings::allowance(uint64_t bytes) const {
-    const uint64_t unordered = pending_at_home();
+    const uint64_t unordered = pending_not_taken();
     return {.claimed = claimed(),
             .most = std::max(most_with(bytes), taken() + unordered + bytes),
             .limit = limit(),

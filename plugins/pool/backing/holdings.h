@@ -73,7 +73,7 @@ public:
     bool awaits_pending(const StreamPool &pool, uint64_t bytes) const;
 
 private:
-    uint64_t pending_at_home() const; // and counted as taken no more
+    uint64_t pending_not_taken() const;
 
     const Parts parts_;
     const uint64_t device_bytes_;
