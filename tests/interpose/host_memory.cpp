@@ -6,8 +6,6 @@
 
 namespace {
 
-constexpr size_t page = 4096;
-
 CUdeviceptr device_address(void *host) {
     CUdeviceptr address = 0;
     NEED(cu.cuMemHostGetDevicePointer(&address, host, 0));

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+constexpr size_t page = 4096;
 constexpr size_t mib = size_t(1) << 20;
 
 // The primary context of a device, retained and current as long as this lives.

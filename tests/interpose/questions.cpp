@@ -61,7 +61,6 @@ void ranges_case() {
 
 namespace {
 
-constexpr size_t page = 4096;
 constexpr size_t where_blocks_were = 4 * mib; // bytes of what takes their place
 
 // Where blocks began that were freed. Their context ends, so that all memory is the driver's again.

@@ -99,7 +99,7 @@ emm_context *Contexts::known_on(CUdevice device) {
 
 emm_context *Contexts::lasting_on(CUdevice device) {
     emm_status status = EMM_OK;
-    const CUcontext primary = retained_on(device);
+    const CUcontext primary = retained_on(device).context;
     return primary ? of(primary, status) : known_on(device);
 }
 
@@ -113,7 +113,10 @@ std::vector<emm_context *> Contexts::all() {
     std::vector<emm_context *> found;
     const std::lock_guard lock(mutex_);
     for (const auto &[cuda, context] : known_) {
-        found.push_back(context);
+        // A green context has its primary one's record.
+        if (std::find(found.begin(), found.end(), context) == found.end()) {
+            found.push_back(context);
+        }
     }
     return found;
 }
