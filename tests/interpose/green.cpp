@@ -52,10 +52,19 @@ void pass_on(CUcontext from, CUstream before, CUcontext to, CUstream after, cons
     NEED(cu.cuMemFreeAsync(second, after));
 }
 
+// With per-thread default streams NULL is the thread's own, which a green context has not.
+CUstream null_stream() {
+    unsigned long long null = 0, own = 0;
+    NEED(cu.cuStreamGetId(nullptr, &null));
+    NEED(cu.cuStreamGetId(CU_STREAM_PER_THREAD, &own));
+    return null == own ? CU_STREAM_LEGACY : nullptr;
+}
+
 void null_streams(CUcontext primary, const Green &green) {
-    pass_on(green.context, nullptr, primary, nullptr, "from a green context's NULL stream");
-    pass_on(primary, nullptr, green.context, nullptr, "to a green context's NULL stream");
-    pass_on(green.context, nullptr, green.context, nullptr, "both on a green context's NULL");
+    const CUstream null = null_stream();
+    pass_on(green.context, null, primary, null, "from a green context's NULL stream");
+    pass_on(primary, null, green.context, null, "to a green context's NULL stream");
+    pass_on(green.context, null, green.context, null, "both on a green context's NULL");
     enter_context(primary);
 }
 
