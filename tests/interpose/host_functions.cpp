@@ -32,7 +32,7 @@ void CUDA_CB meet(void *argument) {
 }
 
 // `waiting` is called with that host function outstanding in the current context, `other` by
-// another thread meanwhile.
+// another thread meanwhile. After `waiting` the function is over.
 void beside(const char *name, CUstream stream, const std::function<CUresult()> &waiting,
             const std::function<CUresult()> &other) {
     Meeting meeting;
@@ -73,9 +73,12 @@ void free_beside_a_capture() {
     const Primary primary;
     const Stream stream;
     const CUdeviceptr block = allocate(mib);
-    beside(
-        "cuMemFree, and a capture", stream, [&] { return cu.cuMemFree(block); }, capture_nothing);
-    NEED(cu.cuStreamSynchronize(stream));
+    const auto free_and_wait = [&] {
+        const CUresult freed = cu.cuMemFree(block);
+        NEED(cu.cuStreamSynchronize(stream));
+        return freed;
+    };
+    beside("cuMemFree, and a capture", stream, free_and_wait, capture_nothing);
 }
 
 void release_beside_another_device() {
