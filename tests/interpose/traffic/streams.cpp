@@ -59,6 +59,9 @@ CUresult retain_and_release(CUdevice device) {
 // --- own streams in two contexts -----------------------------------------------------------------
 
 void Worker::live_in_two_contexts() {
+    if (world_.settings.captures == 0) {
+        return;
+    }
     CUcontext contexts[2] = {};
     for (CUcontext &context : contexts) {
         const auto device = CUdevice(below(size_t(std::min(world_.machine.devices, 2))));
@@ -159,7 +162,7 @@ template <class Wait, class Finish> void Worker::meet(CUstream stream, Wait wait
     CUresult answer = CUDA_ERROR_UNKNOWN;
     CUcontext context = nullptr;
     Stream other;
-    const bool captures = chance_.one_in(2);
+    const bool captures = chance_.one_in(2) && world_.settings.captures != 0;
     const auto device = CUdevice(below(size_t(std::min(world_.machine.devices, 2))));
     check(cu.cuCtxGetCurrent(&context), "cuCtxGetCurrent");
     enter(place_);
