@@ -529,8 +529,8 @@ EMM_API emm_status emm_stream_retire(emm_context *context, emm_stream stream);
  * allocates or frees unordered, frees what emm_record_use named, trims or retires the context, and
  * none runs out of memory of its device or of pinned memory: each may record an event on the
  * context, which makes CUDA invalidate the capture. All contexts may use portable pinned memory:
- * once some was freed unordered, allocations and unordered frees of pinned memory, and trims, may do
- * so in every context.
+ * once some was freed unordered, allocations and unordered frees of pinned memory, and trims, may
+ * do so in every context.
  */
 EMM_API emm_status emm_capture_begin(emm_context *context, emm_stream stream);
 EMM_API emm_status emm_capture_end(emm_context *context, emm_stream stream);

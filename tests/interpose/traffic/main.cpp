@@ -27,8 +27,7 @@ Settings settings_of(int argc, char *argv[]) {
         {"wander", &settings.wander},     {"handed", &settings.handed},
         {"pinned", &settings.pinned},     {"replaced", &settings.replaced},
         {"lives", &settings.lives},       {"per_thread", &settings.per_thread},
-        {"updates", &settings.updates},
-        {"meetings", &settings.meetings},
+        {"updates", &settings.updates},   {"meetings", &settings.meetings},
         {"returned", &settings.returned},
     };
     for (int i = 1; i < argc; i++) {
