@@ -64,6 +64,10 @@ emm_status resolve_green(const driver::Driver &driver, CUcontext cuda_context, u
     if (result == CUDA_SUCCESS) {
         result = driver.get_stream_context(nullptr, &owner, &green);
     }
+    // A stream that synchronizes with NULL captures. NULL of a green context has no such stream.
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+        return EMM_OK;
+    }
     if (result != CUDA_SUCCESS) {
         return driver::fail(result, "cuStreamGetCtx");
     }

@@ -168,6 +168,20 @@ TEST_CASE("a handle that comes back for a new context gets a new record") {
     CHECK(Recorder::the().count("drop") == 1);
 }
 
+TEST_CASE("a context is served that is first seen while a blocking stream captures there") {
+    REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
+    REQUIRE(emm_driver_entry("cuInit", 12000));
+    const CUcontext cuda_context = new_context();
+    CUstream stream = nullptr;
+    CUgraph graph = nullptr;
+    REQUIRE(CU(cuStreamCreate)(&stream, CU_STREAM_DEFAULT) == CUDA_SUCCESS);
+    using Begin = CUresult (*)(CUstream, CUstreamCaptureMode);
+    REQUIRE(driver_entry<Begin>("cuStreamBeginCapture",
+                                10010)(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
+    from(cuda_context);
+    CHECK(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
+}
+
 TEST_CASE("a destroyed context is refused as retired") {
     REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
     const CUcontext cuda_context = new_context();

@@ -103,6 +103,7 @@ struct CudaDriver : emm::cuda::Entries {
     EMM_CUDA_OPTIONAL(cuStreamCreate);
     EMM_CUDA_OPTIONAL(cuStreamDestroy);
     EMM_CUDA_OPTIONAL(cuStreamGetId);
+    EMM_CUDA_OPTIONAL(cuStreamGetCtx);
     EMM_CUDA_OPTIONAL(cuStreamGetFlags);
     EMM_CUDA_OPTIONAL(cuStreamQuery);
     EMM_CUDA_OPTIONAL(cuStreamSynchronize);
