@@ -64,7 +64,7 @@ CUgraphExecUpdateResultInfo compare(const Body &before, const Body &after) {
     for (size_t i = 0; i < after.nodes.size() && info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS; i++) {
         info = compare_nodes(before, after, i);
     }
-    if (info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS && frees_own(after)) {
+    if (info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS && &before != &after && frees_own(after)) {
         const auto frees =
             std::find_if(after.nodes.begin(), after.nodes.end(), [](const auto &node) {
                 return type_of(*node) == CU_GRAPH_NODE_TYPE_MEM_FREE;

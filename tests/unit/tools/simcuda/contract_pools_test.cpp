@@ -277,7 +277,7 @@ TEST_CASE("a graph that frees another one's memory is launched only while the pr
 TEST_CASE("an update gives a graph's memory to the launches of another executable graph") {
     const Device device;
     const Stream stream;
-    CUgraph graph = nullptr, frees_inside = nullptr;
+    CUgraph graph = nullptr, frees_inside[2] = {};
     CUgraphExec second = nullptr;
     CUdeviceptr address = 0, inside = 0;
     CUgraphExecUpdateResultInfo info = {};
@@ -300,16 +300,20 @@ TEST_CASE("an update gives a graph's memory to the launches of another executabl
     CHECK(cu().cuMemFreeAsync(address, stream) == CUDA_SUCCESS);
     CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
 
-    REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
-    REQUIRE(cu().cuMemAllocAsync(&inside, 4096, stream) == CUDA_SUCCESS);
-    REQUIRE(cu().cuMemFreeAsync(inside, stream) == CUDA_SUCCESS);
-    REQUIRE(cu().cuStreamEndCapture(stream, &frees_inside) == CUDA_SUCCESS);
-    REQUIRE(cu().cuGraphInstantiate(&second, frees_inside, 0) == CUDA_SUCCESS);
-    CHECK(cu().cuGraphExecUpdate(second, frees_inside, &info) ==
+    for (CUgraph &each : frees_inside) {
+        REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+        REQUIRE(cu().cuMemAllocAsync(&inside, 4096, stream) == CUDA_SUCCESS);
+        REQUIRE(cu().cuMemFreeAsync(inside, stream) == CUDA_SUCCESS);
+        REQUIRE(cu().cuStreamEndCapture(stream, &each) == CUDA_SUCCESS);
+    }
+    REQUIRE(cu().cuGraphInstantiate(&second, frees_inside[0], 0) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphExecUpdate(second, frees_inside[0], &info) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphExecUpdate(second, frees_inside[1], &info) ==
           CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
     CHECK(info.result == CU_GRAPH_EXEC_UPDATE_ERROR);
     CHECK(info.errorNode != nullptr);
-    CHECK(cu().cuGraphDestroy(frees_inside) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphDestroy(frees_inside[0]) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphDestroy(frees_inside[1]) == CUDA_SUCCESS);
     CHECK(cu().cuGraphExecDestroy(second) == CUDA_SUCCESS);
 }
 
