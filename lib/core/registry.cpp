@@ -61,13 +61,14 @@ emm_status resolve_green(const driver::Driver &driver, CUcontext cuda_context, u
     CUcontext owner = nullptr;
     CUgreenCtx_st *green = nullptr;
     CUresult result = current.result();
-    if (result == CUDA_SUCCESS) {
-        result = driver.get_stream_context(nullptr, &owner, &green);
-    }
-    // A stream that synchronizes with NULL captures. NULL of a green context has no such stream.
+    CUstreamCaptureStatus unused = CU_STREAM_CAPTURE_STATUS_NONE;
+    result = result == CUDA_SUCCESS ? driver.cuStreamIsCapturing(nullptr, &unused) : result;
+    // A stream that synchronizes with NULL captures, which cuStreamGetCtx would invalidate. NULL of
+    // a green context has no such stream.
     if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
         return EMM_OK;
     }
+    result = result == CUDA_SUCCESS ? driver.get_stream_context(nullptr, &owner, &green) : result;
     if (result != CUDA_SUCCESS) {
         return driver::fail(result, "cuStreamGetCtx");
     }

@@ -20,20 +20,18 @@ Capture *capture_into(const Graph &graph) {
     return found == captures.end() ? nullptr : found->get();
 }
 
-CUresult check_legacy_question(const Stream &stream) {
-    const auto &all = stream.context->streams;
-    const bool refused = stream.kind == Stream::Kind::legacy &&
-                         std::any_of(all.begin(), all.end(), [](const Stream *other) {
-                             return other->capture && other->blocking();
-                         });
-    return refused ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
-}
-
 namespace {
 
 CUresult refuse(Capture &capture, CUresult result) {
     invalidate(capture);
     return result;
+}
+
+// Whether a stream that synchronizes with the legacy stream captures.
+bool captures_beside(const Stream &legacy) {
+    const auto &streams = legacy.context->streams;
+    return std::any_of(streams.begin(), streams.end(),
+                       [](const Stream *stream) { return stream->capture && stream->blocking(); });
 }
 
 CUresult check_legacy(const Stream &legacy) {
@@ -266,10 +264,12 @@ CUresult api::stream_end_capture(CUstream h_stream, CUgraph *ph_graph) {
 
 CUresult api::stream_is_capturing(CUstream h_stream, CUstreamCaptureStatus *capture_status) {
     Stream *stream;
-    CUresult result = find_stream(h_stream, stream);
-    result = result == CUDA_SUCCESS ? check_legacy_question(*stream) : result;
+    const CUresult result = find_stream(h_stream, stream);
     if (result != CUDA_SUCCESS || !capture_status) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (stream->kind == Stream::Kind::legacy && captures_beside(*stream)) {
+        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; // asking does no harm
     }
     *capture_status = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
                       : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED

@@ -35,9 +35,6 @@ CUresult check_capture(Stream &stream);
 
 // Refuses a call that is forbidden while a stream captures: any stream, one of the context, or one
 // that the thread's mode protects. Invalidates the captures concerned.
-// The legacy stream tells nothing while a stream that synchronizes with it captures. Asking does no
-// harm.
-CUresult check_legacy_question(const Stream &stream);
 CUresult check_no_capture(Stream &stream);
 CUresult check_no_captures(Context &context);
 CUresult check_unsafe_call();

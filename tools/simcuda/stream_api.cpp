@@ -70,7 +70,7 @@ CUresult api::stream_get_id(CUstream h_stream, unsigned long long *stream_id) {
 CUresult api::stream_get_ctx(CUstream h_stream, CUcontext *pctx) {
     Stream *stream;
     CUresult result = find_stream(h_stream, stream);
-    result = result == CUDA_SUCCESS ? check_legacy_question(*stream) : result;
+    result = result == CUDA_SUCCESS ? check_capture(*stream) : result;
     if (result != CUDA_SUCCESS || !pctx) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }
@@ -84,7 +84,7 @@ CUresult api::stream_get_ctx_v2(CUstream h_stream, CUcontext *p_ctx, CUgreenCtx 
     }
     Stream *stream;
     CUresult result = find_stream(h_stream, stream);
-    result = result == CUDA_SUCCESS ? check_legacy_question(*stream) : result;
+    result = result == CUDA_SUCCESS ? check_capture(*stream) : result;
     if (result != CUDA_SUCCESS || !p_ctx) {
         return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
     }

@@ -72,6 +72,8 @@ void World::run_thread(size_t number) {
         const std::lock_guard lock(mutex_);
         if (failure_.empty()) {
             failure_ = "thread " + std::to_string(number) + ": " + error.what();
+            std::fprintf(stderr, "%s\n",
+                         failure_.c_str()); // CUDA may end the process with the thread
         }
     }
 }
