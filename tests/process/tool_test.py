@@ -114,7 +114,7 @@ class Info(unittest.TestCase):
         for name, value, expected in (
                 ("MAX_PENDING_DEALLOCS_COUNT", "ten", "a whole number from 0 to 2^64 - 1, found 'ten'; the default is used"),
                 ("MAX_PENDING_DEALLOCS_RATIO", "5", "a number from 0 to 1, found '5'; the default is used"),
-                ("LOG", "loud", "off, error, warn, info or debug, found 'loud'"),
+                ("LOG", "loud", "off, error, warn, info or debug, and perhaps :FILE, found 'loud'"),
                 ("ALLOW_UNTRUSTED", "yes", "0 or 1, found 'yes'"),
                 ("PLUGIN_PATH", "mine", "an absolute path")):
             done = run("info", **{f"EMM_{name}": value})
