@@ -1,5 +1,6 @@
 // Behaviour: a plugin of four functions: what the host's defaults do for it.
 #include "catch.h"
+#include "core/context.h"
 #include "driver_calls.h"
 #include "recorder.h"
 
@@ -177,6 +178,7 @@ TEST_CASE("the defaults free nothing on a stream that captures, and say why") {
     CUgraph graph = nullptr;
     void *host = nullptr;
     emm_deviceptr managed = 0;
+    REQUIRE(CU(cuCtxSetCurrent)(context->cuda_context) == CUDA_SUCCESS);
     REQUIRE(emm_memhostalloc(context, 4096, 0, &host, nullptr) == EMM_OK);
     REQUIRE(emm_memallocmanaged(context, 4096, EMM_ATTACH_GLOBAL, &managed) == EMM_OK);
     REQUIRE(CU(cuStreamCreate)(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
