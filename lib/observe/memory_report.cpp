@@ -15,17 +15,9 @@ using Json = nlohmann::ordered_json;
 constexpr size_t most_processes = 10;
 constexpr size_t longest_name = 300; // bytes, in a line
 
-// A name as a terminal may see it.
+// A name as a terminal may see it: a path, whose end says most, or calls, the innermost first.
 std::string shown(const std::string &name) {
-    std::string text = one_line(name);
-    if (text.empty()) {
-        return "(unknown)";
-    }
-    if (text.size() > longest_name) {
-        // The end of a path says most. A character that is cut in two is shown as such.
-        text = one_line("[...] " + text.substr(text.size() - longest_name));
-    }
-    return text;
+    return name.empty() ? "(unknown)" : one_line(name, longest_name);
 }
 
 uint64_t bytes_of_all(const std::vector<MemoryHolder> &holders) {

@@ -71,14 +71,14 @@ bool is_one_line(std::string_view text) noexcept {
     return text.size() <= longest_text && is_plain(text);
 }
 
-std::string one_line(std::string_view text) {
-    std::string line = head_of(text, longest_text);
-    const bool whole = text.size() <= longest_text * 4 && head_of(text, SIZE_MAX) == line;
+std::string one_line(std::string_view text, size_t most) {
+    std::string line = head_of(text, most);
+    const bool whole = text.size() <= most * 4 && head_of(text, SIZE_MAX) == line;
     if (whole) {
         return line;
     }
-    constexpr size_t end = longest_text / 4;
-    return head_of(line, longest_text - end - gap.size()) + std::string(gap) + tail_of(text, end);
+    const size_t end = most / 4;
+    return head_of(line, most - end - gap.size()) + std::string(gap) + tail_of(text, end);
 }
 
 void make_one_line(std::string &text) {

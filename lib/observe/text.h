@@ -12,10 +12,10 @@ namespace emm::observe {
 // No text that leaves emm is longer, in bytes.
 inline constexpr size_t longest_text = 4096;
 
-// `text` as UTF-8 on one line, of at most longest_text bytes. Line ends and tabs become spaces,
-// other control characters and those that turn the direction of writing '?', bytes that are no
-// UTF-8 U+FFFD; what is too long loses its middle to " [...] ".
-std::string one_line(std::string_view text);
+// `text` as UTF-8 on one line, of at most `most` bytes (40 or more). Line ends and tabs become
+// spaces, other control characters and those that turn the direction of writing '?', bytes that are
+// no UTF-8 U+FFFD; what is too long loses its middle to " [...] ".
+std::string one_line(std::string_view text, size_t most = longest_text);
 
 // Whether no character of UTF-8 text would be changed by one_line, however long it is.
 bool is_plain(std::string_view text) noexcept;

@@ -244,6 +244,18 @@ TEST_CASE("leaks are told by caller, and none is no report") {
     CHECK_THAT(lines[1], ContainsSubstring("4 allocations  train.py:7 (step)"));
 }
 
+TEST_CASE("of a long way of calls the innermost and the outermost stay, of a long path its end") {
+    MemoryReport::Tracked tracked;
+    const std::string parameters(1000, 'x');
+    tracked.callers = {{"/opt/train+0x12 (alloc()+0x2) < run(" + parameters + ") < main", gib, 1},
+                       {"/opt/" + parameters + "/libmodel.so", gib, 1}};
+    const auto lines = leak_lines(tracked, "at the end");
+    REQUIRE(lines.size() == 3);
+    CHECK_THAT(lines[1], ContainsSubstring("allocations  /opt/train+0x12 (alloc()+0x2) < run(x") &&
+                             ContainsSubstring("x) < main"));
+    CHECK_THAT(lines[2], ContainsSubstring("xx/libmodel.so"));
+}
+
 TEST_CASE("bytes are written in the unit that fits") {
     CHECK(bytes_text(0) == "0 B");
     CHECK(bytes_text(1023) == "1023 B");

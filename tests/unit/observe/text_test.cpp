@@ -55,6 +55,8 @@ TEST_CASE("what is too long loses its middle, and no character is cut") {
         CHECK(is_one_line(one_line("a" + many)));
     }
     CHECK(one_line(std::string(longest_text, 'x')) == std::string(longest_text, 'x'));
+    CHECK(one_line(std::string(99, 'x') + " end", 100).size() == 100);
+    CHECK(one_line(std::string(100, 'x'), 100) == std::string(100, 'x'));
 }
 
 TEST_CASE("every text of an error is one line of UTF-8 of bounded length") {
