@@ -94,19 +94,18 @@ bool is_unfinished(CUcontext context, uint64_t context_id) {
 }
 
 bool all_finished(const Driver &driver) {
-    for (size_t i = 0;; i++) {
-        std::pair<CUcontext, uint64_t> asked;
-        {
-            const std::lock_guard lock(the_registry().mutex);
-            if (i == the_registry().unfinished.size()) {
-                return true;
-            }
-            asked = the_registry().unfinished[i];
-        }
+    auto &unfinished = the_registry().unfinished;
+    std::unique_lock lock(the_registry().mutex);
+    while (!unfinished.empty()) {
+        const std::pair<CUcontext, uint64_t> asked = unfinished.back();
+        lock.unlock();
         if (driver.is_alive(asked.first, asked.second)) {
             return false;
         }
+        lock.lock();
+        std::erase(unfinished, asked); // another thread may have done so
     }
+    return true;
 }
 
 Visit::Visit(uint64_t number) : number_(number), order_(begin_visit(number)) {}
