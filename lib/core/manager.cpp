@@ -137,6 +137,8 @@ void destroy_manager(emm_context &context) noexcept {
     flush(context);
     if (context.manager) {
         const Managing managing(context);
+        // Destroy comes only once: if the call's own try to make the context current fails, it is.
+        const driver::Current current(context.driver, context.cuda_context, context.id);
         const emm_status status = EMM_CALL(context, destroy);
         if (status < EMM_OK) {
             observe::log(EMM_LOG_WARN, observe::last_error()->text);
