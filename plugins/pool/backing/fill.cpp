@@ -13,7 +13,6 @@ Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room,
     leaving_.reserve(plan.released.size());
     gone_.reserve(plan.released.size());
     pieces_.reserve(plan.moved.size() + sizes_.size());
-    refused_.reserve(chosen.capacity() + sizes_.size() + 1);
     chosen = plan.moved;
     chosen.insert(chosen.end(), plan.released.begin(), plan.released.end());
     std::sort(chosen.begin(), chosen.end(), [](const IdlePiece &a, const IdlePiece &b) {
@@ -38,7 +37,9 @@ Fill::Fill(Heap &heap, const FillPlan &plan, const Heap::Room *room,
 CUresult Fill::ask(const PageDriver &driver) {
     CUresult result = CUDA_SUCCESS;
     left_ = driver.unmap(leaving_, gone_, result);
-    driver.release(gone_, refused_);
+    for (const Piece &piece : gone_) {
+        driver.release(piece, refused_);
+    }
     if (result == CUDA_SUCCESS) {
         result = driver.create(sizes_, pieces_, refused_);
     }

@@ -17,7 +17,7 @@ public:
 
     CUresult ask(const PageDriver &driver); // no lock is held
     void settle(Holdings &holdings);        // what the driver has done becomes the heap's
-    const std::vector<Piece> &refused() const { return refused_; } // held still, and mapped nowhere
+    const Refused &refused() const { return refused_; }
 
 private:
     void hand_back(Holdings &holdings, const std::vector<Block *> &blocks, size_t taken_away);
@@ -26,7 +26,7 @@ private:
     std::vector<Block *> moving_, leaving_; // a piece each
     std::vector<uint64_t> sizes_;           // of new pieces
     std::vector<Piece> gone_, pieces_;      // released; mapped or made for the target
-    std::vector<Piece> refused_;            // of all that went back
+    Refused refused_;                       // of all that went back
     const std::vector<CUmemAccessDesc> access_;
     Block *target_ = nullptr;
     Block *spare_ = nullptr;      // a record, in case that only a part of the target gets memory

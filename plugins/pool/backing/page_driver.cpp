@@ -93,31 +93,36 @@ size_t PageDriver::unmap(const std::vector<Block *> &blocks, std::vector<Piece> 
     return done;
 }
 
-void PageDriver::release(const std::vector<Piece> &pieces, std::vector<Piece> &refused) const {
+void Refused::add(const Piece &piece) noexcept {
+    bytes += piece.bytes;
+    try {
+        pieces.push_back(piece);
+    } catch (const std::bad_alloc &) {
+    }
+}
+
+void PageDriver::release(const Piece &piece, Refused &refused) const noexcept {
     const Relaxed relaxed(driver_);
-    for (const Piece &piece : pieces) {
-        if (!is_returned(driver_.cuMemRelease(piece.handle))) {
-            refused.push_back(piece);
-        }
+    if (!is_returned(driver_.cuMemRelease(piece.handle))) {
+        refused.add(piece);
     }
 }
 
 // Whether the driver has that much: asked for as one piece, which goes back at once. Piece by piece
 // a request that fails would keep the memory from other programs until then.
-CUresult PageDriver::try_as_one(const std::vector<uint64_t> &sizes,
-                                std::vector<Piece> &refused) const {
+CUresult PageDriver::try_as_one(const std::vector<uint64_t> &sizes, Refused &refused) const {
     const CUmemAllocationProp wanted = properties();
     const uint64_t bytes = std::accumulate(sizes.begin(), sizes.end(), uint64_t(0));
     CUmemGenericAllocationHandle handle = 0;
     const CUresult result = driver_.cuMemCreate(&handle, bytes, &wanted, 0);
     if (result == CUDA_SUCCESS) {
-        release({{0, bytes, handle}}, refused);
+        release({0, bytes, handle}, refused);
     }
     return result;
 }
 
 CUresult PageDriver::create(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces,
-                            std::vector<Piece> &refused) const {
+                            Refused &refused) const {
     const Relaxed relaxed(driver_);
     const CUmemAllocationProp wanted = properties();
     const size_t before = ret_pieces.size();
@@ -131,7 +136,7 @@ CUresult PageDriver::create(const std::vector<uint64_t> &sizes, std::vector<Piec
         const CUresult result = driver_.cuMemCreate(&handle, bytes, &wanted, 0);
         if (result != CUDA_SUCCESS) {
             while (ret_pieces.size() > before) {
-                release({ret_pieces.back()}, refused);
+                release(ret_pieces.back(), refused);
                 ret_pieces.pop_back();
             }
             return result;
@@ -143,7 +148,7 @@ CUresult PageDriver::create(const std::vector<uint64_t> &sizes, std::vector<Piec
 
 uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
                          const std::vector<CUmemAccessDesc> &access, CUresult &result,
-                         std::vector<Piece> &refused) const {
+                         Refused &refused) const {
     const Relaxed relaxed(driver_);
     uint64_t at = block.begin;
     size_t mapped = 0;
@@ -178,7 +183,7 @@ uint64_t PageDriver::map(Block &block, std::vector<Piece> &pieces, size_t kept,
         if (i < mapped) {
             block.segment->pieces.add(pieces[i]);
         } else {
-            release({pieces[i]}, refused);
+            release(pieces[i], refused);
         }
     }
     result = result == CUDA_SUCCESS ? latest : result;
@@ -207,14 +212,14 @@ void PageDriver::await_device() const {
     }
 }
 
-uint64_t PageDriver::give_back(Segment &segment, std::vector<Piece> &refused) const {
+uint64_t PageDriver::give_back(Segment &segment, Refused &refused) const {
     segment.refused = false;
     uint64_t bytes = 0;
     const Relaxed relaxed(driver_);
     segment.pieces.each([&](const Piece &piece) {
         if (driver_.cuMemUnmap(piece.address, piece.bytes) == CUDA_SUCCESS) {
             bytes += piece.bytes;
-            release({piece}, refused);
+            release(piece, refused);
             segment.pieces.remove(piece);
         } else {
             segment.refused = true;

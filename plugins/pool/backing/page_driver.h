@@ -9,6 +9,15 @@
 
 namespace emm::pool {
 
+// Pieces that the driver does not take back: held still, and mapped nowhere. Without host memory
+// for the list they only count.
+struct Refused {
+    std::vector<Piece> pieces;
+    uint64_t bytes = 0;
+
+    void add(const Piece &piece) noexcept;
+};
+
 class PageDriver {
 public:
     // `wants_cards`: whether a network card may reach pieces by itself, where the device can.
@@ -28,11 +37,10 @@ public:
     void free_addresses(CUdeviceptr base, uint64_t bytes) const;
 
     // All of them or none: pieces of these sizes, whose addresses are not known yet. There is room
-    // for them in the vector, here and below.
+    // for them in the vector.
     CUresult create(const std::vector<uint64_t> &sizes, std::vector<Piece> &ret_pieces,
-                    std::vector<Piece> &refused) const;
-    // `refused` gets those that the driver does not take back, here as in all that gives back.
-    void release(const std::vector<Piece> &pieces, std::vector<Piece> &refused) const;
+                    Refused &refused) const;
+    void release(const Piece &piece, Refused &refused) const noexcept;
     // Takes the memory away from behind blocks of one piece each. How many have been served: all,
     // or those before the one that the driver refused.
     size_t unmap(const std::vector<Block *> &blocks, std::vector<Piece> &ret_pieces,
@@ -41,17 +49,17 @@ public:
     // of the first `kept` pieces if it has to stop; the other pieces are given back to the driver.
     uint64_t map(Block &block, std::vector<Piece> &pieces, size_t kept,
                  const std::vector<CUmemAccessDesc> &access, CUresult &result,
-                 std::vector<Piece> &refused) const;
+                 Refused &refused) const;
 
     // The pieces and the addresses of a segment that the program uses no more, nor the device.
     // Returns how many bytes are mapped no more. What the driver does not unmap is left in the
     // segment.
-    uint64_t give_back(Segment &segment, std::vector<Piece> &refused) const;
+    uint64_t give_back(Segment &segment, Refused &refused) const;
     void await_device() const; // for all work of the context: cuMemUnmap waits for none
 
 private:
     CUmemAllocationProp properties() const;
-    CUresult try_as_one(const std::vector<uint64_t> &sizes, std::vector<Piece> &refused) const;
+    CUresult try_as_one(const std::vector<uint64_t> &sizes, Refused &refused) const;
     CUresult map_piece(const Block &block, uint64_t at, const Piece &piece) const;
 
     const ServedContext &context_;

@@ -266,7 +266,7 @@ void Pages::give_back(List<Segment, &Segment::all> segments) {
     }
     give_back(pieces);
     while (Segment *segment = segments.pop_front()) {
-        std::vector<Piece> refused;
+        Refused refused;
         const uint64_t bytes = driver_.give_back(*segment, refused);
         const Lock lock(mutex_);
         holdings_.remove(bytes);
@@ -281,8 +281,10 @@ void Pages::give_back(List<Segment, &Segment::all> segments) {
 
 // The same for pieces that are mapped nowhere.
 void Pages::give_back(const std::vector<Piece> &pieces) {
-    std::vector<Piece> refused;
-    driver_.release(pieces, refused);
+    Refused refused;
+    for (const Piece &piece : pieces) {
+        driver_.release(piece, refused);
+    }
     const Lock lock(mutex_);
     for (const Piece &piece : pieces) {
         holdings_.remove(piece.bytes);
@@ -291,12 +293,10 @@ void Pages::give_back(const std::vector<Piece> &pieces) {
 }
 
 // They count as held. Without host memory for the list they are not tried again.
-void Pages::keep_refused(const std::vector<Piece> &pieces) {
-    for (const Piece &piece : pieces) {
-        holdings_.add(piece.bytes);
-    }
+void Pages::keep_refused(const Refused &refused) {
+    holdings_.add(refused.bytes);
     try {
-        refused_pieces_.insert(refused_pieces_.end(), pieces.begin(), pieces.end());
+        refused_pieces_.insert(refused_pieces_.end(), refused.pieces.begin(), refused.pieces.end());
     } catch (const std::bad_alloc &) {
     }
 }

@@ -50,7 +50,7 @@ private:
     CUresult add_addresses(Lock &lock, uint64_t bytes, Zone zone);
     std::unique_ptr<Segment> reserve(uint64_t bytes, CUresult &result);
     void give_back(const std::vector<Piece> &pieces);
-    void keep_refused(const std::vector<Piece> &pieces);
+    void keep_refused(const Refused &refused);
     void return_refused(Lock &lock);
 
     ServedContext &context_;
