@@ -195,8 +195,8 @@ public:
     }
     ~Current() {
         CUcontext popped = nullptr;
-        if (pushed_) {
-            driver_.cuCtxPopCurrent(&popped);
+        if (pushed_ && driver_.cuCtxPopCurrent(&popped) != CUDA_SUCCESS) {
+            driver_.cuCtxPopCurrent(&popped); // else later calls are made in this context
         }
     }
     Current(const Current &) = delete;

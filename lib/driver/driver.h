@@ -119,8 +119,8 @@ public:
     }
     ~Current() {
         CUcontext popped;
-        if (result_ == CUDA_SUCCESS) {
-            driver_.cuCtxPopCurrent(&popped);
+        if (result_ == CUDA_SUCCESS && driver_.cuCtxPopCurrent(&popped) != CUDA_SUCCESS) {
+            driver_.cuCtxPopCurrent(&popped); // else later calls are made in this context
         }
     }
     Current(const Current &) = delete;
