@@ -96,6 +96,7 @@ Import *find(std::unique_lock<std::mutex> &lock, const emm_context &context,
 }
 
 void remove(Import &import) {
+    forget_pooled(import.mapping);
     const std::lock_guard lock(imports().mutex);
     imports().all.remove_if([&](const Import &each) { return &each == &import; });
     imports().has_settled.notify_all();

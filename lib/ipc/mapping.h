@@ -47,5 +47,7 @@ emm_status map_parts(const emm_context &context, const emm_ipc_handle &handle, M
 CUresult unmap_parts(const driver::Driver &driver, Mapping &mapping) noexcept;
 emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping);
 CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept;
+// It counts as open no more, even if the driver could not unmap it: its context has died or failed.
+void forget_pooled(const Mapping &mapping) noexcept;
 
 } // namespace emm::ipc

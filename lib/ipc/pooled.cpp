@@ -128,4 +128,11 @@ CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept {
     return leave_pool(driver, mapping.pool);
 }
 
+void forget_pooled(const Mapping &mapping) noexcept {
+    const core::OwnerGuard alone(pools().lock);
+    if (const auto found = pools().mappings.find(mapping.pool); found != pools().mappings.end()) {
+        found->second.erase(mapping.base);
+    }
+}
+
 } // namespace emm::ipc
