@@ -31,6 +31,11 @@ CUgraphNodeType type_of(const Node &node) {
     return found == calls.end() ? CU_GRAPH_NODE_TYPE_HOST : found->type;
 }
 
+bool does_work(const std::unique_ptr<Node> &node) {
+    const CUgraphNodeType type = type_of(*node);
+    return type != CU_GRAPH_NODE_TYPE_MEM_ALLOC && type != CU_GRAPH_NODE_TYPE_MEM_FREE;
+}
+
 size_t place_of(const Body &body, const Node *node) {
     const auto found = std::find_if(body.nodes.begin(), body.nodes.end(),
                                     [&](const auto &each) { return each.get() == node; });
@@ -65,11 +70,8 @@ CUgraphExecUpdateResultInfo compare(const Body &before, const Body &after) {
         info = compare_nodes(before, after, i);
     }
     if (info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS && &before != &after && frees_own(after)) {
-        const auto frees =
-            std::find_if(after.nodes.begin(), after.nodes.end(), [](const auto &node) {
-                return type_of(*node) == CU_GRAPH_NODE_TYPE_MEM_FREE;
-            });
-        return failed(CU_GRAPH_EXEC_UPDATE_ERROR, frees->get());
+        const auto work = std::find_if(after.nodes.begin(), after.nodes.end(), does_work);
+        return work == after.nodes.end() ? info : failed(CU_GRAPH_EXEC_UPDATE_ERROR, work->get());
     }
     return info;
 }

@@ -303,6 +303,7 @@ TEST_CASE("an update gives a graph's memory to the launches of another executabl
     for (CUgraph &each : frees_inside) {
         REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
         REQUIRE(cu().cuMemAllocAsync(&inside, 4096, stream) == CUDA_SUCCESS);
+        REQUIRE(cu().cuMemsetD8Async(inside, 9, 4096, stream) == CUDA_SUCCESS);
         REQUIRE(cu().cuMemFreeAsync(inside, stream) == CUDA_SUCCESS);
         REQUIRE(cu().cuStreamEndCapture(stream, &each) == CUDA_SUCCESS);
     }
