@@ -2,11 +2,6 @@
 
 namespace emm::passthrough {
 
-// The C++ runtime inside this library has thread-local storage of its own, for exceptions. One
-// initial-exec variable beside it has the dynamic linker set that aside with each thread: else a
-// thread's first exception takes memory for it, and without any the C library ends the process.
-[[gnu::tls_model("initial-exec")]] constinit thread_local volatile bool has_failed = false;
-
 Driver::Driver(const emm_host &host) : Entries(host.driver) {
     expect_complete();
 }
@@ -42,7 +37,6 @@ bool Driver::is_alive(CUcontext context, uint64_t id) const noexcept {
 }
 
 void Driver::fail(CUresult result, const char *what) const {
-    has_failed = true;
     const char *name = nullptr;
     if (cuGetErrorName(result, &name) != CUDA_SUCCESS || !name) {
         name = "CUDA error";
