@@ -57,7 +57,7 @@ TEST_CASE("an answer fits in its message, and what does not is counted") {
         collected.contexts.push_back(figures(id));
         collected.contexts.back().stats.reset();
         collected.contexts.back().problem = std::string(1 << 12, '"');
-        collected.contexts.back().oldest = std::vector<OldAllocation>(100, {1, 2, "\"\\"});
+        collected.contexts.back().oldest = std::vector<OldAllocation>(100, {1, 2, "\"\\", ""});
     }
     const std::string hostile(1 << 20, '\\');
     emm::loader::Plugin plugin;
