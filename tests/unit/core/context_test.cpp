@@ -180,6 +180,7 @@ TEST_CASE("a context is served that is first seen while a blocking stream captur
                                 10010)(stream, CU_STREAM_CAPTURE_MODE_RELAXED) == CUDA_SUCCESS);
     from(cuda_context);
     CHECK(CU(cuStreamEndCapture)(stream, &graph) == CUDA_SUCCESS);
+    CHECK(CU(cuGraphDestroy)(graph) == CUDA_SUCCESS);
 }
 
 TEST_CASE("a destroyed context is refused as retired") {
