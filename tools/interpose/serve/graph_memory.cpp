@@ -196,7 +196,7 @@ bool GraphMemory::is_programs(AllocationName name) {
 }
 
 bool GraphMemory::can_launch(const Executable &executable) {
-    const auto &[leaves, frees] = executable.uses;
+    const Names &leaves = executable.uses.leaves, &frees = executable.uses.frees;
     const bool has_left = std::any_of(leaves.begin(), leaves.end(),
                                       [this](AllocationName name) { return is_programs(name); });
     const bool has_all = std::all_of(frees.begin(), frees.end(), [&](AllocationName name) {
