@@ -232,8 +232,11 @@ class Files(Case):
             self.skipTest("no mounts of one's own are allowed here")
         log, path = self.log(row("Alloc", 4096, 1, 0.1)), self.folder / "exported"
         libraries = os.path.join(os.path.dirname(EMM), "../../lib") # $ORIGIN in a path of libraries needs /proc
-        subprocess.run([*without, EMM, "export", log, "--to", "torch-snapshot", "-o", path], stdout=subprocess.PIPE,
-                       env={**os.environ, "LD_LIBRARY_PATH": libraries, "ASAN_OPTIONS": "detect_leaks=0"}, check=True)
+        done = subprocess.run([*without, EMM, "export", log, "--to", "torch-snapshot", "-o", path], text=True,
+                              env={**os.environ, "LD_LIBRARY_PATH": libraries}, capture_output=True, check=False)
+        if "LeakSanitizer does not work" in done.stderr: # nor are its options read without /proc
+            self.skipTest("the leak check at the end needs /proc")
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
         pickle.loads(path.read_bytes())
         self.assertEqual(len(list(self.folder.iterdir())), 2)
 
