@@ -151,8 +151,8 @@ bool drop_reference(emm_memory &memory) noexcept {
            memory.references.fetch_sub(1, std::memory_order_acq_rel) == 1;
 }
 
-// The reset or retirement that made the handle inert has still to give up its memory. In a context
-// that has died there is none.
+// Whether the reset or retirement that made the handle inert has not given up its memory yet. A
+// context that died gives up nothing.
 bool waits_for_drop(const emm_memory &memory) noexcept {
     const emm_context &context = *memory.context;
     return memory.finalizer && memory.deallocator != Deallocator::none &&

@@ -18,7 +18,8 @@ namespace emm::core {
 observe::MemoryReport memory_report(emm_context &context,
                                     std::optional<observe::MemoryReport::Request> request);
 
-// What the driver has on the context's device, for all processes: 4 us. None if it does not tell.
+// Free and total memory of the context's device, for all processes. Takes 4 us; empty if the driver
+// does not tell.
 std::optional<observe::MemoryReport::Driver> driver_figures(const emm_context &context) noexcept;
 
 // The reports of all devices that contexts are served on, as lines. A context whose manager is just

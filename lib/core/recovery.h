@@ -4,7 +4,7 @@
 
 #include <functional>
 
-// What happens when memory of any kind runs out, until the allocation succeeds:
+// Recovery from out of memory of any kind. The steps stop when the allocation succeeds:
 //   1. The context's pending frees run, its plugin trims, and what other threads are giving back
 //      arrives.
 //   2. If the driver is short, and so other contexts may hold the memory, the allocation is tried

@@ -19,7 +19,8 @@ struct Mapping {
     CUmemoryPool pool = nullptr; // as imported
 };
 
-// What the driver answered to an opening.
+// Describes the driver's answer to `call`, which opens an export. EMM_E_BUSY: its address is open
+// here already.
 emm_status fail_to_open(CUresult result, const char *call);
 
 // Opens what a checked handle names, for the context's device to use. Throws std::bad_alloc.
@@ -47,7 +48,8 @@ emm_status map_parts(const emm_context &context, const emm_ipc_handle &handle, M
 CUresult unmap_parts(const driver::Driver &driver, Mapping &mapping) noexcept;
 emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping);
 CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept;
-// It counts as open no more, even if the driver could not unmap it: its context has died or failed.
+// The mapping no longer counts as open, also if the driver could not unmap it because its context
+// has died or failed.
 void forget_pooled(const Mapping &mapping) noexcept;
 
 } // namespace emm::ipc

@@ -125,7 +125,7 @@ emm_status fail_serving(const char *what, const char *why) noexcept {
     return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no {} to serve exports with: {}", what, why);
 }
 
-// What a failed call before has made is used.
+// Can be called again after a failure: a step that succeeded then is not repeated.
 emm_status Server::open() {
     if (epoll_ < 0) {
         epoll_ = observe::make_own([] { return epoll_create1(EPOLL_CLOEXEC); });

@@ -27,9 +27,10 @@ public:
     [[noreturn]] void refuse_free(const char *plugin, emm_deviceptr ptr, size_t size) const;
     void put_back(Entry entry) noexcept;
     Allocations take_all() noexcept;
-    // What the driver did not take back: pending still, and to be tried again one by one.
+    // Memory that the driver refused to take back. It stays pending; the caller tries one entry at
+    // a time again. take_refused is empty, at the cost of one look, if the driver refused none.
     void keep_refused(Entry entry) noexcept;
-    Entry take_refused() noexcept; // empty if there is none; cheap then
+    Entry take_refused() noexcept;
 
     // The driver has `size` bytes back that had been taken out.
     void returned(size_t size) noexcept;

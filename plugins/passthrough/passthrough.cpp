@@ -142,7 +142,7 @@ emm_status Manager::defer(std::unique_ptr<PendingFree> pending) {
     return EMM_OK;
 }
 
-// What graphs have let go of, and one allocation that the driver did not take back before.
+// Frees the memory of graphs that are gone, and retries one free that the driver has refused.
 void Manager::defer_what_can_go() {
     defer_or_free(state_->allocations.take_refused());
     while (graphs_.has_released()) {

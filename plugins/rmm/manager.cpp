@@ -175,8 +175,8 @@ void Manager::postpone(LiveAllocations::Entry &entry) noexcept {
     has_postponed_ = true;
 }
 
-// One event serves all that was postponed. Only for calls that may record it: it would invalidate a
-// capture that is not announced.
+// One event serves all postponed frees. Only calls that may record a context event may call this:
+// the event would invalidate an unannounced capture.
 void Manager::release_postponed() noexcept {
     if (!has_postponed_ || wait_.is_capturing()) {
         return;

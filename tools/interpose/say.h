@@ -1,9 +1,9 @@
-// What `emm run` says on standard error, within the program.
+// Lines of `emm run` on standard error, from within the program.
 #pragma once
 
 namespace emm::run {
 
-// One line behind "emm run: ". Texts of the environment, of paths and of programs may be in it.
+// Writes one line that begins with "emm run: ". Escapes texts of the environment and of paths.
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // In place: line ends and tabs become spaces, other control characters, those that turn the

@@ -29,8 +29,8 @@ struct Entries {
 using Serve = bool (*)(const Entries *driver, Entries *ret_serving, char *ret_problem, size_t size);
 constexpr const char serve_name[] = "emm_run_serve";
 
-// What libemm-run exports as `emm_run_check_driver`: whether the driver at an absolute path, which
-// EMM_DRIVER names, may be loaded. False: `ret_problem` as above.
+// libemm-run exports this as `emm_run_check_driver`. It says whether the driver at the absolute
+// path that EMM_DRIVER names may be loaded. False: `ret_problem` as above.
 using CheckDriver = bool (*)(const char *path, char *ret_problem, size_t size);
 constexpr const char check_driver_name[] = "emm_run_check_driver";
 

@@ -105,7 +105,8 @@ bool is_executable(const Body &body) {
         [&](const Executable &executable) { return executable.body.get() == &body; });
 }
 
-// What others follow no more, of the copies; they follow `first`.
+// Copies the nodes of `body` to the end of `graph`, behind `first`. Returns the copies that no
+// other node follows.
 std::vector<Node *> copy_nodes(const Body &body, const std::vector<Node *> &first, Graph &graph) {
     std::map<const Node *, Node *> copies;
     std::set<Node *> last;

@@ -78,7 +78,7 @@ CUgraphExecUpdateResultInfo compare(const Body &before, const Body &after) {
 
 } // namespace
 
-// What the executable graph retained is given back once its launches are over.
+// Releases the user objects of the previous graph once the launches of before are over.
 CUresult api::graph_exec_update(CUgraphExec h_graph_exec, CUgraph h_graph,
                                 CUgraphExecUpdateResultInfo *result_info) {
     Executable *executable;

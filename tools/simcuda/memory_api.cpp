@@ -97,7 +97,7 @@ CUresult allocate_nothing(void **ret_host) {
     return result;
 }
 
-// What the driver says of a range that it cannot pin.
+// The driver's answer to a range that it cannot pin.
 CUresult check_range(CUdeviceptr start, size_t size, unsigned flags) {
     constexpr unsigned known =
         CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP | CU_MEMHOSTREGISTER_READ_ONLY;

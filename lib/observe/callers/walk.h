@@ -55,7 +55,7 @@ struct Frame {
     uintptr_t place = 0, stack_pointer = 0, frame_pointer = 0, stack_end = 0;
     bool is_return = false; // `place` is the one after a call
 
-    // Goes on to the caller. False: there is none, or none can be told.
+    // Moves on to the caller. False: the stack ends here, or the frame cannot be read.
     bool leave() noexcept;
 
 private:

@@ -10,8 +10,7 @@
 namespace emm::observe {
 
 // Turns events, in the order of their moments, into the rows of the log: the columns of the example
-// in NBEP 7, and the context. What is live is counted here, and so are sizes that a free did not
-// know.
+// in NBEP 7, and the context. Counts live allocations, and knows the sizes that frees leave out.
 class Rows {
 public:
     static constexpr std::string_view header =

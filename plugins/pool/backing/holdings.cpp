@@ -28,8 +28,8 @@ uint64_t Holdings::pending() const {
     return pending_not_taken() + parts_.caches.quarantined_bytes();
 }
 
-// What threads have in quarantine is taken as well as pending, and changes while it is read: it is
-// left out of both.
+// Memory that threads have in quarantine counts as taken and as pending. Both leave it out here,
+// because it changes while it is read.
 uint64_t Holdings::cached() const {
     const uint64_t idle = std::min(parts_.caches.idle_bytes(), taken());
     const uint64_t busy = taken() - idle + pending_not_taken();

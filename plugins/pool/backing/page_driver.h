@@ -52,7 +52,7 @@ public:
                  Refused &refused) const;
 
     // The pieces and the addresses of a segment that the program uses no more, nor the device.
-    // Returns how many bytes are mapped no more. What the driver does not unmap is left in the
+    // Returns the bytes that it has unmapped. Pieces that the driver refuses to unmap stay in the
     // segment.
     uint64_t give_back(Segment &segment, Refused &refused) const;
     void await_device() const; // for all work of the context: cuMemUnmap waits for none

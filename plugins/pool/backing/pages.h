@@ -63,7 +63,7 @@ private:
     Moves &moves_;
     const PageDriver driver_{context_, options_.rdma};
     PageAccess access_{context_, mutex_, heap_};
-    // What the driver did not take back. It is held still, and tried again.
+    // Memory that the driver refused to take back: still held, and tried again.
     List<Segment, &Segment::all> refused_;
     std::vector<Piece> refused_pieces_; // mapped nowhere
     uint64_t moved_ns_ = 0;             // what moving has cost, in the driver

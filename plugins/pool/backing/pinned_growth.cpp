@@ -156,7 +156,7 @@ uint64_t PinnedMemory::release_idle(Lock &lock, uint64_t keep) {
     return before - std::min(before, reserved_);
 }
 
-// What the driver refuses is held still, and tried another time. No lock is held.
+// The pool keeps a segment that the driver refuses to free, and tries again later. No lock is held.
 void PinnedMemory::release(Segment &segment) {
     CUresult result = CUDA_SUCCESS;
     if (context_.lives()) {

@@ -69,7 +69,7 @@ void Segments::release(Lock &lock, Segment &segment) {
     give_back(segment);
 }
 
-// What the driver refuses is held still, and tried another time. No lock is held.
+// The pool keeps a segment that the driver refuses to free, and tries again later. No lock is held.
 void Segments::give_back(Segment &segment) {
     CUresult result = CUDA_SUCCESS;
     if (context_.lives()) {

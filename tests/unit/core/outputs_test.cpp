@@ -113,7 +113,7 @@ TEST_CASE("a plugin that changes struct_size leads no reader past its struct") {
     CHECK(stats.more[sizeof stats.more - 1] == 0);
 }
 
-TEST_CASE("a plugin that fails without a word is given that of its status") {
+TEST_CASE("an empty failure text of a plugin is replaced by the words of its status") {
     Recorder::the().table.memalloc = [](emm_manager *, size_t, emm_stream, emm_deviceptr *) {
         return Recorder::the().host->fail(EMM_E_OUT_OF_MEMORY, 0, "");
     };

@@ -103,7 +103,7 @@ void leave_graph(const Hosted &hosted, const OwnedStream &owned) {
     }
 }
 
-// There is something to wait for with an event on the context; the calls here leave that to others.
+// Frees are pending that need a context event. None of these calls may record one.
 void unannounced(const CheckedPlugin &plugin) {
     const Hosted hosted(plugin);
     OwnedStream announced;

@@ -37,10 +37,10 @@ public:
     // The blocks that are live in the end, as far as the recording lists them.
     virtual std::vector<RecordedBlock> live_in_the_end() const { return {}; }
 
-    // What was live before the first event, as far as the recording counts it.
+    // Bytes live before the first event, as far as the recording tells.
     virtual uint64_t bytes_before() const { return 0; }
 
-    // It has no addresses: a free is that of the latest allocation of its size.
+    // True: the recording has no addresses, so a free ends the latest allocation of its size.
     virtual bool is_matched_by_size() const { return false; }
 
     virtual const char *kind() const = 0;

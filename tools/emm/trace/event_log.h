@@ -8,7 +8,7 @@
 
 namespace emm::tool {
 
-// What a row of this type does to all blocks of its context.
+// How a row of this type drops all blocks of its context.
 Drop drop_of(std::string_view type);
 
 // Completes the log of a program that was killed; true if there was anything to do. Throws Failure.

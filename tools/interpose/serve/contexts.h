@@ -115,8 +115,8 @@ public:
     emm_context *known_on(CUdevice device); // any of the device
     std::vector<emm_context *> all_on(CUdevice device);
 
-    // That of a device which is likely to live longest: the primary one, if the program has
-    // retained it, else one that is served. NULL: there is none.
+    // The device's context that is likely to live longest: the primary one, if the program has
+    // retained it, else any that is served. NULL: no context is served there.
     emm_context *lasting_on(CUdevice device);
     std::vector<emm_context *> all();
 

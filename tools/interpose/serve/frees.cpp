@@ -15,8 +15,8 @@ namespace {
     return status < 0 ? refuse(allocation, status) : CUDA_SUCCESS;
 }
 
-// What the program has not got from emm: the driver's, freed before, a graph's that no launch has
-// left, or another process's, which the driver would free.
+// Whether emm has given the program no memory there: the address is the driver's or another
+// process's, was freed before, or is a graph's that no launch has left.
 bool is_none(const Allocation &found) {
     return found.address == 0 || !found.is_programs();
 }

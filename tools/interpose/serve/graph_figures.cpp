@@ -56,7 +56,7 @@ uint64_t bytes_of(const GraphFigures::Bytes &bytes, CUgraphMem_attribute attribu
     }
 }
 
-// What emm has for graphs comes to what the driver has.
+// Adds emm's memory of graphs to the driver's figure.
 CUresult get_graph_mem_attribute(CUdevice device, CUgraphMem_attribute attribute, void *ret_value) {
     const Turn turn;
     const CUresult result = ask_driver<&get_graph_mem_attribute>(
@@ -88,7 +88,7 @@ CUresult set_graph_mem_attribute(CUdevice device, CUgraphMem_attribute attribute
     return result;
 }
 
-// What is freed has gone back to the plugin, or goes with its graph.
+// emm has no memory of its own to trim: freed memory is the plugin's, or goes with its graph.
 CUresult graph_mem_trim(CUdevice device) {
     const Turn turn;
     const CUresult result = ask_driver<&graph_mem_trim>(served_cuDeviceGraphMemTrim, device);

@@ -23,7 +23,7 @@ class GraphMemory {
     using Names = std::vector<AllocationName>;
 
 public:
-    // What a launch does with the memory of graphs.
+    // Memory of graphs that a launch leaves or frees.
     struct Uses {
         Names leaves; // to the program
         Names frees;  // memory of other graphs, or what it leaves itself

@@ -1,6 +1,6 @@
-// What a program itself puts into graphs, as far as memory is concerned: nodes that allocate, which
-// are the driver's and counted; nodes that free; and graphs in graphs. The driver knows nothing of
-// the memory that captures have of emm, so what CUDA refuses for it is refused here.
+// Nodes that a program adds itself: nodes that allocate, whose memory is the driver's and counted;
+// nodes that free; graphs in graphs. The driver does not know emm's memory of captures, so this
+// file refuses the calls that CUDA refuses for graphs with memory.
 #include "server.h"
 
 #include <memory>

@@ -91,7 +91,7 @@ private:
     std::unique_lock<std::mutex> lock_;
 };
 
-// What is about to be released. If this is the last time, its work is done.
+// Returns the primary context that this call releases. Before the last release, waits for its work.
 CUcontext wait_to_release(PrimaryTurn &turn, CUdevice device) {
     Contexts::Retained held = server().contexts.retained_on(device);
     for (uint64_t waited_for = 0; held.count == 1 && held.latest != waited_for;
@@ -147,7 +147,7 @@ template <Served entry> CUresult primary_reset(CUdevice device) {
 
 // --- green contexts, of which headers before CUDA 12.4 know nothing ------------------------------
 
-// It retains the primary context.
+// A green context retains its primary one.
 CUresult green_create(CUgreenCtx_st **ret_green, void *description, CUdevice device,
                       unsigned flags) {
     const PrimaryTurn turn(device);

@@ -29,8 +29,8 @@ public:
     // Whether it is the default pool of a device, and which that is.
     bool is_default(CUmemoryPool pool, CUdevice &ret_device);
 
-    // What other devices may do with memory of a device's default pool, also that of contexts to
-    // come. Throws std::bad_alloc.
+    // The access of `peer` to the default pool of `device`, in contexts that begin later too.
+    // Throws std::bad_alloc.
     void set_access(CUdevice device, CUdevice peer, uint32_t access);
     std::map<CUdevice, uint32_t> access_of(CUdevice device);
 
