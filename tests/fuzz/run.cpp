@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -76,6 +77,13 @@ Bytes read(const std::string &path) {
     return Bytes(std::istreambuf_iterator<char>(file), {});
 }
 
+// A copy of just its size, so that a read beyond it is found; no input is at NULL, as with libFuzzer.
+void fuzz(const Bytes &input) {
+    const std::unique_ptr<uint8_t[]> copy(new uint8_t[input.size()]);
+    std::copy(input.begin(), input.end(), copy.get());
+    LLVMFuzzerTestOneInput(copy.get(), input.size());
+}
+
 // In an order that is the same everywhere.
 std::vector<std::string> files_of(const std::string &path) {
     std::vector<std::string> files = {path};
@@ -97,16 +105,14 @@ int main(int argc, char *argv[]) {
     for (int i = 2; i < argc; ++i) {
         for (const std::string &file : files_of(argv[i])) {
             corpus.push_back(read(file));
-            LLVMFuzzerTestOneInput(corpus.back().data(), corpus.back().size());
+            fuzz(corpus.back());
         }
     }
     const unsigned long rounds = std::stoul(argv[1]);
     Mutator mutator;
     for (unsigned long round = 0; round < rounds; ++round) {
-        const Bytes varied = mutator.vary(corpus[mutator.below(corpus.size())]);
-        LLVMFuzzerTestOneInput(varied.data(), varied.size());
-        const Bytes invented = mutator.invent();
-        LLVMFuzzerTestOneInput(invented.data(), invented.size());
+        fuzz(mutator.vary(corpus[mutator.below(corpus.size())]));
+        fuzz(mutator.invent());
     }
     std::printf("%zu files, %lu variations, %lu inventions\n", corpus.size(), rounds, rounds);
     return 0;
