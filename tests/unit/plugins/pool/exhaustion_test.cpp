@@ -239,7 +239,7 @@ TEST_CASE("pages: the pool waits a while also where the request needs new addres
     std::vector<CUdeviceptr> blocks;
     for (int i = 0; i < 10; i++) {
         blocks.push_back(sim.alloc(256 * MiB, stream));
-        sim.touch(blocks.back(), 256 * MiB, stream);
+        sim.touch(blocks.back(), 4 * KiB, stream);
     }
     for (size_t i = 0; i < blocks.size(); i += 2) {
         sim.free(blocks[i], stream);
