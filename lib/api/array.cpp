@@ -1,5 +1,5 @@
-#include "core/exchange.h"
-#include "core/handle.h"
+#include "core/arrays/exchange.h"
+#include "core/handles/handle.h"
 
 #include "api/check.h"
 

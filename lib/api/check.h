@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/uncancelled.h"
+#include "core/record/uncancelled.h"
 #include "observe/error.h"
 #include "observe/process.h"
 #include "observe/text.h"

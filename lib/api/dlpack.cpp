@@ -1,5 +1,5 @@
-#include "core/dlpack.h"
-#include "core/handle.h"
+#include "core/arrays/dlpack.h"
+#include "core/handles/handle.h"
 
 #include "api/check.h"
 

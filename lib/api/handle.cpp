@@ -1,4 +1,4 @@
-#include "core/handle.h"
+#include "core/handles/handle.h"
 
 #include "api/check.h"
 

@@ -1,8 +1,8 @@
 #include "api/check.h"
-#include "core/handle.h"
-#include "ipc/exports.h"
-#include "ipc/name.h"
-#include "ipc/open.h"
+#include "core/handles/handle.h"
+#include "sharing/exports.h"
+#include "sharing/name.h"
+#include "sharing/open.h"
 
 using namespace emm;
 
@@ -11,7 +11,7 @@ emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_handle) {
     EMM_REQUIRE(memory);
     EMM_REQUIRE(ret_handle);
     const core::Uncancelled uncancelled;
-    return ipc::export_memory(*memory, ret_handle);
+    return sharing::export_memory(*memory, ret_handle);
 }
 
 emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
@@ -22,7 +22,7 @@ emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handl
     EMM_REQUIRE(ret_memory);
     const emm_ipc_handle copy = *handle; // checked and used alike, should it lie in shared memory
     const core::Uncancelled uncancelled;
-    return ipc::open_handle(*context, copy, ret_memory, __builtin_return_address(0));
+    return sharing::open_handle(*context, copy, ret_memory, __builtin_return_address(0));
 }
 
 emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t size,
@@ -34,7 +34,8 @@ emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t si
     EMM_REQUIRE(ret_handle);
     const core::Uncancelled uncancelled;
     const emm_status status = core::admit(*context);
-    return status == EMM_OK ? ipc::get_handle(*context, nullptr, ptr, size, ret_handle) : status;
+    return status == EMM_OK ? sharing::get_handle(*context, nullptr, ptr, size, ret_handle)
+                            : status;
 }
 
 emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *handle) {
@@ -43,11 +44,11 @@ emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *ha
     EMM_REQUIRE(handle);
     const core::Uncancelled uncancelled;
     emm_status status = EMM_OK;
-    return core::is_late(*context, &status) ? status : ipc::release_handle(*context, *handle);
+    return core::is_late(*context, &status) ? status : sharing::release_handle(*context, *handle);
 }
 
 int emm_ipc_is_name(const void *bytes) {
-    return bytes && ipc::is_name(bytes);
+    return bytes && sharing::is_name(bytes);
 }
 
 emm_status emm_ipc_name_of(const emm_ipc_handle *handle, emm_ipc_name *ret_name) {
@@ -55,7 +56,7 @@ emm_status emm_ipc_name_of(const emm_ipc_handle *handle, emm_ipc_name *ret_name)
     EMM_REQUIRE(handle);
     EMM_REQUIRE(ret_name);
     const emm_ipc_handle copy = *handle;
-    return api::guarded([&] { return ipc::name_handle(copy, ret_name); });
+    return api::guarded([&] { return sharing::name_handle(copy, ret_name); });
 }
 
 emm_status emm_ipc_handle_from(const emm_ipc_name *name, emm_ipc_handle *ret_handle) {
@@ -63,5 +64,5 @@ emm_status emm_ipc_handle_from(const emm_ipc_name *name, emm_ipc_handle *ret_han
     EMM_REQUIRE(name);
     EMM_REQUIRE(ret_handle);
     const emm_ipc_name copy = *name;
-    return api::guarded([&] { return ipc::find_handle(copy, ret_handle); });
+    return api::guarded([&] { return sharing::find_handle(copy, ret_handle); });
 }

@@ -1,7 +1,7 @@
-#include "core/memory.h"
+#include "core/memory/memory.h"
 
 #include "api/check.h"
-#include "core/peer.h"
+#include "core/lifecycle/peer.h"
 
 using namespace emm;
 

@@ -1,7 +1,7 @@
 #include "api/check.h"
-#include "core/device_total.h"
-#include "core/registry.h"
-#include "core/selection.h"
+#include "core/lifecycle/device_total.h"
+#include "core/lifecycle/registry.h"
+#include "core/lifecycle/selection.h"
 #include "loader/search.h"
 #include "observe/text.h"
 

@@ -1,11 +1,11 @@
 #include "monitor/collector.h"
 
-#include "core/holders.h"
-#include "core/registry.h"
-#include "ipc/wire.h"
-#include "monitor/thread.h"
+#include "core/lifecycle/registry.h"
+#include "core/reports/holders.h"
 #include "observe/log.h"
 #include "observe/process.h"
+#include "sharing/wire.h"
+#include "sockets/thread.h"
 
 #include <algorithm>
 #include <chrono>
@@ -25,7 +25,7 @@ std::vector<emm_context *> oldest_first() {
     return all;
 }
 
-// The lines of core/holders.h, which go to the log, too.
+// The lines of core/reports/holders.h, which go to the log, too.
 std::string write_report() {
     const std::vector<std::string> lines = core::memory_report_lines();
     core::write_report(lines);
@@ -45,7 +45,7 @@ Collected unasked(const char *why) {
 
 // In steps, by the clock that the thread sanitizer knows; another clock tells whether it is time.
 bool Collector::wait(std::unique_lock<std::mutex> &lock, int64_t until) {
-    while (is_busy_ && ipc::now() < until) {
+    while (is_busy_ && sharing::now() < until) {
         answered_.wait_until(lock,
                              std::chrono::system_clock::now() + std::chrono::milliseconds(20));
     }
@@ -54,13 +54,13 @@ bool Collector::wait(std::unique_lock<std::mutex> &lock, int64_t until) {
 
 // With the mutex held. False: there is no thread to be had.
 bool Collector::begin(Wish wish) {
-    if (!has_thread_ && !start_thread("emm-top-ask", [this] { run(); })) {
+    if (!has_thread_ && !sockets::start_thread("emm-top-ask", [this] { run(); })) {
         return false;
     }
     has_thread_ = true;
     is_busy_ = true;
     wish_ = wish;
-    since_ = ipc::now();
+    since_ = sharing::now();
     found_ = {};
     asked_.notify_one();
     return true;
@@ -76,14 +76,14 @@ Collected Collector::collect(Wish wish, int64_t timeout) {
     }
     wait(lock, since_ + timeout);
     Collected found = found_;
-    found.stuck = is_busy_ ? ipc::now() - since_ : 0;
+    found.stuck = is_busy_ ? sharing::now() - since_ : 0;
     return found;
 }
 
 void Collector::end(int64_t timeout) noexcept {
     std::unique_lock lock(mutex_);
     has_ended_ = true;
-    wait(lock, ipc::now() + timeout);
+    wait(lock, sharing::now() + timeout);
 }
 
 void Collector::run() noexcept {

@@ -1,10 +1,10 @@
 #include "monitor/figures.h"
 
-#include "core/memory.h"
-#include "core/tracking.h"
-#include "ipc/wire.h"
+#include "core/account/tracking.h"
+#include "core/memory/memory.h"
 #include "observe/callers/python_files.h"
 #include "observe/error.h"
+#include "sharing/wire.h"
 
 #include <algorithm>
 #include <cstring>
@@ -85,7 +85,7 @@ void ask(emm_context &context, ContextFigures &ret_figures) {
     }
     ret_figures.stats = stats;
     ret_figures.oldest = oldest_allocations(context);
-    ret_figures.at = ipc::now();
+    ret_figures.at = sharing::now();
 }
 
 std::vector<OldAllocation> oldest_allocations(const emm_context &context) {

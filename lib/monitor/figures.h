@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/context.h"
+#include "core/record/context.h"
 
 #include <emm/emm.h>
 

@@ -4,7 +4,7 @@
 // process id as the process itself sees it, and 16 hexadecimal digits, which keep others from
 // taking the name before. A connection is good for one Request. The answer is one message: an
 // AnswerHeader, then a JSON object. Both sides ask the kernel whether the other is of their user
-// (ipc/user.h).
+// (sockets/user.h).
 //
 // Keys may be added to the object without a new version; a reader ignores what it does not know.
 #pragma once

@@ -9,17 +9,17 @@
 // An answer is one message, which the kernel takes whole or not at all.
 //
 // Its end: it finds that the program has closed its socket, or may have no descriptors any more.
-#include "core/monitored.h"
-#include "ipc/user.h"
-#include "ipc/wire.h"
+#include "core/lifecycle/monitored.h"
 #include "monitor/answer.h"
 #include "monitor/collector.h"
 #include "monitor/protocol.h"
 #include "monitor/socket.h"
-#include "monitor/thread.h"
 #include "observe/descriptors.h"
 #include "observe/log.h"
 #include "observe/process.h"
+#include "sharing/wire.h"
+#include "sockets/thread.h"
+#include "sockets/user.h"
 
 #include <algorithm>
 #include <atomic>
@@ -55,7 +55,7 @@ void send_answer(int socket, Wish wish) {
     const std::string text = answer(wish, this_program(), plugin_in_force.load(), collected);
     const int room = 2 * longest_answer;
     setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
-    ipc::send_message(socket, text.data(), text.size(), nullptr, 0);
+    sharing::send_message(socket, text.data(), text.size(), nullptr, 0);
 }
 
 bool is_request(const Request &request, long size) noexcept {
@@ -66,8 +66,8 @@ bool is_request(const Request &request, long size) noexcept {
 // which tells its version.
 bool hear(int socket) noexcept {
     Request request = {};
-    ipc::Descriptors unwanted;
-    const long got = ipc::receive_message(socket, &request, sizeof request, unwanted);
+    sharing::Descriptors unwanted;
+    const long got = sharing::receive_message(socket, &request, sizeof request, unwanted);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         return false;
     }
@@ -119,7 +119,7 @@ bool Server::step() noexcept {
             hang_up(i);
         }
     }
-    while (count_ > 0 && ipc::now() - silent_[0].since > silence) {
+    while (count_ > 0 && sharing::now() - silent_[0].since > silence) {
         hang_up(0);
     }
     if (waiting[0].revents != 0) {
@@ -135,7 +135,7 @@ int Server::timeout() const noexcept {
     if (count_ == 0) {
         return -1;
     }
-    const int64_t left = silence - (ipc::now() - silent_[0].since);
+    const int64_t left = silence - (sharing::now() - silent_[0].since);
     return static_cast<int>(std::max<int64_t>(left, 0) / 1'000'000) + 1;
 }
 
@@ -147,7 +147,7 @@ void Server::welcome(int listening) noexcept {
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
             usleep(100'000); // descriptors or memory are short, and the tool waits for longer
         }
-    } else if (!ipc::is_own_user(made, &user) || hear(made)) {
+    } else if (!sockets::is_own_user(made, &user) || hear(made)) {
         observe::forget_and_close(made);
     } else {
         keep(made);
@@ -158,7 +158,7 @@ void Server::keep(int socket) noexcept {
     if (count_ == most_silent) {
         hang_up(0);
     }
-    silent_[count_++] = {socket, ipc::now()};
+    silent_[count_++] = {socket, sharing::now()};
 }
 
 void Server::hang_up(size_t index) noexcept {
@@ -183,7 +183,7 @@ void start() noexcept {
     static Server server;
     if (is_wanted() && open_socket()) {
         std::atexit(&end_with_process);
-        if (!start_thread("emm-top", [] { server.run(); })) {
+        if (!sockets::start_thread("emm-top", [] { server.run(); })) {
             close_socket();
         }
     }

@@ -6,7 +6,7 @@
 #include <vector>
 
 // Who holds a device's memory: figures, and what they come to as text and as JSON. All of it is
-// pure; core/holders.h finds the figures out.
+// pure; core/reports/holders.h finds the figures out.
 namespace emm::observe {
 
 // A library or a call, and what it holds.

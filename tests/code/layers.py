@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """layers.py ROOT: the layers of lib/ and of plugins/pool use those below them only, and CUDA has its places.
 
-    lib           api > monitor > ipc > core > loader > driver > dl > observe > fence
+    lib           api > monitor > sharing > core > loader > driver > dl > sockets > observe > fence
     plugins/pool  manager > backing > cache > order > cuda > policy > heap
 
 Only order/ of the pool calls entries about streams, events and graphs.
@@ -12,7 +12,7 @@ import os
 import re
 import sys
 
-LAYERS = ["fence", "observe", "dl", "driver", "loader", "core", "ipc", "monitor", "api"]
+LAYERS = ["fence", "observe", "sockets", "dl", "driver", "loader", "core", "sharing", "monitor", "api"]
 POOL = "plugins/pool"
 WORK_CALL = re.compile(r"\b(cu(?:Event|Stream|UserObject|Graph)\w*)\s*\(")
 POOL_LAYERS = ["heap", "policy", "cuda", "order", "cache", "backing", "manager"]

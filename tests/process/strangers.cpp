@@ -1,9 +1,9 @@
 // Who may not have what this process serves, descriptors and handles: another user, a process that
 // does not know the handle, and connections on which nothing is said.
-#include "ipc/name.h"
-#include "ipc/socket.h"
-#include "ipc/user.h"
-#include "ipc/wire.h"
+#include "sharing/name.h"
+#include "sharing/socket.h"
+#include "sharing/wire.h"
+#include "sockets/user.h"
 
 #include <emm/emm.h>
 
@@ -18,7 +18,8 @@
 #include <unistd.h>
 #include <vector>
 
-using namespace emm::ipc;
+using namespace emm::sharing;
+using namespace emm::sockets;
 
 namespace {
 

@@ -105,7 +105,7 @@ Outcome be_an_unmapped_user() {
                 send(asking, &request, sizeof request, MSG_NOSIGNAL);
                 pollfd waiting = {asking, POLLIN, 0};
                 CHECK(kernel_poll(&waiting, 1, 5000) >= 0);
-                emm::ipc::Reply reply;
+                emm::sharing::Reply reply;
                 answer.number += recv(asking, &reply, sizeof reply, MSG_DONTWAIT) > 0;
                 close(asking);
             }

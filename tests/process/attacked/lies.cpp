@@ -37,14 +37,14 @@ template <class Change> emm_ipc_handle changed(emm_ipc_handle handle, Change cha
 enum class Lie { empty, part_of, no_magic, no_result, fewer, junk, all };
 
 void answer_with(int peer, Lie lie, uint64_t bytes) {
-    emm::ipc::Reply reply = {};
-    reply.magic = lie == Lie::no_magic ? 1 : emm::ipc::wire_magic;
+    emm::sharing::Reply reply = {};
+    reply.magic = lie == Lie::no_magic ? 1 : emm::sharing::wire_magic;
     reply.status = lie == Lie::no_result ? -12345 : EMM_OK;
     reply.driver_result = lie == Lie::no_result ? INT32_MIN : 0;
-    reply.count = lie == Lie::fewer ? 1 : emm::ipc::parts_at_once;
+    reply.count = lie == Lie::fewer ? 1 : emm::sharing::parts_at_once;
     reply.total = 1;
     reply.bytes = bytes;
-    int sent[emm::ipc::parts_at_once];
+    int sent[emm::sharing::parts_at_once];
     std::fill(std::begin(sent), std::end(sent), peer);
     union {
         cmsghdr header;

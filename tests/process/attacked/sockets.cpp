@@ -73,8 +73,8 @@ void become_other_user() {
 
 Asked request_for(const emm_ipc_handle &handle) {
     Asked request = {};
-    request.magic = emm::ipc::wire_magic;
-    request.most = emm::ipc::parts_at_once;
+    request.magic = emm::sharing::wire_magic;
+    request.most = emm::sharing::parts_at_once;
     std::memcpy(request.nonce, handle.nonce, sizeof request.nonce);
     request.generation = handle.generation;
     std::memcpy(request.handle, handle.handle, sizeof request.handle);

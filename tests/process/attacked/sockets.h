@@ -1,7 +1,7 @@
 // Sockets, as any program can use them.
 #pragma once
 
-#include "ipc/wire.h"
+#include "sharing/wire.h"
 
 #include <emm/emm.h>
 
@@ -10,7 +10,7 @@
 
 namespace attacked {
 
-using Asked = emm::ipc::Request;
+using Asked = emm::sharing::Request;
 
 // What the exporter listens at, as every user can read it.
 std::vector<std::string> names_of(const emm_ipc_handle &handle);

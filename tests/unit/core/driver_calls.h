@@ -1,6 +1,8 @@
 // The driver calls that these tests make themselves, on whatever driver emm uses.
 #pragma once
 
+#include "catch.h"
+
 #include <emm/emm.h>
 
 #include <cuda.h>

@@ -2,7 +2,7 @@
 
 #include "../core/recorder.h"
 #include "catch.h"
-#include "ipc/wire.h"
+#include "sharing/wire.h"
 
 #include <atomic>
 #include <thread>
@@ -139,9 +139,9 @@ TEST_CASE("without a context a report says so") {
 TEST_CASE("once the process ends no plugin is asked, and one that is asked is waited for") {
     told_context();
     let_plugin_hang();
-    const int64_t begin = emm::ipc::now();
+    const int64_t begin = emm::sharing::now();
     collector().end(second / 10);
-    CHECK(emm::ipc::now() - begin >= second / 10);
+    CHECK(emm::sharing::now() - begin >= second / 10);
     hangs = false;
     collector().end(10 * second);
     CHECK(Recorder::the().count("told") == 1);

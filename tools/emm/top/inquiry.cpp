@@ -1,7 +1,7 @@
 #include "top/inquiry.h"
 
-#include "ipc/user.h"
 #include "problem.h"
+#include "sockets/user.h"
 #include "top/answer.h"
 #include "top/proc.h"
 
@@ -122,7 +122,7 @@ bool Inquiry::connect_to(const Name &name, Asked &asked) {
     if (asked.socket >= 0) {
         uint32_t user = 0;
         asked.process.pid = peer_of(asked.socket);
-        return ipc::is_own_user(asked.socket, &user);
+        return sockets::is_own_user(asked.socket, &user);
     }
     const int error = errno;
     asked.process.pid = name.claimed_pid;

@@ -1,0 +1,95 @@
+#pragma once
+
+#include "core/account/tracking.h"
+#include "fence/spin_lock.h"
+
+#include <memory>
+#include <mutex>
+
+namespace emm::core {
+
+// Live allocations by address, in shards with a lock each. The locks are held for a few steps in
+// memory, or while a shard grows, and over no call that leaves libemm.
+class TrackedTable {
+public:
+    // Takes the place of a record that is known to be there: that was memory of a context that has
+    // died. `fill` sets all but the address where the record lies: a copy of what was just written
+    // would wait for it. Throws std::bad_alloc.
+    template <class Fill> void insert(emm_deviceptr address, Fill fill) {
+        const uint64_t hash = mixed(address);
+        Shard &shard = shards_[hash % shard_count];
+        const std::lock_guard lock(shard.lock);
+        if ((shard.count + 1) * 4 > shard.capacity * 3) [[unlikely]] {
+            shard.grow();
+        }
+        TrackedAllocation &record = shard.slots[shard.slot_of(address, hash)];
+        shard.count += record.address == 0;
+        record.address = address;
+        fill(record);
+    }
+    void insert(const TrackedAllocation &record) {
+        insert(record.address, [&record](TrackedAllocation &slot) { slot = record; });
+    }
+
+    // The record of that address, which is removed; address 0: none, or one of another context.
+    TrackedAllocation take(emm_deviceptr address, const emm_context *context) noexcept {
+        const uint64_t hash = mixed(address);
+        Shard &shard = shards_[hash % shard_count];
+        const std::lock_guard lock(shard.lock);
+        if (shard.count == 0) {
+            return {};
+        }
+        const size_t slot = shard.slot_of(address, hash);
+        if (shard.slots[slot].address == 0 || shard.slots[slot].context != context) {
+            return {};
+        }
+        const TrackedAllocation found = shard.slots[slot];
+        shard.close_gap(slot);
+        return found;
+    }
+
+    void forget(const emm_context *context) noexcept;
+
+    // Of one context, or of all (NULL).
+    std::vector<TrackedAllocation> all(const emm_context *context) const;
+
+private:
+    // Open addressing, at most three quarters full; a gap is closed by moving up what follows. A
+    // slot with address 0 is free, whatever else it has.
+    struct alignas(64) Shard {
+        mutable SpinLock lock;
+        size_t count = 0, capacity = 0; // capacity: 0 or a power of two
+        std::unique_ptr<TrackedAllocation[]> slots;
+
+        size_t home_of(uint64_t hash) const { return hash / shard_count & (capacity - 1); }
+        // Where it is, or would be.
+        size_t slot_of(emm_deviceptr address, uint64_t hash) const {
+            size_t slot = home_of(hash);
+            while (slots[slot].address != 0 && slots[slot].address != address) {
+                slot = (slot + 1) & (capacity - 1);
+            }
+            return slot;
+        }
+        void close_gap(size_t gap) noexcept {
+            slots[gap].address = 0;
+            count--;
+            if (slots[(gap + 1) & (capacity - 1)].address != 0) {
+                move_up(gap);
+            }
+        }
+        void move_up(size_t gap) noexcept;
+        void grow();
+    };
+    static constexpr size_t shard_count = 64, first_capacity = 64;
+
+    // Addresses are multiples of large powers of two; all bits of the answer depend on all of
+    // theirs.
+    static uint64_t mixed(emm_deviceptr address) {
+        const uint64_t product = address * 0x9e3779b97f4a7c15u;
+        return product ^ product >> 32;
+    }
+
+    Shard shards_[shard_count];
+};
+
+} // namespace emm::core

@@ -1,0 +1,128 @@
+#include "core/account/watch.h"
+
+#include "core/lifecycle/registry.h"
+#include "core/record/uncancelled.h"
+#include "observe/log.h"
+#include "observe/process.h"
+
+#include <mutex>
+
+namespace emm::core {
+namespace {
+
+// The hook with its user data. Readers take no lock unless it is being replaced at that moment: the
+// version is odd meanwhile, and another one afterwards.
+class Hook {
+public:
+    std::mutex mutex; // over replacing it
+
+    emm_event_hook_info read() noexcept {
+        const uint64_t version = version_.load(std::memory_order_acquire);
+        const emm_event_hook_info found = fields();
+        if (version % 2 == 0 && version_.load(std::memory_order_relaxed) == version) {
+            return found;
+        }
+        std::lock_guard lock(mutex);
+        return fields();
+    }
+
+    // With the mutex held. Answers the hook before.
+    emm_event_hook_info replace(const emm_event_hook_info &next) noexcept {
+        const emm_event_hook_info previous = fields();
+        version_.fetch_add(1, std::memory_order_relaxed);
+        hook_.store(next.hook, std::memory_order_release);
+        user_data_.store(next.user_data, std::memory_order_release);
+        version_.fetch_add(1, std::memory_order_release);
+        has_hook.store(next.hook != nullptr, std::memory_order_relaxed);
+        return previous;
+    }
+
+private:
+    // Loads that acquire: a thread that sees a new field sees a new version next.
+    emm_event_hook_info fields() const noexcept {
+        return {hook_.load(std::memory_order_acquire), user_data_.load(std::memory_order_acquire)};
+    }
+
+    std::atomic<uint64_t> version_{0};
+    std::atomic<emm_event_hook> hook_{nullptr};
+    std::atomic<void *> user_data_{nullptr};
+};
+
+Hook &the_hook() {
+    static observe::Immortal<Hook> hook;
+    return hook.value;
+}
+
+// With the hook's mutex held.
+void watch(emm_context &context) noexcept {
+    const bool is_told = has_hook.load(std::memory_order_relaxed) || is_logging;
+    const uint32_t wanted = (is_told ? state_watched : 0) | (is_tracking() ? state_tracked : 0);
+    context.state.fetch_or(wanted, std::memory_order_release);
+    context.state.fetch_and(wanted | ~(state_watched | state_tracked), std::memory_order_release);
+}
+
+uint32_t memory_of(observe::EventType type) noexcept {
+    return static_cast<uint32_t>(type) / 2 + EMM_EVENT_DEVICE;
+}
+
+thread_local bool inside_hook = false;
+
+void call_hook(const emm_event &event) noexcept {
+    if (inside_hook) {
+        return;
+    }
+    const emm_event_hook_info current = the_hook().read();
+    if (!current.hook) {
+        return;
+    }
+    const Uncancelled uncancelled;
+    inside_hook = true;
+    try {
+        current.hook(&event, current.user_data);
+    } catch (...) {
+        observe::log(EMM_LOG_WARN, "an exception left the event hook; it counts as a return");
+    }
+    inside_hook = false;
+}
+
+} // namespace
+
+emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_info *ret_previous) {
+    Hook &current = the_hook();
+    std::lock_guard lock(current.mutex);
+    const emm_event_hook_info previous = current.replace({hook, hook ? user_data : nullptr});
+    for (emm_context *context = first_context(); context; context = context->next) {
+        watch(*context);
+    }
+    if (ret_previous) {
+        *ret_previous = previous;
+    }
+    return EMM_OK;
+}
+
+void watch_if_wanted(emm_context &context) {
+    if (observe::open_event_log()) {
+        is_logging = true;
+        WatchedCall(context, observe::EventType::context, context.free_at_first,
+                    context.total_memory, EMM_STREAM_UNORDERED, nullptr)
+            .done(EMM_OK);
+    }
+    open_tracking();
+    // Its record is in the list by now: a thread that sets a hook later finds it there.
+    std::lock_guard lock(the_hook().mutex);
+    watch(context);
+}
+
+void WatchedCall::tell_hook(emm_status status) const noexcept {
+    emm_event event = {};
+    event.struct_size = sizeof event;
+    event.memory = memory_of(type_);
+    event.context = &context_;
+    (observe::is_free(type_) ? event.old_ptr : event.new_ptr) = address_;
+    event.size = size_;
+    event.stream = stream_;
+    event.status = status;
+    call_hook(event);
+}
+
+} // namespace emm::core

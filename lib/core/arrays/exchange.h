@@ -1,0 +1,28 @@
+#pragma once
+
+#include "core/arrays/array.h"
+#include "core/record/context.h"
+
+// Arrays from and to others: what is done with the driver and with a handle's memory.
+namespace emm::core {
+
+// The memory of a valid array, as a context uses it.
+struct Place {
+    emm_deviceptr begin = 0; // the lowest byte
+    void *host = nullptr;    // of the same byte; NULL: the host cannot use it
+};
+
+// Finds the memory of another library's array, and orders what `stream` gets next behind the data.
+emm_status take_over(emm_context &context, const emm_array &array, const Layout &layout,
+                     emm_stream stream, uint32_t flags, Place &ret_place);
+
+// Lays an array into the memory that `info` describes, as emm_array_export does, without its
+// stream. `host` says that the host's address will do.
+emm_status lay_out(const emm_memory_info &info, uint64_t offset, bool host, emm_array &array,
+                   Layout &ret_layout);
+
+// What emm_array_export does.
+emm_status hand_over(const emm_memory_info &info, uint64_t offset, emm_stream stream,
+                     emm_array &array);
+
+} // namespace emm::core

@@ -1,0 +1,183 @@
+#include "core/lifecycle/manager.h"
+
+#include "core/lifecycle/host.h"
+#include "core/memory/call.h"
+#include "core/record/sharing.h"
+#include "core/record/this_thread.h"
+#include "core/reports/exit_statistics.h"
+#include "observe/error.h"
+#include "observe/log.h"
+#include "observe/running.h"
+
+#include <fmt/format.h>
+
+#include <new>
+#include <utility>
+
+namespace emm::core {
+namespace {
+
+// The plugin is at work on the manager itself, for a scope. The flag sends all calls for the
+// context to the slow path, which refuses them: the plugin must not call emm from there.
+class Managing {
+public:
+    explicit Managing(emm_context &context)
+        : context_(context), outer_(std::exchange(this_thread.managing, &context)) {
+        context.state.fetch_or(state_managing, std::memory_order_acq_rel);
+    }
+    ~Managing() {
+        context_.state.fetch_and(~state_managing, std::memory_order_acq_rel);
+        this_thread.managing = outer_;
+    }
+    Managing(const Managing &) = delete;
+    Managing &operator=(const Managing &) = delete;
+
+private:
+    emm_context &context_;
+    const emm_context *const outer_;
+};
+
+// The plugin has just failed at `stage`; its own words go into the middle of ours.
+emm_status refused(const emm_context &context, emm_status status, const char *stage) {
+    const loader::Plugin &plugin = *context.selection->plugin;
+    observe::ErrorDetail detail = observe::last_detail();
+    const std::string said = detail.text;
+    detail.code = status;
+    detail.stage = stage;
+    detail.path = plugin.path;
+    detail.text =
+        fmt::format("plugin {}: {} failed for {}: {}", plugin.file_or_name(), stage, context, said);
+    return observe::fail(std::move(detail));
+}
+
+emm_status call_create(emm_context &context, emm_manager *&ret_manager) {
+    const emm_plugin &table = context.selection->plugin->table;
+    const emm_context_info info = info_of(context);
+    const driver::Current current(context.driver, context.cuda_context, context.id);
+    if (current.result() != CUDA_SUCCESS) {
+        return driver::fail(current.result(), "making the context current");
+    }
+    observe::log(EMM_LOG_DEBUG, "plugin {}: calling create for {}", context.selection->plugin->name,
+                 context);
+    const observe::Running running(context.selection->plugin->running_text(loader::Slot::create));
+    try {
+        return conclude(
+            context,
+            table.create(&host(), &info, context.selection->option_texts.data(), &ret_manager),
+            "create");
+    } catch (...) {
+        return conclude_exception(context, "create");
+    }
+}
+
+// What holds for the context goes on over a reset of a plugin that has no slot for it: the new
+// manager is told what the one before was.
+emm_status tell_what_holds(emm_context &context) {
+    emm_status status = EMM_OK;
+    for (uint64_t left = context.pending.sections(); left > 0 && status >= EMM_OK; --left) {
+        status = EMM_CALL(context, defer_cleanup, 1u);
+    }
+    for (const auto &[device, flags] : context.announced.accesses()) {
+        status = status >= EMM_OK ? EMM_CALL(context, set_access, device, flags) : status;
+    }
+    for (const auto &[stream, notice] : context.announced.notices()) {
+        status = status >= EMM_OK ? EMM_CALL(context, stream_notice, stream, notice) : status;
+    }
+    return status;
+}
+
+emm_status call_reset(emm_context &context) noexcept {
+    const Managing managing(context);
+    return EMM_CALL(context, reset);
+}
+
+// initialize, and what a manager must know besides.
+emm_status make_ready(emm_context &context) noexcept {
+    const emm_status status = EMM_CALL(context, initialize);
+    try {
+        return status < EMM_OK ? status : tell_what_holds(context);
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to tell it what holds");
+    }
+}
+
+} // namespace
+
+emm_status create_manager(emm_context &context, const loader::Selection &selection) {
+    context.selection = &selection;
+    const Managing managing(context);
+    emm_manager *manager = nullptr;
+    emm_status status = call_create(context, manager);
+    if (status >= EMM_OK && !manager) {
+        status = observe::fail(EMM_E_PLUGIN_FAILED, 0, "it answered success and made no manager");
+    }
+    if (status < EMM_OK) {
+        return refused(context, status, "create");
+    }
+    context.manager = manager;
+    status = make_ready(context);
+    if (status < EMM_OK) {
+        {
+            const observe::Preserved said;
+            EMM_CALL(context, destroy);
+            context.manager = nullptr;
+        }
+        return refused(context, status, "initialize");
+    }
+    context.memalloc = selection.plugin->table.memalloc;
+    context.memfree = selection.plugin->table.memfree;
+    const bool pins = !selection.plugin->defaults(loader::Slot::memhostalloc);
+    context.memhostalloc = pins ? selection.plugin->table.memhostalloc : nullptr;
+    context.memhostfree = pins ? selection.plugin->table.memhostfree : nullptr;
+    return EMM_OK;
+}
+
+void destroy_manager(emm_context &context) noexcept {
+    sharing::end_sharing(context);
+    flush(context);
+    if (context.manager) {
+        const Managing managing(context);
+        // Destroy comes only once: if the call's own try to make the context current fails, it is.
+        const driver::Current current(context.driver, context.cuda_context, context.id);
+        const emm_status status = EMM_CALL(context, destroy);
+        if (status < EMM_OK) {
+            observe::log(EMM_LOG_WARN, observe::last_error()->text);
+        }
+        context.manager = nullptr;
+    }
+    flush(context); // destroy may have queued frees
+    context.defaults.release_all();
+    context.epoch.note_dropped();
+    const bool is_retired = (context.state.load(std::memory_order_relaxed) & state_retired) != 0;
+    drop_tracked(context, !is_retired);
+}
+
+bool begins_anew(const emm_context &context) noexcept {
+    return context.selection->plugin->defaults(loader::Slot::reset);
+}
+
+emm_status reset_manager(emm_context &context) {
+    const loader::Selection &selection = *context.selection;
+    if (begins_anew(context)) {
+        // If the plugin cannot make a new one, another reset, or asking for the context, tries
+        // again.
+        context.state.fetch_or(state_unserved, std::memory_order_acq_rel);
+        destroy_manager(context);
+        const emm_status status = create_manager(context, selection);
+        if (status >= EMM_OK) {
+            context.state.fetch_and(~state_unserved, std::memory_order_release);
+        }
+        return status;
+    }
+    sharing::end_sharing(context);
+    flush(context);
+    const emm_status status = call_reset(context);
+    context.defaults.release_all();
+    if (status >= EMM_OK) {
+        context.epoch.note_dropped();
+        drop_tracked(context, true);
+    }
+    return status;
+}
+
+} // namespace emm::core

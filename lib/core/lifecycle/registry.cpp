@@ -1,0 +1,292 @@
+#include "core/lifecycle/registry.h"
+
+#include "core/account/watch.h"
+#include "core/lifecycle/monitored.h"
+#include "core/lifecycle/retire.h"
+#include "core/lifecycle/selection.h"
+#include "core/record/context.h"
+#include "core/reports/exit_statistics.h"
+#include "observe/error.h"
+#include "observe/process.h"
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+
+namespace emm::core {
+namespace {
+
+struct Registry {
+    std::mutex mutex;
+    std::map<uint64_t, emm_context *> by_id; // a green context's id leads to its primary's record
+};
+
+Registry &registry() {
+    static observe::Immortal<Registry> the_registry;
+    return the_registry.value;
+}
+
+// The newest record. Not in the registry: a forked child walks the list, and may find the registry
+// half made.
+constinit std::atomic<emm_context *> newest{nullptr};
+
+// The last context that this thread has asked for; the id tells whether the handle still means it.
+struct Remembered {
+    CUcontext cuda_context = nullptr;
+    uint64_t id = 0;
+    emm_context *context = nullptr;
+};
+[[gnu::tls_model("initial-exec")]] constinit thread_local Remembered remembered;
+
+// In a child that is not to go on: the raw calls look at the state flags alone.
+void mark_contexts() {
+    for (emm_context *context = first_context(); context; context = context->next) {
+        context->state.fetch_or(state_forked, std::memory_order_relaxed);
+    }
+}
+
+[[gnu::constructor]] void have_contexts_marked() {
+    observe::mark_forked_child = &mark_contexts;
+}
+
+// If `cuda_context` is a green context: its device's primary one. Asked for once in its life.
+emm_status resolve_green(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
+                         CUcontext *ret_context) {
+    *ret_context = cuda_context;
+    if (!driver.get_stream_context) {
+        return EMM_OK;
+    }
+    const driver::Current current(driver, cuda_context, id);
+    CUcontext owner = nullptr;
+    CUgreenCtx_st *green = nullptr;
+    CUresult result = current.result();
+    CUstreamCaptureStatus unused = CU_STREAM_CAPTURE_STATUS_NONE;
+    result = result == CUDA_SUCCESS ? driver.cuStreamIsCapturing(nullptr, &unused) : result;
+    // A stream that synchronizes with NULL captures, which cuStreamGetCtx would invalidate. NULL of
+    // a green context has no such stream.
+    if (result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT) {
+        return EMM_OK;
+    }
+    result = result == CUDA_SUCCESS ? driver.get_stream_context(nullptr, &owner, &green) : result;
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuStreamGetCtx");
+    }
+    if (green) {
+        *ret_context = owner;
+    }
+    return EMM_OK;
+}
+
+emm_context *find(uint64_t id) {
+    std::lock_guard lock(registry().mutex);
+    const auto found = registry().by_id.find(id);
+    return found == registry().by_id.end() ? nullptr : found->second;
+}
+
+// Racing threads each make a record; the first one that is entered stays.
+emm_status enter(std::unique_ptr<emm_context> made, emm_context *&ret_context) {
+    std::lock_guard lock(registry().mutex);
+    const auto [place, is_new] = registry().by_id.try_emplace(made->id, made.get());
+    ret_context = place->second;
+    if (is_new) {
+        made->next = newest.load(std::memory_order_relaxed);
+        newest.store(made.release(), std::memory_order_release);
+    }
+    return EMM_OK;
+}
+
+emm_status id_of(const driver::Driver &driver, CUcontext cuda_context, uint64_t *ret_id) {
+    unsigned long long id = 0;
+    const CUresult result = driver.cuCtxGetId(cuda_context, &id);
+    if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
+        return observe::fail(EMM_E_RETIRED, result, "the CUDA context has been destroyed");
+    }
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuCtxGetId");
+    }
+    *ret_id = id;
+    return EMM_OK;
+}
+
+// The record for a context that is not known yet.
+emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
+                emm_context *&ret_context) {
+    retire_the_dead(); // the driver gives their addresses to this one
+    CUcontext owner = nullptr;
+    emm_status status = resolve_green(driver, cuda_context, id, &owner);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if (owner != cuda_context) {
+        status = context_from(owner, ret_context);
+        if (status == EMM_OK) {
+            std::lock_guard lock(registry().mutex);
+            registry().by_id.try_emplace(id, ret_context);
+        }
+        return status;
+    }
+    auto made = std::make_unique<emm_context>(driver, cuda_context, id, deferred_limits());
+    status = identify(*made);
+    return status == EMM_OK ? enter(std::move(made), ret_context) : status;
+}
+
+emm_status refuse_reentry(const emm_context &context) {
+    return observe::fail(EMM_E_REENTERED, 0,
+                         "the plugin asked for a context ({}) while it makes, resets or gives up a "
+                         "manager",
+                         context);
+}
+
+// Lets one thread make the manager; the others wait for it and then find it made.
+emm_status serve(emm_context &context) {
+    const uint32_t state = context.state.load(std::memory_order_acquire);
+    if ((state & (state_unserved | state_managing)) == 0) {
+        return admit(context);
+    }
+    // Another thread may be making that one's manager, and its plugin be asking for this one.
+    if (this_thread.managing) {
+        return refuse_reentry(context);
+    }
+    const OwnerGuard guard(context.manager_lock);
+    if (!guard.owns()) {
+        return refuse_reentry(context);
+    }
+    return is_unserved(context) ? begin_serving(context) : admit(context);
+}
+
+} // namespace
+
+bool is_unserved(const emm_context &context) noexcept {
+    return (context.state.load(std::memory_order_acquire) & ~state_serving) == state_unserved;
+}
+
+emm_status begin_serving(emm_context &context) {
+    const emm_status status = make_manager(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
+        context.state.fetch_or(state_needs_current, std::memory_order_relaxed);
+    }
+    report_statistics_at_exit();
+    watch_if_wanted(context);
+    context.state.fetch_and(~state_unserved, std::memory_order_release);
+    monitor::announce(*context.selection->plugin);
+    return admit(context);
+}
+
+emm_context *first_context() noexcept {
+    return newest.load(std::memory_order_acquire);
+}
+
+emm_status admit_process() noexcept {
+    const uint32_t state = observe::process_state.load(std::memory_order_acquire);
+    if ((state & observe::process_forked) != 0) {
+        return observe::refuse_forked_child();
+    }
+    if ((state & observe::process_shut_down) != 0) {
+        return observe::fail(EMM_E_SHUT_DOWN, 0, emm_status_text(EMM_E_SHUT_DOWN));
+    }
+    return EMM_OK;
+}
+
+emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
+    const driver::Driver *driver = nullptr;
+    uint64_t id = 0;
+    emm_status status = driver::load(driver);
+    if (status != EMM_OK || (status = id_of(*driver, cuda_context, &id)) != EMM_OK) {
+        return status;
+    }
+    if (remembered.id == id && remembered.cuda_context == cuda_context) {
+        const uint32_t state = remembered.context->state.load(std::memory_order_acquire);
+        if ((state & ~state_serving) == 0) {
+            ret_context = remembered.context;
+            return EMM_OK;
+        }
+    }
+    if (remembered.context && remembered.id != id && has_died(*remembered.context)) {
+        retire_the_dead(); // this thread has left it for the other one
+        remembered = {};
+    }
+    emm_context *context = find(id);
+    if (!context && (status = make(*driver, cuda_context, id, context)) != EMM_OK) {
+        return status;
+    }
+    status = serve(*context);
+    if (status == EMM_OK) {
+        remembered = {cuda_context, id, context};
+        ret_context = context;
+    }
+    return status;
+}
+
+// What most calls find: the context that this thread has asked for before is current, and still
+// the one it was. The state comes first, because a fork's child must not touch the driver.
+bool is_still_current(emm_context *&ret_context) noexcept {
+    const Remembered &last = remembered;
+    if (!last.context ||
+        (last.context->state.load(std::memory_order_acquire) & ~state_serving) != 0) {
+        return false;
+    }
+    const driver::Driver &driver = last.context->driver;
+    CUcontext cuda_context = nullptr;
+    unsigned long long id = 0;
+    if (driver.cuCtxGetCurrent(&cuda_context) != CUDA_SUCCESS ||
+        cuda_context != last.cuda_context || driver.cuCtxGetId(cuda_context, &id) != CUDA_SUCCESS ||
+        id != last.id) {
+        return false;
+    }
+    ret_context = last.context;
+    return true;
+}
+
+emm_status context_current(emm_context *&ret_context) {
+    const driver::Driver *driver = nullptr;
+    const emm_status status = driver::load(driver);
+    if (status != EMM_OK) {
+        return status;
+    }
+    CUcontext cuda_context = nullptr;
+    const CUresult result = driver->cuCtxGetCurrent(&cuda_context);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_INITIALIZED) {
+        return driver::fail(result, "cuCtxGetCurrent");
+    }
+    if (!cuda_context) {
+        return observe::fail(EMM_E_NO_CONTEXT, result,
+                             "the calling thread has no current CUDA context; make one current, or "
+                             "ask for a device's with emm_context_for_device");
+    }
+    return context_from(cuda_context, ret_context);
+}
+
+emm_status context_for_device(int32_t device, emm_context *&ret_context) {
+    const driver::Driver *driver = nullptr;
+    emm_status status = driver::initialize(driver);
+    if (status != EMM_OK) {
+        return status;
+    }
+    CUdevice handle = 0;
+    status = driver::find_device(*driver, device, &handle);
+    if (status != EMM_OK) {
+        return status;
+    }
+    CUcontext primary = nullptr;
+    const CUresult result = driver->cuDevicePrimaryCtxRetain(&primary, handle);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuDevicePrimaryCtxRetain");
+    }
+    try {
+        status = context_from(primary, ret_context);
+    } catch (...) {
+        driver->cuDevicePrimaryCtxRelease(handle);
+        throw;
+    }
+    // One reference for each record, however often it is asked for.
+    if (status != EMM_OK || ret_context->retained.exchange(1) != 0) {
+        driver->cuDevicePrimaryCtxRelease(handle);
+    }
+    return status;
+}
+
+} // namespace emm::core

@@ -1,0 +1,126 @@
+#include "core/lifecycle/retire.h"
+
+#include "core/account/watch.h"
+#include "core/handles/handle.h"
+#include "core/lifecycle/manager.h"
+#include "core/lifecycle/registry.h"
+#include "core/memory/recovery.h"
+#include "core/record/context.h"
+#include "core/reports/exit_statistics.h"
+#include "observe/error.h"
+#include "observe/log.h"
+#include "observe/process.h"
+
+#include <string>
+
+namespace emm::core {
+namespace {
+
+// By the one thread that has passed the manager_lock and closed the epoch.
+void give_up(emm_context &context) noexcept {
+    destroy_manager(context); // what is left of it, if this is not the first time
+    if (context.retained.exchange(0) != 0) {
+        context.driver.cuDevicePrimaryCtxRelease(context.device);
+    }
+    context.given_up.store(true, std::memory_order_release);
+}
+
+// Without waiting: the thread that looks may hold what another thread waits for.
+emm_status try_to_give_up(emm_context &context) noexcept {
+    const OwnerGuard guard(context.manager_lock, std::try_to_lock);
+    if (!guard.owns()) {
+        return EMM_E_BUSY;
+    }
+    if (!context.epoch.try_close()) {
+        return EMM_E_BUSY;
+    }
+    give_up(context);
+    context.epoch.open();
+    return EMM_OK;
+}
+
+bool is_left_behind(const emm_context &context) noexcept {
+    const uint32_t state = context.state.load(std::memory_order_acquire);
+    return (state & (state_retired | state_forked)) == state_retired &&
+           !context.given_up.load(std::memory_order_acquire);
+}
+
+emm_status retire_unwatched(emm_context &context) {
+    if (const emm_status status = expect_outside("retired"); status != EMM_OK) {
+        return status;
+    }
+    keep_statistics(context);
+    const OwnerGuard guard(context.manager_lock);
+    if (!guard.owns()) {
+        return observe::fail(EMM_E_REENTERED, 0, "the plugin retired the context that it serves");
+    }
+    if ((context.state.load(std::memory_order_acquire) & state_forked) != 0) {
+        return admit(context);
+    }
+    // First, so that no release takes its memory for given up before it is.
+    const Closed closed(context.epoch);
+    context.state.fetch_or(state_retired, std::memory_order_acq_rel);
+    give_up(context);
+    return EMM_OK;
+}
+
+// The plugin is at work below this thread's call, or the application's pressure callback is.
+bool is_inside_call() noexcept {
+    return this_thread.depth != 0 || is_pressing() || this_thread.managing;
+}
+
+} // namespace
+
+emm_status expect_outside(const char *what) {
+    if (!is_inside_call()) {
+        return EMM_OK;
+    }
+    return observe::fail(EMM_E_REENTERED, 0,
+                         "a context cannot be {} from within a call that the plugin is still "
+                         "working on",
+                         what);
+}
+
+void retire_the_dead() {
+    const observe::Preserved said;
+    for (emm_context *context = first_context(); context; context = context->next) {
+        if ((context->state.load(std::memory_order_acquire) & (state_retired | state_forked)) ==
+            0) {
+            has_died(*context);
+        }
+    }
+    if (is_inside_call()) {
+        return;
+    }
+    for (emm_context *context = first_context(); context; context = context->next) {
+        if (is_left_behind(*context) && watched(*context, observe::EventType::retire, nullptr, [&] {
+                                            return try_to_give_up(*context);
+                                        }) == EMM_OK) {
+            observe::log(EMM_LOG_INFO,
+                         "{} has died without emm_context_retire; its manager is given up",
+                         *context);
+            finalize_dropped(*context);
+        }
+    }
+}
+
+emm_status retire(emm_context &context, const void *caller) {
+    const emm_status status = watched(context, observe::EventType::retire, caller,
+                                      [&] { return retire_unwatched(context); });
+    finalize_dropped(context);
+    return status;
+}
+
+emm_status shut_down(const void *caller) {
+    if (const emm_status status = expect_outside("retired"); status != EMM_OK) {
+        return status;
+    }
+    observe::process_state.fetch_or(observe::process_shut_down, std::memory_order_acq_rel);
+    for (emm_context *context = first_context(); context; context = context->next) {
+        retire(*context, caller);
+        context->state.fetch_or(state_shut_down, std::memory_order_release);
+    }
+    return EMM_OK;
+}
+
+} // namespace emm::core

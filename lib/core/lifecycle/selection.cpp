@@ -1,0 +1,324 @@
+#include "core/lifecycle/selection.h"
+
+#include "core/lifecycle/host.h"
+#include "core/lifecycle/manager.h"
+#include "core/memory/default_memory.h"
+#include "core/record/deferred.h"
+#include "core/record/owner_lock.h"
+#include "fence/asymmetric_fence.h"
+#include "loader/loader.h"
+#include "loader/spec.h"
+#include "observe/error.h"
+#include "observe/log.h"
+#include "observe/process.h"
+
+#include <fmt/ranges.h>
+
+#include <atomic>
+#include <memory>
+#include <sys/stat.h>
+#include <utility>
+#include <vector>
+
+namespace emm::core {
+namespace {
+
+// A way of choosing: the specs in order, and the plugin that has been reached. Immutable texts; the
+// manager_lock guards the rest while plugins are being called.
+struct Choice {
+    std::vector<loader::Spec> specs; // empty: linked in, and loaded already
+    std::string selected_by;
+    size_t next = 0; // the first spec that has not been tried
+    const loader::Selection *reached = nullptr;
+    std::vector<const loader::Selection *> passed_over; // plugins may hold on to their texts
+    std::vector<std::string> refusals;                  // of the specs before
+    size_t warned = 0;                                  // about that many of them
+};
+
+OwnerLock &choice_lock() {
+    static observe::Immortal<OwnerLock> the_lock;
+    return the_lock.value;
+}
+
+Choice *the_choice = nullptr; // behind the manager_lock
+// Set once, by the first manager that was made; what serves is fixed from then on.
+std::atomic<const loader::Selection *> settled{nullptr};
+
+emm_status reentered() {
+    return observe::fail(EMM_E_REENTERED, 0,
+                         "the plugin called emm while emm was calling its entry point or create");
+}
+
+emm_status busy() {
+    return observe::fail(EMM_E_BUSY, 0,
+                         "the plugin cannot be changed any more: a context is being served by {}",
+                         settled.load()->plugin->name);
+}
+
+// EMM_PLUGIN as it was when emm first asked. What it is set to later chooses nothing, and outranks
+// no choice from code.
+const std::string &specs_at_start() {
+    static const auto *const specs = new std::string(observe::environment("EMM_PLUGIN"));
+    const std::string_view now = observe::environment("EMM_PLUGIN");
+    static std::atomic<bool> warned{false};
+    if (now != *specs && !warned.exchange(true)) {
+        observe::log(EMM_LOG_WARN,
+                     "EMM_PLUGIN has been set to '{}' too late: emm had read it before, and found "
+                     "{}",
+                     now, specs->empty() ? "nothing" : "'" + *specs + "'");
+    }
+    return *specs;
+}
+
+bool environment_outranks(const char *what) {
+    const std::string &specs = specs_at_start();
+    if (specs.empty()) {
+        return false;
+    }
+    observe::log(EMM_LOG_WARN, "{} is ignored: EMM_PLUGIN is set to '{}'", what, specs);
+    return true;
+}
+
+// What is in force if the program has not chosen from code.
+emm_status initial_choice(Choice *&ret_choice) {
+    auto choice = std::make_unique<Choice>();
+    const std::string &specs = specs_at_start();
+    choice->selected_by = specs.empty() ? "default" : "EMM_PLUGIN";
+    const emm_status status =
+        loader::parse_specs(specs.empty() ? "passthrough" : specs, choice->specs);
+    if (status == EMM_OK) {
+        ret_choice = choice.release();
+    }
+    return status;
+}
+
+// The log names each plugin that was refused before the next one in the list was taken.
+void warn_of_refusals(Choice &choice) {
+    for (; choice.warned < choice.refusals.size(); ++choice.warned) {
+        observe::log(EMM_LOG_WARN, choice.refusals[choice.warned]);
+    }
+}
+
+// Loads specs from choice.next on until one loads.
+emm_status advance(Choice &choice) {
+    emm_status status = EMM_E_PLUGIN_NOT_FOUND;
+    if (choice.reached) {
+        choice.passed_over.push_back(std::exchange(choice.reached, nullptr));
+    }
+    while (choice.next < choice.specs.size()) {
+        auto selection = std::make_unique<loader::Selection>();
+        selection->selected_by = choice.selected_by;
+        status = loader::load(choice.specs[choice.next++], host(), default_slots(), *selection);
+        if (status == EMM_OK) {
+            choice.reached = selection.release();
+            warn_of_refusals(choice);
+            return EMM_OK;
+        }
+        choice.refusals.push_back(observe::last_error()->text);
+    }
+    return status;
+}
+
+// The sentence for a list of which nothing served: every refusal, in order.
+emm_status none_left(const Choice &choice, emm_status status) {
+    if (choice.refusals.size() < 2) {
+        return status;
+    }
+    observe::ErrorDetail detail = observe::last_detail();
+    detail.code = status;
+    detail.text = fmt::format("none of the {} plugins in {} serves; {}", choice.refusals.size(),
+                              choice.selected_by, fmt::join(choice.refusals, "; "));
+    return observe::fail(std::move(detail));
+}
+
+// A folder has two links and one more for each folder in it, here for each thread.
+bool has_one_thread() {
+    struct stat tasks = {};
+    return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
+}
+
+// Later registrations, by epochs, event logs and the pool, then return at once. While the process
+// has one thread, as most have when emm is first called, this takes a microsecond; once CUDA's
+// threads run it takes 10 to 25 ms, which then only who needs fences is to pay.
+void register_fences_early() {
+    if (has_one_thread()) {
+        register_asymmetric_fence();
+    }
+}
+
+emm_status reach(Choice *&ret_choice) {
+    register_fences_early();
+    specs_at_start(); // warns if it has changed
+    if (!the_choice) {
+        const emm_status status = initial_choice(the_choice);
+        if (status != EMM_OK) {
+            return status;
+        }
+    }
+    ret_choice = the_choice;
+    if (ret_choice->reached) {
+        return EMM_OK;
+    }
+    // Every call starts from the first: what was missing a moment ago may be there now.
+    ret_choice->next = 0;
+    ret_choice->refusals.clear();
+    ret_choice->warned = 0;
+    const emm_status status = advance(*ret_choice);
+    return status == EMM_OK ? EMM_OK : none_left(*ret_choice, status);
+}
+
+emm_status replace_choice(std::unique_ptr<Choice> choice) {
+    if (settled.load()) {
+        return busy();
+    }
+    const emm_status status = choice->specs.empty() ? EMM_OK : advance(*choice);
+    if (status != EMM_OK) {
+        return none_left(*choice, status);
+    }
+    if (the_choice) { // its plugins may hold on to their texts as well
+        choice->passed_over.insert(choice->passed_over.end(), the_choice->passed_over.begin(),
+                                   the_choice->passed_over.end());
+        if (the_choice->reached) {
+            choice->passed_over.push_back(the_choice->reached);
+        }
+        delete the_choice;
+    }
+    the_choice = choice.release();
+    return EMM_OK;
+}
+
+} // namespace
+
+emm_status choose(const char *spec) {
+    if (environment_outranks("emm_set_plugin")) {
+        return EMM_S_IGNORED;
+    }
+    auto choice = std::make_unique<Choice>();
+    choice->selected_by = "emm_set_plugin";
+    const emm_status status = loader::parse_specs(spec, choice->specs);
+    if (status != EMM_OK) {
+        return status;
+    }
+    const OwnerGuard guard(choice_lock());
+    return guard.owns() ? replace_choice(std::move(choice)) : reentered();
+}
+
+emm_status choose_entry(emm_plugin_entry entry, const char *options) {
+    if (environment_outranks("emm_set_plugin_entry")) {
+        return EMM_S_IGNORED;
+    }
+    std::vector<loader::Setting> settings;
+    emm_status status = loader::parse_settings(options ? options : "", settings);
+    if (status != EMM_OK) {
+        return status;
+    }
+    const OwnerGuard guard(choice_lock());
+    if (!guard.owns()) {
+        return reentered();
+    }
+    if (settled.load()) {
+        return busy();
+    }
+    auto selection = std::make_unique<loader::Selection>();
+    selection->selected_by = "emm_set_plugin_entry";
+    status = loader::load_entry(entry, settings, host(), default_slots(), *selection);
+    if (status != EMM_OK) {
+        return status;
+    }
+    auto choice = std::make_unique<Choice>();
+    choice->selected_by = selection->selected_by;
+    choice->reached = selection.release();
+    return replace_choice(std::move(choice));
+}
+
+emm_status current_selection(const loader::Selection *&ret_selection) {
+    if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
+        ret_selection = selection;
+        return EMM_OK;
+    }
+    observe::check_settings(); // warns now, not first when one is used
+    const OwnerGuard guard(choice_lock());
+    if (!guard.owns()) {
+        return reentered();
+    }
+    Choice *choice = nullptr;
+    const emm_status status = reach(choice);
+    if (status == EMM_OK) {
+        ret_selection = choice->reached;
+    }
+    return status;
+}
+
+emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
+    observe::check_settings();
+    std::vector<loader::Spec> specs;
+    emm_status status = loader::parse_specs(spec, specs);
+    if (status != EMM_OK) {
+        return status;
+    }
+    const OwnerGuard guard(choice_lock());
+    if (!guard.owns()) {
+        return reentered();
+    }
+    auto selection = std::make_unique<loader::Selection>();
+    selection->selected_by = "emm_probe_plugin";
+    status = loader::load(specs.front(), host(), default_slots(), *selection);
+    if (status == EMM_OK) {
+        // What the caller is told lives as long as the process.
+        static auto *const told = new std::vector<std::unique_ptr<loader::Selection>>;
+        told->push_back(std::move(selection));
+        ret_selection = told->back().get();
+    }
+    return status;
+}
+
+void describe_selection(const loader::Selection &selection, emm_plugin_info *ret_info) {
+    const loader::Plugin &plugin = *selection.plugin;
+    emm_plugin_info info = {};
+    info.struct_size = sizeof info;
+    info.abi_major = plugin.abi_major;
+    info.abi_minor = plugin.abi_minor;
+    info.name = plugin.name.c_str();
+    info.version = plugin.version.c_str();
+    info.description = plugin.description.c_str();
+    info.path = plugin.path.empty() ? nullptr : plugin.path.c_str();
+    info.build_id = plugin.build_id.empty() ? nullptr : plugin.build_id.c_str();
+    info.spec = selection.spec.c_str();
+    info.selected_by = selection.selected_by.c_str();
+    info.capabilities = plugin.table.capabilities;
+    info.options = plugin.options.data();
+    info.option_texts = selection.option_texts.data();
+    emm_copy_sized(ret_info, &info);
+}
+
+emm_status make_manager(emm_context &context) {
+    if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
+        return create_manager(context, *selection);
+    }
+    observe::check_settings();
+    const OwnerGuard guard(choice_lock());
+    if (!guard.owns()) {
+        return reentered();
+    }
+    if (const loader::Selection *selection = settled.load(std::memory_order_acquire)) {
+        return create_manager(context, *selection);
+    }
+    Choice *choice = nullptr;
+    emm_status status = reach(choice);
+    while (status == EMM_OK) {
+        status = create_manager(context, *choice->reached);
+        if (status == EMM_OK) {
+            settled.store(choice->reached, std::memory_order_release);
+            return EMM_OK;
+        }
+        if (choice->specs.empty()) {
+            return status; // linked in: there is nothing to fall back to
+        }
+        choice->refusals.push_back(observe::last_error()->text);
+        const emm_status next = advance(*choice);
+        status = choice->reached ? next : none_left(*choice, status);
+    }
+    return status;
+}
+
+} // namespace emm::core

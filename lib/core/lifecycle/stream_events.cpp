@@ -1,0 +1,140 @@
+#include "core/lifecycle/stream_events.h"
+
+#include "core/account/watch.h"
+#include "core/lifecycle/manager.h"
+#include "core/memory/call.h"
+#include "observe/error.h"
+
+namespace emm::core {
+namespace {
+
+// Counts one capture less; false if there was none.
+bool leave_capture(emm_context &context) noexcept {
+    uint32_t captures = context.captures.load();
+    while (captures != 0) {
+        if (context.captures.compare_exchange_weak(captures, captures - 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+emm_status register_stream(emm_context &context, emm_stream stream) noexcept {
+    if (begins_anew(context)) {
+        try {
+            context.announced.add_stream(stream);
+        } catch (const std::bad_alloc &) {
+            return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note a stream");
+        }
+    }
+    const emm_status status =
+        EMM_CALL(context, stream_notice, stream, uint32_t(EMM_STREAM_REGISTERED));
+    if (status < EMM_OK) {
+        context.announced.remove_stream(stream);
+    }
+    return status;
+}
+
+emm_status retire_stream(emm_context &context, emm_stream stream) noexcept {
+    context.announced.remove_stream(stream); // it ends, whatever the plugin says to that
+    return EMM_CALL(context, stream_notice, stream, uint32_t(EMM_STREAM_RETIRING));
+}
+
+emm_status announce_capture(emm_context &context, emm_stream stream) noexcept {
+    if (begins_anew(context)) {
+        try {
+            context.announced.add_capture(stream);
+        } catch (const std::bad_alloc &) {
+            return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note a capture");
+        }
+    }
+    const emm_status status =
+        EMM_CALL(context, stream_notice, stream, uint32_t(EMM_STREAM_CAPTURE_BEGINS));
+    if (status < EMM_OK) {
+        context.announced.remove_capture(stream);
+    }
+    return status;
+}
+
+emm_status begin_unwatched(emm_context &context) noexcept {
+    emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    context.pending.enter();
+    status = EMM_CALL(context, defer_cleanup, 1u);
+    if (status < EMM_OK) {
+        bool due = false;
+        context.pending.leave(&due);
+    }
+    return status;
+}
+
+emm_status end_unwatched(emm_context &context) noexcept {
+    emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    bool due = false;
+    if (!context.pending.leave(&due)) {
+        return observe::fail(EMM_E_INVALID_VALUE, 0,
+                             "emm_defer_cleanup_end: no section has begun in this context");
+    }
+    status = EMM_CALL(context, defer_cleanup, 0u);
+    if (due && context.captures.load(std::memory_order_relaxed) == 0) {
+        flush(context);
+    }
+    return status;
+}
+
+} // namespace
+
+emm_status notify_stream(emm_context &context, emm_stream stream, uint32_t notice) noexcept {
+    const emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    return notice == EMM_STREAM_REGISTERED ? register_stream(context, stream)
+                                           : retire_stream(context, stream);
+}
+
+emm_status begin_capture(emm_context &context, emm_stream stream) noexcept {
+    emm_status status = admit(context);
+    if (status == EMM_OK) {
+        status = expect_own(context, stream);
+    }
+    if (status != EMM_OK) {
+        return status;
+    }
+    ++context.captures;
+    status = announce_capture(context, stream);
+    if (status < EMM_OK) {
+        leave_capture(context);
+    }
+    return status;
+}
+
+emm_status end_capture(emm_context &context, emm_stream stream) noexcept {
+    const emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if (!leave_capture(context)) {
+        return observe::fail(EMM_E_INVALID_VALUE, 0,
+                             "emm_capture_end: no capture has been announced in this context");
+    }
+    context.announced.remove_capture(stream);
+    return EMM_CALL(context, stream_notice, stream, uint32_t(EMM_STREAM_CAPTURE_ENDS));
+}
+
+emm_status begin_section(emm_context &context, const void *caller) noexcept {
+    return watched(context, observe::EventType::defer_begin, caller,
+                   [&] { return begin_unwatched(context); });
+}
+
+emm_status end_section(emm_context &context, const void *caller) noexcept {
+    return watched(context, observe::EventType::defer_end, caller,
+                   [&] { return end_unwatched(context); });
+}
+
+} // namespace emm::core

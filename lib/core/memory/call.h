@@ -1,0 +1,72 @@
+#pragma once
+
+#include "core/record/context.h"
+#include "core/record/uncancelled.h"
+#include "observe/process.h"
+#include "observe/running.h"
+
+#include <optional>
+#include <utility>
+
+namespace emm::core {
+
+// What a plugin answered: described if it is an error, and remembered if the device is lost.
+[[gnu::cold]] emm_status conclude(emm_context &context, emm_status status,
+                                  const char *slot) noexcept;
+
+// The same where there is no context.
+[[gnu::cold]] emm_status conclude(const loader::Plugin &plugin, emm_status status,
+                                  const char *slot) noexcept;
+
+// Describes the C++ exception in flight, which left `slot`.
+[[gnu::cold]] emm_status conclude_exception(const loader::Plugin &plugin,
+                                            const char *slot) noexcept;
+[[gnu::cold]] emm_status conclude_exception(const emm_context &context, const char *slot) noexcept;
+
+// It answered success, and its output is not there, or is longer than the struct it was given.
+[[gnu::cold]] emm_status conclude_nothing(const emm_context &context, const char *slot) noexcept;
+[[gnu::cold]] emm_status conclude_overrun(const emm_context &context, const char *slot,
+                                          size_t size) noexcept;
+
+// A slot that the host fills itself ran out of memory.
+[[gnu::cold]] emm_status conclude_own_exception(const char *slot) noexcept;
+
+// The context could not be made current: it has died, or the driver has gone.
+[[gnu::cold]] emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept;
+
+// Calls a slot of the context's plugin, or of the host's defaults where the plugin has none, with
+// the context current if the plugin asks for that. A request to cancel the thread waits.
+template <class Function, class... Arguments>
+emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*function,
+                Arguments... arguments) noexcept {
+    if (observe::is_forked_child()) [[unlikely]] { // forked from within what has led here
+        return observe::refuse_forked_child();
+    }
+    const char *const name = loader::slot_names[static_cast<unsigned>(slot)];
+    const loader::Plugin &plugin = *context.selection->plugin;
+    const Uncancelled uncancelled;
+    try {
+        if (plugin.defaults(slot)) { // the host describes its own failures
+            return (plugin.table.*function)(context.defaults.as_manager(), arguments...);
+        }
+        const observe::Running running(plugin.running_text(slot));
+        std::optional<driver::Current> current;
+        if ((plugin.table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
+            current.emplace(context.driver, context.cuda_context, context.id);
+            if (current->result() != CUDA_SUCCESS && slot != loader::Slot::destroy) {
+                return conclude_unreachable(context, current->result());
+            }
+        }
+        return conclude(context, (plugin.table.*function)(context.manager, arguments...), name);
+    } catch (...) {
+        return plugin.defaults(slot) ? conclude_own_exception(name)
+                                     : conclude_exception(context, name);
+    }
+}
+
+// The same, with the slot named once.
+#define EMM_CALL(context, slot, ...)                                                               \
+    ::emm::core::call((context), ::emm::loader::Slot::slot,                                        \
+                      &emm_plugin::slot __VA_OPT__(, ) __VA_ARGS__)
+
+} // namespace emm::core

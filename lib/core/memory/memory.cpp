@@ -1,0 +1,295 @@
+#include "core/memory/memory.h"
+
+#include "core/account/watch.h"
+#include "core/memory/call.h"
+#include "core/memory/filled.h"
+#include "core/memory/recovery.h"
+#include "core/record/counters.h"
+#include "observe/error.h"
+#include "observe/process.h"
+
+#include <cstdint>
+#include <string>
+
+namespace emm::core {
+namespace {
+
+using observe::EventType;
+
+// A free that finds its context dead, its device lost or the driver gone has nothing left to do.
+emm_status forgive_late(emm_status status) noexcept {
+    if (status != EMM_E_RETIRED && status != EMM_E_SHUT_DOWN && status != EMM_E_DEVICE_LOST) {
+        return status;
+    }
+    ++counters().late_frees;
+    return EMM_OK;
+}
+
+// A success that gives no memory is none.
+template <class Request> emm_status ask(Request &request) noexcept {
+    const emm_status status = request.ask();
+    return status < EMM_OK || request.is_filled()
+               ? status
+               : conclude_nothing(request.context, Request::slot);
+}
+
+// What the first try answered, or the answer of a second one after memory has run out.
+template <class Request>
+emm_status settle(Request &request, emm_status status, const void *caller) noexcept {
+    if (is_exhaustion(status) && request.can_be_met()) {
+        status = recover(request.context, request.size, status, [&] { return ask(request); });
+    }
+    if (is_exhaustion(status)) {
+        status = exhausted(request.context, status, request.size, caller);
+    }
+    if (status >= EMM_OK) {
+        request.give();
+    }
+    return request.explain(status);
+}
+
+template <class Request> emm_status admit_and_ask(Request &request, const void *caller) noexcept {
+    const emm_status status = admit(request.context);
+    return status == EMM_OK ? settle(request, ask(request), caller) : status;
+}
+
+// A free off the fast path; `call` asks the plugin. NULL is freed without asking.
+template <class Call>
+emm_status free_slowly(emm_context &context, EventType event, emm_deviceptr address, size_t size,
+                       emm_stream stream, const void *caller, Call call) noexcept {
+    if (observe::is_forked_child()) {
+        return observe::refuse_forked_child();
+    }
+    if (address == 0) {
+        return EMM_OK;
+    }
+    const auto free = [&] {
+        emm_status status = EMM_OK;
+        return is_late(context, &status) ? status : forgive_late(call());
+    };
+    if (!is_watched(context)) {
+        return free();
+    }
+    WatchedCall watch(context, event, address, size, stream, caller);
+    Untracked untracked(context, address);
+    return watch.done(untracked.freed(free()));
+}
+
+// Only the records of live allocations keep the context off the fast path.
+bool is_just_tracked(const emm_context &context) noexcept {
+    return context.state.load(std::memory_order_acquire) == state_tracked;
+}
+
+// Nothing is unusual, and the plugin pins memory itself.
+bool pins_at_once(const emm_context &context) noexcept {
+    return context.state.load(std::memory_order_acquire) == 0 && context.memhostalloc;
+}
+bool pins_tracked(const emm_context &context) noexcept {
+    return is_just_tracked(context) && context.memhostalloc;
+}
+
+// The fast path, and a record.
+template <class Request> emm_status allocate_tracked(Request &request, const void *caller) {
+    const emm_status status = allocate(request, caller);
+    if (status >= EMM_OK) [[likely]] {
+        track(request.context, Request::event, request.address(), request.size,
+              request.ordered_by(), caller);
+    }
+    return status;
+}
+
+// A thread that is cancelled in the plugin's function leaves no record.
+template <class Function, class... Arguments>
+emm_status free_tracked(emm_context &context, const char *slot, emm_deviceptr address,
+                        Function function, Arguments... arguments) {
+    Untracked untracked(context, address);
+    return untracked.freed(free_with(context, slot, function, arguments...));
+}
+
+emm_status trim_manager(emm_context &context, size_t keep_bytes, size_t *ret_released) noexcept {
+    emm_status status = admit_alive(context);
+    size_t released = 0;
+    if (status == EMM_OK) {
+        const Returns::Scope returning(context.returns);
+        if (may_return(context)) {
+            flush(context); // what is pending may be what the plugin would cache
+        }
+        status = EMM_CALL(context, trim, keep_bytes, &released);
+    }
+    if (status >= EMM_OK && ret_released) {
+        *ret_released = released;
+    }
+    return status;
+}
+
+} // namespace
+
+emm_status explain_mapping(const emm_context &context, uint32_t flags, emm_status status) noexcept {
+    int able = 1;
+    if (status >= EMM_OK || (flags & EMM_HOST_MAPPED) == 0 ||
+        context.driver.cuDeviceGetAttribute(&able, CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY,
+                                            context.device) != CUDA_SUCCESS ||
+        able != 0) {
+        return status;
+    }
+    return observe::fail(EMM_E_NOT_SUPPORTED, 0,
+                         "device {} cannot map host memory: it can only be pinned, without "
+                         "EMM_HOST_MAPPED",
+                         context.device);
+}
+
+template <class Request>
+static emm_status allocate_slowly(Request &request, const void *caller) noexcept {
+    if (observe::is_forked_child()) {
+        return observe::refuse_forked_child();
+    }
+    if (request.size == 0) {
+        request.give(); // an address of nothing
+        return EMM_OK;
+    }
+    if (!is_watched(request.context)) {
+        return admit_and_ask(request, caller);
+    }
+    WatchedCall watch(request.context, Request::event, 0, request.size, request.ordered_by(),
+                      caller);
+    const emm_status status = admit_and_ask(request, caller);
+    return watch.allocated(status, request.address());
+}
+
+template <class Request> emm_status allocate_otherwise(Request &request, const void *caller) {
+    return request.size != 0 && is_just_tracked(request.context) ? allocate_tracked(request, caller)
+                                                                 : allocate_slowly(request, caller);
+}
+
+template <class Request>
+emm_status settle_failed(Request &request, emm_status status, const void *caller) noexcept {
+    status = status < EMM_OK ? conclude(request.context, status, Request::slot)
+                             : conclude_nothing(request.context, Request::slot);
+    return settle(request, status, caller);
+}
+
+template emm_status allocate_otherwise(DeviceRequest &, const void *);
+template emm_status settle_failed(DeviceRequest &, emm_status, const void *) noexcept;
+
+emm_status settle_failed_free(emm_context &context, emm_status status, const char *slot) noexcept {
+    return forgive_late(conclude(context, status, slot));
+}
+
+emm_status memfree_otherwise(emm_context &context, emm_deviceptr ptr, size_t size,
+                             emm_stream stream, const void *caller) {
+    if (ptr != 0 && is_just_tracked(context)) {
+        return free_tracked(context, "memfree", ptr, context.memfree, ptr, size, stream);
+    }
+    return free_slowly(context, EventType::free, ptr, size, stream, caller,
+                       [&] { return EMM_CALL(context, memfree, ptr, size, stream); });
+}
+
+emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
+                        emm_deviceptr *ret_device, const void *caller) {
+    PinnedRequest request{context, size, flags, ret_host, ret_device};
+    if (size != 0 && pins_at_once(context)) [[likely]] {
+        return allocate(request);
+    }
+    return size != 0 && pins_tracked(context) ? allocate_tracked(request, caller)
+                                              : allocate_slowly(request, caller);
+}
+
+emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t flags,
+                       emm_stream stream, const void *caller) {
+    if (host && pins_at_once(context)) [[likely]] {
+        return free_with(context, "memhostfree", context.memhostfree, host, size, flags, stream);
+    }
+    if (host && pins_tracked(context)) {
+        return free_tracked(context, "memhostfree", address_of(host), context.memhostfree, host,
+                            size, flags, stream);
+    }
+    return free_slowly(context, EventType::host_free, address_of(host), size, stream, caller,
+                       [&] { return EMM_CALL(context, memhostfree, host, size, flags, stream); });
+}
+
+emm_status mempin(emm_context &context, void *host, size_t size, uint32_t flags,
+                  emm_deviceptr *ret_device, const void *caller) noexcept {
+    RangeRequest request{context, host, size, flags, ret_device};
+    return allocate_slowly(request, caller);
+}
+
+emm_status memunpin(emm_context &context, void *host, size_t size, const void *caller) noexcept {
+    return free_slowly(context, EventType::unpin, address_of(host), size, EMM_STREAM_UNORDERED,
+                       caller, [&] { return EMM_CALL(context, memunpin, host, size); });
+}
+
+emm_status memallocmanaged(emm_context &context, size_t size, uint32_t flags,
+                           emm_deviceptr *ret_ptr, const void *caller) noexcept {
+    ManagedRequest request{context, size, flags, ret_ptr};
+    return allocate_slowly(request, caller);
+}
+
+emm_status memfreemanaged(emm_context &context, emm_deviceptr ptr, size_t size, emm_stream stream,
+                          const void *caller) noexcept {
+    return free_slowly(context, EventType::managed_free, ptr, size, stream, caller,
+                       [&] { return EMM_CALL(context, memfreemanaged, ptr, size, stream); });
+}
+
+// What keeps everything only finds out what is complete: it is no event.
+emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released,
+                const void *caller) noexcept {
+    if (!is_watched(context) || keep_bytes == SIZE_MAX) {
+        return trim_manager(context, keep_bytes, ret_released);
+    }
+    WatchedCall watch(context, EventType::trim, 0, keep_bytes, EMM_STREAM_UNORDERED, caller);
+    return watch.done(trim_manager(context, keep_bytes, ret_released));
+}
+
+emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
+    emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    Filled<emm_stats> filled;
+    emm_stats &stats = *filled.out();
+    status = EMM_CALL(context, get_stats, &stats);
+    status = filled.conclude(context, status, "get_stats");
+    if (status < EMM_OK) {
+        return status;
+    }
+    if (context.selection->plugin->defaults(loader::Slot::memhostalloc)) {
+        stats.host_live_bytes = context.defaults.pinned_bytes();
+        stats.host_reserved_bytes = stats.host_live_bytes;
+    }
+    emm_copy_sized(ret_stats, &stats);
+    return status;
+}
+
+emm_status query(emm_context &context, emm_deviceptr ptr, emm_block_info *ret_info) noexcept {
+    emm_status status = admit(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    Filled<emm_block_info> filled;
+    status = EMM_CALL(context, query, ptr, filled.out());
+    status = filled.conclude(context, status, "query");
+    if (status >= EMM_OK) {
+        emm_copy_sized(ret_info, filled.out());
+    }
+    return status;
+}
+
+emm_status get_memory_info(emm_context &context, size_t *ret_free, size_t *ret_total) noexcept {
+    emm_status status = admit(context);
+    size_t free = 0, total = 0;
+    if (status == EMM_OK) {
+        status = EMM_CALL(context, get_memory_info, &free, &total);
+    }
+    if (status >= EMM_OK && total == 0) {
+        return observe::fail(EMM_E_PLUGIN_FAILED, 0,
+                             "plugin {}, get_memory_info: it answered success and told no total",
+                             context.selection->plugin->name);
+    }
+    if (status >= EMM_OK) {
+        *ret_free = free;
+        *ret_total = total;
+    }
+    return status;
+}
+
+} // namespace emm::core

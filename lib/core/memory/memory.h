@@ -1,0 +1,219 @@
+#pragma once
+
+#include "core/memory/call.h"
+#include "core/memory/recovery.h"
+#include "observe/events/record.h"
+
+#include <cxxabi.h>
+
+// The raw memory calls of emm.h, with arguments that have been checked. What calls a plugin's slot
+// without holding cancellation back is not noexcept: a thread that is cancelled there is unwound
+// (abi::__forced_unwind), and has nothing to put in order on the way.
+namespace emm::core {
+
+// Who called, for the event log: the caller of the function that calls one of these. A default
+// argument is evaluated where the call is written.
+#define EMM_CALLER const void *caller = __builtin_return_address(0)
+
+// Requests for memory, a struct for each kind: what the caller asked for, what the plugin gave, and
+// `give`, which copies that to the caller's outputs once it is a success.
+//
+// `call` is the plugin's function by the pointer in the context record; `ask` is the checked call
+// of core/memory/call.h. Only kinds with a fast path have a `call`.
+
+// What a device that cannot map host memory fails with says nothing of that: the driver's answer is
+// an invalid value. Other failures stay as they are.
+emm_status explain_mapping(const emm_context &context, uint32_t flags, emm_status status) noexcept;
+
+struct DeviceRequest {
+    static constexpr observe::EventType event = observe::EventType::alloc;
+    static constexpr const char *slot = "memalloc";
+    emm_context &context;
+    const size_t size;
+    const emm_stream stream;
+    emm_deviceptr *const ret_ptr;
+    emm_deviceptr ptr = 0;
+
+    emm_status call() { return context.memalloc(context.manager, size, stream, &ptr); }
+    emm_status ask() noexcept {
+        ptr = 0;
+        return EMM_CALL(context, memalloc, size, stream, &ptr);
+    }
+    bool is_filled() const { return ptr != 0; }
+    void give() const { *ret_ptr = ptr; }
+    emm_stream ordered_by() const { return stream; }
+    emm_deviceptr address() const { return ptr; }
+    // For more than the device has no cache is given up: it could not make room.
+    bool can_be_met() const { return size <= context.total_memory; }
+    emm_status explain(emm_status status) const { return status; }
+};
+
+struct PinnedRequest {
+    static constexpr observe::EventType event = observe::EventType::host_alloc;
+    static constexpr const char *slot = "memhostalloc";
+    emm_context &context;
+    const size_t size;
+    const uint32_t flags;
+    void **const ret_host;
+    emm_deviceptr *const ret_device; // may be NULL
+    void *host = nullptr;
+    emm_deviceptr device = 0;
+
+    emm_status call() { return context.memhostalloc(context.manager, size, flags, &host, &device); }
+    emm_status ask() noexcept {
+        host = nullptr;
+        device = 0;
+        return EMM_CALL(context, memhostalloc, size, flags, &host, &device);
+    }
+    bool is_filled() const { return host != nullptr; }
+    void give() const {
+        *ret_host = host;
+        if (ret_device) {
+            *ret_device = device;
+        }
+    }
+    emm_stream ordered_by() const { return EMM_STREAM_UNORDERED; }
+    emm_deviceptr address() const { return reinterpret_cast<uintptr_t>(host); }
+    bool can_be_met() const { return true; }
+    emm_status explain(emm_status status) const { return explain_mapping(context, flags, status); }
+};
+
+// A range of the caller's, to be registered.
+struct RangeRequest {
+    static constexpr observe::EventType event = observe::EventType::pin;
+    static constexpr const char *slot = "mempin";
+    emm_context &context;
+    void *const host;
+    const size_t size;
+    const uint32_t flags;
+    emm_deviceptr *const ret_device; // may be NULL
+    emm_deviceptr device = 0;
+
+    emm_status ask() noexcept {
+        device = 0;
+        return EMM_CALL(context, mempin, host, size, flags, &device);
+    }
+    bool is_filled() const { return true; } // without EMM_HOST_MAPPED there is no address
+    void give() const {
+        if (ret_device) {
+            *ret_device = device;
+        }
+    }
+    emm_stream ordered_by() const { return EMM_STREAM_UNORDERED; }
+    emm_deviceptr address() const { return reinterpret_cast<uintptr_t>(host); }
+    bool can_be_met() const { return true; }
+    emm_status explain(emm_status status) const { return explain_mapping(context, flags, status); }
+};
+
+struct ManagedRequest {
+    static constexpr observe::EventType event = observe::EventType::managed_alloc;
+    static constexpr const char *slot = "memallocmanaged";
+    emm_context &context;
+    const size_t size;
+    const uint32_t flags;
+    emm_deviceptr *const ret_ptr;
+    emm_deviceptr ptr = 0;
+
+    emm_status ask() noexcept {
+        ptr = 0;
+        return EMM_CALL(context, memallocmanaged, size, flags, &ptr);
+    }
+    bool is_filled() const { return ptr != 0; }
+    void give() const { *ret_ptr = ptr; }
+    emm_stream ordered_by() const { return EMM_STREAM_UNORDERED; }
+    emm_deviceptr address() const { return ptr; }
+    bool can_be_met() const { return true; } // it may be larger than the device
+    emm_status explain(emm_status status) const { return status; }
+};
+
+// Off the fast path: size 0, a context that is watched, does not serve or must be made current; and
+// what the plugin's function failed with, or gave nothing for. Where the only thing unusual is that
+// live allocations have records (EMM_TRACK), the plugin is called as on the fast path, and the
+// thread may be cancelled there.
+template <class Request>
+[[gnu::noinline]] emm_status allocate_otherwise(Request &request, const void *caller);
+template <class Request>
+[[gnu::noinline, gnu::cold]] emm_status settle_failed(Request &request, emm_status status,
+                                                      const void *caller) noexcept;
+
+// One indirect call to the plugin of a context that serves. The plugin's function sees the address
+// of a part of `request`: so the compiler keeps all of it on the stack, and saves no register
+// across the call for what only the rare paths read again.
+template <class Request>
+[[gnu::always_inline]] inline emm_status allocate(Request &request, const void *caller = nullptr) {
+    emm_status status;
+    try {
+        status = request.call();
+    } catch (const abi::__forced_unwind &) {
+        throw; // the thread is cancelled
+    } catch (...) {
+        return conclude_exception(request.context, Request::slot);
+    }
+    if (status < EMM_OK || !request.is_filled()) [[unlikely]] {
+        return settle_failed(request, status, caller);
+    }
+    request.give();
+    return status;
+}
+
+// The same for a free. Its arguments are in registers that are not needed any more.
+[[gnu::noinline, gnu::cold]] emm_status settle_failed_free(emm_context &context, emm_status status,
+                                                           const char *slot) noexcept;
+template <class Function, class... Arguments>
+[[gnu::always_inline]] inline emm_status free_with(emm_context &context, const char *slot,
+                                                   Function function, Arguments... arguments) {
+    emm_status status;
+    try {
+        status = function(context.manager, arguments...);
+    } catch (const abi::__forced_unwind &) {
+        throw;
+    } catch (...) {
+        return conclude_exception(context, slot);
+    }
+    return status >= EMM_OK ? status : settle_failed_free(context, status, slot);
+}
+
+[[gnu::noinline]] emm_status memfree_otherwise(emm_context &context, emm_deviceptr ptr, size_t size,
+                                               emm_stream stream, const void *caller);
+
+// The fast path: one load says that nothing is unusual. No lock, no map, no clock, no log, no
+// driver call. Inlined, so that the return address is asked for off the path, and is that of the
+// function around it.
+[[gnu::always_inline]] inline emm_status memalloc(emm_context &context, size_t size,
+                                                  emm_stream stream, emm_deviceptr *ret_ptr,
+                                                  const void *caller = nullptr) {
+    if (size == 0 || context.state.load(std::memory_order_acquire) != 0) [[unlikely]] {
+        DeviceRequest request{context, size, stream, ret_ptr};
+        return allocate_otherwise(request, caller ? caller : __builtin_return_address(0));
+    }
+    DeviceRequest request{context, size, stream, ret_ptr}; // filled behind the load, from registers
+    return allocate(request);
+}
+
+[[gnu::always_inline]] inline emm_status memfree(emm_context &context, emm_deviceptr ptr,
+                                                 size_t size, emm_stream stream,
+                                                 const void *caller = nullptr) {
+    if (ptr == 0 || context.state.load(std::memory_order_acquire) != 0) [[unlikely]] {
+        return memfree_otherwise(context, ptr, size, stream,
+                                 caller ? caller : __builtin_return_address(0));
+    }
+    return free_with(context, "memfree", context.memfree, ptr, size, stream);
+}
+
+emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
+                        emm_deviceptr *ret_device, EMM_CALLER);
+emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t flags,
+                       emm_stream stream, EMM_CALLER);
+emm_status mempin(emm_context &context, void *host, size_t size, uint32_t flags,
+                  emm_deviceptr *ret_device, EMM_CALLER) noexcept;
+emm_status memunpin(emm_context &context, void *host, size_t size, EMM_CALLER) noexcept;
+emm_status memallocmanaged(emm_context &context, size_t size, uint32_t flags,
+                           emm_deviceptr *ret_ptr, EMM_CALLER) noexcept;
+emm_status memfreemanaged(emm_context &context, emm_deviceptr ptr, size_t size, emm_stream stream,
+                          EMM_CALLER) noexcept;
+emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released, EMM_CALLER) noexcept;
+emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept;
+emm_status query(emm_context &context, emm_deviceptr ptr, emm_block_info *ret_info) noexcept;
+emm_status get_memory_info(emm_context &context, size_t *ret_free, size_t *ret_total) noexcept;
+
+} // namespace emm::core

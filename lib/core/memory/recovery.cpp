@@ -1,0 +1,161 @@
+#include "core/memory/recovery.h"
+
+#include "core/lifecycle/registry.h"
+#include "core/memory/call.h"
+#include "core/record/counters.h"
+#include "core/record/epoch.h"
+#include "core/record/uncancelled.h"
+#include "core/reports/holders.h"
+#include "observe/error.h"
+#include "observe/log.h"
+#include "observe/process.h"
+
+#include <fmt/format.h>
+
+#include <mutex>
+#include <string>
+
+namespace emm::core {
+namespace {
+
+struct Pressure {
+    std::mutex mutex;
+    emm_pressure_callback callback = nullptr;
+    void *user_data = nullptr;
+};
+
+Pressure &pressure() {
+    static observe::Immortal<Pressure> the_pressure;
+    return the_pressure.value;
+}
+
+thread_local bool pressing = false;
+
+constexpr uint64_t most_rounding = 32 << 20; // of a request by a plugin: that of CUDA's pools
+
+std::string free_of_total(const emm_context &context) {
+    const auto driver = driver_figures(context);
+    return driver ? fmt::format(", {} of {} bytes free on the device", driver->free, driver->total)
+                  : ", free memory not known";
+}
+
+// What is pending, and what the plugin keeps.
+void return_to_driver(emm_context &context) noexcept {
+    if (context.pending.in_section() || has_died(context)) {
+        return;
+    }
+    const Returns::Scope returning(context.returns);
+    if (may_return(context)) {
+        flush(context);
+    }
+    size_t released = 0;
+    EMM_CALL(context, trim, size_t(0), &released);
+}
+
+// The same, and what other threads are giving back: it is no further yet.
+void return_and_wait(emm_context &context) noexcept {
+    return_to_driver(context);
+    context.returns.wait_for_others();
+}
+
+// Visits the other contexts that serve memory of that kind, until it answers true. A reset or a
+// retirement of one waits for the end of the visit, as for any call by a handle.
+template <class Visit>
+bool any_other(const emm_context &context, bool of_device, Visit visit) noexcept {
+    for (emm_context *other = first_context(); other; other = other->next) {
+        if (other == &context || (of_device && other->device != context.device)) {
+            continue;
+        }
+        const HandleCall call(other->epoch);
+        if (Epoch::is_serving(call.epoch()) && is_served(*other) && visit(*other)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// A request that the driver has the memory for has failed for another reason, such as a limit.
+bool may_others_hold(const emm_context &context, bool of_device, size_t size) noexcept {
+    const auto driver = of_device ? driver_figures(context) : std::nullopt;
+    return (!driver || driver->free < size + most_rounding) &&
+           any_other(context, of_device, [](emm_context &) { return true; });
+}
+
+} // namespace
+
+emm_status recover(emm_context &context, size_t size, emm_status status,
+                   const std::function<emm_status()> &again) noexcept {
+    ++counters().memory_retries;
+    context.pressure_runs.fetch_add(1, std::memory_order_relaxed);
+    return_and_wait(context);
+    const bool of_device = status == EMM_E_OUT_OF_MEMORY;
+    if (may_others_hold(context, of_device, size)) {
+        status = again();
+        if (!is_exhaustion(status)) {
+            return status;
+        }
+        any_other(context, of_device, [](emm_context &other) {
+            return_and_wait(other);
+            return false;
+        });
+    }
+    if (press(context, size) > 0 && !observe::is_forked_child()) {
+        return_and_wait(context);
+    }
+    return again();
+}
+
+emm_status exhausted(emm_context &context, emm_status status, size_t size,
+                     const void *caller) noexcept {
+    try {
+        observe::ErrorDetail detail = observe::last_detail();
+        const std::string said = detail.text;
+        const bool of_device = status == EMM_E_OUT_OF_MEMORY;
+        detail.code = status;
+        detail.text = fmt::format("out of {} memory: {} bytes asked for{} ({}); {}",
+                                  of_device ? "device" : "host", size,
+                                  of_device ? free_of_total(context) : "", context, said);
+        detail.report = report_exhaustion(context, size, !of_device, caller);
+        return observe::fail(std::move(detail));
+    } catch (const std::bad_alloc &) {
+        return status;
+    }
+}
+
+void set_pressure_callback(emm_pressure_callback callback, void *user_data) {
+    std::lock_guard lock(pressure().mutex);
+    pressure().callback = callback;
+    pressure().user_data = user_data;
+}
+
+bool is_pressing() noexcept {
+    return pressing;
+}
+
+size_t press(emm_context &context, size_t bytes) noexcept {
+    if (pressing) {
+        return 0;
+    }
+    emm_pressure_callback callback = nullptr;
+    void *user_data = nullptr;
+    {
+        std::lock_guard lock(pressure().mutex);
+        callback = pressure().callback;
+        user_data = pressure().user_data;
+    }
+    if (!callback) {
+        return 0;
+    }
+    const Uncancelled uncancelled;
+    pressing = true;
+    size_t given_back = 0;
+    try {
+        given_back = callback(&context, bytes, user_data);
+    } catch (...) {
+        observe::log(EMM_LOG_WARN, "an exception left the pressure callback; it counts as 0 bytes");
+    }
+    pressing = false;
+    return given_back;
+}
+
+} // namespace emm::core

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <emm/emm.h>
+
+#include <functional>
+
+// Recovery from out of memory of any kind. The steps stop when the allocation succeeds:
+//   1. The context's pending frees run, its plugin trims, and what other threads are giving back
+//      arrives.
+//   2. If the driver is short, and so other contexts may hold the memory, the allocation is tried
+//      again, and then the same happens in those: all of the device, or for host memory all.
+//   3. The application gives back, and the allocation is tried once more.
+// Inside a deferred section nothing is returned to the driver, so that only the application is
+// asked. A context that is being made, reset or retired meanwhile is left out.
+namespace emm::core {
+
+// `status` is what the allocation failed with, and `again` tries it: returns its last answer.
+emm_status recover(emm_context &context, size_t size, emm_status status,
+                   const std::function<emm_status()> &again) noexcept;
+
+// The final word: what was asked for, what the driver has, and what the plugin said.
+// `caller` asked; NULL: not known. May write a report of who holds the memory
+// (core/reports/holders.h).
+emm_status exhausted(emm_context &context, emm_status status, size_t size,
+                     const void *caller) noexcept;
+
+inline bool is_exhaustion(emm_status status) noexcept {
+    return status == EMM_E_OUT_OF_MEMORY || status == EMM_E_OUT_OF_HOST_MEMORY;
+}
+
+// The application's callback; the answer is what it says that it gave back. 0 without one, and from
+// within one.
+void set_pressure_callback(emm_pressure_callback callback, void *user_data);
+size_t press(emm_context &context, size_t bytes) noexcept;
+bool is_pressing() noexcept; // this thread is within one
+
+} // namespace emm::core

@@ -1,0 +1,206 @@
+#include "core/record/context.h"
+
+#include "core/handles/handle.h"
+#include "core/record/counters.h"
+#include "core/record/this_thread.h"
+#include "core/record/uncancelled.h"
+#include "driver/driver.h"
+#include "observe/error.h"
+#include "observe/log.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+fmt::format_context::iterator fmt::formatter<emm_context>::format(const emm_context &context,
+                                                                  fmt::format_context &to) const {
+    return fmt::format_to(to.out(), "device {}, context {}", context.device, context.id);
+}
+
+namespace emm::core {
+namespace {
+
+bool is_primary(const driver::Driver &driver, CUdevice device, CUcontext context) {
+    unsigned flags = 0;
+    int active = 0;
+    CUcontext primary = nullptr;
+    if (driver.cuDevicePrimaryCtxGetState(device, &flags, &active) != CUDA_SUCCESS || !active ||
+        driver.cuDevicePrimaryCtxRetain(&primary, device) != CUDA_SUCCESS) {
+        return false;
+    }
+    driver.cuDevicePrimaryCtxRelease(device);
+    return primary == context;
+}
+
+emm_status run(const PendingDeallocations::Entry &entry, uint32_t what) noexcept {
+    try {
+        return entry.function(entry.argument, what);
+    } catch (...) {
+        return EMM_E_PLUGIN_EXCEPTION;
+    }
+}
+
+} // namespace
+
+emm_context_info info_of(emm_context &context) {
+    emm_context_info info = {};
+    info.struct_size = sizeof info;
+    info.device = context.device;
+    info.cuda_context = context.cuda_context;
+    info.context_id = context.id;
+    info.context = &context;
+    info.primary = context.primary;
+    std::memcpy(info.device_uuid, context.uuid, sizeof info.device_uuid);
+    return info;
+}
+
+emm_status identify(emm_context &context) {
+    const driver::Driver &driver = context.driver;
+    CUdevice device = 0;
+    driver::Current current(driver, context.cuda_context, context.id);
+    CUresult result = current.result();
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "making the context current");
+    }
+    result = driver.cuCtxGetDevice(&device);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuCtxGetDevice");
+    }
+    driver::DeviceIdentity identity;
+    const emm_status status = driver::identify_device(driver, device, &identity);
+    if (status != EMM_OK) {
+        return status;
+    }
+    driver::RelaxedCapture relaxed(driver);
+    result = driver.cuMemGetInfo(&context.free_at_first, &context.total_memory);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuMemGetInfo");
+    }
+    context.device = device;
+    std::memcpy(context.uuid, identity.uuid, sizeof context.uuid);
+    std::memcpy(context.pci, identity.pci, sizeof context.pci);
+    context.primary = is_primary(driver, device, context.cuda_context);
+    context.pending.set_total_memory(context.total_memory);
+    return EMM_OK;
+}
+
+emm_status admit(const emm_context &context) noexcept {
+    const uint32_t state = context.state.load(std::memory_order_acquire);
+    if ((state & ~state_serving) == 0) {
+        return EMM_OK;
+    }
+    if (this_thread.managing == &context) {
+        return observe::fail(EMM_E_REENTERED, 0,
+                             "the plugin called emm for the context that it makes, resets or gives "
+                             "up the manager of");
+    }
+    if ((state & ~(state_serving | state_managing | state_unserved)) == 0) {
+        return observe::fail(EMM_E_BUSY, 0,
+                             "no manager serves the context now: making or resetting one failed, "
+                             "or is not done yet; ask for the context again");
+    }
+    const emm_status code = state & state_forked      ? EMM_E_FORKED
+                            : state & state_shut_down ? EMM_E_SHUT_DOWN
+                            : state & state_retired   ? EMM_E_RETIRED
+                                                      : EMM_E_DEVICE_LOST;
+    return observe::fail(code, 0, emm_status_text(code));
+}
+
+emm_status admit_alive(emm_context &context) noexcept {
+    const emm_status status = admit(context);
+    return status == EMM_OK && has_died(context) ? admit(context) : status;
+}
+
+emm_status expect_own(const emm_context &context, emm_stream stream) noexcept {
+    const bool built_in = reinterpret_cast<uintptr_t>(stream) <= 2; // legacy and per-thread
+    if (built_in || stream == EMM_STREAM_UNORDERED) {
+        return EMM_OK;
+    }
+    bool foreign = false;
+    const CUresult result =
+        driver::is_foreign(context.driver, context.cuda_context, stream, foreign);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuStreamGetCtx");
+    }
+    if (!foreign) {
+        return EMM_OK;
+    }
+    return observe::fail(EMM_E_INVALID_VALUE, 0,
+                         "the stream belongs to another context, whose work this context cannot "
+                         "wait for: expected a stream of {}, which may wait for an event of the "
+                         "other one",
+                         context);
+}
+
+bool is_late(emm_context &context, emm_status *ret_status) noexcept {
+    const uint32_t state = context.state.load(std::memory_order_acquire);
+    if ((state & ~state_serving) == 0) {
+        return false;
+    }
+    if ((state & state_late) != 0 && (state & state_forked) == 0) {
+        ++counters().late_frees;
+        *ret_status = EMM_OK;
+    } else {
+        *ret_status = admit(context);
+    }
+    return true;
+}
+
+// Whatever else the driver answers says nothing about that.
+bool is_alive(const emm_context &context) noexcept {
+    return !driver::is_late(driver::check_alive(context.driver, context.cuda_context, context.id));
+}
+
+bool has_died(emm_context &context) noexcept {
+    const bool died =
+        driver::is_late(driver::check_alive(context.driver, context.cuda_context, context.id));
+    if (died) {
+        context.state.fetch_or(state_retired, std::memory_order_relaxed);
+    }
+    return died;
+}
+
+bool may_return(const emm_context &context) noexcept {
+    return context.captures.load(std::memory_order_relaxed) == 0 && !context.pending.in_section();
+}
+
+void flush(emm_context &context) noexcept {
+    const Uncancelled uncancelled;
+    const Returns::Scope returning(context.returns);
+    const std::vector<PendingDeallocations::Entry> entries = context.pending.take();
+    emm_memory *const unfinished = context.unfinished.exchange(nullptr);
+    if (entries.empty() && !unfinished) {
+        return;
+    }
+    const uint32_t what = is_alive(context) ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP;
+    retry_frees(unfinished, what);
+    ++counters().flushes;
+    if (what == EMM_DEFERRED_DROP) {
+        counters().dropped += entries.size();
+    }
+    for (const PendingDeallocations::Entry &entry : entries) {
+        const emm_status status = run(entry, what);
+        if (status < EMM_OK) {
+            ++counters().failed_deferred;
+            observe::describe(status, "a pending free");
+            observe::log(EMM_LOG_WARN, observe::last_error()->text);
+        }
+    }
+}
+
+emm_status defer(emm_context &context, emm_deferred function, void *argument,
+                 size_t bytes) noexcept {
+    bool due = false;
+    try {
+        due = context.pending.push({function, argument, bytes});
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a pending free");
+    }
+    // Returning memory to the driver would invalidate the capture; the next free comes by here too.
+    if (due && context.captures.load(std::memory_order_relaxed) == 0) {
+        flush(context);
+    }
+    return EMM_OK;
+}
+
+} // namespace emm::core

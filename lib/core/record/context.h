@@ -1,0 +1,131 @@
+#pragma once
+
+#include "core/memory/default_memory.h"
+#include "core/record/announced.h"
+#include "core/record/deferred.h"
+#include "core/record/epoch.h"
+#include "core/record/owner_lock.h"
+#include "core/record/returns.h"
+#include "driver/driver.h"
+#include "loader/plugin.h"
+
+#include <emm/emm.h>
+#include <fmt/core.h>
+
+#include <atomic>
+
+namespace emm::core {
+
+// Why a context does not serve, as bits of emm_context::state. Zero is the fast path.
+inline constexpr uint32_t state_unserved = 1;       // no manager yet
+inline constexpr uint32_t state_retired = 2;        // its manager is gone, or its CUDA context
+inline constexpr uint32_t state_shut_down = 4;      // emm_shutdown was called
+inline constexpr uint32_t state_device_lost = 8;    // the plugin reported a sticky error
+inline constexpr uint32_t state_forked = 16;        // this is a child of the process that served
+inline constexpr uint32_t state_needs_current = 32; // serves, with its context made current
+inline constexpr uint32_t state_watched = 64;       // serves, and its events are logged or told
+inline constexpr uint32_t state_managing = 128; // the plugin makes, resets or gives up the manager
+inline constexpr uint32_t state_tracked = 256;  // serves, and its live allocations have records
+inline constexpr uint32_t state_serving = state_needs_current | state_watched | state_tracked;
+inline constexpr uint32_t state_late = state_retired | state_shut_down | state_device_lost;
+
+} // namespace emm::core
+
+// The record of one CUDA context. Made once for each cuCtxGetId and never destroyed.
+struct emm_context {
+    // What each allocation reads, on one cache line.
+    alignas(64) std::atomic<uint32_t> state{emm::core::state_unserved};
+    emm_manager *manager = nullptr;
+    decltype(emm_plugin::memalloc) memalloc = nullptr;
+    decltype(emm_plugin::memfree) memfree = nullptr;
+    // The same for pinned memory; NULL if the plugin leaves it to the host.
+    decltype(emm_plugin::memhostalloc) memhostalloc = nullptr;
+    decltype(emm_plugin::memhostfree) memhostfree = nullptr;
+
+    // What else a call by a handle reads.
+    emm::core::Epoch epoch;
+
+    // Fixed from its making on.
+    alignas(64) const emm::driver::Driver &driver;
+    const CUcontext cuda_context;
+    const uint64_t id;
+    int32_t device = 0;
+    bool primary = false;
+    uint8_t uuid[16] = {};
+    uint32_t pci[3] = {};                       // domain, bus, device
+    size_t free_at_first = 0, total_memory = 0; // bytes, when the record was made
+
+    // Fixed while it serves.
+    const emm::loader::Selection *selection = nullptr;
+    emm::core::DefaultMemory defaults;
+
+    emm::core::PendingDeallocations pending;
+    emm::core::Returns returns;
+    emm::core::Announced announced;
+    emm::core::OwnerLock manager_lock; // for making, resetting and retiring the manager
+    std::atomic<uint32_t> captures{0}; // announced and not ended
+    std::atomic<uint32_t> retained{0}; // emm holds the primary context
+    std::atomic<bool> given_up{false}; // retired, and nothing is left of its manager
+    emm_context *next = nullptr;       // in the list of all records
+    // A reference to each handle whose free has failed and is to be tried again, and to each whose
+    // finalizer waits until a reset has given up its memory.
+    std::atomic<emm_memory *> unfinished{nullptr};
+
+    // For the table at the process's end (core/reports/exit_statistics.h).
+    std::atomic<uint64_t> pressure_runs{0}; // times that memory was short and was looked for
+    std::atomic<bool> has_last_stats{false};
+    emm_stats last_stats = {}; // from before it was retired
+
+    emm_context(const emm::driver::Driver &the_driver, CUcontext cuda, uint64_t context_id,
+                const emm::core::DeferredLimits &limits)
+        : driver(the_driver), cuda_context(cuda), id(context_id), defaults(*this), pending(limits) {
+    }
+};
+
+// How a sentence names a context: "device 0, context 3".
+template <> struct fmt::formatter<emm_context> {
+    constexpr auto parse(fmt::format_parse_context &text) { return text.begin(); }
+    fmt::format_context::iterator format(const emm_context &context, fmt::format_context &to) const;
+};
+
+namespace emm::core {
+
+// What a plugin is told about it.
+emm_context_info info_of(emm_context &context);
+
+// Finds out device, UUID and whether it is a primary context.
+emm_status identify(emm_context &context);
+
+inline bool is_served(const emm_context &context) noexcept {
+    return (context.state.load(std::memory_order_acquire) & ~state_serving) == 0;
+}
+
+// EMM_OK if the context serves, else the reason, described.
+emm_status admit(const emm_context &context) noexcept;
+
+// The same, and asks whether the CUDA context lives: for calls that give back what they know of.
+emm_status admit_alive(emm_context &context) noexcept;
+
+// EMM_OK unless `stream` belongs to another context. The built-in streams are each context's own.
+emm_status expect_own(const emm_context &context, emm_stream stream) noexcept;
+
+// For frees. True: there is nothing left to do, and *ret_status is the answer.
+bool is_late(emm_context &context, emm_status *ret_status) noexcept;
+
+// The CUDA context is still the one that the record was made for.
+bool is_alive(const emm_context &context) noexcept;
+
+// Asks that of a context that serves; once it is known to have died, it answers as a retired one.
+bool has_died(emm_context &context) noexcept;
+
+// Neither a deferred section nor an announced capture forbids that memory goes to the driver.
+bool may_return(const emm_context &context) noexcept;
+
+// Runs what is pending; drops it if the CUDA context has died.
+void flush(emm_context &context) noexcept;
+
+// Puts a free on the queue, and flushes if that passes a limit.
+emm_status defer(emm_context &context, emm_deferred function, void *argument,
+                 size_t bytes) noexcept;
+
+} // namespace emm::core

@@ -1,0 +1,81 @@
+#include "core/record/deferred.h"
+
+#include "observe/process.h"
+#include "observe/settings.h"
+
+#include <string_view>
+#include <utility>
+
+namespace emm::core {
+namespace {
+
+// The number that a setting has, which is at most `most`; or the default.
+template <typename Number> Number number_in(const char *setting, Number most, Number otherwise) {
+    const std::string_view text = observe::setting(setting);
+    return text.empty() ? otherwise : observe::number_of(text, most).value_or(otherwise);
+}
+
+} // namespace
+
+DeferredLimits read_deferred_limits() {
+    DeferredLimits limits;
+    limits.count = number_in("EMM_MAX_PENDING_DEALLOCS_COUNT", UINT64_MAX, limits.count);
+    limits.ratio = number_in("EMM_MAX_PENDING_DEALLOCS_RATIO", 1.0, limits.ratio);
+    return limits;
+}
+
+const DeferredLimits &deferred_limits() {
+    static const auto *const limits = new DeferredLimits(read_deferred_limits());
+    return *limits;
+}
+
+bool PendingDeallocations::push(const Entry &entry) {
+    std::lock_guard lock(mutex_);
+    entries_.push_back(entry);
+    bytes_ += entry.bytes;
+    return sections_ == 0 && passed_locked();
+}
+
+void PendingDeallocations::enter() {
+    std::lock_guard lock(mutex_);
+    ++sections_;
+}
+
+bool PendingDeallocations::leave(bool *ret_flush) {
+    std::lock_guard lock(mutex_);
+    if (sections_ == 0) {
+        return false;
+    }
+    --sections_;
+    *ret_flush = sections_ == 0 && passed_locked();
+    return true;
+}
+
+uint64_t PendingDeallocations::sections() const {
+    std::lock_guard lock(mutex_);
+    return sections_;
+}
+
+std::vector<PendingDeallocations::Entry> PendingDeallocations::take() {
+    std::lock_guard lock(mutex_);
+    bytes_ = 0;
+    return std::exchange(entries_, {});
+}
+
+uint64_t PendingDeallocations::count() const {
+    std::lock_guard lock(mutex_);
+    return entries_.size();
+}
+
+uint64_t PendingDeallocations::bytes() const {
+    std::lock_guard lock(mutex_);
+    return bytes_;
+}
+
+bool PendingDeallocations::passed_locked() const {
+    const uint64_t total = total_;
+    return entries_.size() > limits_.count ||
+           (total != 0 && static_cast<double>(bytes_) > limits_.ratio * static_cast<double>(total));
+}
+
+} // namespace emm::core

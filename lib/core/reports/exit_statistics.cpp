@@ -1,0 +1,161 @@
+#include "core/reports/exit_statistics.h"
+
+#include "core/account/tracking.h"
+#include "core/lifecycle/registry.h"
+#include "core/memory/memory.h"
+#include "core/reports/holders.h"
+#include "loader/plugin.h"
+#include "observe/error.h"
+#include "observe/log.h"
+#include "observe/process.h"
+#include "observe/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <string_view>
+#include <unistd.h>
+
+namespace emm::core {
+namespace {
+
+using Row = std::vector<std::string>;
+
+std::atomic<pid_t> reporting{0}; // the process that will write the table
+
+bool is_reporting() noexcept {
+    return reporting.load(std::memory_order_relaxed) == getpid() && !observe::is_forked_child();
+}
+
+std::string in_mib(uint64_t bytes) {
+    return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20));
+}
+
+Row row_of(const ContextStatistics &one) {
+    Row row = {one.context, one.plugin};
+    if (!one.stats) {
+        row.resize(row.size() + 8, "-");
+    } else {
+        const emm_stats &stats = *one.stats;
+        for (const uint64_t count : {stats.allocations, stats.frees, stats.failures}) {
+            row.push_back(std::to_string(count));
+        }
+        for (const uint64_t bytes : {stats.live_bytes, stats.peak_live_bytes, stats.cached_bytes,
+                                     stats.pending_bytes, stats.reserved_bytes}) {
+            row.push_back(in_mib(bytes));
+        }
+    }
+    row.push_back(std::to_string(one.pressure_runs));
+    return row;
+}
+
+// Texts to the left, figures to the right.
+std::string aligned(const std::vector<Row> &rows) {
+    constexpr size_t texts = 2;
+    std::vector<size_t> widths(rows.front().size());
+    for (const Row &row : rows) {
+        for (size_t i = 0; i < row.size(); ++i) {
+            widths[i] = std::max(widths[i], row[i].size());
+        }
+    }
+    std::string text;
+    for (const Row &row : rows) {
+        for (size_t i = 0; i < row.size(); ++i) {
+            text += i < texts ? fmt::format("{}{:<{}}", i == 0 ? "" : "  ", row[i], widths[i])
+                              : fmt::format("  {:>{}}", row[i], widths[i]);
+        }
+        text += '\n';
+    }
+    return text;
+}
+
+emm_stats empty_stats() noexcept {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    return stats;
+}
+
+ContextStatistics statistics_of(emm_context &context) {
+    ContextStatistics one = {fmt::format("{}", context),
+                             context.selection ? context.selection->spec : "-", std::nullopt,
+                             context.pressure_runs.load(std::memory_order_relaxed)};
+    emm_stats stats = empty_stats();
+    const OwnerGuard guard(context.manager_lock, std::try_to_lock);
+    if (context.has_last_stats.load(std::memory_order_acquire)) {
+        one.stats = context.last_stats;
+    } else if (guard.owns() && get_stats(context, &stats) >= EMM_OK) {
+        one.stats = stats;
+    }
+    return one;
+}
+
+// Reads alone. Other threads may be at work; a child that was forked has nothing to tell.
+void write_statistics() noexcept {
+    if (!is_reporting()) {
+        return;
+    }
+    try {
+        std::vector<ContextStatistics> rows;
+        for (emm_context *context = first_context(); context; context = context->next) {
+            rows.insert(rows.begin(), statistics_of(*context));
+        }
+        std::string text = fmt::format("statistics of emm, {} (process {})\n{}",
+                                       observe::one_line(observe::program_name()), getpid(),
+                                       statistics_table(rows));
+        for (const std::string &line : leak_report_lines()) {
+            text += line + '\n';
+        }
+        text.pop_back(); // the line end comes with the log's line
+        observe::report(text);
+    } catch (const std::exception &) {
+        return; // no memory for the table
+    }
+}
+
+bool is_wanted() noexcept {
+    return observe::setting("EMM_STATS") == "exit";
+}
+
+} // namespace
+
+std::string statistics_table(const std::vector<ContextStatistics> &rows) {
+    std::vector<Row> all = {{"context", "plugin", "allocations", "frees", "failures", "live MiB",
+                             "peak MiB", "cached MiB", "pending MiB", "reserved MiB",
+                             "pressure runs"}};
+    for (const ContextStatistics &one : rows) {
+        all.push_back(row_of(one));
+    }
+    return aligned(all);
+}
+
+void report_statistics_at_exit() noexcept {
+    static const bool registered = is_wanted() && std::atexit(&write_statistics) == 0;
+    if (registered && reporting.load(std::memory_order_relaxed) == 0) {
+        reporting.store(getpid(), std::memory_order_relaxed);
+    }
+}
+
+void keep_statistics(emm_context &context) noexcept {
+    const observe::Preserved said;
+    emm_stats stats = empty_stats();
+    if (is_reporting() && !context.has_last_stats.load(std::memory_order_relaxed) &&
+        get_stats(context, &stats) >= EMM_OK) {
+        context.last_stats = stats;
+        context.has_last_stats.store(true, std::memory_order_release);
+    }
+}
+
+void drop_tracked(const emm_context &context, bool by_reset) noexcept {
+    try {
+        if (is_reporting() && is_tracking()) {
+            keep_dropped(context, by_reset);
+        }
+    } catch (const std::exception &) {
+        observe::log(EMM_LOG_WARN, "EMM_STATS: no memory to keep what {} had allocated", context);
+    }
+    forget_tracked(context);
+}
+
+} // namespace emm::core

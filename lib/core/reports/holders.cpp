@@ -1,0 +1,354 @@
+#include "core/reports/holders.h"
+
+#include "core/account/tracking.h"
+#include "core/lifecycle/registry.h"
+#include "core/memory/memory.h"
+#include "core/record/uncancelled.h"
+#include "driver/nvml.h"
+#include "observe/callers/caller.h"
+#include "observe/callers/python_files.h"
+#include "observe/error.h"
+#include "observe/events/module.h"
+#include "observe/log.h"
+#include "observe/process.h"
+
+#include <algorithm>
+#include <chrono>
+#include <compare>
+#include <fmt/format.h>
+#include <map>
+#include <mutex>
+#include <set>
+#include <string_view>
+#include <unistd.h>
+
+namespace emm::core {
+namespace {
+
+using observe::MemoryHolder;
+using observe::MemoryReport;
+
+constexpr size_t most_holders = 10;
+constexpr auto between_reports = std::chrono::seconds(10);
+
+// "/usr/bin/train+0x1234 (step(int)+0x42)"
+std::string native_name(const std::string &path, uint64_t offset) {
+    if (path.empty()) {
+        return fmt::format("{:#x}, code of no file", offset);
+    }
+    const std::string symbol = observe::symbol_at(path, offset);
+    return symbol.empty() ? fmt::format("{}+{:#x}", path, offset)
+                          : fmt::format("{}+{:#x} ({})", path, offset, symbol);
+}
+
+// The part of a call stack that tells a reader which one it is: lines of Python if there are any,
+// from the program's own on, else calls; the innermost first. Texts of frames live as long as the
+// process, once each.
+struct CallPath {
+    struct Step {
+        const char *module, *function; // function: of Python, else NULL
+        uint64_t offset;
+        uint32_t line;
+        auto operator<=>(const Step &) const = default;
+    };
+    std::vector<Step> steps;
+    auto operator<=>(const CallPath &) const = default;
+};
+
+CallPath path_of(const TrackedAllocation &record) {
+    constexpr size_t most_steps = 4;
+    if (!record.stack || record.stack->frames.empty()) {
+        const std::string &module = observe::modules().path(record.module);
+        return {{{module.empty() ? nullptr : module.c_str(), nullptr, record.offset, 0}}};
+    }
+    const std::vector<emm_frame> &frames = record.stack->frames;
+    const bool has_python = std::any_of(frames.begin(), frames.end(),
+                                        [](const emm_frame &each) { return each.function; });
+    const auto is_own = [](const emm_frame &each) {
+        return each.function && !observe::is_installed_python(each.module);
+    };
+    const auto own = std::find_if(frames.begin(), frames.end(), is_own);
+    CallPath path;
+    for (auto each = own == frames.end() ? frames.begin() : own; each != frames.end(); ++each) {
+        if (path.steps.size() < most_steps && has_python == (each->function != nullptr)) {
+            path.steps.push_back({each->module, each->function, each->offset, each->line});
+        }
+    }
+    return path;
+}
+
+std::string name_of(const CallPath::Step &step) {
+    return step.function ? fmt::format("{}:{} ({})", step.module, step.line, step.function)
+                         : native_name(step.module ? step.module : "", step.offset);
+}
+
+// "/usr/bin/train+0x1234 (alloc+0x42) < step(int) < main": callers of the first by their names, so
+// that several calls within one function are one holder.
+std::string name_of(const CallPath &path) {
+    std::string text = name_of(path.steps.front());
+    for (size_t i = 1; i < path.steps.size(); ++i) {
+        const CallPath::Step &step = path.steps[i];
+        const std::string symbol =
+            step.function || !step.module ? "" : observe::symbol_at(step.module, step.offset);
+        text += " < " + (symbol.empty() ? name_of(step) : symbol.substr(0, symbol.rfind("+0x")));
+    }
+    return text;
+}
+
+// Sums by what holds, before any name is made of it.
+template <class Holder> using Sums = std::map<Holder, MemoryHolder>;
+
+template <class Holder>
+void add_to(Sums<Holder> &sums, Holder holder, const TrackedAllocation &record, uint32_t sample) {
+    MemoryHolder &sum = sums[std::move(holder)];
+    sum.bytes += record.size * sample;
+    sum.count += sample;
+}
+
+template <class Holder, class Name>
+std::vector<MemoryHolder> largest_of(const Sums<Holder> &sums, Name name) {
+    std::vector<std::pair<Holder, MemoryHolder>> sorted(sums.begin(), sums.end());
+    std::stable_sort(sorted.begin(), sorted.end(), [](const auto &one, const auto &other) {
+        return one.second.bytes > other.second.bytes;
+    });
+    std::vector<MemoryHolder> named;
+    for (auto &[holder, sum] : sorted) {
+        // The rest needs no name: it is summed up.
+        sum.name = named.size() < most_holders ? name(holder) : fmt::format("{}", named.size());
+        named.push_back(sum);
+    }
+    return observe::largest_holders(std::move(named), most_holders);
+}
+
+bool is_on_device(const TrackedAllocation &record) noexcept {
+    return record.type == static_cast<uint32_t>(observe::EventType::alloc);
+}
+
+bool is_host_memory(const TrackedAllocation &record) noexcept {
+    return record.type == static_cast<uint32_t>(observe::EventType::host_alloc) ||
+           record.type == static_cast<uint32_t>(observe::EventType::pin);
+}
+
+std::vector<MemoryHolder> taken_from_driver(int32_t device) {
+    Sums<uint32_t> libraries;
+    for (const DriverMemory &memory : tracked_driver_memory(device)) {
+        MemoryHolder &sum = libraries[memory.module];
+        sum.bytes += memory.size;
+        sum.count++;
+    }
+    return largest_of(libraries, [](uint32_t module) { return observe::modules().path(module); });
+}
+
+// By number of module, and by call stack.
+struct TrackedSums {
+    Sums<uint32_t> libraries;
+    Sums<CallPath> callers;
+
+    void add(const TrackedAllocation &record) {
+        const uint32_t sample = open_tracking().sample;
+        add_to(libraries, record.module, record, sample);
+        add_to(callers, path_of(record), record, sample);
+    }
+    MemoryReport::Tracked named() const {
+        MemoryReport::Tracked tracked;
+        tracked.sample = open_tracking().sample;
+        tracked.lost = lost_records();
+        tracked.libraries =
+            largest_of(libraries, [](uint32_t module) { return observe::modules().path(module); });
+        tracked.callers = largest_of(callers, [](const CallPath &path) { return name_of(path); });
+        return tracked;
+    }
+};
+
+template <class Predicate> MemoryReport::Tracked tracked_if(Predicate is_wanted) {
+    TrackedSums sums;
+    for (const TrackedAllocation &record : tracked_allocations(nullptr)) {
+        if (is_wanted(record)) {
+            sums.add(record);
+        }
+    }
+    return sums.named();
+}
+
+// What was live when contexts were reset or ended, by what happened. Sums by caller alone: a
+// program may reset its contexts again and again.
+struct Dropped {
+    std::mutex mutex;
+    std::map<std::string, TrackedSums> by_moment;
+};
+Dropped &all_dropped() {
+    static observe::Immortal<Dropped> dropped;
+    return dropped.value;
+}
+
+std::optional<MemoryReport::Plugin> plugin_figures(int32_t device) {
+    std::optional<MemoryReport::Plugin> sum;
+    for (emm_context *context = first_context(); context; context = context->next) {
+        const OwnerGuard guard(context->manager_lock, std::try_to_lock);
+        emm_stats stats = {};
+        stats.struct_size = sizeof stats;
+        if (context->device != device || !guard.owns() || !is_served(*context) ||
+            get_stats(*context, &stats) < EMM_OK) {
+            continue;
+        }
+        sum = sum ? sum : MemoryReport::Plugin();
+        sum->live_bytes += stats.live_bytes;
+        sum->live_count += stats.live_count;
+        sum->cached_bytes += stats.cached_bytes;
+        sum->pending_bytes += stats.pending_bytes;
+        sum->reserved_bytes += stats.reserved_bytes;
+        sum->host_live_bytes += stats.host_live_bytes;
+        sum->largest_free_block = std::max(sum->largest_free_block, stats.largest_free_block);
+    }
+    return sum;
+}
+
+std::optional<MemoryReport::Driver> manager_figures(emm_context &context) {
+    const OwnerGuard guard(context.manager_lock, std::try_to_lock);
+    size_t free = 0, total = 0;
+    if (!guard.owns() || !is_served(context) || get_memory_info(context, &free, &total) < EMM_OK) {
+        return std::nullopt;
+    }
+    return MemoryReport::Driver{free, total};
+}
+
+// True for the first in each interval.
+bool is_due() noexcept {
+    static std::atomic<int64_t> next{INT64_MIN};
+    const int64_t now = std::chrono::steady_clock::now().time_since_epoch().count();
+    int64_t due = next.load(std::memory_order_relaxed);
+    const int64_t later = now + std::chrono::nanoseconds(between_reports).count();
+    return now >= due && next.compare_exchange_strong(due, later, std::memory_order_relaxed);
+}
+
+std::string caller_name(const void *caller) {
+    if (!caller || !is_tracking()) {
+        return "";
+    }
+    const observe::CodePlace place = observe::find_outer_caller(caller).place;
+    TrackedAllocation asked;
+    asked.stack = stack_of(caller);
+    const CallPath path = path_of(asked);
+    if (path.steps.front().function) {
+        return name_of(path);
+    }
+    return native_name(observe::modules().path(place.module), place.offset);
+}
+
+} // namespace
+
+bool is_report_wanted(std::string_view setting, bool is_tracking) noexcept {
+    return setting == "on" || (setting != "off" && is_tracking);
+}
+
+std::optional<MemoryReport::Driver> driver_figures(const emm_context &context) noexcept {
+    const driver::Current current(context.driver, context.cuda_context, context.id);
+    const driver::RelaxedCapture relaxed(context.driver);
+    size_t free = 0, total = 0;
+    if (current.result() != CUDA_SUCCESS ||
+        context.driver.cuMemGetInfo(&free, &total) != CUDA_SUCCESS) {
+        return std::nullopt;
+    }
+    return MemoryReport::Driver{free, total};
+}
+
+MemoryReport memory_report(emm_context &context, std::optional<MemoryReport::Request> request) {
+    const Uncancelled uncancelled; // files are read
+    const observe::Preserved said;
+    const bool of_host = request && request->of_host;
+    MemoryReport report;
+    report.request = std::move(request);
+    report.device = context.device;
+    report.plugin = context.selection ? context.selection->plugin->name : "";
+    report.spec = context.selection ? context.selection->spec : "";
+    report.of_plugin = plugin_figures(context.device);
+    report.of_driver = driver_figures(context);
+    report.of_manager = manager_figures(context);
+    report.own_process = static_cast<uint32_t>(getpid());
+    std::vector<observe::DeviceProcess> processes;
+    if (driver::device_processes(context.uuid, processes, report.no_processes)) {
+        report.processes = std::move(processes);
+    }
+    if (is_tracking()) {
+        report.tracked = tracked_if([&](const TrackedAllocation &record) {
+            return of_host ? is_host_memory(record)
+                           : is_on_device(record) && record.context->device == context.device;
+        });
+        report.tracked->of_driver = taken_from_driver(context.device);
+    }
+    return report;
+}
+
+std::vector<std::string> memory_report_lines() {
+    std::vector<std::string> lines;
+    std::set<int32_t> told;
+    for (emm_context *context = first_context(); context; context = context->next) {
+        if (is_served(*context) && told.insert(context->device).second) {
+            const std::vector<std::string> more =
+                observe::report_lines(memory_report(*context, std::nullopt));
+            lines.insert(lines.end(), more.begin(), more.end());
+        }
+    }
+    return lines;
+}
+
+void write_report(const std::vector<std::string> &lines) noexcept {
+    for (const std::string &line : lines) {
+        observe::log(EMM_LOG_ERROR, line);
+    }
+}
+
+std::string report_exhaustion(emm_context &context, uint64_t bytes, bool of_host,
+                              const void *caller) noexcept {
+    const Uncancelled uncancelled;
+    try {
+        static const bool is_wanted =
+            is_report_wanted(observe::setting("EMM_OOM_REPORT"), is_tracking());
+        if (!is_wanted || observe::is_forked_child() || !is_due()) {
+            return "";
+        }
+        const MemoryReport report =
+            memory_report(context, MemoryReport::Request{bytes, of_host, caller_name(caller)});
+        write_report(observe::report_lines(report));
+        return observe::report_json(report);
+    } catch (const std::exception &error) {
+        observe::log(EMM_LOG_WARN, "no report of who holds the memory: {}", error.what());
+        return "";
+    }
+}
+
+void keep_dropped(const emm_context &context, bool by_reset) {
+    const std::vector<TrackedAllocation> records = tracked_allocations(&context);
+    if (records.empty()) {
+        return;
+    }
+    const std::string moment = fmt::format("when {} {}", context, by_reset ? "was reset" : "ended");
+    Dropped &dropped = all_dropped();
+    const std::lock_guard lock(dropped.mutex);
+    TrackedSums &sums = dropped.by_moment[moment];
+    for (const TrackedAllocation &record : records) {
+        sums.add(record);
+    }
+}
+
+std::vector<std::string> leak_report_lines() {
+    if (!is_tracking() || observe::is_forked_child()) {
+        return {};
+    }
+    std::vector<std::string> lines;
+    const auto tell = [&](const MemoryReport::Tracked &tracked, std::string_view moment) {
+        const std::vector<std::string> more = observe::leak_lines(tracked, moment);
+        lines.insert(lines.end(), more.begin(), more.end());
+    };
+    {
+        Dropped &dropped = all_dropped();
+        const std::lock_guard lock(dropped.mutex);
+        for (const auto &[moment, sums] : dropped.by_moment) {
+            tell(sums.named(), moment);
+        }
+    }
+    tell(tracked_if([](const TrackedAllocation &) { return true; }), "at the end");
+    return lines;
+}
+
+} // namespace emm::core

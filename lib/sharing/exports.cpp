@@ -1,0 +1,224 @@
+#include "sharing/exports.h"
+
+#include "core/handles/handle.h"
+#include "core/memory/call.h"
+#include "core/memory/filled.h"
+#include "core/record/sharing.h"
+#include "observe/error.h"
+#include "observe/process.h"
+#include "sharing/imports.h"
+#include "sharing/liveness.h"
+#include "sharing/name.h"
+#include "sharing/served_exports.h"
+#include "sharing/stamp.h"
+#include "sharing/wire.h"
+
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <string>
+
+namespace emm::sharing {
+namespace {
+
+struct Export {
+    emm_context *context;
+    emm_memory *memory; // holds a reference to it
+    emm_deviceptr ptr;
+    emm_ipc_handle handle;
+    uint32_t count; // 0: the plugin has refused to release it
+};
+
+struct Exports {
+    std::mutex mutex;
+    std::list<Export> all;
+};
+
+Exports &exports() {
+    static observe::Immortal<Exports> the_exports;
+    return the_exports.value;
+}
+
+bool find_again(const Export &wanted, size_t size, emm_ipc_handle *ret_handle) {
+    const std::lock_guard lock(exports().mutex);
+    for (Export &each : exports().all) {
+        if (each.count != 0 && each.context == wanted.context && wanted.memory &&
+            each.memory == wanted.memory && each.ptr == wanted.ptr && each.handle.size == size) {
+            ++each.count;
+            *ret_handle = each.handle;
+            return true;
+        }
+    }
+    return false;
+}
+
+// What an export holds besides its record.
+void let_go(const Export &ended) noexcept {
+    if (ended.memory) {
+        ended.memory->exports.fetch_sub(1, std::memory_order_release);
+        core::release(*ended.memory, nullptr);
+    }
+}
+
+// The plugin has it still, though no importer can open it any more.
+void keep_for_another_release(std::list<Export> &refused) noexcept {
+    refused.front().count = 0;
+    const std::lock_guard lock(exports().mutex);
+    exports().all.splice(exports().all.end(), refused);
+}
+
+emm_status stamp_and_publish(Export &made) {
+    const bool served =
+        made.handle.kind == EMM_IPC_FILE_DESCRIPTOR || made.handle.kind == EMM_IPC_POOL;
+    uint64_t generation = 0;
+    emm_status status = number_export(&generation);
+    made.handle.generation = generation;
+    status = status == EMM_OK && served ? publish_export(*made.context, made.handle) : status;
+    return status == EMM_OK ? stamp(*made.context, made.ptr, made.handle) : status;
+}
+
+emm_status try_to_stamp(Export &made) noexcept {
+    try {
+        return stamp_and_publish(made);
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to stamp an export");
+    }
+}
+
+emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
+    emm_context &context = *made.context;
+    std::list<Export> entry(1, made);
+    Export &entered = entry.front();
+    core::Filled<emm_ipc_handle> filled;
+    emm_status status = EMM_CALL(context, get_ipc_handle, made.ptr, size, filled.out());
+    status = filled.conclude(context, status, "get_ipc_handle");
+    entered.handle = *filled.out();
+    if (status < EMM_OK) {
+        return status;
+    }
+    status = try_to_stamp(entered);
+    if (status != EMM_OK) {
+        const observe::Preserved said;
+        const emm_ipc_handle *const unused = &entered.handle;
+        EMM_CALL(context, release_ipc_handle, unused);
+        return status;
+    }
+    if (made.memory) {
+        made.memory->references.fetch_add(1, std::memory_order_relaxed);
+        made.memory->exports.fetch_add(1, std::memory_order_release);
+    }
+    const std::lock_guard lock(exports().mutex);
+    exports().all.splice(exports().all.end(), entry);
+    *ret_handle = entered.handle;
+    return EMM_OK;
+}
+
+} // namespace
+
+emm_status get_handle(emm_context &context, emm_memory *memory, emm_deviceptr ptr, size_t size,
+                      emm_ipc_handle *ret_handle) noexcept {
+    const Export wanted = {&context, memory, ptr, {}, 1};
+    if (find_again(wanted, size, ret_handle)) {
+        return EMM_OK;
+    }
+    try {
+        return add(wanted, size, ret_handle);
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note an export");
+    }
+}
+
+emm_status export_memory(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept {
+    emm_context &context = *memory.context;
+    emm_memory &all = memory.parent ? *memory.parent : memory;
+    emm_status status = core::admit_or_wait(context);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if (memory.kind != EMM_KIND_DEVICE) {
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0,
+                             "an export: expected device memory that emm allocated, found kind {}",
+                             memory.kind);
+    }
+    if (memory.size == 0) {
+        return observe::fail(EMM_E_INVALID_VALUE, 0,
+                             "an export: expected 1 byte or more, found none");
+    }
+    if (all.freed.load(std::memory_order_acquire)) {
+        return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));
+    }
+    const core::HandleCall call(context.epoch);
+    if (call.epoch() != all.epoch) {
+        return observe::fail(EMM_E_NOT_OWNED, 0,
+                             "an export: the memory was dropped when its context was reset");
+    }
+    return get_handle(context, &all, memory.ptr, memory.size, ret_handle);
+}
+
+bool find_export(const emm_ipc_name &name, emm_ipc_handle *ret_handle) noexcept {
+    const uint64_t generation = generation_of(name);
+    const std::lock_guard lock(exports().mutex);
+    for (const Export &each : exports().all) {
+        if (each.count != 0 && each.handle.generation == generation &&
+            is_same(write_name(each.handle).bytes, name.bytes)) {
+            *ret_handle = each.handle;
+            return true;
+        }
+    }
+    return false;
+}
+
+emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) noexcept {
+    std::list<Export> ended;
+    {
+        const std::lock_guard lock(exports().mutex);
+        auto &all = exports().all;
+        for (auto each = all.begin(); each != all.end(); ++each) {
+            if (each->context == &context &&
+                std::memcmp(&each->handle, &handle, sizeof handle) == 0) {
+                if (each->count != 0 && --each->count != 0) {
+                    return EMM_OK;
+                }
+                ended.splice(ended.end(), all, each);
+                break;
+            }
+        }
+    }
+    if (ended.empty()) {
+        return observe::fail(EMM_E_NOT_OWNED, 0,
+                             "the IPC handle is none that {} exports: released already, dropped by "
+                             "a reset, or another's",
+                             context);
+    }
+    // Importers are told that it has ended before the memory may become another allocation's.
+    const emm_ipc_handle *const exported = &ended.front().handle;
+    const emm_status status = EMM_CALL(context, release_ipc_handle, exported);
+    if (status < EMM_OK && status != EMM_E_NOT_OWNED) {
+        keep_for_another_release(ended);
+        return status;
+    }
+    let_go(ended.front());
+    return status;
+}
+
+void end_sharing(emm_context &context) noexcept {
+    std::list<Export> ended;
+    {
+        const std::lock_guard lock(exports().mutex);
+        auto &all = exports().all;
+        for (auto each = all.begin(); each != all.end();) {
+            const auto next = std::next(each);
+            if (each->context == &context) {
+                ended.splice(ended.end(), all, each);
+            }
+            each = next;
+        }
+    }
+    for (const Export &each : ended) {
+        let_go(each);
+    }
+    withdraw_exports(context);
+    close_imports(context);
+}
+
+} // namespace emm::sharing

@@ -1,0 +1,282 @@
+#include "sharing/imports.h"
+
+#include "core/record/sharing.h"
+#include "observe/error.h"
+#include "observe/process.h"
+#include "sharing/liveness.h"
+#include "sharing/mapping.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <list>
+#include <mutex>
+#include <new>
+#include <string>
+#include <thread>
+
+namespace emm::sharing {
+
+struct Import {
+    emm_context *context;
+    uint32_t kind;
+    uint8_t handle[64];
+    uint8_t nonce[16]; // of the process, and which of its allocations
+    Mapping mapping;
+    uint32_t count = 1;
+    bool settled = false; // else a thread is opening or closing it, without the lock
+    bool ended = false;   // the driver did not close it, or not all of it
+};
+
+namespace {
+
+using List = std::list<Import>;
+
+struct Imports {
+    std::mutex mutex;
+    std::condition_variable has_settled;
+    List all;
+};
+
+Imports &imports() {
+    static observe::Immortal<Imports> the_imports;
+    return the_imports.value;
+}
+
+// What the driver calls the same. Views of an allocation, and allocations that share a block, are
+// exports of their own with one mapping.
+bool has_name(const Import &import, const emm_ipc_handle &handle) {
+    constexpr size_t process = 8;
+    return import.kind == handle.kind &&
+           std::memcmp(import.handle, handle.handle, sizeof import.handle) == 0 &&
+           std::memcmp(import.nonce, handle.nonce, process) == 0;
+}
+
+// The exporter may have freed what is open here and have other memory under the same name.
+bool is_of(const Import &import, const emm_ipc_handle &handle) {
+    return std::memcmp(import.nonce, handle.nonce, sizeof import.nonce) == 0;
+}
+
+// The handle says how large the export is, and any program of this user may have written it.
+emm_status check_size(const emm_ipc_handle &handle, uint64_t mapped) {
+    return handle.exported_size <= mapped
+               ? EMM_OK
+               : observe::refuse("an IPC handle's exported size: expected at most the {} bytes "
+                                 "that are mapped, found {}",
+                                 mapped, handle.exported_size);
+}
+
+// CUDA opens a legacy handle once for a device, and a pool's allocation once for a process. Parts
+// can be mapped for each context.
+bool shares(const Import &import, const emm_context &context) {
+    switch (import.kind) {
+    case EMM_IPC_FILE_DESCRIPTOR:
+        return import.context == &context;
+    case EMM_IPC_POOL:
+        return true;
+    default:
+        return import.context->device == context.device;
+    }
+}
+
+// The opening of the same export that this context would share, once no thread works on it.
+Import *find(std::unique_lock<std::mutex> &lock, const emm_context &context,
+             const emm_ipc_handle &handle) {
+    for (;;) {
+        Import *found = nullptr;
+        for (Import &each : imports().all) {
+            found = has_name(each, handle) && shares(each, context) ? &each : found;
+        }
+        if (!found || found->settled) {
+            return found;
+        }
+        imports().has_settled.wait(lock);
+    }
+}
+
+void remove(Import &import) {
+    forget_pooled(import.mapping);
+    const std::lock_guard lock(imports().mutex);
+    imports().all.remove_if([&](const Import &each) { return &each == &import; });
+    imports().has_settled.notify_all();
+}
+
+// The exporter has answered for its parts. What CUDA's own handles name may have ended after the
+// liveness socket was looked at, and be other memory by now.
+emm_status check_opened(const emm_context &context, const emm_ipc_handle &handle, Import &import) {
+    emm_status status = measure(context, import.mapping);
+    status = status == EMM_OK ? check_size(handle, import.mapping.size) : status;
+    return status == EMM_OK && handle.kind != EMM_IPC_FILE_DESCRIPTOR ? check_liveness(handle)
+                                                                      : status;
+}
+
+// The driver's words are about the handle; what is wrong may be that the exporter has just ended. A
+// process that is killed loses what it holds one by one, its liveness socket perhaps after its
+// export: so where the driver knows no such export, the socket is looked at for 50 ms.
+emm_status explain_failure(const emm_ipc_handle &handle, emm_status status) {
+    if (handle.kind == EMM_IPC_FILE_DESCRIPTOR || status == EMM_E_NOT_OWNED ||
+        status == EMM_E_BUSY) {
+        return status;
+    }
+    observe::ErrorDetail said = observe::last_detail();
+    const int looks = said.driver_result == CUDA_ERROR_INVALID_VALUE ? 10 : 1;
+    for (int look = 0; look < looks; ++look) {
+        if (look != 0) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+        if (const emm_status goes_on = check_liveness(handle); goes_on == EMM_E_NOT_OWNED) {
+            return goes_on;
+        }
+    }
+    return observe::fail(std::move(said));
+}
+
+// After a failure `ret_opened` says whether there is something to close.
+emm_status open_checked(const emm_context &context, const emm_ipc_handle &handle, Import &import,
+                        bool &ret_opened) noexcept {
+    try {
+        const emm_status status = map_export(context, handle, &import.mapping);
+        ret_opened = status == EMM_OK;
+        return ret_opened ? check_opened(context, handle, import) : explain_failure(handle, status);
+    } catch (const std::bad_alloc &) {
+        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to open an export");
+    }
+}
+
+emm_status refuse_stale() {
+    return observe::fail(EMM_E_BUSY, 0,
+                         "an export: its name is still open here for memory that its exporter has "
+                         "freed since; close that first");
+}
+
+emm_status refuse_second(const emm_context &context, const emm_context &first, uint32_t kind) {
+    return observe::fail(EMM_E_BUSY, 0,
+                         "an export may be open in one context of a {}: expected {}, which has it "
+                         "open, found {}",
+                         kind == EMM_IPC_POOL ? "process" : "device", first, context);
+}
+
+// What the driver does not close is tried again before it is opened anew, and at the end of its
+// context.
+emm_status close_or_keep(Import &import) noexcept {
+    const emm_status status = unmap_export(*import.context, import.mapping);
+    if (status >= EMM_OK) {
+        remove(import);
+        return status;
+    }
+    const std::lock_guard lock(imports().mutex);
+    import.settled = import.ended = true;
+    imports().has_settled.notify_all();
+    return status;
+}
+
+// The opening of the same export that can be shared, if any.
+emm_status find_open(std::unique_lock<std::mutex> &lock, const emm_context &context,
+                     const emm_ipc_handle &handle, Import *&ret_import) {
+    for (;;) {
+        ret_import = find(lock, context, handle);
+        if (!ret_import || !ret_import->ended) {
+            return EMM_OK;
+        }
+        ret_import->settled = false;
+        lock.unlock();
+        const emm_status status = close_or_keep(*ret_import);
+        lock.lock();
+        if (status < EMM_OK) {
+            return status;
+        }
+    }
+}
+
+} // namespace
+
+emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Import **ret_import,
+                       emm_deviceptr *ret_base) {
+    std::unique_lock lock(imports().mutex);
+    Import *found = nullptr;
+    if (const emm_status status = find_open(lock, context, handle, found); status < EMM_OK) {
+        return status;
+    }
+    if (found) {
+        if (found->context->id != context.id) {
+            return refuse_second(context, *found->context, handle.kind);
+        }
+        if (!is_of(*found, handle)) {
+            return refuse_stale();
+        }
+        if (const emm_status status = check_size(handle, found->mapping.size); status != EMM_OK) {
+            return status;
+        }
+        ++found->count;
+        *ret_import = found;
+        *ret_base = found->mapping.base;
+        return EMM_OK;
+    }
+    Import &made = imports().all.emplace_back();
+    made.context = &context;
+    made.kind = handle.kind;
+    std::memcpy(made.handle, handle.handle, sizeof made.handle);
+    std::memcpy(made.nonce, handle.nonce, sizeof made.nonce);
+    lock.unlock();
+    bool opened = false;
+    const emm_status status = open_checked(context, handle, made, opened);
+    if (status != EMM_OK) {
+        const observe::Preserved said;
+        opened ? void(close_or_keep(made)) : remove(made);
+        return status;
+    }
+    lock.lock();
+    made.settled = true;
+    imports().has_settled.notify_all();
+    *ret_import = &made;
+    *ret_base = made.mapping.base;
+    return EMM_OK;
+}
+
+emm_status close_import(Import &import) noexcept {
+    {
+        const std::lock_guard lock(imports().mutex);
+        if (--import.count != 0) {
+            return EMM_OK;
+        }
+        import.settled = false;
+    }
+    return close_or_keep(import);
+}
+
+// What another thread is opening is waited for: it may have been granted less than is announced
+// now.
+void set_imports_access(const emm_context &context, int32_t device, uint32_t flags) {
+    std::unique_lock lock(imports().mutex);
+    imports().has_settled.wait(lock, [&] {
+        return std::all_of(imports().all.begin(), imports().all.end(), [&](const Import &each) {
+            return each.context != &context || each.settled;
+        });
+    });
+    for (const Import &each : imports().all) {
+        if (each.context == &context && !each.ended) {
+            set_peer_access(context, each.mapping, device, flags);
+        }
+    }
+}
+
+void close_imports(emm_context &context) noexcept {
+    for (;;) {
+        Import *found = nullptr;
+        {
+            const std::lock_guard lock(imports().mutex);
+            for (Import &each : imports().all) {
+                found = each.context == &context && each.settled ? &each : found;
+            }
+            if (!found) {
+                return;
+            }
+            found->settled = false;
+        }
+        unmap_export(*found->context, found->mapping);
+        remove(*found);
+    }
+}
+
+} // namespace emm::sharing

@@ -1,0 +1,55 @@
+#pragma once
+
+#include "core/record/context.h"
+
+#include <vector>
+
+namespace emm::sharing {
+
+// Another process's memory, opened in a context: a block of cuMemAlloc, physical memory mapped part
+// by part side by side, or an allocation of a memory pool.
+struct Mapping {
+    struct Part {
+        uint64_t offset, size;
+    };
+    uint32_t kind = EMM_IPC_LEGACY;
+    emm_deviceptr base = 0;
+    uint64_t size = 0; // of the parts in all; else as `measure` found it
+    std::vector<Part> parts;
+    CUmemoryPool pool = nullptr; // as imported
+};
+
+// Describes the driver's answer to `call`, which opens an export. EMM_E_BUSY: its address is open
+// here already.
+emm_status fail_to_open(CUresult result, const char *call);
+
+// Opens what a checked handle names, for the context's device to use. Throws std::bad_alloc.
+emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
+                      Mapping *ret_mapping);
+
+// For the context's device, which must have it, and the devices that may use the context's memory.
+emm_status grant_access(const emm_context &context, const Mapping &mapping);
+// For another device; what the driver refuses is warned of. Memory in a block of cuMemAlloc is not
+// concerned: there a device reaches what cuCtxEnablePeerAccess lets it.
+void set_peer_access(const emm_context &context, const Mapping &mapping, int32_t device,
+                     uint32_t flags);
+
+// Asks the driver how many bytes lie at `mapping`, whatever the handle says.
+emm_status measure(const emm_context &context, Mapping &mapping);
+
+// Waits for the context's work, where the driver would not. While a stream captures nothing can
+// wait: it is then left to the context's pending deallocations. After a failure `mapping` is what
+// is still to be unmapped.
+emm_status unmap_export(emm_context &context, Mapping &mapping) noexcept;
+
+// The two kinds that need the exporter's descriptors (parts.cpp, pooled.cpp), with the context
+// current. To map leaves nothing behind if it fails; to unmap leaves what is still there.
+emm_status map_parts(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping);
+CUresult unmap_parts(const driver::Driver &driver, Mapping &mapping) noexcept;
+emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping);
+CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept;
+// The mapping no longer counts as open, also if the driver could not unmap it because its context
+// has died or failed.
+void forget_pooled(const Mapping &mapping) noexcept;
+
+} // namespace emm::sharing

@@ -1,0 +1,21 @@
+// The short form of a handle: which export of which process, and half of what only holders of the
+// handle know. What it lacks the exporter tells.
+#pragma once
+
+#include <emm/emm.h>
+
+namespace emm::sharing {
+
+bool is_name(const void *bytes) noexcept;
+
+// The name of any handle, and of one that is checked as for opening it.
+emm_ipc_name write_name(const emm_ipc_handle &handle) noexcept;
+emm_status name_handle(const emm_ipc_handle &handle, emm_ipc_name *ret_name);
+
+// The number of the export, of bytes that may be anything.
+uint64_t generation_of(const emm_ipc_name &name) noexcept;
+
+// emm_ipc_handle_from: the exporter is asked, and what it answers checked.
+emm_status find_handle(const emm_ipc_name &name, emm_ipc_handle *ret_handle);
+
+} // namespace emm::sharing

@@ -1,0 +1,138 @@
+#include "core/record/owner_lock.h"
+#include "observe/descriptors.h"
+#include "observe/error.h"
+#include "observe/process.h"
+#include "sharing/connection.h"
+#include "sharing/mapping.h"
+
+#include <cstring>
+#include <map>
+#include <new>
+#include <set>
+#include <utility>
+
+namespace emm::sharing {
+namespace {
+
+// Importing a pool once more gives the same one, importing an allocation once more the same
+// address, and CUDA counts neither: one cuMemPoolDestroy ends all mappings of a pool, and one
+// cuMemFree all at an address. So the addresses are kept here. One thread at a time imports or
+// leaves a pool, or it might be given one that another thread is about to destroy.
+struct ImportedPools {
+    core::OwnerLock lock;
+    std::map<CUmemoryPool, std::set<CUdeviceptr>> mappings;
+};
+
+ImportedPools &pools() {
+    static observe::Immortal<ImportedPools> the_pools;
+    return the_pools.value;
+}
+
+CUresult leave_pool(const driver::Driver &driver, CUmemoryPool pool) noexcept {
+    const auto found = pools().mappings.find(pool);
+    if (found == pools().mappings.end() || !found->second.empty()) {
+        return CUDA_SUCCESS;
+    }
+    const CUresult result = driver.cuMemPoolDestroy(pool);
+    if (result == CUDA_SUCCESS) {
+        pools().mappings.erase(found);
+    }
+    return result;
+}
+
+emm_status fetch_descriptor(const emm_ipc_handle &handle, int *ret_descriptor) {
+    Connection connection(handle, 1);
+    Reply reply = {};
+    Descriptors descriptors;
+    const emm_status status = connection.ask(0, &reply, descriptors);
+    if (status == EMM_OK) {
+        *ret_descriptor = descriptors.take(0);
+    }
+    return status;
+}
+
+emm_status import_pool(const emm_context &context, int descriptor, CUmemoryPool *ret_pool) {
+    CUmemoryPool pool = nullptr;
+    const CUresult result = context.driver.cuMemPoolImportFromShareableHandle(
+        &pool, reinterpret_cast<void *>(static_cast<intptr_t>(descriptor)),
+        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuMemPoolImportFromShareableHandle");
+    }
+    try {
+        pools().mappings.try_emplace(pool);
+    } catch (const std::bad_alloc &) { // then no other import shares it
+        context.driver.cuMemPoolDestroy(pool);
+        throw;
+    }
+    *ret_pool = pool;
+    return EMM_OK;
+}
+
+emm_status import_pointer(const emm_context &context, const emm_ipc_handle &handle,
+                          Mapping &mapping) {
+    CUmemPoolPtrExportData name;
+    static_assert(sizeof name == sizeof handle.handle);
+    std::memcpy(&name, handle.handle, sizeof name);
+    CUdeviceptr base = 0;
+    CUresult result = context.driver.cuMemPoolImportPointer(&base, mapping.pool, &name);
+    std::set<CUdeviceptr> &open = pools().mappings[mapping.pool];
+    if (result == CUDA_SUCCESS && open.count(base) != 0) {
+        result = CUDA_ERROR_ALREADY_MAPPED;
+    }
+    if (result != CUDA_SUCCESS) {
+        return fail_to_open(result, "cuMemPoolImportPointer");
+    }
+    try {
+        open.insert(base);
+    } catch (const std::bad_alloc &) {
+        context.driver.cuMemFree(base);
+        throw;
+    }
+    mapping.base = base;
+    return EMM_OK;
+}
+
+} // namespace
+
+emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping) {
+    int descriptor = -1;
+    emm_status status = fetch_descriptor(handle, &descriptor);
+    if (status != EMM_OK) {
+        return status;
+    }
+    const core::OwnerGuard alone(pools().lock);
+    try {
+        status = import_pool(context, descriptor, &mapping.pool);
+        status = status == EMM_OK ? grant_access(context, mapping) : status;
+        status = status == EMM_OK ? import_pointer(context, handle, mapping) : status;
+    } catch (const std::bad_alloc &) {
+        status = observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note a memory pool");
+    }
+    observe::forget_and_close(descriptor);
+    if (status != EMM_OK && mapping.pool) {
+        leave_pool(context.driver, mapping.pool);
+    }
+    return status;
+}
+
+CUresult unmap_pooled(const driver::Driver &driver, Mapping &mapping) noexcept {
+    const core::OwnerGuard alone(pools().lock);
+    if (mapping.base) {
+        const CUresult result = driver.cuMemFree(mapping.base);
+        if (result != CUDA_SUCCESS) {
+            return result;
+        }
+        pools().mappings.find(mapping.pool)->second.erase(std::exchange(mapping.base, 0));
+    }
+    return leave_pool(driver, mapping.pool);
+}
+
+void forget_pooled(const Mapping &mapping) noexcept {
+    const core::OwnerGuard alone(pools().lock);
+    if (const auto found = pools().mappings.find(mapping.pool); found != pools().mappings.end()) {
+        found->second.erase(mapping.base);
+    }
+}
+
+} // namespace emm::sharing

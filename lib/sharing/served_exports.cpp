@@ -1,0 +1,259 @@
+#include "sharing/served_exports.h"
+
+#include "observe/descriptors.h"
+#include "observe/error.h"
+#include "observe/process.h"
+#include "sharing/server.h"
+#include "sharing/socket.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <fcntl.h>
+#include <list>
+#include <mutex>
+#include <string>
+#include <sys/random.h>
+#include <vector>
+
+namespace emm::sharing {
+
+struct ServedExport {
+    const emm_context *context;
+    uint32_t kind;
+    uint8_t handle[64];
+    std::vector<emm_ipc_part> parts;
+    uint64_t bytes = 0;      // of the whole
+    uint64_t generation = 0; // 0: no export's yet
+    bool ended = false;
+    uint32_t batches = 0; // that are on their way
+};
+
+namespace {
+
+struct ServedExports {
+    std::mutex mutex;
+    std::condition_variable has_rest;
+    std::list<ServedExport> all;
+};
+
+ServedExports &served_exports() {
+    static observe::Immortal<ServedExports> the_exports;
+    return the_exports.value;
+}
+
+// The mutex is held.
+ServedExport *find(const uint8_t (&handle)[64], uint64_t generation) noexcept {
+    for (ServedExport &each : served_exports().all) {
+        if (each.generation == generation && !each.ended && is_same(each.handle, handle)) {
+            return &each;
+        }
+    }
+    return nullptr;
+}
+
+void remove(std::unique_lock<std::mutex> &lock, ServedExport &served) noexcept {
+    served.ended = true;
+    served_exports().has_rest.wait(lock, [&] { return served.batches == 0; });
+    auto &all = served_exports().all;
+    all.erase(std::find_if(all.begin(), all.end(),
+                           [&](const ServedExport &each) { return &each == &served; }));
+}
+
+emm_status refuse_source(const char *expected) {
+    return observe::refuse("serve_ipc: expected {}, found none", expected);
+}
+
+emm_status check(const emm_ipc_source &source, uint64_t &ret_total) {
+    const bool is_pool = source.kind == EMM_IPC_POOL;
+    if (source.struct_size < sizeof source || !source.parts || source.part_count == 0) {
+        return refuse_source("a whole emm_ipc_source with parts");
+    }
+    if (!is_pool && source.kind != EMM_IPC_FILE_DESCRIPTOR) {
+        return refuse_source("a kind that is served by descriptor");
+    }
+    if (is_pool) {
+        ret_total = source.offset + source.size;
+        return source.part_count == 1 && source.pointer && source.size > 0 &&
+                       source.size <= UINT64_MAX - source.offset
+                   ? EMM_OK
+                   : refuse_source("one memory pool and the export data of a pointer");
+    }
+    uint64_t total = 0;
+    for (uint64_t i = 0; i < source.part_count; ++i) {
+        if (source.parts[i].size == 0 || source.parts[i].size > UINT64_MAX - total) {
+            return refuse_source("parts with a size");
+        }
+        total += source.parts[i].size;
+    }
+    ret_total = total;
+    return source.size > 0 && source.size <= total && source.offset <= total - source.size
+               ? EMM_OK
+               : refuse_source("an allocation inside of its parts");
+}
+
+// The number of parts stands behind the secret: an importer wants to know before it asks.
+emm_status make_handle(const emm_ipc_source &source, uint8_t (&ret_handle)[64]) {
+    if (source.kind == EMM_IPC_POOL) {
+        std::memcpy(ret_handle, source.pointer, sizeof ret_handle);
+        return EMM_OK;
+    }
+    DescriptorHandle made = {};
+    made.parts = source.part_count;
+    if (getrandom(made.secret, sizeof made.secret, 0) != sizeof made.secret) {
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom gives no number for an export");
+    }
+    std::memcpy(ret_handle, &made, sizeof ret_handle);
+    return EMM_OK;
+}
+
+CUresult export_part(const driver::Driver &driver, uint32_t kind, const emm_ipc_part &part,
+                     int *ret_descriptor) noexcept {
+    if (kind == EMM_IPC_POOL) {
+        return driver.cuMemPoolExportToShareableHandle(
+            ret_descriptor, reinterpret_cast<CUmemoryPool>(static_cast<uintptr_t>(part.handle)),
+            CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+    }
+    return driver.cuMemExportToShareableHandle(ret_descriptor, part.handle,
+                                               CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+}
+
+// CUDA cannot be asked for a descriptor that is close-on-exec: a program that is started by
+// posix_spawn or vfork in this moment has it.
+CUresult export_own_part(const driver::Driver &driver, uint32_t kind, const emm_ipc_part &part,
+                         int *ret_descriptor) noexcept {
+    const observe::NoFork held;
+    const CUresult result = export_part(driver, kind, part, ret_descriptor);
+    if (result == CUDA_SUCCESS) {
+        fcntl(*ret_descriptor, F_SETFD, FD_CLOEXEC);
+        observe::own(*ret_descriptor);
+    }
+    return result;
+}
+
+} // namespace
+
+emm_status serve_export(emm_context &context, const emm_ipc_source &source,
+                        emm_ipc_handle *ret_handle) {
+    uint64_t total = 0;
+    emm_status status = check(source, total);
+    ServedExport served = {&context, source.kind, {}, {}, total};
+    status = status == EMM_OK ? make_handle(source, served.handle) : status;
+    if (status != EMM_OK) {
+        return status;
+    }
+    emm_ipc_handle made = {};
+    made.kind = source.kind;
+    std::memcpy(made.handle, served.handle, sizeof made.handle);
+    made.offset = source.offset;
+    made.size = source.size;
+    made.exported_size = total;
+    served.parts.assign(source.parts, source.parts + source.part_count);
+    const std::lock_guard lock(served_exports().mutex);
+    served_exports().all.push_back(std::move(served));
+    *ret_handle = made;
+    return EMM_OK;
+}
+
+emm_status withdraw_export(const emm_context &context, const emm_ipc_handle &handle) noexcept {
+    std::unique_lock lock(served_exports().mutex);
+    ServedExport *const served = find(handle.handle, handle.generation);
+    if (!served || served->context != &context) {
+        lock.unlock();
+        return observe::fail(
+            EMM_E_NOT_OWNED, 0,
+            "withdraw_ipc: the handle is none that {} serves, or does not any more", context);
+    }
+    remove(lock, *served);
+    return EMM_OK;
+}
+
+emm_status publish_export(const emm_context &context, const emm_ipc_handle &handle) {
+    const std::lock_guard lock(served_exports().mutex);
+    ServedExport *const served = find(handle.handle, 0);
+    if (!served || served->context != &context) {
+        return observe::fail(EMM_E_PLUGIN_FAILED, 0,
+                             "the plugin's IPC handle is of a kind that is served by descriptor: "
+                             "expected one from serve_ipc, found another");
+    }
+    served->generation = handle.generation;
+    return EMM_OK;
+}
+
+void withdraw_exports(const emm_context &context) noexcept {
+    std::unique_lock lock(served_exports().mutex);
+    auto &all = served_exports().all;
+    for (;;) {
+        const auto found = std::find_if(all.begin(), all.end(), [&](const ServedExport &each) {
+            return each.context == &context && !each.ended;
+        });
+        if (found == all.end()) {
+            return;
+        }
+        remove(lock, *found);
+    }
+}
+
+ServedReply::ServedReply(const Request &request) noexcept {
+    uint8_t own[8];
+    reply_.magic = wire_magic;
+    const bool is_ours =
+        get_nonce(own) == EMM_OK && std::memcmp(own, request.nonce, sizeof own) == 0;
+    std::unique_lock lock(served_exports().mutex);
+    ServedExport *const served =
+        is_ours && request.generation != 0 ? find(request.handle, request.generation) : nullptr;
+    if (!served || request.first >= served->parts.size()) {
+        refuse(served ? EMM_E_INVALID_VALUE : EMM_E_NOT_OWNED, 0);
+        return;
+    }
+    const uint64_t left = served->parts.size() - request.first;
+    reply_.total = served->parts.size();
+    reply_.bytes = served->bytes;
+    reply_.count = static_cast<uint32_t>(
+        std::min<uint64_t>({left, parts_at_once, std::max(request.most, 1u)}));
+    std::copy_n(served->parts.begin() + static_cast<std::ptrdiff_t>(request.first), reply_.count,
+                parts_);
+    ++served->batches;
+    export_ = served;
+    lock.unlock();
+    fill(*served->context, served->kind);
+}
+
+ServedReply::~ServedReply() {
+    for (uint32_t i = 0; i < reply_.count; ++i) {
+        observe::forget_and_close(descriptors_[i]);
+    }
+    if (export_) {
+        const std::lock_guard lock(served_exports().mutex);
+        --export_->batches;
+        served_exports().has_rest.notify_all();
+    }
+}
+
+void ServedReply::refuse(emm_status status, int32_t driver_result) noexcept {
+    reply_.status = status;
+    reply_.driver_result = driver_result;
+    reply_.count = 0;
+}
+
+// Where descriptors run out, fewer will do.
+void ServedReply::fill(const emm_context &context, uint32_t kind) noexcept {
+    const uint32_t wanted = reply_.count;
+    reply_.count = 0;
+    const driver::Current current(context.driver, context.cuda_context, context.id);
+    CUresult result = current.result();
+    while (reply_.count < wanted && result == CUDA_SUCCESS) {
+        const emm_ipc_part &part = parts_[reply_.count];
+        int descriptor = -1;
+        result = export_own_part(context.driver, kind, part, &descriptor);
+        if (result == CUDA_SUCCESS) {
+            descriptors_[reply_.count] = descriptor;
+            reply_.sizes[reply_.count++] = part.size;
+        }
+    }
+    if (reply_.count == 0) {
+        refuse(cuda::status_of(result), result);
+    }
+}
+
+} // namespace emm::sharing

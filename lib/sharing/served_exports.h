@@ -1,0 +1,37 @@
+// What this process serves by descriptor: the parts behind each export, while the export lasts.
+#pragma once
+
+#include "core/record/context.h"
+#include "core/record/sharing.h"
+#include "sharing/wire.h"
+
+namespace emm::sharing {
+
+// The handle is now an export's: from here on importers may ask for it, by its generation.
+emm_status publish_export(const emm_context &context, const emm_ipc_handle &handle);
+
+// The context's parts are about to go.
+void withdraw_exports(const emm_context &context) noexcept;
+
+// The answer to a request, and the descriptors that go with it. The export is not withdrawn while
+// this lives.
+class ServedReply {
+public:
+    explicit ServedReply(const Request &request) noexcept;
+    ~ServedReply();
+    ServedReply(const ServedReply &) = delete;
+    ServedReply &operator=(const ServedReply &) = delete;
+    const Reply &reply() const { return reply_; }
+    const int *descriptors() const { return descriptors_; }
+
+private:
+    void refuse(emm_status status, int32_t driver_result) noexcept;
+    void fill(const emm_context &context, uint32_t kind) noexcept;
+
+    struct ServedExport *export_ = nullptr;
+    Reply reply_ = {};
+    emm_ipc_part parts_[parts_at_once];
+    int descriptors_[parts_at_once];
+};
+
+} // namespace emm::sharing

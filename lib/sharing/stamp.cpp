@@ -1,0 +1,155 @@
+#include "sharing/stamp.h"
+
+#include "core/record/context.h"
+#include "observe/error.h"
+#include "sharing/server.h"
+#include "sharing/socket.h"
+
+#include <cstddef>
+#include <cstring>
+
+namespace emm::sharing {
+namespace {
+
+constexpr uint32_t expected_magic = 0x696d6d65; // "emmi"
+constexpr uint32_t expected_version = 3;
+
+uint32_t checksum_of(const emm_ipc_handle &handle) noexcept {
+    return sharing::checksum_of(&handle, offsetof(emm_ipc_handle, checksum));
+}
+
+emm_status check_form(const emm_ipc_handle &handle) {
+    if (handle.magic != expected_magic) {
+        return observe::refuse("an IPC handle's magic: expected {:#x}, found {:#x}", expected_magic,
+                               handle.magic);
+    }
+    if (handle.version != expected_version) {
+        return observe::refuse("an IPC handle's version: expected {}, found {}", expected_version,
+                               handle.version);
+    }
+    if (const uint32_t sum = checksum_of(handle); handle.checksum != sum) {
+        return observe::refuse("an IPC handle's checksum: expected {:#x}, found {:#x}", sum,
+                               handle.checksum);
+    }
+    if (handle.size == 0 || handle.size > handle.exported_size ||
+        handle.offset > handle.exported_size - handle.size) {
+        return observe::refuse(
+            "an IPC handle's part: expected 1 or more of {} bytes, found {} at offset {}",
+            handle.exported_size, handle.size, handle.offset);
+    }
+    return EMM_OK;
+}
+
+// A part is 4 KiB at least, wherever CUDA runs.
+emm_status check_parts(const emm_ipc_handle &handle) {
+    DescriptorHandle it;
+    std::memcpy(&it, handle.handle, sizeof it);
+    const uint64_t most = handle.exported_size / 4096;
+    if (it.parts == 0 || it.parts > most) {
+        return observe::refuse("an IPC handle's number of parts: expected 1 to {}, found {}", most,
+                               it.parts);
+    }
+    for (const uint8_t byte : it.zeros) {
+        if (byte != 0) {
+            return observe::refuse("an IPC handle's unused bytes: expected zeros, found {}", byte);
+        }
+    }
+    return EMM_OK;
+}
+
+emm_status check_kind(const emm_ipc_handle &handle) {
+    if (handle.kind == EMM_IPC_LEGACY || handle.kind == EMM_IPC_POOL) {
+        return EMM_OK;
+    }
+    if (handle.kind == EMM_IPC_FILE_DESCRIPTOR) {
+        return check_parts(handle);
+    }
+    if (handle.kind == EMM_IPC_FABRIC) {
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0,
+                             "an IPC handle's kind: expected legacy, file descriptors or a memory "
+                             "pool, which this host opens, found fabric");
+    }
+    return observe::refuse("an IPC handle's kind: expected 1 to 4, found {}", handle.kind);
+}
+
+// Which allocation it is, in its process: a number that never comes again, as the address and what
+// the driver calls it may. Descriptors need none: their secret is of one export.
+emm_status identify_memory(const emm_context &context, emm_deviceptr ptr, uint32_t kind,
+                           uint64_t &ret_id) {
+    ret_id = 0;
+    if (kind != EMM_IPC_LEGACY && kind != EMM_IPC_POOL) {
+        return EMM_OK;
+    }
+    const driver::Driver &driver = context.driver;
+    const driver::Current current(driver, context.cuda_context, context.id);
+    if (current.result() != CUDA_SUCCESS) {
+        return driver::fail(current.result(), "making the context current");
+    }
+    unsigned long long id = 0;
+    const CUresult result = driver.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, ptr);
+    ret_id = id;
+    return result == CUDA_SUCCESS
+               ? EMM_OK
+               : driver::fail(result, "cuPointerGetAttribute(CU_POINTER_ATTRIBUTE_BUFFER_ID)");
+}
+
+} // namespace
+
+emm_status stamp(const emm_context &context, emm_deviceptr ptr, emm_ipc_handle &handle) {
+    handle.magic = expected_magic;
+    handle.version = expected_version;
+    handle.flags = network_namespace();
+    std::memcpy(handle.device_uuid, context.uuid, sizeof handle.device_uuid);
+    handle.pci_domain = context.pci[0];
+    handle.pci_bus = context.pci[1];
+    handle.pci_device = context.pci[2];
+    uint8_t nonce[8];
+    uint64_t memory = 0;
+    emm_status status = get_nonce(nonce);
+    status = status == EMM_OK ? identify_memory(context, ptr, handle.kind, memory) : status;
+    if (status != EMM_OK) {
+        return status;
+    }
+    static_assert(sizeof nonce + sizeof memory == sizeof handle.nonce);
+    std::memcpy(handle.nonce, nonce, sizeof nonce);
+    std::memcpy(handle.nonce + sizeof nonce, &memory, sizeof memory);
+    handle.checksum = checksum_of(handle);
+    return check_form(handle); // as a plugin might have filled it
+}
+
+emm_status check_handle(const emm_ipc_handle &handle) {
+    const emm_status status = check_form(handle);
+    return status == EMM_OK ? check_kind(handle) : status;
+}
+
+emm_status check_exporter(const uint8_t *nonce) {
+    uint8_t own[8];
+    const emm_status status = get_nonce(own);
+    if (status != EMM_OK) {
+        return status;
+    }
+    if (std::memcmp(nonce, own, sizeof own) == 0) {
+        return observe::refuse(
+            "an IPC handle's exporter: expected another process, found this one, whose "
+            "memory it is already");
+    }
+    return EMM_OK;
+}
+
+emm_status check_stamp(const emm_ipc_handle &handle) {
+    const emm_status status = check_handle(handle);
+    return status == EMM_OK ? check_exporter(handle.nonce) : status;
+}
+
+uint32_t checksum_of(const void *bytes, size_t size) noexcept {
+    uint32_t sum = ~0u;
+    for (size_t i = 0; i < size; ++i) {
+        sum ^= static_cast<const unsigned char *>(bytes)[i];
+        for (int bit = 0; bit < 8; ++bit) {
+            sum = sum >> 1 ^ (sum & 1 ? 0xedb88320u : 0);
+        }
+    }
+    return ~sum;
+}
+
+} // namespace emm::sharing

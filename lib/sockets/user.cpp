@@ -1,0 +1,65 @@
+#include "sockets/user.h"
+
+#include "observe/descriptors.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace emm::sockets {
+namespace {
+
+// Up to `size` bytes of a small file; empty: it cannot be read.
+std::string_view read_file(const char *path, char *bytes, size_t size) noexcept {
+    const int file = observe::make_own([path] { return open(path, O_RDONLY | O_CLOEXEC); });
+    const ssize_t got = file < 0 ? -1 : read(file, bytes, size);
+    if (file >= 0) {
+        observe::forget_and_close(file);
+    }
+    return {bytes, got > 0 ? static_cast<size_t>(got) : 0};
+}
+
+uint32_t overflow_user() noexcept {
+    char bytes[16];
+    const std::string_view text = read_file("/proc/sys/kernel/overflowuid", bytes, sizeof bytes);
+    uint32_t user = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), user);
+    return error == std::errc() ? user : 65534; // the kernel's own choice
+}
+
+} // namespace
+
+bool is_same_user(uint32_t peer, uint32_t own, uint32_t overflow, bool all_are_mapped) noexcept {
+    return peer == own && (own != overflow || all_are_mapped);
+}
+
+bool maps_all_users(std::string_view uid_map) noexcept {
+    uint32_t numbers[3] = {1, 1, 0};
+    const char *at = uid_map.data();
+    const char *const end = at + uid_map.size();
+    for (uint32_t &each : numbers) {
+        at = std::find_if(at, end, [](char byte) { return byte != ' '; });
+        at = std::from_chars(at, end, each).ptr;
+    }
+    return numbers[0] == 0 && numbers[1] == 0 && numbers[2] == UINT32_MAX;
+}
+
+bool is_own_user(int socket, uint32_t *ret_user) noexcept {
+    ucred peer = {};
+    socklen_t length = sizeof peer;
+    const bool known = getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0;
+    const uint32_t own = geteuid();
+    *ret_user = known ? peer.uid : ~0u;
+    if (!known || peer.uid != own) {
+        return false;
+    }
+    const uint32_t overflow = overflow_user();
+    char bytes[128];
+    return is_same_user(peer.uid, own, overflow,
+                        own == overflow &&
+                            maps_all_users(read_file("/proc/self/uid_map", bytes, sizeof bytes)));
+}
+
+} // namespace emm::sockets

@@ -1,0 +1,156 @@
+// Behaviour: the owner of a pinned range is finalized after it is unpinned, however that happens.
+#include "../driver_calls.h"
+#include "../handles.h"
+#include "../recorder.h"
+#include "catch.h"
+
+#include <array>
+#include <thread>
+
+namespace {
+
+using Calls = std::vector<std::string>;
+
+alignas(4096) std::array<char, 4096> range;
+emm_memory *pinned = nullptr;
+emm_status reset_answer = EMM_OK;
+
+emm_context *context_with_pinned_range(emm_finalizer finalizer = &note_finalizer) {
+    emm_context *const context = recorded_context();
+    REQUIRE(emm_memory_pin(context, range.data(), range.size(), 0, range.data(), finalizer,
+                           &pinned) == EMM_OK);
+    return context;
+}
+
+// Asserts nothing: Catch2 counts on one thread.
+void release_in_another_thread() {
+    std::thread([] { emm_memory_release(pinned); }).join();
+}
+
+// The plugin pins by itself.
+void pin_by_plugin(emm_status (*unpin)(emm_manager *, void *, size_t)) {
+    Recorder::the().table.mempin = [](emm_manager *, void *, size_t, uint32_t,
+                                      emm_deviceptr *) -> emm_status { return EMM_OK; };
+    Recorder::the().table.memunpin = unpin;
+}
+
+} // namespace
+
+TEST_CASE("a range that is released during a reset is unpinned before its owner is finalized") {
+    static CUresult pinned_anew = CUDA_ERROR_UNKNOWN;
+    Recorder::the().table.reset = [](emm_manager *) -> emm_status {
+        release_in_another_thread();
+        Recorder::the().note("reset");
+        return EMM_OK;
+    };
+    static emm_context_info at = {};
+    at.struct_size = sizeof at;
+    emm_context *const context = context_with_pinned_range([](void *owner) {
+        note_finalizer(owner);
+        CU(cuCtxSetCurrent)(at.cuda_context);
+        pinned_anew = CU(cuMemHostRegister)(owner, range.size(), CU_MEMHOSTREGISTER_PORTABLE);
+    });
+    REQUIRE(emm_context_get_info(context, &at) == EMM_OK);
+    Recorder::the().clear();
+    CHECK(emm_context_reset(context) == EMM_OK);
+    CHECK(Recorder::the().calls() == Calls{"reset", "finalizer"});
+    CHECK(pinned_anew == CUDA_SUCCESS);
+}
+
+TEST_CASE("a range that is freed during a reset keeps its handle and is finalized once") {
+    Recorder::the().table.reset = [](emm_manager *) -> emm_status {
+        std::thread([] { emm_memory_free(pinned); }).join();
+        Recorder::the().note("reset");
+        return EMM_OK;
+    };
+    emm_context *const context = context_with_pinned_range();
+    Recorder::the().clear();
+    CHECK(emm_context_reset(context) == EMM_OK);
+    CHECK(Recorder::the().calls() == Calls{"reset", "finalizer"});
+    CHECK(info_of(pinned).state == EMM_MEMORY_FREED);
+    CHECK(emm_memory_release(pinned) == EMM_OK);
+    CHECK(Recorder::the().count("finalizer") == 1);
+}
+
+namespace {
+
+emm_context *context_that_releases_in_destroy() {
+    Recorder::the().table.destroy = [](emm_manager *) -> emm_status {
+        release_in_another_thread();
+        Recorder::the().note("destroy");
+        return EMM_OK;
+    };
+    emm_context *const context = context_with_pinned_range();
+    Recorder::the().clear();
+    return context;
+}
+
+} // namespace
+
+TEST_CASE("a range that is released during a retirement is unpinned before it is finalized") {
+    CHECK(emm_context_retire(context_that_releases_in_destroy()) == EMM_OK);
+    CHECK(Recorder::the().calls() == Calls{"destroy", "finalizer"});
+}
+
+TEST_CASE("a range that is released while a new manager is made is finalized after the old one") {
+    CHECK(emm_context_reset(context_that_releases_in_destroy()) == EMM_OK);
+    CHECK(Recorder::the().calls() == Calls{"destroy", "create", "initialize", "finalizer"});
+}
+
+TEST_CASE("a range that is released while a retirement waits for a call is unpinned by it first") {
+    static std::thread retirement;
+    emm_context *const context = context_with_pinned_range();
+    pin_by_plugin([](emm_manager *, void *, size_t) -> emm_status {
+        Recorder::the().note("memunpin");
+        return EMM_OK;
+    });
+    static emm_memory *other;
+    other = allocated(context);
+    Recorder::the().clear();
+    Recorder::the().on_memalloc = [](size_t) {
+        retirement = std::thread([] { emm_context_retire(Recorder::the().context); });
+        emm_memory_info info = {};
+        info.struct_size = sizeof info;
+        do {
+            std::this_thread::yield();
+            emm_memory_get_info(other, &info);
+        } while (info.state == EMM_MEMORY_LIVE); // until the retirement has begun
+        release_in_another_thread();
+        return EMM_OK;
+    };
+    emm_memory *const last = allocated(context);
+    retirement.join();
+    CHECK(Recorder::the().calls() == Calls{"memalloc", "destroy", "finalizer"});
+    CHECK(emm_memory_release(other) == EMM_OK);
+    CHECK(emm_memory_release(last) == EMM_OK);
+}
+
+TEST_CASE("a range that could not be unpinned is finalized when a reset has dropped it") {
+    pin_by_plugin([](emm_manager *, void *, size_t) -> emm_status { return EMM_E_DRIVER; });
+    Recorder::the().table.reset = [](emm_manager *) -> emm_status {
+        Recorder::the().note("reset");
+        return EMM_OK;
+    };
+    emm_context *const context = context_with_pinned_range();
+    Recorder::the().clear();
+    CHECK(emm_memory_release(pinned) == EMM_E_DRIVER);
+    CHECK(emm_context_reset(context) == EMM_OK);
+    CHECK(Recorder::the().calls() == Calls{"reset", "finalizer"});
+}
+
+TEST_CASE("after a reset that failed the next one finalizes what it drops") {
+    pin_by_plugin([](emm_manager *, void *, size_t) -> emm_status { return EMM_OK; });
+    Recorder::the().table.reset = [](emm_manager *) -> emm_status {
+        Recorder::the().note("reset");
+        return reset_answer;
+    };
+    emm_context *const context = context_with_pinned_range();
+    Recorder::the().clear();
+    reset_answer = EMM_E_PLUGIN_FAILED;
+    CHECK(emm_context_reset(context) == EMM_E_PLUGIN_FAILED);
+    CHECK(emm_memory_release(pinned) == EMM_OK);
+    CHECK(Recorder::the().calls() == Calls{"reset"});
+    reset_answer = EMM_OK;
+    CHECK(emm_context_reset(context) == EMM_OK);
+    CHECK(Recorder::the().calls() == Calls{"reset", "reset", "finalizer"});
+}

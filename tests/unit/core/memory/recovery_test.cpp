@@ -1,0 +1,136 @@
+// What other contexts do for a request that memory has run out for.
+#include "core/memory/recovery.h"
+
+#include "../driver_calls.h"
+#include "../recorder.h"
+#include "catch.h"
+#include "core/record/context.h"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace {
+
+emm_context *second_context() {
+    emm_context *context = nullptr;
+    REQUIRE(emm_context_from(new_context(), &context) == EMM_OK);
+    return context;
+}
+
+emm_status trim_noted(emm_manager *, size_t, size_t *ret_released) {
+    Recorder::the().note("trim");
+    *ret_released = 0;
+    return EMM_OK;
+}
+
+// Memory is there once so many trims have been noted.
+std::function<emm_status(size_t)> succeed_after(size_t trims) {
+    return [trims](size_t) {
+        return Recorder::the().count("trim") >= trims ? EMM_OK : EMM_E_OUT_OF_MEMORY;
+    };
+}
+
+emm_status ask(emm_context *context, size_t size) {
+    emm_deviceptr ptr = 0;
+    return emm_memalloc(context, size, EMM_STREAM_LEGACY, &ptr);
+}
+
+} // namespace
+
+TEST_CASE("another context of the device is trimmed before the application is asked") {
+    Recorder::the().table.trim = trim_noted;
+    emm_context *const context = recorded_context();
+    second_context();
+    emm_set_pressure_callback(
+        [](emm_context *, size_t, void *) -> size_t {
+            Recorder::the().note("press");
+            return 0;
+        },
+        nullptr);
+    Recorder::the().on_memalloc = succeed_after(2);
+    Recorder::the().clear();
+    CHECK(ask(context, context->total_memory) == EMM_OK);
+    CHECK(Recorder::the().calls() ==
+          std::vector<std::string>{"memalloc", "trim", "memalloc", "trim", "press", "memalloc"});
+}
+
+TEST_CASE("no other context is trimmed where the context's own memory does, or the driver has it") {
+    Recorder::the().table.trim = trim_noted;
+    emm_context *const context = recorded_context();
+    second_context();
+    Recorder::the().on_memalloc = succeed_after(1);
+    CHECK(ask(context, context->total_memory) == EMM_OK);
+    CHECK(Recorder::the().count("trim") == 1);
+    Recorder::the().clear();
+    Recorder::the().on_memalloc = succeed_after(2);
+    CHECK(ask(context, 64) == EMM_E_OUT_OF_MEMORY);
+    CHECK(Recorder::the().count("trim") == 1);
+}
+
+TEST_CASE("pinned memory of another context makes room for pinned memory") {
+    Recorder::the().table.trim = trim_noted;
+    Recorder::the().table.memhostalloc = [](emm_manager *, size_t, uint32_t, void **ret_host,
+                                            emm_deviceptr *) -> emm_status {
+        *ret_host = &Recorder::the();
+        return Recorder::the().count("trim") >= 2 ? EMM_OK : EMM_E_OUT_OF_HOST_MEMORY;
+    };
+    Recorder::the().table.memhostfree = [](emm_manager *, void *, size_t, uint32_t,
+                                           emm_stream) -> emm_status { return EMM_OK; };
+    emm_context *const context = recorded_context();
+    second_context();
+    void *host = nullptr;
+    CHECK(emm_memhostalloc(context, 64, 0, &host, nullptr) == EMM_OK);
+}
+
+TEST_CASE("a context that another thread resets is left out") {
+    static std::atomic<bool> is_resetting{false}, is_answered{false};
+    Recorder::the().table.trim = trim_noted;
+    Recorder::the().table.reset = [](emm_manager *) -> emm_status {
+        is_resetting = true;
+        while (!is_answered) {
+            std::this_thread::yield();
+        }
+        return EMM_OK;
+    };
+    emm_context *const context = recorded_context(), *const other = second_context();
+    Recorder::the().on_memalloc = succeed_after(2);
+    std::thread resetting([other] { emm_context_reset(other); });
+    while (!is_resetting) {
+        std::this_thread::yield();
+    }
+    CHECK(ask(context, context->total_memory) == EMM_E_OUT_OF_MEMORY);
+    is_answered = true;
+    resetting.join();
+    CHECK(Recorder::the().count("trim") == 1);
+}
+
+TEST_CASE("a reset waits until a trim for another context's request has ended") {
+    static std::atomic<bool> is_trimming{false}, is_reset{false}, was_reset_within{false};
+    static std::atomic<int> trims{0};
+    Recorder::the().table.trim = [](emm_manager *, size_t, size_t *ret_released) -> emm_status {
+        if (++trims == 2) {
+            is_trimming = true;
+            std::this_thread::sleep_for(std::chrono::milliseconds(50));
+            was_reset_within = is_reset.load();
+        }
+        *ret_released = 0;
+        return EMM_OK;
+    };
+    Recorder::the().table.reset = [](emm_manager *) -> emm_status {
+        is_reset = true;
+        return EMM_OK;
+    };
+    emm_context *const context = recorded_context(), *const other = second_context();
+    Recorder::the().on_memalloc = [](size_t) -> emm_status { return EMM_E_OUT_OF_MEMORY; };
+    std::thread resetting([other] {
+        while (!is_trimming) {
+            std::this_thread::yield();
+        }
+        emm_context_reset(other);
+    });
+    CHECK(ask(context, context->total_memory) == EMM_E_OUT_OF_MEMORY);
+    resetting.join();
+    CHECK(is_reset);
+    CHECK_FALSE(was_reset_within);
+}

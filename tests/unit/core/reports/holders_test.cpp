@@ -1,0 +1,173 @@
+#include "core/reports/holders.h"
+
+#include "../address_plugin.h"
+#include "catch.h"
+#include "core/account/tracking.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <unistd.h>
+
+namespace {
+
+// Where the log of a test goes.
+class LogFile {
+public:
+    LogFile() {
+        setenv("EMM_LOG", ("error:" + path_).c_str(), 1);
+        unlink(path_.c_str());
+    }
+    ~LogFile() { unlink(path_.c_str()); }
+    std::string text() const {
+        std::ostringstream text;
+        text << std::ifstream(path_).rdbuf();
+        return text.str();
+    }
+
+private:
+    const std::string path_ = "/tmp/emm-holders-" + std::to_string(getpid());
+};
+
+emm_context *served(const char *track, const char *report) {
+    track ? setenv("EMM_TRACK", track, 1) : unsetenv("EMM_TRACK");
+    report ? setenv("EMM_OOM_REPORT", report, 1) : unsetenv("EMM_OOM_REPORT");
+    emm_context *context = nullptr;
+    REQUIRE(emm_set_plugin_entry(&AddressPlugin::entry, nullptr) == EMM_OK);
+    REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
+    return context;
+}
+
+size_t count_of(const std::string &text, const std::string &part) {
+    size_t count = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) {
+        count++;
+    }
+    return count;
+}
+
+constexpr size_t too_much = size_t(1) << 41; // for the plugin
+
+} // namespace
+
+TEST_CASE("a report is wanted where allocations are tracked, unless the setting says otherwise") {
+    using emm::core::is_report_wanted;
+    CHECK_FALSE(is_report_wanted("", false));
+    CHECK(is_report_wanted("", true));
+    CHECK(is_report_wanted("on", false));
+    CHECK_FALSE(is_report_wanted("off", true));
+}
+
+TEST_CASE("out of memory writes one report, and the error has it as JSON") {
+    const LogFile log;
+    emm_context *context = served("module", nullptr);
+    emm_deviceptr kept = 0, none = 0;
+    REQUIRE(emm_memalloc(context, 4096, EMM_STREAM_LEGACY, &kept) == EMM_OK);
+    for (int i = 0; i < 5; i++) { // a program that probes
+        CHECK(emm_memalloc(context, too_much, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
+        CHECK((emm_last_error()->report != nullptr) == (i == 0));
+        CHECK_THAT(emm_last_error()->text, ContainsSubstring("out of device memory"));
+        if (i == 0) {
+            const auto told = nlohmann::json::parse(emm_last_error()->report).at("memory");
+            CHECK(told.at("request").at("bytes") == too_much);
+            CHECK_THAT(told.at("request").at("caller").get<std::string>(),
+                       ContainsSubstring("core-tests+0x"));
+            CHECK(told.at("tracked").at("libraries").at(0).at("bytes") == 4096);
+            CHECK(told.at("tracked").at("callers").size() == 1);
+            CHECK(told.at("driver").at("total") > 0);
+        }
+    }
+    CHECK(count_of(log.text(), "out of device memory on device 0") == 1);
+    CHECK_THAT(log.text(),
+               ContainsSubstring("live by library:") && ContainsSubstring("core-tests"));
+}
+
+TEST_CASE("a report that nothing asks for is not written, and one can be had without tracking") {
+    const LogFile log;
+    emm_context *context = served(nullptr, nullptr);
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(context, too_much, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
+    CHECK(emm_last_error()->report == nullptr);
+    CHECK(log.text().empty());
+    emm::core::write_report(emm::core::memory_report_lines());
+    CHECK_THAT(log.text(), ContainsSubstring("memory of device 0:"));
+    CHECK(emm_last_error()->code == EMM_E_OUT_OF_MEMORY); // as it was
+}
+
+TEST_CASE("what was taken from the driver itself has a holder too, until it is given back") {
+    const LogFile log;
+    emm_context *context = served("module", nullptr);
+    uint64_t kept = 0, returned = 0, elsewhere = 0;
+    REQUIRE(emm_track_driver_memory(0, 96 << 20, &kept) == EMM_OK);
+    REQUIRE(emm_track_driver_memory(0, 32 << 20, &returned) == EMM_OK);
+    REQUIRE(emm_track_driver_memory(1, 64 << 20, &elsewhere) == EMM_OK);
+    CHECK(emm_untrack_driver_memory(returned) == EMM_OK);
+    CHECK(emm_untrack_driver_memory(returned) == EMM_E_NOT_OWNED);
+    CHECK(emm_untrack_driver_memory(0) == EMM_OK);
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(context, too_much, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
+    CHECK_THAT(log.text(), ContainsSubstring("taken from the driver itself, by library:"));
+    CHECK_THAT(log.text(), ContainsSubstring("96.00 MiB  100 %          1 allocations") &&
+                               ContainsSubstring("core-tests"));
+}
+
+TEST_CASE("without EMM_TRACK nothing taken from the driver is recorded") {
+    uint64_t id = 7;
+    CHECK(emm_track_driver_memory(0, 1, &id) == EMM_E_NOT_SUPPORTED);
+    CHECK(id == 0);
+}
+
+TEST_CASE("EMM_OOM_REPORT=on reports without tracking, and says how callers are told") {
+    const LogFile log;
+    emm_context *context = served(nullptr, "on");
+    emm_deviceptr none = 0;
+    CHECK(emm_memalloc(context, too_much, EMM_STREAM_LEGACY, &none) == EMM_E_OUT_OF_MEMORY);
+    CHECK_THAT(log.text(), ContainsSubstring("EMM_TRACK=module"));
+}
+
+namespace {
+
+// What a program has around emm_memalloc, as many do.
+[[gnu::noinline]] void wrapped(emm_context *context) {
+    emm_deviceptr ptr = 0;
+    emm_memalloc(context, 1024, EMM_STREAM_LEGACY, &ptr);
+    asm volatile("" ::: "memory");
+}
+[[gnu::noinline]] void one_user(emm_context *context) {
+    wrapped(context);
+    asm volatile("" ::: "memory");
+}
+[[gnu::noinline]] void another_user(emm_context *context) {
+    wrapped(context);
+    wrapped(context);
+    asm volatile("" ::: "memory");
+}
+
+} // namespace
+
+TEST_CASE("what is live at the end is told by caller") {
+    emm_context *context = served("stack", nullptr);
+    CHECK(emm::core::leak_report_lines().empty());
+    for (int i = 0; i < 3; i++) { // in an optimized build three calls
+        wrapped(context);
+    }
+    const auto lines = emm::core::leak_report_lines();
+    REQUIRE(lines.size() == 2);
+    CHECK(lines[0] == "3.00 KiB still allocated at the end:");
+    CHECK_THAT(lines[1], ContainsSubstring("3 allocations") && ContainsSubstring("core-tests"));
+}
+
+TEST_CASE("with stack the callers of a wrapper are told apart") {
+    emm_context *context = served("stack", nullptr);
+    one_user(context);
+    another_user(context);
+    const auto lines = emm::core::leak_report_lines();
+    REQUIRE(lines.size() >= 3);
+    size_t count_of_paths = 0;
+    for (const std::string &line : lines) {
+        count_of_paths += count_of(line, " < ") > 0;
+    }
+    CHECK(count_of_paths == lines.size() - 1);
+    CHECK_THAT(lines[1], ContainsSubstring("wrapped"));
+}
