@@ -48,8 +48,7 @@ bool is_log(std::string_view value) {
     const size_t colon = value.find(':');
     const std::string_view word = value.substr(0, colon);
     return colon + 1 != value.size() &&
-           (word.empty() ||
-            std::find(level_words.begin(), level_words.end(), word) != level_words.end());
+           std::find(level_words.begin(), level_words.end(), word) != level_words.end();
 }
 
 bool is_absolute(std::string_view folders) {
