@@ -5,21 +5,18 @@
 namespace emm::run {
 namespace {
 
-// Up to the separator, which goes too.
-std::string_view take_item(std::string_view &list, char separator) {
-    const size_t end = list.find(separator);
-    const std::string_view item = list.substr(0, end);
-    list.remove_prefix(end == std::string_view::npos ? list.size() : end + 1);
+// The item that begins at `ret_begin`, which moves behind its separator: npos behind the last item.
+std::string_view take_item(std::string_view list, char separator, size_t &ret_begin) {
+    const size_t end = list.find(separator, ret_begin);
+    const std::string_view item = list.substr(ret_begin, end - ret_begin);
+    ret_begin = end == list.npos ? end : end + 1;
     return item;
 }
 
 // torch, cupy or torch+cupy. False: it is neither, and `ret_caches` is of no use.
 bool read_caches(std::string_view list, Caches &ret_caches) {
-    if (list.empty() || list.back() == '+') {
-        return false;
-    }
-    while (!list.empty()) {
-        const Caches named = cache_named(take_item(list, '+'));
+    for (size_t begin = 0; begin != list.npos;) {
+        const Caches named = cache_named(take_item(list, '+', begin));
         if (named == no_caches) {
             return false;
         }
@@ -45,9 +42,9 @@ bool read_option(std::string_view item, Options &options) {
 } // namespace
 
 bool read_options(const char *text, Options &ret_options, std::string &ret_problem) {
-    std::string_view rest = text ? text : "";
-    while (!rest.empty()) {
-        const std::string_view item = take_item(rest, ',');
+    const std::string_view list = text ? text : "";
+    for (size_t begin = list.empty() ? list.npos : 0; begin != list.npos;) {
+        const std::string_view item = take_item(list, ',', begin);
         if (!read_option(item, ret_options)) {
             ret_problem = "EMM_RUN: expected sync-free, zero, no-children and release=torch+cupy, "
                           "separated by commas, found '" +

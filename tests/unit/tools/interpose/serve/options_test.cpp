@@ -57,6 +57,7 @@ TEST_CASE("caches are named once or more") {
 TEST_CASE("what is no option is named") {
     CHECK(problem_of("zeros") == found("zeros"));
     CHECK(problem_of("zero,,sync-free") == found(""));
+    CHECK(problem_of("zero,") == found(""));
     CHECK(problem_of("zero, sync-free") == found(" sync-free"));
     CHECK(problem_of("release") == found("release"));
 }
