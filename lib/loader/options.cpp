@@ -1,9 +1,9 @@
 #include "loader/options.h"
 
 #include "loader/refusal.h"
-#include "loader/suggest.h"
 #include "observe/error.h"
 #include "observe/running.h"
+#include "observe/suggest.h"
 #include "observe/text.h"
 
 #include <fmt/format.h>
@@ -83,7 +83,7 @@ std::string expected_value(const emm_option &option) {
     case EMM_OPTION_FLAG:
         return "0 or 1";
     case EMM_OPTION_CHOICE:
-        return "one of " + listed(choices(option.default_value));
+        return "one of " + observe::listed(choices(option.default_value));
     default:
         return "a text";
     }
@@ -154,12 +154,12 @@ emm_status check_option(const Plugin &plugin, const emm_option &option) {
 
 emm_status refuse_unknown(const Plugin &plugin, const std::string &key) {
     const std::vector<std::string> known = names(plugin.options);
-    const std::string guess = suggestion(key, known);
+    const std::string guess = observe::suggestion(key, known);
     return refuse({.code = EMM_E_PLUGIN_SPEC,
                    .stage = "validate",
                    .path = plugin.path,
                    .problem = fmt::format("plugin '{}' has no option '{}'", plugin.name, key),
-                   .expected = known.empty() ? "no options" : "one of " + listed(known),
+                   .expected = known.empty() ? "no options" : "one of " + observe::listed(known),
                    .got = "'" + key + "'",
                    .guess = guess,
                    .hint = guess});
@@ -198,7 +198,7 @@ bool is_too_large(const emm_option &option, const std::string &value) {
 // "did you mean '8MiB'?", or "".
 std::string meant_value(const emm_option &option, const std::string &value) {
     if (option.kind == EMM_OPTION_CHOICE) {
-        return suggestion(value, choices(option.default_value));
+        return observe::suggestion(value, choices(option.default_value));
     }
     const std::string meant = option.kind == EMM_OPTION_SIZE ? meant_size(value) : "";
     return meant.empty() ? "" : "did you mean '" + meant + "'?";

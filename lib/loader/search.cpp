@@ -2,10 +2,10 @@
 
 #include "dl/home.h"
 #include "loader/refusal.h"
-#include "loader/suggest.h"
 #include "loader/tried.h"
 #include "observe/log.h"
 #include "observe/process.h"
+#include "observe/suggest.h"
 
 #include <emm/plugin.h>
 #include <fmt/format.h>
@@ -134,12 +134,12 @@ emm_status refuse_relative(const Search &search, const std::string &name) {
 emm_status refuse_unknown(const Search &search, const std::string &name,
                           std::vector<std::string> tried) {
     const std::vector<std::string> names = candidate_names(search);
-    const std::string guess = suggestion(bare_name(name), names);
+    const std::string guess = observe::suggestion(bare_name(name), names);
     std::string hint = guess;
     if (hint.empty()) {
         hint = names.empty()
                    ? "no plugin is installed where emm looks; EMM_PLUGIN_PATH adds folders"
-                   : "the plugins found are " + listed(names);
+                   : "the plugins found are " + observe::listed(names);
     }
     return refuse({.code = EMM_E_PLUGIN_NOT_FOUND,
                    .stage = "resolve",

@@ -1,6 +1,6 @@
 #include "usage.h"
 
-#include "loader/suggest.h"
+#include "observe/suggest.h"
 #include "text.h"
 
 #include <CLI/CLI.hpp>
@@ -94,7 +94,7 @@ Problem no_command(const CLI::App &app, const std::string &word) {
     }
     const std::vector<std::string> options = names_of_options(app);
     known.insert(known.end(), options.begin(), options.end());
-    const std::string guess = loader::suggestion(word, known);
+    const std::string guess = observe::suggestion(word, known);
     return wrong(fmt::format("no command is called {}{}{}", in_quotes(word),
                              guess.empty() ? "" : "; ", guess),
                  guess);
@@ -117,7 +117,7 @@ std::vector<std::pair<std::string, std::string>> options_for_words(const CLI::Ap
 // "SPEC", if `option` is, but for slips, an option that the command has as a word.
 std::string word_meant_by(const CLI::App &command, const std::string &option) {
     for (const auto &[known, word] : options_for_words(command)) {
-        if (option == known || !loader::suggestion(option, {known}).empty()) {
+        if (option == known || !observe::suggestion(option, {known}).empty()) {
             return word;
         }
     }
@@ -139,7 +139,7 @@ Problem no_option(const CLI::App &command, std::string word) {
                                  "before",
                                  word, name));
     }
-    const std::string guess = loader::suggestion(word, known);
+    const std::string guess = observe::suggestion(word, known);
     const std::string meant = guess.empty() ? word_meant_by(command, word) : "";
     if (word.front() == '-' && !meant.empty()) {
         return wrong(fmt::format("{0}: no option is called {1}; {2} stands without one, as in emm "
@@ -171,14 +171,14 @@ bool asks_for_json(const std::vector<std::string> &words) {
 }
 
 std::string none_of(const std::vector<std::string> &known, const std::string &got) {
-    const std::string guess = loader::suggestion(got, known);
+    const std::string guess = observe::suggestion(got, known);
     return fmt::format("expected {}, found {}{}{}", alternatives(known), in_quotes(got),
                        guess.empty() ? "" : "; ", guess);
 }
 
 Failure none_of(const std::string &subject, const std::vector<std::string> &known,
                 const std::string &got) {
-    Problem problem = wrong(subject + ": " + none_of(known, got), loader::suggestion(got, known));
+    Problem problem = wrong(subject + ": " + none_of(known, got), observe::suggestion(got, known));
     problem.expected = alternatives(known);
     problem.got = got;
     return Failure(problem);

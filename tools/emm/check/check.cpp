@@ -3,7 +3,7 @@
 #include "check/report.h"
 #include "child.h"
 #include "clock.h"
-#include "loader/suggest.h"
+#include "observe/suggest.h"
 #include "problem.h"
 #include "progress.h"
 
@@ -188,7 +188,7 @@ Failure no_case(const CheckOptions &options) {
     }
     Problem problem;
     problem.stage = "usage";
-    problem.hint = loader::suggestion(options.filters.front(), known);
+    problem.hint = observe::suggestion(options.filters.front(), known);
     problem.message = fmt::format(
         "check: --filter: expected a part of a case's name, or a requirement, "
         "found '{}', which names no case (--list without it shows all){}{}",

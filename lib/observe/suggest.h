@@ -4,12 +4,13 @@
 #include <string_view>
 #include <vector>
 
-namespace emm::loader {
+namespace emm::observe {
 
-// "did you mean 'WORD'?" with the word that `text` was probably meant to be; "" if none is close.
+// "did you mean 'WORD'?" with the word that `text` was probably meant to be, in whatever case;
+// "" if none is close.
 std::string suggestion(std::string_view text, const std::vector<std::string> &words);
 
 // "a, b, c", sorted, each once.
 std::string listed(std::vector<std::string> words);
 
-} // namespace emm::loader
+} // namespace emm::observe

@@ -1,7 +1,7 @@
 #include "catch.h"
-#include "loader/suggest.h"
+#include "observe/suggest.h"
 
-namespace emm::loader {
+namespace emm::observe {
 namespace {
 
 const std::vector<std::string> plugins = {"async", "passthrough", "pool"};
@@ -13,6 +13,12 @@ TEST_CASE("a word with a slip is corrected") {
     CHECK(suggestion("trian", {"serve", "train"}) == "did you mean 'train'?");
     CHECK(suggestion("asinc", plugins) == "did you mean 'async'?");
     CHECK(suggestion("passthru", plugins) == "did you mean 'passthrough'?");
+}
+
+TEST_CASE("a word in another case is corrected") {
+    CHECK(suggestion("POOL", plugins) == "did you mean 'pool'?");
+    CHECK(suggestion("Asinc", plugins) == "did you mean 'async'?");
+    CHECK(suggestion("plugin", {"EMM", "PLUGIN"}) == "did you mean 'PLUGIN'?");
 }
 
 TEST_CASE("a word that is like none gets no suggestion") {
@@ -35,4 +41,4 @@ TEST_CASE("a list is sorted, and names each word once") {
 }
 
 } // namespace
-} // namespace emm::loader
+} // namespace emm::observe

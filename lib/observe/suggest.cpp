@@ -1,13 +1,11 @@
-#include "loader/suggest.h"
-
-#include <fmt/ranges.h>
+#include "observe/suggest.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
 #include <utility>
 
-namespace emm::loader {
+namespace emm::observe {
 namespace {
 
 // Optimal string alignment: insertions, deletions, replacements, and neighbours that changed
@@ -30,6 +28,14 @@ size_t distance(std::string_view a, std::string_view b) {
     return row.back();
 }
 
+std::string lower(std::string_view text) {
+    std::string result(text);
+    std::transform(text.begin(), text.end(), result.begin(), [](char letter) {
+        return letter >= 'A' && letter <= 'Z' ? static_cast<char>(letter - 'A' + 'a') : letter;
+    });
+    return result;
+}
+
 } // namespace
 
 std::string suggestion(std::string_view text, const std::vector<std::string> &words) {
@@ -40,7 +46,7 @@ std::string suggestion(std::string_view text, const std::vector<std::string> &wo
     const std::string *best = nullptr;
     size_t best_distance = SIZE_MAX;
     for (const std::string &word : words) {
-        const size_t slips = word.size() <= longest ? distance(text, word) : SIZE_MAX;
+        const size_t slips = word.size() <= longest ? distance(lower(text), lower(word)) : SIZE_MAX;
         const size_t allowed = std::max(std::max(text.size(), word.size()) / 3, size_t{1});
         if (slips <= allowed && slips < best_distance) {
             best = &word;
@@ -53,7 +59,11 @@ std::string suggestion(std::string_view text, const std::vector<std::string> &wo
 std::string listed(std::vector<std::string> words) {
     std::sort(words.begin(), words.end());
     words.erase(std::unique(words.begin(), words.end()), words.end());
-    return fmt::format("{}", fmt::join(words, ", "));
+    std::string text;
+    for (const std::string &word : words) {
+        text += (text.empty() ? "" : ", ") + word;
+    }
+    return text;
 }
 
-} // namespace emm::loader
+} // namespace emm::observe
