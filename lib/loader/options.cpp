@@ -154,15 +154,13 @@ emm_status check_option(const Plugin &plugin, const emm_option &option) {
 
 emm_status refuse_unknown(const Plugin &plugin, const std::string &key) {
     const std::vector<std::string> known = names(plugin.options);
-    const std::string guess = observe::suggestion(key, known);
     return refuse({.code = EMM_E_PLUGIN_SPEC,
                    .stage = "validate",
                    .path = plugin.path,
                    .problem = fmt::format("plugin '{}' has no option '{}'", plugin.name, key),
                    .expected = known.empty() ? "no options" : "one of " + observe::listed(known),
                    .got = "'" + key + "'",
-                   .guess = guess,
-                   .hint = guess});
+                   .hint = observe::suggestion(key, known)});
 }
 
 // What a size in the wrong units was probably meant to be: 1GB, 1 GiB, 512M; "" if it was no size.
@@ -195,13 +193,16 @@ bool is_too_large(const emm_option &option, const std::string &value) {
     return option.kind == EMM_OPTION_SIZE && digits > 0 && emm_parse_size(one.c_str(), &bytes);
 }
 
-// "did you mean '8MiB'?", or "".
-std::string meant_value(const emm_option &option, const std::string &value) {
+// "did you mean '8MiB'?", or else what the option is for.
+std::string hint_at_value(const emm_option &option, const std::string &value) {
+    std::string hint;
     if (option.kind == EMM_OPTION_CHOICE) {
-        return observe::suggestion(value, choices(option.default_value));
+        hint = observe::suggestion(value, choices(option.default_value));
+    } else if (option.kind == EMM_OPTION_SIZE) {
+        const std::string meant = meant_size(value);
+        hint = meant.empty() ? "" : "did you mean '" + meant + "'?";
     }
-    const std::string meant = option.kind == EMM_OPTION_SIZE ? meant_size(value) : "";
-    return meant.empty() ? "" : "did you mean '" + meant + "'?";
+    return hint.empty() && option.help ? fmt::format("{}: {}", option.name, option.help) : hint;
 }
 
 emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Setting &setting) {
@@ -215,8 +216,7 @@ emm_status refuse_value(const Plugin &plugin, const emm_option &option, const Se
                                           too_large ? " is too large" : ""),
                    .expected = too_large ? most : expected_value(option),
                    .got = "'" + setting.value + "'",
-                   .guess = meant_value(option, setting.value),
-                   .hint = option.help ? option.help : ""});
+                   .hint = hint_at_value(option, setting.value)});
 }
 
 // One copy of each text, never freed.

@@ -16,7 +16,7 @@ std::string sentence(const Refusal &refusal) {
     if (!refusal.got.empty()) {
         text += (refusal.expected.empty() ? ": " : ", found ") + refusal.got;
     }
-    return refusal.guess.empty() ? text : text + "; " + refusal.guess;
+    return refusal.hint.empty() ? text : text + "; " + refusal.hint;
 }
 
 } // namespace

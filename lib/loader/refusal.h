@@ -8,7 +8,7 @@
 namespace emm::loader {
 
 // Why a plugin does not load. `refuse` makes one sentence of it and the calling thread's last
-// error: "plugin PATH: PROBLEM: expected EXPECTED, found GOT". Empty texts are left out.
+// error: "plugin PATH: PROBLEM: expected EXPECTED, found GOT; HINT". Empty texts are left out.
 struct Refusal {
     emm_status code = EMM_E_PLUGIN_INVALID;
     const char *stage = "";
@@ -16,7 +16,6 @@ struct Refusal {
     std::string problem = {};
     std::string expected = {};
     std::string got = {};
-    std::string guess = {}; // "did you mean 'WORD'?", which ends the sentence
     std::string hint = {};
     std::vector<std::string> tried = {};
     int32_t driver_result = 0;

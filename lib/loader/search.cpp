@@ -134,8 +134,7 @@ emm_status refuse_relative(const Search &search, const std::string &name) {
 emm_status refuse_unknown(const Search &search, const std::string &name,
                           std::vector<std::string> tried) {
     const std::vector<std::string> names = candidate_names(search);
-    const std::string guess = observe::suggestion(bare_name(name), names);
-    std::string hint = guess;
+    std::string hint = observe::suggestion(bare_name(name), names);
     if (hint.empty()) {
         hint = names.empty()
                    ? "no plugin is installed where emm looks; EMM_PLUGIN_PATH adds folders"
@@ -143,11 +142,10 @@ emm_status refuse_unknown(const Search &search, const std::string &name,
     }
     return refuse({.code = EMM_E_PLUGIN_NOT_FOUND,
                    .stage = "resolve",
-                   .problem = fmt::format("no plugin is called '{}'{}{}{}", name,
-                                          guess.empty() ? "" : "; ", guess, tried_places(tried)),
+                   .problem = fmt::format("no plugin is called '{}'{}", name, tried_places(tried)),
                    .expected = "a file libemm-" + name + ".so",
                    .got = "none",
-                   .hint = hint,
+                   .hint = std::move(hint),
                    .tried = std::move(tried)});
 }
 

@@ -91,7 +91,7 @@ class Info(unittest.TestCase):
         self.assertEqual([done.stderr.count(path) for path in paths], [1] * len(paths))
         self.assertNotEqual(paths, [])
         self.assertEqual(done.stderr.count("did you mean 'passthrough'?"), 1)
-        self.assertIn("hint: write pool", run("info", "libemm-pool.so").stderr)
+        self.assertIn("; write pool", run("info", "libemm-pool.so").stderr)
 
     def test_a_machine_without_a_driver_is_no_failure(self):
         self.assertEqual(run("info", EMM_DRIVER=None).returncode, 0)

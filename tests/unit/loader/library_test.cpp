@@ -34,7 +34,8 @@ TEST_CASE("a library without the entry symbol is no plugin") {
     CHECK(error.stage == "symbol");
     CHECK(error.text == "plugin " + fixture("no-entry") +
                             ": it is no emm plugin: expected it to export emm_plugin_entry_v1, "
-                            "found no such symbol");
+                            "found no such symbol; " +
+                            error.hint);
 }
 
 TEST_CASE("an entry symbol that only a dependency exports does not count") {
@@ -65,7 +66,8 @@ TEST_CASE("an entry symbol that is no function is refused and not called") {
     CHECK(error.stage == "symbol");
     CHECK(error.text ==
           "plugin " + fixture(name) +
-              ": its emm_plugin_entry_v1 is no function: expected a function, found " + got);
+              ": its emm_plugin_entry_v1 is no function: expected a function, found " + got + "; " +
+              error.hint);
 }
 
 TEST_CASE("an entry that is chosen at load time is a function") {

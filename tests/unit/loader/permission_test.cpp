@@ -24,7 +24,8 @@ TEST_CASE("a world-writable file is refused") {
     CHECK(error.path == path);
     CHECK(error.text == "plugin " + path +
                             ": it is writable by everybody: expected no write "
-                            "permission for others, found mode 0666");
+                            "permission for others, found mode 0666; " +
+                            error.hint);
     CHECK(error.hint == "chmod o-w " + path + ", or set EMM_ALLOW_UNTRUSTED=1");
 }
 
@@ -125,7 +126,8 @@ TEST_CASE("a file below a world-writable folder is refused, however far above") 
     CHECK(error.stage == "permission");
     CHECK(error.text == "plugin " + tree.file + ": the folder " + tree.above +
                             " above it is writable by everybody: expected no write permission for "
-                            "others, found mode 0777");
+                            "others, found mode 0777; " +
+                            error.hint);
     CHECK(error.hint == "chmod o-w " + tree.above + ", or set EMM_ALLOW_UNTRUSTED=1");
 }
 

@@ -14,8 +14,9 @@ TEST_CASE("a misspelt name gets a suggestion and the list of what was tried") {
     CHECK(error.code == EMM_E_PLUGIN_NOT_FOUND);
     CHECK(error.stage == "resolve");
     CHECK_THAT(error.text,
-               ContainsSubstring("no plugin is called 'god'; did you mean 'good'? (tried " +
-                                 fixture("god") + ")"));
+               ContainsSubstring("no plugin is called 'god' (tried " + fixture("god") +
+                                 "): expected a file libemm-god.so, found none; did you mean "
+                                 "'good'?"));
     CHECK(error.expected == "a file libemm-god.so");
     CHECK(error.hint == "did you mean 'good'?");
     CHECK(error.tried == std::vector<std::string>{fixture("god")});
@@ -36,6 +37,7 @@ TEST_CASE("a name like no other is told which plugins there are") {
     folder.copy("good", "libemm-two.so");
     const observe::ErrorDetail error = refused("somethingelse", search_in(folder.path()));
     CHECK(error.hint == "the plugins found are one, two");
+    CHECK_THAT(error.text, ContainsSubstring("found none; the plugins found are one, two"));
 }
 
 TEST_CASE("where no plugin is installed, the refusal says so") {

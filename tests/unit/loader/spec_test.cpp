@@ -94,8 +94,9 @@ TEST_CASE("a spec that does not parse names the column, what was expected and wh
 }
 
 TEST_CASE("a stray delimiter comes with the way to write it") {
-    refusal("/a=b");
-    CHECK(observe::last_detail().hint == "inside a path or a value, '=' is written %3D");
+    CHECK_THAT(refusal("/a=b"), ContainsSubstring("'='; inside a path or a value, '=' is written "
+                                                  "%3D"));
+    CHECK_THAT(refusal("pool:max=1:2"), ContainsSubstring("':' is written %3A"));
 }
 
 TEST_CASE("a colon after a path that is followed by no option comes with the way to write it") {
