@@ -9,7 +9,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
 #include <exception>
 #include <mutex>
 #include <set>
@@ -163,21 +162,6 @@ emm_status refuse_unknown(const Plugin &plugin, const std::string &key) {
                    .hint = observe::suggestion(key, known)});
 }
 
-// What a size in the wrong units was probably meant to be: 1GB, 1 GiB, 512M; "" if it was no size.
-std::string meant_size(const std::string &value) {
-    const size_t digits = std::min(value.find_first_not_of("0123456789."), value.size());
-    const size_t begin = std::min(value.find_first_not_of(' ', digits), value.size());
-    std::string unit = value.substr(begin);
-    std::transform(unit.begin(), unit.end(), unit.begin(), [](char c) { return c & ~0x20; });
-    if (unit.empty() || strchr("KMGT", unit[0]) == nullptr ||
-        (unit.substr(1) != "" && unit.substr(1) != "B" && unit.substr(1) != "IB")) {
-        return "";
-    }
-    const std::string meant = value.substr(0, digits) + unit[0] + "iB";
-    uint64_t bytes = 0;
-    return emm_parse_size(meant.c_str(), &bytes) ? meant : "";
-}
-
 bool all_digits(std::string_view text) {
     return !text.empty() && std::all_of(text.begin(), text.end(), is_digit);
 }
@@ -199,7 +183,7 @@ std::string hint_at_value(const emm_option &option, const std::string &value) {
     if (option.kind == EMM_OPTION_CHOICE) {
         hint = observe::suggestion(value, choices(option.default_value));
     } else if (option.kind == EMM_OPTION_SIZE) {
-        const std::string meant = meant_size(value);
+        const std::string meant = observe::meant_size(value);
         hint = meant.empty() ? "" : "did you mean '" + meant + "'?";
     }
     return hint.empty() && option.help ? fmt::format("{}: {}", option.name, option.help) : hint;

@@ -113,6 +113,13 @@ void check_settings() noexcept {
         for (const char *const name : settings()) {
             setting(name);
         }
+        for (char **entry = environ; entry && *entry && !elevated(); ++entry) {
+            const std::string_view name =
+                std::string_view(*entry).substr(0, std::strcspn(*entry, "="));
+            if (const std::string complaint = complaint_about_name(name); !complaint.empty()) {
+                warn_once(std::string(name).c_str(), " " + complaint);
+            }
+        }
     } catch (const std::bad_alloc &) {
         return; // each tells by itself as it is read
     }

@@ -80,7 +80,8 @@ std::string_view environment(const char *name) noexcept;
 // does not take, of which a warning tells, once.
 std::string_view setting(const char *name) noexcept;
 
-// Has the warnings of all of them now: some are first read long after.
+// Has the warnings of all of them now: some are first read long after. Names that are close to
+// those of variables are warned of too.
 void check_settings() noexcept;
 
 // A static object that is never destroyed, because calls may come while the process ends, and that

@@ -2,6 +2,7 @@
 
 #include "observe/callers/track_options.h"
 #include "observe/log_levels.h"
+#include "observe/suggest.h"
 #include "observe/text.h"
 
 #include <algorithm>
@@ -11,11 +12,16 @@
 namespace emm::observe {
 namespace {
 
+bool is_any(std::string_view) {
+    return true;
+}
+
 struct Row {
     const char *name;
-    const char *expected;
-    const char *otherwise; // what holds in the place of another value
-    bool (*takes)(std::string_view);
+    const char *expected = "";
+    const char *otherwise = ""; // what holds in the place of another value
+    bool (*takes)(std::string_view) = is_any;
+    bool reader_warns = false;
 };
 
 bool is_flag(std::string_view value) {
@@ -63,9 +69,17 @@ bool is_absolute(std::string_view folders) {
 }
 
 constexpr std::array rows = {
+    Row{"EMM_PLUGIN"},
+    Row{"EMM_PLUGIN_PATH", "absolute folders", "others are ignored", is_absolute, true},
+    Row{"EMM_DRIVER"},
+    Row{"EMM_SIM"},
+    Row{"EMM_LOG", "off, error, warn, info or debug, and perhaps :FILE", "warn is used", is_log,
+        true},
+    Row{"EMM_EVENT_LOG"},
     Row{"EMM_TRACK", track_options_expected, "nothing is tracked", is_tracked},
     Row{"EMM_OOM_REPORT", "on or off", "the default is used", is_switch},
     Row{"EMM_STATS", "exit", "no statistics are told", is_exit},
+    Row{"EMM_RUN"},
     Row{"EMM_TOP", "on or off", "it is on", is_switch},
     Row{"EMM_DRIVER_METER", "0 or 1", "nothing is counted", is_flag},
     Row{"EMM_MAX_PENDING_DEALLOCS_COUNT", "a whole number from 0 to 2^64 - 1",
@@ -74,11 +88,9 @@ constexpr std::array rows = {
     Row{"EMM_IPC_STAGED", "0 or 1", "memory is mapped where it can be", is_flag},
     Row{"EMM_ALLOW_UNTRUSTED", "0 or 1", "files that other users could have written are refused",
         is_flag},
-    // Read by the log and by the search for plugins, which say more.
-    Row{"EMM_LOG", "off, error, warn, info or debug, and perhaps :FILE", "warn is used", is_log},
-    Row{"EMM_PLUGIN_PATH", "absolute folders", "others are ignored", is_absolute},
 };
-constexpr size_t read_elsewhere = 2; // of them, the last ones
+
+constexpr std::string_view prefix = "EMM_";
 
 } // namespace
 
@@ -92,11 +104,40 @@ std::string complaint_about(std::string_view variable, std::string_view value) {
            one_line(value.substr(0, longest_text)) + "'; " + row->otherwise;
 }
 
+std::string complaint_about_name(std::string_view variable) {
+    if (variable.substr(0, prefix.size()) != prefix) {
+        return "";
+    }
+    std::vector<std::string> names = variables();
+    for (std::string &name : names) {
+        name.erase(0, prefix.size());
+    }
+    const std::string_view given = variable.substr(prefix.size());
+    const std::string *const meant = closest(given, names);
+    return !meant || *meant == given
+               ? ""
+               : "is no variable of emm; did you mean '" + std::string(prefix) + *meant + "'?";
+}
+
+const std::vector<std::string> &variables() {
+    static const auto *const names = [] {
+        auto *const made = new std::vector<std::string>;
+        for (const Row &row : rows) {
+            made->push_back(row.name);
+        }
+        return made;
+    }();
+    return *names;
+}
+
 const std::vector<const char *> &settings() {
     static const auto *const names = [] {
         auto *const made = new std::vector<const char *>;
-        std::for_each(rows.begin(), rows.end() - read_elsewhere,
-                      [&](const Row &row) { made->push_back(row.name); });
+        for (const Row &row : rows) {
+            if (row.takes != is_any && !row.reader_warns) {
+                made->push_back(row.name);
+            }
+        }
         return made;
     }();
     return *names;

@@ -14,7 +14,14 @@ namespace emm::observe {
 // one, and for variables that name a file or a plugin.
 std::string complaint_about(std::string_view variable, std::string_view value);
 
-// The variables that take words or a number; EMM_LOG, which the log reads, is none of them.
+// "is no variable of emm; did you mean 'EMM_PLUGIN'?" for a name that is close to that of a
+// variable of emm; "" for those and for all others.
+std::string complaint_about_name(std::string_view variable);
+
+// Every variable that changes emm, the most used first.
+const std::vector<std::string> &variables();
+
+// Those that take words or a number, but for those whose reader warns.
 const std::vector<const char *> &settings();
 
 // A number from 0 to `most` that takes the whole text.

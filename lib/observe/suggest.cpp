@@ -1,5 +1,7 @@
 #include "observe/suggest.h"
 
+#include <emm/plugin_helpers.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
@@ -38,22 +40,41 @@ std::string lower(std::string_view text) {
 
 } // namespace
 
-std::string suggestion(std::string_view text, const std::vector<std::string> &words) {
+const std::string *closest(std::string_view text, const std::vector<std::string> &words) {
     constexpr size_t longest = 64; // of a name that may be misspelt; the distance is quadratic
     if (text.size() > longest) {
-        return "";
+        return nullptr;
     }
     const std::string *best = nullptr;
     size_t best_distance = SIZE_MAX;
     for (const std::string &word : words) {
         const size_t slips = word.size() <= longest ? distance(lower(text), lower(word)) : SIZE_MAX;
         const size_t allowed = std::max(std::max(text.size(), word.size()) / 3, size_t{1});
-        if (slips <= allowed && slips < best_distance) {
+        if (slips <= allowed && slips < std::min(best_distance, word.size())) {
             best = &word;
             best_distance = slips;
         }
     }
-    return best ? "did you mean '" + *best + "'?" : "";
+    return best;
+}
+
+std::string suggestion(std::string_view text, const std::vector<std::string> &words) {
+    const std::string *const meant = closest(text, words);
+    return meant ? "did you mean '" + *meant + "'?" : "";
+}
+
+std::string meant_size(const std::string &text) {
+    const size_t digits = std::min(text.find_first_not_of("0123456789."), text.size());
+    const size_t begin = std::min(text.find_first_not_of(' ', digits), text.size());
+    const std::string unit = lower(text.substr(begin));
+    const size_t which = unit.empty() ? std::string::npos : std::string_view("kmgt").find(unit[0]);
+    const std::string rest = unit.substr(std::min(unit.size(), size_t{1}));
+    if (which == std::string::npos || (rest != "" && rest != "b" && rest != "ib")) {
+        return "";
+    }
+    const std::string meant = text.substr(0, digits) + "KMGT"[which] + "iB";
+    uint64_t bytes = 0;
+    return emm_parse_size(meant.c_str(), &bytes) ? meant : "";
 }
 
 std::string listed(std::vector<std::string> words) {

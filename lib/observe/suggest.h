@@ -6,9 +6,15 @@
 
 namespace emm::observe {
 
-// "did you mean 'WORD'?" with the word that `text` was probably meant to be, in whatever case;
-// "" if none is close.
+// The word that `text` was probably meant to be, in whatever case; NULL if none is close.
+const std::string *closest(std::string_view text, const std::vector<std::string> &words);
+
+// "did you mean 'WORD'?" with that word; "" if none is close.
 std::string suggestion(std::string_view text, const std::vector<std::string> &words);
+
+// What a size in the wrong units was probably meant to be: 1GiB for 1GB, 1 GiB or 1g; "" for no
+// size.
+std::string meant_size(const std::string &text);
 
 // "a, b, c", sorted, each once.
 std::string listed(std::vector<std::string> words);

@@ -1,7 +1,7 @@
 #include "help.h"
 
 #include "bench/cases.h"
-#include "variables.h"
+#include "observe/settings.h"
 #include "workload/workload.h"
 
 #include <CLI/CLI.hpp>
@@ -45,6 +45,23 @@ class RunFormatter : public Formatter {
         return "Usage: " + name + " [OPTIONS] -- PROGRAM [ARGUMENT...]\n";
     }
 };
+
+// "Environment: ", and all variables, in lines that fit a terminal.
+std::string variables_help() {
+    constexpr size_t widest = 90;
+    const std::vector<std::string> &names = observe::variables();
+    std::string text, line = "Environment:";
+    for (const std::string &name : names) {
+        const std::string word = name + (name == names.back() ? "." : ",");
+        if (line.size() + 1 + word.size() > widest) {
+            text += line + "\n";
+            line = word;
+        } else {
+            line += " " + word;
+        }
+    }
+    return text + line + "\n";
+}
 
 std::string columns(const char *name, const char *help) {
     return fmt::format("  {:<15} {}\n", name, help);

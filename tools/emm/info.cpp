@@ -8,7 +8,6 @@
 #include "problem.h"
 #include "progress.h"
 #include "table.h"
-#include "variables.h"
 
 #include <emm/emm.h>
 
@@ -94,8 +93,8 @@ Json driver_or_error() {
 
 Json describe_environment() {
     Json all = Json::object();
-    for (const char *variable : variables()) {
-        all[variable] = text_or_null(std::getenv(variable));
+    for (const std::string &variable : observe::variables()) {
+        all[variable] = text_or_null(std::getenv(variable.c_str()));
     }
     return all;
 }
@@ -103,8 +102,8 @@ Json describe_environment() {
 // Of each variable whose value is none that it takes: what holds instead.
 Json describe_invalid() {
     Json all = Json::object();
-    for (const char *variable : variables()) {
-        const char *const value = std::getenv(variable);
+    for (const std::string &variable : observe::variables()) {
+        const char *const value = std::getenv(variable.c_str());
         const std::string complaint = observe::complaint_about(variable, value ? value : "");
         if (!complaint.empty()) {
             all[variable] = complaint;

@@ -59,6 +59,16 @@ TEST_CASE("a complaint is one line of bounded length, whatever the value is") {
     CHECK(complaint_about("EMM_TOP", std::string(1'000'000, 'x')).size() < 5000);
 }
 
+TEST_CASE("a variable whose name is nearly one of emm's leads to that one, and no other does") {
+    CHECK(complaint_about_name("EMM_PLUGN") == "is no variable of emm; did you mean 'EMM_PLUGIN'?");
+    CHECK_THAT(complaint_about_name("EMM_Track"), ContainsSubstring("did you mean 'EMM_TRACK'?"));
+    for (const char *const name : {"EMM_PLUGIN", "EMM_SIM", "EMM_EVENT_LOG", "EMM_LIBRARY", "EMM_",
+                                   "EMM", "EMM_TOOL", "EMM_TEST_TORCH", "PLUGN", "GEMM_PLUGN"}) {
+        CAPTURE(name);
+        CHECK(complaint_about_name(name).empty());
+    }
+}
+
 TEST_CASE("a number takes the whole text and keeps to its limit") {
     CHECK(number_of<uint64_t>("12", 12) == uint64_t(12));
     for (const char *const text : {"13", "-1", "1x", "x", "", " 1"}) {

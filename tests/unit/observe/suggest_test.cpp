@@ -24,6 +24,7 @@ TEST_CASE("a word in another case is corrected") {
 TEST_CASE("a word that is like none gets no suggestion") {
     CHECK(suggestion("jemalloc", plugins).empty());
     CHECK(suggestion("x", plugins).empty());
+    CHECK(suggestion("2", {"0", "1"}).empty());
     CHECK(suggestion("pool", {}).empty());
 }
 

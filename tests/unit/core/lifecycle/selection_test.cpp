@@ -63,6 +63,7 @@ TEST_CASE("a program that begins with a device is warned of values that variable
     static std::string said;
     setenv("EMM_OOM_REPORT", "yes", 1);
     setenv("EMM_IPC_STAGED", "yes", 1);
+    setenv("EMM_PLUGN", "pool", 1);
     REQUIRE(emm_set_plugin_entry(&Recorder::entry, nullptr) == EMM_OK);
     REQUIRE(emm_set_log_callback(
                 EMM_LOG_WARN, [](int32_t, const char *text, void *) { said += text; }, nullptr) ==
@@ -71,6 +72,8 @@ TEST_CASE("a program that begins with a device is warned of values that variable
     REQUIRE(emm_context_for_device(0, &context) == EMM_OK);
     CHECK_THAT(said, ContainsSubstring("EMM_OOM_REPORT: expected on or off, found 'yes'"));
     CHECK_THAT(said, ContainsSubstring("EMM_IPC_STAGED: expected 0 or 1, found 'yes'"));
+    CHECK_THAT(said,
+               ContainsSubstring("EMM_PLUGN is no variable of emm; did you mean 'EMM_PLUGIN'?"));
 }
 
 TEST_CASE(
