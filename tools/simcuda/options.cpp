@@ -1,5 +1,10 @@
 #include "options.h"
 
+#include "observe/suggest.h"
+
+#include <emm/plugin_helpers.h>
+
+#include <algorithm>
 #include <charconv>
 #include <functional>
 #include <string_view>
@@ -7,26 +12,13 @@
 namespace simcuda {
 namespace {
 
+namespace observe = emm::observe;
+
 using Setter = std::function<bool(Options &, std::string_view)>;
 
 bool read_number(std::string_view text, uint64_t &ret_number) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ret_number);
     return error == std::errc() && end == text.data() + text.size();
-}
-
-bool read_size(std::string_view text, uint64_t &ret_size) {
-    int shift = 0;
-    for (const auto &[unit, bits] : {std::pair{"KiB", 10}, {"MiB", 20}, {"GiB", 30}, {"TiB", 40}}) {
-        if (text.size() > 3 && text.substr(text.size() - 3) == unit) {
-            text.remove_suffix(3);
-            shift = bits;
-        }
-    }
-    if (!read_number(text, ret_size)) {
-        return false;
-    }
-    ret_size <<= shift;
-    return ret_size > 0;
 }
 
 template <typename Number>
@@ -41,21 +33,36 @@ Setter number(Number Options::*member, uint64_t least, uint64_t most = ~uint64_t
     };
 }
 
+struct Key {
+    std::string_view name;
+    std::string takes;
+    Setter set;
+    std::vector<std::string> words = {}; // the values of a choice
+};
+
 template <typename Value>
-Setter choice(Value Options::*member, std::vector<std::pair<std::string_view, Value>> choices) {
-    return [=](Options &options, std::string_view text) {
-        for (const auto &[name, value] : choices) {
-            if (name == text) {
-                options.*member = value;
-                return true;
-            }
-        }
-        return false;
-    };
+Key choice(std::string_view name, Value Options::*member,
+           std::vector<std::pair<std::string_view, Value>> choices) {
+    Key key{name, "", [=](Options &options, std::string_view text) {
+                for (const auto &[word, value] : choices) {
+                    if (word == text) {
+                        options.*member = value;
+                        return true;
+                    }
+                }
+                return false;
+            }};
+    for (const auto &[word, value] : choices) {
+        const bool is_last = word == choices.back().first;
+        key.takes += (key.words.empty() ? "" : is_last ? " or " : ", ") + std::string(word);
+        key.words.emplace_back(word);
+    }
+    return key;
 }
 
 bool set_memory(Options &options, std::string_view text) {
-    return read_size(text, options.memory) && options.memory >= uint64_t(4) << 20;
+    return emm_parse_size(std::string(text).c_str(), &options.memory) &&
+           options.memory >= uint64_t(4) << 20;
 }
 
 bool add_fault(Options &options, std::string_view text) {
@@ -73,63 +80,70 @@ bool add_latency(Options &options, std::string_view text) {
     return true;
 }
 
-struct Key {
-    std::string_view name;
-    std::string_view takes;
-    Setter set;
-};
-
 const std::vector<Key> &keys() {
     static const std::vector<Key> all = {
         {"devices", "1 to 64", number(&Options::devices, 1, 64)},
         {"memory", "bytes of each device, KiB MiB GiB TiB, at least 4MiB", set_memory},
-        {"progress", "eager, lazy, random or timed",
-         choice(&Options::progress, {{"eager", Progress::eager},
-                                     {"lazy", Progress::lazy},
-                                     {"random", Progress::random},
-                                     {"timed", Progress::timed}})},
+        choice("progress", &Options::progress,
+               {{"eager", Progress::eager},
+                {"lazy", Progress::lazy},
+                {"random", Progress::random},
+                {"timed", Progress::timed}}),
         {"seed", "a number", number(&Options::seed, 0)},
         {"duration", "0 to 1000000000 microseconds", number(&Options::duration, 0, 1000000000)},
-        {"race", "abort or count",
-         choice(&Options::abort_on_race, {{"abort", true}, {"count", false}})},
-        {"misuse", "abort or error",
-         choice(&Options::abort_on_misuse, {{"abort", true}, {"error", false}})},
+        choice("race", &Options::abort_on_race, {{"abort", true}, {"count", false}}),
+        choice("misuse", &Options::abort_on_misuse, {{"abort", true}, {"error", false}}),
         {"driver", "a CUDA version such as 12040", number(&Options::driver, 11030, 99990)},
-        {"peer", "0 or 1", choice(&Options::peers, {{"0", false}, {"1", true}})},
-        {"late", "0 or 1", choice(&Options::late, {{"0", false}, {"1", true}})},
-        {"mapping", "0 or 1", choice(&Options::mapping, {{"0", false}, {"1", true}})},
-        {"access", "0 or 1", choice(&Options::host_access, {{"0", false}, {"1", true}})},
+        choice("peer", &Options::peers, {{"0", false}, {"1", true}}),
+        choice("late", &Options::late, {{"0", false}, {"1", true}}),
+        choice("mapping", &Options::mapping, {{"0", false}, {"1", true}}),
+        choice("access", &Options::host_access, {{"0", false}, {"1", true}}),
         {"fail", "CALL@N, CALL@N+, CALL@N:CODE", add_fault},
         {"latency", "CALL:microseconds", add_latency},
     };
     return all;
 }
 
-std::string known_keys() {
-    std::string text;
+std::vector<std::string> known_names() {
+    std::vector<std::string> names;
     for (const Key &key : keys()) {
-        text += (text.empty() ? "" : ", ") + std::string(key.name);
+        names.emplace_back(key.name);
     }
-    return text;
+    return names;
 }
 
-std::string read_option(std::string_view option, Options &options) {
-    const size_t equals = option.find('=');
-    const std::string_view name = option.substr(0, equals);
-    for (const Key &key : keys()) {
-        if (key.name != name) {
-            continue;
-        }
-        if (equals == option.npos || !key.set(options, option.substr(equals + 1))) {
-            return "EMM_SIM: " + std::string(name) + " takes " + std::string(key.takes) +
-                   ", found '" + std::string(option) + "'";
-        }
+// What `name=value` was probably meant to be, where it is an option (`key`) and where it is none;
+// "".
+std::string meant_by(const std::string &name, const std::string &value, const Key *key) {
+    if (!key) {
+        const std::vector<std::string> names = known_names();
+        const std::string *const known = observe::closest(name, names);
+        const std::string size = observe::meant_size(name);
+        return known ? *known + "=" + value : size.empty() ? "" : "memory=" + size;
+    }
+    const std::string *const word = observe::closest(value, key->words);
+    const std::string size = key->name == "memory" ? observe::meant_size(value) : "";
+    return word ? name + "=" + *word : size.empty() ? "" : name + "=" + size;
+}
+
+std::string read_option(const std::string &option, Options &options) {
+    const size_t equals = std::min(option.find('='), option.size());
+    const std::string name = option.substr(0, equals);
+    const std::string value = option.substr(std::min(equals + 1, option.size()));
+    if (name.empty()) {
+        return "EMM_SIM: expected NAME=VALUE between commas, found '" + option + "'";
+    }
+    const auto key = std::find_if(keys().begin(), keys().end(),
+                                  [&](const Key &one) { return one.name == name; });
+    const bool is_known = key != keys().end();
+    if (is_known && equals < option.size() && key->set(options, value)) {
         return "";
     }
-    if (name.empty()) {
-        return "EMM_SIM: expected NAME=VALUE between commas, found '" + std::string(option) + "'";
-    }
-    return "EMM_SIM: unknown option '" + std::string(name) + "'; known are " + known_keys();
+    const std::string meant = meant_by(name, value, is_known ? &*key : nullptr);
+    return (is_known ? "EMM_SIM: " + name + " takes " + key->takes + ", found '" + option + "'"
+                     : "EMM_SIM: unknown option '" + name + "'; known are " +
+                           observe::listed(known_names())) +
+           (meant.empty() || meant == option ? "" : "; did you mean '" + meant + "'?");
 }
 
 } // namespace
@@ -139,7 +153,7 @@ std::string read_options(const char *text, Options &options) {
     std::string wrong;
     for (bool more = !rest.empty(); more && wrong.empty();) {
         const size_t comma = rest.find(',');
-        wrong = read_option(rest.substr(0, comma), options);
+        wrong = read_option(std::string(rest.substr(0, comma)), options);
         more = comma != rest.npos;
         rest.remove_prefix(more ? comma + 1 : 0);
     }

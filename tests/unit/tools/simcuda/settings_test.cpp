@@ -180,6 +180,27 @@ TEST_CASE("an unknown option is named with those that are known") {
     CHECK_THAT(ending.text, ContainsSubstring("progress"));
 }
 
+TEST_CASE("an option that is nearly one leads to it") {
+    for (const auto &[given, meant] : {std::pair{"16GB", "memory=16GiB"},
+                                       {"16GiB", "memory=16GiB"},
+                                       {"memory=16GB", "memory=16GiB"},
+                                       {"memry=16GiB", "memory=16GiB"},
+                                       {"progress=Lazy", "progress=lazy"},
+                                       {"colour=red", ""},
+                                       {"memory=1MiB", ""},
+                                       {"duration=1M", ""}}) {
+        CAPTURE(given);
+        const Ending ending = in_child([text = given] {
+            setenv("EMM_SIM", text, 1);
+            _exit(cu().cuInit(0) == CUDA_ERROR_INVALID_VALUE ? 7 : 1);
+        });
+        CHECK(ending.status == 7);
+        const std::string hint = "; did you mean '" + std::string(meant) + "'?";
+        CHECK(ending.text.find("did you mean") ==
+              (*meant ? ending.text.find(hint) + 2 : std::string::npos));
+    }
+}
+
 TEST_CASE("an option that is missing between commas is an error") {
     for (const char *const text : {"devices=2,", ",devices=2", "devices=2,,progress=lazy"}) {
         const Ending ending = in_child([text] {
