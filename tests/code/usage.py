@@ -60,6 +60,29 @@ build() { mkdir -p "$1"; }; logged() { :; }; cuda_headers() { :; }
                 self.assertEqual([name for name in kept if not os.path.exists(os.path.join(root, name))], [])
 
 
+class Names(unittest.TestCase):
+    SETUP = Folders.SETUP + "configure() { :; }; compile() { :; }; fetch_cccl_headers() { :; }\n" \
+                            "fetch_cuda_runtimes() { :; }; fetch_rmm() { :; }\n"
+    MESON = """#!/usr/bin/env bash
+echo "$*" >>asked
+case $* in introspect*) echo '[]' ;; *--list*) echo 'emm:unit+pool / pool-eager' ;; esac
+"""
+
+    def test_a_test_may_be_named_as_it_is_printed(self):
+        for name in ("pool-eager", "emm:unit+pool / pool-eager"):
+            with tempfile.TemporaryDirectory() as root:
+                os.makedirs(os.path.join(root, "tools"))
+                for file, text in (("tools/setup.sh", self.SETUP), ("meson", self.MESON)):
+                    with open(os.path.join(root, file), "w", encoding="utf-8") as stub:
+                        stub.write(text)
+                os.chmod(os.path.join(root, "meson"), 0o755)
+                shutil.copy(os.path.join(TOOLS, "test"), os.path.join(root, "tools"))
+                subprocess.run([os.path.join(root, "tools/test"), name], env={**os.environ, "PATH": root + ":" + os.environ["PATH"]},
+                               check=False, timeout=60, capture_output=True)
+                with open(os.path.join(root, "asked"), encoding="utf-8") as file:
+                    self.assertRegex(file.read().splitlines()[-1], r"--print-errorlogs pool-eager$")
+
+
 class Bare(unittest.TestCase):
     def test_packages_come_from_the_mirror_of_apt_or_else_from_that_of_debootstrap(self):
         for mirror, expected in (("http://mirror/debian", "http://mirror/debian"), ("", "")):
