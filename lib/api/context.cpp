@@ -10,9 +10,18 @@
 #include "core/memory/call.h"
 #include "core/memory/recovery.h"
 #include "core/record/counters.h"
+#include "monitor/server.h"
 #include "observe/events/event_log.h"
+#include "sharing/sharing.h"
 
 using namespace emm;
+
+// What core calls of the layers above it. No context is served without this file, also where emm is
+// linked statically, and nothing of the program's begins before.
+[[gnu::constructor(101)]] static void set_hooks() {
+    core::sharing = &sharing::for_core;
+    core::on_serving = &monitor::announce;
+}
 
 emm_status emm_context_current(emm_context **ret_context) {
     EMM_REFUSE_CHILD_UNLESS(ret_context);

@@ -9,7 +9,8 @@
 // An answer is one message, which the kernel takes whole or not at all.
 //
 // Its end: it finds that the program has closed its socket, or may have no descriptors any more.
-#include "core/lifecycle/monitored.h"
+#include "monitor/server.h"
+
 #include "monitor/answer.h"
 #include "monitor/collector.h"
 #include "monitor/protocol.h"

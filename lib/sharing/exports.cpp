@@ -3,10 +3,8 @@
 #include "core/handles/handle.h"
 #include "core/memory/call.h"
 #include "core/memory/filled.h"
-#include "core/record/sharing.h"
 #include "observe/error.h"
 #include "observe/process.h"
-#include "sharing/imports.h"
 #include "sharing/liveness.h"
 #include "sharing/name.h"
 #include "sharing/served_exports.h"
@@ -201,7 +199,7 @@ emm_status release_handle(emm_context &context, const emm_ipc_handle &handle) no
     return status;
 }
 
-void end_sharing(emm_context &context) noexcept {
+void end_exports(emm_context &context) noexcept {
     std::list<Export> ended;
     {
         const std::lock_guard lock(exports().mutex);
@@ -217,8 +215,6 @@ void end_sharing(emm_context &context) noexcept {
     for (const Export &each : ended) {
         let_go(each);
     }
-    withdraw_exports(context);
-    close_imports(context);
 }
 
 } // namespace emm::sharing

@@ -1,6 +1,5 @@
 #include "sharing/imports.h"
 
-#include "core/record/sharing.h"
 #include "observe/error.h"
 #include "observe/process.h"
 #include "sharing/liveness.h"
@@ -17,8 +16,11 @@
 #include <thread>
 
 namespace emm::sharing {
+namespace {
 
-struct Import {
+struct Import final : core::Import {
+    emm_status close() noexcept override;
+
     emm_context *context;
     uint32_t kind;
     uint8_t handle[64];
@@ -28,8 +30,6 @@ struct Import {
     bool settled = false; // else a thread is opening or closing it, without the lock
     bool ended = false;   // the driver did not close it, or not all of it
 };
-
-namespace {
 
 using List = std::list<Import>;
 
@@ -191,8 +191,8 @@ emm_status find_open(std::unique_lock<std::mutex> &lock, const emm_context &cont
 
 } // namespace
 
-emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Import **ret_import,
-                       emm_deviceptr *ret_base) {
+emm_status open_import(emm_context &context, const emm_ipc_handle &handle,
+                       core::Import **ret_import, emm_deviceptr *ret_base) {
     std::unique_lock lock(imports().mutex);
     Import *found = nullptr;
     if (const emm_status status = find_open(lock, context, handle, found); status < EMM_OK) {
@@ -234,15 +234,15 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Impor
     return EMM_OK;
 }
 
-emm_status close_import(Import &import) noexcept {
+emm_status Import::close() noexcept {
     {
         const std::lock_guard lock(imports().mutex);
-        if (--import.count != 0) {
+        if (--count != 0) {
             return EMM_OK;
         }
-        import.settled = false;
+        settled = false;
     }
-    return close_or_keep(import);
+    return close_or_keep(*this);
 }
 
 // What another thread is opening is waited for: it may have been granted less than is announced

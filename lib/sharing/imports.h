@@ -1,13 +1,16 @@
 #pragma once
 
-#include "core/record/sharing.h"
+#include "core/handles/handle.h"
 
 namespace emm::sharing {
 
 // Opens what a checked handle names, or counts one opening more: what another process exported is
 // opened once in a context, and there is one Import for it. Every opening is closed once.
-emm_status open_import(emm_context &context, const emm_ipc_handle &handle, Import **ret_import,
-                       emm_deviceptr *ret_base);
+emm_status open_import(emm_context &context, const emm_ipc_handle &handle,
+                       core::Import **ret_import, emm_deviceptr *ret_base);
+
+// A device may use what the context has opened too, and what it opens later as `announced` says.
+void set_imports_access(const emm_context &context, int32_t device, uint32_t flags);
 
 // Closes whatever the context has open.
 void close_imports(emm_context &context) noexcept;

@@ -1,6 +1,6 @@
 #include "core/memory/call.h"
-#include "core/record/sharing.h"
 #include "observe/error.h"
+#include "sharing/exports.h"
 
 #include <cstdio>
 #include <cstring>

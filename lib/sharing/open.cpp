@@ -39,7 +39,7 @@ emm_status copy(const emm_context &to, emm_deviceptr target, const emm_context &
 // manager. It is the caller's, and has nothing to do with the export any more.
 emm_status open_copy(emm_context &source, emm_context &context, const emm_ipc_handle &handle,
                      emm_memory **ret_memory, const void *caller) {
-    Import *import = nullptr;
+    core::Import *import = nullptr;
     emm_deviceptr base = 0;
     emm_status status = open_import(source, handle, &import, &base);
     if (status != EMM_OK) {
@@ -55,7 +55,7 @@ emm_status open_copy(emm_context &source, emm_context &context, const emm_ipc_ha
     }
     const observe::Preserved said;
     if (ended) {
-        close_import(*import);
+        import->close();
     } // else it is closed at the end of its context
     if (status < EMM_OK) {
         if (memory) {

@@ -2,10 +2,15 @@
 #pragma once
 
 #include "core/record/context.h"
-#include "core/record/sharing.h"
 #include "sharing/wire.h"
 
 namespace emm::sharing {
+
+// host->serve_ipc and host->withdraw_ipc. The handle is a random number, which an importer has to
+// know.
+emm_status serve_export(emm_context &context, const emm_ipc_source &source,
+                        emm_ipc_handle *ret_handle);
+emm_status withdraw_export(const emm_context &context, const emm_ipc_handle &handle) noexcept;
 
 // The handle is now an export's: from here on importers may ask for it, by its generation.
 emm_status publish_export(const emm_context &context, const emm_ipc_handle &handle);

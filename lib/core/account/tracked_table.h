@@ -1,12 +1,32 @@
 #pragma once
 
-#include "core/account/tracking.h"
 #include "fence/spin_lock.h"
+#include "observe/callers/stacks.h"
+
+#include <emm/emm.h>
 
 #include <memory>
 #include <mutex>
+#include <vector>
 
 namespace emm::core {
+
+// One live allocation, in the order of a cache line.
+struct alignas(64) TrackedAllocation {
+    emm_deviceptr address = 0; // as in emm_event: a host address for pinned and registered memory
+    uint64_t size = 0;         // as asked for
+    emm_context *context = nullptr;
+    emm_stream stream = nullptr;
+    uint64_t ticks = 0;                    // when it was made, by event_ticks()
+    uint64_t offset = 0;                   // of the return address in the module
+    const observe::Stack *stack = nullptr; // NULL: it was not asked for, or is not known
+    uint32_t module = 0;                   // observe::CodePlace
+    uint32_t thread : 24;                  // as the kernel numbers them, up to 2^22
+    uint32_t type : 8;                     // observe::EventType of the allocation
+
+    TrackedAllocation() : thread(0), type(0) {}
+};
+static_assert(sizeof(TrackedAllocation) == 64);
 
 // Live allocations by address, in shards with a lock each. The locks are held for a few steps in
 // memory, or while a shard grows, and over no call that leaves libemm.

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "core/account/tracked_table.h"
 #include "core/record/context.h"
-#include "observe/callers/stacks.h"
 #include "observe/callers/track_options.h"
 #include "observe/events/record.h"
 
@@ -11,23 +11,6 @@
 // fast path, to which state_tracked sends them (core/memory/memory.h): without EMM_TRACK nothing
 // does.
 namespace emm::core {
-
-// One live allocation, in the order of a cache line.
-struct alignas(64) TrackedAllocation {
-    emm_deviceptr address = 0; // as in emm_event: a host address for pinned and registered memory
-    uint64_t size = 0;         // as asked for
-    emm_context *context = nullptr;
-    emm_stream stream = nullptr;
-    uint64_t ticks = 0;                    // when it was made, by event_ticks()
-    uint64_t offset = 0;                   // of the return address in the module
-    const observe::Stack *stack = nullptr; // NULL: it was not asked for, or is not known
-    uint32_t module = 0;                   // observe::CodePlace
-    uint32_t thread : 24;                  // as the kernel numbers them, up to 2^22
-    uint32_t type : 8;                     // observe::EventType of the allocation
-
-    TrackedAllocation() : thread(0), type(0) {}
-};
-static_assert(sizeof(TrackedAllocation) == 64);
 
 // What EMM_TRACK says; the first call decides, and warns if it makes no sense. Before any context
 // is watched.

@@ -1,6 +1,5 @@
 #include "core/account/watch.h"
 
-#include "core/lifecycle/registry.h"
 #include "core/record/uncancelled.h"
 #include "observe/log.h"
 #include "observe/process.h"

@@ -1,7 +1,6 @@
 #include "core/handles/handle.h"
 
 #include "core/record/counters.h"
-#include "core/record/sharing.h"
 #include "core/record/uncancelled.h"
 #include "observe/error.h"
 #include "observe/log.h"
@@ -117,7 +116,7 @@ emm_status give_back(emm_memory &memory, const void *caller) {
     case Deallocator::memfreemanaged:
         return memfreemanaged(context, memory.ptr, memory.size, stream, caller);
     case Deallocator::close_import:
-        return sharing::close_import(*memory.import);
+        return memory.import->close();
     case Deallocator::none:
         break;
     }
@@ -193,6 +192,23 @@ emm_status give_up(Owned memory, const void *caller) {
         finalize(*memory);
     }
     return status;
+}
+
+// There is no third try: what the plugin still has then goes with its next reset.
+void retry(emm_memory *first, uint32_t what) noexcept {
+    while (first) {
+        emm_memory &memory = *first;
+        first = std::exchange(memory.next, nullptr);
+        if (what == EMM_DEFERRED_RUN && !memory.freed.exchange(true) &&
+            give_back(memory, nullptr) < EMM_OK) {
+            ++counters().failed_deferred;
+        }
+        waits_for_drop(memory) ? put_off(memory) : end(memory);
+    }
+}
+
+[[gnu::constructor]] void have_frees_retried() {
+    retry_frees = &retry;
 }
 
 uint32_t state_of(const emm_memory &memory) noexcept {
@@ -311,19 +327,6 @@ emm_status make_view(emm_memory &memory, size_t start, size_t stop,
     parent.references.fetch_add(1, std::memory_order_relaxed);
     *ret_view = view.release();
     return EMM_OK;
-}
-
-// There is no third try: what the plugin still has then goes with its next reset.
-void retry_frees(emm_memory *first, uint32_t what) noexcept {
-    while (first) {
-        emm_memory &memory = *first;
-        first = std::exchange(memory.next, nullptr);
-        if (what == EMM_DEFERRED_RUN && !memory.freed.exchange(true) &&
-            give_back(memory, nullptr) < EMM_OK) {
-            ++counters().failed_deferred;
-        }
-        waits_for_drop(memory) ? put_off(memory) : end(memory);
-    }
 }
 
 void finalize_dropped(emm_context &context) noexcept {

@@ -4,11 +4,17 @@
 
 #include <atomic>
 
-namespace emm::sharing {
-struct Import;
-}
-
 namespace emm::core {
+
+// What another process exported and is open here: lib/sharing's.
+class Import {
+public:
+    // One opening less; the last one closes what the exporter has.
+    virtual emm_status close() noexcept = 0;
+
+protected:
+    ~Import() = default;
+};
 
 // How memory goes home.
 enum class Deallocator : uint8_t {
@@ -40,7 +46,7 @@ struct emm_memory {
     void *owner = nullptr;
     emm_finalizer finalizer = nullptr;
     emm_memory *parent = nullptr;
-    emm::sharing::Import *import = nullptr;
+    emm::core::Import *import = nullptr;
     emm_memory *next = nullptr; // in the context's list of unfinished handles
 };
 
@@ -65,10 +71,6 @@ emm_status make_import(emm_context &context, const emm_ipc_handle &handle,
                        emm_status (*open)(emm_memory &made, const emm_ipc_handle &handle),
                        emm_memory **ret_memory);
 emm_status make_view(emm_memory &memory, size_t start, size_t stop, emm_memory **ret_view) noexcept;
-
-// Tries once more to free the handles of a context's list, `unfinished`, which has been taken; with
-// EMM_DEFERRED_DROP only their finalizers are called.
-void retry_frees(emm_memory *first, uint32_t what) noexcept;
 
 // Calls the finalizers that have waited for a reset or retirement to give up the handles' memory.
 void finalize_dropped(emm_context &context) noexcept;

@@ -42,7 +42,7 @@ emm_status host_serve_ipc(emm_context *context, const emm_ipc_source *source,
         return observe::refuse_forked_child();
     }
     try {
-        return passed_on(sharing::serve_export(*context, *source, ret_handle));
+        return passed_on(sharing->serve(*context, *source, ret_handle));
     } catch (const std::bad_alloc &) {
         return passed_on(
             observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to serve an export"));
@@ -51,7 +51,7 @@ emm_status host_serve_ipc(emm_context *context, const emm_ipc_source *source,
 
 emm_status host_withdraw_ipc(emm_context *context, const emm_ipc_handle *handle) {
     return observe::is_forked_child() ? observe::refuse_forked_child()
-                                      : passed_on(sharing::withdraw_export(*context, *handle));
+                                      : passed_on(sharing->withdraw(*context, *handle));
 }
 
 constexpr emm_host the_host = {

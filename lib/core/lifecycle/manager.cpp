@@ -2,6 +2,7 @@
 
 #include "core/lifecycle/host.h"
 #include "core/memory/call.h"
+#include "core/memory/default_memory.h"
 #include "core/record/sharing.h"
 #include "core/record/this_thread.h"
 #include "core/reports/exit_statistics.h"
@@ -104,6 +105,7 @@ emm_status make_ready(emm_context &context) noexcept {
 } // namespace
 
 emm_status create_manager(emm_context &context, const loader::Selection &selection) {
+    make_defaults(context);
     context.selection = &selection;
     const Managing managing(context);
     emm_manager *manager = nullptr;
@@ -133,7 +135,7 @@ emm_status create_manager(emm_context &context, const loader::Selection &selecti
 }
 
 void destroy_manager(emm_context &context) noexcept {
-    sharing::end_sharing(context);
+    sharing->end(context);
     flush(context);
     if (context.manager) {
         const Managing managing(context);
@@ -146,7 +148,7 @@ void destroy_manager(emm_context &context) noexcept {
         context.manager = nullptr;
     }
     flush(context); // destroy may have queued frees
-    context.defaults.release_all();
+    release_defaults(context);
     context.epoch.note_dropped();
     const bool is_retired = (context.state.load(std::memory_order_relaxed) & state_retired) != 0;
     drop_tracked(context, !is_retired);
@@ -169,10 +171,10 @@ emm_status reset_manager(emm_context &context) {
         }
         return status;
     }
-    sharing::end_sharing(context);
+    sharing->end(context);
     flush(context);
     const emm_status status = call_reset(context);
-    context.defaults.release_all();
+    release_defaults(context);
     if (status >= EMM_OK) {
         context.epoch.note_dropped();
         drop_tracked(context, true);

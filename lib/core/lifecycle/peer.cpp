@@ -65,7 +65,7 @@ emm_status set_peer_access(emm_context &context, int32_t peer_device, uint32_t f
     if (status < EMM_OK) {
         context.announced.set_access(peer_device, before);
     } else {
-        sharing::set_imports_access(context, peer_device, flags);
+        sharing->set_access(context, peer_device, flags);
     }
     return status;
 }

@@ -1,7 +1,6 @@
 #include "core/lifecycle/registry.h"
 
 #include "core/account/watch.h"
-#include "core/lifecycle/monitored.h"
 #include "core/lifecycle/retire.h"
 #include "core/lifecycle/selection.h"
 #include "core/record/context.h"
@@ -27,10 +26,6 @@ Registry &registry() {
     return the_registry.value;
 }
 
-// The newest record. Not in the registry: a forked child walks the list, and may find the registry
-// half made.
-constinit std::atomic<emm_context *> newest{nullptr};
-
 // The last context that this thread has asked for; the id tells whether the handle still means it.
 struct Remembered {
     CUcontext cuda_context = nullptr;
@@ -38,17 +33,6 @@ struct Remembered {
     emm_context *context = nullptr;
 };
 [[gnu::tls_model("initial-exec")]] constinit thread_local Remembered remembered;
-
-// In a child that is not to go on: the raw calls look at the state flags alone.
-void mark_contexts() {
-    for (emm_context *context = first_context(); context; context = context->next) {
-        context->state.fetch_or(state_forked, std::memory_order_relaxed);
-    }
-}
-
-[[gnu::constructor]] void have_contexts_marked() {
-    observe::mark_forked_child = &mark_contexts;
-}
 
 // If `cuda_context` is a green context: its device's primary one. Asked for once in its life.
 emm_status resolve_green(const driver::Driver &driver, CUcontext cuda_context, uint64_t id,
@@ -90,8 +74,7 @@ emm_status enter(std::unique_ptr<emm_context> made, emm_context *&ret_context) {
     const auto [place, is_new] = registry().by_id.try_emplace(made->id, made.get());
     ret_context = place->second;
     if (is_new) {
-        made->next = newest.load(std::memory_order_relaxed);
-        newest.store(made.release(), std::memory_order_release);
+        add_context(*made.release());
     }
     return EMM_OK;
 }
@@ -172,12 +155,10 @@ emm_status begin_serving(emm_context &context) {
     report_statistics_at_exit();
     watch_if_wanted(context);
     context.state.fetch_and(~state_unserved, std::memory_order_release);
-    monitor::announce(*context.selection->plugin);
+    if (on_serving) {
+        on_serving(*context.selection->plugin);
+    }
     return admit(context);
-}
-
-emm_context *first_context() noexcept {
-    return newest.load(std::memory_order_acquire);
 }
 
 emm_status admit_process() noexcept {

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "loader/plugin.h"
+
 #include <emm/emm.h>
 
 // The records of all contexts of the process.
@@ -15,8 +17,10 @@ emm_status context_for_device(int32_t device, emm_context *&ret_context);
 bool is_unserved(const emm_context &context) noexcept;
 emm_status begin_serving(emm_context &context);
 
-// Every record, newest first; it is never shortened, so that it may be walked at any time.
-emm_context *first_context() noexcept;
+// Set by lib/monitor, which tells `emm top` what the process holds: a context is now served by
+// `plugin`. From the first one on, the process can be asked.
+using OnServing = void (*)(const loader::Plugin &plugin) noexcept;
+inline constinit OnServing on_serving = nullptr;
 
 // Shut down, or forked: nothing can be asked of this process any more.
 emm_status admit_process() noexcept;

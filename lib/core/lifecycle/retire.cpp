@@ -3,7 +3,6 @@
 #include "core/account/watch.h"
 #include "core/handles/handle.h"
 #include "core/lifecycle/manager.h"
-#include "core/lifecycle/registry.h"
 #include "core/memory/recovery.h"
 #include "core/record/context.h"
 #include "core/reports/exit_statistics.h"

@@ -47,7 +47,7 @@ emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*f
     const Uncancelled uncancelled;
     try {
         if (plugin.defaults(slot)) { // the host describes its own failures
-            return (plugin.table.*function)(context.defaults.as_manager(), arguments...);
+            return (plugin.table.*function)(context.defaults, arguments...);
         }
         const observe::Running running(plugin.running_text(slot));
         std::optional<driver::Current> current;

@@ -291,6 +291,22 @@ void DefaultMemory::release_all() noexcept {
     }
 }
 
+void make_defaults(emm_context &context) {
+    if (!context.defaults) {
+        context.defaults = reinterpret_cast<emm_manager *>(new DefaultMemory(context));
+    }
+}
+
+DefaultMemory &defaults_of(emm_context &context) noexcept {
+    return *reinterpret_cast<DefaultMemory *>(context.defaults);
+}
+
+void release_defaults(emm_context &context) noexcept {
+    if (context.defaults) {
+        defaults_of(context).release_all();
+    }
+}
+
 uint64_t DefaultMemory::pinned_bytes() const {
     std::lock_guard lock(mutex_);
     uint64_t bytes = 0;

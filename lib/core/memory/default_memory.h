@@ -15,7 +15,6 @@ public:
     explicit DefaultMemory(emm_context &context) : context_(context) {}
 
     emm_context &context() const { return context_; }
-    emm_manager *as_manager() { return reinterpret_cast<emm_manager *>(this); }
 
     emm_status host_alloc(size_t size, uint32_t flags, void **ret_host, emm_deviceptr *ret_device);
     emm_status host_free(void *host, size_t size, uint32_t flags, emm_stream stream);
@@ -57,6 +56,11 @@ private:
     mutable std::mutex mutex_;
     Live live_;
 };
+
+// A context has one from when its first manager is made, for good.
+void make_defaults(emm_context &context);
+DefaultMemory &defaults_of(emm_context &context) noexcept;
+void release_defaults(emm_context &context) noexcept; // all that it keeps, if there is one
 
 // The table that the loader fills gaps with; its functions take a DefaultMemory for `self`.
 const emm_plugin &default_slots();

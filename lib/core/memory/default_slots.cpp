@@ -48,7 +48,7 @@ emm_plugin make_table() {
     };
     table.get_ipc_handle = [](emm_manager *self, emm_deviceptr ptr, size_t size,
                               emm_ipc_handle *ret_handle) {
-        return sharing::get_legacy_handle(memory(self).context(), ptr, size, ret_handle);
+        return sharing->get_legacy_handle(memory(self).context(), ptr, size, ret_handle);
     };
     table.release_ipc_handle = [](emm_manager *, const emm_ipc_handle *) -> emm_status {
         return EMM_OK; // CUDA keeps nothing for a handle

@@ -2,6 +2,7 @@
 
 #include "core/account/watch.h"
 #include "core/memory/call.h"
+#include "core/memory/default_memory.h"
 #include "core/memory/filled.h"
 #include "core/memory/recovery.h"
 #include "core/record/counters.h"
@@ -253,7 +254,7 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
         return status;
     }
     if (context.selection->plugin->defaults(loader::Slot::memhostalloc)) {
-        stats.host_live_bytes = context.defaults.pinned_bytes();
+        stats.host_live_bytes = defaults_of(context).pinned_bytes();
         stats.host_reserved_bytes = stats.host_live_bytes;
     }
     emm_copy_sized(ret_stats, &stats);

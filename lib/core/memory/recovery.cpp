@@ -1,11 +1,9 @@
 #include "core/memory/recovery.h"
 
-#include "core/lifecycle/registry.h"
 #include "core/memory/call.h"
 #include "core/record/counters.h"
 #include "core/record/epoch.h"
 #include "core/record/uncancelled.h"
-#include "core/reports/holders.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
@@ -120,6 +118,17 @@ emm_status exhausted(emm_context &context, emm_status status, size_t size,
     } catch (const std::bad_alloc &) {
         return status;
     }
+}
+
+std::optional<observe::MemoryReport::Driver> driver_figures(const emm_context &context) noexcept {
+    const driver::Current current(context.driver, context.cuda_context, context.id);
+    const driver::RelaxedCapture relaxed(context.driver);
+    size_t free = 0, total = 0;
+    if (current.result() != CUDA_SUCCESS ||
+        context.driver.cuMemGetInfo(&free, &total) != CUDA_SUCCESS) {
+        return std::nullopt;
+    }
+    return observe::MemoryReport::Driver{free, total};
 }
 
 void set_pressure_callback(emm_pressure_callback callback, void *user_data) {

@@ -1,8 +1,12 @@
 #pragma once
 
+#include "observe/memory_report.h"
+
 #include <emm/emm.h>
 
 #include <functional>
+#include <optional>
+#include <string>
 
 // Recovery from out of memory of any kind. The steps stop when the allocation succeeds:
 //   1. The context's pending frees run, its plugin trims, and what other threads are giving back
@@ -19,10 +23,19 @@ emm_status recover(emm_context &context, size_t size, emm_status status,
                    const std::function<emm_status()> &again) noexcept;
 
 // The final word: what was asked for, what the driver has, and what the plugin said.
-// `caller` asked; NULL: not known. May write a report of who holds the memory
-// (core/reports/holders.h).
+// `caller` asked; NULL: not known. May have a report written.
 emm_status exhausted(emm_context &context, emm_status status, size_t size,
                      const void *caller) noexcept;
+
+// Set by core/reports: tells who holds the memory, when it has run out for good. The answer is the
+// report as JSON; "" if there is none.
+using ReportExhaustion = std::string (*)(emm_context &context, uint64_t bytes, bool of_host,
+                                         const void *caller) noexcept;
+inline constinit ReportExhaustion report_exhaustion = nullptr;
+
+// Free and total memory of the context's device, for all processes. Takes 4 us; empty if the driver
+// does not tell.
+std::optional<observe::MemoryReport::Driver> driver_figures(const emm_context &context) noexcept;
 
 inline bool is_exhaustion(emm_status status) noexcept {
     return status == EMM_E_OUT_OF_MEMORY || status == EMM_E_OUT_OF_HOST_MEMORY;

@@ -1,12 +1,12 @@
 #include "core/record/context.h"
 
-#include "core/handles/handle.h"
 #include "core/record/counters.h"
 #include "core/record/this_thread.h"
 #include "core/record/uncancelled.h"
 #include "driver/driver.h"
 #include "observe/error.h"
 #include "observe/log.h"
+#include "observe/process.h"
 
 #include <fmt/format.h>
 
@@ -19,6 +19,20 @@ fmt::format_context::iterator fmt::formatter<emm_context>::format(const emm_cont
 
 namespace emm::core {
 namespace {
+
+// The newest record. A forked child walks the list, so nothing of it is ever half made.
+constinit std::atomic<emm_context *> newest{nullptr};
+
+// In a child that is not to go on: the raw calls look at the state flags alone.
+void mark_contexts() {
+    for (emm_context *context = first_context(); context; context = context->next) {
+        context->state.fetch_or(state_forked, std::memory_order_relaxed);
+    }
+}
+
+[[gnu::constructor]] void have_contexts_marked() {
+    observe::mark_forked_child = &mark_contexts;
+}
 
 bool is_primary(const driver::Driver &driver, CUdevice device, CUcontext context) {
     unsigned flags = 0;
@@ -41,6 +55,15 @@ emm_status run(const PendingDeallocations::Entry &entry, uint32_t what) noexcept
 }
 
 } // namespace
+
+emm_context *first_context() noexcept {
+    return newest.load(std::memory_order_acquire);
+}
+
+void add_context(emm_context &made) noexcept {
+    made.next = newest.load(std::memory_order_relaxed);
+    newest.store(&made, std::memory_order_release);
+}
 
 emm_context_info info_of(emm_context &context) {
     emm_context_info info = {};
@@ -173,7 +196,9 @@ void flush(emm_context &context) noexcept {
         return;
     }
     const uint32_t what = is_alive(context) ? EMM_DEFERRED_RUN : EMM_DEFERRED_DROP;
-    retry_frees(unfinished, what);
+    if (unfinished) {
+        retry_frees(unfinished, what);
+    }
     ++counters().flushes;
     if (what == EMM_DEFERRED_DROP) {
         counters().dropped += entries.size();

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "core/memory/default_memory.h"
 #include "core/record/announced.h"
 #include "core/record/deferred.h"
 #include "core/record/epoch.h"
@@ -57,7 +56,7 @@ struct emm_context {
 
     // Fixed while it serves.
     const emm::loader::Selection *selection = nullptr;
-    emm::core::DefaultMemory defaults;
+    emm_manager *defaults = nullptr; // `self` of the slots that the host fills (default_memory.h)
 
     emm::core::PendingDeallocations pending;
     emm::core::Returns returns;
@@ -78,8 +77,7 @@ struct emm_context {
 
     emm_context(const emm::driver::Driver &the_driver, CUcontext cuda, uint64_t context_id,
                 const emm::core::DeferredLimits &limits)
-        : driver(the_driver), cuda_context(cuda), id(context_id), defaults(*this), pending(limits) {
-    }
+        : driver(the_driver), cuda_context(cuda), id(context_id), pending(limits) {}
 };
 
 // How a sentence names a context: "device 0, context 3".
@@ -89,6 +87,12 @@ template <> struct fmt::formatter<emm_context> {
 };
 
 namespace emm::core {
+
+// Every record, newest first; it is never shortened, so that it may be walked at any time.
+emm_context *first_context() noexcept;
+
+// Puts a record at the front. By one thread at a time.
+void add_context(emm_context &made) noexcept;
 
 // What a plugin is told about it.
 emm_context_info info_of(emm_context &context);
@@ -120,6 +124,11 @@ bool has_died(emm_context &context) noexcept;
 
 // Neither a deferred section nor an announced capture forbids that memory goes to the driver.
 bool may_return(const emm_context &context) noexcept;
+
+// Set by core/handles: tries once more to free the handles of a context's list, `unfinished`, which
+// has been taken; with EMM_DEFERRED_DROP only their finalizers are called.
+using RetryFrees = void (*)(emm_memory *first, uint32_t what) noexcept;
+inline constinit RetryFrees retry_frees = nullptr;
 
 // Runs what is pending; drops it if the CUDA context has died.
 void flush(emm_context &context) noexcept;

@@ -1,8 +1,8 @@
 #include "core/reports/exit_statistics.h"
 
 #include "core/account/tracking.h"
-#include "core/lifecycle/registry.h"
 #include "core/memory/memory.h"
+#include "core/record/context.h"
 #include "core/reports/holders.h"
 #include "loader/plugin.h"
 #include "observe/error.h"

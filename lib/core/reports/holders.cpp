@@ -1,8 +1,8 @@
 #include "core/reports/holders.h"
 
 #include "core/account/tracking.h"
-#include "core/lifecycle/registry.h"
 #include "core/memory/memory.h"
+#include "core/memory/recovery.h"
 #include "core/record/uncancelled.h"
 #include "driver/nvml.h"
 #include "observe/callers/caller.h"
@@ -235,21 +235,33 @@ std::string caller_name(const void *caller) {
     return native_name(observe::modules().path(place.module), place.offset);
 }
 
+std::string report(emm_context &context, uint64_t bytes, bool of_host,
+                   const void *caller) noexcept {
+    const Uncancelled uncancelled;
+    try {
+        static const bool is_wanted =
+            is_report_wanted(observe::setting("EMM_OOM_REPORT"), is_tracking());
+        if (!is_wanted || observe::is_forked_child() || !is_due()) {
+            return "";
+        }
+        const MemoryReport found =
+            memory_report(context, MemoryReport::Request{bytes, of_host, caller_name(caller)});
+        write_report(observe::report_lines(found));
+        return observe::report_json(found);
+    } catch (const std::exception &error) {
+        observe::log(EMM_LOG_WARN, "no report of who holds the memory: {}", error.what());
+        return "";
+    }
+}
+
+[[gnu::constructor]] void have_exhaustion_reported() {
+    report_exhaustion = &report;
+}
+
 } // namespace
 
 bool is_report_wanted(std::string_view setting, bool is_tracking) noexcept {
     return setting == "on" || (setting != "off" && is_tracking);
-}
-
-std::optional<MemoryReport::Driver> driver_figures(const emm_context &context) noexcept {
-    const driver::Current current(context.driver, context.cuda_context, context.id);
-    const driver::RelaxedCapture relaxed(context.driver);
-    size_t free = 0, total = 0;
-    if (current.result() != CUDA_SUCCESS ||
-        context.driver.cuMemGetInfo(&free, &total) != CUDA_SUCCESS) {
-        return std::nullopt;
-    }
-    return MemoryReport::Driver{free, total};
 }
 
 MemoryReport memory_report(emm_context &context, std::optional<MemoryReport::Request> request) {
@@ -295,25 +307,6 @@ std::vector<std::string> memory_report_lines() {
 void write_report(const std::vector<std::string> &lines) noexcept {
     for (const std::string &line : lines) {
         observe::log(EMM_LOG_ERROR, line);
-    }
-}
-
-std::string report_exhaustion(emm_context &context, uint64_t bytes, bool of_host,
-                              const void *caller) noexcept {
-    const Uncancelled uncancelled;
-    try {
-        static const bool is_wanted =
-            is_report_wanted(observe::setting("EMM_OOM_REPORT"), is_tracking());
-        if (!is_wanted || observe::is_forked_child() || !is_due()) {
-            return "";
-        }
-        const MemoryReport report =
-            memory_report(context, MemoryReport::Request{bytes, of_host, caller_name(caller)});
-        write_report(observe::report_lines(report));
-        return observe::report_json(report);
-    } catch (const std::exception &error) {
-        observe::log(EMM_LOG_WARN, "no report of who holds the memory: {}", error.what());
-        return "";
     }
 }
 

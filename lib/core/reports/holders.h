@@ -18,22 +18,12 @@ namespace emm::core {
 observe::MemoryReport memory_report(emm_context &context,
                                     std::optional<observe::MemoryReport::Request> request);
 
-// Free and total memory of the context's device, for all processes. Takes 4 us; empty if the driver
-// does not tell.
-std::optional<observe::MemoryReport::Driver> driver_figures(const emm_context &context) noexcept;
-
 // The reports of all devices that contexts are served on, as lines. A context whose manager is just
 // being made, reset or given up is left out.
 std::vector<std::string> memory_report_lines();
 
 // Writes such lines where the log goes, at a level that is written unless the log is off.
 void write_report(const std::vector<std::string> &lines) noexcept;
-
-// Device or host memory has run out for good. Writes the report, at most one in 10 s, if EMM_TRACK
-// or EMM_OOM_REPORT=on is in the environment, and unless EMM_OOM_REPORT=off is. The answer is the
-// report as JSON; "" if there is none.
-std::string report_exhaustion(emm_context &context, uint64_t bytes, bool of_host,
-                              const void *caller) noexcept;
 
 // Keeps for leak_report_lines() who asked for what the context has, which its reset or its end is
 // about to drop. Throws std::bad_alloc.
@@ -43,7 +33,8 @@ void keep_dropped(const emm_context &context, bool by_reset);
 // were live when a context was reset or ended. Empty without EMM_TRACK.
 std::vector<std::string> leak_report_lines();
 
-// Whether a report is wanted. `setting` is EMM_OOM_REPORT: on, off, or empty.
+// Whether a report is wanted when memory has run out for good (report_exhaustion of
+// core/memory/recovery.h), at most one in 10 s. `setting` is EMM_OOM_REPORT: on, off, or empty.
 bool is_report_wanted(std::string_view setting, bool is_tracking) noexcept;
 
 } // namespace emm::core
