@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 namespace emm::pool {
@@ -14,9 +15,9 @@ public:
         live_ += int64_t(size);
         live_count_++;
         allocations_++;
-        peak_live_ = std::max(peak_live_, live_);
     }
     void count_free(uint64_t size, uint64_t taken) {
+        peak_live_ = peak_live();
         taken_ -= taken;
         live_ -= int64_t(size);
         live_count_--;
@@ -26,15 +27,19 @@ public:
     void count_taken(uint64_t bytes) { taken_ += bytes; }
     void count_returned(uint64_t bytes) { taken_ -= bytes; }
     void count_failure() { failures_++; }
+    // A magazine has as many bytes more live than ever since it began anew. No lock is held.
+    void raise(int64_t by) { highest_.fetch_add(by, std::memory_order_relaxed); }
     // A magazine's, which begins anew.
     void add(uint64_t allocations, uint64_t frees, int64_t live, int64_t highest) {
-        peak_live_ = std::max(peak_live_, live_ + highest);
+        peak_live_ = peak_live();
+        raise(-highest);
         live_ += live;
         live_count_ += int64_t(allocations - frees);
         allocations_ += allocations;
         frees_ += frees;
     }
     void forget_memory() {
+        peak_live_ = peak_live();
         taken_ = 0;
         live_ = live_count_ = 0;
     }
@@ -42,7 +47,11 @@ public:
     uint64_t taken() const { return taken_; } // bytes
     int64_t live() const { return live_; }    // bytes, as asked for
     int64_t live_count() const { return live_count_; }
-    int64_t peak_live() const { return peak_live_; }
+    // An upper bound: as if all magazines had their most at the same time. It is exact for one
+    // thread on one stream. What falls is noted before.
+    int64_t peak_live() const {
+        return std::max(peak_live_, live_ + highest_.load(std::memory_order_relaxed));
+    }
     uint64_t allocations() const { return allocations_; }
     uint64_t frees() const { return frees_; }
     uint64_t failures() const { return failures_; }
@@ -55,6 +64,7 @@ private:
     uint64_t allocations_ = 0;
     uint64_t frees_ = 0;
     uint64_t failures_ = 0;
+    alignas(64) std::atomic<int64_t> highest_{0}; // the sum over all magazines
 };
 
 } // namespace emm::pool

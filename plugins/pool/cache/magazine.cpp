@@ -1,7 +1,7 @@
 #include "magazine.h"
 
 #include "depot.h"
-#include "thread.h"
+#include "thread_caches.h"
 
 #include <utility>
 
@@ -25,8 +25,8 @@ Magazine::Magazine(ThreadCaches &caches, uint64_t identity, StreamPool &its_pool
       unordered_blocks_(unordered && limits.largest > slab_limit
                             ? std::make_unique<UnorderedBlocks>(limits.most_freed)
                             : nullptr),
-      largest_(limits.largest), key_(its_pool.key()), caches_(caches), manager_identity_(identity),
-      pool(its_pool), depot_(depot), owner_(owner),
+      largest_(limits.largest), key_(its_pool.key()), caches_(caches), counts_(caches.counts()),
+      manager_identity_(identity), pool(its_pool), depot_(depot), owner_(owner),
       returns_(unordered ? quarantine_->data() : bins_.data()),
       largest_large_(limits.largest_again) {}
 

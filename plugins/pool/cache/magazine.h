@@ -9,6 +9,7 @@
 
 #include "batch.h"
 #include "biased_lock.h"
+#include "counts.h"
 #include "heap/heap.h"
 #include "order/stream_pool.h"
 #include "pinned_cache.h"
@@ -142,6 +143,7 @@ private:
     uint64_t answered_ = 0;      // the last call for events that it has heard
 
     ThreadCaches &caches_;
+    Counts &counts_; // of the pool
     const uint64_t manager_identity_;
 
 public:
@@ -156,8 +158,9 @@ private:
         const int64_t now = live_.get() + int64_t(size);
         allocations_.add(1);
         live_.set(now);
-        if (now > highest_.get()) [[unlikely]] {
+        if (const int64_t more = now - highest_.get(); more > 0) [[unlikely]] {
             highest_.set(now);
+            counts_.raise(more);
         }
     }
     void count_free(uint64_t size) {

@@ -131,11 +131,10 @@ uint64_t ThreadCaches::calls_served() const {
     return calls;
 }
 
-// Each magazine counts for itself, and is read while it does. The peak is exact for one thread on
-// one stream. It is too high where one magazine takes back what another has given.
+// Each magazine counts for itself, and is read while it does.
 void ThreadCaches::report(emm_stats &stats) const {
     const Counts &counts = parts_.counts;
-    int64_t live = counts.live(), count = counts.live_count(), peak = counts.peak_live();
+    int64_t live = counts.live(), count = counts.live_count();
     stats.allocations = counts.allocations();
     stats.frees = counts.frees();
     each([&](const Magazine &m) {
@@ -143,12 +142,11 @@ void ThreadCaches::report(emm_stats &stats) const {
         stats.allocations += allocations;
         stats.frees += frees;
         count += int64_t(allocations - frees);
-        peak = std::max(peak, live + m.highest_.get());
         live += m.live_.get();
     });
     stats.live_bytes = uint64_t(std::max<int64_t>(live, 0));
     stats.live_count = uint64_t(std::max<int64_t>(count, 0));
-    stats.peak_live_bytes = uint64_t(std::max(peak, live));
+    stats.peak_live_bytes = uint64_t(std::max(counts.peak_live(), live));
 }
 
 } // namespace emm::pool

@@ -116,6 +116,7 @@ public:
     void warn_of_refused_fence();
 
     // --- counts ---
+    Counts &counts() const { return parts_.counts; }
     uint64_t idle_bytes() const;        // for their owners to take again
     uint64_t quarantined_bytes() const; // not those of the block depot
     uint64_t largest_block() const;     // kept from the heap, to be taken at once

@@ -118,6 +118,19 @@ TEST_CASE("the statistics add up") {
     CHECK(stats.reserved_bytes == stats.pending_bytes + stats.cached_bytes);
 }
 
+TEST_CASE("the peak covers what was live on two streams at the same time") {
+    Simulation sim;
+    const CUstream one = sim.stream(), other = sim.stream();
+    const CUdeviceptr first = sim.alloc(8 * KiB, one), second = sim.alloc(8 * KiB, other);
+    sim.free(first, one);
+    sim.free(second, other);
+    CHECK(sim.stats().peak_live_bytes >= 16 * KiB);
+    const CUdeviceptr large = sim.alloc(64 * MiB, one), small = sim.alloc(8 * KiB, one);
+    sim.free(large, one);
+    sim.free(small, one);
+    CHECK(sim.stats().peak_live_bytes >= 64 * MiB + 8 * KiB);
+}
+
 TEST_CASE("the statistics tell the largest free block, of a stream's own too") {
     Simulation sim("max=16MiB");
     const CUstream stream = sim.stream();
