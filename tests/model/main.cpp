@@ -1,0 +1,75 @@
+// model [NAME=NUMBER...]: random steps through emm.h on the plugin in EMM_PLUGIN and the driver in
+// EMM_DRIVER, each compared with a model of what must be so. The names are those of Settings. A
+// failure tells the latest steps; `seed=N rounds=1` repeats the round. Exit status 1: something
+// was wrong.
+#include "../parts/settings.h"
+#include "world.h"
+
+#include <chrono>
+#include <cstdio>
+#include <iostream>
+#include <set>
+
+using namespace model;
+
+namespace {
+
+Settings settings_of(int argc, char *argv[]) {
+    Settings settings;
+    const std::vector<Setting> known = {
+        {"steps", &settings.steps},       {"rounds", &settings.rounds},
+        {"seconds", &settings.seconds},   {"seed", &settings.seed},
+        {"threads", &settings.threads},   {"contexts", &settings.contexts},
+        {"live", &settings.live},         {"tight", &settings.tight},
+        {"most", &settings.most},         {"judged", &settings.judged},
+        {"last", &settings.last},         {"chosen", &settings.chosen},
+        {"streams", &settings.streams},   {"unordered", &settings.unordered},
+        {"abroad", &settings.abroad},     {"wrong", &settings.wrong},
+        {"sections", &settings.sections}, {"trims", &settings.trims},
+        {"ends", &settings.ends},
+    };
+    for (int i = 1; i < argc; i++) {
+        set(known, argv[i]);
+    }
+    return settings;
+}
+
+// Each step has a chance of its own, so that it does about the same when others are left out.
+void run_round(const Settings &settings, size_t seed, const std::set<size_t> &chosen) {
+    World world(settings, seed);
+    for (size_t number = 0; number < settings.steps; number++) {
+        if (!settings.chosen || chosen.count(number)) {
+            world.chance = Chance(seed * 1000003 + number);
+            world.step(number);
+        }
+    }
+    world.settle();
+}
+
+} // namespace
+
+int main(int argc, char *argv[]) {
+    Settings settings;
+    size_t round = 0;
+    try {
+        settings = settings_of(argc, argv);
+        std::set<size_t> chosen;
+        for (size_t number = 0; settings.chosen && std::cin >> number;) {
+            chosen.insert(number);
+        }
+        check(Driver().cuInit(0), "cuInit");
+        tell_steps_at_a_crash();
+        using Clock = std::chrono::steady_clock;
+        const auto end = Clock::now() + std::chrono::seconds(settings.seconds);
+        for (; settings.seconds ? Clock::now() < end : round < settings.rounds; round++) {
+            say("seed=%zu", settings.seed + round);
+            run_round(settings, settings.seed + round, chosen);
+        }
+        std::printf("%zu rounds of %zu steps\n", round, settings.steps);
+        return 0;
+    } catch (const std::exception &error) {
+        tell_steps(settings.last);
+        std::fprintf(stderr, "seed=%zu: %s\n", settings.seed + round, error.what());
+        return 1;
+    }
+}

@@ -1,0 +1,239 @@
+// Steps with device memory, streams, sections and trims.
+#include "world.h"
+
+namespace model {
+namespace {
+
+void allocate(World &world) {
+    if (world.blocks.size() >= world.settings.live) {
+        return;
+    }
+    Block block;
+    block.context = world.any_place();
+    block.size = world.chance.size();
+    Stream &stream = world.any_stream(block.context);
+    if (world.allocate(block, stream.handle, world.hand_of(stream))) {
+        world.use(*world.blocks.back(), stream);
+    }
+}
+
+// May be used on any stream at once.
+void allocate_unordered(World &world) {
+    if (world.blocks.size() >= world.settings.live) {
+        return;
+    }
+    Block block;
+    block.context = world.any_place();
+    block.size = world.chance.size();
+    if (world.allocate(block, EMM_STREAM_UNORDERED, world.below(world.hands.count()))) {
+        world.use(*world.blocks.back(), world.any_stream(block.context));
+    }
+}
+
+void use(World &world) {
+    if (Block *const block = world.any_block()) {
+        world.use(*block, *block->home);
+    }
+}
+
+void look(World &world) {
+    if (Block *const block = world.any_block()) {
+        world.look(*block);
+    }
+}
+
+// Its last use is not over.
+void free(World &world) {
+    if (Block *const block = world.any_block()) {
+        world.free(block, block->home->handle, world.hand_of(*block->home));
+    }
+}
+
+void free_elsewhere(World &world) {
+    if (Block *const block = world.any_block()) {
+        Stream &stream = world.any_stream(block->context);
+        world.order(*block->home, stream);
+        if (world.one_in(2)) {
+            world.use(*block, stream);
+        }
+        world.free(block, stream.handle, world.hand_of(stream));
+    }
+}
+
+// The device is at work on it, and emm is not told on which stream.
+void free_unordered(World &world) {
+    if (Block *const block = world.any_block()) {
+        world.free(block, EMM_STREAM_UNORDERED, world.below(world.hands.count()));
+    }
+}
+
+// Used on another stream, which its own is not ordered after: emm is told, or the program waits.
+void free_after_use_elsewhere(World &world) {
+    Block *const block = world.any_block();
+    if (!block) {
+        return;
+    }
+    Stream &home = *block->home, &stream = world.any_stream(block->context);
+    emm_context *const context = world.places[block->context].emm;
+    world.order(home, stream);
+    const emm_status told = world.call(world.hand_of(stream), [&] {
+        return emm_record_use(context, block->ptr, block->size, stream.handle);
+    });
+    world.use(*block, stream);
+    if (told < EMM_OK) {
+        world.refused(told, EMM_E_NOT_SUPPORTED, "emm_record_use");
+        world.look(*block);
+    }
+    world.free(block, home.handle, world.hand_of(home));
+}
+
+void query(World &world) {
+    Block *const block = world.any_block();
+    if (!block) {
+        return;
+    }
+    emm_block_info info = {};
+    info.struct_size = sizeof info;
+    const Place &place = world.places[block->context];
+    const emm_deviceptr inside = block->ptr + world.below(block->size);
+    const emm_status status = world.call(world.below(world.hands.count()),
+                                         [&] { return emm_query(place.emm, inside, &info); });
+    if (status == EMM_E_NOT_SUPPORTED || !world.done(status, "emm_query")) {
+        return;
+    }
+    const emm_deviceptr end = block->ptr + block->size; // what rounding has added may belong to it
+    if (info.base != block->ptr || info.size < block->size ||
+        !world.model.is_free(end, block->ptr + info.size) || info.device != place.device ||
+        info.kind != EMM_KIND_DEVICE) {
+        throw Wrong("emm_query tells of another allocation");
+    }
+}
+
+// Nothing happens then, and the memory is as it was.
+void be_refused(World &world) {
+    Block *const block = world.any_block();
+    if (!block) {
+        return;
+    }
+    const size_t hand = world.below(world.hands.count());
+    emm_context *const own = world.places[block->context].emm;
+    emm_context *const other = world.places[world.any_place()].emm;
+    const auto free = [&](emm_context *context, emm_deviceptr ptr, size_t size) {
+        return world.call(hand, [=] { return emm_memfree(context, ptr, size, EMM_STREAM_LEGACY); });
+    };
+    const emm_deviceptr near = block->ptr + 1 + world.below(block->size + (1 << 20));
+    const Range *const live = world.model.live_around(near);
+    if (!live || live->begin != near) {
+        world.refused(free(other, near, 0), EMM_E_NOT_OWNED, "a free where nothing begins");
+    }
+    if (other != own) {
+        world.refused(free(other, block->ptr, 0), EMM_E_NOT_OWNED, "another context's free");
+    }
+    const size_t wrong = block->size + (world.one_in(2) && block->size > 1 ? size_t(-1) : 1);
+    world.refused(free(own, block->ptr, wrong), EMM_E_INVALID_VALUE, "a free of another size");
+}
+
+// Refused, unless the plugin makes reuse wait for that stream.
+void free_on_foreign_stream(World &world) {
+    Block *const block = world.any_block();
+    Stream &stream = world.any_stream(world.any_place());
+    if (!block || stream.context == block->context || stream.built_in()) {
+        return;
+    }
+    world.order(*block->home, stream);
+    emm_context *const context = world.places[block->context].emm;
+    const emm_status status = world.call(world.below(world.hands.count()), [=] {
+        return emm_memfree(context, block->ptr, block->size, stream.handle);
+    });
+    if (status < EMM_OK) {
+        return world.refused(status, EMM_E_INVALID_VALUE, "a free on another context's stream");
+    }
+    world.model.freed(block->ptr);
+    world.forget(block);
+}
+
+void section(World &world) {
+    const size_t number = world.any_place();
+    Place &place = world.places[number];
+    const size_t hand = world.below(world.hands.count());
+    if (place.sections && world.one_in(2)) {
+        if (world.done(world.call(hand, [&] { return emm_defer_cleanup_end(place.emm); }),
+                       "emm_defer_cleanup_end")) {
+            place.sections--;
+            world.model.section_ends(number);
+        }
+    } else if (world.one_in(4) &&
+               world.done(world.call(hand, [&] { return emm_defer_cleanup_begin(place.emm); }),
+                          "emm_defer_cleanup_begin")) {
+        place.sections++;
+        world.model.section_begins(number);
+    }
+}
+
+void trim(World &world) {
+    const size_t number = world.any_place();
+    const emm_stats before = world.stats_of(number);
+    const size_t keep = world.one_in(2) ? 0 : world.below(64) << 20;
+    size_t released = 0;
+    if (world.done(world.call(world.below(world.hands.count()),
+                              [&] { return emm_trim(world.places[number].emm, keep, &released); }),
+                   "emm_trim")) {
+        const emm_stats after = world.stats_of(number);
+        if (after.reserved_bytes + released > before.reserved_bytes) {
+            throw Wrong("a trim tells of more than it has returned: " + std::to_string(released) +
+                        " bytes, of " + std::to_string(before.reserved_bytes) + " reserved " +
+                        std::to_string(after.reserved_bytes) + " are left");
+        }
+    }
+}
+
+void replace_stream(World &world) {
+    const size_t place = world.any_place();
+    Stream &stream = world.any_stream(place);
+    if (!stream.built_in()) {
+        Stream &heir = world.any_stream(place);
+        if (&heir != &stream) {
+            world.end_stream(stream, heir);
+            world.make_stream(place, world.one_in(2));
+        }
+    }
+}
+
+// Its per-thread streams end with it.
+void end_thread(World &world) {
+    const size_t hand = world.below(world.hands.count());
+    for (Place &place : world.places) {
+        for (const auto &stream : place.streams) {
+            if (stream->hand == hand) {
+                Stream &heir = *place.streams.front();
+                world.order(*stream, heir);
+                for (const auto &block : world.blocks) {
+                    block->home = block->home == stream.get() ? &heir : block->home;
+                }
+            }
+        }
+    }
+    world.hands.replace(hand);
+}
+
+} // namespace
+
+const std::vector<Action> memory_actions = {
+    {"allocate", 300, nullptr, &allocate},
+    {"allocate unordered", 40, &Settings::unordered, &allocate_unordered},
+    {"use", 60, nullptr, &use},
+    {"look", 60, nullptr, &look},
+    {"free", 160, nullptr, &free},
+    {"free elsewhere", 50, &Settings::abroad, &free_elsewhere},
+    {"free unordered", 40, &Settings::unordered, &free_unordered},
+    {"free after use elsewhere", 40, &Settings::abroad, &free_after_use_elsewhere},
+    {"query", 20, nullptr, &query},
+    {"be refused", 20, &Settings::wrong, &be_refused},
+    {"free on a foreign stream", 6, &Settings::wrong, &free_on_foreign_stream},
+    {"section", 8, &Settings::sections, &section},
+    {"trim", 6, &Settings::trims, &trim},
+    {"replace a stream", 8, &Settings::streams, &replace_stream},
+    {"end a thread", 3, &Settings::ends, &end_thread},
+};
+
+} // namespace model

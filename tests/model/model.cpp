@@ -1,0 +1,184 @@
+#include "model.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace model {
+namespace {
+
+constexpr uint64_t alignment = 256;
+
+std::string text_of(uint64_t begin, uint64_t end) {
+    char text[64];
+    std::snprintf(text, sizeof text, "[0x%llx, 0x%llx)", static_cast<unsigned long long>(begin),
+                  static_cast<unsigned long long>(end));
+    return text;
+}
+
+std::string text_of(const Range &range) {
+    return (range.graph ? "what graph " + std::to_string(range.graph) + " holds"
+                        : std::string("live ") + name_of(range.kind) + " memory") +
+           " of context " + std::to_string(range.context) + " at " +
+           text_of(range.begin, range.end);
+}
+
+// Each is a rule of emm_stats.
+void expect(uint64_t found, uint64_t expected, const char *what) {
+    if (found != expected) {
+        throw Wrong(std::string(what) + ": expected " + std::to_string(expected) + ", found " +
+                    std::to_string(found));
+    }
+}
+
+void expect_at_most(uint64_t found, uint64_t most, const char *what) {
+    if (found > most) {
+        throw Wrong(std::string(what) + ": expected at most " + std::to_string(most) + ", found " +
+                    std::to_string(found));
+    }
+}
+
+} // namespace
+
+const char *name_of(Kind kind) {
+    static constexpr const char *names[] = {"device", "pinned", "registered", "managed", "opened"};
+    return names[static_cast<int>(kind)];
+}
+
+void Model::allocated(size_t context, Kind kind, uint64_t ptr, uint64_t size) {
+    const Range range = {ptr, ptr + size, context, kind, 0};
+    if (kind != Kind::registered && kind != Kind::opened && (ptr == 0 || ptr % alignment != 0)) {
+        throw Wrong("an address that is not aligned: " + text_of(range));
+    }
+    if (const auto other = overlapping(range.begin, range.end); other != ranges_.end()) {
+        throw Wrong("handed out: " + text_of(range) + ", which overlaps " + text_of(other->second));
+    }
+    ranges_[ptr] = range;
+    Figures &figures = figures_[context];
+    if (kind == Kind::device) {
+        ++figures.allocations;
+        ++figures.live_count;
+        figures.live_bytes += size;
+        figures.peak = std::max(figures.peak, figures.live_bytes);
+    } else if (kind == Kind::pinned) {
+        figures.host_bytes += size;
+    }
+}
+
+void Model::freed(uint64_t ptr) {
+    const auto found = ranges_.find(ptr);
+    forget_bytes(found->second);
+    figures_[found->second.context].frees += found->second.kind == Kind::device;
+    ranges_.erase(found);
+}
+
+void Model::freed_in_capture(uint64_t ptr, size_t graph) {
+    Range &range = ranges_.at(ptr);
+    forget_bytes(range);
+    figures_[range.context].frees++;
+    range.graph = graph;
+}
+
+void Model::failed(size_t context, bool more_than_once) {
+    ++figures_[context].failures;
+    figures_[context].may_count_more_failures |= more_than_once;
+}
+
+void Model::life_ends(size_t graph) {
+    if (--lives_[graph] == 0) {
+        std::erase_if(ranges_, [=](const auto &each) { return each.second.graph == graph; });
+    }
+}
+
+// Not what is not emm's to drop: ranges of the caller's own, and memory of other processes.
+void Model::reset(size_t context) {
+    std::erase_if(ranges_, [=](const auto &each) { return each.second.context == context; });
+    Figures &figures = figures_[context];
+    figures.live_bytes = figures.live_count = figures.host_bytes = 0;
+    figures.reserved_in_section = 0;
+}
+
+void Model::retired(size_t context) {
+    reset(context);
+    figures_.erase(context);
+}
+
+void Model::section_ends(size_t context) {
+    Figures &figures = figures_[context];
+    if (--figures.sections == 0) {
+        figures.reserved_in_section = 0;
+    }
+}
+
+const Range *Model::live_around(uint64_t address) const {
+    const auto found = overlapping(address, address + 1);
+    return found == ranges_.end() || found->second.graph ? nullptr : &found->second;
+}
+
+bool Model::is_free(uint64_t begin, uint64_t end) const {
+    return begin >= end || overlapping(begin, end) == ranges_.end();
+}
+
+size_t Model::live_count() const {
+    return size_t(std::count_if(ranges_.begin(), ranges_.end(),
+                                [](const auto &each) { return each.second.graph == 0; }));
+}
+
+bool Model::is_empty(size_t context) const {
+    return std::none_of(ranges_.begin(), ranges_.end(),
+                        [=](const auto &each) { return each.second.context == context; });
+}
+
+void Model::judge(size_t context, const emm_stats &stats) {
+    Figures &figures = figures_[context];
+    expect(stats.live_bytes, figures.live_bytes, "live_bytes");
+    expect(stats.live_count, figures.live_count, "live_count");
+    expect(stats.allocations, figures.allocations, "allocations");
+    expect(stats.frees, figures.frees, "frees");
+    expect_at_most(figures.failures, stats.failures, "failures that were seen and not counted");
+    if (!figures.may_count_more_failures) {
+        expect(stats.failures, figures.failures, "failures");
+    }
+    expect(stats.host_live_bytes, figures.host_bytes, "host_live_bytes");
+    expect_at_most(stats.host_live_bytes, stats.host_reserved_bytes, "host_live_bytes");
+    expect_at_most(figures.peak, stats.peak_live_bytes, "the peak that was seen, above the told");
+    if (promises_.exact_peak) {
+        expect(stats.peak_live_bytes, figures.peak, "peak_live_bytes");
+    }
+    expect_at_most(stats.live_bytes + stats.cached_bytes + stats.pending_bytes,
+                   stats.reserved_bytes, "live, cached and pending bytes");
+    expect_at_most(stats.reserved_bytes, stats.peak_reserved_bytes, "reserved_bytes");
+    expect_at_most(stats.peak_live_bytes, stats.peak_reserved_bytes, "peak_live_bytes");
+    expect_at_most(stats.largest_free_block, stats.cached_bytes, "largest_free_block");
+    expect_at_most(figures.peak_reserved_told, stats.peak_reserved_bytes, "an earlier peak");
+    if (promises_.most) {
+        expect_at_most(stats.peak_reserved_bytes, promises_.most, "peak_reserved_bytes");
+    }
+    if (figures.sections) {
+        expect_at_most(figures.reserved_in_section, stats.reserved_bytes,
+                       "bytes reserved earlier in the section");
+        figures.reserved_in_section = stats.reserved_bytes;
+    }
+    figures.peak_reserved_told = stats.peak_reserved_bytes;
+}
+
+std::map<uint64_t, Range>::const_iterator Model::overlapping(uint64_t begin, uint64_t end) const {
+    auto after = ranges_.lower_bound(end);
+    if (after == ranges_.begin()) {
+        return ranges_.end();
+    }
+    --after;
+    return after->second.end > begin ? after : ranges_.end();
+}
+
+// Of one that is live.
+void Model::forget_bytes(const Range &range) {
+    Figures &figures = figures_[range.context];
+    if (range.kind == Kind::device) {
+        figures.live_bytes -= range.end - range.begin;
+        --figures.live_count;
+    } else if (range.kind == Kind::pinned) {
+        figures.host_bytes -= range.end - range.begin;
+    }
+}
+
+} // namespace model

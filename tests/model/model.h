@@ -1,0 +1,85 @@
+// What must be so, whatever the plugin: which bytes are whose, and what each context's statistics
+// tell. It knows neither emm nor the driver, and is told what was asked and answered.
+#pragma once
+
+#include <emm/plugin.h>
+
+#include <cstdint>
+#include <map>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace model {
+
+// What it throws: something is not as it must be.
+struct Wrong : std::runtime_error {
+    using std::runtime_error::runtime_error;
+};
+
+enum class Kind { device, pinned, registered, managed, opened };
+const char *name_of(Kind kind);
+
+// Bytes that no request may get: those of a live allocation, or of a graph that uses what was
+// freed.
+struct Range {
+    uint64_t begin = 0, end = 0;
+    size_t context = 0;
+    Kind kind = Kind::device;
+    size_t graph = 0; // that holds it; 0: it is live
+};
+
+// What a plugin promises beside the contract.
+struct Promises {
+    bool exact_peak = false; // peak_live_bytes is no upper bound, but the peak itself
+    uint64_t most = 0;       // reserved_bytes never exceed it; 0: no limit
+};
+
+class Model {
+public:
+    explicit Model(const Promises &promises) : promises_(promises) {}
+
+    // --- requests, once they have been answered
+
+    void allocated(size_t context, Kind kind, uint64_t ptr, uint64_t size);
+    void freed(uint64_t ptr);
+    void freed_in_capture(uint64_t ptr, size_t graph); // whose life has begun
+    void failed(size_t context, bool more_than_once);  // a request for device memory
+
+    // --- what is made of a capture: the graph, its clones and executable graphs
+
+    void life_begins(size_t graph) { ++lives_[graph]; }
+    void life_ends(size_t graph);
+
+    void reset(size_t context);
+    void retired(size_t context);
+    void section_begins(size_t context) { ++figures_[context].sections; }
+    void section_ends(size_t context);
+
+    // --- what is asked
+
+    const Range *live_around(uint64_t address) const; // NULL: no live allocation has it
+    bool is_free(uint64_t begin, uint64_t end) const;
+    size_t live_count() const;
+    bool is_empty(size_t context) const; // neither live nor held
+    void judge(size_t context, const emm_stats &stats);
+
+private:
+    struct Figures {
+        uint64_t live_bytes = 0, live_count = 0, peak = 0, host_bytes = 0;
+        uint64_t allocations = 0, frees = 0, failures = 0;
+        bool may_count_more_failures = false; // emm asks a plugin again
+        size_t sections = 0;
+        uint64_t reserved_in_section = 0;
+        uint64_t peak_reserved_told = 0;
+    };
+    std::map<uint64_t, Range>::const_iterator overlapping(uint64_t begin, uint64_t end) const;
+    void forget_bytes(const Range &range);
+
+    const Promises promises_;
+    std::map<uint64_t, Range> ranges_; // by begin; none overlaps another
+    std::map<size_t, size_t> lives_;   // of each graph
+    std::map<size_t, Figures> figures_;
+};
+
+} // namespace model

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstddef>
+
+namespace model {
+
+// What the command line sets, as NAME=NUMBER.
+struct Settings {
+    size_t steps = 2000; // of a round
+    size_t rounds = 4;   // each with contexts and a model of its own
+    size_t seconds = 0;  // not 0: as many rounds as there is time for
+    size_t seed = 1;     // of the first round
+    size_t threads = 3;  // that take turns
+    size_t contexts = 3; // on the devices in turn
+    size_t live = 40;    // allocations at most
+    size_t tight = 0;    // 1: requests may fail for want of memory
+    size_t most = 0;     // the MiB of the plugin's `max`; 0: it has none
+    size_t judged = 4;   // statistics after one step of so many
+    size_t last = 40;    // steps that are told after a failure
+    size_t chosen = 0;   // 1: only the steps whose numbers come on standard input
+
+    // 0: done without, to find out which of them a failure needs.
+    size_t streams = 1;   // that are replaced, registered and retired
+    size_t unordered = 1; // allocations and frees without a stream
+    size_t abroad = 1;    // frees on another stream, and uses there
+    size_t wrong = 1;     // calls that are to be refused
+    size_t sections = 1;  // deferred ones
+    size_t trims = 1;
+    size_t ends = 1; // threads that end
+};
+
+} // namespace model

@@ -1,0 +1,341 @@
+#include "world.h"
+
+#include <algorithm>
+
+namespace model {
+namespace {
+
+constexpr size_t own_streams = 4;
+constexpr int most_trims = 16;
+
+void check(emm_status status, const char *what) {
+    if (status < EMM_OK) {
+        throw Wrong(std::string(what) + ": " + emm_last_error()->text);
+    }
+}
+
+Promises promises_of(const Settings &settings) {
+    emm_plugin_info info = {};
+    info.struct_size = sizeof info;
+    check(emm_get_plugin(&info), "emm_get_plugin");
+    Promises promises;
+    promises.exact_peak = std::string(info.name) != "pool"; // its threads count by themselves
+    promises.most = settings.most << 20;
+    return promises;
+}
+
+int device_count() {
+    emm_driver_info info = {};
+    info.struct_size = sizeof info;
+    check(emm_get_driver(&info), "emm_get_driver");
+    return int(info.device_count);
+}
+
+} // namespace
+
+simcuda_counters Driver::counters() const {
+    simcuda_counters counters = {};
+    counters.struct_size = sizeof counters;
+    if (get_counters) {
+        get_counters(&counters);
+    }
+    return counters;
+}
+
+World::World(const Settings &its_settings, size_t seed)
+    : settings(its_settings), model(promises_of(its_settings)), hands(settings.threads) {
+    before_ = driver.counters();
+    chance = Chance(seed);
+    places.resize(settings.contexts);
+    for (size_t number = 0; number < places.size(); number++) {
+        make_place(number);
+    }
+}
+
+World::~World() {
+    for (size_t hand = 0; hand < hands.count(); hand++) {
+        hands.run(hand, [&] { return driver.cuCtxSetCurrent(nullptr); });
+    }
+    for (const Place &place : places) {
+        driver.cuCtxDestroy(place.cuda);
+    }
+}
+
+void World::make_place(size_t number) {
+    Place &place = places[number];
+    place.device = int(number) % device_count();
+    ::check(driver.create_context(&place.cuda, 0, place.device), "cuCtxCreate");
+    check(emm_context_from(place.cuda, &place.emm), "emm_context_from");
+    for (const uintptr_t handle : {0, 1}) {
+        place.streams.push_back(std::make_unique<Stream>(
+            Stream{number, reinterpret_cast<CUstream>(handle), any_hand, false}));
+    }
+    for (size_t hand = 0; hand < hands.count(); hand++) {
+        place.streams.push_back(
+            std::make_unique<Stream>(Stream{number, EMM_STREAM_PER_THREAD, hand, false}));
+    }
+    for (size_t i = 0; i < own_streams; i++) {
+        make_stream(number, i % 2 == 0);
+    }
+}
+
+void World::step(size_t number) {
+    static const std::vector<Action> actions = [] {
+        std::vector<Action> all;
+        for (const auto *table : {&memory_actions}) {
+            all.insert(all.end(), table->begin(), table->end());
+        }
+        return all;
+    }();
+    size_t weights = 0;
+    for (const Action &action : actions) {
+        weights += action.weight;
+    }
+    size_t dice = below(weights);
+    for (const Action &action : actions) {
+        if (dice < action.weight) {
+            say("%zu: %s", number, action.name);
+            if (!action.group || settings.*action.group) {
+                action.act(*this);
+            }
+            break;
+        }
+        dice -= action.weight;
+    }
+    if (one_in(settings.judged)) {
+        judge();
+    }
+}
+
+void World::judge() {
+    for (size_t place = 0; place < places.size(); place++) {
+        model.judge(place, stats_of(place));
+    }
+}
+
+emm_stats World::stats_of(size_t place) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    check(emm_get_stats(places[place].emm, &stats), "emm_get_stats");
+    return stats;
+}
+
+// --- calls ---------------------------------------------------------------------------------------
+
+size_t World::hand_of(const Stream &stream) {
+    return stream.hand == any_hand ? below(hands.count()) : stream.hand;
+}
+
+emm_status World::call(size_t hand, const std::function<emm_status()> &make) {
+    const size_t current = below(places.size() + 1);
+    const CUcontext context = current < places.size() ? places[current].cuda : nullptr;
+    std::string text;
+    const emm_status status = hands.run(hand, [&] {
+        ::check(driver.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+        const emm_status answer = make();
+        text = answer < EMM_OK ? emm_last_error()->text : "";
+        return answer;
+    });
+    if (status < EMM_OK) {
+        say("    thread %zu: %d, %s", hand, status, text.c_str());
+    }
+    return status;
+}
+
+bool World::done(emm_status status, const char *what) {
+    if (status >= EMM_OK) {
+        return true;
+    }
+    if (status == EMM_E_OUT_OF_MEMORY && settings.tight) {
+        return false;
+    }
+    throw Wrong(std::string(what) + " had no reason to fail");
+}
+
+void World::refused(emm_status status, emm_status expected, const char *what) {
+    if (status != expected) {
+        throw Wrong(std::string(what) + ": expected " + std::to_string(expected) + ", found " +
+                    std::to_string(status));
+    }
+}
+
+void World::drive(size_t place, size_t hand, const std::function<void()> &make) {
+    hands.run(hand, [&] {
+        const emm::cuda::RelaxedCapture relaxed(driver);
+        ::check(driver.cuCtxSetCurrent(places[place].cuda), "cuCtxSetCurrent");
+        make();
+        return true;
+    });
+}
+
+// --- streams -------------------------------------------------------------------------------------
+
+Stream &World::any_stream(size_t place) {
+    auto &streams = places[place].streams;
+    return *streams[below(streams.size())];
+}
+
+Stream &World::make_stream(size_t place, bool registered) {
+    auto made = std::make_unique<Stream>(Stream{place, nullptr, any_hand, registered});
+    const unsigned flags = one_in(4) ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
+    drive(place, 0,
+          [&] { ::check(driver.cuStreamCreate(&made->handle, flags), "cuStreamCreate"); });
+    if (registered) {
+        check(call(0, [&] { return emm_stream_register(places[place].emm, made->handle); }),
+              "emm_stream_register");
+    }
+    places[place].streams.push_back(std::move(made));
+    return *places[place].streams.back();
+}
+
+// Its work need not be done: what comes next on `heir` is ordered after it.
+void World::end_stream(Stream &stream, Stream &heir) {
+    order(stream, heir);
+    for (const auto &block : blocks) {
+        block->home = block->home == &stream ? &heir : block->home;
+    }
+    Place &place = places[stream.context];
+    if (stream.registered) {
+        done(call(hand_of(stream), [&] { return emm_stream_retire(place.emm, stream.handle); }),
+             "emm_stream_retire");
+    }
+    drive(stream.context, 0,
+          [&] { ::check(driver.cuStreamDestroy(stream.handle), "cuStreamDestroy"); });
+    std::erase_if(place.streams, [&](const auto &each) { return each.get() == &stream; });
+}
+
+void World::order(const Stream &before, const Stream &after) {
+    if (&before == &after) {
+        return;
+    }
+    CUevent event = nullptr;
+    drive(before.context, hand_of(before), [&] {
+        ::check(driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
+        ::check(driver.cuEventRecord(event, before.handle), "cuEventRecord");
+    });
+    drive(after.context, hand_of(after), [&] {
+        ::check(driver.cuStreamWaitEvent(after.handle, event, 0), "cuStreamWaitEvent");
+        ::check(driver.cuEventDestroy(event), "cuEventDestroy");
+    });
+}
+
+void World::synchronize(size_t place) {
+    drive(place, 0, [&] { ::check(driver.cuCtxSynchronize(), "cuCtxSynchronize"); });
+}
+
+// --- allocations ---------------------------------------------------------------------------------
+
+Block *World::any_block() {
+    return blocks.empty() ? nullptr : blocks[below(blocks.size())].get();
+}
+
+bool World::allocate(Block &block, emm_stream stream, size_t hand) {
+    constexpr emm_deviceptr untouched = 0x5a5a5a5a;
+    emm_context *const context = places[block.context].emm;
+    block.ptr = untouched;
+    const emm_status status =
+        call(hand, [&] { return emm_memalloc(context, block.size, stream, &block.ptr); });
+    if (!done(status, "emm_memalloc")) {
+        model.failed(block.context, true);
+        if (block.ptr != untouched) {
+            throw Wrong("emm_memalloc failed, and has written to its output");
+        }
+        return false;
+    }
+    say("    thread %zu, stream %p of context %zu: %zu bytes at 0x%llx", hand,
+        static_cast<void *>(stream), block.context, block.size, block.ptr);
+    model.allocated(block.context, Kind::device, block.ptr, block.size);
+    blocks.push_back(std::make_unique<Block>(block));
+    return true;
+}
+
+bool World::free(Block *block, emm_stream stream, size_t hand) {
+    say("    thread %zu, stream %p: frees 0x%llx, %zu bytes of context %zu", hand,
+        static_cast<void *>(stream), block->ptr, block->size, block->context);
+    const size_t size = one_in(2) ? block->size : 0;
+    emm_context *const context = places[block->context].emm;
+    if (!done(call(hand, [&] { return emm_memfree(context, block->ptr, size, stream); }),
+              "emm_memfree")) {
+        return false;
+    }
+    model.freed(block->ptr);
+    forget(block);
+    return true;
+}
+
+void World::forget(Block *block) {
+    std::erase_if(blocks, [=](const auto &each) { return each.get() == block; });
+}
+
+// The ends get the pattern. On the simulated driver all of it counts as used.
+void World::use(Block &block, Stream &stream) {
+    block.pattern = next_pattern();
+    block.home = &stream;
+    drive(block.context, hand_of(stream), [&] {
+        write_ends(driver, Ends(block.ptr, block.size), block.pattern, stream.handle);
+        const simcuda_range all = {block.ptr, block.size, 1, 0};
+        if (driver.launch) {
+            ::check(CUresult(driver.launch(stream.handle, nullptr, nullptr, &all, 1)), "a launch");
+        }
+    });
+}
+
+void World::look(const Block &block) {
+    if (block.pattern) {
+        drive(block.context, hand_of(*block.home), [&] {
+            expect_ends(driver, Ends(block.ptr, block.size), block.pattern, block.home->handle);
+        });
+    }
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void World::settle() {
+    say("the end");
+    while (!blocks.empty()) {
+        Block &block = *blocks.back();
+        look(block);
+        free(&block, block.home->handle, hand_of(*block.home));
+    }
+    for (size_t place = 0; place < places.size(); place++) {
+        for (; places[place].sections; places[place].sections--) {
+            check(emm_defer_cleanup_end(places[place].emm), "emm_defer_cleanup_end");
+            model.section_ends(place);
+        }
+        synchronize(place);
+    }
+    judge();
+    for (Place &place : places) {
+        end_place(place);
+    }
+    const simcuda_counters after = driver.counters();
+    if (after.objects != before_.objects || after.device_bytes != before_.device_bytes ||
+        after.host_bytes != before_.host_bytes) {
+        throw Wrong("left behind: " + std::to_string(after.objects - before_.objects) +
+                    " objects of the driver, " +
+                    std::to_string(after.device_bytes - before_.device_bytes) +
+                    " bytes of device memory, " +
+                    std::to_string(after.host_bytes - before_.host_bytes) + " of host memory");
+    }
+}
+
+// It has nothing to do, so all memory is the cache's. A trim may leave what was not known to be
+// complete when it began.
+void World::end_place(Place &place) {
+    const size_t number = size_t(&place - places.data());
+    for (int trims = 0; trims < most_trims && stats_of(number).reserved_bytes; trims++) {
+        check(call(0, [&] { return emm_trim(place.emm, 0, nullptr); }), "emm_trim");
+    }
+    const emm_stats stats = stats_of(number);
+    if (stats.reserved_bytes || stats.host_reserved_bytes) {
+        throw Wrong("after trims " + std::to_string(stats.reserved_bytes) + " bytes and " +
+                    std::to_string(stats.host_reserved_bytes) + " of the host are reserved");
+    }
+    while (!place.streams.back()->built_in()) {
+        end_stream(*place.streams.back(), *place.streams.front());
+    }
+    synchronize(number);
+    check(call(0, [&] { return emm_context_retire(place.emm); }), "emm_context_retire");
+}
+
+} // namespace model

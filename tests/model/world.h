@@ -1,0 +1,152 @@
+// What the steps work on: contexts, streams and allocations as the program knows them, threads that
+// make the calls, and the model that each answer is compared with.
+#pragma once
+
+#include "../parts/chance.h"
+#include "../parts/ends.h"
+#include "hands.h"
+#include "model.h"
+#include "settings.h"
+
+#include <emm/cuda.h>
+#include <emm/emm.h>
+#include <simcuda.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace model {
+
+// The driver's entries that the program itself uses.
+struct Driver : emm::cuda::Entries {
+    Driver() : Entries(&emm_driver_entry) {
+        if (missing()) {
+            throw Wrong(std::string("the driver has no ") + missing());
+        }
+    }
+    EMM_CUDA_REQUIRED(cuInit);
+    EMM_CUDA_REQUIRED(cuCtxDestroy);
+    EMM_CUDA_REQUIRED(cuCtxSetCurrent);
+    EMM_CUDA_REQUIRED(cuCtxSynchronize);
+    EMM_CUDA_REQUIRED(cuStreamCreate);
+    EMM_CUDA_REQUIRED(cuStreamDestroy);
+    EMM_CUDA_REQUIRED(cuStreamSynchronize);
+    EMM_CUDA_REQUIRED(cuStreamWaitEvent);
+    EMM_CUDA_REQUIRED(cuEventCreate);
+    EMM_CUDA_REQUIRED(cuEventRecord);
+    EMM_CUDA_REQUIRED(cuEventDestroy);
+    EMM_CUDA_REQUIRED(cuMemsetD32Async);
+    EMM_CUDA_REQUIRED(cuMemcpyDtoHAsync);
+    EMM_CUDA_REQUIRED(cuThreadExchangeStreamCaptureMode);
+    emm_cuCtxCreate_3020 create_context = optional<emm_cuCtxCreate_3020>("cuCtxCreate", 3020);
+    // The simulated driver's alone.
+    decltype(&simcuda_get_counters) get_counters =
+        optional<decltype(&simcuda_get_counters)>("simcuda_get_counters", 12000);
+    decltype(&simcuda_launch) launch = optional<decltype(&simcuda_launch)>("simcuda_launch", 12000);
+
+    simcuda_counters counters() const; // zeros on a GPU
+};
+
+constexpr size_t any_hand = size_t(-1);
+
+// Of one context. The built-in ones have no handle of their own.
+struct Stream {
+    size_t context = 0;
+    CUstream handle = nullptr;
+    size_t hand = any_hand; // that of the per-thread stream
+    bool registered = false;
+
+    bool built_in() const { return reinterpret_cast<uintptr_t>(handle) <= 2; }
+};
+
+// What the program has of an allocation that is live.
+struct Block {
+    size_t context = 0;
+    Kind kind = Kind::device;
+    emm_deviceptr ptr = 0;
+    size_t size = 0;
+    Stream *home = nullptr; // all uses are ordered before what comes next there
+    unsigned pattern = 0;   // that the latest use leaves; 0: none yet
+};
+
+// A context as emm and as CUDA know it.
+struct Place {
+    int device = 0;
+    CUcontext cuda = nullptr;
+    emm_context *emm = nullptr;
+    std::vector<std::unique_ptr<Stream>> streams;
+    size_t sections = 0; // deferred ones that are open
+};
+
+class World {
+public:
+    World(const Settings &settings, size_t seed);
+    ~World();
+    World(const World &) = delete;
+    World &operator=(const World &) = delete;
+
+    void step(size_t number);
+    void judge();  // the statistics of all contexts
+    void settle(); // all goes back, and nothing may be left
+
+    // --- for the steps
+
+    const Settings settings;
+    const Driver driver;
+    Model model;
+    Hands hands;
+    Chance chance{0}; // of this step
+    std::vector<Place> places;
+    std::vector<std::unique_ptr<Block>> blocks;
+
+    size_t below(size_t limit) { return chance.below(limit); }
+    bool one_in(size_t limit) { return chance.one_in(limit); }
+    size_t any_place() { return below(places.size()); }
+    size_t hand_of(const Stream &stream);
+    Stream &any_stream(size_t place);
+    Block *any_block(); // NULL: there is none
+    unsigned next_pattern() { return ++last_pattern_; }
+
+    // Calls emm on a thread, whatever context is current there. `done` says whether it has
+    // succeeded; it throws if it had no reason to fail.
+    emm_status call(size_t hand, const std::function<emm_status()> &make);
+    bool done(emm_status status, const char *what);
+    void refused(emm_status status, emm_status expected, const char *what);
+    // Calls the driver as the program's own, which invalidates no capture.
+    void drive(size_t place, size_t hand, const std::function<void()> &make);
+
+    bool allocate(Block &block, emm_stream stream, size_t hand);
+    bool free(Block *block, emm_stream stream, size_t hand);
+    void use(Block &block, Stream &stream); // leaves another pattern
+    void look(const Block &block);          // waits, and finds the pattern
+    void order(const Stream &before, const Stream &after);
+    Stream &make_stream(size_t place, bool registered);
+    void end_stream(Stream &stream, Stream &heir);
+    void synchronize(size_t place);
+    emm_stats stats_of(size_t place);
+    void forget(Block *block);
+
+private:
+    void make_place(size_t number);
+    void end_place(Place &place);
+
+    simcuda_counters before_ = {};
+    unsigned last_pattern_ = 0;
+};
+
+// One kind of step: `act` may find that there is nothing to do.
+struct Action {
+    const char *name;
+    size_t weight;
+    size_t Settings::*group; // NULL: always
+    void (*act)(World &world);
+};
+extern const std::vector<Action> memory_actions;
+
+// The latest steps, which are told after a failure, also one that ends the process.
+void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void tell_steps(size_t last);
+void tell_steps_at_a_crash();
+
+} // namespace model
