@@ -26,7 +26,9 @@ Settings settings_of(int argc, char *argv[]) {
         {"streams", &settings.streams},   {"unordered", &settings.unordered},
         {"abroad", &settings.abroad},     {"wrong", &settings.wrong},
         {"sections", &settings.sections}, {"trims", &settings.trims},
-        {"ends", &settings.ends},
+        {"ends", &settings.ends},         {"handles", &settings.handles},
+        {"host", &settings.host},         {"handles", &settings.handles},
+        {"host", &settings.host},
     };
     for (int i = 1; i < argc; i++) {
         set(known, argv[i]);
@@ -36,23 +38,25 @@ Settings settings_of(int argc, char *argv[]) {
 
 // Each step has a chance of its own, so that it does about the same when others are left out.
 void run_round(const Settings &settings, size_t seed, const std::set<size_t> &chosen) {
-    World world(settings, seed);
+    begin_steps(seed);
+    World *const world = new World(settings, seed); // left as it is after a failure
     for (size_t number = 0; number < settings.steps; number++) {
         if (!settings.chosen || chosen.count(number)) {
-            world.chance = Chance(seed * 1000003 + number);
-            world.step(number);
+            world->chance = Chance(seed * 1000003 + number);
+            world->step(number);
         }
     }
-    world.settle();
+    world->settle();
+    delete world;
 }
 
 } // namespace
 
 int main(int argc, char *argv[]) {
-    Settings settings;
-    size_t round = 0;
+    size_t last = 0, round = 0;
     try {
-        settings = settings_of(argc, argv);
+        const Settings settings = settings_of(argc, argv);
+        last = settings.last;
         std::set<size_t> chosen;
         for (size_t number = 0; settings.chosen && std::cin >> number;) {
             chosen.insert(number);
@@ -62,14 +66,13 @@ int main(int argc, char *argv[]) {
         using Clock = std::chrono::steady_clock;
         const auto end = Clock::now() + std::chrono::seconds(settings.seconds);
         for (; settings.seconds ? Clock::now() < end : round < settings.rounds; round++) {
-            say("seed=%zu", settings.seed + round);
             run_round(settings, settings.seed + round, chosen);
         }
         std::printf("%zu rounds of %zu steps\n", round, settings.steps);
         return 0;
     } catch (const std::exception &error) {
-        tell_steps(settings.last);
-        std::fprintf(stderr, "seed=%zu: %s\n", settings.seed + round, error.what());
+        tell_steps(last);
+        std::fprintf(stderr, "%s\n", error.what());
         return 1;
     }
 }

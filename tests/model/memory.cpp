@@ -4,6 +4,10 @@
 namespace model {
 namespace {
 
+bool is_raw(const Block &block) {
+    return block.kind == Kind::device && !block.by_handle;
+}
+
 void allocate(World &world) {
     if (world.blocks.size() >= world.settings.live) {
         return;
@@ -11,9 +15,10 @@ void allocate(World &world) {
     Block block;
     block.context = world.any_place();
     block.size = world.chance.size();
+    block.by_handle = world.settings.handles && world.one_in(4);
     Stream &stream = world.any_stream(block.context);
-    if (world.allocate(block, stream.handle, world.hand_of(stream))) {
-        world.use(*world.blocks.back(), stream);
+    if (Block *const made = world.allocate(block, stream, stream.handle, world.hand_of(stream))) {
+        world.use(*made, stream);
     }
 }
 
@@ -25,8 +30,9 @@ void allocate_unordered(World &world) {
     Block block;
     block.context = world.any_place();
     block.size = world.chance.size();
-    if (world.allocate(block, EMM_STREAM_UNORDERED, world.below(world.hands.count()))) {
-        world.use(*world.blocks.back(), world.any_stream(block.context));
+    Stream &stream = world.any_stream(block.context);
+    if (Block *const made = world.allocate(block, stream, EMM_STREAM_UNORDERED, world.any_hand())) {
+        world.use(*made, stream);
     }
 }
 
@@ -44,32 +50,37 @@ void look(World &world) {
 
 // Its last use is not over.
 void free(World &world) {
-    if (Block *const block = world.any_block()) {
-        world.free(block, block->home->handle, world.hand_of(*block->home));
+    if (Block *const block = world.any_plain()) {
+        world.come_home(*block);
+        world.free(block, *block->home);
     }
 }
 
 void free_elsewhere(World &world) {
-    if (Block *const block = world.any_block()) {
+    if (Block *const block = world.any_plain()) {
         Stream &stream = world.any_stream(block->context);
         world.order(*block->home, stream);
         if (world.one_in(2)) {
             world.use(*block, stream);
         }
-        world.free(block, stream.handle, world.hand_of(stream));
+        world.free(block, stream);
     }
 }
 
 // The device is at work on it, and emm is not told on which stream.
 void free_unordered(World &world) {
-    if (Block *const block = world.any_block()) {
-        world.free(block, EMM_STREAM_UNORDERED, world.below(world.hands.count()));
+    if (Block *const block = world.any_plain()) {
+        if (!world.waits_for_all_contexts) {
+            world.come_home(*block);
+        }
+        world.free(block, EMM_STREAM_UNORDERED, world.any_hand());
     }
 }
 
 // Used on another stream, which its own is not ordered after: emm is told, or the program waits.
 void free_after_use_elsewhere(World &world) {
-    Block *const block = world.any_block();
+    Block *const block = world.any_block(
+        [](const Block &each) { return each.kind == Kind::device && each.is_plain(); });
     if (!block) {
         return;
     }
@@ -84,11 +95,12 @@ void free_after_use_elsewhere(World &world) {
         world.refused(told, EMM_E_NOT_SUPPORTED, "emm_record_use");
         world.look(*block);
     }
-    world.free(block, home.handle, world.hand_of(home));
+    world.free(block, home);
 }
 
 void query(World &world) {
-    Block *const block = world.any_block();
+    Block *const block =
+        world.any_block([](const Block &each) { return each.kind == Kind::device; });
     if (!block) {
         return;
     }
@@ -96,8 +108,8 @@ void query(World &world) {
     info.struct_size = sizeof info;
     const Place &place = world.places[block->context];
     const emm_deviceptr inside = block->ptr + world.below(block->size);
-    const emm_status status = world.call(world.below(world.hands.count()),
-                                         [&] { return emm_query(place.emm, inside, &info); });
+    const emm_status status =
+        world.call(world.any_hand(), [&] { return emm_query(place.emm, inside, &info); });
     if (status == EMM_E_NOT_SUPPORTED || !world.done(status, "emm_query")) {
         return;
     }
@@ -111,11 +123,11 @@ void query(World &world) {
 
 // Nothing happens then, and the memory is as it was.
 void be_refused(World &world) {
-    Block *const block = world.any_block();
+    Block *const block = world.any_block(is_raw);
     if (!block) {
         return;
     }
-    const size_t hand = world.below(world.hands.count());
+    const size_t hand = world.any_hand();
     emm_context *const own = world.places[block->context].emm;
     emm_context *const other = world.places[world.any_place()].emm;
     const auto free = [&](emm_context *context, emm_deviceptr ptr, size_t size) {
@@ -135,14 +147,14 @@ void be_refused(World &world) {
 
 // Refused, unless the plugin makes reuse wait for that stream.
 void free_on_foreign_stream(World &world) {
-    Block *const block = world.any_block();
+    Block *const block = world.any_block(is_raw);
     Stream &stream = world.any_stream(world.any_place());
     if (!block || stream.context == block->context || stream.built_in()) {
         return;
     }
     world.order(*block->home, stream);
     emm_context *const context = world.places[block->context].emm;
-    const emm_status status = world.call(world.below(world.hands.count()), [=] {
+    const emm_status status = world.call(world.any_hand(), [=] {
         return emm_memfree(context, block->ptr, block->size, stream.handle);
     });
     if (status < EMM_OK) {
@@ -155,7 +167,7 @@ void free_on_foreign_stream(World &world) {
 void section(World &world) {
     const size_t number = world.any_place();
     Place &place = world.places[number];
-    const size_t hand = world.below(world.hands.count());
+    const size_t hand = world.any_hand();
     if (place.sections && world.one_in(2)) {
         if (world.done(world.call(hand, [&] { return emm_defer_cleanup_end(place.emm); }),
                        "emm_defer_cleanup_end")) {
@@ -175,14 +187,17 @@ void trim(World &world) {
     const emm_stats before = world.stats_of(number);
     const size_t keep = world.one_in(2) ? 0 : world.below(64) << 20;
     size_t released = 0;
-    if (world.done(world.call(world.below(world.hands.count()),
+    if (world.done(world.call(world.any_hand(),
                               [&] { return emm_trim(world.places[number].emm, keep, &released); }),
                    "emm_trim")) {
         const emm_stats after = world.stats_of(number);
-        if (after.reserved_bytes + released > before.reserved_bytes) {
+        const auto held = [](const emm_stats &stats) {
+            return stats.reserved_bytes + stats.host_reserved_bytes;
+        };
+        if (held(after) + released > held(before)) {
             throw Wrong("a trim tells of more than it has returned: " + std::to_string(released) +
-                        " bytes, of " + std::to_string(before.reserved_bytes) + " reserved " +
-                        std::to_string(after.reserved_bytes) + " are left");
+                        " bytes, of " + std::to_string(held(before)) + " reserved " +
+                        std::to_string(held(after)) + " are left");
         }
     }
 }
@@ -201,15 +216,11 @@ void replace_stream(World &world) {
 
 // Its per-thread streams end with it.
 void end_thread(World &world) {
-    const size_t hand = world.below(world.hands.count());
+    const size_t hand = world.any_hand();
     for (Place &place : world.places) {
         for (const auto &stream : place.streams) {
             if (stream->hand == hand) {
-                Stream &heir = *place.streams.front();
-                world.order(*stream, heir);
-                for (const auto &block : world.blocks) {
-                    block->home = block->home == stream.get() ? &heir : block->home;
-                }
+                world.rehome(*stream, *place.streams.front());
             }
         }
     }

@@ -12,8 +12,9 @@ def failure_of(command, steps):
     """How the round of these steps ends, without addresses and numbers; None: well."""
     done = subprocess.run([*command, 'rounds=1', 'chosen=1'], input=' '.join(map(str, steps)), text=True, timeout=300,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    last = (done.stdout.strip() or 'nothing').splitlines()[-1]
-    return None if done.returncode == 0 else (done.returncode, re.sub(r'0x[0-9a-f]+|[0-9]+', 'N', last)[:60])
+    lines = (done.stdout.strip() or 'nothing').splitlines()
+    told = next((line for line in lines if line.startswith('simcuda: ')), lines[-1])
+    return None if done.returncode == 0 else (done.returncode, re.sub(r'0x[0-9a-f]+|[0-9]+', 'N', told)[:60])
 
 
 def narrowed(steps, fails):

@@ -27,6 +27,8 @@ struct Settings {
     size_t sections = 1;  // deferred ones
     size_t trims = 1;
     size_t ends = 1; // threads that end
+    size_t handles = 1;
+    size_t host = 1; // pinned, registered and managed memory
 };
 
 } // namespace model

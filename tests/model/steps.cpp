@@ -12,15 +12,27 @@ namespace {
 
 constexpr size_t kept = 256, longest = 160;
 char lines[kept][longest];
-size_t said = 0, told = kept;
+char title[32]; // the seed
+size_t said = 0;
+
+void write_line(const char *line) {
+    if (write(STDERR_FILENO, line, std::strlen(line)) < 0 || write(STDERR_FILENO, "\n", 1) < 0) {
+        _exit(1);
+    }
+}
 
 void tell(int signal) {
-    tell_steps(told);
+    tell_steps(kept / 4);
     std::signal(signal, SIG_DFL);
     raise(signal);
 }
 
 } // namespace
+
+void begin_steps(size_t seed) {
+    said = 0;
+    std::snprintf(title, sizeof title, "seed=%zu", seed);
+}
 
 void say(const char *format, ...) {
     va_list arguments;
@@ -32,12 +44,9 @@ void say(const char *format, ...) {
 // In a signal handler, too.
 void tell_steps(size_t last) {
     const size_t first = said - std::min({said, kept, last});
+    write_line(title);
     for (size_t i = first; i < said; i++) {
-        const char *const line = lines[i % kept];
-        if (write(STDERR_FILENO, line, std::strlen(line)) < 0 ||
-            write(STDERR_FILENO, "\n", 1) < 0) {
-            return;
-        }
+        write_line(lines[i % kept]);
     }
 }
 

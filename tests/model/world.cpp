@@ -14,12 +14,16 @@ void check(emm_status status, const char *what) {
     }
 }
 
-Promises promises_of(const Settings &settings) {
+std::string plugin_name() {
     emm_plugin_info info = {};
     info.struct_size = sizeof info;
     check(emm_get_plugin(&info), "emm_get_plugin");
+    return info.name;
+}
+
+Promises promises_of(const Settings &settings) {
     Promises promises;
-    promises.exact_peak = std::string(info.name) != "pool"; // its threads count by themselves
+    promises.exact_peak = plugin_name() != "pool"; // its threads count by themselves
     promises.most = settings.most << 20;
     return promises;
 }
@@ -43,7 +47,8 @@ simcuda_counters Driver::counters() const {
 }
 
 World::World(const Settings &its_settings, size_t seed)
-    : settings(its_settings), model(promises_of(its_settings)), hands(settings.threads) {
+    : settings(its_settings), waits_for_all_contexts(plugin_name() == "pool"),
+      model(promises_of(its_settings)), hands(settings.threads) {
     before_ = driver.counters();
     chance = Chance(seed);
     places.resize(settings.contexts);
@@ -68,7 +73,7 @@ void World::make_place(size_t number) {
     check(emm_context_from(place.cuda, &place.emm), "emm_context_from");
     for (const uintptr_t handle : {0, 1}) {
         place.streams.push_back(std::make_unique<Stream>(
-            Stream{number, reinterpret_cast<CUstream>(handle), any_hand, false}));
+            Stream{number, reinterpret_cast<CUstream>(handle), no_hand, false}));
     }
     for (size_t hand = 0; hand < hands.count(); hand++) {
         place.streams.push_back(
@@ -82,7 +87,7 @@ void World::make_place(size_t number) {
 void World::step(size_t number) {
     static const std::vector<Action> actions = [] {
         std::vector<Action> all;
-        for (const auto *table : {&memory_actions}) {
+        for (const auto *table : {&memory_actions, &host_actions, &handle_actions}) {
             all.insert(all.end(), table->begin(), table->end());
         }
         return all;
@@ -123,7 +128,7 @@ emm_stats World::stats_of(size_t place) {
 // --- calls ---------------------------------------------------------------------------------------
 
 size_t World::hand_of(const Stream &stream) {
-    return stream.hand == any_hand ? below(hands.count()) : stream.hand;
+    return stream.hand == no_hand ? any_hand() : stream.hand;
 }
 
 emm_status World::call(size_t hand, const std::function<emm_status()> &make) {
@@ -176,7 +181,7 @@ Stream &World::any_stream(size_t place) {
 }
 
 Stream &World::make_stream(size_t place, bool registered) {
-    auto made = std::make_unique<Stream>(Stream{place, nullptr, any_hand, registered});
+    auto made = std::make_unique<Stream>(Stream{place, nullptr, no_hand, registered});
     const unsigned flags = one_in(4) ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
     drive(place, 0,
           [&] { ::check(driver.cuStreamCreate(&made->handle, flags), "cuStreamCreate"); });
@@ -190,10 +195,7 @@ Stream &World::make_stream(size_t place, bool registered) {
 
 // Its work need not be done: what comes next on `heir` is ordered after it.
 void World::end_stream(Stream &stream, Stream &heir) {
-    order(stream, heir);
-    for (const auto &block : blocks) {
-        block->home = block->home == &stream ? &heir : block->home;
-    }
+    rehome(stream, heir);
     Place &place = places[stream.context];
     if (stream.registered) {
         done(call(hand_of(stream), [&] { return emm_stream_retire(place.emm, stream.handle); }),
@@ -219,48 +221,159 @@ void World::order(const Stream &before, const Stream &after) {
     });
 }
 
+void World::rehome(const Stream &stream, Stream &heir) {
+    order(stream, heir);
+    for (const auto &block : blocks) {
+        block->home = block->home == &stream ? &heir : block->home;
+    }
+}
+
 void World::synchronize(size_t place) {
     drive(place, 0, [&] { ::check(driver.cuCtxSynchronize(), "cuCtxSynchronize"); });
 }
 
 // --- allocations ---------------------------------------------------------------------------------
 
-Block *World::any_block() {
-    return blocks.empty() ? nullptr : blocks[below(blocks.size())].get();
-}
-
-bool World::allocate(Block &block, emm_stream stream, size_t hand) {
-    constexpr emm_deviceptr untouched = 0x5a5a5a5a;
-    emm_context *const context = places[block.context].emm;
-    block.ptr = untouched;
-    const emm_status status =
-        call(hand, [&] { return emm_memalloc(context, block.size, stream, &block.ptr); });
-    if (!done(status, "emm_memalloc")) {
-        model.failed(block.context, true);
-        if (block.ptr != untouched) {
-            throw Wrong("emm_memalloc failed, and has written to its output");
+Block *World::any_block(bool (*is)(const Block &)) {
+    std::vector<Block *> found;
+    for (const auto &block : blocks) {
+        if (is(*block)) {
+            found.push_back(block.get());
         }
-        return false;
     }
-    say("    thread %zu, stream %p of context %zu: %zu bytes at 0x%llx", hand,
-        static_cast<void *>(stream), block.context, block.size, block.ptr);
-    model.allocated(block.context, Kind::device, block.ptr, block.size);
-    blocks.push_back(std::make_unique<Block>(block));
-    return true;
+    return found.empty() ? nullptr : found[below(found.size())];
 }
 
+// Runs on the thread that asks.
+emm_status World::request(Block &block, emm_stream stream) {
+    emm_context *const context = places[block.context].emm;
+    emm_memory **const handle = &block.references[0];
+    switch (block.kind) {
+    case Kind::device:
+        return block.by_handle ? emm_memory_alloc(context, block.size, stream, handle)
+                               : emm_memalloc(context, block.size, stream, &block.ptr);
+    case Kind::pinned:
+        return block.by_handle
+                   ? emm_memory_hostalloc(context, block.size, block.flags, handle)
+                   : emm_memhostalloc(context, block.size, block.flags, &block.host, &block.ptr);
+    case Kind::managed:
+        return block.by_handle ? emm_memory_managed(context, block.size, block.flags, handle)
+                               : emm_memallocmanaged(context, block.size, block.flags, &block.ptr);
+    case Kind::registered:
+        return block.by_handle
+                   ? emm_memory_pin(
+                         context, block.host, block.size, block.flags, block.owned.get(),
+                         [](void *owner) { ++static_cast<Owned *>(owner)->finalized; }, handle)
+                   : emm_mempin(context, block.host, block.size, block.flags, &block.ptr);
+    case Kind::opened:
+        break;
+    }
+    return EMM_E_NOT_SUPPORTED;
+}
+
+Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand) {
+    constexpr emm_deviceptr untouched = 0x5a5a5a5a;
+    block.home = &home;
+    block.free_stream = block.kind == Kind::device ? stream : EMM_STREAM_UNORDERED;
+    block.free_hand = hand;
+    block.ptr = untouched;
+    block.references = {reinterpret_cast<emm_memory *>(untouched)};
+    const emm_status status = call(hand, [&] { return request(block, stream); });
+    if (!done(status, "an allocation")) {
+        if (block.kind == Kind::device) {
+            model.failed(block.context, true);
+        }
+        if (block.ptr != untouched || block.references[0] != reinterpret_cast<void *>(untouched)) {
+            throw Wrong("an allocation failed, and has written to its output");
+        }
+        return nullptr;
+    }
+    const bool host = block.kind == Kind::pinned || block.kind == Kind::registered;
+    if (block.by_handle) {
+        judge_handle(block);
+        emm_memory_info info = {};
+        info.struct_size = sizeof info;
+        check(emm_memory_get_info(block.references[0], &info), "emm_memory_get_info");
+        block.ptr = info.ptr;
+        block.host = info.host;
+    } else {
+        block.references.clear();
+    }
+    if (host && ((block.flags & EMM_HOST_MAPPED) != 0) != (block.ptr != 0)) {
+        throw Wrong("host memory has a device address only if it is mapped");
+    }
+    block.ptr = host ? reinterpret_cast<uintptr_t>(block.host) : block.ptr;
+    say("    thread %zu, stream %p of context %zu: %zu bytes of %s memory at 0x%llx%s", hand,
+        static_cast<void *>(stream), block.context, block.size, name_of(block.kind), block.ptr,
+        block.by_handle ? ", a handle" : "");
+    model.allocated(block.context, block.kind, block.ptr, block.size);
+    blocks.push_back(std::make_unique<Block>(std::move(block)));
+    return blocks.back().get();
+}
+
+void World::judge_handle(const Block &block) {
+    emm_memory_info info = {};
+    info.struct_size = sizeof info;
+    check(emm_memory_get_info(block.references[0], &info), "emm_memory_get_info");
+    if (info.state != EMM_MEMORY_LIVE || info.size != block.size || info.flags != block.flags ||
+        info.context != places[block.context].emm || info.owner != block.owned.get() ||
+        (info.stream != block.free_stream)) {
+        throw Wrong("a handle tells of other memory");
+    }
+}
+
+// Runs on the thread that frees.
+emm_status World::give_back(const Block &block, size_t size, emm_stream stream) {
+    emm_context *const context = places[block.context].emm;
+    switch (block.kind) {
+    case Kind::device:
+        return emm_memfree(context, block.ptr, size, stream);
+    case Kind::pinned:
+        return emm_memhostfree(context, block.host, size, block.flags, stream);
+    case Kind::managed:
+        return emm_memfreemanaged(context, block.ptr, size, stream);
+    case Kind::registered:
+        return emm_memunpin(context, block.host, size);
+    case Kind::opened:
+        break;
+    }
+    return EMM_E_NOT_SUPPORTED;
+}
+
+// All uses are ordered before what comes next on `stream`. What is registered is the program's
+// again at once, so it waits first.
 bool World::free(Block *block, emm_stream stream, size_t hand) {
     say("    thread %zu, stream %p: frees 0x%llx, %zu bytes of context %zu", hand,
         static_cast<void *>(stream), block->ptr, block->size, block->context);
+    if (block->kind == Kind::registered) {
+        look(*block);
+    }
     const size_t size = one_in(2) ? block->size : 0;
-    emm_context *const context = places[block->context].emm;
-    if (!done(call(hand, [&] { return emm_memfree(context, block->ptr, size, stream); }),
-              "emm_memfree")) {
+    const emm_status status = call(hand, [&] {
+        if (!block->by_handle) {
+            return give_back(*block, size, stream);
+        }
+        const emm_status set = emm_memory_set_stream(block->references[0], stream);
+        return set < EMM_OK ? set : emm_memory_release(block->references[0]);
+    });
+    if (!done(status, "a free")) {
         return false;
+    }
+    if (block->by_handle && block->owned && block->owned->finalized != 1) {
+        throw Wrong("expected one call of the finalizer, found " +
+                    std::to_string(block->owned->finalized));
     }
     model.freed(block->ptr);
     forget(block);
     return true;
+}
+
+void World::come_home(Block &block) {
+    if (block.home->context != block.context) {
+        Stream &stream = any_stream(block.context);
+        order(*block.home, stream);
+        block.home = &stream;
+    }
 }
 
 void World::forget(Block *block) {
@@ -271,7 +384,11 @@ void World::forget(Block *block) {
 void World::use(Block &block, Stream &stream) {
     block.pattern = next_pattern();
     block.home = &stream;
-    drive(block.context, hand_of(stream), [&] {
+    if (block.flags & EMM_HOST_READ_ONLY && block.kind == Kind::registered) {
+        block.pattern = 0;
+        return;
+    }
+    drive(stream.context, hand_of(stream), [&] {
         write_ends(driver, Ends(block.ptr, block.size), block.pattern, stream.handle);
         const simcuda_range all = {block.ptr, block.size, 1, 0};
         if (driver.launch) {
@@ -281,11 +398,13 @@ void World::use(Block &block, Stream &stream) {
 }
 
 void World::look(const Block &block) {
-    if (block.pattern) {
-        drive(block.context, hand_of(*block.home), [&] {
+    drive(block.home->context, hand_of(*block.home), [&] {
+        if (!block.pattern) {
+            ::check(driver.cuStreamSynchronize(block.home->handle), "cuStreamSynchronize");
+        } else {
             expect_ends(driver, Ends(block.ptr, block.size), block.pattern, block.home->handle);
-        });
-    }
+        }
+    });
 }
 
 // --- the end -------------------------------------------------------------------------------------
@@ -295,7 +414,15 @@ void World::settle() {
     while (!blocks.empty()) {
         Block &block = *blocks.back();
         look(block);
-        free(&block, block.home->handle, hand_of(*block.home));
+        come_home(block);
+        while (!block.is_plain()) {
+            check(emm_memory_release(block.references.back()), "emm_memory_release");
+            block.references.pop_back();
+        }
+        free(&block, *block.home);
+    }
+    for (emm_memory *const memory : inert) {
+        check(emm_memory_release(memory), "emm_memory_release");
     }
     for (size_t place = 0; place < places.size(); place++) {
         for (; places[place].sections; places[place].sections--) {

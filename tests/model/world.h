@@ -12,6 +12,7 @@
 #include <emm/emm.h>
 #include <simcuda.h>
 
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,26 +49,47 @@ struct Driver : emm::cuda::Entries {
     simcuda_counters counters() const; // zeros on a GPU
 };
 
-constexpr size_t any_hand = size_t(-1);
+constexpr size_t no_hand = size_t(-1);
 
 // Of one context. The built-in ones have no handle of their own.
 struct Stream {
     size_t context = 0;
     CUstream handle = nullptr;
-    size_t hand = any_hand; // that of the per-thread stream
+    size_t hand = no_hand; // that of the per-thread stream
     bool registered = false;
 
     bool built_in() const { return reinterpret_cast<uintptr_t>(handle) <= 2; }
 };
 
-// What the program has of an allocation that is live.
+// Memory of the program's own that is pinned.
+struct Owned {
+    explicit Owned(size_t size) : bytes(std::aligned_alloc(4096, (size + 4095) / 4096 * 4096)) {}
+    ~Owned() { std::free(bytes); }
+    Owned(const Owned &) = delete;
+    Owned &operator=(const Owned &) = delete;
+    void *const bytes;
+    int finalized = 0;
+};
+
+// What the program has of memory: by its address, or by a handle.
 struct Block {
     size_t context = 0;
     Kind kind = Kind::device;
-    emm_deviceptr ptr = 0;
     size_t size = 0;
-    Stream *home = nullptr; // all uses are ordered before what comes next there
-    unsigned pattern = 0;   // that the latest use leaves; 0: none yet
+    uint32_t flags = 0;    // EMM_HOST_* or EMM_ATTACH_*
+    emm_deviceptr ptr = 0; // for the device; of host memory it is the same as for the CPU
+    void *host = nullptr;
+    Stream *home = nullptr;       // all uses are ordered before what comes next there
+    unsigned pattern = 0;         // that the latest use leaves; 0: none yet
+    std::shared_ptr<Owned> owned; // of Kind::registered: the program's own bytes
+
+    bool by_handle = false;
+    std::vector<emm_memory *>
+        references;                   // the first is the handle itself, others are views and copies
+    emm_stream free_stream = nullptr; // as the handle knows it
+    size_t free_hand = no_hand;       // whose per-thread stream that is
+
+    bool is_plain() const { return references.size() <= 1; } // nothing but it has the memory
 };
 
 // A context as emm and as CUDA know it.
@@ -94,18 +116,27 @@ public:
 
     const Settings settings;
     const Driver driver;
+    // Whether portable memory may be freed unordered while another context uses it. emm's defaults
+    // give it to the driver, which waits for its own context alone.
+    const bool waits_for_all_contexts;
     Model model;
     Hands hands;
     Chance chance{0}; // of this step
     std::vector<Place> places;
     std::vector<std::unique_ptr<Block>> blocks;
+    std::vector<emm_memory *> inert; // handles whose memory has gone before them
 
     size_t below(size_t limit) { return chance.below(limit); }
     bool one_in(size_t limit) { return chance.one_in(limit); }
+    size_t any_hand() { return below(hands.count()); }
     size_t any_place() { return below(places.size()); }
     size_t hand_of(const Stream &stream);
     Stream &any_stream(size_t place);
-    Block *any_block(); // NULL: there is none
+    // NULL: there is none of that sort.
+    Block *any_block(bool (*is)(const Block &) = [](const Block &) { return true; });
+    Block *any_plain() {
+        return any_block([](const Block &block) { return block.is_plain(); });
+    }
     unsigned next_pattern() { return ++last_pattern_; }
 
     // Calls emm on a thread, whatever context is current there. `done` says whether it has
@@ -116,8 +147,14 @@ public:
     // Calls the driver as the program's own, which invalidates no capture.
     void drive(size_t place, size_t hand, const std::function<void()> &make);
 
-    bool allocate(Block &block, emm_stream stream, size_t hand);
+    // NULL: it has failed, as it may. `stream` may be none.
+    Block *allocate(Block block, Stream &home, emm_stream stream, size_t hand);
     bool free(Block *block, emm_stream stream, size_t hand);
+    bool free(Block *block, const Stream &stream) {
+        return free(block, stream.handle, hand_of(stream));
+    }
+    void come_home(Block &block); // from a stream of another context
+    void rehome(const Stream &stream, Stream &heir);
     void use(Block &block, Stream &stream); // leaves another pattern
     void look(const Block &block);          // waits, and finds the pattern
     void order(const Stream &before, const Stream &after);
@@ -128,6 +165,9 @@ public:
     void forget(Block *block);
 
 private:
+    emm_status request(Block &block, emm_stream stream);
+    emm_status give_back(const Block &block, size_t size, emm_stream stream);
+    void judge_handle(const Block &block);
     void make_place(size_t number);
     void end_place(Place &place);
 
@@ -142,9 +182,10 @@ struct Action {
     size_t Settings::*group; // NULL: always
     void (*act)(World &world);
 };
-extern const std::vector<Action> memory_actions;
+extern const std::vector<Action> memory_actions, host_actions, handle_actions;
 
 // The latest steps, which are told after a failure, also one that ends the process.
+void begin_steps(size_t seed);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void tell_steps(size_t last);
 void tell_steps_at_a_crash();
