@@ -22,7 +22,8 @@ void write_by_cpu(World &world, Block &block) {
 }
 
 void allocate_kind(World &world, Kind kind, uint32_t flags) {
-    if (world.blocks.size() >= world.settings.live) {
+    if (world.blocks.size() >= world.settings.live ||
+        (kind == Kind::pinned && world.unannounced())) {
         return;
     }
     Block block;

@@ -27,8 +27,10 @@ Settings settings_of(int argc, char *argv[]) {
         {"abroad", &settings.abroad},     {"wrong", &settings.wrong},
         {"sections", &settings.sections}, {"trims", &settings.trims},
         {"ends", &settings.ends},         {"handles", &settings.handles},
-        {"host", &settings.host},         {"handles", &settings.handles},
-        {"host", &settings.host},
+        {"host", &settings.host},         {"graphs", &settings.graphs},
+        {"silent", &settings.silent},     {"handles", &settings.handles},
+        {"host", &settings.host},         {"graphs", &settings.graphs},
+        {"silent", &settings.silent},
     };
     for (int i = 1; i < argc; i++) {
         set(known, argv[i]);

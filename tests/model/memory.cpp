@@ -29,6 +29,9 @@ void allocate_unordered(World &world) {
     }
     Block block;
     block.context = world.any_place();
+    if (world.unannounced(block.context)) {
+        return;
+    }
     block.size = world.chance.size();
     Stream &stream = world.any_stream(block.context);
     if (Block *const made = world.allocate(block, stream, EMM_STREAM_UNORDERED, world.any_hand())) {
@@ -69,7 +72,9 @@ void free_elsewhere(World &world) {
 
 // The device is at work on it, and emm is not told on which stream.
 void free_unordered(World &world) {
-    if (Block *const block = world.any_plain()) {
+    Block *const block = world.any_plain();
+    if (block &&
+        !(block->kind == Kind::device ? world.unannounced(block->context) : world.unannounced())) {
         if (!world.waits_for_all_contexts) {
             world.come_home(*block);
         }
@@ -81,7 +86,7 @@ void free_unordered(World &world) {
 void free_after_use_elsewhere(World &world) {
     Block *const block = world.any_block(
         [](const Block &each) { return each.kind == Kind::device && each.is_plain(); });
-    if (!block) {
+    if (!block || world.unannounced(block->context)) {
         return;
     }
     Stream &home = *block->home, &stream = world.any_stream(block->context);
@@ -183,6 +188,9 @@ void section(World &world) {
 }
 
 void trim(World &world) {
+    if (world.unannounced()) {
+        return;
+    }
     const size_t number = world.any_place();
     const emm_stats before = world.stats_of(number);
     const size_t keep = world.one_in(2) ? 0 : world.below(64) << 20;
@@ -217,6 +225,11 @@ void replace_stream(World &world) {
 // Its per-thread streams end with it.
 void end_thread(World &world) {
     const size_t hand = world.any_hand();
+    for (const auto &graph : world.graphs) {
+        if (graph->graphs.empty() && graph->execs.empty() && graph->hand == hand) {
+            return; // it is to end the capture that it has begun
+        }
+    }
     for (Place &place : world.places) {
         for (const auto &stream : place.streams) {
             if (stream->hand == hand) {

@@ -16,10 +16,12 @@ std::string text_of(uint64_t begin, uint64_t end) {
 }
 
 std::string text_of(const Range &range) {
-    return (range.graph ? "what graph " + std::to_string(range.graph) + " holds"
-                        : std::string("live ") + name_of(range.kind) + " memory") +
-           " of context " + std::to_string(range.context) + " at " +
-           text_of(range.begin, range.end);
+    return std::string(name_of(range.kind)) + " memory of context " +
+           std::to_string(range.context) + " at " + text_of(range.begin, range.end);
+}
+
+bool overlap(const Range &range, uint64_t begin, uint64_t end) {
+    return range.begin < end && begin < range.end;
 }
 
 // Each is a rule of emm_stats.
@@ -44,15 +46,18 @@ const char *name_of(Kind kind) {
     return names[static_cast<int>(kind)];
 }
 
-void Model::allocated(size_t context, Kind kind, uint64_t ptr, uint64_t size) {
-    const Range range = {ptr, ptr + size, context, kind, 0};
+void Model::allocated(size_t context, Kind kind, uint64_t ptr, uint64_t size, size_t graph) {
+    const Range range = {ptr, ptr + size, context, kind};
     if (kind != Kind::registered && kind != Kind::opened && (ptr == 0 || ptr % alignment != 0)) {
         throw Wrong("an address that is not aligned: " + text_of(range));
     }
-    if (const auto other = overlapping(range.begin, range.end); other != ranges_.end()) {
-        throw Wrong("handed out: " + text_of(range) + ", which overlaps " + text_of(other->second));
+    if (const Range *const live = live_in(range.begin, range.end)) {
+        throw Wrong("handed out: " + text_of(range) + ", beside live " + text_of(*live));
     }
-    ranges_[ptr] = range;
+    if (const Range *const held = held_in(range.begin, range.end, graph)) {
+        throw Wrong("handed out: " + text_of(range) + ", while a graph uses " + text_of(*held));
+    }
+    live_[ptr] = range;
     Figures &figures = figures_[context];
     if (kind == Kind::device) {
         ++figures.allocations;
@@ -65,17 +70,21 @@ void Model::allocated(size_t context, Kind kind, uint64_t ptr, uint64_t size) {
 }
 
 void Model::freed(uint64_t ptr) {
-    const auto found = ranges_.find(ptr);
-    forget_bytes(found->second);
-    figures_[found->second.context].frees += found->second.kind == Kind::device;
-    ranges_.erase(found);
+    const Range range = live_.at(ptr);
+    live_.erase(ptr);
+    Figures &figures = figures_[range.context];
+    if (range.kind == Kind::device) {
+        ++figures.frees;
+        --figures.live_count;
+        figures.live_bytes -= range.end - range.begin;
+    } else if (range.kind == Kind::pinned) {
+        figures.host_bytes -= range.end - range.begin;
+    }
 }
 
 void Model::freed_in_capture(uint64_t ptr, size_t graph) {
-    Range &range = ranges_.at(ptr);
-    forget_bytes(range);
-    figures_[range.context].frees++;
-    range.graph = graph;
+    graphs_[graph].held.push_back(live_.at(ptr));
+    freed(ptr);
 }
 
 void Model::failed(size_t context, bool more_than_once) {
@@ -84,14 +93,16 @@ void Model::failed(size_t context, bool more_than_once) {
 }
 
 void Model::life_ends(size_t graph) {
-    if (--lives_[graph] == 0) {
-        std::erase_if(ranges_, [=](const auto &each) { return each.second.graph == graph; });
+    if (--graphs_[graph].lives == 0) {
+        graphs_.erase(graph);
     }
 }
 
-// Not what is not emm's to drop: ranges of the caller's own, and memory of other processes.
 void Model::reset(size_t context) {
-    std::erase_if(ranges_, [=](const auto &each) { return each.second.context == context; });
+    std::erase_if(live_, [=](const auto &each) { return each.second.context == context; });
+    for (auto &[number, graph] : graphs_) {
+        std::erase_if(graph.held, [=](const Range &range) { return range.context == context; });
+    }
     Figures &figures = figures_[context];
     figures.live_bytes = figures.live_count = figures.host_bytes = 0;
     figures.reserved_in_section = 0;
@@ -110,22 +121,20 @@ void Model::section_ends(size_t context) {
 }
 
 const Range *Model::live_around(uint64_t address) const {
-    const auto found = overlapping(address, address + 1);
-    return found == ranges_.end() || found->second.graph ? nullptr : &found->second;
+    return live_in(address, address + 1);
 }
 
 bool Model::is_free(uint64_t begin, uint64_t end) const {
-    return begin >= end || overlapping(begin, end) == ranges_.end();
-}
-
-size_t Model::live_count() const {
-    return size_t(std::count_if(ranges_.begin(), ranges_.end(),
-                                [](const auto &each) { return each.second.graph == 0; }));
+    return !live_in(begin, end) && !held_in(begin, end, 0);
 }
 
 bool Model::is_empty(size_t context) const {
-    return std::none_of(ranges_.begin(), ranges_.end(),
-                        [=](const auto &each) { return each.second.context == context; });
+    const auto is_its = [=](const Range &range) { return range.context == context; };
+    return std::none_of(live_.begin(), live_.end(),
+                        [&](const auto &each) { return is_its(each.second); }) &&
+           std::none_of(graphs_.begin(), graphs_.end(), [&](const auto &each) {
+               return std::any_of(each.second.held.begin(), each.second.held.end(), is_its);
+           });
 }
 
 void Model::judge(size_t context, const emm_stats &stats) {
@@ -161,24 +170,24 @@ void Model::judge(size_t context, const emm_stats &stats) {
     figures.peak_reserved_told = stats.peak_reserved_bytes;
 }
 
-std::map<uint64_t, Range>::const_iterator Model::overlapping(uint64_t begin, uint64_t end) const {
-    auto after = ranges_.lower_bound(end);
-    if (after == ranges_.begin()) {
-        return ranges_.end();
+const Range *Model::live_in(uint64_t begin, uint64_t end) const {
+    const auto after = live_.lower_bound(end);
+    if (after == live_.begin()) {
+        return nullptr;
     }
-    --after;
-    return after->second.end > begin ? after : ranges_.end();
+    const Range &last = std::prev(after)->second;
+    return overlap(last, begin, end) ? &last : nullptr;
 }
 
-// Of one that is live.
-void Model::forget_bytes(const Range &range) {
-    Figures &figures = figures_[range.context];
-    if (range.kind == Kind::device) {
-        figures.live_bytes -= range.end - range.begin;
-        --figures.live_count;
-    } else if (range.kind == Kind::pinned) {
-        figures.host_bytes -= range.end - range.begin;
+const Range *Model::held_in(uint64_t begin, uint64_t end, size_t but_for_graph) const {
+    for (const auto &[number, graph] : graphs_) {
+        for (const Range &range : graph.held) {
+            if (number != but_for_graph && overlap(range, begin, end)) {
+                return &range;
+            }
+        }
     }
+    return nullptr;
 }
 
 } // namespace model

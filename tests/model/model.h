@@ -20,13 +20,12 @@ struct Wrong : std::runtime_error {
 enum class Kind { device, pinned, registered, managed, opened };
 const char *name_of(Kind kind);
 
-// Bytes that no request may get: those of a live allocation, or of a graph that uses what was
-// freed.
+// Bytes that are not to be handed out: of a live allocation, or of one that was freed in a capture,
+// whose graphs use it.
 struct Range {
     uint64_t begin = 0, end = 0;
     size_t context = 0;
     Kind kind = Kind::device;
-    size_t graph = 0; // that holds it; 0: it is live
 };
 
 // What a plugin promises beside the contract.
@@ -41,14 +40,15 @@ public:
 
     // --- requests, once they have been answered
 
-    void allocated(size_t context, Kind kind, uint64_t ptr, uint64_t size);
+    // `graph`: that is being captured, and may get what was freed in the same capture; 0: none.
+    void allocated(size_t context, Kind kind, uint64_t ptr, uint64_t size, size_t graph = 0);
     void freed(uint64_t ptr);
     void freed_in_capture(uint64_t ptr, size_t graph); // whose life has begun
     void failed(size_t context, bool more_than_once);  // a request for device memory
 
     // --- what is made of a capture: the graph, its clones and executable graphs
 
-    void life_begins(size_t graph) { ++lives_[graph]; }
+    void life_begins(size_t graph) { ++graphs_[graph].lives; }
     void life_ends(size_t graph);
 
     void reset(size_t context);
@@ -60,7 +60,6 @@ public:
 
     const Range *live_around(uint64_t address) const; // NULL: no live allocation has it
     bool is_free(uint64_t begin, uint64_t end) const;
-    size_t live_count() const;
     bool is_empty(size_t context) const; // neither live nor held
     void judge(size_t context, const emm_stats &stats);
 
@@ -73,12 +72,16 @@ private:
         uint64_t reserved_in_section = 0;
         uint64_t peak_reserved_told = 0;
     };
-    std::map<uint64_t, Range>::const_iterator overlapping(uint64_t begin, uint64_t end) const;
-    void forget_bytes(const Range &range);
+    struct Graph {
+        size_t lives = 0; // the graph, its clones and executable graphs
+        std::vector<Range> held;
+    };
+    const Range *live_in(uint64_t begin, uint64_t end) const;
+    const Range *held_in(uint64_t begin, uint64_t end, size_t but_for_graph) const;
 
     const Promises promises_;
-    std::map<uint64_t, Range> ranges_; // by begin; none overlaps another
-    std::map<size_t, size_t> lives_;   // of each graph
+    std::map<uint64_t, Range> live_; // by begin; none overlaps another
+    std::map<size_t, Graph> graphs_;
     std::map<size_t, Figures> figures_;
 };
 

@@ -57,6 +57,18 @@ TEST_CASE("the model keeps what was freed in a capture until the last of its gra
     model.allocated(0, Kind::device, at, size);
 }
 
+TEST_CASE("what was freed in a capture may go out again in the same capture alone") {
+    Model model({});
+    model.allocated(0, Kind::device, at, size);
+    model.life_begins(7);
+    model.life_begins(8);
+    model.freed_in_capture(at, 7);
+    CHECK_THROWS_AS(model.allocated(0, Kind::device, at, size, 8), Wrong);
+    model.allocated(0, Kind::device, at, size, 7);
+    model.freed(at);
+    CHECK_THROWS_AS(model.allocated(0, Kind::device, at, size), Wrong);
+}
+
 TEST_CASE("the model knows live memory by any address in it") {
     Model model({});
     model.allocated(2, Kind::device, at, size);

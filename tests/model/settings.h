@@ -28,7 +28,9 @@ struct Settings {
     size_t trims = 1;
     size_t ends = 1; // threads that end
     size_t handles = 1;
-    size_t host = 1; // pinned, registered and managed memory
+    size_t graphs = 1;
+    size_t silent = 1; // captures that are not announced
+    size_t host = 1;   // pinned, registered and managed memory
 };
 
 } // namespace model

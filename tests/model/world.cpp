@@ -70,14 +70,16 @@ void World::make_place(size_t number) {
     Place &place = places[number];
     place.device = int(number) % device_count();
     ::check(driver.create_context(&place.cuda, 0, place.device), "cuCtxCreate");
+    CUcontext popped = nullptr;
+    ::check(driver.cuCtxPopCurrent(&popped), "cuCtxPopCurrent");
     check(emm_context_from(place.cuda, &place.emm), "emm_context_from");
     for (const uintptr_t handle : {0, 1}) {
         place.streams.push_back(std::make_unique<Stream>(
-            Stream{number, reinterpret_cast<CUstream>(handle), no_hand, false}));
+            Stream{number, reinterpret_cast<CUstream>(handle), no_hand, false, true, nullptr}));
     }
     for (size_t hand = 0; hand < hands.count(); hand++) {
-        place.streams.push_back(
-            std::make_unique<Stream>(Stream{number, EMM_STREAM_PER_THREAD, hand, false}));
+        place.streams.push_back(std::make_unique<Stream>(
+            Stream{number, EMM_STREAM_PER_THREAD, hand, false, true, nullptr}));
     }
     for (size_t i = 0; i < own_streams; i++) {
         make_stream(number, i % 2 == 0);
@@ -87,7 +89,8 @@ void World::make_place(size_t number) {
 void World::step(size_t number) {
     static const std::vector<Action> actions = [] {
         std::vector<Action> all;
-        for (const auto *table : {&memory_actions, &host_actions, &handle_actions}) {
+        for (const auto *table :
+             {&memory_actions, &host_actions, &handle_actions, &graph_actions}) {
             all.insert(all.end(), table->begin(), table->end());
         }
         return all;
@@ -147,9 +150,9 @@ emm_status World::call(size_t hand, const std::function<emm_status()> &make) {
     return status;
 }
 
-bool World::done(emm_status status, const char *what) {
-    if (status >= EMM_OK) {
-        return true;
+bool World::done(emm_status status, const char *what, emm_status may_be) {
+    if (status >= EMM_OK || status == may_be) {
+        return status >= EMM_OK;
     }
     if (status == EMM_E_OUT_OF_MEMORY && settings.tight) {
         return false;
@@ -176,13 +179,48 @@ void World::drive(size_t place, size_t hand, const std::function<void()> &make) 
 // --- streams -------------------------------------------------------------------------------------
 
 Stream &World::any_stream(size_t place) {
-    auto &streams = places[place].streams;
-    return *streams[below(streams.size())];
+    std::vector<Stream *> found;
+    for (const auto &stream : places[place].streams) {
+        if (!stream->capture) {
+            found.push_back(stream.get());
+        }
+    }
+    return *found[below(found.size())];
+}
+
+Stream *World::any_capturing() {
+    std::vector<Stream *> found;
+    for (const Place &place : places) {
+        for (const auto &stream : place.streams) {
+            if (stream->capture) {
+                found.push_back(stream.get());
+            }
+        }
+    }
+    return found.empty() ? nullptr : found[below(found.size())];
+}
+
+bool World::unannounced(size_t place) const {
+    const auto &streams = places[place].streams;
+    return std::any_of(streams.begin(), streams.end(), [](const auto &stream) {
+        return stream->capture && !stream->capture->announced;
+    });
+}
+
+bool World::unannounced() const {
+    for (size_t place = 0; place < places.size(); place++) {
+        if (unannounced(place)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 Stream &World::make_stream(size_t place, bool registered) {
-    auto made = std::make_unique<Stream>(Stream{place, nullptr, no_hand, registered});
-    const unsigned flags = one_in(4) ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
+    const bool blocking = one_in(4);
+    auto made =
+        std::make_unique<Stream>(Stream{place, nullptr, no_hand, registered, blocking, nullptr});
+    const unsigned flags = blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
     drive(place, 0,
           [&] { ::check(driver.cuStreamCreate(&made->handle, flags), "cuStreamCreate"); });
     if (registered) {
@@ -226,6 +264,9 @@ void World::rehome(const Stream &stream, Stream &heir) {
     for (const auto &block : blocks) {
         block->home = block->home == &stream ? &heir : block->home;
     }
+    for (const auto &graph : graphs) {
+        graph->last = graph->last == &stream ? &heir : graph->last;
+    }
 }
 
 void World::synchronize(size_t place) {
@@ -237,7 +278,7 @@ void World::synchronize(size_t place) {
 Block *World::any_block(bool (*is)(const Block &)) {
     std::vector<Block *> found;
     for (const auto &block : blocks) {
-        if (is(*block)) {
+        if (!block->home->capture && is(*block)) {
             found.push_back(block.get());
         }
     }
@@ -279,7 +320,8 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
     block.ptr = untouched;
     block.references = {reinterpret_cast<emm_memory *>(untouched)};
     const emm_status status = call(hand, [&] { return request(block, stream); });
-    if (!done(status, "an allocation")) {
+    const Graph *const capture = stream == home.handle ? home.capture : nullptr;
+    if (!done(status, "an allocation", capture ? EMM_E_CAPTURING : EMM_OK)) {
         if (block.kind == Kind::device) {
             model.failed(block.context, true);
         }
@@ -306,7 +348,8 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
     say("    thread %zu, stream %p of context %zu: %zu bytes of %s memory at 0x%llx%s", hand,
         static_cast<void *>(stream), block.context, block.size, name_of(block.kind), block.ptr,
         block.by_handle ? ", a handle" : "");
-    model.allocated(block.context, block.kind, block.ptr, block.size);
+    model.allocated(block.context, block.kind, block.ptr, block.size,
+                    capture ? capture->number : 0);
     blocks.push_back(std::make_unique<Block>(std::move(block)));
     return blocks.back().get();
 }
@@ -342,28 +385,32 @@ emm_status World::give_back(const Block &block, size_t size, emm_stream stream) 
 
 // All uses are ordered before what comes next on `stream`. What is registered is the program's
 // again at once, so it waits first.
-bool World::free(Block *block, emm_stream stream, size_t hand) {
+bool World::free(Block *block, emm_stream stream, size_t hand, const Graph *capture) {
     say("    thread %zu, stream %p: frees 0x%llx, %zu bytes of context %zu", hand,
         static_cast<void *>(stream), block->ptr, block->size, block->context);
     if (block->kind == Kind::registered) {
         look(*block);
     }
     const size_t size = one_in(2) ? block->size : 0;
+    const bool in_two_steps = capture || one_in(2); // a release that is refused leaves no handle
     const emm_status status = call(hand, [&] {
         if (!block->by_handle) {
             return give_back(*block, size, stream);
         }
-        const emm_status set = emm_memory_set_stream(block->references[0], stream);
-        return set < EMM_OK ? set : emm_memory_release(block->references[0]);
+        emm_memory *const memory = block->references[0];
+        emm_status answer = emm_memory_set_stream(memory, stream);
+        answer = answer >= EMM_OK && in_two_steps ? emm_memory_free(memory) : answer;
+        return answer >= EMM_OK ? emm_memory_release(memory) : answer;
     });
-    if (!done(status, "a free")) {
+    block->free_stream = stream;
+    if (!done(status, "a free", capture ? EMM_E_CAPTURING : EMM_OK)) {
         return false;
     }
     if (block->by_handle && block->owned && block->owned->finalized != 1) {
         throw Wrong("expected one call of the finalizer, found " +
                     std::to_string(block->owned->finalized));
     }
-    model.freed(block->ptr);
+    capture ? model.freed_in_capture(block->ptr, capture->number) : model.freed(block->ptr);
     forget(block);
     return true;
 }
@@ -377,19 +424,31 @@ void World::come_home(Block &block) {
 }
 
 void World::forget(Block *block) {
+    for (const auto &graph : graphs) {
+        const size_t used =
+            std::erase_if(graph->uses, [=](const Graph::Use &use) { return use.block == block; });
+        graph->launchable &= used == 0;
+    }
     std::erase_if(blocks, [=](const auto &each) { return each.get() == block; });
 }
 
 // The ends get the pattern. On the simulated driver all of it counts as used.
 void World::use(Block &block, Stream &stream) {
-    block.pattern = next_pattern();
-    block.home = &stream;
     if (block.flags & EMM_HOST_READ_ONLY && block.kind == Kind::registered) {
-        block.pattern = 0;
         return;
     }
+    const unsigned pattern = next_pattern();
+    const Ends ends(block.ptr, block.size);
+    if (Graph *const graph = stream.capture) {
+        std::erase_if(graph->uses, [&](const Graph::Use &use) { return use.block == &block; });
+        graph->uses.push_back({&block, pattern});
+        graph->shape += ends.tail ? 't' : 'h';
+    } else {
+        block.pattern = pattern;
+        block.home = &stream;
+    }
     drive(stream.context, hand_of(stream), [&] {
-        write_ends(driver, Ends(block.ptr, block.size), block.pattern, stream.handle);
+        write_ends(driver, ends, pattern, stream.handle);
         const simcuda_range all = {block.ptr, block.size, 1, 0};
         if (driver.launch) {
             ::check(CUresult(driver.launch(stream.handle, nullptr, nullptr, &all, 1)), "a launch");
@@ -411,6 +470,20 @@ void World::look(const Block &block) {
 
 void World::settle() {
     say("the end");
+    while (Stream *const stream = any_capturing()) {
+        end_capture(*stream);
+    }
+    for (const auto &graph : graphs) {
+        for (const CUgraph each : graph->graphs) {
+            ::check(driver.cuGraphDestroy(each), "cuGraphDestroy");
+            model.life_ends(graph->number);
+        }
+        for (const CUgraphExec each : graph->execs) {
+            ::check(driver.cuGraphExecDestroy(each), "cuGraphExecDestroy");
+            model.life_ends(graph->number);
+        }
+    }
+    graphs.clear();
     while (!blocks.empty()) {
         Block &block = *blocks.back();
         look(block);
@@ -451,6 +524,7 @@ void World::settle() {
 void World::end_place(Place &place) {
     const size_t number = size_t(&place - places.data());
     for (int trims = 0; trims < most_trims && stats_of(number).reserved_bytes; trims++) {
+        synchronize(number);
         check(call(0, [&] { return emm_trim(place.emm, 0, nullptr); }), "emm_trim");
     }
     const emm_stats stats = stats_of(number);

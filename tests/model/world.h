@@ -28,6 +28,7 @@ struct Driver : emm::cuda::Entries {
     }
     EMM_CUDA_REQUIRED(cuInit);
     EMM_CUDA_REQUIRED(cuCtxDestroy);
+    EMM_CUDA_REQUIRED(cuCtxPopCurrent);
     EMM_CUDA_REQUIRED(cuCtxSetCurrent);
     EMM_CUDA_REQUIRED(cuCtxSynchronize);
     EMM_CUDA_REQUIRED(cuStreamCreate);
@@ -40,6 +41,14 @@ struct Driver : emm::cuda::Entries {
     EMM_CUDA_REQUIRED(cuMemsetD32Async);
     EMM_CUDA_REQUIRED(cuMemcpyDtoHAsync);
     EMM_CUDA_REQUIRED(cuThreadExchangeStreamCaptureMode);
+    EMM_CUDA_REQUIRED(cuStreamBeginCapture);
+    EMM_CUDA_REQUIRED(cuStreamEndCapture);
+    EMM_CUDA_REQUIRED(cuGraphClone);
+    EMM_CUDA_REQUIRED(cuGraphDestroy);
+    EMM_CUDA_REQUIRED(cuGraphExecDestroy);
+    EMM_CUDA_REQUIRED(cuGraphExecUpdate);
+    EMM_CUDA_REQUIRED(cuGraphInstantiateWithFlags);
+    EMM_CUDA_REQUIRED(cuGraphLaunch);
     emm_cuCtxCreate_3020 create_context = optional<emm_cuCtxCreate_3020>("cuCtxCreate", 3020);
     // The simulated driver's alone.
     decltype(&simcuda_get_counters) get_counters =
@@ -51,12 +60,36 @@ struct Driver : emm::cuda::Entries {
 
 constexpr size_t no_hand = size_t(-1);
 
+struct Block;
+struct Stream;
+
+// What a stream captures, and then the graphs that are made of it.
+struct Graph {
+    size_t number = 0; // as the model knows it
+    size_t context = 0;
+    std::vector<CUgraph> graphs; // the graph and its clones
+    std::vector<CUgraphExec> execs;
+    struct Use {
+        Block *block;
+        unsigned pattern;
+    };
+    std::vector<Use> uses;  // of live memory, which each launch leaves with a pattern
+    std::string shape;      // graphs of the same shape can take over each other's executables
+    bool launchable = true; // all that it uses is live, or held for it
+    Stream *last = nullptr; // after whose work it may be launched
+
+    bool announced = false; // while it is captured
+    size_t hand = 0;
+};
+
 // Of one context. The built-in ones have no handle of their own.
 struct Stream {
     size_t context = 0;
     CUstream handle = nullptr;
     size_t hand = no_hand; // that of the per-thread stream
     bool registered = false;
+    bool blocking = false;
+    Graph *capture = nullptr; // that goes on
 
     bool built_in() const { return reinterpret_cast<uintptr_t>(handle) <= 2; }
 };
@@ -124,6 +157,7 @@ public:
     Chance chance{0}; // of this step
     std::vector<Place> places;
     std::vector<std::unique_ptr<Block>> blocks;
+    std::vector<std::unique_ptr<Graph>> graphs;
     std::vector<emm_memory *> inert; // handles whose memory has gone before them
 
     size_t below(size_t limit) { return chance.below(limit); }
@@ -131,32 +165,39 @@ public:
     size_t any_hand() { return below(hands.count()); }
     size_t any_place() { return below(places.size()); }
     size_t hand_of(const Stream &stream);
-    Stream &any_stream(size_t place);
-    // NULL: there is none of that sort.
+    Stream &any_stream(size_t place); // that does not capture
+    Stream *any_capturing();
+    // Whether a capture goes on that was not announced, beside which some calls are forbidden.
+    bool unannounced(size_t place) const;
+    bool unannounced() const;
+    // Of those whose home does not capture. NULL: there is none of that sort.
     Block *any_block(bool (*is)(const Block &) = [](const Block &) { return true; });
     Block *any_plain() {
         return any_block([](const Block &block) { return block.is_plain(); });
     }
+    size_t next_graph() { return ++last_graph_; }
     unsigned next_pattern() { return ++last_pattern_; }
 
     // Calls emm on a thread, whatever context is current there. `done` says whether it has
     // succeeded; it throws if it had no reason to fail.
     emm_status call(size_t hand, const std::function<emm_status()> &make);
-    bool done(emm_status status, const char *what);
+    bool done(emm_status status, const char *what, emm_status may_be = EMM_OK);
     void refused(emm_status status, emm_status expected, const char *what);
     // Calls the driver as the program's own, which invalidates no capture.
     void drive(size_t place, size_t hand, const std::function<void()> &make);
 
     // NULL: it has failed, as it may. `stream` may be none.
     Block *allocate(Block block, Stream &home, emm_stream stream, size_t hand);
-    bool free(Block *block, emm_stream stream, size_t hand);
+    bool free(Block *block, emm_stream stream, size_t hand, const Graph *capture = nullptr);
     bool free(Block *block, const Stream &stream) {
-        return free(block, stream.handle, hand_of(stream));
+        return free(block, stream.handle, hand_of(stream), stream.capture);
     }
     void come_home(Block &block); // from a stream of another context
     void rehome(const Stream &stream, Stream &heir);
-    void use(Block &block, Stream &stream); // leaves another pattern
-    void look(const Block &block);          // waits, and finds the pattern
+    void use(Block &block, Stream &stream); // leaves another pattern; or the capture will
+    void launch(Graph &graph, CUgraphExec exec, Stream &stream);
+    void end_capture(Stream &stream);
+    void look(const Block &block); // waits, and finds the pattern
     void order(const Stream &before, const Stream &after);
     Stream &make_stream(size_t place, bool registered);
     void end_stream(Stream &stream, Stream &heir);
@@ -173,6 +214,7 @@ private:
 
     simcuda_counters before_ = {};
     unsigned last_pattern_ = 0;
+    size_t last_graph_ = 0;
 };
 
 // One kind of step: `act` may find that there is nothing to do.
@@ -182,7 +224,7 @@ struct Action {
     size_t Settings::*group; // NULL: always
     void (*act)(World &world);
 };
-extern const std::vector<Action> memory_actions, host_actions, handle_actions;
+extern const std::vector<Action> memory_actions, host_actions, handle_actions, graph_actions;
 
 // The latest steps, which are told after a failure, also one that ends the process.
 void begin_steps(size_t seed);

@@ -1,0 +1,219 @@
+// Steps with captures and graphs.
+#include "world.h"
+
+#include <algorithm>
+
+namespace model {
+namespace {
+
+constexpr size_t most_captures = 2, most_graphs = 8, most_copies = 3;
+
+void begin_capture(World &world) {
+    const size_t number = world.any_place();
+    Place &place = world.places[number];
+    Stream &stream = world.any_stream(number);
+    const size_t open =
+        size_t(std::count_if(world.graphs.begin(), world.graphs.end(), [](const auto &each) {
+            return each->graphs.empty() && each->execs.empty();
+        }));
+    const bool announced = stream.registered || !world.settings.silent || world.one_in(2);
+    if (open == most_captures || world.graphs.size() == most_graphs || stream.blocking) {
+        return;
+    }
+    auto graph = std::make_unique<Graph>();
+    graph->number = world.next_graph();
+    graph->context = number;
+    graph->hand = world.hand_of(stream);
+    graph->last = &stream;
+    graph->announced =
+        announced &&
+        world.done(
+            world.call(graph->hand, [&] { return emm_capture_begin(place.emm, stream.handle); }),
+            "emm_capture_begin");
+    if (announced != graph->announced) {
+        return;
+    }
+    const auto mode = CUstreamCaptureMode(world.below(3));
+    world.drive(number, graph->hand, [&] {
+        check(world.driver.cuStreamBeginCapture(stream.handle, mode), "cuStreamBeginCapture");
+    });
+    say("    stream %p of context %zu captures graph %zu in mode %d%s",
+        static_cast<void *>(stream.handle), number, graph->number, mode,
+        announced ? ", announced" : "");
+    world.model.life_begins(graph->number);
+    stream.capture = graph.get();
+    world.graphs.push_back(std::move(graph));
+}
+
+// Allocates, uses what there is, or frees what the stream has.
+void capture(World &world) {
+    Stream *const stream = world.any_capturing();
+    if (!stream) {
+        return;
+    }
+    const size_t hand = stream->hand == no_hand ? world.any_hand() : stream->hand;
+    const size_t dice = world.below(4);
+    if (dice == 0 && world.blocks.size() < world.settings.live) {
+        Block block;
+        block.context = stream->context;
+        block.size = world.chance.size();
+        block.by_handle = world.settings.handles && world.one_in(4);
+        if (Block *const made = world.allocate(block, *stream, stream->handle, hand)) {
+            world.use(*made, *stream);
+        }
+        return;
+    }
+    std::vector<Block *> found;
+    for (const auto &block : world.blocks) {
+        if (block->is_plain() && block->kind != Kind::registered &&
+            block->context == stream->context && (dice == 1 || block->home == stream)) {
+            found.push_back(block.get());
+        }
+    }
+    if (found.empty()) {
+        return;
+    }
+    Block *const block = found[world.below(found.size())];
+    world.use(*block, *stream);
+    const bool launchable = stream->capture->launchable;
+    if (dice == 2 && world.free(block, stream->handle, hand, stream->capture)) {
+        stream->capture->launchable = launchable; // the memory is held for it
+    }
+}
+
+void end_capture(World &world) {
+    if (Stream *const stream = world.any_capturing()) {
+        world.end_capture(*stream);
+    }
+}
+
+// --- graphs --------------------------------------------------------------------------------------
+
+Graph *any_graph(World &world) {
+    std::vector<Graph *> found;
+    for (const auto &graph : world.graphs) {
+        if (!graph->graphs.empty() || !graph->execs.empty()) {
+            found.push_back(graph.get());
+        }
+    }
+    return found.empty() ? nullptr : found[world.below(found.size())];
+}
+
+void copy(World &world) {
+    Graph *const graph = any_graph(world);
+    if (!graph || graph->graphs.empty()) {
+        return;
+    }
+    const CUgraph from = graph->graphs[world.below(graph->graphs.size())];
+    world.drive(graph->context, world.any_hand(), [&] {
+        CUgraph clone = nullptr;
+        CUgraphExec exec = nullptr;
+        if (world.one_in(3) && graph->graphs.size() < most_copies) {
+            check(world.driver.cuGraphClone(&clone, from), "cuGraphClone");
+            graph->graphs.push_back(clone);
+            world.model.life_begins(graph->number);
+        } else if (graph->execs.size() < most_copies) {
+            check(world.driver.cuGraphInstantiateWithFlags(&exec, from, 0),
+                  "cuGraphInstantiateWithFlags");
+            graph->execs.push_back(exec);
+            world.model.life_begins(graph->number);
+        }
+    });
+}
+
+void launch(World &world) {
+    Graph *const graph = any_graph(world);
+    if (graph && graph->launchable && !graph->execs.empty() && !graph->last->capture &&
+        std::none_of(graph->uses.begin(), graph->uses.end(),
+                     [](const Graph::Use &use) { return use.block->home->capture; })) {
+        world.launch(*graph, graph->execs[world.below(graph->execs.size())],
+                     world.any_stream(graph->context));
+    }
+}
+
+// It may be running.
+void destroy(World &world) {
+    Graph *const graph = any_graph(world);
+    if (!graph) {
+        return;
+    }
+    world.drive(graph->context, world.any_hand(), [&] {
+        if (graph->execs.empty() || (!graph->graphs.empty() && world.one_in(2))) {
+            check(world.driver.cuGraphDestroy(
+                      taken_from(graph->graphs, world.below(graph->graphs.size()))),
+                  "cuGraphDestroy");
+        } else {
+            check(world.driver.cuGraphExecDestroy(
+                      taken_from(graph->execs, world.below(graph->execs.size()))),
+                  "cuGraphExecDestroy");
+        }
+    });
+    say("    a copy of graph %zu", graph->number);
+    world.model.life_ends(graph->number);
+    if (graph->graphs.empty() && graph->execs.empty()) {
+        std::erase_if(world.graphs, [=](const auto &each) { return each.get() == graph; });
+    }
+}
+
+// An executable graph of one becomes one of the other.
+void update(World &world) {
+    Graph *const from = any_graph(world), *const to = any_graph(world);
+    if (!from || from == to || from->execs.empty() || to->graphs.empty() ||
+        from->shape != to->shape || from->context != to->context ||
+        to->execs.size() == most_copies) {
+        return;
+    }
+    const CUgraphExec exec = taken_from(from->execs, world.below(from->execs.size()));
+    CUgraphExecUpdateResultInfo info = {};
+    world.drive(from->context, world.any_hand(), [&] {
+        check(world.driver.cuGraphExecUpdate(exec, to->graphs[0], &info), "cuGraphExecUpdate");
+    });
+    say("    an executable of graph %zu becomes one of graph %zu", from->number, to->number);
+    to->execs.push_back(exec);
+    world.model.life_begins(to->number);
+    world.model.life_ends(from->number);
+    if (from->graphs.empty() && from->execs.empty()) {
+        std::erase_if(world.graphs, [=](const auto &each) { return each.get() == from; });
+    }
+}
+
+} // namespace
+
+void World::end_capture(Stream &stream) {
+    Graph &graph = *stream.capture;
+    CUgraph made = nullptr;
+    drive(stream.context, graph.hand,
+          [&] { ::check(driver.cuStreamEndCapture(stream.handle, &made), "cuStreamEndCapture"); });
+    stream.capture = nullptr;
+    graph.graphs.push_back(made);
+    if (graph.announced) {
+        done(call(hand_of(stream),
+                  [&] { return emm_capture_end(places[stream.context].emm, stream.handle); }),
+             "emm_capture_end");
+    }
+}
+
+void World::launch(Graph &graph, CUgraphExec exec, Stream &stream) {
+    order(*graph.last, stream);
+    for (const Graph::Use &use : graph.uses) {
+        order(*use.block->home, stream);
+        use.block->home = &stream;
+        use.block->pattern = use.pattern;
+    }
+    graph.last = &stream;
+    say("    graph %zu on stream %p", graph.number, static_cast<void *>(stream.handle));
+    drive(stream.context, hand_of(stream),
+          [&] { ::check(driver.cuGraphLaunch(exec, stream.handle), "cuGraphLaunch"); });
+}
+
+const std::vector<Action> graph_actions = {
+    {"begin a capture", 20, &Settings::graphs, &begin_capture},
+    {"capture", 60, &Settings::graphs, &capture},
+    {"end a capture", 16, &Settings::graphs, &end_capture},
+    {"copy a graph", 20, &Settings::graphs, &copy},
+    {"launch", 30, &Settings::graphs, &launch},
+    {"destroy", 16, &Settings::graphs, &destroy},
+    {"update an executable graph", 10, &Settings::graphs, &update},
+};
+
+} // namespace model
