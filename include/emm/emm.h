@@ -43,6 +43,11 @@ EMM_API const char *emm_version(void);
  * until the thread's next call into emm. What a plugin, the system or a file name says otherwise is
  * shown so: other bytes become U+FFFD or '?', and what is too long loses its middle. The second
  * part is about plugins that did not load; elsewhere it is NULL.
+ *
+ * The struct and `text` stay at one address for as long as the thread lives, and say what its last
+ * failing call has to say. So the text may stand beside the call, in either order of evaluation:
+ *     printf("%d %s\n", emm_memalloc(context, size, stream, &ptr), emm_last_error()->text);
+ * This holds for `text` alone; a `code` beside the call may be the one before.
  */
 typedef struct emm_error {
     uint32_t struct_size;  /* bytes that the library fills */

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <cstring>
 #include <memory>
 #include <new>
 #include <pthread.h>
@@ -25,10 +26,23 @@ constexpr emm_error no_error = error_of(EMM_OK, "no error");
 
 // emm_error points into the texts beside it, so a record is filled in place and never moved.
 struct Record {
+    Record() noexcept { show(no_error); }
+
+    // The text is copied: a program may have taken its address before the call that fails, as an
+    // argument beside that call.
+    void show(const emm_error &error) noexcept {
+        const size_t length = strnlen(error.text, longest_text);
+        std::memcpy(text, error.text, length);
+        text[length] = '\0';
+        view = error;
+        view.text = text;
+    }
+
     ErrorDetail detail;
     std::vector<const char *> tried;
     std::string json;
-    emm_error view = no_error;
+    char text[longest_text + 1];
+    emm_error view;
     bool by_plugin = false;
 };
 
@@ -115,19 +129,12 @@ void point(Record &to) {
     } else {
         to.json.clear();
     }
-    to.view = {sizeof(emm_error),
-               detail.code,
-               detail.driver_result,
-               0,
-               detail.text.empty() ? emm_status_text(detail.code) : detail.text.c_str(),
-               pointer_or_null(detail.stage),
-               pointer_or_null(detail.path),
-               pointer_or_null(detail.expected),
-               pointer_or_null(detail.got),
-               pointer_or_null(detail.hint),
-               detail.stage.empty() ? nullptr : to.tried.data(),
-               pointer_or_null(to.json),
-               pointer_or_null(detail.report)};
+    to.show({sizeof(emm_error), detail.code, detail.driver_result, 0,
+             detail.text.empty() ? emm_status_text(detail.code) : detail.text.c_str(),
+             pointer_or_null(detail.stage), pointer_or_null(detail.path),
+             pointer_or_null(detail.expected), pointer_or_null(detail.got),
+             pointer_or_null(detail.hint), detail.stage.empty() ? nullptr : to.tried.data(),
+             pointer_or_null(to.json), pointer_or_null(detail.report)});
 }
 
 } // namespace
@@ -145,7 +152,7 @@ emm_status fail(ErrorDetail detail) noexcept {
         point(*record);
     } catch (const std::exception &) {
         record->detail = {};
-        record->view = error_of(code, emm_status_text(code));
+        record->show(error_of(code, emm_status_text(code)));
     }
     record->by_plugin = false;
     return code;
@@ -185,7 +192,8 @@ emm_status refuse(std::string text) noexcept {
 }
 
 const emm_error *last_error() noexcept {
-    return of_thread.record ? &of_thread.record->view : &of_thread.bare;
+    const Record *const record = own_record();
+    return record ? &record->view : &of_thread.bare;
 }
 
 ErrorDetail last_detail() {
@@ -195,7 +203,7 @@ ErrorDetail last_detail() {
 Preserved::Preserved() noexcept {
     if (Record *const record = of_thread.record) {
         std::swap(detail_, record->detail);
-        record->view = no_error;
+        record->show(no_error);
     } else if (!of_thread.has_ended) {
         detail_.code = std::exchange(of_thread.bare, no_error).code;
     }
