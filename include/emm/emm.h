@@ -20,8 +20,9 @@
  *     finalizer, visitor). pthread_cancel takes effect while the plugin works on an allocation or a
  *     free, or after the call;
  *   - in a forked child of a process that had loaded the driver, or that was in a call at the fork:
- *     EMM_E_FORKED, whatever the arguments are. emm_version, emm_status_text, emm_last_error,
- *     emm_array_validate, emm_array_get_layout and emm_ipc_is_name are answered there too.
+ *     EMM_E_FORKED, whatever the arguments are. emm_version, emm_status_text, emm_status_name,
+ *     emm_last_error, emm_array_validate, emm_array_get_layout and emm_ipc_is_name are answered
+ *     there too.
  */
 #ifndef EMM_EMM_H
 #define EMM_EMM_H
@@ -31,6 +32,12 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* The version of these headers. EMM_VERSION_NUMBER is for comparisons: 0.1.0 is 100. */
+#define EMM_VERSION_MAJOR 0
+#define EMM_VERSION_MINOR 1
+#define EMM_VERSION_PATCH 0
+#define EMM_VERSION_NUMBER (EMM_VERSION_MAJOR * 10000 + EMM_VERSION_MINOR * 100 + EMM_VERSION_PATCH)
 
 /* The version of the library in use: "0.1.0". */
 EMM_API const char *emm_version(void);

@@ -59,6 +59,10 @@ typedef int32_t emm_status;
  */
 EMM_API const char *emm_status_text(emm_status status);
 
+/* The constant's name, "EMM_E_BUSY"; for a code unknown to this version "EMM_E_?" or, of a notice,
+ * "EMM_S_?". The rest as emm_status_text. */
+EMM_API const char *emm_status_name(emm_status status);
+
 #ifdef __cplusplus
 }
 #endif

@@ -62,7 +62,8 @@ template <class Function> emm_status guarded(Function function) noexcept {
 // before the guard of any static. The raw calls of the fast path (emm_memalloc, emm_memfree,
 // emm_memhostalloc, emm_memhostfree, emm_context_current) learn it from the context's state. These
 // go on in a child, because they look at their arguments or their thread alone: emm_last_error,
-// emm_version, emm_status_text, emm_array_validate, emm_array_get_layout, emm_ipc_is_name.
+// emm_version, emm_status_text, emm_status_name, emm_array_validate, emm_array_get_layout,
+// emm_ipc_is_name.
 #define EMM_REFUSE_CHILD()                                                                         \
     if (::emm::observe::is_forked_child()) [[unlikely]] {                                          \
         return ::emm::observe::refuse_forked_child();                                              \

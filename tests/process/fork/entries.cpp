@@ -86,6 +86,8 @@ const std::vector<Entry> &entries() {
         {"emm_version", [](const Things &) { return emm_version()[0] != 0; }, "a constant"},
         {"emm_status_text", [](const Things &) { return emm_status_text(EMM_E_FORKED)[0] != 0; },
          "a constant"},
+        {"emm_status_name", [](const Things &) { return emm_status_name(EMM_E_FORKED)[0] != 0; },
+         "a constant"},
         {"emm_last_error", [](const Things &) { return emm_last_error()->text != nullptr; },
          "looks at its own thread alone, and is how a child learns why it is refused"},
         {"emm_array_validate",

@@ -31,7 +31,30 @@ static void text_beside_failing_call(void) {
     CHECK(pthread_join(thread, NULL) == 0);
 }
 
+static void names_of_codes(void) {
+    CHECK(strcmp(emm_status_name(EMM_OK), "EMM_OK") == 0);
+    CHECK(strcmp(emm_status_name(EMM_S_IGNORED), "EMM_S_IGNORED") == 0);
+    CHECK(strcmp(emm_status_name(EMM_E_ALREADY_FREED), "EMM_E_ALREADY_FREED") == 0);
+    CHECK(strcmp(emm_status_name(1000), "EMM_S_?") == 0);
+    CHECK(strcmp(emm_status_name(-1000), "EMM_E_?") == 0);
+    CHECK(strstr(emm_status_text(1000), "success, with a notice") != NULL);
+    CHECK(strstr(emm_status_text(-1000), "an error that this version") != NULL);
+}
+
+static void version_of_the_headers(void) {
+    char text[32];
+    snprintf(text, sizeof text, "%d.%d.%d", EMM_VERSION_MAJOR, EMM_VERSION_MINOR,
+             EMM_VERSION_PATCH);
+    CHECK(strcmp(text, emm_version()) == 0);
+#if EMM_VERSION_NUMBER < 100 || EMM_VERSION_NUMBER >= (EMM_VERSION_MAJOR + 1) * 10000
+    CHECK(!"EMM_VERSION_NUMBER orders versions");
+#endif
+}
+
 const test error_tests[] = {
+    {"a status code has the name of its constant, and an unknown one says error or notice",
+     names_of_codes},
+    {"the headers' version is that of the library", version_of_the_headers},
     {"a text that was taken before a call failed says what that call has to say",
      text_beside_failing_call},
     {NULL, NULL}};

@@ -172,6 +172,7 @@ PTR = c_ulonglong
 FUNCTIONS = {
     "emm_version": [],
     "emm_status_text": [c_int32],
+    "emm_status_name": [c_int32],
     "emm_last_error": [],
     "emm_set_plugin": [c_char_p],
     "emm_set_plugin_entry": [CALLBACK, c_char_p],
@@ -240,8 +241,8 @@ FUNCTIONS = {
     "emm_log": [c_int32, c_char_p],
     "emm_get_counters": [OUT],
 }
-RESULTS = {"emm_version": c_char_p, "emm_status_text": c_char_p, "emm_driver_entry": c_void_p,
-           "emm_last_error": POINTER(LastError)}
+RESULTS = {"emm_version": c_char_p, "emm_status_text": c_char_p, "emm_status_name": c_char_p,
+           "emm_driver_entry": c_void_p, "emm_last_error": POINTER(LastError)}
 
 
 def declare(library):
