@@ -1,8 +1,6 @@
-// What emm top hears is made harmless, whatever it is: an answer, a table of sockets, a request for
-// metrics.
+// What emm top hears is made harmless, whatever it is: an answer, a table of sockets.
 #include "file.h"
 #include "top/answer.h"
-#include "top/http.h"
 #include "top/names.h"
 #include "top/prometheus.h"
 
@@ -21,6 +19,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (const Name &name : names_in(text)) {
         require(!name.text.empty() && name.text.size() < 108, "a name is one of a socket");
     }
-    require(!response(judge(text), "").empty(), "each request has a response");
     return 0;
 }

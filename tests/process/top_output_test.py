@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""What `emm top` prints, serves, and does with a terminal."""
+"""What `emm top` prints, writes for collectors, and does with a terminal."""
 import fcntl
-import http.client
 import os
+import pathlib
 import pty
 import re
 import select
 import signal
-import socket
 import struct
 import subprocess
+import tempfile
 import termios
 import unittest
 
@@ -53,73 +53,45 @@ class Output(unittest.TestCase):
                                rf'\}} {2 * MIB}$')
 
     def test_wrong_usage_is_said(self):
-        for words in (("--sort", "colour"), ("--serve", "x"), ("--interval", "0"), ("--dump", "0"),
-                      ("--json", "--prometheus"), ("x",)):
+        for words in (("--sort", "colour"), ("--output", "x"), ("--prometheus", "--interval", "1"),
+                      ("--interval", "0"), ("--dump", "0"), ("--json", "--prometheus"), ("x",)):
             self.assertEqual(top(*words).returncode, 2, words)
 
 
-class Served(unittest.TestCase):
+class Metrics(unittest.TestCase):
+    """For collectors that read a file, such as node_exporter's."""
+
     def setUp(self):
-        self.tool = subprocess.Popen([emm_program.EMM, "top", "--serve", ":0"], env=environment(),
-                                     stdout=subprocess.PIPE, text=True)
-        self.addCleanup(self.tool.stdout.close)
-        self.addCleanup(self.tool.wait)
-        self.addCleanup(self.tool.kill)
-        address = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/metrics\n", self.tool.stdout.readline())
-        self.port = int(address.group(1))
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.file = pathlib.Path(folder.name, "emm.prom")
 
-    def ask(self, method="GET", path="/metrics"):
-        client = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT)
-        client.request(method, path)
-        answer = client.getresponse()
-        text = answer.read().decode()
-        client.close()
-        return answer, text
-
-    def connect(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT)
-
-    def test_metrics_are_served_and_nothing_else_is(self):
+    def test_a_file_gets_the_metrics_once_and_nothing_else_is_left_beside_it(self):
         holder = Holder(self, "alloc=1")
-        answer, text = self.ask()
-        self.assertEqual((answer.status, answer.getheader("Content-Type")),
-                         (200, "text/plain; version=0.0.4; charset=utf-8"))
-        self.assertIn(f'pid="{holder.pid}"', text)
-        self.assertEqual(self.ask("HEAD")[1], "")
-        self.assertEqual(self.ask(path="/")[0].status, 404)
-        self.assertEqual(self.ask("POST")[0].status, 405)
+        self.file.write_text("of yesterday")
+        done = top("--prometheus", "-o", self.file)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+        self.assertIn(f'pid="{holder.pid}"', self.file.read_text())
+        self.assertEqual(os.listdir(self.file.parent), ["emm.prom"])
 
-    def test_clients_that_are_slow_rude_or_many_keep_no_other_from_its_answer(self):
-        clients = []
-        for index in range(200):
-            client = self.connect()
-            clients.append(client)
-            rude = [b"", b"GET", b"\0" * 100, b"GET /metrics HTTP/1.1\r\n", b"\r\n\r\n",
-                    b"A" * 9000, b"GET /metrics HTTP/1.1\r\n\r\n"][index % 7]
-            try:
-                client.sendall(rude)
-            except OSError:
-                pass  # it has hung up
-        self.assertEqual(self.ask()[0].status, 200)
-        for client in clients:
-            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            client.close()
-        self.assertEqual(self.ask()[0].status, 200)
-        self.assertIsNone(self.tool.poll())
+    def test_with_an_interval_the_file_is_replaced_again_and_again_and_always_whole(self):
+        tool = subprocess.Popen([emm_program.EMM, "top", "--prometheus", "-o", self.file,
+                                 "--interval", "0.05"], env=environment())
+        self.addCleanup(tool.wait)
+        self.addCleanup(tool.kill)
+        seen = set()
+        while len(seen) < 3:
+            self.assertIsNone(tool.poll())
+            if self.file.exists():
+                with self.file.open() as file:
+                    self.assertRegex(file.read(), "# TYPE emm_device_bytes gauge\n"
+                                                  "(emm_device_bytes{.*\n)*$")
+                    seen.add(os.fstat(file.fileno()).st_mtime_ns)
 
-    def test_a_client_that_sends_nothing_is_hung_up_on(self):
-        with self.connect() as silent:
-            self.assertEqual(silent.recv(100), b"")
-
-    def test_a_request_that_is_too_long_is_refused(self):
-        with self.connect() as client:
-            client.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"a" * 8200)
-            self.assertTrue(client.recv(100).startswith(b"HTTP/1.1 431 "))
-
-    def test_an_address_that_is_taken_is_said_to_be(self):
-        done = top("--serve", f"127.0.0.1:{self.port}")
+    def test_a_folder_that_is_not_there_is_said_to_be_missing(self):
+        done = top("--prometheus", "-o", self.file.parent / "none" / "emm.prom")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("Address already in use", done.stderr)
+        self.assertIn("emm.prom cannot be written: No such file or directory", done.stderr)
 
 
 class Terminal(unittest.TestCase):

@@ -382,13 +382,6 @@ private:
         }
     }
 
-    static Failure usage(std::string message) {
-        Problem problem;
-        problem.stage = "usage";
-        problem.message = std::move(message);
-        return Failure(problem);
-    }
-
     static Problem unexpected(emm_status code, std::string message) {
         Problem problem;
         problem.code = code;

@@ -210,6 +210,10 @@ CLI::Validator whole_number(uint64_t least, uint64_t most) {
                           least, most);
 }
 
+Failure usage(std::string message) {
+    return Failure(wrong(std::move(message)));
+}
+
 Problem usage_problem(const CLI::App &app, const CLI::Error &error) {
     const std::vector<const CLI::App *> chosen =
         app.get_subcommands([](const CLI::App *command) { return command->parsed(); });

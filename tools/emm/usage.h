@@ -37,6 +37,8 @@ CLI::Validator positive_number();
 CLI::Validator number_from(double least, double most);
 CLI::Validator whole_number(uint64_t least = 0, uint64_t most = UINT64_MAX);
 
+Failure usage(std::string message);
+
 // About what CLI11 could not read, with the option or command that may be meant.
 Problem usage_problem(const CLI::App &app, const CLI::Error &error);
 

@@ -18,10 +18,10 @@ namespace {
 void check_usage(const ExportOptions &options) {
     const bool is_snapshot = options.to == "torch-snapshot";
     if (options.json && options.output.empty()) {
-        throw wrong_use("export: expected -o FILE with --json, found none");
+        throw usage("export: expected -o FILE with --json, found none");
     }
     if (is_snapshot && options.output.empty() && isatty(STDOUT_FILENO) == 1) {
-        throw wrong_use("export: expected -o FILE, because a snapshot is binary, found a terminal "
+        throw usage("export: expected -o FILE, because a snapshot is binary, found a terminal "
                         "as standard output");
     }
 }

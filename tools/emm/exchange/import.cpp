@@ -187,10 +187,10 @@ private:
 
 int run_import(const ImportOptions &options) {
     if (options.json && options.output.empty()) {
-        throw wrong_use("import: expected -o FILE with --json, found none");
+        throw usage("import: expected -o FILE with --json, found none");
     }
     if (options.device && options.from == "rmm") {
-        throw wrong_use("import: expected --device with a snapshot or a Kineto trace, found it "
+        throw usage("import: expected --device with a snapshot or a Kineto trace, found it "
                         "with an RMM log, which has no devices");
     }
     return Import(options).run();

@@ -15,11 +15,4 @@ Failure bad_file(const std::string &name, const std::string &place, const Malfor
     return Failure(problem);
 }
 
-Failure wrong_use(std::string message) {
-    Problem problem;
-    problem.stage = "usage";
-    problem.message = std::move(message);
-    return Failure(problem);
-}
-
 } // namespace emm::tool

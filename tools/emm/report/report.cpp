@@ -21,10 +21,10 @@ namespace {
 
 void check_report_usage(const ReportOptions &options) {
     if (options.output && options.output->empty()) {
-        throw wrong_use("report: expected a file's name behind -o, found an empty one");
+        throw usage("report: expected a file's name behind -o, found an empty one");
     }
     if (options.output == "-" && options.json) {
-        throw wrong_use("report: expected -o FILE with --json, found -o -");
+        throw usage("report: expected -o FILE with --json, found -o -");
     }
 }
 
@@ -38,7 +38,7 @@ void check_devices(const Recorded &recorded) {
         std::count_if(recorded.histories.begin(), recorded.histories.end(),
                       [](const History &history) { return history.memory == Memory::device; });
     if (devices != 1) {
-        throw wrong_use(fmt::format(
+        throw usage(fmt::format(
             "report: expected device memory of one device for --plugin or --compare, found {}",
             devices == 0 ? "none" : fmt::format("that of {}", devices)));
     }

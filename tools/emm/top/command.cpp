@@ -1,4 +1,3 @@
-#include "top/metrics_server.h"
 #include "top/top.h"
 #include "top/view.h"
 #include "usage.h"
@@ -9,13 +8,6 @@ namespace emm::tool {
 namespace {
 
 constexpr uint64_t most_processes = 1 << 22; // PID_MAX_LIMIT of Linux
-
-std::string endpoint_problem(std::string &text) {
-    top::Endpoint endpoint;
-    return top::read_endpoint(text, endpoint)
-               ? ""
-               : "expected PORT, ADDRESS:PORT or [ADDRESS]:PORT, found '" + text + "'";
-}
 
 std::string column_problem(std::string &text) {
     top::Column column;
@@ -34,15 +26,13 @@ CLI::App *add_top_command(CLI::App &app, TopOptions &options) {
     CLI::Option *json = command->add_flag(
         "--json", options.json, "print one JSON object, or --count N so many, and nothing else");
     CLI::Option *prometheus = command->add_flag("--prometheus", options.prometheus,
-                                                "print Prometheus's text exposition format, once");
-    CLI::Option *serve =
-        command
-            ->add_option(
-                "--serve", options.serve,
-                "serve that at http://ADDRESS:PORT/metrics; ADDRESS is 127.0.0.1 unless\n"
-                "it is given, PORT 0 is a free one; any client that reaches it may read it")
-            ->option_text("[ADDRESS:]PORT")
-            ->check(CLI::Validator(endpoint_problem, "", ""));
+                                                "print Prometheus's text exposition format");
+    command
+        ->add_option("-o,--output", options.output,
+                     "the file that --prometheus writes in place of printing; with --interval\n"
+                     "again and again, each time as a whole")
+        ->option_text("FILE")
+        ->needs(prometheus);
     CLI::Option *dump =
         command
             ->add_option("--dump", options.dump,
@@ -50,11 +40,9 @@ CLI::App *add_top_command(CLI::App &app, TopOptions &options) {
                          "print it")
             ->option_text("PID")
             ->check(whole_number(1, most_processes));
-    CLI::Option *interval =
-        command
-            ->add_option("--interval", options.interval, "seconds between two tables (default 1)")
-            ->option_text("SECONDS")
-            ->check(number_from(0.05, 86400));
+    command->add_option("--interval", options.interval, "seconds between two tables (default 1)")
+        ->option_text("SECONDS")
+        ->check(number_from(0.05, 86400));
     CLI::Option *count =
         command->add_option("--count", options.count, "end after N tables, or JSON objects")
             ->option_text("N")
@@ -65,9 +53,8 @@ CLI::App *add_top_command(CLI::App &app, TopOptions &options) {
                      "or oldest")
         ->option_text("COLUMN")
         ->check(CLI::Validator(column_problem, "", ""));
-    json->excludes(prometheus)->excludes(serve);
-    prometheus->excludes(serve)->excludes(dump)->excludes(interval)->excludes(count);
-    serve->excludes(dump)->excludes(interval)->excludes(count);
+    json->excludes(prometheus);
+    prometheus->excludes(dump)->excludes(count);
     dump->excludes(count);
     command->footer(
         "On a terminal the table is refreshed until q is pressed; s sorts by the next column. In "

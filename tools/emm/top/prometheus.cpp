@@ -114,8 +114,6 @@ std::string about_processes(const std::vector<Sample> &samples) {
 
 } // namespace
 
-const char *const prometheus_type = "text/plain; version=0.0.4; charset=utf-8";
-
 std::string escaped_label(std::string_view text) {
     std::string escaped;
     for (const char byte : observe::one_line(text)) {

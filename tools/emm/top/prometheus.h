@@ -6,8 +6,7 @@
 
 namespace emm::tool::top {
 
-// "text/plain; version=0.0.4": Prometheus's text exposition format.
-extern const char *const prometheus_type;
+// Prometheus's text exposition format.
 std::string prometheus_text(const std::vector<Process> &processes);
 
 // As the value of a label, between its quotes.

@@ -1,14 +1,15 @@
 #include "top/top.h"
 
+#include "exchange/output.h"
 #include "print.h"
 #include "problem.h"
 #include "terminal.h"
 #include "top/inquiry.h"
-#include "top/metrics_server.h"
 #include "top/prometheus.h"
 #include "top/rates.h"
 #include "top/report.h"
 #include "top/screen.h"
+#include "usage.h"
 
 #include <cerrno>
 #include <cstdlib>
@@ -147,11 +148,21 @@ int print_object(const Plan &plan, Column by) {
     return 0;
 }
 
-[[noreturn]] int serve(const std::string &where) {
-    Endpoint endpoint;
-    read_endpoint(where, endpoint); // the command line has checked it
+// Once, or with an interval in place of the file before.
+int write_metrics(const TopOptions &options) {
+    if (options.output.empty() && options.interval > 0) {
+        throw usage("top: expected --output FILE with --prometheus and --interval, found none");
+    }
     Inquiry inquiry;
-    serve_metrics(endpoint, [&] { return prometheus_text(inquiry.ask_all()); });
+    for (;;) {
+        Output output(options.output);
+        output.write(prometheus_text(inquiry.ask_all()));
+        output.finish();
+        if (options.interval <= 0) {
+            return 0;
+        }
+        sleep_for(options.interval);
+    }
 }
 
 int print_report(int64_t pid, bool json) {
@@ -179,8 +190,6 @@ Plan plan_for(const TopOptions &options, bool is_terminal) {
     plan.interval = options.interval > 0 ? options.interval : default_interval;
     if (options.dump != 0) {
         plan.mode = Mode::dump;
-    } else if (!options.serve.empty()) {
-        plan.mode = Mode::serve;
     } else if (options.prometheus) {
         plan.mode = Mode::prometheus;
     } else if (options.json) {
@@ -204,11 +213,8 @@ int run_top(const TopOptions &options) {
     switch (plan.mode) {
     case top::Mode::dump:
         return top::print_report(options.dump, options.json);
-    case top::Mode::serve:
-        top::serve(options.serve);
     case top::Mode::prometheus:
-        print_as_is(top::prometheus_text(top::Inquiry().ask_all()));
-        return 0;
+        return top::write_metrics(options);
     case top::Mode::json:
         return top::print_object(plan, by);
     case top::Mode::screen:

@@ -16,7 +16,7 @@ int run_top(const TopOptions &options);
 namespace top {
 
 // How it shows what it finds.
-enum class Mode { json, prometheus, serve, dump, tables, screen };
+enum class Mode { json, prometheus, dump, tables, screen };
 struct Plan {
     Mode mode = Mode::tables;
     double interval = 1; // seconds

@@ -33,13 +33,11 @@ TEST_CASE("--json prints one object, with a count so many") {
 }
 
 TEST_CASE("what is asked for by name comes on a terminal, too") {
-    TopOptions json, prometheus, serve, dump;
+    TopOptions json, prometheus, dump;
     json.json = prometheus.prometheus = true;
-    serve.serve = "9400";
     dump.dump = 7;
     dump.json = true;
     CHECK(top::plan_for(json, true).mode == Mode::json);
     CHECK(top::plan_for(prometheus, true).mode == Mode::prometheus);
-    CHECK(top::plan_for(serve, true).mode == Mode::serve);
     CHECK(top::plan_for(dump, true).mode == Mode::dump);
 }
