@@ -3,8 +3,8 @@
 #include "observe/error.h"
 #include "observe/file.h"
 #include "observe/log_levels.h"
+#include "observe/log_setting.h"
 #include "observe/process.h"
-#include "observe/settings.h"
 #include "observe/text.h"
 #include "observe/write_signals.h"
 
@@ -54,33 +54,6 @@ int32_t emm_level(spdlog::level::level_enum level) {
     }
 }
 
-// What EMM_LOG says.
-struct Setting {
-    std::optional<int32_t> level; // none: it is unset, or ignored
-    std::string file;
-    std::string complaint;
-};
-
-Setting parse(std::string_view text) {
-    Setting setting;
-    if (text.empty()) {
-        return setting;
-    }
-    const size_t colon = text.find(':');
-    const std::string_view word = text.substr(0, colon);
-    const auto known = std::find(level_words.begin(), level_words.end(), word);
-    setting.level = EMM_LOG_WARN;
-    if (const std::string complaint = complaint_about("EMM_LOG", text); !complaint.empty()) {
-        setting.complaint = "EMM_LOG: " + complaint;
-    } else if (known != level_words.end()) {
-        setting.level = static_cast<int32_t>(known - level_words.begin());
-    }
-    if (colon != std::string_view::npos) {
-        setting.file = with_process_id(text.substr(colon + 1));
-    }
-    return setting;
-}
-
 // Each line is one write, so that processes may share a file.
 class FileSink : public spdlog::sinks::base_sink<std::mutex> {
 public:
@@ -104,7 +77,7 @@ private:
 };
 
 // The standard streams are what they are, be it a pipe or a socket, and are not opened again.
-spdlog::sink_ptr open_sink(Setting &setting) {
+spdlog::sink_ptr open_sink(LogSetting &setting) {
     if (setting.file == "/dev/stdout") {
         return std::make_shared<spdlog::sinks::stdout_sink_mt>();
     }
@@ -202,7 +175,7 @@ public:
     }
 
 private:
-    Log() : setting_(parse(environment("EMM_LOG"))), place_(open_sink(setting_)) {
+    Log() : setting_(read_log_setting(environment("EMM_LOG"))), place_(open_sink(setting_)) {
         if (elevated() && std::getenv("EMM_LOG")) {
             setting_.complaint = "EMM_LOG is ignored: the process has elevated privileges";
         }
@@ -222,7 +195,7 @@ private:
     }
 
     std::mutex mutex_;
-    Setting setting_;
+    LogSetting setting_;
     int32_t level_ = EMM_LOG_WARN;
     std::optional<int32_t> callback_level_;
     const spdlog::sink_ptr place_;

@@ -90,11 +90,15 @@ bool answer(int socket) noexcept {
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         return false;
     }
-    if (got == static_cast<long>(sizeof request.parts) && request.parts.magic == wire_magic) {
+    switch (what_is_asked(&request, got)) {
+    case Asked::parts:
         answer_with_parts(socket, request.parts);
-    } else if (got == static_cast<long>(sizeof request.handle) &&
-               request.handle.magic == handle_magic) {
+        break;
+    case Asked::handle:
         answer_with_handle(socket, request.handle);
+        break;
+    case Asked::nothing:
+        break;
     }
     return true;
 }

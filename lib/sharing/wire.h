@@ -59,6 +59,10 @@ struct HandleReply {
     emm_ipc_handle handle; // of the export that the name names
 };
 
+// What a message of `size` bytes from an importer asks for; -1 is none that came.
+enum class Asked { nothing, parts, handle };
+Asked what_is_asked(const void *message, long size) noexcept;
+
 // Whether what a peer says is what it has to know. It takes as long whatever the difference is.
 bool is_same(const uint8_t (&a)[64], const uint8_t (&b)[64]) noexcept;
 
