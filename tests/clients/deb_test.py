@@ -45,6 +45,7 @@ def what_they_hold_works(root):
     environment = {"EMM_DRIVER": "sim", "EMM_PLUGIN": "pool", "LD_LIBRARY_PATH": str(library)}
     said = run(root / "usr/bin/emm", "info", **environment)
     assert str(library / "emm/libemm-pool.so") in said and "SIMULATED" in said, said
+    assert (root / "usr/share/man/man7/emm.7.gz").is_file(), "no package has emm(7)"
     said = run("/usr/bin/python3", "-c", "import emm; print(emm.plugin_info().name.decode())",
                PYTHONPATH=str(root / "usr/lib/python3/dist-packages"), EMM_LIBRARY=str(library / "libemm.so.1"), **environment)
     assert said == "pool\n", said

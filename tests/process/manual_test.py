@@ -37,13 +37,22 @@ class Pages(unittest.TestCase):
             for option in options(command):
                 self.assertIn(f"\\fB{option}\\fR", page, command)
 
+    def test_the_page_of_the_variables_has_the_meaning_of_each_that_info_shows(self):
+        page = text_of("emm.7")
+        entries = dict(re.findall(r"(?m)^\.TP\n\\fB(\w+)\\fR\n(.*)$", page))
+        self.assertEqual(sorted(entries), sorted(json.loads(run("info", "--json").stdout)["environment"]))
+        self.assertGreater(min(len(meaning) for meaning in entries.values()), 30)
+        self.assertIn("written \\fB%3A %3B %2C %3D %25\\fR", entries["EMM_PLUGIN"])
+        self.assertIn(".\nIf unset: \\fBlibcuda.so.1\\fR.\n", page)
+        self.assertNotRegex(page, r"\]\(|`|README|\.md")
+
     @unittest.skipUnless(shutil.which("groff"), "needs groff")
     def test_groff_renders_them_without_a_warning(self):
-        for command in ["", *commands()]:
-            done = subprocess.run(["groff", "-ww", "-man", "-Tutf8", os.path.join(FOLDER, f"emm-{command}.1" if command else "emm.1")],
+        for page in [name for name in os.listdir(FOLDER) if re.search(r"\.[17]$", name)]:
+            done = subprocess.run(["groff", "-ww", "-man", "-Tutf8", os.path.join(FOLDER, page)],
                                   capture_output=True, text=True, check=False, timeout=60)
             self.assertEqual((done.returncode, done.stderr), (0, ""))
-            self.assertIn("SYNOPSIS", re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout))
+            self.assertIn("DESCRIPTION", re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout))
 
 
 class Completion(unittest.TestCase):

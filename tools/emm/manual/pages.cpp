@@ -70,7 +70,7 @@ std::string see_also(const CLI::App &app, const std::string &name) {
         }
     }
     const std::string own = name.empty() ? "" : "\\fBemm\\fR(1), ";
-    return fmt::format(".SH SEE ALSO\n{}{}\n", own, fmt::join(pages, ", "));
+    return fmt::format(".SH SEE ALSO\n{}{}, \\fBemm\\fR(7)\n", own, fmt::join(pages, ", "));
 }
 
 std::string list_of_commands(const CLI::App &app) {
