@@ -26,6 +26,8 @@ def check_documents(installed):
     for name in ("README.md", "REQUIREMENTS.md"):
         expect((folder / name).is_file(), f"{folder / name} is not installed")
     expect("EMM-P-39" in (folder / "REQUIREMENTS.md").read_text(), "REQUIREMENTS.md numbers nothing")
+    for link in re.findall(r"\]\(([^)#]+\.md)", (folder / "README.md").read_text()):
+        expect((folder / link).is_file(), f"README.md refers to {folder / link}, which is not installed")
 
 
 def point_at(installed, libdir):
