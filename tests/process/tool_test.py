@@ -221,6 +221,11 @@ class Replay(unittest.TestCase):
         self.assertEqual(list(told["error"]), ERROR_KEYS)
         self.assertEqual(told["error"]["path"], fixture("major-2"))
 
+    def test_a_driver_that_is_missing_is_told_once_and_not_for_each_plugin(self):
+        for command in (["replay", "--generate", "overlap"], ["bench", "--case", "pair"]):
+            done = run(*command, "--plugin", "pool", "--plugin", "async", EMM_DRIVER="/nowhere/libcuda.so.1")
+            self.assertEqual((done.returncode, done.stdout, done.stderr.count("no CUDA driver")), (1, "", 1), done)
+
     def test_a_plugin_that_crashes_takes_nothing_else_with_it(self):
         with Trace(PAIR_OF_BLOCKS) as trace:
             told = answer("replay", trace, "--plugin", fixture("crashing"), "--plugin",

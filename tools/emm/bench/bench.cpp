@@ -132,7 +132,8 @@ private:
     }
 
     void does_not_start(const PlannedCandidate &candidate, const Failure &failure) {
-        if (candidate.kind == plugin_kind && options_.plugins.size() <= 1) {
+        if ((candidate.kind == plugin_kind && options_.plugins.size() <= 1) ||
+            failure.problem().code == EMM_E_NO_DRIVER) {
             throw failure;
         }
         Json result = {{"plugin", candidate.label()}};

@@ -75,6 +75,9 @@ public:
             }
         } catch (const Failure &failure) {
             progress_.clear();
+            if (failure.problem().code == EMM_E_NO_DRIVER) {
+                throw; // no plugin's result
+            }
             Json result = {{"plugin", plugin.empty() ? Json() : Json(plugin)}};
             result.update(to_json(failure.problem()));
             report_["results"].push_back(result);
