@@ -40,7 +40,7 @@ class Constructors(Folder):
             with self.subTest(name):
                 log = self.folder / name
                 done = run("info", deadly(name), EMM_LOG=f"warn:{log}")
-                self.assertIn(f"ended by signal {signal.SIGABRT:d}", done.stdout)
+                self.assertIn(f"ended by signal {signal.SIGABRT:d}", done.stderr)
                 sentence = (f"plugin {deadly(name)}: dlopen: a constructor in it, or in a library that it "
                             f"needs, {words}")
                 self.assertIn(f"emm: {sentence}", done.stderr)
@@ -48,7 +48,7 @@ class Constructors(Folder):
 
     def test_one_in_a_list_is_named_and_the_next_is_not_tried(self):
         done = run("info", EMM_PLUGIN=f"{deadly('throws')};passthrough")
-        self.assertIn(f"ended by signal {signal.SIGABRT:d}", done.stdout)
+        self.assertIn(f"ended by signal {signal.SIGABRT:d}", done.stderr)
         self.assertIn(deadly("throws"), done.stderr)
 
     def test_one_of_a_driver_is_named_too(self):
@@ -162,10 +162,11 @@ class Namesakes(Folder):
     """The driver is who EMM_DRIVER says, whatever else is called libcuda.so.1."""
 
     def test_a_plugin_by_the_name_of_the_driver_is_refused(self):
-        told = answer("info", status=1, EMM_PLUGIN=deadly("named-libcuda"))["error"]
+        told = answer("info", status=1, EMM_PLUGIN=deadly("named-libcuda"))["plugin"]["error"]
         self.assertEqual(told["stage"], "elf")
         self.assertEqual(told["message"], f"plugin {deadly('named-libcuda')}: its SONAME is another library's: "
-                                          "expected one of its own, or none, found libcuda.so.1")
+                                          "expected one of its own, or none, found libcuda.so.1; link it without "
+                                          "-Wl,-soname,libcuda.so.1")
 
     def test_a_libcuda_that_a_plugin_brings_does_not_outrank_the_driver_that_is_named(self):
         for driver in ("sim", SIMCUDA):

@@ -99,7 +99,7 @@ class Writes(Files):
 
     def test_a_problem_that_standard_output_does_not_take_as_json_is_on_standard_error(self):
         with closed_pipe() as pipe:
-            done = written_to(pipe, "info", "no-such-plugin", "--json")
+            done = written_to(pipe, "check", "no-such-plugin", "--json")
         self.assertEqual(done.returncode, 1)
         self.assertIn("no-such-plugin", done.stderr)
 
@@ -260,7 +260,7 @@ class DeadlyPlugins(unittest.TestCase):
                     self.assertTrue(told["driver"]["simulated"])
         done = run("info", self.path("crashes"), **self.SIGNALS)
         self.assertEqual(done.returncode, 1)
-        self.assertRegex(done.stdout, r"\Aplugin +none: .*ended by signal 11")
+        self.assertRegex(done.stderr, r"\Aemm: .*ended by signal 11")
         self.assertIn("SIMULATED", done.stdout)
 
     def test_the_time_limit_of_check_covers_the_process_that_asks_what_the_plugin_is(self):

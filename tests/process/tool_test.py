@@ -36,7 +36,16 @@ class Info(unittest.TestCase):
         self.assertEqual(list(info["driver"]), ["name", "version", "simulated", "devices"])
         self.assertTrue(info["driver"]["simulated"])
         self.assertEqual(len(info["driver"]["devices"]), 1)
-        self.assertIn("passthrough", [plugin["name"] for plugin in info["plugins"]])
+        self.assertIn(("passthrough", "Passes every request straight to the driver"),
+                      [(plugin["name"], plugin["description"]) for plugin in info["plugins"]])
+
+    def test_a_plugin_that_is_found_and_does_not_load_has_no_description(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "libemm-text.so").write_text("no library")
+            info, told = answer("info", EMM_PLUGIN_PATH=folder), run("info", EMM_PLUGIN_PATH=folder)
+        text = {"name": "text", "path": folder + "/libemm-text.so", "description": None}
+        self.assertEqual((info["plugins"][0], told.stderr), (text, ""))
+        self.assertRegex(told.stdout, r"(?m)^  text +-\n +/.*\n  async +\w.*\n +/")
 
     def test_the_help_names_every_variable_that_info_shows(self):
         named = re.search(r"\nEnvironment: ((?:.*,\n)*.*)\.\n", run("--help").stdout).group(1)
@@ -66,7 +75,8 @@ class Info(unittest.TestCase):
         for arguments in (["info", "pool:max=1KiB"], ["check", "pool:max=1KiB"],
                           ["run", "--plugin", "pool:max=1KiB", "--", "echo", "started"]):
             done = run(*arguments)
-            self.assertEqual((done.returncode, done.stdout), (1, ""), arguments)
+            self.assertEqual(done.returncode, 1, arguments)
+            self.assertNotRegex(done.stdout, "(?m)^(plugin |started)", arguments)
             self.assertIn("pool: option max: expected at least 2MiB, found 1KiB", done.stderr)
 
     def test_a_path_with_dots_in_it_is_taken_and_the_real_one_is_told(self):
@@ -74,8 +84,11 @@ class Info(unittest.TestCase):
         dotted = f"{folder}/../{os.path.basename(folder)}/./{file}"
         self.assertEqual(answer("info", dotted)["plugin"]["path"], os.path.realpath(dotted))
 
-    def test_a_plugin_that_does_not_load_is_told_as_one_error_object(self):
-        told = answer("info", status=1, EMM_PLUGIN="passthruogh")
+    def test_a_plugin_that_does_not_load_is_told_as_one_error_object_beside_the_rest(self):
+        info = answer("info", status=1, EMM_PLUGIN="passthruogh")
+        self.assertEqual(list(info), ["plugin", "plugins", "driver", "environment", "invalid"])
+        self.assertIn("passthrough", [plugin["name"] for plugin in info["plugins"]])
+        told = info["plugin"]
         self.assertEqual(list(told), ["error"])
         self.assertEqual(list(told["error"]), ERROR_KEYS)
         self.assertEqual(told["error"]["stage"], "resolve")
@@ -84,13 +97,12 @@ class Info(unittest.TestCase):
 
     def test_people_are_told_the_sentence_the_paths_and_the_hint(self):
         done = run("info", "passthruogh")
-        self.assertEqual(done.returncode, 1)
-        self.assertEqual(done.stdout, "")
-        self.assertRegex(done.stderr, r"emm: .*passthruogh")
+        self.assertRegex(done.stdout, r"\Aplugins found\n(.*\n)*driver +SIMULATED")
+        self.assertRegex(done.stderr, r"\Aemm: .*passthruogh")
         paths = done.stderr.split("tried:")[1].split("hint:")[0].split()
         self.assertEqual([done.stderr.count(path) for path in paths], [1] * len(paths))
         self.assertNotEqual(paths, [])
-        self.assertEqual(done.stderr.count("did you mean 'passthrough'?"), 1)
+        self.assertEqual((done.returncode, done.stderr.count("did you mean 'passthrough'?")), (1, 1))
         self.assertIn("; write pool", run("info", "libemm-pool.so").stderr)
 
     def test_a_machine_without_a_driver_is_no_failure(self):

@@ -2,6 +2,7 @@
 
 #include "child.h"
 #include "driver.h"
+#include "loader/spec.h"
 #include "observe/settings.h"
 #include "observe/text.h"
 #include "print.h"
@@ -11,8 +12,10 @@
 
 #include <emm/emm.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 namespace emm::tool {
@@ -135,12 +138,9 @@ std::string options_text(const Json &options) {
 }
 
 std::string plugin_text(const Json &plugin, const Json &more) {
-    if (plugin.contains("error")) {
-        return fmt::format("plugin         none: {}\n", to_text(problem_from_json(plugin)));
-    }
     return fmt::format(
         "plugin         {} {}\n  {}\n  file         {}\n  build id     {}\n"
-        "  ABI          {}\n  selected by  {}\n  spec         {}\n{}",
+        "  ABI          {}\n  selected by  {}\n  spec         {}\n{}\n",
         text_at(plugin, "name"), text_at(plugin, "version"), text_at(more, "description"),
         text_at(plugin, "path"), text_at(more, "build_id"), text_at(plugin, "abi"),
         text_at(plugin, "selected_by"), text_at(more, "spec"), options_text(plugin.at("options")));
@@ -167,11 +167,12 @@ std::string driver_text(const Json &driver) {
 }
 
 std::string found_text(const Json &plugins) {
-    std::string text = "\nplugins found\n";
+    std::string text = "plugins found\n";
     for (const Json &plugin : plugins) {
-        text += fmt::format("  {:<12} {}\n", text_at(plugin, "name"), text_at(plugin, "path"));
+        text += fmt::format("  {:<12} {}\n  {:<12} {}\n", text_at(plugin, "name"),
+                            text_at(plugin, "description"), "", text_at(plugin, "path"));
     }
-    return plugins.empty() ? "\nplugins found: none\n" : text;
+    return plugins.empty() ? "plugins found: none\n" : text;
 }
 
 std::string environment_text(const Json &environment, const Json &invalid) {
@@ -191,9 +192,8 @@ Json describe_surroundings() {
     return {{"plugins", find_plugins()}, {"driver", driver_or_error()}};
 }
 
-// All of the report that takes libemm, from one process, so that each warning is logged once. The
-// loader's refusal is the command's. What ends the process before its first answer is the plugin's
-// entry, and this process tells the rest.
+// All of the report that takes libemm, from one process, so that each warning is logged once. What
+// ends the process before its first answer is the plugin's entry, and this process tells the rest.
 Json ask_child(const InfoOptions &options) {
     const std::string name = options.spec.empty() ? "the plugin in force" : options.spec;
     Progress progress;
@@ -203,9 +203,6 @@ Json ask_child(const InfoOptions &options) {
     try {
         answer = child.receive();
     } catch (const Failure &failure) {
-        if (failure.problem().stage != process_stage) {
-            throw;
-        }
         answer = describe_surroundings();
         answer["plugin"] = to_json(failure.problem());
         return answer;
@@ -214,16 +211,41 @@ Json ask_child(const InfoOptions &options) {
     return answer;
 }
 
+// Each plugin is loaded in a process of its own, which tells nothing but what it is.
+void describe_found(Json &plugins, double limit) {
+    const std::unique_ptr<FILE, int (*)(FILE *)> nowhere(fopen("/dev/null", "we"), fclose);
+    for (Json &plugin : plugins) {
+        try {
+            const auto path = plugin.at("path").get<std::string>();
+            Child child(path, {{"job", "describe"}, {"spec", loader::encode(path)}},
+                        {{"EMM_LOG", "off"}},
+                        {limit, nowhere ? fileno(nowhere.get()) : STDERR_FILENO});
+            plugin.update(child.receive());
+        } catch (const Failure &) {
+            plugin["description"] = Json(); // `emm info NAME` tells why
+        }
+    }
+}
+
 } // namespace
+
+void run_describe_job(const Json &job, Parent &parent) {
+    const emm_plugin_info info = find_plugin(job.at("spec").get<std::string>());
+    parent.send({{"description", text_or_null(info.description)}});
+}
 
 void run_info_job(const Json &job, Parent &parent) {
     const auto spec = job.at("spec").get<std::string>();
-    const emm_plugin_info info = find_plugin(spec);
-    parent.send({{"plugin", describe_plugin(spec, info)},
-                 {"more",
-                  {{"description", text_or_null(info.description)},
-                   {"build_id", text_or_null(info.build_id)},
-                   {"spec", text_or_null(info.spec)}}}});
+    try {
+        const emm_plugin_info info = find_plugin(spec);
+        parent.send({{"plugin", describe_plugin(spec, info)},
+                     {"more",
+                      {{"description", text_or_null(info.description)},
+                       {"build_id", text_or_null(info.build_id)},
+                       {"spec", text_or_null(info.spec)}}}});
+    } catch (const Failure &failure) {
+        parent.send({{"plugin", to_json(failure.problem())}});
+    }
     parent.send({{"inside", "the driver"}});
     parent.send(describe_surroundings());
 }
@@ -234,18 +256,23 @@ int run_info(const InfoOptions &options) {
     for (const char *part : {"plugin", "plugins", "driver"}) {
         report[part] = answer.at(part);
     }
+    describe_found(report["plugins"], options.limit);
     report["environment"] = describe_environment();
     report["invalid"] = describe_invalid();
+    const bool refused = report["plugin"].contains("error");
     if (options.json) {
         print_json(report);
     } else {
-        print(plugin_text(report["plugin"], answer.value("more", Json())) +
+        print((refused ? "" : plugin_text(report["plugin"], answer.at("more"))) +
               found_text(report["plugins"]) + driver_text(report["driver"]) +
               environment_text(report["environment"], report["invalid"]));
+        if (refused) {
+            throw Failure(problem_from_json(report["plugin"]));
+        }
     }
     // A machine may have no driver; one that was asked for by name must be there.
     const bool lacks_driver = report["driver"].contains("error") && std::getenv("EMM_DRIVER");
-    return lacks_driver || report["plugin"].contains("error") ? 1 : 0;
+    return lacks_driver || refused ? 1 : 0;
 }
 
 } // namespace emm::tool

@@ -20,4 +20,7 @@ int run_info(const InfoOptions &options);
 // Its part in a process of its own: the plugin is loaded and described.
 void run_info_job(const Json &job, Parent &parent);
 
+// One that was found is loaded, for its description alone.
+void run_describe_job(const Json &job, Parent &parent);
+
 } // namespace emm::tool

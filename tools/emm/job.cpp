@@ -19,6 +19,8 @@ void run(const Json &job, Parent &parent) {
         run_bench_job(job, parent);
     } else if (name == "info") {
         run_info_job(job, parent);
+    } else if (name == "describe") {
+        run_describe_job(job, parent);
     } else if (name.rfind("check-", 0) == 0) {
         run_check_job(job, parent);
     }
