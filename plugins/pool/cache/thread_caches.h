@@ -121,7 +121,7 @@ public:
     uint64_t quarantined_bytes() const; // not those of the block depot
     uint64_t largest_block() const;     // kept from the heap, to be taken at once
     uint64_t waiting_block_bytes() const { return block_depot_.waiting_bytes(); } // of that
-    uint64_t live_bytes() const;
+    uint64_t live_bytes() const; // but for what magazines did since their last refill
     uint64_t calls_served() const;
     void report(emm_stats &stats) const;
     std::string fault() const; // the first broken invariant; empty if all hold

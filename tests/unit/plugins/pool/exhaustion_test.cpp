@@ -25,6 +25,21 @@ TEST_CASE("max is never exceeded, and the refusal says what there is") {
     CHECK(sim.alloc(10 * MiB, legacy) != 0);
 }
 
+TEST_CASE("the refusal counts as live what a thread has handed out by itself") {
+    Simulation sim("max=10MiB");
+    const CUstream stream = sim.stream();
+    std::vector<CUdeviceptr> blocks(1000);
+    for (CUdeviceptr &block : blocks) {
+        block = sim.alloc(4 * KiB, stream);
+    }
+    CUdeviceptr none = 0;
+    CHECK(sim.try_alloc(9 * MiB, stream, none) == EMM_E_OUT_OF_MEMORY);
+    CHECK_THAT(last_failure().text, ContainsSubstring("asked for, 4096000 live"));
+    for (const CUdeviceptr block : blocks) {
+        sim.free(block, stream, 4 * KiB);
+    }
+}
+
 TEST_CASE("the last bytes below max serve small requests, slab or not") {
     Simulation sim("max=2MiB");
     const CUdeviceptr most = sim.alloc(2 * MiB - 1024, legacy);
