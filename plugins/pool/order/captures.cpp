@@ -93,13 +93,9 @@ StreamPool &Captures::pool_of(const Caller &caller) {
     if (const auto known = capture.pools.find(caller.key); known != capture.pools.end()) {
         return *known->second;
     }
+    // Without host memory for its entry it stays unused.
     StreamPool *const pool = streams_.make();
-    try {
-        capture.pools.emplace(caller.key, pool);
-    } catch (...) {
-        streams_.recycle(*pool);
-        throw;
-    }
+    capture.pools.emplace(caller.key, pool);
     pool->order = Order::capture;
     pool->capture_ = &capture;
     return *pool;

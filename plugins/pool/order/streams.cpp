@@ -15,13 +15,6 @@ Streams::Streams() {
     legacy.registered = true;
 }
 
-Streams::~Streams() {
-    each([](StreamPool &pool) { delete &pool; });
-    for (StreamPool *pool : unused_) {
-        delete pool;
-    }
-}
-
 StreamPool *Streams::find_registered(CUstream stream) const {
     const auto found = registered_.find(stream);
     return found == registered_.end() ? nullptr : found->second;
@@ -58,11 +51,10 @@ StreamPool &Streams::find_or_make(uint64_t key) {
 
 StreamPool *Streams::make() {
     if (unused_.empty()) {
-        if (unused_.capacity() <= made_) {
-            unused_.reserve(2 * made_ + 16); // so that recycle cannot fail
+        if (unused_.capacity() <= made_.size()) {
+            unused_.reserve(2 * made_.size() + 16); // so that recycle cannot fail
         }
-        made_++;
-        return new StreamPool;
+        return made_.emplace_back(std::make_unique<StreamPool>()).get();
     }
     StreamPool *pool = unused_.back();
     unused_.pop_back();

@@ -4,6 +4,7 @@
 
 #include "stream_pool.h"
 
+#include <memory>
 #include <unordered_map>
 
 namespace emm::pool {
@@ -11,7 +12,6 @@ namespace emm::pool {
 class Streams {
 public:
     Streams();
-    ~Streams();
     Streams(const Streams &) = delete;
     Streams &operator=(const Streams &) = delete;
 
@@ -43,8 +43,8 @@ public:
 private:
     std::unordered_map<uint64_t, StreamPool *> by_key_;
     std::unordered_map<CUstream, StreamPool *> registered_;
+    std::vector<std::unique_ptr<StreamPool>> made_;
     std::vector<StreamPool *> unused_;
-    size_t made_ = 0;
     uint32_t made_since_asked_ = 0;
 };
 
