@@ -82,6 +82,23 @@ TEST_CASE("from within create, during a reset, no call for the context is served
     check_answers();
 }
 
+TEST_CASE(
+    "from within create, in a reset after one that failed, no call for the context is served") {
+    static bool inside = false;
+    make_served();
+    Recorder::the().on_create = [] { return EMM_E_NOT_SUPPORTED; };
+    CHECK(emm_context_reset(served) == EMM_E_NOT_SUPPORTED);
+    Recorder::the().on_create = [] {
+        if (!inside) {
+            inside = true;
+            call_emm_with_it_current();
+        }
+        return EMM_OK;
+    };
+    CHECK(emm_context_reset(served) == EMM_OK);
+    check_answers();
+}
+
 TEST_CASE("from within initialize, during a reset, no call for the context is served") {
     make_served();
     Recorder::the().on_initialize = [] {
