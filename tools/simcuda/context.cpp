@@ -53,6 +53,7 @@ void end_context(Context *context) {
     }
     end_events(*context);
     end_arrays(*context);
+    end_modules(*context);
     for (const CUdeviceptr start : sim().regions.of(context)) {
         Region *region = sim().regions.at(start);
         if (region->kind == Kind::pooled) {

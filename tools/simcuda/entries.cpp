@@ -48,10 +48,20 @@ using namespace simcuda;
     EXPORT CUresult variant parameters {                                                           \
         return enter(row_##symbol, true, [&] { return api::function arguments; });                 \
     }
+#define KERNEL_ENTRY(name, since, function, parameters, arguments)                                 \
+    namespace kernels {                                                                            \
+    CUresult name parameters {                                                                     \
+        return enter(row_##name, false, [&] { return api::function arguments; });                  \
+    }                                                                                              \
+    CUresult name##_ptsz parameters {                                                              \
+        return enter(row_##name, true, [&] { return api::function arguments; });                   \
+    }                                                                                              \
+    }
 #include "entries.def"
 #undef ENTRY
 #undef FREE_ENTRY
 #undef STREAM_ENTRY
+#undef KERNEL_ENTRY
 
 namespace simcuda {
 namespace {
@@ -61,6 +71,7 @@ struct Entry {
     int since;
     void *function;
     void *per_thread; // the variant for which stream 0 is the thread's own, or NULL
+    bool of_kernels = false;
 };
 
 const Entry table[] = {
@@ -69,10 +80,14 @@ const Entry table[] = {
 #define FREE_ENTRY ENTRY
 #define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments)                \
     {#name, since, reinterpret_cast<void *>(&::symbol), reinterpret_cast<void *>(&::variant)},
+#define KERNEL_ENTRY(name, since, function, parameters, arguments)                                 \
+    {#name, since, reinterpret_cast<void *>(&kernels::name),                                       \
+     reinterpret_cast<void *>(&kernels::name##_ptsz), true},
 #include "entries.def"
 #undef ENTRY
 #undef FREE_ENTRY
 #undef STREAM_ENTRY
+#undef KERNEL_ENTRY
 };
 
 const struct {
@@ -110,7 +125,7 @@ struct Search {
 Search search(std::string_view name, int version) {
     Search found;
     for (const Entry &entry : table) {
-        if (name == entry.name) {
+        if (name == entry.name && (!entry.of_kernels || sim().kernels.load())) {
             found.consider(entry, entry.since, version);
         }
     }

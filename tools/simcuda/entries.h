@@ -20,10 +20,12 @@ namespace api {
 #define FREE_ENTRY ENTRY
 #define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments)                \
     CUresult function parameters;
+#define KERNEL_ENTRY(name, since, function, parameters, arguments) CUresult function parameters;
 #include "entries.def"
 #undef ENTRY
 #undef FREE_ENTRY
 #undef STREAM_ENTRY
+#undef KERNEL_ENTRY
 } // namespace api
 
 // One number for each line of the table.
@@ -31,10 +33,12 @@ enum Row {
 #define ENTRY(name, since, symbol, function, parameters, arguments) row_##symbol,
 #define FREE_ENTRY ENTRY
 #define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments) row_##symbol,
+#define KERNEL_ENTRY(name, since, function, parameters, arguments) row_##name,
 #include "entries.def"
 #undef ENTRY
 #undef FREE_ENTRY
 #undef STREAM_ENTRY
+#undef KERNEL_ENTRY
     row_count
 };
 

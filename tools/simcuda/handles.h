@@ -50,6 +50,15 @@ public:
             return slot.object && predicate(*slot.object);
         });
     }
+    template <typename Predicate> std::vector<Handle> of(Predicate predicate) const {
+        std::vector<Handle> handles;
+        for (Slot *slot = slots_; slot < slots_ + used_; ++slot) {
+            if (slot->object && predicate(*slot->object)) {
+                handles.push_back(to_handle(slot));
+            }
+        }
+        return handles;
+    }
     Object *find(Handle handle) const { return was(handle) ? slot(handle)->object : nullptr; }
 
     // Whether an object ever had this handle.

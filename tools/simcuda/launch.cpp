@@ -1,4 +1,5 @@
 #include "call.h"
+#include "kernel.h"
 #include "simcuda.h"
 #include "simulator.h"
 
@@ -64,6 +65,11 @@ CUresult launch(CUstream handle, void (*function)(void *), void *argument,
 }
 
 } // namespace
+
+CUresult enqueue_nothing(CUstream stream) {
+    return launch(stream, nullptr, nullptr, {});
+}
+
 } // namespace simcuda
 
 // Counted as cuLaunchHostFunc: it is one, with ranges.

@@ -98,6 +98,7 @@ const std::vector<Key> &keys() {
         choice("late", &Options::late, {{"0", false}, {"1", true}}),
         choice("mapping", &Options::mapping, {{"0", false}, {"1", true}}),
         choice("access", &Options::host_access, {{"0", false}, {"1", true}}),
+        choice("kernels", &Options::kernels, {{"none", true}}),
         {"fail", "CALL@N, CALL@N+, CALL@N:CODE", add_fault},
         {"latency", "CALL:microseconds", add_latency},
     };

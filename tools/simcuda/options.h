@@ -22,7 +22,8 @@ struct Options {
     bool peers = true;
     bool late = false;
     bool host_access = true;
-    bool mapping = true; // of host memory
+    bool mapping = true;  // of host memory
+    bool kernels = false; // they load and are launched, and do nothing
     std::vector<std::string> faults;
     std::map<std::string, uint64_t> latency; // microseconds, by entry
 };

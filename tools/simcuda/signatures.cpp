@@ -19,8 +19,12 @@
 #define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments)                \
     static_assert(std::is_same_v<PFN_##name##_v##since, CUresult(CUDAAPI *) parameters>,           \
                   #symbol " is not " #name " of CUDA version " #since);
+#define KERNEL_ENTRY(name, since, function, parameters, arguments)                                 \
+    static_assert(std::is_same_v<PFN_##name##_v##since, CUresult(CUDAAPI *) parameters>,           \
+                  #name " is not that of CUDA version " #since);
 #include "entries.def"
 #undef ENTRY
 #undef FREE_ENTRY
 #undef STREAM_ENTRY
+#undef KERNEL_ENTRY
 #endif

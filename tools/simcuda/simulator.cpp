@@ -41,6 +41,7 @@ void apply_options(Simulator &simulator, const char *text) {
         simulator.faults = faults;
         simulator.faulty.store(faults.armed());
         simulator.version.store(options.driver);
+        simulator.kernels.store(options.kernels);
     }
 }
 
@@ -79,7 +80,8 @@ bool open_handles(Simulator &simulator) {
            simulator.graphs.open() && simulator.nodes.open() && simulator.executables.open() &&
            simulator.user_objects.open() && simulator.physicals.open() &&
            simulator.pool_handles.open() && simulator.plain_arrays.open() &&
-           simulator.mipmapped_arrays.open();
+           simulator.mipmapped_arrays.open() &&
+           (!simulator.options.kernels || (simulator.modules.open() && simulator.functions.open()));
 }
 
 bool open_devices(Simulator &simulator) {

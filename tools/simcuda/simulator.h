@@ -10,6 +10,7 @@
 #include "faults.h"
 #include "graph.h"
 #include "handles.h"
+#include "kernel.h"
 #include "memory.h"
 #include "options.h"
 #include "pool.h"
@@ -46,6 +47,7 @@ struct Simulator {
     std::mutex mutex;
     std::atomic<Stage> stage{Stage::fresh};
     std::atomic<int> version{0};
+    std::atomic<bool> kernels{false}; // options.kernels, for what takes no lock
 
     Options options;
     std::string bad_options; // why cuInit will refuse
@@ -67,6 +69,8 @@ struct Simulator {
     Handles<Node, CUgraphNode> nodes;
     Handles<Executable, CUgraphExec> executables;
     Handles<UserObject, CUuserObject> user_objects;
+    Handles<Module, CUmodule> modules; // of libraries too
+    Handles<Function, CUfunction> functions;
     std::vector<std::shared_ptr<Capture>> captures;
     Handles<Physical, CUmemGenericAllocationHandle> physicals;
     std::map<uint64_t, Physical *> exported;      // this process's own, by id

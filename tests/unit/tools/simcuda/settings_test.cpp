@@ -170,6 +170,39 @@ TEST_CASE("a long chain of lazy work runs without deep recursion") {
     CHECK(runs == 200000);
 }
 
+TEST_CASE("kernels load and do nothing with kernels=none alone, and standard error has it once") {
+    for (const bool has_kernels : {false, true}) {
+        const Ending ending = in_child([has_kernels] {
+            configure(has_kernels ? "progress=lazy,kernels=none" : "progress=lazy");
+            const Device device;
+            const Stream stream;
+            const auto load =
+                cu().optional<decltype(&::cuModuleLoadData)>("cuModuleLoadData", 2000);
+            const auto find =
+                cu().optional<decltype(&::cuModuleGetFunction)>("cuModuleGetFunction", 2000);
+            const auto launch = cu().optional<decltype(&::cuLaunchKernel)>("cuLaunchKernel", 4000);
+            if (!load || !find || !launch) {
+                _exit(!load && !find && !launch ? 7 : 1);
+            }
+            CUmodule module = nullptr;
+            CUfunction function = nullptr;
+            bool done = true;
+            for (int i = 0; i < 2; ++i) {
+                done = done && load(&module, ".version 7.0") == CUDA_SUCCESS &&
+                       find(&function, module, "any") == CUDA_SUCCESS &&
+                       launch(function, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr) ==
+                           CUDA_SUCCESS &&
+                       cu().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY &&
+                       cu().cuStreamSynchronize(stream) == CUDA_SUCCESS;
+            }
+            _exit(done ? 8 : 1);
+        });
+        CHECK(ending.status == (has_kernels ? 8 : 7));
+        const std::string told = "kernels=none: kernels are loaded and launched, and do nothing\n";
+        CHECK(ending.text == (has_kernels ? "simcuda: " + told : ""));
+    }
+}
+
 TEST_CASE("an unknown option is named with those that are known") {
     const Ending ending = in_child([] {
         setenv("EMM_SIM", "devices=2,colour=red", 1);
