@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Numba on emm, as much as needs no kernel. Numba takes the first libcuda.so.1 that it finds."""
 import gc
+import os
 import pickle
 import subprocess
 import sys
@@ -31,6 +32,19 @@ try:
         pass
 except ValueError as error:
     print(error)
+"""
+
+LAUNCH = """
+import numpy as np
+from cuda.core import Device, LaunchConfig, ObjectCode, launch
+from numba import cuda
+array = cuda.to_device(np.arange(4))
+Device(0).set_current()
+stream = Device(0).create_stream()
+ptx = b".version 7.0\\n.target sm_50\\n.address_size 64\\n.visible .entry nothing()\\n{\\n ret;\\n}\\n"
+launch(stream, LaunchConfig(grid=1, block=32), ObjectCode.from_ptx(ptx).get_kernel("nothing"))
+stream.sync()
+print(array.copy_to_host().tolist())
 """
 
 
@@ -136,6 +150,15 @@ class Ends(unittest.TestCase):
                                "cuda.mapped_array(10)]"],
                               capture_output=True, text=True, timeout=100, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
+
+
+class Kernels(unittest.TestCase):
+    @unittest.skipUnless(os.environ.get("EMM_DRIVER") == "sim", "of the simulated driver")
+    def test_they_are_launched_beside_memory_of_emm_where_the_simulated_driver_lets_them(self):
+        for option, expected in (("kernels=none", (0, "[0, 1, 2, 3]\n")), ("devices=1", (1, ""))):
+            done = subprocess.run([sys.executable, "-c", LAUNCH], env={**os.environ, "EMM_SIM": option},
+                                  capture_output=True, text=True, timeout=100, check=False)
+            self.assertEqual((done.returncode, done.stdout), expected, done.stderr[-2000:])
 
 
 class Sharing(unittest.TestCase):
