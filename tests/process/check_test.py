@@ -213,13 +213,13 @@ class ConformanceSuite(unittest.TestCase):
         told = {case["name"]: case["message"] for case in report["cases"]}
         self.assertEqual((told, status), ({name: "nothing was cached" for name in names}, 0))
 
-    def test_people_read_what_was_expected_which_duty_and_how_to_run_it_again(self):
+    def test_people_read_what_was_expected_which_requirement_and_how_to_run_it_again(self):
         done = run("check", fixture("bad"), "--filter", "memory/no-size", EMM_TEST_FAULT="needs-size")
         for words in ("FAIL  memory/no-size", "EMM-P-17", "requirement: a free need not know the size",
                       "--filter memory/no-size --seed 1", "verdict: bad fails EMM-P-17"):
             self.assertIn(words, done.stdout)
 
-    def test_a_filter_takes_a_part_of_a_name_or_a_duty_and_one_that_fits_nothing_is_wrong_usage(self):
+    def test_a_filter_takes_a_part_of_a_name_or_a_requirement_and_one_that_fits_nothing_is_wrong_usage(self):
         listed = answer("check", "--list", "--filter", "EMM-P-17")["cases"]
         self.assertEqual([case["name"] for case in listed], ["memory/no-size"])
         modes = answer("check", "--list", "--filter", "streams/across")["cases"]

@@ -8,7 +8,7 @@
 namespace emm::tool::check {
 namespace {
 
-bool names_duty(const Case &entry, const std::string &filter) {
+bool names_requirement(const Case &entry, const std::string &filter) {
     return (" " + std::string(entry.requirements) + " ").find(" " + filter + " ") !=
            std::string::npos;
 }
@@ -16,7 +16,7 @@ bool names_duty(const Case &entry, const std::string &filter) {
 bool wanted(const CheckOptions &options, const Planned &planned) {
     const auto lets_through = [&](const std::string &filter) {
         return planned.name().find(filter) != std::string::npos ||
-               names_duty(*planned.entry, filter);
+               names_requirement(*planned.entry, filter);
     };
     return options.filters.empty() ||
            std::any_of(options.filters.begin(), options.filters.end(), lets_through);

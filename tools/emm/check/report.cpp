@@ -65,7 +65,7 @@ void Report::add(const Planned &planned, const CaseOutcome &outcome) {
     }
     if (options_.json) {
         told_.push_back({{"name", planned.name()},
-                         {"duties", requirements},
+                         {"requirements", requirements},
                          {"outcome", outcome.state},
                          {"message", outcome.message},
                          {"output", outcome.output},
@@ -125,7 +125,7 @@ void list(const std::vector<Planned> &planned, bool json) {
     for (const Planned &one : planned) {
         if (json) {
             all.push_back({{"name", one.name()},
-                           {"duties", split(one.entry->requirements)},
+                           {"requirements", split(one.entry->requirements)},
                            {"says", one.entry->says},
                            {"needs_simulator", (one.entry->needs & on_simulator) != 0}});
         } else {
