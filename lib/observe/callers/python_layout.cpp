@@ -8,7 +8,12 @@ namespace emm::observe {
 namespace {
 
 constexpr int first_minor = 9;
+// What offsetof gives in CPython's headers: cpython/pystate.h, internal/pycore_frame.h (before 3.11
+// cpython/frameobject.h) and cpython/code.h. tests/code/python_layouts.py compares them with those
+// of each interpreter that it finds.
 constexpr PythonLayout layouts[] = {
+    // state_frame, is_behind, behind_frame, previous, code, owner, instruction, instructions, file,
+    // name, line
     {24, false, 0, 24, 32, 0, 0, 0, 104, 112, 40},   // 3.9
     {24, false, 0, 24, 32, 0, 0, 0, 104, 112, 40},   // 3.10
     {56, true, 8, 48, 32, 0, 56, 184, 112, 128, 72}, // 3.11
