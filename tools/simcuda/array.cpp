@@ -82,22 +82,16 @@ unsigned most_levels(const CUDA_ARRAY3D_DESCRIPTOR &descriptor) {
 template <class Handle>
 CUresult make(Handles<Array, Handle> &handles, const CUDA_ARRAY3D_DESCRIPTOR *descriptor,
               unsigned levels, Handle *ret_handle) {
-    Context *context;
-    CUresult result = current_root(context);
-    if (result != CUDA_SUCCESS || !ret_handle || !descriptor || levels == 0) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    result = check(*descriptor);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    Context &context = expect_found(current_root);
+    expect(ret_handle && descriptor && levels != 0);
+    expect_success(check(*descriptor));
     auto array = std::make_unique<Array>();
-    array->context = context;
+    array->context = &context;
     array->descriptor = *descriptor;
     for (unsigned level = 0; level < std::min(levels, most_levels(*descriptor)); level++) {
         array->size += size_of(*descriptor, level);
     }
-    const auto offset = context->device->take(array->size);
+    const auto offset = context.device->take(array->size);
     if (!offset) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -114,29 +108,21 @@ template <class Handle> void end(Handles<Array, Handle> &handles, Handle handle,
     delete array;
 }
 
-template <class Handle> CUresult find(Handles<Array, Handle> &handles, Handle handle, Array *&ret) {
-    ret = handles.find(handle);
-    if (!ret) {
+template <class Handle> Array &array_of(Handles<Array, Handle> &handles, Handle handle) {
+    Array *const array = handles.find(handle);
+    if (!array) {
         misuse("array %p %s", static_cast<void *>(handle),
                handles.was(handle) ? "was destroyed" : "is no array");
-        return CUDA_ERROR_INVALID_HANDLE;
+        throw Refused{CUDA_ERROR_INVALID_HANDLE};
     }
-    return CUDA_SUCCESS;
+    return *array;
 }
 
 // All work that could use it is waited for.
 template <class Handle> CUresult destroy(Handles<Array, Handle> &handles, Handle handle) {
-    Array *array;
-    CUresult result = find(handles, handle, array);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    wait_for(*array->context);
-    result = find(handles, handle, array);
-    if (result == CUDA_SUCCESS) {
-        end(handles, handle, array);
-    }
-    return result;
+    wait_for(*array_of(handles, handle).context);
+    end(handles, handle, &array_of(handles, handle)); // another thread may have destroyed it
+    return CUDA_SUCCESS;
 }
 
 } // namespace
@@ -157,9 +143,7 @@ void end_arrays(Context &context) {
 }
 
 CUresult api::array_create(CUarray *p_handle, const CUDA_ARRAY_DESCRIPTOR *p_allocate_array) {
-    if (!p_allocate_array) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(p_allocate_array);
     CUDA_ARRAY3D_DESCRIPTOR descriptor = {};
     descriptor.Width = p_allocate_array->Width;
     descriptor.Height = p_allocate_array->Height;
@@ -174,10 +158,8 @@ CUresult api::array_3d_create(CUarray *p_handle, const CUDA_ARRAY3D_DESCRIPTOR *
 
 CUresult api::array_get_descriptor(CUDA_ARRAY_DESCRIPTOR *p_array_descriptor, CUarray h_array) {
     CUDA_ARRAY3D_DESCRIPTOR descriptor = {};
-    const CUresult result = array_3d_get_descriptor(&descriptor, h_array);
-    if (result != CUDA_SUCCESS || !p_array_descriptor) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_success(array_3d_get_descriptor(&descriptor, h_array));
+    expect(p_array_descriptor);
     *p_array_descriptor = {descriptor.Width, descriptor.Height, descriptor.Format,
                            descriptor.NumChannels};
     return CUDA_SUCCESS;
@@ -185,12 +167,9 @@ CUresult api::array_get_descriptor(CUDA_ARRAY_DESCRIPTOR *p_array_descriptor, CU
 
 CUresult api::array_3d_get_descriptor(CUDA_ARRAY3D_DESCRIPTOR *p_array_descriptor,
                                       CUarray h_array) {
-    Array *array;
-    const CUresult result = find(sim().plain_arrays, h_array, array);
-    if (result != CUDA_SUCCESS || !p_array_descriptor) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *p_array_descriptor = array->descriptor;
+    Array &array = array_of(sim().plain_arrays, h_array);
+    expect(p_array_descriptor);
+    *p_array_descriptor = array.descriptor;
     return CUDA_SUCCESS;
 }
 

@@ -29,6 +29,35 @@ void count_call(Row row);
 uint64_t calls_of(std::string_view name);
 uint64_t calls_of_all();
 
+// Ends an entry with this result; what it holds is given back on the way.
+struct Refused {
+    CUresult result;
+};
+
+inline void expect_success(CUresult result) {
+    if (result != CUDA_SUCCESS) {
+        throw Refused{result};
+    }
+}
+
+inline void expect(bool holds, CUresult otherwise = CUDA_ERROR_INVALID_VALUE) {
+    expect_success(holds ? CUDA_SUCCESS : otherwise);
+}
+
+// What `find` finds; the entry ends with its result if that is no success.
+template <class Object> Object &expect_found(CUresult (*find)(Object *&)) {
+    Object *object = nullptr;
+    expect_success(find(object));
+    return *object;
+}
+
+template <class Object, class Handle>
+Object &expect_found(CUresult (*find)(Handle, Object *&), Handle handle) {
+    Object *object = nullptr;
+    expect_success(find(handle, object));
+    return *object;
+}
+
 // Every entry runs through here: it is refused, or served with the simulator locked.
 template <typename Body>
 CUresult enter(Row row, bool per_thread_stream, const Body &body) noexcept {
@@ -39,7 +68,12 @@ CUresult enter(Row row, bool per_thread_stream, const Body &body) noexcept {
     Simulator &simulator = sim();
     const std::lock_guard lock(simulator.mutex);
     simulator.work.toss();
-    const CUresult result = body();
+    CUresult result;
+    try {
+        result = body();
+    } catch (const Refused &refused) {
+        result = refused.result;
+    }
     simulator.settle();
     return result;
 }

@@ -209,11 +209,9 @@ CUresult api::stream_begin_capture_v1(CUstream h_stream) {
 
 CUresult api::stream_begin_capture(CUstream h_stream, CUstreamCaptureMode mode) {
     Stream *stream;
-    const CUresult result = find_to_capture(h_stream, mode, stream);
-    if (result == CUDA_SUCCESS) {
-        begin_capture(*stream, mode, make_graph()->handle);
-    }
-    return result;
+    expect_success(find_to_capture(h_stream, mode, stream));
+    begin_capture(*stream, mode, make_graph()->handle);
+    return CUDA_SUCCESS;
 }
 
 CUresult api::stream_begin_capture_to_graph(CUstream h_stream, CUgraph h_graph,
@@ -223,16 +221,11 @@ CUresult api::stream_begin_capture_to_graph(CUstream h_stream, CUgraph h_graph,
     Stream *stream;
     Graph *graph;
     std::vector<Node *> nodes;
-    CUresult result = find_to_capture(h_stream, mode, stream);
-    result = result == CUDA_SUCCESS ? find_graph(h_graph, graph) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (capture_into(*graph) ||
-        !find_nodes(*graph, dependencies, dependencies ? num_dependencies : 0, nodes) ||
-        (!dependencies && num_dependencies != 0)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_success(find_to_capture(h_stream, mode, stream));
+    expect_success(find_graph(h_graph, graph));
+    expect(!capture_into(*graph) &&
+           find_nodes(*graph, dependencies, dependencies ? num_dependencies : 0, nodes) &&
+           (dependencies || num_dependencies == 0));
     begin_capture(*stream, mode, h_graph);
     stream->last_nodes = nodes;
     return CUDA_SUCCESS;
@@ -263,17 +256,14 @@ CUresult api::stream_end_capture(CUstream h_stream, CUgraph *ph_graph) {
 }
 
 CUresult api::stream_is_capturing(CUstream h_stream, CUstreamCaptureStatus *capture_status) {
-    Stream *stream;
-    const CUresult result = find_stream(h_stream, stream);
-    if (result != CUDA_SUCCESS || !capture_status) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (stream->kind == Stream::Kind::legacy && captures_beside(*stream)) {
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect(capture_status);
+    if (stream.kind == Stream::Kind::legacy && captures_beside(stream)) {
         return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT; // asking does no harm
     }
-    *capture_status = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
-                      : stream->capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                                 : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    *capture_status = !stream.capture           ? CU_STREAM_CAPTURE_STATUS_NONE
+                      : stream.capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                                : CU_STREAM_CAPTURE_STATUS_ACTIVE;
     return CUDA_SUCCESS;
 }
 
@@ -327,14 +317,8 @@ CUresult api::stream_get_capture_info_v3(CUstream h_stream,
 
 CUresult api::stream_update_capture_dependencies(CUstream h_stream, CUgraphNode *dependencies,
                                                  size_t num_dependencies, unsigned int flags) {
-    Stream *stream;
-    const CUresult result = find_stream(h_stream, stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (!stream->capture || stream->capture->invalid) {
-        return CUDA_ERROR_ILLEGAL_STATE;
-    }
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect(stream.capture && !stream.capture->invalid, CUDA_ERROR_ILLEGAL_STATE);
     std::vector<Node *> nodes;
     for (size_t i = 0; i < num_dependencies; ++i) {
         nodes.push_back(sim().nodes.find(dependencies[i]));
@@ -343,9 +327,9 @@ CUresult api::stream_update_capture_dependencies(CUstream h_stream, CUgraphNode 
         }
     }
     if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) {
-        stream->last_nodes.clear();
+        stream.last_nodes.clear();
     }
-    add_last_nodes(*stream, nodes);
+    add_last_nodes(stream, nodes);
     return CUDA_SUCCESS;
 }
 
@@ -356,9 +340,7 @@ CUresult api::stream_update_capture_dependencies_v2(CUstream h_stream, CUgraphNo
 }
 
 CUresult api::thread_exchange_stream_capture_mode(CUstreamCaptureMode *mode) {
-    if (!mode || *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(mode && *mode <= CU_STREAM_CAPTURE_MODE_RELAXED);
     std::swap(*mode, this_thread.mode);
     return CUDA_SUCCESS;
 }

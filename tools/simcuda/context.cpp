@@ -21,6 +21,10 @@ CUresult current_context(Context *&ret_context) {
     return handle ? find_context(handle, ret_context) : CUDA_ERROR_INVALID_CONTEXT;
 }
 
+CUresult context_or_current(CUcontext handle, Context *&ret_context) {
+    return handle ? find_context(handle, ret_context) : current_context(ret_context);
+}
+
 CUresult current_root(Context *&ret_context) {
     const CUresult result = current_context(ret_context);
     if (result == CUDA_SUCCESS) {

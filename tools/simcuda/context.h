@@ -43,6 +43,7 @@ struct Context {
 CUresult current_context(Context *&ret_context);
 CUresult current_root(Context *&ret_context);
 CUresult find_context(CUcontext handle, Context *&ret_context);
+CUresult context_or_current(CUcontext handle, Context *&ret_context); // NULL: the current one
 inline Context &root_of(Context &context) {
     return context.root ? *context.root : context;
 }

@@ -7,17 +7,12 @@ namespace simcuda {
 namespace {
 
 CUresult create(CUcontext *ret_context, unsigned flags, CUdevice ordinal) {
-    Device *device;
-    const CUresult result = find_device(ordinal, device);
-    if (result != CUDA_SUCCESS || !ret_context) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    const CUcontext handle = make_context(*device, flags, nullptr)->handle;
-    const CUresult pushed = api::ctx_push_current(handle);
-    if (pushed == CUDA_SUCCESS) {
-        *ret_context = handle;
-    }
-    return pushed;
+    Device &device = expect_found(find_device, ordinal);
+    expect(ret_context);
+    const CUcontext handle = make_context(device, flags, nullptr)->handle;
+    expect_success(api::ctx_push_current(handle));
+    *ret_context = handle;
+    return CUDA_SUCCESS;
 }
 
 bool is_working(const Context &context) {
@@ -25,42 +20,28 @@ bool is_working(const Context &context) {
     return std::any_of(work.begin(), work.end(), [](const OpRef &op) { return op && !op->done(); });
 }
 
-// A context, NULL meaning the current one.
-CUresult context_or_current(CUcontext handle, Context *&ret_context) {
-    return handle ? find_context(handle, ret_context) : current_context(ret_context);
-}
-
 } // namespace
 
 CUresult api::device_primary_ctx_retain(CUcontext *pctx, CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS || !pctx) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
+    Device &device = expect_found(find_device, dev);
+    expect(pctx);
+    if (!sim().contexts.find(device.primary_handle)) {
+        make_context(device, device.primary_flags, device.primary_handle);
     }
-    if (!sim().contexts.find(device->primary_handle)) {
-        make_context(*device, device->primary_flags, device->primary_handle);
-    }
-    ++device->primary_users;
-    *pctx = device->primary_handle;
+    ++device.primary_users;
+    *pctx = device.primary_handle;
     return CUDA_SUCCESS;
 }
 
 CUresult api::device_primary_ctx_release(CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    Context *context = sim().contexts.find(device->primary_handle);
-    while (context && device->primary_users == 1 && is_working(*context)) {
+    Device &device = expect_found(find_device, dev);
+    Context *context = sim().contexts.find(device.primary_handle);
+    while (context && device.primary_users == 1 && is_working(*context)) {
         wait_for(*context); // while a host function runs, another thread may retain it
-        context = sim().contexts.find(device->primary_handle);
+        context = sim().contexts.find(device.primary_handle);
     }
-    if (device->primary_users == 0) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    if (--device->primary_users == 0 && context) {
+    expect(device.primary_users != 0, CUDA_ERROR_INVALID_CONTEXT);
+    if (--device.primary_users == 0 && context) {
         end_context(context);
     }
     return CUDA_SUCCESS;
@@ -68,45 +49,32 @@ CUresult api::device_primary_ctx_release(CUdevice dev) {
 
 // The program must still release each retain.
 CUresult api::device_primary_ctx_reset(CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (Context *context = sim().contexts.find(device->primary_handle)) {
+    Device &device = expect_found(find_device, dev);
+    if (Context *context = sim().contexts.find(device.primary_handle)) {
         end_context(context);
     }
     return CUDA_SUCCESS;
 }
 
 CUresult api::device_primary_ctx_get_state(CUdevice dev, unsigned int *flags, int *active) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS || !flags || !active) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *flags = device->primary_flags;
-    *active = sim().contexts.find(device->primary_handle) != nullptr;
+    Device &device = expect_found(find_device, dev);
+    expect(flags && active);
+    *flags = device.primary_flags;
+    *active = sim().contexts.find(device.primary_handle) != nullptr;
     return CUDA_SUCCESS;
 }
 
 // Before CUDA 11 the flags could not be changed under a context.
 CUresult api::device_primary_ctx_set_flags_v1(CUdevice dev, unsigned int flags) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    return result == CUDA_SUCCESS && sim().contexts.find(device->primary_handle)
-               ? CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE
-               : device_primary_ctx_set_flags(dev, flags);
+    expect(!sim().contexts.find(expect_found(find_device, dev).primary_handle),
+           CUDA_ERROR_PRIMARY_CONTEXT_ACTIVE);
+    return device_primary_ctx_set_flags(dev, flags);
 }
 
 CUresult api::device_primary_ctx_set_flags(CUdevice dev, unsigned int flags) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    device->primary_flags = flags;
-    if (Context *context = sim().contexts.find(device->primary_handle)) {
+    Device &device = expect_found(find_device, dev);
+    device.primary_flags = flags;
+    if (Context *context = sim().contexts.find(device.primary_handle)) {
         context->flags = flags;
     }
     return CUDA_SUCCESS;
@@ -128,53 +96,35 @@ CUresult api::ctx_create_v4(CUcontext *pctx, CUctxCreateParams *parameters, unsi
 }
 
 CUresult api::ctx_destroy(CUcontext ctx) {
-    Context *context;
-    const CUresult result = find_context(ctx, context);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (context->primary || context->root) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    Context &context = expect_found(find_context, ctx);
+    expect(!context.primary && !context.root, CUDA_ERROR_INVALID_CONTEXT);
     if (this_thread.depth && this_thread.stack[this_thread.depth - 1] == ctx) {
         --this_thread.depth;
     }
-    end_context(context);
+    end_context(&context);
     return CUDA_SUCCESS;
 }
 
 CUresult api::ctx_attach(CUcontext *pctx, unsigned int flags) {
-    Context *context;
-    const CUresult result = current_context(context);
-    if (result != CUDA_SUCCESS || !pctx || flags != 0) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (context->primary || context->root) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
-    ++context->users;
-    *pctx = context->handle;
+    Context &context = expect_found(current_context);
+    expect(pctx && flags == 0);
+    expect(!context.primary && !context.root, CUDA_ERROR_INVALID_CONTEXT);
+    ++context.users;
+    *pctx = context.handle;
     return CUDA_SUCCESS;
 }
 
 // Nothing comes of a detachment from a primary context: cuDevicePrimaryCtxRetain counts its users.
 CUresult api::ctx_detach(CUcontext ctx) {
-    Context *context, *current;
-    CUresult result = find_context(ctx, context);
-    result = result == CUDA_SUCCESS ? current_context(current) : result;
-    if (result != CUDA_SUCCESS || current != context) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_CONTEXT;
-    }
-    const bool stays = context->primary || context->root || --context->users > 0;
+    Context &context = expect_found(find_context, ctx);
+    Context &current = expect_found(current_context);
+    expect(&current == &context, CUDA_ERROR_INVALID_CONTEXT);
+    const bool stays = context.primary || context.root || --context.users > 0;
     return stays ? CUDA_SUCCESS : ctx_destroy(ctx);
 }
 
 CUresult api::ctx_push_current(CUcontext ctx) {
-    Context *context;
-    const CUresult result = find_context(ctx, context);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect_found(find_context, ctx);
     if (this_thread.depth == Thread::deepest) {
         return misuse("this thread has pushed %d contexts and popped none", Thread::deepest);
     }
@@ -183,9 +133,7 @@ CUresult api::ctx_push_current(CUcontext ctx) {
 }
 
 CUresult api::ctx_pop_current(CUcontext *pctx) {
-    if (this_thread.depth == 0) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    expect(this_thread.depth != 0, CUDA_ERROR_INVALID_CONTEXT);
     const CUcontext popped = this_thread.stack[--this_thread.depth];
     if (pctx) {
         *pctx = popped;
@@ -196,18 +144,13 @@ CUresult api::ctx_pop_current(CUcontext *pctx) {
 // Replaces the top of the stack; NULL takes it away.
 CUresult api::ctx_set_current(CUcontext ctx) {
     Context *context;
-    const CUresult result = ctx ? find_context(ctx, context) : CUDA_SUCCESS;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect_success(ctx ? find_context(ctx, context) : CUDA_SUCCESS);
     this_thread.depth -= this_thread.depth > 0;
     return ctx ? ctx_push_current(ctx) : CUDA_SUCCESS;
 }
 
 CUresult api::ctx_get_current(CUcontext *pctx) {
-    if (!pctx) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(pctx);
     *pctx = this_thread.depth ? this_thread.stack[this_thread.depth - 1] : nullptr;
     return CUDA_SUCCESS;
 }
@@ -217,51 +160,35 @@ CUresult api::ctx_get_device(CUdevice *device) {
 }
 
 CUresult api::ctx_get_device_v2(CUdevice *device, CUcontext ctx) {
-    Context *context;
-    const CUresult result = context_or_current(ctx, context);
-    if (result != CUDA_SUCCESS || !device) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *device = context->device->ordinal;
+    Context &context = expect_found(context_or_current, ctx);
+    expect(device);
+    *device = context.device->ordinal;
     return CUDA_SUCCESS;
 }
 
 CUresult api::ctx_get_id(CUcontext ctx, unsigned long long *ctx_id) {
-    Context *context;
-    const CUresult result = context_or_current(ctx, context);
-    if (result != CUDA_SUCCESS || !ctx_id) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *ctx_id = context->id;
+    Context &context = expect_found(context_or_current, ctx);
+    expect(ctx_id);
+    *ctx_id = context.id;
     return CUDA_SUCCESS;
 }
 
 CUresult api::ctx_get_flags(unsigned int *flags) {
-    Context *context;
-    const CUresult result = current_context(context);
-    if (result != CUDA_SUCCESS || !flags) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *flags = context->flags;
+    Context &context = expect_found(current_context);
+    expect(flags);
+    *flags = context.flags;
     return CUDA_SUCCESS;
 }
 
 CUresult api::ctx_get_api_version(CUcontext ctx, unsigned int *version) {
-    Context *context;
-    const CUresult result = context_or_current(ctx, context);
-    if (result != CUDA_SUCCESS || !version) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_found(context_or_current, ctx);
+    expect(version);
     *version = 3020;
     return CUDA_SUCCESS;
 }
 
 CUresult api::ctx_get_stream_priority_range(int *least_priority, int *greatest_priority) {
-    Context *context;
-    const CUresult result = current_context(context);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect_found(current_context);
     if (least_priority) {
         *least_priority = 0;
     }
@@ -276,42 +203,26 @@ CUresult api::ctx_synchronize() {
 }
 
 CUresult api::ctx_synchronize_v2(CUcontext ctx) {
-    Context *context;
-    CUresult result = context_or_current(ctx, context);
-    result = result == CUDA_SUCCESS ? check_no_captures(*context) : result;
-    if (result == CUDA_SUCCESS) {
-        wait_for(*context);
-    }
-    return result;
+    Context &context = expect_found(context_or_current, ctx);
+    expect_success(check_no_captures(context));
+    wait_for(context);
+    return CUDA_SUCCESS;
 }
 
 CUresult api::ctx_enable_peer_access(CUcontext peer_context, unsigned int flags) {
-    Context *context, *peer;
-    CUresult result = current_root(context);
-    result = result == CUDA_SUCCESS ? find_context(peer_context, peer) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    peer = &root_of(*peer);
-    if (context->device == peer->device || !sim().options.peers) {
-        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-    }
-    return context->peers.insert(peer).second ? CUDA_SUCCESS
+    Context &context = expect_found(current_root);
+    Context &peer = root_of(expect_found(find_context, peer_context));
+    expect(flags == 0);
+    expect(context.device != peer.device && sim().options.peers,
+           CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+    return context.peers.insert(&peer).second ? CUDA_SUCCESS
                                               : CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 }
 
 CUresult api::ctx_disable_peer_access(CUcontext peer_context) {
-    Context *context, *peer;
-    CUresult result = current_root(context);
-    result = result == CUDA_SUCCESS ? find_context(peer_context, peer) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    return context->peers.erase(&root_of(*peer)) ? CUDA_SUCCESS
-                                                 : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    Context &context = expect_found(current_root);
+    Context &peer = root_of(expect_found(find_context, peer_context));
+    return context.peers.erase(&peer) ? CUDA_SUCCESS : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
 
 } // namespace simcuda

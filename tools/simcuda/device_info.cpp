@@ -1,3 +1,4 @@
+#include "call.h"
 #include "simulator.h"
 
 #include <cstdio>
@@ -49,63 +50,44 @@ const std::map<int, int> &attributes() {
 } // namespace
 
 CUresult api::device_get(CUdevice *device, int ordinal) {
-    Device *found;
-    if (!device) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const CUresult result = find_device(ordinal, found);
-    if (result == CUDA_SUCCESS) {
-        *device = ordinal;
-    }
-    return result;
+    expect(device);
+    expect_found(find_device, ordinal);
+    *device = ordinal;
+    return CUDA_SUCCESS;
 }
 
 CUresult api::device_get_count(int *count) {
-    if (!count) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(count);
     *count = static_cast<int>(sim().devices.size());
     return CUDA_SUCCESS;
 }
 
 CUresult api::device_get_name(char *name, int len, CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS || !name || len <= 0) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_found(find_device, dev);
+    expect(name && len > 0);
     snprintf(name, static_cast<size_t>(len), "Simulated device");
     return CUDA_SUCCESS;
 }
 
 // The same in every process, as with real devices.
 CUresult api::device_get_uuid(CUuuid *uuid, CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS || !uuid) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_found(find_device, dev);
+    expect(uuid);
     std::memcpy(uuid->bytes, "simulated CUDA\0", 16);
     uuid->bytes[15] = static_cast<char>(dev + 1);
     return CUDA_SUCCESS;
 }
 
 CUresult api::device_total_mem(size_t *bytes, CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS || !bytes) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *bytes = device->capacity;
+    Device &device = expect_found(find_device, dev);
+    expect(bytes);
+    *bytes = device.capacity;
     return CUDA_SUCCESS;
 }
 
 CUresult api::device_get_attribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS || !pi) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_found(find_device, dev);
+    expect(pi);
     const auto found = attributes().find(attrib);
     const bool unable = attrib == CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY && !sim().options.mapping;
     *pi = attrib == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID ? dev + 1
@@ -115,36 +97,27 @@ CUresult api::device_get_attribute(int *pi, CUdevice_attribute attrib, CUdevice 
 }
 
 CUresult api::device_get_pci_bus_id(char *pci_bus_id, int len, CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS || !pci_bus_id || len < 13) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_found(find_device, dev);
+    expect(pci_bus_id && len >= 13);
     snprintf(pci_bus_id, static_cast<size_t>(len), "0000:%02X:00.0", dev + 1);
     return CUDA_SUCCESS;
 }
 
 CUresult api::device_get_by_pci_bus_id(CUdevice *dev, const char *pci_bus_id) {
     unsigned domain = 0, bus = 0, slot = 0;
-    if (!dev || !pci_bus_id ||
-        (sscanf(pci_bus_id, "%x:%x:%x", &domain, &bus, &slot) != 3 &&
-         sscanf(pci_bus_id, "%x:%x", &bus, &slot) != 2)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (domain != 0 || slot != 0 || bus == 0 || bus > sim().devices.size()) {
-        return CUDA_ERROR_INVALID_DEVICE;
-    }
+    expect(dev && pci_bus_id &&
+           (sscanf(pci_bus_id, "%x:%x:%x", &domain, &bus, &slot) == 3 ||
+            sscanf(pci_bus_id, "%x:%x", &bus, &slot) == 2));
+    expect(domain == 0 && slot == 0 && bus != 0 && bus <= sim().devices.size(),
+           CUDA_ERROR_INVALID_DEVICE);
     *dev = static_cast<CUdevice>(bus - 1);
     return CUDA_SUCCESS;
 }
 
 CUresult api::device_can_access_peer(int *can_access_peer, CUdevice dev, CUdevice peer_dev) {
-    Device *device, *peer;
-    CUresult result = find_device(dev, device);
-    result = result == CUDA_SUCCESS ? find_device(peer_dev, peer) : result;
-    if (result != CUDA_SUCCESS || !can_access_peer) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_found(find_device, dev);
+    expect_found(find_device, peer_dev);
+    expect(can_access_peer);
     *can_access_peer = dev != peer_dev && sim().options.peers;
     return CUDA_SUCCESS;
 }

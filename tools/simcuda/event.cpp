@@ -34,10 +34,7 @@ void set(Event &event, OpRef op, Clock clock) {
 }
 
 CUresult record(Event &event, Stream &stream) {
-    const CUresult result = check_capture(stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect_success(check_capture(stream));
     if (event.context != &root_of(*stream.context)) {
         return CUDA_ERROR_INVALID_HANDLE;
     }
@@ -51,10 +48,7 @@ CUresult record(Event &event, Stream &stream) {
 }
 
 CUresult wait(Event &event, Stream &stream) {
-    const CUresult result = check_capture(stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect_success(check_capture(stream));
     if (event.capture || stream.capture) {
         return wait_in_capture(event, stream);
     }
@@ -78,36 +72,28 @@ CUresult find_recorded(CUevent handle, Event *&ret_event) {
 CUresult api::event_create(CUevent *ph_event, unsigned int flags) {
     constexpr unsigned known =
         CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-    Context *context;
-    const CUresult result = current_root(context);
-    if (result != CUDA_SUCCESS || !ph_event || (flags & ~known)) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    Context &context = expect_found(current_root);
+    expect(ph_event && !(flags & ~known));
     auto *event = new Event;
-    event->context = context;
+    event->context = &context;
     event->flags = flags;
     event->handle = *ph_event = sim().events.insert(event);
-    context->events.insert(event);
+    context.events.insert(event);
     return CUDA_SUCCESS;
 }
 
 CUresult api::event_destroy(CUevent h_event) {
-    Event *event;
-    const CUresult result = find_event(h_event, event);
-    if (result == CUDA_SUCCESS) {
-        sim().events.erase(h_event);
-        event->context->events.erase(event);
-        delete event;
-    }
-    return result;
+    Event &event = expect_found(find_event, h_event);
+    sim().events.erase(h_event);
+    event.context->events.erase(&event);
+    delete &event;
+    return CUDA_SUCCESS;
 }
 
 CUresult api::event_record(CUevent h_event, CUstream h_stream) {
-    Event *event;
-    Stream *stream;
-    CUresult result = find_event(h_event, event);
-    result = result == CUDA_SUCCESS ? find_stream(h_stream, stream) : result;
-    return result == CUDA_SUCCESS ? record(*event, *stream) : result;
+    Event &event = expect_found(find_event, h_event);
+    Stream &stream = expect_found(find_stream, h_stream);
+    return record(event, stream);
 }
 
 CUresult api::event_record_with_flags(CUevent h_event, CUstream h_stream, unsigned int flags) {
@@ -116,13 +102,9 @@ CUresult api::event_record_with_flags(CUevent h_event, CUstream h_stream, unsign
 }
 
 CUresult api::event_query(CUevent h_event) {
-    Event *event;
-    const CUresult result = find_recorded(h_event, event);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    const Clock clock = event->clock;
-    if (!sim().work.query(event->op)) {
+    Event &event = expect_found(find_recorded, h_event);
+    const Clock clock = event.clock;
+    if (!sim().work.query(event.op)) {
         return CUDA_ERROR_NOT_READY;
     }
     clock.seen_by(sim().host);
@@ -130,13 +112,9 @@ CUresult api::event_query(CUevent h_event) {
 }
 
 CUresult api::event_synchronize(CUevent h_event) {
-    Event *event;
-    const CUresult result = find_recorded(h_event, event);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    const OpRef op = event->op;
-    const Clock clock = event->clock;
+    Event &event = expect_found(find_recorded, h_event);
+    const OpRef op = event.op;
+    const Clock clock = event.clock;
     sim().work.wait(op);
     clock.seen_by(sim().host);
     trim_pools();
@@ -144,68 +122,45 @@ CUresult api::event_synchronize(CUevent h_event) {
 }
 
 CUresult api::event_elapsed_time(float *p_milliseconds, CUevent h_start, CUevent h_end) {
-    Event *start, *end;
-    CUresult result = find_recorded(h_start, start);
-    result = result == CUDA_SUCCESS ? find_recorded(h_end, end) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (!p_milliseconds) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!start->op || !end->op || ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    if (!start->op->done() || !end->op->done()) {
+    Event &start = expect_found(find_recorded, h_start);
+    Event &end = expect_found(find_recorded, h_end);
+    expect(p_milliseconds);
+    expect(start.op && end.op && !((start.flags | end.flags) & CU_EVENT_DISABLE_TIMING),
+           CUDA_ERROR_INVALID_HANDLE);
+    if (!start.op->done() || !end.op->done()) {
         return CUDA_ERROR_NOT_READY;
     }
     *p_milliseconds =
-        std::chrono::duration<float, std::milli>(end->op->finished - start->op->finished).count();
+        std::chrono::duration<float, std::milli>(end.op->finished - start.op->finished).count();
     return CUDA_SUCCESS;
 }
 
 CUresult api::stream_wait_event(CUstream h_stream, CUevent h_event, unsigned int flags) {
-    Event *event;
-    Stream *stream;
-    CUresult result = find_event(h_event, event);
-    result = result == CUDA_SUCCESS ? find_stream(h_stream, stream) : result;
-    if (result != CUDA_SUCCESS || flags > CU_EVENT_WAIT_EXTERNAL) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    return wait(*event, *stream);
+    Event &event = expect_found(find_event, h_event);
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect(flags <= CU_EVENT_WAIT_EXTERNAL);
+    return wait(event, stream);
 }
 
 // Covers all streams of the context, and is on none of them.
 CUresult api::ctx_record_event(CUcontext h_ctx, CUevent h_event) {
-    Context *context;
-    Event *event;
-    CUresult result = h_ctx ? find_context(h_ctx, context) : current_context(context);
-    result = result == CUDA_SUCCESS ? find_event(h_event, event) : result;
-    result = result == CUDA_SUCCESS ? check_no_captures(*context) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (event->context != &root_of(*context)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    set(*event, sim().work.add(nullptr, false, work_of(*context)), clock_of(*context));
+    Context &context = expect_found(context_or_current, h_ctx);
+    Event &event = expect_found(find_event, h_event);
+    expect_success(check_no_captures(context));
+    expect(event.context == &root_of(context), CUDA_ERROR_INVALID_HANDLE);
+    set(event, sim().work.add(nullptr, false, work_of(context)), clock_of(context));
     return CUDA_SUCCESS;
 }
 
 CUresult api::ctx_wait_event(CUcontext h_ctx, CUevent h_event) {
-    Context *context;
-    Event *event;
-    CUresult result = h_ctx ? find_context(h_ctx, context) : current_context(context);
-    result = result == CUDA_SUCCESS ? find_event(h_event, event) : result;
-    result = result == CUDA_SUCCESS ? check_no_captures(*context) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
+    Context &context = expect_found(context_or_current, h_ctx);
+    Event &event = expect_found(find_event, h_event);
+    expect_success(check_no_captures(context));
+    for (Stream *stream : context.streams) {
+        wait_on_stream(*stream, event.op, event.clock);
     }
-    for (Stream *stream : context->streams) {
-        wait_on_stream(*stream, event->op, event->clock);
-    }
-    context->barrier = sim().work.add(nullptr, false, {context->barrier, event->op});
-    context->barrier_clock.join(event->clock, sim().host);
+    context.barrier = sim().work.add(nullptr, false, {context.barrier, event.op});
+    context.barrier_clock.join(event.clock, sim().host);
     return CUDA_SUCCESS;
 }
 

@@ -219,48 +219,35 @@ private:
 } // namespace
 
 CUresult api::graph_create(CUgraph *ph_graph, unsigned int flags) {
-    if (!ph_graph || flags != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(ph_graph && flags == 0);
     *ph_graph = make_graph()->handle;
     return CUDA_SUCCESS;
 }
 
 CUresult api::graph_destroy(CUgraph h_graph) {
-    Graph *graph;
-    const CUresult result = find_graph(h_graph, graph);
-    if (result == CUDA_SUCCESS && capture_into(*graph)) {
+    Graph &graph = expect_found(find_graph, h_graph);
+    if (capture_into(graph)) {
         return misuse("a stream still captures into graph %p", static_cast<void *>(h_graph));
     }
-    if (result == CUDA_SUCCESS) {
-        end_graph(graph);
-    }
-    return result;
+    end_graph(&graph);
+    return CUDA_SUCCESS;
 }
 
 CUresult api::graph_clone(CUgraph *ph_graph_clone, CUgraph original_graph) {
-    Graph *graph;
-    const CUresult result = find_graph(original_graph, graph);
-    if (result != CUDA_SUCCESS || !ph_graph_clone) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (has_memory_nodes(*graph->body)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    Graph &graph = expect_found(find_graph, original_graph);
+    expect(ph_graph_clone);
+    expect(!has_memory_nodes(*graph.body), CUDA_ERROR_NOT_SUPPORTED);
     Graph *const clone = make_graph();
-    clone->held = hold_too(*graph->held);
-    copy_nodes(*graph->body, {}, *clone);
+    clone->held = hold_too(*graph.held);
+    copy_nodes(*graph.body, {}, *clone);
     *ph_graph_clone = clone->handle;
     return CUDA_SUCCESS;
 }
 
 CUresult api::graph_get_nodes(CUgraph h_graph, CUgraphNode *nodes, size_t *num_nodes) {
-    Graph *graph;
-    const CUresult result = find_graph(h_graph, graph);
-    if (result != CUDA_SUCCESS || !num_nodes) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    const auto &all = graph->body->nodes;
+    Graph &graph = expect_found(find_graph, h_graph);
+    expect(num_nodes);
+    const auto &all = graph.body->nodes;
     for (size_t i = 0; nodes && i < *num_nodes; ++i) {
         nodes[i] = i < all.size() ? all[i]->handle : nullptr;
     }
@@ -270,54 +257,41 @@ CUresult api::graph_get_nodes(CUgraph h_graph, CUgraphNode *nodes, size_t *num_n
 
 CUresult api::graph_instantiate(CUgraphExec *ph_graph_exec, CUgraph h_graph,
                                 unsigned long long flags) {
-    Graph *graph;
-    const CUresult result = find_graph(h_graph, graph);
-    if (result != CUDA_SUCCESS || !ph_graph_exec) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (Capture *capture = capture_into(*graph)) {
+    Graph &graph = expect_found(find_graph, h_graph);
+    expect(ph_graph_exec);
+    if (Capture *capture = capture_into(graph)) {
         invalidate(*capture);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (has_memory_nodes(*graph->body) && is_executable(*graph->body)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    expect(!(has_memory_nodes(*graph.body) && is_executable(*graph.body)),
+           CUDA_ERROR_NOT_SUPPORTED);
     auto *executable = new Executable;
-    executable->body = graph->body;
+    executable->body = graph.body;
     executable->frees_at_launch = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
-    executable->held = hold_too(*graph->held);
+    executable->held = hold_too(*graph.held);
     executable->handle = *ph_graph_exec = sim().executables.insert(executable);
     return CUDA_SUCCESS;
 }
 
 CUresult api::graph_launch(CUgraphExec h_graph_exec, CUstream h_stream) {
-    Executable *executable;
-    Stream *stream;
-    CUresult result = find_executable(h_graph_exec, executable);
-    result = result == CUDA_SUCCESS ? find_stream(h_stream, stream) : result;
-    result = result == CUDA_SUCCESS ? check_capture(*stream) : result;
-    if (result == CUDA_SUCCESS && stream->capture) {
-        return launch_in_capture(*stream, *executable);
+    Executable &executable = expect_found(find_executable, h_graph_exec);
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect_success(check_capture(stream));
+    if (stream.capture) {
+        return launch_in_capture(stream, executable);
     }
-    if (result == CUDA_SUCCESS && ((!executable->frees_at_launch && has_live(*executable->body)) ||
-                                   !can_free(*executable->body))) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    result = result == CUDA_SUCCESS ? Launch(*executable, *stream).run() : result;
-    if (result == CUDA_SUCCESS) {
-        graph_memory_launched(*executable->body, *stream);
-    }
-    return result;
+    expect((executable.frees_at_launch || !has_live(*executable.body)) &&
+           can_free(*executable.body));
+    expect_success(Launch(executable, stream).run());
+    graph_memory_launched(*executable.body, stream);
+    return CUDA_SUCCESS;
 }
 
 CUresult api::graph_exec_destroy(CUgraphExec h_graph_exec) {
-    Executable *executable;
-    const CUresult result = find_executable(h_graph_exec, executable);
-    if (result == CUDA_SUCCESS) {
-        sim().executables.erase(h_graph_exec);
-        delete executable;
-    }
-    return result;
+    Executable &executable = expect_found(find_executable, h_graph_exec);
+    sim().executables.erase(h_graph_exec);
+    delete &executable;
+    return CUDA_SUCCESS;
 }
 
 } // namespace simcuda

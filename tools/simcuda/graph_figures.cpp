@@ -24,49 +24,35 @@ uint64_t GraphFigures::bytes() const {
 }
 
 CUresult api::device_get_graph_mem_attribute(CUdevice dev, CUgraphMem_attribute attr, void *value) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS || !value) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    const GraphFigures &its = device->graph_figures;
+    Device &device = expect_found(find_device, dev);
+    expect(value);
+    const GraphFigures &its = device.graph_figures;
     const std::map<CUgraphMem_attribute, uint64_t> told = {
         {CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, its.bytes()},
         {CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, its.used_high},
         {CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, its.bytes()},
         {CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, its.reserved_high}};
     const auto found = told.find(attr);
-    if (found == told.end()) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(found != told.end());
     std::memcpy(value, &found->second, sizeof found->second);
     return CUDA_SUCCESS;
 }
 
 CUresult api::device_set_graph_mem_attribute(CUdevice dev, CUgraphMem_attribute attr, void *value) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
+    Device &device = expect_found(find_device, dev);
+    expect(value);
     uint64_t wanted = 1;
-    if (result == CUDA_SUCCESS && value) {
-        std::memcpy(&wanted, value, sizeof wanted);
-    }
+    std::memcpy(&wanted, value, sizeof wanted);
     const bool is_used = attr == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH;
-    if (result != CUDA_SUCCESS || wanted != 0 ||
-        (!is_used && attr != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    GraphFigures &its = device->graph_figures;
+    expect(wanted == 0 && (is_used || attr == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH));
+    GraphFigures &its = device.graph_figures;
     (is_used ? its.used_high : its.reserved_high) = its.bytes();
     return CUDA_SUCCESS;
 }
 
 CUresult api::device_graph_mem_trim(CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    std::erase_if(device->graph_figures.used, [](const auto &each) {
+    Device &device = expect_found(find_device, dev);
+    std::erase_if(device.graph_figures.used, [](const auto &each) {
         const Region *const region = sim().regions.at(each.second.start);
         return !region || region->id != each.first || !region->live;
     });

@@ -127,10 +127,8 @@ CUresult api::graph_add_empty_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
                                    const CUgraphNode *dependencies, size_t num_dependencies) {
     Graph *graph;
     std::vector<Node *> before;
-    const CUresult result = find_place(h_graph, dependencies, num_dependencies, graph, before);
-    if (result != CUDA_SUCCESS || !ph_graph_node) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_success(find_place(h_graph, dependencies, num_dependencies, graph, before));
+    expect(ph_graph_node);
     *ph_graph_node = append_node(*graph, this_thread.call, nullptr, before)->handle;
     return CUDA_SUCCESS;
 }
@@ -141,17 +139,13 @@ CUresult api::graph_add_mem_alloc_node(CUgraphNode *ph_graph_node, CUgraph h_gra
     Graph *graph;
     Device *device;
     std::vector<Node *> before;
-    const CUresult result = find_place(h_graph, dependencies, num_dependencies, graph, before);
-    if (result != CUDA_SUCCESS || !ph_graph_node || !node_params || node_params->bytesize == 0 ||
-        node_params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        node_params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        find_device(node_params->poolProps.location.id, device) != CUDA_SUCCESS) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_success(find_place(h_graph, dependencies, num_dependencies, graph, before));
+    expect(ph_graph_node && node_params && node_params->bytesize != 0 &&
+           node_params->poolProps.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+           node_params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+           find_device(node_params->poolProps.location.id, device) == CUDA_SUCCESS);
     const Region *region = take_for_graph(*graph, *device, node_params->bytesize);
-    if (!region) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    expect(region, CUDA_ERROR_OUT_OF_MEMORY);
     *ph_graph_node = append_node(*graph, this_thread.call, bind_write(*region), before)->handle;
     node_params->dptr = region->start;
     return CUDA_SUCCESS;

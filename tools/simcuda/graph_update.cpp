@@ -81,19 +81,15 @@ CUgraphExecUpdateResultInfo compare(const Body &before, const Body &after) {
 // Releases the user objects of the previous graph once the launches of before are over.
 CUresult api::graph_exec_update(CUgraphExec h_graph_exec, CUgraph h_graph,
                                 CUgraphExecUpdateResultInfo *result_info) {
-    Executable *executable;
-    Graph *graph;
-    CUresult result = find_executable(h_graph_exec, executable);
-    result = result == CUDA_SUCCESS ? find_graph(h_graph, graph) : result;
-    if (result != CUDA_SUCCESS || !result_info) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *result_info = compare(*executable->body, *graph->body);
+    Executable &executable = expect_found(find_executable, h_graph_exec);
+    Graph &graph = expect_found(find_graph, h_graph);
+    expect(result_info);
+    *result_info = compare(*executable.body, *graph.body);
     if (result_info->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) {
-        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE; // and the first version tells why
     }
-    executable->body = graph->body;
-    executable->held = hold_too(*graph->held);
+    executable.body = graph.body;
+    executable.held = hold_too(*graph.held);
     return CUDA_SUCCESS;
 }
 
@@ -101,9 +97,7 @@ CUresult api::graph_exec_update_v1(CUgraphExec h_graph_exec, CUgraph h_graph,
                                    CUgraphNode *ph_error_node,
                                    CUgraphExecUpdateResult *update_result) {
     CUgraphExecUpdateResultInfo info = {};
-    if (!ph_error_node || !update_result) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(ph_error_node && update_result);
     const CUresult result = graph_exec_update(h_graph_exec, h_graph, &info);
     *ph_error_node = info.errorNode;
     *update_result = info.result;

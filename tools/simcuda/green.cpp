@@ -37,14 +37,9 @@ CUresult find_green(CUgreenCtx handle, Context *&ret_context) {
 
 CUresult api::device_get_dev_resource(CUdevice dev, CUdevResource *resource,
                                       CUdevResourceType type) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result != CUDA_SUCCESS || !resource) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (type != CU_DEV_RESOURCE_TYPE_SM) {
-        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    }
+    expect_found(find_device, dev);
+    expect(resource);
+    expect(type == CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
     *resource = resource_of(multiprocessors);
     return CUDA_SUCCESS;
 }
@@ -52,12 +47,8 @@ CUresult api::device_get_dev_resource(CUdevice dev, CUdevResource *resource,
 CUresult api::dev_sm_resource_split_by_count(CUdevResource *groups, unsigned int *nb_groups,
                                              const CUdevResource *input, CUdevResource *remaining,
                                              unsigned int, unsigned int min_count) {
-    if (!nb_groups || !input || min_count > input->sm.smCount) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (input->type != CU_DEV_RESOURCE_TYPE_SM) {
-        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-    }
+    expect(nb_groups && input && min_count <= input->sm.smCount);
+    expect(input->type == CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
     const unsigned each = (std::max(min_count, 1u) + fewest - 1) / fewest * fewest;
     const unsigned most = input->sm.smCount / each;
     *nb_groups = groups ? std::min(*nb_groups, most) : most;
@@ -72,9 +63,7 @@ CUresult api::dev_sm_resource_split_by_count(CUdevResource *groups, unsigned int
 
 CUresult api::dev_resource_generate_desc(CUdevResourceDesc *ph_desc, CUdevResource *resources,
                                          unsigned int nb_resources) {
-    if (!ph_desc || !resources || nb_resources == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(ph_desc && resources && nb_resources != 0);
     unsigned count = 0;
     for (unsigned i = 0; i < nb_resources; i++) {
         if (resources[i].type != CU_DEV_RESOURCE_TYPE_SM) {
@@ -94,10 +83,7 @@ CUresult api::green_ctx_create(CUgreenCtx *ph_ctx, CUdevResourceDesc desc, CUdev
         return found != CUDA_SUCCESS ? found : CUDA_ERROR_INVALID_VALUE;
     }
     CUcontext primary;
-    const CUresult result = device_primary_ctx_retain(&primary, dev);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect_success(device_primary_ctx_retain(&primary, dev));
     Context *const green = make_context(*device, device->primary_flags, nullptr);
     green->root = sim().contexts.find(primary);
     green->root->greens.insert(green);
@@ -106,45 +92,32 @@ CUresult api::green_ctx_create(CUgreenCtx *ph_ctx, CUdevResourceDesc desc, CUdev
 }
 
 CUresult api::green_ctx_destroy(CUgreenCtx h_ctx) {
-    Context *green;
-    const CUresult result = find_green(h_ctx, green);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    const CUdevice device = green->device->ordinal;
-    end_context(green);
+    Context &green = expect_found(find_green, h_ctx);
+    const CUdevice device = green.device->ordinal;
+    end_context(&green);
     return device_primary_ctx_release(device);
 }
 
 CUresult api::ctx_from_green_ctx(CUcontext *p_context, CUgreenCtx h_ctx) {
-    Context *green;
-    const CUresult result = find_green(h_ctx, green);
-    if (result != CUDA_SUCCESS || !p_context) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *p_context = green->handle;
+    Context &green = expect_found(find_green, h_ctx);
+    expect(p_context);
+    *p_context = green.handle;
     return CUDA_SUCCESS;
 }
 
 CUresult api::green_ctx_stream_create(CUstream *ph_stream, CUgreenCtx green_ctx, unsigned int flags,
                                       int priority) {
-    Context *green;
-    const CUresult result = find_green(green_ctx, green);
-    if (result != CUDA_SUCCESS || !ph_stream || flags != CU_STREAM_NON_BLOCKING) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    Context &green = expect_found(find_green, green_ctx);
+    expect(ph_stream && flags == CU_STREAM_NON_BLOCKING);
     priority = std::clamp(priority, greatest_stream_priority, 0);
-    *ph_stream = make_stream(*green, Stream::Kind::user, flags, priority)->handle;
+    *ph_stream = make_stream(green, Stream::Kind::user, flags, priority)->handle;
     return CUDA_SUCCESS;
 }
 
 CUresult api::stream_get_green_ctx(CUstream h_stream, CUgreenCtx *ph_ctx) {
-    Stream *stream;
-    const CUresult result = find_stream(h_stream, stream);
-    if (result != CUDA_SUCCESS || !ph_ctx) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *ph_ctx = green_of(*stream->context);
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect(ph_ctx);
+    *ph_ctx = green_of(*stream.context);
     return CUDA_SUCCESS;
 }
 

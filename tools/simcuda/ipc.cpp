@@ -105,9 +105,7 @@ void close_import(CUdeviceptr start) {
 
 CUresult api::ipc_get_mem_handle(CUipcMemHandle *p_handle, CUdeviceptr dptr) {
     const Region *region = sim().regions.around(dptr);
-    if (!p_handle || !region || region->kind != Kind::device) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(p_handle && region && region->kind == Kind::device);
     const Name name = {handle_magic,
                        getpid(),
                        region->store->fd,
@@ -123,43 +121,26 @@ CUresult api::ipc_get_mem_handle(CUipcMemHandle *p_handle, CUdeviceptr dptr) {
 }
 
 CUresult api::ipc_open_mem_handle(CUdeviceptr *pdptr, CUipcMemHandle handle, unsigned int flags) {
-    Context *context;
-    CUresult result = current_root(context);
-    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    Context &context = expect_found(current_root);
+    expect_success(check_unsafe_call());
     Name name;
     std::memcpy(&name, &handle, sizeof name);
-    if (!pdptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS || name.magic != handle_magic) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (name.process == getpid()) {
-        return CUDA_ERROR_INVALID_CONTEXT;
-    }
+    expect(pdptr && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS && name.magic == handle_magic);
+    expect(name.process != getpid(), CUDA_ERROR_INVALID_CONTEXT);
     Device *device;
-    if (find_device(name.device, device) != CUDA_SUCCESS ||
-        start_of(name.process) != name.started) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (device != context->device && !sim().options.peers) {
-        return CUDA_ERROR_MAP_FAILED;
-    }
+    expect(find_device(name.device, device) == CUDA_SUCCESS &&
+           start_of(name.process) == name.started);
+    expect(device == context.device || sim().options.peers, CUDA_ERROR_MAP_FAILED);
     Store *store = open_store(name);
-    if (!store || name.offset + name.size > store->size) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(store && name.offset + name.size <= store->size);
     Region *open = sim().regions.around(reinterpret_cast<CUdeviceptr>(store->at(name.offset)));
-    return open ? open_again(*open, *context, name.id, pdptr)
-                : open_first(name, store, *context, pdptr);
+    return open ? open_again(*open, context, name.id, pdptr)
+                : open_first(name, store, context, pdptr);
 }
 
 CUresult api::ipc_close_mem_handle(CUdeviceptr dptr) {
     Region *region = sim().regions.at(dptr);
-    const CUresult result = check_unsafe_call();
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect_success(check_unsafe_call());
     if (!region || region->kind != Kind::imported || region->pool) {
         return misuse("%s, which is not what cuIpcOpenMemHandle gave",
                       sim().regions.describe(dptr).c_str());

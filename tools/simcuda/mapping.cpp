@@ -79,15 +79,11 @@ void unmap(Region &region) {
 CUresult api::mem_address_reserve(CUdeviceptr *ptr, size_t size, size_t alignment, CUdeviceptr,
                                   unsigned long long flags) {
     const uint64_t align = std::max<uint64_t>(alignment, Device::granule);
-    if (!ptr || flags != 0 || size == 0 || size % Device::granule != 0 ||
-        (alignment & (alignment - 1)) != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(ptr && flags == 0 && size != 0 && size % Device::granule == 0 &&
+           (alignment & (alignment - 1)) == 0);
     const long found = syscall(SYS_mmap, nullptr, size + align, PROT_NONE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (found == -1) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    expect(found != -1, CUDA_ERROR_OUT_OF_MEMORY);
     const auto first = static_cast<CUdeviceptr>(found);
     const CUdeviceptr start = (first + align - 1) / align * align;
     if (start > first) {
@@ -101,9 +97,7 @@ CUresult api::mem_address_reserve(CUdeviceptr *ptr, size_t size, size_t alignmen
 
 CUresult api::mem_address_free(CUdeviceptr ptr, size_t size) {
     const auto found = sim().reservations.find(ptr);
-    if (found == sim().reservations.end() || found->second != size) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(found != sim().reservations.end() && found->second == size);
     if (const Region *mapped = sim().regions.first_in(ptr, size)) {
         return misuse("%s, still in the range of 0x%llx that is to be freed",
                       sim().regions.describe(mapped->start).c_str(), ptr);
@@ -120,16 +114,10 @@ CUresult api::mem_map(CUdeviceptr ptr, size_t size, size_t offset,
         return misuse("allocation handle 0x%llx %s", handle,
                       sim().physicals.was(handle) ? "was released" : "does not exist");
     }
-    if (offset != 0 || flags != 0 || size == 0 || size % Device::granule != 0 ||
-        ptr % Device::granule != 0 || size > physical->size || !is_reserved(ptr, size)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (sim().regions.first_in(ptr, size)) {
-        return CUDA_ERROR_ALREADY_MAPPED;
-    }
-    if (!show(ptr, size, physical)) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    expect(offset == 0 && flags == 0 && size != 0 && size % Device::granule == 0 &&
+           ptr % Device::granule == 0 && size <= physical->size && is_reserved(ptr, size));
+    expect(!sim().regions.first_in(ptr, size), CUDA_ERROR_ALREADY_MAPPED);
+    expect(show(ptr, size, physical), CUDA_ERROR_OUT_OF_MEMORY);
     Region region;
     region.start = ptr;
     region.size = size;
@@ -146,9 +134,7 @@ CUresult api::mem_map(CUdeviceptr ptr, size_t size, size_t offset,
 // It does not wait for work: the caller must know that none uses the range.
 CUresult api::mem_unmap(CUdeviceptr ptr, size_t size) {
     const Region *first = sim().regions.first_in(ptr, size);
-    if (size == 0 || !is_reserved(ptr, size) || !first) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(size != 0 && is_reserved(ptr, size) && first);
     const Region *last = sim().regions.around(ptr + size - 1);
     if (first->start < ptr || (last && last->end() > ptr + size)) {
         return misuse("%s; mappings go as a whole, and [0x%llx, 0x%llx) cuts one",
@@ -164,9 +150,7 @@ CUresult api::mem_unmap(CUdeviceptr ptr, size_t size) {
 CUresult api::mem_set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc *desc,
                              size_t count) {
     const std::vector<Region *> mappings = mappings_of(ptr, size);
-    if (!desc || mappings.empty() || !are_whole(mappings, ptr, size)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(desc && !mappings.empty() && are_whole(mappings, ptr, size));
     for (size_t i = 0; i < count; ++i) {
         Device *device;
         if (desc[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
@@ -185,10 +169,8 @@ CUresult api::mem_set_access(CUdeviceptr ptr, size_t size, const CUmemAccessDesc
 CUresult api::mem_get_access(unsigned long long *flags, const CUmemLocation *location,
                              CUdeviceptr ptr) {
     const Region *region = sim().regions.around(ptr);
-    if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE || !region ||
-        region->kind != Kind::mapped) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(flags && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE && region &&
+           region->kind == Kind::mapped);
     *flags = region->access >> location->id & 1 ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                                                 : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
@@ -200,17 +182,13 @@ CUresult api::mem_get_handle_for_address_range(void *handle, CUdeviceptr dptr, s
                                                unsigned long long flags) {
     constexpr uint64_t page = 4096;
     const Region *region = exportable(dptr, size);
-    if (!handle || !region || size == 0 || dptr % page != 0 || size % page != 0 ||
-        handle_type != CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(handle && region && size != 0 && dptr % page == 0 && size % page == 0 &&
+           handle_type == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
     if (flags != 0) {
         return CUDA_ERROR_NOT_SUPPORTED; // there is no PCIe to map it by
     }
     const int descriptor = make_view(*region->store, region->offset + (dptr - region->start));
-    if (descriptor < 0) {
-        return CUDA_ERROR_UNKNOWN;
-    }
+    expect(descriptor >= 0, CUDA_ERROR_UNKNOWN);
     std::memcpy(handle, &descriptor, sizeof descriptor);
     return CUDA_SUCCESS;
 }

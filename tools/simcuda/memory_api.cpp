@@ -13,13 +13,10 @@ constexpr uint64_t page = 4096;
 
 // Device memory of the current context.
 CUresult allocate(CUdeviceptr *ret_address, uint64_t size) {
-    Context *context;
-    CUresult result = current_root(context);
-    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
-    if (result != CUDA_SUCCESS || !ret_address || size == 0) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    Device &device = *context->device;
+    Context &context = expect_found(current_root);
+    expect_success(check_unsafe_call());
+    expect(ret_address && size != 0);
+    Device &device = *context.device;
     const auto offset = device.take(size);
     if (!offset) {
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -29,7 +26,7 @@ CUresult allocate(CUdeviceptr *ret_address, uint64_t size) {
     region.start = device.window + region.offset;
     region.size = size;
     region.device = &device;
-    region.context = context;
+    region.context = &context;
     region.store = &device.store;
     *ret_address = sim().regions.add(region).start;
     return CUDA_SUCCESS;
@@ -68,33 +65,25 @@ Region host_region(Kind kind, Context &context, CUdeviceptr start, uint64_t size
 }
 
 // Host memory that devices can use, at the same address.
-CUresult allocate_host(Kind kind, uint64_t bytes, unsigned flags, Region *&ret_region) {
-    Context *context;
-    CUresult result = current_root(context);
-    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
-    if (result != CUDA_SUCCESS || bytes == 0) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+CUdeviceptr allocate_host(Kind kind, uint64_t bytes, unsigned flags) {
+    Context &context = expect_found(current_root);
+    expect_success(check_unsafe_call());
+    expect(bytes != 0);
     const uint64_t size = (bytes + page - 1) / page * page;
     void *memory = size < bytes ? nullptr : map_host(size);
-    if (!memory) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    expect(memory, CUDA_ERROR_OUT_OF_MEMORY);
     const auto start = reinterpret_cast<CUdeviceptr>(memory);
-    ret_region = &sim().regions.add(host_region(kind, *context, start, size, flags));
+    sim().regions.add(host_region(kind, context, start, size, flags));
     sim().host_totals.add(size);
-    return CUDA_SUCCESS;
+    return start;
 }
 
 // Of pinned memory and of memory pools there are blocks of 0 bytes. They have no address.
 CUresult allocate_nothing(void **ret_host) {
-    Context *context;
-    CUresult result = current_root(context);
-    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
-    if (result == CUDA_SUCCESS) {
-        *ret_host = nullptr;
-    }
-    return result;
+    expect_found(current_root);
+    expect_success(check_unsafe_call());
+    *ret_host = nullptr;
+    return CUDA_SUCCESS;
 }
 
 // The driver's answer to a range that it cannot pin.
@@ -175,15 +164,14 @@ CUresult api::mem_host_get_device_pointer_v1(unsigned int *, void *, unsigned in
 }
 
 CUresult api::mem_get_info(size_t *free, size_t *total) {
-    Context *context;
-    const CUresult result = current_root(context);
-    if (result == CUDA_SUCCESS && free) {
-        *free = context->device->capacity - context->device->used;
+    const Device &device = *expect_found(current_root).device;
+    if (free) {
+        *free = device.capacity - device.used;
     }
-    if (result == CUDA_SUCCESS && total) {
-        *total = context->device->capacity;
+    if (total) {
+        *total = device.capacity;
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 CUresult api::mem_alloc(CUdeviceptr *dptr, size_t bytesize) {
@@ -193,26 +181,19 @@ CUresult api::mem_alloc(CUdeviceptr *dptr, size_t bytesize) {
 CUresult api::mem_alloc_pitch(CUdeviceptr *dptr, size_t *p_pitch, size_t width_in_bytes,
                               size_t height, unsigned int element_size_bytes) {
     constexpr size_t pitch = 512;
-    if (!p_pitch ||
-        (element_size_bytes != 4 && element_size_bytes != 8 && element_size_bytes != 16)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(p_pitch &&
+           (element_size_bytes == 4 || element_size_bytes == 8 || element_size_bytes == 16));
     const size_t row = (width_in_bytes + pitch - 1) / pitch * pitch;
-    const CUresult result = allocate(dptr, row * height);
-    if (result == CUDA_SUCCESS) {
-        *p_pitch = row;
-    }
-    return result;
+    expect_success(allocate(dptr, row * height));
+    *p_pitch = row;
+    return CUDA_SUCCESS;
 }
 
 CUresult api::mem_free(CUdeviceptr dptr) {
     if (dptr == 0) {
         return CUDA_SUCCESS;
     }
-    const CUresult result = check_unsafe_call();
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect_success(check_unsafe_call());
     const Region *region = sim().regions.at(dptr);
     if (!region || region->on_host() || region->kind == Kind::mapped ||
         (region->kind == Kind::imported && !region->pool)) {
@@ -246,18 +227,12 @@ CUresult api::mem_get_address_range(CUdeviceptr *pbase, size_t *psize, CUdevicep
 CUresult api::mem_host_alloc(void **pp, size_t bytesize, unsigned int flags) {
     constexpr unsigned known =
         CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    Region *region;
-    if (!pp || (flags & ~known)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(pp && !(flags & ~known));
     if (bytesize == 0) {
         return allocate_nothing(pp);
     }
-    const CUresult result = allocate_host(Kind::host, bytesize, flags, region);
-    if (result == CUDA_SUCCESS) {
-        *pp = reinterpret_cast<void *>(region->start);
-    }
-    return result;
+    *pp = reinterpret_cast<void *>(allocate_host(Kind::host, bytesize, flags));
+    return CUDA_SUCCESS;
 }
 
 CUresult api::mem_alloc_host(void **pp, size_t bytesize) {
@@ -281,9 +256,7 @@ CUresult api::mem_free_host(void *p) {
 CUresult api::mem_host_get_device_pointer(CUdeviceptr *pdptr, void *p, unsigned int flags) {
     const auto address = reinterpret_cast<CUdeviceptr>(p);
     const Region *region = sim().regions.around(address);
-    if (!pdptr || flags != 0 || !region || !region->on_host() || !sim().options.mapping) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(pdptr && flags == 0 && region && region->on_host() && sim().options.mapping);
     *pdptr = address;
     return CUDA_SUCCESS;
 }
@@ -292,9 +265,7 @@ CUresult api::mem_host_get_device_pointer(CUdeviceptr *pdptr, void *p, unsigned 
 // no more than that.
 CUresult api::mem_host_get_flags(unsigned int *p_flags, void *p) {
     const Region *region = sim().regions.around(reinterpret_cast<CUdeviceptr>(p));
-    if (!p_flags || !region || (!region->on_host() && region->kind != Kind::managed)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(p_flags && region && (region->on_host() || region->kind == Kind::managed));
     const unsigned flags = region->kind == Kind::host ? region->flags
                            : region->kind == Kind::registered
                                ? region->flags & CU_MEMHOSTREGISTER_PORTABLE
@@ -304,29 +275,23 @@ CUresult api::mem_host_get_flags(unsigned int *p_flags, void *p) {
 }
 
 CUresult api::mem_host_register(void *p, size_t bytesize, unsigned int flags) {
-    Context *context;
-    CUresult result = current_root(context);
+    Context &context = expect_found(current_root);
     const auto start = reinterpret_cast<CUdeviceptr>(p);
-    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
-    result = result == CUDA_SUCCESS ? check_range(start, bytesize, flags) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect_success(check_unsafe_call());
+    expect_success(check_range(start, bytesize, flags));
     if (const Region *const other = sim().regions.first_in(start, bytesize)) {
         return other->kind == Kind::registered ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
                                                : CUDA_ERROR_INVALID_VALUE;
     }
-    sim().regions.add(host_region(Kind::registered, *context, start, bytesize, flags));
+    sim().regions.add(host_region(Kind::registered, context, start, bytesize, flags));
     sim().host_totals.add(bytesize);
     return CUDA_SUCCESS;
 }
 
 CUresult api::mem_host_unregister(void *p) {
     const auto start = reinterpret_cast<CUdeviceptr>(p);
-    const CUresult result = check_unsafe_call();
-    if (result != CUDA_SUCCESS || !p) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_success(check_unsafe_call());
+    expect(p);
     const Region *region = sim().regions.at(start);
     if (!region || region->kind != Kind::registered) {
         return sim().regions.around(start) ? CUDA_ERROR_INVALID_VALUE
@@ -336,15 +301,9 @@ CUresult api::mem_host_unregister(void *p) {
 }
 
 CUresult api::mem_alloc_managed(CUdeviceptr *dptr, size_t bytesize, unsigned int flags) {
-    Region *region;
-    if (!dptr || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const CUresult result = allocate_host(Kind::managed, bytesize, flags, region);
-    if (result == CUDA_SUCCESS) {
-        *dptr = region->start;
-    }
-    return result;
+    expect(dptr && (flags == CU_MEM_ATTACH_GLOBAL || flags == CU_MEM_ATTACH_HOST));
+    *dptr = allocate_host(Kind::managed, bytesize, flags);
+    return CUDA_SUCCESS;
 }
 
 } // namespace simcuda

@@ -1,3 +1,4 @@
+#include "call.h"
 #include "pool.h"
 #include "simulator.h"
 #include "vmm.h"
@@ -82,9 +83,7 @@ size_t size_of(CUpointer_attribute attribute) {
 
 CUresult api::pointer_get_attribute(void *data, CUpointer_attribute attribute, CUdeviceptr ptr) {
     const Region *region = sim().regions.around(ptr);
-    if (!data || !region) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(data && region);
     return tell(*region, attribute, ptr, data);
 }
 
@@ -112,10 +111,8 @@ void tell_unknown(CUpointer_attribute attribute, CUdeviceptr address, void *data
 CUresult api::pointer_get_attributes(unsigned int num_attributes, CUpointer_attribute *attributes,
                                      void **data, CUdeviceptr ptr) {
     const Region *region = sim().regions.around(ptr);
-    if (num_attributes == 0 || !attributes || !data ||
-        std::find(data, data + num_attributes, nullptr) != data + num_attributes) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(num_attributes != 0 && attributes && data &&
+           std::find(data, data + num_attributes, nullptr) == data + num_attributes);
     for (unsigned i = 0; i < num_attributes; ++i) {
         if (!region) {
             tell_unknown(attributes[i], ptr, data[i]);
@@ -130,12 +127,8 @@ CUresult api::pointer_get_attributes(unsigned int num_attributes, CUpointer_attr
 CUresult api::pointer_set_attribute(const void *value, CUpointer_attribute attribute,
                                     CUdeviceptr ptr) {
     const Region *region = sim().regions.around(ptr);
-    if (!value || !region || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (region->kind == Kind::mapped) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    expect(value && region && attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
+    expect(region->kind != Kind::mapped, CUDA_ERROR_NOT_SUPPORTED);
     unsigned wanted;
     std::memcpy(&wanted, value, sizeof wanted);
     const CUdeviceptr start = region->start;

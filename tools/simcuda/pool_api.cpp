@@ -46,13 +46,9 @@ CUresult give_to_graph(const Pool &pool, Stream &stream, uint64_t size, CUdevice
 }
 
 CUresult allocate(CUdeviceptr *ret_address, size_t size, Pool *pool, CUstream handle) {
-    Stream *stream;
-    CUresult result = find_stream(handle, stream);
-    result = result == CUDA_SUCCESS ? check_capture(*stream) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    pool = pool ? pool : stream->context->device->current_pool;
+    Stream &stream = expect_found(find_stream, handle);
+    expect_success(check_capture(stream));
+    pool = pool ? pool : stream.context->device->current_pool;
     if (!ret_address || pool->imported) {
         return CUDA_ERROR_INVALID_VALUE;
     }
@@ -63,11 +59,11 @@ CUresult allocate(CUdeviceptr *ret_address, size_t size, Pool *pool, CUstream ha
     if (size > pool->device->capacity) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (stream->capture) {
-        return give_to_graph(*pool, *stream, size, ret_address);
+    if (stream.capture) {
+        return give_to_graph(*pool, stream, size, ret_address);
     }
-    result = check_unsafe_call();
-    return result == CUDA_SUCCESS ? give_out(*pool, *stream, size, ret_address) : result;
+    expect_success(check_unsafe_call());
+    return give_out(*pool, stream, size, ret_address);
 }
 
 CUresult touch(Stream &stream, const Region &region) {
@@ -178,37 +174,30 @@ CUresult api::mem_alloc_async(CUdeviceptr *dptr, size_t bytesize, CUstream h_str
 
 CUresult api::mem_alloc_from_pool_async(CUdeviceptr *dptr, size_t bytesize, CUmemoryPool pool,
                                         CUstream h_stream) {
-    Pool *found;
-    const CUresult result = find_pool(pool, found);
-    return result == CUDA_SUCCESS ? allocate(dptr, bytesize, found, h_stream) : result;
+    Pool &found = expect_found(find_pool, pool);
+    return allocate(dptr, bytesize, &found, h_stream);
 }
 
 CUresult api::mem_free_async(CUdeviceptr dptr, CUstream h_stream) {
-    Stream *stream;
-    CUresult result = find_stream(h_stream, stream);
-    result = result == CUDA_SUCCESS ? check_capture(*stream) : result;
-    if (result != CUDA_SUCCESS || dptr == 0) {
-        return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_VALUE : result;
-    }
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect_success(check_capture(stream));
+    expect(dptr != 0);
     const Region *region = sim().regions.at(dptr);
     if (!region || (region->kind != Kind::graph && region->kind != Kind::device && !region->pool)) {
         return misuse("%s, which is not what cuMemAllocAsync or cuMemAlloc gave",
                       sim().regions.describe(dptr).c_str());
     }
-    return free_on(*stream, dptr);
+    return free_on(stream, dptr);
 }
 
 CUresult api::mem_pool_create(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
     Device *device;
-    if (!pool || !pool_props || pool_props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        pool_props->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        find_device(pool_props->location.id, device) != CUDA_SUCCESS) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(pool && pool_props && pool_props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
+           pool_props->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+           find_device(pool_props->location.id, device) == CUDA_SUCCESS);
     const auto types = static_cast<unsigned>(pool_props->handleTypes);
-    if (types & ~unsigned(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)) {
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    expect(!(types & ~unsigned(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)),
+           CUDA_ERROR_NOT_SUPPORTED);
     Pool *const made = make_pool(*device, types);
 #if CUDA_VERSION >= 12020
     if (pool_props->maxSize != 0) {
@@ -220,46 +209,37 @@ CUresult api::mem_pool_create(CUmemoryPool *pool, const CUmemPoolProps *pool_pro
 }
 
 CUresult api::mem_pool_destroy(CUmemoryPool pool) {
-    Pool *found;
-    const CUresult result = find_pool(pool, found);
-    if (result != CUDA_SUCCESS || found->is_default || found->opened != 0) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (found->device->current_pool == found) {
-        found->device->current_pool = found->device->default_pool;
+    Pool &found = expect_found(find_pool, pool);
+    expect(!found.is_default && found.opened == 0);
+    if (found.device->current_pool == &found) {
+        found.device->current_pool = found.device->default_pool;
     }
     sim().pool_handles.erase(pool);
-    found->dying = true;
+    found.dying = true;
     trim_pools();
     return CUDA_SUCCESS;
 }
 
 CUresult api::mem_pool_set_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    Pool *found;
-    const CUresult result = find_pool(pool, found);
-    if (result != CUDA_SUCCESS || !value) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (found->settings.count(attr)) {
-        std::memcpy(&found->settings[attr], value, sizeof(int));
+    Pool &found = expect_found(find_pool, pool);
+    expect(value);
+    if (found.settings.count(attr)) {
+        std::memcpy(&found.settings[attr], value, sizeof(int));
         return CUDA_SUCCESS;
     }
     uint64_t amount;
     std::memcpy(&amount, value, sizeof amount);
-    return set_amount(*found, attr, amount);
+    return set_amount(found, attr, amount);
 }
 
 CUresult api::mem_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr, void *value) {
-    Pool *found;
-    const CUresult result = find_pool(pool, found);
-    if (result != CUDA_SUCCESS || !value) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    if (found->settings.count(attr)) {
-        std::memcpy(value, &found->settings[attr], sizeof(int));
+    Pool &found = expect_found(find_pool, pool);
+    expect(value);
+    if (found.settings.count(attr)) {
+        std::memcpy(value, &found.settings[attr], sizeof(int));
         return CUDA_SUCCESS;
     }
-    const uint64_t *amount = amount_of(*found, attr);
+    const uint64_t *amount = amount_of(found, attr);
     if (amount) {
         std::memcpy(value, amount, sizeof *amount);
     }
@@ -267,51 +247,39 @@ CUresult api::mem_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr
 }
 
 CUresult api::mem_pool_trim_to(CUmemoryPool pool, size_t min_bytes_to_keep) {
-    Pool *found;
-    CUresult result = find_pool(pool, found);
-    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
-    if (result == CUDA_SUCCESS) {
-        found->trim(min_bytes_to_keep);
-    }
-    return result;
+    Pool &found = expect_found(find_pool, pool);
+    expect_success(check_unsafe_call());
+    found.trim(min_bytes_to_keep);
+    return CUDA_SUCCESS;
 }
 
 CUresult api::mem_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map, size_t count) {
-    Pool *found;
-    const CUresult result = find_pool(pool, found);
-    if (result != CUDA_SUCCESS || !map) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    Pool &found = expect_found(find_pool, pool);
+    expect(map);
     for (size_t i = 0; i < count; ++i) {
         Device *device;
         const bool none = map[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
         if (map[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
             find_device(map[i].location.id, device) != CUDA_SUCCESS ||
-            (device == found->device && none)) {
+            (device == found.device && none)) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        if (device != found->device && !sim().options.peers) {
+        if (device != found.device && !sim().options.peers) {
             return CUDA_ERROR_INVALID_DEVICE;
         }
         const uint64_t bit = uint64_t(1) << device->ordinal;
-        found->access = none ? found->access & ~bit : found->access | bit;
+        found.access = none ? found.access & ~bit : found.access | bit;
     }
     return CUDA_SUCCESS;
 }
 
 CUresult api::mem_pool_get_access(CUmemAccess_flags *flags, CUmemoryPool mem_pool,
                                   CUmemLocation *location) {
-    Pool *found;
     Device *device;
-    const CUresult result = find_pool(mem_pool, found);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (!flags || !location || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
-        find_device(location->id, device) != CUDA_SUCCESS) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    *flags = device == found->device || (found->access >> device->ordinal & 1)
+    Pool &found = expect_found(find_pool, mem_pool);
+    expect(flags && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
+           find_device(location->id, device) == CUDA_SUCCESS);
+    *flags = device == found.device || (found.access >> device->ordinal & 1)
                  ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
                  : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
@@ -320,29 +288,21 @@ CUresult api::mem_pool_get_access(CUmemAccess_flags *flags, CUmemoryPool mem_poo
 CUresult api::mem_pool_export_to_shareable_handle(void *handle_out, CUmemoryPool pool,
                                                   CUmemAllocationHandleType handle_type,
                                                   unsigned long long flags) {
-    Pool *found;
-    const CUresult result = find_pool(pool, found);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (!handle_out || flags != 0 || found->imported ||
-        handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        !(found->handle_types & handle_type)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (found->ticket == 0) {
-        const Ticket ticket = {0, Ticket::Kind::pool, found->device->ordinal, found->id, 0,
-                               0, found->handle_types};
-        const uint64_t place = new_ticket_place(*found->store);
-        if (!write_ticket(*found->store, place, ticket)) {
+    Pool &found = expect_found(find_pool, pool);
+    expect(handle_out && flags == 0 && !found.imported &&
+           handle_type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+           (found.handle_types & handle_type));
+    if (found.ticket == 0) {
+        const Ticket ticket = {0, Ticket::Kind::pool, found.device->ordinal, found.id, 0,
+                               0, found.handle_types};
+        const uint64_t place = new_ticket_place(*found.store);
+        if (!write_ticket(*found.store, place, ticket)) {
             return CUDA_ERROR_UNKNOWN;
         }
-        found->ticket = place;
+        found.ticket = place;
     }
-    const int descriptor = make_share(*found->store, found->ticket);
-    if (descriptor < 0) {
-        return CUDA_ERROR_UNKNOWN;
-    }
+    const int descriptor = make_share(*found.store, found.ticket);
+    expect(descriptor >= 0, CUDA_ERROR_UNKNOWN);
     std::memcpy(handle_out, &descriptor, sizeof descriptor);
     return CUDA_SUCCESS;
 }
@@ -356,11 +316,9 @@ CUresult api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void
     Store *store;
     Device *device;
     uint64_t place;
-    if (!pool_out || flags != 0 || handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        !open_share(descriptor, Ticket::Kind::pool, ticket, store, place) ||
-        find_device(ticket.device, device) != CUDA_SUCCESS) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(pool_out && flags == 0 && handle_type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+           open_share(descriptor, Ticket::Kind::pool, ticket, store, place) &&
+           find_device(ticket.device, device) == CUDA_SUCCESS);
     Pool *pool = find_imported(store, ticket.id);
     if (!pool) {
         pool = make_pool(*device, static_cast<unsigned>(ticket.handle_types));
@@ -375,10 +333,8 @@ CUresult api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void
 // A whole allocation, and only once the pool itself has been exported.
 CUresult api::mem_pool_export_pointer(CUmemPoolPtrExportData *share_data_out, CUdeviceptr ptr) {
     const Region *region = sim().regions.at(ptr);
-    if (!share_data_out || !region || region->start != ptr || region->kind != Kind::pooled ||
-        region->pool->ticket == 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(share_data_out && region && region->start == ptr && region->kind == Kind::pooled &&
+           region->pool->ticket != 0);
     const PointerName name = {pointer_magic, region->pool->id, region->offset, region->size};
     memset(share_data_out, 0, sizeof *share_data_out);
     std::memcpy(share_data_out, &name, sizeof name);
@@ -387,23 +343,18 @@ CUresult api::mem_pool_export_pointer(CUmemPoolPtrExportData *share_data_out, CU
 
 CUresult api::mem_pool_import_pointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
                                       CUmemPoolPtrExportData *share_data) {
-    Pool *found;
-    const CUresult result = find_pool(pool, found);
-    if (result != CUDA_SUCCESS || !ptr_out || !share_data) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    Pool &found = expect_found(find_pool, pool);
+    expect(ptr_out && share_data);
     PointerName name;
     std::memcpy(&name, share_data, sizeof name);
-    if (name.magic != pointer_magic || name.pool != found->id || !is_foreign(found->store) ||
-        name.offset + name.size > found->store->size) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(name.magic == pointer_magic && name.pool == found.id && is_foreign(found.store) &&
+           name.offset + name.size <= found.store->size);
     if (name.size > largest_importable) {
         return misuse("an allocation of %llu bytes: a real driver crashes beyond %llu",
                       static_cast<unsigned long long>(name.size),
                       static_cast<unsigned long long>(largest_importable));
     }
-    const auto start = reinterpret_cast<CUdeviceptr>(found->store->at(name.offset));
+    const auto start = reinterpret_cast<CUdeviceptr>(found.store->at(name.offset));
     if (sim().regions.at(start)) { // and the first cuMemFree ends it
         *ptr_out = start;
         return CUDA_SUCCESS;
@@ -412,14 +363,12 @@ CUresult api::mem_pool_import_pointer(CUdeviceptr *ptr_out, CUmemoryPool pool,
     region.start = start;
     region.size = name.size;
     region.kind = Kind::imported;
-    region.device = found->device;
-    region.store = found->store;
+    region.device = found.device;
+    region.store = found.store;
     region.offset = name.offset;
-    region.pool = found;
-    if (sim().regions.first_in(region.start, region.size)) {
-        return CUDA_ERROR_ALREADY_MAPPED;
-    }
-    ++found->opened;
+    region.pool = &found;
+    expect(!sim().regions.first_in(region.start, region.size), CUDA_ERROR_ALREADY_MAPPED);
+    ++found.opened;
     *ptr_out = sim().regions.add(region).start;
     return CUDA_SUCCESS;
 }

@@ -18,53 +18,43 @@ CUresult find_location(const CUmemLocation *location, CUmemAllocationType type) 
 } // namespace
 
 CUresult api::device_get_default_mem_pool(CUmemoryPool *pool_out, CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result == CUDA_SUCCESS && pool_out) {
-        *pool_out = device->default_pool->handle;
-    }
-    return result == CUDA_SUCCESS && !pool_out ? CUDA_ERROR_INVALID_VALUE : result;
+    const Device &device = expect_found(find_device, dev);
+    expect(pool_out);
+    *pool_out = device.default_pool->handle;
+    return CUDA_SUCCESS;
 }
 
 CUresult api::device_get_mem_pool(CUmemoryPool *pool, CUdevice dev) {
-    Device *device;
-    const CUresult result = find_device(dev, device);
-    if (result == CUDA_SUCCESS && pool) {
-        *pool = device->current_pool->handle;
-    }
-    return result == CUDA_SUCCESS && !pool ? CUDA_ERROR_INVALID_VALUE : result;
+    const Device &device = expect_found(find_device, dev);
+    expect(pool);
+    *pool = device.current_pool->handle;
+    return CUDA_SUCCESS;
 }
 
 CUresult api::device_set_mem_pool(CUdevice dev, CUmemoryPool pool) {
-    Device *device;
-    Pool *found;
-    CUresult result = find_device(dev, device);
-    result = result == CUDA_SUCCESS ? find_pool(pool, found) : result;
-    if (result == CUDA_SUCCESS && found->device != device) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (result == CUDA_SUCCESS) {
-        device->current_pool = found;
-    }
-    return result;
+    Device &device = expect_found(find_device, dev);
+    Pool &found = expect_found(find_pool, pool);
+    expect(found.device == &device);
+    device.current_pool = &found;
+    return CUDA_SUCCESS;
 }
 
 CUresult api::mem_get_default_mem_pool(CUmemoryPool *pool_out, CUmemLocation *location,
                                        CUmemAllocationType type) {
-    const CUresult result = find_location(location, type);
-    return result == CUDA_SUCCESS ? device_get_default_mem_pool(pool_out, location->id) : result;
+    expect_success(find_location(location, type));
+    return device_get_default_mem_pool(pool_out, location->id);
 }
 
 CUresult api::mem_get_mem_pool(CUmemoryPool *pool, CUmemLocation *location,
                                CUmemAllocationType type) {
-    const CUresult result = find_location(location, type);
-    return result == CUDA_SUCCESS ? device_get_mem_pool(pool, location->id) : result;
+    expect_success(find_location(location, type));
+    return device_get_mem_pool(pool, location->id);
 }
 
 CUresult api::mem_set_mem_pool(CUmemLocation *location, CUmemAllocationType type,
                                CUmemoryPool pool) {
-    const CUresult result = find_location(location, type);
-    return result == CUDA_SUCCESS ? device_set_mem_pool(location->id, pool) : result;
+    expect_success(find_location(location, type));
+    return device_set_mem_pool(location->id, pool);
 }
 
 } // namespace simcuda

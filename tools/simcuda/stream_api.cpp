@@ -11,99 +11,66 @@ CUresult api::stream_create(CUstream *ph_stream, unsigned int flags) {
 }
 
 CUresult api::stream_create_with_priority(CUstream *ph_stream, unsigned int flags, int priority) {
-    Context *context;
-    const CUresult result = current_context(context);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (!ph_stream || (flags & ~unsigned(CU_STREAM_NON_BLOCKING))) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    Context &context = expect_found(current_context);
+    expect(ph_stream && !(flags & ~unsigned(CU_STREAM_NON_BLOCKING)));
     priority = std::clamp(priority, greatest_stream_priority, 0);
-    *ph_stream = make_stream(*context, Stream::Kind::user, flags, priority)->handle;
+    *ph_stream = make_stream(context, Stream::Kind::user, flags, priority)->handle;
     return CUDA_SUCCESS;
 }
 
 CUresult api::stream_destroy(CUstream h_stream) {
-    Stream *stream;
-    const CUresult result = find_stream(h_stream, stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (stream->kind != Stream::Kind::user) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    end_stream(stream);
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect(stream.kind == Stream::Kind::user, CUDA_ERROR_INVALID_HANDLE);
+    end_stream(&stream);
     return CUDA_SUCCESS;
 }
 
 CUresult api::stream_get_priority(CUstream h_stream, int *priority) {
-    Stream *stream;
-    const CUresult result = find_stream(h_stream, stream);
-    if (result != CUDA_SUCCESS || !priority) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *priority = stream->priority;
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect(priority);
+    *priority = stream.priority;
     return CUDA_SUCCESS;
 }
 
 CUresult api::stream_get_flags(CUstream h_stream, unsigned int *flags) {
-    Stream *stream;
-    const CUresult result = find_stream(h_stream, stream);
-    if (result != CUDA_SUCCESS || !flags) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *flags = stream->flags;
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect(flags);
+    *flags = stream.flags;
     return CUDA_SUCCESS;
 }
 
 CUresult api::stream_get_id(CUstream h_stream, unsigned long long *stream_id) {
-    Stream *stream;
-    const CUresult result = find_stream(h_stream, stream);
-    if (result != CUDA_SUCCESS || !stream_id) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *stream_id = stream->id;
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect(stream_id);
+    *stream_id = stream.id;
     return CUDA_SUCCESS;
 }
 
 CUresult api::stream_get_ctx(CUstream h_stream, CUcontext *pctx) {
-    Stream *stream;
-    CUresult result = find_stream(h_stream, stream);
-    result = result == CUDA_SUCCESS ? check_capture(*stream) : result;
-    if (result != CUDA_SUCCESS || !pctx) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *pctx = stream->context->handle;
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect_success(check_capture(stream));
+    expect(pctx);
+    *pctx = stream.context->handle;
     return CUDA_SUCCESS;
 }
 
 CUresult api::stream_get_ctx_v2(CUstream h_stream, CUcontext *p_ctx, CUgreenCtx *p_green_ctx) {
-    if (!p_green_ctx) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    Stream *stream;
-    CUresult result = find_stream(h_stream, stream);
-    result = result == CUDA_SUCCESS ? check_capture(*stream) : result;
-    if (result != CUDA_SUCCESS || !p_ctx) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *p_ctx = root_of(*stream->context).handle;
+    expect(p_green_ctx);
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect_success(check_capture(stream));
+    expect(p_ctx);
+    *p_ctx = root_of(*stream.context).handle;
     *p_green_ctx =
-        stream->context->root ? reinterpret_cast<CUgreenCtx>(stream->context->handle) : nullptr;
+        stream.context->root ? reinterpret_cast<CUgreenCtx>(stream.context->handle) : nullptr;
     return CUDA_SUCCESS;
 }
 
 CUresult api::stream_query(CUstream h_stream) {
-    Stream *stream;
-    CUresult result = find_stream(h_stream, stream);
-    result = result == CUDA_SUCCESS ? check_no_capture(*stream) : result;
-    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    const Clock clock = stream->clock;
-    if (!sim().work.query(stream->tail)) {
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect_success(check_no_capture(stream));
+    expect_success(check_unsafe_call());
+    const Clock clock = stream.clock;
+    if (!sim().work.query(stream.tail)) {
         return CUDA_ERROR_NOT_READY;
     }
     clock.seen_by(sim().host);
@@ -122,12 +89,9 @@ CUresult api::stream_synchronize(CUstream h_stream) {
 }
 
 CUresult api::launch_host_func(CUstream h_stream, CUhostFn fn, void *user_data) {
-    Stream *stream;
-    const CUresult result = find_stream(h_stream, stream);
-    if (result != CUDA_SUCCESS || !fn) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    return enqueue(*stream, [=](Task &ret_task) {
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect(fn);
+    return enqueue(stream, [=](Task &ret_task) {
         ret_task.run = [=] { fn(user_data); };
         ret_task.outside = true;
         return CUDA_SUCCESS;
@@ -136,13 +100,10 @@ CUresult api::launch_host_func(CUstream h_stream, CUhostFn fn, void *user_data) 
 
 CUresult api::stream_add_callback(CUstream h_stream, CUstreamCallback callback, void *user_data,
                                   unsigned int flags) {
-    Stream *stream;
-    CUresult result = find_stream(h_stream, stream);
-    result = result == CUDA_SUCCESS ? check_no_capture(*stream) : result;
-    if (result != CUDA_SUCCESS || !callback || flags != 0) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    return enqueue(*stream, [=](Task &ret_task) {
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect_success(check_no_capture(stream));
+    expect(callback && flags == 0);
+    return enqueue(stream, [=](Task &ret_task) {
         ret_task.run = [=] { callback(h_stream, CUDA_SUCCESS, user_data); };
         ret_task.outside = true;
         return CUDA_SUCCESS;

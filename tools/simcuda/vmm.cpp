@@ -114,19 +114,12 @@ void end_mapping(Physical &physical) {
 
 CUresult api::mem_create(CUmemGenericAllocationHandle *handle, size_t size,
                          const CUmemAllocationProp *prop, unsigned long long flags) {
-    const CUresult result = check(prop);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (!handle || flags != 0 || size == 0 || size % Device::granule != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_success(check(prop));
+    expect(handle && flags == 0 && size != 0 && size % Device::granule == 0);
     collect();
     Device &device = *sim().devices[static_cast<size_t>(prop->location.id)];
     const auto offset = device.take(size);
-    if (!offset) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    expect(offset.has_value(), CUDA_ERROR_OUT_OF_MEMORY);
     auto *physical = new Physical;
     physical->id = ++sim().buffer_ids;
     physical->store = &device.store;
@@ -152,9 +145,7 @@ CUresult api::mem_release(CUmemGenericAllocationHandle handle) {
 
 CUresult api::mem_retain_allocation_handle(CUmemGenericAllocationHandle *handle, void *addr) {
     const Region *region = sim().regions.around(reinterpret_cast<CUdeviceptr>(addr));
-    if (!handle || !region || region->kind != Kind::mapped) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(handle && region && region->kind == Kind::mapped);
     add_handle(*region->physical);
     *handle = region->physical->handle;
     return CUDA_SUCCESS;
@@ -173,10 +164,8 @@ CUresult api::mem_get_allocation_properties_from_handle(CUmemAllocationProp *pro
 CUresult api::mem_get_allocation_granularity(size_t *granularity, const CUmemAllocationProp *prop,
                                              CUmemAllocationGranularity_flags option) {
     const CUresult result = check(prop);
-    if (!granularity || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED ||
-        result == CUDA_ERROR_INVALID_VALUE) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(granularity && option <= CU_MEM_ALLOC_GRANULARITY_RECOMMENDED &&
+           result != CUDA_ERROR_INVALID_VALUE);
     *granularity = Device::granule;
     return CUDA_SUCCESS;
 }
@@ -185,35 +174,27 @@ CUresult api::mem_export_to_shareable_handle(void *shareable_handle,
                                              CUmemGenericAllocationHandle handle,
                                              CUmemAllocationHandleType handle_type,
                                              unsigned long long flags) {
-    Physical *physical;
-    const CUresult result = find_physical(handle, physical);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    if (!shareable_handle || flags != 0 ||
-        handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        !(handle_types_of(*physical) & handle_type)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (physical->ticket == 0) {
+    Physical &physical = expect_found(find_physical, handle);
+    expect(shareable_handle && flags == 0 &&
+           handle_type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+           !(!(handle_types_of(physical) & handle_type)));
+    if (physical.ticket == 0) {
         const Ticket ticket = {0,
                                Ticket::Kind::physical,
-                               physical->device->ordinal,
-                               physical->id,
-                               physical->offset,
-                               physical->size,
-                               handle_types_of(*physical)};
-        const uint64_t place = new_ticket_place(*physical->store);
-        if (!write_ticket(*physical->store, place, ticket)) {
+                               physical.device->ordinal,
+                               physical.id,
+                               physical.offset,
+                               physical.size,
+                               handle_types_of(physical)};
+        const uint64_t place = new_ticket_place(*physical.store);
+        if (!write_ticket(*physical.store, place, ticket)) {
             return CUDA_ERROR_UNKNOWN;
         }
-        physical->ticket = place;
-        sim().exported[physical->id] = physical;
+        physical.ticket = place;
+        sim().exported[physical.id] = &physical;
     }
-    const int descriptor = make_share(*physical->store, physical->ticket);
-    if (descriptor < 0) {
-        return CUDA_ERROR_UNKNOWN;
-    }
+    const int descriptor = make_share(*physical.store, physical.ticket);
+    expect(descriptor >= 0, CUDA_ERROR_UNKNOWN);
     std::memcpy(shareable_handle, &descriptor, sizeof descriptor);
     return CUDA_SUCCESS;
 }
@@ -225,19 +206,11 @@ CUresult api::mem_import_from_shareable_handle(CUmemGenericAllocationHandle *han
     Ticket ticket;
     Store *store;
     uint64_t place;
-    if (!handle || sh_handle_type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-        !open_share(descriptor, Ticket::Kind::physical, ticket, store, place)) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    Device *device;
-    const CUresult result = find_device(ticket.device, device);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect(handle && sh_handle_type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+           open_share(descriptor, Ticket::Kind::physical, ticket, store, place));
+    expect_found(find_device, ticket.device);
     Physical *physical = is_foreign(store) ? adopt(ticket, store, place) : find_by_id(ticket.id);
-    if (!physical) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(physical);
     add_handle(*physical);
     *handle = physical->handle;
     return CUDA_SUCCESS;
