@@ -1,8 +1,7 @@
 // What emm top hears is made harmless, whatever it is: an answer, a table of sockets.
 #include "file.h"
-#include "top/answer.h"
-#include "top/names.h"
-#include "top/prometheus.h"
+#include "top/process.h"
+#include "top/view.h"
 
 using namespace emm::tool::top;
 

@@ -1,12 +1,12 @@
 // Any file is either an event log or a trace, of which the page of emm report can be made, or is
 // refused in a sentence.
-#include "exchange/refusal.h"
+#include "exchange/conversion.h"
 #include "file.h"
 #include "json.h"
 #include "problem.h"
 #include "report/document.h"
+#include "report/history.h"
 #include "report/page.h"
-#include "report/reading.h"
 
 using namespace emm::tool;
 

@@ -1,17 +1,44 @@
 #pragma once
 
-#include "changes.h"
-#include "channel.h"
+#include "json.h"
 
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <sys/types.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace emm::tool {
+
+// One JSON object a line, over a pair of descriptors. A timeout is in seconds.
+class Channel {
+public:
+    Channel(int in, int out) : in_(in), out_(out) {}
+    ~Channel();
+    Channel(const Channel &) = delete;
+    Channel &operator=(const Channel &) = delete;
+
+    // False if the reader has gone.
+    bool send(const Json &message);
+
+    enum class End { none, closed, timeout };
+    // Nothing at the end of the conversation, and `ret_end` says why.
+    std::optional<Json> receive(double timeout, End &ret_end);
+
+    void close_out();
+    int out() const { return out_; }
+
+private:
+    int in_, out_;
+    std::string buffer_;
+};
+
+// Changes to the environment: a name and its value, or none to remove it.
+using Changes = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
 // EMM_SIM as it is, with `settings` ("key=value") put in where their keys are not given already.
 std::string simulator_settings(const std::vector<std::string> &settings);

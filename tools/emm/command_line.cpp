@@ -4,24 +4,18 @@
 #include "check/check.h"
 #include "events.h"
 #include "exchange/commands.h"
-#include "exchange/export.h"
-#include "exchange/import.h"
-#include "help.h"
 #include "info.h"
 #include "manual/pages.h"
 #include "new/new.h"
 #include "print.h"
 #include "problem.h"
 #include "replay/replay.h"
-#include "report/command.h"
 #include "report/report.h"
 #include "run/run.h"
 #include "spec.h"
-#include "text.h"
 #include "top/top.h"
 #include "usage.h"
 #include "workload/workload.h"
-#include "write_signals.h"
 
 #include <emm/emm.h>
 
@@ -383,11 +377,7 @@ private:
     }
 
     static Problem unexpected(emm_status code, std::string message) {
-        Problem problem;
-        problem.code = code;
-        problem.stage = "run";
-        problem.message = std::move(message);
-        return problem;
+        return {.code = code, .stage = "run", .message = std::move(message)};
     }
 
     // A trace that cannot be read is wrong input; nothing has run.

@@ -53,11 +53,9 @@ Json describe_device(int ordinal) {
 }
 
 Failure missing_entry(const char *name) {
-    Problem problem;
-    problem.code = EMM_E_NO_DRIVER;
-    problem.stage = "driver";
-    problem.message = std::string("the driver has no ") + name;
-    return Failure(problem);
+    return Failure({.code = EMM_E_NO_DRIVER,
+                    .stage = "driver",
+                    .message = std::string("the driver has no ") + name});
 }
 
 } // namespace
@@ -88,12 +86,11 @@ void require_cuda(CUresult result, const char *call) {
     }
     const char *name = nullptr;
     driver_calls().cuGetErrorName(result, &name);
-    Problem problem;
-    problem.code = EMM_E_DRIVER;
-    problem.stage = "driver";
-    problem.message = fmt::format("{}, called by the tool, failed: {} ({})", call,
-                                  name ? name : "unknown error", static_cast<int>(result));
-    throw Failure(problem);
+    throw Failure(
+        {.code = EMM_E_DRIVER,
+         .stage = "driver",
+         .message = fmt::format("{}, called by the tool, failed: {} ({})", call,
+                                name ? name : "unknown error", static_cast<int>(result))});
 }
 
 Json describe_driver() {

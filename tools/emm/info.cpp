@@ -8,6 +8,7 @@
 #include "print.h"
 #include "problem.h"
 #include "progress.h"
+#include "spec.h"
 #include "table.h"
 
 #include <emm/emm.h>

@@ -27,11 +27,9 @@ void run(const Json &job, Parent &parent) {
 }
 
 Problem unexpected(const char *what) {
-    Problem problem;
-    problem.code = EMM_E_PLUGIN_FAILED;
-    problem.stage = "run";
-    problem.message = std::string("the tool failed: ") + what;
-    return problem;
+    return {.code = EMM_E_PLUGIN_FAILED,
+            .stage = "run",
+            .message = std::string("the tool failed: ") + what};
 }
 
 } // namespace

@@ -1,7 +1,6 @@
 #include "child.h"
 #include "command_line.h"
 #include "print.h"
-#include "write_signals.h"
 
 #include <cstring>
 #include <exception>

@@ -46,16 +46,14 @@ Json to_json(const Problem &problem) {
 
 Problem problem_from_json(const Json &json) {
     const Json &error = json.at("error");
-    Problem problem;
-    problem.code = error.value("code", EMM_E_INVALID_VALUE);
-    problem.stage = text_of(error, "stage");
-    problem.message = text_of(error, "message");
-    problem.path = text_of(error, "path");
-    problem.expected = text_of(error, "expected");
-    problem.got = text_of(error, "got");
-    problem.tried = error.value("tried", std::vector<std::string>());
-    problem.hint = text_of(error, "hint");
-    return problem;
+    return {.code = error.value("code", EMM_E_INVALID_VALUE),
+            .stage = text_of(error, "stage"),
+            .message = text_of(error, "message"),
+            .path = text_of(error, "path"),
+            .expected = text_of(error, "expected"),
+            .got = text_of(error, "got"),
+            .tried = error.value("tried", std::vector<std::string>()),
+            .hint = text_of(error, "hint")};
 }
 
 std::string to_text(const Problem &problem) {

@@ -14,9 +14,9 @@ namespace emm::tool {
 // does not apply.
 struct Problem {
     emm_status code = EMM_E_INVALID_VALUE;
-    std::string stage, message, path, expected, got;
-    std::vector<std::string> tried;
-    std::string hint;
+    std::string stage = {}, message = {}, path = {}, expected = {}, got = {};
+    std::vector<std::string> tried = {};
+    std::string hint = {};
 };
 
 // {"error": {"code", "stage", "message", "path", "expected", "got", "tried", "hint"}}

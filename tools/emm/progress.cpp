@@ -2,7 +2,7 @@
 
 #include "clock.h"
 #include "observe/text.h"
-#include "terminal.h"
+#include "print.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,7 +1,7 @@
 #include "table.h"
 
 #include "observe/text.h"
-#include "terminal.h"
+#include "print.h"
 
 #include <algorithm>
 #include <fmt/ranges.h>

@@ -3,6 +3,7 @@
 #include "problem.h"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,11 @@ class Validator;
 } // namespace CLI
 
 // What is said about a command line that cannot be obeyed: exit status 2.
+namespace CLI {
+class Formatter;
+} // namespace CLI
+
+// What --help says beyond the options.
 namespace emm::tool {
 
 std::vector<std::string> names_of_commands(const CLI::App &app);
@@ -41,5 +47,13 @@ Failure usage(std::string message);
 
 // About what CLI11 could not read, with the option or command that may be meant.
 Problem usage_problem(const CLI::App &app, const CLI::Error &error);
+
+extern const char *const help_about;
+std::string help_footer();
+std::string workload_help(); // what --generate takes
+std::string case_help();     // what --case takes
+
+std::shared_ptr<CLI::Formatter> help_formatter();
+std::shared_ptr<CLI::Formatter> help_formatter_of_run();
 
 } // namespace emm::tool

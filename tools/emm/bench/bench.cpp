@@ -1,6 +1,5 @@
 #include "bench/bench.h"
 
-#include "bench/cases.h"
 #include "bench/plan.h"
 #include "bench/report.h"
 #include "child.h"

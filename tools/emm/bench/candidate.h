@@ -1,8 +1,10 @@
 #pragma once
 
-#include "bench/measurement.h"
+#include "bench/report.h"
 #include "bench/team.h"
 #include "json.h"
+
+#include <emm/plugin.h>
 
 #include <memory>
 #include <string>
@@ -51,5 +53,9 @@ std::unique_ptr<Candidate> make_driver_async_candidate();
 std::unique_ptr<Candidate> make_driver_host_candidate();
 std::unique_ptr<Candidate> make_driver_questions_candidate();
 std::unique_ptr<Candidate> make_counter_candidate();
+
+// The entry of a plugin that is linked into the tool and does nothing: every block has the same
+// address. The cost of a pair with it is the cost of its caller.
+const emm_plugin *empty_plugin_entry(const emm_host *host);
 
 } // namespace emm::tool

@@ -2,7 +2,7 @@
 #include "bench/candidate.h"
 #include "child.h"
 #include "problem.h"
-#include "replay/meter.h"
+#include "replay/session.h"
 
 #include <map>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,7 @@
 #include "bench/memory.h"
 
 #include "driver.h"
+#include "problem.h"
 
 namespace emm::tool {
 
@@ -14,11 +15,24 @@ void throw_cuda(CUresult result, const char *call) {
 }
 
 void throw_no_memory(const char *function) {
-    Problem problem;
-    problem.code = EMM_E_OUT_OF_HOST_MEMORY;
-    problem.stage = "run";
-    problem.message = std::string(function) + " has no memory left";
-    throw Failure(problem);
+    throw Failure({.code = EMM_E_OUT_OF_HOST_MEMORY,
+                   .stage = "run",
+                   .message = std::string(function) + " has no memory left"});
+}
+
+Stream::Stream(emm_context *context) : context_(context) {
+    require_cuda(driver_calls().cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+    if (context_) {
+        require(emm_stream_register(context_, stream_), "run");
+    }
+}
+
+Stream::~Stream() {
+    if (context_) {
+        emm_stream_retire(context_, stream_);
+    }
+    driver_calls().cuStreamSynchronize(stream_);
+    driver_calls().cuStreamDestroy(stream_);
 }
 
 } // namespace emm::tool

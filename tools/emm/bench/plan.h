@@ -1,8 +1,9 @@
 #pragma once
 
+#include "bench/bench.h"
 #include "bench/candidate.h"
-#include "bench/options.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -27,5 +28,26 @@ struct Plan {
 };
 
 Plan make_plan(const BenchOptions &options);
+
+// One thing that is measured. `size` is its block size unless --size gives another; 0: the case
+// draws sizes of its own.
+struct BenchCase {
+    const char *name;
+    uint64_t size;
+    const char *help; // one line
+};
+
+const std::vector<BenchCase> &bench_cases();
+
+// Throws Failure, which lists the names, if there is no such case.
+const BenchCase &find_case(const std::string &name);
+
+// Cases that are compared directly take turns, round by round. This one is measured alone, because
+// several processes' live sets would not fit on a device together.
+bool is_measured_alone(const std::string &name);
+
+// Cases whose pairs may ask something of the driver. Their driver calls are counted too, in a
+// process of its own, because counting would add to the measured time.
+bool counts_driver_calls(const std::string &name);
 
 } // namespace emm::tool

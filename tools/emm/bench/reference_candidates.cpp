@@ -1,9 +1,8 @@
 // What plugins are compared with: memory allocators of the processor, the driver's own calls, and a
 // loop that allocates nothing.
 #include "bench/candidate.h"
-#include "bench/make_work.h"
 #include "bench/memory.h"
-#include "bench/stream.h"
+#include "bench/works.h"
 #include "driver.h"
 
 #include <cstdlib>

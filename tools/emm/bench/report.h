@@ -2,6 +2,8 @@
 
 #include "json.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 namespace emm::tool {
@@ -11,5 +13,12 @@ std::string bench_text(const Json &report);
 
 // Nothing failed.
 bool bench_is_good(const Json &report);
+
+// One measurement of one candidate.
+struct Measurement {
+    std::string name; // of the case
+    uint32_t threads = 1;
+    size_t size = 0;
+};
 
 } // namespace emm::tool

@@ -1,8 +1,8 @@
 // Errors, memory info and queries: what a plugin reports.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/gpu.h"
 #include "check/hosted.h"
+#include "check/plan.h"
 #include "check/tail.h"
 
 #include <limits>

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "check/case.h"
-#include "check/crash.h"
+#include "check/report.h"
 
 #include <emm/plugin.h>
 

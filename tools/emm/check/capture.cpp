@@ -1,6 +1,6 @@
 // Captures: they stay valid, and a graph's memory stays its own.
-#include "check/cases.h"
 #include "check/hosted.h"
+#include "check/plan.h"
 
 #include <array>
 #include <string>

@@ -1,7 +1,7 @@
 // Deferred frees, deferred sections and memory pressure.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/hosted.h"
+#include "check/plan.h"
 
 namespace emm::tool::check {
 namespace {

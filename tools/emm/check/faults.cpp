@@ -1,8 +1,8 @@
 // The driver failing: at the first call of an operation, at the second, and so on until the
 // operation makes no call that fails; once, and from there on.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/gpu.h"
+#include "check/plan.h"
 
 #include <cstdlib>
 #include <cstring>

@@ -1,7 +1,7 @@
 // Pinned, registered and managed memory, by the plugin or by emm in its place.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/hosted.h"
+#include "check/plan.h"
 
 #include <cstdlib>
 #include <cstring>

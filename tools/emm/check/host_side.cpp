@@ -1,7 +1,7 @@
 // The host's own requirements, observed by a table between host and plugin.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/hosted.h"
+#include "check/plan.h"
 
 #include <atomic>
 #include <cstring>

@@ -1,6 +1,6 @@
 #include "check/hosted.h"
 
-#include "check/crash.h"
+#include "check/report.h"
 #include "check/traffic.h"
 
 namespace emm::tool::check {

@@ -1,6 +1,6 @@
 // The plugin's file: read, not run.
-#include "check/cases.h"
 #include "check/elf_file.h"
+#include "check/plan.h"
 
 #include <emm/plugin.h>
 

@@ -1,7 +1,7 @@
 // Managers: create, initialize, reset, destroy, and contexts that die under them.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/hosted.h"
+#include "check/plan.h"
 
 #include <thread>
 

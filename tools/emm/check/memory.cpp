@@ -1,8 +1,8 @@
 // Device memory: allocations and frees.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/hosted.h"
-#include "check/live_set.h"
+#include "check/plan.h"
+#include "check/traffic.h"
 
 #include <limits>
 #include <random>

@@ -1,8 +1,8 @@
 // Order when the driver fails: a wait or a query that failed says nothing about the work, and
 // memory that is still in use must not be handed out.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/gpu.h"
+#include "check/plan.h"
 
 namespace emm::tool::check {
 namespace {

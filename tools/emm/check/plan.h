@@ -1,7 +1,7 @@
 #pragma once
 
 #include "check/case.h"
-#include "check/options.h"
+#include "check/check.h"
 
 #include <string>
 #include <vector>
@@ -20,5 +20,26 @@ std::vector<Planned> plan(const CheckOptions &options, bool simulated);
 
 // EMM_SIM for it: what the case asks for, then what the environment says, then the suite's own.
 std::string simulator_settings(const Planned &planned, uint64_t seed);
+
+// One function for each file of cases.
+std::vector<Case> library_cases();
+std::vector<Case> table_cases();
+std::vector<Case> memory_cases();
+std::vector<Case> account_cases();
+std::vector<Case> statistics_cases();
+std::vector<Case> lifetime_cases();
+std::vector<Case> version_cases(); // in table.cpp
+std::vector<Case> thread_cases();
+std::vector<Case> fault_cases();
+std::vector<Case> order_fault_cases();
+std::vector<Case> wait_cases();
+std::vector<Case> stream_cases();
+std::vector<Case> capture_cases();
+std::vector<Case> cleanup_cases();
+std::vector<Case> trim_cases();
+std::vector<Case> return_cases();
+std::vector<Case> host_memory_cases();
+std::vector<Case> process_cases();
+std::vector<Case> host_side_cases();
 
 } // namespace emm::tool::check

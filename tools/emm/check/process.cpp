@@ -1,7 +1,7 @@
 // Other processes, and the end of this one.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/hosted.h"
+#include "check/plan.h"
 #include "check/sharing.h"
 #include "child.h"
 #include "problem.h"

@@ -1,6 +1,6 @@
 // Memory comes back when its work is done, even if its stream or thread has ended meanwhile.
-#include "check/cases.h"
 #include "check/hosted.h"
+#include "check/plan.h"
 
 #include <array>
 #include <future>

@@ -1,7 +1,7 @@
 // Statistics agree with the requests, with each other and with the driver.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/gpu.h"
+#include "check/plan.h"
 
 namespace emm::tool::check {
 namespace {

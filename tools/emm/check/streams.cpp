@@ -1,6 +1,6 @@
 // Order: memory that may still be in use is not handed out again.
-#include "check/cases.h"
 #include "check/hosted.h"
+#include "check/plan.h"
 
 #include <array>
 #include <atomic>

@@ -1,8 +1,8 @@
 // The table, and hosts that are older or newer than the plugin.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/gpu.h"
 #include "check/hosted.h"
+#include "check/plan.h"
 #include "check/tail.h"
 #include "json.h"
 

@@ -1,7 +1,7 @@
 // Threads, contexts and devices: any thread calls, with any context current.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/hosted.h"
+#include "check/plan.h"
 
 #include <algorithm>
 #include <atomic>

@@ -1,6 +1,9 @@
 #pragma once
 
+#include "check/hosted.h"
+
 #include <cstddef>
+#include <map>
 #include <string>
 
 namespace emm::tool::check {
@@ -11,5 +14,31 @@ void count_freed(size_t size);
 
 // For a failure with out of memory: a hint, if the suite had freed most of the device by then.
 std::string why_out_of_memory();
+
+// Live blocks, each with its own mark: no two may overlap, and no mark may change.
+class LiveSet {
+public:
+    explicit LiveSet(const Hosted &hosted, emm_stream stream = EMM_STREAM_LEGACY)
+        : hosted_(hosted), stream_(stream) {}
+
+    size_t count() const { return blocks_.size(); }
+    void add(size_t size);
+    void remove(size_t index);
+    void check() const;
+    void clear();
+
+private:
+    struct Block {
+        size_t size;
+        uint8_t value;
+    };
+    using Blocks = std::map<emm_deviceptr, Block>;
+    void check(const Blocks::value_type &block) const;
+
+    const Hosted &hosted_;
+    emm_stream stream_;
+    uint8_t next_ = 0;
+    Blocks blocks_;
+};
 
 } // namespace emm::tool::check

@@ -1,7 +1,7 @@
 // trim: how much goes back to the driver.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/gpu.h"
+#include "check/plan.h"
 
 #include <algorithm>
 #include <limits>

@@ -2,9 +2,9 @@
 // program, and that thread for memory: so a waiting call must not block other calls. Memory that
 // another thread is returning counts as available.
 #include "check/bare.h"
-#include "check/cases.h"
 #include "check/gpu.h"
 #include "check/hold.h"
+#include "check/plan.h"
 
 #include <atomic>
 #include <chrono>

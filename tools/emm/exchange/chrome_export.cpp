@@ -1,4 +1,4 @@
-#include "exchange/chrome_export.h"
+#include "exchange/exports.h"
 
 #include "json.h"
 #include "table.h"

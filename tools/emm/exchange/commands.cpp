@@ -1,7 +1,5 @@
 #include "exchange/commands.h"
 
-#include "exchange/export.h"
-#include "exchange/import.h"
 #include "usage.h"
 
 #include <CLI/CLI.hpp>

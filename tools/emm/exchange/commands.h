@@ -1,5 +1,9 @@
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
+
 namespace CLI {
 class App;
 }
@@ -12,5 +16,28 @@ struct ImportOptions;
 // The two commands, with their options and help.
 CLI::App *add_export_command(CLI::App &app, ExportOptions &options);
 CLI::App *add_import_command(CLI::App &app, ImportOptions &options);
+
+struct ExportOptions {
+    std::string log;              // a file, - for standard input
+    std::string to;               // torch-snapshot or chrome-trace
+    std::string output;           // a file; empty: standard output
+    std::optional<uint64_t> last; // events of a snapshot
+    bool json = false;
+};
+
+// Writes an event log in a format of other tools. Returns the exit status; throws Failure.
+int run_export(const ExportOptions &options);
+
+struct ImportOptions {
+    std::string file;   // - for standard input
+    std::string from;   // torch-snapshot, rmm or kineto; empty: what the file begins with
+    std::string output; // a file; empty: standard output
+    std::optional<uint64_t> device;
+    bool json = false;
+};
+
+// Makes a trace for `emm replay` out of what another program recorded. Returns the exit status;
+// throws Failure.
+int run_import(const ImportOptions &options);
 
 } // namespace emm::tool

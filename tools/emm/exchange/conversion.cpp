@@ -1,5 +1,8 @@
 #include "exchange/conversion.h"
 
+#include "observe/text.h"
+#include "trace/builder.h"
+
 #include <algorithm>
 #include <charconv>
 #include <unordered_map>
@@ -156,6 +159,42 @@ Conversion convert(Recording &recording, Output &output, const std::function<voi
         }
     });
     return writer.result();
+}
+
+namespace {
+
+std::string listed(const std::vector<uint64_t> &devices) {
+    constexpr size_t most = 16;
+    std::string text;
+    for (size_t i = 0; i < std::min(devices.size(), most); i++) {
+        text += (i == 0 ? "" : ", ") + std::to_string(devices[i]);
+    }
+    return text + (devices.size() > most ? ", ..." : "");
+}
+
+} // namespace
+
+uint64_t choose_device(const std::vector<uint64_t> &devices, std::optional<uint64_t> chosen) {
+    if (devices.empty()) {
+        throw Malformed("allocations of device memory", "none");
+    }
+    if (!chosen && devices.size() > 1) {
+        throw Malformed("--device with one of the devices " + listed(devices), "none");
+    }
+    if (chosen && std::find(devices.begin(), devices.end(), *chosen) == devices.end()) {
+        throw Malformed("--device with one of the devices " + listed(devices),
+                        std::to_string(*chosen));
+    }
+    return chosen.value_or(devices.front());
+}
+
+Failure bad_file(const std::string &name, const std::string &place, const Malformed &malformed) {
+    return Failure({.stage = "trace",
+                    .message = observe::one_line(name + (place.empty() ? "" : ", " + place) + ": " +
+                                                 malformed.what()),
+                    .path = name,
+                    .expected = malformed.expected,
+                    .got = malformed.got});
 }
 
 } // namespace emm::tool

@@ -1,11 +1,57 @@
 #pragma once
 
 #include "exchange/output.h"
-#include "exchange/recording.h"
+#include "problem.h"
+#include "trace/builder.h"
+#include "trace/trace.h"
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace emm::tool {
+
+// One event of a recording that another program made: an allocation, a free or a mark.
+struct RecordedEvent {
+    uint64_t time = 0; // microseconds since some moment
+    uint64_t thread = 0;
+    uint64_t stream = 0;
+    Op op = Op::mark;
+    uint64_t address = 0;
+    uint64_t size = 0;
+};
+
+struct RecordedBlock {
+    uint64_t address = 0, size = 0, stream = 0;
+};
+
+// A recording that another program made. Its beginning may be lost. Throws Failure.
+class Recording {
+public:
+    using Visit = std::function<void(const RecordedEvent &)>;
+
+    virtual ~Recording() = default;
+
+    // All events in their order, each time anew.
+    virtual void visit(const Visit &visit) = 0;
+
+    // The blocks that are live in the end, as far as the recording lists them.
+    virtual std::vector<RecordedBlock> live_in_the_end() const { return {}; }
+
+    // Bytes live before the first event, as far as the recording tells.
+    virtual uint64_t bytes_before() const { return 0; }
+
+    // True: the recording has no addresses, so a free ends the latest allocation of its size.
+    virtual bool is_matched_by_size() const { return false; }
+
+    virtual const char *kind() const = 0;
+};
+
+// The device that a recording is about: what the user chose, else the only one with events.
+// `devices` are those with events, in order. Throws Malformed.
+uint64_t choose_device(const std::vector<uint64_t> &devices, std::optional<uint64_t> chosen);
 
 // What became of a recording.
 struct Conversion {
@@ -22,5 +68,12 @@ struct Conversion {
 // never allocated was live before the recording begins: the trace allocates it first.
 // `report` is called every now and then.
 Conversion convert(Recording &recording, Output &output, const std::function<void()> &report);
+
+// A file whose content is not what it should be: exit status 2. `place` says where, as in "line 3",
+// and may be empty.
+Failure bad_file(const std::string &name, const std::string &place, const Malformed &malformed);
+
+// Options that do not go together: exit status 2.
+Failure wrong_use(std::string message);
 
 } // namespace emm::tool

@@ -1,12 +1,12 @@
-#include "exchange/export.h"
+#include "exchange/commands.h"
 
-#include "exchange/chrome_export.h"
-#include "exchange/refusal.h"
-#include "exchange/snapshot_export.h"
+#include "exchange/conversion.h"
+#include "exchange/exports.h"
 #include "observe/text.h"
 #include "print.h"
 #include "progress.h"
 #include "trace/event_log.h"
+#include "usage.h"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -22,7 +22,7 @@ void check_usage(const ExportOptions &options) {
     }
     if (is_snapshot && options.output.empty() && isatty(STDOUT_FILENO) == 1) {
         throw usage("export: expected -o FILE, because a snapshot is binary, found a terminal "
-                        "as standard output");
+                    "as standard output");
     }
 }
 

@@ -1,18 +1,16 @@
-#include "exchange/import.h"
+#include "exchange/commands.h"
 
 #include "exchange/conversion.h"
 #include "exchange/kineto.h"
-#include "exchange/refusal.h"
 #include "exchange/rmm_log.h"
 #include "exchange/snapshot.h"
 #include "observe/text.h"
 #include "print.h"
 #include "progress.h"
 #include "table.h"
-#include "text.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
-#include "trace/input.h"
+#include "usage.h"
 
 #include <fmt/format.h>
 #include <memory>
@@ -191,7 +189,7 @@ int run_import(const ImportOptions &options) {
     }
     if (options.device && options.from == "rmm") {
         throw usage("import: expected --device with a snapshot or a Kineto trace, found it "
-                        "with an RMM log, which has no devices");
+                    "with an RMM log, which has no devices");
     }
     return Import(options).run();
 }

@@ -1,6 +1,6 @@
 #include "exchange/kineto.h"
 
-#include "exchange/refusal.h"
+#include "exchange/conversion.h"
 
 #include <algorithm>
 #include <cmath>

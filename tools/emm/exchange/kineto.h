@@ -1,6 +1,6 @@
 #pragma once
 
-#include "exchange/recording.h"
+#include "exchange/conversion.h"
 
 #include <functional>
 #include <string>

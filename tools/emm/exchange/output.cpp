@@ -16,13 +16,12 @@ namespace emm::tool {
 namespace {
 
 Failure not_written(const std::string &path, int error) {
-    Problem problem;
-    problem.stage = "run";
-    problem.path = path;
-    problem.message = fmt::format("{} cannot be written: {}",
-                                  path.empty() ? "standard output" : observe::one_line(path),
-                                  std::strerror(error));
-    return Failure(problem);
+    return Failure(
+        {.stage = "run",
+         .message = fmt::format("{} cannot be written: {}",
+                                path.empty() ? "standard output" : observe::one_line(path),
+                                std::strerror(error)),
+         .path = path});
 }
 
 // A link stays, and what it leads to is replaced.
@@ -54,12 +53,11 @@ Output::Output(const std::string &path, const std::string &input)
     : path_(path.empty() ? "" : behind_links(path)), descriptor_(STDOUT_FILENO) {
     std::error_code none;
     if (!path_.empty() && std::filesystem::equivalent(path_, input, none)) {
-        Problem problem;
-        problem.stage = "usage";
-        problem.path = path;
-        problem.message = fmt::format("-o {}: expected another file than the one that is read",
-                                      observe::one_line(path));
-        throw Failure(problem);
+        throw Failure(
+            {.stage = "usage",
+             .message = fmt::format("-o {}: expected another file than the one that is read",
+                                    observe::one_line(path)),
+             .path = path});
     }
     if (!path_.empty()) {
         open_file();

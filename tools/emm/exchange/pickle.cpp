@@ -1,12 +1,57 @@
 #include "exchange/pickle.h"
 
-#include "exchange/opcodes.h"
-
 #include <algorithm>
 #include <array>
 #include <cstring>
 #include <fmt/format.h>
 #include <utility>
+
+namespace emm::tool::opcode {
+namespace {
+
+// Those that snapshots do not have.
+constexpr Other others[] = {{'0', "POP", false},
+                            {'1', "POP_MARK", false},
+                            {'2', "DUP", false},
+                            {'F', "FLOAT", false},
+                            {'I', "INT", false},
+                            {'L', "LONG", false},
+                            {'S', "STRING", false},
+                            {'T', "BINSTRING", false},
+                            {'U', "SHORT_BINSTRING", false},
+                            {'V', "UNICODE", false},
+                            {'P', "PERSID", true},
+                            {'Q', "BINPERSID", true},
+                            {'R', "REDUCE", true},
+                            {'b', "BUILD", true},
+                            {'c', "GLOBAL", true},
+                            {'d', "DICT", false},
+                            {'g', "GET", false},
+                            {'i', "INST", true},
+                            {'l', "LIST", false},
+                            {'o', "OBJ", true},
+                            {'p', "PUT", false},
+                            {0x81, "NEWOBJ", true},
+                            {0x82, "EXT1", true},
+                            {0x83, "EXT2", true},
+                            {0x84, "EXT4", true},
+                            {0x92, "NEWOBJ_EX", true},
+                            {0x93, "STACK_GLOBAL", true},
+                            {0x97, "NEXT_BUFFER", true},
+                            {0x98, "READONLY_BUFFER", true}};
+
+} // namespace
+
+const Other *find_other(uint8_t code) {
+    for (const Other &other : others) {
+        if (other.code == code) {
+            return &other;
+        }
+    }
+    return nullptr;
+}
+
+} // namespace emm::tool::opcode
 
 namespace emm::tool {
 
@@ -113,9 +158,7 @@ bool Pickle::step_simple(uint8_t code) {
 bool Pickle::step_container(uint8_t code) {
     switch (code) {
     case opcode::mark:
-        if (marks_.size() == most_open) {
-            throw Malformed(fmt::format("at most {} open containers", most_open), "one more");
-        }
+        expect_room();
         marks_.push_back(stack_.size());
         break;
     case opcode::empty_dict:
@@ -215,16 +258,19 @@ void Pickle::skip(uint64_t bytes) {
     }
 }
 
-void Pickle::count_value() {
-    if (++values_ + stack_.size() > most_values) {
+void Pickle::expect_room() const {
+    if (values_ + stack_.size() + marks_.size() >= most_values) {
         throw Malformed(fmt::format("at most {} values", most_values), "one more");
     }
 }
 
+void Pickle::count_value() {
+    expect_room();
+    ++values_;
+}
+
 void Pickle::push(Kind kind, uint64_t payload, bool is_negative) {
-    if (values_ + stack_.size() >= most_values) {
-        throw Malformed(fmt::format("at most {} values", most_values), "one more");
-    }
+    expect_room();
     PickleValue value;
     value.kind = kind;
     value.payload = payload;

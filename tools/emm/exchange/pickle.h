@@ -5,16 +5,53 @@
 // Of a dictionary the entries stay whose keys are among the names that the caller knows, and of a
 // list what holds something then: the call stacks of a snapshot are most of it, and are of no use
 // here. Memory grows with the entries that stay, up to a limit.
+//
+// It is here, and not in Python, for three reasons. The tool runs where no Python is: in containers
+// of C++ programs, and beside one that holds all memory. A snapshot of gigabytes, most of it call
+// stacks, is read in the memory that its events take. Python's own reader runs what a file asks
+// for.
 #pragma once
 
+#include "exchange/output.h"
 #include "trace/builder.h"
 
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
+
+// The opcodes that snapshots have.
+namespace emm::tool::opcode {
+
+inline constexpr uint8_t mark = '(', stop = '.', proto = 0x80, frame = 0x95;
+inline constexpr uint8_t none = 'N', new_true = 0x88, new_false = 0x89;
+inline constexpr uint8_t bin_int = 'J', bin_int1 = 'K', bin_int2 = 'M', long1 = 0x8a;
+inline constexpr uint8_t long4 = 0x8b;
+inline constexpr uint8_t bin_float = 'G';
+inline constexpr uint8_t short_bin_unicode = 0x8c, bin_unicode = 'X', bin_unicode8 = 0x8d;
+inline constexpr uint8_t empty_dict = '}', set_item = 's', op_set_items = 'u';
+inline constexpr uint8_t empty_list = ']', op_append = 'a', appends = 'e';
+inline constexpr uint8_t empty_tuple = ')', op_tuple = 't';
+inline constexpr uint8_t empty_set = 0x8f, add_items = 0x90, frozen_set = 0x91;
+inline constexpr uint8_t short_bin_bytes = 'C', bin_bytes = 'B', bin_bytes8 = 0x8e;
+inline constexpr uint8_t byte_array8 = 0x96;
+inline constexpr uint8_t tuple1 = 0x85, tuple2 = 0x86, tuple3 = 0x87;
+inline constexpr uint8_t memoize = 0x94, bin_put = 'q', long_bin_put = 'r';
+inline constexpr uint8_t bin_get = 'h', long_bin_get = 'j';
+
+// Another opcode that Python knows.
+struct Other {
+    uint8_t code;
+    const char *name;
+    bool calls; // or has others call: what it makes is up to the pickle
+};
+const Other *find_other(uint8_t code); // null for all else
+
+} // namespace emm::tool::opcode
 
 namespace emm::tool {
 
@@ -32,8 +69,7 @@ class Pickle {
 public:
     // Up to `most` bytes; 0 at the end.
     using Source = std::function<size_t(char *into, size_t most)>;
-    static constexpr size_t most_values = size_t(1) << 27; // 2 GiB of memory
-    static constexpr size_t most_open = 256;               // containers within containers
+    static constexpr size_t most_values = size_t(1) << 27; // and open containers; 2 GiB of memory
 
     // At most 255 names, which outlive it. A dictionary whose entry `kind` is none of them counts
     // as empty.
@@ -86,6 +122,7 @@ private:
     bool is_of_known_kind(size_t first) const;
     void add_entry(uint32_t &last, const PickleValue &key, const PickleValue &value);
     void keep(std::vector<PickleValue> &list, const PickleValue &value);
+    void expect_room() const;
     void count_value();
 
     const Source source_;
@@ -103,6 +140,41 @@ private:
     std::deque<PickleValue> entries_;    // from number 1 on
     size_t values_ = 0;
     PickleValue root_;
+};
+
+// Writes a pickle of dictionaries, lists, texts and whole numbers, protocol 4: what Python's pickle
+// module and the viewer at pytorch.org/memory_viz read.
+class PickleWriter {
+public:
+    explicit PickleWriter(Output &output);
+
+    void open_dictionary();
+    void close_dictionary();
+    void open_list();
+    // Between the items of a long list: a reader need not hold more than these at a time.
+    void next_part();
+    void close_list();
+
+    // A text that comes again, as a key does: it is written once.
+    void word(std::string_view text);
+    // Any other, of which what is not UTF-8 is replaced.
+    void text(std::string_view text);
+    void number(uint64_t value);
+    void signed_number(int64_t value);
+    void boolean(bool value);
+
+    // Keeps the value that was written last, and answers its number.
+    uint32_t keep();
+    void again(uint32_t number);
+
+    void finish();
+
+private:
+    void little_endian(uint64_t value, size_t bytes);
+
+    Output &output_;
+    uint32_t kept_ = 0;
+    std::unordered_map<std::string_view, uint32_t> words_; // literals
 };
 
 } // namespace emm::tool

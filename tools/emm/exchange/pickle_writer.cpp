@@ -1,6 +1,5 @@
-#include "exchange/pickle_writer.h"
+#include "exchange/pickle.h"
 
-#include "exchange/opcodes.h"
 #include "observe/text.h"
 
 #include <limits>

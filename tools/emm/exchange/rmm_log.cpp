@@ -1,7 +1,7 @@
 #include "exchange/rmm_log.h"
 
-#include "exchange/refusal.h"
-#include "text.h"
+#include "exchange/conversion.h"
+#include "print.h"
 #include "trace/file.h"
 
 #include <array>

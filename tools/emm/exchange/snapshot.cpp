@@ -1,6 +1,6 @@
 #include "exchange/snapshot.h"
 
-#include "exchange/refusal.h"
+#include "exchange/conversion.h"
 
 #include <algorithm>
 #include <fmt/format.h>

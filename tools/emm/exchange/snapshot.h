@@ -1,7 +1,7 @@
 #pragma once
 
+#include "exchange/conversion.h"
 #include "exchange/pickle.h"
-#include "exchange/recording.h"
 
 #include <string>
 

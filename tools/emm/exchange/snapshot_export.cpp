@@ -1,7 +1,7 @@
-#include "exchange/snapshot_export.h"
+#include "exchange/exports.h"
 
-#include "exchange/pickle_writer.h"
-#include "exchange/refusal.h"
+#include "exchange/conversion.h"
+#include "exchange/pickle.h"
 
 #include <algorithm>
 #include <charconv>

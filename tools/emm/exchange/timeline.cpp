@@ -1,8 +1,8 @@
 #include "exchange/timeline.h"
 
-#include "exchange/refusal.h"
+#include "exchange/conversion.h"
 #include "observe/callers/python_files.h"
-#include "text.h"
+#include "print.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "trace/input.h"
+#include "trace/file.h"
 #include "trace/log_row.h"
 #include "trace/trace.h"
 

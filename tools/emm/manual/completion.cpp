@@ -1,5 +1,4 @@
 // Completion for shells. Values of options are offered where they are known; files otherwise.
-#include "manual/description.h"
 #include "manual/pages.h"
 
 #include <fmt/ranges.h>

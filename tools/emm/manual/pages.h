@@ -1,11 +1,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace CLI {
 class App;
 }
 
+namespace CLI {
+class App;
+class Option;
+} // namespace CLI
+
+// What the command line's description says of itself, for manual pages and completion.
 namespace emm::tool::manual {
 
 // What a build generates from the command line's description: "man" (emm.1), "man-COMMAND",
@@ -17,5 +24,27 @@ std::string man_page(const CLI::App &app, const std::string &command);
 std::string bash_completion(const CLI::App &app);
 std::string zsh_completion(const CLI::App &app);
 std::string fish_completion(const CLI::App &app);
+
+struct Choice {
+    std::vector<std::string> names; // "-o", "--output"; none: a word by its place
+    std::string value;              // what stands for its value, "FILE"; "": it has none
+    std::vector<std::string> words; // what the value may be; none: not known
+    std::string help;               // may have several lines
+    bool is_required = false;
+};
+
+struct Command {
+    std::string name, help, footer;
+    std::vector<Choice> choices;
+};
+
+// The command of that name; "": emm itself.
+Command describe(const CLI::App &app, const std::string &name);
+
+// All commands, in the order of the help.
+std::vector<Command> commands_of(const CLI::App &app);
+
+// A text on one line.
+std::string flat(const std::string &text);
 
 } // namespace emm::tool::manual

@@ -2,12 +2,9 @@
 
 #include "exchange/output.h"
 #include "json.h"
-#include "new/cmake_prefix.h"
-#include "new/pkg_config.h"
-#include "new/project.h"
+#include "new/prefix.h"
 #include "print.h"
 #include "problem.h"
-#include "text.h"
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -25,11 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 Failure failure(const char *stage, const std::string &path, std::string message) {
-    Problem problem;
-    problem.stage = stage;
-    problem.path = path;
-    problem.message = std::move(message);
-    return Failure(problem);
+    return Failure({.stage = stage, .message = std::move(message), .path = path});
 }
 
 // Only this call can tell that the folder is new: another program may make it at any time.

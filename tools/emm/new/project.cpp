@@ -1,4 +1,4 @@
-#include "new/project.h"
+#include "new/new.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -4,8 +4,7 @@
 #include "print.h"
 #include "problem.h"
 #include "progress.h"
-#include "replay/report.h"
-#include "trace/input.h"
+#include "trace/file.h"
 #include "trace/reader.h"
 #include "workload/workload.h"
 

@@ -1,4 +1,4 @@
-#include "replay/report.h"
+#include "replay/replay.h"
 
 #include "driver.h"
 #include "observe/text.h"

@@ -1,4 +1,4 @@
-#include "replay/schedule.h"
+#include "replay/player.h"
 
 #include <atomic>
 #include <exception>

@@ -1,12 +1,15 @@
 #pragma once
 
 #include "driver.h"
-#include "replay/block.h"
+#include "replay/toucher.h"
 #include "trace/trace.h"
 
 #include <emm/emm.h>
 
+#include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace emm::tool {
@@ -36,5 +39,10 @@ private:
     std::vector<CUstream> streams_;
     std::unique_ptr<Block[]> blocks_;
 };
+
+// Driver functions that emm and its plugin have called, and how often.
+using CallCounts = std::map<std::string, uint64_t>;
+CallCounts count_driver_calls();
+uint64_t total(const CallCounts &counts);
 
 } // namespace emm::tool

@@ -1,7 +1,7 @@
 #include "replay/watch.h"
 
 #include "problem.h"
-#include "replay/meter.h"
+#include "replay/session.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -17,11 +17,9 @@ namespace {
 constexpr size_t most_peaks = 2000; // samples that a growing reserve adds
 
 Failure watch_not_written(const std::string &path) {
-    Problem problem;
-    problem.stage = "run";
-    problem.path = path;
-    problem.message = fmt::format("{} cannot be written: {}", path, std::strerror(errno));
-    return Failure(problem);
+    return Failure({.stage = "run",
+                    .message = fmt::format("{} cannot be written: {}", path, std::strerror(errno)),
+                    .path = path});
 }
 
 bool write_numbers(int descriptor, const std::vector<uint64_t> &numbers) {

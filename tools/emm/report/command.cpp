@@ -1,6 +1,5 @@
-#include "report/command.h"
+#include "report/report.h"
 
-#include "report/options.h"
 #include "usage.h"
 
 #include <CLI/CLI.hpp>

@@ -1,10 +1,9 @@
 #include "report/document.h"
 
 #include "report/address_map.h"
-#include "report/base64.h"
-#include "report/figures.h"
-#include "report/flame.h"
+#include "report/groups.h"
 #include "report/histograms.h"
+#include "report/page.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,10 @@
 #pragma once
 
 #include "json.h"
+#include "report/groups.h"
 #include "report/replays.h"
+
+#include <string>
 
 namespace emm::tool {
 
@@ -10,5 +13,19 @@ namespace emm::tool {
 // called with the share that is done.
 Json document_of(const std::string &name, const Recorded &recorded,
                  const std::vector<Replayed> &replays, const std::function<void(double)> &report);
+
+// The figures that the page and --json show. Times are nanoseconds since the recording began.
+
+// Of one kind of memory on one device; who or what had it at the peak, by each of `groups`.
+Json figures_of(const History &history, const Peak &peak, const std::vector<GroupSet> &groups);
+
+// Of a replay: the most that was reserved, and what it was made of then.
+Json figures_of(const Replayed &replayed, const History &history, const Peak &peak);
+
+// "device memory"
+std::string name_of(Memory memory);
+
+// The most important figures of a page as a few lines, from the object that --json prints.
+std::string summary_text(const Json &figures);
 
 } // namespace emm::tool

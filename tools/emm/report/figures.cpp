@@ -1,7 +1,6 @@
-#include "report/figures.h"
+#include "report/document.h"
 
 #include "report/address_map.h"
-#include "report/free_memory.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,3 @@
-#include "report/free_memory.h"
-
 #include "report/address_map.h"
 
 #include <algorithm>

@@ -28,4 +28,37 @@ std::vector<Bar> leading_sizes_of(const History &history, uint32_t peak_step, si
 // The largest blocks that are live at the peak, by number.
 std::vector<uint32_t> largest_at(const History &history, uint32_t step, size_t most);
 
+// The state with the most bytes live, the first one of several: that after `step`.
+struct Peak {
+    uint64_t bytes = 0, blocks = 0;
+    uint32_t step = 0;
+    uint64_t time = 0;
+};
+Peak peak_of(const History &history);
+
+// What is live after the last step.
+struct Left {
+    uint64_t bytes = 0, blocks = 0;
+};
+Left left_of(const History &history);
+
+// Steps that follow each other, with the least and the most that was live after one of them.
+struct Bucket {
+    uint32_t first_step = 0, last_step = 0;
+    uint64_t first_time = 0, last_time = 0;
+    uint64_t low = 0, high = 0, end = 0; // bytes; `end` after the last step
+    uint32_t high_step = 0;              // the first step with that much
+};
+
+// No bucket has more than one `most`th of the steps, or is longer than one `most`th of the time: so
+// there are at most twice as many, and none is wide on an axis of either.
+std::vector<Bucket> buckets_of(const History &history, size_t most);
+
+// Figures of a series with one value for each step.
+struct Extent {
+    uint64_t low = 0, high = 0, end = 0;
+};
+std::vector<Extent> extents_of(const std::vector<uint64_t> &series,
+                               const std::vector<Bucket> &buckets);
+
 } // namespace emm::tool

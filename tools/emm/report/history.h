@@ -1,8 +1,10 @@
 #pragma once
 
 #include "exchange/timeline.h"
+#include "trace/file.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -112,5 +114,9 @@ private:
     std::unordered_map<uint64_t, Place> live_;
     std::vector<uint64_t> live_bytes_, peak_bytes_; // of each history
 };
+
+// Reads an event log or a trace; a log is completed first if its program was killed. `report` is
+// called with the share that was read. Throws Failure.
+Recorded read_recorded(const Input &input, const std::function<void(double)> &report);
 
 } // namespace emm::tool

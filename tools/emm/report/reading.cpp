@@ -1,7 +1,7 @@
-#include "report/reading.h"
+#include "report/history.h"
 
-#include "exchange/refusal.h"
-#include "text.h"
+#include "exchange/conversion.h"
+#include "print.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
 #include "trace/trace_row.h"

@@ -17,11 +17,7 @@ namespace {
 constexpr uint64_t most_samples = 1000;
 
 Failure replay_failure(std::string message) {
-    Problem problem;
-    problem.code = EMM_E_PLUGIN_FAILED;
-    problem.stage = "run";
-    problem.message = std::move(message);
-    return Failure(problem);
+    return Failure({.code = EMM_E_PLUGIN_FAILED, .stage = "run", .message = std::move(message)});
 }
 
 // A file in memory that another process writes.

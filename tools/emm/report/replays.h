@@ -2,8 +2,8 @@
 
 #include "problem.h"
 #include "report/history.h"
-#include "report/options.h"
-#include "trace/input.h"
+#include "report/report.h"
+#include "trace/file.h"
 
 #include <functional>
 #include <nlohmann/json.hpp>

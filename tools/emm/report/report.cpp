@@ -1,15 +1,15 @@
 #include "report/report.h"
 
+#include "exchange/conversion.h"
 #include "exchange/output.h"
-#include "exchange/refusal.h"
 #include "observe/text.h"
 #include "print.h"
 #include "progress.h"
 #include "report/document.h"
+#include "report/history.h"
 #include "report/page.h"
-#include "report/reading.h"
 #include "report/replays.h"
-#include "report/summary.h"
+#include "usage.h"
 
 #include <algorithm>
 #include <fmt/format.h>

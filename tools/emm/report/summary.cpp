@@ -1,4 +1,4 @@
-#include "report/summary.h"
+#include "report/document.h"
 
 #include "observe/text.h"
 #include "table.h"

@@ -1,6 +1,6 @@
 #include "run/environment.h"
 
-#include "text.h"
+#include "print.h"
 
 #include <algorithm>
 #include <fmt/ranges.h>

@@ -1,7 +1,7 @@
 #pragma once
 
-#include "changes.h"
-#include "run/options.h"
+#include "child.h"
+#include "run/run.h"
 
 #include <map>
 #include <string>

@@ -1,7 +1,6 @@
 #include "run/program.h"
 
 #include "run/preload.h"
-#include "run/refusal.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -1,5 +1,8 @@
 #pragma once
 
+#include "observe/text.h"
+
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,5 +29,19 @@ std::string program_of_env(std::string_view argument);
 // Throws Refusal unless a library can be preloaded into the program at `path`, which is found. A
 // script's interpreter is what counts.
 void check_program(const std::string &path);
+
+// The exit statuses of env, nohup and the shell.
+inline constexpr int program_unusable = 126, program_missing = 127;
+
+// Why a program is not started, on one line, and the exit status that says so.
+class Refusal : public std::runtime_error {
+public:
+    Refusal(int status, const std::string &sentence)
+        : std::runtime_error(observe::one_line(sentence)), status_(status) {}
+    int status() const { return status_; }
+
+private:
+    int status_;
+};
 
 } // namespace emm::tool

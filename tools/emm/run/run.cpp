@@ -5,9 +5,8 @@
 #include "print.h"
 #include "problem.h"
 #include "run/environment.h"
-#include "run/folder.h"
+#include "run/preload.h"
 #include "run/program.h"
-#include "run/refusal.h"
 #include "usage.h"
 
 #include <emm/emm.h>

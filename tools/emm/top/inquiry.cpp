@@ -2,8 +2,7 @@
 
 #include "problem.h"
 #include "sockets/user.h"
-#include "top/answer.h"
-#include "top/proc.h"
+#include "top/process.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -69,26 +68,23 @@ std::string silence(int64_t pid, int64_t since) {
 std::vector<Name> present_names() {
     const std::string table = read_proc("/proc/net/unix");
     if (table.empty()) {
-        Problem problem;
-        problem.stage = "top";
-        problem.path = "/proc/net/unix";
-        problem.message = "/proc/net/unix: expected the table of sockets, where processes that use "
-                          "emm are found, found nothing";
-        throw Failure(problem);
+        throw Failure(
+            {.stage = "top",
+             .message = "/proc/net/unix: expected the table of sockets, where processes that use "
+                        "emm are found, found nothing",
+             .path = "/proc/net/unix"});
     }
     return names_in(table);
 }
 
 Problem no_process(int64_t pid) {
-    Problem problem;
-    problem.stage = "top";
-    problem.message =
-        fmt::format("top: --dump: expected a process of this user that uses emm, found "
-                    "that {} is none, or cannot be asked from here",
-                    pid);
-    problem.hint = "emm top lists them; a process in another network namespace, one that runs with "
-                   "EMM_TOP=off and one that no context has served yet are not among them";
-    return problem;
+    return {
+        .stage = "top",
+        .message = fmt::format("top: --dump: expected a process of this user that uses emm, found "
+                               "that {} is none, or cannot be asked from here",
+                               pid),
+        .hint = "emm top lists them; a process in another network namespace, one that runs with "
+                "EMM_TOP=off and one that no context has served yet are not among them"};
 }
 
 } // namespace

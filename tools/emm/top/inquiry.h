@@ -2,7 +2,6 @@
 #pragma once
 
 #include "monitor/protocol.h"
-#include "top/names.h"
 #include "top/process.h"
 
 #include <map>

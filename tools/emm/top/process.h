@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 // `emm top`: what the processes of this user that use emm hold.
@@ -42,5 +43,31 @@ struct Process {
     uint64_t contexts_left_out = 0;
     std::string report; // if it was asked for
 };
+
+// The text of a file of /proc; empty: it cannot be read.
+std::string read_proc(const std::string &path);
+
+// What /proc tells of a process: its name, "" if there is none; whether this user has started it;
+// whether it is stopped.
+std::string program_of(int64_t pid);
+bool is_of_this_user(int64_t pid);
+bool is_stopped(int64_t pid);
+
+// A name at which a process says that it can be asked. Any process of any user can bind one.
+struct Name {
+    std::string text;        // without the zero byte in front
+    int64_t claimed_pid = 0; // as the process sees itself, if the name is honest
+};
+
+// The names in a text like that of /proc/net/unix at which a process listens, each once.
+std::vector<Name> names_in(std::string_view table);
+
+// Sets the rates of `ret_now` from what the same contexts said before. A context that is new, or
+// whose count has gone back because it was reset, has none.
+void find_rates(const std::vector<Process> &before, std::vector<Process> &ret_now);
+
+// Takes over what a process has answered. It may be any program of this user, so that whatever it
+// says is made harmless; a message that is no answer becomes ret_process.problem.
+void read_answer(std::string_view message, Process &ret_process);
 
 } // namespace emm::tool::top

@@ -1,4 +1,4 @@
-#include "top/report.h"
+#include "top/view.h"
 
 #include <nlohmann/json.hpp>
 

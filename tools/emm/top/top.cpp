@@ -3,12 +3,10 @@
 #include "exchange/output.h"
 #include "print.h"
 #include "problem.h"
-#include "terminal.h"
 #include "top/inquiry.h"
-#include "top/prometheus.h"
-#include "top/rates.h"
-#include "top/report.h"
+#include "top/process.h"
 #include "top/screen.h"
+#include "top/view.h"
 #include "usage.h"
 
 #include <cerrno>

@@ -1,12 +1,22 @@
 #pragma once
 
-#include "top/options.h"
+#include <cstdint>
+#include <string>
 
 namespace CLI {
 class App;
 }
 
 namespace emm::tool {
+
+struct TopOptions {
+    bool json = false, prometheus = false;
+    std::string output;  // a file for Prometheus; empty: standard output
+    int64_t dump = 0;    // a process
+    double interval = 0; // seconds; 0: not given
+    uint64_t count = 0;  // of tables or objects; 0: not given
+    std::string sort = "reserved";
+};
 
 CLI::App *add_top_command(CLI::App &app, TopOptions &options);
 
@@ -25,4 +35,5 @@ struct Plan {
 Plan plan_for(const TopOptions &options, bool is_terminal);
 
 } // namespace top
+
 } // namespace emm::tool

@@ -1,7 +1,6 @@
 #include "top/view.h"
 
 #include "table.h"
-#include "top/cells.h"
 
 #include <algorithm>
 #include <fmt/format.h>

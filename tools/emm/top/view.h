@@ -1,7 +1,10 @@
 #pragma once
 
+#include "json.h"
 #include "top/process.h"
 
+#include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace emm::tool::top {
@@ -29,5 +32,21 @@ struct Size {
 // The table in lines of at most the width. Columns that do not fit are left out, the less important
 // ones first, and rows that do not fit are counted. `styled`: with escape codes for bold and red.
 std::string table_text(const std::vector<Process> &processes, Column by, Size size, bool styled);
+
+// Columns of a terminal that a text takes, once it is harmless.
+size_t width_of(std::string_view text);
+
+// `text` in exactly `width` columns: filled with spaces, or cut, with '~' where it was. Characters
+// without a width of their own are left out.
+std::string fitted(std::string_view text, size_t width, bool to_the_right);
+
+// What --json prints, in the order of the column.
+Json to_json(const std::vector<Process> &processes, Column by);
+
+// Prometheus's text exposition format.
+std::string prometheus_text(const std::vector<Process> &processes);
+
+// As the value of a label, between its quotes.
+std::string escaped_label(std::string_view text);
 
 } // namespace emm::tool::top

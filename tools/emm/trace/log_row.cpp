@@ -1,6 +1,6 @@
 #include "trace/log_row.h"
 
-#include "text.h"
+#include "print.h"
 #include "trace/builder.h"
 
 #include <charconv>

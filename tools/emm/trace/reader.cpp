@@ -1,8 +1,8 @@
 #include "trace/reader.h"
 
+#include "print.h"
 #include "problem.h"
 #include "progress.h"
-#include "text.h"
 #include "trace/builder.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
@@ -26,13 +26,11 @@ std::optional<std::string_view> take_line(std::string_view &rest) {
 }
 
 Failure refusal(const Malformed &malformed, const std::string &path, size_t line) {
-    Problem problem;
-    problem.stage = "trace";
-    problem.path = path;
-    problem.expected = malformed.expected;
-    problem.got = malformed.got;
-    problem.message = path + ", line " + std::to_string(line) + ": " + malformed.what();
-    return Failure(problem);
+    return Failure({.stage = "trace",
+                    .message = path + ", line " + std::to_string(line) + ": " + malformed.what(),
+                    .path = path,
+                    .expected = malformed.expected,
+                    .got = malformed.got});
 }
 
 using NextLine = std::function<std::optional<std::string_view>()>;

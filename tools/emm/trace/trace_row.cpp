@@ -1,6 +1,6 @@
 #include "trace/trace_row.h"
 
-#include "text.h"
+#include "print.h"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,6 @@
 // deferred clean-up covers some launches. What is kept is dropped by the program or, sometimes, by
 // the garbage collector on another thread.
 #include "workload/program.h"
-#include "workload/random.h"
 #include "workload/workload.h"
 
 namespace emm::tool {

@@ -2,7 +2,6 @@
 // it with a small table and aggregate. The thread that merges frees the
 // result, on its own stream. Columns have data, mostly a validity mask, and sometimes characters.
 #include "workload/program.h"
-#include "workload/random.h"
 #include "workload/workload.h"
 
 #include <array>

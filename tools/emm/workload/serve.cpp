@@ -3,7 +3,6 @@
 // Keys and values of 16 tokens are one block of the cache; a request holds a list of them, which
 // grows with each token and goes back at its end.
 #include "workload/program.h"
-#include "workload/random.h"
 #include "workload/workload.h"
 
 #include <algorithm>

@@ -4,7 +4,6 @@
 // step to step. Overlapped, stream 1 also sums up each layer's gradients with those of other ranks
 // while stream 0 goes on, so that memory goes to and fro between the two.
 #include "workload/program.h"
-#include "workload/random.h"
 #include "workload/workload.h"
 
 namespace emm::tool {

@@ -29,12 +29,10 @@ Trace generate(const std::string &name, uint64_t seed) {
         }
         names += (names.empty() ? "" : ", ") + std::string(workload.name);
     }
-    Problem problem;
-    problem.stage = "usage";
-    problem.message = "--generate: expected one of " + names + ", found '" + name + "'";
-    problem.expected = names;
-    problem.got = name;
-    throw Failure(problem);
+    throw Failure({.stage = "usage",
+                   .message = "--generate: expected one of " + names + ", found '" + name + "'",
+                   .expected = names,
+                   .got = name});
 }
 
 } // namespace emm::tool

@@ -1,5 +1,4 @@
 #include "catch.h"
-#include "channel.h"
 #include "child.h"
 
 #include <cstdlib>

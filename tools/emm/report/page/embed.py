@@ -42,7 +42,7 @@ def main():
     script = '"use strict";\n' + "".join(read(name) for name in scripts)
     before, behind = page_of(read(html), read(style), script).split("@DATA@")
     with open(output, "w", encoding="ascii") as file:
-        file.write('#include "report/page_text.h"\n\nnamespace emm::tool {\n\n'
+        file.write('#include "report/page.h"\n\nnamespace emm::tool {\n\n'
                    + function("page_before_data", before) + "\n" + function("page_behind_data", behind)
                    + "\n} // namespace emm::tool\n")
 

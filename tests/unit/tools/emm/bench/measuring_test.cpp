@@ -1,6 +1,5 @@
 // Behaviour: which cases are measured, beside what and in which order; no loop and no thread loses
 // a block.
-#include "bench/cases.h"
 #include "bench/plan.h"
 #include "bench/team.h"
 #include "bench/works.h"

@@ -168,7 +168,7 @@ TEST_CASE("a pickle that no pickler writes is refused") {
     CHECK(refusal(start + "X" + bytes({0xff, 0xff, 0xff, 0xff}) + "abc") ==
           "2: expected a pickle that is whole, found its end before STOP");
     CHECK(refusal(start + std::string(300, '(')) ==
-          "258: expected at most 256 open containers, found one more");
+          "302: expected a pickle that is whole, found its end before STOP");
 }
 
 TEST_CASE("nesting is no recursion: a list may hold itself") {

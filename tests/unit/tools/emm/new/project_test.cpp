@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "new/project.h"
+#include "new/new.h"
 
 #include <algorithm>
 

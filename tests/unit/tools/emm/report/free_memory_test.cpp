@@ -1,7 +1,6 @@
 #include "catch.h"
 #include "recorded.h"
 #include "report/address_map.h"
-#include "report/free_memory.h"
 
 using namespace emm::tool;
 

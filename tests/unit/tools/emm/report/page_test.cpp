@@ -1,6 +1,6 @@
-#include "catch.h"
 #include "report/page.h"
-#include "report/page_text.h"
+
+#include "catch.h"
 
 #include <nlohmann/json.hpp>
 
@@ -29,4 +29,17 @@ TEST_CASE("the page is whole: one place for the data, and nothing from elsewhere
     CHECK(page.find("https://") == std::string::npos);
     CHECK(page.find("innerHTML") == std::string::npos);
     CHECK(page_before_data().ends_with("id=\"data\">"));
+}
+
+TEST_CASE("bytes become base64 as RFC 4648 has it") {
+    const auto text = [](const char *bytes) {
+        return in_base64(
+            std::vector<uint8_t>(bytes, bytes + std::char_traits<char>::length(bytes)));
+    };
+    CHECK(text("").empty());
+    CHECK(text("f") == "Zg==");
+    CHECK(text("fo") == "Zm8=");
+    CHECK(text("foo") == "Zm9v");
+    CHECK(text("foobar") == "Zm9vYmFy");
+    CHECK(in_base64({0xff, 0xfe, 0xfd, 0}) == "//79AA==");
 }

@@ -1,6 +1,5 @@
 #include "catch.h"
 #include "run/program.h"
-#include "run/refusal.h"
 
 #include <cerrno>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-#include "top/answer.h"
+#include "top/process.h"
 
 #include "catch.h"
 #include "monitor/protocol.h"

@@ -1,4 +1,4 @@
-#include "top/cells.h"
+#include "top/view.h"
 
 #include "catch.h"
 

@@ -1,4 +1,4 @@
-#include "top/prometheus.h"
+#include "top/view.h"
 
 #include "catch.h"
 

@@ -1,8 +1,6 @@
 #include "top/view.h"
 
 #include "catch.h"
-#include "top/cells.h"
-#include "top/report.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,7 +1,6 @@
 #include "catch.h"
 #include "problem.h"
 #include "workload/program.h"
-#include "workload/random.h"
 #include "workload/workload.h"
 
 #include <set>

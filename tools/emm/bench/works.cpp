@@ -1,4 +1,4 @@
-#include "bench/busy_work.h"
+#include "bench/works.h"
 
 #include <chrono>
 #include <thread>

@@ -8,6 +8,15 @@
 
 namespace emm::tool {
 
+// The folder of the emm.pc that comes with the library there; "" if it has none.
+std::string pkg_config_folder(const dl::Home &home);
+
+// Whether `folders`, separated by ':', has this one.
+bool has_folder(std::string_view folders, std::string_view folder);
+
+// Whether pkg-config looks there: PKG_CONFIG_PATH has the folder, or it is one of the system's.
+bool is_searched(std::string_view folder, std::string_view pkg_config_path);
+
 // PREFIX of PREFIX/lib, PREFIX/lib64 or PREFIX/lib/TRIPLET; "" if `library` is none of them.
 std::filesystem::path prefix_of(const std::filesystem::path &library);
 

@@ -18,4 +18,17 @@ struct SnapshotTotals {
 SnapshotTotals export_snapshot(Timeline &timeline, const CallSites &sites, uint64_t last,
                                Output &output);
 
+struct ChromeTotals {
+    uint64_t allocations = 0, frees = 0, failures = 0;
+    uint64_t left_off = 0; // events, from the beginning
+    Drops drops;
+};
+
+// Writes an event log in the Chrome trace format (JSON), which Perfetto loads. Each device and each
+// of its streams is a process there: the device has counters, and calls that concern no block; the
+// stream has a slice for each block from its allocation to its free. Of each device it has the
+// `last` events, and what is live when they begin. Throws Failure.
+ChromeTotals export_chrome_trace(Timeline &timeline, const CallSites &sites, uint64_t last,
+                                 Output &output);
+
 } // namespace emm::tool
