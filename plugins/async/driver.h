@@ -5,8 +5,8 @@
 namespace emm::async {
 
 // What a pool of the driver's own needs on top of the common entries.
-struct Driver : common::Driver {
-    explicit Driver(const emm_host &host) : common::Driver(host) { expect_complete(); }
+struct Driver : common::StreamDriver {
+    explicit Driver(const emm_host &host) : common::StreamDriver(host) { expect_complete(); }
 
     EMM_CUDA_REQUIRED(cuDriverGetVersion);
     EMM_CUDA_REQUIRED(cuMemPoolCreate);
@@ -19,7 +19,6 @@ struct Driver : common::Driver {
     EMM_CUDA_REQUIRED(cuMemPoolExportToShareableHandle);
     EMM_CUDA_REQUIRED(cuMemPoolExportPointer);
     EMM_CUDA_REQUIRED(cuMemFreeAsync);
-    EMM_CUDA_REQUIRED(cuMemGetInfo);
 };
 
 } // namespace emm::async

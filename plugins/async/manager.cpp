@@ -24,16 +24,16 @@
 
 namespace emm::async {
 
-using passthrough::Capture;
-using passthrough::capture_of;
-using passthrough::is_late;
-using passthrough::RelaxedCapture;
+using common::Capture;
+using common::capture_of;
+using common::is_late;
+using common::RelaxedCapture;
 
 emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     if (stream == EMM_STREAM_UNORDERED) {
         release_postponed();
     }
-    LiveAllocations::Entry entry = LiveAllocations::make_entry(size);
+    Entry entry = common::LiveAllocations::make_entry(size);
     CUdeviceptr ptr = 0;
     const RelaxedCapture relaxed(driver_);
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -99,7 +99,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     if (stream == EMM_STREAM_UNORDERED) {
         release_postponed();
     }
-    LiveAllocations::Entry entry = allocations_.take(ptr, size);
+    Entry entry = allocations_.take(ptr, size);
     if (entry.empty()) {
         allocations_.refuse_free("async", ptr, size);
     }
@@ -116,7 +116,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
 
 // The graph comes first: its launches use the memory after all other uses are over. On a failure,
 // which throws, `entry` is as it was; else it is empty.
-void Manager::release(LiveAllocations::Entry &entry, emm_stream stream, bool used_elsewhere) {
+void Manager::release(Entry &entry, emm_stream stream, bool used_elsewhere) {
     const Capture capture = capture_of(driver_, stream);
     if (capture.graph) {
         graphs_.hold(driver_, capture.graph, entry);
@@ -136,20 +136,16 @@ void Manager::release(LiveAllocations::Entry &entry, emm_stream stream, bool use
     given_back(driver_.cuMemFreeAsync(entry.key(), stream), entry);
 }
 
-void Manager::release_behind_everything(LiveAllocations::Entry &entry) {
+void Manager::release_behind_everything(Entry &entry) {
     const RelaxedCapture relaxed(driver_);
-    const CUresult result = wait_.unless_capturing(returns_);
-    if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+    if (!wait_for_everything()) {
         postpone(entry);
         return;
-    }
-    if (!is_late(result)) {
-        driver_.check(result, "ordering a free behind all work of the context");
     }
     given_back(driver_.cuMemFreeAsync(entry.key(), returns_), entry);
 }
 
-void Manager::given_back(CUresult result, LiveAllocations::Entry &entry) {
+void Manager::given_back(CUresult result, Entry &entry) {
     if (!is_late(result)) {
         driver_.check(result, "cuMemFreeAsync");
     }
@@ -157,24 +153,11 @@ void Manager::given_back(CUresult result, LiveAllocations::Entry &entry) {
     entry = {};
 }
 
-void Manager::postpone(LiveAllocations::Entry &entry) noexcept {
-    std::lock_guard lock(mutex_);
-    postponed_.insert(std::move(entry));
-    entry = {};
-    has_postponed_ = true;
-}
-
-passthrough::LiveAllocations::Allocations Manager::take_postponed() noexcept {
-    std::lock_guard lock(mutex_);
-    has_postponed_ = false;
-    return std::exchange(postponed_, {});
-}
-
 // Frees what the end of a capture, or of a graph, has made free. What has to wait once more, or
 // fails, is postponed again. Only for calls that may record an event on the context: it would
 // invalidate a capture that is not announced.
 void Manager::release_postponed() noexcept {
-    const auto release_or_postpone = [this](LiveAllocations::Entry entry) {
+    const auto release_or_postpone = [this](Entry entry) {
         try {
             release_behind_everything(entry);
         } catch (...) {
@@ -182,55 +165,16 @@ void Manager::release_postponed() noexcept {
         }
     };
     if (has_postponed_ && !wait_.is_capturing()) {
-        LiveAllocations::Allocations postponed = take_postponed();
+        Allocations postponed = take_postponed();
         while (!postponed.empty()) {
             release_or_postpone(postponed.extract(postponed.begin()));
         }
     }
     while (graphs_.has_released()) {
-        if (LiveAllocations::Entry entry = graphs_.take_released();
-            !entry.empty() && !hold_back(entry)) {
+        if (Entry entry = graphs_.take_released(); !entry.empty() && !hold_back(entry)) {
             release_or_postpone(std::move(entry));
         }
     }
-}
-
-emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
-    emm_block_info info = {};
-    if (!allocations_.find(ptr, info)) {
-        refuse(ptr);
-    }
-    std::lock_guard lock(mutex_);
-    used_elsewhere_.insert(info.base);
-    has_used_elsewhere_ = true;
-    return EMM_OK;
-}
-
-Manager::Uses::node_type Manager::forget_other_uses(emm_deviceptr ptr) noexcept {
-    if (!has_used_elsewhere_) {
-        return {};
-    }
-    std::lock_guard lock(mutex_);
-    Uses::node_type use = used_elsewhere_.extract(ptr);
-    has_used_elsewhere_ = !used_elsewhere_.empty();
-    return use;
-}
-
-void Manager::remember_other_uses(Uses::node_type use) noexcept {
-    if (!use.empty()) {
-        std::lock_guard lock(mutex_);
-        used_elsewhere_.insert(std::move(use));
-        has_used_elsewhere_ = true;
-    }
-}
-
-emm_status Manager::stream_notice(emm_stream, uint32_t notice) {
-    if (notice == EMM_STREAM_CAPTURE_BEGINS) {
-        wait_.capture_begins();
-    } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
-        wait_.capture_ends();
-    }
-    return EMM_OK;
 }
 
 } // namespace emm::async

@@ -2,15 +2,12 @@
 
 #include "async/driver.h"
 #include "async/pool.h"
-#include "common/context_wait.h"
-#include "common/private_stream.h"
-#include "passthrough/allocations.h"
-#include "passthrough/graph_hold.h"
+#include "common/graph_hold.h"
+#include "common/stream_ordered.h"
 
 #include <atomic>
 #include <map>
 #include <mutex>
-#include <set>
 #include <vector>
 
 namespace emm::async {
@@ -21,7 +18,7 @@ struct Options {
     bool ipc = false; // the pool can be shared
 };
 
-class Manager {
+class Manager : public common::StreamOrdered<Driver> {
 public:
     Manager(const emm_host &host, const emm_context_info &info, const char *const *option_texts);
     ~Manager();
@@ -36,9 +33,6 @@ public:
     emm_status reset();
     emm_status defer_cleanup(uint32_t enter);
     emm_status trim(size_t keep_bytes, size_t *ret_released);
-    emm_status query(emm_deviceptr ptr, emm_block_info *ret_info);
-    emm_status record_use(emm_deviceptr ptr, size_t size, emm_stream stream);
-    emm_status stream_notice(emm_stream stream, uint32_t notice);
     emm_status set_access(int32_t peer_device, uint32_t flags);
     emm_status get_stats(emm_stats *ret_stats);
     static emm_status get_device_total(const emm_host &host, int32_t device, size_t device_bytes,
@@ -47,9 +41,6 @@ public:
     static const emm_option options[];
 
 private:
-    using LiveAllocations = passthrough::LiveAllocations;
-    using Uses = std::set<emm_deviceptr>;
-
     Manager(const emm_host &host, const emm_context_info &info, const Options &options);
 
     bool can_never_fit(size_t size) const noexcept;
@@ -57,51 +48,35 @@ private:
     CUresult allocate(size_t size, emm_stream stream, CUdeviceptr *ret_ptr);
     CUresult allocate_for_any(size_t size, CUdeviceptr *ret_ptr);
 
-    void release(LiveAllocations::Entry &entry, emm_stream stream, bool used_elsewhere);
-    void release_behind_everything(LiveAllocations::Entry &entry);
-    void postpone(LiveAllocations::Entry &entry) noexcept;
+    void release(Entry &entry, emm_stream stream, bool used_elsewhere);
+    void release_behind_everything(Entry &entry);
     void release_postponed() noexcept;
-    LiveAllocations::Allocations take_postponed() noexcept;
-    void given_back(CUresult result, LiveAllocations::Entry &entry);
-    Uses::node_type forget_other_uses(emm_deviceptr ptr) noexcept;
-    void remember_other_uses(Uses::node_type use) noexcept;
+    void given_back(CUresult result, Entry &entry);
     void note_export(emm_deviceptr base, const emm_ipc_handle &handle);
-    LiveAllocations::Entry end_export(const emm_ipc_handle &handle);
-    bool hold_back(LiveAllocations::Entry &entry);
-    LiveAllocations::Entry take_held_back() noexcept;
-    void drop(LiveAllocations::Entry entry, bool alive) noexcept;
+    Entry end_export(const emm_ipc_handle &handle);
+    bool hold_back(Entry &entry);
+    Entry take_held_back() noexcept;
+    void drop(Entry entry, bool alive) noexcept;
     CUresult order_frees() noexcept;
     CUresult wait_beside_captures() noexcept;
     void drop_all(bool alive) noexcept;
     void apply_threshold();
-    [[noreturn]] void refuse(emm_deviceptr ptr) const;
 
     struct Shared {
         std::vector<emm_ipc_handle> exports;
-        LiveAllocations::Entry freed; // while there are exports
+        Entry freed; // while there are exports
     };
 
     const emm_host &host_;
-    const Driver driver_;
     emm_context *const context_;
-    const CUcontext cuda_context_;
-    const uint64_t context_id_;
-    const int32_t device_;
     const Options options_;
     const uint64_t most_bytes_; // the device's memory
     const Pool pool_;
-    const common::PrivateStream supply_;  // allocations that any stream may use
-    const common::PrivateStream returns_; // frees that wait for everything
-    common::ContextWait wait_;
-    LiveAllocations allocations_;
-    passthrough::GraphHold graphs_;
-    std::atomic<uint32_t> sections_{0}; // of deferred clean-up
+    common::GraphHold graphs_;
 
-    std::mutex mutex_;
-    LiveAllocations::Allocations postponed_; // until no capture is announced
-    Uses used_elsewhere_;                    // by record_use
+    std::mutex shared_mutex_;
     std::map<emm_deviceptr, Shared> shared_; // by where the allocation begins
-    std::atomic<bool> has_postponed_{false}, has_used_elsewhere_{false}, has_shared_{false};
+    std::atomic<bool> has_shared_{false};
 };
 
 } // namespace emm::async

@@ -37,7 +37,7 @@ Pool::Pool(const Driver &driver, int32_t device, uint64_t max_bytes, bool sharea
     if (max_bytes != 0) {
         limit(driver, properties, max_bytes);
     }
-    const passthrough::RelaxedCapture relaxed(driver);
+    const common::RelaxedCapture relaxed(driver);
     driver.check(driver.cuMemPoolCreate(&pool_, &properties), "cuMemPoolCreate");
     if (shareable) {
         export_once();

@@ -12,7 +12,7 @@ public:
     // `max_bytes` 0: no limit. `shareable`: other processes can open it, by file descriptor.
     Pool(const Driver &driver, int32_t device, uint64_t max_bytes, bool shareable);
     ~Pool() {
-        const passthrough::RelaxedCapture relaxed(driver_);
+        const common::RelaxedCapture relaxed(driver_);
         driver_.cuMemPoolDestroy(pool_);
     }
     Pool(const Pool &) = delete;

@@ -50,10 +50,7 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
                           "async: the pool is one that other processes cannot open; async:ipc=1 "
                           "makes one that they can");
     }
-    emm_block_info info = {};
-    if (!allocations_.find(ptr, info)) {
-        refuse(ptr);
-    }
+    const emm_block_info info = allocation_at(ptr);
     check_size(info, ptr, size);
     check_importable(info);
     CUmemPoolPtrExportData name = {};
@@ -82,7 +79,7 @@ emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handl
 }
 
 void Manager::note_export(emm_deviceptr base, const emm_ipc_handle &handle) {
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(shared_mutex_);
     const auto [place, is_new] = shared_.try_emplace(base);
     try {
         place->second.exports.push_back(handle);
@@ -97,15 +94,15 @@ void Manager::note_export(emm_deviceptr base, const emm_ipc_handle &handle) {
 
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *handle) {
     const emm_status status = host_.withdraw_ipc(context_, handle);
-    if (LiveAllocations::Entry entry = end_export(*handle); !entry.empty()) {
+    if (Entry entry = end_export(*handle); !entry.empty()) {
         postpone(entry);
     }
     return status;
 }
 
 // What had been freed meanwhile, if that was its last export.
-Manager::LiveAllocations::Entry Manager::end_export(const emm_ipc_handle &handle) {
-    std::lock_guard lock(mutex_);
+Manager::Entry Manager::end_export(const emm_ipc_handle &handle) {
+    std::lock_guard lock(shared_mutex_);
     for (auto each = shared_.begin(); each != shared_.end(); ++each) {
         auto &exports = each->second.exports;
         const auto found = std::find_if(exports.begin(), exports.end(),
@@ -117,7 +114,7 @@ Manager::LiveAllocations::Entry Manager::end_export(const emm_ipc_handle &handle
         if (!exports.empty()) {
             return {};
         }
-        LiveAllocations::Entry freed = std::move(each->second.freed);
+        Entry freed = std::move(each->second.freed);
         shared_.erase(each);
         has_shared_ = !shared_.empty();
         return freed;
@@ -126,11 +123,11 @@ Manager::LiveAllocations::Entry Manager::end_export(const emm_ipc_handle &handle
 }
 
 // True if the allocation is exported; `entry` is then kept until it is not.
-bool Manager::hold_back(LiveAllocations::Entry &entry) {
+bool Manager::hold_back(Entry &entry) {
     if (!has_shared_) {
         return false;
     }
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(shared_mutex_);
     const auto found = shared_.find(entry.key());
     if (found == shared_.end()) {
         return false;
@@ -141,8 +138,8 @@ bool Manager::hold_back(LiveAllocations::Entry &entry) {
 }
 
 // Of a reset: one after another, and with the last the exports are over.
-Manager::LiveAllocations::Entry Manager::take_held_back() noexcept {
-    std::lock_guard lock(mutex_);
+Manager::Entry Manager::take_held_back() noexcept {
+    std::lock_guard lock(shared_mutex_);
     for (auto &[ptr, shared] : shared_) {
         if (!shared.freed.empty()) {
             return std::exchange(shared.freed, {});

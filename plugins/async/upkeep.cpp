@@ -6,8 +6,8 @@
 
 namespace emm::async {
 
-using passthrough::is_returned;
-using passthrough::RelaxedCapture;
+using common::is_returned;
+using common::RelaxedCapture;
 
 const emm_option Manager::options[] = {
     {"max", nullptr,
@@ -25,24 +25,11 @@ const emm_option Manager::options[] = {
 
 namespace {
 
-void read_size(const char *const *option_texts, const char *name, uint64_t &ret_bytes) {
-    const char *text = emm_option_text(Manager::options, option_texts, name);
-    if (text) {
-        emm_parse_size(text, &ret_bytes); // checked by the host
-    }
-}
-
-uint64_t total_memory(const Driver &driver) {
-    const RelaxedCapture relaxed(driver);
-    size_t free = 0, total = 0;
-    driver.check(driver.cuMemGetInfo(&free, &total), "cuMemGetInfo");
-    return total;
-}
-
 Options read_options(const char *const *option_texts) {
     Options options;
-    read_size(option_texts, "max", options.max_bytes);
-    read_size(option_texts, "release_threshold", options.release_threshold);
+    options.max_bytes = common::size_option(Manager::options, option_texts, "max", 0);
+    options.release_threshold =
+        common::size_option(Manager::options, option_texts, "release_threshold", UINT64_MAX);
     const char *ipc = emm_option_text(Manager::options, option_texts, "ipc");
     options.ipc = ipc && ipc[0] == '1';
     return options;
@@ -55,12 +42,9 @@ Manager::Manager(const emm_host &host, const emm_context_info &info,
     : Manager(host, info, read_options(option_texts)) {}
 
 Manager::Manager(const emm_host &host, const emm_context_info &info, const Options &options)
-    : host_(host), driver_(host), context_(info.context), cuda_context_(info.cuda_context),
-      context_id_(info.context_id), device_(info.device), options_(options),
-      most_bytes_(total_memory(driver_)),
-      pool_(driver_, info.device, options.max_bytes, options.ipc),
-      supply_(driver_, cuda_context_, context_id_), returns_(driver_, cuda_context_, context_id_),
-      wait_(driver_, cuda_context_) {
+    : StreamOrdered("async", host, info), host_(host), context_(info.context), options_(options),
+      most_bytes_(device_memory().second),
+      pool_(driver_, info.device, options.max_bytes, options.ipc) {
     apply_threshold();
 }
 
@@ -106,30 +90,26 @@ CUresult Manager::wait_beside_captures() noexcept {
 }
 
 void Manager::drop_all(bool alive) noexcept {
-    LiveAllocations::Allocations all = allocations_.take_all();
+    Allocations all = allocations_.take_all();
     all.merge(take_postponed());
     while (!all.empty()) {
         drop(all.extract(all.begin()), alive);
     }
-    for (LiveAllocations::Entry entry = graphs_.take_any(); !entry.empty();
-         entry = graphs_.take_any()) {
+    for (Entry entry = graphs_.take_any(); !entry.empty(); entry = graphs_.take_any()) {
         drop(std::move(entry), alive);
     }
-    for (LiveAllocations::Entry entry = take_held_back(); !entry.empty();
-         entry = take_held_back()) {
+    for (Entry entry = take_held_back(); !entry.empty(); entry = take_held_back()) {
         drop(std::move(entry), alive);
     }
     if (alive) {
         driver_.cuStreamSynchronize(returns_); // so that a trim finds all of it free
     }
-    std::lock_guard lock(mutex_);
-    used_elsewhere_.clear();
-    has_used_elsewhere_ = false;
+    forget_all_uses();
 }
 
 // The pool and its addresses are ours also after the context, and its streams, have died: then
 // nothing uses them any more, and cuMemFree, which needs no context, does not wait for them.
-void Manager::drop(LiveAllocations::Entry entry, bool alive) noexcept {
+void Manager::drop(Entry entry, bool alive) noexcept {
     const CUresult result =
         alive ? driver_.cuMemFreeAsync(entry.key(), returns_) : driver_.cuMemFree(entry.key());
     if (is_returned(result) || !alive) {
@@ -172,9 +152,8 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
 }
 
 emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
-    size_t free = 0, total = 0;
     const RelaxedCapture relaxed(driver_);
-    driver_.check(driver_.cuMemGetInfo(&free, &total), "cuMemGetInfo");
+    auto [free, total] = device_memory();
     const uint64_t used = pool_.used();
     free += pool_.reserved() - std::min(pool_.reserved(), used);
     if (options_.max_bytes != 0) {
@@ -190,17 +169,6 @@ emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_by
                                      const char *const *option_texts, size_t *ret_total) {
     const uint64_t most = read_options(option_texts).max_bytes;
     *ret_total = most == 0 ? device_bytes : std::min<uint64_t>(device_bytes, most);
-    return EMM_OK;
-}
-
-emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
-    emm_block_info info = {};
-    info.struct_size = sizeof info;
-    info.device = device_;
-    if (!allocations_.find(ptr, info)) {
-        refuse(ptr);
-    }
-    emm_copy_sized(ret_info, &info);
     return EMM_OK;
 }
 
@@ -220,13 +188,6 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     stats.cached_bytes = stats.reserved_bytes - std::min(stats.reserved_bytes, used);
     emm_copy_sized(ret_stats, &stats);
     return EMM_OK;
-}
-
-void Manager::refuse(emm_deviceptr ptr) const {
-    char text[128];
-    snprintf(text, sizeof text, "0x%llx is no live allocation of async on device %d", ptr,
-             static_cast<int>(device_));
-    throw PluginError(EMM_E_NOT_OWNED, 0, text);
 }
 
 } // namespace emm::async

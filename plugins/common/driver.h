@@ -1,12 +1,51 @@
 #pragma once
 
-#include "passthrough/driver.h"
+#include <emm/cuda.h>
+#include <emm/plugin.hpp>
 
 namespace emm::common {
 
-// What private streams, and waiting for a context, need on top of passthrough's entries.
-struct Driver : passthrough::Driver {
-    explicit Driver(const emm_host &host) : passthrough::Driver(host) { expect_complete(); }
+// The driver's entries in use here. It may be the simulated one: no CUDA library is linked.
+struct Driver : cuda::Entries {
+    explicit Driver(const emm_host &host); // throws if one is missing
+
+    EMM_CUDA_REQUIRED(cuGetErrorName);
+    EMM_CUDA_REQUIRED(cuCtxGetId);
+    EMM_CUDA_REQUIRED(cuMemAlloc);
+    EMM_CUDA_REQUIRED(cuMemFree);
+    EMM_CUDA_REQUIRED(cuThreadExchangeStreamCaptureMode);
+    EMM_CUDA_REQUIRED(cuUserObjectCreate);
+    EMM_CUDA_REQUIRED(cuUserObjectRelease);
+    EMM_CUDA_REQUIRED(cuGraphRetainUserObject);
+    emm_cuStreamGetCaptureInfo_12000 get_capture_info =
+        required<emm_cuStreamGetCaptureInfo_12000>("cuStreamGetCaptureInfo", 12000);
+    emm_cuStreamGetCtx_12000 get_stream_context_12000 =
+        required<emm_cuStreamGetCtx_12000>("cuStreamGetCtx", 12000);
+    emm_cuStreamGetCtx_12050 get_stream_context = // NULL before CUDA 12.5
+        optional<emm_cuStreamGetCtx_12050>("cuStreamGetCtx", 12050);
+
+    // The context is still the one that a manager was made for: ids never come back, handles do.
+    bool is_alive(CUcontext context, uint64_t id) const noexcept;
+
+    // Throws if `stream` is known to belong to another context: its work is in no order with that
+    // of this one, and no wait here covers it.
+    void expect_own(CUcontext context, emm_stream stream) const;
+
+    // Throws if the driver lacks an entry without which there is no point in going on.
+    void expect_complete() const;
+
+    // Throws "`what` failed: NAME (n)" with the status that fits.
+    [[noreturn]] void fail(CUresult result, const char *what) const;
+    void check(CUresult result, const char *what) const {
+        if (result != CUDA_SUCCESS) {
+            fail(result, what);
+        }
+    }
+};
+
+// What private streams, and waiting for a context, need on top.
+struct StreamDriver : Driver {
+    explicit StreamDriver(const emm_host &host) : Driver(host) { expect_complete(); }
 
     EMM_CUDA_REQUIRED(cuStreamCreate);
     EMM_CUDA_REQUIRED(cuStreamDestroy);
@@ -15,8 +54,13 @@ struct Driver : passthrough::Driver {
     EMM_CUDA_REQUIRED(cuEventCreate);
     EMM_CUDA_REQUIRED(cuEventDestroy);
     EMM_CUDA_REQUIRED(cuCtxSynchronize);
+    EMM_CUDA_REQUIRED(cuMemGetInfo);
     emm_cuCtxRecordEvent_12050 record_context_event = // NULL before CUDA 12.5
         optional<emm_cuCtxRecordEvent_12050>("cuCtxRecordEvent", 12050);
 };
+
+using cuda::is_late;
+using cuda::is_returned;
+using RelaxedCapture = cuda::RelaxedCapture<Driver>;
 
 } // namespace emm::common

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "passthrough/driver.h"
+#include "common/driver.h"
 
 namespace emm::common {
 

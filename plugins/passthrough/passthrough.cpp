@@ -16,15 +16,17 @@
 // Streams: cuMemAlloc's memory may be used anywhere at once, and cuMemFree waits for all work that
 // could still use it, so `stream` matters only while it captures (see graph_hold.h), and if it is
 // another context's, for which cuMemFree need not wait: such a free is refused.
-#include "allocations.h"
-#include "driver.h"
-#include "graph_hold.h"
+#include "common/allocations.h"
+#include "common/driver.h"
+#include "common/graph_hold.h"
 
 #include <memory>
 #include <utility>
 
 namespace emm::passthrough {
 namespace {
+
+using namespace common;
 
 struct State {
     explicit State(const emm_host &the_host) : host(the_host), driver(the_host) {}

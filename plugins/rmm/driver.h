@@ -6,10 +6,9 @@ namespace emm::over_rmm {
 
 // What telling streams and memory apart, and trimming a pool of the driver, needs on top of the
 // common entries.
-struct Driver : common::Driver {
-    explicit Driver(const emm_host &host) : common::Driver(host) { expect_complete(); }
+struct Driver : common::StreamDriver {
+    explicit Driver(const emm_host &host) : common::StreamDriver(host) { expect_complete(); }
 
-    EMM_CUDA_REQUIRED(cuMemGetInfo);
     EMM_CUDA_REQUIRED(cuMemPoolDestroy);
     EMM_CUDA_REQUIRED(cuMemPoolGetAttribute);
     EMM_CUDA_REQUIRED(cuMemPoolTrimTo);

@@ -15,7 +15,7 @@
 // asks for it to be current. The memory itself comes from emm's driver.
 #include "rmm/manager.h"
 
-#include "passthrough/graph_hold.h"
+#include "common/graph_hold.h"
 
 #include <algorithm>
 #include <rmm/error.hpp>
@@ -23,9 +23,9 @@
 
 namespace emm::over_rmm {
 
-using passthrough::capture_of;
-using passthrough::is_late;
-using passthrough::RelaxedCapture;
+using common::capture_of;
+using common::is_late;
+using common::RelaxedCapture;
 
 namespace {
 
@@ -53,7 +53,7 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
         release_postponed();
     }
     refuse_capture(stream);
-    LiveAllocations::Entry entry = LiveAllocations::make_entry(size);
+    Entry entry = common::LiveAllocations::make_entry(size);
     const RelaxedCapture relaxed(driver_);
     void *ptr = nullptr;
     try {
@@ -95,7 +95,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     }
     const RelaxedCapture relaxed(driver_);
     stream = told_apart(stream);
-    LiveAllocations::Entry entry = allocations_.take(ptr, size);
+    Entry entry = allocations_.take(ptr, size);
     if (entry.empty()) {
         allocations_.refuse_free("rmm", ptr, size);
     }
@@ -129,7 +129,7 @@ emm_stream Manager::told_apart(emm_stream stream) {
     unsigned long long id = 0;
     driver_.check(driver_.cuStreamGetId(stream, &id), "cuStreamGetId");
     {
-        std::lock_guard lock(mutex_);
+        std::lock_guard lock(ids_mutex_);
         if (stream_ids_.try_emplace(stream, id).first->second == id) {
             return stream;
         }
@@ -139,26 +139,22 @@ emm_stream Manager::told_apart(emm_stream stream) {
         return EMM_STREAM_UNORDERED;
     }
     driver_.check(result, "ordering a new stream behind the former one of its handle");
-    std::lock_guard lock(mutex_);
+    std::lock_guard lock(ids_mutex_);
     stream_ids_[stream] = id;
     return stream;
 }
 
 // False if it has to wait for the end of captures; throws if the driver fails.
-bool Manager::release_behind_everything(LiveAllocations::Entry &entry) {
-    const CUresult result = wait_.unless_capturing(returns_);
-    if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+bool Manager::release_behind_everything(Entry &entry) {
+    if (!wait_for_everything()) {
         return false;
-    }
-    if (!is_late(result)) {
-        driver_.check(result, "ordering a free behind all work of the context");
     }
     give_back(entry, returns_);
     return true;
 }
 
 // After the end of the driver or the context its memory is gone.
-void Manager::give_back(LiveAllocations::Entry &entry, emm_stream stream) noexcept {
+void Manager::give_back(Entry &entry, emm_stream stream) noexcept {
     if (driver_.is_alive(cuda_context_, context_id_)) {
         resource_->memory.deallocate(::cuda::stream_ref(stream),
                                      reinterpret_cast<void *>(entry.key()), entry.mapped(),
@@ -168,13 +164,6 @@ void Manager::give_back(LiveAllocations::Entry &entry, emm_stream stream) noexce
     entry = {};
 }
 
-void Manager::postpone(LiveAllocations::Entry &entry) noexcept {
-    std::lock_guard lock(mutex_);
-    postponed_.insert(std::move(entry));
-    entry = {};
-    has_postponed_ = true;
-}
-
 // One event serves all postponed frees. Only calls that may record a context event may call this:
 // the event would invalidate an unannounced capture.
 void Manager::release_postponed() noexcept {
@@ -182,15 +171,10 @@ void Manager::release_postponed() noexcept {
         return;
     }
     const RelaxedCapture relaxed(driver_);
-    LiveAllocations::Allocations postponed;
-    {
-        std::lock_guard lock(mutex_);
-        has_postponed_ = false;
-        postponed.swap(postponed_);
-    }
+    Allocations postponed = take_postponed();
     const CUresult result = wait_.unless_capturing(returns_);
     while (!postponed.empty()) {
-        LiveAllocations::Entry entry = postponed.extract(postponed.begin());
+        Entry entry = postponed.extract(postponed.begin());
         if (result == CUDA_SUCCESS || is_late(result)) {
             give_back(entry, returns_);
         } else {
@@ -204,35 +188,6 @@ void Manager::refuse_capture(emm_stream stream) const {
         throw PluginError(EMM_E_CAPTURING, 0,
                           "the stream captures, which RMM's resources cannot serve");
     }
-}
-
-Manager::Uses::node_type Manager::forget_other_uses(emm_deviceptr ptr) noexcept {
-    std::lock_guard lock(mutex_);
-    return used_elsewhere_.extract(ptr);
-}
-
-void Manager::remember_other_uses(Uses::node_type use) noexcept {
-    std::lock_guard lock(mutex_);
-    used_elsewhere_.insert(std::move(use));
-}
-
-emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
-    emm_block_info info = {};
-    if (!allocations_.find(ptr, info)) {
-        refuse(EMM_E_NOT_OWNED, "0x%llx is no live allocation of rmm", ptr);
-    }
-    std::lock_guard lock(mutex_);
-    used_elsewhere_.insert(info.base);
-    return EMM_OK;
-}
-
-emm_status Manager::stream_notice(emm_stream, uint32_t notice) {
-    if (notice == EMM_STREAM_CAPTURE_BEGINS) {
-        wait_.capture_begins();
-    } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
-        wait_.capture_ends();
-    }
-    return EMM_OK;
 }
 
 } // namespace emm::over_rmm

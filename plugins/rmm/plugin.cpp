@@ -10,7 +10,7 @@
 
 namespace emm::over_rmm {
 
-using passthrough::RelaxedCapture;
+using common::RelaxedCapture;
 
 const emm_option Manager::options[] = {
     {"resource", "pool|arena|binning|async", "Which of RMM's resources serves.", EMM_OPTION_CHOICE,
@@ -23,15 +23,6 @@ const emm_option Manager::options[] = {
     {}};
 
 namespace {
-
-uint64_t read_size(const char *const *option_texts, const char *name) {
-    const char *text = emm_option_text(Manager::options, option_texts, name);
-    uint64_t bytes = 0;
-    if (text) {
-        emm_parse_size(text, &bytes); // checked by the host
-    }
-    return bytes;
-}
 
 // The least that RMM makes an arena of, its superblock.
 constexpr uint64_t least_arena = 1 << 20;
@@ -69,8 +60,9 @@ void check_limits(const Options &options, const char *const *option_texts) {
 Options read_options(const char *const *option_texts) {
     Options options;
     options.kind = kind_of(emm_option_text(Manager::options, option_texts, "resource"));
-    options.initial_bytes = round_down(read_size(option_texts, "initial"));
-    options.max_bytes = round_down(read_size(option_texts, "max"));
+    options.initial_bytes =
+        round_down(common::size_option(Manager::options, option_texts, "initial", 0));
+    options.max_bytes = round_down(common::size_option(Manager::options, option_texts, "max", 0));
     if (options.kind == Options::Kind::arena && options.initial_bytes != 0) {
         refuse("option initial is for pool and binning: an arena takes max at once");
     }
@@ -80,13 +72,6 @@ Options read_options(const char *const *option_texts) {
     }
     check_limits(options, option_texts);
     return options;
-}
-
-uint64_t total_memory(const Driver &driver) {
-    const RelaxedCapture relaxed(driver);
-    size_t free = 0, total = 0;
-    driver.check(driver.cuMemGetInfo(&free, &total), "cuMemGetInfo");
-    return total;
 }
 
 // RMM ignores errors of the CUDA runtime, so a runtime that does not work would order nothing. Each
@@ -122,11 +107,8 @@ void expect_runtime(CUcontext context) {
 
 Manager::Manager(const emm_host &host, const emm_context_info &info,
                  const char *const *option_texts)
-    : driver_(host), cuda_context_(info.cuda_context), context_id_(info.context_id),
-      device_(info.device), options_(read_options(option_texts)),
-      device_bytes_(total_memory(driver_)), supply_(driver_, cuda_context_, context_id_),
-      returns_(driver_, cuda_context_, context_id_), wait_(driver_, cuda_context_),
-      taken_(new Taken{driver_}) {
+    : StreamOrdered("rmm", host, info), options_(read_options(option_texts)),
+      device_bytes_(device_memory().second), taken_(new Taken{driver_}) {
     const RelaxedCapture relaxed(driver_);
     expect_runtime(cuda_context_);
     try {
@@ -150,11 +132,9 @@ void Manager::empty_pool(bool alive) noexcept {
     for (const auto &[ptr, size] : allocations_.take_all()) {
         driver_.cuMemFree(ptr);
     }
-    std::lock_guard lock(mutex_);
-    for (const auto &[ptr, size] : postponed_) {
+    for (const auto &[ptr, size] : take_postponed()) {
         driver_.cuMemFree(ptr);
     }
-    postponed_.clear();
 }
 
 // RMM waits for its events here, and emm's driver, as it takes memory back, for all streams. What
@@ -205,9 +185,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
 }
 
 emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
-    size_t free = 0, total = 0;
-    const RelaxedCapture relaxed(driver_);
-    driver_.check(driver_.cuMemGetInfo(&free, &total), "cuMemGetInfo");
+    auto [free, total] = device_memory();
     const uint64_t taken = reserved().bytes, live = std::min(taken, allocations_.live_bytes());
     free += taken - live;
     if (options_.max_bytes != 0) {
@@ -238,19 +216,6 @@ emm_status Manager::get_ipc_handle(emm_deviceptr, size_t, emm_ipc_handle *) {
 
 emm_status Manager::release_ipc_handle(const emm_ipc_handle *) {
     throw PluginError(EMM_E_NOT_OWNED, 0, "RMM's resources export nothing");
-}
-
-emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
-    emm_block_info info = {};
-    info.struct_size = sizeof info;
-    info.device = device_;
-    if (!allocations_.find(ptr, info)) {
-        char text[96];
-        snprintf(text, sizeof text, "0x%llx is no live allocation of rmm", ptr);
-        throw PluginError(EMM_E_NOT_OWNED, 0, text);
-    }
-    emm_copy_sized(ret_info, &info);
-    return EMM_OK;
 }
 
 emm_status Manager::get_stats(emm_stats *ret_stats) {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "passthrough/driver.h"
+#include "common/driver.h"
 
 #include <atomic>
 #include <cuda/memory_resource>
@@ -20,7 +20,7 @@ struct Options {
 
 // What is taken from the driver, for as long as RMM's resources live.
 struct Taken {
-    const passthrough::Driver &driver;
+    const common::Driver &driver;
     std::atomic<uint64_t> bytes{0}, peak_bytes{0};
 };
 

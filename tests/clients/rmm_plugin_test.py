@@ -74,8 +74,7 @@ def headers(of_rmm):
 def plugin(folder, of_rmm, *libraries):
     """libemm-rmm.so in a folder, as Meson builds it."""
     plugins = SOURCES / "plugins"
-    sources = [*sorted((plugins / "rmm").glob("*.cpp")), *sorted((plugins / "common").glob("*.cpp")),
-               *(plugins / f"passthrough/{name}.cpp" for name in ("driver", "allocations", "graph_hold"))]
+    sources = [*sorted((plugins / "rmm").glob("*.cpp")), *sorted((plugins / "common").glob("*.cpp"))]
     return compiled(folder / "libemm-rmm.so", sources, [plugins, SOURCES / "include"], headers(of_rmm), "-Wall", "-Wextra",
                     "-Wpedantic", "-Werror", "-fvisibility=hidden", '-DEMM_VERSION="0"',
                     f"-Wl,--version-script={plugins / 'plugin.map'}", *libraries, OF_LOGGER,

@@ -6,7 +6,7 @@
 #include <map>
 #include <mutex>
 
-namespace emm::passthrough {
+namespace emm::common {
 
 // The live allocations of one manager, by address, and what get_stats says about them. What has
 // been taken out counts as pending until the driver has it back.
@@ -50,4 +50,4 @@ private:
     emm_stats stats_ = {};
 };
 
-} // namespace emm::passthrough
+} // namespace emm::common

@@ -1,8 +1,8 @@
-#include "graph_hold.h"
+#include "common/graph_hold.h"
 
 #include <utility>
 
-namespace emm::passthrough {
+namespace emm::common {
 
 Capture capture_of(const Driver &driver, emm_stream stream) {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -106,4 +106,4 @@ void GraphHold::graph_is_gone(void *argument) {
     }
 }
 
-} // namespace emm::passthrough
+} // namespace emm::common

@@ -1,10 +1,10 @@
-#include "allocations.h"
+#include "common/allocations.h"
 
 #include <algorithm>
 #include <iterator>
 #include <utility>
 
-namespace emm::passthrough {
+namespace emm::common {
 
 LiveAllocations::Entry LiveAllocations::make_entry(size_t size) {
     Allocations one;
@@ -128,4 +128,4 @@ void LiveAllocations::insert_locked(Entry entry) noexcept {
     live_.insert(std::move(entry));
 }
 
-} // namespace emm::passthrough
+} // namespace emm::common

@@ -1,6 +1,6 @@
-#include "driver.h"
+#include "common/driver.h"
 
-namespace emm::passthrough {
+namespace emm::common {
 
 Driver::Driver(const emm_host &host) : Entries(host.driver) {
     expect_complete();
@@ -47,4 +47,4 @@ void Driver::fail(CUresult result, const char *what) const {
                       text);
 }
 
-} // namespace emm::passthrough
+} // namespace emm::common

@@ -12,7 +12,8 @@ namespace emm::common {
 // driver refuse. Before CUDA 12.5 the calling thread waits, and with it an announcement.
 class ContextWait {
 public:
-    ContextWait(const Driver &driver, CUcontext context) : driver_(driver), context_(context) {}
+    ContextWait(const StreamDriver &driver, CUcontext context)
+        : driver_(driver), context_(context) {}
 
     // What comes on `waiting` next runs after all work that the context holds now.
     // CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, and nothing is done, while a capture is announced.
@@ -25,10 +26,28 @@ public:
 private:
     CUresult for_everything(CUstream waiting) const;
 
-    const Driver &driver_;
+    const StreamDriver &driver_;
     const CUcontext context_;
     std::mutex announcing_;             // a capture, or a context event while there is none
     std::atomic<uint32_t> captures_{0}; // announced and not ended
+};
+
+// A stream of the plugin's own, which no work of the legacy stream waits for.
+class PrivateStream {
+public:
+    PrivateStream(const StreamDriver &driver, CUcontext context, uint64_t context_id);
+    // A stream dies with its context.
+    ~PrivateStream();
+    PrivateStream(const PrivateStream &) = delete;
+    PrivateStream &operator=(const PrivateStream &) = delete;
+
+    operator CUstream() const { return stream_; }
+
+private:
+    const StreamDriver &driver_;
+    const CUcontext context_;
+    const uint64_t context_id_;
+    CUstream stream_ = nullptr;
 };
 
 } // namespace emm::common

@@ -1,4 +1,4 @@
-#include "common/context_wait.h"
+#include "common/streams.h"
 
 namespace emm::common {
 
@@ -31,6 +31,19 @@ void ContextWait::capture_begins() {
 
 void ContextWait::capture_ends() {
     --captures_;
+}
+
+PrivateStream::PrivateStream(const StreamDriver &driver, CUcontext context, uint64_t context_id)
+    : driver_(driver), context_(context), context_id_(context_id) {
+    const RelaxedCapture relaxed(driver);
+    driver.check(driver.cuStreamCreate(&stream_, CU_STREAM_NON_BLOCKING), "cuStreamCreate");
+}
+
+PrivateStream::~PrivateStream() {
+    const RelaxedCapture relaxed(driver_);
+    if (driver_.is_alive(context_, context_id_)) {
+        driver_.cuStreamDestroy(stream_);
+    }
 }
 
 } // namespace emm::common

@@ -1,12 +1,12 @@
 #pragma once
 
-#include "allocations.h"
-#include "driver.h"
+#include "common/allocations.h"
+#include "common/driver.h"
 
 #include <atomic>
 #include <memory>
 
-namespace emm::passthrough {
+namespace emm::common {
 
 // What can be put on a stream right now.
 struct Capture {
@@ -45,4 +45,4 @@ private:
     std::shared_ptr<State> state_;
 };
 
-} // namespace emm::passthrough
+} // namespace emm::common

@@ -1,0 +1,151 @@
+#pragma once
+
+#include "common/allocations.h"
+#include "common/streams.h"
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <utility>
+
+namespace emm::common {
+
+// What a size option says; `otherwise` if it is not given. The host has checked it.
+inline uint64_t size_option(const emm_option *options, const char *const *texts, const char *name,
+                            uint64_t otherwise) {
+    const char *const text = emm_option_text(options, texts, name);
+    if (text) {
+        emm_parse_size(text, &otherwise);
+    }
+    return otherwise;
+}
+
+// What plugins share whose memory is allocated and freed on streams: the live allocations, their
+// uses on other streams, and frees that wait for the end of captures. `Entries` are the driver's.
+template <class Entries> class StreamOrdered {
+public:
+    emm_status query(emm_deviceptr ptr, emm_block_info *ret_info) {
+        emm_block_info info = allocation_at(ptr);
+        info.struct_size = sizeof info;
+        info.device = device_;
+        emm_copy_sized(ret_info, &info);
+        return EMM_OK;
+    }
+
+    emm_status record_use(emm_deviceptr ptr, size_t, emm_stream) {
+        const emm_deviceptr base = allocation_at(ptr).base;
+        const std::lock_guard lock(mutex_);
+        used_elsewhere_.insert(base);
+        has_used_elsewhere_ = true;
+        return EMM_OK;
+    }
+
+    emm_status stream_notice(emm_stream, uint32_t notice) {
+        if (notice == EMM_STREAM_CAPTURE_BEGINS) {
+            wait_.capture_begins();
+        } else if (notice == EMM_STREAM_CAPTURE_ENDS) {
+            wait_.capture_ends();
+        }
+        return EMM_OK;
+    }
+
+protected:
+    using Allocations = LiveAllocations::Allocations;
+    using Entry = LiveAllocations::Entry;
+    using Uses = std::set<emm_deviceptr>;
+
+    StreamOrdered(const char *name, const emm_host &host, const emm_context_info &info)
+        : name_(name), driver_(host), cuda_context_(info.cuda_context),
+          context_id_(info.context_id), device_(info.device),
+          supply_(driver_, cuda_context_, context_id_),
+          returns_(driver_, cuda_context_, context_id_), wait_(driver_, cuda_context_) {}
+
+    // The live allocation that holds `ptr`; throws if there is none.
+    emm_block_info allocation_at(emm_deviceptr ptr) const {
+        emm_block_info info = {};
+        if (!allocations_.find(ptr, info)) {
+            char text[128];
+            snprintf(text, sizeof text, "0x%llx is no live allocation of %s on device %d", ptr,
+                     name_, static_cast<int>(device_));
+            throw PluginError(EMM_E_NOT_OWNED, 0, text);
+        }
+        return info;
+    }
+
+    // Takes out what record_use has told of the allocation at `ptr`; empty if that is nothing.
+    Uses::node_type forget_other_uses(emm_deviceptr ptr) noexcept {
+        if (!has_used_elsewhere_) {
+            return {};
+        }
+        const std::lock_guard lock(mutex_);
+        Uses::node_type use = used_elsewhere_.extract(ptr);
+        has_used_elsewhere_ = !used_elsewhere_.empty();
+        return use;
+    }
+    void remember_other_uses(Uses::node_type use) noexcept {
+        if (!use.empty()) {
+            const std::lock_guard lock(mutex_);
+            used_elsewhere_.insert(std::move(use));
+            has_used_elsewhere_ = true;
+        }
+    }
+    void forget_all_uses() noexcept {
+        const std::lock_guard lock(mutex_);
+        used_elsewhere_.clear();
+        has_used_elsewhere_ = false;
+    }
+
+    // Keeps a free until no capture is announced.
+    void postpone(Entry &entry) noexcept {
+        const std::lock_guard lock(mutex_);
+        postponed_.insert(std::move(entry));
+        entry = {};
+        has_postponed_ = true;
+    }
+    Allocations take_postponed() noexcept {
+        const std::lock_guard lock(mutex_);
+        has_postponed_ = false;
+        return std::exchange(postponed_, {});
+    }
+
+    // What comes on `returns_` next runs behind all work of the context. False: a capture is
+    // announced, which that would invalidate. Throws if the driver fails.
+    bool wait_for_everything() {
+        const CUresult result = wait_.unless_capturing(returns_);
+        if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED) {
+            return false;
+        }
+        if (!is_late(result)) {
+            driver_.check(result, "ordering a free behind all work of the context");
+        }
+        return true;
+    }
+
+    // Free and total memory of the device, as the driver tells.
+    std::pair<size_t, size_t> device_memory() const {
+        const RelaxedCapture relaxed(driver_);
+        size_t free = 0, total = 0;
+        driver_.check(driver_.cuMemGetInfo(&free, &total), "cuMemGetInfo");
+        return {free, total};
+    }
+
+    const char *const name_;
+    const Entries driver_;
+    const CUcontext cuda_context_;
+    const uint64_t context_id_;
+    const int32_t device_;
+    const PrivateStream supply_;  // allocations that any stream may use
+    const PrivateStream returns_; // frees that wait for everything
+    ContextWait wait_;
+    LiveAllocations allocations_;
+    std::atomic<uint32_t> sections_{0}; // of deferred clean-up
+    std::atomic<bool> has_postponed_{false};
+
+private:
+    std::mutex mutex_;
+    Allocations postponed_; // until no capture is announced
+    Uses used_elsewhere_;   // by record_use
+    std::atomic<bool> has_used_elsewhere_{false};
+};
+
+} // namespace emm::common
