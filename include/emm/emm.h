@@ -102,12 +102,27 @@ typedef void (*emm_log_callback)(int32_t level, const char *text, void *user_dat
  */
 EMM_API emm_status emm_set_log_callback(int32_t level, emm_log_callback callback, void *user_data);
 
+typedef struct emm_log_callback_info {
+    emm_log_callback callback; /* NULL: none */
+    void *user_data;
+    int32_t level; /* without a callback EMM_LOG_OFF */
+    uint32_t reserved;
+} emm_log_callback_info;
+
+/* The same, and tells which callback was there before: handed in again, it is back.
+ * `ret_previous` may be NULL. */
+EMM_API emm_status emm_exchange_log_callback(int32_t level, emm_log_callback callback,
+                                             void *user_data, emm_log_callback_info *ret_previous);
+
 /*
  * The least urgent lines that standard error gets: EMM_LOG_WARN if this was never called.
  *   EMM_S_IGNORED         EMM_LOG is set, and decides
  *   EMM_E_INVALID_VALUE   `level` is not one of EMM_LOG_*
  */
 EMM_API emm_status emm_set_log_level(int32_t level);
+
+/* The same, and tells the level that the program had chosen before. `ret_previous` may be NULL. */
+EMM_API emm_status emm_exchange_log_level(int32_t level, int32_t *ret_previous);
 
 /*
  * Writes a line where emm's own go: `level` is EMM_LOG_ERROR to EMM_LOG_DEBUG, `text` is UTF-8, one
@@ -207,7 +222,12 @@ typedef struct emm_driver_usage {
 
 EMM_API emm_status emm_get_driver_usage(emm_driver_usage *ret_usage);
 
-/* Calls `visit` for each driver function that was called at least once. */
+/* Calls `visit` with each driver function that was called at least once, and how often. A non-zero
+ * answer ends the walk. */
+typedef int (*emm_driver_count_visitor)(const char *name, uint64_t calls, void *user_data);
+EMM_API emm_status emm_foreach_driver_count(emm_driver_count_visitor visit, void *user_data);
+
+/* The older form: its walk cannot be ended. */
 typedef void (*emm_driver_call_visitor)(const char *name, uint64_t calls, void *user_data);
 EMM_API emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *user_data);
 
@@ -510,7 +530,7 @@ EMM_API int emm_ipc_is_name(const void *bytes);
 /* The name of a handle, always the same; no other process is asked.
  *   EMM_E_INVALID_VALUE   the handle is damaged
  *   EMM_E_NOT_SUPPORTED   it is of a kind that cannot be opened here */
-EMM_API emm_status emm_ipc_name_of(const emm_ipc_handle *handle, emm_ipc_name *ret_name);
+EMM_API emm_status emm_ipc_handle_to_name(const emm_ipc_handle *handle, emm_ipc_name *ret_name);
 
 /* The handle that a name is of, for emm_memory_open_ipc. It waits for the exporter, 4 s at most.
  *   EMM_E_INVALID_VALUE   no name, or a damaged one; the exporter is another user's, or this
@@ -518,6 +538,10 @@ EMM_API emm_status emm_ipc_name_of(const emm_ipc_handle *handle, emm_ipc_name *r
  *   EMM_E_NOT_OWNED       the export was released, or its exporter has ended
  *   EMM_E_BUSY            the exporter serves too many others just now: try again
  *   EMM_E_NOT_SUPPORTED   the exporter is in another network namespace */
+EMM_API emm_status emm_ipc_name_to_handle(const emm_ipc_name *name, emm_ipc_handle *ret_handle);
+
+/* Older names of these two. */
+EMM_API emm_status emm_ipc_name_of(const emm_ipc_handle *handle, emm_ipc_name *ret_name);
 EMM_API emm_status emm_ipc_handle_from(const emm_ipc_name *name, emm_ipc_handle *ret_handle);
 
 /* --- streams ----------------------------------------------------------------------------------
@@ -561,6 +585,16 @@ EMM_API emm_status emm_defer_cleanup_end(emm_context *context);
  */
 typedef size_t (*emm_pressure_callback)(emm_context *context, size_t bytes, void *user_data);
 EMM_API emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_data);
+
+typedef struct emm_pressure_callback_info {
+    emm_pressure_callback callback; /* NULL: none */
+    void *user_data;
+} emm_pressure_callback_info;
+
+/* The same, and tells which callback was there before: a callback that is to go on is handed in
+ * again, or called by the new one. `ret_previous` may be NULL. */
+EMM_API emm_status emm_exchange_pressure_callback(emm_pressure_callback callback, void *user_data,
+                                                  emm_pressure_callback_info *ret_previous);
 
 /* --- events ----------------------------------------------------------------------------------- */
 

@@ -158,9 +158,18 @@ emm_status emm_defer_cleanup_end(emm_context *context) {
 }
 
 emm_status emm_set_pressure_callback(emm_pressure_callback callback, void *user_data) {
+    return emm_exchange_pressure_callback(callback, user_data, nullptr);
+}
+
+emm_status emm_exchange_pressure_callback(emm_pressure_callback callback, void *user_data,
+                                          emm_pressure_callback_info *ret_previous) {
     EMM_COUNT_CALL();
     return api::guarded([&]() -> emm_status {
-        core::set_pressure_callback(callback, user_data);
+        const emm_pressure_callback_info previous =
+            core::set_pressure_callback({callback, callback ? user_data : nullptr});
+        if (ret_previous) {
+            *ret_previous = previous;
+        }
         return EMM_OK;
     });
 }

@@ -49,11 +49,24 @@ emm_status emm_get_driver_usage(emm_driver_usage *ret_usage) {
     });
 }
 
+emm_status emm_foreach_driver_count(emm_driver_count_visitor visit, void *user_data) {
+    EMM_REFUSE_CHILD();
+    EMM_REQUIRE(visit);
+    return api::guarded([&]() -> emm_status {
+        driver::visit_calls(
+            [&](const char *name, uint64_t calls) { return visit(name, calls, user_data) == 0; });
+        return EMM_OK;
+    });
+}
+
 emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *user_data) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(visit);
     return api::guarded([&]() -> emm_status {
-        driver::visit_calls(visit, user_data);
+        driver::visit_calls([&](const char *name, uint64_t calls) {
+            visit(name, calls, user_data);
+            return true;
+        });
         return EMM_OK;
     });
 }

@@ -51,7 +51,7 @@ int emm_ipc_is_name(const void *bytes) {
     return bytes && sharing::is_name(bytes);
 }
 
-emm_status emm_ipc_name_of(const emm_ipc_handle *handle, emm_ipc_name *ret_name) {
+emm_status emm_ipc_handle_to_name(const emm_ipc_handle *handle, emm_ipc_name *ret_name) {
     EMM_COUNT_CALL();
     EMM_REQUIRE(handle);
     EMM_REQUIRE(ret_name);
@@ -59,10 +59,18 @@ emm_status emm_ipc_name_of(const emm_ipc_handle *handle, emm_ipc_name *ret_name)
     return api::guarded([&] { return sharing::name_handle(copy, ret_name); });
 }
 
-emm_status emm_ipc_handle_from(const emm_ipc_name *name, emm_ipc_handle *ret_handle) {
+emm_status emm_ipc_name_to_handle(const emm_ipc_name *name, emm_ipc_handle *ret_handle) {
     EMM_COUNT_CALL();
     EMM_REQUIRE(name);
     EMM_REQUIRE(ret_handle);
     const emm_ipc_name copy = *name;
     return api::guarded([&] { return sharing::find_handle(copy, ret_handle); });
+}
+
+emm_status emm_ipc_name_of(const emm_ipc_handle *handle, emm_ipc_name *ret_name) {
+    return emm_ipc_handle_to_name(handle, ret_name);
+}
+
+emm_status emm_ipc_handle_from(const emm_ipc_name *name, emm_ipc_handle *ret_handle) {
+    return emm_ipc_name_to_handle(name, ret_handle);
 }

@@ -15,20 +15,40 @@ emm_status check_level(const char *function, int32_t level, int32_t first) {
                            EMM_LOG_DEBUG, level);
 }
 
-} // namespace
-
-emm_status emm_set_log_callback(int32_t level, emm_log_callback callback, void *user_data) {
+emm_status exchange_callback(const char *function, const emm_log_callback_info &next,
+                             emm_log_callback_info *ret_previous) {
     EMM_COUNT_CALL();
-    const emm_status status = check_level(__func__, level, EMM_LOG_OFF);
+    const emm_status status = check_level(function, next.level, EMM_LOG_OFF);
     return status == EMM_OK
-               ? api::guarded([&] { return observe::set_log_callback(level, callback, user_data); })
+               ? api::guarded([&] { return observe::set_log_callback(next, ret_previous); })
                : status;
 }
 
-emm_status emm_set_log_level(int32_t level) {
+emm_status exchange_level(const char *function, int32_t level, int32_t *ret_previous) {
     EMM_COUNT_CALL();
-    const emm_status status = check_level(__func__, level, EMM_LOG_OFF);
-    return status == EMM_OK ? api::guarded([&] { return observe::set_log_level(level); }) : status;
+    const emm_status status = check_level(function, level, EMM_LOG_OFF);
+    return status == EMM_OK
+               ? api::guarded([&] { return observe::set_log_level(level, ret_previous); })
+               : status;
+}
+
+} // namespace
+
+emm_status emm_set_log_callback(int32_t level, emm_log_callback callback, void *user_data) {
+    return exchange_callback(__func__, {callback, user_data, level, 0}, nullptr);
+}
+
+emm_status emm_exchange_log_callback(int32_t level, emm_log_callback callback, void *user_data,
+                                     emm_log_callback_info *ret_previous) {
+    return exchange_callback(__func__, {callback, user_data, level, 0}, ret_previous);
+}
+
+emm_status emm_set_log_level(int32_t level) {
+    return exchange_level(__func__, level, nullptr);
+}
+
+emm_status emm_exchange_log_level(int32_t level, int32_t *ret_previous) {
+    return exchange_level(__func__, level, ret_previous);
 }
 
 emm_status emm_log(int32_t level, const char *text) {

@@ -208,11 +208,11 @@ void read_usage(emm_driver_usage &ret_usage) {
     }
 }
 
-void visit_calls(emm_driver_call_visitor visit, void *user_data) {
+void visit_calls(const std::function<bool(const char *name, uint64_t calls)> &visit) {
     for (const Row &row : rows) {
         const uint64_t calls = row.counter->calls.load(std::memory_order_relaxed);
-        if (calls != 0) {
-            visit(row.name, calls, user_data);
+        if (calls != 0 && !visit(row.name, calls)) {
+            return;
         }
     }
 }

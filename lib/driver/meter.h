@@ -2,6 +2,8 @@
 
 #include <emm/emm.h>
 
+#include <functional>
+
 namespace emm::driver {
 
 // Counts what passes through the entries that emm and its plugin use, if EMM_DRIVER_METER=1 is in
@@ -9,6 +11,8 @@ namespace emm::driver {
 emm_function meter(const char *name, emm_function entry) noexcept;
 
 void read_usage(emm_driver_usage &ret_usage);
-void visit_calls(emm_driver_call_visitor visit, void *user_data);
+
+// Until `visit` answers false.
+void visit_calls(const std::function<bool(const char *name, uint64_t calls)> &visit);
 
 } // namespace emm::driver

@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <unistd.h>
+#include <utility>
 
 namespace emm::observe {
 namespace {
@@ -95,10 +96,10 @@ spdlog::sink_ptr open_sink(LogSetting &setting) {
 // removed is not called any more. A line that comes up within the callback is not given to it.
 class CallbackSink final : public spdlog::sinks::sink {
 public:
-    void set(emm_log_callback callback, void *user_data) {
+    // Answers the callback before.
+    emm_log_callback_info set(const emm_log_callback_info &next) {
         const std::lock_guard lock(mutex_);
-        callback_ = callback;
-        user_data_ = user_data;
+        return std::exchange(current_, next);
     }
     static bool is_calling() { return calling; }
 
@@ -108,9 +109,9 @@ public:
         }
         const std::string text(message.payload.data(), message.payload.size());
         const std::lock_guard lock(mutex_);
-        if (callback_) {
+        if (current_.callback) {
             const Calling now;
-            callback_(emm_level(message.level), text.c_str(), user_data_);
+            current_.callback(emm_level(message.level), text.c_str(), current_.user_data);
         }
     }
     void flush() override {}
@@ -125,8 +126,7 @@ private:
     };
 
     std::mutex mutex_;
-    emm_log_callback callback_ = nullptr;
-    void *user_data_ = nullptr;
+    emm_log_callback_info current_ = {};
 };
 
 // Where lines go: EMM_LOG's place, or standard error, and the application's callback.
@@ -145,11 +145,14 @@ public:
             logger_.log(spdlog_level(level), "{}", one_line(text));
         }
     }
-    void set_callback(int32_t level, emm_log_callback callback, void *user_data) {
+    // Answers the callback before.
+    emm_log_callback_info set_callback(const emm_log_callback_info &next) {
         const std::lock_guard lock(mutex_);
-        callback_->set(callback, user_data);
-        callback_level_ = callback ? std::optional(level) : std::nullopt;
+        callback_level_ = next.callback ? std::optional(next.level) : std::nullopt;
+        const emm_log_callback_info previous =
+            callback_->set(next.callback ? next : emm_log_callback_info{});
         apply_levels();
+        return previous;
     }
     // Whatever the level: to the place, or line by line to a callback that stands for it.
     void report(std::string_view text) {
@@ -166,13 +169,14 @@ public:
             begin = end + 1;
         }
     }
-    // False: EMM_LOG decides.
-    bool set_level(int32_t level) {
+    // Answers the level before.
+    int32_t set_level(int32_t level) {
         const std::lock_guard lock(mutex_);
-        level_ = level;
+        const int32_t previous = std::exchange(level_, level);
         apply_levels();
-        return !setting_.level;
+        return previous;
     }
+    bool is_decided_by_environment() const { return setting_.level.has_value(); }
 
 private:
     Log() : setting_(read_log_setting(environment("EMM_LOG"))), place_(open_sink(setting_)) {
@@ -231,16 +235,24 @@ void report(std::string_view text) noexcept {
     }
 }
 
-emm_status set_log_callback(int32_t level, emm_log_callback callback, void *user_data) {
+emm_status set_log_callback(const emm_log_callback_info &next,
+                            emm_log_callback_info *ret_previous) {
     if (CallbackSink::is_calling()) {
-        return fail(EMM_E_REENTERED, 0, "emm_set_log_callback: called by the log's callback");
+        return fail(EMM_E_REENTERED, 0, "the log's callback cannot be replaced from within it");
     }
-    Log::process().set_callback(level, callback, user_data);
+    const emm_log_callback_info previous = Log::process().set_callback(next);
+    if (ret_previous) {
+        *ret_previous = previous;
+    }
     return EMM_OK;
 }
 
-emm_status set_log_level(int32_t level) {
-    return Log::process().set_level(level) ? EMM_OK : EMM_S_IGNORED;
+emm_status set_log_level(int32_t level, int32_t *ret_previous) {
+    const int32_t previous = Log::process().set_level(level);
+    if (ret_previous) {
+        *ret_previous = previous;
+    }
+    return Log::process().is_decided_by_environment() ? EMM_S_IGNORED : EMM_OK;
 }
 
 void log_formatted(int32_t level, fmt::string_view text, fmt::format_args values) noexcept {

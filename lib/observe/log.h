@@ -26,8 +26,8 @@ void log(int32_t level, fmt::format_string<Values...> text, Values &&...values) 
     log_formatted(level, text, fmt::make_format_args(values...));
 }
 
-// emm_set_log_callback and emm_set_log_level, with a level that there is.
-emm_status set_log_callback(int32_t level, emm_log_callback callback, void *user_data);
-emm_status set_log_level(int32_t level);
+// emm_exchange_log_callback and emm_exchange_log_level, with a level that there is.
+emm_status set_log_callback(const emm_log_callback_info &next, emm_log_callback_info *ret_previous);
+emm_status set_log_level(int32_t level, int32_t *ret_previous);
 
 } // namespace emm::observe

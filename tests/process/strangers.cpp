@@ -167,7 +167,7 @@ void expect_as_other_user(const emm_ipc_handle &handle) {
     CHECK(ask(asking, request_for(handle)) == -1);
     emm_ipc_handle found = {};
     const emm_ipc_name name = write_name(handle);
-    CHECK(emm_ipc_handle_from(&name, &found) == EMM_E_INVALID_VALUE);
+    CHECK(emm_ipc_name_to_handle(&name, &found) == EMM_E_INVALID_VALUE);
     CHECK(std::strstr(emm_last_error()->text, "expected a process of user"));
 }
 

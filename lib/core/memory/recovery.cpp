@@ -12,14 +12,14 @@
 
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace emm::core {
 namespace {
 
 struct Pressure {
     std::mutex mutex;
-    emm_pressure_callback callback = nullptr;
-    void *user_data = nullptr;
+    emm_pressure_callback_info current = {};
 };
 
 Pressure &pressure() {
@@ -131,10 +131,9 @@ std::optional<observe::MemoryReport::Driver> driver_figures(const emm_context &c
     return observe::MemoryReport::Driver{free, total};
 }
 
-void set_pressure_callback(emm_pressure_callback callback, void *user_data) {
+emm_pressure_callback_info set_pressure_callback(const emm_pressure_callback_info &next) {
     std::lock_guard lock(pressure().mutex);
-    pressure().callback = callback;
-    pressure().user_data = user_data;
+    return std::exchange(pressure().current, next);
 }
 
 bool is_pressing() noexcept {
@@ -145,21 +144,18 @@ size_t press(emm_context &context, size_t bytes) noexcept {
     if (pressing) {
         return 0;
     }
-    emm_pressure_callback callback = nullptr;
-    void *user_data = nullptr;
-    {
+    const emm_pressure_callback_info current = [] {
         std::lock_guard lock(pressure().mutex);
-        callback = pressure().callback;
-        user_data = pressure().user_data;
-    }
-    if (!callback) {
+        return pressure().current;
+    }();
+    if (!current.callback) {
         return 0;
     }
     const Uncancelled uncancelled;
     pressing = true;
     size_t given_back = 0;
     try {
-        given_back = callback(&context, bytes, user_data);
+        given_back = current.callback(&context, bytes, current.user_data);
     } catch (...) {
         observe::log(EMM_LOG_WARN, "an exception left the pressure callback; it counts as 0 bytes");
     }

@@ -41,9 +41,11 @@ inline bool is_exhaustion(emm_status status) noexcept {
     return status == EMM_E_OUT_OF_MEMORY || status == EMM_E_OUT_OF_HOST_MEMORY;
 }
 
-// The application's callback; the answer is what it says that it gave back. 0 without one, and from
-// within one.
-void set_pressure_callback(emm_pressure_callback callback, void *user_data);
+// Replaces the application's callback; answers the one before.
+emm_pressure_callback_info set_pressure_callback(const emm_pressure_callback_info &next);
+
+// Asks the callback; the answer is what it says that it gave back. 0 without one, and from within
+// one.
 size_t press(emm_context &context, size_t bytes) noexcept;
 bool is_pressing() noexcept; // this thread is within one
 

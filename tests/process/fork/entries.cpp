@@ -122,6 +122,8 @@ const std::vector<Entry> &entries() {
               return is_forked(emm_get_driver_usage(&usage));),
         ENTRY(
             emm_foreach_driver_call, [](const char *, uint64_t, void *) {}, nullptr),
+        ENTRY(
+            emm_foreach_driver_count, [](const char *, uint64_t, void *) { return 1; }, nullptr),
         BLOCK(emm_context_current, emm_context *other = nullptr;
               return is_forked(emm_context_current(&other)) && !other;),
         BLOCK(emm_context_from, emm_context *other = nullptr;
@@ -209,6 +211,12 @@ const std::vector<Entry> &entries() {
         ENTRY(emm_release_ipc_handle, things.context, &things.handle),
         {"emm_ipc_is_name", [](const Things &) { return emm_ipc_is_name("emm-ipc") == 1; },
          "looks at its argument alone"},
+        BLOCK(emm_ipc_handle_to_name, Untouched<emm_ipc_name> name;
+              return is_forked(emm_ipc_handle_to_name(&things.handle, &name.value)) &&
+                     name.is_so();),
+        BLOCK(emm_ipc_name_to_handle, Untouched<emm_ipc_handle> handle;
+              const emm_ipc_name name = {};
+              return is_forked(emm_ipc_name_to_handle(&name, &handle.value)) && handle.is_so();),
         BLOCK(emm_ipc_name_of, Untouched<emm_ipc_name> name;
               return is_forked(emm_ipc_name_of(&things.handle, &name.value)) && name.is_so();),
         BLOCK(emm_ipc_handle_from, Untouched<emm_ipc_handle> handle; const emm_ipc_name name = {};
@@ -223,6 +231,10 @@ const std::vector<Entry> &entries() {
         ENTRY(emm_set_log_callback, EMM_LOG_OFF, nullptr, nullptr),
         ENTRY(emm_set_log_level, EMM_LOG_WARN),
         ENTRY(emm_set_pressure_callback, &give_back, nullptr),
+        BLOCK(emm_exchange_log_callback, emm_log_callback_info previous = {}; return is_forked(
+                  emm_exchange_log_callback(EMM_LOG_OFF, nullptr, nullptr, &previous));),
+        ENTRY(emm_exchange_log_level, EMM_LOG_WARN, nullptr),
+        ENTRY(emm_exchange_pressure_callback, &give_back, nullptr, nullptr),
         ENTRY(emm_set_event_hook, nullptr, nullptr, nullptr),
         ENTRY(emm_event_log_recover, "/tmp/there is no such log.csv"),
         ENTRY(emm_log, EMM_LOG_DEBUG, "a line"),

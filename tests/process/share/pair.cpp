@@ -67,7 +67,7 @@ Answer open_slot(int device, const Request &request) {
     emm_memory *memory = nullptr;
     emm_ipc_handle handle = request.handle;
     if (request.what == 'N') {
-        answer.status = emm_ipc_handle_from(&request.name, &handle);
+        answer.status = emm_ipc_name_to_handle(&request.name, &handle);
     }
     if (answer.status == EMM_OK) {
         answer.status = emm_memory_open_ipc(context, &handle, &memory);

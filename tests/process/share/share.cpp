@@ -159,7 +159,7 @@ Outcome open_by_name() {
         return exported.refusal;
     }
     emm_ipc_name name = {};
-    CHECK(emm_ipc_name_of(&exported.handle, &name) == EMM_OK && emm_ipc_is_name(&name));
+    CHECK(emm_ipc_handle_to_name(&exported.handle, &name) == EMM_OK && emm_ipc_is_name(&name));
     const Peer peer;
     const Answer opened = peer.open_named(0, name), again = peer.open_named(1, name);
     CHECK(opened.status == EMM_OK && opened.kind == EMM_KIND_IPC);
@@ -242,8 +242,8 @@ Outcome refuse_own() {
     CHECK(!none && std::strstr(emm_last_error()->text, "another process"));
     emm_ipc_name name = {};
     emm_ipc_handle handle = {};
-    CHECK(emm_ipc_name_of(&exported.handle, &name) == EMM_OK);
-    CHECK(emm_ipc_handle_from(&name, &handle) == EMM_E_INVALID_VALUE);
+    CHECK(emm_ipc_handle_to_name(&exported.handle, &name) == EMM_OK);
+    CHECK(emm_ipc_name_to_handle(&name, &handle) == EMM_E_INVALID_VALUE);
     CHECK(std::strstr(emm_last_error()->text, "another process"));
     return "";
 }

@@ -121,6 +121,33 @@ TEST_CASE("a level that there is not is refused, and nothing changes") {
     CHECK(taken.lines.size() == 1);
 }
 
+TEST_CASE("a log callback and a level are told when they are replaced, and can be put back") {
+    unsetenv("EMM_LOG");
+    Lines first, second;
+    emm_log_callback_info before = {}, replaced = {};
+    REQUIRE(emm_exchange_log_callback(EMM_LOG_INFO, &Lines::take, &first, &before) == EMM_OK);
+    CHECK((!before.callback && !before.user_data && before.level == EMM_LOG_OFF));
+    REQUIRE(emm_exchange_log_callback(EMM_LOG_WARN, &Lines::take, &second, &replaced) == EMM_OK);
+    CHECK((replaced.callback == &Lines::take && replaced.user_data == &first));
+    CHECK(replaced.level == EMM_LOG_INFO);
+    log(EMM_LOG_WARN, "to the second");
+    REQUIRE(emm_exchange_log_callback(replaced.level, replaced.callback, replaced.user_data,
+                                      nullptr) == EMM_OK);
+    log(EMM_LOG_INFO, "to the first");
+    CHECK(first.lines.size() == 1);
+    CHECK(second.lines.size() == 1);
+    REQUIRE(emm_exchange_log_callback(before.level, before.callback, before.user_data, &replaced) ==
+            EMM_OK);
+    CHECK(emm_exchange_log_callback(5, nullptr, nullptr, &replaced) == EMM_E_INVALID_VALUE);
+    CHECK(replaced.user_data == &first);
+
+    int32_t level = -1;
+    CHECK(emm_exchange_log_level(EMM_LOG_DEBUG, &level) == EMM_OK);
+    CHECK(level == EMM_LOG_WARN);
+    CHECK(emm_exchange_log_level(level, &level) == EMM_OK);
+    CHECK(level == EMM_LOG_DEBUG);
+}
+
 TEST_CASE("an application writes to the log, and what is no line or level is refused") {
     Lines taken;
     REQUIRE(emm_set_log_callback(EMM_LOG_DEBUG, &Lines::take, &taken) == EMM_OK);

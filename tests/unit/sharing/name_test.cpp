@@ -49,14 +49,17 @@ emm_ipc_handle made_up() {
 
 emm_ipc_name name_of(const emm_ipc_handle &handle) {
     emm_ipc_name name;
-    REQUIRE(emm_ipc_name_of(&handle, &name) == EMM_OK);
+    REQUIRE(emm_ipc_handle_to_name(&handle, &name) == EMM_OK);
+    emm_ipc_name by_older_function;
+    REQUIRE(emm_ipc_name_of(&handle, &by_older_function) == EMM_OK);
+    REQUIRE(std::memcmp(&name, &by_older_function, sizeof name) == 0);
     return name;
 }
 
 // What opening a name begins with, and the sentence if it is refused.
 emm_status find(const emm_ipc_name &name) {
     emm_ipc_handle handle = {};
-    const emm_status status = emm_ipc_handle_from(&name, &handle);
+    const emm_status status = emm_ipc_name_to_handle(&name, &handle);
     CHECK((status == EMM_OK || handle.magic == 0)); // outputs are untouched on failure
     return status;
 }
@@ -168,13 +171,14 @@ TEST_CASE("a handle of which any byte has changed has no name") {
     for (size_t i = 0; i < sizeof good; ++i) {
         emm_ipc_handle bad = good;
         reinterpret_cast<uint8_t *>(&bad)[i] ^= 0xff;
-        CHECK(emm_ipc_name_of(&bad, &name) == EMM_E_INVALID_VALUE);
+        CHECK(emm_ipc_handle_to_name(&bad, &name) == EMM_E_INVALID_VALUE);
     }
     const auto fabric = changed(good, [](auto &handle) { handle.kind = EMM_IPC_FABRIC; });
-    CHECK(emm_ipc_name_of(&fabric, &name) == EMM_E_NOT_SUPPORTED);
+    CHECK(emm_ipc_handle_to_name(&fabric, &name) == EMM_E_NOT_SUPPORTED);
     CHECK(name.bytes[0] == 0);
-    CHECK(emm_ipc_name_of(nullptr, &name) == EMM_E_INVALID_VALUE);
-    CHECK(emm_ipc_name_of(&good, nullptr) == EMM_E_INVALID_VALUE);
+    CHECK(emm_ipc_handle_to_name(nullptr, &name) == EMM_E_INVALID_VALUE);
+    CHECK(emm_ipc_handle_to_name(&good, nullptr) == EMM_E_INVALID_VALUE);
+    CHECK(emm_ipc_name_to_handle(nullptr, nullptr) == EMM_E_INVALID_VALUE);
     CHECK(emm_ipc_handle_from(nullptr, nullptr) == EMM_E_INVALID_VALUE);
 }
 
@@ -210,7 +214,7 @@ TEST_CASE("the exporter is told the name, and what it answers is the handle") {
             told = request.magic == handle_magic && is_same(request.name.bytes, name.bytes);
             say(true_reply())(peer, request);
         });
-        REQUIRE(emm_ipc_handle_from(&name, &found) == EMM_OK);
+        REQUIRE(emm_ipc_name_to_handle(&name, &found) == EMM_OK);
     }
     CHECK(told);
     CHECK(std::memcmp(&found, &handle, sizeof found) == 0);

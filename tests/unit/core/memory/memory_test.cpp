@@ -99,6 +99,30 @@ TEST_CASE("running out drains, trims, asks the application and tries once more")
           std::vector<std::string>{"memalloc", "run", "pressure", "run", "memalloc"});
 }
 
+TEST_CASE("a pressure callback is told when it is replaced, and can be put back") {
+    emm_context *context = recorded_context();
+    Recorder &recorder = Recorder::the();
+    recorder.on_memalloc = [](size_t) -> emm_status { return EMM_E_OUT_OF_MEMORY; };
+    const emm_pressure_callback note = [](emm_context *, size_t, void *name) {
+        Recorder::the().note(static_cast<const char *>(name));
+        return size_t(0);
+    };
+    char first[] = "first", second[] = "second";
+    emm_pressure_callback_info before = {}, replaced = {};
+    REQUIRE(emm_exchange_pressure_callback(note, first, &before) == EMM_OK);
+    CHECK((!before.callback && !before.user_data));
+    REQUIRE(emm_exchange_pressure_callback(note, second, &replaced) == EMM_OK);
+    CHECK((replaced.callback == note && replaced.user_data == first));
+    recorder.clear();
+    emm_deviceptr ptr = 0;
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_OUT_OF_MEMORY);
+    CHECK((recorder.count("first") == 0 && recorder.count("second") == 1));
+    REQUIRE(emm_exchange_pressure_callback(replaced.callback, replaced.user_data, nullptr) ==
+            EMM_OK);
+    CHECK(emm_memalloc(context, 64, EMM_STREAM_LEGACY, &ptr) == EMM_E_OUT_OF_MEMORY);
+    CHECK(recorder.count("first") == 1);
+}
+
 TEST_CASE("what is larger than the device neither drains nor trims nor asks the application") {
     emm_context *context = recorded_context();
     Recorder &recorder = Recorder::the();
