@@ -27,7 +27,9 @@
 #ifndef EMM_EMM_H
 #define EMM_EMM_H
 
+#define EMM_WITHOUT_PLUGIN_HELPERS
 #include <emm/plugin.h>
+#undef EMM_WITHOUT_PLUGIN_HELPERS
 
 #ifdef __cplusplus
 extern "C" {

@@ -579,10 +579,12 @@ EMM_API const emm_plugin *emm_plugin_entry_v1(const emm_host *host);
 }
 #endif
 
-/* Until the next major version, what stood here once comes along. */
+#endif
+
+/* Until 2.0 this header also includes the helpers that it used to define; emm.h leaves them out. */
+#ifndef EMM_WITHOUT_PLUGIN_HELPERS
 #include <emm/plugin_helpers.h>
 #if defined(__cpp_exceptions)
 #include <emm/plugin.hpp>
 #endif
-
 #endif

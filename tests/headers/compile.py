@@ -14,6 +14,7 @@ import tempfile
 
 CXX = ["c++11", "c++14", "c++17", "c++20"]
 STANDARDS = {"emm/emm.hpp": {"c++": ["c++20"]}, "emm/plugin.hpp": {"c++": CXX}}
+APPLICATIONS = {"emm/emm.h", "emm/emm.hpp", "emm/array.h"}
 EVERY = {"c": ["c99", "c11"], "c++": CXX}
 WARNINGS = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 OF_LANGUAGE = {"c": [], "c++": ["-Wold-style-cast"]}
@@ -25,8 +26,12 @@ def sources(include, header):
     this, cuda = f"#include <{header}>\n", "#include <cuda.h>\n"
     agree = ("CUdeviceptr a; CUstream b; CUcontext c;\n"
              "emm_deviceptr *pa = &a; emm_stream *pb = &b; struct CUctx_st **pc = &c;\n")
+    helpers = ("#ifdef EMM_PLUGIN_HELPERS_H\n#error they are for plugins\n#endif\n#include <emm/plugin.h>\n"
+               "#ifndef EMM_PLUGIN_HELPERS_H\n#error plugin.h has them until 2.0\n#endif\n")
     use = "".join(f"emm_stream a_{name} = {name};\n" for name in dict.fromkeys(streams))
     yield "alone, and twice", this + this + use
+    if header in APPLICATIONS:
+        yield "without plugin.h's helpers", this + helpers
     if header == "emm/status.h":
         agree = ""
     yield "before cuda.h", this + cuda + agree

@@ -18,6 +18,7 @@
 #include "workload/workload.h"
 
 #include <emm/emm.h>
+#include <emm/plugin_helpers.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>

@@ -14,6 +14,7 @@
 //     ready           prints the process id
 //     wait            until standard input ends
 #include <emm/emm.h>
+#include <emm/plugin_helpers.h>
 
 #include <atomic>
 #include <cstdio>

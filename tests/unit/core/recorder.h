@@ -5,6 +5,7 @@
 #include "catch.h"
 
 #include <emm/emm.h>
+#include <emm/plugin.h>
 
 #include <functional>
 #include <mutex>

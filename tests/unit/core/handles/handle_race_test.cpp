@@ -5,6 +5,7 @@
 #include "catch.h"
 
 #include <emm/emm.h>
+#include <emm/plugin.hpp>
 
 #include <array>
 #include <atomic>
