@@ -6,7 +6,10 @@
  *   PinnedResource    a std::pmr::memory_resource of pinned host memory
  *   DeviceResource    device memory for cuda::mr and RMM, in the names of every CCCL
  *   DeviceAllocator   device memory for Thrust's vectors and temporaries
+ *   Export, open_ipc  memory shared between processes
+ *   Array, import_array   arrays as the CUDA Array Interface and DLPack describe them
  *   DeferCleanup      a section in which nothing is returned to the driver
+ *   StreamRegistration, PressureCallback, EventHook   in force for as long as the object lives
  *
  * What allocates throws; what frees never does: a free that fails is described by emm_last_error().
  */
@@ -17,7 +20,7 @@
 #error "emm/emm.hpp needs C++20 (-std=c++20); emm/emm.h serves older C++ and C"
 #else
 
-#include <emm/emm.h>
+#include <emm/array.h>
 
 #include <concepts>
 #include <cstddef>
@@ -28,8 +31,10 @@
 #include <new>
 #include <span>
 #include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace emm {
 
@@ -93,6 +98,25 @@ inline emm_context *context_for_device(int32_t device) {
     return context;
 }
 
+inline emm_stats stats(emm_context *context) {
+    emm_stats stats = {};
+    stats.struct_size = sizeof stats;
+    check(emm_get_stats(context, &stats));
+    return stats;
+}
+
+// Returns the plugin's cache to the driver, but for `keep_bytes`; tells how much that was.
+inline size_t trim(emm_context *context, size_t keep_bytes = 0) {
+    size_t released = 0;
+    check(emm_trim(context, keep_bytes, &released));
+    return released;
+}
+
+// Drops every allocation of the context.
+inline void reset(emm_context *context) {
+    check(emm_context_reset(context));
+}
+
 // A section as emm_defer_cleanup_begin and _end make it, for as long as the guard lives.
 class DeferCleanup {
 public:
@@ -105,6 +129,91 @@ public:
 
 private:
     emm_context *context_;
+};
+
+// A stream that emm knows of: make this once the stream exists, and end it before the stream.
+class StreamRegistration {
+public:
+    StreamRegistration(emm_context *context, emm_stream stream)
+        : context_(context), stream_(stream) {
+        check(emm_stream_register(context, stream));
+    }
+    StreamRegistration(StreamRegistration &&other) noexcept
+        : context_(std::exchange(other.context_, nullptr)), stream_(other.stream_) {}
+    StreamRegistration &operator=(StreamRegistration &&) = delete;
+    ~StreamRegistration() {
+        if (context_) {
+            emm_stream_retire(context_, stream_);
+        }
+    }
+
+private:
+    emm_context *context_;
+    emm_stream stream_;
+};
+
+namespace detail {
+
+// Puts back what it has replaced, once that is in force.
+template <class Previous, void (*put_back)(const Previous &)> class Replacement {
+public:
+    Replacement(Replacement &&other) noexcept
+        : previous_(other.previous_), in_force_(std::exchange(other.in_force_, false)) {}
+    Replacement &operator=(Replacement &&) = delete;
+
+protected:
+    Replacement() noexcept = default;
+    ~Replacement() {
+        if (in_force_) {
+            put_back(previous_);
+        }
+    }
+    Previous previous_ = {};
+    bool in_force_ = false;
+};
+
+template <class Function> void *address_of(Function &function) noexcept {
+    return const_cast<void *>(static_cast<const void *>(std::addressof(function)));
+}
+
+inline void put_back_pressure(const emm_pressure_callback_info &previous) {
+    emm_set_pressure_callback(previous.callback, previous.user_data);
+}
+inline void put_back_hook(const emm_event_hook_info &previous) {
+    emm_set_event_hook(previous.hook, previous.user_data, nullptr);
+}
+
+} // namespace detail
+
+// The next two are the process's: end them in the reverse order. A call that another thread has
+// begun may reach the function after that, so it is the caller's, to be kept until then. It must
+// not throw.
+
+// size_t give_back(emm_context *, size_t bytes), as emm_pressure_callback.
+class PressureCallback
+    : public detail::Replacement<emm_pressure_callback_info, &detail::put_back_pressure> {
+public:
+    template <class Function> explicit PressureCallback(Function &give_back) {
+        check(emm_exchange_pressure_callback(
+            [](emm_context *context, size_t bytes, void *function) noexcept -> size_t {
+                return (*static_cast<Function *>(function))(context, bytes);
+            },
+            detail::address_of(give_back), &previous_));
+        in_force_ = true;
+    }
+};
+
+// void hook(const emm_event &), as emm_event_hook.
+class EventHook : public detail::Replacement<emm_event_hook_info, &detail::put_back_hook> {
+public:
+    template <class Function> explicit EventHook(Function &hook) {
+        check(emm_set_event_hook(
+            [](const emm_event *event, void *function) noexcept {
+                (*static_cast<Function *>(function))(*event);
+            },
+            detail::address_of(hook), &previous_));
+        in_force_ = true;
+    }
 };
 
 // --- memory --------------------------------------------------------------------------------------
@@ -312,6 +421,122 @@ private:
         return memory;
     }
 };
+
+// --- memory of other processes -------------------------------------------------------------------
+
+// An export of device memory, or of the part that a view is, until this ends.
+class Export {
+public:
+    explicit Export(const MemoryPointer &memory) : context_(memory.context()) {
+        check(emm_memory_export(memory.get(), &handle_));
+    }
+    Export(Export &&other) noexcept
+        : context_(std::exchange(other.context_, nullptr)), handle_(other.handle_) {}
+    Export &operator=(Export &&) = delete;
+    ~Export() {
+        if (context_) {
+            emm_release_ipc_handle(context_, &handle_);
+        }
+    }
+
+    // Plain bytes, for the other process.
+    const emm_ipc_handle &handle() const noexcept { return handle_; }
+    // The same in 64 bytes.
+    emm_ipc_name name() const {
+        emm_ipc_name name = {};
+        check(emm_ipc_handle_to_name(&handle_, &name));
+        return name;
+    }
+
+private:
+    emm_context *context_;
+    emm_ipc_handle handle_ = {};
+};
+
+// What another process exports; closed with the last reference.
+inline MemoryPointer open_ipc(emm_context *context, const emm_ipc_handle &handle) {
+    emm_memory *memory = nullptr;
+    check(emm_memory_open_ipc(context, &handle, &memory));
+    return MemoryPointer(memory);
+}
+inline MemoryPointer open_ipc(emm_context *context, const emm_ipc_name &name) {
+    emm_ipc_handle handle = {};
+    check(emm_ipc_name_to_handle(&name, &handle));
+    return open_ipc(context, handle);
+}
+
+// --- arrays --------------------------------------------------------------------------------------
+
+struct DLPackDeleter {
+    template <class Tensor> void operator()(Tensor *tensor) const { tensor->deleter(tensor); }
+};
+
+// An array in `memory`, which it keeps, as emm_array_export describes it. `strides` are bytes;
+// none: C-contiguous. `stream` is where its data is ready.
+class Array {
+public:
+    Array(MemoryPointer memory, std::string typestr, std::vector<int64_t> shape,
+          std::vector<int64_t> strides = {}, uint64_t offset = 0,
+          emm_stream stream = EMM_STREAM_UNORDERED)
+        : parts_(new Parts{std::move(memory),
+                           std::move(typestr),
+                           std::move(shape),
+                           std::move(strides),
+                           offset,
+                           {}}) {
+        if (!parts_->strides.empty() && parts_->strides.size() != parts_->shape.size()) {
+            throw Error(EMM_E_INVALID_VALUE, 0,
+                        "emm: expected as many strides as dimensions, or none");
+        }
+        emm_array &array = parts_->array;
+        array.version = 3;
+        array.ndim = static_cast<uint32_t>(parts_->shape.size());
+        array.shape = parts_->shape.data();
+        array.strides = parts_->strides.empty() ? nullptr : parts_->strides.data();
+        array.typestr = parts_->typestr.c_str();
+        check(emm_array_export(parts_->memory.get(), offset, stream, &array));
+    }
+
+    // Valid for as long as this array lives, wherever it is moved.
+    const emm_array &get() const noexcept { return parts_->array; }
+    const MemoryPointer &memory() const noexcept { return parts_->memory; }
+    // For a library that speaks DLPack 1: release() hands it on. Needs dlpack/dlpack.h.
+    template <class Tensor = DLManagedTensorVersioned>
+    std::unique_ptr<Tensor, DLPackDeleter> dlpack(const emm_dlpack_type *type = nullptr) const {
+        Tensor *tensor = nullptr;
+        check(emm_dlpack_export(memory().get(), parts_->offset, &get(), type, &tensor));
+        return std::unique_ptr<Tensor, DLPackDeleter>(tensor);
+    }
+
+private:
+    struct Parts { // which the array points to
+        MemoryPointer memory;
+        std::string typestr;
+        std::vector<int64_t> shape, strides;
+        uint64_t offset;
+        emm_array array;
+    };
+    std::unique_ptr<Parts> parts_;
+};
+
+struct ImportedArray {
+    MemoryPointer memory; // the bytes that the array reaches
+    emm_array_layout layout;
+};
+
+// The memory of another library's array, to be used on `stream`. `keep` is shared until the last
+// reference goes: the array's owner.
+inline ImportedArray import_array(emm_context *context, const emm_array &array, emm_stream stream,
+                                  std::shared_ptr<void> keep = {}, uint32_t flags = 0) {
+    detail::Owner owner(std::move(keep));
+    emm_memory *memory = nullptr;
+    emm_array_layout layout = {};
+    layout.struct_size = sizeof layout;
+    check(emm_array_import(context, &array, stream, flags, owner.get(), owner.finalizer(), &memory,
+                           &layout));
+    owner.release();
+    return {MemoryPointer(memory), layout};
+}
 
 // --- allocators for other libraries --------------------------------------------------------------
 

@@ -9,8 +9,5 @@ inline emm_context *gpu() {
 }
 
 inline emm_stats stats() {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    REQUIRE(emm_get_stats(gpu(), &stats) == EMM_OK);
-    return stats;
+    return emm::stats(gpu());
 }
