@@ -1,75 +1,23 @@
-"""emm/array.h for Python, as much of it as the tests beside this file need."""
+"""What the tests beside this file need of emm/array.h, over the Python package."""
 import ctypes
-import os
 
-lib = ctypes.CDLL(os.environ["EMM_TEST_LIBRARY"])
+import emm
+from emm._api import ArrayField, ArrayInfo, ArrayLayout, Finalizer, lib
+from emm import EMM_ARRAY_C_CONTIGUOUS as C_CONTIGUOUS
+from emm import EMM_ARRAY_F_CONTIGUOUS as F_CONTIGUOUS
+from emm import EMM_ARRAY_NO_STREAM as NO_STREAM
+from emm import EMM_HOST_MAPPED as HOST_MAPPED
+from emm import UNORDERED
 
-NO_STREAM = ctypes.c_void_p(-1).value
-UNORDERED = NO_STREAM
-HOST_MAPPED = 2
-C_CONTIGUOUS, F_CONTIGUOUS = 1, 2
-
-
-class Field(ctypes.Structure):
-    pass
-
-
-Field._fields_ = [("name", ctypes.c_char_p), ("typestr", ctypes.c_char_p),
-                  ("fields", ctypes.POINTER(Field)), ("field_count", ctypes.c_uint32),
-                  ("ndim", ctypes.c_uint32), ("shape", ctypes.POINTER(ctypes.c_int64))]
-
-
-class Array(ctypes.Structure):
-    pass
-
-
-Array._fields_ = [("struct_size", ctypes.c_uint32), ("version", ctypes.c_uint32),
-                  ("data", ctypes.c_ulonglong), ("read_only", ctypes.c_uint32),
-                  ("ndim", ctypes.c_uint32), ("shape", ctypes.POINTER(ctypes.c_int64)),
-                  ("strides", ctypes.POINTER(ctypes.c_int64)), ("typestr", ctypes.c_char_p),
-                  ("descr", ctypes.POINTER(Field)), ("descr_count", ctypes.c_uint32),
-                  ("reserved", ctypes.c_uint32), ("mask", ctypes.POINTER(Array)),
-                  ("stream", ctypes.c_void_p)]
-
-
-class Layout(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_uint32), ("flags", ctypes.c_uint32),
-                ("itemsize", ctypes.c_uint64), ("count", ctypes.c_uint64),
-                ("size", ctypes.c_uint64), ("offset", ctypes.c_uint64)]
-
-
-class Info(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_uint32), ("kind", ctypes.c_uint32),
-                ("state", ctypes.c_uint32), ("flags", ctypes.c_uint32),
-                ("context", ctypes.c_void_p), ("ptr", ctypes.c_ulonglong),
-                ("host", ctypes.c_void_p), ("size", ctypes.c_uint64),
-                ("generation", ctypes.c_uint64), ("stream", ctypes.c_void_p),
-                ("owner", ctypes.c_void_p), ("parent", ctypes.c_void_p)]
-
-
-class Error(ctypes.Structure):
-    _fields_ = [("struct_size", ctypes.c_uint32), ("code", ctypes.c_int32),
-                ("driver_result", ctypes.c_int32), ("reserved", ctypes.c_uint32),
-                ("text", ctypes.c_char_p)]
-
-
-Finalizer = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-lib.emm_last_error.restype = ctypes.POINTER(Error)
-
-
-class Failure(Exception):
-    pass
+Failure = emm.Error
 
 
 def call(name, *arguments):
-    if getattr(lib, name)(*arguments) < 0:
-        raise Failure(lib.emm_last_error().contents.text.decode())
+    emm.check(getattr(lib, name)(*arguments))
 
 
 def context():
-    made = ctypes.c_void_p()
-    call("emm_context_for_device", 0, ctypes.byref(made))
-    return made
+    return emm.context_for_device(0)
 
 
 def int64s(values):
@@ -80,7 +28,7 @@ def fields_of(descr):
     """The emm_array_field of a descr as NumPy gives it, or None for the trivial one."""
     if [name for name, *_ in descr] == [""]:
         return None
-    made = (Field * len(descr))()
+    made = (ArrayField * len(descr))()
     for field, (name, what, *shape) in zip(made, descr):
         field.name = (name[-1] if isinstance(name, tuple) else name).encode()
         if isinstance(what, list):
@@ -95,7 +43,7 @@ def fields_of(descr):
 def array_of(interface):
     """The emm_array of an __array_interface__ or __cuda_array_interface__."""
     shape, strides = interface["shape"], interface.get("strides")
-    array = Array(struct_size=ctypes.sizeof(Array), version=max(interface["version"], 2),
+    array = ArrayInfo(version=max(interface["version"], 2),
                   data=interface["data"][0] or 0, read_only=interface["data"][1],
                   ndim=len(shape), shape=int64s(shape), typestr=interface["typestr"].encode())
     if strides is not None:
@@ -118,7 +66,7 @@ def interface_of(array):
 
 
 def layout_of(array):
-    layout = Layout(struct_size=ctypes.sizeof(Layout))
+    layout = ArrayLayout()
     strides = int64s([0] * array.ndim)
     call("emm_array_get_layout", ctypes.byref(array), ctypes.byref(layout), strides)
     return layout, tuple(strides[:array.ndim])
@@ -136,7 +84,7 @@ class Memory:
 
     @property
     def info(self):
-        info = Info(struct_size=ctypes.sizeof(Info))
+        info = emm.MemoryInfo()
         call("emm_memory_get_info", self.handle, ctypes.byref(info))
         return info
 

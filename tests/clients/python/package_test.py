@@ -14,6 +14,7 @@ import emm
 from emm import _api
 
 INCLUDE = pathlib.Path(sys.argv.pop(1)) / "emm"
+NO_NUMBERS = {"EMM_API", "EMM_PLUGIN_ENTRY", "EMM_PLUGIN_ENTRY_SYMBOL"}
 FROZEN = INCLUDE.parents[1] / "tests/abi/include/emm"
 STRUCTS = {"emm_context_info": emm.ContextInfo, "emm_option": _api.Option,
            "emm_stats": emm.Stats, "emm_block_info": _api.BlockInfo,
@@ -40,17 +41,19 @@ def python(program, **variables):
 
 
 class Declarations(unittest.TestCase):
-    def test_each_function_of_the_header_is_declared_with_as_many_arguments(self):
-        found = dict([*functions(text_of("emm.h")), *functions(text_of("status.h"))])
+    def test_each_function_of_the_headers_is_declared_with_as_many_arguments(self):
+        found = dict(pair for header in ("emm.h", "status.h", "array.h") for pair in functions(text_of(header)))
         self.assertEqual(found, {name: len(of) for name, of in _api.FUNCTIONS.items()})
 
     def test_structs_have_the_members_of_the_header_in_their_order(self):
-        header = text_of("emm.h")
+        header = text_of("emm.h") + text_of("array.h")
         for name, struct in {"emm_error": _api.LastError, "emm_plugin_info": emm.PluginInfo,
                              "emm_driver_info": emm.DriverInfo, "emm_event": _api.Event,
                              "emm_driver_usage": _api.DriverUsage, "emm_counters": emm.Counters,
                              "emm_memory_info": emm.MemoryInfo, "emm_frame": _api.Frame,
-                             "emm_allocation": _api.Allocation}.items():
+                             "emm_allocation": _api.Allocation, "emm_array": _api.ArrayInfo,
+                             "emm_array_field": _api.ArrayField, "emm_array_layout": _api.ArrayLayout,
+                             "emm_dlpack_type": _api.DLPackType}.items():
             self.assertEqual(fields(header, name), [field for field, _ in struct._fields_], name)
 
     def test_members_lie_where_the_frozen_header_pins_them(self):
@@ -69,11 +72,22 @@ class Declarations(unittest.TestCase):
             added = struct._fields_[len(fields(frozen, name)):]
             self.assertEqual(int(size) + sum(ctypes.sizeof(kind) for _, kind in added), ctypes.sizeof(struct), name)
 
-    def test_status_codes_are_those_of_the_header(self):
-        codes = dict(re.findall(r"#define (EMM_[ES]_\w+) \(?(-?\d+)\)?", text_of("status.h")))
-        for name in dir(_api):
-            if name.startswith(("EMM_E_", "EMM_S_")):
-                self.assertEqual(int(codes[name]), getattr(_api, name), name)
+    def test_constants_are_those_of_the_headers(self):
+        found = {}
+        for header in ("status.h", "plugin.h", "emm.h", "array.h"):
+            text = text_of(header).replace("\\\n", " ")
+            for name, value in re.findall(r"^#define (EMM_\w+) +(.+)$", text, re.M):
+                if name not in NO_NUMBERS and "_cast<" not in value:
+                    value = re.sub(r"\(emm_stream\)|UINT64_C|EMM_STREAM_OF|(?<=\d)u\b", "", value)
+                    found[name] = eval(value.replace("UINTPTR_MAX", "2**64 - 1"), {}, found)
+        self.assertEqual({name: getattr(emm, name) for name in emm.__all__ if name.startswith("EMM_")}, found)
+
+    def test_status_codes_have_their_names_and_a_text_each(self):
+        codes = {name: getattr(emm, name) for name in emm.__all__ if re.match("EMM_(OK|[ES]_)", name)}
+        self.assertEqual({name: name for name in codes},
+                         {name: emm.lib.emm_status_name(code).decode() for name, code in codes.items()})
+        texts = {emm.lib.emm_status_text(code) for code in codes.values()}
+        self.assertEqual(len(texts - {emm.lib.emm_status_text(-1000)}), len(codes))
 
 
 class Loading(unittest.TestCase):

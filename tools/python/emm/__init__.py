@@ -1,8 +1,8 @@
 """emm for Python: the C API of libemm by ctypes, and bridges for Numba, CuPy, PyTorch, NumPy
 and RMM.
 
-`lib` is libemm with every function of emm/emm.h declared; the functions and constants keep their C
-names. `check` turns a status into an exception. Importing this loads libemm and touches no CUDA.
+`lib` is libemm with every function of emm/emm.h and emm/array.h declared; the functions and
+constants keep their C names. `check` turns a status into an exception. Importing this loads libemm and touches no CUDA.
 """
 from ._api import (
     UNORDERED,
@@ -16,6 +16,9 @@ from ._api import (
     lib,
     library_path,
 )
+from ._array import Array
+from ._constants import *  # noqa: F403
+from ._constants import __all__ as _constants
 from ._error import Error, OutOfMemoryError, check
 from ._process import (
     context_for_device,
@@ -32,7 +35,7 @@ from ._register import register
 __version__ = lib.emm_version().decode()
 
 __all__ = [
-    "UNORDERED", "ContextInfo", "Counters", "DriverInfo", "Error", "IpcHandle", "MemoryInfo",
+    *_constants, "UNORDERED", "Array", "ContextInfo", "Counters", "DriverInfo", "Error", "IpcHandle", "MemoryInfo",
     "OutOfMemoryError", "PluginInfo", "Stats", "check", "context_for_device", "current_context",
     "driver_info", "lib", "library_path", "memory_info", "plugin_info", "register", "set_plugin",
     "shutdown", "stats",

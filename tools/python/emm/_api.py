@@ -1,4 +1,4 @@
-"""emm/emm.h and emm/status.h for ctypes: the structs, and a prototype for each function."""
+"""emm/emm.h, emm/array.h and emm/status.h for ctypes: structs, and each function's prototype."""
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -6,8 +6,10 @@ from ctypes import (
     c_char_p,
     c_int,
     c_int32,
+    c_int64,
     c_size_t,
     c_uint8,
+    c_uint16,
     c_uint32,
     c_uint64,
     c_ulonglong,
@@ -16,39 +18,10 @@ from ctypes import (
 )
 
 from . import _library
+from ._constants import *  # noqa: F403
+from ._constants import EMM_STREAM_UNORDERED
 
-UNORDERED = c_void_p(-1).value  # EMM_STREAM_UNORDERED
-
-EMM_OK = 0
-EMM_S_IGNORED = 1
-EMM_E_INVALID_VALUE = -1
-EMM_E_OUT_OF_MEMORY = -2
-EMM_E_OUT_OF_HOST_MEMORY = -3
-EMM_E_NOT_SUPPORTED = -4
-EMM_E_BUSY = -5
-EMM_E_RETIRED = -6
-EMM_E_FORKED = -7
-EMM_E_DEVICE_LOST = -8
-EMM_E_SHUT_DOWN = -9
-EMM_E_DRIVER = -10
-EMM_E_NO_DRIVER = -11
-EMM_E_NO_CONTEXT = -12
-EMM_E_NOT_OWNED = -13
-EMM_E_CAPTURING = -14
-EMM_E_PLUGIN_FAILED = -21
-EMM_E_PLUGIN_EXCEPTION = -22
-EMM_E_ALREADY_FREED = -24
-
-EMM_HOST_PORTABLE = 1
-EMM_HOST_MAPPED = 2
-EMM_HOST_WRITE_COMBINED = 4
-EMM_HOST_READ_ONLY = 8
-EMM_ATTACH_GLOBAL = 1
-EMM_ATTACH_HOST = 2
-EMM_MEMORY_LIVE = 1
-EMM_MEMORY_FREED = 2
-EMM_MEMORY_INERT = 3
-EMM_IPC_LEGACY = 1
+UNORDERED = EMM_STREAM_UNORDERED
 
 
 class Sized(Structure):
@@ -156,10 +129,39 @@ class Allocation(Structure):
                 ("frames", POINTER(Frame))]
 
 
+class ArrayField(Structure):
+    pass
+
+
+ArrayField._fields_ = [("name", c_char_p), ("typestr", c_char_p), ("fields", POINTER(ArrayField)),
+                       ("field_count", c_uint32), ("ndim", c_uint32), ("shape", POINTER(c_int64))]
+
+
+class ArrayInfo(Sized):
+    """emm_array."""
+
+
+ArrayInfo._fields_ = [("struct_size", c_uint32), ("version", c_uint32), ("data", c_ulonglong),
+                      ("read_only", c_uint32), ("ndim", c_uint32), ("shape", POINTER(c_int64)),
+                      ("strides", POINTER(c_int64)), ("typestr", c_char_p),
+                      ("descr", POINTER(ArrayField)), ("descr_count", c_uint32),
+                      ("reserved", c_uint32), ("mask", POINTER(ArrayInfo)), ("stream", c_void_p)]
+
+
+class ArrayLayout(Sized):
+    _fields_ = [("struct_size", c_uint32), ("flags", c_uint32), ("itemsize", c_uint64),
+                ("count", c_uint64), ("size", c_uint64), ("offset", c_uint64)]
+
+
+class DLPackType(Structure):
+    _fields_ = [("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16)]
+
+
 AllocationVisitor = CFUNCTYPE(c_int, POINTER(Allocation), c_void_p)
 Finalizer = CFUNCTYPE(None, c_void_p)
 PluginVisitor = CFUNCTYPE(c_int, c_char_p, c_char_p, c_void_p)
 ContextVisitor = CFUNCTYPE(c_int, c_void_p, c_void_p)
+DriverCountVisitor = CFUNCTYPE(c_int, c_char_p, c_uint64, c_void_p)
 DriverCallVisitor = CFUNCTYPE(None, c_char_p, c_uint64, c_void_p)
 PressureCallback = CFUNCTYPE(c_size_t, c_void_p, c_size_t, c_void_p)
 
@@ -182,6 +184,7 @@ FUNCTIONS = {
     "emm_get_driver": [OUT],
     "emm_driver_entry": [c_char_p, c_int32],
     "emm_get_driver_usage": [OUT],
+    "emm_foreach_driver_count": [CALLBACK, c_void_p],
     "emm_foreach_driver_call": [CALLBACK, c_void_p],
     "emm_context_current": [OUT],
     "emm_context_from": [c_void_p, OUT],
@@ -225,6 +228,8 @@ FUNCTIONS = {
     "emm_get_ipc_handle": [CONTEXT, PTR, c_size_t, OUT],
     "emm_release_ipc_handle": [CONTEXT, OUT],
     "emm_ipc_is_name": [OUT],
+    "emm_ipc_handle_to_name": [OUT, OUT],
+    "emm_ipc_name_to_handle": [OUT, OUT],
     "emm_ipc_name_of": [OUT, OUT],
     "emm_ipc_handle_from": [OUT, OUT],
     "emm_stream_register": [CONTEXT, STREAM],
@@ -234,12 +239,21 @@ FUNCTIONS = {
     "emm_defer_cleanup_begin": [CONTEXT],
     "emm_defer_cleanup_end": [CONTEXT],
     "emm_set_pressure_callback": [CALLBACK, c_void_p],
+    "emm_exchange_pressure_callback": [CALLBACK, c_void_p, OUT],
     "emm_set_log_callback": [c_int32, CALLBACK, c_void_p],
+    "emm_exchange_log_callback": [c_int32, CALLBACK, c_void_p, OUT],
     "emm_set_log_level": [c_int32],
+    "emm_exchange_log_level": [c_int32, OUT],
     "emm_set_event_hook": [CALLBACK, c_void_p, OUT],
     "emm_event_log_recover": [c_char_p],
     "emm_log": [c_int32, c_char_p],
     "emm_get_counters": [OUT],
+    "emm_array_validate": [OUT],
+    "emm_array_get_layout": [OUT, OUT, OUT],
+    "emm_array_import": [CONTEXT, OUT, STREAM, c_uint32, c_void_p, CALLBACK, OUT, OUT],
+    "emm_array_export": [MEMORY, c_uint64, STREAM, OUT],
+    "emm_dlpack_export": [MEMORY, c_uint64, OUT, OUT, OUT],
+    "emm_dlpack_export_unversioned": [MEMORY, c_uint64, OUT, OUT, OUT],
 }
 RESULTS = {"emm_version": c_char_p, "emm_status_text": c_char_p, "emm_status_name": c_char_p,
            "emm_driver_entry": c_void_p, "emm_last_error": POINTER(LastError)}

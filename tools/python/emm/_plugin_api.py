@@ -4,9 +4,7 @@ from ctypes import c_ulonglong, c_void_p
 
 from ._api import BlockInfo, ContextInfo, IpcHandle, Option, Stats
 
-ABI_MAJOR, ABI_MINOR = 1, 0
-NEEDS_CURRENT, STREAM_ORDERED, CACHES, CAPTURE = 1, 2, 4, 8
-STREAM_REGISTERED, STREAM_RETIRING, CAPTURE_BEGINS, CAPTURE_ENDS = 1, 2, 3, 4
+ABI_MINOR = 0  # of the slots below
 
 Log = CFUNCTYPE(None, c_int32, c_char_p)
 Fail = CFUNCTYPE(c_int32, c_int32, c_int32, c_char_p)

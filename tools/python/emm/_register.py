@@ -12,9 +12,7 @@ from . import _api
 from ._api import Sized, lib
 from ._error import Error, check
 from ._plugin_api import (
-    ABI_MAJOR,
     ABI_MINOR,
-    NEEDS_CURRENT,
     SLOTS,
     TYPES,
     Create,
@@ -35,7 +33,7 @@ class _Table:
         self.keys = itertools.count(1)
         self.host = None
         self.plugin = Plugin(
-            struct_size=sizeof(Plugin), interface_version=ABI_MAJOR, interface_minor=ABI_MINOR,
+            struct_size=sizeof(Plugin), interface_version=_api.EMM_PLUGIN_ABI_MAJOR, interface_minor=ABI_MINOR,
             name=name.encode(), description=description.encode(), capabilities=capabilities,
             create=Create(self.create), destroy=Destroy(self.destroy))
         for slot in SLOTS:
@@ -106,7 +104,7 @@ def store(place, value):
         place[0] = value
 
 
-def register(manager, name=None, description="", capabilities=NEEDS_CURRENT):
+def register(manager, name=None, description="", capabilities=_api.EMM_PLUGIN_NEEDS_CURRENT):
     """Makes a class the plugin of this process; False if EMM_PLUGIN outranks it.
 
     `manager(info)` makes the manager of a CUDA context, described by an emm.ContextInfo. Its

@@ -13,7 +13,6 @@ import cupy
 from . import _api, _register
 from ._api import lib
 from ._error import Error
-from ._plugin_api import CACHES, CAPTURE_BEGINS, CAPTURE_ENDS, NEEDS_CURRENT
 
 RecordEvent = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -81,9 +80,9 @@ class Cupy:
 
     def stream_notice(self, _stream, notice):
         with self.lock:
-            if notice == CAPTURE_BEGINS:
+            if notice == _api.EMM_STREAM_CAPTURE_BEGINS:
                 self.captures += 1
-            elif notice == CAPTURE_ENDS:
+            elif notice == _api.EMM_STREAM_CAPTURE_ENDS:
                 self.captures -= 1
                 if self.held and not self.captures:
                     self.mark()
@@ -101,4 +100,4 @@ class Cupy:
 def register():
     """Makes it the plugin; False if EMM_PLUGIN names another, which outranks it."""
     return _register.register(Cupy, name="cupy", description="CuPy's memory pool",
-                              capabilities=NEEDS_CURRENT | CACHES)
+                              capabilities=_api.EMM_PLUGIN_NEEDS_CURRENT | _api.EMM_PLUGIN_CACHES)
