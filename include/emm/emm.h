@@ -288,10 +288,11 @@ EMM_API emm_status emm_shutdown(void);
 /* --- memory ------------------------------------------------------------------------------------
  *
  * Like sized delete: the caller remembers context, size and flags, and emm keeps nothing for each
- * allocation. Size 0 gives address 0 and success; freeing address 0 is a success. `size` 0 in a
- * free says that it is not known. What is not live is refused with EMM_E_NOT_OWNED, and a size that
- * is not the one asked for with EMM_E_INVALID_VALUE, where the plugin keeps account of that, as all
- * that come with emm do; the memory is then as it was.
+ * allocation. Size 0 gives address 0 and success; an export of size 0 is EMM_E_INVALID_VALUE.
+ * Freeing address 0 is a success. `size` 0 in a free says that it is not known. What is not live is
+ * refused with EMM_E_NOT_OWNED, and a size that is not the one asked for with EMM_E_INVALID_VALUE,
+ * where the plugin keeps account of that, as all that come with emm do; the memory is then as it
+ * was.
  *
  * Memory that is freed on a stream that captures stays the graph's: until the graph is gone, and
  * each clone and executable graph that was made of it or updated from it (cuGraphExecUpdate). An
@@ -319,8 +320,8 @@ EMM_API emm_status emm_memhostalloc(emm_context *context, size_t size, uint32_t 
 EMM_API emm_status emm_memhostfree(emm_context *context, void *host, size_t size, uint32_t flags,
                                    emm_stream stream);
 
-/* Pins memory of the caller's own; of size 0, nothing. `flags`: EMM_HOST_PORTABLE, _MAPPED,
- * _READ_ONLY; mapping as above. Unpinning is immediate.
+/* Pins memory of the caller's own; of size 0, nothing, but `host` is required. `flags`:
+ * EMM_HOST_PORTABLE, _MAPPED, _READ_ONLY; mapping as above. Unpinning is immediate.
  *   EMM_E_INVALID_VALUE   the process has no such memory, or may not write to it and the flag
  *                         EMM_HOST_READ_ONLY is missing
  *   EMM_E_BUSY            a part of it is pinned already */
@@ -486,6 +487,7 @@ EMM_API emm_status emm_memory_get_info(emm_memory *memory, emm_memory_info *ret_
  * until emm_release_ipc_handle or a reset: released as often as exported, from this context.
  * Freeing it before (emm_memory_free) is EMM_E_BUSY.
  *   EMM_E_NOT_SUPPORTED   not device memory of emm's, or of a kind that the driver does not export
+ *   EMM_E_INVALID_VALUE   `memory` is of size 0
  *   EMM_E_ALREADY_FREED
  *   EMM_E_NOT_OWNED       dropped by a reset
  */
@@ -510,7 +512,7 @@ EMM_API emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handl
 /* The raw calls: the caller keeps [ptr, ptr + size) allocated until the export is released.
  *   EMM_E_NOT_OWNED       no live allocation of the context is there (a plugin without `query`
  *                         cannot tell which are live); in a release: no such export
- *   EMM_E_INVALID_VALUE   the allocation ends before */
+ *   EMM_E_INVALID_VALUE   the allocation ends before; or `ptr` or `size` is 0 */
 EMM_API emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t size,
                                       emm_ipc_handle *ret_handle);
 EMM_API emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *handle);

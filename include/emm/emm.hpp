@@ -131,7 +131,7 @@ private:
     emm_context *context_;
 };
 
-// A stream that emm knows of: make this once the stream exists, and end it before the stream.
+// Registers a stream that exists. This ends before the stream is destroyed.
 class StreamRegistration {
 public:
     StreamRegistration(emm_context *context, emm_stream stream)
@@ -154,7 +154,7 @@ private:
 
 namespace detail {
 
-// Puts back what it has replaced, once that is in force.
+// Puts back at its end what it has replaced.
 template <class Previous, void (*put_back)(const Previous &)> class Replacement {
 public:
     Replacement(Replacement &&other) noexcept
@@ -185,15 +185,17 @@ inline void put_back_hook(const emm_event_hook_info &previous) {
 
 } // namespace detail
 
-// The next two are the process's: end them in the reverse order. A call that another thread has
-// begun may reach the function after that, so it is the caller's, to be kept until then. It must
-// not throw.
+// The next two replace what the whole process has: they end in the reverse order. The function is
+// the caller's, and must not throw. It outlives this: calls that other threads have begun may still
+// reach it.
 
 // size_t give_back(emm_context *, size_t bytes), as emm_pressure_callback.
 class PressureCallback
     : public detail::Replacement<emm_pressure_callback_info, &detail::put_back_pressure> {
 public:
-    template <class Function> explicit PressureCallback(Function &give_back) {
+    template <class Function>
+    requires std::invocable<Function &, emm_context *, size_t>
+    explicit PressureCallback(Function &give_back) {
         check(emm_exchange_pressure_callback(
             [](emm_context *context, size_t bytes, void *function) noexcept -> size_t {
                 return (*static_cast<Function *>(function))(context, bytes);
@@ -206,7 +208,9 @@ public:
 // void hook(const emm_event &), as emm_event_hook.
 class EventHook : public detail::Replacement<emm_event_hook_info, &detail::put_back_hook> {
 public:
-    template <class Function> explicit EventHook(Function &hook) {
+    template <class Function>
+    requires std::invocable<Function &, const emm_event &>
+    explicit EventHook(Function &hook) {
         check(emm_set_event_hook(
             [](const emm_event *event, void *function) noexcept {
                 (*static_cast<Function *>(function))(*event);

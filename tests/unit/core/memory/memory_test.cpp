@@ -19,6 +19,27 @@ TEST_CASE("size 0 gives address 0 and never reaches the plugin") {
     CHECK(Recorder::the().calls().empty());
 }
 
+TEST_CASE("of size 0, only exports and pinning at NULL are refused, and nothing else is touched") {
+    emm_context *context = recorded_context();
+    char own[8];
+    emm_memory *empty = nullptr, *view = nullptr;
+    emm_deviceptr device = 1;
+    emm_ipc_handle handle = {};
+    REQUIRE(emm_memory_alloc(context, 0, EMM_STREAM_LEGACY, &empty) == EMM_OK);
+    Recorder::the().clear();
+    CHECK(emm_mempin(context, own, 0, 0, &device) == EMM_OK);
+    CHECK(device == 0);
+    CHECK(emm_memory_view(empty, 0, 0, &view) == EMM_OK);
+    CHECK(emm_mempin(context, nullptr, 0, 0, &device) == EMM_E_INVALID_VALUE);
+    CHECK(emm_memory_export(empty, &handle) == EMM_E_INVALID_VALUE);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("expected 1 byte or more"));
+    CHECK(emm_get_ipc_handle(context, 0x1000, 0, &handle) == EMM_E_INVALID_VALUE);
+    CHECK_THAT(emm_last_error()->text, ContainsSubstring("size is 0"));
+    CHECK(Recorder::the().calls().empty());
+    CHECK(emm_memory_release(view) == EMM_OK);
+    CHECK(emm_memory_release(empty) == EMM_OK);
+}
+
 TEST_CASE("freeing address 0 is a success that never reaches the plugin") {
     emm_context *context = recorded_context();
     Recorder::the().clear();
