@@ -122,6 +122,16 @@ class DLPack(unittest.TestCase):
             del capsule
             self.assertEqual(live(), before)
 
+    def test_a_capsule_that_ends_while_an_exception_is_pending_leaves_that(self):
+        before = live()
+        with self.assertRaisesRegex(TypeError, "has no len"):
+            len(emm.Array(CONTEXT, (64,), "|u1").__dlpack__())
+        given = emm.Array(CONTEXT, (64,), "|u1")
+        with self.assertRaisesRegex(TypeError, "has no len"):
+            len(emm.Array.of(CONTEXT, given).__dlpack__(max_version=(1, 0)))
+        del given
+        self.assertEqual(live(), before)
+
     def test_a_tensor_that_was_taken_stays_until_its_deleter_is_called(self):
         before = live()
         array = emm.Array(CONTEXT, (64,), "|u1")

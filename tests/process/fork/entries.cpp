@@ -287,6 +287,12 @@ const std::vector<Entry> &bridge_entries() {
         BLOCK(emm_cupy_set_current_stream, emm_cupy_set_current_stream(nullptr); return true;),
         BLOCK(emm_numpy_handler,
               return !emm_numpy_handler(0) && emm_last_error()->code == EMM_E_FORKED;),
+        {"emm_dlpack_capsule_end",
+         [](const Things &) {
+             const PythonCapsules functions = {};
+             return emm_dlpack_capsule_end(&functions) != nullptr;
+         },
+         "keeps what it is given"},
         {"emm_numpy_capsule_name", [](const Things &) { return emm_numpy_capsule_name()[0] != 0; },
          "a constant"},
         BLOCK(emm_rmm_serve, uintptr_t resource[4] = {};

@@ -78,6 +78,21 @@ EMM_API NumpyHandler *emm_numpy_handler(int device);
 // "mem_handler", which the capsule around a handler must be called, at an address that lasts.
 EMM_API const char *emm_numpy_capsule_name(void);
 
+// --- DLPack: capsules in Python ------------------------------------------------------------------
+
+// Functions of the process's interpreter: PyCapsule_GetName, PyCapsule_GetPointer, PyErr_Fetch and
+// PyErr_Restore.
+struct PythonCapsules {
+    const char *(*get_name)(void *capsule);
+    void *(*get_pointer)(void *capsule, const char *name);
+    void (*fetch_error)(void **type, void **value, void **traceback);
+    void (*restore_error)(void *type, void *value, void *traceback);
+};
+
+// The destructor of capsules named "dltensor" and "dltensor_versioned": it calls the deleter of a
+// tensor that no consumer has taken. The interpreter calls it, with its lock held.
+EMM_API void (*emm_dlpack_capsule_end(const PythonCapsules *functions))(void *capsule);
+
 // --- RMM: rmm::mr::callback_memory_resource ------------------------------------------------------
 
 // Makes the callback_memory_resource at `resource` allocate from `context`: RMM's own constructor

@@ -1,14 +1,15 @@
 """Arrays in device memory, as the CUDA Array Interface and DLPack describe them."""
+import functools
 import itertools
 import weakref
 from ctypes import (
     CFUNCTYPE,
     byref,
     c_char_p,
-    c_int,
     c_int32,
     c_int64,
     c_void_p,
+    cast,
     py_object,
     pythonapi,
 )
@@ -24,11 +25,16 @@ from ._error import Error, check
 
 _new_capsule = pythonapi.PyCapsule_New
 _new_capsule.argtypes, _new_capsule.restype = [c_void_p, c_char_p, c_void_p], py_object
-# As a number: the capsule is ending, and may not be referred to again.
-_is_valid = CFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", pythonapi))
-_pointer_of = CFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", pythonapi))
-
 _owners, _keys = {}, itertools.count(1)  # what imported memory keeps
+
+
+@functools.lru_cache(None)
+def _capsule_end():
+    """The destructor of capsules: in C, because one may end while an exception is pending."""
+    from ._bridge import bridge
+    names = ("PyCapsule_GetName", "PyCapsule_GetPointer", "PyErr_Fetch", "PyErr_Restore")
+    return bridge.emm_dlpack_capsule_end(
+        (c_void_p * 4)(*(cast(getattr(pythonapi, name), c_void_p).value for name in names)))
 
 
 @Finalizer
@@ -41,7 +47,6 @@ class _Tensor:
 
     def __init__(self, export, name, deleter, device):
         self.export, self.name, self.deleter, self.device = export, name, deleter, device
-        self.end_capsule = CFUNCTYPE(None, c_void_p)(self._end_capsule)
 
     def make(self, array):
         made = c_void_p()
@@ -53,10 +58,6 @@ class _Tensor:
 
     def delete(self, tensor):
         CFUNCTYPE(None, c_void_p)(c_void_p.from_address(tensor + self.deleter).value)(tensor)
-
-    def _end_capsule(self, capsule):
-        if _is_valid(capsule, self.name):  # a consumer gives it another name
-            self.delete(_pointer_of(capsule, self.name))
 
 
 _VERSIONED = _Tensor(lib.emm_dlpack_export, b"dltensor_versioned", 16, 40)
@@ -150,7 +151,7 @@ class Array:
         kind = _VERSIONED if max_version and max_version[0] >= 1 else _UNVERSIONED
         if stream != -1:
             self._order_behind(EMM_ARRAY_STREAM_LEGACY if stream is None else stream)
-        return _new_capsule(kind.make(self), kind.name, kind.end_capsule)
+        return _new_capsule(kind.make(self), kind.name, _capsule_end())
 
     def _order_behind(self, stream):
         """What is put on `stream` next runs behind what the array's stream holds."""
