@@ -447,13 +447,15 @@ EMM_API emm_status emm_memory_view(emm_memory *memory, size_t start, size_t stop
 
 /* Takes and gives back one reference. Releasing NULL is a success. The last release returns what
  * freeing the memory has returned; the handle is gone in any case. If the driver or host memory has
- * failed the free, it is tried once more with the pending frees, and finalized after that. */
+ * failed the free, it is tried once more with the pending frees, and finalized after that. Memory
+ * whose stream is refused (EMM_E_CAPTURING, EMM_E_INVALID_VALUE) stays allocated until a reset. */
 EMM_API emm_status emm_memory_retain(emm_memory *memory);
 EMM_API emm_status emm_memory_release(emm_memory *memory);
 
 /*
  * Frees the memory now, also if there are other references, which are released as before. If
- * the driver or a lack of host memory fails it, the memory is as it was, and may be freed again.
+ * the driver or a lack of host memory fails it, or the stream is refused (EMM_E_CAPTURING,
+ * EMM_E_INVALID_VALUE), the memory is as it was, and may be freed again.
  *   EMM_E_ALREADY_FREED   the second time; nothing happened
  *   EMM_E_INVALID_VALUE   `memory` is a view
  */

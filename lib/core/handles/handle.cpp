@@ -143,6 +143,14 @@ bool may_be_tried_again(const emm_memory &memory, emm_status status) noexcept {
             status == EMM_E_OUT_OF_HOST_MEMORY);
 }
 
+// The free did nothing: it failed, or the plugin refuses the stream, which captures or belongs to
+// another context.
+bool is_still_allocated(const emm_memory &memory, emm_status status) noexcept {
+    return may_be_tried_again(memory, status) ||
+           (memory.deallocator != Deallocator::close_import &&
+            (status == EMM_E_CAPTURING || status == EMM_E_INVALID_VALUE));
+}
+
 // Gives one reference back; true: it was the last. If there is only one, no other thread can add
 // more.
 bool drop_reference(emm_memory &memory) noexcept {
@@ -381,7 +389,7 @@ emm_status free_now(emm_memory &memory, const void *caller) {
         return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));
     }
     const emm_status status = give_back(memory, caller);
-    if (may_be_tried_again(memory, status)) {
+    if (is_still_allocated(memory, status)) {
         memory.freed.store(false, std::memory_order_release);
     } else if (waits_for_drop(memory)) {
         memory.references.fetch_add(1, std::memory_order_relaxed);

@@ -92,6 +92,19 @@ TEST_CASE("a free that fails is told to its caller, and the handle is gone") {
     CHECK(Recorder::the().count("memfree") == 1);
 }
 
+TEST_CASE("memory whose stream the plugin refuses stays the handle's, and may be freed again") {
+    emm_context *context = recorded_context();
+    for (const emm_status refusal : {EMM_E_CAPTURING, EMM_E_INVALID_VALUE}) {
+        emm_memory *memory = allocated(context);
+        Recorder::the().on_memfree = [=] { return refusal; };
+        CHECK(emm_memory_free(memory) == refusal);
+        CHECK(info_of(memory).state == EMM_MEMORY_LIVE);
+        Recorder::the().on_memfree = [] { return EMM_OK; };
+        CHECK(emm_memory_free(memory) == EMM_OK);
+        CHECK(emm_memory_release(memory) == EMM_OK);
+    }
+}
+
 namespace {
 
 bool is_write_combined(const emm_memory_info &info) {
