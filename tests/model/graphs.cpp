@@ -187,9 +187,10 @@ void World::end_capture(Stream &stream) {
     stream.capture = nullptr;
     graph.graphs.push_back(made);
     if (graph.announced) {
-        done(call(hand_of(stream),
-                  [&] { return emm_capture_end(places[stream.context].emm, stream.handle); }),
-             "emm_capture_end");
+        carry_out(
+            hand_of(stream),
+            [&] { return emm_capture_end(places[stream.context].emm, stream.handle); },
+            "emm_capture_end");
     }
 }
 

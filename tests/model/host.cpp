@@ -131,16 +131,17 @@ void refer(World &world) {
     const size_t start = world.below(block->size), stop = start + world.below(block->size - start);
     emm_memory_info info = {};
     info.struct_size = sizeof info;
-    if (world.done(world.call(world.any_hand(),
-                              [&] { return emm_memory_view(whole, start, stop, &reference); }),
-                   "emm_memory_view") &&
-        world.done(
+    if (!world.done(world.call(world.any_hand(),
+                               [&] { return emm_memory_view(whole, start, stop, &reference); }),
+                    "emm_memory_view")) {
+        return;
+    }
+    block->references.push_back(reference);
+    if (world.done(
             world.call(world.any_hand(), [&] { return emm_memory_get_info(reference, &info); }),
-            "emm_memory_get_info of a view")) {
-        if (info.size != stop - start || info.parent != whole || info.state != EMM_MEMORY_LIVE) {
-            throw Wrong("a view tells of other memory");
-        }
-        block->references.push_back(reference);
+            "emm_memory_get_info of a view") &&
+        (info.size != stop - start || info.parent != whole || info.state != EMM_MEMORY_LIVE)) {
+        throw Wrong("a view tells of other memory");
     }
 }
 
@@ -149,8 +150,9 @@ void give_up_reference(World &world) {
     Block *const block = any_handle(world);
     if (block && block->references.size() > 1) {
         emm_memory *const reference = block->references.back();
-        world.done(world.call(world.any_hand(), [&] { return emm_memory_release(reference); }),
-                   "emm_memory_release");
+        world.carry_out(
+            world.any_hand(), [&] { return emm_memory_release(reference); },
+            "the release of a further reference");
         block->references.pop_back();
     }
 }
@@ -168,24 +170,20 @@ void free_handle(World &world) {
     Stream &home = *block->home;
     emm_memory *const whole = block->references[0];
     const size_t hand = world.hand_of(home);
-    world.done(world.call(hand, [&] { return emm_memory_set_stream(whole, home.handle); }),
-               "emm_memory_set_stream");
+    world.carry_out(
+        hand, [&] { return emm_memory_set_stream(whole, home.handle); }, "emm_memory_set_stream");
     block->free_stream = home.handle;
-    block->free_hand = hand;
     if (world.done(world.call(hand, [&] { return emm_memory_free(whole); }), "emm_memory_free")) {
         world.refused(world.call(world.any_hand(), [&] { return emm_memory_free(whole); }),
                       EMM_E_ALREADY_FREED, "a second emm_memory_free");
-        world.inert.insert(world.inert.end(), block->references.begin(), block->references.end());
         world.model.freed(block->ptr);
-        world.forget(block);
+        world.leave_inert(block);
     }
 }
 
 void release_inert(World &world) {
     if (!world.inert.empty()) {
-        emm_memory *const memory = taken_from(world.inert, world.below(world.inert.size()));
-        world.done(world.call(world.any_hand(), [&] { return emm_memory_release(memory); }),
-                   "emm_memory_release of an inert handle");
+        world.release_inert(world.below(world.inert.size()));
     }
 }
 

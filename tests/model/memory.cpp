@@ -174,11 +174,10 @@ void section(World &world) {
     Place &place = world.places[number];
     const size_t hand = world.any_hand();
     if (place.sections && world.one_in(2)) {
-        if (world.done(world.call(hand, [&] { return emm_defer_cleanup_end(place.emm); }),
-                       "emm_defer_cleanup_end")) {
-            place.sections--;
-            world.model.section_ends(number);
-        }
+        world.carry_out(
+            hand, [&] { return emm_defer_cleanup_end(place.emm); }, "emm_defer_cleanup_end");
+        place.sections--;
+        world.model.section_ends(number);
     } else if (world.one_in(4) &&
                world.done(world.call(hand, [&] { return emm_defer_cleanup_begin(place.emm); }),
                           "emm_defer_cleanup_begin")) {

@@ -45,6 +45,11 @@ public:
     void freed(uint64_t ptr);
     void freed_in_capture(uint64_t ptr, size_t graph); // whose life has begun
     void failed(size_t context, bool more_than_once);  // a request for device memory
+    // What threads have done at the same time: until the next judgement so many frees may be
+    // counted or not, and the peak may be as high as if nothing had been freed meanwhile.
+    void blurred(size_t context, uint64_t frees, uint64_t bytes);
+    void asked(size_t context, uint64_t requests) { figures_[context].allocations += requests; }
+    void lost_count_of_failures(size_t context) { figures_[context].any_failures = true; }
 
     // --- what is made of a capture: the graph, its clones and executable graphs
 
@@ -68,6 +73,8 @@ private:
         uint64_t live_bytes = 0, live_count = 0, peak = 0, host_bytes = 0;
         uint64_t allocations = 0, frees = 0, failures = 0;
         bool may_count_more_failures = false; // emm asks a plugin again
+        bool any_failures = false;
+        uint64_t more_frees = 0, higher_peak = 0;
         size_t sections = 0;
         uint64_t reserved_in_section = 0;
         uint64_t peak_reserved_told = 0;

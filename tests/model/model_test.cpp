@@ -142,6 +142,20 @@ TEST_CASE("a failed request may be counted more than once only where emm asks ag
     model.judge(0, stats);
 }
 
+TEST_CASE("what happened at the same time may be counted or not, once") {
+    Promises promises;
+    promises.exact_peak = true;
+    Model model(promises);
+    model.allocated(0, Kind::device, at, size);
+    model.blurred(0, 1, 24);
+    CHECK_THROWS_AS(model.judge(0, stats_of(size, 1, size + 24, 1, 2)), Wrong);
+    model.blurred(0, 1, 24);
+    model.judge(0, stats_of(size, 1, size + 24, 1, 1));
+    model.judge(0, stats_of(size, 1, size + 24, 1, 1));
+    CHECK_THROWS_AS(model.judge(0, stats_of(size, 1, size + 24, 1, 0)), Wrong);
+    CHECK_THROWS_AS(model.judge(0, stats_of(size, 1, size + 25, 1, 1)), Wrong);
+}
+
 TEST_CASE("a reset leaves the counts of calls and no live memory") {
     Model model({});
     model.allocated(0, Kind::device, at, size);

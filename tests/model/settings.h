@@ -16,6 +16,8 @@ struct Settings {
     size_t tight = 0;    // 1: requests may fail for want of memory
     size_t most = 0;     // the MiB of the plugin's `max`; 0: it has none
     size_t judged = 4;   // statistics after one step of so many
+    size_t faults = 0;   // a driver call fails inside one of emm's calls of so many; 0: of none
+    size_t pressure = 1; // the program gives memory back when it is asked to
     size_t last = 40;    // steps that are told after a failure
     size_t chosen = 0;   // 1: only the steps whose numbers come on standard input
 
@@ -29,6 +31,10 @@ struct Settings {
     size_t ends = 1; // threads that end
     size_t handles = 1;
     size_t graphs = 1;
+    size_t resets = 1;
+    size_t lives = 1;  // contexts that end
+    size_t beside = 1; // calls at the same time
+    size_t forks = 1;
     size_t silent = 1; // captures that are not announced
     size_t host = 1;   // pinned, registered and managed memory
 };

@@ -55,19 +55,30 @@ World::World(const Settings &its_settings, size_t seed)
     for (size_t number = 0; number < places.size(); number++) {
         make_place(number);
     }
+    if (settings.pressure) {
+        const auto give = [](emm_context *context, size_t, void *world) {
+            return static_cast<World *>(world)->give_to(context);
+        };
+        check(emm_set_pressure_callback(give, this), "emm_set_pressure_callback");
+    }
 }
 
 World::~World() {
-    for (size_t hand = 0; hand < hands.count(); hand++) {
-        hands.run(hand, [&] { return driver.cuCtxSetCurrent(nullptr); });
-    }
+    emm_set_pressure_callback(nullptr, nullptr);
+    leave_context();
     for (const Place &place : places) {
         driver.cuCtxDestroy(place.cuda);
     }
 }
 
+void World::leave_context() {
+    for (size_t hand = 0; hand < hands.count(); hand++) {
+        hands.run(hand, [&] { return driver.cuCtxSetCurrent(nullptr); });
+    }
+}
+
 void World::make_place(size_t number) {
-    Place &place = places[number];
+    Place &place = places[number] = {};
     place.device = int(number) % device_count();
     ::check(driver.create_context(&place.cuda, 0, place.device), "cuCtxCreate");
     CUcontext popped = nullptr;
@@ -90,7 +101,7 @@ void World::step(size_t number) {
     static const std::vector<Action> actions = [] {
         std::vector<Action> all;
         for (const auto *table :
-             {&memory_actions, &host_actions, &handle_actions, &graph_actions}) {
+             {&memory_actions, &host_actions, &handle_actions, &graph_actions, &life_actions}) {
             all.insert(all.end(), table->begin(), table->end());
         }
         return all;
@@ -137,31 +148,53 @@ size_t World::hand_of(const Stream &stream) {
 emm_status World::call(size_t hand, const std::function<emm_status()> &make) {
     const size_t current = below(places.size() + 1);
     const CUcontext context = current < places.size() ? places[current].cuda : nullptr;
+    const bool faulty = settings.faults && !is_calm_ && driver.fail && one_in(settings.faults);
+    const std::string fault = "any@" + std::to_string(1 + below(8));
+    const uint64_t faults = driver.counters().faults;
     std::string text;
     const emm_status status = hands.run(hand, [&] {
         ::check(driver.cuCtxSetCurrent(context), "cuCtxSetCurrent");
+        if (faulty) {
+            driver.fail(fault.c_str());
+        }
         const emm_status answer = make();
+        if (faulty) {
+            driver.fail(nullptr);
+        }
         text = answer < EMM_OK ? emm_last_error()->text : "";
         return answer;
     });
+    has_faulted_ = driver.counters().faults != faults;
     if (status < EMM_OK) {
         say("    thread %zu: %d, %s", hand, status, text.c_str());
     }
     return status;
 }
 
+void World::carry_out(size_t hand, const std::function<emm_status()> &make, const char *what) {
+    if (!done(call(hand, make), what)) {
+        is_calm_ = true;
+        const bool succeeds = done(call(hand, make), what);
+        is_calm_ = false;
+        if (!succeeds) {
+            throw Wrong(std::string(what) + " fails again");
+        }
+    }
+}
+
 bool World::done(emm_status status, const char *what, emm_status may_be) {
     if (status >= EMM_OK || status == may_be) {
         return status >= EMM_OK;
     }
-    if (status == EMM_E_OUT_OF_MEMORY && settings.tight) {
+    const bool out = status == EMM_E_OUT_OF_MEMORY || status == EMM_E_OUT_OF_HOST_MEMORY;
+    if ((out && settings.tight) || has_faulted_) {
         return false;
     }
     throw Wrong(std::string(what) + " had no reason to fail");
 }
 
 void World::refused(emm_status status, emm_status expected, const char *what) {
-    if (status != expected) {
+    if (status != expected && !(has_faulted_ && status < EMM_OK)) {
         throw Wrong(std::string(what) + ": expected " + std::to_string(expected) + ", found " +
                     std::to_string(status));
     }
@@ -224,8 +257,9 @@ Stream &World::make_stream(size_t place, bool registered) {
     drive(place, 0,
           [&] { ::check(driver.cuStreamCreate(&made->handle, flags), "cuStreamCreate"); });
     if (registered) {
-        check(call(0, [&] { return emm_stream_register(places[place].emm, made->handle); }),
-              "emm_stream_register");
+        carry_out(
+            0, [&] { return emm_stream_register(places[place].emm, made->handle); },
+            "emm_stream_register");
     }
     places[place].streams.push_back(std::move(made));
     return *places[place].streams.back();
@@ -236,8 +270,9 @@ void World::end_stream(Stream &stream, Stream &heir) {
     rehome(stream, heir);
     Place &place = places[stream.context];
     if (stream.registered) {
-        done(call(hand_of(stream), [&] { return emm_stream_retire(place.emm, stream.handle); }),
-             "emm_stream_retire");
+        carry_out(
+            hand_of(stream), [&] { return emm_stream_retire(place.emm, stream.handle); },
+            "emm_stream_retire");
     }
     drive(stream.context, 0,
           [&] { ::check(driver.cuStreamDestroy(stream.handle), "cuStreamDestroy"); });
@@ -323,7 +358,8 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
     const Graph *const capture = stream == home.handle ? home.capture : nullptr;
     if (!done(status, "an allocation", capture ? EMM_E_CAPTURING : EMM_OK)) {
         if (block.kind == Kind::device) {
-            model.failed(block.context, true);
+            has_faulted_ ? model.lost_count_of_failures(block.context)
+                         : model.failed(block.context, true);
         }
         if (block.ptr != untouched || block.references[0] != reinterpret_cast<void *>(untouched)) {
             throw Wrong("an allocation failed, and has written to its output");
@@ -392,7 +428,8 @@ bool World::free(Block *block, emm_stream stream, size_t hand, const Graph *capt
         look(*block);
     }
     const size_t size = one_in(2) ? block->size : 0;
-    const bool in_two_steps = capture || one_in(2); // a release that is refused leaves no handle
+    // A release that fails leaves no handle.
+    const bool in_two_steps = capture || settings.faults || one_in(2);
     const emm_status status = call(hand, [&] {
         if (!block->by_handle) {
             return give_back(*block, size, stream);
@@ -413,6 +450,42 @@ bool World::free(Block *block, emm_stream stream, size_t hand, const Graph *capt
     capture ? model.freed_in_capture(block->ptr, capture->number) : model.freed(block->ptr);
     forget(block);
     return true;
+}
+
+void World::leave_inert(Block *block) {
+    for (emm_memory *const reference : block->references) {
+        inert.push_back({reference, block->owned});
+    }
+    forget(block);
+}
+
+// The owner is finalized with the last of them at the latest.
+void World::release_inert(size_t number) {
+    const Inert reference = taken_from(inert, number);
+    carry_out(
+        any_hand(), [&] { return emm_memory_release(reference.memory); },
+        "the release of an inert handle");
+    if (reference.owned && reference.owned.use_count() == 1 && reference.owned->finalized != 1) {
+        throw Wrong("expected one call of the finalizer, found " +
+                    std::to_string(reference.owned->finalized));
+    }
+}
+
+// On the thread that has run out of memory, inside its call.
+size_t World::give_to(const emm_context *context) {
+    Block *const block = any_block([](const Block &each) {
+        return each.kind == Kind::device && !each.by_handle && each.is_plain();
+    });
+    if (!block || places[block->context].emm != context) {
+        return 0;
+    }
+    const size_t size = block->size;
+    check(emm_memfree(places[block->context].emm, block->ptr, size, EMM_STREAM_UNORDERED),
+          "emm_memfree in a pressure callback");
+    say("    gives back 0x%llx, %zu bytes", block->ptr, size);
+    model.freed(block->ptr);
+    forget(block);
+    return size;
 }
 
 void World::come_home(Block &block) {
@@ -466,14 +539,12 @@ void World::look(const Block &block) {
     });
 }
 
-// --- the end -------------------------------------------------------------------------------------
-
-void World::settle() {
-    say("the end");
-    while (Stream *const stream = any_capturing()) {
-        end_capture(*stream);
-    }
+// Those that are made of a capture; they may be running.
+void World::destroy_graphs(size_t place) {
     for (const auto &graph : graphs) {
+        if (graph->context != place) {
+            continue;
+        }
         for (const CUgraph each : graph->graphs) {
             ::check(driver.cuGraphDestroy(each), "cuGraphDestroy");
             model.life_ends(graph->number);
@@ -483,7 +554,20 @@ void World::settle() {
             model.life_ends(graph->number);
         }
     }
-    graphs.clear();
+    std::erase_if(graphs, [=](const auto &each) { return each->context == place; });
+}
+
+// --- the end -------------------------------------------------------------------------------------
+
+void World::settle() {
+    say("the end");
+    while (Stream *const stream = any_capturing()) {
+        end_capture(*stream);
+    }
+    is_calm_ = true;
+    for (size_t place = 0; place < places.size(); place++) {
+        destroy_graphs(place);
+    }
     while (!blocks.empty()) {
         Block &block = *blocks.back();
         look(block);
@@ -494,8 +578,8 @@ void World::settle() {
         }
         free(&block, *block.home);
     }
-    for (emm_memory *const memory : inert) {
-        check(emm_memory_release(memory), "emm_memory_release");
+    while (!inert.empty()) {
+        release_inert(inert.size() - 1);
     }
     for (size_t place = 0; place < places.size(); place++) {
         for (; places[place].sections; places[place].sections--) {

@@ -53,6 +53,7 @@ struct Driver : emm::cuda::Entries {
     // The simulated driver's alone.
     decltype(&simcuda_get_counters) get_counters =
         optional<decltype(&simcuda_get_counters)>("simcuda_get_counters", 12000);
+    decltype(&simcuda_fail) fail = optional<decltype(&simcuda_fail)>("simcuda_fail", 12000);
     decltype(&simcuda_launch) launch = optional<decltype(&simcuda_launch)>("simcuda_launch", 12000);
 
     simcuda_counters counters() const; // zeros on a GPU
@@ -158,7 +159,11 @@ public:
     std::vector<Place> places;
     std::vector<std::unique_ptr<Block>> blocks;
     std::vector<std::unique_ptr<Graph>> graphs;
-    std::vector<emm_memory *> inert; // handles whose memory has gone before them
+    struct Inert { // a reference whose memory has gone before it
+        emm_memory *memory;
+        std::shared_ptr<Owned> owned;
+    };
+    std::vector<Inert> inert;
 
     size_t below(size_t limit) { return chance.below(limit); }
     bool one_in(size_t limit) { return chance.one_in(limit); }
@@ -181,6 +186,8 @@ public:
     // Calls emm on a thread, whatever context is current there. `done` says whether it has
     // succeeded; it throws if it had no reason to fail.
     emm_status call(size_t hand, const std::function<emm_status()> &make);
+    // The same, again without a fault if one has failed it.
+    void carry_out(size_t hand, const std::function<emm_status()> &make, const char *what);
     bool done(emm_status status, const char *what, emm_status may_be = EMM_OK);
     void refused(emm_status status, emm_status expected, const char *what);
     // Calls the driver as the program's own, which invalidates no capture.
@@ -204,15 +211,24 @@ public:
     void synchronize(size_t place);
     emm_stats stats_of(size_t place);
     void forget(Block *block);
+    void leave_inert(Block *block); // its references stay
+    void release_inert(size_t number);
+    void adopt(size_t place, emm_memory *memory);
+    void destroy_graphs(size_t place);
+    void forget_place(size_t place); // its memory has gone
+    void make_place(size_t number);
+    void leave_context();                       // it is no thread's current one
+    size_t give_to(const emm_context *context); // a pressure callback
 
 private:
     emm_status request(Block &block, emm_stream stream);
     emm_status give_back(const Block &block, size_t size, emm_stream stream);
     void judge_handle(const Block &block);
-    void make_place(size_t number);
     void end_place(Place &place);
 
     simcuda_counters before_ = {};
+    bool is_calm_ = false;     // no faults
+    bool has_faulted_ = false; // the latest call
     unsigned last_pattern_ = 0;
     size_t last_graph_ = 0;
 };
@@ -224,7 +240,8 @@ struct Action {
     size_t Settings::*group; // NULL: always
     void (*act)(World &world);
 };
-extern const std::vector<Action> memory_actions, host_actions, handle_actions, graph_actions;
+extern const std::vector<Action> memory_actions, host_actions, handle_actions, graph_actions,
+    life_actions;
 
 // The latest steps, which are told after a failure, also one that ends the process.
 void begin_steps(size_t seed);

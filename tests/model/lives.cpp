@@ -1,0 +1,245 @@
+// Steps that drop memory: resets, contexts that end, announced or not; and calls at the same time.
+#include "world.h"
+
+#include <algorithm>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace model {
+namespace {
+
+// Nothing of the context has to do with a capture that goes on.
+bool may_rest(const World &world, size_t place) {
+    const auto &streams = world.places[place].streams;
+    return std::none_of(streams.begin(), streams.end(),
+                        [](const auto &stream) { return stream->capture; }) &&
+           std::none_of(world.blocks.begin(), world.blocks.end(), [=](const auto &block) {
+               return block->context == place && block->home->capture;
+           });
+}
+
+// None of the context's memory is in use afterwards, nor is other memory on its streams.
+void come_to_rest(World &world, size_t number) {
+    for (const auto &block : world.blocks) {
+        if (block->context != block->home->context &&
+            (block->context == number || block->home->context == number)) {
+            world.look(*block);
+            world.come_home(*block);
+        }
+    }
+    world.synchronize(number);
+}
+
+void reset(World &world) {
+    const size_t number = world.any_place();
+    emm_context *const context = world.places[number].emm;
+    if (!may_rest(world, number)) {
+        return;
+    }
+    come_to_rest(world, number);
+    world.carry_out(
+        world.any_hand(), [&] { return emm_context_reset(context); }, "emm_context_reset");
+    world.forget_place(number);
+    world.model.reset(number);
+}
+
+// Handles may be made, used and released meanwhile.
+void reset_beside_handles(World &world) {
+    const size_t number = world.any_place(), hand = world.any_hand();
+    emm_context *const context = world.places[number].emm;
+    if (!may_rest(world, number) || world.hands.count() < 2) {
+        return;
+    }
+    come_to_rest(world, number);
+    std::vector<emm_memory *> made;
+    uint64_t released = 0, asked = 0;
+    emm_status status = EMM_OK, other_status = EMM_OK;
+    const size_t size = 1 + world.below(100000);
+    world.hands.run_both(
+        hand, [&] { status = emm_context_reset(context); }, (hand + 1) % world.hands.count(),
+        [&] {
+            for (size_t i = 0; i < 6 && other_status >= EMM_OK; i++) {
+                emm_memory *memory = nullptr, *view = nullptr;
+                other_status = emm_memory_alloc(context, size, EMM_STREAM_LEGACY, &memory);
+                asked += other_status >= EMM_OK;
+                if (other_status >= EMM_OK && i % 2 != 0) {
+                    emm_memory_view(memory, 0, size / 2, &view);
+                    other_status = std::min(emm_memory_release(memory), emm_memory_release(view));
+                    released++;
+                } else if (other_status >= EMM_OK) {
+                    made.push_back(memory);
+                }
+            }
+        });
+    world.done(std::min(status, other_status), "a reset beside handles");
+    world.forget_place(number);
+    world.model.reset(number);
+    world.model.asked(number, asked);
+    world.model.blurred(number, released, asked * size);
+    for (emm_memory *const memory : made) {
+        world.adopt(number, memory);
+    }
+    world.judge();
+}
+
+// With what is on it. Without a word to emm it is found out when emm is asked for a new context.
+void end_context(World &world) {
+    const size_t number = world.any_place();
+    Place &place = world.places[number];
+    if (!may_rest(world, number)) {
+        return;
+    }
+    come_to_rest(world, number);
+    world.destroy_graphs(number);
+    const bool told = world.one_in(2);
+    emm_context *const context = place.emm;
+    if (told) {
+        world.carry_out(
+            world.any_hand(), [&] { return emm_context_retire(context); }, "emm_context_retire");
+        emm_deviceptr ptr = 0;
+        world.refused(
+            world.call(world.any_hand(),
+                       [&] { return emm_memalloc(context, 256, EMM_STREAM_LEGACY, &ptr); }),
+            EMM_E_RETIRED, "an allocation of a retired context");
+        for (const auto &stream : place.streams) {
+            if (!stream->built_in()) {
+                check(world.driver.cuStreamDestroy(stream->handle), "cuStreamDestroy");
+            }
+        }
+    }
+    say("    context %zu ends%s", number, told ? ", retired" : "");
+    world.leave_context();
+    check(world.driver.cuCtxDestroy(place.cuda), "cuCtxDestroy");
+    world.forget_place(number);
+    world.model.retired(number);
+    world.make_place(number);
+}
+
+// Frees and allocations of two threads, and a trim.
+void work_beside(World &world) {
+    const size_t number = world.any_place(), hand = world.any_hand();
+    emm_context *const context = world.places[number].emm;
+    std::vector<Block *> given;
+    for (const auto &block : world.blocks) {
+        if (block->context == number && block->kind == Kind::device && !block->by_handle &&
+            !block->home->capture && block->home->hand == no_hand && given.size() < 6) {
+            given.push_back(block.get());
+        }
+    }
+    if (world.unannounced() || world.hands.count() < 2) {
+        return;
+    }
+    Block made[4];
+    emm_status status = EMM_OK, other_status = EMM_OK;
+    const bool trims = world.one_in(2);
+    Stream &stream = *world.places[number].streams.front();
+    for (Block &block : made) {
+        block.context = number;
+        block.size = world.chance.size();
+    }
+    world.hands.run_both(
+        hand,
+        [&] {
+            for (Block *const block : given) {
+                status = std::min(status, emm_memfree(context, block->ptr, 0, block->home->handle));
+            }
+            status = std::min(status, trims ? emm_trim(context, 0, nullptr) : EMM_OK);
+        },
+        (hand + 1) % world.hands.count(),
+        [&] {
+            for (Block &block : made) {
+                const emm_status answer =
+                    emm_memalloc(context, block.size, EMM_STREAM_LEGACY, &block.ptr);
+                other_status = std::min(other_status, answer);
+            }
+        });
+    say("    thread %zu frees %zu allocations of context %zu%s, and others are made", hand,
+        given.size(), number, trims ? ", trims" : "");
+    world.done(std::min(status, other_status), "frees and allocations at the same time");
+    uint64_t freed = 0;
+    for (Block *const block : given) {
+        freed += block->size;
+        world.model.freed(block->ptr);
+        world.forget(block);
+    }
+    world.model.blurred(number, 0, freed);
+    for (Block &block : made) {
+        if (block.ptr) {
+            world.model.allocated(number, Kind::device, block.ptr, block.size);
+            world.blocks.push_back(std::make_unique<Block>(block));
+            world.use(*world.blocks.back(), stream);
+        } else {
+            world.model.failed(number, true);
+        }
+    }
+}
+
+// A child has no driver: it is refused everything, and may end.
+void fork_child(World &world) {
+    emm_context *const context = world.places[0].emm;
+    Block *const block = world.any_block();
+    const bool good = world.hands.run(world.any_hand(), [&] {
+        const pid_t child = fork();
+        if (child == 0) {
+            emm_deviceptr ptr = 0;
+            const bool refused =
+                emm_memalloc(context, 256, EMM_STREAM_LEGACY, &ptr) == EMM_E_FORKED &&
+                emm_trim(context, 0, nullptr) == EMM_E_FORKED &&
+                (!block || !block->by_handle ||
+                 emm_memory_release(block->references[0]) == EMM_E_FORKED) &&
+                emm_version();
+            _exit(refused ? 0 : 1);
+        }
+        int status = -1;
+        return waitpid(child, &status, 0) == child && status == 0;
+    });
+    if (!good) {
+        throw Wrong("a forked child was served, or did not end");
+    }
+}
+
+} // namespace
+
+// Its memory has gone, and so have handles lost theirs.
+void World::forget_place(size_t place) {
+    for (size_t i = blocks.size(); i-- > 0;) {
+        if (blocks[i]->context == place) {
+            leave_inert(blocks[i].get());
+        }
+    }
+    for (const auto &graph : graphs) {
+        graph->launchable &= graph->context != place;
+    }
+}
+
+// A handle of device memory that a thread has made during a reset: before or after.
+void World::adopt(size_t place, emm_memory *memory) {
+    emm_memory_info info = {};
+    info.struct_size = sizeof info;
+    done(emm_memory_get_info(memory, &info), "emm_memory_get_info");
+    if (info.state != EMM_MEMORY_LIVE) {
+        inert.push_back({memory, nullptr});
+        return;
+    }
+    Block block;
+    block.context = place;
+    block.size = info.size;
+    block.ptr = info.ptr;
+    block.by_handle = true;
+    block.references = {memory};
+    block.free_stream = info.stream;
+    model.asked(place, uint64_t(-1)); // it counts below
+    model.allocated(place, Kind::device, block.ptr, block.size);
+    blocks.push_back(std::make_unique<Block>(block));
+    use(*blocks.back(), *places[place].streams.front());
+}
+
+const std::vector<Action> life_actions = {
+    {"reset", 2, &Settings::resets, &reset},
+    {"reset beside handles", 2, &Settings::resets, &reset_beside_handles},
+    {"end a context", 2, &Settings::lives, &end_context},
+    {"work beside", 10, &Settings::beside, &work_beside},
+    {"fork", 1, &Settings::forks, &fork_child},
+};
+
+} // namespace model
