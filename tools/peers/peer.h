@@ -1,6 +1,6 @@
 #pragma once
 
-#include "bench/make_work.h"
+#include "bench/works.h"
 #include "bench/team.h"
 #include "clock.h"
 #include "driver.h"

@@ -1,6 +1,6 @@
 #include "recording.h"
 
-#include "workload/random.h"
+#include "workload/program.h"
 
 #include <algorithm>
 #include <istream>
