@@ -1,7 +1,7 @@
 #pragma once
 
-#include "bench/works.h"
 #include "bench/team.h"
+#include "bench/works.h"
 #include "clock.h"
 #include "driver.h"
 #include "play.h"

@@ -91,7 +91,8 @@ struct PythonCapsules {
 
 // The destructor of capsules named "dltensor" and "dltensor_versioned": it calls the deleter of a
 // tensor that no consumer has taken. The interpreter calls it, with its lock held.
-EMM_API void (*emm_dlpack_capsule_end(const PythonCapsules *functions))(void *capsule);
+using CapsuleDestructor = void (*)(void *capsule);
+EMM_API CapsuleDestructor emm_dlpack_capsule_end(const PythonCapsules *functions);
 
 // --- RMM: rmm::mr::callback_memory_resource ------------------------------------------------------
 

@@ -39,7 +39,7 @@ void end_capsule(void *capsule) {
 
 } // namespace
 
-void (*emm_dlpack_capsule_end(const PythonCapsules *functions))(void *) {
+CapsuleDestructor emm_dlpack_capsule_end(const PythonCapsules *functions) {
     python = *functions;
     return &end_capsule;
 }
