@@ -77,7 +77,8 @@ Bytes read(const std::string &path) {
     return Bytes(std::istreambuf_iterator<char>(file), {});
 }
 
-// A copy of just its size, so that a read beyond it is found; no input is at NULL, as with libFuzzer.
+// A copy of just its size, so that a read beyond it is found; no input is at NULL, as with
+// libFuzzer.
 void fuzz(const Bytes &input) {
     const std::unique_ptr<uint8_t[]> copy(new uint8_t[input.size()]);
     std::copy(input.begin(), input.end(), copy.get());
