@@ -1,8 +1,9 @@
 #include "api/check.h"
 #include "core/handles/handle.h"
-#include "sharing/exports.h"
-#include "sharing/name.h"
-#include "sharing/open.h"
+#include "sharing/exporter/exports.h"
+#include "sharing/handle/name.h"
+#include "sharing/importer/connection.h"
+#include "sharing/importer/open.h"
 
 using namespace emm;
 

@@ -23,7 +23,7 @@ Library library; // written once, before the_driver is
 
 emm_function metered(const char *name, int32_t cuda_version) noexcept {
     const emm_function plain = library.entry(name, cuda_version);
-    return plain ? meter(name, plain) : nullptr;
+    return plain ? meter(name, plain, &entry) : nullptr;
 }
 
 emm_status check_version(Driver &driver) {

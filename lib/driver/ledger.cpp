@@ -3,16 +3,13 @@
 #include <algorithm>
 
 namespace emm::driver {
-namespace {
 
-uint64_t pool_bytes(CUmemoryPool pool, CUmemPool_attribute attribute) {
+uint64_t Ledger::pool_bytes(CUmemoryPool pool, CUmemPool_attribute attribute) const {
     using Get = CUresult (*)(CUmemoryPool, CUmemPool_attribute, void *);
-    static const Get get = reinterpret_cast<Get>(entry("cuMemPoolGetAttribute", 12000));
+    static const Get get = reinterpret_cast<Get>(find_entry.load()("cuMemPoolGetAttribute", 12000));
     cuuint64_t bytes = 0;
     return get && get(pool, attribute, &bytes) == CUDA_SUCCESS ? bytes : 0;
 }
-
-} // namespace
 
 void Ledger::took(uint64_t key, Taken taken) {
     if (taken.bytes == 0) {

@@ -1,7 +1,9 @@
 #pragma once
 
-#include "driver/driver.h"
+#include <emm/cuda.h>
+#include <emm/emm.h>
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -19,6 +21,9 @@ public:
         uint64_t bytes = 0; // 0: nothing
     };
 
+    // Of entries that are not counted, which it asks itself; set before anything is taken.
+    std::atomic<emm_function (*)(const char *name, int32_t cuda_version) noexcept> find_entry{};
+
     void took(uint64_t key, Taken taken);
     Taken gave_back(uint64_t key);
     void pool_made(CUmemoryPool pool);
@@ -26,6 +31,8 @@ public:
     void read(emm_driver_usage &ret_usage);
 
 private:
+    uint64_t pool_bytes(CUmemoryPool pool, CUmemPool_attribute attribute) const;
+
     struct Sum {
         uint64_t now = 0, peak = 0;
     };

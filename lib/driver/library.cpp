@@ -3,6 +3,7 @@
 #include "dl/home.h"
 #include "dl/load.h"
 #include "dl/trust.h"
+#include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"

@@ -4,6 +4,7 @@
 #include "driver/meter.h"
 
 #include "driver/ledger.h"
+#include "observe/environment.h"
 #include "observe/process.h"
 
 #include <atomic>
@@ -189,10 +190,11 @@ bool metering() {
 
 } // namespace
 
-emm_function meter(const char *name, emm_function entry) noexcept {
+emm_function meter(const char *name, emm_function entry, FindEntry find) noexcept {
     if (!metering()) {
         return entry;
     }
+    ledger().find_entry.store(find, std::memory_order_relaxed);
     for (const Row &row : rows) {
         if (std::strcmp(row.name, name) == 0) {
             return row.install(entry);

@@ -8,7 +8,9 @@ namespace emm::driver {
 
 // Counts what passes through the entries that emm and its plugin use, if EMM_DRIVER_METER=1 is in
 // the environment; else it hands every entry back as it is and costs nothing.
-emm_function meter(const char *name, emm_function entry) noexcept;
+// `find`: entries that are not counted, which the meter asks itself.
+using FindEntry = emm_function (*)(const char *name, int32_t cuda_version) noexcept;
+emm_function meter(const char *name, emm_function entry, FindEntry find) noexcept;
 
 void read_usage(emm_driver_usage &ret_usage);
 

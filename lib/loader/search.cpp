@@ -3,6 +3,7 @@
 #include "dl/home.h"
 #include "loader/refusal.h"
 #include "loader/tried.h"
+#include "observe/environment.h"
 #include "observe/log.h"
 #include "observe/process.h"
 #include "observe/suggest.h"

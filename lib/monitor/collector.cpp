@@ -4,8 +4,8 @@
 #include "core/reports/holders.h"
 #include "observe/log.h"
 #include "observe/process.h"
-#include "sharing/wire.h"
-#include "sockets/thread.h"
+#include "sockets/server.h"
+#include "sockets/socket.h"
 
 #include <algorithm>
 #include <chrono>
@@ -45,7 +45,7 @@ Collected unasked(const char *why) {
 
 // In steps, by the clock that the thread sanitizer knows; another clock tells whether it is time.
 bool Collector::wait(std::unique_lock<std::mutex> &lock, int64_t until) {
-    while (is_busy_ && sharing::now() < until) {
+    while (is_busy_ && sockets::now() < until) {
         answered_.wait_until(lock,
                              std::chrono::system_clock::now() + std::chrono::milliseconds(20));
     }
@@ -60,7 +60,7 @@ bool Collector::begin(Wish wish) {
     has_thread_ = true;
     is_busy_ = true;
     wish_ = wish;
-    since_ = sharing::now();
+    since_ = sockets::now();
     found_ = {};
     asked_.notify_one();
     return true;
@@ -76,14 +76,14 @@ Collected Collector::collect(Wish wish, int64_t timeout) {
     }
     wait(lock, since_ + timeout);
     Collected found = found_;
-    found.stuck = is_busy_ ? sharing::now() - since_ : 0;
+    found.stuck = is_busy_ ? sockets::now() - since_ : 0;
     return found;
 }
 
 void Collector::end(int64_t timeout) noexcept {
     std::unique_lock lock(mutex_);
     has_ended_ = true;
-    wait(lock, sharing::now() + timeout);
+    wait(lock, sockets::now() + timeout);
 }
 
 void Collector::run() noexcept {

@@ -4,7 +4,7 @@
 #include "core/memory/memory.h"
 #include "observe/callers/python_files.h"
 #include "observe/error.h"
-#include "sharing/wire.h"
+#include "sockets/socket.h"
 
 #include <algorithm>
 #include <cstring>
@@ -85,7 +85,7 @@ void ask(emm_context &context, ContextFigures &ret_figures) {
     }
     ret_figures.stats = stats;
     ret_figures.oldest = oldest_allocations(context);
-    ret_figures.at = sharing::now();
+    ret_figures.at = sockets::now();
 }
 
 std::vector<OldAllocation> oldest_allocations(const emm_context &context) {

@@ -1,12 +1,11 @@
 // The thread that answers `emm top`.
 //
 // There is one in a process, from the first context that is served on. It sleeps in poll until a
-// tool connects, so that it costs a stack of which three pages are touched. It blocks all
-// signals, and no thread joins it. A forked child has neither the thread nor the socket.
+// tool connects (sockets/server.h), so that it costs a stack of which three pages are touched. It
+// blocks all signals, and no thread joins it. A forked child has neither the thread nor the socket.
 //
-// It never waits for a peer, and calls no plugin itself (collector.h). What a peer sends is looked
-// at when it is there; a silent one keeps its place for `silence`, or until a newer one needs it.
-// An answer is one message, which the kernel takes whole or not at all.
+// It calls no plugin itself (collector.h). An answer is one message, which the kernel takes whole
+// or not at all.
 //
 // Its end: it finds that the program has closed its socket, or may have no descriptors any more.
 #include "monitor/server.h"
@@ -14,20 +13,20 @@
 #include "monitor/answer.h"
 #include "monitor/collector.h"
 #include "monitor/protocol.h"
-#include "monitor/socket.h"
-#include "observe/descriptors.h"
+#include "observe/environment.h"
 #include "observe/log.h"
 #include "observe/process.h"
-#include "sharing/wire.h"
-#include "sockets/thread.h"
-#include "sockets/user.h"
+#include "sockets/message.h"
+#include "sockets/server.h"
+#include "sockets/socket.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <iterator>
-#include <poll.h>
+#include <cstring>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -37,12 +36,7 @@ namespace {
 constexpr int64_t silence = 2'000'000'000;      // nanoseconds
 constexpr int64_t plugin_timeout = 300'000'000; // for a plugin
 constexpr int64_t exit_timeout = 1'000'000'000; // at the end of the process
-constexpr size_t most_silent = 16;
-
-struct Silent {
-    int socket;
-    int64_t since;
-};
+constexpr int backlog = 128;
 
 Collector &collector() {
     static observe::Immortal<Collector> the_collector;
@@ -56,7 +50,7 @@ void send_answer(int socket, Wish wish) {
     const std::string text = answer(wish, this_program(), plugin_in_force.load(), collected);
     const int room = 2 * longest_answer;
     setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
-    sharing::send_message(socket, text.data(), text.size(), nullptr, 0);
+    sockets::send_message(socket, text.data(), text.size(), nullptr, 0);
 }
 
 bool is_request(const Request &request, long size) noexcept {
@@ -67,8 +61,8 @@ bool is_request(const Request &request, long size) noexcept {
 // which tells its version.
 bool hear(int socket) noexcept {
     Request request = {};
-    sharing::Descriptors unwanted;
-    const long got = sharing::receive_message(socket, &request, sizeof request, unwanted);
+    sockets::Descriptors unwanted;
+    const long got = sockets::receive_message(socket, &request, sizeof request, unwanted);
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
         return false;
     }
@@ -83,90 +77,7 @@ bool hear(int socket) noexcept {
     return true;
 }
 
-class Server {
-public:
-    void run() noexcept {
-        while (step()) {
-        }
-        close_socket();
-    }
-
-private:
-    bool step() noexcept;
-    int timeout() const noexcept;
-    void welcome(int listening) noexcept;
-    void keep(int socket) noexcept;
-    void hang_up(size_t index) noexcept;
-
-    size_t count_ = 0;
-    Silent silent_[most_silent]; // the oldest first
-};
-
-// False: the process cannot be asked any more.
-bool Server::step() noexcept {
-    pollfd waiting[1 + most_silent];
-    waiting[0] = {own_socket(), POLLIN, 0};
-    for (size_t i = 0; i < count_; ++i) {
-        waiting[1 + i] = {silent_[i].socket, POLLIN, 0};
-    }
-    if (waiting[0].fd < 0) {
-        return false;
-    }
-    if (poll(waiting, 1 + count_, timeout()) < 0) {
-        return errno == EINTR || errno == EAGAIN || errno == ENOMEM;
-    }
-    for (size_t i = count_; i-- > 0;) {
-        if (waiting[1 + i].revents != 0 && hear(silent_[i].socket)) {
-            hang_up(i);
-        }
-    }
-    while (count_ > 0 && sharing::now() - silent_[0].since > silence) {
-        hang_up(0);
-    }
-    if (waiting[0].revents != 0) {
-        const int listening = own_socket();
-        welcome(listening);
-        return listening >= 0;
-    }
-    return true;
-}
-
-// Milliseconds to when the oldest will have been silent for too long.
-int Server::timeout() const noexcept {
-    if (count_ == 0) {
-        return -1;
-    }
-    const int64_t left = silence - (sharing::now() - silent_[0].since);
-    return static_cast<int>(std::max<int64_t>(left, 0) / 1'000'000) + 1;
-}
-
-void Server::welcome(int listening) noexcept {
-    const int made = observe::make_own(
-        [listening] { return accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
-    uint32_t user = 0;
-    if (made < 0) {
-        if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-            usleep(100'000); // descriptors or memory are short, and the tool waits for longer
-        }
-    } else if (!sockets::is_own_user(made, &user) || hear(made)) {
-        observe::forget_and_close(made);
-    } else {
-        keep(made);
-    }
-}
-
-void Server::keep(int socket) noexcept {
-    if (count_ == most_silent) {
-        hang_up(0);
-    }
-    silent_[count_++] = {socket, sharing::now()};
-}
-
-void Server::hang_up(size_t index) noexcept {
-    observe::forget_and_close(silent_[index].socket);
-    std::copy(silent_ + index + 1, silent_ + count_, silent_ + index);
-    --count_;
-}
+constinit sockets::Listener listener;
 
 // Whether the user wants it, and the process has no more rights than the user.
 bool is_wanted() noexcept {
@@ -180,12 +91,32 @@ void end_with_process() {
     }
 }
 
+// Under a fresh name. False: the socket cannot be had.
+bool open_socket() noexcept {
+    uint64_t random = 0;
+    if (getrandom(&random, sizeof random, 0) != sizeof random) {
+        return false;
+    }
+    char name[64];
+    const auto end = fmt::format_to_n(name, sizeof name, "{}{}-{:0{}x}", name_prefix, getpid(),
+                                      random, random_digits);
+    const int error = listener.open({name, end.size}, backlog);
+    if (error != 0) {
+        observe::log(EMM_LOG_DEBUG, "emm top cannot ask this process: socket: {}",
+                     std::strerror(error));
+    }
+    return error == 0;
+}
+
 void start() noexcept {
-    static Server server;
+    static constinit sockets::Server server(listener, silence, &hear);
     if (is_wanted() && open_socket()) {
         std::atexit(&end_with_process);
-        if (!sockets::start_thread("emm-top", [] { server.run(); })) {
-            close_socket();
+        if (!sockets::start_thread("emm-top", [] {
+                server.run();
+                listener.close();
+            })) {
+            listener.close();
         }
     }
 }

@@ -179,7 +179,11 @@ public:
     bool is_decided_by_environment() const { return setting_.level.has_value(); }
 
 private:
-    Log() : setting_(read_log_setting(environment("EMM_LOG"))), place_(open_sink(setting_)) {
+    static std::string_view own_setting() {
+        const char *const value = secure_getenv("EMM_LOG");
+        return value ? value : "";
+    }
+    Log() : setting_(read_log_setting(own_setting())), place_(open_sink(setting_)) {
         if (elevated() && std::getenv("EMM_LOG")) {
             setting_.complaint = "EMM_LOG is ignored: the process has elevated privileges";
         }

@@ -2,18 +2,10 @@
 
 #include "observe/descriptors.h"
 #include "observe/error.h"
-#include "observe/log.h"
-#include "observe/settings.h"
 
-#include <emm/plugin.h>
-
-#include <cstdlib>
-#include <cstring>
-#include <mutex>
-#include <new>
 #include <pthread.h>
-#include <set>
 #include <string>
+#include <string_view>
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -36,21 +28,6 @@ void enter_child() {
 // Before anything that the handlers look after is there.
 [[gnu::constructor]] void register_at_load() {
     register_fork_handlers();
-}
-
-void warn_once(const char *name, const std::string &text) {
-    static std::mutex mutex;
-    static auto *warned = new std::set<std::string>;
-    {
-        std::lock_guard lock(mutex);
-        if (!warned->insert(name).second) {
-            return;
-        }
-    }
-    // The log reads EMM_LOG itself.
-    if (std::strcmp(name, "EMM_LOG") != 0) {
-        log(EMM_LOG_WARN, name + text);
-    }
 }
 
 } // namespace
@@ -77,52 +54,6 @@ std::string program_name() {
 
 bool elevated() noexcept {
     return getauxval(AT_SECURE) != 0;
-}
-
-std::string_view environment(const char *name) noexcept {
-    const char *value = secure_getenv(name);
-    if (value) {
-        return value;
-    }
-    if (elevated() && std::getenv(name)) {
-        try {
-            warn_once(name, " is ignored: the process has elevated privileges");
-        } catch (...) {
-            return "";
-        }
-    }
-    return "";
-}
-
-std::string_view setting(const char *name) noexcept {
-    const std::string_view value = environment(name);
-    try {
-        const std::string complaint = complaint_about(name, value);
-        if (complaint.empty()) {
-            return value;
-        }
-        warn_once(name, ": " + complaint);
-    } catch (const std::bad_alloc &) {
-        return "";
-    }
-    return "";
-}
-
-void check_settings() noexcept {
-    try {
-        for (const char *const name : settings()) {
-            setting(name);
-        }
-        for (char **entry = environ; entry && *entry && !elevated(); ++entry) {
-            const std::string_view name =
-                std::string_view(*entry).substr(0, std::strcspn(*entry, "="));
-            if (const std::string complaint = complaint_about_name(name); !complaint.empty()) {
-                warn_once(std::string(name).c_str(), " " + complaint);
-            }
-        }
-    } catch (const std::bad_alloc &) {
-        return; // each tells by itself as it is read
-    }
 }
 
 } // namespace emm::observe

@@ -1,4 +1,4 @@
-// The process: its variables, what lives to its end, and what has become of it, which every entry
+// The process: what lives to its end, and what has become of it, which every entry
 // asks before a lock and before a static.
 //
 // A child of fork has one thread, and what the parent's others held stays held there for ever. So
@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 namespace emm::observe {
 
@@ -71,18 +70,6 @@ std::string program_name();
 
 // The process runs with more rights than its caller has (set-user-id, capabilities).
 bool elevated() noexcept;
-
-// The value of a variable, or "" if it is unset. Under elevation it is ignored, and a warning says
-// so once for each variable.
-std::string_view environment(const char *name) noexcept;
-
-// The same of a variable that takes words or a number (observe/settings.h): "" for a value that it
-// does not take, of which a warning tells, once.
-std::string_view setting(const char *name) noexcept;
-
-// Has the warnings of all of them now: some are first read long after. Names that are close to
-// those of variables are warned of too.
-void check_settings() noexcept;
 
 // A static object that is never destroyed, because calls may come while the process ends, and that
 // lies in no memory of its own, so that making it needs none: functions that must not throw use it.

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-// Which values emm's variables take, and what is said of others. All of it is pure; process.h reads
-// the variables.
+// Which values emm's variables take, and what is said of others. All of it is pure; environment.h
+// reads the variables.
 namespace emm::observe {
 
 // "expected on or off, found 'yes'; it is on". "" for a value that the variable takes, for an empty

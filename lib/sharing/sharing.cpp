@@ -1,8 +1,8 @@
 #include "sharing/sharing.h"
 
-#include "sharing/exports.h"
-#include "sharing/imports.h"
-#include "sharing/served_exports.h"
+#include "sharing/exporter/exports.h"
+#include "sharing/exporter/served_exports.h"
+#include "sharing/importer/imports.h"
 
 namespace emm::sharing {
 namespace {

@@ -2,8 +2,8 @@
 // names it, or are refused in a sentence.
 #include "file.h"
 #include "observe/error.h"
-#include "sharing/name.h"
-#include "sharing/stamp.h"
+#include "sharing/handle/name.h"
+#include "sharing/handle/stamp.h"
 
 #include <cstddef>
 #include <cstring>

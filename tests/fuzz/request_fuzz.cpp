@@ -2,11 +2,10 @@
 // their order and as many as it has asked for at most; otherwise a status and no descriptor. The
 // first byte says what of the secret it knows.
 #include "core/record/context.h"
-#include "core/record/sharing.h"
 #include "fuzz.h"
-#include "sharing/exports.h"
-#include "sharing/served_exports.h"
-#include "sharing/socket.h"
+#include "sharing/exporter/exports.h"
+#include "sharing/exporter/served_exports.h"
+#include "sharing/handle/origin.h"
 
 #include <algorithm>
 #include <cstring>

@@ -1,8 +1,8 @@
 // Who may not have what this process serves, descriptors and handles: another user, a process that
 // does not know the handle, and connections on which nothing is said.
-#include "sharing/name.h"
-#include "sharing/socket.h"
-#include "sharing/wire.h"
+#include "sharing/handle/name.h"
+#include "sharing/handle/origin.h"
+#include "sharing/handle/wire.h"
 #include "sockets/user.h"
 
 #include <emm/emm.h>
@@ -43,9 +43,8 @@ Request request_for(const emm_ipc_handle &handle) {
 }
 
 int reach_mark(int socket, const emm_ipc_handle &handle) {
-    uint8_t nonce[8];
-    std::memcpy(nonce, handle.nonce, sizeof nonce);
-    return connect_to(socket, nonce);
+    int64_t left = answer_timeout;
+    return connect_within(socket, address_of(socket_name(handle.nonce)), left);
 }
 
 int connect_to_exporter(const emm_ipc_handle &handle) {

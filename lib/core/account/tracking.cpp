@@ -5,6 +5,7 @@
 #include "observe/callers/caller.h"
 #include "observe/callers/python_frames.h"
 #include "observe/callers/stacks.h"
+#include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/events/clock.h"
 #include "observe/log.h"

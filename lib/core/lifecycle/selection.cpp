@@ -8,6 +8,7 @@
 #include "fence/asymmetric_fence.h"
 #include "loader/loader.h"
 #include "loader/spec.h"
+#include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"

@@ -1,5 +1,6 @@
 #include "core/record/deferred.h"
 
+#include "observe/environment.h"
 #include "observe/process.h"
 #include "observe/settings.h"
 

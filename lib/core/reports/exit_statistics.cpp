@@ -5,6 +5,7 @@
 #include "core/record/context.h"
 #include "core/reports/holders.h"
 #include "loader/plugin.h"
+#include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"

@@ -7,6 +7,7 @@
 #include "driver/nvml.h"
 #include "observe/callers/caller.h"
 #include "observe/callers/python_files.h"
+#include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/events/module.h"
 #include "observe/log.h"

@@ -1,6 +1,5 @@
 #include "observe/callers/modules.h"
 
-#include "observe/callers/walk.h"
 #include "observe/events/module.h"
 #include "observe/library_name.h"
 #include "observe/process.h"
@@ -140,7 +139,9 @@ const CodeRange *Modules::find_anew(uintptr_t address) noexcept {
         }
         if (made->before && made->before->unloads != made->unloads) {
             generation_.fetch_add(1, std::memory_order_relaxed);
-            unwind_rules.clear();
+            if (on_unload) {
+                on_unload();
+            }
         }
         return range_around(made->ranges, address);
     } catch (const std::bad_alloc &) {

@@ -90,6 +90,10 @@ private:
     std::atomic<uint32_t> generation_{0};
 };
 
+// Set by walk.cpp: code was unloaded, and other code may lie there by now.
+using OnUnload = void (*)() noexcept;
+inline constinit OnUnload on_unload = nullptr;
+
 inline Modules &modules() noexcept {
     static constinit Modules the_modules;
     return the_modules;

@@ -1,7 +1,6 @@
 #include "observe/callers/python_frames.h"
 
 #include "observe/callers/python_layout.h"
-#include "observe/callers/stacks.h"
 #include "observe/process.h"
 
 #include <algorithm>

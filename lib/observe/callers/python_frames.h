@@ -32,6 +32,11 @@ using FindPythonFunction = void *(*)(const char *name);
 // than 3.9.
 bool find_python_frames(FindPythonFunction find) noexcept;
 
+// A line of Python in a number: which code, and the line.
+constexpr uint64_t python_word(uint32_t code, uint32_t line) {
+    return uint64_t(code) << 32 | line;
+}
+
 // Words as python_word makes them, the innermost first; how many there are, 0 if the thread must
 // not be asked.
 size_t python_frames(uint64_t *ret_words, size_t most) noexcept;

@@ -14,11 +14,6 @@ struct Stack {
     std::vector<emm_frame> frames; // as emm_allocation tells them
 };
 
-// A line of Python in a number: which code, and the line.
-constexpr uint64_t python_word(uint32_t code, uint32_t line) {
-    return uint64_t(code) << 32 | line;
-}
-
 // What a thread has found: return addresses, the innermost first, then words of Python.
 struct FoundStack {
     const uint64_t *words;

@@ -28,6 +28,10 @@ StackRange find_own_stack() noexcept {
     return found;
 }
 
+[[gnu::constructor]] void have_rules_cleared() {
+    on_unload = []() noexcept { unwind_rules.clear(); };
+}
+
 } // namespace
 
 UnwindRule UnwindRules::read(uintptr_t place) noexcept {

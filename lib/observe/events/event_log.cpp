@@ -1,4 +1,5 @@
 #include "observe/events/event_log.h"
+#include "observe/environment.h"
 
 #include "fence/asymmetric_fence.h"
 #include "observe/events/log_writer.h"

@@ -1,7 +1,7 @@
 // Sockets, as any program can use them.
 #pragma once
 
-#include "sharing/wire.h"
+#include "sharing/handle/wire.h"
 
 #include <emm/emm.h>
 

@@ -2,7 +2,7 @@
 
 #include "../core/recorder.h"
 #include "catch.h"
-#include "sharing/wire.h"
+#include "sockets/socket.h"
 
 #include <atomic>
 #include <thread>
@@ -139,9 +139,9 @@ TEST_CASE("without a context a report says so") {
 TEST_CASE("once the process ends no plugin is asked, and one that is asked is waited for") {
     told_context();
     let_plugin_hang();
-    const int64_t begin = emm::sharing::now();
+    const int64_t begin = emm::sockets::now();
     collector().end(second / 10);
-    CHECK(emm::sharing::now() - begin >= second / 10);
+    CHECK(emm::sockets::now() - begin >= second / 10);
     hangs = false;
     collector().end(10 * second);
     CHECK(Recorder::the().count("told") == 1);

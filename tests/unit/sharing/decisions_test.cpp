@@ -2,8 +2,8 @@
 #include "../core/recorder.h"
 #include "catch.h"
 #include "driver/driver.h"
-#include "sharing/socket.h"
-#include "sharing/wire.h"
+#include "sharing/handle/origin.h"
+#include "sharing/handle/wire.h"
 #include "sockets/user.h"
 
 #include <climits>

@@ -1,10 +1,9 @@
-#include "sharing/served_exports.h"
+#include "sharing/exporter/served_exports.h"
 
 #include "observe/descriptors.h"
 #include "observe/error.h"
 #include "observe/process.h"
-#include "sharing/server.h"
-#include "sharing/socket.h"
+#include "sharing/handle/origin.h"
 
 #include <algorithm>
 #include <condition_variable>

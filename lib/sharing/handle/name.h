@@ -15,7 +15,10 @@ emm_status name_handle(const emm_ipc_handle &handle, emm_ipc_name *ret_name);
 // The number of the export, of bytes that may be anything.
 uint64_t generation_of(const emm_ipc_name &name) noexcept;
 
-// emm_ipc_name_to_handle: the exporter is asked, and what it answers checked.
-emm_status find_handle(const emm_ipc_name &name, emm_ipc_handle *ret_handle);
+// Whether it is whole, and of another process than this.
+emm_status check_name(const emm_ipc_name &name);
+
+// What it says of the handle: who exports, and which export. The rest is 0.
+emm_ipc_handle handle_of(const emm_ipc_name &name) noexcept;
 
 } // namespace emm::sharing

@@ -1,38 +1,23 @@
-#include "sharing/wire.h"
+#include "sockets/message.h"
 
 #include "observe/descriptors.h"
+#include "sockets/socket.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <poll.h>
 #include <sys/socket.h>
 
-namespace emm::sharing {
+namespace emm::sockets {
 namespace {
 
 union Control {
     cmsghdr header;
-    char bytes[CMSG_SPACE(sizeof(int) * parts_at_once)];
+    char bytes[CMSG_SPACE(sizeof(int) * most_descriptors)];
 };
 
 } // namespace
-
-Asked what_is_asked(const void *message, long size) noexcept {
-    uint32_t magic = 0;
-    if (size >= static_cast<long>(sizeof magic)) {
-        std::memcpy(&magic, message, sizeof magic);
-    }
-    return size == static_cast<long>(sizeof(Request)) && magic == wire_magic ? Asked::parts
-           : size == static_cast<long>(sizeof(HandleRequest)) && magic == handle_magic
-               ? Asked::handle
-               : Asked::nothing;
-}
-
-bool is_same(const uint8_t (&a)[64], const uint8_t (&b)[64]) noexcept {
-    unsigned difference = 0;
-    for (size_t i = 0; i < sizeof a; ++i) {
-        difference |= static_cast<unsigned>(a[i] ^ b[i]);
-    }
-    return difference == 0;
-}
 
 bool send_message(int socket, const void *message, size_t size, const int *descriptors,
                   uint32_t count) noexcept {
@@ -93,4 +78,18 @@ long receive_message(int socket, void *message, size_t size,
     return got;
 }
 
-} // namespace emm::sharing
+// Taking it does not wait, because a fork waits for that.
+long receive_within(int socket, void *message, size_t size, Descriptors &ret_descriptors,
+                    int64_t &left) noexcept {
+    long got = -1;
+    do {
+        pollfd waiting = {socket, POLLIN, 0};
+        const int64_t before = now();
+        poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left, 0) / 1'000'000) + 1);
+        left -= now() - before;
+        got = receive_message(socket, message, size, ret_descriptors);
+    } while (got < 0 && (errno == EAGAIN || errno == EINTR) && left > 0);
+    return got;
+}
+
+} // namespace emm::sockets

@@ -4,27 +4,20 @@
 // carries, however many there are. An importer that has a name only asks for the handle before.
 #pragma once
 
+#include "sockets/message.h"
+
 #include <emm/emm.h>
 
 #include <cstddef>
-#include <ctime>
-#include <utility>
 
 namespace emm::sharing {
 
-// SCM_RIGHTS carries 253; these are what both processes are short of for a moment.
-inline constexpr uint32_t parts_at_once = 64;
+inline constexpr uint32_t parts_at_once = sockets::most_descriptors;
 
 inline constexpr uint32_t wire_magic = 0x69777266;
 
 // How long either side waits for the other to go on.
 inline constexpr int64_t answer_timeout = 4'000'000'000; // nanoseconds
-
-inline int64_t now() noexcept {
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * INT64_C(1'000'000'000) + time.tv_nsec;
-}
 
 struct Request {
     uint32_t magic;
@@ -59,39 +52,19 @@ struct HandleReply {
     emm_ipc_handle handle; // of the export that the name names
 };
 
+// What `handle` holds of memory that is served part by part.
+struct DescriptorHandle {
+    uint8_t secret[32];
+    uint64_t parts;
+    uint8_t zeros[24];
+};
+static_assert(sizeof(DescriptorHandle) == sizeof(emm_ipc_handle::handle));
+
 // What a message of `size` bytes from an importer asks for; -1 is none that came.
 enum class Asked { nothing, parts, handle };
 Asked what_is_asked(const void *message, long size) noexcept;
 
 // Whether what a peer says is what it has to know. It takes as long whatever the difference is.
 bool is_same(const uint8_t (&a)[64], const uint8_t (&b)[64]) noexcept;
-
-// One message that does not wait. The descriptors stay the caller's.
-bool send_message(int socket, const void *message, size_t size, const int *descriptors,
-                  uint32_t count) noexcept;
-
-// What comes with a message. Whatever the message is, what is not taken is closed.
-class Descriptors {
-public:
-    Descriptors() = default;
-    ~Descriptors() { clear(); }
-    Descriptors(const Descriptors &) = delete;
-    Descriptors &operator=(const Descriptors &) = delete;
-    uint32_t count() const noexcept { return count_; }
-    int operator[](uint32_t index) const noexcept { return all_[index]; }
-    void add(const void *bytes, size_t size) noexcept;
-    void close(uint32_t index) noexcept;
-    int take(uint32_t index) noexcept { return std::exchange(all_[index], -1); }
-    void clear() noexcept;
-
-private:
-    int all_[parts_at_once];
-    uint32_t count_ = 0;
-};
-
-// The size of the message that has come, 0 at the other side's end or for an empty one, or -1 with
-// errno; it does not wait for one. There may be fewer descriptors than were sent, if this process
-// has no room for more. They are noted as the process's own (observe/descriptors.h).
-long receive_message(int socket, void *message, size_t size, Descriptors &ret_descriptors) noexcept;
 
 } // namespace emm::sharing

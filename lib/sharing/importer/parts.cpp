@@ -1,7 +1,6 @@
 #include "observe/error.h"
-#include "sharing/connection.h"
-#include "sharing/mapping.h"
-#include "sharing/server.h"
+#include "sharing/importer/connection.h"
+#include "sharing/importer/mapping.h"
 
 #include <cstring>
 #include <new>
@@ -31,8 +30,8 @@ emm_status map_part(const driver::Driver &driver, CUdeviceptr address, uint64_t 
 }
 
 // Maps the parts of one message behind those that are mapped, and closes the descriptors.
-emm_status map_batch(const driver::Driver &driver, const Reply &reply, Descriptors &descriptors,
-                     uint64_t &mapped, Mapping &mapping) {
+emm_status map_batch(const driver::Driver &driver, const Reply &reply,
+                     sockets::Descriptors &descriptors, uint64_t &mapped, Mapping &mapping) {
     if (mapping.parts.capacity() - mapping.parts.size() <
         reply.count) { // here, not behind the driver
         mapping.parts.reserve(2 * mapping.parts.size() + reply.count);
@@ -63,7 +62,7 @@ emm_status map_all(const emm_context &context, Connection &connection, uint64_t 
     emm_status status = EMM_OK;
     while (status == EMM_OK && mapping.parts.size() < parts) {
         Reply reply;
-        Descriptors descriptors;
+        sockets::Descriptors descriptors;
         status = connection.ask(mapping.parts.size(), &reply, descriptors);
         if (status != EMM_OK) {
             break;

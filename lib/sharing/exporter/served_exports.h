@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/record/context.h"
-#include "sharing/wire.h"
+#include "sharing/handle/wire.h"
 
 namespace emm::sharing {
 

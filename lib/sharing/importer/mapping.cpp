@@ -1,4 +1,4 @@
-#include "sharing/mapping.h"
+#include "sharing/importer/mapping.h"
 
 #include "core/record/counters.h"
 #include "observe/error.h"

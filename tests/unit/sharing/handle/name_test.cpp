@@ -1,9 +1,9 @@
-#include "sharing/name.h"
+#include "sharing/handle/name.h"
 
 #include "catch.h"
-#include "sharing/socket.h"
-#include "sharing/stamp.h"
-#include "sharing/wire.h"
+#include "sharing/handle/origin.h"
+#include "sharing/handle/stamp.h"
+#include "sharing/handle/wire.h"
 
 #include <emm/emm.h>
 
@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 using namespace emm::sharing;
+using namespace emm::sockets;
 
 namespace {
 

@@ -1,20 +1,22 @@
-#include "sharing/exports.h"
+#include "sharing/exporter/exports.h"
 
 #include "core/handles/handle.h"
 #include "core/memory/call.h"
 #include "core/memory/filled.h"
 #include "observe/error.h"
 #include "observe/process.h"
-#include "sharing/liveness.h"
-#include "sharing/name.h"
-#include "sharing/served_exports.h"
-#include "sharing/stamp.h"
-#include "sharing/wire.h"
+#include "sharing/exporter/served_exports.h"
+#include "sharing/exporter/server.h"
+#include "sharing/handle/name.h"
+#include "sharing/handle/stamp.h"
+#include "sharing/handle/wire.h"
 
+#include <atomic>
 #include <cstring>
 #include <list>
 #include <mutex>
 #include <string>
+#include <sys/random.h>
 
 namespace emm::sharing {
 namespace {
@@ -48,6 +50,25 @@ bool find_again(const Export &wanted, size_t size, emm_ipc_handle *ret_handle) {
         }
     }
     return false;
+}
+
+// Sees to it that importers can ask this process. The answer, never 0, is a new export's
+// generation, counted from a random number, as plugin.h says.
+emm_status number_export(uint64_t *ret_generation) {
+    struct First {
+        uint64_t number = 0;
+        bool known = getrandom(&number, sizeof number, 0) == sizeof number;
+    };
+    static const First first{};
+    static std::atomic<uint64_t> count{0};
+    if (!first.known) {
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom gives no number for an export");
+    }
+    const emm_status status = start_serving(&find_export);
+    if (status == EMM_OK) {
+        *ret_generation = (first.number + count++) | UINT64_C(1) << 63;
+    }
+    return status;
 }
 
 // What an export holds besides its record.

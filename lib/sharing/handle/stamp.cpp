@@ -1,9 +1,9 @@
-#include "sharing/stamp.h"
+#include "sharing/handle/stamp.h"
 
 #include "core/record/context.h"
 #include "observe/error.h"
-#include "sharing/server.h"
-#include "sharing/socket.h"
+#include "sharing/handle/origin.h"
+#include "sharing/handle/wire.h"
 
 #include <cstddef>
 #include <cstring>

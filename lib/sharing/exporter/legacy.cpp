@@ -1,6 +1,6 @@
 #include "core/memory/call.h"
 #include "observe/error.h"
-#include "sharing/exports.h"
+#include "sharing/exporter/exports.h"
 
 #include <cstdio>
 #include <cstring>

@@ -1,7 +1,8 @@
-#include "sharing/devices.h"
+#include "sharing/importer/devices.h"
 
 #include "core/lifecycle/registry.h"
 #include "driver/driver.h"
+#include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/process.h"
 

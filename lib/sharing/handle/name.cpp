@@ -1,9 +1,7 @@
-#include "sharing/name.h"
+#include "sharing/handle/name.h"
 
 #include "observe/error.h"
-#include "sharing/connection.h"
-#include "sharing/stamp.h"
-#include "sharing/wire.h"
+#include "sharing/handle/stamp.h"
 
 #include <cstddef>
 #include <cstring>
@@ -86,27 +84,17 @@ uint64_t generation_of(const emm_ipc_name &name) noexcept {
     return content_of(name).generation;
 }
 
-emm_status find_handle(const emm_ipc_name &name, emm_ipc_handle *ret_handle) {
+emm_status check_name(const emm_ipc_name &name) {
+    return check_content(content_of(name));
+}
+
+emm_ipc_handle handle_of(const emm_ipc_name &name) noexcept {
     const NameContent content = content_of(name);
-    if (const emm_status status = check_content(content); status != EMM_OK) {
-        return status;
-    }
     emm_ipc_handle known = {};
     std::memcpy(known.nonce, content.nonce, sizeof content.nonce);
     known.generation = content.generation;
     known.flags = content.network;
-    emm_ipc_handle found = {};
-    emm_status status = Connection(known, 0).ask_for_handle(name, &found);
-    status = status == EMM_OK ? check_handle(found) : status;
-    if (status != EMM_OK) {
-        return status;
-    }
-    if (!is_same(write_name(found).bytes, name.bytes)) {
-        return observe::refuse("an IPC handle's exporter: expected the handle that an export's "
-                               "name is of, found another");
-    }
-    *ret_handle = found;
-    return EMM_OK;
+    return known;
 }
 
 } // namespace emm::sharing

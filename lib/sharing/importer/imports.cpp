@@ -1,9 +1,9 @@
-#include "sharing/imports.h"
+#include "sharing/importer/imports.h"
 
 #include "observe/error.h"
 #include "observe/process.h"
-#include "sharing/liveness.h"
-#include "sharing/mapping.h"
+#include "sharing/importer/connection.h"
+#include "sharing/importer/mapping.h"
 
 #include <algorithm>
 #include <chrono>

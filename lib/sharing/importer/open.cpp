@@ -1,12 +1,12 @@
-#include "sharing/open.h"
+#include "sharing/importer/open.h"
 
 #include "core/handles/handle.h"
 #include "core/record/context.h"
 #include "observe/error.h"
-#include "sharing/devices.h"
-#include "sharing/imports.h"
-#include "sharing/liveness.h"
-#include "sharing/stamp.h"
+#include "sharing/handle/stamp.h"
+#include "sharing/importer/connection.h"
+#include "sharing/importer/devices.h"
+#include "sharing/importer/imports.h"
 
 #include <new>
 

@@ -2,8 +2,8 @@
 #include "observe/descriptors.h"
 #include "observe/error.h"
 #include "observe/process.h"
-#include "sharing/connection.h"
-#include "sharing/mapping.h"
+#include "sharing/importer/connection.h"
+#include "sharing/importer/mapping.h"
 
 #include <cstring>
 #include <map>
@@ -43,7 +43,7 @@ CUresult leave_pool(const driver::Driver &driver, CUmemoryPool pool) noexcept {
 emm_status fetch_descriptor(const emm_ipc_handle &handle, int *ret_descriptor) {
     Connection connection(handle, 1);
     Reply reply = {};
-    Descriptors descriptors;
+    sockets::Descriptors descriptors;
     const emm_status status = connection.ask(0, &reply, descriptors);
     if (status == EMM_OK) {
         *ret_descriptor = descriptors.take(0);

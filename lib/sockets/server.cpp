@@ -1,0 +1,116 @@
+#include "sockets/server.h"
+
+#include "observe/descriptors.h"
+#include "observe/log.h"
+#include "sockets/user.h"
+
+#include <emm/plugin.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <exception>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <thread>
+#include <unistd.h>
+
+namespace emm::sockets {
+
+void Server::run() noexcept {
+    while (step()) {
+    }
+    count_ = 0; // who has closed the one may have closed these, and have files in their place
+}
+
+bool Server::step() noexcept {
+    pollfd waiting[1 + most_silent];
+    waiting[0] = {listener_.number(), POLLIN, 0};
+    for (size_t i = 0; i < count_; ++i) {
+        waiting[1 + i] = {silent_[i].socket, POLLIN, 0};
+    }
+    if (waiting[0].fd < 0) {
+        return false;
+    }
+    if (poll(waiting, 1 + count_, timeout()) < 0) {
+        if (errno == EINVAL && count_ > 0) { // more than RLIMIT_NOFILE, which may fall at any time
+            hang_up(0);
+            return true;
+        }
+        return errno == EINTR || errno == EAGAIN || errno == ENOMEM;
+    }
+    for (size_t i = count_; i-- > 0;) {
+        if (waiting[1 + i].revents != 0 && answer_(silent_[i].socket)) {
+            hang_up(i);
+        }
+    }
+    while (count_ > 0 && now() - silent_[0].since > silence_) {
+        hang_up(0);
+    }
+    if (waiting[0].revents != 0) {
+        const int listening = listener_.number();
+        welcome(listening);
+        return listening >= 0;
+    }
+    return true;
+}
+
+// Milliseconds to when the oldest will have been silent for too long.
+int Server::timeout() const noexcept {
+    if (count_ == 0) {
+        return -1;
+    }
+    const int64_t left = silence_ - (now() - silent_[0].since);
+    return static_cast<int>(std::max<int64_t>(left, 0) / 1'000'000) + 1;
+}
+
+void Server::welcome(int listening) noexcept {
+    const int made = observe::make_own(
+        [listening] { return accept4(listening, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK); });
+    uint32_t user = 0;
+    if (made >= 0) {
+        if (!is_own_user(made, &user) || answer_(made)) {
+            observe::forget_and_close(made);
+        } else {
+            keep(made);
+        }
+    } else if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
+        if (count_ > 0) {
+            hang_up(0); // what it takes may be what is short
+        }
+        usleep(10'000); // it may be had again in a moment, and what waits stays meanwhile
+    }
+}
+
+void Server::keep(int socket) noexcept {
+    if (count_ == most_silent) {
+        hang_up(0);
+    }
+    silent_[count_++] = {socket, now()};
+}
+
+void Server::hang_up(size_t index) noexcept {
+    observe::forget_and_close(silent_[index].socket);
+    std::copy(silent_ + index + 1, silent_ + count_, silent_ + index);
+    --count_;
+}
+
+bool start_thread(const char *name, std::function<void()> body) noexcept {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool started = true;
+    try {
+        std::thread([name, body = std::move(body)] {
+            pthread_setname_np(pthread_self(), name);
+            body();
+        }).detach();
+    } catch (const std::exception &error) { // of the system, or std::bad_alloc
+        observe::log(EMM_LOG_DEBUG, "no thread {}: {}", name, error.what());
+        started = false;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return started;
+}
+
+} // namespace emm::sockets

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "sockets/socket.h"
+
+#include <cstddef>
+#include <functional>
+
+namespace emm::sockets {
+
+// Answers those that connect to a listening socket, on the one thread that runs it.
+//
+// It never waits for a peer. A connection is good for one request, which a peer sends as soon as it
+// has connected: so most are answered and closed when they are accepted, and none has a place that
+// another could take from it between two requests. Only a silent peer keeps a place, for `silence`
+// nanoseconds at most, or until a newer silent one needs it; another user's is closed at once.
+class Server {
+public:
+    // False: the peer has said nothing yet.
+    using Answer = bool (*)(int socket) noexcept;
+
+    constexpr Server(Listener &listener, int64_t silence, Answer answer)
+        : listener_(listener), silence_(silence), answer_(answer) {}
+
+    // Until the socket that listens is gone, or this process may have no descriptors.
+    void run() noexcept;
+
+private:
+    struct Silent {
+        int socket;
+        int64_t since; // when it was accepted
+    };
+    static constexpr size_t most_silent = 32;
+
+    bool step() noexcept;
+    int timeout() const noexcept;
+    void welcome(int listening) noexcept;
+    void keep(int socket) noexcept;
+    void hang_up(size_t index) noexcept;
+
+    Listener &listener_;
+    const int64_t silence_;
+    const Answer answer_;
+    size_t count_ = 0;
+    Silent silent_[most_silent] = {}; // the oldest first
+};
+
+// Starts a thread that stays, blocks all signals and is joined by none. False: there is none to be
+// had, which is logged.
+bool start_thread(const char *name, std::function<void()> body) noexcept;
+
+} // namespace emm::sockets
