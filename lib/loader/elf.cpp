@@ -1,7 +1,7 @@
 #include "loader/elf.h"
 
-#include "loader/machine.h"
 #include "loader/refusal.h"
+#include "loader/text.h"
 
 #include <fmt/ranges.h>
 

@@ -5,6 +5,7 @@
 #include "loader/file.h"
 #include "loader/loaded_plugins.h"
 #include "loader/options.h"
+#include "loader/text.h"
 #include "observe/log.h"
 #include "observe/text.h"
 

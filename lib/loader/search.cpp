@@ -2,7 +2,7 @@
 
 #include "dl/home.h"
 #include "loader/refusal.h"
-#include "loader/tried.h"
+#include "loader/text.h"
 #include "observe/environment.h"
 #include "observe/log.h"
 #include "observe/process.h"

@@ -1,7 +1,7 @@
 #include "loader/spec.h"
 
-#include "loader/escapes.h"
 #include "loader/refusal.h"
+#include "loader/text.h"
 
 #include <fmt/format.h>
 

@@ -27,7 +27,4 @@ emm_status parse_specs(std::string_view text, std::vector<Spec> &ret_specs);
 // Reads what follows the colon of a spec; nothing at all is no settings.
 emm_status parse_settings(std::string_view text, std::vector<Setting> &ret_settings);
 
-// The inverse: `text` as it is written in a spec.
-std::string encode(std::string_view text);
-
 } // namespace emm::loader

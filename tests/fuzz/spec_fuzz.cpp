@@ -2,6 +2,7 @@
 // that names a column of it.
 #include "fuzz.h"
 #include "loader/spec.h"
+#include "loader/text.h"
 #include "observe/error.h"
 
 #include <string>

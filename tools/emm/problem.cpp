@@ -1,6 +1,6 @@
 #include "problem.h"
 
-#include "loader/tried.h"
+#include "loader/text.h"
 #include "observe/text.h"
 
 #include <nlohmann/json.hpp>

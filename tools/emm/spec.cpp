@@ -1,6 +1,7 @@
 #include "spec.h"
 
 #include "loader/spec.h"
+#include "loader/text.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -1,4 +1,5 @@
 // Behaviour: how a spec's name or path leads to a file, and what is said when it leads to none.
+#include "loader/text.h"
 #include "support.h"
 
 #include <filesystem>

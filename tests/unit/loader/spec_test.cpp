@@ -1,5 +1,6 @@
 #include "catch.h"
 #include "loader/spec.h"
+#include "loader/text.h"
 #include "observe/error.h"
 
 #include <tuple>

@@ -1,7 +1,7 @@
 #include "run/preload.h"
 
 #include "dl/home.h"
-#include "loader/machine.h"
+#include "loader/text.h"
 #include "run/environment.h"
 #include "run/program.h"
 

@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "loader/machine.h"
+#include "loader/text.h"
 #include "run/preload.h"
 
 #include <cstring>
