@@ -23,7 +23,7 @@ import words
 GOOD = {"meson.build": "", "meson_options.txt": "", "README.md": "", "LICENSE": "",
         "include/emm/emm.h": "", "lib/README.md": "", "plugins/README.md": "",
         "tests/README.md": "", "tools/README.md": "", "lib/api/memory.cpp": "",
-        "lib/core/queue.h": "", "lib/loader/spec.h": "", "lib/driver/driver.cpp": "",
+        "lib/core/record/queue.h": "", "lib/loader/spec.h": "", "lib/driver/driver.cpp": "",
         "lib/observe/log.h": ""}
 
 
@@ -118,13 +118,13 @@ class Layers(Tree):
         return list(layers.faults(self.root))
 
     def test_a_good_tree_passes(self):
-        self.assertEqual(self.found("lib/api/memory.cpp", '#include "core/queue.h"\n'), [])
+        self.assertEqual(self.found("lib/api/memory.cpp", '#include "core/record/queue.h"\n'), [])
         self.assertEqual(self.run_check("layers.py").returncode, 0)
 
     def test_an_include_of_a_higher_layer_is_named(self):
-        self.assertEqual(self.found("lib/loader/load.cpp", '#include "core/queue.h"\n'),
-                         ["lib/loader/load.cpp: loader includes core/queue.h of the layer above "
-                          "it, core"])
+        self.assertEqual(self.found("lib/loader/load.cpp", '#include "core/record/queue.h"\n'),
+                         ["lib/loader/load.cpp: loader includes core/record/queue.h of the layer "
+                          "above it, core"])
         self.assertEqual(self.run_check("layers.py").returncode, 1)
 
     def test_a_detour_through_the_folder_above_is_seen(self):
@@ -134,7 +134,7 @@ class Layers(Tree):
 
     def test_cuda_headers_are_for_the_driver_layer_alone(self):
         self.assertEqual(self.found("lib/driver/driver.cpp", "#include <cuda.h>\n"), [])
-        self.assertIn("only lib/driver may", self.found("lib/core/a.cpp", "#include <cuda.h>\n")[0])
+        self.assertIn("only lib/driver may", self.found("lib/core/record/a.cpp", "#include <cuda.h>\n")[0])
 
     def test_a_public_header_includes_no_cuda_header(self):
         self.assertEqual(len(self.found("include/emm/emm.h", "#include <cuda.h>\n")), 1)
@@ -145,6 +145,34 @@ class Layers(Tree):
 
     def test_a_source_outside_the_layers_is_named(self):
         self.assertIn("no layer", self.found("lib/utils/text.h", "")[0])
+
+    def test_a_layer_beside_is_as_little_used_as_one_above(self):
+        self.write("lib/sharing/sharing.h", "")
+        self.assertEqual(self.found("lib/monitor/server.cpp", '#include "sharing/sharing.h"\n'),
+                         ["lib/monitor/server.cpp: monitor includes sharing/sharing.h of the layer above it, sharing"])
+
+    def test_an_include_of_a_higher_room_is_named(self):
+        self.write("lib/core/lifecycle/reset.h", '#include "core/record/queue.h"\n')
+        self.assertEqual(self.found("lib/core/record/queue.cpp", '#include "core/lifecycle/reset.h"\n'),
+                         ["lib/core/record/queue.cpp: record includes core/lifecycle/reset.h of the room above it, "
+                          "lifecycle", "lib: these units include each other: core/lifecycle/reset, core/record/queue"])
+
+    def test_a_file_beside_the_rooms_is_above_them_or_belongs_to_none(self):
+        self.write("lib/sharing/handle/stamp.h", "")
+        self.assertEqual(self.found("lib/sharing/sharing.cpp", '#include "sharing/handle/stamp.h"\n'), [])
+        self.assertIn("no room of core", self.found("lib/core/memory.h", "")[0])
+
+    def test_units_that_include_each_other_are_named_however_many_are_between_them(self):
+        self.write("lib/observe/text.h", '#include "observe/log.h"\n')
+        self.write("lib/observe/log.cpp", '#include "observe/log.h"\n#include "observe/file.h"\n')
+        self.assertEqual(self.found("lib/observe/file.h", "// nothing\n"), [])
+        self.assertEqual(self.found("lib/observe/file.cpp", '#include "observe/text.h"\n'),
+                         ["lib: these units include each other: observe/file, observe/log, observe/text"])
+
+    def test_what_the_layer_above_defines_is_not_declared_below_it(self):
+        self.assertEqual(self.found("lib/core/record/a.h", "namespace emm::driver {\nvoid load();\n}\n"), [])
+        self.assertEqual(self.found("lib/core/record/a.h", "namespace emm::sharing {\nvoid end();\n}\n"),
+                         ["lib/core/record/a.h: core declares what is sharing's, of the layer above it"])
 
 
 class PoolLayers(Tree):
@@ -287,9 +315,9 @@ class Layout(Tree):
     @unittest.skipUnless(layout.formatter(), "clang-format 14 is not installed")
     def test_a_line_that_clang_format_would_change_fails(self):
         self.write(".clang-format", "BasedOnStyle: LLVM\n")
-        self.write("lib/core/queue.h", "int a;\n")
+        self.write("lib/core/record/queue.h", "int a;\n")
         self.assertEqual(self.run_check("format.py").returncode, 0)
-        self.write("lib/core/queue.h", "int   a  ;\n")
+        self.write("lib/core/record/queue.h", "int   a  ;\n")
         self.assertEqual(self.run_check("format.py").returncode, 1)
 
 
