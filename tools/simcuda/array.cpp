@@ -168,9 +168,7 @@ CUresult api::array_get_descriptor(CUDA_ARRAY_DESCRIPTOR *p_array_descriptor, CU
 CUresult api::array_3d_get_descriptor(CUDA_ARRAY3D_DESCRIPTOR *p_array_descriptor,
                                       CUarray h_array) {
     Array &array = array_of(sim().plain_arrays, h_array);
-    expect(p_array_descriptor);
-    *p_array_descriptor = array.descriptor;
-    return CUDA_SUCCESS;
+    return tell(p_array_descriptor, array.descriptor);
 }
 
 CUresult api::array_destroy(CUarray h_array) {

@@ -2,11 +2,28 @@
 
 #include "entries.h"
 #include "simulator.h"
-#include "thread.h"
 
+#include <cuda.h>
 #include <string>
 
 namespace simcuda {
+
+// What the driver keeps for a thread. Trivial, so that calls still work while a thread, or the
+// process, is being torn down.
+struct Thread {
+    static constexpr int deepest = 256;
+    CUcontext stack[deepest];
+    int depth;
+    const char *call;       // the entry being served
+    bool per_thread_stream; // it is the variant for which stream 0 is the thread's own
+    bool in_callback;       // in a host function or destructor, where CUDA may not be called
+    bool spared;            // no fault is injected into its calls
+    CUstreamCaptureMode mode;
+    uint32_t number; // 1, 2, ... in order of first calls
+    char last_race[1024];
+};
+
+extern constinit thread_local Thread this_thread;
 
 // Counts the call and records it for the thread. `refusal` gets the result if the call is refused.
 class Call {
@@ -42,6 +59,13 @@ inline void expect_success(CUresult result) {
 
 inline void expect(bool holds, CUresult otherwise = CUDA_ERROR_INVALID_VALUE) {
     expect_success(holds ? CUDA_SUCCESS : otherwise);
+}
+
+// The last step of an entry that answers a question.
+template <class Value> CUresult tell(Value *ret_value, std::type_identity_t<Value> value) {
+    expect(ret_value);
+    *ret_value = value;
+    return CUDA_SUCCESS;
 }
 
 // What `find` finds; the entry ends with its result if that is no success.

@@ -1,7 +1,7 @@
 #include "context.h"
 
 #include "call.h"
-#include "ipc.h"
+#include "share.h"
 #include "simulator.h"
 
 namespace simcuda {

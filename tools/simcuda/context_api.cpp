@@ -150,9 +150,7 @@ CUresult api::ctx_set_current(CUcontext ctx) {
 }
 
 CUresult api::ctx_get_current(CUcontext *pctx) {
-    expect(pctx);
-    *pctx = this_thread.depth ? this_thread.stack[this_thread.depth - 1] : nullptr;
-    return CUDA_SUCCESS;
+    return tell(pctx, this_thread.depth ? this_thread.stack[this_thread.depth - 1] : nullptr);
 }
 
 CUresult api::ctx_get_device(CUdevice *device) {
@@ -160,31 +158,20 @@ CUresult api::ctx_get_device(CUdevice *device) {
 }
 
 CUresult api::ctx_get_device_v2(CUdevice *device, CUcontext ctx) {
-    Context &context = expect_found(context_or_current, ctx);
-    expect(device);
-    *device = context.device->ordinal;
-    return CUDA_SUCCESS;
+    return tell(device, expect_found(context_or_current, ctx).device->ordinal);
 }
 
 CUresult api::ctx_get_id(CUcontext ctx, unsigned long long *ctx_id) {
-    Context &context = expect_found(context_or_current, ctx);
-    expect(ctx_id);
-    *ctx_id = context.id;
-    return CUDA_SUCCESS;
+    return tell(ctx_id, expect_found(context_or_current, ctx).id);
 }
 
 CUresult api::ctx_get_flags(unsigned int *flags) {
-    Context &context = expect_found(current_context);
-    expect(flags);
-    *flags = context.flags;
-    return CUDA_SUCCESS;
+    return tell(flags, expect_found(current_context).flags);
 }
 
 CUresult api::ctx_get_api_version(CUcontext ctx, unsigned int *version) {
     expect_found(context_or_current, ctx);
-    expect(version);
-    *version = 3020;
-    return CUDA_SUCCESS;
+    return tell(version, 3020);
 }
 
 CUresult api::ctx_get_stream_priority_range(int *least_priority, int *greatest_priority) {

@@ -57,9 +57,7 @@ CUresult api::device_get(CUdevice *device, int ordinal) {
 }
 
 CUresult api::device_get_count(int *count) {
-    expect(count);
-    *count = static_cast<int>(sim().devices.size());
-    return CUDA_SUCCESS;
+    return tell(count, static_cast<int>(sim().devices.size()));
 }
 
 CUresult api::device_get_name(char *name, int len, CUdevice dev) {
@@ -79,10 +77,7 @@ CUresult api::device_get_uuid(CUuuid *uuid, CUdevice dev) {
 }
 
 CUresult api::device_total_mem(size_t *bytes, CUdevice dev) {
-    Device &device = expect_found(find_device, dev);
-    expect(bytes);
-    *bytes = device.capacity;
-    return CUDA_SUCCESS;
+    return tell(bytes, expect_found(find_device, dev).capacity);
 }
 
 CUresult api::device_get_attribute(int *pi, CUdevice_attribute attrib, CUdevice dev) {
@@ -117,9 +112,7 @@ CUresult api::device_get_by_pci_bus_id(CUdevice *dev, const char *pci_bus_id) {
 CUresult api::device_can_access_peer(int *can_access_peer, CUdevice dev, CUdevice peer_dev) {
     expect_found(find_device, dev);
     expect_found(find_device, peer_dev);
-    expect(can_access_peer);
-    *can_access_peer = dev != peer_dev && sim().options.peers;
-    return CUDA_SUCCESS;
+    return tell(can_access_peer, dev != peer_dev && sim().options.peers);
 }
 
 } // namespace simcuda

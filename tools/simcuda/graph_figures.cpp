@@ -1,4 +1,4 @@
-#include "graph_figures.h"
+#include "device.h"
 
 #include "call.h"
 #include "simulator.h"

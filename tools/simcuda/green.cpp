@@ -99,10 +99,7 @@ CUresult api::green_ctx_destroy(CUgreenCtx h_ctx) {
 }
 
 CUresult api::ctx_from_green_ctx(CUcontext *p_context, CUgreenCtx h_ctx) {
-    Context &green = expect_found(find_green, h_ctx);
-    expect(p_context);
-    *p_context = green.handle;
-    return CUDA_SUCCESS;
+    return tell(p_context, expect_found(find_green, h_ctx).handle);
 }
 
 CUresult api::green_ctx_stream_create(CUstream *ph_stream, CUgreenCtx green_ctx, unsigned int flags,
@@ -115,10 +112,7 @@ CUresult api::green_ctx_stream_create(CUstream *ph_stream, CUgreenCtx green_ctx,
 }
 
 CUresult api::stream_get_green_ctx(CUstream h_stream, CUgreenCtx *ph_ctx) {
-    Stream &stream = expect_found(find_stream, h_stream);
-    expect(ph_ctx);
-    *ph_ctx = green_of(*stream.context);
-    return CUDA_SUCCESS;
+    return tell(ph_ctx, green_of(*expect_found(find_stream, h_stream).context));
 }
 
 } // namespace simcuda

@@ -1,9 +1,8 @@
-#include "ipc.h"
+#include "share.h"
 
 #include "call.h"
 #include "capture.h"
 #include "pool.h"
-#include "share.h"
 #include "simulator.h"
 
 #include <cstdio>

@@ -1,9 +1,9 @@
 #include "memory.h"
 
 #include "call.h"
-#include "ipc.h"
 #include "pool.h"
 #include "race.h"
+#include "share.h"
 #include "simulator.h"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 
 #include "clock.h"
 #include "schedule.h"
-#include "store.h"
+#include "share.h"
 
 #include <cuda.h>
 #include <map>

@@ -18,17 +18,11 @@ CUresult find_location(const CUmemLocation *location, CUmemAllocationType type) 
 } // namespace
 
 CUresult api::device_get_default_mem_pool(CUmemoryPool *pool_out, CUdevice dev) {
-    const Device &device = expect_found(find_device, dev);
-    expect(pool_out);
-    *pool_out = device.default_pool->handle;
-    return CUDA_SUCCESS;
+    return tell(pool_out, expect_found(find_device, dev).default_pool->handle);
 }
 
 CUresult api::device_get_mem_pool(CUmemoryPool *pool, CUdevice dev) {
-    const Device &device = expect_found(find_device, dev);
-    expect(pool);
-    *pool = device.current_pool->handle;
-    return CUDA_SUCCESS;
+    return tell(pool, expect_found(find_device, dev).current_pool->handle);
 }
 
 CUresult api::device_set_mem_pool(CUdevice dev, CUmemoryPool pool) {

@@ -1,13 +1,110 @@
 #include "race.h"
 
+#include "call.h"
 #include "simulator.h"
 #include "stream.h"
-#include "thread.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
 namespace simcuda {
+namespace {
+
+bool before(const Access &earlier, const Clock &clock, const Host &host) {
+    return earlier.time == 0 || host.has_seen(earlier.line, earlier.time) ||
+           clock.has(earlier.line, earlier.time);
+}
+
+void add_read(std::vector<Access> &reads, const Access &read, const Host &host) {
+    reads.erase(std::remove_if(reads.begin(), reads.end(),
+                               [&](const Access &old) {
+                                   return old.line == read.line ||
+                                          host.has_seen(old.line, old.time);
+                               }),
+                reads.end());
+    reads.push_back(read);
+}
+
+} // namespace
+
+void Shadow::split(uint64_t at) {
+    auto cell = cells_.upper_bound(at);
+    if (cell == cells_.begin()) {
+        return;
+    }
+    --cell;
+    if (cell->first < at && at < cell->second.end) {
+        cells_.emplace(at, cell->second);
+        cell->second.end = at;
+    }
+}
+
+void Shadow::fill_gaps(uint64_t start, uint64_t end) {
+    for (auto cell = cells_.lower_bound(start); start < end; ++cell) {
+        const uint64_t next = cell == cells_.end() ? end : std::min(end, cell->first);
+        if (start < next) {
+            cell = cells_.emplace(start, Cell{next, {}, {}}).first;
+        }
+        start = cell->second.end;
+    }
+}
+
+std::optional<Access> Shadow::use(uint64_t start, uint64_t size, const Access &access,
+                                  const Clock &clock, const Host &host) {
+    const uint64_t end = start + size;
+    std::optional<Access> conflict;
+    split(start);
+    split(end);
+    if (!access.write) {
+        fill_gaps(start, end);
+    }
+    for (auto cell = cells_.lower_bound(start); cell != cells_.end() && cell->first < end; ++cell) {
+        if (!conflict && !before(cell->second.write, clock, host)) {
+            conflict = cell->second.write;
+        }
+        if (!access.write) {
+            add_read(cell->second.reads, access, host);
+            continue;
+        }
+        for (const Access &read : cell->second.reads) {
+            if (!conflict && !before(read, clock, host)) {
+                conflict = read;
+            }
+        }
+    }
+    if (access.write) {
+        cells_.erase(cells_.lower_bound(start), cells_.lower_bound(end));
+        cells_.emplace(start, Cell{end, access, {}});
+    }
+    return conflict;
+}
+
+std::optional<Access> Shadow::unseen(uint64_t start, uint64_t size, const Host &host) const {
+    auto cell = cells_.upper_bound(start);
+    if (cell != cells_.begin() && std::prev(cell)->second.end > start) {
+        --cell;
+    }
+    const Clock nothing;
+    for (; cell != cells_.end() && cell->first < start + size; ++cell) {
+        if (!before(cell->second.write, nothing, host)) {
+            return cell->second.write;
+        }
+        for (const Access &read : cell->second.reads) {
+            if (!before(read, nothing, host)) {
+                return read;
+            }
+        }
+    }
+    return std::nullopt;
+}
+
+void Shadow::clear(uint64_t start, uint64_t size) {
+    split(start);
+    split(start + size);
+    cells_.erase(cells_.lower_bound(start), cells_.lower_bound(start + size));
+}
+
 namespace {
 
 std::string text_of(const Access &access) {

@@ -1,8 +1,50 @@
 #pragma once
 
-#include "shadow.h"
+#include "clock.h"
+
+#include <cuda.h>
+#include <map>
+#include <optional>
+#include <vector>
 
 namespace simcuda {
+
+// One use of memory by one piece of work.
+struct Access {
+    uint32_t line = 0;
+    uint32_t stream_id = 0; // as cuStreamGetId tells it: a handle may name another stream later
+    uint64_t time = 0;      // 0: none
+    const char *call = "";
+    CUstream stream = nullptr;
+    uint32_t thread = 0;
+    bool write = false;
+};
+
+// The latest write of each byte, and the reads since. Kept by physical byte, so that memory which
+// is mapped at two addresses, or again, is the same memory.
+class Shadow {
+public:
+    // Records the access. Returns an earlier conflicting one that it is not ordered after, if any.
+    std::optional<Access> use(uint64_t start, uint64_t size, const Access &access,
+                              const Clock &clock, const Host &host);
+
+    // An access that the host has not seen complete.
+    std::optional<Access> unseen(uint64_t start, uint64_t size, const Host &host) const;
+
+    void clear(uint64_t start, uint64_t size);
+
+private:
+    struct Cell {
+        uint64_t end = 0;
+        Access write;
+        std::vector<Access> reads;
+    };
+    using Cells = std::map<uint64_t, Cell>;
+    void split(uint64_t at);
+    void fill_gaps(uint64_t start, uint64_t end);
+
+    Cells cells_;
+};
 
 // A use that is not ordered after an earlier one.
 void report_race(const Access &earlier, const Access &later, CUdeviceptr address, uint64_t size);

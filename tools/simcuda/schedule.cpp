@@ -1,6 +1,6 @@
 #include "schedule.h"
 
-#include "thread.h"
+#include "call.h"
 
 #include <algorithm>
 #include <system_error>

@@ -1,11 +1,27 @@
 #pragma once
 
-#include "store.h"
+#include "race.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <cuda.h>
+#include <map>
 #include <vector>
 
 namespace simcuda {
+
+// A body of bytes: a device's memory, another process's, or the host's.
+struct Store {
+    int fd = -1;
+    std::byte *bytes = nullptr; // NULL for host memory, where offsets are addresses
+    uint64_t size = 0;
+    Shadow shadow;
+    std::map<uint64_t, unsigned> held; // of another process: what was imported, by its ticket
+
+    std::byte *at(uint64_t offset) const {
+        return bytes ? bytes + offset : reinterpret_cast<std::byte *>(offset);
+    }
+};
 
 // What a shareable file descriptor says. The descriptor is the memory's file, opened anew, and
 // stands at the place behind the memory where this lies. It has a lock on that place, which is
@@ -45,5 +61,14 @@ void let_go(Store &store, uint64_t place);
 // The store behind a file of this or another process; it takes the descriptor over.
 Store *store_of(int descriptor);
 bool is_foreign(const Store *store);
+
+struct Context;
+struct Region;
+
+// Closes it for the context. False if no context has it open any more: forget it.
+bool leave_import(Region &region, Context *context);
+
+// Forgets memory of another process, however often it was opened.
+void close_import(CUdeviceptr start);
 
 } // namespace simcuda

@@ -1,6 +1,6 @@
 #include "simulator.h"
 
-#include "thread.h"
+#include "call.h"
 
 #include <cerrno>
 #include <cstdio>

@@ -7,7 +7,6 @@
 #include "device.h"
 #include "entries.h"
 #include "event.h"
-#include "faults.h"
 #include "graph.h"
 #include "handles.h"
 #include "kernel.h"

@@ -26,32 +26,21 @@ CUresult api::stream_destroy(CUstream h_stream) {
 }
 
 CUresult api::stream_get_priority(CUstream h_stream, int *priority) {
-    Stream &stream = expect_found(find_stream, h_stream);
-    expect(priority);
-    *priority = stream.priority;
-    return CUDA_SUCCESS;
+    return tell(priority, expect_found(find_stream, h_stream).priority);
 }
 
 CUresult api::stream_get_flags(CUstream h_stream, unsigned int *flags) {
-    Stream &stream = expect_found(find_stream, h_stream);
-    expect(flags);
-    *flags = stream.flags;
-    return CUDA_SUCCESS;
+    return tell(flags, expect_found(find_stream, h_stream).flags);
 }
 
 CUresult api::stream_get_id(CUstream h_stream, unsigned long long *stream_id) {
-    Stream &stream = expect_found(find_stream, h_stream);
-    expect(stream_id);
-    *stream_id = stream.id;
-    return CUDA_SUCCESS;
+    return tell(stream_id, expect_found(find_stream, h_stream).id);
 }
 
 CUresult api::stream_get_ctx(CUstream h_stream, CUcontext *pctx) {
     Stream &stream = expect_found(find_stream, h_stream);
     expect_success(check_capture(stream));
-    expect(pctx);
-    *pctx = stream.context->handle;
-    return CUDA_SUCCESS;
+    return tell(pctx, stream.context->handle);
 }
 
 CUresult api::stream_get_ctx_v2(CUstream h_stream, CUcontext *p_ctx, CUgreenCtx *p_green_ctx) {

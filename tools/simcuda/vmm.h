@@ -1,6 +1,6 @@
 #pragma once
 
-#include "store.h"
+#include "share.h"
 
 #include <cuda.h>
 
