@@ -82,6 +82,15 @@ Object &expect_found(CUresult (*find)(Handle, Object *&), Handle handle) {
     return *object;
 }
 
+// For an entry that tells how another one ends.
+template <class Body> CUresult result_of(const Body &body) {
+    try {
+        return body();
+    } catch (const Refused &refused) {
+        return refused.result;
+    }
+}
+
 // Every entry runs through here: it is refused, or served with the simulator locked.
 template <typename Body>
 CUresult enter(Row row, bool per_thread_stream, const Body &body) noexcept {
@@ -92,12 +101,7 @@ CUresult enter(Row row, bool per_thread_stream, const Body &body) noexcept {
     Simulator &simulator = sim();
     const std::lock_guard lock(simulator.mutex);
     simulator.work.toss();
-    CUresult result;
-    try {
-        result = body();
-    } catch (const Refused &refused) {
-        result = refused.result;
-    }
+    const CUresult result = result_of(body);
     simulator.settle();
     return result;
 }

@@ -25,12 +25,8 @@ bool is_image(const void *bytes) {
 }
 
 CUresult load(Context *context, const void *image, CUmodule *ret_module) {
-    if (!ret_module || !image) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    if (!is_image(image)) {
-        return CUDA_ERROR_INVALID_IMAGE;
-    }
+    expect(ret_module && image);
+    expect(is_image(image), CUDA_ERROR_INVALID_IMAGE);
     static bool told = false;
     if (!told) {
         told = true;
@@ -68,12 +64,9 @@ void unload(CUmodule handle) {
 }
 
 CUresult get_function(CUmodule handle, const char *name, CUfunction *ret_function) {
-    Module *module;
-    const CUresult result = find_module(handle, module);
-    if (result != CUDA_SUCCESS || !ret_function || !name) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    const auto [entry, fresh] = module->functions.try_emplace(name, nullptr);
+    Module &module = expect_found(find_module, handle);
+    expect(ret_function && name);
+    const auto [entry, fresh] = module.functions.try_emplace(name, nullptr);
     if (fresh) {
         entry->second = sim().functions.insert(new Function);
     }
@@ -100,9 +93,8 @@ void end_modules(const Context &context) {
 }
 
 CUresult api::module_load_data(CUmodule *module, const void *image) {
-    Context *context;
-    const CUresult result = current_root(context);
-    return result == CUDA_SUCCESS ? load(context, image, module) : result;
+    Context &context = expect_found(current_root);
+    return load(&context, image, module);
 }
 
 CUresult api::module_load_data_ex(CUmodule *module, const void *image, unsigned int, CUjit_option *,
@@ -111,8 +103,8 @@ CUresult api::module_load_data_ex(CUmodule *module, const void *image, unsigned 
 }
 
 CUresult api::module_load(CUmodule *module, const char *fname) {
-    const CUresult result = check_file(fname);
-    return result == CUDA_SUCCESS ? module_load_data(module, some_image) : result;
+    expect_success(check_file(fname));
+    return module_load_data(module, some_image);
 }
 
 CUresult api::module_unload(CUmodule hmod) {
@@ -136,9 +128,8 @@ CUresult api::library_load_data(CUlibrary *library, const void *code, CUjit_opti
 CUresult api::library_load_from_file(CUlibrary *library, const char *file_name, CUjit_option *,
                                      void **, unsigned int, CUlibraryOption *, void **,
                                      unsigned int) {
-    const CUresult result = check_file(file_name);
-    return result == CUDA_SUCCESS ? load(nullptr, some_image, reinterpret_cast<CUmodule *>(library))
-                                  : result;
+    expect_success(check_file(file_name));
+    return load(nullptr, some_image, reinterpret_cast<CUmodule *>(library));
 }
 
 CUresult api::library_unload(CUlibrary library) {
@@ -152,22 +143,17 @@ CUresult api::library_get_kernel(CUkernel *p_kernel, CUlibrary library, const ch
 
 // A kernel may stand where a function is expected.
 CUresult api::kernel_get_function(CUfunction *p_func, CUkernel kernel) {
-    Context *context;
-    CUresult result = current_root(context);
-    result = result == CUDA_SUCCESS ? find_function(reinterpret_cast<CUfunction>(kernel)) : result;
-    if (result != CUDA_SUCCESS || !p_func) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_found(current_root);
+    expect_success(find_function(reinterpret_cast<CUfunction>(kernel)));
+    expect(p_func);
     *p_func = reinterpret_cast<CUfunction>(kernel);
     return CUDA_SUCCESS;
 }
 
 // Of an empty kernel, built for this device: it needs nothing.
 CUresult api::func_get_attribute(int *pi, CUfunction_attribute attrib, CUfunction hfunc) {
-    const CUresult result = find_function(hfunc);
-    if (result != CUDA_SUCCESS || !pi || attrib < 0 || attrib >= CU_FUNC_ATTRIBUTE_MAX) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_success(find_function(hfunc));
+    expect(pi && attrib >= 0 && attrib < CU_FUNC_ATTRIBUTE_MAX);
     const bool is_version =
         attrib == CU_FUNC_ATTRIBUTE_PTX_VERSION || attrib == CU_FUNC_ATTRIBUTE_BINARY_VERSION;
     int major = 0, minor = 0;
@@ -214,10 +200,9 @@ CUresult api::launch_kernel_ex(const CUlaunchConfig *config, CUfunction f, void 
 
 CUresult api::graph_instantiate_with_params(CUgraphExec *ph_graph_exec, CUgraph h_graph,
                                             CUDA_GRAPH_INSTANTIATE_PARAMS *instantiate_params) {
-    if (!instantiate_params) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    const CUresult result = graph_instantiate(ph_graph_exec, h_graph, instantiate_params->flags);
+    expect(instantiate_params);
+    const CUresult result = result_of(
+        [&] { return graph_instantiate(ph_graph_exec, h_graph, instantiate_params->flags); });
     instantiate_params->hErrNode_out = nullptr;
     instantiate_params->result_out =
         result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;

@@ -97,3 +97,25 @@ TEST_CASE("what is no image, no file, no function or no thread is refused") {
     CHECK(kernels.launch(function, 0, nullptr) == CUDA_ERROR_INVALID_VALUE);
     CHECK(kernels.module_unload(module) == CUDA_SUCCESS);
 }
+
+TEST_CASE("an instantiation that fails tells so in its parameters") {
+    const Kernels kernels;
+    if (!cu().simulated()) {
+        return; // a real driver need not write to what it is given with a missing output
+    }
+    const Device device;
+    const auto create = cu().optional<decltype(&::cuGraphCreate)>("cuGraphCreate", 10000);
+    const auto instantiate = cu().optional<decltype(&::cuGraphInstantiateWithParams)>(
+        "cuGraphInstantiateWithParams", 12000);
+    REQUIRE((create && instantiate));
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    CUDA_GRAPH_INSTANTIATE_PARAMS parameters = {};
+    REQUIRE(create(&graph, 0) == CUDA_SUCCESS);
+    CHECK(instantiate(nullptr, graph, &parameters) == CUDA_ERROR_INVALID_VALUE);
+    CHECK(parameters.result_out == CUDA_GRAPH_INSTANTIATE_ERROR);
+    CHECK(instantiate(&executable, graph, &parameters) == CUDA_SUCCESS);
+    CHECK(parameters.result_out == CUDA_GRAPH_INSTANTIATE_SUCCESS);
+    CHECK(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
+    CHECK(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+}
