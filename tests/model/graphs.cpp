@@ -16,7 +16,9 @@ void begin_capture(World &world) {
         size_t(std::count_if(world.graphs.begin(), world.graphs.end(), [](const auto &each) {
             return each->graphs.empty() && each->execs.empty();
         }));
-    const bool announced = stream.registered || !world.settings.silent || world.one_in(2);
+    // Beside one that is not announced no request may run out of memory.
+    const bool silent = world.settings.silent && !world.settings.tight && !world.settings.faults;
+    const bool announced = stream.registered || !silent || world.one_in(2);
     if (open == most_captures || world.graphs.size() == most_graphs || stream.blocking) {
         return;
     }
@@ -33,7 +35,10 @@ void begin_capture(World &world) {
     if (announced != graph->announced) {
         return;
     }
-    const auto mode = CUstreamCaptureMode(world.below(3));
+    // Without a fault: if the mode of a thread cannot be changed, its calls invalidate others'
+    // captures.
+    const auto mode = world.settings.faults ? CU_STREAM_CAPTURE_MODE_RELAXED
+                                            : CUstreamCaptureMode(world.below(3));
     world.drive(number, graph->hand, [&] {
         check(world.driver.cuStreamBeginCapture(stream.handle, mode), "cuStreamBeginCapture");
     });
@@ -187,7 +192,7 @@ void World::end_capture(Stream &stream) {
     stream.capture = nullptr;
     graph.graphs.push_back(made);
     if (graph.announced) {
-        carry_out(
+        carry_out_calmly(
             hand_of(stream),
             [&] { return emm_capture_end(places[stream.context].emm, stream.handle); },
             "emm_capture_end");

@@ -18,16 +18,22 @@ bool may_rest(const World &world, size_t place) {
            });
 }
 
-// None of the context's memory is in use afterwards, nor is other memory on its streams.
+// None of the context's memory is in use afterwards: portable memory may be, in any context, also
+// after its free.
 void come_to_rest(World &world, size_t number) {
     for (const auto &block : world.blocks) {
-        if (block->context != block->home->context &&
-            (block->context == number || block->home->context == number)) {
+        if (block->context == number && block->home->context != number) {
             world.look(*block);
             world.come_home(*block);
         }
     }
-    world.synchronize(number);
+    for (const auto &place : world.places) {
+        for (const auto &stream : place.streams) {
+            if (!stream->capture) {
+                world.synchronize(*stream);
+            }
+        }
+    }
 }
 
 void reset(World &world) {
@@ -90,6 +96,11 @@ void end_context(World &world) {
         return;
     }
     come_to_rest(world, number);
+    for (const auto &block : world.blocks) {
+        if (block->home->context == number) {
+            world.come_home(*block);
+        }
+    }
     world.destroy_graphs(number);
     const bool told = world.one_in(2);
     emm_context *const context = place.emm;

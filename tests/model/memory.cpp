@@ -174,7 +174,7 @@ void section(World &world) {
     Place &place = world.places[number];
     const size_t hand = world.any_hand();
     if (place.sections && world.one_in(2)) {
-        world.carry_out(
+        world.carry_out_calmly(
             hand, [&] { return emm_defer_cleanup_end(place.emm); }, "emm_defer_cleanup_end");
         place.sections--;
         world.model.section_ends(number);

@@ -46,10 +46,23 @@ simcuda_counters Driver::counters() const {
     return counters;
 }
 
+// What the driver, being made to fail, has refused to take back.
+uint64_t Driver::refused_ends() const {
+    uint64_t count = 0;
+    for (const char *name :
+         {"cuEventDestroy", "cuStreamDestroy", "cuMemPoolDestroy", "cuMemAddressFree",
+          "cuUserObjectRelease", "cuMemFree", "cuMemFreeAsync", "cuMemFreeHost",
+          "cuMemHostUnregister", "cuMemRelease", "cuMemUnmap", "cuMemPoolTrimTo"}) {
+        count += fault_count ? fault_count(name) : 0;
+    }
+    return count;
+}
+
 World::World(const Settings &its_settings, size_t seed)
     : settings(its_settings), waits_for_all_contexts(plugin_name() == "pool"),
       model(promises_of(its_settings)), hands(settings.threads) {
     before_ = driver.counters();
+    refused_ends_ = driver.refused_ends();
     chance = Chance(seed);
     places.resize(settings.contexts);
     for (size_t number = 0; number < places.size(); number++) {
@@ -173,12 +186,17 @@ emm_status World::call(size_t hand, const std::function<emm_status()> &make) {
 
 void World::carry_out(size_t hand, const std::function<emm_status()> &make, const char *what) {
     if (!done(call(hand, make), what)) {
-        is_calm_ = true;
-        const bool succeeds = done(call(hand, make), what);
-        is_calm_ = false;
-        if (!succeeds) {
-            throw Wrong(std::string(what) + " fails again");
-        }
+        carry_out_calmly(hand, make, what);
+    }
+}
+
+void World::carry_out_calmly(size_t hand, const std::function<emm_status()> &make,
+                             const char *what) {
+    const bool before = std::exchange(is_calm_, true);
+    const bool succeeds = done(call(hand, make), what);
+    is_calm_ = before;
+    if (!succeeds) {
+        throw Wrong(std::string(what) + " fails again");
     }
 }
 
@@ -308,6 +326,11 @@ void World::synchronize(size_t place) {
     drive(place, 0, [&] { ::check(driver.cuCtxSynchronize(), "cuCtxSynchronize"); });
 }
 
+void World::synchronize(const Stream &stream) {
+    drive(stream.context, hand_of(stream),
+          [&] { ::check(driver.cuStreamSynchronize(stream.handle), "cuStreamSynchronize"); });
+}
+
 // --- allocations ---------------------------------------------------------------------------------
 
 Block *World::any_block(bool (*is)(const Block &)) {
@@ -355,11 +378,13 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
     block.ptr = untouched;
     block.references = {reinterpret_cast<emm_memory *>(untouched)};
     const emm_status status = call(hand, [&] { return request(block, stream); });
+    if (has_faulted_) {
+        model.lost_count_of_failures(block.context); // emm may have asked again
+    }
     const Graph *const capture = stream == home.handle ? home.capture : nullptr;
     if (!done(status, "an allocation", capture ? EMM_E_CAPTURING : EMM_OK)) {
         if (block.kind == Kind::device) {
-            has_faulted_ ? model.lost_count_of_failures(block.context)
-                         : model.failed(block.context, true);
+            model.failed(block.context, true);
         }
         if (block.ptr != untouched || block.references[0] != reinterpret_cast<void *>(untouched)) {
             throw Wrong("an allocation failed, and has written to its output");
@@ -593,8 +618,9 @@ void World::settle() {
         end_place(place);
     }
     const simcuda_counters after = driver.counters();
-    if (after.objects != before_.objects || after.device_bytes != before_.device_bytes ||
-        after.host_bytes != before_.host_bytes) {
+    if ((after.objects != before_.objects || after.device_bytes != before_.device_bytes ||
+         after.host_bytes != before_.host_bytes) &&
+        driver.refused_ends() == refused_ends_) {
         throw Wrong("left behind: " + std::to_string(after.objects - before_.objects) +
                     " objects of the driver, " +
                     std::to_string(after.device_bytes - before_.device_bytes) +
@@ -607,11 +633,13 @@ void World::settle() {
 // complete when it began.
 void World::end_place(Place &place) {
     const size_t number = size_t(&place - places.data());
-    for (int trims = 0; trims < most_trims && stats_of(number).reserved_bytes; trims++) {
+    emm_stats stats = stats_of(number);
+    for (int trims = 0; trims < most_trims && (stats.reserved_bytes || stats.host_reserved_bytes);
+         trims++) {
         synchronize(number);
         check(call(0, [&] { return emm_trim(place.emm, 0, nullptr); }), "emm_trim");
+        stats = stats_of(number);
     }
-    const emm_stats stats = stats_of(number);
     if (stats.reserved_bytes || stats.host_reserved_bytes) {
         throw Wrong("after trims " + std::to_string(stats.reserved_bytes) + " bytes and " +
                     std::to_string(stats.host_reserved_bytes) + " of the host are reserved");

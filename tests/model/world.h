@@ -56,7 +56,11 @@ struct Driver : emm::cuda::Entries {
     decltype(&simcuda_fail) fail = optional<decltype(&simcuda_fail)>("simcuda_fail", 12000);
     decltype(&simcuda_launch) launch = optional<decltype(&simcuda_launch)>("simcuda_launch", 12000);
 
+    decltype(&simcuda_fault_count) fault_count =
+        optional<decltype(&simcuda_fault_count)>("simcuda_fault_count", 12000);
+
     simcuda_counters counters() const; // zeros on a GPU
+    uint64_t refused_ends() const;
 };
 
 constexpr size_t no_hand = size_t(-1);
@@ -188,6 +192,9 @@ public:
     emm_status call(size_t hand, const std::function<emm_status()> &make);
     // The same, again without a fault if one has failed it.
     void carry_out(size_t hand, const std::function<emm_status()> &make, const char *what);
+    // The same without a fault: the end of a capture or a section, which has come also if the call
+    // fails. A plugin that needs its context current is not told then, if that is what failed.
+    void carry_out_calmly(size_t hand, const std::function<emm_status()> &make, const char *what);
     bool done(emm_status status, const char *what, emm_status may_be = EMM_OK);
     void refused(emm_status status, emm_status expected, const char *what);
     // Calls the driver as the program's own, which invalidates no capture.
@@ -209,6 +216,7 @@ public:
     Stream &make_stream(size_t place, bool registered);
     void end_stream(Stream &stream, Stream &heir);
     void synchronize(size_t place);
+    void synchronize(const Stream &stream);
     emm_stats stats_of(size_t place);
     void forget(Block *block);
     void leave_inert(Block *block); // its references stay
@@ -227,6 +235,7 @@ private:
     void end_place(Place &place);
 
     simcuda_counters before_ = {};
+    uint64_t refused_ends_ = 0;
     bool is_calm_ = false;     // no faults
     bool has_faulted_ = false; // the latest call
     unsigned last_pattern_ = 0;
