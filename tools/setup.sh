@@ -233,8 +233,8 @@ set_up() {
     fetch_cuda_headers
 }
 
-# configure FOLDER [MESON OPTION...]: the options count when the folder is new. A whole build takes half the time when
-# eight files are compiled as one. A folder that is older than a meson.build is configured again.
+# configure FOLDER [MESON OPTION...]: the options count when the folder is new. A whole build takes a third of the
+# time when many files are compiled as one. A folder that is older than a meson.build is configured again.
 configure() {
     local folder=$1 name=${1##*/}
     shift

@@ -9,39 +9,42 @@
 namespace emm::observe {
 namespace {
 
-constexpr auto mark = std::bit_cast<uint64_t>(std::array{'e', 'm', 'm', ' ', 'r', 'u', 'n', 's'});
+constexpr auto running_mark =
+    std::bit_cast<uint64_t>(std::array{'e', 'm', 'm', ' ', 'r', 'u', 'n', 's'});
 constexpr std::string_view of = " of ";
 constexpr size_t function_columns = 24; // the longest slot's name has 22
 constexpr size_t columns = sizeof(RunningText) - 1;
 constexpr size_t plugin_columns = columns - 1 - function_columns - of.size();
 
-struct Record {
-    std::atomic<uint64_t> first{0}; // `mark`, or 0: no function runs, whatever the words say
+struct RunningRecord {
+    std::atomic<uint64_t> first{
+        0}; // `running_mark`, or 0: no function runs, whatever the words say
     std::array<std::atomic<uint64_t>, std::tuple_size_v<RunningText>> words{};
 
     void show(const RunningText &text) noexcept {
         for (size_t i = 0; i < text.size(); ++i) {
             words[i].store(text[i], std::memory_order_relaxed);
         }
-        first.store(mark, std::memory_order_relaxed);
+        first.store(running_mark, std::memory_order_relaxed);
     }
 };
-static_assert(sizeof(Record) == sizeof(uint64_t) + sizeof(RunningText), "the two are one string");
-constinit std::array<Record, 64> records{};
+static_assert(sizeof(RunningRecord) == sizeof(uint64_t) + sizeof(RunningText),
+              "the two are one string");
+constinit std::array<RunningRecord, 64> records{};
 
-struct OfThread {
-    Record *record = nullptr;
+struct RunningThread {
+    RunningRecord *record = nullptr;
     const RunningText *shown = nullptr;
 };
-[[gnu::tls_model("initial-exec")]] constinit thread_local OfThread of_thread;
+[[gnu::tls_model("initial-exec")]] constinit thread_local RunningThread running_thread;
 
-Record &record() noexcept {
+RunningRecord &record() noexcept {
     static constinit std::atomic<uint32_t> threads{0};
-    if (!of_thread.record) {
+    if (!running_thread.record) {
         const uint32_t number = threads.fetch_add(1, std::memory_order_relaxed);
-        of_thread.record = &records[number % records.size()];
+        running_thread.record = &records[number % records.size()];
     }
-    return *of_thread.record;
+    return *running_thread.record;
 }
 
 } // namespace
@@ -64,12 +67,12 @@ RunningText running_text(std::string_view function, std::string_view plugin) noe
 }
 
 Running::Running(const RunningText &text) noexcept
-    : before_(std::exchange(of_thread.shown, &text)) {
+    : before_(std::exchange(running_thread.shown, &text)) {
     record().show(text);
 }
 
 Running::~Running() {
-    of_thread.shown = before_;
+    running_thread.shown = before_;
     if (before_) {
         record().show(*before_);
     } else {

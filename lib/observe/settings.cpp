@@ -16,7 +16,7 @@ bool is_any(std::string_view) {
     return true;
 }
 
-struct Row {
+struct VariableRow {
     const char *name;
     const char *expected = "";
     const char *otherwise = ""; // what holds in the place of another value
@@ -69,25 +69,26 @@ bool is_absolute(std::string_view folders) {
 }
 
 constexpr std::array rows = {
-    Row{"EMM_PLUGIN"},
-    Row{"EMM_PLUGIN_PATH", "absolute folders", "others are ignored", is_absolute, true},
-    Row{"EMM_DRIVER"},
-    Row{"EMM_SIM"},
-    Row{"EMM_LOG", "off, error, warn, info or debug, and perhaps :FILE", "warn is used", is_log,
-        true},
-    Row{"EMM_EVENT_LOG"},
-    Row{"EMM_TRACK", track_options_expected, "nothing is tracked", is_tracked},
-    Row{"EMM_OOM_REPORT", "on or off", "the default is used", is_switch},
-    Row{"EMM_STATS", "exit", "no statistics are told", is_exit},
-    Row{"EMM_RUN"},
-    Row{"EMM_TOP", "on or off", "it is on", is_switch},
-    Row{"EMM_DRIVER_METER", "0 or 1", "nothing is counted", is_flag},
-    Row{"EMM_MAX_PENDING_DEALLOCS_COUNT", "a whole number from 0 to 2^64 - 1",
-        "the default is used", is_count},
-    Row{"EMM_MAX_PENDING_DEALLOCS_RATIO", "a number from 0 to 1", "the default is used", is_share},
-    Row{"EMM_IPC_STAGED", "0 or 1", "memory is mapped where it can be", is_flag},
-    Row{"EMM_ALLOW_UNTRUSTED", "0 or 1", "files that other users could have written are refused",
-        is_flag},
+    VariableRow{"EMM_PLUGIN"},
+    VariableRow{"EMM_PLUGIN_PATH", "absolute folders", "others are ignored", is_absolute, true},
+    VariableRow{"EMM_DRIVER"},
+    VariableRow{"EMM_SIM"},
+    VariableRow{"EMM_LOG", "off, error, warn, info or debug, and perhaps :FILE", "warn is used",
+                is_log, true},
+    VariableRow{"EMM_EVENT_LOG"},
+    VariableRow{"EMM_TRACK", track_options_expected, "nothing is tracked", is_tracked},
+    VariableRow{"EMM_OOM_REPORT", "on or off", "the default is used", is_switch},
+    VariableRow{"EMM_STATS", "exit", "no statistics are told", is_exit},
+    VariableRow{"EMM_RUN"},
+    VariableRow{"EMM_TOP", "on or off", "it is on", is_switch},
+    VariableRow{"EMM_DRIVER_METER", "0 or 1", "nothing is counted", is_flag},
+    VariableRow{"EMM_MAX_PENDING_DEALLOCS_COUNT", "a whole number from 0 to 2^64 - 1",
+                "the default is used", is_count},
+    VariableRow{"EMM_MAX_PENDING_DEALLOCS_RATIO", "a number from 0 to 1", "the default is used",
+                is_share},
+    VariableRow{"EMM_IPC_STAGED", "0 or 1", "memory is mapped where it can be", is_flag},
+    VariableRow{"EMM_ALLOW_UNTRUSTED", "0 or 1",
+                "files that other users could have written are refused", is_flag},
 };
 
 constexpr std::string_view prefix = "EMM_";
@@ -96,7 +97,7 @@ constexpr std::string_view prefix = "EMM_";
 
 std::string complaint_about(std::string_view variable, std::string_view value) {
     const auto row = std::find_if(rows.begin(), rows.end(),
-                                  [&](const Row &one) { return one.name == variable; });
+                                  [&](const VariableRow &one) { return one.name == variable; });
     if (row == rows.end() || value.empty() || row->takes(value)) {
         return "";
     }
@@ -122,7 +123,7 @@ std::string complaint_about_name(std::string_view variable) {
 const std::vector<std::string> &variables() {
     static const auto *const names = [] {
         auto *const made = new std::vector<std::string>;
-        for (const Row &row : rows) {
+        for (const VariableRow &row : rows) {
             made->push_back(row.name);
         }
         return made;
@@ -133,7 +134,7 @@ const std::vector<std::string> &variables() {
 const std::vector<const char *> &settings() {
     static const auto *const names = [] {
         auto *const made = new std::vector<const char *>;
-        for (const Row &row : rows) {
+        for (const VariableRow &row : rows) {
             if (row.takes != is_any && !row.reader_warns) {
                 made->push_back(row.name);
             }

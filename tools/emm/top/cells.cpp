@@ -59,7 +59,7 @@ std::vector<Cell> cells_of(std::string_view text) {
     return cells;
 }
 
-size_t width_of(const std::vector<Cell> &cells) {
+size_t width_of_all(const std::vector<Cell> &cells) {
     size_t width = 0;
     for (const Cell &cell : cells) {
         width += cell.width;
@@ -70,12 +70,12 @@ size_t width_of(const std::vector<Cell> &cells) {
 } // namespace
 
 size_t width_of(std::string_view text) {
-    return width_of(cells_of(text));
+    return width_of_all(cells_of(text));
 }
 
 std::string fitted(std::string_view text, size_t width, bool to_the_right) {
     const std::vector<Cell> cells = cells_of(text);
-    const bool is_cut = width_of(cells) > width;
+    const bool is_cut = width_of_all(cells) > width;
     const size_t most = is_cut ? width - (width > 0) : width;
     std::string shown;
     size_t used = 0;
