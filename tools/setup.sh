@@ -21,20 +21,28 @@ usage_if_asked() {
     done
 }
 
-# Of what it reads, the lines that tell how far a build is, [12/345] what, in one line of the terminal.
+# In one line of the terminal, the seconds that go by and the latest line of what it reads; of a build, the latest that
+# tells how far it is, [12/345] what.
 show_progress() {
-    local line columns
+    local line='' shown='' columns builds='' status=0 begin=$SECONDS
     columns=$(tput cols 2>/dev/null) || columns=80
-    while IFS= read -r line; do
+    while [ $status = 0 ] || [ $status -gt 128 ]; do # 128: a second without a line
+        line="$((SECONDS - begin)) s  $shown"
+        printf '\r\033[K%s' "${line:0:columns-1}"
+        status=0
+        IFS= read -r -t 1 line || status=$?
         if [[ $line =~ ^\[[0-9]+/[0-9]+\]\  ]]; then
-            printf '\r\033[K%s' "${line:0:columns-1}"
+            builds=yes
+        elif [ -n "$builds" ] || [ $status != 0 ]; then
+            continue
         fi
+        shown=${line//[^[:print:]]/ }
     done
     printf '\r\033[K'
 }
 
-# logged NAME COMMAND...: what the command prints goes to a log, which is named if it fails. On a terminal the progress of
-# a build is shown.
+# logged NAME COMMAND...: what the command prints goes to a log, which is named if it fails. On a terminal its progress
+# is shown.
 logged() {
     local log=$logs/$1.log
     shift
