@@ -43,13 +43,6 @@ private:
     CUgraphExec exec_ = nullptr;
 };
 
-void settle(Simulation &sim) {
-    cuda().cuCtxPushCurrent(sim.context);
-    cuda().cuCtxSynchronize();
-    CUcontext popped = nullptr;
-    cuda().cuCtxPopCurrent(&popped);
-}
-
 } // namespace
 
 TEST_CASE("memory allocated and freed in a capture is the graph's while it lives, then all's") {
@@ -77,10 +70,10 @@ TEST_CASE("memory allocated and freed in a capture is the graph's while it lives
                 }
                 CHECK(sim.stats().pending_bytes >= size);
             }
-            settle(sim);
+            synchronize(sim);
             sim.trim();
             sim.free(sim.alloc(size, unordered), unordered);
-            settle(sim);
+            synchronize(sim);
             sim.trim();
             CHECK(sim.stats().reserved_bytes == sim.held());
             CHECK(sim.races() == 0);
@@ -99,7 +92,7 @@ TEST_CASE("a graph that goes gives its memory back") {
         sim.free(ptr, stream);
         graph.end();
         graph.launch(stream);
-        settle(sim); // allocation in a capture cannot wait
+        synchronize(sim); // allocation in a capture cannot wait
         CUdeviceptr none = 0;
         CHECK(sim.try_alloc(12 * MiB, stream, none) == EMM_E_OUT_OF_MEMORY);
     }
@@ -127,7 +120,7 @@ TEST_CASE("a block that outlives its capture is the graph's until the graph goes
         sim.free(other, stream);
     }
     CHECK(sim.free(kept, stream) == EMM_OK);
-    settle(sim);
+    synchronize(sim);
     sim.free(sim.alloc(100, unordered), unordered);
     const CUdeviceptr a = sim.alloc(2 * MiB, unordered);
     const CUdeviceptr b = sim.alloc(2 * MiB, unordered);
@@ -216,9 +209,9 @@ TEST_CASE("a further use inside a capture holds the block until the graph goes")
         graph.launch(stream);
         CHECK(sim.stats().pending_bytes == 2 * MiB);
     }
-    settle(sim);
+    synchronize(sim);
     sim.free(sim.alloc(100, unordered), unordered);
-    settle(sim);
+    synchronize(sim);
     sim.trim();
     sim.alloc(MiB, unordered);
     CHECK(sim.stats().pending_bytes <= 512);
@@ -245,11 +238,11 @@ TEST_CASE("a graph keeps its memory although retaining it on the graph failed at
     sim.touch(ptr, 3 * MiB, stream);
     graph.end();
     graph.launch(stream);
-    settle(sim);
+    synchronize(sim);
     CHECK(sim.free(ptr, stream) == EMM_OK);
-    settle(sim);
+    synchronize(sim);
     sim.free(sim.alloc(4 * MiB, unordered), unordered);
-    settle(sim);
+    synchronize(sim);
     expect_kept(sim, ptr, 3 * MiB, other);
     graph.launch(stream);
     CHECK(sim.races() == 0);
@@ -300,9 +293,9 @@ TEST_CASE("a second thread in a capture waits until its graph is known to say wh
         graph.end();
         graph.launch(stream);
         CHECK(sim.free(second.ptr, stream) == EMM_OK);
-        settle(sim);
+        synchronize(sim);
         sim.free(sim.alloc(4 * MiB, unordered), unordered);
-        settle(sim);
+        synchronize(sim);
         expect_kept(sim, second.ptr, 3 * MiB, other);
         graph.launch(stream);
     }
@@ -345,9 +338,9 @@ TEST_CASE("a call on a capturing stream outlives the capture that ends meanwhile
         CHECK(sim.free(ptr, ending.stream) == EMM_OK);
     }
     CHECK(sim.stats().live_count == 0); // and the invariants hold
-    settle(sim);
+    synchronize(sim);
     sim.free(sim.alloc(4 * MiB, unordered), unordered);
-    settle(sim);
+    synchronize(sim);
     sim.trim();
     CHECK(sim.held() == 0);
 }
@@ -379,10 +372,10 @@ TEST_CASE("captures that come and go need no more memory than a few of them") {
             CHECK(sim.free(ptr, stream) == EMM_OK);
             graph.end();
             graph.launch(stream);
-            settle(sim);
+            synchronize(sim);
         }
         CHECK(sim.held() <= 64 * MiB);
-        settle(sim);
+        synchronize(sim);
         sim.trim();
         CHECK(sim.held() == 0);
     }

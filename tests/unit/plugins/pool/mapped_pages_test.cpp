@@ -5,13 +5,6 @@ using namespace pool_test;
 
 namespace {
 
-void synchronize(Simulation &sim) {
-    cuda().cuCtxPushCurrent(sim.context);
-    cuda().cuCtxSynchronize();
-    CUcontext popped = nullptr;
-    cuda().cuCtxPopCurrent(&popped);
-}
-
 unsigned long long access_of(int device, CUdeviceptr ptr) {
     static const auto get =
         reinterpret_cast<decltype(&::cuMemGetAccess)>(host().driver("cuMemGetAccess", 12000));

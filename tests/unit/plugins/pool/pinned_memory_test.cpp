@@ -52,13 +52,6 @@ uint64_t host_bytes() {
     return counters.host_bytes;
 }
 
-void synchronize(Simulation &sim) {
-    cuda().cuCtxPushCurrent(sim.context);
-    cuda().cuCtxSynchronize();
-    CUcontext popped = nullptr;
-    cuda().cuCtxPopCurrent(&popped);
-}
-
 } // namespace
 
 TEST_CASE("pinned memory comes from the driver once, whatever its size") {

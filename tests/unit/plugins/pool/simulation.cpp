@@ -364,6 +364,13 @@ emm_stats Simulation::stats() {
     return stats;
 }
 
+void synchronize(Simulation &sim) {
+    cuda().cuCtxPushCurrent(sim.context);
+    cuda().cuCtxSynchronize();
+    CUcontext popped = nullptr;
+    cuda().cuCtxPopCurrent(&popped);
+}
+
 size_t Simulation::trim(size_t keep) {
     size_t released = 0;
     REQUIRE(pool().trim(manager, keep, &released) == EMM_OK);

@@ -115,6 +115,8 @@ private:
     uint64_t base_bytes_ = 0;
 };
 
+void synchronize(Simulation &sim); // waits for all work of its context
+
 constexpr size_t KiB = 1024, MiB = 1024 * KiB;
 const CUstream legacy = nullptr;
 const CUstream per_thread = reinterpret_cast<CUstream>(uintptr_t(2));

@@ -33,13 +33,6 @@ void pass_on(Simulation &sim, CUstream giver, CUstream taker, size_t size) {
     CHECK(sim.races() == 0);
 }
 
-void synchronize(Simulation &sim) {
-    cuda().cuCtxPushCurrent(sim.context);
-    cuda().cuCtxSynchronize();
-    CUcontext popped = nullptr;
-    cuda().cuCtxPopCurrent(&popped);
-}
-
 } // namespace
 
 TEST_CASE("memory goes from one stream to another only after ordering, whatever the streams are") {

@@ -14,13 +14,6 @@ using namespace pool_test;
 
 namespace {
 
-void settle(Simulation &sim) {
-    cuda().cuCtxPushCurrent(sim.context);
-    cuda().cuCtxSynchronize();
-    CUcontext popped = nullptr;
-    cuda().cuCtxPopCurrent(&popped);
-}
-
 // A thread that does one thing after another as it is told, and keeps its magazines meanwhile.
 class Helper {
 public:
@@ -85,7 +78,7 @@ TEST_CASE("ten thousand short-lived threads leave reserved memory flat") {
         }).join();
         early = i == 2000 ? sim.held() : early;
     }
-    settle(sim);
+    synchronize(sim);
     CHECK(sim.held() <= early + 16 * MiB); // 8,000 threads would strand 1,200 MiB and more
     sim.free(sim.alloc(100, unordered), unordered);
     sim.trim();
@@ -96,7 +89,7 @@ TEST_CASE("a thread that ends strands nothing") {
     Simulation sim;
     for (const CUstream stream : {sim.stream(), legacy}) {
         std::thread([&] { fill_and_free(sim, stream); }).join();
-        settle(sim);
+        synchronize(sim);
         const uint64_t held = sim.held();
         CHECK(held > 0);
         CHECK(sim.trim() == held);
@@ -109,7 +102,7 @@ TEST_CASE("a trim reaches what other threads keep for themselves") {
     for (const CUstream stream : {sim.stream(), legacy}) {
         one.act([&] { fill_and_free(sim, stream); });
         two.act([&] { fill_and_free(sim, stream); });
-        settle(sim);
+        synchronize(sim);
         const uint64_t held = sim.held();
         CHECK(held > 0);
         CHECK(sim.trim() == held);
@@ -143,7 +136,7 @@ TEST_CASE("a stream's retirement empties every thread's magazine for it") {
     helper.act([&] { fill_and_free(sim, first); });
     fill_and_free(sim, first);
     sim.destroy(first);
-    settle(sim);
+    synchronize(sim);
     const CUstream second = sim.stream(); // very likely with the first one's handle
     const uint64_t held = sim.held();
     helper.act([&] {
@@ -153,7 +146,7 @@ TEST_CASE("a stream's retirement empties every thread's magazine for it") {
     });
     CHECK(sim.held() == held);
     sim.destroy(second);
-    settle(sim);
+    synchronize(sim);
     CHECK(sim.trim() == held);
 }
 
@@ -324,14 +317,14 @@ TEST_CASE("pinned memory that other threads keep is fetched before there is more
             });
             CHECK(unpin(blocks[size_t(round)], legacy) == EMM_E_NOT_OWNED);
             blocks.clear();
-            settle(sim);
+            synchronize(sim);
             CHECK(sim.stats().host_live_bytes == 0);
             reserved = round == 2 ? sim.stats().host_reserved_bytes : reserved;
         }
         CHECK(sim.stats().host_reserved_bytes <= reserved + 8 * 8 * MiB); // to be asked less often
     }
     sim.trim();
-    settle(sim); // the events that the first trim has left
+    synchronize(sim); // the events that the first trim has left
     sim.trim();
     CHECK(sim.stats().host_reserved_bytes == 0);
 }
@@ -352,15 +345,15 @@ TEST_CASE("pinned memory that a thread keeps goes back when it ends, or its stre
                 pair(32 * KiB);
             }
         }).join();
-        settle(sim);
+        synchronize(sim);
         reserved = i == 100 ? sim.stats().host_reserved_bytes : reserved;
     }
     CHECK(sim.stats().host_reserved_bytes == reserved);
     pair(32 * KiB);
     sim.destroy(stream);
-    settle(sim);
+    synchronize(sim);
     sim.trim();
-    settle(sim);
+    synchronize(sim);
     sim.trim();
     CHECK(sim.stats().host_reserved_bytes == 0);
 }
