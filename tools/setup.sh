@@ -261,7 +261,7 @@ configure() {
 compile() {
     local folder=$1 name=${1##*/}
     shift
-    say "compiling (1 to 10 minutes the first time, by the processors; the log is $logs/$name.log)"
+    say "compiling (some minutes the first time, by the processors; the log is $logs/$name.log)"
     logged "$name" meson compile -C "$folder" "$@" || stop "emm did not build"
 }
 
