@@ -66,8 +66,8 @@ Trace parse(const NextLine &next, const std::string &path, bool may_be_empty) {
     }
 }
 
-Trace read(const std::string &path, const std::string &name, bool may_be_empty,
-           const ReadReport &report) {
+Trace read_file(const std::string &path, const std::string &name, bool may_be_empty,
+                const ReadReport &report) {
     constexpr uint64_t between_looks = 4096; // lines
     LineFile file(path, name);
     Pace pace;
@@ -89,12 +89,12 @@ Trace parse_trace(std::string_view text, const std::string &path) {
 
 Trace read_trace(const std::string &path, const std::string &name, const ReadReport &report) {
     complete_event_log(path);
-    return read(path, name.empty() ? path : name, false, report);
+    return read_file(path, name.empty() ? path : name, false, report);
 }
 
 Trace read_event_log(const std::string &path, bool &ret_was_incomplete, const ReadReport &report) {
     ret_was_incomplete = complete_event_log(path);
-    return read(path, path, true, report);
+    return read_file(path, path, true, report);
 }
 
 } // namespace emm::tool
