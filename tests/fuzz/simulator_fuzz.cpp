@@ -1,6 +1,12 @@
 // Any EMM_SIM is either a machine within its limits, or is refused in a sentence.
+#include "entries.h"
 #include "file.h"
 #include "options.h"
+
+// The table of the entries has the whole driver behind it.
+bool simcuda::is_entry(std::string_view name) {
+    return name.substr(0, 2) == "cu";
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const std::string text(reinterpret_cast<const char *>(data), size);

@@ -2,7 +2,7 @@
 
 #include "child.h"
 #include "driver.h"
-#include "loader/spec.h"
+#include "loader/text.h"
 #include "observe/settings.h"
 #include "observe/text.h"
 #include "print.h"
