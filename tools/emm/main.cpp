@@ -1,5 +1,5 @@
 #include "child.h"
-#include "command_line.h"
+#include "command.h"
 #include "print.h"
 
 #include <cstring>

@@ -4,6 +4,7 @@
 #include "observe/settings.h"
 #include "observe/suggest.h"
 #include "print.h"
+#include "spec.h"
 #include "workload/workload.h"
 
 #include <CLI/CLI.hpp>
@@ -191,6 +192,26 @@ void expect_one_of(CLI::Option *option, const std::vector<std::string> &known) {
             return is_known ? std::string() : none_of(known, text);
         },
         fmt::format("{{{}}}", fmt::join(known, ","))));
+}
+
+void json_flag(CLI::App *command, bool &flag) {
+    command->add_flag("--json", flag, "print one JSON object and nothing else");
+}
+
+void plugin_option(CLI::App *command, std::vector<std::string> &specs) {
+    command
+        ->add_option("--plugin", specs,
+                     "a plugin, in a process of its own; may be given several times")
+        ->option_text("SPEC")
+        ->take_all()
+        ->allow_extra_args(false); // what follows may be the trace
+}
+
+void expect_one_plugin(const char *command, const std::string &spec) {
+    if (is_list(spec)) {
+        throw usage(
+            fmt::format("{}: expected one plugin, found a list, {}", command, in_quotes(spec)));
+    }
 }
 
 CLI::Validator positive_number() {

@@ -37,6 +37,13 @@ Failure none_of(const std::string &subject, const std::vector<std::string> &know
 // The option takes one of these words.
 void expect_one_of(CLI::Option *option, const std::vector<std::string> &known);
 
+// What several commands have: --json, and --plugin as often as one likes.
+void json_flag(CLI::App *command, bool &json);
+void plugin_option(CLI::App *command, std::vector<std::string> &specs);
+
+// Throws Failure if `spec` is a list.
+void expect_one_plugin(const char *command, const std::string &spec);
+
 // For options that take a number: above 0; between two; or a whole one, without signs. Without
 // `most`, as far as 64 bits go.
 CLI::Validator positive_number();

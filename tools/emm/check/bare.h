@@ -33,7 +33,6 @@ public:
     const emm_plugin *table() const { return table_; }
     // Slots behind the table's end are NULL.
     const emm_plugin &slots() const { return slots_; }
-    bool needs_current() const { return (slots_.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0; }
     const char *const *option_texts() const { return texts_.data(); }
 
 private:

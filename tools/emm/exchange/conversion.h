@@ -73,7 +73,4 @@ Conversion convert(Recording &recording, Output &output, const std::function<voi
 // and may be empty.
 Failure bad_file(const std::string &name, const std::string &place, const Malformed &malformed);
 
-// Options that do not go together: exit status 2.
-Failure wrong_use(std::string message);
-
 } // namespace emm::tool

@@ -25,8 +25,6 @@ public:
     void write(char byte) { write(std::string_view(&byte, 1)); }
     void finish();
 
-    bool is_standard() const { return path_.empty(); }
-
 private:
     static constexpr size_t full = 1 << 18;
 

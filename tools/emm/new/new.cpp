@@ -1,10 +1,12 @@
 #include "new/new.h"
 
+#include "command.h"
 #include "exchange/output.h"
 #include "json.h"
 #include "new/prefix.h"
 #include "print.h"
 #include "problem.h"
+#include "usage.h"
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
@@ -103,19 +105,20 @@ std::string next_steps(const std::string &name, Builder builder) {
 
 } // namespace
 
-CLI::App *add_new_command(CLI::App &app, NewOptions &options) {
+Command new_command(CLI::App &app) {
+    const auto options = std::make_shared<NewOptions>();
     CLI::App *command = app.add_subcommand(
         "new", "Write the project of a plugin, ready to build, into a folder of its name");
-    command->add_option("NAME", options.name, "the plugin's name, by which EMM_PLUGIN finds it")
+    command->add_option("NAME", options->name, "the plugin's name, by which EMM_PLUGIN finds it")
         ->option_text(" ")
         ->required();
-    CLI::Option *cpp = command->add_flag("--cpp", options.cpp, "in C++17 (default)");
-    CLI::Option *c = command->add_flag("--c", options.c, "in C11");
-    CLI::Option *meson = command->add_flag("--meson", options.meson, "built by Meson (default)");
-    CLI::Option *cmake = command->add_flag("--cmake", options.cmake, "built by CMake");
+    CLI::Option *cpp = command->add_flag("--cpp", options->cpp, "in C++17 (default)");
+    CLI::Option *c = command->add_flag("--c", options->c, "in C11");
+    CLI::Option *meson = command->add_flag("--meson", options->meson, "built by Meson (default)");
+    CLI::Option *cmake = command->add_flag("--cmake", options->cmake, "built by CMake");
     c->excludes(cpp);
     cmake->excludes(meson);
-    command->add_flag("--json", options.json, "print one JSON object and nothing else");
+    json_flag(command, options->json);
     command->footer(
         "  emm new mine --cpp --meson && cd mine\n"
         "  meson setup build && meson compile -C build\n"
@@ -124,7 +127,7 @@ CLI::App *add_new_command(CLI::App &app, NewOptions &options) {
         "Meson finds emm with pkg-config (PKG_CONFIG_PATH), CMake with find_package "
         "(CMAKE_PREFIX_PATH).\nThe plugin gives out cuMemAlloc's memory; change it from "
         "there.");
-    return command;
+    return {command, [options] { return run_new(*options); }};
 }
 
 int run_new(const NewOptions &options) {

@@ -4,10 +4,6 @@
 #include <string>
 #include <vector>
 
-namespace CLI {
-class App;
-}
-
 namespace emm::tool {
 
 struct ReportOptions {
@@ -22,10 +18,5 @@ struct ReportOptions {
 
 // `emm report`: writes the page. Returns the exit status; throws Failure.
 int run_report(const ReportOptions &options);
-
-struct ReportOptions;
-
-// The command, with its options and help.
-CLI::App *add_report_command(CLI::App &app, ReportOptions &options);
 
 } // namespace emm::tool

@@ -1,3 +1,5 @@
+#include "command.h"
+
 #include "top/top.h"
 #include "top/view.h"
 #include "usage.h"
@@ -20,35 +22,36 @@ std::string column_problem(std::string &text) {
 
 } // namespace
 
-CLI::App *add_top_command(CLI::App &app, TopOptions &options) {
+Command top_command(CLI::App &app) {
+    const auto options = std::make_shared<TopOptions>();
     CLI::App *command =
         app.add_subcommand("top", "What each process of yours that uses emm holds, live");
     CLI::Option *json = command->add_flag(
-        "--json", options.json, "print one JSON object, or --count N so many, and nothing else");
-    CLI::Option *prometheus = command->add_flag("--prometheus", options.prometheus,
+        "--json", options->json, "print one JSON object, or --count N so many, and nothing else");
+    CLI::Option *prometheus = command->add_flag("--prometheus", options->prometheus,
                                                 "print Prometheus's text exposition format");
     command
-        ->add_option("-o,--output", options.output,
+        ->add_option("-o,--output", options->output,
                      "the file that --prometheus writes in place of printing; with --interval\n"
                      "again and again, each time as a whole")
         ->option_text("FILE")
         ->needs(prometheus);
     CLI::Option *dump =
         command
-            ->add_option("--dump", options.dump,
+            ->add_option("--dump", options->dump,
                          "have a process write its memory report where its EMM_LOG writes, and\n"
                          "print it")
             ->option_text("PID")
             ->check(whole_number(1, most_processes));
-    command->add_option("--interval", options.interval, "seconds between two tables (default 1)")
+    command->add_option("--interval", options->interval, "seconds between two tables (default 1)")
         ->option_text("SECONDS")
         ->check(number_from(0.05, 86400));
     CLI::Option *count =
-        command->add_option("--count", options.count, "end after N tables, or JSON objects")
+        command->add_option("--count", options->count, "end after N tables, or JSON objects")
             ->option_text("N")
             ->check(whole_number(1));
     command
-        ->add_option("--sort", options.sort,
+        ->add_option("--sort", options->sort,
                      "pid, program, plugin, device, live, cached, reserved (default), peak, rate\n"
                      "or oldest")
         ->option_text("COLUMN")
@@ -64,7 +67,7 @@ CLI::App *add_top_command(CLI::App &app, TopOptions &options) {
         "LIVE is what the program has asked for, CACHED what the plugin keeps for later, RESERVED\n"
         "what it has from the driver, PEAK the highest RESERVED. NO_COLOR is honoured. A program\n"
         "that runs with EMM_TOP=off is not shown.");
-    return command;
+    return {command, [options] { return run_top(*options); }};
 }
 
 } // namespace emm::tool

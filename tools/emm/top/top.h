@@ -3,10 +3,6 @@
 #include <cstdint>
 #include <string>
 
-namespace CLI {
-class App;
-}
-
 namespace emm::tool {
 
 struct TopOptions {
@@ -17,8 +13,6 @@ struct TopOptions {
     uint64_t count = 0;  // of tables or objects; 0: not given
     std::string sort = "reserved";
 };
-
-CLI::App *add_top_command(CLI::App &app, TopOptions &options);
 
 // `emm top`: returns the exit status.
 int run_top(const TopOptions &options);

@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "command_line.h"
+#include "command.h"
 
 #include <initializer_list>
 #include <string>
