@@ -1,7 +1,7 @@
 #include "observe/events/event_log.h"
-#include "observe/environment.h"
 
 #include "fence/asymmetric_fence.h"
+#include "observe/environment.h"
 #include "observe/events/log_writer.h"
 #include "observe/events/module.h"
 #include "observe/events/python_calls.h"
