@@ -137,7 +137,7 @@ CUresult api::graph_add_mem_alloc_node(CUgraphNode *ph_graph_node, CUgraph h_gra
                                        const CUgraphNode *dependencies, size_t num_dependencies,
                                        CUDA_MEM_ALLOC_NODE_PARAMS *node_params) {
     Graph *graph;
-    Device *device;
+    Device *device = nullptr;
     std::vector<Node *> before;
     expect_success(find_place(h_graph, dependencies, num_dependencies, graph, before));
     expect(ph_graph_node && node_params && node_params->bytesize != 0 &&

@@ -126,7 +126,7 @@ CUresult api::ipc_open_mem_handle(CUdeviceptr *pdptr, CUipcMemHandle handle, uns
     std::memcpy(&name, &handle, sizeof name);
     expect(pdptr && flags == CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS && name.magic == handle_magic);
     expect(name.process != getpid(), CUDA_ERROR_INVALID_CONTEXT);
-    Device *device;
+    Device *device = nullptr;
     expect(find_device(name.device, device) == CUDA_SUCCESS &&
            start_of(name.process) == name.started);
     expect(device == context.device || sim().options.peers, CUDA_ERROR_MAP_FAILED);

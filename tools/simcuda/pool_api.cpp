@@ -191,7 +191,7 @@ CUresult api::mem_free_async(CUdeviceptr dptr, CUstream h_stream) {
 }
 
 CUresult api::mem_pool_create(CUmemoryPool *pool, const CUmemPoolProps *pool_props) {
-    Device *device;
+    Device *device = nullptr;
     expect(pool && pool_props && pool_props->allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
            pool_props->location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
            find_device(pool_props->location.id, device) == CUDA_SUCCESS);
@@ -275,7 +275,7 @@ CUresult api::mem_pool_set_access(CUmemoryPool pool, const CUmemAccessDesc *map,
 
 CUresult api::mem_pool_get_access(CUmemAccess_flags *flags, CUmemoryPool mem_pool,
                                   CUmemLocation *location) {
-    Device *device;
+    Device *device = nullptr;
     Pool &found = expect_found(find_pool, mem_pool);
     expect(flags && location && location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
            find_device(location->id, device) == CUDA_SUCCESS);
@@ -313,9 +313,9 @@ CUresult api::mem_pool_import_from_shareable_handle(CUmemoryPool *pool_out, void
                                                     unsigned long long flags) {
     const auto descriptor = static_cast<int>(reinterpret_cast<intptr_t>(handle));
     Ticket ticket;
-    Store *store;
-    Device *device;
-    uint64_t place;
+    Store *store = nullptr;
+    Device *device = nullptr;
+    uint64_t place = 0;
     expect(pool_out && flags == 0 && handle_type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
            open_share(descriptor, Ticket::Kind::pool, ticket, store, place) &&
            find_device(ticket.device, device) == CUDA_SUCCESS);

@@ -204,8 +204,8 @@ CUresult api::mem_import_from_shareable_handle(CUmemGenericAllocationHandle *han
                                                CUmemAllocationHandleType sh_handle_type) {
     const auto descriptor = static_cast<int>(reinterpret_cast<intptr_t>(os_handle));
     Ticket ticket;
-    Store *store;
-    uint64_t place;
+    Store *store = nullptr;
+    uint64_t place = 0;
     expect(handle && sh_handle_type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
            open_share(descriptor, Ticket::Kind::physical, ticket, store, place));
     expect_found(find_device, ticket.device);
