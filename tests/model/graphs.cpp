@@ -8,9 +8,18 @@ namespace {
 
 constexpr size_t most_captures = 2, most_graphs = 8, most_copies = 3;
 
+// Whether the stream may capture now.
+bool announce(World &world, Stream &stream, bool announced, size_t hand) {
+    emm_context *const context = world.places[stream.context].emm;
+    stream.announced =
+        announced &&
+        world.done(world.call(hand, [&] { return emm_capture_begin(context, stream.handle); }),
+                   "emm_capture_begin");
+    return announced == stream.announced;
+}
+
 void begin_capture(World &world) {
     const size_t number = world.any_place();
-    Place &place = world.places[number];
     Stream &stream = world.any_stream(number);
     const size_t open =
         size_t(std::count_if(world.graphs.begin(), world.graphs.end(), [](const auto &each) {
@@ -26,13 +35,8 @@ void begin_capture(World &world) {
     graph->number = world.next_graph();
     graph->context = number;
     graph->hand = world.hand_of(stream);
-    graph->last = &stream;
-    graph->announced =
-        announced &&
-        world.done(
-            world.call(graph->hand, [&] { return emm_capture_begin(place.emm, stream.handle); }),
-            "emm_capture_begin");
-    if (announced != graph->announced) {
+    graph->after = {&stream};
+    if (!announce(world, stream, announced, graph->hand)) {
         return;
     }
     // Without a fault: if the mode of a thread cannot be changed, its calls invalidate others'
@@ -79,11 +83,35 @@ void capture(World &world) {
         return;
     }
     Block *const block = found[world.below(found.size())];
+    for (const Graph::Use &use : stream->capture->uses) {
+        if (use.block == block && use.stream != stream) {
+            return;
+        }
+    }
     world.use(*block, *stream);
     const bool launchable = stream->capture->launchable;
     if (dice == 2 && world.free(block, stream->handle, hand, stream->capture)) {
         stream->capture->launchable = launchable; // the memory is held for it
     }
+}
+
+// Another stream joins, from here on behind what the first has captured.
+void join_capture(World &world) {
+    Stream *const first = world.any_capturing();
+    Stream *const stream = first ? &world.any_stream(first->context) : nullptr;
+    const bool silent = first && !first->announced;
+    if (!first || stream->blocking || first->capture->after.size() > 2 ||
+        !announce(world, *stream, stream->registered || !silent, world.hand_of(*stream))) {
+        return;
+    }
+    world.order(*first, *stream);
+    say("    stream %p joins graph %zu", static_cast<void *>(stream->handle),
+        first->capture->number);
+    stream->capture = first->capture;
+    const auto &after = first->capture->after;
+    const auto at = std::find(after.begin(), after.end(), first);
+    first->capture->shape += 'j' + std::to_string(at - after.begin());
+    first->capture->after.push_back(stream);
 }
 
 void end_capture(World &world) {
@@ -128,7 +156,9 @@ void copy(World &world) {
 
 void launch(World &world) {
     Graph *const graph = any_graph(world);
-    if (graph && graph->launchable && !graph->execs.empty() && !graph->last->capture &&
+    if (graph && graph->launchable && !graph->execs.empty() &&
+        std::none_of(graph->after.begin(), graph->after.end(),
+                     [](const Stream *stream) { return stream->capture; }) &&
         std::none_of(graph->uses.begin(), graph->uses.end(),
                      [](const Graph::Use &use) { return use.block->home->capture; })) {
         world.launch(*graph, graph->execs[world.below(graph->execs.size())],
@@ -184,29 +214,38 @@ void update(World &world) {
 
 } // namespace
 
-void World::end_capture(Stream &stream) {
-    Graph &graph = *stream.capture;
+// Those that have joined are joined in turn.
+void World::end_capture(Stream &any) {
+    Graph &graph = *any.capture;
+    Stream &first = *graph.after.front();
     CUgraph made = nullptr;
-    drive(stream.context, graph.hand,
-          [&] { ::check(driver.cuStreamEndCapture(stream.handle, &made), "cuStreamEndCapture"); });
-    stream.capture = nullptr;
+    for (size_t i = graph.after.size(); i-- > 1;) {
+        order(*graph.after[i], first);
+    }
+    drive(first.context, graph.hand,
+          [&] { ::check(driver.cuStreamEndCapture(first.handle, &made), "cuStreamEndCapture"); });
     graph.graphs.push_back(made);
-    if (graph.announced) {
-        carry_out_calmly(
-            hand_of(stream),
-            [&] { return emm_capture_end(places[stream.context].emm, stream.handle); },
-            "emm_capture_end");
+    for (Stream *const stream : graph.after) {
+        stream->capture = nullptr;
+        if (std::exchange(stream->announced, false)) {
+            carry_out_calmly(
+                hand_of(*stream),
+                [&] { return emm_capture_end(places[stream->context].emm, stream->handle); },
+                "emm_capture_end");
+        }
     }
 }
 
 void World::launch(Graph &graph, CUgraphExec exec, Stream &stream) {
-    order(*graph.last, stream);
+    for (const Stream *const before : graph.after) {
+        order(*before, stream);
+    }
     for (const Graph::Use &use : graph.uses) {
         order(*use.block->home, stream);
         use.block->home = &stream;
         use.block->pattern = use.pattern;
     }
-    graph.last = &stream;
+    graph.after = {&stream};
     say("    graph %zu on stream %p", graph.number, static_cast<void *>(stream.handle));
     drive(stream.context, hand_of(stream),
           [&] { ::check(driver.cuGraphLaunch(exec, stream.handle), "cuGraphLaunch"); });
@@ -215,6 +254,7 @@ void World::launch(Graph &graph, CUgraphExec exec, Stream &stream) {
 const std::vector<Action> graph_actions = {
     {"begin a capture", 20, &Settings::graphs, &begin_capture},
     {"capture", 60, &Settings::graphs, &capture},
+    {"join a capture", 12, &Settings::joins, &join_capture},
     {"end a capture", 16, &Settings::graphs, &end_capture},
     {"copy a graph", 20, &Settings::graphs, &copy},
     {"launch", 30, &Settings::graphs, &launch},

@@ -28,15 +28,10 @@ Settings settings_of(int argc, char *argv[]) {
         {"sections", &settings.sections}, {"trims", &settings.trims},
         {"ends", &settings.ends},         {"handles", &settings.handles},
         {"host", &settings.host},         {"graphs", &settings.graphs},
-        {"silent", &settings.silent},     {"faults", &settings.faults},
-        {"pressure", &settings.pressure}, {"resets", &settings.resets},
-        {"lives", &settings.lives},       {"beside", &settings.beside},
-        {"forks", &settings.forks},       {"handles", &settings.handles},
-        {"host", &settings.host},         {"graphs", &settings.graphs},
-        {"silent", &settings.silent},     {"faults", &settings.faults},
-        {"pressure", &settings.pressure}, {"resets", &settings.resets},
-        {"lives", &settings.lives},       {"beside", &settings.beside},
-        {"forks", &settings.forks},
+        {"joins", &settings.joins},       {"silent", &settings.silent},
+        {"faults", &settings.faults},     {"pressure", &settings.pressure},
+        {"resets", &settings.resets},     {"lives", &settings.lives},
+        {"beside", &settings.beside},     {"forks", &settings.forks},
     };
     for (int i = 1; i < argc; i++) {
         set(known, argv[i]);

@@ -31,6 +31,7 @@ struct Settings {
     size_t ends = 1; // threads that end
     size_t handles = 1;
     size_t graphs = 1;
+    size_t joins = 1; // streams that join a capture
     size_t resets = 1;
     size_t lives = 1;  // contexts that end
     size_t beside = 1; // calls at the same time

@@ -99,11 +99,11 @@ void World::make_place(size_t number) {
     check(emm_context_from(place.cuda, &place.emm), "emm_context_from");
     for (const uintptr_t handle : {0, 1}) {
         place.streams.push_back(std::make_unique<Stream>(
-            Stream{number, reinterpret_cast<CUstream>(handle), no_hand, false, true, nullptr}));
+            Stream{number, reinterpret_cast<CUstream>(handle), no_hand, false, true}));
     }
     for (size_t hand = 0; hand < hands.count(); hand++) {
-        place.streams.push_back(std::make_unique<Stream>(
-            Stream{number, EMM_STREAM_PER_THREAD, hand, false, true, nullptr}));
+        place.streams.push_back(
+            std::make_unique<Stream>(Stream{number, EMM_STREAM_PER_THREAD, hand, false, true}));
     }
     for (size_t i = 0; i < own_streams; i++) {
         make_stream(number, i % 2 == 0);
@@ -253,9 +253,8 @@ Stream *World::any_capturing() {
 
 bool World::unannounced(size_t place) const {
     const auto &streams = places[place].streams;
-    return std::any_of(streams.begin(), streams.end(), [](const auto &stream) {
-        return stream->capture && !stream->capture->announced;
-    });
+    return std::any_of(streams.begin(), streams.end(),
+                       [](const auto &stream) { return stream->capture && !stream->announced; });
 }
 
 bool World::unannounced() const {
@@ -269,8 +268,7 @@ bool World::unannounced() const {
 
 Stream &World::make_stream(size_t place, bool registered) {
     const bool blocking = one_in(4);
-    auto made =
-        std::make_unique<Stream>(Stream{place, nullptr, no_hand, registered, blocking, nullptr});
+    auto made = std::make_unique<Stream>(Stream{place, nullptr, no_hand, registered, blocking});
     const unsigned flags = blocking ? CU_STREAM_DEFAULT : CU_STREAM_NON_BLOCKING;
     drive(place, 0,
           [&] { ::check(driver.cuStreamCreate(&made->handle, flags), "cuStreamCreate"); });
@@ -318,7 +316,8 @@ void World::rehome(const Stream &stream, Stream &heir) {
         block->home = block->home == &stream ? &heir : block->home;
     }
     for (const auto &graph : graphs) {
-        graph->last = graph->last == &stream ? &heir : graph->last;
+        std::replace(graph->after.begin(), graph->after.end(), const_cast<Stream *>(&stream),
+                     &heir);
     }
 }
 
@@ -378,8 +377,8 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
     block.ptr = untouched;
     block.references = {reinterpret_cast<emm_memory *>(untouched)};
     const emm_status status = call(hand, [&] { return request(block, stream); });
-    if (has_faulted_) {
-        model.lost_count_of_failures(block.context); // emm may have asked again
+    if (has_faulted_ || status == EMM_E_CAPTURING) {
+        model.lost_count_of_failures(block.context); // asked again, or refused before
     }
     const Graph *const capture = stream == home.handle ? home.capture : nullptr;
     if (!done(status, "an allocation", capture ? EMM_E_CAPTURING : EMM_OK)) {
@@ -539,8 +538,9 @@ void World::use(Block &block, Stream &stream) {
     const Ends ends(block.ptr, block.size);
     if (Graph *const graph = stream.capture) {
         std::erase_if(graph->uses, [&](const Graph::Use &use) { return use.block == &block; });
-        graph->uses.push_back({&block, pattern});
-        graph->shape += ends.tail ? 't' : 'h';
+        graph->uses.push_back({&block, pattern, &stream});
+        const auto at = std::find(graph->after.begin(), graph->after.end(), &stream);
+        graph->shape += std::to_string(at - graph->after.begin()) + (ends.tail ? 't' : 'h');
     } else {
         block.pattern = pattern;
         block.home = &stream;

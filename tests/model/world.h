@@ -77,14 +77,13 @@ struct Graph {
     struct Use {
         Block *block;
         unsigned pattern;
+        Stream *stream; // of the capture: others' nodes are in no order with its own
     };
-    std::vector<Use> uses;  // of live memory, which each launch leaves with a pattern
-    std::string shape;      // graphs of the same shape can take over each other's executables
-    bool launchable = true; // all that it uses is live, or held for it
-    Stream *last = nullptr; // after whose work it may be launched
-
-    bool announced = false; // while it is captured
-    size_t hand = 0;
+    std::vector<Use> uses;       // of live memory, which each launch leaves with a pattern
+    std::string shape;           // graphs of the same shape can take over each other's executables
+    bool launchable = true;      // all that it uses is live, or held for it
+    std::vector<Stream *> after; // whose work comes before a launch; of a capture, who captures
+    size_t hand = 0;             // that has begun the capture
 };
 
 // Of one context. The built-in ones have no handle of their own.
@@ -95,6 +94,7 @@ struct Stream {
     bool registered = false;
     bool blocking = false;
     Graph *capture = nullptr; // that goes on
+    bool announced = false;   // it is
 
     bool built_in() const { return reinterpret_cast<uintptr_t>(handle) <= 2; }
 };
