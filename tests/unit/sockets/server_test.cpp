@@ -67,7 +67,7 @@ bool is_answered(int socket) {
 
 } // namespace
 
-TEST_CASE("a silent peer gives its place to newer ones, and keeps nobody from an answer") {
+TEST_CASE("a silent peer gives its place to newer ones, and each that asks is answered") {
     const Running running(1'000'000'000);
     const int first = running.connect();
     std::vector<int> silent;
