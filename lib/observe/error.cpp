@@ -74,6 +74,9 @@ bool end_with_thread(Record *record) noexcept {
 Record *own_record() noexcept {
     if (!of_thread.record && !of_thread.has_ended) {
         std::unique_ptr<Record> made(new (std::nothrow) Record);
+        if (made) {
+            made->show(of_thread.bare); // what failed before there was memory for a record
+        }
         of_thread.record = made && end_with_thread(made.get()) ? made.release() : nullptr;
     }
     return of_thread.record;
