@@ -131,7 +131,7 @@ const Range *Model::live_around(uint64_t address) const {
 }
 
 bool Model::is_free(uint64_t begin, uint64_t end) const {
-    return !live_in(begin, end) && !held_in(begin, end, 0);
+    return begin >= end || (!live_in(begin, end) && !held_in(begin, end, 0));
 }
 
 bool Model::is_empty(size_t context) const {

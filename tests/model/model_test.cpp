@@ -64,7 +64,9 @@ TEST_CASE("what was freed in a capture may go out again in the same capture alon
     model.life_begins(8);
     model.freed_in_capture(at, 7);
     CHECK_THROWS_AS(model.allocated(0, Kind::device, at, size, 8), Wrong);
-    model.allocated(0, Kind::device, at, size, 7);
+    model.allocated(0, Kind::device, at, size / 2, 7);
+    CHECK(model.is_free(at + size / 2, at + size / 2)); // no byte
+    CHECK_FALSE(model.is_free(at + size / 2, at + size));
     model.freed(at);
     CHECK_THROWS_AS(model.allocated(0, Kind::device, at, size), Wrong);
 }
