@@ -174,7 +174,7 @@ void Model::judge(size_t context, const emm_stats &stats) {
     if (promises_.most) {
         expect_at_most(stats.peak_reserved_bytes, promises_.most, "peak_reserved_bytes");
     }
-    if (figures.sections) {
+    if (figures.sections && promises_.keeps_in_sections) {
         expect_at_most(figures.reserved_in_section, stats.reserved_bytes,
                        "bytes reserved earlier in the section");
         figures.reserved_in_section = stats.reserved_bytes;

@@ -24,6 +24,7 @@ std::string plugin_name() {
 Promises promises_of(const Settings &settings) {
     Promises promises;
     promises.exact_peak = plugin_name() != "pool"; // its threads count by themselves
+    promises.keeps_in_sections = settings.faults == 0;
     promises.most = settings.most << 20;
     return promises;
 }
@@ -636,7 +637,10 @@ void World::end_place(Place &place) {
     emm_stats stats = stats_of(number);
     for (int trims = 0; trims < most_trims && (stats.reserved_bytes || stats.host_reserved_bytes);
          trims++) {
+        emm_deviceptr ptr = 0; // a request tries again to return what was refused
         synchronize(number);
+        check(emm_memalloc(place.emm, 256, EMM_STREAM_LEGACY, &ptr), "emm_memalloc");
+        check(emm_memfree(place.emm, ptr, 256, EMM_STREAM_LEGACY), "emm_memfree");
         check(call(0, [&] { return emm_trim(place.emm, 0, nullptr); }), "emm_trim");
         stats = stats_of(number);
     }
