@@ -120,12 +120,13 @@ void Manager::drop(Entry entry, bool alive) noexcept {
 }
 
 emm_status Manager::defer_cleanup(uint32_t enter) {
-    if (enter) {
-        ++sections_;
-    } else {
-        --sections_;
+    enter ? ++sections_ : --sections_;
+    try {
+        apply_threshold();
+    } catch (...) {
+        sections_ -= enter; // it has not begun; an end has come all the same
+        throw;
     }
-    apply_threshold();
     return EMM_OK;
 }
 
