@@ -44,7 +44,7 @@ void begin_capture(World &world) {
     const auto mode = world.settings.faults ? CU_STREAM_CAPTURE_MODE_RELAXED
                                             : CUstreamCaptureMode(world.below(3));
     world.drive(number, graph->hand, [&] {
-        check(world.driver.cuStreamBeginCapture(stream.handle, mode), "cuStreamBeginCapture");
+        ::check(world.driver.cuStreamBeginCapture(stream.handle, mode), "cuStreamBeginCapture");
     });
     say("    stream %p of context %zu captures graph %zu in mode %d%s",
         static_cast<void *>(stream.handle), number, graph->number, mode,
@@ -142,12 +142,12 @@ void copy(World &world) {
         CUgraph clone = nullptr;
         CUgraphExec exec = nullptr;
         if (world.one_in(3) && graph->graphs.size() < most_copies) {
-            check(world.driver.cuGraphClone(&clone, from), "cuGraphClone");
+            ::check(world.driver.cuGraphClone(&clone, from), "cuGraphClone");
             graph->graphs.push_back(clone);
             world.model.life_begins(graph->number);
         } else if (graph->execs.size() < most_copies) {
-            check(world.driver.cuGraphInstantiateWithFlags(&exec, from, 0),
-                  "cuGraphInstantiateWithFlags");
+            ::check(world.driver.cuGraphInstantiateWithFlags(&exec, from, 0),
+                    "cuGraphInstantiateWithFlags");
             graph->execs.push_back(exec);
             world.model.life_begins(graph->number);
         }
@@ -174,13 +174,13 @@ void destroy(World &world) {
     }
     world.drive(graph->context, world.any_hand(), [&] {
         if (graph->execs.empty() || (!graph->graphs.empty() && world.one_in(2))) {
-            check(world.driver.cuGraphDestroy(
-                      taken_from(graph->graphs, world.below(graph->graphs.size()))),
-                  "cuGraphDestroy");
+            ::check(world.driver.cuGraphDestroy(
+                        taken_from(graph->graphs, world.below(graph->graphs.size()))),
+                    "cuGraphDestroy");
         } else {
-            check(world.driver.cuGraphExecDestroy(
-                      taken_from(graph->execs, world.below(graph->execs.size()))),
-                  "cuGraphExecDestroy");
+            ::check(world.driver.cuGraphExecDestroy(
+                        taken_from(graph->execs, world.below(graph->execs.size()))),
+                    "cuGraphExecDestroy");
         }
     });
     say("    a copy of graph %zu", graph->number);
@@ -201,7 +201,7 @@ void update(World &world) {
     const CUgraphExec exec = taken_from(from->execs, world.below(from->execs.size()));
     CUgraphExecUpdateResultInfo info = {};
     world.drive(from->context, world.any_hand(), [&] {
-        check(world.driver.cuGraphExecUpdate(exec, to->graphs[0], &info), "cuGraphExecUpdate");
+        ::check(world.driver.cuGraphExecUpdate(exec, to->graphs[0], &info), "cuGraphExecUpdate");
     });
     say("    an executable of graph %zu becomes one of graph %zu", from->number, to->number);
     to->execs.push_back(exec);

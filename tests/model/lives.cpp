@@ -114,13 +114,13 @@ void end_context(World &world) {
             EMM_E_RETIRED, "an allocation of a retired context");
         for (const auto &stream : place.streams) {
             if (!stream->built_in()) {
-                check(world.driver.cuStreamDestroy(stream->handle), "cuStreamDestroy");
+                ::check(world.driver.cuStreamDestroy(stream->handle), "cuStreamDestroy");
             }
         }
     }
     say("    context %zu ends%s", number, told ? ", retired" : "");
     world.leave_context();
-    check(world.driver.cuCtxDestroy(place.cuda), "cuCtxDestroy");
+    ::check(world.driver.cuCtxDestroy(place.cuda), "cuCtxDestroy");
     world.forget_place(number);
     world.model.retired(number);
     world.make_place(number);

@@ -8,12 +8,6 @@ namespace {
 constexpr size_t own_streams = 4;
 constexpr int most_trims = 16;
 
-void check(emm_status status, const char *what) {
-    if (status < EMM_OK) {
-        throw Wrong(std::string(what) + ": " + emm_last_error()->text);
-    }
-}
-
 std::string plugin_name() {
     emm_plugin_info info = {};
     info.struct_size = sizeof info;
@@ -24,7 +18,7 @@ std::string plugin_name() {
 Promises promises_of(const Settings &settings) {
     Promises promises;
     promises.exact_peak = plugin_name() != "pool"; // its threads count by themselves
-    promises.keeps_in_sections = settings.faults == 0;
+    promises.keeps_in_sections = settings.faults == 0 && settings.tight == 0;
     promises.most = settings.most << 20;
     return promises;
 }
@@ -331,240 +325,6 @@ void World::synchronize(const Stream &stream) {
           [&] { ::check(driver.cuStreamSynchronize(stream.handle), "cuStreamSynchronize"); });
 }
 
-// --- allocations ---------------------------------------------------------------------------------
-
-Block *World::any_block(bool (*is)(const Block &)) {
-    std::vector<Block *> found;
-    for (const auto &block : blocks) {
-        if (!block->home->capture && is(*block)) {
-            found.push_back(block.get());
-        }
-    }
-    return found.empty() ? nullptr : found[below(found.size())];
-}
-
-// Runs on the thread that asks.
-emm_status World::request(Block &block, emm_stream stream) {
-    emm_context *const context = places[block.context].emm;
-    emm_memory **const handle = &block.references[0];
-    switch (block.kind) {
-    case Kind::device:
-        return block.by_handle ? emm_memory_alloc(context, block.size, stream, handle)
-                               : emm_memalloc(context, block.size, stream, &block.ptr);
-    case Kind::pinned:
-        return block.by_handle
-                   ? emm_memory_hostalloc(context, block.size, block.flags, handle)
-                   : emm_memhostalloc(context, block.size, block.flags, &block.host, &block.ptr);
-    case Kind::managed:
-        return block.by_handle ? emm_memory_managed(context, block.size, block.flags, handle)
-                               : emm_memallocmanaged(context, block.size, block.flags, &block.ptr);
-    case Kind::registered:
-        return block.by_handle
-                   ? emm_memory_pin(
-                         context, block.host, block.size, block.flags, block.owned.get(),
-                         [](void *owner) { ++static_cast<Owned *>(owner)->finalized; }, handle)
-                   : emm_mempin(context, block.host, block.size, block.flags, &block.ptr);
-    case Kind::opened:
-        break;
-    }
-    return EMM_E_NOT_SUPPORTED;
-}
-
-Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand) {
-    constexpr emm_deviceptr untouched = 0x5a5a5a5a;
-    block.home = &home;
-    block.free_stream = block.kind == Kind::device ? stream : EMM_STREAM_UNORDERED;
-    block.free_hand = hand;
-    block.ptr = untouched;
-    block.references = {reinterpret_cast<emm_memory *>(untouched)};
-    const emm_status status = call(hand, [&] { return request(block, stream); });
-    if (has_faulted_ || status == EMM_E_CAPTURING) {
-        model.lost_count_of_failures(block.context); // asked again, or refused before
-    }
-    const Graph *const capture = stream == home.handle ? home.capture : nullptr;
-    if (!done(status, "an allocation", capture ? EMM_E_CAPTURING : EMM_OK)) {
-        if (block.kind == Kind::device) {
-            model.failed(block.context, true);
-        }
-        if (block.ptr != untouched || block.references[0] != reinterpret_cast<void *>(untouched)) {
-            throw Wrong("an allocation failed, and has written to its output");
-        }
-        return nullptr;
-    }
-    const bool host = block.kind == Kind::pinned || block.kind == Kind::registered;
-    if (block.by_handle) {
-        judge_handle(block);
-        emm_memory_info info = {};
-        info.struct_size = sizeof info;
-        check(emm_memory_get_info(block.references[0], &info), "emm_memory_get_info");
-        block.ptr = info.ptr;
-        block.host = info.host;
-    } else {
-        block.references.clear();
-    }
-    if (host && ((block.flags & EMM_HOST_MAPPED) != 0) != (block.ptr != 0)) {
-        throw Wrong("host memory has a device address only if it is mapped");
-    }
-    block.ptr = host ? reinterpret_cast<uintptr_t>(block.host) : block.ptr;
-    say("    thread %zu, stream %p of context %zu: %zu bytes of %s memory at 0x%llx%s", hand,
-        static_cast<void *>(stream), block.context, block.size, name_of(block.kind), block.ptr,
-        block.by_handle ? ", a handle" : "");
-    model.allocated(block.context, block.kind, block.ptr, block.size,
-                    capture ? capture->number : 0);
-    blocks.push_back(std::make_unique<Block>(std::move(block)));
-    return blocks.back().get();
-}
-
-void World::judge_handle(const Block &block) {
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
-    check(emm_memory_get_info(block.references[0], &info), "emm_memory_get_info");
-    if (info.state != EMM_MEMORY_LIVE || info.size != block.size || info.flags != block.flags ||
-        info.context != places[block.context].emm || info.owner != block.owned.get() ||
-        (info.stream != block.free_stream)) {
-        throw Wrong("a handle tells of other memory");
-    }
-}
-
-// Runs on the thread that frees.
-emm_status World::give_back(const Block &block, size_t size, emm_stream stream) {
-    emm_context *const context = places[block.context].emm;
-    switch (block.kind) {
-    case Kind::device:
-        return emm_memfree(context, block.ptr, size, stream);
-    case Kind::pinned:
-        return emm_memhostfree(context, block.host, size, block.flags, stream);
-    case Kind::managed:
-        return emm_memfreemanaged(context, block.ptr, size, stream);
-    case Kind::registered:
-        return emm_memunpin(context, block.host, size);
-    case Kind::opened:
-        break;
-    }
-    return EMM_E_NOT_SUPPORTED;
-}
-
-// All uses are ordered before what comes next on `stream`. What is registered is the program's
-// again at once, so it waits first.
-bool World::free(Block *block, emm_stream stream, size_t hand, const Graph *capture) {
-    say("    thread %zu, stream %p: frees 0x%llx, %zu bytes of context %zu", hand,
-        static_cast<void *>(stream), block->ptr, block->size, block->context);
-    if (block->kind == Kind::registered) {
-        look(*block);
-    }
-    const size_t size = one_in(2) ? block->size : 0;
-    // A release that fails leaves no handle.
-    const bool in_two_steps = capture || settings.faults || one_in(2);
-    const emm_status status = call(hand, [&] {
-        if (!block->by_handle) {
-            return give_back(*block, size, stream);
-        }
-        emm_memory *const memory = block->references[0];
-        emm_status answer = emm_memory_set_stream(memory, stream);
-        answer = answer >= EMM_OK && in_two_steps ? emm_memory_free(memory) : answer;
-        return answer >= EMM_OK ? emm_memory_release(memory) : answer;
-    });
-    block->free_stream = stream;
-    if (!done(status, "a free", capture ? EMM_E_CAPTURING : EMM_OK)) {
-        return false;
-    }
-    if (block->by_handle && block->owned && block->owned->finalized != 1) {
-        throw Wrong("expected one call of the finalizer, found " +
-                    std::to_string(block->owned->finalized));
-    }
-    capture ? model.freed_in_capture(block->ptr, capture->number) : model.freed(block->ptr);
-    forget(block);
-    return true;
-}
-
-void World::leave_inert(Block *block) {
-    for (emm_memory *const reference : block->references) {
-        inert.push_back({reference, block->owned});
-    }
-    forget(block);
-}
-
-// The owner is finalized with the last of them at the latest.
-void World::release_inert(size_t number) {
-    const Inert reference = taken_from(inert, number);
-    carry_out(
-        any_hand(), [&] { return emm_memory_release(reference.memory); },
-        "the release of an inert handle");
-    if (reference.owned && reference.owned.use_count() == 1 && reference.owned->finalized != 1) {
-        throw Wrong("expected one call of the finalizer, found " +
-                    std::to_string(reference.owned->finalized));
-    }
-}
-
-// On the thread that has run out of memory, inside its call.
-size_t World::give_to(const emm_context *context) {
-    Block *const block = any_block([](const Block &each) {
-        return each.kind == Kind::device && !each.by_handle && each.is_plain();
-    });
-    if (!block || places[block->context].emm != context) {
-        return 0;
-    }
-    const size_t size = block->size;
-    check(emm_memfree(places[block->context].emm, block->ptr, size, EMM_STREAM_UNORDERED),
-          "emm_memfree in a pressure callback");
-    say("    gives back 0x%llx, %zu bytes", block->ptr, size);
-    model.freed(block->ptr);
-    forget(block);
-    return size;
-}
-
-void World::come_home(Block &block) {
-    if (block.home->context != block.context) {
-        Stream &stream = any_stream(block.context);
-        order(*block.home, stream);
-        block.home = &stream;
-    }
-}
-
-void World::forget(Block *block) {
-    for (const auto &graph : graphs) {
-        const size_t used =
-            std::erase_if(graph->uses, [=](const Graph::Use &use) { return use.block == block; });
-        graph->launchable &= used == 0;
-    }
-    std::erase_if(blocks, [=](const auto &each) { return each.get() == block; });
-}
-
-// The ends get the pattern. On the simulated driver all of it counts as used.
-void World::use(Block &block, Stream &stream) {
-    if (block.flags & EMM_HOST_READ_ONLY && block.kind == Kind::registered) {
-        return;
-    }
-    const unsigned pattern = next_pattern();
-    const Ends ends(block.ptr, block.size);
-    if (Graph *const graph = stream.capture) {
-        std::erase_if(graph->uses, [&](const Graph::Use &use) { return use.block == &block; });
-        graph->uses.push_back({&block, pattern, &stream});
-        const auto at = std::find(graph->after.begin(), graph->after.end(), &stream);
-        graph->shape += std::to_string(at - graph->after.begin()) + (ends.tail ? 't' : 'h');
-    } else {
-        block.pattern = pattern;
-        block.home = &stream;
-    }
-    drive(stream.context, hand_of(stream), [&] {
-        write_ends(driver, ends, pattern, stream.handle);
-        const simcuda_range all = {block.ptr, block.size, 1, 0};
-        if (driver.launch) {
-            ::check(CUresult(driver.launch(stream.handle, nullptr, nullptr, &all, 1)), "a launch");
-        }
-    });
-}
-
-void World::look(const Block &block) {
-    drive(block.home->context, hand_of(*block.home), [&] {
-        if (!block.pattern) {
-            ::check(driver.cuStreamSynchronize(block.home->handle), "cuStreamSynchronize");
-        } else {
-            expect_ends(driver, Ends(block.ptr, block.size), block.pattern, block.home->handle);
-        }
-    });
-}
-
 // Those that are made of a capture; they may be running.
 void World::destroy_graphs(size_t place) {
     for (const auto &graph : graphs) {
@@ -634,13 +394,13 @@ void World::settle() {
 // complete when it began.
 void World::end_place(Place &place) {
     const size_t number = size_t(&place - places.data());
+    emm_deviceptr ptr = 0; // a request tries again to return what was refused
+    check(emm_memalloc(place.emm, 256, EMM_STREAM_LEGACY, &ptr), "emm_memalloc");
+    check(emm_memfree(place.emm, ptr, 256, EMM_STREAM_LEGACY), "emm_memfree");
     emm_stats stats = stats_of(number);
     for (int trims = 0; trims < most_trims && (stats.reserved_bytes || stats.host_reserved_bytes);
          trims++) {
-        emm_deviceptr ptr = 0; // a request tries again to return what was refused
         synchronize(number);
-        check(emm_memalloc(place.emm, 256, EMM_STREAM_LEGACY, &ptr), "emm_memalloc");
-        check(emm_memfree(place.emm, ptr, 256, EMM_STREAM_LEGACY), "emm_memfree");
         check(call(0, [&] { return emm_trim(place.emm, 0, nullptr); }), "emm_trim");
         stats = stats_of(number);
     }

@@ -63,6 +63,12 @@ struct Driver : emm::cuda::Entries {
     uint64_t refused_ends() const;
 };
 
+inline void check(emm_status status, const char *what) {
+    if (status < EMM_OK) {
+        throw Wrong(std::string(what) + ": " + emm_last_error()->text);
+    }
+}
+
 constexpr size_t no_hand = size_t(-1);
 
 struct Block;
