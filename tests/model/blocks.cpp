@@ -50,7 +50,7 @@ Block *World::allocate(Block block, Stream &home, emm_stream stream, size_t hand
     block.ptr = untouched;
     block.references = {reinterpret_cast<emm_memory *>(untouched)};
     const emm_status status = call(hand, [&] { return request(block, stream); });
-    if (has_faulted_ || status == EMM_E_CAPTURING) {
+    if (has_faulted_ || status == EMM_E_CAPTURING || settings.tight) {
         model.lost_count_of_failures(block.context); // asked again, or refused before
     }
     const Graph *const capture = stream == home.handle ? home.capture : nullptr;
