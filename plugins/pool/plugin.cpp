@@ -14,6 +14,17 @@ const emm_plugin &guarded() {
     return made;
 }
 
+// Not inlined: what makes the table needs a frame.
+[[gnu::noinline]] emm_status allocate_guarded(emm_manager *self, size_t size, emm_stream stream,
+                                              emm_deviceptr *ret_ptr) {
+    return guarded().memalloc(self, size, stream, ret_ptr);
+}
+
+[[gnu::noinline]] emm_status free_guarded(emm_manager *self, emm_deviceptr ptr, size_t size,
+                                          emm_stream stream) {
+    return guarded().memfree(self, ptr, size, stream);
+}
+
 const Manager &manager_of(emm_manager *self) {
     return reinterpret_cast<emm::adaptor::Held<Manager> *>(self)->manager;
 }
@@ -23,16 +34,15 @@ const Manager &manager_of(emm_manager *self) {
 emm_status memalloc(emm_manager *self, size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
     const uint64_t address = manager_of(self).take_at_once(size, stream);
     if (address == 0) [[unlikely]] {
-        return guarded().memalloc(self, size, stream, ret_ptr);
+        return allocate_guarded(self, size, stream, ret_ptr);
     }
     *ret_ptr = address;
     return EMM_OK;
 }
 
 emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
-    return manager_of(self).give_at_once(ptr, size, stream)
-               ? EMM_OK
-               : guarded().memfree(self, ptr, size, stream);
+    return manager_of(self).give_at_once(ptr, size, stream) ? EMM_OK
+                                                            : free_guarded(self, ptr, size, stream);
 }
 
 } // namespace
