@@ -289,10 +289,10 @@ EMM_API emm_status emm_shutdown(void);
  *
  * Like sized delete: the caller remembers context, size and flags, and emm keeps nothing for each
  * allocation. Size 0 gives address 0 and success; an export of size 0 is EMM_E_INVALID_VALUE.
- * Freeing address 0 is a success. `size` 0 in a free says that it is not known. What is not live is
- * refused with EMM_E_NOT_OWNED, and a size that is not the one asked for with EMM_E_INVALID_VALUE,
- * where the plugin keeps account of that, as all that come with emm do; the memory is then as it
- * was.
+ * Freeing address 0 is a success. `size` 0 in a free means an unknown size. A plugin that records
+ * its allocations, as all that come with emm do, refuses an address that is not live with
+ * EMM_E_NOT_OWNED, and another size than the one asked for with EMM_E_INVALID_VALUE. A refused free
+ * leaves the memory as it was.
  *
  * Memory that is freed on a stream that captures stays the graph's: until the graph is gone, and
  * each clone and executable graph that was made of it or updated from it (cuGraphExecUpdate). An

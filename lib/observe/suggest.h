@@ -12,8 +12,8 @@ const std::string *closest(std::string_view text, const std::vector<std::string>
 // "did you mean 'WORD'?" with that word; "" if none is close.
 std::string suggestion(std::string_view text, const std::vector<std::string> &words);
 
-// What a size in the wrong units was probably meant to be: 1GiB for 1GB, 1 GiB or 1g; "" for no
-// size.
+// The size that a text in wrong units probably means: 1GiB for 1GB, 1 GiB or 1g. "" if the text is
+// no size.
 std::string meant_size(const std::string &text);
 
 // "a, b, c", sorted, each once.

@@ -12,7 +12,7 @@
 // Who is told of each event: the log that EMM_EVENT_LOG names, the hook that the application has
 // set, and the records of live allocations (EMM_TRACK). While there is one of them, every context
 // has the flag state_watched, or state_tracked for those records, so that calls leave the fast
-// path. What is tracked and no more has a short way of its own (core/memory/memory.h).
+// path. A context with state_tracked alone has a shorter path (core/memory/memory.h).
 namespace emm::core {
 
 emm_status set_event_hook(emm_event_hook hook, void *user_data, emm_event_hook_info *ret_previous);

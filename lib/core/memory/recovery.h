@@ -27,8 +27,8 @@ emm_status recover(emm_context &context, size_t size, emm_status status,
 emm_status exhausted(emm_context &context, emm_status status, size_t size,
                      const void *caller) noexcept;
 
-// Set by core/reports: tells who holds the memory, when it has run out for good. The answer is the
-// report as JSON; "" if there is none.
+// Set by core/reports: tells who holds the memory, when it has run out for good. Gives the report
+// as JSON, or "" where no report is wanted.
 using ReportExhaustion = std::string (*)(emm_context &context, uint64_t bytes, bool of_host,
                                          const void *caller) noexcept;
 inline constinit ReportExhaustion report_exhaustion = nullptr;

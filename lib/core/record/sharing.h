@@ -11,8 +11,8 @@ struct Sharing {
     // is closed.
     void (*end)(emm_context &context) noexcept;
 
-    // A device may use what the context has opened of other processes' too (flags: EMM_ACCESS_*),
-    // and what it opens later as `announced` says. What the driver refuses is warned of.
+    // Gives a device access to the memory of other processes that the context has open (flags:
+    // EMM_ACCESS_*). Later imports follow `announced`. A refusal by the driver is logged.
     void (*set_access)(const emm_context &context, int32_t device, uint32_t flags);
 
     // The slot get_ipc_handle of plugins that leave it out: memory in a block of cuMemAlloc.

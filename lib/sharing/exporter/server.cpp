@@ -103,7 +103,7 @@ emm_status start_once() {
     });
     if (!started) {
         listener.close();
-        return fail_serving("thread", "there is none to be had");
+        return fail_serving("thread", "the system gives no thread");
     }
     return EMM_OK;
 }

@@ -4,7 +4,7 @@
 
 namespace emm::sharing {
 
-// The handle of the export that a name names. False: there is none.
+// Finds the handle of the export with that name. False: no such export.
 using FindExport = bool (*)(const emm_ipc_name &name, emm_ipc_handle *ret_handle) noexcept;
 
 // From here on importers that connect to this process are answered, by a thread that starts with

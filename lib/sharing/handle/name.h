@@ -18,7 +18,7 @@ uint64_t generation_of(const emm_ipc_name &name) noexcept;
 // Whether it is whole, and of another process than this.
 emm_status check_name(const emm_ipc_name &name);
 
-// What it says of the handle: who exports, and which export. The rest is 0.
+// A handle with the two fields that a name has, the exporter and the export; the others are 0.
 emm_ipc_handle handle_of(const emm_ipc_name &name) noexcept;
 
 } // namespace emm::sharing

@@ -29,7 +29,6 @@ public:
 
     uint64_t waiting_bytes() const { return waiting_bytes_; }
     uint32_t waiting_count() const { return waiting_count_; }
-    uint64_t complete_bytes() const { return complete_bytes_; }
     uint64_t largest_complete() const; // block
     bool all_idle() const;             // whether every block here is as it should be
 

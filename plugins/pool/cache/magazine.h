@@ -100,7 +100,6 @@ public:
     void note_miss(uint64_t bytes);
     uint64_t largest_idle() const; // block that is kept for its size
     // Its blocks are complete when they go out, and wait when they come back.
-    bool keeps_unordered_blocks() const { return bool(unordered_blocks_); }
 
     using Bins = std::array<Bin, slab_classes>;
 

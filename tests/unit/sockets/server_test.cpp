@@ -80,7 +80,7 @@ TEST_CASE("a silent peer gives its place to newer ones, and each that asks is an
     CHECK(is_hung_up(silent.back())); // one request each
 }
 
-TEST_CASE("a peer that says nothing is hung up on when its time is over") {
+TEST_CASE("the server closes the connection of a silent peer when its time is over") {
     const Running running(1'000'000);
     CHECK(is_hung_up(running.connect()));
 }
