@@ -210,23 +210,38 @@ private:
 };
 
 /*
- * While it lives, driver calls of this thread invalidate no capture of any stream: cuMemAlloc,
- * cuMemFree and many others otherwise do while a stream captures in global mode
- * (cuThreadExchangeStreamCaptureMode).
+ * The calling thread's capture mode becomes `mode`, which gets the one before. A call that fails is
+ * made once more: an unwanted mode would stay with the thread.
+ */
+template <class Driver>
+CUresult exchange_capture_mode(const Driver &driver, CUstreamCaptureMode &mode) noexcept {
+    const CUresult result = driver.cuThreadExchangeStreamCaptureMode(&mode);
+    return result == CUDA_SUCCESS ? result : driver.cuThreadExchangeStreamCaptureMode(&mode);
+}
+
+/*
+ * While it lives, and if result() is CUDA_SUCCESS, driver calls of this thread invalidate no
+ * capture of any stream: cuMemAlloc, cuMemFree and many others otherwise do while a stream captures
+ * in global mode (cuThreadExchangeStreamCaptureMode). Without success the mode is as it was.
  */
 template <class Driver> class RelaxedCapture {
 public:
     explicit RelaxedCapture(const Driver &driver)
-        : driver_(driver), mode_(CU_STREAM_CAPTURE_MODE_RELAXED) {
-        driver_.cuThreadExchangeStreamCaptureMode(&mode_);
+        : driver_(driver), mode_(CU_STREAM_CAPTURE_MODE_RELAXED),
+          result_(exchange_capture_mode(driver, mode_)) {}
+    ~RelaxedCapture() {
+        if (result_ == CUDA_SUCCESS) {
+            exchange_capture_mode(driver_, mode_);
+        }
     }
-    ~RelaxedCapture() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
     RelaxedCapture(const RelaxedCapture &) = delete;
     RelaxedCapture &operator=(const RelaxedCapture &) = delete;
+    CUresult result() const { return result_; }
 
 private:
     const Driver &driver_;
     CUstreamCaptureMode mode_;
+    const CUresult result_;
 };
 
 } // namespace cuda

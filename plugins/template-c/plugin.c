@@ -108,10 +108,12 @@ static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
     if (!block) {
         return self->host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a block's record");
     }
-    int mode = relaxed;
-    self->exchange(&mode); /* otherwise cuMemAlloc would invalidate captures of other streams */
+    int mode = relaxed; /* otherwise cuMemAlloc would invalidate captures of other streams */
+    const int changed = self->exchange(&mode) == success;
     const int result = rounded < size ? out_of_memory : self->cuMemAlloc(&block->ptr, rounded);
-    self->exchange(&mode);
+    if (changed) {
+        self->exchange(&mode);
+    }
     if (result != success) {
         free(block);
         return emm_failf(self->host, result == out_of_memory ? EMM_E_OUT_OF_MEMORY : EMM_E_DRIVER,
@@ -129,9 +131,11 @@ static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
 static emm_status release(void *argument, uint32_t what) {
     struct block *block = argument;
     int mode = relaxed;
-    block->exchange(&mode);
+    const int changed = block->exchange(&mode) == success;
     const int result = what == EMM_DEFERRED_RUN ? block->cuMemFree(block->ptr) : success;
-    block->exchange(&mode);
+    if (changed) {
+        block->exchange(&mode);
+    }
     free(block);
     return result == success || result == deinitialized ? EMM_OK : EMM_E_DRIVER;
 }

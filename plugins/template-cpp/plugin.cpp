@@ -23,14 +23,20 @@ constexpr int success = 0, out_of_memory = 2, deinitialized = 4, capture_implici
 // While it lives, this thread's driver calls invalidate no capture of any stream.
 class Relaxed {
 public:
-    explicit Relaxed(ExchangeMode exchange) : exchange_(exchange) { exchange_(&mode_); }
-    ~Relaxed() { exchange_(&mode_); }
+    explicit Relaxed(ExchangeMode exchange)
+        : exchange_(exchange), changed_(exchange_(&mode_) == success) {}
+    ~Relaxed() {
+        if (changed_) {
+            exchange_(&mode_);
+        }
+    }
     Relaxed(const Relaxed &) = delete;
     Relaxed &operator=(const Relaxed &) = delete;
 
 private:
     ExchangeMode exchange_;
     int mode_ = 2;
+    bool changed_;
 };
 
 constexpr emm_option options[] = {

@@ -39,10 +39,7 @@ void begin_capture(World &world) {
     if (!announce(world, stream, announced, graph->hand)) {
         return;
     }
-    // Without a fault: if the mode of a thread cannot be changed, its calls invalidate others'
-    // captures.
-    const auto mode = world.settings.faults ? CU_STREAM_CAPTURE_MODE_RELAXED
-                                            : CUstreamCaptureMode(world.below(3));
+    const auto mode = CUstreamCaptureMode(world.below(3));
     world.drive(number, graph->hand, [&] {
         ::check(world.driver.cuStreamBeginCapture(stream.handle, mode), "cuStreamBeginCapture");
     });

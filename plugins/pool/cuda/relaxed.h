@@ -44,7 +44,7 @@ private:
     // Without success the thread's mode is as it was, whichever that is.
     CUresult exchange() {
         auto mode = CUstreamCaptureMode(mode_.other);
-        const CUresult result = driver_.cuThreadExchangeStreamCaptureMode(&mode);
+        const CUresult result = cuda::exchange_capture_mode(driver_, mode);
         if (result == CUDA_SUCCESS) {
             mode_.other = uint8_t(mode);
             mode_.exchanged = !mode_.exchanged;

@@ -204,3 +204,19 @@ TEST_CASE("reset takes what graphs still hold") {
     REQUIRE(CU(cuGraphDestroy)(graph) == CUDA_SUCCESS);
     CHECK(gpu.free(gpu.allocate(4096), 4096) == EMM_OK);
 }
+
+TEST_CASE("a change of the capture mode that fails is made again, and back again", "[sim]") {
+    const Gpu gpu;
+    const CUstream captured = gpu.make_stream(), other = gpu.make_stream();
+    const Capture capture(captured);
+    for (int nth = 1; nth <= 6; nth++) {
+        fail_next(("cuThreadExchangeStreamCaptureMode@" + std::to_string(nth)).c_str());
+        CHECK(gpu.free(gpu.allocate(8 << 20, other), 8 << 20, other) == EMM_OK);
+        fail_next(nullptr);
+        CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+        REQUIRE(CU(cuThreadExchangeStreamCaptureMode)(&mode) == CUDA_SUCCESS);
+        CHECK(mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+    }
+    CHECK(capture.valid());
+    CU(cuGraphDestroy)(capture.end());
+}

@@ -48,20 +48,7 @@ struct Driver : cuda::Entries {
         optional<CUresult(CUDAAPI *)(CUcontext *, CUgreenCtx_st *)>("cuCtxFromGreenCtx", 12040);
 };
 
-// The thread's calls invalidate no capture while this lives.
-class Relaxed {
-public:
-    explicit Relaxed(const Driver &driver) : driver_(driver) { exchange(); }
-    ~Relaxed() { exchange(); }
-    Relaxed(const Relaxed &) = delete;
-    Relaxed &operator=(const Relaxed &) = delete;
-
-private:
-    void exchange() { driver_.cuThreadExchangeStreamCaptureMode(&mode_); }
-
-    const Driver &driver_;
-    CUstreamCaptureMode mode_ = CU_STREAM_CAPTURE_MODE_RELAXED;
-};
+using Relaxed = cuda::RelaxedCapture<Driver>;
 
 // Makes a context current for a scope. result(): CUDA_SUCCESS, or nothing has happened.
 class Current {

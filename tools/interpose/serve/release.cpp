@@ -68,9 +68,9 @@ void Release::work(CUcontext context, Caches caches, Memory memory) {
         return;
     }
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-    driver_.cuThreadExchangeStreamCaptureMode(&mode);
+    const CUresult relaxed = cuda::exchange_capture_mode(driver_, mode);
     const Current current(driver_, context);
-    if (current.result() == CUDA_SUCCESS) {
+    if (relaxed == CUDA_SUCCESS && current.result() == CUDA_SUCCESS) {
         release_caches(python_, caches, memory);
     }
 }
