@@ -127,7 +127,9 @@ typedef void (*emm_function)(void);       /* cast to the entry's own type before
 #define EMM_STREAM_UNORDERED EMM_STREAM_OF(UINTPTR_MAX)
 
 /* emm_plugin.capabilities: what is real about this plugin. Unknown bits are ignored.
- *   NEEDS_CURRENT   make the manager's context current around each call that has a manager; 34 ns
+ *   NEEDS_CURRENT   make the manager's context current around each call that has a manager; 34 ns.
+ *                   If the driver fails that, the call is not made, unless it is an end: destroy,
+ *                   the end of a section or a capture, and the retirement of a stream
  *   STREAM_ORDERED  memfree on a stream does not wait for it
  *   CACHES          keeps freed memory for later requests
  *   CAPTURE         memalloc and memfree work on a capturing stream; without it they may answer

@@ -225,10 +225,9 @@ void World::end_capture(Stream &any) {
     for (Stream *const stream : graph.after) {
         stream->capture = nullptr;
         if (std::exchange(stream->announced, false)) {
-            carry_out_calmly(
-                hand_of(*stream),
-                [&] { return emm_capture_end(places[stream->context].emm, stream->handle); },
-                "emm_capture_end");
+            emm_context *const context = places[stream->context].emm;
+            done(call(hand_of(*stream), [&] { return emm_capture_end(context, stream->handle); }),
+                 "emm_capture_end"); // it has ended also where a driver call has failed
         }
     }
 }

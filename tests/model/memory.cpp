@@ -174,8 +174,8 @@ void section(World &world) {
     Place &place = world.places[number];
     const size_t hand = world.any_hand();
     if (place.sections && world.one_in(2)) {
-        world.carry_out_calmly(
-            hand, [&] { return emm_defer_cleanup_end(place.emm); }, "emm_defer_cleanup_end");
+        world.done(world.call(hand, [&] { return emm_defer_cleanup_end(place.emm); }),
+                   "emm_defer_cleanup_end"); // it has ended also where a driver call has failed
         place.sections--;
         world.model.section_ends(number);
     } else if (world.one_in(4) &&

@@ -180,13 +180,9 @@ emm_status World::call(size_t hand, const std::function<emm_status()> &make) {
 }
 
 void World::carry_out(size_t hand, const std::function<emm_status()> &make, const char *what) {
-    if (!done(call(hand, make), what)) {
-        carry_out_calmly(hand, make, what);
+    if (done(call(hand, make), what)) {
+        return;
     }
-}
-
-void World::carry_out_calmly(size_t hand, const std::function<emm_status()> &make,
-                             const char *what) {
     const bool before = std::exchange(is_calm_, true);
     const bool succeeds = done(call(hand, make), what);
     is_calm_ = before;

@@ -198,9 +198,6 @@ public:
     emm_status call(size_t hand, const std::function<emm_status()> &make);
     // The same, again without a fault if one has failed it.
     void carry_out(size_t hand, const std::function<emm_status()> &make, const char *what);
-    // The same without a fault: the end of a capture or a section, which has come also if the call
-    // fails. A plugin that needs its context current is not told then, if that is what failed.
-    void carry_out_calmly(size_t hand, const std::function<emm_status()> &make, const char *what);
     bool done(emm_status status, const char *what, emm_status may_be = EMM_OK);
     void refused(emm_status status, emm_status expected, const char *what);
     // Calls the driver as the program's own, which invalidates no capture.

@@ -121,7 +121,7 @@ emm_status create_manager(emm_context &context, const loader::Selection &selecti
     if (status < EMM_OK) {
         {
             const observe::Preserved said;
-            EMM_CALL(context, destroy);
+            EMM_CALL_END(context, destroy);
             context.manager = nullptr;
         }
         return refused(context, status, "initialize");
@@ -139,9 +139,7 @@ void destroy_manager(emm_context &context) noexcept {
     flush(context);
     if (context.manager) {
         const Managing managing(context);
-        // Destroy comes only once: if the call's own try to make the context current fails, it is.
-        const driver::Current current(context.driver, context.cuda_context, context.id);
-        const emm_status status = EMM_CALL(context, destroy);
+        const emm_status status = EMM_CALL_END(context, destroy);
         if (status < EMM_OK) {
             observe::log(EMM_LOG_WARN, observe::last_error()->text);
         }

@@ -37,7 +37,7 @@ emm_status register_stream(emm_context &context, emm_stream stream) noexcept {
 
 emm_status retire_stream(emm_context &context, emm_stream stream) noexcept {
     context.announced.remove_stream(stream); // it ends, whatever the plugin says to that
-    return EMM_CALL(context, stream_notice, stream, uint32_t(EMM_STREAM_RETIRING));
+    return EMM_CALL_END(context, stream_notice, stream, uint32_t(EMM_STREAM_RETIRING));
 }
 
 emm_status announce_capture(emm_context &context, emm_stream stream) noexcept {
@@ -80,7 +80,7 @@ emm_status end_unwatched(emm_context &context) noexcept {
         return observe::fail(EMM_E_INVALID_VALUE, 0,
                              "emm_defer_cleanup_end: no section has begun in this context");
     }
-    status = EMM_CALL(context, defer_cleanup, 0u);
+    status = EMM_CALL_END(context, defer_cleanup, 0u);
     if (due && context.captures.load(std::memory_order_relaxed) == 0) {
         flush(context);
     }
@@ -124,7 +124,7 @@ emm_status end_capture(emm_context &context, emm_stream stream) noexcept {
                              "emm_capture_end: no capture has been announced in this context");
     }
     context.announced.remove_capture(stream);
-    return EMM_CALL(context, stream_notice, stream, uint32_t(EMM_STREAM_CAPTURE_ENDS));
+    return EMM_CALL_END(context, stream_notice, stream, uint32_t(EMM_STREAM_CAPTURE_ENDS));
 }
 
 emm_status begin_section(emm_context &context, const void *caller) noexcept {

@@ -35,8 +35,10 @@ namespace emm::core {
 [[gnu::cold]] emm_status conclude_unreachable(emm_context &context, CUresult result) noexcept;
 
 // Calls a slot of the context's plugin, or of the host's defaults where the plugin has none, with
-// the context current if the plugin asks for that. A request to cancel the thread waits.
-template <class Function, class... Arguments>
+// the context current if the plugin asks for that. A request to cancel the thread waits. The
+// plugin is told what `comes_once`, the end of what has begun, also if the driver fails twice to
+// make the context current.
+template <bool comes_once = false, class Function, class... Arguments>
 emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*function,
                 Arguments... arguments) noexcept {
     if (observe::is_forked_child()) [[unlikely]] { // forked from within what has led here
@@ -53,7 +55,12 @@ emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*f
         std::optional<driver::Current> current;
         if ((plugin.table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
             current.emplace(context.driver, context.cuda_context, context.id);
-            if (current->result() != CUDA_SUCCESS && slot != loader::Slot::destroy) {
+            if (comes_once && current->result() != CUDA_SUCCESS) {
+                current.emplace(context.driver, context.cuda_context, context.id);
+            }
+            const bool is_told = comes_once && (slot == loader::Slot::destroy ||
+                                                !driver::is_late(current->result()));
+            if (current->result() != CUDA_SUCCESS && !is_told) {
                 return conclude_unreachable(context, current->result());
             }
         }
@@ -68,5 +75,8 @@ emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*f
 #define EMM_CALL(context, slot, ...)                                                               \
     ::emm::core::call((context), ::emm::loader::Slot::slot,                                        \
                       &emm_plugin::slot __VA_OPT__(, ) __VA_ARGS__)
+#define EMM_CALL_END(context, slot, ...)                                                           \
+    ::emm::core::call<true>((context), ::emm::loader::Slot::slot,                                  \
+                            &emm_plugin::slot __VA_OPT__(, ) __VA_ARGS__)
 
 } // namespace emm::core

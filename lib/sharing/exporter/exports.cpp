@@ -119,7 +119,7 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
     if (status != EMM_OK) {
         const observe::Preserved said;
         const emm_ipc_handle *const unused = &entered.handle;
-        EMM_CALL(context, release_ipc_handle, unused);
+        EMM_CALL_END(context, release_ipc_handle, unused);
         return status;
     }
     if (made.memory) {

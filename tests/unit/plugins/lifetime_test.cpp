@@ -211,6 +211,28 @@ TEST_CASE("in a deferred section nothing goes back to the driver") {
     CHECK(device_bytes() < held);
 }
 
+TEST_CASE("a section and a capture end although the context cannot be made current", "[sim]") {
+    const Gpu gpu;
+    const uint64_t before = device_bytes();
+    const bool section = GENERATE(true, false);
+    const auto begin = section ? &emm_defer_cleanup_begin
+                               : [](emm_context *context) { return emm_capture_begin(context, 0); };
+    const auto end = section ? &emm_defer_cleanup_end
+                             : [](emm_context *context) { return emm_capture_end(context, 0); };
+    REQUIRE(begin(gpu.emm()) == EMM_OK);
+    CHECK(gpu.free(gpu.allocate(2 << 20), 2 << 20) == EMM_OK);
+    fail_next("cuCtxPushCurrent@1");
+    fail_next("cuCtxPushCurrent@2");
+    CHECK(end(gpu.emm()) == EMM_OK);
+    fail_next(nullptr);
+    CHECK(end(gpu.emm()) == EMM_E_INVALID_VALUE);
+    for (int i = 0; i < 2; i++) { // the first may find the free still under way
+        CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+        REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    }
+    CHECK(device_bytes() == before);
+}
+
 TEST_CASE("a free that the driver is too late for is a success", "[sim]") {
     const Gpu gpu;
     const emm_deviceptr ptr = gpu.allocate(4096);
