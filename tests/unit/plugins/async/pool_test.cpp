@@ -94,6 +94,19 @@ TEST_CASE("a free that the driver refuses leaves the memory the caller's", "[sim
     CHECK(gpu.free(ptr, 4096, stream) == EMM_OK);
 }
 
+TEST_CASE("a section whose beginning fails does not go on", "[sim]") {
+    const Gpu gpu;
+    const CUstream stream = gpu.make_stream();
+    fail_next("cuMemPoolSetAttribute@1:999");
+    CHECK(emm_defer_cleanup_begin(gpu.emm()) == EMM_E_DRIVER);
+    fail_next(nullptr);
+    CHECK(emm_defer_cleanup_end(gpu.emm()) == EMM_E_INVALID_VALUE);
+    CHECK(gpu.free(gpu.allocate(64 << 20, stream), 64 << 20, stream) == EMM_OK);
+    synchronize(stream);
+    REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    CHECK(gpu.stats().reserved_bytes == 0);
+}
+
 TEST_CASE("exported memory that is freed is not given out until its export ends", "[.ipc]") {
     const Gpu gpu;
     const CUstream stream = gpu.make_stream();
