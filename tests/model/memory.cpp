@@ -75,9 +75,6 @@ void free_unordered(World &world) {
     Block *const block = world.any_plain();
     if (block &&
         !(block->kind == Kind::device ? world.unannounced(block->context) : world.unannounced())) {
-        if (!world.waits_for_all_contexts) {
-            world.come_home(*block);
-        }
         world.free(block, EMM_STREAM_UNORDERED, world.any_hand());
     }
 }

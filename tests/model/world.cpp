@@ -54,8 +54,7 @@ uint64_t Driver::refused_ends() const {
 }
 
 World::World(const Settings &its_settings, size_t seed)
-    : settings(its_settings), waits_for_all_contexts(plugin_name() == "pool"),
-      model(promises_of(its_settings)), hands(settings.threads) {
+    : settings(its_settings), model(promises_of(its_settings)), hands(settings.threads) {
     before_ = driver.counters();
     refused_ends_ = driver.refused_ends();
     chance = Chance(seed);

@@ -160,9 +160,6 @@ public:
 
     const Settings settings;
     const Driver driver;
-    // Whether portable memory may be freed unordered while another context uses it. emm's defaults
-    // give it to the driver, which waits for its own context alone.
-    const bool waits_for_all_contexts;
     Model model;
     Hands hands;
     Chance chance{0}; // of this step

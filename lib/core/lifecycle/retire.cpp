@@ -3,6 +3,7 @@
 #include "core/account/watch.h"
 #include "core/handles/handle.h"
 #include "core/lifecycle/manager.h"
+#include "core/memory/default_memory.h"
 #include "core/memory/recovery.h"
 #include "core/record/context.h"
 #include "core/reports/exit_statistics.h"
@@ -56,6 +57,7 @@ emm_status retire_unwatched(emm_context &context) {
     if ((context.state.load(std::memory_order_acquire) & state_forked) != 0) {
         return admit(context);
     }
+    finish_uses_of_portable(context);
     // First, so that no release takes its memory for given up before it is.
     const Closed closed(context.epoch);
     context.state.fetch_or(state_retired, std::memory_order_acq_rel);

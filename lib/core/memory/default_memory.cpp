@@ -24,24 +24,64 @@ emm_status fail_for_host(CUresult result, const char *call) {
     return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, result, observe::last_error()->text);
 }
 
+std::atomic<bool> portable_given{false};
+
+// As the driver does for the context that has allocated pinned memory, when that goes back. Waiting
+// by cuCtxSynchronize would invalidate captures.
+CUresult wait_for_work(const emm_context &context) noexcept {
+    const driver::Driver &driver = context.driver;
+    const driver::Current current(driver, context.cuda_context, context.id);
+    const driver::RelaxedCapture relaxed(driver);
+    void *fence = nullptr;
+    CUresult result = current.result();
+    result = result == CUDA_SUCCESS ? driver.cuMemHostAlloc(&fence, 1, 0) : result;
+    if (result == CUDA_SUCCESS) {
+        result = driver.cuMemFreeHost(fence);
+        result = result == CUDA_SUCCESS ? result : driver.cuMemFreeHost(fence);
+    }
+    return driver::is_late(result) ? CUDA_SUCCESS : result;
+}
+
+// Of all but `own`. What is just being reset or retired is not waited for: two such threads might
+// wait for each other.
+CUresult wait_for_others(const emm_context &own) noexcept {
+    CUresult result = CUDA_SUCCESS;
+    emm_context *other = first_context();
+    for (; other && result == CUDA_SUCCESS; other = other->next) {
+        const HandleCall call(other->epoch); // a retirement waits for it
+        if (other != &own && (other->state.load(std::memory_order_acquire) & state_late) == 0) {
+            result = Epoch::is_serving(call.epoch()) ? wait_for_work(*other) : CUDA_ERROR_NOT_READY;
+        }
+    }
+    return result;
+}
+
 } // namespace
 
 // A free on the queue of pending deallocations.
 struct DefaultMemory::Pending {
     DefaultMemory *memory;
-    uint64_t address;
-    Kind kind;
+    Live::node_type block;
 };
 
-emm_status DefaultMemory::add(uint64_t address, Block block) {
-    try {
-        std::lock_guard lock(mutex_);
-        live_[address] = block;
-        return EMM_OK;
-    } catch (const std::bad_alloc &) {
-        release_now(address, block.kind);
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to register an allocation");
+// It is made before the memory, so that nothing can fail in between. Throws std::bad_alloc.
+DefaultMemory::Live::node_type DefaultMemory::make_node(const Block &block) {
+    Live one{{0, block}};
+    return one.extract(one.begin());
+}
+
+// What has no device address, though it is asked for, goes back.
+emm_status DefaultMemory::give(Live::node_type block, uint32_t flags, emm_deviceptr *ret_device) {
+    emm_deviceptr device = 0;
+    const emm_status status = device_address(pointer_to(block.key()), flags, &device);
+    if (status != EMM_OK) {
+        const observe::Preserved said;
+        release_or_keep(std::move(block), refused_);
+        return status;
     }
+    keep(std::move(block), live_);
+    *ret_device = device;
+    return EMM_OK;
 }
 
 emm_status DefaultMemory::take(uint64_t address, Kind kind, size_t size, Live::node_type *ret_block,
@@ -67,17 +107,20 @@ emm_status DefaultMemory::take(uint64_t address, Kind kind, size_t size, Live::n
     return EMM_OK;
 }
 
-void DefaultMemory::put_back(Live::node_type block) {
+void DefaultMemory::keep(Live::node_type block, Live &where) noexcept {
     const std::lock_guard lock(mutex_);
-    live_.insert(std::move(block));
+    where.insert(std::move(block));
 }
 
-emm_status DefaultMemory::release_now(uint64_t address, Kind kind) {
+emm_status DefaultMemory::release_now(uint64_t address, const Block &block) const {
     const driver::Driver &driver = context_.driver;
+    CUresult result = block.is_everywhere ? wait_for_others(context_) : CUDA_SUCCESS;
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "waiting for the contexts that may use portable memory");
+    }
     driver::RelaxedCapture relaxed(driver);
-    CUresult result = CUDA_SUCCESS;
     const char *call = "";
-    switch (kind) {
+    switch (block.kind) {
     case Kind::pinned:
         result = driver.cuMemFreeHost(pointer_to(address));
         call = "cuMemFreeHost";
@@ -100,18 +143,26 @@ emm_status DefaultMemory::release_now(uint64_t address, Kind kind) {
 
 emm_status DefaultMemory::release_pending(void *argument, uint32_t what) {
     const std::unique_ptr<Pending> pending(static_cast<Pending *>(argument));
-    return what == EMM_DEFERRED_RUN ? pending->memory->release_now(pending->address, pending->kind)
-                                    : EMM_OK;
+    DefaultMemory &memory = *pending->memory;
+    return what == EMM_DEFERRED_RUN
+               ? memory.release_or_keep(std::move(pending->block), memory.refused_)
+               : EMM_OK;
 }
 
 emm_status DefaultMemory::free(uint64_t address, Kind kind, size_t size, uint32_t flags,
                                emm_stream stream) {
+    retry_one();
     Live::node_type block;
     emm_status status = refuse_capturing(stream);
     if (status == EMM_OK) {
         status = take(address, kind, size, &block, flags);
     }
-    return status == EMM_OK ? release_later(std::move(block)) : status;
+    if (status != EMM_OK) {
+        return status;
+    }
+    block.mapped().is_everywhere =
+        (flags & EMM_HOST_PORTABLE) != 0 && stream == EMM_STREAM_UNORDERED;
+    return release_later(std::move(block), live_); // else the caller's still, who may try again
 }
 
 // The graph would use the memory whenever it is launched.
@@ -135,29 +186,42 @@ emm_status DefaultMemory::refuse_capturing(emm_stream stream) const {
                                "launched; it was not freed");
 }
 
+// What the driver has refused to take back goes to the queue again.
+void DefaultMemory::retry_one() noexcept {
+    std::unique_lock lock(mutex_);
+    if (!refused_.empty()) {
+        Live::node_type block = refused_.extract(refused_.begin());
+        lock.unlock();
+        const observe::Preserved said;
+        release_later(std::move(block), refused_);
+    }
+}
+
 // Without memory for an entry the free happens at once; that costs a wait, and loses nothing.
-emm_status DefaultMemory::release_later(Live::node_type block) {
-    auto pending = std::unique_ptr<Pending>(new (std::nothrow)
-                                                Pending{this, block.key(), block.mapped().kind});
-    if (pending &&
-        defer(context_, &release_pending, pending.get(), block.mapped().size) == EMM_OK) {
+emm_status DefaultMemory::release_later(Live::node_type block, Live &otherwise) {
+    const size_t size = block.mapped().size;
+    std::unique_ptr<Pending> pending(new (std::nothrow) Pending{this, {}});
+    if (!pending) {
+        return release_or_keep(std::move(block), otherwise);
+    }
+    pending->block = std::move(block);
+    if (defer(context_, &release_pending, pending.get(), size) == EMM_OK) {
         pending.release();
         return EMM_OK;
     }
-    return release_or_put_back(std::move(block));
+    return release_or_keep(std::move(pending->block), otherwise);
 }
 
-// What the driver does not take back stays the caller's, who may try again.
-emm_status DefaultMemory::release_or_put_back(Live::node_type block) {
-    const emm_status status = release_now(block.key(), block.mapped().kind);
+emm_status DefaultMemory::release_or_keep(Live::node_type block, Live &otherwise) noexcept {
+    const emm_status status = release_now(block.key(), block.mapped());
     if (status < EMM_OK) {
-        put_back(std::move(block));
+        keep(std::move(block), otherwise);
     }
     return status;
 }
 
-emm_status DefaultMemory::device_address(void *host, uint32_t flags, emm_deviceptr *ret_device) {
-    *ret_device = 0;
+emm_status DefaultMemory::device_address(void *host, uint32_t flags,
+                                         emm_deviceptr *ret_device) const {
     if ((flags & EMM_HOST_MAPPED) == 0) {
         return EMM_OK;
     }
@@ -167,27 +231,26 @@ emm_status DefaultMemory::device_address(void *host, uint32_t flags, emm_devicep
 
 emm_status DefaultMemory::host_alloc(size_t size, uint32_t flags, void **ret_host,
                                      emm_deviceptr *ret_device) {
+    retry_one();
+    Live::node_type block = make_node({Kind::pinned, size, flags});
     const driver::Driver &driver = context_.driver;
     const driver::Current current(driver, context_.cuda_context, context_.id);
     if (current.result() != CUDA_SUCCESS) {
         return driver::fail(current.result(), "making the context current");
     }
     const driver::RelaxedCapture relaxed(driver);
+    if ((flags & EMM_HOST_PORTABLE) != 0) {
+        portable_given.store(true, std::memory_order_release);
+    }
     void *host = nullptr;
-    emm_deviceptr device = 0;
     const CUresult result = driver.cuMemHostAlloc(&host, size, flags);
     if (result != CUDA_SUCCESS) {
         return fail_for_host(result, "cuMemHostAlloc");
     }
-    emm_status status = device_address(host, flags, &device);
-    if (status != EMM_OK) {
-        driver.cuMemFreeHost(host);
-        return status;
-    }
-    status = add(address_of(host), {Kind::pinned, size, flags});
+    block.key() = address_of(host);
+    const emm_status status = give(std::move(block), flags, ret_device);
     if (status == EMM_OK) {
         *ret_host = host;
-        *ret_device = device;
     }
     return status;
 }
@@ -197,13 +260,14 @@ emm_status DefaultMemory::host_free(void *host, size_t size, uint32_t flags, emm
 }
 
 emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_deviceptr *ret_device) {
+    Live::node_type block = make_node({Kind::registered, size});
+    block.key() = address_of(host);
     const driver::Driver &driver = context_.driver;
     const driver::Current current(driver, context_.cuda_context, context_.id);
     if (current.result() != CUDA_SUCCESS) {
         return driver::fail(current.result(), "making the context current");
     }
     const driver::RelaxedCapture relaxed(driver);
-    emm_deviceptr device = 0;
     const CUresult result = driver.cuMemHostRegister(host, size, flags);
     if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
         return observe::fail(EMM_E_BUSY, result,
@@ -220,25 +284,18 @@ emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_devic
     if (result != CUDA_SUCCESS) {
         return fail_for_host(result, "cuMemHostRegister");
     }
-    emm_status status = device_address(host, flags, &device);
-    if (status != EMM_OK) {
-        driver.cuMemHostUnregister(host);
-        return status;
-    }
-    status = add(address_of(host), {Kind::registered, size});
-    if (status == EMM_OK) {
-        *ret_device = device;
-    }
-    return status;
+    return give(std::move(block), flags, ret_device);
 }
 
 emm_status DefaultMemory::unpin(void *host, size_t size) {
     Live::node_type block;
     const emm_status status = take(address_of(host), Kind::registered, size, &block);
-    return status == EMM_OK ? release_or_put_back(std::move(block)) : status;
+    return status == EMM_OK ? release_or_keep(std::move(block), live_) : status;
 }
 
 emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr) {
+    retry_one();
+    Live::node_type block = make_node({Kind::managed, size});
     const driver::Driver &driver = context_.driver;
     const driver::Current current(driver, context_.cuda_context, context_.id);
     if (current.result() != CUDA_SUCCESS) {
@@ -250,11 +307,10 @@ emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_devicep
     if (result != CUDA_SUCCESS) {
         return driver::fail(result, "cuMemAllocManaged");
     }
-    const emm_status status = add(ptr, {Kind::managed, size});
-    if (status == EMM_OK) {
-        *ret_ptr = ptr;
-    }
-    return status;
+    block.key() = ptr;
+    keep(std::move(block), live_);
+    *ret_ptr = ptr;
+    return EMM_OK;
 }
 
 emm_status DefaultMemory::free_managed(emm_deviceptr ptr, size_t size, emm_stream stream) {
@@ -276,18 +332,20 @@ emm_status DefaultMemory::memory_info(size_t *ret_free, size_t *ret_total) {
     return EMM_OK;
 }
 
+// What the driver refuses to take back, another call tries again.
 void DefaultMemory::release_all() noexcept {
-    std::map<uint64_t, Block> blocks;
+    Live blocks;
     {
         std::lock_guard lock(mutex_);
         blocks.swap(live_);
+        blocks.merge(refused_);
     }
     if (blocks.empty() || !is_alive(context_)) {
         return;
     }
     const observe::Preserved said; // by the plugin, if its reset has failed
-    for (const auto &[address, block] : blocks) {
-        release_now(address, block.kind);
+    while (!blocks.empty()) {
+        release_or_keep(blocks.extract(blocks.begin()), refused_);
     }
 }
 
@@ -304,6 +362,12 @@ DefaultMemory &defaults_of(emm_context &context) noexcept {
 void release_defaults(emm_context &context) noexcept {
     if (context.defaults) {
         defaults_of(context).release_all();
+    }
+}
+
+void finish_uses_of_portable(const emm_context &context) noexcept {
+    if (portable_given.load(std::memory_order_acquire) && is_alive(context)) {
+        wait_for_work(context);
     }
 }
 

@@ -34,33 +34,41 @@ private:
     struct Block {
         Kind kind;
         size_t size;
-        uint32_t flags = 0; // of pinned memory
+        uint32_t flags = 0;         // of pinned memory
+        bool is_everywhere = false; // the work of any context may still use what was freed
     };
     using Live = std::map<uint64_t, Block>; // by address: host and device addresses never coincide
     struct Pending;
 
     static emm_status release_pending(void *argument, uint32_t what);
 
-    emm_status add(uint64_t address, Block block);
+    static Live::node_type make_node(const Block &block);
+    emm_status give(Live::node_type block, uint32_t flags, emm_deviceptr *ret_device);
     emm_status take(uint64_t address, Kind kind, size_t size, Live::node_type *ret_block,
                     uint32_t flags = 0);
-    void put_back(Live::node_type block);
+    void keep(Live::node_type block, Live &where) noexcept;
     emm_status free(uint64_t address, Kind kind, size_t size, uint32_t flags, emm_stream stream);
     emm_status refuse_capturing(emm_stream stream) const;
-    emm_status release_later(Live::node_type block);
-    emm_status release_or_put_back(Live::node_type block);
-    emm_status release_now(uint64_t address, Kind kind);
-    emm_status device_address(void *host, uint32_t flags, emm_deviceptr *ret_device);
+    void retry_one() noexcept;
+    emm_status release_later(Live::node_type block, Live &otherwise);
+    emm_status release_or_keep(Live::node_type block, Live &otherwise) noexcept;
+    emm_status release_now(uint64_t address, const Block &block) const;
+    emm_status device_address(void *host, uint32_t flags, emm_deviceptr *ret_device) const;
 
     emm_context &context_;
     mutable std::mutex mutex_;
     Live live_;
+    Live refused_; // by the driver, which is to take them back another time
 };
 
 // A context has one from when its first manager is made, for good.
 void make_defaults(emm_context &context);
 DefaultMemory &defaults_of(emm_context &context) noexcept;
 void release_defaults(emm_context &context) noexcept; // all that it keeps, if there is one
+
+// Before a retirement, after which other contexts do not wait for this one's work: waits for it, if
+// portable memory was ever given out.
+void finish_uses_of_portable(const emm_context &context) noexcept;
 
 // The table that the loader fills gaps with; its functions take a DefaultMemory for `self`.
 const emm_plugin &default_slots();

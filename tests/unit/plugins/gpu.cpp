@@ -54,7 +54,7 @@ emm_stats Gpu::stats() const {
     return stats;
 }
 
-uint64_t races() {
+static simcuda_counters counters() {
     simcuda_counters counters = {};
     counters.struct_size = sizeof counters;
     const auto get = reinterpret_cast<decltype(&simcuda_get_counters)>(
@@ -62,7 +62,15 @@ uint64_t races() {
     if (get) {
         get(&counters);
     }
-    return counters.races;
+    return counters;
+}
+
+uint64_t races() {
+    return counters().races;
+}
+
+uint64_t host_bytes() {
+    return counters().host_bytes;
 }
 
 uint64_t device_bytes() {

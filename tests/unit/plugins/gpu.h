@@ -44,6 +44,7 @@ uint64_t races();
 uint64_t device_bytes();
 
 // Only on the simulated driver.
+uint64_t host_bytes(); // pinned, registered and managed memory
 uint64_t calls_of(const char *entry);
 void fail_next(const char *fault);
 

@@ -202,6 +202,30 @@ TEST_CASE("memory whose use was recorded on another stream waits for that stream
     CHECK(emm_record_use(gpu.emm(), 0xabc000, 16, other) == EMM_E_NOT_OWNED);
 }
 
+TEST_CASE("portable memory that is freed unordered waits for the work of every context") {
+    const Gpu gpu;
+    const Gpu other; // whose context is current now
+    const CUstream stream = other.make_stream();
+    const uint64_t before = races();
+    constexpr uint32_t flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED;
+    const size_t size = 1 << 20;
+    void *host = nullptr;
+    emm_deviceptr ptr = 0;
+    REQUIRE(emm_memhostalloc(gpu.emm(), size, flags, &host, &ptr) == EMM_OK);
+    fill(ptr, size, 1, stream);
+    SECTION("that is served") {
+        REQUIRE(emm_memhostfree(gpu.emm(), host, size, flags, EMM_STREAM_UNORDERED) == EMM_OK);
+        CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    }
+    SECTION("that was retired") {
+        REQUIRE(emm_context_retire(other.emm()) == EMM_OK);
+        REQUIRE(emm_memhostfree(gpu.emm(), host, size, flags, EMM_STREAM_UNORDERED) == EMM_OK);
+        CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    }
+    REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    CHECK(races() == before);
+}
+
 TEST_CASE("a driver error reaches the caller with its number, and nothing is kept", "[sim]") {
     const Gpu gpu;
     const std::string name = plugin_name();
@@ -253,4 +277,29 @@ TEST_CASE("memory that the driver refuses to take back stays counted, and is fre
     CHECK(device_bytes() == before);
     CHECK(reserved() == 0);
     fail_next("");
+}
+
+TEST_CASE("host memory that the driver refuses to take back is freed another time", "[sim]") {
+    const Gpu gpu;
+    const uint64_t before = host_bytes();
+    const auto allocate_and_free = [&] {
+        void *host = nullptr;
+        emm_deviceptr managed = 0;
+        REQUIRE(emm_memhostalloc(gpu.emm(), 1 << 20, 0, &host, nullptr) == EMM_OK);
+        CHECK(emm_memhostfree(gpu.emm(), host, 1 << 20, 0, EMM_STREAM_UNORDERED) == EMM_OK);
+        REQUIRE(emm_memallocmanaged(gpu.emm(), 4096, EMM_ATTACH_GLOBAL, &managed) == EMM_OK);
+        CHECK(emm_memfreemanaged(gpu.emm(), managed, 4096, EMM_STREAM_UNORDERED) == EMM_OK);
+        REQUIRE(CU(cuCtxSynchronize)() == CUDA_SUCCESS);
+    };
+    allocate_and_free();
+    fail_next("cuMemFreeHost@1");
+    fail_next("cuMemFree@1");
+    CHECK(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    fail_next(nullptr);
+    CHECK(host_bytes() > before);
+    for (int i = 0; i < 4; i++) { // at the latest in the fourth call
+        allocate_and_free();
+        REQUIRE(emm_trim(gpu.emm(), 0, nullptr) == EMM_OK);
+    }
+    CHECK(host_bytes() == before);
 }
