@@ -30,10 +30,9 @@ struct Range {
 
 // What a plugin promises beside the contract.
 struct Promises {
-    bool exact_peak = false; // peak_live_bytes is no upper bound, but the peak itself
-    bool keeps_in_sections =
-        true;          // all memory; where driver calls fail, what cannot be mapped goes
-    uint64_t most = 0; // reserved_bytes never exceed it; 0: no limit
+    bool exact_peak = false;       // peak_live_bytes is no upper bound, but the peak itself
+    bool keeps_in_sections = true; // all memory
+    uint64_t most = 0;             // reserved_bytes never exceed it; 0: no limit
 };
 
 class Model {

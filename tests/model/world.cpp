@@ -17,8 +17,11 @@ std::string plugin_name() {
 
 Promises promises_of(const Settings &settings) {
     Promises promises;
-    promises.exact_peak = plugin_name() != "pool"; // its threads count by themselves
-    promises.keeps_in_sections = settings.faults == 0 && settings.tight == 0;
+    const std::string name = plugin_name();
+    promises.exact_peak = name != "pool"; // its threads count by themselves
+    // The driver empties its own pools where one has no room; and what it refuses to map goes back.
+    promises.keeps_in_sections =
+        !(name == "async" && settings.tight) && !(name == "pool" && settings.faults);
     promises.most = settings.most << 20;
     return promises;
 }
