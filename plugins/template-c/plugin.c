@@ -96,6 +96,12 @@ static emm_status refuse_capture(const emm_manager *self, emm_stream stream) {
     return EMM_OK;
 }
 
+/* Made once more if it fails: an unwanted mode would stay with the thread. */
+static int exchange(exchange_mode call, int *mode) {
+    const int result = call(mode);
+    return result == success ? result : call(mode);
+}
+
 /* `stream` does not matter: any stream may use fresh memory at once. */
 static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
                            emm_deviceptr *ret_ptr) {
@@ -109,10 +115,10 @@ static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
         return self->host->fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a block's record");
     }
     int mode = relaxed; /* otherwise cuMemAlloc would invalidate captures of other streams */
-    const int changed = self->exchange(&mode) == success;
+    const int changed = exchange(self->exchange, &mode) == success;
     const int result = rounded < size ? out_of_memory : self->cuMemAlloc(&block->ptr, rounded);
     if (changed) {
-        self->exchange(&mode);
+        exchange(self->exchange, &mode);
     }
     if (result != success) {
         free(block);
@@ -131,10 +137,10 @@ static emm_status memalloc(emm_manager *self, size_t size, emm_stream stream,
 static emm_status release(void *argument, uint32_t what) {
     struct block *block = argument;
     int mode = relaxed;
-    const int changed = block->exchange(&mode) == success;
+    const int changed = exchange(block->exchange, &mode) == success;
     const int result = what == EMM_DEFERRED_RUN ? block->cuMemFree(block->ptr) : success;
     if (changed) {
-        block->exchange(&mode);
+        exchange(block->exchange, &mode);
     }
     free(block);
     return result == success || result == deinitialized ? EMM_OK : EMM_E_DRIVER;

@@ -23,17 +23,22 @@ constexpr int success = 0, out_of_memory = 2, deinitialized = 4, capture_implici
 // While it lives, this thread's driver calls invalidate no capture of any stream.
 class Relaxed {
 public:
-    explicit Relaxed(ExchangeMode exchange)
-        : exchange_(exchange), changed_(exchange_(&mode_) == success) {}
+    explicit Relaxed(ExchangeMode exchange) : exchange_(exchange), changed_(change() == success) {}
     ~Relaxed() {
         if (changed_) {
-            exchange_(&mode_);
+            change();
         }
     }
     Relaxed(const Relaxed &) = delete;
     Relaxed &operator=(const Relaxed &) = delete;
 
 private:
+    // Made once more if it fails: an unwanted mode would stay with the thread.
+    int change() {
+        const int result = exchange_(&mode_);
+        return result == success ? result : exchange_(&mode_);
+    }
+
     ExchangeMode exchange_;
     int mode_ = 2;
     bool changed_;
