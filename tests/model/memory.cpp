@@ -143,6 +143,9 @@ void be_refused(World &world) {
     if (other != own) {
         world.refused(free(other, block->ptr, 0), EMM_E_NOT_OWNED, "another context's free");
     }
+    if (!world.model.promises().keeps_account) {
+        return;
+    }
     const size_t wrong = block->size + (world.one_in(2) && block->size > 1 ? size_t(-1) : 1);
     world.refused(free(own, block->ptr, wrong), EMM_E_INVALID_VALUE, "a free of another size");
 }

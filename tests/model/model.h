@@ -30,6 +30,7 @@ struct Range {
 
 // What a plugin promises beside the contract.
 struct Promises {
+    bool keeps_account = true;     // it has statistics, and knows the sizes that were asked for
     bool exact_peak = false;       // peak_live_bytes is no upper bound, but the peak itself
     bool keeps_in_sections = true; // all memory
     uint64_t most = 0;             // reserved_bytes never exceed it; 0: no limit
@@ -38,6 +39,8 @@ struct Promises {
 class Model {
 public:
     explicit Model(const Promises &promises) : promises_(promises) {}
+
+    const Promises &promises() const { return promises_; }
 
     // --- requests, once they have been answered
 

@@ -18,6 +18,7 @@ std::string plugin_name() {
 Promises promises_of(const Settings &settings) {
     Promises promises;
     const std::string name = plugin_name();
+    promises.keeps_account = name.rfind("template", 0) != 0;
     promises.exact_peak = name != "pool"; // its threads count by themselves
     // The driver empties its own pools where one has no room; and what it refuses to map goes back.
     promises.keeps_in_sections =
