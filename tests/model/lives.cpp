@@ -49,7 +49,29 @@ void reset(World &world) {
     world.model.reset(number);
 }
 
-// Handles may be made, used and released meanwhile.
+// Handles may be made, used and released while a context is reset or retired: what another thread
+// does then.
+struct Handles {
+    std::vector<emm_memory *> made;
+    uint64_t released = 0, asked = 0;
+    emm_status status = EMM_OK; // of the last call
+
+    void work(emm_context *context, size_t size) {
+        for (size_t i = 0; i < 6 && status >= EMM_OK; i++) {
+            emm_memory *memory = nullptr, *view = nullptr;
+            status = emm_memory_alloc(context, size, EMM_STREAM_LEGACY, &memory);
+            asked += status >= EMM_OK;
+            if (status >= EMM_OK && i % 2 != 0) {
+                emm_memory_view(memory, 0, size / 2, &view);
+                status = std::min(emm_memory_release(memory), emm_memory_release(view));
+                released++;
+            } else if (status >= EMM_OK) {
+                made.push_back(memory);
+            }
+        }
+    }
+};
+
 void reset_beside_handles(World &world) {
     const size_t number = world.any_place(), hand = world.any_hand();
     emm_context *const context = world.places[number].emm;
@@ -57,35 +79,42 @@ void reset_beside_handles(World &world) {
         return;
     }
     come_to_rest(world, number);
-    std::vector<emm_memory *> made;
-    uint64_t released = 0, asked = 0;
-    emm_status status = EMM_OK, other_status = EMM_OK;
+    Handles others;
+    emm_status status = EMM_OK;
     const size_t size = 1 + world.below(100000);
     world.hands.run_both(
         hand, [&] { status = emm_context_reset(context); }, (hand + 1) % world.hands.count(),
-        [&] {
-            for (size_t i = 0; i < 6 && other_status >= EMM_OK; i++) {
-                emm_memory *memory = nullptr, *view = nullptr;
-                other_status = emm_memory_alloc(context, size, EMM_STREAM_LEGACY, &memory);
-                asked += other_status >= EMM_OK;
-                if (other_status >= EMM_OK && i % 2 != 0) {
-                    emm_memory_view(memory, 0, size / 2, &view);
-                    other_status = std::min(emm_memory_release(memory), emm_memory_release(view));
-                    released++;
-                } else if (other_status >= EMM_OK) {
-                    made.push_back(memory);
-                }
-            }
-        });
-    world.done(std::min(status, other_status), "a reset beside handles");
+        [&] { others.work(context, size); });
+    world.done(std::min(status, others.status), "a reset beside handles");
     world.forget_place(number);
     world.model.reset(number);
-    world.model.asked(number, asked);
-    world.model.blurred(number, released, asked * size);
-    for (emm_memory *const memory : made) {
+    world.model.asked(number, others.asked);
+    world.model.blurred(number, others.released, others.asked * size);
+    for (emm_memory *const memory : others.made) {
         world.adopt(number, memory);
     }
     world.judge();
+}
+
+void retire_beside_handles(World &world, emm_context *context) {
+    const size_t hand = world.any_hand();
+    Handles others;
+    emm_status status = EMM_OK;
+    const size_t size = 1 + world.below(100000);
+    world.hands.run_both(
+        hand, [&] { status = emm_context_retire(context); }, (hand + 1) % world.hands.count(),
+        [&] { others.work(context, size); });
+    world.done(status, "a retirement beside handles");
+    world.done(others.status, "a handle beside a retirement", EMM_E_RETIRED);
+    for (emm_memory *const memory : others.made) {
+        emm_memory_info info = {};
+        info.struct_size = sizeof info;
+        check(emm_memory_get_info(memory, &info), "emm_memory_get_info");
+        if (info.state != EMM_MEMORY_INERT) {
+            throw Wrong("a handle of a retired context is not inert");
+        }
+        world.inert.push_back({memory, nullptr});
+    }
 }
 
 // With what is on it. Without a word to emm it is found out when emm is asked for a new context.
@@ -105,7 +134,10 @@ void end_context(World &world) {
     const bool told = world.one_in(2);
     emm_context *const context = place.emm;
     if (told) {
-        world.carry_out(
+        if (world.settings.beside && world.hands.count() > 1 && world.one_in(2)) {
+            retire_beside_handles(world, context);
+        }
+        world.carry_out( // a second time, it is a success
             world.any_hand(), [&] { return emm_context_retire(context); }, "emm_context_retire");
         emm_deviceptr ptr = 0;
         world.refused(
