@@ -30,18 +30,23 @@ Settings settings_of(int argc, char *argv[]) {
         {"host", &settings.host},         {"graphs", &settings.graphs},
         {"joins", &settings.joins},       {"silent", &settings.silent},
         {"faults", &settings.faults},     {"pressure", &settings.pressure},
-        {"resets", &settings.resets},     {"lives", &settings.lives},
-        {"beside", &settings.beside},     {"forks", &settings.forks},
+        {"in_turn", &settings.in_turn},   {"fail_call", &settings.fail_call},
+        {"fail_nth", &settings.fail_nth}, {"resets", &settings.resets},
+        {"lives", &settings.lives},       {"beside", &settings.beside},
+        {"forks", &settings.forks},
     };
     for (int i = 1; i < argc; i++) {
         set(known, argv[i]);
+    }
+    if (settings.in_turn || settings.fail_call) {
+        settings.faults = SIZE_MAX; // no others
     }
     return settings;
 }
 
 // Each step has a chance of its own, so that it does about the same when others are left out.
-void run_round(const Settings &settings, size_t seed, const std::set<size_t> &chosen) {
-    begin_steps(seed);
+size_t run_round(const Settings &settings, size_t seed, const std::set<size_t> &chosen) {
+    begin_steps(settings, seed);
     World *const world = new World(settings, seed); // left as it is after a failure
     for (size_t number = 0; number < settings.steps; number++) {
         if (!settings.chosen || chosen.count(number)) {
@@ -50,7 +55,24 @@ void run_round(const Settings &settings, size_t seed, const std::set<size_t> &ch
         }
     }
     world->settle();
+    const size_t calls = world->calls();
     delete world;
+    return calls;
+}
+
+// Ends where a call of emm.h makes no further driver call, and the round no further such call.
+void run_in_turn(Settings settings, size_t seed, const std::set<size_t> &chosen) {
+    const Driver driver;
+    size_t calls = 1;
+    for (settings.fail_call = 1; settings.fail_call <= calls; settings.fail_call++) {
+        uint64_t faults = 0;
+        settings.fail_nth = 0;
+        do {
+            faults = driver.counters().faults;
+            settings.fail_nth++;
+            calls = run_round(settings, seed, chosen);
+        } while (driver.counters().faults != faults);
+    }
 }
 
 } // namespace
@@ -69,7 +91,12 @@ int main(int argc, char *argv[]) {
         using Clock = std::chrono::steady_clock;
         const auto end = Clock::now() + std::chrono::seconds(settings.seconds);
         for (; settings.seconds ? Clock::now() < end : round < settings.rounds; round++) {
-            run_round(settings, settings.seed + round, chosen);
+            const size_t seed = settings.seed + round;
+            if (settings.in_turn) {
+                run_in_turn(settings, seed, chosen);
+            } else {
+                run_round(settings, seed, chosen);
+            }
         }
         std::printf("%zu rounds of %zu steps\n", round, settings.steps);
         return 0;

@@ -17,9 +17,11 @@ struct Settings {
     size_t most = 0;     // the MiB of the plugin's `max`; 0: it has none
     size_t judged = 4;   // statistics after one step of so many
     size_t faults = 0;   // a driver call fails inside one of emm's calls of so many; 0: of none
-    size_t pressure = 1; // the program gives memory back when it is asked to
-    size_t last = 40;    // steps that are told after a failure
-    size_t chosen = 0;   // 1: only the steps whose numbers come on standard input
+    size_t in_turn = 0;  // 1: each driver call inside each of a round's calls fails, one a round
+    size_t fail_call = 0, fail_nth = 0; // which does; 0: none
+    size_t pressure = 1;                // the program gives memory back when it is asked to
+    size_t last = 40;                   // steps that are told after a failure
+    size_t chosen = 0;                  // 1: only the steps whose numbers come on standard input
 
     // 0: done without, to find out which of them a failure needs.
     size_t streams = 1;   // that are replaced, registered and retired

@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kept = 256, longest = 160;
 char lines[kept][longest];
-char title[32]; // the seed
+char title[96]; // how to repeat it
 size_t said = 0;
 
 void write_line(const char *line) {
@@ -29,9 +29,10 @@ void tell(int signal) {
 
 } // namespace
 
-void begin_steps(size_t seed) {
+void begin_steps(const Settings &settings, size_t seed) {
     said = 0;
-    std::snprintf(title, sizeof title, "seed=%zu", seed);
+    std::snprintf(title, sizeof title, "seed=%zu fail_call=%zu fail_nth=%zu", seed,
+                  settings.fail_call, settings.fail_nth);
 }
 
 void say(const char *format, ...) {

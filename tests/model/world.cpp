@@ -159,8 +159,10 @@ size_t World::hand_of(const Stream &stream) {
 emm_status World::call(size_t hand, const std::function<emm_status()> &make) {
     const size_t current = below(places.size() + 1);
     const CUcontext context = current < places.size() ? places[current].cuda : nullptr;
-    const bool faulty = settings.faults && !is_calm_ && driver.fail && one_in(settings.faults);
-    const std::string fault = "any@" + std::to_string(1 + below(8));
+    const bool in_turn = ++calls_ == settings.fail_call;
+    const bool faulty =
+        settings.faults && !is_calm_ && driver.fail && (one_in(settings.faults) || in_turn);
+    const std::string fault = "any@" + std::to_string(in_turn ? settings.fail_nth : 1 + below(8));
     const uint64_t faults = driver.counters().faults;
     std::string text;
     const emm_status status = hands.run(hand, [&] {

@@ -153,8 +153,9 @@ public:
     World &operator=(const World &) = delete;
 
     void step(size_t number);
-    void judge();  // the statistics of all contexts
-    void settle(); // all goes back, and nothing may be left
+    void judge();                           // the statistics of all contexts
+    void settle();                          // all goes back, and nothing may be left
+    size_t calls() const { return calls_; } // of emm's
 
     // --- for the steps
 
@@ -236,6 +237,7 @@ private:
 
     simcuda_counters before_ = {};
     uint64_t refused_ends_ = 0;
+    size_t calls_ = 0;
     bool is_calm_ = false;     // no faults
     bool has_faulted_ = false; // the latest call
     unsigned last_pattern_ = 0;
@@ -253,7 +255,7 @@ extern const std::vector<Action> memory_actions, host_actions, handle_actions, g
     life_actions;
 
 // The latest steps, which are told after a failure, also one that ends the process.
-void begin_steps(size_t seed);
+void begin_steps(const Settings &settings, size_t seed);
 void say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void tell_steps(size_t last);
 void tell_steps_at_a_crash();
