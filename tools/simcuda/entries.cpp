@@ -106,6 +106,7 @@ const struct {
     {"simcuda_last_fault", reinterpret_cast<void *>(&simcuda_last_fault)},
     {"simcuda_is_inside", reinterpret_cast<void *>(&simcuda_is_inside)},
     {"simcuda_launch", reinterpret_cast<void *>(&simcuda_launch)},
+    {"simcuda_launch_programmatic", reinterpret_cast<void *>(&simcuda_launch_programmatic)},
 };
 
 struct Search {

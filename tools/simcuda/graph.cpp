@@ -158,6 +158,7 @@ public:
             }
         }
         const auto keep = [body = executable_.body, held = executable_.held] {};
+        stream_.ended = stream_.clock;
         stream_.tail = sim().work.add(keep, false, all_.empty() ? before_ : all_);
         executable_.last = stream_.tail;
         executable_.clock = executable_.held->runs = stream_.clock;
@@ -167,9 +168,9 @@ public:
 private:
     struct Step {
         OpRef op;
-        Clock clock;
+        Clock clock, begun;
         uint32_t line;
-        bool continued;
+        bool kernel, continued;
     };
 
     uint32_t choose_line(const Node &node) {
@@ -188,16 +189,19 @@ private:
         if (result != CUDA_SUCCESS) {
             return result;
         }
-        Step step{nullptr, start_, choose_line(node), false};
+        Step step{nullptr, start_, start_, choose_line(node), task.kernel, false};
         std::vector<OpRef> before = before_;
         for (const Node *each : node.before) {
             before.push_back(steps_.at(each).op);
-            step.clock.join(steps_.at(each).clock, sim().host);
+            const Step &earlier = steps_.at(each);
+            const bool overlaps = task.programmatic && earlier.kernel;
+            step.clock.join(earlier.clock, sim().host);
+            step.begun.join(overlaps ? earlier.begun : earlier.clock, sim().host);
         }
         const uint64_t time = step.line == stream_.line ? ++stream_.time : ++time_;
         step.clock.set(step.line, time);
         const char *outer = std::exchange(this_thread.call, node.call);
-        check_uses(task.uses, stream_, step.line, time, step.clock);
+        check_uses(task.uses, stream_, step.line, time, step.clock, step.begun);
         this_thread.call = outer;
         step.op = sim().work.add(std::move(task.run), task.outside, before);
         all_.push_back(step.op);

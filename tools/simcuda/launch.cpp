@@ -49,14 +49,15 @@ CUresult bind_ranges(const Context &context, const std::vector<simcuda_range> &r
 }
 
 CUresult launch(CUstream handle, void (*function)(void *), void *argument,
-                const std::vector<simcuda_range> &ranges) {
+                const std::vector<simcuda_range> &ranges, bool programmatic) {
     Stream *stream;
     const CUresult result = find_stream(handle, stream);
     if (result != CUDA_SUCCESS) {
         return result;
     }
     return enqueue(*stream, [=, context = &root_of(*stream->context)](Task &ret_task) {
-        ret_task.outside = true;
+        ret_task.outside = ret_task.kernel = true;
+        ret_task.programmatic = programmatic;
         if (function) {
             ret_task.run = [=] { function(argument); };
         }
@@ -64,21 +65,33 @@ CUresult launch(CUstream handle, void (*function)(void *), void *argument,
     });
 }
 
+// Counted as cuLaunchHostFunc: it is one, with ranges.
+int enter_launch(const char *call, CUstream stream, void (*function)(void *), void *argument,
+                 const std::vector<simcuda_range> &ranges, bool programmatic) {
+    return enter(row_cuLaunchHostFunc, false, [&] {
+        this_thread.call = call;
+        return launch(stream, function, argument, ranges, programmatic);
+    });
+}
+
 } // namespace
 
 CUresult enqueue_nothing(CUstream stream) {
-    return launch(stream, nullptr, nullptr, {});
+    return launch(stream, nullptr, nullptr, {}, false);
 }
 
 } // namespace simcuda
 
-// Counted as cuLaunchHostFunc: it is one, with ranges.
 extern "C" __attribute__((visibility("default"))) int
 simcuda_launch(CUstream stream, void (*function)(void *), void *argument,
                const simcuda_range *ranges, size_t count) {
-    using namespace simcuda;
-    return enter(row_cuLaunchHostFunc, false, [&] {
-        this_thread.call = "simcuda_launch";
-        return launch(stream, function, argument, {ranges, ranges + count});
-    });
+    return simcuda::enter_launch("simcuda_launch", stream, function, argument,
+                                 {ranges, ranges + count}, false);
+}
+
+extern "C" __attribute__((visibility("default"))) int
+simcuda_launch_programmatic(CUstream stream, void (*function)(void *), void *argument,
+                            const simcuda_range *ranges, size_t count) {
+    return simcuda::enter_launch("simcuda_launch_programmatic", stream, function, argument,
+                                 {ranges, ranges + count}, true);
 }

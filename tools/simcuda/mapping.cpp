@@ -66,8 +66,11 @@ bool are_whole(const std::vector<Region *> &mappings, CUdeviceptr start, uint64_
 void unmap(Region &region) {
     const CUdeviceptr start = region.start;
     Physical &physical = *region.physical;
-    if (const auto user = region.store->shadow.unseen(region.offset, region.size, sim().host)) {
-        report_unseen(*user, start, region.size);
+    const auto unseen = std::find_if(region.uses.begin(), region.uses.end(), [](const Access &use) {
+        return !sim().host.has_seen(use.line, use.time);
+    });
+    if (unseen != region.uses.end()) {
+        report_unseen(*unseen, start, region.size);
     }
     show(start, region.size, nullptr);
     sim().regions.remove(start, this_thread.call);
@@ -131,7 +134,8 @@ CUresult api::mem_map(CUdeviceptr ptr, size_t size, size_t offset,
     return CUDA_SUCCESS;
 }
 
-// It does not wait for work: the caller must know that none uses the range.
+// It does not wait for work: the caller must know that none uses the range. What uses the memory at
+// another address goes on.
 CUresult api::mem_unmap(CUdeviceptr ptr, size_t size) {
     const Region *first = sim().regions.first_in(ptr, size);
     expect(size != 0 && is_reserved(ptr, size) && first);

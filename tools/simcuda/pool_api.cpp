@@ -27,7 +27,7 @@ CUresult give_out(Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_ad
     region.offset = part->offset;
     region.pool = &pool;
     sim().regions.add(region);
-    stream.clock.join(part->from.clock, sim().host);
+    stream.follow(part->from.clock);
     const Span span{pool.store, region.offset, size, region.start};
     enqueue_task(stream, {nullptr, false, {{span, true}}}, part->from.work);
     *ret_address = region.start;

@@ -16,17 +16,16 @@ bool before(const Access &earlier, const Clock &clock, const Host &host) {
            clock.has(earlier.line, earlier.time);
 }
 
-void add_read(std::vector<Access> &reads, const Access &read, const Host &host) {
-    reads.erase(std::remove_if(reads.begin(), reads.end(),
-                               [&](const Access &old) {
-                                   return old.line == read.line ||
-                                          host.has_seen(old.line, old.time);
-                               }),
-                reads.end());
-    reads.push_back(read);
-}
-
 } // namespace
+
+void add_use(std::vector<Access> &uses, const Access &use, const Host &host) {
+    uses.erase(std::remove_if(uses.begin(), uses.end(),
+                              [&](const Access &old) {
+                                  return old.line == use.line || host.has_seen(old.line, old.time);
+                              }),
+               uses.end());
+    uses.push_back(use);
+}
 
 void Shadow::split(uint64_t at) {
     auto cell = cells_.upper_bound(at);
@@ -51,7 +50,7 @@ void Shadow::fill_gaps(uint64_t start, uint64_t end) {
 }
 
 std::optional<Access> Shadow::use(uint64_t start, uint64_t size, const Access &access,
-                                  const Clock &clock, const Host &host) {
+                                  const Clock &clock, const Clock &begun, const Host &host) {
     const uint64_t end = start + size;
     std::optional<Access> conflict;
     split(start);
@@ -60,11 +59,12 @@ std::optional<Access> Shadow::use(uint64_t start, uint64_t size, const Access &a
         fill_gaps(start, end);
     }
     for (auto cell = cells_.lower_bound(start); cell != cells_.end() && cell->first < end; ++cell) {
-        if (!conflict && !before(cell->second.write, clock, host)) {
-            conflict = cell->second.write;
+        const Access &written = cell->second.write;
+        if (!conflict && !before(written, written.place == access.place ? clock : begun, host)) {
+            conflict = written;
         }
         if (!access.write) {
-            add_read(cell->second.reads, access, host);
+            add_use(cell->second.reads, access, host);
             continue;
         }
         for (const Access &read : cell->second.reads) {
@@ -134,8 +134,11 @@ void report(const std::string &text) {
 
 } // namespace
 
-void report_race(const Access &earlier, const Access &later, CUdeviceptr address, uint64_t size) {
-    report(text_of(later) + " uses " + range_of(address, size) + " and is not ordered after " +
+void report_race(const Access &earlier, const Access &later, bool ordered, CUdeviceptr address,
+                 uint64_t size) {
+    report(text_of(later) + " uses " + range_of(address, size) +
+           (ordered ? " and began before the end of what used it at another address: "
+                    : " and is not ordered after ") +
            text_of(earlier));
 }
 
@@ -146,19 +149,26 @@ void report_unseen(const Access &user, CUdeviceptr address, uint64_t size) {
 }
 
 void check_uses(const std::vector<Use> &uses, const Stream &stream, uint32_t line, uint64_t time,
-                const Clock &clock) {
+                const Clock &clock, const Clock &begun) {
+    const Host &host = sim().host;
     for (const Use &use : uses) {
         if (!use.span.store || use.span.size == 0) {
             continue;
         }
+        Region *region = sim().regions.around(use.span.address);
+        const bool mapped = region && region->kind == Kind::mapped;
         const Access access{line,          static_cast<uint32_t>(stream.id),
                             time,          this_thread.call,
                             stream.handle, this_thread.number,
-                            use.write};
+                            use.write,     mapped ? region->id : 0};
+        if (mapped) {
+            add_use(region->uses, access, host);
+        }
         const auto earlier =
-            use.span.store->shadow.use(use.span.offset, use.span.size, access, clock, sim().host);
+            use.span.store->shadow.use(use.span.offset, use.span.size, access, clock, begun, host);
         if (earlier) {
-            report_race(*earlier, access, use.span.address, use.span.size);
+            report_race(*earlier, access, before(*earlier, clock, host), use.span.address,
+                        use.span.size);
         }
     }
 }

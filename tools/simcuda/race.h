@@ -18,15 +18,21 @@ struct Access {
     CUstream stream = nullptr;
     uint32_t thread = 0;
     bool write = false;
+    uint64_t place = 0; // the id of the mapping; 0: no mapping
 };
+
+// Adds a use, and forgets those that are before it on its line, or that the host has seen.
+void add_use(std::vector<Access> &uses, const Access &use, const Host &host);
 
 // The latest write of each byte, and the reads since. Kept by physical byte, so that memory which
 // is mapped at two addresses, or again, is the same memory.
 class Shadow {
 public:
-    // Records the access. Returns an earlier conflicting one that it is not ordered after, if any.
+    // Records the access. Returns an earlier conflicting one that it is not ordered after, if any:
+    // `clock` has those that it comes after, `begun` those that had ended when its work began. A
+    // write through one mapping is seen through another by work that began after its end.
     std::optional<Access> use(uint64_t start, uint64_t size, const Access &access,
-                              const Clock &clock, const Host &host);
+                              const Clock &clock, const Clock &begun, const Host &host);
 
     // An access that the host has not seen complete.
     std::optional<Access> unseen(uint64_t start, uint64_t size, const Host &host) const;
@@ -46,8 +52,9 @@ private:
     Cells cells_;
 };
 
-// A use that is not ordered after an earlier one.
-void report_race(const Access &earlier, const Access &later, CUdeviceptr address, uint64_t size);
+// A use that is not ordered after an earlier one, or began before its end at another address.
+void report_race(const Access &earlier, const Access &later, bool ordered, CUdeviceptr address,
+                 uint64_t size);
 
 // Memory that is taken away while, for all that the host knows, work still uses it.
 void report_unseen(const Access &user, CUdeviceptr address, uint64_t size);

@@ -75,6 +75,12 @@ struct simcuda_range {
 int simcuda_launch(struct CUstream_st *stream, void (*function)(void *), void *argument,
                    const struct simcuda_range *ranges, size_t count);
 
+/* The same with programmatic stream serialization: the kernel waits for the one before it
+ * (cudaGridDependencySynchronize), but may be on the GPU before that one's end. So it does not see
+ * what that one writes to the same memory through another address. */
+int simcuda_launch_programmatic(struct CUstream_st *stream, void (*function)(void *),
+                                void *argument, const struct simcuda_range *ranges, size_t count);
+
 #ifdef __cplusplus
 }
 #endif

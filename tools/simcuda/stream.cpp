@@ -33,7 +33,7 @@ CUresult legacy_stream(Stream *&ret_stream) {
 
 void follow(Stream &stream, const Stream &earlier, std::vector<OpRef> &before) {
     before.push_back(earlier.tail);
-    stream.clock.join(earlier.clock, sim().host);
+    stream.follow(earlier.clock);
 }
 
 } // namespace
@@ -41,6 +41,11 @@ void follow(Stream &stream, const Stream &earlier, std::vector<OpRef> &before) {
 // No stream of a green context is, as an H100 shows.
 bool Stream::blocking() const {
     return kind != Kind::legacy && !(flags & CU_STREAM_NON_BLOCKING) && !context->root;
+}
+
+void Stream::follow(const Clock &earlier) {
+    clock.join(earlier, sim().host);
+    ended.join(earlier, sim().host);
 }
 
 CUresult find_stream(CUstream handle, Stream *&ret_stream) {
@@ -68,7 +73,7 @@ Stream *make_stream(Context &context, Stream::Kind kind, unsigned flags, int pri
     stream->priority = priority;
     stream->line = sim().host.new_line();
     stream->tail = context.barrier;
-    stream->clock = context.barrier_clock;
+    stream->clock = stream->ended = context.barrier_clock;
     stream->handle = kind == Stream::Kind::user     ? sim().streams.insert(stream)
                      : kind == Stream::Kind::legacy ? CU_STREAM_LEGACY
                                                     : CU_STREAM_PER_THREAD;
@@ -113,8 +118,12 @@ OpRef enqueue_task(Stream &stream, Task task, const std::vector<OpRef> &more) {
     std::vector<OpRef> before = predecessors(stream);
     before.insert(before.end(), more.begin(), more.end());
     stream.clock.trim(sim().host);
+    const Clock begun = task.programmatic ? stream.ended : stream.clock;
     stream.clock.set(stream.line, ++stream.time);
-    check_uses(task.uses, stream, stream.line, stream.time, stream.clock);
+    check_uses(task.uses, stream, stream.line, stream.time, stream.clock, begun);
+    if (task.kernel || task.run || !task.uses.empty()) { // an event is no work
+        stream.ended = task.kernel ? begun : stream.clock;
+    }
     stream.tail = sim().work.add(std::move(task.run), task.outside, before);
     return stream.tail;
 }
@@ -137,7 +146,7 @@ CUresult enqueue(Stream &stream, const Bind &bind) {
 }
 
 void wait_on_stream(Stream &stream, const OpRef &op, const Clock &clock) {
-    stream.clock.join(clock, sim().host);
+    stream.follow(clock);
     if (op && !op->done()) {
         enqueue_task(stream, {}, {op});
     }

@@ -29,12 +29,14 @@ struct Stream {
     uint32_t line = 0; // its line of work in every clock
     uint64_t time = 0; // how far that has got
     Clock clock;       // what comes before its next piece of work
+    Clock ended;       // what has ended before that begins, if it is a programmatic launch
     OpRef tail;
 
     std::shared_ptr<Capture> capture; // set while it captures
     std::vector<Node *> last_nodes;   // what its next node follows
 
     bool blocking() const; // it and the legacy stream wait for each other
+    void follow(const Clock &earlier);
 };
 
 // A use of memory by a piece of work.
@@ -48,6 +50,8 @@ struct Task {
     std::function<void()> run;
     bool outside = false;
     std::vector<Use> uses;
+    bool kernel = false;
+    bool programmatic = false; // it may begin before the end of the kernel before it
 };
 
 // Makes the task. Called when the work is put on a stream, and at each launch of a graph that
@@ -72,9 +76,9 @@ void wait_on_stream(Stream &stream, const OpRef &op, const Clock &clock);
 // The clock of all work that is ordered before the next work of this stream.
 std::vector<OpRef> predecessors(Stream &stream);
 
-// Records the uses of a line of work, and reports races.
+// Records the uses of a line of work, and reports races. See Shadow::use for the clocks.
 void check_uses(const std::vector<Use> &uses, const Stream &stream, uint32_t line, uint64_t time,
-                const Clock &clock);
+                const Clock &clock, const Clock &begun);
 
 // Waits until the stream's work of now is done, and knows it.
 void wait_for(Stream &stream);

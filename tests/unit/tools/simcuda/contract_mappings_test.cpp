@@ -1,6 +1,7 @@
 // Behaviour: what CUDA promises of physical memory and mappings: the same on real hardware and
 // simulated.
 #include "cuda_driver.h"
+#include "pending_work.h"
 
 #include <unistd.h>
 
@@ -59,6 +60,33 @@ TEST_CASE("one physical handle is seen at two addresses") {
     CHECK(byte_at(range + size + 5) == 42);
     CHECK(cu().cuMemUnmap(range, 2 * size) == CUDA_SUCCESS);
     CHECK(cu().cuMemAddressFree(range, 2 * size) == CUDA_SUCCESS);
+}
+
+TEST_CASE("an address of a handle comes and goes beside work on another one") {
+    PendingWork work;
+    const Device device;
+    const Stream stream;
+    const size_t size = granularity();
+    const CUmemGenericAllocationHandle handle = create(size);
+    const CUdeviceptr first = reserve(size), second = reserve(size);
+    map(first, size, handle);
+    REQUIRE(cu().cuMemsetD8Async(first, 3, size, stream) == CUDA_SUCCESS);
+    map(second, size, handle);
+    REQUIRE(cu().cuMemsetD8Async(second, 4, 1, stream) == CUDA_SUCCESS);
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    CHECK(byte_at(first) == 4);
+    CHECK(byte_at(second + 1) == 3);
+    work.begin(stream);
+    REQUIRE(cu().cuMemsetD8Async(first, 5, size, stream) == CUDA_SUCCESS);
+    CHECK(cu().cuMemUnmap(second, size) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+    work.end();
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    CHECK(byte_at(first) == 5);
+    CHECK(cu().cuMemUnmap(first, size) == CUDA_SUCCESS);
+    CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
+    CHECK(cu().cuMemAddressFree(first, size) == CUDA_SUCCESS);
+    CHECK(cu().cuMemAddressFree(second, size) == CUDA_SUCCESS);
 }
 
 TEST_CASE("work runs on from one mapping into the next") {

@@ -40,6 +40,7 @@ CudaDriver open() {
     SIMCUDA_FIND(configure)
     SIMCUDA_FIND(fail)
     SIMCUDA_FIND(launch)
+    SIMCUDA_FIND(launch_programmatic)
     SIMCUDA_FIND(reset_peaks)
 #undef SIMCUDA_FIND
     return driver;

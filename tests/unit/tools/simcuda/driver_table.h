@@ -142,7 +142,7 @@ struct CudaDriver : emm::cuda::Entries {
     decltype(&simcuda_last_race) last_race = nullptr;
     decltype(&simcuda_configure) configure = nullptr;
     decltype(&simcuda_fail) fail = nullptr;
-    decltype(&simcuda_launch) launch = nullptr;
+    decltype(&simcuda_launch) launch = nullptr, launch_programmatic = nullptr;
     decltype(&simcuda_reset_peaks) reset_peaks = nullptr;
 
     bool simulated() const { return get_counters != nullptr; }

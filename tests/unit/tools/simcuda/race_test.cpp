@@ -2,7 +2,11 @@
 #include "cuda_driver.h"
 #include "in_child.h"
 
+#include <memory>
+#include <random>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -33,6 +37,56 @@ void order(CUstream first, CUstream second) {
     REQUIRE(cu().cuEventRecord(event, first) == CUDA_SUCCESS);
     REQUIRE(cu().cuStreamWaitEvent(second, event, 0) == CUDA_SUCCESS);
 }
+
+// Stands for a kernel that writes.
+void launch(decltype(&simcuda_launch) how, CUdeviceptr address, size_t size, CUstream stream) {
+    const simcuda_range range = {address, size, 1, 0};
+    REQUIRE(how(stream, nullptr, nullptr, &range, 1) == CUDA_SUCCESS);
+}
+
+// Physical memory, and addresses for it that come and go.
+class Piece {
+public:
+    Piece() {
+        CUmemAllocationProp wanted = {};
+        wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+        wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        REQUIRE(cu().cuMemCreate(&handle_, size, &wanted, 0) == CUDA_SUCCESS);
+    }
+    ~Piece() { cu().cuMemRelease(handle_); }
+    Piece(const Piece &) = delete;
+    Piece &operator=(const Piece &) = delete;
+
+    CUdeviceptr map() const {
+        CUmemAccessDesc access = {};
+        access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+        access.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        CUdeviceptr address = 0;
+        REQUIRE(cu().cuMemAddressReserve(&address, size, 0, 0, 0) == CUDA_SUCCESS);
+        REQUIRE(cu().cuMemMap(address, size, 0, handle_, 0) == CUDA_SUCCESS);
+        REQUIRE(cu().cuMemSetAccess(address, size, &access, 1) == CUDA_SUCCESS);
+        return address;
+    }
+    static void unmap(CUdeviceptr address) {
+        REQUIRE(cu().cuMemUnmap(address, size) == CUDA_SUCCESS);
+        REQUIRE(cu().cuMemAddressFree(address, size) == CUDA_SUCCESS);
+    }
+    static constexpr size_t size = 2 << 20;
+
+private:
+    CUmemGenericAllocationHandle handle_ = 0;
+};
+
+// One at two addresses.
+struct TwoPlaces {
+    ~TwoPlaces() {
+        CHECK(cu().cuCtxSynchronize() == CUDA_SUCCESS);
+        Piece::unmap(first);
+        Piece::unmap(second);
+    }
+    Piece piece;
+    CUdeviceptr first = piece.map(), second = piece.map();
+};
 
 } // namespace
 
@@ -224,6 +278,171 @@ TEST_CASE("a graph's parallel branches race, and its chains do not") {
     CHECK(races() == 1);
     REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
     REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+}
+
+TEST_CASE("work through two addresses of a piece races unless it is in order") {
+    const Racing device;
+    const Stream one, two;
+    const TwoPlaces places;
+    write(places.first + 4096, 100, one);
+    order(one, two);
+    read(places.second + 4096, 100, two);
+    CHECK(races() == 0);
+    write(places.first + 8192, 100, one);
+    read(places.second + 8192, 100, two);
+    CHECK(races() == 1);
+}
+
+TEST_CASE("a mapping ends beside work through another address of its piece") {
+    const Racing device;
+    const Stream stream;
+    const Piece piece;
+    const CUdeviceptr first = piece.map(), second = piece.map();
+    write(first, Piece::size, stream);
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    write(second, Piece::size, stream);
+    Piece::unmap(first);
+    CHECK(races() == 0);
+    Piece::unmap(second);
+    CHECK(races() == 1);
+    CHECK_THAT(cu().last_race(), ContainsSubstring("cuMemUnmap"));
+}
+
+TEST_CASE("a mapping that ends before its work is a race, whatever has followed elsewhere") {
+    const Racing device;
+    const Stream stream;
+    const Piece piece;
+    const CUdeviceptr first = piece.map(), second = piece.map();
+    write(first, Piece::size, stream);
+    write(second, Piece::size, stream);
+    Piece::unmap(first);
+    CHECK(races() == 1);
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    Piece::unmap(second);
+    CHECK(races() == 1);
+}
+
+TEST_CASE("a programmatic launch misses what kernels in flight write at another address") {
+    const Racing device;
+    const Stream stream;
+    const TwoPlaces places;
+    const auto [first, second] = std::pair(places.first, places.second);
+    launch(cu().launch, first, 100, stream);
+    launch(cu().launch_programmatic, first, 100, stream);
+    launch(cu().launch, second, 100, stream);
+    CHECK(races() == 0);
+    launch(cu().launch_programmatic, first, 100, stream);
+    CHECK(races() == 1);
+    CHECK_THAT(cu().last_race(), ContainsSubstring("began before the end"));
+
+    const Event event;
+    launch(cu().launch, first + 4096, 100, stream);
+    launch(cu().launch_programmatic, first + 8192, 100, stream);
+    REQUIRE(cu().cuEventRecord(event, stream) == CUDA_SUCCESS);
+    CHECK(races() == 1);
+    launch(cu().launch_programmatic, second + 4096, 100, stream);
+    CHECK(races() == 2);
+}
+
+TEST_CASE("a programmatic launch sees what has ended, at any address") {
+    const Racing device;
+    const Stream stream, other;
+    const TwoPlaces places;
+    const auto [first, second] = std::pair(places.first, places.second);
+    launch(cu().launch, first, 100, stream);
+    launch(cu().launch, first + 4096, 100, stream);
+    launch(cu().launch_programmatic, second, 100, stream); // the kernel before is another one
+    write(first, 100, stream);
+    launch(cu().launch_programmatic, second, 100, stream); // it waits for no kernel
+    launch(cu().launch, first + 8192, 100, other);
+    order(other, stream);
+    launch(cu().launch_programmatic, second + 8192, 100, stream);
+    launch(cu().launch, first, 100, stream);
+    REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    launch(cu().launch_programmatic, second, 100, stream);
+    CHECK(races() == 0);
+}
+
+TEST_CASE("a programmatic launch in a graph misses what the node before it writes elsewhere") {
+    const Racing device;
+    const Stream stream;
+    const TwoPlaces places;
+    const auto [first, second] = std::pair(places.first, places.second);
+    CUgraph graph = nullptr;
+    CUgraphExec executable = nullptr;
+    launch(cu().launch, second, 100, stream);
+    REQUIRE(cu().cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+    launch(cu().launch_programmatic, first, 100, stream); // a graph begins after all before it
+    launch(cu().launch, second, 100, stream);
+    launch(cu().launch_programmatic, first, 100, stream);
+    REQUIRE(cu().cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphInstantiate(&executable, graph, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphLaunch(executable, stream) == CUDA_SUCCESS);
+    CHECK(races() == 1);
+    launch(cu().launch_programmatic, second, 100, stream); // and ends before all after it
+    CHECK(races() == 1);
+    REQUIRE(cu().cuGraphExecDestroy(executable) == CUDA_SUCCESS);
+    REQUIRE(cu().cuGraphDestroy(graph) == CUDA_SUCCESS);
+}
+
+namespace {
+
+enum class Fault { none, no_event, unmaps_early, programmatic };
+
+// Hands one piece from stream to stream, each time at a new address, as an allocator does that
+// waits for nothing. Ends an address once the CPU has seen the end of its work.
+uint64_t races_of(Fault fault, unsigned seed) {
+    struct Old {
+        std::unique_ptr<Event> after;
+        CUdeviceptr address;
+    };
+    const uint64_t before = races();
+    const Stream streams[3];
+    const Piece piece;
+    std::mt19937 random(seed);
+    std::vector<Old> old;
+    CUdeviceptr address = piece.map();
+    CUstream user = streams[0];
+    for (int step = 0; step < 200; ++step) {
+        const CUstream next = streams[random() % 3];
+        const bool faulty = random() % 10 == 0;
+        launch(fault == Fault::programmatic && faulty ? cu().launch_programmatic : cu().launch,
+               address, Piece::size, user);
+        old.push_back({std::make_unique<Event>(), address});
+        REQUIRE(cu().cuEventRecord(*old.back().after, user) == CUDA_SUCCESS);
+        if (next != user && !(fault == Fault::no_event && faulty)) {
+            REQUIRE(cu().cuStreamWaitEvent(next, *old.back().after, 0) == CUDA_SUCCESS);
+        }
+        if (fault == Fault::unmaps_early && faulty) {
+            Piece::unmap(old.back().address);
+            old.pop_back();
+        }
+        while (!old.empty() && cu().cuEventQuery(*old.front().after) == CUDA_SUCCESS) {
+            Piece::unmap(old.front().address);
+            old.erase(old.begin());
+        }
+        address = piece.map();
+        user = next;
+    }
+    REQUIRE(cu().cuCtxSynchronize() == CUDA_SUCCESS);
+    Piece::unmap(address);
+    for (const Old &each : old) {
+        Piece::unmap(each.address);
+    }
+    return races() - before;
+}
+
+} // namespace
+
+TEST_CASE("memory that moves from address to address races exactly if a rule is broken") {
+    REQUIRE(cu().configure("race=count,progress=random") == CUDA_SUCCESS);
+    const Device device;
+    for (unsigned seed = 1; seed <= 5; ++seed) {
+        CHECK(races_of(Fault::none, seed) == 0);
+        CHECK(races_of(Fault::no_event, seed) > 0);
+        CHECK(races_of(Fault::unmaps_early, seed) > 0);
+        CHECK(races_of(Fault::programmatic, seed) > 0);
+    }
 }
 
 TEST_CASE("a race aborts and says which uses") {
