@@ -107,6 +107,7 @@ const struct {
     {"simcuda_is_inside", reinterpret_cast<void *>(&simcuda_is_inside)},
     {"simcuda_launch", reinterpret_cast<void *>(&simcuda_launch)},
     {"simcuda_launch_programmatic", reinterpret_cast<void *>(&simcuda_launch_programmatic)},
+    {"simcuda_work", reinterpret_cast<void *>(&simcuda_work)},
 };
 
 struct Search {

@@ -203,7 +203,7 @@ private:
         const char *outer = std::exchange(this_thread.call, node.call);
         check_uses(task.uses, stream_, step.line, time, step.clock, step.begun);
         this_thread.call = outer;
-        step.op = sim().work.add(std::move(task.run), task.outside, before);
+        step.op = sim().work.add(std::move(task.run), task.outside, before, task.duration);
         all_.push_back(step.op);
         stream_.clock.join(step.clock, sim().host);
         steps_[&node] = std::move(step);

@@ -4,6 +4,7 @@
 #include "simulator.h"
 
 #include <algorithm>
+#include <chrono>
 #include <vector>
 
 namespace simcuda {
@@ -65,6 +66,15 @@ CUresult launch(CUstream handle, void (*function)(void *), void *argument,
     });
 }
 
+CUresult put_work(CUstream handle, uint64_t microseconds) {
+    Stream &stream = expect_found(find_stream, handle);
+    return enqueue(stream, [=](Task &ret_task) {
+        ret_task.kernel = true;
+        ret_task.duration = std::chrono::microseconds(microseconds);
+        return CUDA_SUCCESS;
+    });
+}
+
 // Counted as cuLaunchHostFunc: it is one, with ranges.
 int enter_launch(const char *call, CUstream stream, void (*function)(void *), void *argument,
                  const std::vector<simcuda_range> &ranges, bool programmatic) {
@@ -94,4 +104,13 @@ simcuda_launch_programmatic(CUstream stream, void (*function)(void *), void *arg
                             const simcuda_range *ranges, size_t count) {
     return simcuda::enter_launch("simcuda_launch_programmatic", stream, function, argument,
                                  {ranges, ranges + count}, true);
+}
+
+extern "C" __attribute__((visibility("default"))) int simcuda_work(CUstream stream,
+                                                                   uint64_t microseconds) {
+    using namespace simcuda;
+    return enter(row_cuLaunchHostFunc, false, [&] {
+        this_thread.call = "simcuda_work";
+        return put_work(stream, microseconds);
+    });
 }

@@ -15,7 +15,8 @@ void Schedule::configure(const Options &options) {
     random_.seed(options.seed);
 }
 
-OpRef Schedule::add(std::function<void()> run, bool outside, const std::vector<OpRef> &before) {
+OpRef Schedule::add(std::function<void()> run, bool outside, const std::vector<OpRef> &before,
+                    Duration duration) {
     auto op = std::make_shared<Op>();
     op->run = std::move(run);
     op->outside = outside;
@@ -27,7 +28,7 @@ OpRef Schedule::add(std::function<void()> run, bool outside, const std::vector<O
             each->after.push_back(op);
         }
     }
-    op->due += op->run ? duration_ : std::chrono::microseconds(0);
+    op->due += duration.value_or(op->run ? duration_ : std::chrono::microseconds(0));
     ++pending_;
     op->unmet = op->before.size();
     if (op->unmet == 0) {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -39,7 +40,10 @@ public:
     explicit Schedule(std::mutex &mutex) : mutex_(mutex) {}
     void configure(const Options &options);
 
-    OpRef add(std::function<void()> run, bool outside, const std::vector<OpRef> &before);
+    // `duration`: how long it takes if that goes by time, when that is not as set.
+    using Duration = std::optional<std::chrono::microseconds>;
+    OpRef add(std::function<void()> run, bool outside, const std::vector<OpRef> &before,
+              Duration duration = {});
 
     // Runs work by `progress`: all that can run, none, or as a coin decides.
     void advance();

@@ -81,6 +81,9 @@ int simcuda_launch(struct CUstream_st *stream, void (*function)(void *), void *a
 int simcuda_launch_programmatic(struct CUstream_st *stream, void (*function)(void *),
                                 void *argument, const struct simcuda_range *ranges, size_t count);
 
+/* A launch that uses no memory. With progress=timed it takes so long, not `duration`. */
+int simcuda_work(struct CUstream_st *stream, uint64_t microseconds);
+
 #ifdef __cplusplus
 }
 #endif

@@ -124,7 +124,7 @@ OpRef enqueue_task(Stream &stream, Task task, const std::vector<OpRef> &more) {
     if (task.kernel || task.run || !task.uses.empty()) { // an event is no work
         stream.ended = task.kernel ? begun : stream.clock;
     }
-    stream.tail = sim().work.add(std::move(task.run), task.outside, before);
+    stream.tail = sim().work.add(std::move(task.run), task.outside, before, task.duration);
     return stream.tail;
 }
 

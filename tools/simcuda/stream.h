@@ -52,6 +52,7 @@ struct Task {
     std::vector<Use> uses;
     bool kernel = false;
     bool programmatic = false; // it may begin before the end of the kernel before it
+    Schedule::Duration duration = {};
 };
 
 // Makes the task. Called when the work is put on a stream, and at each launch of a graph that

@@ -42,6 +42,7 @@ CudaDriver open() {
     SIMCUDA_FIND(launch)
     SIMCUDA_FIND(launch_programmatic)
     SIMCUDA_FIND(reset_peaks)
+    SIMCUDA_FIND(work)
 #undef SIMCUDA_FIND
     return driver;
 }

@@ -144,6 +144,7 @@ struct CudaDriver : emm::cuda::Entries {
     decltype(&simcuda_fail) fail = nullptr;
     decltype(&simcuda_launch) launch = nullptr, launch_programmatic = nullptr;
     decltype(&simcuda_reset_peaks) reset_peaks = nullptr;
+    decltype(&simcuda_work) work = nullptr;
 
     bool simulated() const { return get_counters != nullptr; }
 };

@@ -158,6 +158,18 @@ TEST_CASE("timed work is done before its time if the program waits") {
     CHECK(runs == 1);
 }
 
+TEST_CASE("timed work takes the time that it is given in place of the setting's") {
+    configure("progress=timed,duration=1000000000");
+    const Device device;
+    const Stream stream;
+    REQUIRE(cu().work(stream, 0) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamQuery(stream) == CUDA_SUCCESS);
+    REQUIRE(cu().work(stream, 1000000000) == CUDA_SUCCESS);
+    REQUIRE(cu().work(stream, 0) == CUDA_SUCCESS);
+    CHECK(cu().cuStreamQuery(stream) == CUDA_ERROR_NOT_READY);
+    CHECK(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+}
+
 TEST_CASE("a long chain of lazy work runs without deep recursion") {
     configure("progress=lazy");
     const Device device;
