@@ -115,10 +115,17 @@ std::vector<std::pair<std::string, std::string>> options_for_words(const CLI::Ap
     return options;
 }
 
-// "SPEC", if `option` is, but for slips, an option that the command has as a word.
-std::string word_meant_by(const CLI::App &command, const std::string &option) {
-    for (const auto &[known, word] : options_for_words(command)) {
-        if (option == known || !observe::suggestion(option, {known}).empty()) {
+// "SPEC", if `option` is, but for slips, an option that the command has as a word, and is no closer
+// to one of its own, which are `known`.
+std::string word_meant_by(const CLI::App &command, const std::string &option,
+                          std::vector<std::string> known) {
+    const auto words = options_for_words(command);
+    for (const auto &[name, word] : words) {
+        known.push_back(name);
+    }
+    const std::string *const closest = observe::closest(option, known);
+    for (const auto &[name, word] : words) {
+        if (closest && *closest == name) {
             return word;
         }
     }
@@ -141,7 +148,7 @@ Problem no_option(const CLI::App &command, std::string word) {
                                  word, name));
     }
     const std::string guess = observe::suggestion(word, known);
-    const std::string meant = guess.empty() ? word_meant_by(command, word) : "";
+    const std::string meant = word_meant_by(command, word, known);
     if (word.front() == '-' && !meant.empty()) {
         return wrong(fmt::format("{0}: no option is called {1}; {2} stands without one, as in emm "
                                  "{0} {2}",
