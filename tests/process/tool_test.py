@@ -6,6 +6,7 @@ import pathlib
 import re
 import subprocess
 import tempfile
+import time
 import unittest
 
 from emm_program import Trace, answer, fixture, run
@@ -258,6 +259,30 @@ class Replay(unittest.TestCase):
         for plugin, times in {"passthrough": 2, "pool": 1}.items():
             self.assertEqual(warm[plugin]["driver_calls"]["cuMemAlloc"],
                              times * cold[plugin]["driver_calls"]["cuMemAlloc"], plugin)
+
+    def test_a_paced_replay_keeps_the_times_between_calls_and_tells_the_share_of_emms_calls(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".csv") as trace:
+            trace.write("time,thread,stream,op,id,size\n0,0,0,alloc,1,4096\n0,1,1,alloc,2,9\n"
+                        "100000,0,0,free,1,4096\n300000,1,1,free,2,9\n")
+            trace.flush()
+            arguments = ("replay", trace.name, "--plugin", "pool")
+            for pace, seconds in ((["--pace"], 0.3), (["--pace", "2"], 0.6)):
+                began = time.monotonic()
+                told = answer(*arguments, *pace)
+                self.assertGreater(time.monotonic() - began, seconds)
+                result = told["results"][0]
+                self.assertEqual((told["pace"], list(result)), (seconds / 0.3, [*RESULT_KEYS, "share_of_time"]))
+                self.assertTrue(0 < result["share_of_time"] < 1, result)
+            self.assertRegex(run(*arguments, "--pace").stdout, "strict order, pace 1\n\n.* share of time *\n")
+            # Work is put on the streams; the plugin makes no such call.
+            refused = run(*arguments, "--pace", EMM_SIM="fail=cuLaunchHostFunc@2")
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("simcuda_work, called by the tool, failed", refused.stderr)
+            self.assertEqual(run(*arguments, EMM_SIM="fail=cuLaunchHostFunc@1").returncode, 0)
+            free = run(*arguments, "--pace", "--order", "free")
+            self.assertEqual(free.returncode, 2)
+            self.assertIn("expected --order strict with --pace, found free", free.stderr)
+            self.assertIn("--pace: expected a number above 0, found '0'", run(*arguments, "--pace", "0").stderr)
 
     def test_the_replay_that_is_recommended_finds_a_plugin_that_ignores_streams(self):
         readme = pathlib.Path(__file__).resolve().parents[2] / "plugins/README.md"

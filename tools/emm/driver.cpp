@@ -93,6 +93,10 @@ void require_cuda(CUresult result, const char *call) {
                                 name ? name : "unknown error", static_cast<int>(result))});
 }
 
+bool is_simulated() {
+    return driver_info().simulated != 0;
+}
+
 Json describe_driver() {
     const emm_driver_info info = driver_info();
     Json devices = Json::array();
@@ -120,7 +124,7 @@ std::string driver_line(const Json &driver) {
 }
 
 Races races_seen() {
-    if (!driver_info().simulated) {
+    if (!is_simulated()) {
         return {};
     }
     simcuda_counters counters = {};

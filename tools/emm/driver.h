@@ -53,6 +53,8 @@ template <class Entry> Entry driver_entry(const char *name) {
 // Throws Failure unless a driver call of the tool has succeeded.
 void require_cuda(CUresult result, const char *call);
 
+bool is_simulated();
+
 // {"name", "version", "simulated", "devices": [{"name", "uuid", "memory", "compute_capability"}]}
 Json describe_driver();
 

@@ -51,6 +51,15 @@ Command replay_command(CLI::App &app) {
                      "the times and the driver's calls of the second half are the second "
                      "time's");
     replay
+        ->add_option("--pace", options->pace,
+                     "keep the recording's times between calls, times FACTOR (default 1),\n"
+                     "with work on the streams meanwhile; tells the share of the time that\n"
+                     "emm's calls take")
+        ->option_text("[FACTOR]")
+        ->expected(0, 1)
+        ->default_str("1")
+        ->check(positive_number());
+    replay
         ->add_option("--limit", options->limit,
                      "seconds (default 120) after which a plugin's process is stopped, if no\n"
                      "event came to its end and it used no processor time meanwhile")
@@ -65,7 +74,8 @@ Command replay_command(CLI::App &app) {
         "'leaked' what was not given back after the context was retired,\n'2nd "
         "half' the driver's calls in the trace's second half, 'early hand-overs' "
         "blocks that\nwere given out again while work of their previous owner could still "
-        "use them.");
+        "use them, 'share of\ntime' with --pace what emm's calls take of the time from the first "
+        "event to the last.");
     return {replay, [options, order] {
                 if (options->trace.empty() == options->workload.empty()) {
                     throw usage("replay: expected a trace file or --generate NAME, found neither");
@@ -73,6 +83,9 @@ Command replay_command(CLI::App &app) {
                 std::for_each(options->plugins.begin(), options->plugins.end(),
                               make_paths_absolute);
                 options->free_order = *order == "free";
+                if (options->free_order && options->pace > 0) {
+                    throw usage("replay: expected --order strict with --pace, found free");
+                }
                 return run_replay(*options);
             }};
 }

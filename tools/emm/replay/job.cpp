@@ -3,6 +3,7 @@
 #include "driver.h"
 #include "problem.h"
 #include "replay/heartbeat.h"
+#include "replay/pace.h"
 #include "replay/player.h"
 #include "replay/replay.h"
 #include "replay/session.h"
@@ -11,6 +12,7 @@
 #include "trace/reader.h"
 #include "workload/workload.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 namespace emm::tool {
@@ -22,7 +24,7 @@ public:
     Replay(const Trace &trace, const Json &job, Heartbeat &heartbeat)
         : trace_(trace), free_order_(job.at("free_order").get<bool>()),
           touch_(job.at("touch").get<bool>()), warm_(job.at("warm").get<bool>()),
-          heartbeat_(heartbeat), session_(trace) {
+          pace_(job.value("pace", 0.0)), heartbeat_(heartbeat), session_(trace) {
         if (job.contains("watch")) {
             watch_ = std::make_unique<Watch>(job.at("watch"), trace, session_);
         }
@@ -72,7 +74,20 @@ private:
                 watch_->ended();
             }
         };
+        if (pace_ > 0) {
+            hooks.before = [work = TimedWork(), pace = RecordedPace(pace_),
+                            this](const Event &event) mutable {
+                const bool has_stream = event.op == Op::alloc || event.op == Op::free;
+                const Interval interval = pace.next(event.gap, has_stream);
+                pause(interval.pause);
+                if (interval.work > 0) {
+                    work.put(session_.stream(event.stream), interval.work);
+                }
+            };
+        }
+        const double began = seconds_now();
         (free_order_ ? play_freely : play_in_order)(trace_, players_, session_, hooks);
+        seconds_ = seconds_now() - began;
     }
 
     static void play_in_order(const Trace &trace, std::vector<std::unique_ptr<Player>> &players,
@@ -123,19 +138,24 @@ private:
         require(emm_get_driver_usage(&usage), "run");
         const Summary summary = summarize(times_);
         const double scale = nanoseconds_per_tick();
-        return {{"events", trace_.calls()},
-                {"failed", failed_},
-                {"peak_live_bytes", trace_.peak_live_bytes},
-                {"peak_reserved_bytes", usage.peak_device_bytes},
-                {"leaked", usage.device_bytes + usage.host_bytes},
-                {"early_handovers", mismatches_ + races_.count},
-                {"driver_calls", count_driver_calls()},
-                {"driver_calls_second_half", second_half_},
-                {"ns_per_event",
-                 {{"mean", rounded(summary.mean * scale)},
-                  {"p50", rounded(summary.p50 * scale)},
-                  {"p99", rounded(summary.p99 * scale)},
-                  {"p999", rounded(summary.p999 * scale)}}}};
+        Json result = {{"events", trace_.calls()},
+                       {"failed", failed_},
+                       {"peak_live_bytes", trace_.peak_live_bytes},
+                       {"peak_reserved_bytes", usage.peak_device_bytes},
+                       {"leaked", usage.device_bytes + usage.host_bytes},
+                       {"early_handovers", mismatches_ + races_.count},
+                       {"driver_calls", count_driver_calls()},
+                       {"driver_calls_second_half", second_half_},
+                       {"ns_per_event",
+                        {{"mean", rounded(summary.mean * scale)},
+                         {"p50", rounded(summary.p50 * scale)},
+                         {"p99", rounded(summary.p99 * scale)},
+                         {"p999", rounded(summary.p999 * scale)}}}};
+        if (pace_ > 0) {
+            const double inside = summary.mean * scale * static_cast<double>(times_.size()) * 1e-9;
+            result["share_of_time"] = std::round(inside / seconds_ * 1e6) * 1e-6;
+        }
+        return result;
     }
 
 public:
@@ -161,12 +181,14 @@ public:
 private:
     const Trace &trace_;
     const bool free_order_, touch_, warm_;
+    const double pace_;
     Heartbeat &heartbeat_;
     Session session_;
     std::unique_ptr<Watch> watch_;
     Json seen_;
     std::vector<std::unique_ptr<Player>> players_;
     std::vector<uint64_t> times_;
+    double seconds_ = 0; // from the first event to the end of the last one
     uint64_t at_middle_ = 0, second_half_ = 0, mismatches_ = 0, failed_ = 0;
     std::string failure_;
     size_t failure_number_ = 0;

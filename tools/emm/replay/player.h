@@ -52,6 +52,7 @@ private:
 };
 
 struct Hooks {
+    std::function<void(const Event &)> before;  // in strict order, if there is one
     std::function<void()> middle;               // called once, in the middle of the trace
     std::function<void(uint16_t thread)> ended; // after each event, by its thread
 };

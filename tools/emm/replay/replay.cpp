@@ -8,6 +8,7 @@
 #include "trace/reader.h"
 #include "workload/workload.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -16,11 +17,19 @@ namespace emm::tool {
 namespace {
 
 // Read once here, so that a bad file is refused before anything runs.
-std::string checked_name(const ReplayOptions &options, const Input &trace) {
+Trace checked(const ReplayOptions &options, const Input &trace) {
     Progress progress;
     const auto show = [&](double share) { progress.show("reading " + trace.name(), share); };
-    return options.workload.empty() ? read_trace(trace.path(), trace.name(), show).name
-                                    : generate(options.workload, options.seed).name;
+    return options.workload.empty() ? read_trace(trace.path(), trace.name(), show)
+                                    : generate(options.workload, options.seed);
+}
+
+double longest_pause(const Trace &trace, double pace) {
+    uint32_t gap = 0;
+    for (const Event &event : trace.events) {
+        gap = std::max(gap, event.gap);
+    }
+    return gap * pace * 1e-6;
 }
 
 Json job_of(const ReplayOptions &options, const std::string &trace) {
@@ -30,7 +39,8 @@ Json job_of(const ReplayOptions &options, const std::string &trace) {
             {"seed", options.seed},
             {"free_order", options.free_order},
             {"touch", options.touch},
-            {"warm", options.warm}};
+            {"warm", options.warm},
+            {"pace", options.pace}};
 }
 
 Changes changes_for(const ReplayOptions &options, const std::string &plugin) {
@@ -38,29 +48,39 @@ Changes changes_for(const ReplayOptions &options, const std::string &plugin) {
     if (!plugin.empty()) {
         changes.emplace_back("EMM_PLUGIN", plugin);
     }
+    std::vector<std::string> settings;
     if (options.touch) {
-        changes.emplace_back("EMM_SIM", simulator_settings({"race=count"}));
+        settings.emplace_back("race=count");
+    }
+    if (options.pace > 0) {
+        settings.emplace_back("progress=timed");
+    }
+    if (!settings.empty()) {
+        changes.emplace_back("EMM_SIM", simulator_settings(settings));
     }
     return changes;
 }
 
 class Replays {
 public:
-    // `path` is the trace's, `name` what the report calls it.
-    Replays(const ReplayOptions &options, std::string path, std::string name)
-        : options_(options), path_(std::move(path)) {
+    // `path` is the trace's.
+    Replays(const ReplayOptions &options, std::string path, const Trace &trace)
+        : options_(options), path_(std::move(path)),
+          limit_(options.limit + longest_pause(trace, options.pace)) {
         report_ = {{"driver", nullptr},
-                   {"trace", std::move(name)},
+                   {"trace", trace.name},
                    {"order", options.free_order ? "free" : "strict"},
                    {"results", Json::array()}};
+        if (options.pace > 0) {
+            report_["pace"] = options.pace;
+        }
     }
 
     // `plugin` "": what the environment names.
     void add(const std::string &plugin) {
         const std::string name = plugin.empty() ? "the plugin in force" : plugin;
         try {
-            Child child(name, job_of(options_, path_), changes_for(options_, plugin),
-                        {options_.limit});
+            Child child(name, job_of(options_, path_), changes_for(options_, plugin), {limit_});
             const Json answer =
                 child.receive([&](double share) { progress_.show("replaying on " + name, share); });
             progress_.clear();
@@ -88,6 +108,7 @@ public:
 private:
     const ReplayOptions &options_;
     const std::string path_;
+    const double limit_;
     Progress progress_;
     Json report_;
 };
@@ -106,7 +127,7 @@ void warn_of_shared_event_log(const ReplayOptions &options) {
 
 int run_replay(const ReplayOptions &options) {
     const Input trace(options.trace);
-    Replays replays(options, trace.path(), checked_name(options, trace));
+    Replays replays(options, trace.path(), checked(options, trace));
     warn_of_shared_event_log(options);
     if (options.plugins.empty()) {
         replays.add("");

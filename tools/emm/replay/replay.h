@@ -15,6 +15,7 @@ struct ReplayOptions {
     bool free_order = false;
     bool touch = false;
     bool warm = false;
+    double pace = 0; // of the recording's times between calls; 0: without a pause
     bool json = false;
     double limit = 120;               // seconds that a process may be silent
     std::vector<std::string> plugins; // empty: what the environment names

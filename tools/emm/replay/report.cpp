@@ -38,20 +38,24 @@ uint64_t all_calls(const Json &calls) {
 
 std::vector<std::string> row_of(const Json &result) {
     const Json &ns = result.at("ns_per_event");
-    return {result.at("plugin").get<std::string>(),
-            figure(result, "events"),
-            figure(result, "failed"),
-            bytes(result, "peak_live_bytes"),
-            bytes(result, "peak_reserved_bytes"),
-            ratio(result),
-            bytes(result, "leaked"),
-            figure(result, "early_handovers"),
-            std::to_string(all_calls(result.at("driver_calls"))),
-            figure(result, "driver_calls_second_half"),
-            in_tenths(ns.at("mean").get<double>()),
-            in_tenths(ns.at("p50").get<double>()),
-            in_tenths(ns.at("p99").get<double>()),
-            in_tenths(ns.at("p999").get<double>())};
+    std::vector<std::string> row = {result.at("plugin").get<std::string>(),
+                                    figure(result, "events"),
+                                    figure(result, "failed"),
+                                    bytes(result, "peak_live_bytes"),
+                                    bytes(result, "peak_reserved_bytes"),
+                                    ratio(result),
+                                    bytes(result, "leaked"),
+                                    figure(result, "early_handovers"),
+                                    std::to_string(all_calls(result.at("driver_calls"))),
+                                    figure(result, "driver_calls_second_half"),
+                                    in_tenths(ns.at("mean").get<double>()),
+                                    in_tenths(ns.at("p50").get<double>()),
+                                    in_tenths(ns.at("p99").get<double>()),
+                                    in_tenths(ns.at("p999").get<double>())};
+    if (result.contains("share_of_time")) {
+        row.push_back(fmt::format("{:.4f}", result.at("share_of_time").get<double>()));
+    }
+    return row;
 }
 
 bool is_good(const Json &result) {
@@ -63,9 +67,15 @@ bool is_good(const Json &result) {
 
 std::string replay_text(const Json &report) {
     bool any = false;
-    Table table({"plugin", "events", "failed", "peak live", "peak reserved", "ratio", "leaked",
-                 "early hand-overs", "driver calls", "2nd half", "ns/event", "p50", "p99",
-                 "p99.9"});
+    const bool paced = report.contains("pace");
+    std::vector<std::string> columns = {"plugin",        "events",   "failed",   "peak live",
+                                        "peak reserved", "ratio",    "leaked",   "early hand-overs",
+                                        "driver calls",  "2nd half", "ns/event", "p50",
+                                        "p99",           "p99.9"};
+    if (paced) {
+        columns.emplace_back("share of time");
+    }
+    Table table(columns);
     std::string errors;
     for (const Json &result : report.at("results")) {
         if (result.contains("error")) {
@@ -76,9 +86,12 @@ std::string replay_text(const Json &report) {
             any = true;
         }
     }
-    return fmt::format("driver: {}\ntrace:  {}, {} order\n\n{}{}", driver_line(report.at("driver")),
+    return fmt::format("driver: {}\ntrace:  {}, {} order{}\n\n{}{}",
+                       driver_line(report.at("driver")),
                        observe::one_line(report.at("trace").get<std::string>()),
-                       report.at("order").get<std::string>(), any ? table.text() : "", errors);
+                       report.at("order").get<std::string>(),
+                       paced ? fmt::format(", pace {}", report.at("pace").get<double>()) : "",
+                       any ? table.text() : "", errors);
 }
 
 bool replay_is_good(const Json &report) {

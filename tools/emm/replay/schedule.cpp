@@ -107,6 +107,9 @@ private:
             if (i == trace_.events.size() / 2) {
                 hooks_.middle();
             }
+            if (hooks_.before) {
+                hooks_.before(trace_.events[i]);
+            }
             player.play(trace_.events[i], i);
             hooks_.ended(run.thread);
         }

@@ -81,6 +81,9 @@ void TraceBuilder::add(const Row &row) {
         event.stream =
             static_cast<uint16_t>(number_of(streams_, row.stream, most_streams, "streams"));
     }
+    if (!trace_.events.empty()) {
+        event.gap = static_cast<uint32_t>(std::min<uint64_t>(row.time - time_, longest_gap));
+    }
     trace_.drops.add(row.drop);
     time_ = row.time;
     trace_.events.push_back(event);

@@ -4,6 +4,7 @@
 #include "problem.h"
 #include "trace/log_row.h"
 
+#include <algorithm>
 #include <emm/emm.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -33,7 +34,9 @@ bool complete_event_log(const std::string &path) {
 }
 
 void EventLogReader::add(std::string_view line) {
-    const auto [type, device, address, stream, size, context] = log_call(log_fields(line));
+    const LogFields fields = log_fields(line);
+    const auto [type, device, address, stream, size, context] = log_call(fields);
+    time_ = std::max(time_, log_start(fields) / 1000); // threads' rows may be out of order
     const auto block = live_.find(address);
     if (type == "Alloc") {
         allocated(address, {next_id_++, device, context, stream, size});
@@ -46,7 +49,7 @@ void EventLogReader::add(std::string_view line) {
     } else if (type == "Defer End") {
         section(Op::defer_end);
     } else {
-        builder_.add({0, 0, 0, Op::mark, -1, 0});
+        builder_.add({time_, 0, 0, Op::mark, -1, 0});
     }
 }
 
@@ -56,13 +59,13 @@ void EventLogReader::allocated(uint64_t address, const Live &block) {
         throw Malformed("an address that is not in use",
                         fmt::format("a second allocation at {:#x}", address));
     }
-    builder_.add({0, 0, block.stream, Op::alloc, block.id, block.size});
+    builder_.add({time_, 0, block.stream, Op::alloc, block.id, block.size});
     live_[address] = block;
 }
 
 void EventLogReader::freed(std::unordered_map<uint64_t, Live>::iterator block, uint64_t stream,
                            Drop drop) {
-    builder_.add({0, 0, stream, Op::free, block->second.id, block->second.size, drop});
+    builder_.add({time_, 0, stream, Op::free, block->second.id, block->second.size, drop});
     live_.erase(block);
 }
 
@@ -80,7 +83,7 @@ void EventLogReader::section(Op op) {
     depth_ += op == Op::defer_begin;
     const bool unmatched = op == Op::defer_end && depth_ == 0;
     depth_ -= op == Op::defer_end && !unmatched;
-    builder_.add({0, 0, 0, unmatched ? Op::mark : op, -1, 0});
+    builder_.add({time_, 0, 0, unmatched ? Op::mark : op, -1, 0});
 }
 
 } // namespace emm::tool

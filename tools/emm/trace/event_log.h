@@ -39,6 +39,7 @@ private:
 
     TraceBuilder &builder_;
     int64_t next_id_ = 0;
+    uint64_t time_ = 0;
     uint64_t depth_ = 0; // of deferred sections
     std::unordered_map<uint64_t, Live> live_;
 };

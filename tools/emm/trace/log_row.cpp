@@ -72,8 +72,12 @@ LogCall log_call(const LogFields &fields) {
 }
 
 LogDetails log_details(const LogFields &fields) {
-    return {number(fields[5], "Free Memory"), number(fields[6], "Total Memory"),
-            nanoseconds(fields[8], "Start"), nanoseconds(fields[9], "End")};
+    return {number(fields[5], "Free Memory"), number(fields[6], "Total Memory"), log_start(fields),
+            nanoseconds(fields[9], "End")};
+}
+
+uint64_t log_start(const LogFields &fields) {
+    return nanoseconds(fields[8], "Start");
 }
 
 std::string log_location(const LogFields &fields) {

@@ -27,6 +27,8 @@ struct LogDetails {
 };
 LogDetails log_details(const LogFields &fields);
 
+uint64_t log_start(const LogFields &fields);
+
 // Who called, without quotes.
 std::string log_location(const LogFields &fields);
 

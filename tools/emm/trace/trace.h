@@ -36,8 +36,11 @@ struct Event {
     uint16_t thread = 0;
     uint16_t stream = 0;
     uint32_t block = 0;
+    uint32_t gap = 0; // microseconds since the event before; an hour if it is longer
     uint64_t size = 0;
 };
+
+inline constexpr uint32_t longest_gap = 3600u * 1000 * 1000;
 
 // A replay starts that many threads and creates that many streams; more is a broken file.
 inline constexpr uint32_t most_threads = 1024, most_streams = 4096;

@@ -56,6 +56,18 @@ TEST_CASE("a trace is read with its threads, streams and blocks numbered from 0"
     CHECK(trace.events[3].block == 0);
 }
 
+TEST_CASE("an event keeps the time since the one before it, an hour at most") {
+    const Trace trace = parse_trace(header + "500,0,0,alloc,1,1\n"
+                                             "750,0,0,mark,1,0\n"
+                                             "750,0,0,alloc,2,1\n"
+                                             "9000000750,0,0,free,2,1\n",
+                                    "t");
+    const std::vector<uint32_t> gaps = {0, 250, 0, 3600000000};
+    for (size_t i = 0; i < gaps.size(); i++) {
+        CHECK(trace.events[i].gap == gaps[i]);
+    }
+}
+
 TEST_CASE("a section of deferred clean-up that never ends is kept open") {
     CHECK(parse_trace(header + "0,0,0,defer_begin,-1,0\n0,0,0,alloc,1,1", "t").open_sections == 1);
 }
@@ -130,6 +142,24 @@ TEST_CASE("an event log is read by its addresses, and what is not device memory 
           "some.csv, line 2: expected the 12 fields of an event log, or 13, found 3");
     CHECK(refusal(log + row("Alloc,0,ten,0,1")) ==
           "some.csv, line 2: expected a number for Address, found 'ten'");
+}
+
+TEST_CASE("an event log's times are those at which its calls began, in order") {
+    const auto row = [](const std::string &begin, const std::string &start) {
+        return begin + ",9,9,1," + start + ",0.9,0.1,a+0x1\n";
+    };
+    const std::string log =
+        "Event Type,Device ID,Address,Stream,Size (bytes),Free Memory,Total Memory,Current Allocs,"
+        "Start,End,Elapsed,Location\n";
+    const Trace trace = parse_trace(
+        log + row("Alloc,0,0x10,0,1", "0.5") + row("Alloc,0,0x20,0,1", "0.500250") +
+            row("Alloc Failure,0,0x0,0,9", "0.500249999") + row("Free,0,0x10,0,1", "1.500250999"),
+        "t");
+    CHECK(trace.events[1].gap == 250);
+    CHECK(trace.events[2].gap == 0);
+    CHECK(trace.events[3].gap == 1000000);
+    CHECK(refusal(log + row("Alloc,0,0x10,0,1", "soon")) ==
+          "some.csv, line 2: expected a number for Start, found 'soon'");
 }
 
 TEST_CASE("the end of a context takes its own blocks, and none of another one on the device") {

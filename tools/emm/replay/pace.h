@@ -1,0 +1,43 @@
+#pragma once
+
+#include "driver.h"
+
+#include <cstdint>
+
+namespace emm::tool {
+
+// The time between two calls of the recorded program, in microseconds, as a replay plays it.
+struct Interval {
+    double pause = 0; // until the next call
+    double work = 0;  // that is on its stream then; 0: none is put there
+};
+
+// The recording's own times between calls. The streams get about as much work as the program takes
+// time, so that the device is behind the program as in one that keeps it busy.
+class RecordedPace {
+public:
+    explicit RecordedPace(double factor) : factor_(factor) {}
+
+    // `gap`: as recorded; `has_stream`: the call at its end has one.
+    Interval next(uint32_t gap, bool has_stream);
+
+private:
+    double factor_, owed_ = 0;
+};
+
+// Work that takes a given time: a kernel, or on the simulated driver work that progress=timed gives
+// that time.
+class TimedWork {
+public:
+    TimedWork(); // in the current context
+    void put(CUstream stream, double microseconds) const;
+
+private:
+    int (*simulated_)(CUstream, uint64_t) = nullptr;
+    CUfunction kernel_ = nullptr;
+    decltype(&::cuLaunchKernel) launch_ = nullptr;
+};
+
+void pause(double microseconds);
+
+} // namespace emm::tool
