@@ -53,25 +53,25 @@ std::optional<Access> Shadow::use(uint64_t start, uint64_t size, const Access &a
                                   const Clock &clock, const Clock &begun, const Host &host) {
     const uint64_t end = start + size;
     std::optional<Access> conflict;
+    const auto check = [&](const Access &earlier) {
+        const bool same_work = earlier.line == access.line && earlier.time == access.time;
+        const bool unseen = earlier.place != access.place && (earlier.write || same_work);
+        if (!conflict && !before(earlier, unseen ? begun : clock, host)) {
+            conflict = earlier;
+        }
+    };
     split(start);
     split(end);
     if (!access.write) {
         fill_gaps(start, end);
     }
     for (auto cell = cells_.lower_bound(start); cell != cells_.end() && cell->first < end; ++cell) {
-        const Access &written = cell->second.write;
-        if (!conflict && !before(written, written.place == access.place ? clock : begun, host)) {
-            conflict = written;
-        }
+        check(cell->second.write);
         if (!access.write) {
             add_use(cell->second.reads, access, host);
             continue;
         }
-        for (const Access &read : cell->second.reads) {
-            if (!conflict && !before(read, clock, host)) {
-                conflict = read;
-            }
-        }
+        std::for_each(cell->second.reads.begin(), cell->second.reads.end(), check);
     }
     if (access.write) {
         cells_.erase(cells_.lower_bound(start), cells_.lower_bound(end));

@@ -293,6 +293,25 @@ TEST_CASE("work through two addresses of a piece races unless it is in order") {
     CHECK(races() == 1);
 }
 
+TEST_CASE("one kernel may read at two addresses of a piece, and not write at one of them") {
+    const Racing device;
+    const Stream stream;
+    const TwoPlaces places;
+    for (const uint32_t first_writes : {0, 1}) {
+        const simcuda_range ranges[] = {{places.first, 100, first_writes, 0},
+                                        {places.second, 100, 1 - first_writes, 0},
+                                        {places.first + 4096, 100, 0, 0},
+                                        {places.second + 4096, 100, 0, 0}};
+        REQUIRE(cu().launch(stream, nullptr, nullptr, ranges, 4) == CUDA_SUCCESS);
+        CHECK(races() == first_writes + 1);
+        REQUIRE(cu().cuStreamSynchronize(stream) == CUDA_SUCCESS);
+    }
+    launch(cu().launch, places.first, 100, stream);
+    const simcuda_range both[] = {{places.first, 100, 0, 0}, {places.first, 100, 1, 0}};
+    REQUIRE(cu().launch(stream, nullptr, nullptr, both, 2) == CUDA_SUCCESS);
+    CHECK(races() == 2);
+}
+
 TEST_CASE("a mapping ends beside work through another address of its piece") {
     const Racing device;
     const Stream stream;
