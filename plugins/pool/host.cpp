@@ -11,7 +11,7 @@ emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
         return emm_failf(&host_, EMM_E_NOT_SUPPORTED, 0,
                          "pool: pinned memory with flags 0x%x cannot be had here", flags);
     }
-    Block *block = pinned_.take_at_once(flags, size);
+    Block *block = pinned_.take_from_magazine(flags, size);
     if (!block) {
         if (!served_.serves()) {
             return served_.failed(served_.lost(), "an earlier call");
@@ -64,7 +64,7 @@ emm_status Manager::refuse_host_free(const void *host) {
 
 emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_stream stream) {
     const auto address = reinterpret_cast<uintptr_t>(host);
-    if (pinned_.give_at_once(flags, address, size, stream)) {
+    if (pinned_.give_to_magazine(flags, address, size, stream)) {
         return EMM_OK;
     }
     const SlowCall call(served_.driver, caches_);

@@ -115,6 +115,10 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     return EMM_OK;
 }
 
+void Manager::drop_spares() {
+    order_.each_pool([this](StreamPool &pool) { slabs_.drop_spares(pool); });
+}
+
 // --- other processes and devices ----------------------------------------------------------------
 
 emm_status Manager::get_ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle) {

@@ -1,13 +1,12 @@
 // The pool of one context. Its member functions named after slots fill the plugin's table.
 //
-//   allocate.cpp   memalloc
-//   slow_path.cpp  what serves a request that finds no free memory
-//   free.cpp       memfree: into which free pool
-//   notices.cpp    what the program says about its streams, and further uses
-//   report.cpp     query, statistics, memory info
-//   host.cpp       memhostalloc and memhostfree: pinned host memory
-//   check.cpp      the invariants
-//   manager.cpp    create, reset, destroy, trim, exports, peers
+//   request.cpp  memalloc: what serves a request, from the thread's magazine to the last stage
+//   free.cpp     memfree: into which free pool
+//   notices.cpp  what the program says about its streams, and further uses
+//   report.cpp   query, statistics, memory info
+//   host.cpp     memhostalloc and memhostfree: pinned host memory
+//   check.cpp    the invariants
+//   manager.cpp  create, reset, destroy, trim, exports, peers
 //
 // One lock protects everything here but the magazines. No driver call is made while it is held:
 // functions that take a Lock & may let go of it for one; their callers look at everything anew
@@ -38,8 +37,8 @@ public:
     Manager &operator=(const Manager &) = delete;
 
     // What nearly every call is: memory from the thread's magazine, or 0; back to it, or false.
-    uint64_t take_at_once(size_t size, emm_stream stream) const;
-    bool give_at_once(emm_deviceptr ptr, size_t size, emm_stream stream) const;
+    uint64_t take_from_magazine(size_t size, emm_stream stream) const;
+    bool give_to_magazine(emm_deviceptr ptr, size_t size, emm_stream stream) const;
 
     emm_status memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
     emm_status memfree(emm_deviceptr ptr, size_t size, emm_stream stream);
@@ -62,34 +61,8 @@ public:
     static emm_status check_options(const emm_host &host, const char *const *texts);
 
 private:
-    // --- allocate.cpp
-    emm_status memalloc_beyond(Magazine &magazine, size_t size, emm_stream stream,
-                               emm_deviceptr *ret_ptr);
-    emm_status memalloc_locked(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
-    emm_status memalloc_slowly(size_t size, emm_stream stream, emm_deviceptr *ret_ptr);
-    Magazine *own_magazine(Lock &lock, const Caller &caller, StreamPool &pool, size_t size);
-    emm_status memalloc_by_search(Lock &lock, const Caller &caller, StreamPool &pool, size_t size,
-                                  emm_deviceptr *ret_ptr);
-    emm_status acquire_place(const Caller &caller, StreamPool &pool, size_t size, Place &ret_place);
-    emm_deviceptr take_for(Magazine *magazine, StreamPool &pool, size_t size);
-    Place take(StreamPool &pool, uint64_t size);
-    Slot *slot_of_new_slab(Block &block, unsigned index, StreamPool &pool);
-    emm_deviceptr account(Place place, StreamPool &pool, size_t size);
-    uint64_t obtainable() const;
-    emm_status refuse_for_good(size_t size);
-    emm_status exhausted(size_t size, CUresult result);
+    class Request; // for memory that no magazine has: request.h
 
-    // --- slow_path.cpp
-    emm_status acquire(const Caller &caller, StreamPool &pool, uint64_t bytes, Block *&ret_block);
-    Block *pass_stages(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes,
-                       CUresult &result);
-    bool grows_first(const Caller &caller, uint64_t bytes) const;
-    Block *reuse(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes);
-    Block *wait_for_stream(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes);
-    Block *candidate_for(const StreamPool &pool, uint64_t bytes, const Block *previous) const;
-    Block *reclaim(Lock &lock, const Caller &caller, StreamPool &pool, uint64_t bytes,
-                   CUresult &result);
-    Block *take_anywhere(StreamPool &pool, uint64_t bytes);
     void drop_spares();
     void drop_spares(StreamPool &pool) override { slabs_.drop_spares(pool); }
 
@@ -162,7 +135,7 @@ private:
     Exports exports_{{served_, mutex_, options_, heap_, order_, *backing_}};
 };
 
-inline uint64_t Manager::take_at_once(size_t size, emm_stream stream) const {
+inline uint64_t Manager::take_from_magazine(size_t size, emm_stream stream) const {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
     if (!magazine || !magazine->lock.enter()) [[unlikely]] {
         return 0;
@@ -172,7 +145,7 @@ inline uint64_t Manager::take_at_once(size_t size, emm_stream stream) const {
     return address;
 }
 
-inline bool Manager::give_at_once(emm_deviceptr ptr, size_t size, emm_stream stream) const {
+inline bool Manager::give_to_magazine(emm_deviceptr ptr, size_t size, emm_stream stream) const {
     Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
     if (!magazine || !magazine->lock.enter()) [[unlikely]] {
         return false;

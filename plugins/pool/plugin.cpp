@@ -32,7 +32,7 @@ const Manager &manager_of(emm_manager *self) {
 // What nearly every call is cannot throw, and needs no frame for what might: all else is left to
 // the guarded slots, by a jump.
 emm_status memalloc(emm_manager *self, size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
-    const uint64_t address = manager_of(self).take_at_once(size, stream);
+    const uint64_t address = manager_of(self).take_from_magazine(size, stream);
     if (address == 0) [[unlikely]] {
         return allocate_guarded(self, size, stream, ret_ptr);
     }
@@ -41,7 +41,7 @@ emm_status memalloc(emm_manager *self, size_t size, emm_stream stream, emm_devic
 }
 
 emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
-    return manager_of(self).give_at_once(ptr, size, stream) ? EMM_OK
+    return manager_of(self).give_to_magazine(ptr, size, stream) ? EMM_OK
                                                             : free_guarded(self, ptr, size, stream);
 }
 

@@ -7,7 +7,7 @@ namespace emm::pool {
 
 // --- without the lock ----------------------------------------------------------------------------
 
-Block *PinnedMemory::take_at_once(uint32_t flags, size_t size) const {
+Block *PinnedMemory::take_from_magazine(uint32_t flags, size_t size) const {
     const HostPool *pool = known(flags);
     Magazine *magazine =
         Thread::magazine_for(serving_.load(std::memory_order_relaxed), EMM_STREAM_UNORDERED);
@@ -19,7 +19,7 @@ Block *PinnedMemory::take_at_once(uint32_t flags, size_t size) const {
     return block;
 }
 
-bool PinnedMemory::give_at_once(uint32_t flags, uint64_t host, size_t size,
+bool PinnedMemory::give_to_magazine(uint32_t flags, uint64_t host, size_t size,
                                 emm_stream stream) const {
     const HostPool *pool = known(flags);
     Magazine *magazine =

@@ -1,10 +1,11 @@
 #include "pinned_memory.h"
 
+#include "policy/effort.h"
+
 namespace emm::pool {
 namespace {
 
 constexpr uint32_t all_flags = EMM_HOST_PORTABLE | EMM_HOST_MAPPED | EMM_HOST_WRITE_COMBINED;
-constexpr uint64_t largest_pinning = uint64_t(1) << 56;
 
 // Blocks that are only just being taken have no pool yet.
 uint64_t taken_from(const HostPool &pool) {
@@ -55,7 +56,7 @@ const HostPool *PinnedMemory::known(uint32_t flags) const {
 Block *PinnedMemory::take(Lock &lock, uint32_t flags, size_t size, CUresult &result) {
     HostPool &pool = pool_with(flags);
     result = CUDA_ERROR_OUT_OF_MEMORY;
-    if (size > largest_pinning || !context_.serves()) {
+    if (size > largest_request || !context_.serves()) {
         return nullptr;
     }
     Block *block = pool.take_ready(size);

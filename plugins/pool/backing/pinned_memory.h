@@ -45,8 +45,8 @@ public:
     // --- allocations ---
     bool serves(uint32_t flags) const;
     // No lock is held. A block of the calling thread's magazine, or NULL; back to it, or false.
-    Block *take_at_once(uint32_t flags, size_t size) const;
-    bool give_at_once(uint32_t flags, uint64_t host, size_t size, emm_stream stream) const;
+    Block *take_from_magazine(uint32_t flags, size_t size) const;
+    bool give_to_magazine(uint32_t flags, uint64_t host, size_t size, emm_stream stream) const;
     // From any other place. NULL: `result` says why.
     Block *take(Lock &lock, uint32_t flags, size_t size, CUresult &result);
     static emm_deviceptr device_address(const Block &block); // 0: it is not mapped

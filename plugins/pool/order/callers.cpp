@@ -28,14 +28,19 @@ emm_status StreamOrder::expect_own(CUstream stream) {
                                          "is in no order with this one's; nothing was done");
 }
 
-StreamPool *StreamOrder::known(emm_stream stream) {
+StreamPool *StreamOrder::known(emm_stream stream, Caller &ret_caller) {
+    ret_caller = {};
     if (stream == EMM_STREAM_UNORDERED) {
         return &common_;
     }
     if (is_legacy(stream)) {
+        ret_caller.kind = StreamKind::legacy;
         return &streams_.legacy;
     }
     StreamPool *pool = streams_.find_registered(stream);
+    ret_caller.kind = pool ? StreamKind::registered : StreamKind::unregistered;
+    ret_caller.stream = stream;
+    ret_caller.key = pool ? pool->key_ : 0;
     return pool && pool->reachable() ? pool : nullptr;
 }
 
@@ -51,25 +56,15 @@ StreamPool &StreamOrder::pool_of(const Caller &caller) {
 
 emm_status StreamOrder::identify(emm_stream stream, Caller &ret_caller) {
     Caller caller;
-    if (stream == EMM_STREAM_UNORDERED) {
-        ret_caller = caller;
-        return EMM_OK;
-    }
-    caller.stream = is_legacy(stream) ? nullptr : stream;
-    caller.kind = is_legacy(stream) ? StreamKind::legacy : StreamKind::unregistered;
-    bool may_capture = caller.kind == StreamKind::unregistered;
-    if (caller.kind == StreamKind::unregistered) {
+    bool is_known = false;
+    {
         const Lock lock(mutex_);
-        if (const StreamPool *pool = streams_.find_registered(stream)) {
-            caller.kind = StreamKind::registered;
-            caller.key = pool->key_;
-            may_capture = !pool->reachable();
-        }
+        is_known = known(stream, caller);
     }
     emm_status status = EMM_OK;
     if (caller.kind == StreamKind::unregistered) {
         status = ask_identity(caller);
-    } else if (may_capture) {
+    } else if (!is_known) { // it captures, or may
         status = ask_capture(caller);
     }
     if (status == EMM_OK) {

@@ -77,8 +77,13 @@ public:
     emm_status identify(emm_stream stream, Caller &ret_caller);
     emm_status enter_capture(const Caller &caller) { return captures_.enter(caller); }
     bool is_still(emm_stream stream, uint64_t key);
-    // The free pool to allocate for, where that takes no driver call to find out; else NULL.
-    StreamPool *known(emm_stream stream);
+    // The free pool to allocate for, where that takes no driver call to find out; else NULL. And
+    // the caller, as far as it is known.
+    StreamPool *known(emm_stream stream) {
+        Caller caller;
+        return known(stream, caller);
+    }
+    StreamPool *known(emm_stream stream, Caller &ret_caller);
     StreamPool &pool_of(const Caller &caller); // once its stream is identified
     // A call that has let go of the lock meanwhile is done with the free pool.
     void let_go(StreamPool &pool);

@@ -1,9 +1,14 @@
-// How much a request tries: numbers that end loops over what other threads may change meanwhile.
+// How much a request tries: how large it may be, and numbers that end loops over what other threads
+// may change meanwhile.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 namespace emm::pool {
+
+// Beyond any address space, so that no sum overflows: larger requests are refused.
+constexpr uint64_t largest_request = uint64_t(1) << 56;
 
 // Blocks of other streams that a request looks at for one with an event to wait for: the tightest
 // ones, because a loose one is better kept for others.

@@ -1,0 +1,470 @@
+#include "request.h"
+
+#include "backing/zones.h"
+#include "policy/effort.h"
+#include "search.h"
+
+#include <algorithm>
+
+namespace emm::pool {
+namespace {
+
+bool fits_a_slot(const StreamPool &pool, uint64_t size) {
+    return size <= slab_limit && pool.order != Order::capture;
+}
+
+} // namespace
+
+// What other threads freed on the stream lies in its depot. An unregistered stream is identified
+// first, by the driver.
+emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_ptr) {
+    Magazine *magazine = Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream);
+    const bool registered = magazine && !magazine->lock.closed_for_good();
+    if (!registered) {
+        magazine = caches_.find_unregistered(stream);
+    }
+    const bool may_have_it = magazine && !(registered && magazine->never_holds(size));
+    if (may_have_it && magazine->lock.enter()) {
+        uint64_t address = magazine->take(size);
+        if (address == 0 && size <= slab_limit && magazine->swap_in(class_of(size))) {
+            address = magazine->take(size);
+        }
+        magazine->lock.leave();
+        if (address != 0) {
+            *ret_ptr = address;
+            return EMM_OK;
+        }
+    }
+    return Request(*this, size, stream, registered ? magazine : nullptr).serve(ret_ptr);
+}
+
+inline Manager::Request::Request(Manager &manager, size_t size, emm_stream stream,
+                                 Magazine *magazine)
+    : manager_(manager), size_(size), stream_(stream), magazine_(magazine),
+      call_(manager.served_.driver, manager.caches_), lock_(manager.mutex_, std::defer_lock) {}
+
+emm_status Manager::Request::serve(emm_deviceptr *ret_ptr) {
+    ServedContext &served = manager_.served_;
+    if (!served.serves()) {
+        return served.failed(served.lost(), "an earlier call");
+    }
+    lock_.lock();
+    emm_deviceptr address = size_ <= largest_request ? take_for_known_stream() : 0;
+    if (address == 0 && is_impossible()) {
+        return refuse();
+    }
+    if (address == 0) {
+        const emm_status status = identify();
+        if (status != EMM_OK) {
+            return status;
+        }
+        address = take_for_identified_stream();
+    }
+    address = address ? address : search();
+    if (address == 0) {
+        return fail();
+    }
+    *ret_ptr = address;
+    return EMM_OK;
+}
+
+// No amount of reclaiming could serve it: nothing is asked for, and nothing moves. What the driver
+// gives are whole pages or segments.
+bool Manager::Request::is_impossible() const {
+    const uint64_t obtainable = manager_.holdings_.limit() / segment_granule * segment_granule;
+    return size_ > largest_request ||
+           round_up(block_bytes(manager_.options_, size_), segment_granule) > obtainable;
+}
+
+// --- what is free --------------------------------------------------------------------------------
+
+// While the thread's magazine is not closed, its free pool is what the stream means.
+inline emm_deviceptr Manager::Request::take_for_known_stream() {
+    const auto missed = [this] { return magazine_ && !magazine_->lock.closed_for_good(); };
+    if (missed() && manager_.caches_.hand_over_blocks(*magazine_)) {
+        manager_.upkeep(lock_, manager_.order_.unordered(), nullptr); // may complete blocks
+    }
+    Magazine *magazine = missed() ? magazine_ : nullptr;
+    pool_ = magazine ? &magazine->pool : manager_.order_.known(stream_);
+    if (!pool_ || !manager_.served_.serves()) {
+        return 0;
+    }
+    magazine = magazine ? magazine : manager_.caches_.own(stream_, *pool_);
+    const emm_deviceptr address = take_free(magazine);
+    if (address) {
+        manager_.upkeep(lock_, *pool_, nullptr);
+    }
+    return address;
+}
+
+emm_status Manager::Request::identify() {
+    if (!pool_ || !manager_.order_.known(stream_, caller_)) {
+        pool_ = nullptr;
+        const Unlocked unlocked(lock_);
+        const emm_status status = manager_.identify(stream_, caller_);
+        if (status != EMM_OK) {
+            return status;
+        }
+    }
+    return EMM_OK;
+}
+
+// Of a stream that was not known before; or blocks that threads freed with no stream. Those come to
+// be complete in the block depot, not in the heap, where a search for them would join and cut them.
+emm_deviceptr Manager::Request::take_for_identified_stream() {
+    ThreadCaches &caches = manager_.caches_;
+    const bool was_known = pool_;
+    pool_ = &manager_.pool_of(caller_);
+    Magazine *magazine = nullptr;
+    if (!was_known) {
+        if (caller_.kind == StreamKind::unregistered && !manager_.order_.has_answered(*pool_)) {
+            pool_->hold();
+            manager_.upkeep(lock_, *pool_, &caller_);
+            pool_->unhold();
+        }
+        magazine = caches.own_for(caller_, *pool_);
+    } else if (caller_.kind == StreamKind::none && size_ > slab_limit) {
+        bytes_ = round_up(size_, granule);
+        magazine = caches.own(stream_, *pool_);
+        if (!magazine || grows_unasked() || !caches.asks_about_blocks(*magazine, bytes_)) {
+            return 0;
+        }
+        manager_.order_.record_and_query_unordered(lock_);
+        magazine = caches.own(stream_, *pool_);
+    } else {
+        return 0;
+    }
+    const emm_deviceptr address = take_free(magazine);
+    if (address) {
+        manager_.holdings_.count_served();
+    }
+    return address;
+}
+
+// Needs no driver call; the magazine, which may be NULL, gets more of the same while the lock is
+// held anyway.
+emm_deviceptr Manager::Request::take_free(Magazine *magazine) {
+    ThreadCaches &caches = manager_.caches_;
+    const bool is_small = size_ <= slab_limit;
+    if (magazine) {
+        caches.take_over(*magazine);
+        if (is_small) {
+            caches.refill(*magazine, class_of(size_));
+        }
+        const bool missed = magazine == magazine_ && !is_small; // and has no such block since
+        const emm_deviceptr address = missed ? 0 : magazine->take(size_);
+        if (address) {
+            return address;
+        }
+        if (is_small) {
+            caches.unload_blocks(*magazine);
+        } else if (caches.refill_blocks(*magazine, round_up(size_, granule))) {
+            return magazine->take(size_);
+        }
+        if (missed) {
+            magazine->note_miss(round_up(size_, granule));
+        }
+    }
+    const Place place = take_place();
+    if (magazine && place.slot) {
+        caches.refill(*magazine, place.slot->index);
+    }
+    return place ? account(place) : 0;
+}
+
+inline Place Manager::Request::take_place() {
+    if (!fits_a_slot(*pool_, size_)) {
+        bytes_ = block_bytes(manager_.options_, size_);
+        return {take(), nullptr};
+    }
+    const unsigned index = class_of(size_);
+    Slot *slot = manager_.slabs_.take(*pool_, index);
+    if (!slot) {
+        bytes_ = slab_bytes(index);
+        Block *block = take();
+        slot = block ? slot_of_new_slab(*block, index) : nullptr;
+    }
+    return {nullptr, slot};
+}
+
+Slot *Manager::Request::slot_of_new_slab(Block &block, unsigned index) {
+    manager_.order_.mark_dirty(*pool_, 0);
+    try {
+        manager_.slabs_.prepare(index);
+    } catch (const std::bad_alloc &) {
+        manager_.heap_.give(block, *pool_);
+        throw;
+    }
+    manager_.slabs_.add(index, block, *pool_);
+    return manager_.slabs_.take(*pool_, index);
+}
+
+inline emm_deviceptr Manager::Request::account(Place place) {
+    place.begin_loan(size_);
+    manager_.order_.adopt(place, *pool_);
+    manager_.counts_.count_allocation(size_, place.size());
+    manager_.holdings_.count_request(size_);
+    manager_.check();
+    return place.begin();
+}
+
+// --- the search ----------------------------------------------------------------------------------
+
+emm_deviceptr Manager::Request::search() {
+    Place place;
+    pool_->hold();
+    {
+        const Search whole_blocks(lock_, manager_.caches_);
+        try {
+            place = find_place();
+        } catch (const std::bad_alloc &) {
+            lacks_host_memory_ = true;
+        }
+    }
+    if (!place) {
+        manager_.order_.let_go(*pool_);
+        return 0;
+    }
+    const emm_deviceptr address = account(place);
+    manager_.holdings_.count_served();
+    manager_.upkeep(lock_, *pool_, nullptr);
+    manager_.order_.let_go_of_capture(*pool_);
+    return address;
+}
+
+// A slab is worth more than one slot, so memory too short for a slab may still do for the slot.
+Place Manager::Request::find_place() {
+    if (fits_a_slot(*pool_, size_)) {
+        const unsigned index = class_of(size_);
+        bytes_ = slab_bytes(index);
+        if (Block *block = find_block()) {
+            return {nullptr, slot_of_new_slab(*block, index)};
+        }
+        if (!is_exhausted()) {
+            return {};
+        }
+    }
+    bytes_ = block_bytes(manager_.options_, size_);
+    return {find_block(), nullptr};
+}
+
+// Each stage costs more than the one before it, and looks once at what it has made free.
+//
+// Waiting comes before growth, as in cuMemAllocAsync and RMM: a pool that grows first ends with
+// the sum of all streams' peaks, for good. Memory known to be complete comes before both, so a
+// stream waits only if everything that is free is really in use.
+Block *Manager::Request::find_block() {
+    static constexpr Block *(Request::*stages[])() = {
+        &Request::empty_own_magazines, // the only one that needs no driver call
+        &Request::grow_unasked,        // where that is cheaper than to ask
+        &Request::query_best_fit,      // whether the block that fits best is complete by now
+        &Request::query_all_streams,   // what is complete by now
+        &Request::wait_for_stream,     // on the device, for the stream that freed a block
+        &Request::empty_all_magazines, // and query again
+        &Request::grow,                // wait a while for idle memory, if the pool would else
+                                       // hold more than ever; then ask the driver for more
+        &Request::reclaim,             // all that is idle makes room; then wait on the CPU
+    };
+    result_ = CUDA_SUCCESS;
+    Block *block = nullptr;
+    for (const auto stage : stages) {
+        const bool asks_driver = stage != &Request::empty_own_magazines;
+        if (block || !manager_.served_.serves() || (asks_driver && !enter_context())) {
+            break;
+        }
+        block = (this->*stage)();
+    }
+    return block;
+}
+
+bool Manager::Request::enter_context() {
+    if (!current_) {
+        const Unlocked unlocked(lock_);
+        current_.emplace(manager_.served_.driver, manager_.served_.handle, manager_.served_.id);
+    }
+    return current_->result() == CUDA_SUCCESS;
+}
+
+Block *Manager::Request::empty_own_magazines() {
+    manager_.order_.collect_graphs();
+    manager_.caches_.drain_own();
+    return take();
+}
+
+bool Manager::Request::grows_unasked() const {
+    const bool unordered = caller_.kind == StreamKind::none;
+    return (unordered && may_grow_unasked(bytes_, manager_.holdings_.allowance(bytes_))) ||
+           manager_.backing_->grows_first(bytes_);
+}
+
+Block *Manager::Request::grow_unasked() {
+    return grows_unasked() ? grow() : nullptr;
+}
+
+Block *Manager::Request::query_best_fit() {
+    Block *best = offered_after(nullptr);
+    if (!best) {
+        return nullptr;
+    }
+    manager_.order_.record_and_query(lock_, owner_of(*best));
+    return take();
+}
+
+Block *Manager::Request::query_all_streams() {
+    manager_.order_.call_for_events();
+    manager_.order_.record_and_query_all(lock_, caller_.kind == StreamKind::none);
+    return manager_.served_.serves() ? take() : nullptr;
+}
+
+Block *Manager::Request::wait_for_stream() {
+    if (pool_->order != Order::stream || !manager_.served_.serves()) {
+        return nullptr;
+    }
+    Heap &heap = manager_.heap_;
+    StreamOrder &order = manager_.order_;
+    heap.reserve_record();
+    const auto has_event = [](const Block &block) {
+        return StreamOrder::has_event_for(owner_of(block), block.tag);
+    };
+    Block *block = offered_after(nullptr);
+    for (int i = 1; block && !has_event(*block); i++) {
+        block = i < most_candidates ? offered_after(block) : nullptr;
+    }
+    if (!block) {
+        return nullptr;
+    }
+    StreamPool &other = owner_of(*block);
+    const uint64_t tag = block->tag;
+    Block *taken = heap.take_offered(*block, bytes_);
+    other.hold();
+    const bool waits = order.wait_on_stream(lock_, caller_, other, tag);
+    if (!waits) {
+        heap.give(*taken, other);
+        order.mark_dirty(other, bytes_);
+    }
+    other.unhold();
+    return waits ? taken : nullptr;
+}
+
+// A free block of another stream that the request could have after waiting for it: the tightest, or
+// the next after `previous`.
+Block *Manager::Request::offered_after(const Block *previous) const {
+    const StreamOrder &order = manager_.order_;
+    const Zone zone = zone_for(manager_.options_, bytes_);
+    SizeNode position;
+    position.size = previous ? previous->size : bytes_;
+    position.address = previous ? previous->begin : 0;
+    const SizeNode *found = nullptr;
+    StreamPool *other = zone == Zone::dedicated ? nullptr : order.first_incomplete();
+    for (; other; other = order.next_incomplete(*other)) {
+        const SizeNode *node =
+            other == pool_ ? nullptr : Heap::offered_after(*other, position, zone);
+        found = node && (!found || node->before(*found)) ? node : found;
+    }
+    return found ? found->block() : nullptr;
+}
+
+Block *Manager::Request::empty_all_magazines() {
+    if (!manager_.caches_.drain_all()) {
+        return nullptr;
+    }
+    Block *block = take();
+    block = block ? block : query_best_fit();
+    return block ? block : query_all_streams();
+}
+
+Block *Manager::Request::grow() {
+    return manager_.backing_->grow(lock_, *pool_, bytes_, result_);
+}
+
+// Once the driver has refused. As often as other threads' memory comes back meanwhile, but not for
+// ever.
+Block *Manager::Request::reclaim() {
+    StreamOrder &order = manager_.order_;
+    ThreadCaches &caches = manager_.caches_;
+    Block *block = nullptr;
+    bool others = false; // have given memory back since
+    for (int round = 0; is_exhausted() && round < most_reclaims && !block; round++) {
+        const bool may_wait = !caller_.capturing && !order.has_announced_captures();
+        const Moves::Watch watch(manager_.moves_);
+        if (round > 0 && may_wait) {
+            order.wait_for_context(lock_);
+        }
+        caches.drain_all();
+        caches.give_up_waiting_blocks(); // a segment may go back while work uses it
+        manager_.drop_spares();
+        const uint64_t calls = caches.calls_served();
+        block = take_from_any_zone();
+        block = block ? block : manager_.backing_->reclaim(lock_, *pool_, bytes_, others, result_);
+        block = block ? block : wait_for_stream();
+        const bool last = round > 0 || !may_wait;
+        others = !block && last &&
+                 (manager_.moves_.await(lock_, watch) ||
+                  (calls != caches.calls_served() && bytes_ <= manager_.holdings_.idle_at_most()));
+        if (last && !others) {
+            break;
+        }
+    }
+    return block;
+}
+
+// Zones keep memory together; when there is no other, that does not matter any more.
+Block *Manager::Request::take_from_any_zone() {
+    Heap &heap = manager_.heap_;
+    const Zone zone = zone_for(manager_.options_, bytes_);
+    Block *block = take();
+    if (block || zone == Zone::dedicated) {
+        return block;
+    }
+    block = heap.take(*pool_, bytes_, zone);
+    if (!block && zone == Zone::small) {
+        heap.sort_remnants_in();
+    }
+    return block ? block
+                 : heap.take(*pool_, bytes_, zone == Zone::small ? Zone::large : Zone::small);
+}
+
+// --- how it fails --------------------------------------------------------------------------------
+
+emm_status Manager::Request::refuse() {
+    manager_.counts_.count_failure();
+    lock_.unlock();
+    const Holdings &holdings = manager_.holdings_;
+    return emm_failf(&manager_.host_, EMM_E_OUT_OF_MEMORY, 0,
+                     "pool: out of device memory: %zu bytes asked for, more than %s ever allows, "
+                     "which is %llu bytes",
+                     size_, holdings.is_limited_by_max() ? "max" : "the device",
+                     static_cast<unsigned long long>(holdings.limit()));
+}
+
+emm_status Manager::Request::fail() {
+    manager_.counts_.count_failure();
+    const unsigned long long bytes = bytes_, live = manager_.caches_.live_bytes(),
+                             reserved = manager_.holdings_.reserved(),
+                             largest = manager_.heap_.largest_free();
+    lock_.unlock();
+    ServedContext &served = manager_.served_;
+    if (lacks_host_memory_) {
+        return manager_.host_.fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "pool: out of host memory");
+    }
+    if (current_ && current_->result() != CUDA_SUCCESS) {
+        return served.failed(current_->result(), "cuCtxPushCurrent");
+    }
+    if (!served.serves()) {
+        return served.failed(served.lost(), "a driver call");
+    }
+    if (!is_exhausted()) {
+        return served.failed(result_, manager_.backing_->calls());
+    }
+    char limit[48] = "no max";
+    if (manager_.options_.max != UINT64_MAX) {
+        snprintf(limit, sizeof limit, "max %llu",
+                 static_cast<unsigned long long>(manager_.options_.max));
+    }
+    return emm_failf(&manager_.host_, EMM_E_OUT_OF_MEMORY, result_,
+                     "pool: out of device memory: %llu bytes asked for, %llu live, %llu reserved "
+                     "(%s), largest free block %llu",
+                     bytes, live, reserved, limit, largest);
+}
+
+} // namespace emm::pool

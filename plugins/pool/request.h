@@ -1,0 +1,75 @@
+// A request for device memory that the calling thread's magazine could not serve: who asks for how
+// much, and how the search for it goes.
+//
+// It has the pool's lock from the first look at free memory to its end. Only the stages let go of
+// the lock, each for its driver calls; the next look sees everything anew.
+#pragma once
+
+#include "manager.h"
+#include "slow_call.h"
+
+#include <optional>
+
+namespace emm::pool {
+
+class Manager::Request {
+public:
+    // No lock is held. `magazine`: the calling thread's for the stream, which has no such memory;
+    // or NULL.
+    Request(Manager &manager, size_t size, emm_stream stream, Magazine *magazine);
+    emm_status serve(emm_deviceptr *ret_ptr);
+
+private:
+    bool is_impossible() const;
+    emm_status identify();
+
+    // --- what is free: the address, or 0 ---
+    emm_deviceptr take_for_known_stream();
+    emm_deviceptr take_for_identified_stream();
+    emm_deviceptr take_free(Magazine *magazine);
+    Place take_place();
+    Slot *slot_of_new_slab(Block &block, unsigned index);
+    emm_deviceptr account(Place place);
+
+    // --- the search ---
+    emm_deviceptr search();
+    Place find_place();
+    Block *find_block(); // of bytes_, or NULL
+    bool enter_context();
+
+    // The stages of it.
+    Block *empty_own_magazines();
+    Block *grow_unasked();
+    Block *query_best_fit();
+    Block *query_all_streams();
+    Block *wait_for_stream();
+    Block *empty_all_magazines();
+    Block *grow();
+    Block *reclaim();
+
+    Block *take() { return manager_.backing_->take(*pool_, bytes_); }
+    Block *take_from_any_zone();
+    Block *offered_after(const Block *previous) const;
+    bool grows_unasked() const;
+    bool is_exhausted() const { return result_ == CUDA_ERROR_OUT_OF_MEMORY; }
+
+    // --- how it fails; no lock is held afterwards ---
+    emm_status refuse();
+    emm_status fail();
+
+    Manager &manager_;
+    const size_t size_;
+    const emm_stream stream_;
+    Magazine *const magazine_;
+    Caller caller_;              // once the stream is identified
+    StreamPool *pool_ = nullptr; // the stream's
+    uint64_t bytes_ = 0;         // of the block that is looked for
+    CUresult result_ = CUDA_SUCCESS;
+    bool lacks_host_memory_ = false;
+
+    const SlowCall call_;
+    std::optional<const Current> current_; // from the first stage that may need it
+    Lock lock_;                            // given up first
+};
+
+} // namespace emm::pool
