@@ -31,7 +31,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     const bool registered = magazine && !magazine->lock.closed_for_good();
     if (!registered) {
         magazine = caches_.find_unregistered(stream);
-    } else if (magazine->never_holds(size) && give_beyond(*magazine, ptr, size)) {
+    } else if (magazine->never_holds(size) && free_block(*magazine, ptr, size)) {
         return EMM_OK;
     }
     if (magazine && magazine->lock.enter()) {
@@ -45,15 +45,15 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
             return EMM_OK;
         }
     }
-    if (registered && give_beyond(*magazine, ptr, size)) {
+    if (registered && free_block(*magazine, ptr, size)) {
         return EMM_OK;
     }
-    return memfree_locked(ptr, size, stream);
+    return free_place(ptr, size, stream);
 }
 
 // A block that the magazine never holds goes to the heap. False: it is none, or there is
 // anything unusual about it.
-bool Manager::give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size) {
+bool Manager::free_block(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     const SlowCall call(served_.driver, caches_);
     Lock lock(mutex_);
     if (!served_.serves() || magazine.lock.closed_for_good()) {
@@ -77,35 +77,56 @@ bool Manager::give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     return true;
 }
 
-emm_status Manager::memfree_locked(emm_deviceptr ptr, size_t size, emm_stream stream) {
+emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream) {
     const SlowCall call(served_.driver, caches_);
     Lock lock(mutex_);
-    const Place place = lent_at(ptr);
-    if (!place) {
-        lock.unlock();
-        return refuse_free(ptr);
-    }
-    const uint64_t asked = place.requested();
-    if (size != 0 && size != asked) {
+    Place place = lent_at(ptr);
+    const uint64_t asked = place ? place.requested() : 0;
+    if (place && size != 0 && size != asked) {
         lock.unlock();
         return emm_failf(&host_, EMM_E_INVALID_VALUE, 0,
                          "pool: memfree of 0x%llx as %zu bytes, which was allocated as %llu; it "
                          "was not freed",
                          ptr, size, static_cast<unsigned long long>(asked));
     }
-    StreamPool *pool = stream == EMM_STREAM_UNORDERED ? &order_.unordered() : order_.known(stream);
-    if (!pool || place.uses() || place.capture()) {
+    Caller caller;
+    StreamPool *const known = known_to_free_on(stream, caller, order_.unordered());
+    if (place && !known) {
+        const Unlocked unlocked(lock);
+        const emm_status status = identify_to_free(stream, caller);
+        if (status != EMM_OK) {
+            return status;
+        }
+    }
+    place = lent_at(ptr); // unless another thread was quicker
+    if (!place) {
         lock.unlock();
-        return memfree_slowly(ptr, size, stream);
+        return refuse_free(ptr);
     }
+    StreamPool &pool = known ? *known : pool_to_free_on(caller, order_.unordered());
+    pool.hold();
+    const bool plain = served_.serves() && !place.uses() && !place.capture();
     // An unordered free goes to the magazine that unordered allocations come from.
-    StreamPool &source = pool == &order_.unordered() ? order_.common() : *pool;
-    Magazine *magazine = served_.serves() ? caches_.own(stream, source) : nullptr;
+    StreamPool &source = stream == EMM_STREAM_UNORDERED ? order_.common() : pool;
+    Magazine *magazine = !plain  ? nullptr
+                         : known ? caches_.own(stream, source)
+                                 : caches_.own_for(caller, pool);
     if (!magazine || !stow(*magazine, place)) {
-        free_on(place, *pool);
+        release(place, pool);
+        if (StreamPool *used = order_.free(place, pool)) {
+            order_.record_event_if_reachable(lock, *used);
+        }
     }
-    upkeep(lock, *pool, nullptr);
+    upkeep(lock, pool, &caller);
+    order_.let_go(pool);
     return EMM_OK;
+}
+
+// Where it takes no driver call to find out; else NULL.
+StreamPool *Manager::known_to_free_on(emm_stream stream, Caller &ret_caller,
+                                      StreamPool &unordered) {
+    StreamPool *known = order_.known(stream, ret_caller);
+    return stream == EMM_STREAM_UNORDERED ? &unordered : known;
 }
 
 // Puts what is freed into a magazine, after making room if it is full.
@@ -117,34 +138,6 @@ bool Manager::stow(Magazine &magazine, Place place) {
         caches_.unload_blocks(magazine);
     }
     return magazine.give_any(heap_, place.begin(), 0);
-}
-
-emm_status Manager::memfree_slowly(emm_deviceptr ptr, size_t, emm_stream stream) {
-    Caller caller;
-    const emm_status status = identify_to_free(stream, caller);
-    if (status != EMM_OK) {
-        return status;
-    }
-    Lock lock(mutex_);
-    const Place place = lent_at(ptr);
-    if (!place) { // another thread was quicker
-        lock.unlock();
-        return refuse_free(ptr);
-    }
-    StreamPool &pool = pool_to_free_on(caller, order_.unordered());
-    pool.hold();
-    const bool plain = served_.serves() && !place.uses() && !place.capture();
-    Magazine *magazine = plain ? caches_.own_for(caller, pool) : nullptr;
-    StreamPool *used = nullptr;
-    if (!magazine || !stow(*magazine, place)) {
-        used = free_on(place, pool);
-    }
-    if (used) {
-        order_.record_event_if_reachable(lock, *used);
-    }
-    upkeep(lock, pool, &caller);
-    order_.let_go(pool);
-    return EMM_OK;
 }
 
 // A free is unordered if its stream's own order cannot be had: all work of the context covers that,
@@ -176,11 +169,6 @@ StreamPool &Manager::pool_to_free_on(Caller &caller, StreamPool &unordered) {
     }
     caller = {};
     return unordered;
-}
-
-StreamPool *Manager::free_on(Place place, StreamPool &pool) {
-    release(place, pool);
-    return order_.free(place, pool);
 }
 
 void Manager::release(Place place, StreamPool &pool) {

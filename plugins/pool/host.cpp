@@ -69,45 +69,36 @@ emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_str
     }
     const SlowCall call(served_.driver, caches_);
     Lock lock(mutex_);
-    const Place place = pinned_.lent_at(flags, address);
-    if (!place) {
-        lock.unlock();
-        return refuse_host_free(host);
-    }
-    const uint64_t asked = place.requested();
-    if (size != 0 && size != asked) {
+    Place place = pinned_.lent_at(flags, address);
+    const uint64_t asked = place ? place.requested() : 0;
+    if (place && size != 0 && size != asked) {
         lock.unlock();
         return emm_failf(&host_, EMM_E_INVALID_VALUE, 0,
                          "pool: memhostfree of %p as %zu bytes, which was allocated as %llu; it "
                          "was not freed",
                          host, size, static_cast<unsigned long long>(asked));
     }
-    const bool unordered = stream == EMM_STREAM_UNORDERED;
-    StreamPool *pool = unordered ? &pinned_.unordered_pool(*place.block) : order_.known(stream);
-    if (!pool || place.uses()) {
-        lock.unlock();
-        return memhostfree_slowly(flags, address, stream);
-    }
-    pinned_.hand_over(stream, unordered ? order_.common() : *pool);
-    pinned_.free(place, *pool);
-    upkeep(lock, *pool, nullptr);
-    return EMM_OK;
-}
-
-emm_status Manager::memhostfree_slowly(uint32_t flags, uint64_t host, emm_stream stream) {
     Caller caller;
-    const emm_status status = identify_to_free(stream, caller);
-    if (status != EMM_OK) {
-        return status;
+    StreamPool *const known =
+        place ? known_to_free_on(stream, caller, pinned_.unordered_pool(*place.block)) : nullptr;
+    if (place && !known) {
+        const Unlocked unlocked(lock);
+        const emm_status status = identify_to_free(stream, caller);
+        if (status != EMM_OK) {
+            return status;
+        }
     }
-    Lock lock(mutex_);
-    const Place place = pinned_.lent_at(flags, host);
-    if (!place) { // another thread was quicker
+    place = pinned_.lent_at(flags, address); // unless another thread was quicker
+    if (!place) {
         lock.unlock();
-        return refuse_host_free(reinterpret_cast<void *>(host));
+        return refuse_host_free(host);
     }
-    StreamPool &pool = pool_to_free_on(caller, pinned_.unordered_pool(*place.block));
+    StreamPool &pool =
+        known ? *known : pool_to_free_on(caller, pinned_.unordered_pool(*place.block));
     pool.hold();
+    if (known && !place.uses()) {
+        pinned_.hand_over(stream, stream == EMM_STREAM_UNORDERED ? order_.common() : pool);
+    }
     if (StreamPool *used = pinned_.free(place, pool)) {
         order_.record_event_if_reachable(lock, *used);
     }

@@ -68,15 +68,14 @@ private:
 
     // --- free.cpp
     void close_magazines(StreamPool &pool) override { caches_.close(&pool); }
-    bool give_beyond(Magazine &magazine, emm_deviceptr ptr, size_t size);
-    emm_status memfree_locked(emm_deviceptr ptr, size_t size, emm_stream stream);
+    bool free_block(Magazine &magazine, emm_deviceptr ptr, size_t size);
+    emm_status free_place(emm_deviceptr ptr, size_t size, emm_stream stream);
     Place lent_at(emm_deviceptr ptr) const;
     bool stow(Magazine &magazine, Place place);
     emm_status identify_to_free(emm_stream stream, Caller &ret_caller);
+    StreamPool *known_to_free_on(emm_stream stream, Caller &ret_caller, StreamPool &unordered);
     StreamPool &pool_to_free_on(Caller &caller, StreamPool &unordered);
-    emm_status memfree_slowly(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status refuse_free(emm_deviceptr ptr);
-    StreamPool *free_on(Place place, StreamPool &pool);
     void release(Place place, StreamPool &pool);
     void give(Place place, StreamPool &pool) override;
     void hold(Place place) override;
@@ -89,7 +88,6 @@ private:
     // --- host.cpp
     emm_status refuse_host(size_t size, CUresult result);
     emm_status refuse_host_free(const void *host);
-    emm_status memhostfree_slowly(uint32_t flags, uint64_t host, emm_stream stream);
 
     // --- notices.cpp
     emm_status identify(emm_stream stream, Caller &ret_caller);
