@@ -41,8 +41,9 @@ emm_status memalloc(emm_manager *self, size_t size, emm_stream stream, emm_devic
 }
 
 emm_status memfree(emm_manager *self, emm_deviceptr ptr, size_t size, emm_stream stream) {
-    return manager_of(self).give_to_magazine(ptr, size, stream) ? EMM_OK
-                                                            : free_guarded(self, ptr, size, stream);
+    return manager_of(self).give_to_magazine(ptr, size, stream)
+               ? EMM_OK
+               : free_guarded(self, ptr, size, stream);
 }
 
 } // namespace

@@ -1,7 +1,5 @@
 #include "host_pool.h"
 
-#include "policy/pinned.h"
-
 namespace emm::pool {
 
 Block *HostPool::take(uint64_t size) {

@@ -5,12 +5,12 @@
 #pragma once
 
 #include "heap/heap.h"
+#include "policy/pinned.h"
 
 #include <emm/plugin.h>
 
 namespace emm::pool {
 
-constexpr uint64_t ready_limit = 64 << 20; // above, every block goes through the heap
 constexpr unsigned ready_classes = class_of(ready_limit) + 1;
 
 constexpr uint64_t host_rounding(uint64_t size) {

@@ -20,7 +20,7 @@ Block *PinnedMemory::take_from_magazine(uint32_t flags, size_t size) const {
 }
 
 bool PinnedMemory::give_to_magazine(uint32_t flags, uint64_t host, size_t size,
-                                emm_stream stream) const {
+                                    emm_stream stream) const {
     const HostPool *pool = known(flags);
     Magazine *magazine =
         pool ? Thread::magazine_for(serving_.load(std::memory_order_relaxed), stream) : nullptr;
@@ -57,7 +57,7 @@ void PinnedMemory::refill(HostPool &pool, size_t size) {
         bin.pool = &pool;
         bin.index = index;
     }
-    while (bin.count.get() < PinnedCache::capacity(class_size(index))) {
+    while (bin.count.get() < blocks_in_a_pinned_bin(class_size(index))) {
         Block *block = pool.take_ready(size);
         if (!block) {
             return;

@@ -3,7 +3,6 @@
 
 #include "cuda/relaxed.h"
 #include "policy/effort.h"
-#include "policy/pinned.h"
 
 #include <algorithm>
 

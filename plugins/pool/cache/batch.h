@@ -3,7 +3,7 @@
 #pragma once
 
 #include "gauge.h"
-#include "heap/slab.h"
+#include "policy/caches.h"
 
 #include <algorithm>
 #include <memory>
@@ -35,14 +35,13 @@ struct Bin {
     }
 };
 
-// Up to 64 free slots of one class, moved as a unit, without a look at each slot.
+// Free slots of one class, moved as a unit, without a look at each slot.
 struct Batch {
-    static constexpr uint32_t most = 64;
     Batch *next = nullptr;
     uint64_t tag = 0; // of its unordered free
     unsigned index = 0;
     uint32_t count = 0;
-    SlotAt slots[most];
+    SlotAt slots[most_slots_a_batch];
 
     uint64_t bytes() const { return count * class_size(index); }
     void fill(Bin &bin, unsigned its_class, uint32_t number) { // with the oldest of the bin

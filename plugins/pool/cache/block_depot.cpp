@@ -5,7 +5,7 @@
 namespace emm::pool {
 
 bool BlockDepot::put(Block &block) {
-    if (waiting_count_ + complete_count_ == most_blocks ||
+    if (waiting_count_ + complete_count_ == most_blocks_in_depot ||
         waiting_bytes_ + complete_bytes_ + block.size > most_) {
         return false;
     }
@@ -69,7 +69,7 @@ Block *BlockDepot::take(uint64_t size) {
 
 bool BlockDepot::give_complete() {
     const bool any = complete_count_ > 0;
-    for (unsigned i = 0; any && i < sizes; i++) {
+    for (unsigned i = 0; any && i < depot_sizes; i++) {
         while (Block *block = bins_[i].blocks.pop_front()) {
             heap_.give(*block, heap_.anyone);
         }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "heap/heap.h"
+#include "policy/caches.h"
 
 namespace emm::pool {
 
@@ -33,8 +34,6 @@ public:
     bool all_idle() const;             // whether every block here is as it should be
 
 private:
-    static constexpr unsigned sizes = 8;
-    static constexpr uint32_t most_blocks = 512;
     using Blocks = List<Block, &Block::pending>;
     struct Bin {
         uint64_t size = 0;
@@ -47,7 +46,7 @@ private:
     Heap &heap_;
     const uint64_t most_;
     Blocks waiting_; // oldest tag first
-    Bin bins_[sizes];
+    Bin bins_[depot_sizes];
     uint64_t waiting_bytes_ = 0;
     uint64_t complete_bytes_ = 0;
     uint32_t waiting_count_ = 0;

@@ -28,7 +28,8 @@ bool are_idle(const Magazine::Bins &bins) {
 
 bool are_idle(const Batch *batch) {
     for (; batch; batch = batch->next) {
-        if (batch->count > Batch::most || !are_idle(batch->slots, batch->count, batch->index)) {
+        if (batch->count > most_slots_a_batch ||
+            !are_idle(batch->slots, batch->count, batch->index)) {
             return false;
         }
     }

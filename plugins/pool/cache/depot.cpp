@@ -1,11 +1,6 @@
 #include "depot.h"
 
 namespace emm::pool {
-namespace {
-
-constexpr uint64_t most_in_depot = 1 << 20; // bytes
-
-} // namespace
 
 uint32_t Depot::waiting(unsigned index) const {
     const std::lock_guard lock(mutex_);

@@ -37,7 +37,7 @@ public:
     template <class Function> void clear(Function give, SpareBatches &spares) {
         const std::lock_guard lock(mutex_);
         for (unsigned i = 0; i < slab_classes; i++) {
-            while (Batch *batch = take_batch(i, Batch::most)) {
+            while (Batch *batch = take_batch(i, most_slots_a_batch)) {
                 give(*batch);
                 spares.give(*batch);
             }

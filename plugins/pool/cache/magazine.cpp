@@ -40,7 +40,7 @@ bool Magazine::swap_in(unsigned index) {
 
 bool Magazine::swap_out(unsigned index) {
     Bin &bin = bins_[index];
-    const bool may = !unordered && bin.limit >= capacity(index);
+    const bool may = !unordered && bin.limit >= most_slots_a_bin(index);
     return may && depot_.swap_out(bin, index, (bin.count.get() + 1) / 2);
 }
 
@@ -90,7 +90,7 @@ uint64_t Magazine::take_large(size_t size) {
 bool Magazine::give_large(const Heap &heap, uint64_t address, size_t size) {
     Block *block = lent_at(heap, address, size);
     const uint32_t n = large_.count.get();
-    if (!block || block->size != large_.size.get() || n == most_blocks) {
+    if (!block || block->size != large_.size.get() || n == most_blocks_a_magazine) {
         return false;
     }
     end_loan(*block);

@@ -34,16 +34,6 @@ struct BlockLimits {
 
 class alignas(128) Magazine {
 public:
-    static constexpr uint32_t most_blocks = 4;
-    static constexpr uint32_t first_limit =
-        4; // a bin's, doubled each time that it proves too little
-
-    // The most slots in a bin.
-    static constexpr uint32_t capacity(unsigned index) {
-        constexpr uint64_t bin_bytes = 128 << 10;
-        return std::clamp(uint32_t(bin_bytes / class_size(index)), first_limit, Batch::most);
-    }
-
     Magazine(ThreadCaches &caches, uint64_t manager_identity, StreamPool &pool, Depot &depot,
              const Thread &owner, const BlockLimits &limits);
 
@@ -126,7 +116,7 @@ private:
         uint64_t size;
         Block *block;
     };
-    LooseBlock blocks_[most_blocks];
+    LooseBlock blocks_[most_blocks_a_magazine];
     Gauge<uint32_t> block_count_;
     Gauge<uint64_t> block_bytes_;
     const std::unique_ptr<UnorderedBlocks> unordered_blocks_; // in place of those; may be NULL
@@ -209,7 +199,7 @@ private:
         uint64_t lacked = 0;  // the size that was asked for last and not here
         Gauge<uint64_t> size; // 0: none
         Gauge<uint32_t> count;
-        Block *blocks[most_blocks];
+        Block *blocks[most_blocks_a_magazine];
     };
     LargeBlocks large_;
     const uint64_t largest_large_;
@@ -246,7 +236,7 @@ inline bool Magazine::give_block(size_t size, Block &block) {
     if (!agree(lent, size)) {
         return false;
     }
-    if (block.size > largest_block || n == most_blocks) {
+    if (block.size > largest_block || n == most_blocks_a_magazine) {
         block.expect(); // who its neighbours are may be read under the lock alone
         return false;
     }

@@ -6,31 +6,23 @@
 #include "gauge.h"
 #include "heap/block.h"
 #include "heap/slab.h"
+#include "policy/pinned.h"
 
 namespace emm::pool {
 
 struct PinnedCache {
-    static constexpr uint32_t most = 32;       // blocks in a bin
-    static constexpr uint32_t fewest = 4;      // however large they are
-    static constexpr uint64_t bytes = 1 << 20; // beyond so few
-
-    static constexpr uint32_t capacity(uint64_t block_size) {
-        const uint64_t fitting = bytes / block_size;
-        return fitting < fewest ? fewest : fitting < most ? uint32_t(fitting) : most;
-    }
-
     struct Bin {
         HostPool *pool = nullptr;
         unsigned index = 0; // class
         Gauge<uint32_t> count;
-        Block *blocks[most];
+        Block *blocks[most_blocks_in_a_pinned_bin];
 
         bool holds(const HostPool *of, unsigned its_class) const {
             return pool == of && index == its_class;
         }
     };
 
-    Bin &bin_for(unsigned its_class) { return ready[its_class % bins]; }
+    Bin &bin_for(unsigned its_class) { return ready[its_class % pinned_bins]; }
 
     // --- by its owner, inside the magazine's lock
     Block *take(const HostPool *pool, size_t size) {
@@ -48,7 +40,8 @@ struct PinnedCache {
     bool give(Block &block, size_t size) {
         const uint64_t lent = block.loan.plain_size();
         const uint32_t n = freed_count.get();
-        if (lent == 0 || (size != 0 && size != lent) || !kept || n >= capacity(block.size)) {
+        if (lent == 0 || (size != 0 && size != lent) || !kept ||
+            n >= blocks_in_a_pinned_bin(block.size)) {
             return false;
         }
         block.loan.end();
@@ -67,9 +60,8 @@ struct PinnedCache {
         return blocks == 0;
     }
 
-    static constexpr unsigned bins = 8;
-    Bin ready[bins];
-    Block *freed[most];
+    Bin ready[pinned_bins];
+    Block *freed[most_blocks_in_a_pinned_bin];
     Gauge<uint32_t> freed_count;
     Gauge<int64_t> live; // bytes allocated here less those freed here, not yet counted elsewhere
     bool kept = true;    // until another thread has had to fetch it

@@ -2,20 +2,15 @@
 #include "thread_caches.h"
 
 namespace emm::pool {
-namespace {
-
-constexpr uint64_t most_quarantined = 1 << 20; // bytes, in one magazine
-
-} // namespace
 
 // A larger bin, if that is allowed and there is host memory for it.
 void ThreadCaches::widen(Bin &bin, unsigned index, uint32_t limit) {
-    const uint32_t capacity = Magazine::capacity(index);
+    const uint32_t capacity = most_slots_a_bin(index);
     try {
         if (!bin.slots) {
             bin.slots = std::make_unique<SlotAt[]>(capacity);
         }
-        bin.limit = std::min(std::max({2 * bin.limit, limit, Magazine::first_limit}), capacity);
+        bin.limit = std::min(std::max({2 * bin.limit, limit, first_bin_limit}), capacity);
     } catch (const std::bad_alloc &) {
     }
 }
@@ -90,7 +85,7 @@ void ThreadCaches::unload(Magazine &magazine, unsigned index, uint32_t count) {
 void ThreadCaches::make_room(Magazine &magazine, unsigned index) {
     if (magazine.unordered) {
         quarantine(magazine, index);
-        widen((*magazine.quarantine_)[index], index, Batch::most);
+        widen((*magazine.quarantine_)[index], index, most_slots_a_batch);
         for (unsigned i = 0; i < slab_classes && magazine.quarantined_bytes() > most_quarantined;
              i++) {
             quarantine(magazine, i);

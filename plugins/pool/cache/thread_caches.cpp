@@ -1,13 +1,6 @@
 #include "thread_caches.h"
 
 namespace emm::pool {
-namespace {
-
-constexpr uint64_t largest_kept_block = segment_granule;
-constexpr uint32_t trial_calls = 64;     // of a stream that may be about to end
-constexpr size_t most_unregistered = 16; // magazines that a thread has for such streams
-
-} // namespace
 
 ThreadCaches::ThreadCaches(const Parts &parts, uint64_t identity,
                            const std::atomic<uint64_t> &serving, uint64_t limit)
@@ -34,7 +27,7 @@ Magazine *ThreadCaches::own(uint64_t identity, emm_stream stream, StreamPool &po
 Magazine &ThreadCaches::make(Thread &thread, StreamPool &pool) {
     BlockLimits limits;
     if (limit_ > 0 && pool.order == Order::stream) {
-        limits = {largest_kept_block, largest_kept(limit_), 0};
+        limits = {largest_block_of_any_size, largest_kept(limit_), 0};
     } else if (pool.order == Order::anyone) {
         limits = {largest_kept(limit_), 0, bytes_a_batch(limit_)};
     }
@@ -65,7 +58,7 @@ Magazine *ThreadCaches::find_unregistered(emm_stream stream) const {
 
 Magazine *ThreadCaches::own_for(const Caller &caller, StreamPool &pool) {
     if (caller.kind != StreamKind::unregistered || caller.capturing ||
-        pool.count_slow_call() < trial_calls) {
+        pool.count_slow_call() < calls_before_a_magazine) {
         return nullptr;
     }
     make_room_for_unregistered(pool);
@@ -91,7 +84,7 @@ void ThreadCaches::make_room_for_unregistered(const StreamPool &pool) {
             count++;
         }
     }
-    if (count >= most_unregistered) {
+    if (count >= most_unregistered_magazines) {
         drain(*oldest);
         close(*oldest);
     }

@@ -6,6 +6,7 @@
 
 #include "gauge.h"
 #include "heap/block.h"
+#include "policy/caches.h"
 #include "policy/growth.h"
 
 #include <algorithm>
@@ -13,14 +14,11 @@
 namespace emm::pool {
 
 struct UnorderedBlocks {
-    static constexpr unsigned sizes = 4;
-    static constexpr uint32_t most = most_frees_a_batch;
-
     struct Bin {
         uint64_t size = 0;  // of each; 0: none yet
         uint32_t batch = 0; // how many of them are one
         Gauge<uint32_t> count;
-        Block *blocks[most];
+        Block *blocks[most_frees_a_batch];
     };
 
     explicit UnorderedBlocks(uint64_t most_bytes) : most_freed_bytes(most_bytes) {}
@@ -61,12 +59,12 @@ struct UnorderedBlocks {
     void note_miss(uint64_t bytes) {
         for (const uint64_t missed : missed_lately) {
             if (missed == bytes && !find(bytes)) {
-                Bin &bin = bins[next_bin++ % sizes];
+                Bin &bin = bins[next_bin++ % unordered_sizes];
                 bin.size = bytes;
                 bin.batch = frees_a_batch(bytes);
             }
         }
-        missed_lately[next_missed++ % sizes] = bytes;
+        missed_lately[next_missed++ % unordered_sizes] = bytes;
     }
     // Complete blocks that are fetched at a time.
     uint32_t most_of(uint64_t bytes) const {
@@ -87,14 +85,14 @@ struct UnorderedBlocks {
         return bytes;
     }
 
-    Bin bins[sizes];
-    Block *freed[most];
+    Bin bins[unordered_sizes];
+    Block *freed[most_frees_a_batch];
     Gauge<uint32_t> freed_count;
     Gauge<uint64_t> freed_bytes;
     const uint64_t most_freed_bytes;
 
 private:
-    uint64_t missed_lately[sizes] = {};
+    uint64_t missed_lately[unordered_sizes] = {};
     uint32_t next_bin = 0;
     uint32_t next_missed = 0;
 };

@@ -3,7 +3,7 @@
 namespace emm::pool {
 namespace {
 
-constexpr size_t batch = 128;
+constexpr size_t batch = 128; // 32 KiB of records, so that a program makes few
 
 } // namespace
 

@@ -7,7 +7,7 @@
 namespace emm::pool {
 namespace {
 
-constexpr int ranges_considered = 8;
+constexpr int ranges_considered = 8; // the smallest; each costs a step at every growth
 
 // What a request of `pool` could have of a free neighbour, on the side that touches an
 // unmapped range.

@@ -1,6 +1,7 @@
 // The numbers that decide how much memory is pinned, and when: pure functions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 namespace emm::pool {
@@ -13,5 +14,22 @@ bool is_worth_pinning(uint64_t bytes, uint32_t questions, uint32_t growths);
 // How much to pin for a block of so many bytes: eight of them, up to 32 MiB, because the driver can
 // be asked about several at once; a larger block is pinned alone.
 uint64_t pinned_bytes(uint64_t bytes);
+
+// Blocks of up to so many bytes wait in lists for a request of their size. Larger ones join their
+// neighbours in the heap: rounded up to a size class they would waste megabytes.
+constexpr uint64_t ready_limit = 64 << 20;
+
+// Blocks of one size that a thread keeps: up to 1 MiB, at most 32, whose records are what a batch
+// touches; but four of any size, so that a loop over a few buffers stays without the lock.
+constexpr uint32_t most_blocks_in_a_pinned_bin = 32;
+constexpr uint32_t blocks_in_a_pinned_bin(uint64_t block_size) {
+    constexpr uint64_t bytes = 1 << 20;
+    constexpr uint64_t fewest = 4;
+    return uint32_t(std::clamp<uint64_t>(bytes / block_size, fewest, most_blocks_in_a_pinned_bin));
+}
+
+// Sizes of pinned blocks that a thread keeps: a program has few, and another one of the same bin
+// sends the first home.
+constexpr unsigned pinned_bins = 8;
 
 } // namespace emm::pool

@@ -23,3 +23,11 @@ TEST_CASE("eight blocks are pinned at a time, up to 32 MiB, and at least what wa
     CHECK(pinned_bytes(5 * mib) == 32 * mib);
     CHECK(pinned_bytes(33 * mib) == 34 * mib);
 }
+
+TEST_CASE("a thread keeps 1 MiB of pinned blocks of a size, but from 4 to 32 of them") {
+    CHECK(blocks_in_a_pinned_bin(4096) == 32);
+    CHECK(blocks_in_a_pinned_bin(32 << 10) == 32);
+    CHECK(blocks_in_a_pinned_bin(64 << 10) == 16);
+    CHECK(blocks_in_a_pinned_bin(256 << 10) == 4);
+    CHECK(blocks_in_a_pinned_bin(64 * mib) == 4);
+}

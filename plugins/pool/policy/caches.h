@@ -1,0 +1,56 @@
+// The numbers that decide how much free memory threads keep for themselves. It costs no lock there,
+// and no other stream or size can have it.
+#pragma once
+
+#include "heap/slab.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace emm::pool {
+
+// Slots in a batch: its depot's lock is taken once for so many, and the copy is 1 KiB.
+constexpr uint32_t most_slots_a_batch = 64;
+
+// Slots in a new bin. The limit doubles each time that it proves too little, so a size that is
+// asked for once leaves three slots behind.
+constexpr uint32_t first_bin_limit = 4;
+
+// Slots in a bin at most: 128 KiB, so a thread keeps no more than 4 MiB of all classes together.
+constexpr uint32_t most_slots_a_bin(unsigned index) {
+    constexpr uint64_t bin_bytes = 128 << 10;
+    return std::clamp(uint32_t(bin_bytes / class_size(index)), first_bin_limit, most_slots_a_batch);
+}
+
+// Bytes in the depot of a stream: eight full bins. What its threads pass on beyond that is an
+// excess, which goes home for other streams and sizes.
+constexpr uint64_t most_in_depot = 1 << 20;
+
+// Bytes that a thread has freed with no stream and not handed over: no event can complete them.
+constexpr uint64_t most_quarantined = 1 << 20;
+
+// Blocks of a stream in a magazine, whatever their size and of one larger size: few, because they
+// join no neighbours there, and a scan of four is quicker than the heap.
+constexpr uint32_t most_blocks_a_magazine = 4;
+
+// The largest of those whatever their size: so a magazine keeps no more than 8 MiB of them, and
+// four that lie between others keep no more than eight pages from being moved.
+constexpr uint64_t largest_block_of_any_size = segment_granule;
+
+// Calls of an unregistered stream before it has a magazine: it may end soon, and what lies in its
+// magazine then waits for the next event on the context.
+constexpr uint32_t calls_before_a_magazine = 64;
+
+// Magazines that a thread has for such streams, which end without a word: the oldest makes room.
+constexpr size_t most_unregistered_magazines = 16;
+
+// Sizes of blocks that a thread keeps for calls without a stream, and the depot for all threads:
+// each call scans them.
+constexpr unsigned unordered_sizes = 4;
+constexpr unsigned depot_sizes = 8;
+
+// Blocks in that depot: four full batches. The heap has what is beyond, and joins it.
+constexpr uint32_t most_blocks_in_depot = 512;
+
+} // namespace emm::pool
