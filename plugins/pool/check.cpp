@@ -23,7 +23,7 @@ uint64_t taken_from(const Block &block) {
 // Every byte of every segment is live, pending or cached, counted once.
 std::string Manager::fault() const {
     uint64_t taken = 0, free = 0;
-    for (const Segment *s = heap_.first_segment(); s; s = heap_.next_segment(*s)) {
+    for (const Segment *s = memory_.heap.first_segment(); s; s = memory_.heap.next_segment(*s)) {
         for (const Block *block = s->first; block; block = block->right) {
             const bool quarantined = block->state == State::free && block->dirty() &&
                                      block->pool->order != Order::stream;
@@ -32,20 +32,20 @@ std::string Manager::fault() const {
             taken += taken_from(*block);
         }
     }
-    if (!caches_.any_search() && taken != counts_.taken()) {
+    if (!caches_.any_search() && taken != memory_.counts.taken()) {
         return "what is taken from the heap and the slabs is not what was counted";
     }
     if (!caches_.any_search() && free > holdings_.cached()) {
         return "free blocks are larger than the cached bytes counted";
     }
-    std::string found = heap_.fault();
+    std::string found = memory_.heap.fault();
     found = found.empty() ? caches_.fault() : found;
     return found.empty() ? pinned_.fault() : found;
 }
 
 void Manager::check_unlocked() {
 #ifdef EMM_POOL_CHECK
-    const Lock lock(mutex_);
+    const Lock lock(served_.mutex);
     check();
 #endif
 }
@@ -56,7 +56,7 @@ void Manager::check() {
         throw std::logic_error(std::string("pool: ") + call + " was called under a lock");
     }
     constexpr uint64_t often = 64;
-    if (const uint64_t calls = counts_.allocations() + counts_.frees();
+    if (const uint64_t calls = memory_.counts.allocations() + memory_.counts.frees();
         calls < often || calls % often == 0) {
         const std::string found = fault();
         if (!found.empty()) {

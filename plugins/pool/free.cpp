@@ -15,7 +15,7 @@ bool is_pinned(Place place) {
 
 // The allocation that begins there, if it is one.
 Place Manager::lent_at(emm_deviceptr ptr) const {
-    const Place place = heap_.starting_at(ptr);
+    const Place place = memory_.heap.starting_at(ptr);
     return place && place.requested() != 0 ? place : Place{};
 }
 
@@ -35,11 +35,11 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
         return EMM_OK;
     }
     if (magazine && magazine->lock.enter()) {
-        const Slot *slot = heap_.found_at(ptr).slot;
+        const Slot *slot = memory_.heap.found_at(ptr).slot;
         if (slot && magazine->is_full(slot->index)) {
             magazine->swap_out(slot->index);
         }
-        const bool done = magazine->give_any(heap_, ptr, size);
+        const bool done = magazine->give_any(memory_.heap, ptr, size);
         magazine->lock.leave();
         if (done) {
             return EMM_OK;
@@ -55,11 +55,11 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
 // anything unusual about it.
 bool Manager::free_block(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     const SlowCall call(served_.driver, caches_);
-    Lock lock(mutex_);
+    Lock lock(served_.mutex);
     if (!served_.serves() || magazine.lock.closed_for_good()) {
         return false;
     }
-    Block *block = heap_.found_at(ptr).block;
+    Block *block = memory_.heap.found_at(ptr).block;
     const bool beyond = block && block->size > magazine.largest_block;
     const uint64_t lent = beyond ? block->loan.plain_size() : 0;
     if (!agree(lent, size)) {
@@ -68,10 +68,10 @@ bool Manager::free_block(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     StreamPool &pool = magazine.unordered ? order_.unordered() : magazine.pool;
     caches_.take_over(magazine);
     if (!caches_.make_room_for_block(magazine, block->size) ||
-        !magazine.give_any(heap_, ptr, size)) {
+        !magazine.give_any(memory_.heap, ptr, size)) {
         release({block, nullptr}, pool);
         order_.mark_dirty(pool, block->size);
-        heap_.give(*block, pool);
+        memory_.heap.give(*block, pool);
     }
     upkeep(lock, pool, nullptr);
     return true;
@@ -79,7 +79,7 @@ bool Manager::free_block(Magazine &magazine, emm_deviceptr ptr, size_t size) {
 
 emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream) {
     const SlowCall call(served_.driver, caches_);
-    Lock lock(mutex_);
+    Lock lock(served_.mutex);
     Place place = lent_at(ptr);
     const uint64_t asked = place ? place.requested() : 0;
     if (place && size != 0 && size != asked) {
@@ -137,7 +137,7 @@ bool Manager::stow(Magazine &magazine, Place place) {
     } else {
         caches_.unload_blocks(magazine);
     }
-    return magazine.give_any(heap_, place.begin(), 0);
+    return magazine.give_any(memory_.heap, place.begin(), 0);
 }
 
 // A free is unordered if its stream's own order cannot be had: all work of the context covers that,
@@ -173,7 +173,7 @@ StreamPool &Manager::pool_to_free_on(Caller &caller, StreamPool &unordered) {
 
 void Manager::release(Place place, StreamPool &pool) {
     pool.count_frees(1);
-    counts_.count_free(place.requested(), place.size());
+    memory_.counts.count_free(place.requested(), place.size());
     place.end_loan();
 }
 
@@ -182,9 +182,9 @@ void Manager::give(Place place, StreamPool &pool) {
     if (is_pinned(place)) {
         pinned_.put_off(*place.block, pool);
     } else if (place.block) {
-        heap_.give(*place.block, pool);
+        memory_.heap.give(*place.block, pool);
     } else {
-        slabs_.give(*place.slot, pool);
+        memory_.slabs.give(*place.slot, pool);
     }
 }
 
@@ -207,8 +207,8 @@ void Manager::give_held(Place place, StreamPool &pool) {
 }
 
 void Manager::complete(StreamPool &pool, uint64_t tag) {
-    heap_.complete(pool, tag);
-    slabs_.complete(pool, tag);
+    memory_.heap.complete(pool, tag);
+    memory_.slabs.complete(pool, tag);
     pinned_.complete(pool, tag);
     if (&pool == &order_.unordered()) {
         caches_.complete_batches(tag);

@@ -18,7 +18,7 @@ emm_status Manager::memhostalloc(size_t size, uint32_t flags, void **ret_host,
         }
         CUresult result = CUDA_SUCCESS;
         const SlowCall call(served_.driver, caches_);
-        Lock lock(mutex_);
+        Lock lock(served_.mutex);
         block = pinned_.take(lock, flags, size, result);
         check();
         if (!block) {
@@ -40,7 +40,7 @@ emm_status Manager::refuse_host(size_t size, CUresult result) {
     }
     unsigned long long live = 0, reserved = 0;
     {
-        const Lock lock(mutex_);
+        const Lock lock(served_.mutex);
         live = pinned_.live();
         reserved = pinned_.reserved();
     }
@@ -68,7 +68,7 @@ emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_str
         return EMM_OK;
     }
     const SlowCall call(served_.driver, caches_);
-    Lock lock(mutex_);
+    Lock lock(served_.mutex);
     Place place = pinned_.lent_at(flags, address);
     const uint64_t asked = place ? place.requested() : 0;
     if (place && size != 0 && size != asked) {

@@ -29,7 +29,7 @@ void Manager::take_initial() {
     if (options_.initial == 0) {
         return;
     }
-    Lock lock(mutex_);
+    Lock lock(served_.mutex);
     const uint64_t bytes = round_up(options_.initial, segment_granule);
     const CUresult result = backing_->take_initial(lock, bytes);
     if (result != CUDA_SUCCESS) {
@@ -45,7 +45,7 @@ Manager::~Manager() {
     cross_context_.take_back();
     {
         const std::lock_guard ending(Thread::ending());
-        const Lock lock(mutex_);
+        const Lock lock(served_.mutex);
         caches_.close(nullptr);
     }
     reset();
@@ -56,11 +56,11 @@ emm_status Manager::reset() {
     List<Segment, &Segment::all> segments, pinned;
     std::list<Marks> marks;
     {
-        const Lock lock(mutex_);
+        const Lock lock(served_.mutex);
         marks = cross_context_.forget();
         caches_.close(nullptr);
         forget_everything();
-        segments = heap_.forget_all();
+        segments = memory_.heap.forget_all();
         pinned = pinned_.forget_all();
     }
     cross_context_.drop(marks);
@@ -75,18 +75,18 @@ void Manager::forget_everything() {
     caches_.forget_quarantine();
     order_.each_pool([this](StreamPool &pool) {
         while (Slab *slab = pool.slabs.pop_front()) {
-            slabs_.forget(*slab);
+            memory_.slabs.forget(*slab);
         }
     });
     order_.forget_memory();
     exports_.forget_all();
-    slabs_.forget_all();
-    counts_.forget_memory();
+    memory_.slabs.forget_all();
+    memory_.counts.forget_memory();
     holdings_.forget_memory();
 }
 
 emm_status Manager::defer_cleanup(uint32_t enter) {
-    const Lock lock(mutex_);
+    const Lock lock(served_.mutex);
     enter ? moves_.defer_returns() : moves_.end_deferral();
     return EMM_OK;
 }
@@ -95,7 +95,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
     size_t released = 0;
     {
         const SlowCall call(served_.driver, caches_);
-        Lock lock(mutex_);
+        Lock lock(served_.mutex);
         order_.collect_graphs();
         const Search whole_blocks(lock, caches_);
         caches_.drain_all();
@@ -116,7 +116,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
 }
 
 void Manager::drop_spares() {
-    order_.each_pool([this](StreamPool &pool) { slabs_.drop_spares(pool); });
+    order_.each_pool([this](StreamPool &pool) { memory_.slabs.drop_spares(pool); });
 }
 
 // --- other processes and devices ----------------------------------------------------------------

@@ -18,8 +18,7 @@
 #include "backing/pinned_memory.h"
 #include "cache/thread_caches.h"
 #include "cuda/served_context.h"
-#include "heap/heap.h"
-#include "heap/slabs.h"
+#include "heap/device_memory.h"
 #include "order/cross_context.h"
 #include "order/stream_order.h"
 #include "policy/growth.h"
@@ -64,7 +63,7 @@ private:
     class Request; // for memory that no magazine has: request.h
 
     void drop_spares();
-    void drop_spares(StreamPool &pool) override { slabs_.drop_spares(pool); }
+    void drop_spares(StreamPool &pool) override { memory_.slabs.drop_spares(pool); }
 
     // --- free.cpp
     void close_magazines(StreamPool &pool) override { caches_.close(&pool); }
@@ -81,7 +80,7 @@ private:
     void hold(Place place) override;
     void give_held(Place place, StreamPool &pool) override;
     void complete(StreamPool &pool, uint64_t tag) override;
-    void disband(StreamPool &pool) override { slabs_.disband(pool); }
+    void disband(StreamPool &pool) override { memory_.slabs.disband(pool); }
     void upkeep(Lock &lock, StreamPool &pool, const Caller *caller);
     void look_after(Lock &lock, StreamPool &pool, const Caller *caller);
 
@@ -106,31 +105,28 @@ private:
     ServedContext served_;
     const emm_host &host_ = served_.host;
 
-    Mutex mutex_;
-    TagClock clock_;
-    StreamOrder order_{served_, mutex_, clock_, *this};
+    StreamOrder order_{served_, *this};
     CrossContext cross_context_{served_, order_};
 
     // What every call reads, beside nothing that calls write.
     alignas(128) const uint64_t identity_; // no other manager of the process has had it
     std::atomic<uint64_t> serving_;        // the same; 0 once nothing is reused any more
-    Heap heap_{order_.common(), clock_};
+    DeviceMemory memory_{order_.common(), order_.clock()};
 
     alignas(128) Moves moves_;
-    Slabs slabs_{heap_};
-    Counts counts_;
-    ThreadCaches caches_{{served_, mutex_, clock_, order_, heap_, slabs_, counts_, pinned_},
+    ThreadCaches caches_{order_,
+                         memory_,
+                         pinned_,
                          identity_,
                          serving_,
                          options_.release_threshold == UINT64_MAX
                              ? std::min(options_.max, served_.device_bytes())
                              : 0};
-    PinnedMemory pinned_{
-        {served_, mutex_, clock_, options_, order_, cross_context_, caches_, moves_}, serving_};
-    Holdings holdings_{{options_, counts_, heap_, slabs_, caches_}, served_.device_bytes()};
+    PinnedMemory pinned_{options_, order_, cross_context_, caches_, moves_, serving_};
     const std::unique_ptr<Backing> backing_ =
-        make_backing({served_, mutex_, options_, heap_, order_, caches_, holdings_, moves_});
-    Exports exports_{{served_, mutex_, options_, heap_, order_, *backing_}};
+        Backing::make(options_, order_, memory_, caches_, moves_);
+    Holdings &holdings_ = backing_->holdings();
+    Exports exports_{options_, order_, memory_.heap, *backing_};
 };
 
 inline uint64_t Manager::take_from_magazine(size_t size, emm_stream stream) const {
@@ -148,7 +144,7 @@ inline bool Manager::give_to_magazine(emm_deviceptr ptr, size_t size, emm_stream
     if (!magazine || !magazine->lock.enter()) [[unlikely]] {
         return false;
     }
-    const bool done = magazine->give(heap_, ptr, size);
+    const bool done = magazine->give(memory_.heap, ptr, size);
     magazine->lock.leave();
     return done;
 }

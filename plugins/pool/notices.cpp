@@ -47,7 +47,7 @@ emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream stream) {
     if (status != EMM_OK) {
         return status;
     }
-    Lock lock(mutex_);
+    Lock lock(served_.mutex);
     Place place = lent_at(ptr);
     place = place ? place : pinned_.lent_at(ptr); // mapped, it has one name for both sides
     if (!place) {

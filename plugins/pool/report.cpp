@@ -17,7 +17,7 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     emm_stats stats = {};
     stats.struct_size = sizeof stats;
     {
-        const Lock lock(mutex_);
+        const Lock lock(served_.mutex);
         order_.collect_graphs();
         caches_.report(stats);
         stats.cached_bytes = holdings_.cached();
@@ -25,11 +25,12 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
         stats.peak_reserved_bytes = holdings_.peak_reserved();
         // Magazines that give and magazines that take back add up to more than was ever live.
         stats.peak_live_bytes = std::min(stats.peak_live_bytes, stats.peak_reserved_bytes);
-        stats.failures = counts_.failures();
+        stats.failures = memory_.counts.failures();
         stats.pending_bytes = holdings_.pending();
         stats.host_live_bytes = pinned_.live();
         stats.host_reserved_bytes = pinned_.reserved();
-        stats.largest_free_block = std::max(heap_.largest_complete(), caches_.largest_block());
+        stats.largest_free_block =
+            std::max(memory_.heap.largest_complete(), caches_.largest_block());
         order_.each_pool([&](const StreamPool &pool) {
             stats.largest_free_block = std::max(stats.largest_free_block, Heap::largest_own(pool));
         });
@@ -50,7 +51,7 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
             return served_.failed(result, "cuMemGetInfo");
         }
     }
-    const Lock lock(mutex_);
+    const Lock lock(served_.mutex);
     const uint64_t reserved = holdings_.reserved();
     const uint64_t room = options_.max > reserved ? options_.max - reserved : 0;
     *ret_total = std::min<uint64_t>(total, options_.max);
@@ -76,8 +77,8 @@ emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
     info.kind = EMM_KIND_DEVICE;
     info.device = served_.device;
     {
-        Lock lock(mutex_);
-        const Place place = heap_.around(ptr);
+        Lock lock(served_.mutex);
+        const Place place = memory_.heap.around(ptr);
         if (!place) {
             lock.unlock();
             return emm_failf(&host_, EMM_E_NOT_OWNED, 0,

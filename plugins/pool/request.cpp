@@ -41,7 +41,8 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
 inline Manager::Request::Request(Manager &manager, size_t size, emm_stream stream,
                                  Magazine *magazine)
     : manager_(manager), size_(size), stream_(stream), magazine_(magazine),
-      call_(manager.served_.driver, manager.caches_), lock_(manager.mutex_, std::defer_lock) {}
+      call_(manager.served_.driver, manager.caches_),
+      lock_(manager.served_.mutex, std::defer_lock) {}
 
 emm_status Manager::Request::serve(emm_deviceptr *ret_ptr) {
     ServedContext &served = manager_.served_;
@@ -178,7 +179,7 @@ inline Place Manager::Request::take_place() {
         return {take(), nullptr};
     }
     const unsigned index = class_of(size_);
-    Slot *slot = manager_.slabs_.take(*pool_, index);
+    Slot *slot = manager_.memory_.slabs.take(*pool_, index);
     if (!slot) {
         bytes_ = slab_bytes(index);
         Block *block = take();
@@ -190,19 +191,19 @@ inline Place Manager::Request::take_place() {
 Slot *Manager::Request::slot_of_new_slab(Block &block, unsigned index) {
     manager_.order_.mark_dirty(*pool_, 0);
     try {
-        manager_.slabs_.prepare(index);
+        manager_.memory_.slabs.prepare(index);
     } catch (const std::bad_alloc &) {
-        manager_.heap_.give(block, *pool_);
+        manager_.memory_.heap.give(block, *pool_);
         throw;
     }
-    manager_.slabs_.add(index, block, *pool_);
-    return manager_.slabs_.take(*pool_, index);
+    manager_.memory_.slabs.add(index, block, *pool_);
+    return manager_.memory_.slabs.take(*pool_, index);
 }
 
 inline emm_deviceptr Manager::Request::account(Place place) {
     place.begin_loan(size_);
     manager_.order_.adopt(place, *pool_);
-    manager_.counts_.count_allocation(size_, place.size());
+    manager_.memory_.counts.count_allocation(size_, place.size());
     manager_.holdings_.count_request(size_);
     manager_.check();
     return place.begin();
@@ -320,7 +321,7 @@ Block *Manager::Request::wait_for_stream() {
     if (pool_->order != Order::stream || !manager_.served_.serves()) {
         return nullptr;
     }
-    Heap &heap = manager_.heap_;
+    Heap &heap = manager_.memory_.heap;
     StreamOrder &order = manager_.order_;
     heap.reserve_record();
     const auto has_event = [](const Block &block) {
@@ -410,7 +411,7 @@ Block *Manager::Request::reclaim() {
 
 // Zones keep memory together; when there is no other, that does not matter any more.
 Block *Manager::Request::take_from_any_zone() {
-    Heap &heap = manager_.heap_;
+    Heap &heap = manager_.memory_.heap;
     const Zone zone = zone_for(manager_.options_, bytes_);
     Block *block = take();
     if (block || zone == Zone::dedicated) {
@@ -427,7 +428,7 @@ Block *Manager::Request::take_from_any_zone() {
 // --- how it fails --------------------------------------------------------------------------------
 
 emm_status Manager::Request::refuse() {
-    manager_.counts_.count_failure();
+    manager_.memory_.counts.count_failure();
     lock_.unlock();
     const Holdings &holdings = manager_.holdings_;
     return emm_failf(&manager_.host_, EMM_E_OUT_OF_MEMORY, 0,
@@ -438,10 +439,10 @@ emm_status Manager::Request::refuse() {
 }
 
 emm_status Manager::Request::fail() {
-    manager_.counts_.count_failure();
+    manager_.memory_.counts.count_failure();
     const unsigned long long bytes = bytes_, live = manager_.caches_.live_bytes(),
                              reserved = manager_.holdings_.reserved(),
-                             largest = manager_.heap_.largest_free();
+                             largest = manager_.memory_.heap.largest_free();
     lock_.unlock();
     ServedContext &served = manager_.served_;
     if (lacks_host_memory_) {

@@ -18,9 +18,10 @@ void log_growth(const ServedContext &context, const char *growth, const char *re
 } // namespace
 
 // What the options leave open depends on the device.
-std::unique_ptr<Backing> make_backing(const Backing::Parts &parts) {
-    const ServedContext &context = parts.context;
-    const Growth growth = parts.options.growth;
+std::unique_ptr<Backing> Backing::make(const Options &options, StreamOrder &order,
+                                       DeviceMemory &memory, ThreadCaches &caches, Moves &moves) {
+    const ServedContext &context = order.context();
+    const Growth growth = options.growth;
     const bool possible = PageDriver::is_served(context);
     if (growth == Growth::pages && !possible) {
         throw PluginError(EMM_E_NOT_SUPPORTED, 0,
@@ -36,9 +37,9 @@ std::unique_ptr<Backing> make_backing(const Backing::Parts &parts) {
                : !pages    ? "it cannot share memory by descriptor"
                            : "it has virtual memory management");
     if (pages) {
-        return std::make_unique<Pages>(parts);
+        return std::make_unique<Pages>(options, order, memory, caches, moves);
     }
-    return std::make_unique<Segments>(parts);
+    return std::make_unique<Segments>(options, order, memory, caches, moves);
 }
 
 } // namespace emm::pool

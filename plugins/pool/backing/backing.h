@@ -28,18 +28,15 @@ struct ExportedRange {
 
 class Backing {
 public:
-    // What a backing works with.
-    struct Parts {
-        ServedContext &context;
-        Mutex &mutex;
-        const Options &options;
-        Heap &heap;
-        StreamOrder &order;
-        ThreadCaches &caches;
-        Holdings &holdings;
-        Moves &moves;
-    };
+    // The one that the options ask for, or that the device is best served by; a line in the log
+    // says which and why. Throws PluginError.
+    static std::unique_ptr<Backing> make(const Options &options, StreamOrder &order,
+                                         DeviceMemory &memory, ThreadCaches &caches, Moves &moves);
     virtual ~Backing() = default;
+    Backing(const Backing &) = delete;
+    Backing &operator=(const Backing &) = delete;
+
+    Holdings &holdings() { return holdings_; }
 
     // --- a block for a request of `bytes` ---
     // Of what the heap has for `pool` at once; NULL if there is none.
@@ -72,10 +69,21 @@ public:
     virtual emm_status withdraw(const emm_ipc_handle &handle) = 0;
     virtual bool serves_access(uint32_t flags) const = 0;
     virtual emm_status set_access(int32_t peer, uint32_t flags) = 0;
-};
 
-// The one that the options ask for, or that the device is best served by; a line in the log says
-// which and why. Throws PluginError.
-std::unique_ptr<Backing> make_backing(const Backing::Parts &parts);
+protected:
+    Backing(const Options &options, StreamOrder &order, DeviceMemory &memory, ThreadCaches &caches,
+            Moves &moves)
+        : context_(order.context()), options_(options), heap_(memory.heap), order_(order),
+          caches_(caches), moves_(moves),
+          holdings_(options, memory, caches, context_.device_bytes()) {}
+
+    ServedContext &context_;
+    const Options &options_;
+    Heap &heap_;
+    StreamOrder &order_;
+    ThreadCaches &caches_;
+    Moves &moves_;
+    Holdings holdings_;
+};
 
 } // namespace emm::pool

@@ -14,24 +14,24 @@ bool is_same(const emm_ipc_handle &a, const emm_ipc_handle &b) {
 } // namespace
 
 emm_status Exports::begin(emm_deviceptr ptr, size_t size, emm_ipc_handle &ret_handle) {
-    Lock lock(parts_.mutex);
-    const Place place = parts_.heap.around(ptr);
+    Lock lock(order_.context().mutex);
+    const Place place = heap_.around(ptr);
     if (!place || is_hidden(place) || size > place.begin() + place.requested() - ptr) {
         lock.unlock();
         return refuse(ptr, size, place);
     }
-    const ExportedRange range = parts_.backing.range_of(place.segment(), ptr, size);
+    const ExportedRange range = backing_.range_of(place.segment(), ptr, size);
     std::list<Export> made(1); // so that nothing can fail once the export is there
-    UseRecord &record = parts_.order.begin_export(place);
+    UseRecord &record = order_.begin_export(place);
     made.front().record = &record;
     emm_ipc_handle &handle = made.front().handle;
     emm_status status = EMM_OK;
     {
         const Unlocked unlocked(lock);
-        status = parts_.backing.serve(range, handle);
+        status = backing_.serve(range, handle);
     }
     if (status != EMM_OK) {
-        parts_.order.end_export(lock, record);
+        order_.end_export(lock, record);
         return status;
     }
     ret_handle = handle;
@@ -41,44 +41,44 @@ emm_status Exports::begin(emm_deviceptr ptr, size_t size, emm_ipc_handle &ret_ha
 
 // Under ipc=dedicated no other process sees a segment that allocations share.
 bool Exports::is_hidden(Place place) const {
-    return parts_.options.dedicated && place.segment().zone != Zone::dedicated;
+    return options_.dedicated && place.segment().zone != Zone::dedicated;
 }
 
 emm_status Exports::refuse(emm_deviceptr ptr, size_t size, Place place) const {
     if (!place) {
-        return emm_failf(&parts_.context.host, EMM_E_NOT_OWNED, 0,
+        return emm_failf(&order_.context().host, EMM_E_NOT_OWNED, 0,
                          "pool: an export of 0x%llx, which lies in no live allocation of this "
                          "manager",
                          ptr);
     }
     if (is_hidden(place)) {
-        return emm_failf(&parts_.context.host, EMM_E_NOT_SUPPORTED, 0,
+        return emm_failf(&order_.context().host, EMM_E_NOT_SUPPORTED, 0,
                          "pool: an export of an allocation of less than %llu bytes, which shares "
                          "its segment; ipc=shared, or a smaller dedicated_from, allows it",
-                         static_cast<unsigned long long>(parts_.options.dedicated_from));
+                         static_cast<unsigned long long>(options_.dedicated_from));
     }
-    return emm_failf(&parts_.context.host, EMM_E_INVALID_VALUE, 0,
+    return emm_failf(&order_.context().host, EMM_E_INVALID_VALUE, 0,
                      "pool: an export of %zu bytes at 0x%llx, where the allocation ends before",
                      size, ptr);
 }
 
 emm_status Exports::end(const emm_ipc_handle &handle) {
-    const emm_status withdrawn = parts_.backing.withdraw(handle);
+    const emm_status withdrawn = backing_.withdraw(handle);
     if (withdrawn != EMM_OK) {
         return withdrawn;
     }
-    Lock lock(parts_.mutex);
+    Lock lock(order_.context().mutex);
     const auto found = std::find_if(exports_.begin(), exports_.end(), [&](const Export &each) {
         return is_same(each.handle, handle);
     });
     if (found == exports_.end()) {
         lock.unlock();
-        return parts_.context.host.fail(EMM_E_NOT_OWNED, 0,
-                                        "pool: the IPC handle is no export of this manager");
+        return order_.context().host.fail(EMM_E_NOT_OWNED, 0,
+                                          "pool: the IPC handle is no export of this manager");
     }
     UseRecord &record = *found->record;
     exports_.erase(found);
-    parts_.order.end_export(lock, record);
+    order_.end_export(lock, record);
     return EMM_OK;
 }
 

@@ -11,15 +11,8 @@ namespace emm::pool {
 
 class Exports {
 public:
-    struct Parts {
-        ServedContext &context;
-        Mutex &mutex;
-        const Options &options;
-        const Heap &heap;
-        StreamOrder &order;
-        Backing &backing;
-    };
-    explicit Exports(const Parts &parts) : parts_(parts) {}
+    Exports(const Options &options, StreamOrder &order, const Heap &heap, Backing &backing)
+        : options_(options), order_(order), heap_(heap), backing_(backing) {}
 
     // --- no lock is held ---
     emm_status begin(emm_deviceptr ptr, size_t size, emm_ipc_handle &ret_handle);
@@ -36,7 +29,10 @@ private:
     bool is_hidden(Place place) const;
     emm_status refuse(emm_deviceptr ptr, size_t size, Place place) const;
 
-    const Parts parts_;
+    const Options &options_;
+    StreamOrder &order_;
+    const Heap &heap_;
+    Backing &backing_;
     std::list<Export> exports_;
 };
 

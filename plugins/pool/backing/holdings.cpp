@@ -11,7 +11,7 @@ void Holdings::add(uint64_t bytes) {
 
 bool Holdings::has_room_for(uint64_t bytes, uint64_t leaving) const {
     const uint64_t held = claimed() - std::min(claimed(), leaving);
-    const uint64_t max = parts_.options.max;
+    const uint64_t max = options_.max;
     return held <= max && bytes <= max - held;
 }
 
@@ -20,25 +20,25 @@ uint64_t Holdings::most_with(uint64_t bytes) const {
 }
 
 uint64_t Holdings::pending_not_taken() const {
-    return parts_.heap.quarantined() + parts_.slabs.quarantined() + waiting_ +
-           parts_.caches.waiting_block_bytes();
+    return memory_.heap.quarantined() + memory_.slabs.quarantined() + waiting_ +
+           caches_.waiting_block_bytes();
 }
 
 uint64_t Holdings::pending() const {
-    return pending_not_taken() + parts_.caches.quarantined_bytes();
+    return pending_not_taken() + caches_.quarantined_bytes();
 }
 
 // Memory that threads have in quarantine counts as taken and as pending. Both leave it out here,
 // because it changes while it is read.
 uint64_t Holdings::cached() const {
-    const uint64_t idle = std::min(parts_.caches.idle_bytes(), taken());
+    const uint64_t idle = std::min(caches_.idle_bytes(), taken());
     const uint64_t busy = taken() - idle + pending_not_taken();
     return reserved_ > busy ? reserved_ - busy : 0; // below: memory is on its way in
 }
 
 uint64_t Holdings::idle_at_most() const {
     const uint64_t used = taken() + waiting_;
-    const uint64_t max = parts_.options.max;
+    const uint64_t max = options_.max;
     const uint64_t limit = max == UINT64_MAX ? reserved_ : max;
     return limit > used ? limit - used : 0;
 }
@@ -49,7 +49,7 @@ Allowance Holdings::allowance(uint64_t bytes) const {
     return {.claimed = claimed(),
             .most = std::max(most_with(bytes), taken() + unordered + bytes),
             .limit = limit(),
-            .slack = parts_.options.slack,
+            .slack = options_.slack,
             .pending = unordered};
 }
 

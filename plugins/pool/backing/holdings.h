@@ -10,15 +10,9 @@ namespace emm::pool {
 
 class Holdings {
 public:
-    struct Parts {
-        const Options &options;
-        const Counts &counts;
-        const Heap &heap;
-        const Slabs &slabs;
-        const ThreadCaches &caches;
-    };
-    Holdings(const Parts &parts, uint64_t device_bytes)
-        : parts_(parts), device_bytes_(device_bytes) {}
+    Holdings(const Options &options, const DeviceMemory &memory, const ThreadCaches &caches,
+             uint64_t device_bytes)
+        : options_(options), memory_(memory), caches_(caches), device_bytes_(device_bytes) {}
     Holdings(const Holdings &) = delete;
     Holdings &operator=(const Holdings &) = delete;
 
@@ -45,9 +39,9 @@ public:
     uint64_t peak_reserved() const { return peak_reserved_; }
     uint64_t claimed() const { return reserved_ + arriving_; }
     // The most that may ever be held: `max`, or what the device has.
-    uint64_t limit() const { return std::min(parts_.options.max, device_bytes_); }
+    uint64_t limit() const { return std::min(options_.max, device_bytes_); }
     bool is_limited_by_max() const {
-        return parts_.options.max != UINT64_MAX && parts_.options.max <= device_bytes_;
+        return options_.max != UINT64_MAX && options_.max <= device_bytes_;
     }
     // Below `max`, once `leaving` bytes have gone.
     bool has_room_for(uint64_t bytes, uint64_t leaving = 0) const;
@@ -62,7 +56,7 @@ public:
     void forget_memory() { waiting_ = 0; } // which no request needs any more
     // The most that was ever taken, if this request is served. One that fails leaves no trace.
     uint64_t most_with(uint64_t bytes) const;
-    uint64_t taken() const { return parts_.counts.taken(); }
+    uint64_t taken() const { return memory_.counts.taken(); }
 
     // --- idle ---
     uint64_t pending() const;      // freed, and of no use to an ordinary request yet
@@ -75,7 +69,9 @@ public:
 private:
     uint64_t pending_not_taken() const;
 
-    const Parts parts_;
+    const Options &options_;
+    const DeviceMemory &memory_;
+    const ThreadCaches &caches_;
     const uint64_t device_bytes_;
     uint64_t reserved_ = 0;
     uint64_t arriving_ = 0; // what the driver is being asked for, beside that

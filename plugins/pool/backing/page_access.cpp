@@ -30,8 +30,8 @@ private:
     PageAccess &access_;
 };
 
-PageAccess::PageAccess(ServedContext &context, Mutex &mutex, const Heap &heap)
-    : context_(context), mutex_(mutex),
+PageAccess::PageAccess(ServedContext &context, const Heap &heap)
+    : context_(context),
       heap_(heap), granted_{access_of(context.device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)} {}
 
 void PageAccess::await(Lock &lock) {
@@ -43,7 +43,7 @@ emm_status PageAccess::set(int32_t peer, uint32_t flags) {
     const CUmemAccessDesc wanted = access_of(peer, flags);
     CUresult result = CUDA_SUCCESS;
     {
-        Lock lock(mutex_);
+        Lock lock(context_.mutex);
         await(lock);
         const Change change(*this);
         changed_.wait(lock, [this] { return users_ == 0; });

@@ -13,7 +13,7 @@ namespace emm::pool {
 
 class PageAccess {
 public:
-    PageAccess(ServedContext &context, Mutex &mutex, const Heap &heap);
+    PageAccess(ServedContext &context, const Heap &heap);
     PageAccess(const PageAccess &) = delete;
     PageAccess &operator=(const PageAccess &) = delete;
 
@@ -45,7 +45,6 @@ private:
     void remember(const CUmemAccessDesc &wanted, bool granted);
 
     ServedContext &context_;
-    Mutex &mutex_;
     const Heap &heap_;
     std::vector<CUmemAccessDesc> granted_;
     std::condition_variable_any changed_;

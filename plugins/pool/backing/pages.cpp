@@ -8,10 +8,6 @@
 
 namespace emm::pool {
 
-Pages::Pages(const Parts &parts)
-    : context_(parts.context), mutex_(parts.mutex), options_(parts.options), heap_(parts.heap),
-      order_(parts.order), caches_(parts.caches), holdings_(parts.holdings), moves_(parts.moves) {}
-
 Pages::~Pages() {
     while (Segment *segment = refused_.pop_front()) {
         delete segment;
@@ -213,7 +209,7 @@ std::unique_ptr<Segment> Pages::reserve(uint64_t bytes, CUresult &result) {
     try {
         auto segment = std::make_unique<Segment>(base, bytes, base, bytes);
         segment->pieces = Pieces(base, bytes);
-        const Lock lock(mutex_);
+        const Lock lock(context_.mutex);
         heap_.prepare(*segment);
         return segment;
     } catch (...) {
@@ -258,7 +254,7 @@ void Pages::give_back(List<Segment, &Segment::all> segments) {
     }
     std::vector<Piece> pieces;
     {
-        const Lock lock(mutex_);
+        const Lock lock(context_.mutex);
         while (Segment *segment = refused_.pop_front()) {
             segments.push_back(*segment);
         }
@@ -268,7 +264,7 @@ void Pages::give_back(List<Segment, &Segment::all> segments) {
     while (Segment *segment = segments.pop_front()) {
         Refused refused;
         const uint64_t bytes = driver_.give_back(*segment, refused);
-        const Lock lock(mutex_);
+        const Lock lock(context_.mutex);
         holdings_.remove(bytes);
         keep_refused(refused);
         if (segment->refused) {
@@ -285,7 +281,7 @@ void Pages::give_back(const std::vector<Piece> &pieces) {
     for (const Piece &piece : pieces) {
         driver_.release(piece, refused);
     }
-    const Lock lock(mutex_);
+    const Lock lock(context_.mutex);
     for (const Piece &piece : pieces) {
         holdings_.remove(piece.bytes);
     }

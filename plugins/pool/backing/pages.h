@@ -18,7 +18,9 @@ namespace emm::pool {
 
 class Pages final : public Backing {
 public:
-    explicit Pages(const Parts &parts);
+    Pages(const Options &options, StreamOrder &order, DeviceMemory &memory, ThreadCaches &caches,
+          Moves &moves)
+        : Backing(options, order, memory, caches, moves) {}
     ~Pages() override;
 
     Block *take(StreamPool &pool, uint64_t bytes) override;
@@ -53,16 +55,8 @@ private:
     void keep_refused(const Refused &refused);
     void return_refused(Lock &lock);
 
-    ServedContext &context_;
-    Mutex &mutex_;
-    const Options &options_;
-    Heap &heap_;
-    StreamOrder &order_;
-    const ThreadCaches &caches_;
-    Holdings &holdings_;
-    Moves &moves_;
     const PageDriver driver_{context_, options_.rdma};
-    PageAccess access_{context_, mutex_, heap_};
+    PageAccess access_{context_, heap_};
     // Memory that the driver refused to take back: still held, and tried again.
     List<Segment, &Segment::all> refused_;
     std::vector<Piece> refused_pieces_; // mapped nowhere

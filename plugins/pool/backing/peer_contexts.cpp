@@ -42,7 +42,7 @@ void PeerContexts::keep(std::list<int32_t> listed, bool on, CUresult result) {
     const int32_t device = listed.front();
     int releases = 1;
     if (result == CUDA_SUCCESS) {
-        const Lock lock(mutex_);
+        const Lock lock(context_.mutex);
         const auto known = std::find(devices_.begin(), devices_.end(), device);
         if (on && known == devices_.end()) {
             devices_.splice(devices_.end(), listed);

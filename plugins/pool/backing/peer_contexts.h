@@ -12,7 +12,7 @@ namespace emm::pool {
 
 class PeerContexts {
 public:
-    PeerContexts(ServedContext &context, Mutex &mutex) : context_(context), mutex_(mutex) {}
+    explicit PeerContexts(ServedContext &context) : context_(context) {}
     ~PeerContexts();
     PeerContexts(const PeerContexts &) = delete;
     PeerContexts &operator=(const PeerContexts &) = delete;
@@ -25,7 +25,6 @@ private:
 
     ServedContext &context_;
     const Driver &driver_ = context_.driver;
-    Mutex &mutex_;
     std::list<int32_t> devices_; // whose primary context is retained
 };
 

@@ -111,10 +111,10 @@ std::unique_ptr<Segment> PinnedMemory::allocate(HostPool &pool, uint64_t bytes, 
         if (result == CUDA_SUCCESS && first < last) {
             segment = std::make_unique<Segment>(base, bytes, first, last - first);
             segment->device_base = device;
-            const Lock lock(mutex_);
+            const Lock lock(context_.mutex);
             pool.heap.prepare(*segment);
         } else if (result == CUDA_SUCCESS) {
-            const Lock lock(mutex_);
+            const Lock lock(context_.mutex);
             pool.ragged = true;
             result = CUDA_ERROR_OUT_OF_MEMORY;
         }
@@ -162,7 +162,7 @@ void PinnedMemory::release(Segment &segment) {
         const Relaxed relaxed(driver_);
         result = driver_.cuMemFreeHost(reinterpret_cast<void *>(segment.driver_base));
     }
-    const Lock lock(mutex_);
+    const Lock lock(context_.mutex);
     if (is_returned(result) || is_gone(result)) {
         reserved_ -= segment.driver_bytes;
         delete &segment;
@@ -193,7 +193,7 @@ List<Segment, &Segment::all> PinnedMemory::forget_all() {
 
 void PinnedMemory::give_back(List<Segment, &Segment::all> segments) {
     {
-        const Lock lock(mutex_);
+        const Lock lock(context_.mutex);
         while (Segment *segment = refused_.pop_front()) {
             segments.push_back(*segment);
         }

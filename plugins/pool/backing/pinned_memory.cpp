@@ -20,11 +20,6 @@ uint64_t taken_from(const HostPool &pool) {
 
 } // namespace
 
-PinnedMemory::PinnedMemory(const Parts &parts, const std::atomic<uint64_t> &serving)
-    : context_(parts.context), mutex_(parts.mutex), clock_(parts.clock), options_(parts.options),
-      order_(parts.order), cross_context_(parts.cross_context), caches_(parts.caches),
-      moves_(parts.moves), serving_(serving) {}
-
 PinnedMemory::~PinnedMemory() {
     while (Segment *segment = refused_.pop_front()) {
         delete segment;
@@ -88,7 +83,7 @@ Block *PinnedMemory::acquire(HostPool &pool, uint64_t size, CUresult &result) {
     if (result != CUDA_SUCCESS) {
         return nullptr;
     }
-    Lock lock(mutex_);
+    Lock lock(context_.mutex);
     order_.collect_graphs();
     hand_over_own();
     Block *block = pool.take(size);
@@ -163,7 +158,7 @@ StreamPool *PinnedMemory::free(Place place, StreamPool &stream_pool) {
 
 void PinnedMemory::put_off(Block &block, StreamPool &stream_pool) {
     block.state = State::waiting;
-    block.tag = clock_.now();
+    block.tag = order_.clock().now();
     waiting_ += block.size;
     stream_pool.pinned.push_back(block);
 }

@@ -27,17 +27,10 @@ namespace emm::pool {
 
 class PinnedMemory final : public PinnedOwner {
 public:
-    struct Parts {
-        ServedContext &context;
-        Mutex &mutex;
-        const TagClock &clock;
-        const Options &options;
-        StreamOrder &order;
-        CrossContext &cross_context;
-        ThreadCaches &caches;
-        Moves &moves;
-    };
-    PinnedMemory(const Parts &parts, const std::atomic<uint64_t> &serving);
+    PinnedMemory(const Options &options, StreamOrder &order, CrossContext &cross_context,
+                 ThreadCaches &caches, Moves &moves, const std::atomic<uint64_t> &serving)
+        : context_(order.context()), options_(options), order_(order),
+          cross_context_(cross_context), caches_(caches), moves_(moves), serving_(serving) {}
     ~PinnedMemory();
     PinnedMemory(const PinnedMemory &) = delete;
     PinnedMemory &operator=(const PinnedMemory &) = delete;
@@ -113,8 +106,6 @@ private:
 
     ServedContext &context_;
     const Driver &driver_ = context_.driver;
-    Mutex &mutex_;
-    const TagClock &clock_;
     const Options &options_;
     StreamOrder &order_;
     CrossContext &cross_context_;

@@ -51,7 +51,7 @@ std::unique_ptr<Segment> Segments::allocate(uint64_t bytes, CUresult &result) {
             return nullptr;
         }
         auto segment = std::make_unique<Segment>(base, bytes, first, last - first);
-        const Lock lock(mutex_);
+        const Lock lock(context_.mutex);
         heap_.prepare(*segment);
         return segment;
     } catch (...) {
@@ -77,7 +77,7 @@ void Segments::give_back(Segment &segment) {
         result = driver_.cuMemFree(segment.driver_base);
     }
     context_.note_error(result);
-    const Lock lock(mutex_);
+    const Lock lock(context_.mutex);
     if (is_returned(result) || is_gone(result)) {
         holdings_.remove(segment.driver_bytes);
         delete &segment;
@@ -88,7 +88,7 @@ void Segments::give_back(Segment &segment) {
 
 void Segments::give_back(List<Segment, &Segment::all> segments) {
     {
-        const Lock lock(mutex_);
+        const Lock lock(context_.mutex);
         while (Segment *segment = refused_.pop_front()) {
             segments.push_back(*segment);
         }

@@ -6,9 +6,9 @@
 
 namespace emm::pool {
 
-Segments::Segments(const Parts &parts)
-    : context_(parts.context), mutex_(parts.mutex), options_(parts.options), heap_(parts.heap),
-      order_(parts.order), caches_(parts.caches), holdings_(parts.holdings), moves_(parts.moves) {
+Segments::Segments(const Options &options, StreamOrder &order, DeviceMemory &memory,
+                   ThreadCaches &caches, Moves &moves)
+    : Backing(options, order, memory, caches, moves) {
     if (options_.initial == 0) { // only then do small requests never ask the large zone
         heap_.set_remnants_apart();
     }

@@ -13,7 +13,8 @@ namespace emm::pool {
 
 class Segments final : public Backing {
 public:
-    explicit Segments(const Parts &parts);
+    Segments(const Options &options, StreamOrder &order, DeviceMemory &memory, ThreadCaches &caches,
+             Moves &moves);
     ~Segments() override;
 
     Block *take(StreamPool &pool, uint64_t bytes) override;
@@ -51,16 +52,8 @@ private:
     void give_back(Segment &segment);
     bool return_refused(Lock &lock); // whether there was any
 
-    ServedContext &context_;
     const Driver &driver_ = context_.driver;
-    Mutex &mutex_;
-    const Options &options_;
-    Heap &heap_;
-    StreamOrder &order_;
-    ThreadCaches &caches_;
-    Holdings &holdings_;
-    Moves &moves_;
-    PeerContexts peers_{context_, mutex_};
+    PeerContexts peers_{context_};
     List<Segment, &Segment::all> refused_; // by the driver: held still, and tried again
     bool ragged_ = false; // the driver has given memory that is not aligned to 2 MiB
 };

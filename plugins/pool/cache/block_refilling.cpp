@@ -8,9 +8,9 @@ void ThreadCaches::give_blocks(Block *const *blocks, uint32_t count, StreamPool 
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         bytes += blocks[i]->size;
-        parts_.heap.give(*blocks[i], pool);
+        memory_.heap.give(*blocks[i], pool);
     }
-    parts_.counts.count_returned(bytes);
+    memory_.counts.count_returned(bytes);
 }
 
 void ThreadCaches::unload_blocks(Magazine &magazine) {
@@ -31,14 +31,14 @@ void ThreadCaches::unload_blocks(Magazine &magazine) {
         return;
     }
     for (uint32_t i = 0; i < small_count; i++) {
-        parts_.heap.give(*magazine.blocks_[i].block, pool);
+        memory_.heap.give(*magazine.blocks_[i].block, pool);
     }
     for (uint32_t i = 0; i < large.count.get(); i++) {
-        parts_.heap.give(*large.blocks[i], pool);
+        memory_.heap.give(*large.blocks[i], pool);
     }
     pool.count_frees(count);
-    parts_.counts.count_returned(bytes);
-    parts_.order.mark_dirty(pool, bytes);
+    memory_.counts.count_returned(bytes);
+    order_.mark_dirty(pool, bytes);
     magazine.block_count_.set(0);
     magazine.block_bytes_.set(0);
     large.count.set(0);
@@ -59,7 +59,7 @@ bool ThreadCaches::refill_blocks(Magazine &magazine, uint64_t bytes) {
         if (!block) {
             break;
         }
-        parts_.counts.count_taken(bytes);
+        memory_.counts.count_taken(bytes);
         bin->blocks[count++] = block;
     }
     if (count == 0) {
@@ -87,7 +87,7 @@ bool ThreadCaches::hand_over_blocks(Magazine &magazine) {
         return false;
     }
     UnorderedBlocks &own = *kept;
-    StreamPool &unordered = parts_.order.unordered();
+    StreamPool &unordered = order_.unordered();
     const uint32_t count = own.freed_count.get();
     const uint64_t bytes = own.freed_bytes.get();
     for (uint32_t i = 0; i < count; i++) {
@@ -96,11 +96,11 @@ bool ThreadCaches::hand_over_blocks(Magazine &magazine) {
             handed_over_++;
             handed_over_bytes_ += block.size;
         } else {
-            parts_.heap.give(block, unordered);
+            memory_.heap.give(block, unordered);
         }
     }
-    parts_.counts.count_returned(bytes);
-    parts_.order.mark_dirty(unordered, bytes, count);
+    memory_.counts.count_returned(bytes);
+    order_.mark_dirty(unordered, bytes, count);
     own.freed_count.set(0);
     own.freed_bytes.set(0);
     return true;
@@ -125,15 +125,15 @@ bool ThreadCaches::asks_about_blocks(const Magazine &magazine, uint64_t bytes) {
 }
 
 void ThreadCaches::give_up_waiting_blocks() {
-    StreamPool &unordered = parts_.order.unordered();
+    StreamPool &unordered = order_.unordered();
     if (const uint64_t bytes = block_depot_.give_waiting(unordered)) {
-        parts_.order.mark_dirty(unordered, bytes, 0);
+        order_.mark_dirty(unordered, bytes, 0);
     }
 }
 
 // Not while a thread looks for whole blocks, nor for threads that are gone.
 bool ThreadCaches::keeps_complete_blocks() const {
-    return totals_.searches == 0 && parts_.order.common().magazines() > 0;
+    return totals_.searches == 0 && order_.common().magazines() > 0;
 }
 
 } // namespace emm::pool

@@ -31,7 +31,7 @@ void ThreadCaches::warn_of_refused_fence() {
                  "pool: the kernel refuses membarrier since a moment ago (error %d: a sandbox?); "
                  "every call pays for its own barrier from now on",
                  error);
-        parts_.context.host.log(EMM_LOG_WARN, text);
+        order_.context().host.log(EMM_LOG_WARN, text);
     }
 }
 
@@ -69,11 +69,11 @@ void ThreadCaches::close(Magazine &magazine) {
             block_depot_.give_complete();
         }
     }
-    parts_.order.forget_if_idle(pool);
+    order_.forget_if_idle(pool);
 }
 
 void ThreadCaches::part_with(Magazine &magazine) {
-    const Lock lock(parts_.mutex);
+    const Lock lock(order_.context().mutex);
     if (!magazine.lock.closed_for_good()) {
         drain(magazine);
         close(magazine);

@@ -9,7 +9,7 @@
 
 #include "batch.h"
 #include "biased_lock.h"
-#include "counts.h"
+#include "heap/counts.h"
 #include "heap/heap.h"
 #include "order/stream_pool.h"
 #include "pinned_cache.h"

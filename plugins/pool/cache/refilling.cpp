@@ -31,11 +31,11 @@ void ThreadCaches::refill(Magazine &magazine, unsigned index) {
     }
     widen(bin, index, 0);
     while (bin.count.get() < (magazine.unordered ? bin.limit : bin.limit / 2)) {
-        Slot *slot = parts_.slabs.take(pool, index);
+        Slot *slot = memory_.slabs.take(pool, index);
         if (!slot) {
             return;
         }
-        parts_.counts.count_taken(class_size(index));
+        memory_.counts.count_taken(class_size(index));
         pool.count_allocation();
         bin.push({slot->slab->address(*slot), slot});
     }
@@ -45,8 +45,8 @@ void ThreadCaches::take_over(Magazine &magazine) {
     if ((magazine.allocations_.get() | magazine.frees_.get()) == 0) {
         return;
     }
-    parts_.counts.add(magazine.allocations_.get(), magazine.frees_.get(), magazine.live_.get(),
-                      magazine.highest_.get());
+    memory_.counts.add(magazine.allocations_.get(), magazine.frees_.get(), magazine.live_.get(),
+                       magazine.highest_.get());
     magazine.allocations_.set(0);
     magazine.frees_.set(0);
     magazine.live_.set(0);
@@ -60,17 +60,17 @@ void ThreadCaches::give_slots(const SlotAt *slots, uint32_t count, StreamPool &p
     if (count == 0) {
         return;
     }
-    parts_.order.mark_dirty(pool, 0); // first: a slab that becomes idle takes its tag from it
+    order_.mark_dirty(pool, 0); // first: a slab that becomes idle takes its tag from it
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < count; i++) {
         Slot &slot = *slots[i].slot;
         bytes += class_size(slot.index);
-        pool.order == Order::anyone ? parts_.slabs.give_complete(slot)
-                                    : parts_.slabs.give(slot, pool);
+        pool.order == Order::anyone ? memory_.slabs.give_complete(slot)
+                                    : memory_.slabs.give(slot, pool);
     }
-    parts_.counts.count_returned(bytes);
+    memory_.counts.count_returned(bytes);
     pool.count_frees(count);
-    parts_.order.mark_dirty(pool, bytes, count + 1);
+    order_.mark_dirty(pool, bytes, count + 1);
 }
 
 // The `count` oldest go to the depot if they may, else home.
@@ -109,15 +109,15 @@ void ThreadCaches::quarantine(Magazine &magazine, unsigned index) {
         return;
     }
     if (Batch *batch = magazine.depot_.make_batch(bin, index, count, spares_)) {
-        batch->tag = parts_.clock.now();
+        batch->tag = order_.clock().now();
         quarantine_.push(*batch);
         quarantined_ += batch->bytes();
-        parts_.order.mark_dirty(parts_.order.unordered(), batch->bytes(), count + 1);
+        order_.mark_dirty(order_.unordered(), batch->bytes(), count + 1);
     }
 }
 
 void ThreadCaches::complete_batches(uint64_t tag) {
-    StreamPool &common = parts_.order.common();
+    StreamPool &common = order_.common();
     block_depot_.complete(tag, keeps_complete_blocks());
     asked_ = false;
     while (quarantine_.first && quarantine_.first->tag <= tag) {
@@ -149,7 +149,7 @@ void ThreadCaches::clear(Depot &depot, StreamPool &pool) {
 // Leaves nothing in a magazine.
 void ThreadCaches::drain(Magazine &magazine) {
     take_over(magazine);
-    parts_.pinned.drain_pinned(magazine);
+    pinned_.drain_pinned(magazine);
     if (magazine.empty()) {
         return;
     }
@@ -160,7 +160,7 @@ void ThreadCaches::drain(Magazine &magazine) {
     unload_blocks(magazine);
     for (unsigned i = 0; magazine.quarantine_ && i < slab_classes; i++) {
         Bin &bin = (*magazine.quarantine_)[i];
-        give_slots(bin.slots.get(), bin.count.get(), parts_.order.unordered());
+        give_slots(bin.slots.get(), bin.count.get(), order_.unordered());
         bin.count.set(0);
     }
 }

@@ -2,10 +2,10 @@
 
 namespace emm::pool {
 
-ThreadCaches::ThreadCaches(const Parts &parts, uint64_t identity,
-                           const std::atomic<uint64_t> &serving, uint64_t limit)
-    : parts_(parts), identity_(identity), serving_(serving), limit_(limit),
-      block_depot_(parts.heap, most_kept(limit)) {
+ThreadCaches::ThreadCaches(StreamOrder &order, DeviceMemory &memory, PinnedOwner &pinned,
+                           uint64_t identity, const std::atomic<uint64_t> &serving, uint64_t limit)
+    : order_(order), memory_(memory), pinned_(pinned), identity_(identity), serving_(serving),
+      limit_(limit), block_depot_(memory.heap, most_kept(limit)) {
     BiasedLock::prepare();
 }
 
@@ -49,11 +49,11 @@ Magazine &ThreadCaches::make(Thread &thread, StreamPool &pool) {
 Magazine *ThreadCaches::find_unregistered(emm_stream stream) const {
     const uint64_t identity = serving_.load(std::memory_order_relaxed) | unregistered_bit;
     Magazine *magazine = Thread::magazine_for(identity, stream);
-    if (!magazine || magazine->registrations_ != parts_.order.registrations() ||
-        magazine->answered_ != parts_.order.calls_for_events()) {
+    if (!magazine || magazine->registrations_ != order_.registrations() ||
+        magazine->answered_ != order_.calls_for_events()) {
         return nullptr;
     }
-    return parts_.order.is_still(stream, magazine->key_) ? magazine : nullptr;
+    return order_.is_still(stream, magazine->key_) ? magazine : nullptr;
 }
 
 Magazine *ThreadCaches::own_for(const Caller &caller, StreamPool &pool) {
@@ -64,8 +64,8 @@ Magazine *ThreadCaches::own_for(const Caller &caller, StreamPool &pool) {
     make_room_for_unregistered(pool);
     Magazine *magazine = own(identity_ | unregistered_bit, caller.stream, pool);
     if (magazine) {
-        magazine->registrations_ = parts_.order.registrations();
-        magazine->answered_ = parts_.order.answered(pool);
+        magazine->registrations_ = order_.registrations();
+        magazine->answered_ = order_.answered(pool);
     }
     return magazine;
 }
@@ -112,19 +112,19 @@ uint64_t ThreadCaches::largest_block() const {
 
 // Below 0 for a moment if a block was allocated by one thread and freed by another.
 uint64_t ThreadCaches::live_bytes() const {
-    return uint64_t(std::max<int64_t>(parts_.counts.live(), 0));
+    return uint64_t(std::max<int64_t>(memory_.counts.live(), 0));
 }
 
 // Allocations and frees: other threads', while the calling one is at this.
 uint64_t ThreadCaches::calls_served() const {
-    uint64_t calls = parts_.counts.allocations() + parts_.counts.frees();
+    uint64_t calls = memory_.counts.allocations() + memory_.counts.frees();
     each([&](const Magazine &m) { calls += m.allocations_.get() + m.frees_.get(); });
     return calls;
 }
 
 // Each magazine counts for itself, and is read while it does.
 void ThreadCaches::report(emm_stats &stats) const {
-    const Counts &counts = parts_.counts;
+    const Counts &counts = memory_.counts;
     int64_t live = counts.live(), count = counts.live_count();
     stats.allocations = counts.allocations();
     stats.frees = counts.frees();

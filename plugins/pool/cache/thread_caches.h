@@ -12,9 +12,8 @@
 #pragma once
 
 #include "block_depot.h"
-#include "counts.h"
 #include "depot.h"
-#include "heap/slabs.h"
+#include "heap/device_memory.h"
 #include "magazine.h"
 #include "order/stream_order.h"
 #include "thread.h"
@@ -39,20 +38,10 @@ protected:
 
 class ThreadCaches {
 public:
-    // What a manager's caches work with. `serving` is its identity, or 0 once nothing is reused.
-    // `limit` is the most that may ever be held; 0: no blocks are kept.
-    struct Parts {
-        ServedContext &context;
-        Mutex &mutex;
-        const TagClock &clock;
-        StreamOrder &order;
-        Heap &heap;
-        Slabs &slabs;
-        Counts &counts;
-        PinnedOwner &pinned;
-    };
-    ThreadCaches(const Parts &parts, uint64_t identity, const std::atomic<uint64_t> &serving,
-                 uint64_t limit);
+    // `identity` is the manager's, and so is `serving`, or 0 once nothing is reused. `limit` is the
+    // most that may ever be held; 0: no blocks are kept.
+    ThreadCaches(StreamOrder &order, DeviceMemory &memory, PinnedOwner &pinned, uint64_t identity,
+                 const std::atomic<uint64_t> &serving, uint64_t limit);
     ThreadCaches(const ThreadCaches &) = delete;
     ThreadCaches &operator=(const ThreadCaches &) = delete;
 
@@ -116,7 +105,7 @@ public:
     void warn_of_refused_fence();
 
     // --- counts ---
-    Counts &counts() const { return parts_.counts; }
+    Counts &counts() const { return memory_.counts; }
     uint64_t idle_bytes() const;        // for their owners to take again
     uint64_t quarantined_bytes() const; // not those of the block depot
     uint64_t largest_block() const;     // kept from the heap, to be taken at once
@@ -144,7 +133,9 @@ private:
     void shut(const StreamPool *pool);
     void close(Magazine &magazine);
 
-    const Parts parts_;
+    StreamOrder &order_;
+    DeviceMemory &memory_;
+    PinnedOwner &pinned_;
     const uint64_t identity_;
     const std::atomic<uint64_t> &serving_;
     const uint64_t limit_; // the most that may ever be held; 0: no blocks are kept

@@ -1,5 +1,5 @@
-// The context that a pool serves: the driver's entries, what the host has given for it, and the
-// error after which nothing is reused.
+// The context that a pool serves: the driver's entries, what the host has given for it, the lock
+// under which none of them is called, and the error after which nothing is reused.
 #pragma once
 
 #include "driver.h"
@@ -30,6 +30,7 @@ public:
     const uint64_t id;
     const int32_t device;
     const Driver driver;
+    alignas(64) Mutex mutex; // the pool's lock
 
 private:
     std::atomic<uint64_t> &serving_;

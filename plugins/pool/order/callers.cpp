@@ -58,7 +58,7 @@ emm_status StreamOrder::identify(emm_stream stream, Caller &ret_caller) {
     Caller caller;
     bool is_known = false;
     {
-        const Lock lock(mutex_);
+        const Lock lock(context_.mutex);
         is_known = known(stream, caller);
     }
     emm_status status = EMM_OK;
@@ -173,7 +173,7 @@ void StreamOrder::end_own_stream() {
     if (!context_.serves() || ask_identity(caller) != EMM_OK || caller.capturing) {
         return;
     }
-    Lock lock(mutex_);
+    Lock lock(context_.mutex);
     StreamPool *pool = streams_.find(caller.key);
     if (!pool || pool->stale_) {
         return;

@@ -15,16 +15,16 @@ void CUDA_CB graph_is_gone(void *argument) {
 
 } // namespace
 
-Captures::Captures(ServedContext &context, Mutex &mutex, Streams &streams, StreamOrder &order,
+Captures::Captures(ServedContext &context, Streams &streams, StreamOrder &order,
                    FreedMemory &memory)
-    : context_(context), mutex_(mutex), streams_(streams), order_(order), memory_(memory),
+    : context_(context), streams_(streams), order_(order), memory_(memory),
       destroyed_(GraphDestroyedQueue::make()) {}
 
 // Threads that come meanwhile wait for the outcome: after a failure the next one tries again.
 emm_status Captures::enter(const Caller &caller) {
     uint64_t attempt = 0;
     {
-        Lock lock(mutex_);
+        Lock lock(context_.mutex);
         for (;;) {
             const auto entry = captures_.find(caller.capture_id);
             if (entry == captures_.end()) {
@@ -51,7 +51,7 @@ emm_status Captures::enter(const Caller &caller) {
 }
 
 void Captures::conclude_entry(uint64_t capture_id, uint64_t attempt, bool retained) {
-    const Lock lock(mutex_);
+    const Lock lock(context_.mutex);
     const auto entry = captures_.find(capture_id);
     if (entry != captures_.end() && entry->second->attempt == attempt) {
         entry->second->retained = retained;

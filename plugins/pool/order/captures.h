@@ -32,8 +32,7 @@ struct Capture {
 
 class Captures {
 public:
-    Captures(ServedContext &context, Mutex &mutex, Streams &streams, StreamOrder &order,
-             FreedMemory &memory);
+    Captures(ServedContext &context, Streams &streams, StreamOrder &order, FreedMemory &memory);
     ~Captures() { destroyed_->release(); }
     Captures(const Captures &) = delete;
     Captures &operator=(const Captures &) = delete;
@@ -59,7 +58,6 @@ private:
     void give_back(Block &block);
 
     ServedContext &context_;
-    Mutex &mutex_;
     Streams &streams_;
     StreamOrder &order_;
     FreedMemory &memory_;

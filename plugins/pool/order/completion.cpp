@@ -4,9 +4,8 @@
 
 namespace emm::pool {
 
-StreamOrder::StreamOrder(ServedContext &context, Mutex &mutex, TagClock &clock, FreedMemory &memory)
-    : context_(context), mutex_(mutex), clock_(clock), memory_(memory),
-      captures_(context, mutex, streams_, *this, memory) {}
+StreamOrder::StreamOrder(ServedContext &context, FreedMemory &memory)
+    : context_(context), memory_(memory), captures_(context, streams_, *this, memory) {}
 
 StreamOrder::~StreamOrder() {
     const Current current = context_.make_current();

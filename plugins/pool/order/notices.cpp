@@ -20,7 +20,7 @@ emm_status StreamOrder::enter_stream(emm_stream stream) {
     if (driver.cuStreamGetFlags && driver.cuStreamGetFlags(stream, &flags) != CUDA_SUCCESS) {
         flags = CU_STREAM_DEFAULT;
     }
-    const Lock lock(mutex_);
+    const Lock lock(context_.mutex);
     StreamPool *former = streams_.find_registered(stream);
     if (former && former->key_ == id) {
         return EMM_OK;
@@ -46,7 +46,7 @@ void StreamOrder::unregister(StreamPool &pool) {
 
 // The stream's last moment: what it freed gets its event now, and what it kept serves all streams.
 emm_status StreamOrder::retire_stream(emm_stream stream) {
-    Lock lock(mutex_);
+    Lock lock(context_.mutex);
     StreamPool *pool = streams_.find_registered(stream);
     if (!pool) {
         return EMM_OK;
@@ -64,7 +64,7 @@ emm_status StreamOrder::retire_stream(emm_stream stream) {
 
 // When this returns no other thread is recording an event that the capture would not survive.
 void StreamOrder::begin_capture(emm_stream stream) {
-    Lock lock(mutex_);
+    Lock lock(context_.mutex);
     // What earlier graphs had can be had in this capture. No event is recorded on the context: it
     // would invalidate the captures that are not announced.
     query(lock, unordered_);
@@ -86,7 +86,7 @@ void StreamOrder::begin_capture(emm_stream stream) {
 }
 
 void StreamOrder::end_capture(emm_stream stream) {
-    Lock lock(mutex_);
+    Lock lock(context_.mutex);
     announced_ -= announced_ > 0 ? 1 : 0;
     StreamPool *pool = streams_.find_registered(stream);
     if (!pool || pool->capturing_ == 0) {

@@ -178,7 +178,7 @@ bool StreamOrder::mark_work(WorkMark &ret_mark) {
     WorkMark mark = {context_.handle, context_.id, number_, nullptr};
     if (context_.lives()) {
         {
-            const Lock lock(mutex_);
+            const Lock lock(context_.mutex);
             if (announced_ != 0 || !context_.serves()) {
                 return false;
             }
@@ -188,7 +188,7 @@ bool StreamOrder::mark_work(WorkMark &ret_mark) {
         if (result != CUDA_SUCCESS && mark.event) {
             events_.destroy(mark.event);
         }
-        const Lock lock(mutex_);
+        const Lock lock(context_.mutex);
         if (--context_records_ == 0) {
             unpinned_.notify_all();
         }
@@ -202,7 +202,7 @@ bool StreamOrder::mark_work(WorkMark &ret_mark) {
 }
 
 bool StreamOrder::take_mark_of(uint64_t manager, WorkMark &ret_mark) noexcept {
-    const Lock lock(mutex_);
+    const Lock lock(context_.mutex);
     for (Marks &all : marks_) {
         const auto found = std::find_if(all.marks.begin(), all.marks.end(),
                                         [&](const auto &mark) { return mark.manager == manager; });
@@ -219,7 +219,7 @@ bool StreamOrder::wait_for_all_work() {
     if (!context_.lives()) {
         return true;
     }
-    Lock lock(mutex_);
+    Lock lock(context_.mutex);
     return announced_ == 0 && wait_for_context(lock);
 }
 

@@ -51,10 +51,13 @@ bool is_known_without_notice(emm_stream stream);
 
 class StreamOrder {
 public:
-    StreamOrder(ServedContext &context, Mutex &mutex, TagClock &clock, FreedMemory &memory);
+    StreamOrder(ServedContext &context, FreedMemory &memory);
     ~StreamOrder(); // after forget_memory()
     StreamOrder(const StreamOrder &) = delete;
     StreamOrder &operator=(const StreamOrder &) = delete;
+
+    ServedContext &context() const { return context_; }
+    const TagClock &clock() const { return clock_; }
 
     // --- free pools ---
     // Of what is complete; of what was freed with no stream; of such host memory that is portable.
@@ -186,8 +189,7 @@ private:
     // Streams entered or left. And the times that unregistered streams were asked for an event.
     std::atomic<uint64_t> registrations_{0}, wanted_{0};
 
-    alignas(128) Mutex &mutex_;
-    TagClock &clock_;
+    alignas(128) TagClock clock_;
     FreedMemory &memory_;
     std::condition_variable_any unpinned_; // a pin or a context record has ended
     Streams streams_;
