@@ -60,7 +60,7 @@ bool Manager::free_block(Magazine &magazine, emm_deviceptr ptr, size_t size) {
         return false;
     }
     Block *block = memory_.heap.found_at(ptr).block;
-    const bool beyond = block && block->size > magazine.largest_block;
+    const bool beyond = block && !magazine.keeps_recent(block->size);
     const uint64_t lent = beyond ? block->loan.plain_size() : 0;
     if (!agree(lent, size)) {
         return false;

@@ -4,44 +4,29 @@
 namespace emm::pool {
 
 // Blocks that no magazine has any more go home.
-void ThreadCaches::give_blocks(Block *const *blocks, uint32_t count, StreamPool &pool) {
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        bytes += blocks[i]->size;
-        memory_.heap.give(*blocks[i], pool);
-    }
-    memory_.counts.count_returned(bytes);
-}
-
 void ThreadCaches::unload_blocks(Magazine &magazine) {
     StreamPool &pool = magazine.pool;
-    Magazine::LargeBlocks &large = magazine.large_;
-    const uint32_t small_count = magazine.block_count_.get();
-    const uint32_t count = small_count + large.count.get();
-    const uint64_t bytes = magazine.block_bytes_.get() + large.idle_bytes();
+    uint64_t bytes = 0;
+    uint32_t count = 0;
+    const auto give_home = [&](Block &block, uint64_t size) {
+        memory_.heap.give(block, pool);
+        bytes += size;
+        count++;
+    };
     if (magazine.unordered_blocks_) {
         hand_over_blocks(magazine);
-        for (UnorderedBlocks::Bin &bin : magazine.unordered_blocks_->bins) {
-            give_blocks(bin.blocks, bin.count.get(), pool);
-            bin.count.set(0);
-        }
+        magazine.unordered_blocks_->drain(give_home);
+        memory_.counts.count_returned(bytes);
         block_depot_.give_complete();
-    }
-    if (count == 0) {
         return;
     }
-    for (uint32_t i = 0; i < small_count; i++) {
-        memory_.heap.give(*magazine.blocks_[i].block, pool);
+    magazine.recent_.drain(give_home);
+    magazine.repeated_.drain(give_home);
+    if (count > 0) {
+        pool.count_frees(count);
+        memory_.counts.count_returned(bytes);
+        order_.mark_dirty(pool, bytes);
     }
-    for (uint32_t i = 0; i < large.count.get(); i++) {
-        memory_.heap.give(*large.blocks[i], pool);
-    }
-    pool.count_frees(count);
-    memory_.counts.count_returned(bytes);
-    order_.mark_dirty(pool, bytes);
-    magazine.block_count_.set(0);
-    magazine.block_bytes_.set(0);
-    large.count.set(0);
 }
 
 // --- of calls without a stream -------------------------------------------------------------------
@@ -76,7 +61,7 @@ bool ThreadCaches::make_room_for_block(Magazine &magazine, uint64_t bytes) {
         return false;
     }
     hand_over_blocks(magazine);
-    return own->can_take_back(bytes);
+    return own->has_room_for(bytes);
 }
 
 // What was freed waits with what other threads have freed, for an event from now on; what is too
@@ -86,23 +71,19 @@ bool ThreadCaches::hand_over_blocks(Magazine &magazine) {
     if (!kept || kept->freed_count.get() == 0) {
         return false;
     }
-    UnorderedBlocks &own = *kept;
     StreamPool &unordered = order_.unordered();
-    const uint32_t count = own.freed_count.get();
-    const uint64_t bytes = own.freed_bytes.get();
-    for (uint32_t i = 0; i < count; i++) {
-        Block &block = *own.freed[i];
+    const uint32_t count = kept->freed_count.get();
+    const uint64_t bytes = kept->freed_bytes.get();
+    kept->drain_freed([&](Block &block) {
         if (block_depot_.put(block)) {
             handed_over_++;
             handed_over_bytes_ += block.size;
         } else {
             memory_.heap.give(block, unordered);
         }
-    }
+    });
     memory_.counts.count_returned(bytes);
     order_.mark_dirty(unordered, bytes, count);
-    own.freed_count.set(0);
-    own.freed_bytes.set(0);
     return true;
 }
 

@@ -84,14 +84,11 @@ std::string ThreadCaches::fault() const {
         bool idle = are_idle(m->bins_) && (!m->quarantine_ || are_idle(*m->quarantine_)) &&
                     (!m->unordered_blocks_ || are_idle(*m->unordered_blocks_)) &&
                     (!m->pinned || are_idle(*m->pinned));
-        for (uint32_t i = 0; i < m->block_count_.get(); i++) {
-            const Block &block = *m->blocks_[i].block;
-            idle = idle && lies_idle(block) && block.size == m->blocks_[i].size;
-        }
-        for (uint32_t i = 0; i < m->large_.count.get(); i++) {
-            const Block &block = *m->large_.blocks[i];
-            idle = idle && lies_idle(block) && block.size == m->large_.size.get();
-        }
+        const auto look = [&](const Block &block, uint64_t size) {
+            idle = idle && lies_idle(block) && block.size == size;
+        };
+        m->recent_.each(look);
+        m->repeated_.each(look);
         if (!idle) {
             return "a magazine holds what is in use";
         }

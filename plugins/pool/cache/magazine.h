@@ -11,11 +11,11 @@
 #include "biased_lock.h"
 #include "heap/counts.h"
 #include "heap/heap.h"
+#include "kept_blocks.h"
 #include "order/stream_pool.h"
 #include "pinned_cache.h"
 #include "unordered_blocks.h"
 
-#include <algorithm>
 #include <array>
 
 namespace emm::pool {
@@ -24,36 +24,26 @@ class Depot;
 class Thread;
 class ThreadCaches;
 
-// What a magazine keeps of blocks: the largest whatever their size, the largest of a size that
-// comes again and again, and of freed ones of calls without a stream how much.
+// The largest blocks that the stores of a magazine accept, and how much of freed ones of calls
+// without a stream they keep.
 struct BlockLimits {
-    uint64_t largest = 0;
-    uint64_t largest_again = 0;
+    uint64_t recent = 0;
+    uint64_t repeated = 0;
+    uint64_t unordered = 0;
     uint64_t most_freed = 0;
 };
 
 class alignas(128) Magazine {
 public:
-    Magazine(ThreadCaches &caches, uint64_t manager_identity, StreamPool &pool, Depot &depot,
+    Magazine(ThreadCaches &caches, uint64_t manager_identity, StreamPool &its_pool, Depot &depot,
              const Thread &owner, const BlockLimits &limits);
 
     // --- by its owner, inside its lock
     // The address of memory for `size` bytes, or 0: nothing here fits.
-    uint64_t take(size_t size) {
-        if (size > slab_limit && unordered_blocks_) {
-            return take_unordered(size);
-        }
-        if (size > slab_limit && size > largest_block) {
-            return take_large(size);
-        }
-        if (size > slab_limit) {
-            raise_block(round_up(size, granule));
-        }
-        return take_newest(size);
-    }
+    uint64_t take(size_t size) { return size > slab_limit ? take_block(size) : take_newest(size); }
     // The same, but of blocks it looks at the newest only, and not at those of unordered calls.
     uint64_t take_newest(size_t size) {
-        const uint64_t address = size - 1 < slab_limit ? take_slot(size) : take_block(size);
+        const uint64_t address = size - 1 < slab_limit ? take_slot(size) : take_newest_block(size);
         if (address != 0) [[likely]] {
             count_allocation(size);
         }
@@ -63,15 +53,17 @@ public:
     bool give(const Heap &heap, uint64_t address, size_t size);
     // Also a block of unordered calls, or a large one.
     bool give_any(const Heap &heap, uint64_t address, size_t size) {
-        return give(heap, address, size) || (unordered_blocks_ ? give_unordered(heap, address, size)
-                                                               : give_large(heap, address, size));
+        return give(heap, address, size) || give_other_block(heap, address, size);
     }
 
     // No block of that size is here, nor would one be taken back.
     bool never_holds(size_t size) const {
-        return size > std::max(slab_limit, largest_) &&
-               round_up(size, granule) != large_.size.get();
+        const uint64_t bytes = round_up(size, granule);
+        return size > slab_limit &&
+               !(unordered_blocks_ ? unordered_blocks_->accepts(bytes)
+                                   : recent_.accepts(bytes) || repeated_.accepts(bytes));
     }
+    bool keeps_recent(uint64_t bytes) const { return recent_.accepts(bytes); }
 
     // A freed slot of that class does not fit in.
     bool is_full(unsigned index) const { return bins_[index].full(); }
@@ -85,63 +77,24 @@ public:
     uint64_t quarantined_bytes() const;
     bool empty() const { return idle_bytes() == 0 && quarantined_bytes() == 0; }
     bool is_own() const; // of the calling thread
+    bool is_of(const StreamPool &its_pool, uint64_t manager_identity) const {
+        return &pool == &its_pool && manager_identity_ == manager_identity;
+    }
     // A request of that size has found nothing, and no block is here now: a size that comes again
     // has blocks kept for it.
     void note_miss(uint64_t bytes);
     uint64_t largest_idle() const; // block that is kept for its size
-    // Its blocks are complete when they go out, and wait when they come back.
 
     using Bins = std::array<Bin, slab_classes>;
 
     BiasedLock lock;
     const bool unordered;
-    const uint64_t largest_block; // of its stream, to keep whatever its size
-
-private:
-    friend class Thread;
-    friend class ThreadCaches;
-
-    // Since the pool has taken them over the last time.
-    Gauge<uint64_t> allocations_, frees_;
-    Gauge<int64_t> live_;    // bytes allocated here less those freed here
-    Gauge<int64_t> highest_; // that it has been
-
-    Bins bins_;
-    const std::unique_ptr<Bins> quarantine_; // of the unordered one
-
-    // Beyond slots: the last few freed, for requests of just their size. Any other request sends
-    // them home first, so that they join their neighbours before a best fit is looked for.
-    struct LooseBlock {
-        uint64_t address;
-        uint64_t size;
-        Block *block;
-    };
-    LooseBlock blocks_[most_blocks_a_magazine];
-    Gauge<uint32_t> block_count_;
-    Gauge<uint64_t> block_bytes_;
-    const std::unique_ptr<UnorderedBlocks> unordered_blocks_; // in place of those; may be NULL
-    const uint64_t largest_;                                  // to keep whatever their size
-
-public:
+    StreamPool &pool;
+    ThreadCaches &caches;
     std::unique_ptr<PinnedCache> pinned; // once there is any
 
 private:
-    // Of an unregistered stream.
-    const uint64_t key_;         // its identity
-    uint64_t registrations_ = 0; // the last at which it was none of them
-    uint64_t answered_ = 0;      // the last call for events that it has heard
-
-    ThreadCaches &caches_;
-    Counts &counts_; // of the pool
-    const uint64_t manager_identity_;
-
-public:
-    StreamPool &pool;
-
-private:
-    Depot &depot_; // of its free pool
-    const Thread &owner_;
-    Link<Magazine> of_manager_;
+    friend class ThreadCaches; // fills and empties the stores
 
     void count_allocation(size_t size) {
         const int64_t now = live_.get() + int64_t(size);
@@ -167,42 +120,44 @@ private:
         entry.slot->loan.begin(size);
         return entry.address;
     }
-    uint64_t take_block(size_t size) {
-        const uint32_t n = block_count_.get();
-        const uint64_t bytes = round_up(size, granule);
-        if (n == 0 || blocks_[n - 1].size != bytes) {
+    uint64_t take_newest_block(size_t size) {
+        const RecentBlocks::Entry *entry = recent_.take_newest(round_up(size, granule));
+        if (!entry) {
             return 0;
         }
-        block_count_.set(n - 1);
-        block_bytes_.add(-bytes);
-        blocks_[n - 1].block->loan.begin(size);
-        return blocks_[n - 1].address;
+        entry->block->loan.begin(size);
+        return entry->address;
     }
-    static Block *lent_at(const Heap &heap, uint64_t address, size_t size);
-    uint64_t begin_loan(Block &block, size_t size);
-    void end_loan(Block &block);
-    uint64_t take_unordered(size_t size);
-    bool give_unordered(const Heap &heap, uint64_t address, size_t size);
-    uint64_t take_large(size_t size);
-    bool give_large(const Heap &heap, uint64_t address, size_t size);
-    void raise_block(uint64_t bytes);
+    uint64_t take_block(size_t size);
     bool give_slot(uint64_t address, size_t size, Slot &slot);
     bool give_block(size_t size, Block &block);
+    bool give_other_block(const Heap &heap, uint64_t address, size_t size);
 
-    Bin *const returns_; // where freed slots go: bins_, or the quarantine
+    // Since the pool has taken them over the last time.
+    Gauge<uint64_t> allocations_, frees_;
+    Gauge<int64_t> live_;    // bytes allocated here less those freed here
+    Gauge<int64_t> highest_; // that it has been
 
-    // Blocks of a stream that are larger than those: all of one size, which was asked for twice in
-    // a row and not here. So sizes that take turns stay in the heap, for a best fit.
-    struct LargeBlocks {
-        uint64_t idle_bytes() const { return count.get() * size.get(); }
+    // --- the stores
+    Bins bins_;
+    const std::unique_ptr<Bins> quarantine_; // of the unordered one
+    Bin *const returns_;                     // where freed slots go: bins_, or the quarantine
+    // Any request for another size sends blocks home first, so that they join their neighbours
+    // before a best fit is looked for.
+    RecentBlocks recent_;
+    RepeatedBlocks repeated_;
+    const std::unique_ptr<UnorderedBlocks> unordered_blocks_; // in place of those; may be NULL
 
-        uint64_t lacked = 0;  // the size that was asked for last and not here
-        Gauge<uint64_t> size; // 0: none
-        Gauge<uint32_t> count;
-        Block *blocks[most_blocks_a_magazine];
-    };
-    LargeBlocks large_;
-    const uint64_t largest_large_;
+    // Of an unregistered stream.
+    const uint64_t key_;         // its identity
+    uint64_t registrations_ = 0; // the last at which it was none of them
+    uint64_t answered_ = 0;      // the last call for events that it has heard
+
+    Counts &counts_; // of the pool
+    const uint64_t manager_identity_;
+    Depot &depot_; // of its free pool
+    const Thread &owner_;
+    Link<Magazine> of_manager_;
 };
 
 inline bool Magazine::give(const Heap &heap, uint64_t address, size_t size) {
@@ -232,18 +187,14 @@ inline bool Magazine::give_slot(uint64_t address, size_t size, Slot &slot) {
 
 inline bool Magazine::give_block(size_t size, Block &block) {
     const uint64_t lent = block.loan.plain_size();
-    const uint32_t n = block_count_.get();
     if (!agree(lent, size)) {
         return false;
     }
-    if (block.size > largest_block || n == most_blocks_a_magazine) {
+    if (!recent_.give(block)) {
         block.expect(); // who its neighbours are may be read under the lock alone
         return false;
     }
     block.loan.end();
-    blocks_[n] = {block.begin, block.size, &block};
-    block_count_.set(n + 1);
-    block_bytes_.add(block.size);
     count_free(lent);
     return true;
 }

@@ -73,7 +73,7 @@ Thread::~Thread() {
     for (auto &magazine : magazines_) {
         const std::lock_guard lock(ending());
         if (!magazine->lock.closed_for_good()) {
-            magazine->caches_.part_with(*magazine);
+            magazine->caches.part_with(*magazine);
         }
     }
     own_streams_.end();
@@ -96,8 +96,7 @@ void Thread::set_way(uint64_t manager_identity, emm_stream stream, Magazine &mag
 
 Magazine *Thread::find(const StreamPool &pool, uint64_t manager_identity) const {
     for (const auto &magazine : magazines_) {
-        if (&magazine->pool == &pool && magazine->manager_identity_ == manager_identity &&
-            !magazine->lock.closed_for_good()) {
+        if (magazine->is_of(pool, manager_identity) && !magazine->lock.closed_for_good()) {
             return magazine.get();
         }
     }

@@ -27,9 +27,11 @@ Magazine *ThreadCaches::own(uint64_t identity, emm_stream stream, StreamPool &po
 Magazine &ThreadCaches::make(Thread &thread, StreamPool &pool) {
     BlockLimits limits;
     if (limit_ > 0 && pool.order == Order::stream) {
-        limits = {largest_block_of_any_size, largest_kept(limit_), 0};
+        limits.recent = largest_block_of_any_size;
+        limits.repeated = largest_kept(limit_);
     } else if (pool.order == Order::anyone) {
-        limits = {largest_kept(limit_), 0, bytes_a_batch(limit_)};
+        limits.unordered = largest_kept(limit_);
+        limits.most_freed = bytes_a_batch(limit_);
     }
     const auto [depot, fresh] = depots_.try_emplace(&pool, totals_);
     try {

@@ -127,7 +127,6 @@ private:
     void unload(Magazine &magazine, unsigned index, uint32_t count);
     void quarantine(Magazine &magazine, unsigned index);
     void clear(Depot &depot, StreamPool &pool);
-    void give_blocks(Block *const *blocks, uint32_t count, StreamPool &pool);
     bool keeps_complete_blocks() const;
     void drain(Magazine &magazine);
     void shut(const StreamPool *pool);

@@ -21,7 +21,11 @@ struct UnorderedBlocks {
         Block *blocks[most_frees_a_batch];
     };
 
-    explicit UnorderedBlocks(uint64_t most_bytes) : most_freed_bytes(most_bytes) {}
+    // Of up to `largest` bytes each; and of freed ones `most_bytes` in all.
+    UnorderedBlocks(uint64_t largest, uint64_t most_bytes)
+        : largest_accepted(largest), most_freed_bytes(most_bytes) {}
+
+    bool accepts(uint64_t bytes) const { return bytes <= largest_accepted; }
 
     // --- by its owner, inside the magazine's lock
     Block *take(uint64_t bytes) {
@@ -34,16 +38,20 @@ struct UnorderedBlocks {
         return bin->blocks[n - 1];
     }
     // Whether there is room for a freed block of one of the sizes.
-    bool can_take_back(uint64_t bytes) {
+    bool has_room_for(uint64_t bytes) {
         const Bin *bin = find(bytes);
         return bin && freed_count.get() < bin->batch &&
                freed_bytes.get() + bytes <= most_freed_bytes;
     }
-    void take_back(Block &block) {
+    bool give(Block &block) {
+        if (!has_room_for(block.size)) {
+            return false;
+        }
         const uint32_t n = freed_count.get();
         freed[n] = &block;
         freed_count.set(n + 1);
         freed_bytes.add(block.size);
+        return true;
     }
 
     // --- with the pool's lock
@@ -57,6 +65,9 @@ struct UnorderedBlocks {
     }
     // A request of that size has found nothing here, and no bin has any block now.
     void note_miss(uint64_t bytes) {
+        if (!accepts(bytes)) {
+            return;
+        }
         for (const uint64_t missed : missed_lately) {
             if (missed == bytes && !find(bytes)) {
                 Bin &bin = bins[next_bin++ % unordered_sizes];
@@ -65,6 +76,21 @@ struct UnorderedBlocks {
             }
         }
         missed_lately[next_missed++ % unordered_sizes] = bytes;
+    }
+    template <class Function> void drain(Function function) { // what is complete
+        for (Bin &bin : bins) {
+            for (uint32_t i = 0; i < bin.count.get(); i++) {
+                function(*bin.blocks[i], bin.size);
+            }
+            bin.count.set(0);
+        }
+    }
+    template <class Function> void drain_freed(Function function) {
+        for (uint32_t i = 0; i < freed_count.get(); i++) {
+            function(*freed[i]);
+        }
+        freed_count.set(0);
+        freed_bytes.set(0);
     }
     // Complete blocks that are fetched at a time.
     uint32_t most_of(uint64_t bytes) const {
@@ -89,6 +115,7 @@ struct UnorderedBlocks {
     Block *freed[most_frees_a_batch];
     Gauge<uint32_t> freed_count;
     Gauge<uint64_t> freed_bytes;
+    const uint64_t largest_accepted;
     const uint64_t most_freed_bytes;
 
 private:

@@ -10,8 +10,8 @@ struct DeviceMemory {
     // `common` is the pool of what is complete.
     DeviceMemory(FreePool &common, const TagClock &clock) : heap(common, clock) {}
 
-    Heap heap; // every call reads its map of addresses
-    Slabs slabs{heap};
+    Heap heap;                      // every call reads its map of addresses,
+    alignas(128) Slabs slabs{heap}; // and nothing that calls write lies beside that
     Counts counts;
 };
 

@@ -121,18 +121,17 @@ TEST_CASE(
 
 TEST_CASE("a size that is missed twice in a while has its blocks taken back, up to a batch") {
     World world;
-    UnorderedBlocks kept(3 * mib);
-    CHECK_FALSE(kept.can_take_back(mib));
+    UnorderedBlocks kept(4 * mib, 3 * mib);
+    CHECK_FALSE(kept.has_room_for(mib));
     kept.note_miss(mib);
-    CHECK_FALSE(kept.can_take_back(mib));
+    CHECK_FALSE(kept.has_room_for(mib));
     kept.note_miss(2 * mib);
     kept.note_miss(mib);
-    CHECK_FALSE(kept.can_take_back(2 * mib));
+    CHECK_FALSE(kept.has_room_for(2 * mib));
     for (int i = 0; i < 3; i++) {
-        REQUIRE(kept.can_take_back(mib));
-        kept.take_back(*world.take(mib));
+        REQUIRE(kept.give(*world.take(mib)));
     }
-    CHECK_FALSE(kept.can_take_back(mib));
+    CHECK_FALSE(kept.has_room_for(mib));
     CHECK(kept.freed_bytes.get() == 3 * mib);
     CHECK(kept.take(mib) == nullptr); // those wait
     CHECK(kept.most_of(mib) == 3);
