@@ -19,11 +19,12 @@ Place Manager::lent_at(emm_deviceptr ptr) const {
     return place && place.requested() != 0 ? place : Place{};
 }
 
-emm_status Manager::refuse_free(emm_deviceptr ptr) {
+emm_status Manager::refuse_free(emm_deviceptr ptr, bool pinned) {
     return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
-                     "pool: memfree of 0x%llx, which is no live allocation of this manager: freed "
-                     "already, or not where an allocation begins",
-                     ptr);
+                     "pool: mem%sfree of 0x%llx, which is no live %sallocation of this manager%s: "
+                     "freed already, or not where an allocation begins",
+                     pinned ? "host" : "", ptr, pinned ? "pinned " : "",
+                     pinned ? " with these flags" : "");
 }
 
 emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
@@ -48,7 +49,7 @@ emm_status Manager::memfree(emm_deviceptr ptr, size_t size, emm_stream stream) {
     if (registered && free_block(*magazine, ptr, size)) {
         return EMM_OK;
     }
-    return free_place(ptr, size, stream);
+    return free_place(ptr, size, stream, nullptr);
 }
 
 // A block that the magazine never holds goes to the heap. False: it is none, or there is
@@ -70,27 +71,31 @@ bool Manager::free_block(Magazine &magazine, emm_deviceptr ptr, size_t size) {
     if (!caches_.make_room_for_block(magazine, block->size) ||
         !magazine.give_any(memory_.heap, ptr, size)) {
         release({block, nullptr}, pool);
-        order_.mark_dirty(pool, block->size);
-        memory_.heap.give(*block, pool);
     }
     upkeep(lock, pool, nullptr);
     return true;
 }
 
-emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream) {
+// What the thread's magazine does not take back: pinned memory of these flags, or device memory if
+// they are NULL.
+emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream,
+                               const uint32_t *host_flags) {
+    const bool unordered = stream == EMM_STREAM_UNORDERED;
+    const auto find = [&] { return host_flags ? pinned_.lent_at(*host_flags, ptr) : lent_at(ptr); };
     const SlowCall call(served_.driver, caches_);
     Lock lock(served_.mutex);
-    Place place = lent_at(ptr);
+    Place place = find();
     const uint64_t asked = place ? place.requested() : 0;
     if (place && size != 0 && size != asked) {
         lock.unlock();
         return emm_failf(&host_, EMM_E_INVALID_VALUE, 0,
-                         "pool: memfree of 0x%llx as %zu bytes, which was allocated as %llu; it "
+                         "pool: mem%sfree of 0x%llx as %zu bytes, which was allocated as %llu; it "
                          "was not freed",
-                         ptr, size, static_cast<unsigned long long>(asked));
+                         host_flags ? "host" : "", ptr, size,
+                         static_cast<unsigned long long>(asked));
     }
     Caller caller;
-    StreamPool *const known = known_to_free_on(stream, caller, order_.unordered());
+    StreamPool *const known = order_.known(stream, caller);
     if (place && !known) {
         const Unlocked unlocked(lock);
         const emm_status status = identify_to_free(stream, caller);
@@ -98,35 +103,34 @@ emm_status Manager::free_place(emm_deviceptr ptr, size_t size, emm_stream stream
             return status;
         }
     }
-    place = lent_at(ptr); // unless another thread was quicker
+    place = find(); // unless another thread was quicker
     if (!place) {
         lock.unlock();
-        return refuse_free(ptr);
+        return refuse_free(ptr, host_flags);
     }
-    StreamPool &pool = known ? *known : pool_to_free_on(caller, order_.unordered());
+    StreamPool &without_stream =
+        host_flags ? pinned_.unordered_pool(*place.block) : order_.unordered();
+    StreamPool &pool = unordered ? without_stream
+                       : known   ? *known
+                                 : pool_to_free_on(caller, without_stream);
     pool.hold();
-    const bool plain = served_.serves() && !place.uses() && !place.capture();
     // An unordered free goes to the magazine that unordered allocations come from.
-    StreamPool &source = stream == EMM_STREAM_UNORDERED ? order_.common() : pool;
-    Magazine *magazine = !plain  ? nullptr
-                         : known ? caches_.own(stream, source)
-                                 : caches_.own_for(caller, pool);
+    StreamPool &source = unordered ? order_.common() : pool;
+    if (host_flags && known && !place.uses()) {
+        pinned_.hand_over(stream, source);
+    }
+    const bool plain = served_.serves() && !place.uses() && !place.capture();
+    Magazine *magazine = host_flags || !plain ? nullptr
+                         : known              ? caches_.own(stream, source)
+                                              : caches_.own_for(caller, pool);
     if (!magazine || !stow(*magazine, place)) {
-        release(place, pool);
-        if (StreamPool *used = order_.free(place, pool)) {
+        if (StreamPool *used = release(place, pool)) {
             order_.record_event_if_reachable(lock, *used);
         }
     }
     upkeep(lock, pool, &caller);
     order_.let_go(pool);
     return EMM_OK;
-}
-
-// Where it takes no driver call to find out; else NULL.
-StreamPool *Manager::known_to_free_on(emm_stream stream, Caller &ret_caller,
-                                      StreamPool &unordered) {
-    StreamPool *known = order_.known(stream, ret_caller);
-    return stream == EMM_STREAM_UNORDERED ? &unordered : known;
 }
 
 // Puts what is freed into a magazine, after making room if it is full.
@@ -171,10 +175,16 @@ StreamPool &Manager::pool_to_free_on(Caller &caller, StreamPool &unordered) {
     return unordered;
 }
 
-void Manager::release(Place place, StreamPool &pool) {
+// Into the free pool, unless it has to wait for further uses: then a stream that should get an
+// event now, or NULL.
+StreamPool *Manager::release(Place place, StreamPool &pool) {
+    if (is_pinned(place)) {
+        return pinned_.free(place, pool);
+    }
     pool.count_frees(1);
     memory_.counts.count_free(place.requested(), place.size());
     place.end_loan();
+    return order_.free(place, pool);
 }
 
 void Manager::give(Place place, StreamPool &pool) {

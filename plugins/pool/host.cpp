@@ -55,56 +55,11 @@ emm_status Manager::refuse_host(size_t size, CUresult result) {
                      size, live, reserved, limit);
 }
 
-emm_status Manager::refuse_host_free(const void *host) {
-    return emm_failf(&host_, EMM_E_NOT_OWNED, 0,
-                     "pool: memhostfree of %p, which is no live pinned allocation of this manager "
-                     "with these flags: freed already, or not where an allocation begins",
-                     host);
-}
-
 emm_status Manager::memhostfree(void *host, size_t size, uint32_t flags, emm_stream stream) {
     const auto address = reinterpret_cast<uintptr_t>(host);
-    if (pinned_.give_to_magazine(flags, address, size, stream)) {
-        return EMM_OK;
-    }
-    const SlowCall call(served_.driver, caches_);
-    Lock lock(served_.mutex);
-    Place place = pinned_.lent_at(flags, address);
-    const uint64_t asked = place ? place.requested() : 0;
-    if (place && size != 0 && size != asked) {
-        lock.unlock();
-        return emm_failf(&host_, EMM_E_INVALID_VALUE, 0,
-                         "pool: memhostfree of %p as %zu bytes, which was allocated as %llu; it "
-                         "was not freed",
-                         host, size, static_cast<unsigned long long>(asked));
-    }
-    Caller caller;
-    StreamPool *const known =
-        place ? known_to_free_on(stream, caller, pinned_.unordered_pool(*place.block)) : nullptr;
-    if (place && !known) {
-        const Unlocked unlocked(lock);
-        const emm_status status = identify_to_free(stream, caller);
-        if (status != EMM_OK) {
-            return status;
-        }
-    }
-    place = pinned_.lent_at(flags, address); // unless another thread was quicker
-    if (!place) {
-        lock.unlock();
-        return refuse_host_free(host);
-    }
-    StreamPool &pool =
-        known ? *known : pool_to_free_on(caller, pinned_.unordered_pool(*place.block));
-    pool.hold();
-    if (known && !place.uses()) {
-        pinned_.hand_over(stream, stream == EMM_STREAM_UNORDERED ? order_.common() : pool);
-    }
-    if (StreamPool *used = pinned_.free(place, pool)) {
-        order_.record_event_if_reachable(lock, *used);
-    }
-    upkeep(lock, pool, &caller);
-    order_.let_go(pool);
-    return EMM_OK;
+    return pinned_.give_to_magazine(flags, address, size, stream)
+               ? EMM_OK
+               : free_place(address, size, stream, &flags);
 }
 
 } // namespace emm::pool

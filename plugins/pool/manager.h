@@ -68,14 +68,14 @@ private:
     // --- free.cpp
     void close_magazines(StreamPool &pool) override { caches_.close(&pool); }
     bool free_block(Magazine &magazine, emm_deviceptr ptr, size_t size);
-    emm_status free_place(emm_deviceptr ptr, size_t size, emm_stream stream);
+    emm_status free_place(emm_deviceptr ptr, size_t size, emm_stream stream,
+                          const uint32_t *host_flags);
     Place lent_at(emm_deviceptr ptr) const;
     bool stow(Magazine &magazine, Place place);
     emm_status identify_to_free(emm_stream stream, Caller &ret_caller);
-    StreamPool *known_to_free_on(emm_stream stream, Caller &ret_caller, StreamPool &unordered);
     StreamPool &pool_to_free_on(Caller &caller, StreamPool &unordered);
-    emm_status refuse_free(emm_deviceptr ptr);
-    void release(Place place, StreamPool &pool);
+    emm_status refuse_free(emm_deviceptr ptr, bool pinned);
+    StreamPool *release(Place place, StreamPool &pool);
     void give(Place place, StreamPool &pool) override;
     void hold(Place place) override;
     void give_held(Place place, StreamPool &pool) override;
@@ -86,7 +86,6 @@ private:
 
     // --- host.cpp
     emm_status refuse_host(size_t size, CUresult result);
-    emm_status refuse_host_free(const void *host);
 
     // --- notices.cpp
     emm_status identify(emm_stream stream, Caller &ret_caller);

@@ -39,6 +39,9 @@ std::unique_ptr<Backing> Backing::make(const Options &options, StreamOrder &orde
     if (pages) {
         return std::make_unique<Pages>(options, order, memory, caches, moves);
     }
+    if (options.initial == 0) { // only then do small requests never ask the large zone
+        memory.heap.set_remnants_apart();
+    }
     return std::make_unique<Segments>(options, order, memory, caches, moves);
 }
 

@@ -32,6 +32,11 @@ public:
     // says which and why. Throws PluginError.
     static std::unique_ptr<Backing> make(const Options &options, StreamOrder &order,
                                          DeviceMemory &memory, ThreadCaches &caches, Moves &moves);
+    Backing(const Options &options, StreamOrder &order, DeviceMemory &memory, ThreadCaches &caches,
+            Moves &moves)
+        : context_(order.context()), options_(options), heap_(memory.heap), order_(order),
+          caches_(caches), moves_(moves),
+          holdings_(options, memory, caches, context_.device_bytes()) {}
     virtual ~Backing() = default;
     Backing(const Backing &) = delete;
     Backing &operator=(const Backing &) = delete;
@@ -71,12 +76,6 @@ public:
     virtual emm_status set_access(int32_t peer, uint32_t flags) = 0;
 
 protected:
-    Backing(const Options &options, StreamOrder &order, DeviceMemory &memory, ThreadCaches &caches,
-            Moves &moves)
-        : context_(order.context()), options_(options), heap_(memory.heap), order_(order),
-          caches_(caches), moves_(moves),
-          holdings_(options, memory, caches, context_.device_bytes()) {}
-
     ServedContext &context_;
     const Options &options_;
     Heap &heap_;

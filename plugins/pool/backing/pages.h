@@ -18,9 +18,7 @@ namespace emm::pool {
 
 class Pages final : public Backing {
 public:
-    Pages(const Options &options, StreamOrder &order, DeviceMemory &memory, ThreadCaches &caches,
-          Moves &moves)
-        : Backing(options, order, memory, caches, moves) {}
+    using Backing::Backing;
     ~Pages() override;
 
     Block *take(StreamPool &pool, uint64_t bytes) override;

@@ -6,14 +6,6 @@
 
 namespace emm::pool {
 
-Segments::Segments(const Options &options, StreamOrder &order, DeviceMemory &memory,
-                   ThreadCaches &caches, Moves &moves)
-    : Backing(options, order, memory, caches, moves) {
-    if (options_.initial == 0) { // only then do small requests never ask the large zone
-        heap_.set_remnants_apart();
-    }
-}
-
 Segments::~Segments() {
     while (Segment *segment = refused_.pop_front()) {
         delete segment;

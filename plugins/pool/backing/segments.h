@@ -13,8 +13,7 @@ namespace emm::pool {
 
 class Segments final : public Backing {
 public:
-    Segments(const Options &options, StreamOrder &order, DeviceMemory &memory, ThreadCaches &caches,
-             Moves &moves);
+    using Backing::Backing;
     ~Segments() override;
 
     Block *take(StreamPool &pool, uint64_t bytes) override;

@@ -46,7 +46,6 @@ struct StreamPool : FreePool {
     using FreePool::FreePool;
 
     // --- for every caller, with the pool's lock ---
-    bool in_capture() const { return capture_; }
     void count_allocation() { balance_++; }
     void count_frees(int64_t count) { balance_ -= count; }
     uint32_t count_slow_call() { return ++slow_calls_; }
