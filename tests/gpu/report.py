@@ -157,7 +157,7 @@ def save_all(folder, data):
     peers = folder / "peers/peers.md"
     if peers.exists():
         lines = [line for line in peers.read_text().splitlines() if line.startswith("| ")]
-        save(data / "peers.csv", folder, "tools/peers/run; in parentheses: the multiple of emm pool's",
+        save(data / "peers.csv", folder, "tests/peers/run; in parentheses: the multiple of emm pool's",
              cells(lines[0]), [cells(line) for line in lines[1:]])
         (data / "reserved.svg").write_text((peers.parent / "reserved.svg").read_text())
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""peers_test.py RUN BUILD: tools/peers without a GPU."""
+"""peers_test.py RUN BUILD: tests/peers without a GPU."""
 import json
 import os
 import pathlib

@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-SOURCES = [HERE / "driver.cpp", HERE / "recording.cpp", HERE / "../emm/bench/team.cpp",
-           HERE / "../emm/clock.cpp", HERE / "../emm/statistics.cpp"]
+TOOL = HERE / "../../tools/emm"
+SOURCES = [HERE / "driver.cpp", HERE / "recording.cpp", TOOL / "bench/team.cpp",
+           TOOL / "clock.cpp", TOOL / "statistics.cpp"]
 
 
 class Missing(Exception):
@@ -43,7 +44,7 @@ def runtime_library():
 
 def compile_peer(name, include, link, folder):
     program = folder / f"peer-{name}"
-    include = [*include, HERE / "../../include", toolkit() / "include", HERE / "../emm", HERE]
+    include = [*include, HERE / "../../include", toolkit() / "include", TOOL, HERE]
     # Without NDEBUG, assertions in RMM's headers would be part of what is measured.
     command = ["c++", "-std=c++20", "-O2", "-DNDEBUG", "-D_GNU_SOURCE",
                *(f"-I{path}" for path in include), HERE / f"{name}.cpp", *SOURCES,
@@ -91,7 +92,7 @@ def build_cupy(_, __):
 
 def built_program(name):
     def find(build, _):
-        program = build / "tools/peers" / name
+        program = build / "tests/peers" / name
         if not program.exists():
             raise Missing("not built", f"{program} is not there")
         return [str(program)]
@@ -109,7 +110,7 @@ def driver_in_use():
 
 def metered_driver(build, folder, on_gpu):
     """metered_driver.cpp in a folder of its own, with the driver beside it."""
-    library = build / "tools/peers/libcuda.so.1"
+    library = build / "tests/peers/libcuda.so.1"
     driver = driver_in_use() if on_gpu else build / "tools/simcuda/libcuda.so.1"
     for needed in (library, driver):
         if not needed.exists():
