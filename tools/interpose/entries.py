@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """entries.py OUTPUT SOURCE...: writes ENTRY(name, index) for each function that one of the sources names: a
 folder with CUDA's headers (cuda.h, and those beside it for OpenGL, EGL, VDPAU and profiling), served.def,
-some of whose entries the headers of an older CUDA lack, or a text file of names, one a line."""
+some of whose entries the headers of an older CUDA lack, or a text file of names by what they begin with."""
 
 import pathlib
 import re
@@ -33,7 +33,13 @@ def entries_in(folder):
 
 
 def listed_in(file):
-    return {line for line in file.read_text(encoding='utf-8').splitlines() if not line.startswith('#')}
+    names = set()
+    for line in file.read_text(encoding='utf-8').splitlines():
+        if line.startswith(' '):
+            names |= {prefix + rest for rest in line.split()}
+        elif not line.startswith('#'):
+            prefix = line.rstrip(':')
+    return names
 
 
 def served_in(file):
