@@ -33,29 +33,38 @@ namespace {
 using namespace simcuda;
 }
 
+// A list of types as parameters with names, (char *p, int p_), and those names as arguments.
+#define PARENTHESES ()
+#define EXPAND(...) EXPAND_4(EXPAND_4(EXPAND_4(__VA_ARGS__)))
+#define EXPAND_4(...) EXPAND_2(EXPAND_2(EXPAND_2(__VA_ARGS__)))
+#define EXPAND_2(...) __VA_ARGS__
+#define NEXT_PARAMETER() PARAMETER
+#define PARAMETER(name, type, ...)                                                                 \
+    type name __VA_OPT__(, NEXT_PARAMETER PARENTHESES(name##_, __VA_ARGS__))
+#define PARAMETERS(...) (__VA_OPT__(EXPAND(PARAMETER(p, __VA_ARGS__))))
+#define NEXT_ARGUMENT() ARGUMENT
+#define ARGUMENT(name, type, ...) name __VA_OPT__(, NEXT_ARGUMENT PARENTHESES(name##_, __VA_ARGS__))
+#define ARGUMENTS(...) (__VA_OPT__(EXPAND(ARGUMENT(p, __VA_ARGS__))))
+
 // The exported symbols.
-#define ENTRY(name, since, symbol, function, parameters, arguments)                                \
-    EXPORT CUresult symbol parameters {                                                            \
-        return enter(row_##symbol, false, [&] { return api::function arguments; });                \
+#define SERVE(symbol, row, per_thread, function, types)                                            \
+    CUresult symbol PARAMETERS types {                                                             \
+        return enter(row, per_thread, [&] { return api::function ARGUMENTS types; });              \
     }
-#define FREE_ENTRY(name, since, symbol, function, parameters, arguments)                           \
-    EXPORT CUresult symbol parameters {                                                            \
+#define ENTRY(name, since, symbol, function, types)                                                \
+    EXPORT SERVE(symbol, row_##symbol, false, function, types)
+#define FREE_ENTRY(name, since, symbol, function, types)                                           \
+    EXPORT CUresult symbol PARAMETERS types {                                                      \
         count_call(row_##symbol);                                                                  \
-        return api::function arguments;                                                            \
+        return api::function ARGUMENTS types;                                                      \
     }
-#define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments)                \
-    ENTRY(name, since, symbol, function, parameters, arguments)                                    \
-    EXPORT CUresult variant parameters {                                                           \
-        return enter(row_##symbol, true, [&] { return api::function arguments; });                 \
-    }
-#define KERNEL_ENTRY(name, since, function, parameters, arguments)                                 \
+#define STREAM_ENTRY(name, since, symbol, suffix, function, types)                                 \
+    ENTRY(name, since, symbol, function, types)                                                    \
+    EXPORT SERVE(symbol##_##suffix, row_##symbol, true, function, types)
+#define KERNEL_ENTRY(name, since, function, types)                                                 \
     namespace kernels {                                                                            \
-    CUresult name parameters {                                                                     \
-        return enter(row_##name, false, [&] { return api::function arguments; });                  \
-    }                                                                                              \
-    CUresult name##_ptsz parameters {                                                              \
-        return enter(row_##name, true, [&] { return api::function arguments; });                   \
-    }                                                                                              \
+    SERVE(name, row_##name, false, function, types)                                                \
+    SERVE(name##_ptsz, row_##name, true, function, types)                                          \
     }
 #include "entries.def"
 #undef ENTRY
@@ -75,12 +84,13 @@ struct Entry {
 };
 
 const Entry table[] = {
-#define ENTRY(name, since, symbol, function, parameters, arguments)                                \
+#define ENTRY(name, since, symbol, function, types)                                                \
     {#name, since, reinterpret_cast<void *>(&::symbol), nullptr},
 #define FREE_ENTRY ENTRY
-#define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments)                \
-    {#name, since, reinterpret_cast<void *>(&::symbol), reinterpret_cast<void *>(&::variant)},
-#define KERNEL_ENTRY(name, since, function, parameters, arguments)                                 \
+#define STREAM_ENTRY(name, since, symbol, suffix, function, types)                                 \
+    {#name, since, reinterpret_cast<void *>(&::symbol),                                            \
+     reinterpret_cast<void *>(&::symbol##_##suffix)},
+#define KERNEL_ENTRY(name, since, function, types)                                                 \
     {#name, since, reinterpret_cast<void *>(&kernels::name),                                       \
      reinterpret_cast<void *>(&kernels::name##_ptsz), true},
 #include "entries.def"

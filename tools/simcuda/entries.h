@@ -16,11 +16,10 @@ namespace simcuda {
 
 // The entries' implementations. They run with the simulator locked.
 namespace api {
-#define ENTRY(name, since, symbol, function, parameters, arguments) CUresult function parameters;
+#define ENTRY(name, since, symbol, function, types) CUresult function types;
 #define FREE_ENTRY ENTRY
-#define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments)                \
-    CUresult function parameters;
-#define KERNEL_ENTRY(name, since, function, parameters, arguments) CUresult function parameters;
+#define STREAM_ENTRY(name, since, symbol, suffix, function, types) CUresult function types;
+#define KERNEL_ENTRY(name, since, function, types) CUresult function types;
 #include "entries.def"
 #undef ENTRY
 #undef FREE_ENTRY
@@ -30,10 +29,10 @@ namespace api {
 
 // One number for each line of the table.
 enum Row {
-#define ENTRY(name, since, symbol, function, parameters, arguments) row_##symbol,
+#define ENTRY(name, since, symbol, function, types) row_##symbol,
 #define FREE_ENTRY ENTRY
-#define STREAM_ENTRY(name, since, symbol, variant, function, parameters, arguments) row_##symbol,
-#define KERNEL_ENTRY(name, since, function, parameters, arguments) row_##name,
+#define STREAM_ENTRY(name, since, symbol, suffix, function, types) row_##symbol,
+#define KERNEL_ENTRY(name, since, function, types) row_##name,
 #include "entries.def"
 #undef ENTRY
 #undef FREE_ENTRY
