@@ -92,9 +92,7 @@ CUresult make(Handles<Array, Handle> &handles, const CUDA_ARRAY3D_DESCRIPTOR *de
         array->size += size_of(*descriptor, level);
     }
     const auto offset = context.device->take(array->size);
-    if (!offset) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    expect(offset.has_value(), CUDA_ERROR_OUT_OF_MEMORY);
     array->offset = *offset;
     *ret_handle = handles.insert(array.get());
     sim().arrays.emplace(array.release(), uint64_t(reinterpret_cast<uintptr_t>(*ret_handle)));
@@ -109,12 +107,8 @@ template <class Handle> void end(Handles<Array, Handle> &handles, Handle handle,
 }
 
 template <class Handle> Array &array_of(Handles<Array, Handle> &handles, Handle handle) {
-    Array *const array = handles.find(handle);
-    if (!array) {
-        misuse("array %p %s", static_cast<void *>(handle),
-               handles.was(handle) ? "was destroyed" : "is no array");
-        throw Refused{CUDA_ERROR_INVALID_HANDLE};
-    }
+    Array *array;
+    expect_success(find_object(handles, handle, "array", array, CUDA_ERROR_INVALID_HANDLE));
     return *array;
 }
 

@@ -46,6 +46,9 @@ void count_call(Row row);
 uint64_t calls_of(std::string_view name);
 uint64_t calls_of_all();
 
+// Undefined behaviour: reports it and aborts, or with misuse=error returns an error.
+CUresult misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 // Ends an entry with this result; what it holds is given back on the way.
 struct Refused {
     CUresult result;
@@ -82,6 +85,18 @@ Object &expect_found(CUresult (*find)(Handle, Object *&), Handle handle) {
     return *object;
 }
 
+// The object of a handle. What is no handle, or no longer, is misuse, which names its `kind`.
+template <class Object, class Handle>
+CUresult find_object(const Handles<Object, Handle> &all, Handle handle, const char *kind,
+                     Object *&ret_object, CUresult otherwise = CUDA_ERROR_INVALID_VALUE) {
+    ret_object = all.find(handle);
+    if (!ret_object) {
+        misuse("%s 0x%llx %s", kind, (unsigned long long)handle,
+               all.was(handle) ? "was destroyed" : "does not exist");
+    }
+    return ret_object ? CUDA_SUCCESS : otherwise;
+}
+
 // For an entry that tells how another one ends.
 template <class Body> CUresult result_of(const Body &body) {
     try {
@@ -105,8 +120,5 @@ CUresult enter(Row row, bool per_thread_stream, const Body &body) noexcept {
     simulator.settle();
     return result;
 }
-
-// Undefined behaviour: reports it and aborts, or with misuse=error returns an error.
-CUresult misuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 } // namespace simcuda

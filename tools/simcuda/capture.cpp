@@ -98,14 +98,12 @@ void add_last_nodes(Stream &stream, const std::vector<Node *> &nodes) {
     }
 }
 
-CUresult find_to_capture(CUstream handle, CUstreamCaptureMode mode, Stream *&ret_stream) {
-    const CUresult result = find_stream(handle, ret_stream);
-    if (result != CUDA_SUCCESS || mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    return ret_stream->kind == Stream::Kind::legacy ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-           : ret_stream->capture                    ? CUDA_ERROR_ILLEGAL_STATE
-                                                    : CUDA_SUCCESS;
+Stream &find_to_capture(CUstream handle, CUstreamCaptureMode mode) {
+    Stream &stream = expect_found(find_stream, handle);
+    expect(mode <= CU_STREAM_CAPTURE_MODE_RELAXED);
+    expect(stream.kind != Stream::Kind::legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    expect(!stream.capture, CUDA_ERROR_ILLEGAL_STATE);
+    return stream;
 }
 
 void begin_capture(Stream &stream, CUstreamCaptureMode mode, CUgraph graph) {
@@ -208,9 +206,7 @@ CUresult api::stream_begin_capture_v1(CUstream h_stream) {
 }
 
 CUresult api::stream_begin_capture(CUstream h_stream, CUstreamCaptureMode mode) {
-    Stream *stream;
-    expect_success(find_to_capture(h_stream, mode, stream));
-    begin_capture(*stream, mode, make_graph()->handle);
+    begin_capture(find_to_capture(h_stream, mode), mode, make_graph()->handle);
     return CUDA_SUCCESS;
 }
 
@@ -218,29 +214,23 @@ CUresult api::stream_begin_capture_to_graph(CUstream h_stream, CUgraph h_graph,
                                             const CUgraphNode *dependencies,
                                             const CUgraphEdgeData *, size_t num_dependencies,
                                             CUstreamCaptureMode mode) {
-    Stream *stream;
-    Graph *graph;
     std::vector<Node *> nodes;
-    expect_success(find_to_capture(h_stream, mode, stream));
-    expect_success(find_graph(h_graph, graph));
-    expect(!capture_into(*graph) &&
-           find_nodes(*graph, dependencies, dependencies ? num_dependencies : 0, nodes) &&
+    Stream &stream = find_to_capture(h_stream, mode);
+    const Graph &graph = expect_found(find_graph, h_graph);
+    expect(!capture_into(graph) &&
+           find_nodes(graph, dependencies, dependencies ? num_dependencies : 0, nodes) &&
            (dependencies || num_dependencies == 0));
-    begin_capture(*stream, mode, h_graph);
-    stream->last_nodes = nodes;
+    begin_capture(stream, mode, h_graph);
+    stream.last_nodes = nodes;
     return CUDA_SUCCESS;
 }
 
 CUresult api::stream_end_capture(CUstream h_stream, CUgraph *ph_graph) {
-    Stream *stream;
-    CUresult result = find_stream(h_stream, stream);
-    if (result != CUDA_SUCCESS || !ph_graph || !stream->capture) {
-        return result != CUDA_SUCCESS ? result
-               : !ph_graph            ? CUDA_ERROR_INVALID_VALUE
-                                      : CUDA_ERROR_ILLEGAL_STATE;
-    }
-    const std::shared_ptr<Capture> capture = stream->capture;
-    result = may_end(*capture, *stream);
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect(ph_graph);
+    expect(stream.capture != nullptr, CUDA_ERROR_ILLEGAL_STATE);
+    const std::shared_ptr<Capture> capture = stream.capture;
+    CUresult result = may_end(*capture, stream);
     if (result != CUDA_SUCCESS) {
         return refuse(*capture, result);
     }
@@ -280,14 +270,13 @@ CUresult api::stream_get_capture_info_v2(CUstream h_stream,
                                          const CUgraphNode **dependencies_out,
                                          size_t *num_dependencies_out) {
     static thread_local std::vector<CUgraphNode> dependencies;
-    Stream *stream;
     const CUresult result = stream_is_capturing(h_stream, capture_status_out);
     if (result != CUDA_SUCCESS || *capture_status_out != CU_STREAM_CAPTURE_STATUS_ACTIVE) {
         return result;
     }
-    find_stream(h_stream, stream);
+    const Stream &stream = expect_found(find_stream, h_stream);
     dependencies.clear();
-    for (const Node *node : stream->last_nodes) {
+    for (const Node *node : stream.last_nodes) {
         dependencies.push_back(node->handle);
     }
     const auto tell = [](auto *where, auto value) {
@@ -295,8 +284,8 @@ CUresult api::stream_get_capture_info_v2(CUstream h_stream,
             *where = value;
         }
     };
-    tell(id_out, stream->capture->id);
-    tell(graph_out, stream->capture->graph);
+    tell(id_out, stream.capture->id);
+    tell(graph_out, stream.capture->graph);
     tell(dependencies_out, static_cast<const CUgraphNode *>(dependencies.data()));
     tell(num_dependencies_out, dependencies.size());
     return CUDA_SUCCESS;

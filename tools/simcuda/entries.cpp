@@ -6,27 +6,6 @@
 
 #include <cstring>
 
-// Names that cuda.h turns into those of later versions; here each is meant as it stands.
-#undef cuDeviceGetUuid
-#undef cuDevicePrimaryCtxRelease
-#undef cuDevicePrimaryCtxReset
-#undef cuDevicePrimaryCtxSetFlags
-#undef cuEventElapsedTime
-#undef cuGetProcAddress
-#undef cuGraphExecUpdate
-#undef cuIpcOpenMemHandle
-#undef cuMemAlloc
-#undef cuMemAllocHost
-#undef cuMemAllocPitch
-#undef cuMemFree
-#undef cuMemGetAddressRange
-#undef cuMemGetInfo
-#undef cuMemHostGetDevicePointer
-#undef cuMemHostRegister
-#undef cuStreamBeginCapture
-#undef cuStreamGetCaptureInfo
-#undef cuStreamUpdateCaptureDependencies
-
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
@@ -67,10 +46,6 @@ using namespace simcuda;
     SERVE(name##_ptsz, row_##name, true, function, types)                                          \
     }
 #include "entries.def"
-#undef ENTRY
-#undef FREE_ENTRY
-#undef STREAM_ENTRY
-#undef KERNEL_ENTRY
 
 namespace simcuda {
 namespace {
@@ -86,7 +61,6 @@ struct Entry {
 const Entry table[] = {
 #define ENTRY(name, since, symbol, function, types)                                                \
     {#name, since, reinterpret_cast<void *>(&::symbol), nullptr},
-#define FREE_ENTRY ENTRY
 #define STREAM_ENTRY(name, since, symbol, suffix, function, types)                                 \
     {#name, since, reinterpret_cast<void *>(&::symbol),                                            \
      reinterpret_cast<void *>(&::symbol##_##suffix)},
@@ -94,10 +68,6 @@ const Entry table[] = {
     {#name, since, reinterpret_cast<void *>(&kernels::name),                                       \
      reinterpret_cast<void *>(&kernels::name##_ptsz), true},
 #include "entries.def"
-#undef ENTRY
-#undef FREE_ENTRY
-#undef STREAM_ENTRY
-#undef KERNEL_ENTRY
 };
 
 const struct {

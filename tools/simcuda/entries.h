@@ -3,6 +3,27 @@
 #include <cuda.h>
 #include <string_view>
 
+// Names that cuda.h turns into those of later versions; here each is meant as it stands.
+#undef cuDeviceGetUuid
+#undef cuDevicePrimaryCtxRelease
+#undef cuDevicePrimaryCtxReset
+#undef cuDevicePrimaryCtxSetFlags
+#undef cuEventElapsedTime
+#undef cuGetProcAddress
+#undef cuGraphExecUpdate
+#undef cuIpcOpenMemHandle
+#undef cuMemAlloc
+#undef cuMemAllocHost
+#undef cuMemAllocPitch
+#undef cuMemFree
+#undef cuMemGetAddressRange
+#undef cuMemGetInfo
+#undef cuMemHostGetDevicePointer
+#undef cuMemHostRegister
+#undef cuStreamBeginCapture
+#undef cuStreamGetCaptureInfo
+#undef cuStreamUpdateCaptureDependencies
+
 // Types that older headers lack.
 #if CUDA_VERSION < 12030
 struct CUgraphEdgeData;
@@ -17,27 +38,13 @@ namespace simcuda {
 // The entries' implementations. They run with the simulator locked.
 namespace api {
 #define ENTRY(name, since, symbol, function, types) CUresult function types;
-#define FREE_ENTRY ENTRY
-#define STREAM_ENTRY(name, since, symbol, suffix, function, types) CUresult function types;
-#define KERNEL_ENTRY(name, since, function, types) CUresult function types;
 #include "entries.def"
-#undef ENTRY
-#undef FREE_ENTRY
-#undef STREAM_ENTRY
-#undef KERNEL_ENTRY
 } // namespace api
 
 // One number for each line of the table.
 enum Row {
 #define ENTRY(name, since, symbol, function, types) row_##symbol,
-#define FREE_ENTRY ENTRY
-#define STREAM_ENTRY(name, since, symbol, suffix, function, types) row_##symbol,
-#define KERNEL_ENTRY(name, since, function, types) row_##name,
 #include "entries.def"
-#undef ENTRY
-#undef FREE_ENTRY
-#undef STREAM_ENTRY
-#undef KERNEL_ENTRY
     row_count
 };
 

@@ -7,13 +7,7 @@
 namespace simcuda {
 
 CUresult find_event(CUevent handle, Event *&ret_event) {
-    ret_event = sim().events.find(handle);
-    if (!ret_event) {
-        misuse("event %p %s", static_cast<void *>(handle),
-               sim().events.was(handle) ? "was destroyed" : "is no event");
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    return CUDA_SUCCESS;
+    return find_object(sim().events, handle, "event", ret_event, CUDA_ERROR_INVALID_HANDLE);
 }
 
 void end_events(Context &context) {
@@ -35,9 +29,7 @@ void set(Event &event, OpRef op, Clock clock) {
 
 CUresult record(Event &event, Stream &stream) {
     expect_success(check_capture(stream));
-    if (event.context != &root_of(*stream.context)) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
+    expect(event.context == &root_of(*stream.context), CUDA_ERROR_INVALID_HANDLE);
     if (stream.capture) {
         event.capture = stream.capture;
         event.nodes = stream.last_nodes;
@@ -58,13 +50,11 @@ CUresult wait(Event &event, Stream &stream) {
 
 // For calls that ask about an event or wait for it, which captures forbid.
 CUresult find_recorded(CUevent handle, Event *&ret_event) {
-    CUresult result = find_event(handle, ret_event);
-    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
-    if (result != CUDA_SUCCESS || !ret_event->capture) {
-        return result;
-    }
-    return ret_event->capture->streams.empty() ? CUDA_ERROR_INVALID_VALUE
-                                               : CUDA_ERROR_CAPTURED_EVENT;
+    expect_success(find_event(handle, ret_event));
+    expect_success(check_unsafe_call());
+    return !ret_event->capture                   ? CUDA_SUCCESS
+           : ret_event->capture->streams.empty() ? CUDA_ERROR_INVALID_VALUE
+                                                 : CUDA_ERROR_CAPTURED_EVENT;
 }
 
 } // namespace

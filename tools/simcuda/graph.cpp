@@ -35,13 +35,7 @@ Held::~Held() {
 }
 
 CUresult find_graph(CUgraph handle, Graph *&ret_graph) {
-    ret_graph = sim().graphs.find(handle);
-    if (!ret_graph) {
-        misuse("graph %p %s", static_cast<void *>(handle),
-               sim().graphs.was(handle) ? "was destroyed" : "is no graph");
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
+    return find_object(sim().graphs, handle, "graph", ret_graph);
 }
 
 Graph *make_graph() {
@@ -80,13 +74,7 @@ bool find_nodes(const Graph &graph, const CUgraphNode *handles, size_t count,
 }
 
 CUresult find_executable(CUgraphExec handle, Executable *&ret_executable) {
-    ret_executable = sim().executables.find(handle);
-    if (!ret_executable) {
-        misuse("executable graph %p %s", static_cast<void *>(handle),
-               sim().executables.was(handle) ? "was destroyed" : "does not exist");
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
+    return find_object(sim().executables, handle, "executable graph", ret_executable);
 }
 
 std::shared_ptr<Held> hold_too(const Held &held) {
@@ -150,19 +138,15 @@ public:
         start_ = stream.clock;
     }
 
-    CUresult run() {
+    void run() {
         for (const auto &node : executable_.body->nodes) {
-            const CUresult result = add(*node);
-            if (result != CUDA_SUCCESS) {
-                return result;
-            }
+            add(*node);
         }
         const auto keep = [body = executable_.body, held = executable_.held] {};
         stream_.ended = stream_.clock;
         stream_.tail = sim().work.add(keep, false, all_.empty() ? before_ : all_);
         executable_.last = stream_.tail;
         executable_.clock = executable_.held->runs = stream_.clock;
-        return CUDA_SUCCESS;
     }
 
 private:
@@ -183,12 +167,9 @@ private:
         return lines_++ == 0 ? stream_.line : sim().host.new_line();
     }
 
-    CUresult add(const Node &node) {
+    void add(const Node &node) {
         Task task;
-        const CUresult result = node.bind ? node.bind(task) : CUDA_SUCCESS;
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        expect_success(node.bind ? node.bind(task) : CUDA_SUCCESS);
         Step step{nullptr, start_, start_, choose_line(node), task.kernel, false};
         std::vector<OpRef> before = before_;
         for (const Node *each : node.before) {
@@ -207,7 +188,6 @@ private:
         all_.push_back(step.op);
         stream_.clock.join(step.clock, sim().host);
         steps_[&node] = std::move(step);
-        return CUDA_SUCCESS;
     }
 
     Executable &executable_;
@@ -286,7 +266,7 @@ CUresult api::graph_launch(CUgraphExec h_graph_exec, CUstream h_stream) {
     }
     expect((executable.frees_at_launch || !has_live(*executable.body)) &&
            can_free(*executable.body));
-    expect_success(Launch(executable, stream).run());
+    Launch(executable, stream).run();
     graph_memory_launched(*executable.body, stream);
     return CUDA_SUCCESS;
 }

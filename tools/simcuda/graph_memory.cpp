@@ -111,42 +111,37 @@ bool free_graph_memory(Region &region, Stream *stream) {
 namespace {
 
 // The graph, and the nodes of it that are named.
-CUresult find_place(CUgraph handle, const CUgraphNode *dependencies, size_t count,
-                    Graph *&ret_graph, std::vector<Node *> &ret_before) {
-    const CUresult result = find_graph(handle, ret_graph);
-    if (result != CUDA_SUCCESS || (!dependencies && count != 0)) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    return find_nodes(*ret_graph, dependencies, count, ret_before) ? CUDA_SUCCESS
-                                                                   : CUDA_ERROR_INVALID_VALUE;
+Graph &find_place(CUgraph handle, const CUgraphNode *dependencies, size_t count,
+                  std::vector<Node *> &ret_before) {
+    Graph &graph = expect_found(find_graph, handle);
+    expect((dependencies || count == 0) && find_nodes(graph, dependencies, count, ret_before));
+    return graph;
 }
 
 } // namespace
 
 CUresult api::graph_add_empty_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
                                    const CUgraphNode *dependencies, size_t num_dependencies) {
-    Graph *graph;
     std::vector<Node *> before;
-    expect_success(find_place(h_graph, dependencies, num_dependencies, graph, before));
+    Graph &graph = find_place(h_graph, dependencies, num_dependencies, before);
     expect(ph_graph_node);
-    *ph_graph_node = append_node(*graph, this_thread.call, nullptr, before)->handle;
+    *ph_graph_node = append_node(graph, this_thread.call, nullptr, before)->handle;
     return CUDA_SUCCESS;
 }
 
 CUresult api::graph_add_mem_alloc_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
                                        const CUgraphNode *dependencies, size_t num_dependencies,
                                        CUDA_MEM_ALLOC_NODE_PARAMS *node_params) {
-    Graph *graph;
     Device *device = nullptr;
     std::vector<Node *> before;
-    expect_success(find_place(h_graph, dependencies, num_dependencies, graph, before));
+    Graph &graph = find_place(h_graph, dependencies, num_dependencies, before);
     expect(ph_graph_node && node_params && node_params->bytesize != 0 &&
            node_params->poolProps.allocType == CU_MEM_ALLOCATION_TYPE_PINNED &&
            node_params->poolProps.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
            find_device(node_params->poolProps.location.id, device) == CUDA_SUCCESS);
-    const Region *region = take_for_graph(*graph, *device, node_params->bytesize);
+    const Region *region = take_for_graph(graph, *device, node_params->bytesize);
     expect(region, CUDA_ERROR_OUT_OF_MEMORY);
-    *ph_graph_node = append_node(*graph, this_thread.call, bind_write(*region), before)->handle;
+    *ph_graph_node = append_node(graph, this_thread.call, bind_write(*region), before)->handle;
     node_params->dptr = region->start;
     return CUDA_SUCCESS;
 }
@@ -154,14 +149,11 @@ CUresult api::graph_add_mem_alloc_node(CUgraphNode *ph_graph_node, CUgraph h_gra
 CUresult api::graph_add_mem_free_node(CUgraphNode *ph_graph_node, CUgraph h_graph,
                                       const CUgraphNode *dependencies, size_t num_dependencies,
                                       CUdeviceptr dptr) {
-    Graph *graph;
     std::vector<Node *> before;
-    const CUresult result = find_place(h_graph, dependencies, num_dependencies, graph, before);
+    Graph &graph = find_place(h_graph, dependencies, num_dependencies, before);
     Region *const region = graph_region(dptr);
-    if (result != CUDA_SUCCESS || !ph_graph_node || !region || !free_in_graph(*graph, *region)) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
-    *ph_graph_node = append_node(*graph, this_thread.call, bind_write(*region), before)->handle;
+    expect(ph_graph_node && region && free_in_graph(graph, *region));
+    *ph_graph_node = append_node(graph, this_thread.call, bind_write(*region), before)->handle;
     return CUDA_SUCCESS;
 }
 

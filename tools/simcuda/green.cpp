@@ -77,14 +77,11 @@ CUresult api::dev_resource_generate_desc(CUdevResourceDesc *ph_desc, CUdevResour
 
 CUresult api::green_ctx_create(CUgreenCtx *ph_ctx, CUdevResourceDesc desc, CUdevice dev,
                                unsigned int flags) {
-    Device *device;
-    const CUresult found = find_device(dev, device);
-    if (found != CUDA_SUCCESS || !ph_ctx || !desc || flags != CU_GREEN_CTX_DEFAULT_STREAM) {
-        return found != CUDA_SUCCESS ? found : CUDA_ERROR_INVALID_VALUE;
-    }
+    Device &device = expect_found(find_device, dev);
+    expect(ph_ctx && desc && flags == CU_GREEN_CTX_DEFAULT_STREAM);
     CUcontext primary;
     expect_success(device_primary_ctx_retain(&primary, dev));
-    Context *const green = make_context(*device, device->primary_flags, nullptr);
+    Context *const green = make_context(device, device.primary_flags, nullptr);
     green->root = sim().contexts.find(primary);
     green->root->greens.insert(green);
     *ph_ctx = green_of(*green);

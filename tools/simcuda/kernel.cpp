@@ -37,20 +37,13 @@ CUresult load(Context *context, const void *image, CUmodule *ret_module) {
 }
 
 CUresult find_module(CUmodule handle, Module *&ret_module) {
-    ret_module = sim().modules.find(handle);
-    return ret_module ? CUDA_SUCCESS
-                      : misuse("module or library %p %s", static_cast<void *>(handle),
-                               sim().modules.was(handle) ? "is unloaded" : "is none");
+    return find_object(sim().modules, handle, "module or library", ret_module);
 }
 
 CUresult find_function(CUfunction handle) {
-    if (!handle) {
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    return sim().functions.find(handle)
-               ? CUDA_SUCCESS
-               : misuse("function %p %s", static_cast<void *>(handle),
-                        sim().functions.was(handle) ? "is unloaded" : "is none");
+    Function *function;
+    return handle ? find_object(sim().functions, handle, "function", function)
+                  : CUDA_ERROR_INVALID_HANDLE;
 }
 
 void unload(CUmodule handle) {
@@ -108,12 +101,9 @@ CUresult api::module_load(CUmodule *module, const char *fname) {
 }
 
 CUresult api::module_unload(CUmodule hmod) {
-    Module *module;
-    const CUresult result = find_module(hmod, module);
-    if (result == CUDA_SUCCESS) {
-        unload(hmod);
-    }
-    return result;
+    expect_found(find_module, hmod);
+    unload(hmod);
+    return CUDA_SUCCESS;
 }
 
 CUresult api::module_get_function(CUfunction *hfunc, CUmodule hmod, const char *name) {
@@ -169,33 +159,26 @@ CUresult api::func_get_attribute(int *pi, CUfunction_attribute attrib, CUfunctio
 
 CUresult api::kernel_get_attribute(int *pi, CUfunction_attribute attrib, CUkernel kernel,
                                    CUdevice dev) {
-    int any = 0;
-    const CUresult result =
-        device_get_attribute(&any, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, dev);
-    return result == CUDA_SUCCESS
-               ? func_get_attribute(pi, attrib, reinterpret_cast<CUfunction>(kernel))
-               : result;
+    expect_found(find_device, dev);
+    return func_get_attribute(pi, attrib, reinterpret_cast<CUfunction>(kernel));
 }
 
 CUresult api::launch_kernel(CUfunction f, unsigned int grid_dim_x, unsigned int grid_dim_y,
                             unsigned int grid_dim_z, unsigned int block_dim_x,
                             unsigned int block_dim_y, unsigned int block_dim_z, unsigned int,
                             CUstream h_stream, void **kernel_params, void **extra) {
-    const CUresult result = find_function(f);
-    const bool has_threads =
-        grid_dim_x && grid_dim_y && grid_dim_z && block_dim_x && block_dim_y && block_dim_z;
-    if (result != CUDA_SUCCESS || !has_threads || (kernel_params && extra)) {
-        return result != CUDA_SUCCESS ? result : CUDA_ERROR_INVALID_VALUE;
-    }
+    expect_success(find_function(f));
+    expect(grid_dim_x && grid_dim_y && grid_dim_z && block_dim_x && block_dim_y && block_dim_z &&
+           !(kernel_params && extra));
     return enqueue_nothing(h_stream);
 }
 
 CUresult api::launch_kernel_ex(const CUlaunchConfig *config, CUfunction f, void **kernel_params,
                                void **extra) {
-    return !config ? CUDA_ERROR_INVALID_VALUE
-                   : launch_kernel(f, config->gridDimX, config->gridDimY, config->gridDimZ,
-                                   config->blockDimX, config->blockDimY, config->blockDimZ,
-                                   config->sharedMemBytes, config->hStream, kernel_params, extra);
+    expect(config);
+    return launch_kernel(f, config->gridDimX, config->gridDimY, config->gridDimZ, config->blockDimX,
+                         config->blockDimY, config->blockDimZ, config->sharedMemBytes,
+                         config->hStream, kernel_params, extra);
 }
 
 CUresult api::graph_instantiate_with_params(CUgraphExec *ph_graph_exec, CUgraph h_graph,

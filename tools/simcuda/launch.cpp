@@ -37,11 +37,8 @@ CUresult bind_ranges(const Context &context, const std::vector<simcuda_range> &r
                      Task &ret_task) {
     for (const simcuda_range &range : ranges) {
         std::vector<Span> spans;
-        CUresult result = resolve("range", range.address, range.size, false, spans);
-        result = result == CUDA_SUCCESS ? check_reach(context, range.address) : result;
-        if (result != CUDA_SUCCESS) {
-            return result;
-        }
+        expect_success(resolve("range", range.address, range.size, false, spans));
+        expect_success(check_reach(context, range.address));
         for (const Span &span : spans) {
             ret_task.uses.push_back({span, range.write != 0});
         }
@@ -51,12 +48,8 @@ CUresult bind_ranges(const Context &context, const std::vector<simcuda_range> &r
 
 CUresult launch(CUstream handle, void (*function)(void *), void *argument,
                 const std::vector<simcuda_range> &ranges, bool programmatic) {
-    Stream *stream;
-    const CUresult result = find_stream(handle, stream);
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    return enqueue(*stream, [=, context = &root_of(*stream->context)](Task &ret_task) {
+    Stream &stream = expect_found(find_stream, handle);
+    return enqueue(stream, [=, context = &root_of(*stream.context)](Task &ret_task) {
         ret_task.outside = ret_task.kernel = true;
         ret_task.programmatic = programmatic;
         if (function) {

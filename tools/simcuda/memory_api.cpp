@@ -18,9 +18,7 @@ CUresult allocate(CUdeviceptr *ret_address, uint64_t size) {
     expect(ret_address && size != 0);
     Device &device = *context.device;
     const auto offset = device.take(size);
-    if (!offset) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    expect(offset.has_value(), CUDA_ERROR_OUT_OF_MEMORY);
     Region region;
     region.offset = *offset + Device::shift(size);
     region.start = device.window + region.offset;
@@ -134,34 +132,19 @@ CUresult free_of_graph(CUdeviceptr start) {
 
 // The first versions have addresses of 32 bits and serve contexts made before CUDA 3.2. Contexts
 // here are newer, and the driver does not mix the two.
-CUresult api::mem_get_info_v1(unsigned int *, unsigned int *) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult api::mem_alloc_v1(unsigned int *, unsigned int) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult api::mem_alloc_pitch_v1(unsigned int *, unsigned int *, unsigned int, unsigned int,
-                                 unsigned int) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult api::mem_free_v1(unsigned int) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult api::mem_get_address_range_v1(unsigned int *, unsigned int *, unsigned int) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult api::mem_alloc_host_v1(void **, unsigned int) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-}
-
-CUresult api::mem_host_get_device_pointer_v1(unsigned int *, void *, unsigned int) {
-    return CUDA_ERROR_INVALID_CONTEXT;
-}
+#define OF_32_BITS(function, ...)                                                                  \
+    CUresult api::function(__VA_ARGS__) {                                                          \
+        return CUDA_ERROR_INVALID_CONTEXT;                                                         \
+    }
+OF_32_BITS(mem_get_info_v1, unsigned int *, unsigned int *)
+OF_32_BITS(mem_alloc_v1, unsigned int *, unsigned int)
+OF_32_BITS(mem_alloc_pitch_v1, unsigned int *, unsigned int *, unsigned int, unsigned int,
+           unsigned int)
+OF_32_BITS(mem_free_v1, unsigned int)
+OF_32_BITS(mem_get_address_range_v1, unsigned int *, unsigned int *, unsigned int)
+OF_32_BITS(mem_alloc_host_v1, void **, unsigned int)
+OF_32_BITS(mem_host_get_device_pointer_v1, unsigned int *, void *, unsigned int)
+#undef OF_32_BITS
 
 CUresult api::mem_get_info(size_t *free, size_t *total) {
     const Device &device = *expect_found(current_root).device;

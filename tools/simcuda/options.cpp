@@ -17,7 +17,7 @@ namespace observe = emm::observe;
 
 using Setter = std::function<bool(Options &, std::string_view)>;
 
-bool read_number(std::string_view text, uint64_t &ret_number) {
+bool read_number(std::string_view text, auto &ret_number) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ret_number);
     return error == std::errc() && end == text.data() + text.size();
 }
@@ -164,43 +164,34 @@ std::string read_options(const char *text, Options &options) {
 
 namespace {
 
-bool read_whole(std::string_view text, auto &ret_number) {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), ret_number);
-    return error == std::errc() && end == text.data() + text.size() && ret_number > 0;
-}
-
 bool takes_memory(std::string_view call) {
-    for (const std::string_view name : {"cuMemAlloc",
-                                        "cuMemAllocPitch",
-                                        "cuMemAllocHost",
-                                        "cuMemHostAlloc",
-                                        "cuMemHostRegister",
-                                        "cuMemAllocManaged",
-                                        "cuMemAddressReserve",
-                                        "cuMemCreate",
-                                        "cuMemMap",
-                                        "cuMemSetAccess",
-                                        "cuMemAllocAsync",
-                                        "cuMemAllocFromPoolAsync",
-                                        "cuMemPoolCreate",
-                                        "cuArrayCreate",
-                                        "cuArray3DCreate",
-                                        "cuMipmappedArrayCreate",
-                                        "cuGraphAddMemAllocNode",
-                                        "cuCtxCreate",
-                                        "cuDevicePrimaryCtxRetain",
-                                        "cuStreamCreate",
-                                        "cuStreamCreateWithPriority",
-                                        "cuEventCreate",
-                                        "cuGraphCreate",
-                                        "cuGraphInstantiateWithFlags",
-                                        "cuUserObjectCreate",
-                                        "cuIpcOpenMemHandle"}) {
-        if (call == name) {
-            return true;
-        }
-    }
-    return false;
+    static constexpr std::string_view names[] = {"cuMemAlloc",
+                                                 "cuMemAllocPitch",
+                                                 "cuMemAllocHost",
+                                                 "cuMemHostAlloc",
+                                                 "cuMemHostRegister",
+                                                 "cuMemAllocManaged",
+                                                 "cuMemAddressReserve",
+                                                 "cuMemCreate",
+                                                 "cuMemMap",
+                                                 "cuMemSetAccess",
+                                                 "cuMemAllocAsync",
+                                                 "cuMemAllocFromPoolAsync",
+                                                 "cuMemPoolCreate",
+                                                 "cuArrayCreate",
+                                                 "cuArray3DCreate",
+                                                 "cuMipmappedArrayCreate",
+                                                 "cuGraphAddMemAllocNode",
+                                                 "cuCtxCreate",
+                                                 "cuDevicePrimaryCtxRetain",
+                                                 "cuStreamCreate",
+                                                 "cuStreamCreateWithPriority",
+                                                 "cuEventCreate",
+                                                 "cuGraphCreate",
+                                                 "cuGraphInstantiateWithFlags",
+                                                 "cuUserObjectCreate",
+                                                 "cuIpcOpenMemHandle"};
+    return std::find(std::begin(names), std::end(names), call) != std::end(names);
 }
 
 } // namespace
@@ -217,7 +208,8 @@ std::string Faults::arm(std::string_view text) {
     fault.call = text.substr(0, at);
     std::string_view count = text.substr(at + 1);
     if (const size_t colon = count.find(':'); colon != count.npos) {
-        if (!read_whole(count.substr(colon + 1), fault.code) || fault.code > CUDA_ERROR_UNKNOWN) {
+        if (!read_number(count.substr(colon + 1), fault.code) || fault.code <= 0 ||
+            fault.code > CUDA_ERROR_UNKNOWN) {
             return wrong;
         }
         count = count.substr(0, colon);
@@ -226,7 +218,8 @@ std::string Faults::arm(std::string_view text) {
         fault.onwards = true;
         count.remove_suffix(1);
     }
-    if (!read_whole(count, fault.at) || (fault.call != "any" && !is_entry(fault.call))) {
+    if (!read_number(count, fault.at) || fault.at == 0 ||
+        (fault.call != "any" && !is_entry(fault.call))) {
         return wrong;
     }
     armed_.push_back(fault);

@@ -157,13 +157,7 @@ void Pool::trim(uint64_t keep) {
 }
 
 CUresult find_pool(CUmemoryPool handle, Pool *&ret_pool) {
-    ret_pool = sim().pool_handles.find(handle);
-    if (!ret_pool) {
-        misuse("memory pool %p %s", static_cast<void *>(handle),
-               sim().pool_handles.was(handle) ? "was destroyed" : "does not exist");
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
+    return find_object(sim().pool_handles, handle, "memory pool", ret_pool);
 }
 
 Pool *make_pool(Device &device, unsigned handle_types) {

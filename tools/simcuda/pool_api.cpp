@@ -14,9 +14,7 @@ namespace {
 // The stream already waits for the work of the memory's earlier owners.
 CUresult give_out(Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_address) {
     auto part = pool.take(Device::rounded_small(size), stream);
-    if (!part) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    expect(part.has_value(), CUDA_ERROR_OUT_OF_MEMORY);
     Region region;
     region.start = pool.device->window + part->offset;
     region.size = size;
@@ -37,9 +35,7 @@ CUresult give_out(Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_ad
 CUresult give_to_graph(const Pool &pool, Stream &stream, uint64_t size, CUdeviceptr *ret_address) {
     Graph &graph = *sim().graphs.find(stream.capture->graph);
     const Region *region = take_for_graph(graph, *pool.device, size);
-    if (!region) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    expect(region, CUDA_ERROR_OUT_OF_MEMORY);
     add_node(stream, bind_write(*region));
     *ret_address = region->start;
     return CUDA_SUCCESS;
@@ -49,25 +45,17 @@ CUresult allocate(CUdeviceptr *ret_address, size_t size, Pool *pool, CUstream ha
     Stream &stream = expect_found(find_stream, handle);
     expect_success(check_capture(stream));
     pool = pool ? pool : stream.context->device->current_pool;
-    if (!ret_address || pool->imported) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
+    expect(ret_address && !pool->imported);
     if (size == 0) {
         *ret_address = 0;
         return CUDA_SUCCESS;
     }
-    if (size > pool->device->capacity) {
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    expect(size <= pool->device->capacity, CUDA_ERROR_OUT_OF_MEMORY);
     if (stream.capture) {
         return give_to_graph(*pool, stream, size, ret_address);
     }
     expect_success(check_unsafe_call());
     return give_out(*pool, stream, size, ret_address);
-}
-
-CUresult touch(Stream &stream, const Region &region) {
-    return enqueue(stream, bind_write(region));
 }
 
 CUresult free_of_graph(Stream &stream, CUdeviceptr start) {
@@ -80,11 +68,11 @@ CUresult free_of_graph(Stream &stream, CUdeviceptr start) {
         return misuse("%s, which a graph has and no launch has left to the program",
                       sim().regions.describe(start).c_str());
     }
-    const CUresult result = touch(stream, region);
-    if (!stream.capture && result == CUDA_SUCCESS) {
+    expect_success(enqueue(stream, bind_write(region)));
+    if (!stream.capture) {
         free_graph_memory(region, &stream);
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 CUresult free_on(Stream &stream, CUdeviceptr start) {
@@ -93,14 +81,11 @@ CUresult free_on(Stream &stream, CUdeviceptr start) {
         invalidate(*stream.capture);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = stream.capture ? CUDA_SUCCESS : check_unsafe_call();
-    if (result == CUDA_SUCCESS && region.kind == Kind::graph) {
+    expect_success(stream.capture ? CUDA_SUCCESS : check_unsafe_call());
+    if (region.kind == Kind::graph) {
         return free_of_graph(stream, start);
     }
-    result = result == CUDA_SUCCESS ? touch(stream, region) : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect_success(enqueue(stream, bind_write(region)));
     sim().regions.remove(start, this_thread.call);
     if (region.kind == Kind::device) {
         stream.tail = sim().work.add([=] { give_to_device(region); }, false, {stream.tail});
@@ -240,10 +225,9 @@ CUresult api::mem_pool_get_attribute(CUmemoryPool pool, CUmemPool_attribute attr
         return CUDA_SUCCESS;
     }
     const uint64_t *amount = amount_of(found, attr);
-    if (amount) {
-        std::memcpy(value, amount, sizeof *amount);
-    }
-    return amount ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    expect(amount);
+    std::memcpy(value, amount, sizeof *amount);
+    return CUDA_SUCCESS;
 }
 
 CUresult api::mem_pool_trim_to(CUmemoryPool pool, size_t min_bytes_to_keep) {

@@ -15,13 +15,5 @@
 #define ENTRY(name, since, symbol, function, types)                                                \
     static_assert(std::is_same_v<PFN_##name##_v##since, CUresult(CUDAAPI *) types>,                \
                   #symbol " is not " #name " of CUDA version " #since);
-#define FREE_ENTRY ENTRY
-#define STREAM_ENTRY(name, since, symbol, suffix, function, types)                                 \
-    ENTRY(name, since, symbol, function, types)
-#define KERNEL_ENTRY(name, since, function, types) ENTRY(name, since, name, function, types)
 #include "entries.def"
-#undef ENTRY
-#undef FREE_ENTRY
-#undef STREAM_ENTRY
-#undef KERNEL_ENTRY
 #endif

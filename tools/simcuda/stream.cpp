@@ -8,27 +8,14 @@
 namespace simcuda {
 namespace {
 
-CUresult own_stream(Stream *&ret_stream) {
-    Context *context;
-    CUresult result = current_context(context);
-    result = result == CUDA_SUCCESS && context->root ? CUDA_ERROR_INVALID_HANDLE : result;
-    if (result == CUDA_SUCCESS) {
-        auto &stream = context->per_thread[this_thread.number];
-        if (!stream) {
-            stream.reset(make_stream(*context, Stream::Kind::per_thread, 0, 0));
-        }
-        ret_stream = stream.get();
+Stream *own_stream() {
+    Context &context = expect_found(current_context);
+    expect(!context.root, CUDA_ERROR_INVALID_HANDLE);
+    auto &stream = context.per_thread[this_thread.number];
+    if (!stream) {
+        stream.reset(make_stream(context, Stream::Kind::per_thread, 0, 0));
     }
-    return result;
-}
-
-CUresult legacy_stream(Stream *&ret_stream) {
-    Context *context;
-    const CUresult result = current_context(context);
-    if (result == CUDA_SUCCESS) {
-        ret_stream = context->legacy.get();
-    }
-    return result;
+    return stream.get();
 }
 
 void follow(Stream &stream, const Stream &earlier, std::vector<OpRef> &before) {
@@ -50,18 +37,14 @@ void Stream::follow(const Clock &earlier) {
 
 CUresult find_stream(CUstream handle, Stream *&ret_stream) {
     if (handle == CU_STREAM_PER_THREAD || (!handle && this_thread.per_thread_stream)) {
-        return own_stream(ret_stream);
+        ret_stream = own_stream();
+        return CUDA_SUCCESS;
     }
     if (!handle || handle == CU_STREAM_LEGACY) {
-        return legacy_stream(ret_stream);
+        ret_stream = expect_found(current_context).legacy.get();
+        return CUDA_SUCCESS;
     }
-    ret_stream = sim().streams.find(handle);
-    if (!ret_stream) {
-        misuse("stream %p %s", static_cast<void *>(handle),
-               sim().streams.was(handle) ? "was destroyed" : "is no stream");
-        return CUDA_ERROR_INVALID_HANDLE;
-    }
-    return CUDA_SUCCESS;
+    return find_object(sim().streams, handle, "stream", ret_stream, CUDA_ERROR_INVALID_HANDLE);
 }
 
 Stream *make_stream(Context &context, Stream::Kind kind, unsigned flags, int priority) {
@@ -129,14 +112,9 @@ OpRef enqueue_task(Stream &stream, Task task, const std::vector<OpRef> &more) {
 }
 
 CUresult enqueue(Stream &stream, const Bind &bind) {
-    CUresult result = check_capture(stream);
+    expect_success(check_capture(stream));
     Task task;
-    if (result == CUDA_SUCCESS) {
-        result = bind(task);
-    }
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect_success(bind(task));
     if (stream.capture) {
         add_node(stream, bind);
     } else {

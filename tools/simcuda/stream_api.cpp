@@ -67,14 +67,11 @@ CUresult api::stream_query(CUstream h_stream) {
 }
 
 CUresult api::stream_synchronize(CUstream h_stream) {
-    Stream *stream;
-    CUresult result = find_stream(h_stream, stream);
-    result = result == CUDA_SUCCESS ? check_no_capture(*stream) : result;
-    result = result == CUDA_SUCCESS ? check_unsafe_call() : result;
-    if (result == CUDA_SUCCESS) {
-        wait_for(*stream);
-    }
-    return result;
+    Stream &stream = expect_found(find_stream, h_stream);
+    expect_success(check_no_capture(stream));
+    expect_success(check_unsafe_call());
+    wait_for(stream);
+    return CUDA_SUCCESS;
 }
 
 CUresult api::launch_host_func(CUstream h_stream, CUhostFn fn, void *user_data) {

@@ -41,12 +41,8 @@ void copy_spans(std::vector<Span> to, std::vector<Span> from) {
 
 CUresult bind_copy(const Copy &copy, Task &ret_task) {
     std::vector<Span> to, from;
-    CUresult result = resolve("destination", copy.to, copy.bytes, copy.to_host, to);
-    result = result == CUDA_SUCCESS ? resolve("source", copy.from, copy.bytes, copy.from_host, from)
-                                    : result;
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
+    expect_success(resolve("destination", copy.to, copy.bytes, copy.to_host, to));
+    expect_success(resolve("source", copy.from, copy.bytes, copy.from_host, from));
     add_uses(from, false, ret_task);
     add_uses(to, true, ret_task);
     ret_task.run = [=] { copy_spans(to, from); };
@@ -62,14 +58,10 @@ CUresult bind_staged(const Copy &copy, Task &ret_task) {
     const auto *source = reinterpret_cast<const std::byte *>(copy.from);
     const auto staged = std::make_shared<std::vector<std::byte>>(source, source + copy.bytes);
     std::vector<Span> to;
-    const CUresult result = resolve("destination", copy.to, copy.bytes, copy.to_host, to);
-    if (result == CUDA_SUCCESS) {
-        add_uses(to, true, ret_task);
-        ret_task.run = [=] {
-            copy_spans(to, {{nullptr, address_of(staged->data()), copy.bytes, 0}});
-        };
-    }
-    return result;
+    expect_success(resolve("destination", copy.to, copy.bytes, copy.to_host, to));
+    add_uses(to, true, ret_task);
+    ret_task.run = [=] { copy_spans(to, {{nullptr, address_of(staged->data()), copy.bytes, 0}}); };
+    return CUDA_SUCCESS;
 }
 
 CUresult copy_on(Stream &stream, const Copy &copy, bool synchronous) {
@@ -77,34 +69,29 @@ CUresult copy_on(Stream &stream, const Copy &copy, bool synchronous) {
         return CUDA_SUCCESS;
     }
     const bool staged = copy.from_host && !stream.capture && is_pageable(copy.from);
-    const CUresult result = enqueue(stream, [=](Task &ret_task) {
+    expect_success(enqueue(stream, [=](Task &ret_task) {
         return staged ? bind_staged(copy, ret_task) : bind_copy(copy, ret_task);
-    });
+    }));
     // A copy into memory that is not pinned has happened when the call returns.
-    if (result == CUDA_SUCCESS && !stream.capture &&
-        (synchronous || (copy.to_host && is_pageable(copy.to)))) {
+    if (!stream.capture && (synchronous || (copy.to_host && is_pageable(copy.to)))) {
         wait_for(stream);
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 CUresult copy_async(CUstream handle, const Copy &copy) {
-    Stream *stream;
-    const CUresult result = find_stream(handle, stream);
-    return result == CUDA_SUCCESS ? copy_on(*stream, copy, false) : result;
+    return copy_on(expect_found(find_stream, handle), copy, false);
 }
 
 // The calls without a stream wait for the end, except for copies between device memory that has no
 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
 CUresult copy_now(const Copy &copy) {
-    Stream *stream;
-    const CUresult result = find_stream(nullptr, stream);
     const auto waits = [](CUdeviceptr address) {
         const Region *region = sim().regions.around(address);
         return !region || region->on_host() || region->sync_memops;
     };
-    return result == CUDA_SUCCESS ? copy_on(*stream, copy, waits(copy.to) || waits(copy.from))
-                                  : result;
+    return copy_on(expect_found(find_stream, CUstream(nullptr)), copy,
+                   waits(copy.to) || waits(copy.from));
 }
 
 template <typename Value> void fill(const std::vector<Span> &spans, Value value) {
@@ -120,37 +107,29 @@ template <typename Value> void fill(const std::vector<Span> &spans, Value value)
 
 template <typename Value>
 CUresult set_on(CUstream handle, CUdeviceptr address, Value value, size_t count) {
-    Stream *stream;
-    const CUresult result = find_stream(handle, stream);
-    if (result != CUDA_SUCCESS || count == 0) {
-        return result;
+    Stream &stream = expect_found(find_stream, handle);
+    if (count == 0) {
+        return CUDA_SUCCESS;
     }
-    if (address % sizeof value != 0) {
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return enqueue(*stream, [=](Task &ret_task) {
+    expect(address % sizeof value == 0);
+    return enqueue(stream, [=](Task &ret_task) {
         std::vector<Span> spans;
-        const CUresult bound = resolve("destination", address, count * sizeof value, false, spans);
-        if (bound == CUDA_SUCCESS) {
-            add_uses(spans, true, ret_task);
-            ret_task.run = [=] { fill(spans, value); };
-        }
-        return bound;
+        expect_success(resolve("destination", address, count * sizeof value, false, spans));
+        add_uses(spans, true, ret_task);
+        ret_task.run = [=] { fill(spans, value); };
+        return CUDA_SUCCESS;
     });
 }
 
 // The calls without a stream wait only if they write memory that the host can read, or that has
 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
 template <typename Value> CUresult set_now(CUdeviceptr address, Value value, size_t count) {
-    const CUresult result = set_on(nullptr, address, value, count);
+    expect_success(set_on(nullptr, address, value, count));
     const Region *region = sim().regions.around(address);
-    const bool waits =
-        region && (region->on_host() || region->kind == Kind::managed || region->sync_memops);
-    Stream *stream;
-    if (result == CUDA_SUCCESS && waits && find_stream(nullptr, stream) == CUDA_SUCCESS) {
-        wait_for(*stream);
+    if (region && (region->on_host() || region->kind == Kind::managed || region->sync_memops)) {
+        wait_for(expect_found(find_stream, CUstream(nullptr)));
     }
-    return result;
+    return CUDA_SUCCESS;
 }
 
 } // namespace

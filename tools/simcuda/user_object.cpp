@@ -6,13 +6,7 @@ namespace simcuda {
 namespace {
 
 CUresult find_user_object(CUuserObject handle, UserObject *&ret_object) {
-    ret_object = sim().user_objects.find(handle);
-    if (!ret_object) {
-        misuse("user object %p %s", static_cast<void *>(handle),
-               sim().user_objects.was(handle) ? "is gone" : "is no user object");
-        return CUDA_ERROR_INVALID_VALUE;
-    }
-    return CUDA_SUCCESS;
+    return find_object(sim().user_objects, handle, "user object", ret_object);
 }
 
 } // namespace
