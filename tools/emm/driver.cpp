@@ -1,6 +1,5 @@
 #include "driver.h"
 
-#include "problem.h"
 #include "simcuda.h"
 
 #include <emm/emm.h>
@@ -12,8 +11,7 @@ namespace emm::tool {
 namespace {
 
 emm_driver_info driver_info() {
-    emm_driver_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_driver_info>();
     require(emm_get_driver(&info), "driver");
     return info;
 }
@@ -127,8 +125,7 @@ Races races_seen() {
     if (!is_simulated()) {
         return {};
     }
-    simcuda_counters counters = {};
-    counters.struct_size = sizeof counters;
+    auto counters = sized<simcuda_counters>();
     driver_entry<decltype(&simcuda_get_counters)>("simcuda_get_counters")(&counters);
     return {counters.races, driver_entry<decltype(&simcuda_last_race)>("simcuda_last_race")()};
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "json.h"
+#include "problem.h"
 
 #include <emm/cuda.h>
 #include <emm/emm.h>

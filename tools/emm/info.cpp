@@ -63,8 +63,7 @@ Json describe_options(const emm_plugin_info &info) {
 }
 
 emm_plugin_info find_plugin(const std::string &spec) {
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_plugin_info>();
     require(spec.empty() ? emm_get_plugin(&info) : emm_probe_plugin(spec.c_str(), &info),
             "resolve");
     return info;

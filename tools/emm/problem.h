@@ -39,6 +39,13 @@ private:
     Problem problem_;
 };
 
+// A struct for a call to fill, which says how large it is.
+template <class Struct> Struct sized() {
+    Struct made = {};
+    made.struct_size = sizeof made;
+    return made;
+}
+
 // Throws Failure unless a call of libemm has succeeded.
 void require(emm_status status, const std::string &stage);
 

@@ -11,13 +11,11 @@ namespace {
 class PluginCandidate : public Candidate {
 public:
     PluginCandidate() {
-        emm_plugin_info plugin = {};
-        plugin.struct_size = sizeof plugin;
+        auto plugin = sized<emm_plugin_info>();
         require(emm_get_plugin(&plugin), "resolve");
         spec_ = plugin.spec ? plugin.spec : "";
         require(emm_context_for_device(0, &context_), "create");
-        emm_context_info info = {};
-        info.struct_size = sizeof info;
+        auto info = sized<emm_context_info>();
         require(emm_context_get_info(context_, &info), "run");
         cuda_context_ = info.cuda_context;
     }
@@ -169,8 +167,7 @@ emm_status memfree(emm_manager *, emm_deviceptr, size_t, emm_stream) {
 }
 
 emm_plugin make_table() {
-    emm_plugin table = {};
-    table.struct_size = sizeof table;
+    auto table = sized<emm_plugin>();
     table.interface_version = EMM_PLUGIN_ABI_MAJOR;
     table.interface_minor = EMM_PLUGIN_ABI_MINOR;
     table.name = "empty";

@@ -35,8 +35,7 @@ void memory_info(const CheckedPlugin &plugin) {
 size_t total_told(const BareManager &manager) {
     size_t free = 0, total = 0;
     if (manager.slots().get_memory_info) {
-        const emm_status status = EMM_SLOT(manager, get_memory_info, &free, &total);
-        expect(status >= EMM_OK, "get_memory_info fails: {} {}", status, last_said().text);
+        EMM_MUST(manager, get_memory_info, &free, &total);
     } else {
         require_cuda(driver_calls().cuMemGetInfo(&free, &total), "cuMemGetInfo");
     }
@@ -46,9 +45,8 @@ size_t total_told(const BareManager &manager) {
 // Asked before any context is there; then a manager says the same.
 void device_total(const CheckedPlugin &plugin) {
     const Bare bare(plugin);
-    if (!bare.slots().get_device_total) {
-        throw Skipped("it leaves get_device_total out: no option of its own limits a device");
-    }
+    need(bare.slots().get_device_total,
+         "it leaves get_device_total out: no option of its own limits a device");
     size_t of_device = 0, told = 0;
     require_cuda(driver_calls().cuDeviceTotalMem(&of_device, 0), "cuDeviceTotalMem");
     const emm_status status = call("get_device_total", bare.slots().get_device_total, &kit_host(),
@@ -86,9 +84,7 @@ void compare_refusals(const Bare &bare, const char *const *texts, const char *op
 // Of each option that is a number, values at an end of what the host lets through.
 void options_checked(const CheckedPlugin &plugin) {
     const Bare bare(plugin);
-    if (!bare.slots().check_options) {
-        throw Skipped("it leaves check_options out: create alone refuses values");
-    }
+    need(bare.slots().check_options, "it leaves check_options out: create alone refuses values");
     enter_device();
     const emm_option *const options = bare.slots().options;
     std::vector<const char *> texts;
@@ -123,8 +119,7 @@ template <class Struct, class Fill> void fill_sizes(const char *what, const Fill
 }
 
 void struct_sizes(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const emm_plugin &slots = bare.slots();
     if (!slots.get_stats && !slots.query) {
         throw Skipped("it leaves get_stats and query out");
@@ -165,11 +160,8 @@ void ask_at(const BareManager &manager, emm_deviceptr ptr, size_t size, size_t o
 }
 
 void query(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
-    if (!bare.slots().query) {
-        throw Skipped("it leaves query out");
-    }
+    const Bare bare = on_device(plugin);
+    need(bare.slots().query, "it leaves query out");
     const BareManager manager(bare);
     for (const size_t size : {size_t(1), size_t(1000), size_t(100000), 3 * mib}) {
         const emm_deviceptr ptr = manager.alloc(size);
@@ -235,8 +227,7 @@ private:
 };
 
 void untouched(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const BareManager manager(bare);
     Failures(manager).each([](const std::string &slot, emm_status status, bool kept) {
         expect(kept, "{} answers {} and has written to its outputs", slot, status);
@@ -244,8 +235,7 @@ void untouched(const CheckedPlugin &plugin) {
 }
 
 void described(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const BareManager manager(bare);
     Failures(manager).each([](const std::string &slot, emm_status status, bool) {
         expect(status >= EMM_E_ALREADY_FREED, "{} answers {}, which is no code of emm/status.h",

@@ -142,9 +142,13 @@ Bare::Bare(const CheckedPlugin &plugin, const emm_host *host)
     texts_.push_back(nullptr);
 }
 
+Bare on_device(const CheckedPlugin &plugin) {
+    enter_device();
+    return Bare(plugin);
+}
+
 emm_context_info describe_current() {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     CUcontext context = nullptr;
     require_cuda(EMM_CHECK_CUDA(cuCtxGetCurrent)(&context), "cuCtxGetCurrent");
     info.cuda_context = context;

@@ -41,6 +41,16 @@ private:
     std::vector<const char *> texts_;
 };
 
+// The same, with a context of the device current.
+Bare on_device(const CheckedPlugin &plugin);
+
+// Skips the case, for this reason, where the plugin leaves a slot out.
+template <class Slot> void need(Slot slot, const char *why) {
+    if (!slot) {
+        throw Skipped(why);
+    }
+}
+
 // The entry function, not yet called.
 emm_plugin_entry open_entry(const std::string &path);
 
@@ -70,6 +80,12 @@ public:
     emm_status operator()(const char *name, Slot slot, Arguments... arguments) const {
         return call(name, slot, self_, arguments...);
     }
+    // The same for a call that must succeed.
+    template <class Slot, class... Arguments>
+    void must(const char *name, Slot slot, Arguments... arguments) const {
+        const emm_status status = call(name, slot, self_, arguments...);
+        expect(status >= EMM_OK, "{} fails: {} {}", name, status, last_said().text);
+    }
     const emm_plugin &slots() const { return bare_.slots(); }
     emm_manager *self() const { return self_; }
 
@@ -85,6 +101,8 @@ private:
 
 #define EMM_SLOT(manager, slot, ...)                                                               \
     (manager)(#slot, (manager).slots().slot __VA_OPT__(, ) __VA_ARGS__)
+#define EMM_MUST(manager, slot, ...)                                                               \
+    (manager).must(#slot, (manager).slots().slot __VA_OPT__(, ) __VA_ARGS__)
 
 // Describes the context that is current, as create gets it.
 emm_context_info describe_current();

@@ -61,8 +61,7 @@ void section_without_memory(const CheckedPlugin &plugin) {
 }
 
 void deferred_at_once(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     set_defer(Defer::at_once);
     BareManager manager(bare);
     for (int i = 0; i < 20; i++) {
@@ -76,8 +75,7 @@ void deferred_at_once(const CheckedPlugin &plugin) {
 
 // The plugin frees at once itself, or returns an error and leaves the block live.
 void deferred_refused(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const uint64_t before = held_bytes();
     BareManager manager(bare);
     manager.alloc(mib); // for destroy
@@ -101,8 +99,7 @@ void deferred_refused(const CheckedPlugin &plugin) {
 
 // The queue of a context that has died: its addresses may belong to another context by now.
 void deferred_dropped(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     BareManager manager(bare);
     if (bare.slots().stream_notice) { // plugins that keep memory put frees off while one captures
         EMM_SLOT(manager, stream_notice, EMM_STREAM_PER_THREAD, EMM_STREAM_CAPTURE_BEGINS);
@@ -124,8 +121,7 @@ void deferred_dropped(const CheckedPlugin &plugin) {
 
 // Another thread may be flushing the queue while the manager goes.
 void deferred_outlives(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const uint64_t before = held_bytes();
     BareManager manager(bare);
     manager.alloc(mib); // stays

@@ -26,35 +26,48 @@ void nothing_taken(uint64_t before, const Step &step) {
 // What the driver refuses to take back stays taken.
 enum class Leaks { none, of_refused_frees };
 
-// Each time with a manager of its own. `prepare` and `afterwards` run without faults; `prepare`
-// gives what the operation works on.
-template <class Prepare, class Operation, class Afterwards>
-unsigned fail_each(const Bare &bare, const Prepare &prepare, const Operation &operation,
-                   const Afterwards &afterwards, Leaks leaks = Leaks::none) {
+// Attempts with the first driver call failing, the second, and so on; each once, and from there on.
+// `attempt(fault)` tells whether a call has failed.
+template <class Attempt> void each_fault(const Attempt &attempt) {
     unsigned injected = 0;
-    const uint64_t before = held_bytes();
     for (const char *how : {"", "+"}) {
-        bool happened = true;
-        for (unsigned n = 1; happened && n < 500; n++) {
-            BareManager manager(bare);
-            auto state = prepare(manager);
-            Step step = {fmt::format("any@{}{}", n, how), EMM_OK};
-            {
-                const Fault fault(step.fault);
-                step.status = operation(manager, state);
-                happened = fault.happened();
-            }
-            injected += happened;
-            afterwards(manager, state, step);
-            manager.destroy();
-            run_deferred(EMM_DEFERRED_RUN);
-            if (leaks == Leaks::none) {
-                nothing_taken(before, step);
-            }
+        for (unsigned n = 1; n < 500 && attempt(fmt::format("any@{}{}", n, how)); n++) {
+            injected++;
         }
     }
     fmt::print(stderr, "{} driver calls failed\n", injected);
-    return injected;
+}
+
+// The operation's status without the fault.
+void must_again(const char *slot, const Step &step, emm_status status) {
+    expect(status >= EMM_OK, "{} fails after {}, and again without it: {} {}", slot, step.fault,
+           status, last_said().text);
+}
+
+// Each time with a manager of its own. `prepare` and `afterwards` run without faults; `prepare`
+// gives what the operation works on.
+template <class Prepare, class Operation, class Afterwards>
+void fail_each(const Bare &bare, const Prepare &prepare, const Operation &operation,
+               const Afterwards &afterwards, Leaks leaks = Leaks::none) {
+    const uint64_t before = held_bytes();
+    each_fault([&](const std::string &what) {
+        BareManager manager(bare);
+        auto state = prepare(manager);
+        Step step = {what, EMM_OK};
+        bool happened = false;
+        {
+            const Fault fault(what);
+            step.status = operation(manager, state);
+            happened = fault.happened();
+        }
+        afterwards(manager, state, step);
+        manager.destroy();
+        run_deferred(EMM_DEFERRED_RUN);
+        if (leaks == Leaks::none) {
+            nothing_taken(before, step);
+        }
+        return happened;
+    });
 }
 
 struct Block {
@@ -64,8 +77,7 @@ struct Block {
 };
 
 void allocation_of(const CheckedPlugin &plugin, size_t size, emm_stream stream) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const auto get = [&](const BareManager &manager, Block &block) {
         return EMM_SLOT(manager, memalloc, block.size, block.stream, &block.ptr);
     };
@@ -79,9 +91,7 @@ void allocation_of(const CheckedPlugin &plugin, size_t size, emm_stream stream) 
             if (step.status < EMM_OK) {
                 expect(block.ptr == 77, "memalloc fails after {} and has written to its output",
                        step.fault);
-                const emm_status again = get(manager, block);
-                expect(again >= EMM_OK, "memalloc fails after {}, and again without it: {} {}",
-                       step.fault, again, last_said().text);
+                must_again("memalloc", step, get(manager, block));
             }
             mark(nullptr, block.ptr, block.size, 1);
             manager.free(block.ptr, block.size, block.stream);
@@ -98,8 +108,7 @@ void memalloc_unordered(const CheckedPlugin &plugin) {
 
 // A free that fails may be tried again; what the driver refuses to take stays taken.
 void memfree(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     for (const emm_stream stream : {EMM_STREAM_LEGACY, EMM_STREAM_UNORDERED}) {
         const auto release = [&](const BareManager &manager, const Block &block) {
             return EMM_SLOT(manager, memfree, block.ptr, block.size, stream);
@@ -122,32 +131,29 @@ void memfree(const CheckedPlugin &plugin) {
 }
 
 void create(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const uint64_t before = held_bytes();
-    for (const char *how : {"", "+"}) {
-        bool happened = true;
-        for (unsigned n = 1; happened && n < 500; n++) {
-            auto *const none = reinterpret_cast<emm_manager *>(&happened);
-            emm_manager *made = none;
-            const emm_context_info info = describe_current();
-            emm_status status = EMM_OK;
-            const std::string what = fmt::format("any@{}{}", n, how);
-            {
-                const Fault fault(what);
-                status = call("create", bare.slots().create, &kit_host(), &info,
-                              bare.option_texts(), &made);
-                happened = fault.happened();
-            }
-            if (status < EMM_OK) {
-                expect(made == none, "create fails after {} and has written to its output", what);
-            } else {
-                call("destroy", bare.slots().destroy, made);
-            }
-            run_deferred(EMM_DEFERRED_RUN);
-            nothing_taken(before, {what, status});
+    each_fault([&](const std::string &what) {
+        bool happened = false;
+        auto *const none = reinterpret_cast<emm_manager *>(&happened);
+        emm_manager *made = none;
+        const emm_context_info info = describe_current();
+        emm_status status = EMM_OK;
+        {
+            const Fault fault(what);
+            status =
+                call("create", bare.slots().create, &kit_host(), &info, bare.option_texts(), &made);
+            happened = fault.happened();
         }
-    }
+        if (status < EMM_OK) {
+            expect(made == none, "create fails after {} and has written to its output", what);
+        } else {
+            call("destroy", bare.slots().destroy, made);
+        }
+        run_deferred(EMM_DEFERRED_RUN);
+        nothing_taken(before, {what, status});
+        return happened;
+    });
     BareManager manager(bare);
     manager.free(manager.alloc(mib), mib);
 }
@@ -169,11 +175,8 @@ void empty(const BareManager &manager, const std::vector<emm_deviceptr> &blocks)
 }
 
 void trim_refused(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
-    if (!bare.slots().trim) {
-        throw Skipped("it leaves trim out");
-    }
+    const Bare bare = on_device(plugin);
+    need(bare.slots().trim, "it leaves trim out");
     const auto cut = [](const BareManager &manager, size_t &released) {
         return EMM_SLOT(manager, trim, size_t(0), &released);
     };
@@ -190,9 +193,7 @@ void trim_refused(const CheckedPlugin &plugin) {
         [&](const BareManager &manager, size_t &released, const Step &step) {
             expect(step.status >= EMM_OK || released == 77,
                    "trim fails after {} and has written to its output", step.fault);
-            const emm_status again = cut(manager, released);
-            expect(again >= EMM_OK, "trim fails after {}, and again without it: {} {}", step.fault,
-                   again, last_said().text);
+            must_again("trim", step, cut(manager, released));
             empty(manager, fill(manager));
         },
         Leaks::of_refused_frees);
@@ -202,11 +203,8 @@ void trim_refused(const CheckedPlugin &plugin) {
 }
 
 void reset(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
-    if (!bare.slots().reset) {
-        throw Skipped("it leaves reset out: emm destroys and creates");
-    }
+    const Bare bare = on_device(plugin);
+    need(bare.slots().reset, "it leaves reset out: emm destroys and creates");
     const auto clear = [](const BareManager &manager, int) { return EMM_SLOT(manager, reset); };
     fail_each(
         bare,
@@ -216,9 +214,7 @@ void reset(const CheckedPlugin &plugin) {
         },
         clear,
         [&](const BareManager &manager, int, const Step &step) {
-            const emm_status again = clear(manager, 0);
-            expect(again >= EMM_OK, "reset fails after {}, and again without it: {} {}", step.fault,
-                   again, last_said().text);
+            must_again("reset", step, clear(manager, 0));
             empty(manager, fill(manager));
         },
         Leaks::of_refused_frees);
@@ -230,11 +226,8 @@ struct Pinned {
 };
 
 void host_alloc(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
-    if (!bare.slots().memhostalloc) {
-        throw Skipped("it leaves pinned memory to emm");
-    }
+    const Bare bare = on_device(plugin);
+    need(bare.slots().memhostalloc, "it leaves pinned memory to emm");
     const auto get = [](const BareManager &manager, Pinned &pinned) {
         return EMM_SLOT(manager, memhostalloc, mib, EMM_HOST_MAPPED, &pinned.host, &pinned.device);
     };
@@ -244,9 +237,7 @@ void host_alloc(const CheckedPlugin &plugin) {
             if (step.status < EMM_OK) {
                 expect(!pinned.host && pinned.device == 77,
                        "memhostalloc fails after {} and has written to its outputs", step.fault);
-                const emm_status again = get(manager, pinned);
-                expect(again >= EMM_OK, "memhostalloc fails after {}, and again without it: {} {}",
-                       step.fault, again, last_said().text);
+                must_again("memhostalloc", step, get(manager, pinned));
             }
             std::memset(pinned.host, 1, mib);
             EMM_SLOT(manager, memhostfree, pinned.host, mib, EMM_HOST_MAPPED, EMM_STREAM_UNORDERED);
@@ -255,8 +246,7 @@ void host_alloc(const CheckedPlugin &plugin) {
 
 // destroy has to return, whatever the driver says.
 void destroy(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     for (unsigned n = 1; n < 50; n++) {
         emm_manager *made = nullptr;
         expect(try_create(bare, &made) >= EMM_OK, "create fails: {}", last_said().text);

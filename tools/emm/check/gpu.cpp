@@ -104,8 +104,7 @@ void open_simulator() {
 }
 
 simcuda_counters counters() {
-    simcuda_counters found = {};
-    found.struct_size = sizeof found;
+    auto found = sized<simcuda_counters>();
     simulator().simcuda_get_counters(&found);
     return found;
 }

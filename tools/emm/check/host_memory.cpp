@@ -71,8 +71,7 @@ public:
     unsigned char *take(size_t size = mib) {
         void *host = nullptr;
         emm_deviceptr device = 0;
-        const emm_status status = EMM_SLOT(manager_, memhostalloc, size, flags, &host, &device);
-        expect(status >= EMM_OK, "memhostalloc fails: {} {}", status, last_said().text);
+        EMM_MUST(manager_, memhostalloc, size, flags, &host, &device);
         blocks_.push_back({host, device, size});
         auto *const bytes = static_cast<unsigned char *>(host);
         bytes[0] = bytes[size - 1] = 2;
@@ -88,9 +87,7 @@ public:
     }
     void free_all() {
         for (const Block &block : std::exchange(blocks_, {})) {
-            const emm_status status = EMM_SLOT(manager_, memhostfree, block.host, block.size, flags,
-                                               EMM_STREAM_UNORDERED);
-            expect(status >= EMM_OK, "memhostfree fails: {} {}", status, last_said().text);
+            EMM_MUST(manager_, memhostfree, block.host, block.size, flags, EMM_STREAM_UNORDERED);
         }
     }
 
@@ -126,8 +123,7 @@ void lose_other(const CheckedPlugin &plugin, const Bare &bare, Loss loss, bool f
     }
     enter(there);
     if (loss == Loss::reset) {
-        const emm_status status = EMM_SLOT(other, reset);
-        expect(status >= EMM_OK, "reset fails: {} {}", status, last_said().text);
+        EMM_MUST(other, reset);
     } else {
         other.destroy();
     }
@@ -156,11 +152,8 @@ void lose_other(const CheckedPlugin &plugin, const Bare &bare, Loss loss, bool f
 }
 
 void portable(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
-    if (!bare.slots().memhostalloc) {
-        throw Skipped("it leaves pinned memory to emm");
-    }
+    const Bare bare = on_device(plugin);
+    need(bare.slots().memhostalloc, "it leaves pinned memory to emm");
     for (const bool freed_first : {true, false}) {
         if (bare.slots().reset) { // else emm destroys and creates
             lose_other(plugin, bare, Loss::reset, freed_first);
@@ -170,21 +163,16 @@ void portable(const CheckedPlugin &plugin) {
 }
 
 void pinned_leaks(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
-    if (!bare.slots().memhostalloc) {
-        throw Skipped("it leaves pinned memory to emm");
-    }
+    const Bare bare = on_device(plugin);
+    need(bare.slots().memhostalloc, "it leaves pinned memory to emm");
     const uint64_t before = held_bytes();
     BareManager manager(bare);
     for (int i = 0; i < 20; i++) {
         void *host = nullptr;
         emm_deviceptr device = 0;
-        emm_status status = EMM_SLOT(manager, memhostalloc, mib, 0u, &host, &device);
-        expect(status >= EMM_OK, "memhostalloc fails: {} {}", status, last_said().text);
+        EMM_MUST(manager, memhostalloc, mib, 0u, &host, &device);
         if (i % 2) {
-            status = EMM_SLOT(manager, memhostfree, host, mib, 0u, EMM_STREAM_UNORDERED);
-            expect(status >= EMM_OK, "memhostfree fails: {} {}", status, last_said().text);
+            EMM_MUST(manager, memhostfree, host, mib, 0u, EMM_STREAM_UNORDERED);
         }
     }
     manager.destroy();
@@ -194,19 +182,16 @@ void pinned_leaks(const CheckedPlugin &plugin) {
 }
 
 void pinned_wrong_size(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const emm_plugin &slots = bare.slots();
-    if (!slots.memhostalloc) {
-        throw Skipped("it leaves pinned memory to emm");
-    }
+    need(slots.memhostalloc, "it leaves pinned memory to emm");
     const BareManager manager(bare);
     void *host = nullptr;
     emm_deviceptr device = 0;
-    emm_status status = EMM_SLOT(manager, memhostalloc, mib, 0u, &host, &device);
-    expect(status >= EMM_OK, "memhostalloc fails: {} {}", status, last_said().text);
+    EMM_MUST(manager, memhostalloc, mib, 0u, &host, &device);
     for (const size_t other : {size_t(64), 64 * mib}) {
-        status = EMM_SLOT(manager, memhostfree, host, other, 0u, EMM_STREAM_UNORDERED);
+        const emm_status status =
+            EMM_SLOT(manager, memhostfree, host, other, 0u, EMM_STREAM_UNORDERED);
         if (status >= EMM_OK && !slots.query && !slots.get_stats) {
             throw Skipped("it keeps no account of sizes");
         }
@@ -214,7 +199,7 @@ void pinned_wrong_size(const CheckedPlugin &plugin) {
                "a free of {} pinned bytes as {} answers {}: expected {} (EMM_E_INVALID_VALUE)", mib,
                other, status, EMM_E_INVALID_VALUE);
     }
-    status = EMM_SLOT(manager, memhostfree, host, mib, 0u, EMM_STREAM_UNORDERED);
+    const emm_status status = EMM_SLOT(manager, memhostfree, host, mib, 0u, EMM_STREAM_UNORDERED);
     expect(status >= EMM_OK, "after refused frees memhostfree answers {}: {}", status,
            last_said().text);
 }

@@ -58,15 +58,13 @@ void Hosted::retire(OwnedStream &owned) const {
 }
 
 emm_stats Hosted::stats() const {
-    emm_stats found = {};
-    found.struct_size = sizeof found;
+    auto found = sized<emm_stats>();
     must(emm_get_stats(context_, &found), "get_stats");
     return found;
 }
 
 uint64_t Hosted::capabilities() const {
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_plugin_info>();
     must(emm_get_plugin(&info), "asking for the plugin");
     return info.capabilities;
 }

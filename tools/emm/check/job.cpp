@@ -22,8 +22,7 @@ std::string text(const char *maybe) {
 }
 
 Json describe(const std::string &spec) {
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_plugin_info>();
     require(emm_probe_plugin(spec.c_str(), &info), "resolve");
     Json texts = Json::array();
     for (size_t i = 0; info.options[i].name; i++) {

@@ -29,11 +29,8 @@ void each_context(const CheckedPlugin &plugin) {
 }
 
 void initialize_again(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
-    if (!bare.slots().initialize) {
-        throw Skipped("it leaves initialize out");
-    }
+    const Bare bare = on_device(plugin);
+    need(bare.slots().initialize, "it leaves initialize out");
     const BareManager manager(bare);
     const emm_deviceptr kept = manager.alloc(mib);
     mark(nullptr, kept, mib, 0x22);
@@ -86,8 +83,7 @@ void live_once(const Bare &bare) {
 
 // A leak grows with each manager; what a library keeps once is none.
 void destroy_leaks(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     live_once(bare);
     const uint64_t before = counters().objects;
     constexpr int rounds = 3;
@@ -101,11 +97,8 @@ void destroy_leaks(const CheckedPlugin &plugin) {
 }
 
 void reset_first(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
-    if (!bare.slots().reset) {
-        throw Skipped("it leaves reset out: emm destroys and creates");
-    }
+    const Bare bare = on_device(plugin);
+    need(bare.slots().reset, "it leaves reset out: emm destroys and creates");
     const BareManager manager(bare, false);
     for (int i = 0; i < 2; i++) {
         const emm_status status = EMM_SLOT(manager, reset);
@@ -116,8 +109,7 @@ void reset_first(const CheckedPlugin &plugin) {
     }
     manager.free(manager.alloc(mib), mib);
     for (int i = 0; i < 2; i++) {
-        const emm_status status = EMM_SLOT(manager, reset);
-        expect(status >= EMM_OK, "reset fails: {} {}", status, last_said().text);
+        EMM_MUST(manager, reset);
     }
     manager.free(manager.alloc(mib), mib);
 }

@@ -92,8 +92,7 @@ void exhaustion(const CheckedPlugin &plugin) {
 }
 
 void absurd(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const BareManager manager(bare);
     for (const size_t size : {everything, everything - 1, everything - 255, everything - 4095,
                               everything / 2 + 1, size_t(1) << 50}) {
@@ -124,8 +123,7 @@ void refuse(const BareManager &manager, emm_deviceptr ptr, size_t size, const ch
 }
 
 void wrong_free(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const BareManager manager(bare);
     const emm_deviceptr kept = manager.alloc(1 << 20), gone = manager.alloc(1 << 20);
     mark(nullptr, kept, 1 << 20, 0x5a);
@@ -139,8 +137,7 @@ void wrong_free(const CheckedPlugin &plugin) {
 
 // A plugin with query or statistics knows the size of what is live.
 void wrong_size(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const BareManager manager(bare);
     constexpr size_t size = 5 * mib;
     const emm_deviceptr ptr = manager.alloc(size);
@@ -159,8 +156,7 @@ void wrong_size(const CheckedPlugin &plugin) {
 }
 
 emm_stats stats_if_any(const BareManager &manager) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     if (manager.slots().get_stats) {
         EMM_SLOT(manager, get_stats, &stats);
     }
@@ -187,8 +183,7 @@ void refuse_request(const BareManager &manager, size_t size, emm_stream stream) 
 
 // Requests beyond what another library left free, and beyond the device.
 void failed_request(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     CUdeviceptr others = 0;
     require_cuda(driver_calls().cuMemAlloc(&others, 256 * mib), "cuMemAlloc");
     const BareManager manager(bare);
@@ -205,8 +200,7 @@ void failed_request(const CheckedPlugin &plugin) {
 
 // destroy returns all memory to the driver, handed out or not.
 void leaks(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const uint64_t before = held_bytes();
     BareManager manager(bare);
     for (const size_t size : {1, 1000, 40000, 1000000, 30000000}) {

@@ -65,8 +65,7 @@ void hand_over(const Bare &bare, size_t size, bool ordered, const std::string &w
 
 // A block of more than half the memory has to be reused at once; a small one need not.
 void failed_waits(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     for (const size_t size : {size_t(5000), 3 * mib, 160 * mib}) {
         for (const bool ordered : {true, false}) {
             for (const char *source : sources) {

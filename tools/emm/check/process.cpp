@@ -83,11 +83,8 @@ void expect_kept(const BareManager &manager, const std::vector<emm_deviceptr> &e
 // Frees that come before the release. Each block is exported twice, and stays until both are
 // released.
 void freed_exports(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
-    if (!bare.slots().get_ipc_handle) {
-        throw Skipped("it leaves IPC to emm");
-    }
+    const Bare bare = on_device(plugin);
+    need(bare.slots().get_ipc_handle, "it leaves IPC to emm");
     const uint64_t before = held_bytes();
     const BareManager manager(bare);
     const auto give_back = [&] {
@@ -126,8 +123,7 @@ void freed_exports(const CheckedPlugin &plugin) {
                    exported.size() * exported_size, held - before);
             expect_kept(manager, exported);
         }
-        const emm_status ended = EMM_SLOT(manager, release_ipc_handle, &handles[i]);
-        expect(ended >= EMM_OK, "release_ipc_handle fails: {} {}", ended, last_said().text);
+        EMM_MUST(manager, release_ipc_handle, &handles[i]);
     }
     const uint64_t held = give_back();
     expect(held < idle + 64 * mib,
@@ -272,8 +268,7 @@ Json open_shared(const Json &job) {
     require(emm_context_for_device(0, &context), "run");
     emm_memory *memory = nullptr;
     require(emm_memory_open_ipc(context, &handle, &memory), "run");
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_memory_info>();
     require(emm_memory_get_info(memory, &info), "run");
     const bool same = is_marked(nullptr, info.ptr, size, 0x5c);
     require(emm_memory_release(memory), "run");

@@ -7,10 +7,8 @@ namespace emm::tool::check {
 namespace {
 
 emm_stats stats_of(const BareManager &manager) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    const emm_status status = EMM_SLOT(manager, get_stats, &stats);
-    expect(status >= EMM_OK, "get_stats fails: {} {}", status, last_said().text);
+    auto stats = sized<emm_stats>();
+    EMM_MUST(manager, get_stats, &stats);
     return stats;
 }
 
@@ -32,11 +30,8 @@ void check_sums(const emm_stats &stats, uint64_t bytes, uint64_t count) {
 }
 
 void statistics(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
-    if (!bare.slots().get_stats) {
-        throw Skipped("it leaves get_stats out");
-    }
+    const Bare bare = on_device(plugin);
+    need(bare.slots().get_stats, "it leaves get_stats out");
     const BareManager manager(bare);
     std::vector<std::pair<emm_deviceptr, size_t>> blocks;
     uint64_t bytes = 0;
@@ -109,11 +104,8 @@ private:
 };
 
 void reserved(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
-    if (!bare.slots().get_stats) {
-        throw Skipped("it leaves get_stats out");
-    }
+    const Bare bare = on_device(plugin);
+    need(bare.slots().get_stats, "it leaves get_stats out");
     const simcuda_counters before = counters();
     const BareManager manager(bare);
     const Books books(manager, before);

@@ -60,8 +60,7 @@ void quiet_entry(const CheckedPlugin &plugin) {
 }
 
 void constant(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     const emm_plugin before = bare.slots();
     work(bare);
     emm_plugin after = {};

@@ -94,16 +94,14 @@ Blocks hurry(const BareManager &manager, uint64_t seed) {
 void look(const BareManager &manager) {
     for (int i = 0; i < 50; i++) {
         const emm_deviceptr ptr = manager.alloc(1000);
-        emm_block_info info = {};
-        info.struct_size = sizeof info;
+        auto info = sized<emm_block_info>();
         if (manager.slots().query) {
             const emm_status status = EMM_SLOT(manager, query, ptr, &info);
             expect(status >= EMM_OK && info.base == ptr,
                    "query of a live block answers {} while other threads allocate", status);
         }
         manager.free(ptr, 1000);
-        emm_stats stats = {};
-        stats.struct_size = sizeof stats;
+        auto stats = sized<emm_stats>();
         size_t released = 0;
         if (manager.slots().get_stats) {
             EMM_SLOT(manager, get_stats, &stats);
@@ -190,8 +188,7 @@ void query_device(const CheckedPlugin &plugin) {
     for (const Hosted *hosted : {&second, &first}) {
         const int expected = hosted == &second ? 1 : 0;
         const emm_deviceptr ptr = hosted->alloc(mib);
-        emm_block_info info = {};
-        info.struct_size = sizeof info;
+        auto info = sized<emm_block_info>();
         const emm_status status = emm_query(hosted->get(), ptr, &info);
         hosted->free(ptr, mib);
         if (status == EMM_E_NOT_SUPPORTED) {

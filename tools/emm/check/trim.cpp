@@ -24,8 +24,7 @@ void fill_cache(const BareManager &manager) {
 
 // 0 if the driver does not count.
 uint64_t cached_bytes(const BareManager &manager) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     if (manager.slots().get_stats) {
         EMM_SLOT(manager, get_stats, &stats);
     }
@@ -44,8 +43,7 @@ uint64_t trim_to(const BareManager &manager, size_t keep) {
     const simcuda_counters before = counters();
     const uint64_t held = held_bytes();
     size_t released = 0;
-    const emm_status status = EMM_SLOT(manager, trim, keep, &released);
-    expect(status >= EMM_OK, "trim fails: {} {}", status, last_said().text);
+    EMM_MUST(manager, trim, keep, &released);
     run_deferred(EMM_DEFERRED_RUN);
     const simcuda_counters after = counters();
     const uint64_t went = held - held_bytes();
@@ -57,11 +55,8 @@ uint64_t trim_to(const BareManager &manager, size_t keep) {
 }
 
 void trim(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
-    if (!bare.slots().trim) {
-        throw Skipped("it leaves trim out: it caches nothing");
-    }
+    const Bare bare = on_device(plugin);
+    need(bare.slots().trim, "it leaves trim out: it caches nothing");
     const BareManager manager(bare);
     const uint64_t idle = held_bytes();
     const emm_deviceptr kept = manager.alloc(mib);
@@ -105,8 +100,7 @@ uint64_t fill_with_pieces(const BareManager &manager) {
 
 // trim returns piece by piece, and stops when no more than that is cached.
 void trim_in_part(const CheckedPlugin &plugin) {
-    enter_device();
-    const Bare bare(plugin);
+    const Bare bare = on_device(plugin);
     if (!bare.slots().trim || !bare.slots().get_stats) {
         throw Skipped("it leaves trim out, or get_stats, which tells what is cached");
     }

@@ -169,9 +169,7 @@ void beside_trim(const CheckedPlugin &plugin) {
     constexpr size_t size = 160 * mib;
     const CUcontext context = enter_device();
     const Bare bare(plugin);
-    if (!bare.slots().trim) {
-        throw Skipped("it leaves trim out: it caches nothing");
-    }
+    need(bare.slots().trim, "it leaves trim out: it caches nothing");
     const BareManager manager(bare);
     manager.free(manager.alloc(size, EMM_STREAM_LEGACY), size, EMM_STREAM_LEGACY);
     require_cuda(EMM_CHECK_CUDA(cuCtxSynchronize)(), "cuCtxSynchronize");

@@ -133,8 +133,7 @@ private:
     }
 
     Json result() {
-        emm_driver_usage usage = {};
-        usage.struct_size = sizeof usage;
+        auto usage = sized<emm_driver_usage>();
         require(emm_get_driver_usage(&usage), "run");
         const Summary summary = summarize(times_);
         const double scale = nanoseconds_per_tick();
@@ -206,8 +205,7 @@ Trace trace_of(const Json &job) {
 void run_replay_job(const Json &job, Parent &parent) {
     Heartbeat heartbeat(parent);
     const Trace trace = trace_of(job);
-    emm_plugin_info plugin = {};
-    plugin.struct_size = sizeof plugin;
+    auto plugin = sized<emm_plugin_info>();
     require(emm_get_plugin(&plugin), "resolve");
     nanoseconds_per_tick();
     heartbeat.expect(trace.events.size() * (job.at("warm").get<bool>() ? 2 : 1));

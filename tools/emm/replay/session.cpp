@@ -6,8 +6,7 @@ namespace emm::tool {
 
 Session::Session(const Trace &trace) : blocks_(new Block[trace.blocks]) {
     require(emm_context_for_device(0, &context_), "create");
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     require(emm_context_get_info(context_, &info), "run");
     cuda_context_ = info.cuda_context;
     enter();

@@ -44,8 +44,7 @@ uint64_t steps_of(const Trace &trace) {
 }
 
 uint64_t device_bytes() {
-    emm_driver_usage usage = {};
-    usage.struct_size = sizeof usage;
+    auto usage = sized<emm_driver_usage>();
     require(emm_get_driver_usage(&usage), "run");
     return usage.device_bytes;
 }
@@ -92,8 +91,7 @@ void Watch::ended() {
 
 // A plugin that cannot tell says nothing but 0.
 void Watch::sample() {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     if (emm_get_stats(session_.context(), &stats) < 0) {
         stats = {};
     }

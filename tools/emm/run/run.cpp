@@ -106,8 +106,7 @@ std::string found_program(const std::string &name) {
 
 // By libemm in this process, from the same variables.
 void check_plugin() {
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_plugin_info>();
     const char *const log = std::getenv("EMM_LOG");
     const std::string wanted = log ? log : "";
     if (log) {

@@ -1,8 +1,8 @@
 #include "top/process.h"
 
-#include "json.h"
 #include "monitor/protocol.h"
 #include "observe/text.h"
+#include "problem.h"
 
 #include <cstring>
 #include <fmt/format.h>
@@ -61,8 +61,7 @@ std::optional<emm_stats> stats_at(const Json &object) {
     if (!value || !value->is_object()) {
         return std::nullopt;
     }
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     stats.live_bytes = number_at(*value, "live_bytes");
     stats.live_count = number_at(*value, "live_count");
     stats.cached_bytes = number_at(*value, "cached_bytes");

@@ -27,8 +27,7 @@ void complain(emm_status status) {
 }
 
 CUcontext cuda_of(emm_context *context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     return emm_context_get_info(context, &info) < 0 ? nullptr : info.cuda_context;
 }
 
@@ -87,8 +86,7 @@ emm_context *Contexts::known(CUcontext context) {
 }
 
 int32_t device_of_context(emm_context *context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     return emm_context_get_info(context, &info) < 0 ? -1 : info.device;
 }
 

@@ -12,8 +12,7 @@ namespace {
 // What cuCtxDestroy and cuCtxDetach do not end keeps its memory: a primary context, also by the
 // handle of a green one, which emm's record of it tells too.
 bool is_primary(CUcontext context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     emm_context *const known = server().contexts.known(context);
     return server().contexts.is_retained(context) ||
            (known && emm_context_get_info(known, &info) >= 0 && info.primary);

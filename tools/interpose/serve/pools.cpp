@@ -52,8 +52,7 @@ void context_begins(emm_context *context) {
 }
 
 void Pools::find_defaults() {
-    emm_driver_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_driver_info>();
     defaults_.resize(emm_get_driver(&info) >= 0 ? info.device_count : 0);
     for (size_t device = 0; device < defaults_.size(); device++) {
         if (driver_.cuDeviceGetDefaultMemPool(&defaults_[device], CUdevice(device)) !=
@@ -84,8 +83,7 @@ std::vector<emm_context *> contexts_of_pool(const Turn &turn, CUmemoryPool pool,
 }
 
 emm_stats stats_of(emm_context *context) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = sized<emm_stats>();
     return emm_get_stats(context, &stats) < 0 ? emm_stats() : stats;
 }
 

@@ -69,8 +69,7 @@ template <class Value> void tell(void *ret_data, const Value &value) {
 }
 
 void tell_attribute(const Allocation &allocation, CUpointer_attribute attribute, void *ret_data) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     emm_context_get_info(allocation.context, &info);
     CUmemoryPool pool = nullptr;
     switch (attribute) {

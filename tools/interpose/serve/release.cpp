@@ -28,8 +28,7 @@ bool can_be_met(emm_context *context, size_t bytes) {
 }
 
 CUcontext cuda_context(emm_context *context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_context_info>();
     return emm_context_get_info(context, &info) >= 0 ? info.cuda_context : nullptr;
 }
 

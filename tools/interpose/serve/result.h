@@ -7,6 +7,13 @@
 
 namespace emm::run {
 
+// A struct for a call of emm's to fill, which says how large it is.
+template <class Struct> Struct sized() {
+    Struct made = {};
+    made.struct_size = sizeof made;
+    return made;
+}
+
 // The CUresult for a status of emm's. `driver` is the driver's own behind it, or 0
 // (emm_error.driver_result); it is the answer where it says the same.
 CUresult result_of(emm_status status, int driver);

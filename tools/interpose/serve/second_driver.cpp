@@ -1,8 +1,7 @@
 #include "second_driver.h"
 
 #include "../say.h"
-
-#include <emm/emm.h>
+#include "result.h"
 
 #include <atomic>
 #include <climits>
@@ -90,8 +89,7 @@ std::string second_driver(const std::string &maps, const std::string &interposer
 
 void report_second_driver() {
     static std::atomic<bool> said{false};
-    emm_driver_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_driver_info>();
     if (said.load() || emm_get_driver(&info) < 0) {
         return;
     }

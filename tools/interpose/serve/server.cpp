@@ -23,10 +23,8 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
         std::snprintf(ret_problem, size, "%s", problem.c_str());
         return false;
     }
-    emm_driver_info info = {};
-    info.struct_size = sizeof info;
-    emm_plugin_info plugin = {};
-    plugin.struct_size = sizeof plugin;
+    auto info = sized<emm_driver_info>();
+    auto plugin = sized<emm_plugin_info>();
     if (emm_get_driver(&info) < 0 || emm_get_plugin(&plugin) < 0) {
         return fail(ret_problem, size);
     }
@@ -75,8 +73,7 @@ Allocation Server::own_around(uint64_t address) {
     }
     const auto kept = contexts.keep();
     for (emm_context *context : contexts.all()) {
-        emm_block_info block = {};
-        block.struct_size = sizeof block;
+        auto block = sized<emm_block_info>();
         const emm_status status = emm_query(context, address, &block);
         const Allocation found = status == EMM_E_NOT_SUPPORTED
                                      ? allocations.find_around(address, on_device)

@@ -17,8 +17,7 @@ bool is_same_name(const emm_ipc_name &a, const emm_ipc_name &b) {
 // What the handle of an import stands for. False: it is a copy, in which no process sees what the
 // other writes.
 bool describe(emm_memory *handle, Allocation &ret_memory) {
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
+    auto info = sized<emm_memory_info>();
     if (emm_memory_get_info(handle, &info) < 0 || info.kind != EMM_KIND_IPC) {
         return false;
     }
