@@ -1,6 +1,7 @@
 #include "call.h"
 #include "simcuda.h"
 #include "simulator.h"
+#include "vmm.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -31,6 +32,7 @@ using namespace simcuda;
 EXPORT void simcuda_get_counters(simcuda_counters *out) {
     Simulator &simulator = sim();
     const std::lock_guard lock(simulator.mutex);
+    collect_unheld();
     simcuda_counters counters = {};
     counters.struct_size = out->struct_size;
     counters.races = simulator.races;

@@ -2,6 +2,7 @@
 #include "capture.h"
 #include "graph_memory.h"
 #include "simulator.h"
+#include "vmm.h"
 
 #include <cstdio>
 #include <unistd.h>
@@ -148,6 +149,7 @@ OF_32_BITS(mem_host_get_device_pointer_v1, unsigned int *, void *, unsigned int)
 
 CUresult api::mem_get_info(size_t *free, size_t *total) {
     const Device &device = *expect_found(current_root).device;
+    collect_unheld();
     if (free) {
         *free = device.capacity - device.used;
     }

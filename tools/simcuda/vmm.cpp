@@ -69,15 +69,6 @@ void give_back_unused(Physical *physical) {
     }
 }
 
-// Memory whose last descriptor was closed, here or in another process.
-void collect() {
-    const std::vector<Physical *> left(sim().left_to_descriptors.begin(),
-                                       sim().left_to_descriptors.end());
-    for (Physical *physical : left) {
-        give_back_unused(physical);
-    }
-}
-
 Physical *find_by_id(uint64_t id) {
     const auto found = sim().exported.find(id);
     return found == sim().exported.end() ? nullptr : found->second;
@@ -112,11 +103,19 @@ void end_mapping(Physical &physical) {
     give_back_unused(&physical);
 }
 
+void collect_unheld() {
+    const std::vector<Physical *> left(sim().left_to_descriptors.begin(),
+                                       sim().left_to_descriptors.end());
+    for (Physical *physical : left) {
+        give_back_unused(physical);
+    }
+}
+
 CUresult api::mem_create(CUmemGenericAllocationHandle *handle, size_t size,
                          const CUmemAllocationProp *prop, unsigned long long flags) {
     expect_success(check(prop));
     expect(handle && flags == 0 && size != 0 && size % Device::granule == 0);
-    collect();
+    collect_unheld();
     Device &device = *sim().devices[static_cast<size_t>(prop->location.id)];
     const auto offset = device.take(size);
     expect(offset.has_value(), CUDA_ERROR_OUT_OF_MEMORY);

@@ -23,5 +23,6 @@ struct Physical {
 
 unsigned handle_types_of(const Physical &physical);
 void end_mapping(Physical &physical);
+void collect_unheld(); // whose last descriptor was closed, here or in another process
 
 } // namespace simcuda

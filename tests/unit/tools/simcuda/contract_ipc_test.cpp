@@ -3,6 +3,7 @@
 #include "cuda_driver.h"
 #include "ipc_message.h"
 
+#include <csignal>
 #include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
@@ -142,6 +143,36 @@ TEST_CASE("physical memory goes to another process by descriptor") {
     CHECK(cu().cuMemUnmap(address, size) == CUDA_SUCCESS);
     CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
     CHECK(cu().cuMemAddressFree(address, size) == CUDA_SUCCESS);
+}
+
+TEST_CASE("physical memory goes with the last process that has a descriptor of it") {
+    const Device device;
+    CUmemAllocationProp wanted = {};
+    wanted.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    wanted.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    wanted.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    const auto free_bytes = [] {
+        size_t free = 0;
+        REQUIRE(cu().cuMemGetInfo(&free, nullptr) == CUDA_SUCCESS);
+        return free;
+    };
+    const size_t before = free_bytes(), size = 64 << 20;
+    CUmemGenericAllocationHandle handle = 0;
+    int descriptor = -1;
+    REQUIRE(cu().cuMemCreate(&handle, size, &wanted, 0) == CUDA_SUCCESS);
+    REQUIRE(cu().cuMemExportToShareableHandle(
+                &descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0) == CUDA_SUCCESS);
+    const pid_t child = fork(); // with the descriptor
+    if (child == 0) {
+        pause();
+        _exit(0);
+    }
+    CHECK(close(descriptor) == 0);
+    CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
+    CHECK(free_bytes() <= before - size);
+    CHECK(kill(child, SIGKILL) == 0);
+    CHECK(waitpid(child, nullptr, 0) == child);
+    CHECK(free_bytes() >= before);
 }
 
 TEST_CASE("a pool goes to another process by descriptor, once, and its memory by name") {
