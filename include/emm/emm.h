@@ -456,7 +456,8 @@ EMM_API emm_status emm_memory_release(emm_memory *memory);
 /*
  * Frees the memory now, also if there are other references, which are released as before. If
  * the driver or a lack of host memory fails it, or the stream is refused (EMM_E_CAPTURING,
- * EMM_E_INVALID_VALUE), the memory is as it was, and may be freed again.
+ * EMM_E_INVALID_VALUE), the memory is as it was, and may be freed again; what is another process's
+ * is given up all the same.
  *   EMM_E_ALREADY_FREED   the second time; nothing happened
  *   EMM_E_INVALID_VALUE   `memory` is a view
  */

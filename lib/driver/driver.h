@@ -155,6 +155,10 @@ struct Pointer {
 // CUDA_ERROR_INVALID_VALUE if CUDA knows nothing of it.
 CUresult look_up(const Driver &driver, emm_deviceptr address, Pointer &ret_pointer) noexcept;
 
+// Waits for all work of the current context. cuCtxSynchronize would invalidate captures, which the
+// free of pinned memory, in relaxed mode, does not.
+CUresult wait_for_work(const Driver &driver) noexcept;
+
 // What is put on `after` from now on runs behind what `before` holds now. With EMM_STREAM_UNORDERED
 // for `after` the caller waits instead. The context is current. A failure is described.
 emm_status order(const Driver &driver, emm_stream before, emm_stream after);

@@ -23,6 +23,17 @@ bool refuses_stream(CUresult result) {
 
 } // namespace
 
+CUresult wait_for_work(const Driver &driver) noexcept {
+    const RelaxedCapture relaxed(driver);
+    void *fence = nullptr;
+    const CUresult result = driver.cuMemHostAlloc(&fence, 1, 0);
+    if (result != CUDA_SUCCESS) {
+        return result;
+    }
+    const CUresult waited = driver.cuMemFreeHost(fence);
+    return waited == CUDA_SUCCESS ? waited : driver.cuMemFreeHost(fence);
+}
+
 emm_status order(const Driver &driver, emm_stream before, emm_stream after) {
     if (before == after) {
         return EMM_OK;

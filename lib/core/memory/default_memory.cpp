@@ -26,19 +26,10 @@ emm_status fail_for_host(CUresult result, const char *call) {
 
 std::atomic<bool> portable_given{false};
 
-// As the driver does for the context that has allocated pinned memory, when that goes back. Waiting
-// by cuCtxSynchronize would invalidate captures.
 CUresult wait_for_work(const emm_context &context) noexcept {
-    const driver::Driver &driver = context.driver;
-    const driver::Current current(driver, context.cuda_context, context.id);
-    const driver::RelaxedCapture relaxed(driver);
-    void *fence = nullptr;
-    CUresult result = current.result();
-    result = result == CUDA_SUCCESS ? driver.cuMemHostAlloc(&fence, 1, 0) : result;
-    if (result == CUDA_SUCCESS) {
-        result = driver.cuMemFreeHost(fence);
-        result = result == CUDA_SUCCESS ? result : driver.cuMemFreeHost(fence);
-    }
+    const driver::Current current(context.driver, context.cuda_context, context.id);
+    const CUresult result =
+        current.result() == CUDA_SUCCESS ? driver::wait_for_work(context.driver) : current.result();
     return driver::is_late(result) ? CUDA_SUCCESS : result;
 }
 

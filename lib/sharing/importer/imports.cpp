@@ -29,6 +29,7 @@ struct Import final : core::Import {
     uint32_t count = 1;
     bool settled = false; // else a thread is opening or closing it, without the lock
     bool ended = false;   // the driver did not close it, or not all of it
+    uint64_t pass = 0;    // the last of close_imports that has tried it
 };
 
 using List = std::list<Import>;
@@ -37,6 +38,7 @@ struct Imports {
     std::mutex mutex;
     std::condition_variable has_settled;
     List all;
+    uint64_t passes = 0;
 };
 
 Imports &imports() {
@@ -261,21 +263,24 @@ void set_imports_access(const emm_context &context, int32_t device, uint32_t fla
     }
 }
 
+// Each once.
 void close_imports(emm_context &context) noexcept {
+    std::unique_lock lock(imports().mutex);
+    const uint64_t pass = ++imports().passes;
     for (;;) {
         Import *found = nullptr;
-        {
-            const std::lock_guard lock(imports().mutex);
-            for (Import &each : imports().all) {
-                found = each.context == &context && each.settled ? &each : found;
-            }
-            if (!found) {
-                return;
-            }
-            found->settled = false;
+        for (Import &each : imports().all) {
+            const bool is_next = each.context == &context && each.settled && each.pass != pass;
+            found = is_next ? &each : found;
         }
-        unmap_export(*found->context, found->mapping);
-        remove(*found);
+        if (!found) {
+            return;
+        }
+        found->settled = false;
+        found->pass = pass;
+        lock.unlock();
+        close_or_keep(*found);
+        lock.lock();
     }
 }
 

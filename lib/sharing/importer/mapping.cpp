@@ -5,8 +5,6 @@
 #include "observe/log.h"
 
 #include <cstring>
-#include <memory>
-#include <new>
 #include <utility>
 
 namespace emm::sharing {
@@ -32,32 +30,15 @@ emm_status map_by_kind(const emm_context &context, const emm_ipc_handle &handle,
     }
 }
 
-// cuMemUnmap and the free of a pool's allocation do not wait for work; cuIpcCloseMemHandle does.
 CUresult unmap_by_kind(const driver::Driver &driver, Mapping &mapping) noexcept {
-    if (mapping.kind == EMM_IPC_LEGACY) {
+    switch (mapping.kind) {
+    case EMM_IPC_FILE_DESCRIPTOR:
+        return unmap_parts(driver, mapping);
+    case EMM_IPC_POOL:
+        return unmap_pooled(driver, mapping);
+    default:
         return driver.cuIpcCloseMemHandle(mapping.base);
     }
-    const CUresult result = driver.cuCtxSynchronize();
-    if (result != CUDA_SUCCESS) {
-        return result;
-    }
-    return mapping.kind == EMM_IPC_POOL ? unmap_pooled(driver, mapping)
-                                        : unmap_parts(driver, mapping);
-}
-
-emm_status unmap_now(const emm_context &context, Mapping &mapping) noexcept {
-    const bool is_legacy = mapping.kind == EMM_IPC_LEGACY;
-    const driver::Current current(context.driver, context.cuda_context, context.id);
-    const driver::RelaxedCapture relaxed(context.driver);
-    CUresult result = current.result();
-    result = result == CUDA_SUCCESS ? unmap_by_kind(context.driver, mapping) : result;
-    if (driver::is_late(result)) {
-        ++core::counters().late_frees;
-        return EMM_OK;
-    }
-    return result == CUDA_SUCCESS
-               ? EMM_OK
-               : driver::fail(result, is_legacy ? "cuIpcCloseMemHandle" : "cuMemUnmap");
 }
 
 CUresult set_access(const driver::Driver &driver, const Mapping &mapping, int32_t device,
@@ -69,16 +50,6 @@ CUresult set_access(const driver::Driver &driver, const Mapping &mapping, int32_
     return mapping.kind == EMM_IPC_POOL
                ? driver.cuMemPoolSetAccess(mapping.pool, &access, 1)
                : driver.cuMemSetAccess(mapping.base, mapping.size, &access, 1);
-}
-
-struct Pending {
-    const emm_context &context;
-    Mapping mapping;
-};
-
-emm_status run_pending(void *argument, uint32_t what) {
-    const std::unique_ptr<Pending> pending(static_cast<Pending *>(argument));
-    return what == EMM_DEFERRED_RUN ? unmap_now(pending->context, pending->mapping) : EMM_OK;
 }
 
 } // namespace
@@ -152,22 +123,23 @@ emm_status measure(const emm_context &context, Mapping &mapping) {
     return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemGetAddressRange");
 }
 
-emm_status unmap_export(emm_context &context, Mapping &mapping) noexcept {
-    const emm_status status = unmap_now(context, mapping);
-    if (status != EMM_E_CAPTURING) {
-        return status;
+// None of the driver's ways waits for work, as far as is known. Physical memory and pools are the
+// device's: they stay open when the context has died, and nothing uses them then.
+emm_status unmap_export(const emm_context &context, Mapping &mapping) noexcept {
+    const driver::Current current(context.driver, context.cuda_context, context.id);
+    const driver::RelaxedCapture relaxed(context.driver);
+    CUresult result = current.result();
+    if (driver::is_late(result) && mapping.kind != EMM_IPC_LEGACY) {
+        result = unmap_by_kind(context.driver, mapping);
+    } else if (result == CUDA_SUCCESS) {
+        result = driver::wait_for_work(context.driver);
+        result = result == CUDA_SUCCESS ? unmap_by_kind(context.driver, mapping) : result;
     }
-    std::unique_ptr<Pending> pending(new (std::nothrow) Pending{context, {}});
-    if (!pending) {
-        return status;
+    if (driver::is_late(result)) {
+        ++core::counters().late_frees;
+        return EMM_OK;
     }
-    std::swap(pending->mapping, mapping);
-    if (core::defer(context, &run_pending, pending.get(), pending->mapping.size) != EMM_OK) {
-        std::swap(pending->mapping, mapping);
-        return status;
-    }
-    pending.release();
-    return EMM_OK;
+    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "unmapping an export");
 }
 
 } // namespace emm::sharing

@@ -37,10 +37,8 @@ void set_peer_access(const emm_context &context, const Mapping &mapping, int32_t
 // Asks the driver how many bytes lie at `mapping`, whatever the handle says.
 emm_status measure(const emm_context &context, Mapping &mapping);
 
-// Waits for the context's work, where the driver would not. While a stream captures nothing can
-// wait: it is then left to the context's pending deallocations. After a failure `mapping` is what
-// is still to be unmapped.
-emm_status unmap_export(emm_context &context, Mapping &mapping) noexcept;
+// Waits for the context's work first. After a failure `mapping` is what is still to be unmapped.
+emm_status unmap_export(const emm_context &context, Mapping &mapping) noexcept;
 
 // The two kinds that need the exporter's descriptors (parts.cpp, pooled.cpp), with the context
 // current. To map leaves nothing behind if it fails; to unmap leaves what is still there.
