@@ -138,6 +138,7 @@ bool World::free(Block *block, emm_stream stream, size_t hand, const Graph *capt
     });
     block->free_stream = stream;
     if (!done(status, "a free", capture ? EMM_E_CAPTURING : EMM_OK)) {
+        give_up_opened(block);
         return false;
     }
     if (block->by_handle && block->owned && block->owned->finalized != 1) {
@@ -147,6 +148,14 @@ bool World::free(Block *block, emm_stream stream, size_t hand, const Graph *capt
     capture ? model.freed_in_capture(block->ptr, capture->number) : model.freed(block->ptr);
     forget(block);
     return true;
+}
+
+// Another process's memory is given up also if the driver fails to unmap it.
+void World::give_up_opened(Block *block) {
+    if (block->kind == Kind::opened) {
+        model.freed(block->ptr);
+        leave_inert(block);
+    }
 }
 
 void World::leave_inert(Block *block) {

@@ -71,7 +71,7 @@ void capture(World &world) {
     }
     std::vector<Block *> found;
     for (const auto &block : world.blocks) {
-        if (block->is_plain() && block->kind != Kind::registered &&
+        if (block->is_plain() && block->kind != Kind::registered && block->kind != Kind::opened &&
             block->context == stream->context && (dice == 1 || block->home == stream)) {
             found.push_back(block.get());
         }

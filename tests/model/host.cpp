@@ -178,6 +178,8 @@ void free_handle(World &world) {
                       EMM_E_ALREADY_FREED, "a second emm_memory_free");
         world.model.freed(block->ptr);
         world.leave_inert(block);
+    } else {
+        world.give_up_opened(block);
     }
 }
 

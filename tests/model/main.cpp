@@ -17,23 +17,23 @@ namespace {
 Settings settings_of(int argc, char *argv[]) {
     Settings settings;
     const std::vector<Setting> known = {
-        {"steps", &settings.steps},       {"rounds", &settings.rounds},
-        {"seconds", &settings.seconds},   {"seed", &settings.seed},
-        {"threads", &settings.threads},   {"contexts", &settings.contexts},
-        {"live", &settings.live},         {"tight", &settings.tight},
-        {"most", &settings.most},         {"judged", &settings.judged},
-        {"last", &settings.last},         {"chosen", &settings.chosen},
-        {"streams", &settings.streams},   {"unordered", &settings.unordered},
-        {"abroad", &settings.abroad},     {"wrong", &settings.wrong},
-        {"sections", &settings.sections}, {"trims", &settings.trims},
-        {"ends", &settings.ends},         {"handles", &settings.handles},
-        {"host", &settings.host},         {"graphs", &settings.graphs},
-        {"joins", &settings.joins},       {"silent", &settings.silent},
-        {"faults", &settings.faults},     {"pressure", &settings.pressure},
-        {"in_turn", &settings.in_turn},   {"fail_call", &settings.fail_call},
-        {"fail_nth", &settings.fail_nth}, {"resets", &settings.resets},
-        {"lives", &settings.lives},       {"beside", &settings.beside},
-        {"forks", &settings.forks},
+        {"steps", &settings.steps},         {"rounds", &settings.rounds},
+        {"seconds", &settings.seconds},     {"seed", &settings.seed},
+        {"threads", &settings.threads},     {"contexts", &settings.contexts},
+        {"live", &settings.live},           {"tight", &settings.tight},
+        {"most", &settings.most},           {"judged", &settings.judged},
+        {"last", &settings.last},           {"chosen", &settings.chosen},
+        {"streams", &settings.streams},     {"unordered", &settings.unordered},
+        {"abroad", &settings.abroad},       {"wrong", &settings.wrong},
+        {"sections", &settings.sections},   {"trims", &settings.trims},
+        {"ends", &settings.ends},           {"handles", &settings.handles},
+        {"host", &settings.host},           {"graphs", &settings.graphs},
+        {"joins", &settings.joins},         {"silent", &settings.silent},
+        {"faults", &settings.faults},       {"pressure", &settings.pressure},
+        {"peers", &settings.peers},         {"in_turn", &settings.in_turn},
+        {"fail_call", &settings.fail_call}, {"fail_nth", &settings.fail_nth},
+        {"resets", &settings.resets},       {"lives", &settings.lives},
+        {"beside", &settings.beside},       {"forks", &settings.forks},
     };
     for (int i = 1; i < argc; i++) {
         set(known, argv[i]);
@@ -80,13 +80,17 @@ void run_in_turn(Settings settings, size_t seed, const std::set<size_t> &chosen)
 int main(int argc, char *argv[]) {
     size_t last = 0, round = 0;
     try {
-        const Settings settings = settings_of(argc, argv);
+        const bool is_peer = argc == 2 && std::string(argv[1]) == "peer";
+        const Settings settings = settings_of(is_peer ? 1 : argc, argv);
         last = settings.last;
         std::set<size_t> chosen;
         for (size_t number = 0; settings.chosen && std::cin >> number;) {
             chosen.insert(number);
         }
         check(Driver().cuInit(0), "cuInit");
+        if (is_peer) {
+            return run_peer();
+        }
         tell_steps_at_a_crash();
         using Clock = std::chrono::steady_clock;
         const auto end = Clock::now() + std::chrono::seconds(settings.seconds);

@@ -39,6 +39,7 @@ struct Settings {
     size_t beside = 1; // calls at the same time
     size_t forks = 1;
     size_t silent = 1; // captures that are not announced
+    size_t peers = 1;  // other processes
     size_t host = 1;   // pinned, registered and managed memory
 };
 

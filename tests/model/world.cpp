@@ -111,8 +111,8 @@ void World::make_place(size_t number) {
 void World::step(size_t number) {
     static const std::vector<Action> actions = [] {
         std::vector<Action> all;
-        for (const auto *table :
-             {&memory_actions, &host_actions, &handle_actions, &graph_actions, &life_actions}) {
+        for (const auto *table : {&memory_actions, &host_actions, &handle_actions, &graph_actions,
+                                  &life_actions, &peer_actions}) {
             all.insert(all.end(), table->begin(), table->end());
         }
         return all;
@@ -352,6 +352,7 @@ void World::settle() {
         end_capture(*stream);
     }
     is_calm_ = true;
+    peer.reset(); // which may have our memory open
     for (size_t place = 0; place < places.size(); place++) {
         destroy_graphs(place);
     }

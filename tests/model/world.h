@@ -115,6 +115,16 @@ struct Owned {
     int finalized = 0;
 };
 
+struct Peer; // another process
+
+// What it exports.
+struct Offer {
+    emm_ipc_handle handle = {};
+    size_t size = 0;
+    unsigned pattern = 0; // that it has; 0: not known
+    bool is_over = false; // the export
+};
+
 // What the program has of memory: by its address, or by a handle.
 struct Block {
     size_t context = 0;
@@ -126,6 +136,7 @@ struct Block {
     Stream *home = nullptr;       // all uses are ordered before what comes next there
     unsigned pattern = 0;         // that the latest use leaves; 0: none yet
     std::shared_ptr<Owned> owned; // of Kind::registered: the program's own bytes
+    std::shared_ptr<Offer> offer; // of Kind::opened
 
     bool by_handle = false;
     std::vector<emm_memory *>
@@ -172,6 +183,8 @@ public:
         std::shared_ptr<Owned> owned;
     };
     std::vector<Inert> inert;
+    std::shared_ptr<Peer> peer; // NULL: the last one has died
+    std::vector<std::shared_ptr<Offer>> offers;
 
     size_t below(size_t limit) { return chance.below(limit); }
     bool one_in(size_t limit) { return chance.one_in(limit); }
@@ -220,6 +233,7 @@ public:
     void synchronize(const Stream &stream);
     emm_stats stats_of(size_t place);
     void forget(Block *block);
+    void give_up_opened(Block *block);
     void leave_inert(Block *block); // its references stay
     void release_inert(size_t number);
     void adopt(size_t place, emm_memory *memory);
@@ -252,7 +266,9 @@ struct Action {
     void (*act)(World &world);
 };
 extern const std::vector<Action> memory_actions, host_actions, handle_actions, graph_actions,
-    life_actions;
+    life_actions, peer_actions;
+
+int run_peer(); // the other process: the exit status
 
 // The latest steps, which are told after a failure, also one that ends the process.
 void begin_steps(const Settings &settings, size_t seed);
