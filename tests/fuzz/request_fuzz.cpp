@@ -1,10 +1,12 @@
 // Whatever an importer asks for, it gets the parts of the one export whose secret it knows, in
-// their order and as many as it has asked for at most; otherwise a status and no descriptor. The
-// first byte says what of the secret it knows.
+// their order and as many as it has asked for at most; otherwise a status and no descriptor. Who
+// asks for its handle gets that by its whole name alone. The first byte says what of all this it
+// knows.
 #include "core/record/context.h"
 #include "fuzz.h"
 #include "sharing/exporter/exports.h"
 #include "sharing/exporter/served_exports.h"
+#include "sharing/handle/name.h"
 #include "sharing/handle/origin.h"
 
 #include <algorithm>
@@ -17,7 +19,7 @@ using namespace emm;
 
 namespace {
 
-constexpr uint64_t part_count = 100, part_bytes = 4096, generation = 7, context_id = 1;
+constexpr uint64_t part_count = 100, part_bytes = 4096, context_id = 1;
 
 // The driver of the exporter: it has one context, and a descriptor for each part.
 CUresult CUDAAPI get_id(CUcontext, unsigned long long *ret_id) {
@@ -48,19 +50,27 @@ emm_function find(const char *name, int32_t) {
                                                       : reinterpret_cast<emm_function>(refuse);
 }
 
-// A context with one export.
+// A context with one export, of a plugin that has served it.
 struct Exporter {
     Exporter() {
-        const std::vector<emm_ipc_part> parts(part_count, {1, part_bytes});
-        const emm_ipc_source source = {
-            sizeof source, EMM_IPC_FILE_DESCRIPTOR, parts.data(), part_count, 0, part_bytes,
-            nullptr};
-        require(sharing::serve_export(context, source, &handle) == EMM_OK, "the export is served");
-        handle.generation = generation;
-        require(sharing::publish_export(context, handle) == EMM_OK, "and published");
+        plugin.table.get_ipc_handle = [](emm_manager *self, emm_deviceptr, size_t size,
+                                         emm_ipc_handle *ret_handle) {
+            const std::vector<emm_ipc_part> parts(part_count, {1, part_bytes});
+            const emm_ipc_source source = {
+                sizeof source, EMM_IPC_FILE_DESCRIPTOR, parts.data(), part_count, 0, size, nullptr};
+            return sharing::serve_export(reinterpret_cast<Exporter *>(self)->context, source,
+                                         ret_handle);
+        };
+        selection.plugin = &plugin;
+        context.selection = &selection;
+        context.manager = reinterpret_cast<emm_manager *>(this);
+        require(sharing::get_handle(context, nullptr, 4096, part_bytes, &handle) == EMM_OK,
+                "there is an export");
         require(sharing::get_nonce(nonce) == EMM_OK, "the process has a nonce");
     }
     const driver::Driver driver{find};
+    loader::Plugin plugin;
+    loader::Selection selection;
     emm_context context{driver, reinterpret_cast<CUcontext>(1), context_id, {}};
     emm_ipc_handle handle = {};
     uint8_t nonce[8];
@@ -71,7 +81,7 @@ void ask_for_parts(const sharing::Request &request, const Exporter &exporter) {
     const sharing::Reply &reply = batch.reply();
     const bool knows =
         std::memcmp(request.nonce, exporter.nonce, sizeof exporter.nonce) == 0 &&
-        request.generation == generation &&
+        request.generation == exporter.handle.generation &&
         std::memcmp(request.handle, exporter.handle.handle, sizeof request.handle) == 0;
     require(reply.magic == sharing::wire_magic, "each request has a reply");
     require((reply.count > 0) == (knows && request.first < part_count),
@@ -105,10 +115,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     };
     know(0, 0, &sharing::wire_magic, sizeof sharing::wire_magic);
     know(1, offsetof(sharing::Request, nonce), exporter->nonce, sizeof exporter->nonce);
-    know(2, offsetof(sharing::Request, generation), &generation, sizeof generation);
+    know(2, offsetof(sharing::Request, generation), &exporter->handle.generation,
+         sizeof exporter->handle.generation);
     know(3, offsetof(sharing::Request, handle), exporter->handle.handle,
          sizeof exporter->handle.handle);
+    const emm_ipc_name name = sharing::write_name(exporter->handle);
     know(4, 0, &sharing::handle_magic, sizeof sharing::handle_magic);
+    // All of it, or what comes before the proof.
+    know(5, offsetof(sharing::HandleRequest, name), &name, sizeof name);
+    know(6, offsetof(sharing::HandleRequest, name), &name, 24);
     switch (sharing::what_is_asked(message.data(), static_cast<long>(message.size()))) {
     case sharing::Asked::parts: {
         sharing::Request request;
@@ -122,7 +137,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         emm_ipc_handle handle = {};
         require(message.size() == sizeof request, "a request for a handle has its size");
         std::memcpy(&request, message.data(), sizeof request);
-        require(!sharing::find_export(request.name, &handle), "no name leads to what has none");
+        const bool knows = std::memcmp(&request.name, &name, sizeof name) == 0;
+        require(sharing::find_export(request.name, &handle) == knows,
+                "a handle is for those that know its whole name");
+        require(!knows || std::memcmp(&handle, &exporter->handle, sizeof handle) == 0,
+                "it is the one that was named");
         break;
     }
     case sharing::Asked::nothing:
