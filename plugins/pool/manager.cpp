@@ -1,6 +1,5 @@
 #include "manager.h"
 
-#include "search.h"
 #include "slow_call.h"
 
 #include <algorithm>
@@ -97,7 +96,7 @@ emm_status Manager::trim(size_t keep_bytes, size_t *ret_released) {
         const SlowCall call(served_.driver, caches_);
         Lock lock(served_.mutex);
         order_.collect_graphs();
-        const Search whole_blocks(lock, caches_);
+        const ThreadCaches::Search whole_blocks(lock, caches_);
         caches_.drain_all();
         order_.record_and_query_all(lock, false);
         order_.record_what_is_left(lock);

@@ -2,9 +2,6 @@
 
 #include "backing/zones.h"
 #include "policy/effort.h"
-#include "search.h"
-
-#include <algorithm>
 
 namespace emm::pool {
 namespace {
@@ -99,15 +96,13 @@ inline emm_deviceptr Manager::Request::take_for_known_stream() {
 }
 
 emm_status Manager::Request::identify() {
-    if (!pool_ || !manager_.order_.known(stream_, caller_)) {
-        pool_ = nullptr;
-        const Unlocked unlocked(lock_);
-        const emm_status status = manager_.identify(stream_, caller_);
-        if (status != EMM_OK) {
-            return status;
-        }
+    magazine_ = nullptr; // its miss has been noted
+    if (pool_ && manager_.order_.known(stream_, caller_)) {
+        return EMM_OK;
     }
-    return EMM_OK;
+    pool_ = nullptr;
+    const Unlocked unlocked(lock_);
+    return manager_.identify(stream_, caller_);
 }
 
 // Of a stream that was not known before; or blocks that threads freed with no stream. Those come to
@@ -215,7 +210,7 @@ emm_deviceptr Manager::Request::search() {
     Place place;
     pool_->hold();
     {
-        const Search whole_blocks(lock_, manager_.caches_);
+        const ThreadCaches::Search whole_blocks(lock_, manager_.caches_);
         try {
             place = find_place();
         } catch (const std::bad_alloc &) {
@@ -298,10 +293,6 @@ bool Manager::Request::grows_unasked() const {
            manager_.backing_->grows_first(bytes_);
 }
 
-Block *Manager::Request::grow_unasked() {
-    return grows_unasked() ? grow() : nullptr;
-}
-
 Block *Manager::Request::query_best_fit() {
     Block *best = offered_after(nullptr);
     if (!best) {
@@ -372,10 +363,6 @@ Block *Manager::Request::empty_all_magazines() {
     Block *block = take();
     block = block ? block : query_best_fit();
     return block ? block : query_all_streams();
-}
-
-Block *Manager::Request::grow() {
-    return manager_.backing_->grow(lock_, *pool_, bytes_, result_);
 }
 
 // Once the driver has refused. As often as other threads' memory comes back meanwhile, but not for

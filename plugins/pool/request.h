@@ -39,12 +39,12 @@ private:
 
     // The stages of it.
     Block *empty_own_magazines();
-    Block *grow_unasked();
+    Block *grow_unasked() { return grows_unasked() ? grow() : nullptr; }
     Block *query_best_fit();
     Block *query_all_streams();
     Block *wait_for_stream();
     Block *empty_all_magazines();
-    Block *grow();
+    Block *grow() { return manager_.backing_->grow(lock_, *pool_, bytes_, result_); }
     Block *reclaim();
 
     Block *take() { return manager_.backing_->take(*pool_, bytes_); }
@@ -60,7 +60,7 @@ private:
     Manager &manager_;
     const size_t size_;
     const emm_stream stream_;
-    Magazine *const magazine_;
+    Magazine *magazine_;         // until its miss is noted
     Caller caller_;              // once the stream is identified
     StreamPool *pool_ = nullptr; // the stream's
     uint64_t bytes_ = 0;         // of the block that is looked for

@@ -45,4 +45,26 @@ std::unique_ptr<Backing> Backing::make(const Options &options, StreamOrder &orde
     return std::make_unique<Segments>(options, order, memory, caches, moves);
 }
 
+Backing::~Backing() {
+    while (Segment *segment = refused_.pop_front()) {
+        delete segment;
+    }
+}
+
+Block *Backing::await_idle(Lock &lock, StreamPool &pool, uint64_t bytes) {
+    Block *block = nullptr;
+    const bool on_stream = pool.order == Order::stream;
+    const auto enough = [&] {
+        return on_stream ? has_enough_idle(pool, bytes) : !holdings_.awaits_pending(pool, bytes);
+    };
+    if ((!on_stream || has_unfinished()) && !moves_.returns_are_deferred() && !grows_first(bytes) &&
+        !enough()) {
+        order_.wait_bounded(lock, pool, [&] {
+            block = take(pool, bytes);
+            return block || enough();
+        });
+    }
+    return block;
+}
+
 } // namespace emm::pool

@@ -37,7 +37,7 @@ public:
         : context_(order.context()), options_(options), heap_(memory.heap), order_(order),
           caches_(caches), moves_(moves),
           holdings_(options, memory, caches, context_.device_bytes()) {}
-    virtual ~Backing() = default;
+    virtual ~Backing();
     Backing(const Backing &) = delete;
     Backing &operator=(const Backing &) = delete;
 
@@ -76,6 +76,14 @@ public:
     virtual emm_status set_access(int32_t peer, uint32_t flags) = 0;
 
 protected:
+    // Waits a while for memory whose work is not complete, if what is complete is not enough. A
+    // block, if that alone has made one.
+    Block *await_idle(Lock &lock, StreamPool &pool, uint64_t bytes);
+    // Whether idle memory would do to grow with, once the work of streams on it is complete; and
+    // whether what is complete is enough.
+    virtual bool has_unfinished() const = 0;
+    virtual bool has_enough_idle(const StreamPool &pool, uint64_t bytes) const = 0;
+
     ServedContext &context_;
     const Options &options_;
     Heap &heap_;
@@ -83,6 +91,7 @@ protected:
     ThreadCaches &caches_;
     Moves &moves_;
     Holdings holdings_;
+    List<Segment, &Segment::all> refused_; // by the driver: held still, and tried again
 };
 
 } // namespace emm::pool

@@ -8,12 +8,6 @@
 
 namespace emm::pool {
 
-Pages::~Pages() {
-    while (Segment *segment = refused_.pop_front()) {
-        delete segment;
-    }
-}
-
 // What was taken at the beginning is for every size.
 Block *Pages::take(StreamPool &pool, uint64_t bytes) {
     heap_.reserve_record();
@@ -70,24 +64,7 @@ CUresult Pages::take_initial(Lock &lock, uint64_t bytes) {
                : result;
 }
 
-// Waits a while for memory whose work is not complete, if what is complete is not enough. A block,
-// if that alone has made one.
-Block *Pages::await_idle(Lock &lock, StreamPool &pool, uint64_t bytes) {
-    Block *block = nullptr;
-    const bool on_stream = pool.order == Order::stream;
-    const auto enough = [&] {
-        return on_stream ? has_enough_for(pool, bytes) : !holdings_.awaits_pending(pool, bytes);
-    };
-    if ((!on_stream || has_dirty_pages()) && !moves_.returns_are_deferred() && !enough()) {
-        order_.wait_bounded(lock, pool, [&] {
-            block = take(pool, bytes);
-            return block || enough();
-        });
-    }
-    return block;
-}
-
-bool Pages::has_dirty_pages() const {
+bool Pages::has_unfinished() const {
     for (const StreamPool *d = order_.first_incomplete(); d; d = order_.next_incomplete(*d)) {
         for (const SizeTree &own : d->own) {
             const SizeNode *largest = own.largest();
@@ -101,7 +78,7 @@ bool Pages::has_dirty_pages() const {
 
 // Where no range has room, another one will be reserved. Addresses cost no memory, but all of the
 // request will be missing there.
-bool Pages::has_enough_for(const StreamPool &pool, uint64_t bytes) const {
+bool Pages::has_enough_idle(const StreamPool &pool, uint64_t bytes) const {
     const Heap::Room room = heap_.room_for(pool, bytes, zone_for(options_, bytes));
     const uint64_t missing = room.range ? room.missing : round_up(bytes, page_bytes);
     uint64_t found = new_bytes(missing, holdings_.allowance(missing), free_slack(options_.slack));

@@ -19,7 +19,6 @@ namespace emm::pool {
 class Pages final : public Backing {
 public:
     using Backing::Backing;
-    ~Pages() override;
 
     Block *take(StreamPool &pool, uint64_t bytes) override;
     bool grows_first(uint64_t) const override { return false; }
@@ -40,9 +39,8 @@ public:
     emm_status set_access(int32_t peer, uint32_t flags) override;
 
 private:
-    Block *await_idle(Lock &lock, StreamPool &pool, uint64_t bytes);
-    bool has_dirty_pages() const;
-    bool has_enough_for(const StreamPool &pool, uint64_t bytes) const;
+    bool has_unfinished() const override;
+    bool has_enough_idle(const StreamPool &pool, uint64_t bytes) const override;
     FillPlan plan_for(const Heap::Room &room, bool may_grow) const;
     uint64_t allowance_ns() const;
     CUresult fill(Lock &lock, const Heap::Room &room, bool may_grow);
@@ -55,9 +53,7 @@ private:
 
     const PageDriver driver_{context_, options_.rdma};
     PageAccess access_{context_, heap_};
-    // Memory that the driver refused to take back: still held, and tried again.
-    List<Segment, &Segment::all> refused_;
-    std::vector<Piece> refused_pieces_; // mapped nowhere
+    std::vector<Piece> refused_pieces_; // as refused_, and mapped nowhere
     uint64_t moved_ns_ = 0;             // what moving has cost, in the driver
 };
 

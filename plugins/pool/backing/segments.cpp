@@ -6,12 +6,6 @@
 
 namespace emm::pool {
 
-Segments::~Segments() {
-    while (Segment *segment = refused_.pop_front()) {
-        delete segment;
-    }
-}
-
 Block *Segments::take(StreamPool &pool, uint64_t bytes) {
     heap_.reserve_record();
     const Zone zone = zone_for(options_, bytes);
@@ -48,7 +42,7 @@ bool Segments::grows_first(uint64_t bytes) const {
 
 Block *Segments::grow(Lock &lock, StreamPool &pool, uint64_t bytes, CUresult &result) {
     const Zone zone = zone_for(options_, bytes);
-    Block *block = await_exchange(lock, pool, bytes);
+    Block *block = await_idle(lock, pool, bytes);
     if (block) {
         return block;
     }
@@ -76,30 +70,16 @@ Block *Segments::take_new(StreamPool &pool, uint64_t bytes, Zone zone) {
     return zone == Zone::dedicated ? take(pool, bytes) : heap_.take(pool, bytes, zone);
 }
 
-// Waits a while for idle segments whose work is not complete, if those that are complete are not
-// enough to exchange. A block, if that alone has made one.
-Block *Segments::await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes) {
-    Block *block = nullptr;
-    const auto waits = [](const Segment &segment) {
-        return segment.first->dirty() && segment.first->pool->order == Order::stream;
-    };
-    const bool on_stream = pool.order == Order::stream;
-    const auto enough = [&] {
-        return on_stream ? missing_for(bytes) <= exchangeable()
-                         : !holdings_.awaits_pending(pool, bytes);
-    };
-    const Segment *segment = on_stream ? heap_.first_whole() : nullptr;
-    while (segment && !waits(*segment)) {
+bool Segments::has_unfinished() const {
+    const Segment *segment = heap_.first_whole();
+    while (segment && !(segment->first->dirty() && segment->first->pool->order == Order::stream)) {
         segment = heap_.next_whole(*segment);
     }
-    if ((!on_stream || segment) && !moves_.returns_are_deferred() && !grows_first(bytes) &&
-        !enough()) {
-        order_.wait_bounded(lock, pool, [&] {
-            block = take(pool, bytes);
-            return block || enough();
-        });
-    }
-    return block;
+    return segment;
+}
+
+bool Segments::has_enough_idle(const StreamPool &, uint64_t bytes) const {
+    return missing_for(bytes) <= exchangeable();
 }
 
 // A segment that is idle and too small for what is asked goes back if the pool would else hold

@@ -14,7 +14,6 @@ namespace emm::pool {
 class Segments final : public Backing {
 public:
     using Backing::Backing;
-    ~Segments() override;
 
     Block *take(StreamPool &pool, uint64_t bytes) override;
     bool grows_first(uint64_t bytes) const override;
@@ -35,12 +34,13 @@ public:
     emm_status set_access(int32_t peer, uint32_t flags) override;
 
 private:
+    bool has_unfinished() const override;
+    bool has_enough_idle(const StreamPool &, uint64_t bytes) const override;
     SegmentUse use(uint64_t bytes) const;
     uint64_t growth_for(uint64_t bytes) const;
     uint64_t largest_for(uint64_t bytes) const;
     uint64_t missing_for(uint64_t bytes) const; // of what idle segments have to make room for
     Block *take_new(StreamPool &pool, uint64_t bytes, Zone zone);
-    Block *await_exchange(Lock &lock, StreamPool &pool, uint64_t bytes);
     void exchange_idle(Lock &lock, uint64_t bytes);
     uint64_t exchangeable() const;
     Segment *idle_for(uint64_t missing, Zone zone) const;
@@ -53,7 +53,6 @@ private:
 
     const Driver &driver_ = context_.driver;
     PeerContexts peers_{context_};
-    List<Segment, &Segment::all> refused_; // by the driver: held still, and tried again
     bool ragged_ = false; // the driver has given memory that is not aligned to 2 MiB
 };
 

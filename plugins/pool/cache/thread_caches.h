@@ -86,9 +86,26 @@ public:
     void give_up_waiting_blocks();
     void forget_quarantine();
 
-    // While threads look for whole blocks, depots take no batches.
-    void begin_search() { totals_.searches++; }
-    void end_search() { totals_.searches--; }
+    // From its making to its end a thread looks for whole blocks, and depots take no batches. It
+    // has the lock at both times: an exception may have come while it had let go.
+    class Search {
+    public:
+        Search(Lock &lock, ThreadCaches &caches) : lock_(lock), searches_(caches.totals_.searches) {
+            searches_++;
+        }
+        ~Search() {
+            if (!lock_.owns_lock()) {
+                lock_.lock();
+            }
+            searches_--;
+        }
+        Search(const Search &) = delete;
+        Search &operator=(const Search &) = delete;
+
+    private:
+        Lock &lock_;
+        std::atomic<uint32_t> &searches_;
+    };
     bool any_search() const { return totals_.searches > 0; }
 
     // --- closing ---
