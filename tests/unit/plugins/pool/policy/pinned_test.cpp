@@ -20,6 +20,7 @@ TEST_CASE("a size grows eight times at most for fewer questions") {
 TEST_CASE("eight blocks are pinned at a time, up to 32 MiB, and at least what was asked for") {
     CHECK(pinned_bytes(4096) == 2 * mib);
     CHECK(pinned_bytes(mib) == 8 * mib);
+    CHECK(pinned_bytes(2 * mib) == 16 * mib);
     CHECK(pinned_bytes(5 * mib) == 32 * mib);
     CHECK(pinned_bytes(33 * mib) == 34 * mib);
 }
