@@ -94,6 +94,24 @@ TEST_CASE("a depot holds 1 MiB of slots, of all sizes together") {
     CHECK_FALSE(world.depot.unload(bin, small_class, 1, world.spares));
 }
 
+TEST_CASE("a swap out finds a full depot full, and what has left it no longer counts") {
+    DepotWorld world;
+    for (int i = 0; i < 20; i++) {
+        FilledBin bin(4), empty(0);
+        REQUIRE(world.depot.unload(bin, large_class, 4, world.spares));
+        REQUIRE(world.depot.swap_in(empty, large_class));
+    }
+    FilledBin small_slot(1), none(0), slots(4);
+    REQUIRE(world.depot.unload(small_slot, small_class, 1, world.spares));
+    for (int i = 0; i < 8; i++) { // 31 of 32 KiB
+        FilledBin bin(4);
+        REQUIRE(world.depot.unload(bin, large_class, i < 7 ? 4 : 3, world.spares));
+    }
+    REQUIRE(world.depot.swap_in(none, small_class)); // leaves an empty batch
+    CHECK_FALSE(world.depot.swap_out(slots, large_class, 2));
+    CHECK(world.depot.swap_out(slots, large_class, 1));
+}
+
 TEST_CASE("while a thread looks for whole blocks a depot takes nothing, but gives what it has") {
     DepotWorld world;
     FilledBin bin(2);

@@ -46,7 +46,9 @@ TEST_CASE("moving may cost more with every call and every byte asked for") {
 
 TEST_CASE("pieces are an eighth of the request, a 64th of all at least, up to 64 MiB") {
     CHECK(piece_bytes(64 * mib, held(0, 64 * mib)) == 8 * mib);
+    CHECK(piece_bytes(63 * mib, held(0, 63 * mib)) == 4 * mib);
     CHECK(piece_bytes(100 * mib, held(0, 100 * mib)) == 8 * mib);
+    CHECK(piece_bytes(2 * mib, held(255 * mib, 255 * mib)) == 2 * mib);
     CHECK(piece_bytes(2 * mib, held(2 * gib, 2 * gib)) == 32 * mib);
     CHECK(piece_bytes(2 * mib, held(40 * gib, 40 * gib)) == 64 * mib);
     CHECK(piece_bytes(2 * mib, held(0, 2 * mib)) == page_bytes);
@@ -60,6 +62,7 @@ TEST_CASE("while a program fills its memory a piece is all of a request, up to a
     };
     CHECK(piece_bytes(8 * mib, filling(256 * mib)) == 8 * mib);
     CHECK(piece_bytes(7 * mib, filling(256 * mib)) == 4 * mib);
+    CHECK(piece_bytes(8 * mib, filling(127 * mib)) == 2 * mib);
     CHECK(piece_bytes(64 * mib, filling(gib)) == 32 * mib);
     CHECK(piece_bytes(64 * mib, filling(256 * mib)) == 8 * mib);
     CHECK(piece_bytes(gib, filling(40 * gib)) == 128 * mib);
@@ -80,6 +83,7 @@ TEST_CASE("no piece is more than 1/4096 of the limit, and all are pages where no
     CHECK(piece_bytes(4 * gib, held(0, 4 * gib, 80 * gib)) == 16 * mib);
     CHECK(piece_bytes(2 * mib, held(40 * gib, 40 * gib, 80 * gib)) == 16 * mib);
     CHECK(piece_bytes(gib, held(gib, gib, 16 * gib)) == 4 * mib);
+    CHECK(piece_bytes(gib, held(gib, gib, 16 * gib - 2 * mib)) == 2 * mib);
     CHECK(piece_bytes(16 * mib, held(0, 16 * mib, 80 * gib)) == page_bytes);
     CHECK(piece_bytes(gib, held(gib, gib, gib)) == page_bytes);
     CHECK(piece_bytes(gib, held(0, gib, UINT64_MAX, 0)) == page_bytes);
@@ -131,12 +135,14 @@ TEST_CASE(
     CHECK(is_worth_an_event(128, 8 * mib, tiny));
     CHECK_FALSE(is_worth_an_event(127, 127 * mib / 16, tiny));
     CHECK_FALSE(is_worth_an_event(0, 16 * mib, tiny));
+    CHECK_FALSE(is_worth_an_event(64, 2 * mib, held(4 * mib, 4 * mib, 64 * gib)));
     CHECK(is_worth_an_event(1, gib, large));
     CHECK_FALSE(is_worth_an_event(255, gib - 1, large));
     const Allowance tight = held(gib, gib, 96 * gib, 0); // it is not to grow
     CHECK(is_worth_an_event(1, gib / 2, tight));
     CHECK_FALSE(is_worth_an_event(255, gib / 2 - 1, tight));
     CHECK(is_worth_an_event(1, 2 * mib, {}));
+    CHECK_FALSE(is_worth_an_event(255, 2 * mib - 1, {}));
 }
 
 TEST_CASE("a batch of kept blocks is 8 MiB, and from 48 to 128 blocks") {
@@ -175,7 +181,8 @@ TEST_CASE(
     CHECK_FALSE(waits(16 * gib, 2 * gib - 1));
     CHECK(waits(gib / 4, gib));
     CHECK_FALSE(waits(gib / 4, gib - 1));
-    CHECK_FALSE(waits(gib / 8, 60 * gib)); // it uses hardly anything
+    CHECK(waits(192 * mib, gib));
+    CHECK_FALSE(waits(192 * mib - 1, 60 * gib)); // it uses hardly anything
 }
 
 TEST_CASE("the pool grows unasked to two batches of pending requests, on a 32nd of what there is") {
@@ -189,6 +196,7 @@ TEST_CASE("the pool grows unasked to two batches of pending requests, on a 32nd 
     CHECK(may(mib / 16, 16 * mib - 1, 100 * mib));
     CHECK_FALSE(may(mib / 16, 16 * mib, 100 * mib));
     CHECK_FALSE(may(mib, 0, 100 * mib)); // nothing to ask about
+    CHECK(may(mib, 1, 100 * mib));
     CHECK(may(mib, mib, 2 * gib - mib));
     CHECK_FALSE(may(mib, mib, 2 * gib));
     CHECK_FALSE(may(mib, mib, 100 * mib, 0));

@@ -90,6 +90,9 @@ TEST_CASE("a piece that is much too large is exchanged for what is missing") {
     CHECK(bytes_of(plan.released) == 256 * mib);
     CHECK(plan.created == 10 * mib);
     CHECK(plan.mapped == 10 * mib);
+    auto by_an_eighth = idle_of({126}), by_a_seventh = idle_of({128});
+    CHECK(plan_fill(missing(112 * mib), by_an_eighth).moved.size() == 1);
+    CHECK(plan_fill(missing(112 * mib), by_a_seventh).released.size() == 1);
 }
 
 TEST_CASE("many small pieces are exchanged for a few new ones") {
@@ -100,6 +103,11 @@ TEST_CASE("many small pieces are exchanged for a few new ones") {
     CHECK(plan.sizes.size() == 2);
     auto few = idle_of({2, 2, 2});
     CHECK(plan_fill(missing(6 * mib), few).moved.size() == 3);
+    auto six = idle_of(std::vector<uint64_t>(6, 2)), seven = idle_of(std::vector<uint64_t>(7, 2));
+    CHECK(plan_fill({12 * mib, 0, UINT64_MAX, 12 * mib, 0}, six).released.size() == 6);
+    CHECK(plan_fill({14 * mib, 0, UINT64_MAX, 12 * mib, 0}, seven).moved.size() == 7); // for two
+    auto large = idle_of(std::vector<uint64_t>(5, 64)); // no more cost to give back than small ones
+    CHECK(plan_fill({320 * mib, 0, UINT64_MAX, 512 * mib, 0}, large).released.size() == 5);
 }
 
 TEST_CASE("where nothing may go back a piece moves, or stays if it is much too large") {

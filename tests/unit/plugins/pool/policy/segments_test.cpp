@@ -66,6 +66,7 @@ TEST_CASE("a huge request takes no block that is larger by more than a quarter i
     const uint64_t bytes = 128 * mib;
     CHECK(largest_to_cut(bytes, bytes, true, in_segments(gib + gib / 8 + 1, gib)) == 160 * mib);
     CHECK(largest_to_cut(bytes, bytes, true, in_segments(gib + gib / 8, gib)) == UINT64_MAX);
+    CHECK(largest_to_cut(64 * mib, bytes, true, in_segments(gib, gib / 2)) == 80 * mib);
     CHECK(largest_to_cut(64 * mib - 1, bytes, true, in_segments(gib + gib / 4, gib)) == UINT64_MAX);
 }
 
