@@ -117,8 +117,9 @@ CUresult api::mem_map(CUdeviceptr ptr, size_t size, size_t offset,
         return misuse("allocation handle 0x%llx %s", handle,
                       sim().physicals.was(handle) ? "was released" : "does not exist");
     }
-    expect(offset == 0 && flags == 0 && size != 0 && size % Device::granule == 0 &&
-           ptr % Device::granule == 0 && size <= physical->size && is_reserved(ptr, size));
+    expect(flags == 0 && size != 0 && (ptr | size | offset) % Device::granule == 0 &&
+           size <= physical->size && offset <= physical->size - size && is_reserved(ptr, size));
+    expect(size == physical->size, CUDA_ERROR_NOT_SUPPORTED); // as on an H100: no parts of handles
     expect(!sim().regions.first_in(ptr, size), CUDA_ERROR_ALREADY_MAPPED);
     expect(show(ptr, size, physical), CUDA_ERROR_OUT_OF_MEMORY);
     Region region;

@@ -121,6 +121,19 @@ TEST_CASE("sizes must be whole granules, and addresses reserved and free") {
     CHECK(cu().cuMemAddressFree(range, size) == CUDA_SUCCESS);
 }
 
+TEST_CASE("a handle is mapped as a whole") {
+    const Device device;
+    const size_t size = granularity();
+    const CUmemGenericAllocationHandle handle = create(4 * size);
+    const CUdeviceptr range = reserve(8 * size);
+    CHECK(cu().cuMemMap(range, size, 0, handle, 0) == CUDA_ERROR_NOT_SUPPORTED);
+    CHECK(cu().cuMemMap(range + size, size, size, handle, 0) == CUDA_ERROR_NOT_SUPPORTED);
+    map(range + size, 4 * size, handle);
+    CHECK(cu().cuMemUnmap(range + size, 4 * size) == CUDA_SUCCESS);
+    CHECK(cu().cuMemRelease(handle) == CUDA_SUCCESS);
+    CHECK(cu().cuMemAddressFree(range, 8 * size) == CUDA_SUCCESS);
+}
+
 TEST_CASE("a mapping is no memory for legacy IPC") {
     const Device device;
     const size_t size = granularity();
