@@ -35,17 +35,14 @@ emm_status emm_array_get_layout(const emm_array *array, emm_array_layout *ret_la
                                 int64_t *ret_strides) {
     EMM_REQUIRE(array);
     EMM_REQUIRE_SIZED(ret_layout);
-    return api::guarded([&] {
+    return api::guarded([&]() -> emm_status {
         core::Layout found;
-        const emm_status status = core::validate(*array, "array", found);
-        if (status != EMM_OK) {
-            return status;
-        }
+        EMM_TRY(core::validate(*array, "array", found));
         tell(found, ret_layout);
         if (ret_strides) {
             std::copy_n(found.strides, array->ndim, ret_strides);
         }
-        return status;
+        return EMM_OK;
     });
 }
 
@@ -60,22 +57,18 @@ emm_status emm_array_import(emm_context *context, const emm_array *array, emm_st
     if (ret_layout) {
         EMM_REQUIRE_SIZED(ret_layout);
     }
-    return api::guarded([&] {
+    return api::guarded([&]() -> emm_status {
         core::Layout layout;
         core::Place place;
-        emm_status status = core::validate(*array, "array", layout);
-        status = status == EMM_OK ? core::admit_or_wait(*context) : status;
-        if (status == EMM_OK) {
-            status = core::take_over(*context, *array, layout, stream, flags, place);
-        }
-        if (status == EMM_OK) {
-            status = core::make_external(*context, place.begin, place.host, layout.size, owner,
-                                         finalizer, ret_memory);
-        }
-        if (status == EMM_OK && ret_layout) {
+        EMM_TRY(core::validate(*array, "array", layout));
+        EMM_TRY(core::admit_or_wait(*context));
+        EMM_TRY(core::take_over(*context, *array, layout, stream, flags, place));
+        EMM_TRY(core::make_external(*context, place.begin, place.host, layout.size, owner,
+                                    finalizer, ret_memory));
+        if (ret_layout) {
             tell(layout, ret_layout);
         }
-        return status;
+        return EMM_OK;
     });
 }
 
@@ -87,7 +80,7 @@ emm_status emm_array_export(emm_memory *memory, uint64_t offset, emm_stream stre
     return api::guarded([&] {
         emm_memory_info info = {};
         info.struct_size = sizeof info;
-        const emm_status status = core::describe(*memory, &info);
-        return status < EMM_OK ? status : core::hand_over(info, offset, stream, *array);
+        EMM_TRY(core::describe(*memory, &info));
+        return core::hand_over(info, offset, stream, *array);
     });
 }

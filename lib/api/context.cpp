@@ -29,28 +29,23 @@ emm_status emm_context_current(emm_context **ret_context) {
     if (core::is_still_current(*ret_context)) {
         return EMM_OK;
     }
-    const emm_status status = core::admit_process();
-    return status == EMM_OK ? api::guarded([&] { return core::context_current(*ret_context); })
-                            : status;
+    EMM_TRY(core::admit_process());
+    return api::guarded([&] { return core::context_current(*ret_context); });
 }
 
 emm_status emm_context_from(CUctx_st *cuda_context, emm_context **ret_context) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(cuda_context);
     EMM_REQUIRE(ret_context);
-    const emm_status status = core::admit_process();
-    return status == EMM_OK
-               ? api::guarded([&] { return core::context_from(cuda_context, *ret_context); })
-               : status;
+    EMM_TRY(core::admit_process());
+    return api::guarded([&] { return core::context_from(cuda_context, *ret_context); });
 }
 
 emm_status emm_context_for_device(int32_t device, emm_context **ret_context) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(ret_context);
-    const emm_status status = core::admit_process();
-    return status == EMM_OK
-               ? api::guarded([&] { return core::context_for_device(device, *ret_context); })
-               : status;
+    EMM_TRY(core::admit_process());
+    return api::guarded([&] { return core::context_for_device(device, *ret_context); });
 }
 
 emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info) {

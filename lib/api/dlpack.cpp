@@ -25,10 +25,7 @@ template <class Managed> struct Shared {
 template <class Managed>
 emm_status share(emm_memory *memory, std::unique_ptr<Shared<Managed>> shared,
                  Managed **ret_tensor) {
-    const emm_status status = core::retain(*memory);
-    if (status < EMM_OK) {
-        return status;
-    }
+    EMM_TRY(core::retain(*memory));
     Managed &managed = shared->managed;
     managed.dl_tensor = shared->described.tensor;
     managed.dl_tensor.shape = shared->described.shape.data();
@@ -45,8 +42,8 @@ emm_status describe(emm_memory *memory, uint64_t offset, const emm_array &array,
                     const emm_dlpack_type *type, Shared<Managed> &shared) {
     emm_memory_info info = {};
     info.struct_size = sizeof info;
-    const emm_status status = core::describe(*memory, &info);
-    return status < EMM_OK ? status : core::describe(info, offset, array, type, shared.described);
+    EMM_TRY(core::describe(*memory, &info));
+    return core::describe(info, offset, array, type, shared.described);
 }
 
 } // namespace
@@ -59,10 +56,7 @@ emm_status emm_dlpack_export(emm_memory *memory, uint64_t offset, const emm_arra
     EMM_REQUIRE(ret_tensor);
     return api::guarded([&] {
         auto shared = std::make_unique<Shared<DLManagedTensorVersioned>>();
-        const emm_status status = describe(memory, offset, *array, type, *shared);
-        if (status < EMM_OK) {
-            return status;
-        }
+        EMM_TRY(describe(memory, offset, *array, type, *shared));
         shared->managed.version = {dlpack::major_version, dlpack::minor_version};
         shared->managed.flags = shared->described.read_only ? dlpack::read_only : 0;
         return share(memory, std::move(shared), ret_tensor);
@@ -78,10 +72,7 @@ emm_status emm_dlpack_export_unversioned(emm_memory *memory, uint64_t offset,
     EMM_REQUIRE(ret_tensor);
     return api::guarded([&] {
         auto shared = std::make_unique<Shared<DLManagedTensor>>();
-        const emm_status status = describe(memory, offset, *array, type, *shared);
-        if (status < EMM_OK) {
-            return status;
-        }
+        EMM_TRY(describe(memory, offset, *array, type, *shared));
         if (shared->described.read_only) {
             return observe::fail(EMM_E_INVALID_VALUE, 0,
                                  "DLPack: expected an array that may be written to, found a "

@@ -9,20 +9,11 @@ using namespace emm;
 emm_status emm_get_driver(emm_driver_info *ret_info) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE_SIZED(ret_info);
-    emm_status status = core::admit_process();
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(core::admit_process());
     const driver::Driver *driver = nullptr;
-    status = api::guarded([&] { return driver::initialize(driver); });
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(api::guarded([&] { return driver::initialize(driver); }));
     int count = 0;
-    const CUresult result = driver->cuDeviceGetCount(&count);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuDeviceGetCount");
-    }
+    EMM_TRY(EMM_DRIVER_CALL(*driver, cuDeviceGetCount, &count));
     emm_driver_info info = {};
     info.struct_size = sizeof info;
     info.cuda_version = driver->cuda_version;

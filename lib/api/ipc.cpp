@@ -34,9 +34,8 @@ emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t si
     EMM_REQUIRE(size);
     EMM_REQUIRE(ret_handle);
     const core::Uncancelled uncancelled;
-    const emm_status status = core::admit(*context);
-    return status == EMM_OK ? sharing::get_handle(*context, nullptr, ptr, size, ret_handle)
-                            : status;
+    EMM_TRY(core::admit(*context));
+    return sharing::get_handle(*context, nullptr, ptr, size, ret_handle);
 }
 
 emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *handle) {

@@ -18,18 +18,14 @@ emm_status check_level(const char *function, int32_t level, int32_t first) {
 emm_status exchange_callback(const char *function, const emm_log_callback_info &next,
                              emm_log_callback_info *ret_previous) {
     EMM_COUNT_CALL();
-    const emm_status status = check_level(function, next.level, EMM_LOG_OFF);
-    return status == EMM_OK
-               ? api::guarded([&] { return observe::set_log_callback(next, ret_previous); })
-               : status;
+    EMM_TRY(check_level(function, next.level, EMM_LOG_OFF));
+    return api::guarded([&] { return observe::set_log_callback(next, ret_previous); });
 }
 
 emm_status exchange_level(const char *function, int32_t level, int32_t *ret_previous) {
     EMM_COUNT_CALL();
-    const emm_status status = check_level(function, level, EMM_LOG_OFF);
-    return status == EMM_OK
-               ? api::guarded([&] { return observe::set_log_level(level, ret_previous); })
-               : status;
+    EMM_TRY(check_level(function, level, EMM_LOG_OFF));
+    return api::guarded([&] { return observe::set_log_level(level, ret_previous); });
 }
 
 } // namespace
@@ -54,9 +50,7 @@ emm_status emm_exchange_log_level(int32_t level, int32_t *ret_previous) {
 emm_status emm_log(int32_t level, const char *text) {
     EMM_COUNT_CALL();
     EMM_REQUIRE(text);
-    const emm_status status = check_level(__func__, level, EMM_LOG_ERROR);
-    if (status == EMM_OK) {
-        observe::log(level, std::string_view(text));
-    }
-    return status;
+    EMM_TRY(check_level(__func__, level, EMM_LOG_ERROR));
+    observe::log(level, std::string_view(text));
+    return EMM_OK;
 }

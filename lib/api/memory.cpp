@@ -98,11 +98,9 @@ emm_status emm_query(emm_context *context, emm_deviceptr ptr, emm_block_info *re
 emm_status emm_record_use(emm_context *context, emm_deviceptr ptr, size_t size, emm_stream stream) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
-    emm_status status = core::admit(*context);
-    if (status == EMM_OK) {
-        status = core::expect_own(*context, stream);
-    }
-    return status == EMM_OK ? EMM_CALL(*context, record_use, ptr, size, stream) : status;
+    EMM_TRY(core::admit(*context));
+    EMM_TRY(core::expect_own(*context, stream));
+    return EMM_CALL(*context, record_use, ptr, size, stream);
 }
 
 emm_status emm_set_peer_access(emm_context *context, int32_t peer_device, uint32_t flags) {

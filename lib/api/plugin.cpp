@@ -20,55 +20,43 @@ const loader::Search &counted_search() {
 emm_status emm_set_plugin(const char *spec) {
     EMM_COUNT_CALL();
     EMM_REQUIRE(spec);
-    const emm_status status = core::admit_process();
-    return status == EMM_OK ? api::guarded([&] { return core::choose(spec); }) : status;
+    EMM_TRY(core::admit_process());
+    return api::guarded([&] { return core::choose(spec); });
 }
 
 emm_status emm_set_plugin_entry(emm_plugin_entry entry, const char *options) {
     EMM_COUNT_CALL();
     EMM_REQUIRE(entry);
-    const emm_status status = core::admit_process();
-    return status == EMM_OK ? api::guarded([&] { return core::choose_entry(entry, options); })
-                            : status;
+    EMM_TRY(core::admit_process());
+    return api::guarded([&] { return core::choose_entry(entry, options); });
 }
 
 emm_status emm_get_plugin(emm_plugin_info *ret_info) {
     EMM_COUNT_CALL();
     EMM_REQUIRE_SIZED(ret_info);
-    emm_status status = core::admit_process();
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(core::admit_process());
     const loader::Selection *selection = nullptr;
-    status = api::guarded([&] { return core::current_selection(selection); });
-    if (status == EMM_OK) {
-        core::describe_selection(*selection, ret_info);
-    }
-    return status;
+    EMM_TRY(api::guarded([&] { return core::current_selection(selection); }));
+    core::describe_selection(*selection, ret_info);
+    return EMM_OK;
 }
 
 emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info) {
     EMM_COUNT_CALL();
     EMM_REQUIRE(spec);
     EMM_REQUIRE_SIZED(ret_info);
-    emm_status status = core::admit_process();
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(core::admit_process());
     const loader::Selection *selection = nullptr;
-    status = api::guarded([&] { return core::probe(spec, selection); });
-    if (status == EMM_OK) {
-        core::describe_selection(*selection, ret_info);
-    }
-    return status;
+    EMM_TRY(api::guarded([&] { return core::probe(spec, selection); }));
+    core::describe_selection(*selection, ret_info);
+    return EMM_OK;
 }
 
 emm_status emm_get_device_total(int32_t device, size_t *ret_total) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(ret_total);
-    const emm_status status = core::admit_process();
-    return status == EMM_OK ? api::guarded([&] { return core::device_total(device, ret_total); })
-                            : status;
+    EMM_TRY(core::admit_process());
+    return api::guarded([&] { return core::device_total(device, ret_total); });
 }
 
 emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data) {

@@ -15,7 +15,7 @@ emm_status find_device(const Driver &driver, int32_t ordinal, CUdevice *ret_devi
     if (result == CUDA_SUCCESS) {
         result = driver.cuDeviceGet(ret_device, ordinal);
     }
-    return result == CUDA_SUCCESS ? EMM_OK : fail(result, "cuDeviceGet");
+    return check(result, "cuDeviceGet");
 }
 
 emm_status identify_device(const Driver &driver, CUdevice device, DeviceIdentity *ret_identity) {

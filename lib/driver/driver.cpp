@@ -79,10 +79,7 @@ emm_status load(const Driver *&ret_driver) {
     }
     std::lock_guard lock(load_mutex);
     if (!loaded()) {
-        const emm_status status = load_locked();
-        if (status != EMM_OK) {
-            return status;
-        }
+        EMM_TRY(load_locked());
     }
     ret_driver = loaded();
     return EMM_OK;
@@ -90,10 +87,7 @@ emm_status load(const Driver *&ret_driver) {
 
 emm_status initialize(const Driver *&ret_driver) {
     const Driver *driver = nullptr;
-    const emm_status status = load(driver);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(load(driver));
     if (!initialized.load(std::memory_order_acquire)) {
         const CUresult result = driver->cuInit(0);
         if (result != CUDA_SUCCESS) {

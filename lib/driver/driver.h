@@ -102,10 +102,18 @@ CUresult result_of(int32_t number) noexcept;
 // The status for a failed call, described as "`call` failed: NAME (n), text".
 emm_status fail(CUresult result, const char *call) noexcept;
 
+// EMM_OK for CUDA_SUCCESS, else the same.
+inline emm_status check(CUresult result, const char *call) noexcept {
+    return result == CUDA_SUCCESS ? EMM_OK : fail(result, call);
+}
+
 using cuda::check_alive;
 using cuda::is_foreign;
 using cuda::is_late;
 using RelaxedCapture = cuda::RelaxedCapture<Driver>;
+
+// The same for a call of an entry of the driver.
+#define EMM_DRIVER_CALL(entries, name, ...) ::emm::driver::check((entries).name(__VA_ARGS__), #name)
 
 // Makes a context that is alive current for a scope. It is pushed even if it is current already:
 // what runs in the scope may be a plugin's, which may leave another one current.
@@ -126,6 +134,7 @@ public:
     Current(const Current &) = delete;
     Current &operator=(const Current &) = delete;
     CUresult result() const { return result_; }
+    emm_status status() const { return check(result_, "making the context current"); }
 
 private:
     const Driver &driver_;

@@ -12,8 +12,7 @@ emm_status wait(const Driver &driver, CUstream stream, CUstreamCaptureStatus cap
                              "the stream where the data is ready captures, and cannot be waited "
                              "for; name the stream where the data will be used");
     }
-    const CUresult result = driver.cuStreamSynchronize(stream);
-    return result == CUDA_SUCCESS ? EMM_OK : fail(result, "cuStreamSynchronize");
+    return EMM_DRIVER_CALL(driver, cuStreamSynchronize, stream);
 }
 
 // An event of this context cannot be recorded on a stream of another one.
@@ -41,19 +40,13 @@ emm_status order(const Driver &driver, emm_stream before, emm_stream after) {
     // The legacy stream answers with an error, harmlessly, while a stream that it waits for
     // captures.
     CUstreamCaptureStatus capture = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = driver.cuStreamIsCapturing(before, &capture);
-    if (result != CUDA_SUCCESS) {
-        return fail(result, "cuStreamIsCapturing");
-    }
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuStreamIsCapturing, before, &capture));
     if (after == EMM_STREAM_UNORDERED) {
         return wait(driver, before, capture);
     }
     CUevent event = nullptr;
-    result = driver.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-    if (result != CUDA_SUCCESS) {
-        return fail(result, "cuEventCreate");
-    }
-    result = driver.cuEventRecord(event, before);
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuEventCreate, &event, CU_EVENT_DISABLE_TIMING));
+    CUresult result = driver.cuEventRecord(event, before);
     const bool recorded = result == CUDA_SUCCESS;
     if (recorded) {
         result = driver.cuStreamWaitEvent(after, event, 0);
@@ -62,8 +55,7 @@ emm_status order(const Driver &driver, emm_stream before, emm_stream after) {
     if (!recorded && refuses_stream(result)) {
         return wait(driver, before, capture);
     }
-    return result == CUDA_SUCCESS ? EMM_OK
-                                  : fail(result, recorded ? "cuStreamWaitEvent" : "cuEventRecord");
+    return check(result, recorded ? "cuStreamWaitEvent" : "cuEventRecord");
 }
 
 } // namespace emm::driver

@@ -93,18 +93,10 @@ emm_status ElfFile::check() {
     if (size_ == 0) {
         return bad("the file is empty", "a shared library", "0 bytes");
     }
-    if (emm_status result = check_header()) {
-        return result;
-    }
-    if (emm_status result = read_segments()) {
-        return result;
-    }
-    if (emm_status result = check_segments()) {
-        return result;
-    }
-    if (emm_status result = check_dynamic()) {
-        return result;
-    }
+    EMM_TRY(check_header());
+    EMM_TRY(read_segments());
+    EMM_TRY(check_segments());
+    EMM_TRY(check_dynamic());
     return check_names();
 }
 
@@ -304,9 +296,7 @@ emm_status ElfFile::truncated(uint64_t begin, uint64_t size) const {
 
 emm_status check_elf(int descriptor, const std::string &path, std::string &ret_build_id) {
     ElfFile file(descriptor, path);
-    if (emm_status status = file.check()) {
-        return status;
-    }
+    EMM_TRY(file.check());
     ret_build_id = file.build_id();
     return EMM_OK;
 }

@@ -128,9 +128,7 @@ emm_status refuse_without_entry(void *handle, const std::string &path) {
 
 emm_status open_library(const std::string &path, emm_plugin_entry &ret_entry) {
     void *handle = nullptr;
-    if (emm_status status = map(path, handle)) {
-        return status;
-    }
+    EMM_TRY(map(path, handle));
     const Symbol entry = look_up(handle, EMM_PLUGIN_ENTRY_SYMBOL);
     if (!entry.address) {
         return refuse_without_entry(handle, path);

@@ -54,9 +54,7 @@ emm_status LoadedPlugins::obtain(const Key &key, const Load &load, const Plugin 
 
     Loading loading(*this, key);
     auto plugin = std::make_unique<Plugin>();
-    if (emm_status status = load(*plugin)) {
-        return status;
-    }
+    EMM_TRY(load(*plugin));
     ret_plugin = loading.finish(std::move(plugin));
     return EMM_OK;
 }

@@ -17,17 +17,11 @@ namespace {
 emm_status load_file(const PluginFile &file, const emm_host &host, const emm_plugin &defaults,
                      Plugin &ret) {
     ret.path = observe::one_line(file.path());
-    if (emm_status status = check_elf(file.descriptor(), file.path(), ret.build_id)) {
-        return status;
-    }
+    EMM_TRY(check_elf(file.descriptor(), file.path(), ret.build_id));
     const driver::PluginLoading bringing;
     emm_plugin_entry entry = nullptr;
-    if (emm_status status = open_library(file.path(), entry)) {
-        return status;
-    }
-    if (emm_status status = file.check_unchanged()) {
-        return status;
-    }
+    EMM_TRY(open_library(file.path(), entry));
+    EMM_TRY(file.check_unchanged());
     return take_table(entry, host, defaults, ret);
 }
 
@@ -45,12 +39,8 @@ void announce(const Selection &selection, const std::string &place) {
 emm_status select(const Plugin &plugin, const std::vector<Setting> &settings, std::string spec,
                   const std::string &place, const emm_host &host, Selection &ret) {
     std::vector<const char *> texts;
-    if (emm_status status = apply_settings(plugin, settings, texts)) {
-        return status;
-    }
-    if (emm_status status = check_values(plugin, host, texts)) {
-        return status;
-    }
+    EMM_TRY(apply_settings(plugin, settings, texts));
+    EMM_TRY(check_values(plugin, host, texts));
     ret.option_texts = std::move(texts);
     ret.plugin = &plugin;
     ret.spec = std::move(spec);
@@ -73,16 +63,10 @@ std::string spec_text(const std::string &name, const std::vector<Setting> &setti
 emm_status load(const Search &search, const Spec &spec, const emm_host &host,
                 const emm_plugin &defaults, Selection &ret_selection) {
     Found found;
-    if (emm_status status = find(search, spec, found)) {
-        return status;
-    }
+    EMM_TRY(find(search, spec, found));
     PluginFile file;
-    if (emm_status status = file.open(found)) {
-        return status;
-    }
-    if (emm_status status = file.check_trust(search)) {
-        return status;
-    }
+    EMM_TRY(file.open(found));
+    EMM_TRY(file.check_trust(search));
     const Plugin *plugin = nullptr;
     if (emm_status status = LoadedPlugins::process().obtain(
             {file.identity(), 0}, [&](Plugin &ret) { return load_file(file, host, defaults, ret); },

@@ -267,15 +267,11 @@ emm_status check_options(const Mapped &memory, const emm_option *options, Plugin
             return bad_list(ret_plugin, "its list of options has no end",
                             fmt::format("a NULL name within {} options", most_options), "none");
         }
-        if (emm_status status = check_memory(memory, ret_plugin, option)) {
-            return status;
-        }
+        EMM_TRY(check_memory(memory, ret_plugin, option));
         if (!option->name) {
             break;
         }
-        if (emm_status status = check_option(ret_plugin, *option)) {
-            return status;
-        }
+        EMM_TRY(check_option(ret_plugin, *option));
         ret_plugin.default_texts.push_back(option->default_value);
         ret_plugin.options.push_back(*option);
         ret_plugin.options.back().default_value = shown(option->default_value);

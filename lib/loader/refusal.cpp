@@ -1,7 +1,5 @@
 #include "loader/refusal.h"
 
-#include "observe/error.h"
-
 #include <utility>
 
 namespace emm::loader {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <emm/status.h>
+#include "observe/error.h"
 
 #include <string>
 #include <vector>

@@ -34,9 +34,7 @@ public:
     emm_status specs(std::vector<Spec> &ret) {
         do {
             Spec spec;
-            if (emm_status status = one_spec(spec)) {
-                return status;
-            }
+            EMM_TRY(one_spec(spec));
             ret.push_back(std::move(spec));
         } while (take(';'));
         if (at_end()) {
@@ -47,9 +45,7 @@ public:
     }
 
     emm_status settings_alone(std::vector<Setting> &ret) {
-        if (emm_status status = settings(ret)) {
-            return status;
-        }
+        EMM_TRY(settings(ret));
         return at_end() ? EMM_OK : unexpected("',' or the end after the value");
     }
 
@@ -58,9 +54,7 @@ private:
         do {
             const size_t start = position_;
             Setting setting;
-            if (emm_status status = one_setting(setting)) {
-                return status;
-            }
+            EMM_TRY(one_setting(setting));
             if (std::any_of(ret.begin(), ret.end(),
                             [&](const Setting &other) { return other.key == setting.key; })) {
                 return fail(start, "each option once", "'" + setting.key + "' again");
@@ -72,15 +66,11 @@ private:
 
     emm_status one_spec(Spec &ret) {
         const size_t start = position_;
-        if (emm_status status = word("a plugin's name or absolute path", ret.name)) {
-            return status;
-        }
+        EMM_TRY(word("a plugin's name or absolute path", ret.name));
         ret.is_path = ret.name.front() == '/';
         if (take(':')) {
             after_path_ = ret.is_path;
-            if (emm_status status = settings(ret.settings)) {
-                return status;
-            }
+            EMM_TRY(settings(ret.settings));
             after_path_ = false;
         }
         ret.text = text_.substr(start, position_ - start);
@@ -105,9 +95,7 @@ private:
 
     emm_status word(const char *what, std::string &ret) {
         const size_t start = position_;
-        if (emm_status status = decoded(ret)) {
-            return status;
-        }
+        EMM_TRY(decoded(ret));
         return ret.empty() ? fail(start, what, found()) : EMM_OK;
     }
 
@@ -121,9 +109,8 @@ private:
             if (c != '%') {
                 ret += c;
                 ++position_;
-            } else if (emm_status status = escape(ret)) {
-                return status;
-            }
+            } else
+                EMM_TRY(escape(ret));
         }
         return EMM_OK;
     }
@@ -190,19 +177,15 @@ private:
 
 emm_status parse_specs(std::string_view text, std::vector<Spec> &ret_specs) {
     std::vector<Spec> specs;
-    const emm_status status = Parser(text).specs(specs);
-    if (status == EMM_OK) {
-        ret_specs = std::move(specs);
-    }
-    return status;
+    EMM_TRY(Parser(text).specs(specs));
+    ret_specs = std::move(specs);
+    return EMM_OK;
 }
 
 emm_status parse_settings(std::string_view text, std::vector<Setting> &ret_settings) {
     std::vector<Setting> settings;
     if (!text.empty()) {
-        if (emm_status status = Parser(text).settings_alone(settings)) {
-            return status;
-        }
+        EMM_TRY(Parser(text).settings_alone(settings));
     }
     ret_settings = std::move(settings);
     return EMM_OK;

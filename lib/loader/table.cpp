@@ -229,36 +229,20 @@ void name_functions(Plugin &plugin) {
 
 emm_status take_table(emm_plugin_entry entry, const emm_host &host, const emm_plugin &defaults,
                       Plugin &ret_plugin) {
-    if (emm_status status = call_entry(entry, host, ret_plugin)) {
-        return status;
-    }
+    EMM_TRY(call_entry(entry, host, ret_plugin));
     const Mapped memory = ret_plugin.path.empty()
                               ? Mapped::everywhere()
                               : Mapped::around(reinterpret_cast<const void *>(entry));
-    if (emm_status status = check_memory(memory, ret_plugin)) {
-        return status;
-    }
-    if (emm_status status = negotiate(ret_plugin)) {
-        return status;
-    }
+    EMM_TRY(check_memory(memory, ret_plugin));
+    EMM_TRY(negotiate(ret_plugin));
     const emm_plugin table = as_far_as_it_goes(ret_plugin.own);
     const Slots slots = slots_of(table);
-    if (emm_status status = check_texts(memory, ret_plugin, table)) {
-        return status;
-    }
-    if (emm_status status = check_name(ret_plugin, table.name)) {
-        return status;
-    }
+    EMM_TRY(check_texts(memory, ret_plugin, table));
+    EMM_TRY(check_name(ret_plugin, table.name));
     ret_plugin.name = table.name;
-    if (emm_status status = check_required(ret_plugin, slots)) {
-        return status;
-    }
-    if (emm_status status = check_pairs(ret_plugin, slots)) {
-        return status;
-    }
-    if (emm_status status = check_options(memory, table.options, ret_plugin)) {
-        return status;
-    }
+    EMM_TRY(check_required(ret_plugin, slots));
+    EMM_TRY(check_pairs(ret_plugin, slots));
+    EMM_TRY(check_options(memory, table.options, ret_plugin));
     ret_plugin.version = observe::one_line(observe::bounded(table.version));
     ret_plugin.description = observe::one_line(observe::bounded(table.description));
     ret_plugin.table = table;

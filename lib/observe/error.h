@@ -41,6 +41,12 @@ emm_status refuse(fmt::format_string<Values...> text, Values &&...values) noexce
     return fail_formatted(EMM_E_INVALID_VALUE, 0, text, fmt::make_format_args(values...));
 }
 
+// Ends the function around it with what `step` answers, if that is a failure.
+#define EMM_TRY(step)                                                                              \
+    if (const emm_status emm_answer = (step); emm_answer < EMM_OK) [[unlikely]] {                  \
+        return emm_answer;                                                                         \
+    }
+
 const emm_error *last_error() noexcept;
 
 // What was recorded, to be amended and recorded again.

@@ -72,36 +72,34 @@ bool broadcasts_to(std::span<const int64_t> from, std::span<const int64_t> to) {
 
 emm_status check_mask(const emm_array &mask, const emm_array &array, const std::string &where) {
     Layout layout;
-    emm_status status = check_head(mask, where);
-    if (status == EMM_OK && mask.mask) { // and so no mask leads back to its array
+    EMM_TRY(check_head(mask, where));
+    if (mask.mask) { // and so no mask leads back to its array
         return refuse("{}: mask: expected NULL, found a mask of the mask", where);
     }
-    status = status == EMM_OK ? validate(mask, where, layout) : status;
-    if (status == EMM_OK && !broadcasts_to(shape_of(mask), shape_of(array))) {
+    EMM_TRY(validate(mask, where, layout));
+    if (!broadcasts_to(shape_of(mask), shape_of(array))) {
         return refuse("{}: shape: expected one that broadcasts to {}, found {}", where,
                       text_of(shape_of(array)), text_of(shape_of(mask)));
     }
-    return status;
+    return EMM_OK;
 }
 
 } // namespace
 
 emm_status validate(const emm_array &array, const std::string &where, Layout &ret_layout) {
     Layout layout;
-    emm_status status = check_head(array, where);
-    status = status == EMM_OK ? measure(array, where, layout) : status;
-    status = status == EMM_OK ? check_data(array, layout, where) : status;
-    if (status == EMM_OK && array.descr) {
-        status = check_descr(array.descr, array.descr_count, layout.type.size, where);
+    EMM_TRY(check_head(array, where));
+    EMM_TRY(measure(array, where, layout));
+    EMM_TRY(check_data(array, layout, where));
+    if (array.descr) {
+        EMM_TRY(check_descr(array.descr, array.descr_count, layout.type.size, where));
     }
-    if (status == EMM_OK && array.mask) {
-        status = check_mask(*array.mask, array, where + ", mask");
+    if (array.mask) {
+        EMM_TRY(check_mask(*array.mask, array, where + ", mask"));
     }
-    status = status == EMM_OK ? check_stream(array, where) : status;
-    if (status == EMM_OK) {
-        ret_layout = layout;
-    }
-    return status;
+    EMM_TRY(check_stream(array, where));
+    ret_layout = layout;
+    return EMM_OK;
 }
 
 } // namespace emm::core

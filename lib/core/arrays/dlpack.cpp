@@ -61,9 +61,7 @@ emm_status device_of_external(const emm_memory_info &info, dlpack::Device &ret_d
     const driver::Current current(context.driver, context.cuda_context, context.id);
     driver::Pointer pointer;
     const uint64_t address = info.ptr != 0 ? info.ptr : reinterpret_cast<uintptr_t>(info.host);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
+    EMM_TRY(current.status());
     if (driver::look_up(context.driver, address, pointer) != CUDA_SUCCESS) {
         ret_device = info.ptr != 0 ? dlpack::Device{dlpack::cuda, context.device}
                                    : dlpack::Device{dlpack::cpu, 0};
@@ -126,16 +124,11 @@ emm_status describe(const emm_memory_info &info, uint64_t offset, const emm_arra
     emm_array laid = array;
     Layout layout;
     Tensor tensor;
-    emm_status status = lay_out(info, offset, true, laid, layout);
-    if (status == EMM_OK) {
-        status = type ? check_type(*type, layout.type, tensor.tensor.dtype)
-                      : type_of(layout.type, array.typestr, tensor.tensor.dtype);
-    }
-    status = status == EMM_OK ? device_of(info, tensor.tensor.device) : status;
-    status = status == EMM_OK ? count_strides(layout, array.ndim, tensor.strides) : status;
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(lay_out(info, offset, true, laid, layout));
+    EMM_TRY(type ? check_type(*type, layout.type, tensor.tensor.dtype)
+                 : type_of(layout.type, array.typestr, tensor.tensor.dtype));
+    EMM_TRY(device_of(info, tensor.tensor.device));
+    EMM_TRY(count_strides(layout, array.ndim, tensor.strides));
     tensor.tensor.data = layout.size == 0 ? nullptr : data_of(info, tensor.tensor.device, offset);
     tensor.tensor.ndim = static_cast<int32_t>(array.ndim);
     tensor.shape.assign(array.shape, array.shape + array.ndim);

@@ -9,9 +9,8 @@ namespace {
 // Runs `function` with the context current.
 template <class Function> emm_status in(emm_context &context, Function function) {
     const driver::Current current(context.driver, context.cuda_context, context.id);
-    return current.result() == CUDA_SUCCESS
-               ? function()
-               : driver::fail(current.result(), "making the context current");
+    EMM_TRY(current.status());
+    return function();
 }
 
 emm_status find(emm_context &context, const emm_array &array, const Layout &layout,
@@ -24,9 +23,7 @@ emm_status find(emm_context &context, const emm_array &array, const Layout &layo
                              "CUDA knows",
                              array.data, context);
     }
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuPointerGetAttribute");
-    }
+    EMM_TRY(driver::check(result, "cuPointerGetAttribute"));
     ret_place.begin = pointer.device - layout.offset;
     ret_place.host = pointer.host ? static_cast<char *>(pointer.host) - layout.offset : nullptr;
     return EMM_OK;
@@ -53,16 +50,14 @@ emm_status take_over(emm_context &context, const emm_array &array, const Layout 
     if (layout.size == 0) {
         return EMM_OK;
     }
-    return in(context, [&] {
+    return in(context, [&]() -> emm_status {
         Place place;
-        emm_status status = find(context, array, layout, place);
-        if (status == EMM_OK && has_stream(array) && (flags & EMM_ARRAY_NO_SYNC) == 0) {
-            status = driver::order(context.driver, array.stream, stream);
+        EMM_TRY(find(context, array, layout, place));
+        if (has_stream(array) && (flags & EMM_ARRAY_NO_SYNC) == 0) {
+            EMM_TRY(driver::order(context.driver, array.stream, stream));
         }
-        if (status == EMM_OK) {
-            ret_place = place;
-        }
-        return status;
+        ret_place = place;
+        return EMM_OK;
     });
 }
 
@@ -77,11 +72,8 @@ emm_status lay_out(const emm_memory_info &info, uint64_t offset, bool host, emm_
                              "retired or has died");
     }
     Layout layout;
-    emm_status status = measure(array, "array", layout);
-    status = status == EMM_OK ? check_extent(info, offset, layout) : status;
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(measure(array, "array", layout));
+    EMM_TRY(check_extent(info, offset, layout));
     const uint64_t start =
         info.ptr == 0 && host ? reinterpret_cast<uintptr_t>(info.host) : info.ptr;
     if (layout.size != 0 && start == 0) {
@@ -100,20 +92,16 @@ emm_status hand_over(const emm_memory_info &info, uint64_t offset, emm_stream st
                      emm_array &array) {
     emm_array laid = array;
     Layout layout;
-    emm_status status = lay_out(info, offset, false, laid, layout);
-    if (status == EMM_OK && stream != EMM_STREAM_UNORDERED) {
-        if (laid.version == 2) {
-            status = in(*info.context, [&] {
-                return driver::order(info.context->driver, stream, EMM_STREAM_UNORDERED);
-            });
-        } else {
-            laid.stream = stream == EMM_STREAM_LEGACY ? EMM_ARRAY_STREAM_LEGACY : stream;
-        }
+    EMM_TRY(lay_out(info, offset, false, laid, layout));
+    if (stream != EMM_STREAM_UNORDERED && laid.version == 2) {
+        EMM_TRY(in(*info.context, [&] {
+            return driver::order(info.context->driver, stream, EMM_STREAM_UNORDERED);
+        }));
+    } else if (stream != EMM_STREAM_UNORDERED) {
+        laid.stream = stream == EMM_STREAM_LEGACY ? EMM_ARRAY_STREAM_LEGACY : stream;
     }
-    if (status == EMM_OK) {
-        array = laid;
-    }
-    return status;
+    array = laid;
+    return EMM_OK;
 }
 
 } // namespace emm::core

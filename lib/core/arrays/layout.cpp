@@ -93,11 +93,8 @@ std::string text_of(std::span<const int64_t> shape) {
 
 emm_status measure(const emm_array &array, const std::string &where, Layout &ret_layout) {
     Layout layout;
-    emm_status status = check_shape(array, where);
-    status = status == EMM_OK ? parse_typestr(array.typestr, where, layout.type) : status;
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(check_shape(array, where));
+    EMM_TRY(parse_typestr(array.typestr, where, layout.type));
     const auto shape = shape_of(array);
     bool fits = multiply(shape, layout);
     const bool empty = layout.count == 0 || layout.type.size == 0;

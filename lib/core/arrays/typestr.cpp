@@ -137,17 +137,15 @@ emm_status measure_field(const emm_array_field &field, const std::string &where,
     }
     uint64_t size = 0;
     ElementType type;
-    emm_status status = field.typestr
-                            ? parse_typestr(field.typestr, named, type)
-                            : measure_fields(field.fields, field.field_count, named, walk, size);
     if (field.typestr) {
+        EMM_TRY(parse_typestr(field.typestr, named, type));
         size = type.size;
+    } else {
+        EMM_TRY(measure_fields(field.fields, field.field_count, named, walk, size));
     }
-    status = status == EMM_OK ? repeat(field, named, size) : status;
-    if (status == EMM_OK) {
-        ret_size = size;
-    }
-    return status;
+    EMM_TRY(repeat(field, named, size));
+    ret_size = size;
+    return EMM_OK;
 }
 
 emm_status measure_fields(const emm_array_field *fields, uint32_t count, const std::string &where,
@@ -163,11 +161,7 @@ emm_status measure_fields(const emm_array_field *fields, uint32_t count, const s
     uint64_t sum = 0;
     for (uint32_t i = 0; i < count; ++i) {
         uint64_t size = 0;
-        const emm_status status =
-            measure_field(fields[i], fmt::format("{}, field {}", where, i), walk, size);
-        if (status != EMM_OK) {
-            return status;
-        }
+        EMM_TRY(measure_field(fields[i], fmt::format("{}, field {}", where, i), walk, size));
         if (__builtin_add_overflow(sum, size, &sum)) {
             return refuse("{}: its fields are larger than all memory", where);
         }
@@ -182,11 +176,11 @@ emm_status check_descr(const emm_array_field *fields, uint32_t count, uint64_t s
                        const std::string &where) {
     uint64_t found = 0;
     uint32_t left = most_fields;
-    const emm_status status = measure_fields(fields, count, where + ", descr", {0, left}, found);
-    if (status == EMM_OK && found != size) {
+    EMM_TRY(measure_fields(fields, count, where + ", descr", Walk{0, left}, found));
+    if (found != size) {
         return refuse("{}: descr: expected the {} bytes of typestr, found {}", where, size, found);
     }
-    return status;
+    return EMM_OK;
 }
 
 } // namespace emm::core

@@ -88,10 +88,7 @@ emm_status fill(Owned memory, emm_memory **ret_memory, Allocate allocate) {
                 return status;
             }
         }
-        const emm_status status = wait_for_reset(context);
-        if (status != EMM_OK) {
-            return status;
-        }
+        EMM_TRY(wait_for_reset(context));
     }
 }
 
@@ -285,10 +282,7 @@ emm_status make_managed(emm_context &context, size_t size, uint32_t flags, emm_m
 
 emm_status make_external(emm_context &context, emm_deviceptr ptr, void *host, size_t size,
                          void *owner, emm_finalizer finalizer, emm_memory **ret_memory) noexcept {
-    const emm_status status = admit_or_wait(context);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(admit_or_wait(context));
     Owned memory = make_record(context, EMM_KIND_EXTERNAL, Deallocator::none, size, 0);
     if (!memory) {
         return EMM_E_OUT_OF_HOST_MEMORY;

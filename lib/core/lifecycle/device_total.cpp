@@ -32,26 +32,19 @@ emm_status device_total(int32_t device, size_t *ret_total) {
     const driver::Driver *driver = nullptr;
     CUdevice handle = 0;
     const loader::Selection *selection = nullptr;
-    emm_status status = driver::initialize(driver);
-    status = status == EMM_OK ? driver::find_device(*driver, device, &handle) : status;
-    status = status == EMM_OK ? current_selection(selection) : status;
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(driver::initialize(driver));
+    EMM_TRY(driver::find_device(*driver, device, &handle));
+    EMM_TRY(current_selection(selection));
     size_t device_bytes = 0, total = 0;
-    const CUresult result = driver->cuDeviceTotalMem(&device_bytes, handle);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuDeviceTotalMem");
-    }
-    status = ask(*selection, device, device_bytes, total);
-    if (status >= EMM_OK && (total == 0 || total > device_bytes)) {
+    EMM_TRY(EMM_DRIVER_CALL(*driver, cuDeviceTotalMem, &device_bytes, handle));
+    const emm_status status = ask(*selection, device, device_bytes, total);
+    EMM_TRY(status);
+    if (total == 0 || total > device_bytes) {
         return observe::fail(EMM_E_PLUGIN_FAILED, 0,
                              "plugin {}, {}: expected 1 to {} bytes, found {}",
                              selection->plugin->name, slot, device_bytes, total);
     }
-    if (status >= EMM_OK) {
-        *ret_total = total;
-    }
+    *ret_total = total;
     return status;
 }
 

@@ -55,9 +55,7 @@ emm_status call_create(emm_context &context, emm_manager *&ret_manager) {
     const emm_plugin &table = context.selection->plugin->table;
     const emm_context_info info = info_of(context);
     const driver::Current current(context.driver, context.cuda_context, context.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
+    EMM_TRY(current.status());
     observe::log(EMM_LOG_DEBUG, "plugin {}: calling create for {}", context.selection->plugin->name,
                  context);
     const observe::Running running(context.selection->plugin->running_text(loader::Slot::create));
@@ -74,17 +72,16 @@ emm_status call_create(emm_context &context, emm_manager *&ret_manager) {
 // What holds for the context goes on over a reset of a plugin that has no slot for it: the new
 // manager is told what the one before was.
 emm_status tell_what_holds(emm_context &context) {
-    emm_status status = EMM_OK;
-    for (uint64_t left = context.pending.sections(); left > 0 && status >= EMM_OK; --left) {
-        status = EMM_CALL(context, defer_cleanup, 1u);
+    for (uint64_t left = context.pending.sections(); left > 0; --left) {
+        EMM_TRY(EMM_CALL(context, defer_cleanup, 1u));
     }
     for (const auto &[device, flags] : context.announced.accesses()) {
-        status = status >= EMM_OK ? EMM_CALL(context, set_access, device, flags) : status;
+        EMM_TRY(EMM_CALL(context, set_access, device, flags));
     }
     for (const auto &[stream, notice] : context.announced.notices()) {
-        status = status >= EMM_OK ? EMM_CALL(context, stream_notice, stream, notice) : status;
+        EMM_TRY(EMM_CALL(context, stream_notice, stream, notice));
     }
-    return status;
+    return EMM_OK;
 }
 
 emm_status call_reset(emm_context &context) noexcept {
@@ -94,9 +91,9 @@ emm_status call_reset(emm_context &context) noexcept {
 
 // initialize, and what a manager must know besides.
 emm_status make_ready(emm_context &context) noexcept {
-    const emm_status status = EMM_CALL(context, initialize);
+    EMM_TRY(EMM_CALL(context, initialize));
     try {
-        return status < EMM_OK ? status : tell_what_holds(context);
+        return tell_what_holds(context);
     } catch (const std::bad_alloc &) {
         return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to tell it what holds");
     }

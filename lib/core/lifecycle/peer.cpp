@@ -19,10 +19,7 @@ emm_status check_flags(uint32_t flags) {
 
 emm_status check_ordinal(const emm_context &context, int32_t peer_device) {
     int count = 0;
-    const CUresult result = context.driver.cuDeviceGetCount(&count);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuDeviceGetCount");
-    }
+    EMM_TRY(EMM_DRIVER_CALL(context.driver, cuDeviceGetCount, &count));
     if (peer_device >= 0 && peer_device < count && peer_device != context.device) {
         return EMM_OK;
     }
@@ -33,11 +30,8 @@ emm_status check_ordinal(const emm_context &context, int32_t peer_device) {
 
 emm_status check_reach(const emm_context &context, int32_t peer_device) {
     int possible = 0;
-    const CUresult result =
-        context.driver.cuDeviceCanAccessPeer(&possible, peer_device, context.device);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuDeviceCanAccessPeer");
-    }
+    EMM_TRY(EMM_DRIVER_CALL(context.driver, cuDeviceCanAccessPeer, &possible, peer_device,
+                            context.device));
     if (possible) {
         return EMM_OK;
     }
@@ -48,20 +42,16 @@ emm_status check_reach(const emm_context &context, int32_t peer_device) {
 } // namespace
 
 emm_status set_peer_access(emm_context &context, int32_t peer_device, uint32_t flags) {
-    emm_status status = admit(context);
-    if (status == EMM_OK && (status = check_flags(flags)) == EMM_OK) {
-        status = check_ordinal(context, peer_device);
-    }
-    if (status == EMM_OK && flags != EMM_ACCESS_NONE) {
-        status = check_reach(context, peer_device);
-    }
-    if (status != EMM_OK) {
-        return status;
+    EMM_TRY(admit(context));
+    EMM_TRY(check_flags(flags));
+    EMM_TRY(check_ordinal(context, peer_device));
+    if (flags != EMM_ACCESS_NONE) {
+        EMM_TRY(check_reach(context, peer_device));
     }
     // Noted before anything has it, so that what is opened meanwhile has it too.
     const uint32_t before = context.announced.access(peer_device);
     context.announced.set_access(peer_device, flags);
-    status = EMM_CALL(context, set_access, peer_device, flags);
+    const emm_status status = EMM_CALL(context, set_access, peer_device, flags);
     if (status < EMM_OK) {
         context.announced.set_access(peer_device, before);
     } else {

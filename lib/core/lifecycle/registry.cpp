@@ -53,9 +53,7 @@ emm_status resolve_green(const driver::Driver &driver, CUcontext cuda_context, u
         return EMM_OK;
     }
     result = result == CUDA_SUCCESS ? driver.get_stream_context(nullptr, &owner, &green) : result;
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuStreamGetCtx");
-    }
+    EMM_TRY(driver::check(result, "cuStreamGetCtx"));
     if (green) {
         *ret_context = owner;
     }
@@ -85,9 +83,7 @@ emm_status id_of(const driver::Driver &driver, CUcontext cuda_context, uint64_t 
     if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED) {
         return observe::fail(EMM_E_RETIRED, result, "the CUDA context has been destroyed");
     }
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuCtxGetId");
-    }
+    EMM_TRY(driver::check(result, "cuCtxGetId"));
     *ret_id = id;
     return EMM_OK;
 }
@@ -102,16 +98,14 @@ emm_status make(const driver::Driver &driver, CUcontext cuda_context, uint64_t i
         return status;
     }
     if (owner != cuda_context) {
-        status = context_from(owner, ret_context);
-        if (status == EMM_OK) {
-            std::lock_guard lock(registry().mutex);
-            registry().by_id.try_emplace(id, ret_context);
-        }
-        return status;
+        EMM_TRY(context_from(owner, ret_context));
+        std::lock_guard lock(registry().mutex);
+        registry().by_id.try_emplace(id, ret_context);
+        return EMM_OK;
     }
     auto made = std::make_unique<emm_context>(driver, cuda_context, id, deferred_limits());
-    status = identify(*made);
-    return status == EMM_OK ? enter(std::move(made), ret_context) : status;
+    EMM_TRY(identify(*made));
+    return enter(std::move(made), ret_context);
 }
 
 emm_status refuse_reentry(const emm_context &context) {
@@ -145,10 +139,7 @@ bool is_unserved(const emm_context &context) noexcept {
 }
 
 emm_status begin_serving(emm_context &context) {
-    const emm_status status = make_manager(context);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(make_manager(context));
     if ((context.selection->plugin->table.capabilities & EMM_PLUGIN_NEEDS_CURRENT) != 0) {
         context.state.fetch_or(state_needs_current, std::memory_order_relaxed);
     }
@@ -175,10 +166,8 @@ emm_status admit_process() noexcept {
 emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
     const driver::Driver *driver = nullptr;
     uint64_t id = 0;
-    emm_status status = driver::load(driver);
-    if (status != EMM_OK || (status = id_of(*driver, cuda_context, &id)) != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(driver::load(driver));
+    EMM_TRY(id_of(*driver, cuda_context, &id));
     if (remembered.id == id && remembered.cuda_context == cuda_context) {
         const uint32_t state = remembered.context->state.load(std::memory_order_acquire);
         if ((state & ~state_serving) == 0) {
@@ -191,15 +180,13 @@ emm_status context_from(CUcontext cuda_context, emm_context *&ret_context) {
         remembered = {};
     }
     emm_context *context = find(id);
-    if (!context && (status = make(*driver, cuda_context, id, context)) != EMM_OK) {
-        return status;
+    if (!context) {
+        EMM_TRY(make(*driver, cuda_context, id, context));
     }
-    status = serve(*context);
-    if (status == EMM_OK) {
-        remembered = {cuda_context, id, context};
-        ret_context = context;
-    }
-    return status;
+    EMM_TRY(serve(*context));
+    remembered = {cuda_context, id, context};
+    ret_context = context;
+    return EMM_OK;
 }
 
 // What most calls find: the context that this thread has asked for before is current, and still
@@ -224,10 +211,7 @@ bool is_still_current(emm_context *&ret_context) noexcept {
 
 emm_status context_current(emm_context *&ret_context) {
     const driver::Driver *driver = nullptr;
-    const emm_status status = driver::load(driver);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(driver::load(driver));
     CUcontext cuda_context = nullptr;
     const CUresult result = driver->cuCtxGetCurrent(&cuda_context);
     if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_INITIALIZED) {
@@ -243,20 +227,14 @@ emm_status context_current(emm_context *&ret_context) {
 
 emm_status context_for_device(int32_t device, emm_context *&ret_context) {
     const driver::Driver *driver = nullptr;
-    emm_status status = driver::initialize(driver);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(driver::initialize(driver));
     CUdevice handle = 0;
-    status = driver::find_device(*driver, device, &handle);
+    emm_status status = driver::find_device(*driver, device, &handle);
     if (status != EMM_OK) {
         return status;
     }
     CUcontext primary = nullptr;
-    const CUresult result = driver->cuDevicePrimaryCtxRetain(&primary, handle);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuDevicePrimaryCtxRetain");
-    }
+    EMM_TRY(EMM_DRIVER_CALL(*driver, cuDevicePrimaryCtxRetain, &primary, handle));
     try {
         status = context_from(primary, ret_context);
     } catch (...) {

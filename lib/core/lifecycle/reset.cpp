@@ -12,9 +12,7 @@ namespace emm::core {
 namespace {
 
 emm_status reset_unwatched(emm_context &context) {
-    if (const emm_status status = expect_outside("reset"); status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(expect_outside("reset"));
     const OwnerGuard guard(context.manager_lock);
     if (!guard.owns()) {
         return observe::fail(EMM_E_REENTERED, 0, "the plugin reset the context that it serves");
@@ -22,10 +20,7 @@ emm_status reset_unwatched(emm_context &context) {
     if (is_unserved(context)) {
         return begin_serving(context); // an earlier reset could not; there is nothing to drop
     }
-    emm_status status = admit_alive(context);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(admit_alive(context));
     const Closed closed(context.epoch);
     return reset_manager(context);
 }

@@ -46,9 +46,7 @@ bool is_left_behind(const emm_context &context) noexcept {
 }
 
 emm_status retire_unwatched(emm_context &context) {
-    if (const emm_status status = expect_outside("retired"); status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(expect_outside("retired"));
     keep_statistics(context);
     const OwnerGuard guard(context.manager_lock);
     if (!guard.owns()) {
@@ -113,9 +111,7 @@ emm_status retire(emm_context &context, const void *caller) {
 }
 
 emm_status shut_down(const void *caller) {
-    if (const emm_status status = expect_outside("retired"); status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(expect_outside("retired"));
     observe::process_state.fetch_or(observe::process_shut_down, std::memory_order_acq_rel);
     for (emm_context *context = first_context(); context; context = context->next) {
         retire(*context, caller);

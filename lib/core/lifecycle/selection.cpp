@@ -85,12 +85,9 @@ emm_status initial_choice(Choice *&ret_choice) {
     auto choice = std::make_unique<Choice>();
     const std::string &specs = specs_at_start();
     choice->selected_by = specs.empty() ? "default" : "EMM_PLUGIN";
-    const emm_status status =
-        loader::parse_specs(specs.empty() ? "passthrough" : specs, choice->specs);
-    if (status == EMM_OK) {
-        ret_choice = choice.release();
-    }
-    return status;
+    EMM_TRY(loader::parse_specs(specs.empty() ? "passthrough" : specs, choice->specs));
+    ret_choice = choice.release();
+    return EMM_OK;
 }
 
 // The log names each plugin that was refused before the next one in the list was taken.
@@ -151,10 +148,7 @@ emm_status reach(Choice *&ret_choice) {
     register_fences_early();
     specs_at_start(); // warns if it has changed
     if (!the_choice) {
-        const emm_status status = initial_choice(the_choice);
-        if (status != EMM_OK) {
-            return status;
-        }
+        EMM_TRY(initial_choice(the_choice));
     }
     ret_choice = the_choice;
     if (ret_choice->reached) {
@@ -196,10 +190,7 @@ emm_status choose(const char *spec) {
     }
     auto choice = std::make_unique<Choice>();
     choice->selected_by = "emm_set_plugin";
-    const emm_status status = loader::parse_specs(spec, choice->specs);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(loader::parse_specs(spec, choice->specs));
     const OwnerGuard guard(choice_lock());
     return guard.owns() ? replace_choice(std::move(choice)) : reentered();
 }
@@ -209,10 +200,7 @@ emm_status choose_entry(emm_plugin_entry entry, const char *options) {
         return EMM_S_IGNORED;
     }
     std::vector<loader::Setting> settings;
-    emm_status status = loader::parse_settings(options ? options : "", settings);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(loader::parse_settings(options ? options : "", settings));
     const OwnerGuard guard(choice_lock());
     if (!guard.owns()) {
         return reentered();
@@ -222,10 +210,7 @@ emm_status choose_entry(emm_plugin_entry entry, const char *options) {
     }
     auto selection = std::make_unique<loader::Selection>();
     selection->selected_by = "emm_set_plugin_entry";
-    status = loader::load_entry(entry, settings, host(), default_slots(), *selection);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(loader::load_entry(entry, settings, host(), default_slots(), *selection));
     auto choice = std::make_unique<Choice>();
     choice->selected_by = selection->selected_by;
     choice->reached = selection.release();
@@ -243,34 +228,27 @@ emm_status current_selection(const loader::Selection *&ret_selection) {
         return reentered();
     }
     Choice *choice = nullptr;
-    const emm_status status = reach(choice);
-    if (status == EMM_OK) {
-        ret_selection = choice->reached;
-    }
-    return status;
+    EMM_TRY(reach(choice));
+    ret_selection = choice->reached;
+    return EMM_OK;
 }
 
 emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
     observe::check_settings();
     std::vector<loader::Spec> specs;
-    emm_status status = loader::parse_specs(spec, specs);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(loader::parse_specs(spec, specs));
     const OwnerGuard guard(choice_lock());
     if (!guard.owns()) {
         return reentered();
     }
     auto selection = std::make_unique<loader::Selection>();
     selection->selected_by = "emm_probe_plugin";
-    status = loader::load(specs.front(), host(), default_slots(), *selection);
-    if (status == EMM_OK) {
-        // What the caller is told lives as long as the process.
-        static auto *const told = new std::vector<std::unique_ptr<loader::Selection>>;
-        told->push_back(std::move(selection));
-        ret_selection = told->back().get();
-    }
-    return status;
+    EMM_TRY(loader::load(specs.front(), host(), default_slots(), *selection));
+    // What the caller is told lives as long as the process.
+    static auto *const told = new std::vector<std::unique_ptr<loader::Selection>>;
+    told->push_back(std::move(selection));
+    ret_selection = told->back().get();
+    return EMM_OK;
 }
 
 void describe_selection(const loader::Selection &selection, emm_plugin_info *ret_info) {

@@ -57,12 +57,9 @@ emm_status announce_capture(emm_context &context, emm_stream stream) noexcept {
 }
 
 emm_status begin_unwatched(emm_context &context) noexcept {
-    emm_status status = admit(context);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(admit(context));
     context.pending.enter();
-    status = EMM_CALL(context, defer_cleanup, 1u);
+    emm_status status = EMM_CALL(context, defer_cleanup, 1u);
     if (status < EMM_OK) {
         bool due = false;
         context.pending.leave(&due);
@@ -71,16 +68,13 @@ emm_status begin_unwatched(emm_context &context) noexcept {
 }
 
 emm_status end_unwatched(emm_context &context) noexcept {
-    emm_status status = admit(context);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(admit(context));
     bool due = false;
     if (!context.pending.leave(&due)) {
         return observe::fail(EMM_E_INVALID_VALUE, 0,
                              "emm_defer_cleanup_end: no section has begun in this context");
     }
-    status = EMM_CALL_END(context, defer_cleanup, 0u);
+    const emm_status status = EMM_CALL_END(context, defer_cleanup, 0u);
     if (due && context.captures.load(std::memory_order_relaxed) == 0) {
         flush(context);
     }
@@ -90,24 +84,16 @@ emm_status end_unwatched(emm_context &context) noexcept {
 } // namespace
 
 emm_status notify_stream(emm_context &context, emm_stream stream, uint32_t notice) noexcept {
-    const emm_status status = admit(context);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(admit(context));
     return notice == EMM_STREAM_REGISTERED ? register_stream(context, stream)
                                            : retire_stream(context, stream);
 }
 
 emm_status begin_capture(emm_context &context, emm_stream stream) noexcept {
-    emm_status status = admit(context);
-    if (status == EMM_OK) {
-        status = expect_own(context, stream);
-    }
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(admit(context));
+    EMM_TRY(expect_own(context, stream));
     ++context.captures;
-    status = announce_capture(context, stream);
+    const emm_status status = announce_capture(context, stream);
     if (status < EMM_OK) {
         leave_capture(context);
     }
@@ -115,10 +101,7 @@ emm_status begin_capture(emm_context &context, emm_stream stream) noexcept {
 }
 
 emm_status end_capture(emm_context &context, emm_stream stream) noexcept {
-    const emm_status status = admit(context);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(admit(context));
     if (!leave_capture(context)) {
         return observe::fail(EMM_E_INVALID_VALUE, 0,
                              "emm_capture_end: no capture has been announced in this context");

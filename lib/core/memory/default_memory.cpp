@@ -129,7 +129,7 @@ emm_status DefaultMemory::release_now(uint64_t address, const Block &block) cons
         ++counters().late_frees;
         return EMM_OK;
     }
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, call);
+    return driver::check(result, call);
 }
 
 emm_status DefaultMemory::release_pending(void *argument, uint32_t what) {
@@ -144,13 +144,8 @@ emm_status DefaultMemory::free(uint64_t address, Kind kind, size_t size, uint32_
                                emm_stream stream) {
     retry_one();
     Live::node_type block;
-    emm_status status = refuse_capturing(stream);
-    if (status == EMM_OK) {
-        status = take(address, kind, size, &block, flags);
-    }
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(refuse_capturing(stream));
+    EMM_TRY(take(address, kind, size, &block, flags));
     block.mapped().is_everywhere =
         (flags & EMM_HOST_PORTABLE) != 0 && stream == EMM_STREAM_UNORDERED;
     return release_later(std::move(block), live_); // else the caller's still, who may try again
@@ -217,7 +212,7 @@ emm_status DefaultMemory::device_address(void *host, uint32_t flags,
         return EMM_OK;
     }
     const CUresult result = context_.driver.cuMemHostGetDevicePointer(ret_device, host, 0);
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemHostGetDevicePointer");
+    return driver::check(result, "cuMemHostGetDevicePointer");
 }
 
 emm_status DefaultMemory::host_alloc(size_t size, uint32_t flags, void **ret_host,
@@ -226,9 +221,7 @@ emm_status DefaultMemory::host_alloc(size_t size, uint32_t flags, void **ret_hos
     Live::node_type block = make_node({Kind::pinned, size, flags});
     const driver::Driver &driver = context_.driver;
     const driver::Current current(driver, context_.cuda_context, context_.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
+    EMM_TRY(current.status());
     const driver::RelaxedCapture relaxed(driver);
     if ((flags & EMM_HOST_PORTABLE) != 0) {
         portable_given.store(true, std::memory_order_release);
@@ -239,11 +232,9 @@ emm_status DefaultMemory::host_alloc(size_t size, uint32_t flags, void **ret_hos
         return fail_for_host(result, "cuMemHostAlloc");
     }
     block.key() = address_of(host);
-    const emm_status status = give(std::move(block), flags, ret_device);
-    if (status == EMM_OK) {
-        *ret_host = host;
-    }
-    return status;
+    EMM_TRY(give(std::move(block), flags, ret_device));
+    *ret_host = host;
+    return EMM_OK;
 }
 
 emm_status DefaultMemory::host_free(void *host, size_t size, uint32_t flags, emm_stream stream) {
@@ -255,9 +246,7 @@ emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_devic
     block.key() = address_of(host);
     const driver::Driver &driver = context_.driver;
     const driver::Current current(driver, context_.cuda_context, context_.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
+    EMM_TRY(current.status());
     const driver::RelaxedCapture relaxed(driver);
     const CUresult result = driver.cuMemHostRegister(host, size, flags);
     if (result == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
@@ -280,8 +269,8 @@ emm_status DefaultMemory::pin(void *host, size_t size, uint32_t flags, emm_devic
 
 emm_status DefaultMemory::unpin(void *host, size_t size) {
     Live::node_type block;
-    const emm_status status = take(address_of(host), Kind::registered, size, &block);
-    return status == EMM_OK ? release_or_keep(std::move(block), live_) : status;
+    EMM_TRY(take(address_of(host), Kind::registered, size, &block));
+    return release_or_keep(std::move(block), live_);
 }
 
 emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr) {
@@ -289,15 +278,10 @@ emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_devicep
     Live::node_type block = make_node({Kind::managed, size});
     const driver::Driver &driver = context_.driver;
     const driver::Current current(driver, context_.cuda_context, context_.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
+    EMM_TRY(current.status());
     const driver::RelaxedCapture relaxed(driver);
     CUdeviceptr ptr = 0;
-    const CUresult result = driver.cuMemAllocManaged(&ptr, size, flags);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuMemAllocManaged");
-    }
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuMemAllocManaged, &ptr, size, flags));
     block.key() = ptr;
     keep(std::move(block), live_);
     *ret_ptr = ptr;

@@ -50,8 +50,8 @@ emm_status settle(Request &request, emm_status status, const void *caller) noexc
 }
 
 template <class Request> emm_status admit_and_ask(Request &request, const void *caller) noexcept {
-    const emm_status status = admit(request.context);
-    return status == EMM_OK ? settle(request, ask(request), caller) : status;
+    EMM_TRY(admit(request.context));
+    return settle(request, ask(request), caller);
 }
 
 // A free off the fast path; `call` asks the plugin. NULL is freed without asking.
@@ -108,15 +108,13 @@ emm_status free_tracked(emm_context &context, const char *slot, emm_deviceptr ad
 }
 
 emm_status trim_manager(emm_context &context, size_t keep_bytes, size_t *ret_released) noexcept {
-    emm_status status = admit_alive(context);
+    EMM_TRY(admit_alive(context));
     size_t released = 0;
-    if (status == EMM_OK) {
-        const Returns::Scope returning(context.returns);
-        if (may_return(context)) {
-            flush(context); // what is pending may be what the plugin would cache
-        }
-        status = EMM_CALL(context, trim, keep_bytes, &released);
+    const Returns::Scope returning(context.returns);
+    if (may_return(context)) {
+        flush(context); // what is pending may be what the plugin would cache
     }
+    const emm_status status = EMM_CALL(context, trim, keep_bytes, &released);
     if (status >= EMM_OK && ret_released) {
         *ret_released = released;
     }
@@ -242,13 +240,10 @@ emm_status trim(emm_context &context, size_t keep_bytes, size_t *ret_released,
 }
 
 emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
-    emm_status status = admit(context);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(admit(context));
     Filled<emm_stats> filled;
     emm_stats &stats = *filled.out();
-    status = EMM_CALL(context, get_stats, &stats);
+    emm_status status = EMM_CALL(context, get_stats, &stats);
     status = filled.conclude(context, status, "get_stats");
     if (status < EMM_OK) {
         return status;
@@ -262,12 +257,9 @@ emm_status get_stats(emm_context &context, emm_stats *ret_stats) noexcept {
 }
 
 emm_status query(emm_context &context, emm_deviceptr ptr, emm_block_info *ret_info) noexcept {
-    emm_status status = admit(context);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(admit(context));
     Filled<emm_block_info> filled;
-    status = EMM_CALL(context, query, ptr, filled.out());
+    emm_status status = EMM_CALL(context, query, ptr, filled.out());
     status = filled.conclude(context, status, "query");
     if (status >= EMM_OK) {
         emm_copy_sized(ret_info, filled.out());
@@ -276,20 +268,17 @@ emm_status query(emm_context &context, emm_deviceptr ptr, emm_block_info *ret_in
 }
 
 emm_status get_memory_info(emm_context &context, size_t *ret_free, size_t *ret_total) noexcept {
-    emm_status status = admit(context);
+    EMM_TRY(admit(context));
     size_t free = 0, total = 0;
-    if (status == EMM_OK) {
-        status = EMM_CALL(context, get_memory_info, &free, &total);
-    }
-    if (status >= EMM_OK && total == 0) {
+    const emm_status status = EMM_CALL(context, get_memory_info, &free, &total);
+    EMM_TRY(status);
+    if (total == 0) {
         return observe::fail(EMM_E_PLUGIN_FAILED, 0,
                              "plugin {}, get_memory_info: it answered success and told no total",
                              context.selection->plugin->name);
     }
-    if (status >= EMM_OK) {
-        *ret_free = free;
-        *ret_total = total;
-    }
+    *ret_free = free;
+    *ret_total = total;
     return status;
 }
 

@@ -81,24 +81,12 @@ emm_status identify(emm_context &context) {
     const driver::Driver &driver = context.driver;
     CUdevice device = 0;
     driver::Current current(driver, context.cuda_context, context.id);
-    CUresult result = current.result();
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "making the context current");
-    }
-    result = driver.cuCtxGetDevice(&device);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuCtxGetDevice");
-    }
+    EMM_TRY(current.status());
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuCtxGetDevice, &device));
     driver::DeviceIdentity identity;
-    const emm_status status = driver::identify_device(driver, device, &identity);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(driver::identify_device(driver, device, &identity));
     driver::RelaxedCapture relaxed(driver);
-    result = driver.cuMemGetInfo(&context.free_at_first, &context.total_memory);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuMemGetInfo");
-    }
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuMemGetInfo, &context.free_at_first, &context.total_memory));
     context.device = device;
     std::memcpy(context.uuid, identity.uuid, sizeof context.uuid);
     std::memcpy(context.pci, identity.pci, sizeof context.pci);
@@ -140,11 +128,8 @@ emm_status expect_own(const emm_context &context, emm_stream stream) noexcept {
         return EMM_OK;
     }
     bool foreign = false;
-    const CUresult result =
-        driver::is_foreign(context.driver, context.cuda_context, stream, foreign);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuStreamGetCtx");
-    }
+    EMM_TRY(driver::check(driver::is_foreign(context.driver, context.cuda_context, stream, foreign),
+                          "cuStreamGetCtx"));
     if (!foreign) {
         return EMM_OK;
     }

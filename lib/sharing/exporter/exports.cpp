@@ -64,11 +64,9 @@ emm_status number_export(uint64_t *ret_generation) {
     if (!first.known) {
         return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom gives no number for an export");
     }
-    const emm_status status = start_serving(&find_export);
-    if (status == EMM_OK) {
-        *ret_generation = (first.number + count++) | UINT64_C(1) << 63;
-    }
-    return status;
+    EMM_TRY(start_serving(&find_export));
+    *ret_generation = (first.number + count++) | UINT64_C(1) << 63;
+    return EMM_OK;
 }
 
 // What an export holds besides its record.
@@ -89,11 +87,12 @@ void keep_for_another_release(std::list<Export> &refused) noexcept {
 emm_status stamp_and_publish(Export &made) {
     const bool served =
         made.handle.kind == EMM_IPC_FILE_DESCRIPTOR || made.handle.kind == EMM_IPC_POOL;
-    uint64_t generation = 0;
-    emm_status status = number_export(&generation);
-    made.handle.generation = generation;
-    status = status == EMM_OK && served ? publish_export(*made.context, made.handle) : status;
-    return status == EMM_OK ? stamp(*made.context, made.ptr, made.handle) : status;
+    made.handle.generation = 0;
+    EMM_TRY(number_export(&made.handle.generation));
+    if (served) {
+        EMM_TRY(publish_export(*made.context, made.handle));
+    }
+    return stamp(*made.context, made.ptr, made.handle);
 }
 
 emm_status try_to_stamp(Export &made) noexcept {
@@ -150,10 +149,7 @@ emm_status get_handle(emm_context &context, emm_memory *memory, emm_deviceptr pt
 emm_status export_memory(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept {
     emm_context &context = *memory.context;
     emm_memory &all = memory.parent ? *memory.parent : memory;
-    emm_status status = core::admit_or_wait(context);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(core::admit_or_wait(context));
     if (memory.kind != EMM_KIND_DEVICE) {
         return observe::fail(EMM_E_NOT_SUPPORTED, 0,
                              "an export: expected device memory that emm allocated, found kind {}",

@@ -26,8 +26,8 @@ emm_status check_owned(emm_context &context, emm_deviceptr ptr, size_t size) {
     }
     emm_block_info info = {};
     info.struct_size = sizeof info;
-    const emm_status status = EMM_CALL(context, query, ptr, &info);
-    return status < EMM_OK ? status : check_size(size, info.base + info.size - ptr, "allocation");
+    EMM_TRY(EMM_CALL(context, query, ptr, &info));
+    return check_size(size, info.base + info.size - ptr, "allocation");
 }
 
 emm_status fail_to_find(CUresult result, emm_deviceptr ptr) {
@@ -43,15 +43,10 @@ emm_status fail_to_find(CUresult result, emm_deviceptr ptr) {
 // A CUDA handle names the whole block of cuMemAlloc: the offset has to travel beside it.
 emm_status get_legacy_handle(emm_context &context, emm_deviceptr ptr, size_t size,
                              emm_ipc_handle *ret_handle) {
-    emm_status status = check_owned(context, ptr, size);
-    if (status < EMM_OK) {
-        return status;
-    }
+    EMM_TRY(check_owned(context, ptr, size));
     const driver::Driver &driver = context.driver;
     const driver::Current current(driver, context.cuda_context, context.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
+    EMM_TRY(current.status());
     const driver::RelaxedCapture relaxed(driver);
     CUdeviceptr base = 0;
     size_t bytes = 0;
@@ -59,10 +54,7 @@ emm_status get_legacy_handle(emm_context &context, emm_deviceptr ptr, size_t siz
     if (result != CUDA_SUCCESS) {
         return fail_to_find(result, ptr);
     }
-    status = check_size(size, bytes - (ptr - base), "block");
-    if (status < EMM_OK) {
-        return status;
-    }
+    EMM_TRY(check_size(size, bytes - (ptr - base), "block"));
     CUipcMemHandle handle;
     result = driver.cuIpcGetMemHandle(&handle, base);
     if (result == CUDA_ERROR_INVALID_VALUE) {
@@ -70,9 +62,7 @@ emm_status get_legacy_handle(emm_context &context, emm_deviceptr ptr, size_t siz
                              "cuIpcGetMemHandle takes only memory of cuMemAlloc, and this is not; "
                              "a plugin that allocates so (passthrough, or pool) could export it");
     }
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuIpcGetMemHandle");
-    }
+    EMM_TRY(driver::check(result, "cuIpcGetMemHandle"));
     emm_ipc_handle made = {};
     made.kind = EMM_IPC_LEGACY;
     std::memcpy(made.handle, &handle, sizeof made.handle);

@@ -135,12 +135,9 @@ CUresult export_own_part(const driver::Driver &driver, uint32_t kind, const emm_
 emm_status serve_export(emm_context &context, const emm_ipc_source &source,
                         emm_ipc_handle *ret_handle) {
     uint64_t total = 0;
-    emm_status status = check(source, total);
+    EMM_TRY(check(source, total));
     ServedExport served = {&context, source.kind, {}, {}, total};
-    status = status == EMM_OK ? make_handle(source, served.handle) : status;
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(make_handle(source, served.handle));
     emm_ipc_handle made = {};
     made.kind = source.kind;
     std::memcpy(made.handle, served.handle, sizeof made.handle);

@@ -76,9 +76,7 @@ constinit sockets::Server server(listener, answer_timeout, &answer);
 
 emm_status listen() {
     uint8_t nonce[8];
-    if (const emm_status status = get_nonce(nonce); status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(get_nonce(nonce));
     const int error = listener.open(socket_name(nonce), backlog);
     return error == 0 ? EMM_OK : fail_serving("socket", std::strerror(error));
 }
@@ -92,9 +90,7 @@ emm_status start_once() {
         return listener.number() >= 0 ? EMM_OK
                                       : fail_serving("socket", "the program has closed it");
     }
-    if (const emm_status status = listen(); status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(listen());
     started = sockets::start_thread("emm-ipc", [] {
         while (listener.number() >= 0) {
             server.run();

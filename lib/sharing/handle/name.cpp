@@ -73,11 +73,9 @@ emm_ipc_name write_name(const emm_ipc_handle &handle) noexcept {
 }
 
 emm_status name_handle(const emm_ipc_handle &handle, emm_ipc_name *ret_name) {
-    const emm_status status = check_handle(handle);
-    if (status == EMM_OK) {
-        *ret_name = write_name(handle);
-    }
-    return status;
+    EMM_TRY(check_handle(handle));
+    *ret_name = write_name(handle);
+    return EMM_OK;
 }
 
 uint64_t generation_of(const emm_ipc_name &name) noexcept {

@@ -82,15 +82,11 @@ emm_status identify_memory(const emm_context &context, emm_deviceptr ptr, uint32
     }
     const driver::Driver &driver = context.driver;
     const driver::Current current(driver, context.cuda_context, context.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
+    EMM_TRY(current.status());
     unsigned long long id = 0;
     const CUresult result = driver.cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID, ptr);
     ret_id = id;
-    return result == CUDA_SUCCESS
-               ? EMM_OK
-               : driver::fail(result, "cuPointerGetAttribute(CU_POINTER_ATTRIBUTE_BUFFER_ID)");
+    return driver::check(result, "cuPointerGetAttribute(CU_POINTER_ATTRIBUTE_BUFFER_ID)");
 }
 
 } // namespace
@@ -105,11 +101,8 @@ emm_status stamp(const emm_context &context, emm_deviceptr ptr, emm_ipc_handle &
     handle.pci_device = context.pci[2];
     uint8_t nonce[8];
     uint64_t memory = 0;
-    emm_status status = get_nonce(nonce);
-    status = status == EMM_OK ? identify_memory(context, ptr, handle.kind, memory) : status;
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(get_nonce(nonce));
+    EMM_TRY(identify_memory(context, ptr, handle.kind, memory));
     static_assert(sizeof nonce + sizeof memory == sizeof handle.nonce);
     std::memcpy(handle.nonce, nonce, sizeof nonce);
     std::memcpy(handle.nonce + sizeof nonce, &memory, sizeof memory);
@@ -118,16 +111,13 @@ emm_status stamp(const emm_context &context, emm_deviceptr ptr, emm_ipc_handle &
 }
 
 emm_status check_handle(const emm_ipc_handle &handle) {
-    const emm_status status = check_form(handle);
-    return status == EMM_OK ? check_kind(handle) : status;
+    EMM_TRY(check_form(handle));
+    return check_kind(handle);
 }
 
 emm_status check_exporter(const uint8_t *nonce) {
     uint8_t own[8];
-    const emm_status status = get_nonce(own);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(get_nonce(own));
     if (std::memcmp(nonce, own, sizeof own) == 0) {
         return observe::refuse(
             "an IPC handle's exporter: expected another process, found this one, whose "
@@ -137,8 +127,8 @@ emm_status check_exporter(const uint8_t *nonce) {
 }
 
 emm_status check_stamp(const emm_ipc_handle &handle) {
-    const emm_status status = check_handle(handle);
-    return status == EMM_OK ? check_exporter(handle.nonce) : status;
+    EMM_TRY(check_handle(handle));
+    return check_exporter(handle.nonce);
 }
 
 uint32_t checksum_of(const void *bytes, size_t size) noexcept {

@@ -214,26 +214,21 @@ emm_status Connection::ask(uint64_t first, Reply *ret_reply,
     request.generation = handle_.generation;
     std::memcpy(request.handle, handle_.handle, sizeof request.handle);
     request.first = first;
-    emm_status status =
-        converse({&request, sizeof request, ret_reply, sizeof *ret_reply}, ret_descriptors);
-    status = status == EMM_OK ? check(*ret_reply, ret_descriptors) : status;
-    if (status == EMM_OK) {
-        ret_reply->count = ret_descriptors.count(); // fewer, if there was no room for more
-        left_ = std::min(answer_timeout, left_ + for_a_part * ret_reply->count);
-    }
-    return status;
+    EMM_TRY(converse({&request, sizeof request, ret_reply, sizeof *ret_reply}, ret_descriptors));
+    EMM_TRY(check(*ret_reply, ret_descriptors));
+    ret_reply->count = ret_descriptors.count(); // fewer, if there was no room for more
+    left_ = std::min(answer_timeout, left_ + for_a_part * ret_reply->count);
+    return EMM_OK;
 }
 
 emm_status Connection::ask_for_handle(const emm_ipc_name &name, emm_ipc_handle *ret_handle) {
     const HandleRequest request = {handle_magic, 0, name};
     HandleReply reply = {};
     sockets::Descriptors unwanted;
-    emm_status status = converse({&request, sizeof request, &reply, sizeof reply}, unwanted);
-    status = status == EMM_OK ? check(reply) : status;
-    if (status == EMM_OK) {
-        *ret_handle = reply.handle;
-    }
-    return status;
+    EMM_TRY(converse({&request, sizeof request, &reply, sizeof reply}, unwanted));
+    EMM_TRY(check(reply));
+    *ret_handle = reply.handle;
+    return EMM_OK;
 }
 
 emm_status check_liveness(const emm_ipc_handle &handle) {
@@ -245,16 +240,11 @@ emm_status check_liveness(const emm_ipc_handle &handle) {
 }
 
 emm_status find_handle(const emm_ipc_name &name, emm_ipc_handle *ret_handle) {
-    if (const emm_status status = check_name(name); status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(check_name(name));
     const emm_ipc_handle known = handle_of(name);
     emm_ipc_handle found = {};
-    emm_status status = Connection(known, 0).ask_for_handle(name, &found);
-    status = status == EMM_OK ? check_handle(found) : status;
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(Connection(known, 0).ask_for_handle(name, &found));
+    EMM_TRY(check_handle(found));
     if (!is_same(write_name(found).bytes, name.bytes)) {
         return observe::refuse("an IPC handle's exporter: expected the handle that an export's "
                                "name is of, found another");

@@ -51,15 +51,9 @@ emm_status ask_for_all(const driver::Driver &driver, std::vector<driver::DeviceI
         return EMM_OK;
     }
     int count = 0;
-    const CUresult result = driver.cuDeviceGetCount(&count);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuDeviceGetCount");
-    }
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuDeviceGetCount, &count));
     for (int i = 0; i < count; ++i) {
-        const emm_status status = driver::identify_device(driver, i, &ret_all.emplace_back());
-        if (status != EMM_OK) {
-            return status;
-        }
+        EMM_TRY(driver::identify_device(driver, i, &ret_all.emplace_back()));
     }
     const std::lock_guard lock(devices().mutex);
     devices().all = ret_all;
@@ -99,9 +93,7 @@ emm_status find_device(const emm_context &context, const emm_ipc_handle &handle,
         return check_address(handle, context.pci);
     }
     std::vector<driver::DeviceIdentity> all;
-    if (const emm_status status = ask_for_all(context.driver, all); status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(ask_for_all(context.driver, all));
     for (size_t i = 0; i < all.size(); ++i) {
         if (std::memcmp(handle.device_uuid, all[i].uuid, sizeof all[i].uuid) == 0) {
             *ret_device = static_cast<int32_t>(i);
@@ -143,11 +135,8 @@ emm_status context_to_copy_from(const driver::Driver &driver, int32_t device,
     }
     CUcontext primary = nullptr;
     unsigned long long id = 0;
-    CUresult result = driver.cuDevicePrimaryCtxRetain(&primary, device);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuDevicePrimaryCtxRetain");
-    }
-    result = driver.cuCtxGetId(primary, &id);
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuDevicePrimaryCtxRetain, &primary, device));
+    CUresult result = driver.cuCtxGetId(primary, &id);
     emm_status status = result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuCtxGetId");
     if (status == EMM_OK) {
         auto made = std::make_unique<emm_context>(driver, primary, id, core::DeferredLimits{});

@@ -107,10 +107,9 @@ void remove(Import &import) {
 // The exporter has answered for its parts. What CUDA's own handles name may have ended after the
 // liveness socket was looked at, and be other memory by now.
 emm_status check_opened(const emm_context &context, const emm_ipc_handle &handle, Import &import) {
-    emm_status status = measure(context, import.mapping);
-    status = status == EMM_OK ? check_size(handle, import.mapping.size) : status;
-    return status == EMM_OK && handle.kind != EMM_IPC_FILE_DESCRIPTOR ? check_liveness(handle)
-                                                                      : status;
+    EMM_TRY(measure(context, import.mapping));
+    EMM_TRY(check_size(handle, import.mapping.size));
+    return handle.kind == EMM_IPC_FILE_DESCRIPTOR ? EMM_OK : check_liveness(handle);
 }
 
 // The driver's words are about the handle; what is wrong may be that the exporter has just ended. A
@@ -197,9 +196,7 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle,
                        core::Import **ret_import, emm_deviceptr *ret_base) {
     std::unique_lock lock(imports().mutex);
     Import *found = nullptr;
-    if (const emm_status status = find_open(lock, context, handle, found); status < EMM_OK) {
-        return status;
-    }
+    EMM_TRY(find_open(lock, context, handle, found));
     if (found) {
         if (found->context->id != context.id) {
             return refuse_second(context, *found->context, handle.kind);
@@ -207,9 +204,7 @@ emm_status open_import(emm_context &context, const emm_ipc_handle &handle,
         if (!is_of(*found, handle)) {
             return refuse_stale();
         }
-        if (const emm_status status = check_size(handle, found->mapping.size); status != EMM_OK) {
-            return status;
-        }
+        EMM_TRY(check_size(handle, found->mapping.size));
         ++found->count;
         *ret_import = found;
         *ret_base = found->mapping.base;

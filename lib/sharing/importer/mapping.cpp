@@ -66,17 +66,13 @@ emm_status fail_to_open(CUresult result, const char *call) {
 emm_status map_export(const emm_context &context, const emm_ipc_handle &handle,
                       Mapping *ret_mapping) {
     const driver::Current current(context.driver, context.cuda_context, context.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
+    EMM_TRY(current.status());
     const driver::RelaxedCapture relaxed(context.driver);
     Mapping mapping;
     mapping.kind = handle.kind;
-    const emm_status status = map_by_kind(context, handle, mapping);
-    if (status == EMM_OK) {
-        *ret_mapping = std::move(mapping);
-    }
-    return status;
+    EMM_TRY(map_by_kind(context, handle, mapping));
+    *ret_mapping = std::move(mapping);
+    return EMM_OK;
 }
 
 emm_status grant_access(const emm_context &context, const Mapping &mapping) {
@@ -113,14 +109,12 @@ emm_status measure(const emm_context &context, Mapping &mapping) {
         return EMM_OK;
     }
     const driver::Current current(context.driver, context.cuda_context, context.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
+    EMM_TRY(current.status());
     CUdeviceptr start = 0;
     size_t size = 0;
     const CUresult result = context.driver.cuMemGetAddressRange(&start, &size, mapping.base);
     mapping.size = result == CUDA_SUCCESS ? size - (mapping.base - start) : 0;
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemGetAddressRange");
+    return driver::check(result, "cuMemGetAddressRange");
 }
 
 // None of the driver's ways waits for work, as far as is known. Physical memory and pools are the
@@ -139,7 +133,7 @@ emm_status unmap_export(const emm_context &context, Mapping &mapping) noexcept {
         ++core::counters().late_frees;
         return EMM_OK;
     }
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "unmapping an export");
+    return driver::check(result, "unmapping an export");
 }
 
 } // namespace emm::sharing

@@ -18,15 +18,11 @@ emm_status copy(const emm_context &to, emm_deviceptr target, const emm_context &
                 emm_deviceptr source, size_t size, bool *ret_ended) noexcept {
     const driver::Driver &driver = to.driver;
     const driver::Current current(driver, to.cuda_context, to.id);
-    if (current.result() != CUDA_SUCCESS) {
-        return driver::fail(current.result(), "making the context current");
-    }
+    EMM_TRY(current.status());
     const driver::RelaxedCapture relaxed(driver);
-    CUresult result = driver.cuMemcpyPeer(target, to.cuda_context, source, from.cuda_context, size);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuMemcpyPeer");
-    }
-    result = driver.cuStreamSynchronize(CU_STREAM_LEGACY);
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuMemcpyPeer, target, to.cuda_context, source,
+                            from.cuda_context, size));
+    CUresult result = driver.cuStreamSynchronize(CU_STREAM_LEGACY);
     if (result != CUDA_SUCCESS) {
         // Until the copy has ended, what it reads must stay.
         *ret_ended = driver.cuCtxSynchronize() == CUDA_SUCCESS;
@@ -41,13 +37,11 @@ emm_status open_copy(emm_context &source, emm_context &context, const emm_ipc_ha
                      emm_memory **ret_memory, const void *caller) {
     core::Import *import = nullptr;
     emm_deviceptr base = 0;
-    emm_status status = open_import(source, handle, &import, &base);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(open_import(source, handle, &import, &base));
     bool ended = true;
     emm_memory *memory = nullptr;
-    status = core::make_device(context, handle.size, EMM_STREAM_UNORDERED, &memory, caller);
+    emm_status status =
+        core::make_device(context, handle.size, EMM_STREAM_UNORDERED, &memory, caller);
     if (status >= EMM_OK) {
         const emm_status copied =
             copy(context, memory->ptr, source, base + handle.offset, handle.size, &ended);
@@ -70,8 +64,8 @@ emm_status open_copy(emm_context &source, emm_context &context, const emm_ipc_ha
 emm_status open_on(emm_context &context, int32_t device, const emm_ipc_handle &handle,
                    emm_memory **ret_memory, const void *caller) {
     emm_context *source = nullptr;
-    const emm_status status = context_to_copy_from(context.driver, device, &source);
-    return status == EMM_OK ? open_copy(*source, context, handle, ret_memory, caller) : status;
+    EMM_TRY(context_to_copy_from(context.driver, device, &source));
+    return open_copy(*source, context, handle, ret_memory, caller);
 }
 
 emm_status open_here(emm_memory &made, const emm_ipc_handle &handle) {
@@ -85,15 +79,12 @@ emm_status check_and_open(emm_context &context, const emm_ipc_handle &handle,
                           emm_memory **ret_memory, const void *caller) {
     int32_t device = context.device;
     bool reachable = true;
-    emm_status status = core::admit_or_wait(context);
-    status = status == EMM_OK ? check_stamp(handle) : status;
-    status = status == EMM_OK ? find_device(context, handle, &device) : status;
-    status = status == EMM_OK ? check_liveness(handle) : status;
-    if (status == EMM_OK && device != context.device) {
-        status = can_reach(context.driver, context.device, device, &reachable);
-    }
-    if (status != EMM_OK) {
-        return status;
+    EMM_TRY(core::admit_or_wait(context));
+    EMM_TRY(check_stamp(handle));
+    EMM_TRY(find_device(context, handle, &device));
+    EMM_TRY(check_liveness(handle));
+    if (device != context.device) {
+        EMM_TRY(can_reach(context.driver, context.device, device, &reachable));
     }
     return reachable ? core::make_import(context, handle, &open_here, ret_memory)
                      : open_on(context, device, handle, ret_memory, caller);

@@ -18,15 +18,13 @@ uint64_t parts_of(const emm_ipc_handle &handle) noexcept {
 emm_status map_part(const driver::Driver &driver, CUdeviceptr address, uint64_t size,
                     int descriptor) {
     CUmemGenericAllocationHandle memory = 0;
-    CUresult result = driver.cuMemImportFromShareableHandle(
-        &memory, reinterpret_cast<void *>(static_cast<intptr_t>(descriptor)),
-        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuMemImportFromShareableHandle");
-    }
-    result = driver.cuMemMap(address, size, 0, memory, 0);
+    EMM_TRY(driver::check(driver.cuMemImportFromShareableHandle(
+                              &memory, reinterpret_cast<void *>(static_cast<intptr_t>(descriptor)),
+                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+                          "cuMemImportFromShareableHandle"));
+    CUresult result = driver.cuMemMap(address, size, 0, memory, 0);
     driver.cuMemRelease(memory); // the mapping keeps it
-    return result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuMemMap");
+    return driver::check(result, "cuMemMap");
 }
 
 // Maps the parts of one message behind those that are mapped, and closes the descriptors.
@@ -43,10 +41,7 @@ emm_status map_batch(const driver::Driver &driver, const Reply &reply,
                                    "that leads beyond",
                                    mapping.size);
         }
-        const emm_status status = map_part(driver, mapping.base + mapped, size, descriptors[i]);
-        if (status != EMM_OK) {
-            return status;
-        }
+        EMM_TRY(map_part(driver, mapping.base + mapped, size, descriptors[i]));
         descriptors.close(i);
         mapping.parts.push_back({mapped, size});
         mapped += size;
@@ -59,27 +54,21 @@ emm_status map_all(const emm_context &context, Connection &connection, uint64_t 
                    Mapping &mapping) {
     const driver::Driver &driver = context.driver;
     uint64_t mapped = 0;
-    emm_status status = EMM_OK;
-    while (status == EMM_OK && mapping.parts.size() < parts) {
+    while (mapping.parts.size() < parts) {
         Reply reply;
         sockets::Descriptors descriptors;
-        status = connection.ask(mapping.parts.size(), &reply, descriptors);
-        if (status != EMM_OK) {
-            break;
+        EMM_TRY(connection.ask(mapping.parts.size(), &reply, descriptors));
+        if (!mapping.base) {
+            EMM_TRY(
+                EMM_DRIVER_CALL(driver, cuMemAddressReserve, &mapping.base, mapping.size, 0, 0, 0));
         }
-        const CUresult reserved =
-            mapping.base ? CUDA_SUCCESS
-                         : driver.cuMemAddressReserve(&mapping.base, mapping.size, 0, 0, 0);
-        if (reserved != CUDA_SUCCESS) {
-            return driver::fail(reserved, "cuMemAddressReserve");
-        }
-        status = map_batch(driver, reply, descriptors, mapped, mapping);
+        EMM_TRY(map_batch(driver, reply, descriptors, mapped, mapping));
     }
-    if (status == EMM_OK && mapped != mapping.size) {
-        status = observe::refuse("an IPC handle's parts: expected {} bytes in all, found {}",
-                                 mapping.size, mapped);
+    if (mapped != mapping.size) {
+        return observe::refuse("an IPC handle's parts: expected {} bytes in all, found {}",
+                               mapping.size, mapped);
     }
-    return status == EMM_OK ? grant_access(context, mapping) : status;
+    return grant_access(context, mapping);
 }
 
 } // namespace

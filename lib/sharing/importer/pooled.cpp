@@ -44,21 +44,17 @@ emm_status fetch_descriptor(const emm_ipc_handle &handle, int *ret_descriptor) {
     Connection connection(handle, 1);
     Reply reply = {};
     sockets::Descriptors descriptors;
-    const emm_status status = connection.ask(0, &reply, descriptors);
-    if (status == EMM_OK) {
-        *ret_descriptor = descriptors.take(0);
-    }
-    return status;
+    EMM_TRY(connection.ask(0, &reply, descriptors));
+    *ret_descriptor = descriptors.take(0);
+    return EMM_OK;
 }
 
 emm_status import_pool(const emm_context &context, int descriptor, CUmemoryPool *ret_pool) {
     CUmemoryPool pool = nullptr;
-    const CUresult result = context.driver.cuMemPoolImportFromShareableHandle(
-        &pool, reinterpret_cast<void *>(static_cast<intptr_t>(descriptor)),
-        CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuMemPoolImportFromShareableHandle");
-    }
+    EMM_TRY(driver::check(context.driver.cuMemPoolImportFromShareableHandle(
+                              &pool, reinterpret_cast<void *>(static_cast<intptr_t>(descriptor)),
+                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+                          "cuMemPoolImportFromShareableHandle"));
     try {
         pools().mappings.try_emplace(pool);
     } catch (const std::bad_alloc &) { // then no other import shares it
