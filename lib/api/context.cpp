@@ -116,14 +116,14 @@ emm_status emm_stream_register(emm_context *context, emm_stream stream) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE_STREAM(stream);
-    return core::notify_stream(*context, stream, EMM_STREAM_REGISTERED);
+    return core::register_stream(*context, stream);
 }
 
 emm_status emm_stream_retire(emm_context *context, emm_stream stream) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE(context);
     EMM_REQUIRE_STREAM(stream);
-    return core::notify_stream(*context, stream, EMM_STREAM_RETIRING);
+    return core::retire_stream(*context, stream);
 }
 
 emm_status emm_capture_begin(emm_context *context, emm_stream stream) {

@@ -276,14 +276,8 @@ bool ElfFile::read(uint64_t offset, void *to, size_t size) const {
 
 emm_status ElfFile::bad(std::string problem, std::string expected, std::string got,
                         std::string hint) const {
-    return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,
-                   .stage = "elf",
-                   .path = path_,
-                   .problem = std::move(problem),
-                   .expected = std::move(expected),
-                   .got = std::move(got),
-                   .hint = std::move(hint),
-                   .tried = {path_}});
+    return refuse_file("elf", path_, std::move(problem), std::move(expected), std::move(got),
+                       std::move(hint));
 }
 
 emm_status ElfFile::truncated(uint64_t begin, uint64_t size) const {

@@ -27,14 +27,9 @@ std::string error_text(const std::string &path) {
 emm_status map(const std::string &path, void *&ret_handle) {
     // dlopen would put something else for $LIB or $ORIGIN and map another file than was checked.
     if (path.find('$') != std::string::npos) {
-        return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,
-                       .stage = "dlopen",
-                       .path = path,
-                       .problem = "the dynamic linker would not take its path as it is written",
-                       .expected = "a path without '$'",
-                       .got = "one with it",
-                       .hint = "move the plugin",
-                       .tried = {path}});
+        return refuse_file("dlopen", path,
+                           "the dynamic linker would not take its path as it is written",
+                           "a path without '$'", "one with it", "move the plugin");
     }
     const observe::RunningText text = observe::running_text("its constructors", path);
     const observe::Running running(text);
@@ -42,13 +37,8 @@ emm_status map(const std::string &path, void *&ret_handle) {
     if (ret_handle) {
         return EMM_OK;
     }
-    return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,
-                   .stage = "dlopen",
-                   .path = path,
-                   .problem = "the dynamic linker refused it",
-                   .got = error_text(path),
-                   .hint = "ldd -r " + path + " shows what is missing",
-                   .tried = {path}});
+    return refuse_file("dlopen", path, "the dynamic linker refused it", "", error_text(path),
+                       "ldd -r " + path + " shows what is missing");
 }
 
 struct Symbol {
@@ -87,14 +77,9 @@ Symbol look_up(void *handle, const std::string &name) {
 }
 
 emm_status refuse_symbol(const std::string &path, std::string got) {
-    return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,
-                   .stage = "symbol",
-                   .path = path,
-                   .problem = "its " EMM_PLUGIN_ENTRY_SYMBOL " is no function",
-                   .expected = "a function",
-                   .got = std::move(got),
-                   .hint = "define it with EMM_PLUGIN_ENTRY of emm/plugin.h",
-                   .tried = {path}});
+    return refuse_file("symbol", path, "its " EMM_PLUGIN_ENTRY_SYMBOL " is no function",
+                       "a function", std::move(got),
+                       "define it with EMM_PLUGIN_ENTRY of emm/plugin.h");
 }
 
 emm_status refuse_without_entry(void *handle, const std::string &path) {
@@ -113,15 +98,10 @@ emm_status refuse_without_entry(void *handle, const std::string &path) {
                  .tried = {path}});
         }
     }
-    return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,
-                   .stage = "symbol",
-                   .path = path,
-                   .problem = "it is no emm plugin",
-                   .expected = "it to export " EMM_PLUGIN_ENTRY_SYMBOL,
-                   .got = "no such symbol",
-                   .hint = "define it with EMM_PLUGIN_ENTRY of emm/plugin.h; in C++ it must be "
-                           "extern \"C\" and visible",
-                   .tried = {path}});
+    return refuse_file("symbol", path, "it is no emm plugin",
+                       "it to export " EMM_PLUGIN_ENTRY_SYMBOL, "no such symbol",
+                       "define it with EMM_PLUGIN_ENTRY of emm/plugin.h; in C++ it must be "
+                       "extern \"C\" and visible");
 }
 
 } // namespace
@@ -140,14 +120,10 @@ emm_status open_library(const std::string &path, emm_plugin_entry &ret_entry) {
         return refuse_symbol(path, "data");
     }
     if (!entry.own) {
-        return refuse({.code = EMM_E_PLUGIN_UNLOADABLE,
-                       .stage = "symbol",
-                       .path = path,
-                       .problem = "it is no emm plugin itself",
-                       .expected = "it to export " EMM_PLUGIN_ENTRY_SYMBOL,
-                       .got = "the symbol only in its dependency " + entry.library,
-                       .hint = "name " + entry.library + " instead",
-                       .tried = {path}});
+        return refuse_file("symbol", path, "it is no emm plugin itself",
+                           "it to export " EMM_PLUGIN_ENTRY_SYMBOL,
+                           "the symbol only in its dependency " + entry.library,
+                           "name " + entry.library + " instead");
     }
     ret_entry = reinterpret_cast<emm_plugin_entry>(entry.address);
     return EMM_OK;

@@ -104,49 +104,39 @@ std::vector<std::string> names(const std::vector<emm_option> &options) {
     return list;
 }
 
-emm_status bad_list(const Plugin &plugin, std::string problem, std::string expected,
-                    std::string got) {
-    return refuse({.code = EMM_E_PLUGIN_INVALID,
-                   .stage = "validate",
-                   .path = plugin.path,
-                   .problem = std::move(problem),
-                   .expected = std::move(expected),
-                   .got = std::move(got)});
-}
-
 emm_status check_choices(const Plugin &plugin, const emm_option &option) {
     const std::vector<std::string> words =
         choices(option.default_value ? option.default_value : "");
     if (std::find(words.begin(), words.end(), "") == words.end()) {
         return EMM_OK;
     }
-    return bad_list(plugin, fmt::format("option '{}' has an empty choice", option.name),
-                    "words such as a|b|c",
-                    option.default_value ? fmt::format("'{}'", option.default_value) : "NULL");
+    return refuse_table(plugin.path, fmt::format("option '{}' has an empty choice", option.name),
+                        "words such as a|b|c",
+                        option.default_value ? fmt::format("'{}'", option.default_value) : "NULL");
 }
 
 emm_status check_option(const Plugin &plugin, const emm_option &option) {
     if (!is_name(option.name)) {
-        return bad_list(plugin, "an option has a name that cannot be written",
-                        "lower-case letters, digits and '_'", fmt::format("'{}'", option.name));
+        return refuse_table(plugin.path, "an option has a name that cannot be written",
+                            "lower-case letters, digits and '_'", fmt::format("'{}'", option.name));
     }
     const std::string what = fmt::format("option '{}'", option.name);
     const std::vector<std::string> before = names(plugin.options);
     if (std::find(before.begin(), before.end(), option.name) != before.end()) {
-        return bad_list(plugin, what + " is listed twice", "", "");
+        return refuse_table(plugin.path, what + " is listed twice", "", "");
     }
     // A plugin with a newer minor may have kinds that only a newer host checks.
     const bool known = option.kind >= EMM_OPTION_TEXT && option.kind <= EMM_OPTION_CHOICE;
     if (!known && plugin.abi_minor <= EMM_PLUGIN_ABI_MINOR) {
-        return bad_list(plugin, what + " is of an unknown kind", "1 to 6 (EMM_OPTION_*)",
-                        fmt::format("{}", option.kind));
+        return refuse_table(plugin.path, what + " is of an unknown kind", "1 to 6 (EMM_OPTION_*)",
+                            fmt::format("{}", option.kind));
     }
     if (option.kind == EMM_OPTION_CHOICE) {
         return check_choices(plugin, option);
     }
     if (option.default_value && !is_valid(option, option.default_value)) {
-        return bad_list(plugin, what + " has a bad default", expected_value(option),
-                        fmt::format("'{}'", option.default_value));
+        return refuse_table(plugin.path, what + " has a bad default", expected_value(option),
+                            fmt::format("'{}'", option.default_value));
     }
     return EMM_OK;
 }
@@ -220,9 +210,9 @@ const char *shown(const char *text) {
 }
 
 emm_status refuse_stray(const Plugin &plugin, std::string what) {
-    return bad_list(plugin, std::move(what),
-                    "static data of the plugin's, texts with a NUL at the end",
-                    "an address elsewhere");
+    return refuse_table(plugin.path, std::move(what),
+                        "static data of the plugin's, texts with a NUL at the end",
+                        "an address elsewhere");
 }
 
 // The option has to be looked at before it is read, and so do its texts.
@@ -249,23 +239,13 @@ emm_status refuse_by_plugin(const Plugin &plugin, emm_status code) {
                    .driver_result = error.driver_result});
 }
 
-emm_status refuse_thrown(const Plugin &plugin, std::string_view what) {
-    return refuse({.code = EMM_E_PLUGIN_EXCEPTION,
-                   .stage = "validate",
-                   .path = plugin.path,
-                   .problem = "check_options failed",
-                   .expected = "a status",
-                   .got = fmt::format("a C++ exception: {}", what),
-                   .hint = "no exception may leave a plugin's function"});
-}
-
 } // namespace
 
 emm_status check_options(const Mapped &memory, const emm_option *options, Plugin &ret_plugin) {
     for (const emm_option *option = options; option; ++option) {
         if (ret_plugin.options.size() == most_options) {
-            return bad_list(ret_plugin, "its list of options has no end",
-                            fmt::format("a NULL name within {} options", most_options), "none");
+            return refuse_table(ret_plugin.path, "its list of options has no end",
+                                fmt::format("a NULL name within {} options", most_options), "none");
         }
         EMM_TRY(check_memory(memory, ret_plugin, option));
         if (!option->name) {
@@ -317,10 +297,14 @@ emm_status check_values(const Plugin &plugin, const emm_host &host,
         const emm_status status = plugin.table.check_options(&host, texts.data());
         return status >= EMM_OK ? EMM_OK
                                 : refuse_by_plugin(plugin, observe::describe(status, slot));
-    } catch (const std::exception &exception) {
-        return refuse_thrown(plugin, observe::what_of(exception));
     } catch (...) {
-        return refuse_thrown(plugin, "an exception that is no std::exception");
+        return refuse({.code = EMM_E_PLUGIN_EXCEPTION,
+                       .stage = "validate",
+                       .path = plugin.path,
+                       .problem = "check_options failed",
+                       .expected = "a status",
+                       .got = fmt::format("a C++ exception: {}", observe::what_is_thrown()),
+                       .hint = "no exception may leave a plugin's function"});
     }
 }
 

@@ -33,4 +33,22 @@ emm_status refuse(Refusal refusal) {
     return observe::fail(std::move(detail));
 }
 
+emm_status refuse_file(const char *stage, const std::string &path, std::string problem,
+                       std::string expected, std::string got, std::string hint) {
+    return refuse({EMM_E_PLUGIN_UNLOADABLE,
+                   stage,
+                   path,
+                   std::move(problem),
+                   std::move(expected),
+                   std::move(got),
+                   std::move(hint),
+                   {path}});
+}
+
+emm_status refuse_table(const std::string &path, std::string problem, std::string expected,
+                        std::string got, std::string hint) {
+    return refuse({EMM_E_PLUGIN_INVALID, "validate", path, std::move(problem), std::move(expected),
+                   std::move(got), std::move(hint)});
+}
+
 } // namespace emm::loader

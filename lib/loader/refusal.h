@@ -23,4 +23,10 @@ struct Refusal {
 
 emm_status refuse(Refusal refusal);
 
+// Of a file, EMM_E_PLUGIN_UNLOADABLE; of what a plugin's table says, EMM_E_PLUGIN_INVALID.
+emm_status refuse_file(const char *stage, const std::string &path, std::string problem,
+                       std::string expected, std::string got, std::string hint = "");
+emm_status refuse_table(const std::string &path, std::string problem, std::string expected,
+                        std::string got, std::string hint = "");
+
 } // namespace emm::loader

@@ -41,17 +41,6 @@ Slots slots_of(const emm_plugin &table) {
     return slots;
 }
 
-emm_status invalid(const Plugin &plugin, std::string problem, std::string expected, std::string got,
-                   std::string hint = "") {
-    return refuse({.code = EMM_E_PLUGIN_INVALID,
-                   .stage = "validate",
-                   .path = plugin.path,
-                   .problem = std::move(problem),
-                   .expected = std::move(expected),
-                   .got = std::move(got),
-                   .hint = std::move(hint)});
-}
-
 emm_status entry_failed(const Plugin &plugin, emm_status code, std::string got, std::string hint,
                         int32_t driver_result = 0) {
     return refuse({.code = code,
@@ -81,26 +70,22 @@ emm_status call_entry(emm_plugin_entry entry, const emm_host &host, Plugin &ret)
     const observe::RunningText text = observe::running_text("its entry", ret.path);
     const observe::Running running(text);
     observe::take_plugin_word(); // an older one
-    std::string thrown;
     try {
         ret.own = entry(&host);
-    } catch (const std::exception &exception) {
-        thrown = fmt::format("a C++ exception: {}", observe::what_of(exception));
     } catch (...) {
-        thrown = "a C++ exception that is no std::exception";
-    }
-    if (!thrown.empty()) {
-        return entry_failed(ret, EMM_E_PLUGIN_EXCEPTION, thrown,
+        return entry_failed(ret, EMM_E_PLUGIN_EXCEPTION,
+                            fmt::format("a C++ exception: {}", observe::what_is_thrown()),
                             "no exception may leave a plugin's function");
     }
     return ret.own ? EMM_OK : entry_returned_null(ret, observe::take_plugin_word());
 }
 
 emm_status refuse_stray(const Plugin &plugin, const std::string &what, const void *address) {
-    return invalid(plugin, what + " does not lie in it", "static data of the plugin's",
-                   fmt::format("address {}", address),
-                   "what a plugin's table points to lies in the plugin's own file, or in a library "
-                   "that it links, and texts end with a NUL");
+    return refuse_table(
+        plugin.path, what + " does not lie in it", "static data of the plugin's",
+        fmt::format("address {}", address),
+        "what a plugin's table points to lies in the plugin's own file, or in a library "
+        "that it links, and texts end with a NUL");
 }
 
 // Before anything that lies there is read.
@@ -178,8 +163,9 @@ emm_status check_name(const Plugin &plugin, const char *text) {
     if (!name.empty() && name.size() <= longest && std::all_of(name.begin(), name.end(), allowed)) {
         return EMM_OK;
     }
-    return invalid(plugin, "its name is not usable", "1 to 64 of a-z, 0-9, '-', '_' and '.'",
-                   text ? fmt::format("'{}'", name.substr(0, longest)) : "NULL");
+    return refuse_table(plugin.path, "its name is not usable",
+                        "1 to 64 of a-z, 0-9, '-', '_' and '.'",
+                        text ? fmt::format("'{}'", name.substr(0, longest)) : "NULL");
 }
 
 emm_status check_required(const Plugin &plugin, const Slots &slots) {
@@ -191,17 +177,17 @@ emm_status check_required(const Plugin &plugin, const Slots &slots) {
     }
     return missing.empty()
                ? EMM_OK
-               : invalid(plugin, "its table lacks required slots",
-                         "create, destroy, memalloc and memfree", "NULL for " + missing);
+               : refuse_table(plugin.path, "its table lacks required slots",
+                              "create, destroy, memalloc and memfree", "NULL for " + missing);
 }
 
 emm_status check_pairs(const Plugin &plugin, const Slots &slots) {
     for (const auto &[take, give] : pairs) {
         const bool has_take = slots[index(take)] != nullptr;
         if (has_take != (slots[index(give)] != nullptr)) {
-            return invalid(plugin, "its table has half a pair",
-                           fmt::format("{} and {}, or neither", name(take), name(give)),
-                           fmt::format("{} alone", name(has_take ? take : give)));
+            return refuse_table(plugin.path, "its table has half a pair",
+                                fmt::format("{} and {}, or neither", name(take), name(give)),
+                                fmt::format("{} alone", name(has_take ? take : give)));
         }
     }
     return EMM_OK;

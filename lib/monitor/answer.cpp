@@ -1,5 +1,6 @@
 #include "monitor/answer.h"
 
+#include "driver/nvml.h"
 #include "observe/descriptors.h"
 #include "observe/process.h"
 #include "observe/text.h"
@@ -32,15 +33,6 @@ std::string command_line() {
     std::string text(bytes, got > 0 ? static_cast<size_t>(got) : 0);
     std::replace(text.begin(), text.end(), '\0', ' ');
     text.erase(text.find_last_not_of(' ') + 1);
-    return text;
-}
-
-std::string uuid_text(const uint8_t (&uuid)[16]) {
-    std::string text = "GPU";
-    for (size_t i = 0; i < sizeof uuid; ++i) {
-        text += fmt::format("{}{:02x}", i == 0 || i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "",
-                            uuid[i]);
-    }
     return text;
 }
 
@@ -83,7 +75,7 @@ std::string context_json(const ContextFigures &context) {
         R"({{"device":{},"context":{},"uuid":"{}","pci":"{:08x}:{:02x}:{:02x}.0",)"
         R"("total_bytes":{},"pending_frees":{},"pending_free_bytes":{},"at_ns":{},"stats":{},)"
         R"("problem":{},"oldest":[{}]}})",
-        context.device, context.id, uuid_text(context.uuid), pci[0], pci[1], pci[2],
+        context.device, context.id, driver::uuid_text(context.uuid), pci[0], pci[1], pci[2],
         context.total_bytes, context.pending_frees, context.pending_free_bytes, context.at,
         context.stats ? stats_json(*context.stats) : "null",
         context.stats ? "null" : in_quotes(shortened(context.problem, longest_problem)),

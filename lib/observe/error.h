@@ -3,6 +3,7 @@
 #include <emm/emm.h>
 #include <fmt/core.h>
 
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,6 +47,15 @@ emm_status refuse(fmt::format_string<Values...> text, Values &&...values) noexce
     if (const emm_status emm_answer = (step); emm_answer < EMM_OK) [[unlikely]] {                  \
         return emm_answer;                                                                         \
     }
+
+// What `function` answers; where there is no memory for what it does, `sentence` says so.
+template <class Function> emm_status with_memory(const char *sentence, Function function) noexcept {
+    try {
+        return function();
+    } catch (const std::bad_alloc &) {
+        return fail(EMM_E_OUT_OF_HOST_MEMORY, 0, sentence);
+    }
+}
 
 const emm_error *last_error() noexcept;
 

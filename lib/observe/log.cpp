@@ -27,33 +27,20 @@
 namespace emm::observe {
 namespace {
 
+// Both count in steps of one, from the error on in opposite directions.
 spdlog::level::level_enum spdlog_level(int32_t level) {
-    switch (level) {
-    case EMM_LOG_OFF:
-        return spdlog::level::off;
-    case EMM_LOG_ERROR:
-        return spdlog::level::err;
-    case EMM_LOG_WARN:
-        return spdlog::level::warn;
-    case EMM_LOG_INFO:
-        return spdlog::level::info;
-    default:
-        return spdlog::level::debug;
-    }
+    const bool is_known = level >= EMM_LOG_ERROR && level <= EMM_LOG_DEBUG;
+    return level == EMM_LOG_OFF ? spdlog::level::off
+           : is_known
+               ? static_cast<spdlog::level::level_enum>(spdlog::level::err + EMM_LOG_ERROR - level)
+               : spdlog::level::debug;
 }
 
 int32_t emm_level(spdlog::level::level_enum level) {
-    switch (level) {
-    case spdlog::level::err:
-        return EMM_LOG_ERROR;
-    case spdlog::level::warn:
-        return EMM_LOG_WARN;
-    case spdlog::level::info:
-        return EMM_LOG_INFO;
-    default:
-        return EMM_LOG_DEBUG;
-    }
+    return EMM_LOG_ERROR + spdlog::level::err - level;
 }
+
+static_assert(EMM_LOG_DEBUG - EMM_LOG_ERROR == spdlog::level::err - spdlog::level::debug);
 
 // Each line is one write, so that processes may share a file.
 class FileSink : public spdlog::sinks::base_sink<std::mutex> {

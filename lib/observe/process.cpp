@@ -3,9 +3,9 @@
 #include "observe/descriptors.h"
 #include "observe/error.h"
 
+#include <climits>
 #include <pthread.h>
 #include <string>
-#include <string_view>
 #include <sys/auxv.h>
 #include <unistd.h>
 
@@ -45,11 +45,15 @@ emm_status refuse_forked_child() noexcept {
     return fail(EMM_E_FORKED, 0, emm_status_text(EMM_E_FORKED));
 }
 
+std::string program_path() {
+    char path[PATH_MAX];
+    const ssize_t size = readlink("/proc/self/exe", path, sizeof path);
+    return std::string(path, size > 0 ? static_cast<size_t>(size) : 0);
+}
+
 std::string program_name() {
-    char bytes[4096];
-    const ssize_t got = readlink("/proc/self/exe", bytes, sizeof bytes);
-    const std::string_view path(bytes, got > 0 ? static_cast<size_t>(got) : 0);
-    return std::string(path.substr(path.rfind('/') + 1));
+    const std::string path = program_path();
+    return path.substr(path.rfind('/') + 1);
 }
 
 bool elevated() noexcept {

@@ -65,7 +65,9 @@ private:
     const bool entered_;
 };
 
-// The file name of what the process runs; "" if that cannot be had. Throws std::bad_alloc.
+// The file that the process runs, as the kernel knows it, and its name; "" if that cannot be had.
+// Throw std::bad_alloc.
+std::string program_path();
 std::string program_name();
 
 // The process runs with more rights than its caller has (set-user-id, capabilities).

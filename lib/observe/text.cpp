@@ -97,4 +97,14 @@ std::string_view what_of(const std::exception &exception) noexcept {
     return what ? bounded(what) : "an exception whose what() is NULL";
 }
 
+std::string_view what_is_thrown() noexcept {
+    try {
+        throw;
+    } catch (const std::exception &exception) {
+        return what_of(exception);
+    } catch (...) {
+        return "an exception that is no std::exception";
+    }
+}
+
 } // namespace emm::observe

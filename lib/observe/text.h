@@ -32,4 +32,7 @@ std::string_view bounded(const char *text) noexcept;
 // exception.what(), which may be NULL; no longer than bounded() reads.
 std::string_view what_of(const std::exception &exception) noexcept;
 
+// The same of the exception in flight, whatever it is. Only within a handler.
+std::string_view what_is_thrown() noexcept;
+
 } // namespace emm::observe

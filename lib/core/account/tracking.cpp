@@ -125,16 +125,12 @@ void look_for_unloads(Tracker &all, uint64_t now) noexcept {
     return observe::stacks().intern({words + first, natives, python_count});
 }
 
-uint32_t event_memory(const TrackedAllocation &record) noexcept {
-    return record.type / 2 + EMM_EVENT_DEVICE;
-}
-
 // What a visitor gets. The texts live as long as the process.
 emm_allocation described(const TrackedAllocation &record, uint64_t now) {
     const Tracker &all = tracker();
     emm_allocation allocation = {};
     allocation.struct_size = sizeof allocation;
-    allocation.memory = event_memory(record);
+    allocation.memory = memory_of(static_cast<observe::EventType>(record.type));
     allocation.ptr = record.address;
     allocation.size = record.size;
     allocation.stream = record.stream;

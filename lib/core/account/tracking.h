@@ -42,6 +42,11 @@ private:
     const TrackedAllocation record_; // address 0: there is none
 };
 
+// EMM_EVENT_DEVICE and so on, of an allocation or a free.
+inline uint32_t memory_of(observe::EventType type) noexcept {
+    return static_cast<uint32_t>(type) / 2 + EMM_EVENT_DEVICE;
+}
+
 // The context's memory is gone.
 void forget_tracked(const emm_context &context) noexcept;
 

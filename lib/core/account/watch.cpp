@@ -60,10 +60,6 @@ void watch(emm_context &context) noexcept {
     context.state.fetch_and(wanted | ~(state_watched | state_tracked), std::memory_order_release);
 }
 
-uint32_t memory_of(observe::EventType type) noexcept {
-    return static_cast<uint32_t>(type) / 2 + EMM_EVENT_DEVICE;
-}
-
 thread_local bool inside_hook = false;
 
 void call_hook(const emm_event &event) noexcept {

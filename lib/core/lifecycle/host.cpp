@@ -41,12 +41,9 @@ emm_status host_serve_ipc(emm_context *context, const emm_ipc_source *source,
     if (observe::is_forked_child()) {
         return observe::refuse_forked_child();
     }
-    try {
-        return passed_on(sharing->serve(*context, *source, ret_handle));
-    } catch (const std::bad_alloc &) {
-        return passed_on(
-            observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to serve an export"));
-    }
+    return passed_on(observe::with_memory("no memory to serve an export", [&] {
+        return sharing->serve(*context, *source, ret_handle);
+    }));
 }
 
 emm_status host_withdraw_ipc(emm_context *context, const emm_ipc_handle *handle) {

@@ -78,7 +78,7 @@ emm_status tell_what_holds(emm_context &context) {
     for (const auto &[device, flags] : context.announced.accesses()) {
         EMM_TRY(EMM_CALL(context, set_access, device, flags));
     }
-    for (const auto &[stream, notice] : context.announced.notices()) {
+    for (const auto &[notice, stream] : context.announced.notices()) {
         EMM_TRY(EMM_CALL(context, stream_notice, stream, notice));
     }
     return EMM_OK;
@@ -92,11 +92,8 @@ emm_status call_reset(emm_context &context) noexcept {
 // initialize, and what a manager must know besides.
 emm_status make_ready(emm_context &context) noexcept {
     EMM_TRY(EMM_CALL(context, initialize));
-    try {
-        return tell_what_holds(context);
-    } catch (const std::bad_alloc &) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to tell it what holds");
-    }
+    return observe::with_memory("no memory to tell it what holds",
+                                [&] { return tell_what_holds(context); });
 }
 
 } // namespace

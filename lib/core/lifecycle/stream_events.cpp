@@ -19,39 +19,17 @@ bool leave_capture(emm_context &context) noexcept {
     return false;
 }
 
-emm_status register_stream(emm_context &context, emm_stream stream) noexcept {
+// Noted for a plugin without a reset slot, whose next manager is told the same.
+emm_status announce(emm_context &context, const Announced::Notice &notice) noexcept {
     if (begins_anew(context)) {
-        try {
-            context.announced.add_stream(stream);
-        } catch (const std::bad_alloc &) {
-            return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note a stream");
-        }
+        EMM_TRY(observe::with_memory("no memory to note a stream", [&] {
+            context.announced.add(notice);
+            return EMM_OK;
+        }));
     }
-    const emm_status status =
-        EMM_CALL(context, stream_notice, stream, uint32_t(EMM_STREAM_REGISTERED));
+    const emm_status status = EMM_CALL(context, stream_notice, notice.stream, notice.notice);
     if (status < EMM_OK) {
-        context.announced.remove_stream(stream);
-    }
-    return status;
-}
-
-emm_status retire_stream(emm_context &context, emm_stream stream) noexcept {
-    context.announced.remove_stream(stream); // it ends, whatever the plugin says to that
-    return EMM_CALL_END(context, stream_notice, stream, uint32_t(EMM_STREAM_RETIRING));
-}
-
-emm_status announce_capture(emm_context &context, emm_stream stream) noexcept {
-    if (begins_anew(context)) {
-        try {
-            context.announced.add_capture(stream);
-        } catch (const std::bad_alloc &) {
-            return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note a capture");
-        }
-    }
-    const emm_status status =
-        EMM_CALL(context, stream_notice, stream, uint32_t(EMM_STREAM_CAPTURE_BEGINS));
-    if (status < EMM_OK) {
-        context.announced.remove_capture(stream);
+        context.announced.remove(notice);
     }
     return status;
 }
@@ -83,17 +61,22 @@ emm_status end_unwatched(emm_context &context) noexcept {
 
 } // namespace
 
-emm_status notify_stream(emm_context &context, emm_stream stream, uint32_t notice) noexcept {
+emm_status register_stream(emm_context &context, emm_stream stream) noexcept {
     EMM_TRY(admit(context));
-    return notice == EMM_STREAM_REGISTERED ? register_stream(context, stream)
-                                           : retire_stream(context, stream);
+    return announce(context, {EMM_STREAM_REGISTERED, stream});
+}
+
+emm_status retire_stream(emm_context &context, emm_stream stream) noexcept {
+    EMM_TRY(admit(context));
+    context.announced.remove({EMM_STREAM_REGISTERED, stream}); // whatever the plugin says to that
+    return EMM_CALL_END(context, stream_notice, stream, uint32_t(EMM_STREAM_RETIRING));
 }
 
 emm_status begin_capture(emm_context &context, emm_stream stream) noexcept {
     EMM_TRY(admit(context));
     EMM_TRY(expect_own(context, stream));
     ++context.captures;
-    const emm_status status = announce_capture(context, stream);
+    const emm_status status = announce(context, {EMM_STREAM_CAPTURE_BEGINS, stream});
     if (status < EMM_OK) {
         leave_capture(context);
     }
@@ -106,7 +89,7 @@ emm_status end_capture(emm_context &context, emm_stream stream) noexcept {
         return observe::fail(EMM_E_INVALID_VALUE, 0,
                              "emm_capture_end: no capture has been announced in this context");
     }
-    context.announced.remove_capture(stream);
+    context.announced.remove({EMM_STREAM_CAPTURE_BEGINS, stream});
     return EMM_CALL_END(context, stream_notice, stream, uint32_t(EMM_STREAM_CAPTURE_ENDS));
 }
 

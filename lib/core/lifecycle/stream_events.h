@@ -5,8 +5,8 @@
 // What an application announces: streams, captures, sections in which nothing is given back.
 namespace emm::core {
 
-// EMM_STREAM_REGISTERED or EMM_STREAM_RETIRING.
-emm_status notify_stream(emm_context &context, emm_stream stream, uint32_t notice) noexcept;
+emm_status register_stream(emm_context &context, emm_stream stream) noexcept;
+emm_status retire_stream(emm_context &context, emm_stream stream) noexcept;
 emm_status begin_capture(emm_context &context, emm_stream stream) noexcept;
 emm_status end_capture(emm_context &context, emm_stream stream) noexcept;
 emm_status begin_section(emm_context &context, const void *caller) noexcept;

@@ -30,18 +30,8 @@ emm_status conclude(emm_context &context, emm_status status, const char *slot) n
 }
 
 emm_status conclude_exception(const loader::Plugin &plugin, const char *slot) noexcept {
-    const auto say = [&](std::string_view what) {
-        return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0,
-                             "plugin {}, {}: a C++ exception came out: {}", plugin.name, slot,
-                             what);
-    };
-    try {
-        throw;
-    } catch (const std::exception &error) {
-        return say(observe::what_of(error));
-    } catch (...) {
-        return say("an exception that is no std::exception");
-    }
+    return observe::fail(EMM_E_PLUGIN_EXCEPTION, 0, "plugin {}, {}: a C++ exception came out: {}",
+                         plugin.name, slot, observe::what_is_thrown());
 }
 
 emm_status conclude_exception(const emm_context &context, const char *slot) noexcept {

@@ -3,6 +3,7 @@
 #include "core/account/watch.h"
 #include "core/record/context.h"
 #include "core/record/counters.h"
+#include "core/record/sharing.h"
 #include "observe/error.h"
 
 #include <memory>
@@ -288,6 +289,10 @@ emm_status DefaultMemory::alloc_managed(size_t size, uint32_t flags, emm_devicep
     return EMM_OK;
 }
 
+emm_status DefaultMemory::ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle) {
+    return sharing->get_legacy_handle(context_, ptr, size, ret_handle);
+}
+
 emm_status DefaultMemory::free_managed(emm_deviceptr ptr, size_t size, emm_stream stream) {
     return free(ptr, Kind::managed, size, 0, stream);
 }
@@ -297,11 +302,8 @@ emm_status DefaultMemory::memory_info(size_t *ret_free, size_t *ret_total) {
     const driver::Current current(driver, context_.cuda_context, context_.id);
     const driver::RelaxedCapture relaxed(driver);
     size_t free = 0, total = 0;
-    const CUresult result =
-        current.result() == CUDA_SUCCESS ? driver.cuMemGetInfo(&free, &total) : current.result();
-    if (result != CUDA_SUCCESS) {
-        return driver::fail(result, "cuMemGetInfo");
-    }
+    EMM_TRY(current.status());
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuMemGetInfo, &free, &total));
     *ret_free = free;
     *ret_total = total;
     return EMM_OK;
@@ -353,6 +355,77 @@ uint64_t DefaultMemory::pinned_bytes() const {
         bytes += block.kind == Kind::pinned ? block.size : 0;
     }
     return bytes;
+}
+
+namespace {
+
+// The slot of a member: `self` is the context's DefaultMemory.
+template <auto member> struct Of;
+template <class... Arguments, emm_status (DefaultMemory::*member)(Arguments...)> struct Of<member> {
+    static emm_status slot(emm_manager *self, Arguments... arguments) {
+        return (reinterpret_cast<DefaultMemory *>(self)->*member)(arguments...);
+    }
+};
+
+template <class... Arguments> emm_status nothing_to_do(Arguments...) {
+    return EMM_OK;
+}
+
+emm_status not_supported(const char *what) {
+    return observe::fail(EMM_E_NOT_SUPPORTED, 0, std::string("this plugin does not ") + what);
+}
+
+emm_plugin make_table() {
+    emm_plugin table = {};
+    table.struct_size = sizeof table;
+    table.destroy = table.initialize = nothing_to_do;
+    table.memhostalloc = Of<&DefaultMemory::host_alloc>::slot;
+    table.memhostfree = Of<&DefaultMemory::host_free>::slot;
+    table.mempin = Of<&DefaultMemory::pin>::slot;
+    table.memunpin = Of<&DefaultMemory::unpin>::slot;
+    table.memallocmanaged = Of<&DefaultMemory::alloc_managed>::slot;
+    table.memfreemanaged = Of<&DefaultMemory::free_managed>::slot;
+    table.get_memory_info = Of<&DefaultMemory::memory_info>::slot;
+    table.get_ipc_handle = Of<&DefaultMemory::ipc_handle>::slot;
+    table.release_ipc_handle = nothing_to_do; // CUDA keeps nothing for a handle
+    table.reset = nothing_to_do;              // never called: the host destroys and creates instead
+    table.defer_cleanup = nothing_to_do;
+    table.trim = [](emm_manager *, size_t, size_t *ret_released) -> emm_status {
+        *ret_released = 0;
+        return EMM_OK;
+    };
+    table.query = [](emm_manager *, emm_deviceptr, emm_block_info *) {
+        return not_supported("describe its allocations");
+    };
+    table.record_use = [](emm_manager *, emm_deviceptr, size_t, emm_stream) {
+        return not_supported("order reuse behind other streams");
+    };
+    table.stream_notice = nothing_to_do;
+    table.set_access = [](emm_manager *, int32_t, uint32_t) {
+        return not_supported("give other devices access to its memory");
+    };
+    table.get_stats = [](emm_manager *, emm_stats *ret_stats) -> emm_status {
+        emm_stats zeros = {};
+        zeros.struct_size = sizeof zeros;
+        emm_copy_sized(ret_stats, &zeros);
+        return EMM_OK;
+    };
+    table.get_device_total = [](const emm_host *, int32_t, size_t device_bytes, const char *const *,
+                                size_t *ret_total) -> emm_status {
+        *ret_total = device_bytes;
+        return EMM_OK;
+    };
+    table.check_options = nothing_to_do;
+    return table;
+}
+
+} // namespace
+
+// Slots that keep memory are a DefaultMemory's; the rest say politely that the plugin cannot do
+// this, or that there is nothing to do.
+const emm_plugin &default_slots() {
+    static const emm_plugin table = make_table();
+    return table;
 }
 
 } // namespace emm::core

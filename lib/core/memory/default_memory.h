@@ -14,8 +14,6 @@ class DefaultMemory {
 public:
     explicit DefaultMemory(emm_context &context) : context_(context) {}
 
-    emm_context &context() const { return context_; }
-
     emm_status host_alloc(size_t size, uint32_t flags, void **ret_host, emm_deviceptr *ret_device);
     emm_status host_free(void *host, size_t size, uint32_t flags, emm_stream stream);
     emm_status pin(void *host, size_t size, uint32_t flags, emm_deviceptr *ret_device);
@@ -23,6 +21,7 @@ public:
     emm_status alloc_managed(size_t size, uint32_t flags, emm_deviceptr *ret_ptr);
     emm_status free_managed(emm_deviceptr ptr, size_t size, emm_stream stream);
     emm_status memory_info(size_t *ret_free, size_t *ret_total);
+    emm_status ipc_handle(emm_deviceptr ptr, size_t size, emm_ipc_handle *ret_handle);
 
     // Gives everything back to the driver; if the context has died, forgets it.
     void release_all() noexcept;

@@ -27,16 +27,15 @@ emm_status forgive_late(emm_status status) noexcept {
 }
 
 // A success that gives no memory is none.
-template <class Request> emm_status ask(Request &request) noexcept {
+template <class Kind> emm_status ask(Kind &request) noexcept {
     const emm_status status = request.ask();
-    return status < EMM_OK || request.is_filled()
-               ? status
-               : conclude_nothing(request.context, Request::slot);
+    return status < EMM_OK || request.is_filled() ? status
+                                                  : conclude_nothing(request.context, Kind::slot);
 }
 
 // What the first try answered, or the answer of a second one after memory has run out.
-template <class Request>
-emm_status settle(Request &request, emm_status status, const void *caller) noexcept {
+template <class Kind>
+emm_status settle(Kind &request, emm_status status, const void *caller) noexcept {
     if (is_exhaustion(status) && request.can_be_met()) {
         status = recover(request.context, request.size, status, [&] { return ask(request); });
     }
@@ -49,7 +48,7 @@ emm_status settle(Request &request, emm_status status, const void *caller) noexc
     return request.explain(status);
 }
 
-template <class Request> emm_status admit_and_ask(Request &request, const void *caller) noexcept {
+template <class Kind> emm_status admit_and_ask(Kind &request, const void *caller) noexcept {
     EMM_TRY(admit(request.context));
     return settle(request, ask(request), caller);
 }
@@ -90,11 +89,11 @@ bool pins_tracked(const emm_context &context) noexcept {
 }
 
 // The fast path, and a record.
-template <class Request> emm_status allocate_tracked(Request &request, const void *caller) {
+template <class Kind> emm_status allocate_tracked(Kind &request, const void *caller) {
     const emm_status status = allocate(request, caller);
     if (status >= EMM_OK) [[likely]] {
-        track(request.context, Request::event, request.address(), request.size,
-              request.ordered_by(), caller);
+        track(request.context, Kind::event, request.address(), request.size, request.ordered_by(),
+              caller);
     }
     return status;
 }
@@ -137,8 +136,8 @@ emm_status explain_mapping(const emm_context &context, uint32_t flags, emm_statu
                          context.device);
 }
 
-template <class Request>
-static emm_status allocate_slowly(Request &request, const void *caller) noexcept {
+template <class Kind>
+static emm_status allocate_slowly(Kind &request, const void *caller) noexcept {
     if (observe::is_forked_child()) {
         return observe::refuse_forked_child();
     }
@@ -149,21 +148,20 @@ static emm_status allocate_slowly(Request &request, const void *caller) noexcept
     if (!is_watched(request.context)) {
         return admit_and_ask(request, caller);
     }
-    WatchedCall watch(request.context, Request::event, 0, request.size, request.ordered_by(),
-                      caller);
+    WatchedCall watch(request.context, Kind::event, 0, request.size, request.ordered_by(), caller);
     const emm_status status = admit_and_ask(request, caller);
     return watch.allocated(status, request.address());
 }
 
-template <class Request> emm_status allocate_otherwise(Request &request, const void *caller) {
+template <class Kind> emm_status allocate_otherwise(Kind &request, const void *caller) {
     return request.size != 0 && is_just_tracked(request.context) ? allocate_tracked(request, caller)
                                                                  : allocate_slowly(request, caller);
 }
 
-template <class Request>
-emm_status settle_failed(Request &request, emm_status status, const void *caller) noexcept {
-    status = status < EMM_OK ? conclude(request.context, status, Request::slot)
-                             : conclude_nothing(request.context, Request::slot);
+template <class Kind>
+emm_status settle_failed(Kind &request, emm_status status, const void *caller) noexcept {
+    status = status < EMM_OK ? conclude(request.context, status, Kind::slot)
+                             : conclude_nothing(request.context, Kind::slot);
     return settle(request, status, caller);
 }
 
@@ -185,7 +183,7 @@ emm_status memfree_otherwise(emm_context &context, emm_deviceptr ptr, size_t siz
 
 emm_status memhostalloc(emm_context &context, size_t size, uint32_t flags, void **ret_host,
                         emm_deviceptr *ret_device, const void *caller) {
-    PinnedRequest request{context, size, flags, ret_host, ret_device};
+    Request<EventType::host_alloc> request(context, nullptr, size, flags, ret_host, ret_device);
     if (size != 0 && pins_at_once(context)) [[likely]] {
         return allocate(request);
     }
@@ -208,7 +206,7 @@ emm_status memhostfree(emm_context &context, void *host, size_t size, uint32_t f
 
 emm_status mempin(emm_context &context, void *host, size_t size, uint32_t flags,
                   emm_deviceptr *ret_device, const void *caller) noexcept {
-    RangeRequest request{context, host, size, flags, ret_device};
+    Request<EventType::pin> request(context, host, size, flags, nullptr, ret_device);
     return allocate_slowly(request, caller);
 }
 
@@ -219,7 +217,7 @@ emm_status memunpin(emm_context &context, void *host, size_t size, const void *c
 
 emm_status memallocmanaged(emm_context &context, size_t size, uint32_t flags,
                            emm_deviceptr *ret_ptr, const void *caller) noexcept {
-    ManagedRequest request{context, size, flags, ret_ptr};
+    Request<EventType::managed_alloc> request(context, nullptr, size, flags, nullptr, ret_ptr);
     return allocate_slowly(request, caller);
 }
 

@@ -15,139 +15,109 @@ namespace emm::core {
 // argument is evaluated where the call is written.
 #define EMM_CALLER const void *caller = __builtin_return_address(0)
 
-// Requests for memory, a struct for each kind: what the caller asked for, what the plugin gave, and
-// `give`, which copies that to the caller's outputs once it is a success.
-//
-// `call` is the plugin's function by the pointer in the context record; `ask` is the checked call
-// of core/memory/call.h. Only kinds with a fast path have a `call`.
-
 // What a device that cannot map host memory fails with says nothing of that: the driver's answer is
 // an invalid value. Other failures stay as they are.
 emm_status explain_mapping(const emm_context &context, uint32_t flags, emm_status status) noexcept;
 
-struct DeviceRequest {
-    static constexpr observe::EventType event = observe::EventType::alloc;
-    static constexpr const char *slot = "memalloc";
+// A request for memory of one kind: what the caller asked for, what the plugin gave, and `give`,
+// which copies that to the caller's outputs once it is a success. Fields that a kind does not have
+// are not written: the fast path stores no more than it needs.
+//
+// `call` is the plugin's function by the pointer in the context record; `ask` is the checked call
+// of core/memory/call.h. Only device and pinned memory have a fast path, and a `call`.
+template <observe::EventType kind> struct Request {
+    static constexpr observe::EventType event = kind;
+    static constexpr bool is_device = kind == observe::EventType::alloc,
+                          is_pinned = kind == observe::EventType::host_alloc,
+                          is_range = kind == observe::EventType::pin; // of the caller's
+    static constexpr const char *slot = is_device   ? "memalloc"
+                                        : is_pinned ? "memhostalloc"
+                                        : is_range  ? "mempin"
+                                                    : "memallocmanaged";
+
+    Request(emm_context &of, size_t bytes, emm_stream ordered,
+            emm_deviceptr *ret_ptr) requires(is_device)
+        : context(of), size(bytes), stream(ordered), ret_device(ret_ptr) {}
+    Request(emm_context &of, void *range, size_t bytes, uint32_t chosen, void **ret_range,
+            emm_deviceptr *ret_ptr) requires(!is_device)
+        : context(of), size(bytes), flags(chosen), ret_host(ret_range), ret_device(ret_ptr),
+          host(range) {}
+
     emm_context &context;
     const size_t size;
-    const emm_stream stream;
-    emm_deviceptr *const ret_ptr;
-    emm_deviceptr ptr = 0;
-
-    emm_status call() { return context.memalloc(context.manager, size, stream, &ptr); }
-    emm_status ask() noexcept {
-        ptr = 0;
-        return EMM_CALL(context, memalloc, size, stream, &ptr);
-    }
-    bool is_filled() const { return ptr != 0; }
-    void give() const { *ret_ptr = ptr; }
-    emm_stream ordered_by() const { return stream; }
-    emm_deviceptr address() const { return ptr; }
-    // For more than the device has no cache is given up: it could not make room.
-    bool can_be_met() const { return size <= context.total_memory; }
-    emm_status explain(emm_status status) const { return status; }
-};
-
-struct PinnedRequest {
-    static constexpr observe::EventType event = observe::EventType::host_alloc;
-    static constexpr const char *slot = "memhostalloc";
-    emm_context &context;
-    const size_t size;
-    const uint32_t flags;
-    void **const ret_host;
-    emm_deviceptr *const ret_device; // may be NULL
-    void *host = nullptr;
+    emm_stream stream;               // of device memory
+    uint32_t flags;                  // of all other
+    void **ret_host;                 // of pinned memory
+    emm_deviceptr *const ret_device; // may be NULL for host memory
+    void *host;
     emm_deviceptr device = 0;
 
-    emm_status call() { return context.memhostalloc(context.manager, size, flags, &host, &device); }
-    emm_status ask() noexcept {
-        host = nullptr;
-        device = 0;
-        return EMM_CALL(context, memhostalloc, size, flags, &host, &device);
+    emm_status call() {
+        if constexpr (is_device) {
+            return context.memalloc(context.manager, size, stream, &device);
+        } else {
+            return context.memhostalloc(context.manager, size, flags, &host, &device);
+        }
     }
-    bool is_filled() const { return host != nullptr; }
+    emm_status ask() noexcept {
+        device = 0;
+        if constexpr (is_device) {
+            return EMM_CALL(context, memalloc, size, stream, &device);
+        } else if constexpr (is_pinned) {
+            host = nullptr;
+            return EMM_CALL(context, memhostalloc, size, flags, &host, &device);
+        } else if constexpr (is_range) {
+            return EMM_CALL(context, mempin, host, size, flags, &device);
+        } else {
+            return EMM_CALL(context, memallocmanaged, size, flags, &device);
+        }
+    }
+    // Without EMM_HOST_MAPPED a range has no address.
+    bool is_filled() const { return is_range || (is_pinned ? host != nullptr : device != 0); }
     void give() const {
-        *ret_host = host;
-        if (ret_device) {
+        if constexpr (is_pinned) {
+            *ret_host = host;
+        }
+        if ((!is_pinned && !is_range) || ret_device) {
             *ret_device = device;
         }
     }
-    emm_stream ordered_by() const { return EMM_STREAM_UNORDERED; }
-    emm_deviceptr address() const { return reinterpret_cast<uintptr_t>(host); }
-    bool can_be_met() const { return true; }
-    emm_status explain(emm_status status) const { return explain_mapping(context, flags, status); }
+    emm_stream ordered_by() const { return is_device ? stream : EMM_STREAM_UNORDERED; }
+    emm_deviceptr address() const {
+        return is_pinned || is_range ? reinterpret_cast<uintptr_t>(host) : device;
+    }
+    // For more than the device has no cache is given up: it could not make room. Managed memory may
+    // be larger.
+    bool can_be_met() const { return !is_device || size <= context.total_memory; }
+    emm_status explain(emm_status status) const {
+        return is_pinned || is_range ? explain_mapping(context, flags, status) : status;
+    }
 };
 
-// A range of the caller's, to be registered.
-struct RangeRequest {
-    static constexpr observe::EventType event = observe::EventType::pin;
-    static constexpr const char *slot = "mempin";
-    emm_context &context;
-    void *const host;
-    const size_t size;
-    const uint32_t flags;
-    emm_deviceptr *const ret_device; // may be NULL
-    emm_deviceptr device = 0;
-
-    emm_status ask() noexcept {
-        device = 0;
-        return EMM_CALL(context, mempin, host, size, flags, &device);
-    }
-    bool is_filled() const { return true; } // without EMM_HOST_MAPPED there is no address
-    void give() const {
-        if (ret_device) {
-            *ret_device = device;
-        }
-    }
-    emm_stream ordered_by() const { return EMM_STREAM_UNORDERED; }
-    emm_deviceptr address() const { return reinterpret_cast<uintptr_t>(host); }
-    bool can_be_met() const { return true; }
-    emm_status explain(emm_status status) const { return explain_mapping(context, flags, status); }
-};
-
-struct ManagedRequest {
-    static constexpr observe::EventType event = observe::EventType::managed_alloc;
-    static constexpr const char *slot = "memallocmanaged";
-    emm_context &context;
-    const size_t size;
-    const uint32_t flags;
-    emm_deviceptr *const ret_ptr;
-    emm_deviceptr ptr = 0;
-
-    emm_status ask() noexcept {
-        ptr = 0;
-        return EMM_CALL(context, memallocmanaged, size, flags, &ptr);
-    }
-    bool is_filled() const { return ptr != 0; }
-    void give() const { *ret_ptr = ptr; }
-    emm_stream ordered_by() const { return EMM_STREAM_UNORDERED; }
-    emm_deviceptr address() const { return ptr; }
-    bool can_be_met() const { return true; } // it may be larger than the device
-    emm_status explain(emm_status status) const { return status; }
-};
+using DeviceRequest = Request<observe::EventType::alloc>;
 
 // Off the fast path: size 0, a context that is watched, does not serve or must be made current; and
 // what the plugin's function failed with, or gave nothing for. Where the only thing unusual is that
 // live allocations have records (EMM_TRACK), the plugin is called as on the fast path, and the
 // thread may be cancelled there.
-template <class Request>
-[[gnu::noinline]] emm_status allocate_otherwise(Request &request, const void *caller);
-template <class Request>
-[[gnu::noinline, gnu::cold]] emm_status settle_failed(Request &request, emm_status status,
+template <class Kind>
+[[gnu::noinline]] emm_status allocate_otherwise(Kind &request, const void *caller);
+template <class Kind>
+[[gnu::noinline, gnu::cold]] emm_status settle_failed(Kind &request, emm_status status,
                                                       const void *caller) noexcept;
 
 // One indirect call to the plugin of a context that serves. The plugin's function sees the address
 // of a part of `request`: so the compiler keeps all of it on the stack, and saves no register
 // across the call for what only the rare paths read again.
-template <class Request>
-[[gnu::always_inline]] inline emm_status allocate(Request &request, const void *caller = nullptr) {
+template <class Kind>
+[[gnu::always_inline]] inline emm_status allocate(Kind &request, const void *caller = nullptr) {
     emm_status status;
     try {
         status = request.call();
     } catch (const abi::__forced_unwind &) {
         throw; // the thread is cancelled
     } catch (...) {
-        return conclude_exception(request.context, Request::slot);
+        return conclude_exception(request.context, Kind::slot);
     }
     if (status < EMM_OK || !request.is_filled()) [[unlikely]] {
         return settle_failed(request, status, caller);

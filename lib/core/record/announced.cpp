@@ -2,14 +2,11 @@
 
 namespace emm::core {
 
-void Announced::add_stream(emm_stream stream) {
+void Announced::add(const Notice &notice) {
     const std::lock_guard lock(mutex_);
-    streams_.insert(stream);
-}
-
-void Announced::add_capture(emm_stream stream) {
-    const std::lock_guard lock(mutex_);
-    captures_.insert(stream);
+    if (notice.notice != EMM_STREAM_REGISTERED || notices_.count(notice) == 0) {
+        notices_.insert(notice);
+    }
 }
 
 void Announced::set_access(int32_t device, uint32_t flags) {
@@ -21,16 +18,11 @@ void Announced::set_access(int32_t device, uint32_t flags) {
     }
 }
 
-void Announced::remove_stream(emm_stream stream) noexcept {
+void Announced::remove(const Notice &notice) noexcept {
     const std::lock_guard lock(mutex_);
-    streams_.erase(stream);
-}
-
-void Announced::remove_capture(emm_stream stream) noexcept {
-    const std::lock_guard lock(mutex_);
-    const auto found = captures_.find(stream);
-    if (found != captures_.end()) {
-        captures_.erase(found);
+    const auto found = notices_.find(notice);
+    if (found != notices_.end()) {
+        notices_.erase(found);
     }
 }
 
@@ -47,14 +39,7 @@ Announced::Accesses Announced::accesses() const {
 
 std::vector<Announced::Notice> Announced::notices() const {
     const std::lock_guard lock(mutex_);
-    std::vector<Notice> all;
-    for (const emm_stream stream : streams_) {
-        all.push_back({stream, EMM_STREAM_REGISTERED});
-    }
-    for (const emm_stream stream : captures_) {
-        all.push_back({stream, EMM_STREAM_CAPTURE_BEGINS});
-    }
-    return all;
+    return {notices_.begin(), notices_.end()};
 }
 
 } // namespace emm::core

@@ -2,6 +2,7 @@
 
 #include <emm/plugin.h>
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -15,28 +16,26 @@ namespace emm::core {
 class Announced {
 public:
     using Accesses = std::map<int32_t, uint32_t>; // EMM_ACCESS_*, of each peer
-    // In the order in which a new manager is told.
+    // In the order in which a new manager is told: streams before captures.
     struct Notice {
-        emm_stream stream;
         uint32_t notice; // EMM_STREAM_REGISTERED or EMM_STREAM_CAPTURE_BEGINS
+        emm_stream stream;
+        auto operator<=>(const Notice &) const = default;
     };
 
     // These may throw std::bad_alloc, and change nothing then.
-    void add_stream(emm_stream stream);
-    void add_capture(emm_stream stream);
+    void add(const Notice &notice); // a stream once, a capture as often as it comes
     void set_access(int32_t device, uint32_t flags);
 
-    void remove_stream(emm_stream stream) noexcept;
-    void remove_capture(emm_stream stream) noexcept; // one of them
+    void remove(const Notice &notice) noexcept; // one of them
 
     uint32_t access(int32_t device) const;
     Accesses accesses() const;
-    std::vector<Notice> notices() const; // streams before captures
+    std::vector<Notice> notices() const;
 
 private:
     mutable std::mutex mutex_;
-    std::set<emm_stream> streams_;
-    std::multiset<emm_stream> captures_;
+    std::multiset<Notice> notices_;
     Accesses accesses_;
 };
 

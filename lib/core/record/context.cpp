@@ -201,11 +201,10 @@ void flush(emm_context &context) noexcept {
 emm_status defer(emm_context &context, emm_deferred function, void *argument,
                  size_t bytes) noexcept {
     bool due = false;
-    try {
+    EMM_TRY(observe::with_memory("no memory for a pending free", [&] {
         due = context.pending.push({function, argument, bytes});
-    } catch (const std::bad_alloc &) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory for a pending free");
-    }
+        return EMM_OK;
+    }));
     // Returning memory to the driver would invalidate the capture; the next free comes by here too.
     if (due && context.captures.load(std::memory_order_relaxed) == 0) {
         flush(context);

@@ -89,7 +89,7 @@ std::unique_ptr<CodeMap> map_now() {
     map->unloads = collected.counts.unloads;
     for (Loaded &loaded : collected.all) {
         if (loaded.path.empty()) {
-            loaded.path = path_of_program();
+            loaded.path = program_path();
         }
         loaded.range.module = names().number(loaded.path);
         loaded.range.is_passing = is_passing_library(loaded.path);

@@ -1,12 +1,11 @@
 #include "observe/events/module.h"
 
 #include "observe/library_name.h"
+#include "observe/process.h"
 
 #include <charconv>
-#include <climits>
 #include <fmt/format.h>
 #include <link.h>
-#include <unistd.h>
 
 namespace emm::observe {
 namespace {
@@ -61,17 +60,11 @@ std::string unescaped(std::string_view text) {
 
 } // namespace
 
-std::string path_of_program() {
-    char path[PATH_MAX];
-    const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-    return length > 0 ? std::string(path, static_cast<size_t>(length)) : "";
-}
-
 std::optional<Module> find_module(uint64_t address) {
     Search search = {address, std::nullopt};
     dl_iterate_phdr(visit, &search);
     if (search.found && search.found->path.empty()) {
-        search.found->path = path_of_program();
+        search.found->path = program_path();
     }
     return search.found;
 }

@@ -20,9 +20,6 @@ struct Module {
 // initialize themselves.
 std::optional<Module> find_module(uint64_t address);
 
-// Of this process, as the kernel knows it; "" if it does not tell.
-std::string path_of_program();
-
 // One line, and back. The second takes a line from the front of `text`; none if it is malformed.
 std::string to_line(const Module &module);
 std::optional<Module> take_module(std::string_view &text);

@@ -95,14 +95,6 @@ emm_status stamp_and_publish(Export &made) {
     return stamp(*made.context, made.ptr, made.handle);
 }
 
-emm_status try_to_stamp(Export &made) noexcept {
-    try {
-        return stamp_and_publish(made);
-    } catch (const std::bad_alloc &) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to stamp an export");
-    }
-}
-
 emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
     emm_context &context = *made.context;
     std::list<Export> entry(1, made);
@@ -114,7 +106,8 @@ emm_status add(Export made, size_t size, emm_ipc_handle *ret_handle) {
     if (status < EMM_OK) {
         return status;
     }
-    status = try_to_stamp(entered);
+    status = observe::with_memory("no memory to stamp an export",
+                                  [&] { return stamp_and_publish(entered); });
     if (status != EMM_OK) {
         const observe::Preserved said;
         const emm_ipc_handle *const unused = &entered.handle;
@@ -139,11 +132,8 @@ emm_status get_handle(emm_context &context, emm_memory *memory, emm_deviceptr pt
     if (find_again(wanted, size, ret_handle)) {
         return EMM_OK;
     }
-    try {
-        return add(wanted, size, ret_handle);
-    } catch (const std::bad_alloc &) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note an export");
-    }
+    return observe::with_memory("no memory to note an export",
+                                [&] { return add(wanted, size, ret_handle); });
 }
 
 emm_status export_memory(emm_memory &memory, emm_ipc_handle *ret_handle) noexcept {

@@ -136,13 +136,11 @@ emm_status explain_failure(const emm_ipc_handle &handle, emm_status status) {
 // After a failure `ret_opened` says whether there is something to close.
 emm_status open_checked(const emm_context &context, const emm_ipc_handle &handle, Import &import,
                         bool &ret_opened) noexcept {
-    try {
+    return observe::with_memory("no memory to open an export", [&] {
         const emm_status status = map_export(context, handle, &import.mapping);
         ret_opened = status == EMM_OK;
         return ret_opened ? check_opened(context, handle, import) : explain_failure(handle, status);
-    } catch (const std::bad_alloc &) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to open an export");
-    }
+    });
 }
 
 emm_status refuse_stale() {

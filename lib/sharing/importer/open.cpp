@@ -94,11 +94,9 @@ emm_status check_and_open(emm_context &context, const emm_ipc_handle &handle,
 
 emm_status open_handle(emm_context &context, const emm_ipc_handle &handle, emm_memory **ret_memory,
                        const void *caller) noexcept {
-    try {
+    return observe::with_memory("no memory to open an export", [&] {
         return check_and_open(context, handle, ret_memory, caller);
-    } catch (const std::bad_alloc &) {
-        return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to open an export");
-    }
+    });
 }
 
 } // namespace emm::sharing

@@ -77,12 +77,9 @@ emm_status map_parts(const emm_context &context, const emm_ipc_handle &handle, M
     const uint64_t parts = parts_of(handle);
     mapping.size = handle.exported_size;
     Connection connection(handle, parts);
-    emm_status status = EMM_OK;
-    try {
-        status = map_all(context, connection, parts, mapping);
-    } catch (const std::bad_alloc &) {
-        status = observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note an export's parts");
-    }
+    const emm_status status = observe::with_memory("no memory to note an export's parts", [&] {
+        return map_all(context, connection, parts, mapping);
+    });
     if (status != EMM_OK && mapping.base) {
         const observe::Preserved said;
         unmap_parts(context.driver, mapping);

@@ -93,18 +93,14 @@ emm_status import_pointer(const emm_context &context, const emm_ipc_handle &hand
 
 emm_status map_pooled(const emm_context &context, const emm_ipc_handle &handle, Mapping &mapping) {
     int descriptor = -1;
-    emm_status status = fetch_descriptor(handle, &descriptor);
-    if (status != EMM_OK) {
-        return status;
-    }
+    EMM_TRY(fetch_descriptor(handle, &descriptor));
     const core::OwnerGuard alone(pools().lock);
-    try {
-        status = import_pool(context, descriptor, &mapping.pool);
-        status = status == EMM_OK ? grant_access(context, mapping) : status;
-        status = status == EMM_OK ? import_pointer(context, handle, mapping) : status;
-    } catch (const std::bad_alloc &) {
-        status = observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no memory to note a memory pool");
-    }
+    const emm_status status =
+        observe::with_memory("no memory to note a memory pool", [&]() -> emm_status {
+            EMM_TRY(import_pool(context, descriptor, &mapping.pool));
+            EMM_TRY(grant_access(context, mapping));
+            return import_pointer(context, handle, mapping);
+        });
     observe::forget_and_close(descriptor);
     if (status != EMM_OK && mapping.pool) {
         leave_pool(context.driver, mapping.pool);

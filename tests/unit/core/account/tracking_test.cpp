@@ -5,7 +5,7 @@
 #include "../recorder.h"
 #include "catch.h"
 
-#include "observe/events/module.h"
+#include "observe/process.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -82,7 +82,7 @@ TEST_CASE("a live allocation is told with its size, stream, thread, age and libr
     CHECK(one.sample == 1);
     CHECK(one.age_ns > 0);
     CHECK(one.age_ns < 600'000'000'000);
-    CHECK(one.module == emm::observe::path_of_program());
+    CHECK(one.module == emm::observe::program_path());
     CHECK(one.offset != 0);
     CHECK((one.frame_count == 0 && one.frame_size == sizeof(emm_frame)));
     CHECK(emm_memfree(context, ptr, 4096, EMM_STREAM_LEGACY) == EMM_OK);
@@ -170,7 +170,7 @@ TEST_CASE("pinned memory of a plugin that has it is tracked") {
     REQUIRE(found.size() == 1);
     CHECK(found.begin()->first == reinterpret_cast<uintptr_t>(host));
     CHECK(found.begin()->second.memory == EMM_EVENT_HOST);
-    CHECK(found.begin()->second.module == emm::observe::path_of_program());
+    CHECK(found.begin()->second.module == emm::observe::program_path());
     CHECK(emm_memhostfree(context, host, 64, 0, EMM_STREAM_LEGACY) == EMM_OK);
     CHECK(live(context).empty());
 }
@@ -308,7 +308,7 @@ TEST_CASE("who calls through the CUDA runtime is the one that asked") {
     emm_context *context = tracked_context();
     emm_deviceptr ptr = 0;
     REQUIRE(stand_in_malloc(&emm_memalloc, context, 64, &ptr) == EMM_OK);
-    CHECK(live(context).at(ptr).module == emm::observe::path_of_program());
+    CHECK(live(context).at(ptr).module == emm::observe::program_path());
 }
 
 TEST_CASE("with stack an allocation tells the calls that led to it, each path once") {
@@ -332,7 +332,7 @@ TEST_CASE("with stack an allocation tells the calls that led to it, each path on
     CHECK(first.frames[1].offset != found.at(elsewhere).frames[1].offset);
     const emm_allocation &last = found.at(through);
     REQUIRE(last.frame_count > 2);
-    CHECK(last.frames[0].module == emm::observe::path_of_program());
+    CHECK(last.frames[0].module == emm::observe::program_path());
 }
 
 namespace {

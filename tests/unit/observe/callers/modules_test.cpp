@@ -2,6 +2,7 @@
 
 #include "catch.h"
 #include "observe/events/module.h"
+#include "observe/process.h"
 
 #include <dlfcn.h>
 #include <gnu/libc-version.h>
@@ -55,7 +56,7 @@ TEST_CASE("libraries that pass calls on are known by their names") {
 }
 
 TEST_CASE("code of the program and of libraries is told apart") {
-    CHECK(path_around(address_of(&somewhere)) == path_of_program());
+    CHECK(path_around(address_of(&somewhere)) == program_path());
     // No sanitizer has one of its own.
     CHECK_THAT(path_around(reinterpret_cast<uintptr_t>(&gnu_get_libc_version)),
                ContainsSubstring("libc.so"));
@@ -99,7 +100,7 @@ TEST_CASE("threads ask while libraries come and go") {
     std::atomic<bool> right{true};
     const auto ask = [&] {
         while (!end) {
-            right = right.load() && path_around(address_of(&somewhere)) == path_of_program() &&
+            right = right.load() && path_around(address_of(&somewhere)) == program_path() &&
                     path_around(32).empty();
         }
     };
