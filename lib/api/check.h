@@ -1,6 +1,6 @@
 #pragma once
 
-#include "core/record/uncancelled.h"
+#include "core/record/this_thread.h"
 #include "observe/error.h"
 #include "observe/process.h"
 #include "observe/text.h"

@@ -3,23 +3,38 @@
 #include "api/check.h"
 #include "core/account/tracking.h"
 #include "core/account/watch.h"
+#include "core/lifecycle/announce.h"
 #include "core/lifecycle/registry.h"
 #include "core/lifecycle/reset.h"
 #include "core/lifecycle/retire.h"
-#include "core/lifecycle/stream_events.h"
 #include "core/memory/call.h"
 #include "core/memory/recovery.h"
-#include "core/record/counters.h"
 #include "monitor/server.h"
-#include "observe/events/event_log.h"
-#include "sharing/sharing.h"
+#include "observe/events/log_writer.h"
+#include "sharing/exporter/exports.h"
+#include "sharing/exporter/served_exports.h"
+#include "sharing/importer/imports.h"
 
 using namespace emm;
+
+namespace {
+
+void end_sharing(emm_context &context) noexcept {
+    sharing::end_exports(context);
+    sharing::withdraw_exports(context);
+    sharing::close_imports(context);
+}
+
+constexpr core::Sharing sharing_for_core = {&end_sharing, &sharing::set_imports_access,
+                                            &sharing::get_legacy_handle, &sharing::serve_export,
+                                            &sharing::withdraw_export};
+
+} // namespace
 
 // What core calls of the layers above it. No context is served without this file, also where emm is
 // linked statically, and nothing of the program's begins before.
 [[gnu::constructor(101)]] static void set_hooks() {
-    core::sharing = &sharing::for_core;
+    core::sharing = &sharing_for_core;
     core::on_serving = &monitor::announce;
 }
 

@@ -1,7 +1,7 @@
 #include "api/check.h"
 #include "core/handles/handle.h"
 #include "sharing/exporter/exports.h"
-#include "sharing/handle/name.h"
+#include "sharing/handle/stamp.h"
 #include "sharing/importer/connection.h"
 #include "sharing/importer/open.h"
 

@@ -1,7 +1,7 @@
 #include "core/memory/memory.h"
 
 #include "api/check.h"
-#include "core/lifecycle/peer.h"
+#include "core/lifecycle/announce.h"
 
 using namespace emm;
 

@@ -1,5 +1,4 @@
 #include "api/check.h"
-#include "core/lifecycle/device_total.h"
 #include "core/lifecycle/registry.h"
 #include "core/lifecycle/selection.h"
 #include "loader/search.h"

@@ -1,4 +1,4 @@
-#include "loader/elf.h"
+#include "loader/file.h"
 
 #include "loader/refusal.h"
 #include "loader/text.h"

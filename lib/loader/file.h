@@ -2,6 +2,8 @@
 
 #include "loader/search.h"
 
+#include <emm/status.h>
+
 #include <compare>
 #include <string>
 #include <sys/stat.h>
@@ -43,5 +45,10 @@ private:
     std::string named_; // as it was found
     std::string path_;  // the real one: symbolic links resolved
 };
+
+// Checks that an open file is a whole shared library for this machine, before dlopen maps it: a
+// truncated one would end the process with SIGBUS. Section headers are not needed and not looked
+// at. `path` is for the refusal. *ret_build_id is the GNU build id in hexadecimal, or "".
+emm_status check_elf(int descriptor, const std::string &path, std::string &ret_build_id);
 
 } // namespace emm::loader

@@ -1,18 +1,113 @@
 #include "loader/loader.h"
 
 #include "driver/library.h"
-#include "loader/elf.h"
 #include "loader/file.h"
-#include "loader/loaded_plugins.h"
 #include "loader/options.h"
+#include "loader/refusal.h"
 #include "loader/text.h"
 #include "observe/log.h"
 #include "observe/text.h"
 
+#include <compare>
+#include <condition_variable>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
 #include <utility>
 
 namespace emm::loader {
 namespace {
+
+// The plugins of this process, each loaded once. Threads that race for one wait for the first; no
+// lock is held meanwhile, because loading runs the plugin's code.
+class LoadedPlugins {
+public:
+    struct Key {
+        FileIdentity file;
+        uintptr_t entry = 0; // address of a linked-in plugin's entry function
+        auto operator<=>(const Key &) const = default;
+    };
+    using Load = std::function<emm_status(Plugin &ret_plugin)>;
+
+    // Gives the plugin known by `key`, and calls `load` to make it if there is none. After a
+    // failure there is none, and the next call tries again.
+    emm_status obtain(const Key &key, const Load &load, const Plugin *&ret_plugin);
+
+    static LoadedPlugins &process();
+
+private:
+    struct Entry {
+        std::thread::id loading;
+        std::unique_ptr<const Plugin> plugin; // empty while it is being loaded
+    };
+    class Loading;
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::map<Key, Entry> entries_;
+};
+
+// The claim on an entry that is being loaded: withdrawn unless a plugin comes of it.
+class LoadedPlugins::Loading {
+public:
+    Loading(LoadedPlugins &plugins, const Key &key) : plugins_(plugins), key_(key) {}
+    Loading(const Loading &) = delete;
+    Loading &operator=(const Loading &) = delete;
+
+    const Plugin *finish(std::unique_ptr<const Plugin> plugin) {
+        std::lock_guard lock(plugins_.mutex_);
+        finished_ = true;
+        Entry &entry = plugins_.entries_[key_];
+        entry.plugin = std::move(plugin);
+        plugins_.changed_.notify_all();
+        return entry.plugin.get();
+    }
+
+    ~Loading() {
+        if (!finished_) {
+            std::lock_guard lock(plugins_.mutex_);
+            plugins_.entries_.erase(key_);
+            plugins_.changed_.notify_all();
+        }
+    }
+
+private:
+    LoadedPlugins &plugins_;
+    const Key &key_;
+    bool finished_ = false;
+};
+
+emm_status LoadedPlugins::obtain(const Key &key, const Load &load, const Plugin *&ret_plugin) {
+    std::unique_lock lock(mutex_);
+    for (auto it = entries_.find(key); it != entries_.end(); it = entries_.find(key)) {
+        if (it->second.plugin) {
+            ret_plugin = it->second.plugin.get();
+            return EMM_OK;
+        }
+        if (it->second.loading == std::this_thread::get_id()) {
+            return refuse({.code = EMM_E_REENTERED,
+                           .stage = "symbol",
+                           .problem = "a plugin's entry function asked for the plugin that it is "
+                                      "the entry of"});
+        }
+        changed_.wait(lock);
+    }
+    entries_[key].loading = std::this_thread::get_id();
+    lock.unlock();
+
+    Loading loading(*this, key);
+    auto plugin = std::make_unique<Plugin>();
+    EMM_TRY(load(*plugin));
+    ret_plugin = loading.finish(std::move(plugin));
+    return EMM_OK;
+}
+
+LoadedPlugins &LoadedPlugins::process() {
+    static auto *const plugins = new LoadedPlugins;
+    return *plugins;
+}
 
 emm_status load_file(const PluginFile &file, const emm_host &host, const emm_plugin &defaults,
                      Plugin &ret) {

@@ -1,6 +1,6 @@
 #include "loader/mapped.h"
 
-#include "observe/library_name.h"
+#include "observe/events/module.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <csignal>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
@@ -59,5 +60,18 @@ bool lock_for_writing(const File &file);
 
 // "%p" is the process id.
 std::string with_process_id(std::string_view name);
+
+// While it lives, a write that would end the process fails instead: with EFBIG beyond RLIMIT_FSIZE,
+// with EPIPE where no process reads. For the calling thread; errno stays.
+class WriteSignalsBlocked {
+public:
+    WriteSignalsBlocked() noexcept;
+    ~WriteSignalsBlocked();
+    WriteSignalsBlocked(const WriteSignalsBlocked &) = delete;
+    WriteSignalsBlocked &operator=(const WriteSignalsBlocked &) = delete;
+
+private:
+    sigset_t mask_before_, pending_before_;
+};
 
 } // namespace emm::observe

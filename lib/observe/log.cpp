@@ -6,7 +6,6 @@
 #include "observe/log_setting.h"
 #include "observe/process.h"
 #include "observe/text.h"
-#include "observe/write_signals.h"
 
 #include <emm/plugin.h>
 #include <fmt/format.h>

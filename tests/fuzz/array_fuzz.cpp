@@ -1,6 +1,6 @@
 // Any array is either refused in a sentence, or spans the bytes that its elements reach. The input
 // is numbers for the struct, then the typestr.
-#include "core/arrays/dlpack.h"
+#include "core/arrays/exchange.h"
 #include "file.h"
 #include "observe/error.h"
 

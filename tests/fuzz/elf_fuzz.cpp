@@ -1,6 +1,6 @@
 // Any bytes are either refused, or their program headers and loadable parts lie inside the file.
 #include "fuzz.h"
-#include "loader/elf.h"
+#include "loader/file.h"
 
 #include <cstring>
 #include <elf.h>

@@ -2,7 +2,6 @@
 // names it, or are refused in a sentence.
 #include "file.h"
 #include "observe/error.h"
-#include "sharing/handle/name.h"
 #include "sharing/handle/stamp.h"
 
 #include <cstddef>

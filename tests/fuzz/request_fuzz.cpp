@@ -6,8 +6,7 @@
 #include "fuzz.h"
 #include "sharing/exporter/exports.h"
 #include "sharing/exporter/served_exports.h"
-#include "sharing/handle/name.h"
-#include "sharing/handle/origin.h"
+#include "sharing/handle/wire.h"
 
 #include <algorithm>
 #include <cstring>

@@ -2,7 +2,7 @@
 // then neither it nor the log has changed. Each patch is a part of the file (header, modules, the
 // first chunk's front), a place in that, a number of bytes, and those.
 #include "fuzz.h"
-#include "observe/events/event_log.h"
+#include "observe/events/log_writer.h"
 #include "observe/events/rows.h"
 
 #include <algorithm>

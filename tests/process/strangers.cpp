@@ -1,7 +1,6 @@
 // Who may not have what this process serves, descriptors and handles: another user, a process that
 // does not know the handle, and connections on which nothing is said.
-#include "sharing/handle/name.h"
-#include "sharing/handle/origin.h"
+#include "sharing/handle/stamp.h"
 #include "sharing/handle/wire.h"
 #include "sockets/user.h"
 

@@ -2,9 +2,9 @@
 
 #include "core/account/tracked_table.h"
 #include "dl/load.h"
-#include "observe/callers/caller.h"
 #include "observe/callers/python_frames.h"
 #include "observe/callers/stacks.h"
+#include "observe/callers/walk.h"
 #include "observe/environment.h"
 #include "observe/error.h"
 #include "observe/events/clock.h"

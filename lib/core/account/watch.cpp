@@ -1,6 +1,6 @@
 #include "core/account/watch.h"
 
-#include "core/record/uncancelled.h"
+#include "core/record/this_thread.h"
 #include "observe/log.h"
 #include "observe/process.h"
 

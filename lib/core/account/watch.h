@@ -2,8 +2,8 @@
 
 #include "core/account/tracking.h"
 #include "core/record/context.h"
-#include "core/record/uncancelled.h"
-#include "observe/callers/caller.h"
+#include "core/record/this_thread.h"
+#include "observe/callers/walk.h"
 #include "observe/events/event_log.h"
 #include "observe/process.h"
 

@@ -2,7 +2,294 @@
 
 #include "observe/error.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <string_view>
+
 namespace emm::core {
+namespace {
+
+using observe::refuse;
+
+emm_status check_shape(const emm_array &array, const std::string &where) {
+    if (array.ndim > EMM_ARRAY_MAX_DIMENSIONS) {
+        return refuse("{}: ndim: expected at most 64, found {}", where, array.ndim);
+    }
+    if (array.ndim != 0 && !array.shape) {
+        return refuse("{}: shape: expected {} sizes, found NULL", where, array.ndim);
+    }
+    for (uint32_t i = 0; i < array.ndim; ++i) {
+        if (array.shape[i] < 0) {
+            return refuse("{}: shape[{}]: expected 0 or more, found {}", where, i, array.shape[i]);
+        }
+    }
+    return EMM_OK;
+}
+
+// The bytes of the elements themselves; false if there are more than a signed number can tell.
+bool multiply(std::span<const int64_t> shape, Layout &layout) {
+    if (std::find(shape.begin(), shape.end(), 0) != shape.end()) {
+        return true;
+    }
+    uint64_t count = 1;
+    int64_t bytes = 0;
+    for (const int64_t size : shape) {
+        if (__builtin_mul_overflow(count, static_cast<uint64_t>(size), &count)) {
+            return false;
+        }
+    }
+    layout.count = count;
+    return !__builtin_mul_overflow(count, layout.type.size, &bytes);
+}
+
+// Those of an empty array may wrap: no element is reached by them.
+void fill_c_strides(std::span<const int64_t> shape, Layout &layout) {
+    auto stride = static_cast<int64_t>(layout.type.size);
+    for (size_t i = shape.size(); i-- > 0;) {
+        layout.strides[i] = stride;
+        __builtin_mul_overflow(stride, std::max<int64_t>(shape[i], 1), &stride);
+    }
+}
+
+// Whether the elements follow one another without a gap, the last dimension fastest or the first.
+bool is_contiguous(std::span<const int64_t> shape, const Layout &layout, bool last_fastest) {
+    auto expected = static_cast<int64_t>(layout.type.size);
+    for (size_t k = 0; k < shape.size(); ++k) {
+        const size_t i = last_fastest ? shape.size() - 1 - k : k;
+        if (shape[i] != 1 && layout.strides[i] != expected) {
+            return false;
+        }
+        expected *= shape[i];
+    }
+    return true;
+}
+
+// How far the elements reach below and above the one whose indices are all 0.
+bool reach(std::span<const int64_t> shape, Layout &layout) {
+    int64_t low = 0, high = static_cast<int64_t>(layout.type.size), size = 0;
+    for (size_t i = 0; i < shape.size(); ++i) {
+        int64_t way = 0;
+        if (__builtin_mul_overflow(shape[i] - 1, layout.strides[i], &way)) {
+            return false;
+        }
+        int64_t &end = way < 0 ? low : high;
+        if (__builtin_add_overflow(end, way, &end)) {
+            return false;
+        }
+    }
+    if (__builtin_sub_overflow(high, low, &size)) {
+        return false;
+    }
+    layout.offset = static_cast<uint64_t>(-low);
+    layout.size = static_cast<uint64_t>(size);
+    return true;
+}
+
+} // namespace
+
+std::string text_of(std::span<const int64_t> shape) {
+    return fmt::format("({})", fmt::join(shape, ", "));
+}
+
+emm_status measure(const emm_array &array, const std::string &where, Layout &ret_layout) {
+    Layout layout;
+    EMM_TRY(check_shape(array, where));
+    EMM_TRY(parse_typestr(array.typestr, where, layout.type));
+    const auto shape = shape_of(array);
+    bool fits = multiply(shape, layout);
+    const bool empty = layout.count == 0 || layout.type.size == 0;
+    if (fits && array.strides) {
+        std::copy_n(array.strides, array.ndim, layout.strides);
+    } else if (fits) {
+        fill_c_strides(shape, layout);
+    }
+    fits = fits && (empty || reach(shape, layout));
+    if (!fits) {
+        return refuse("{}: shape {} with elements of {} bytes{} is larger than all memory", where,
+                      text_of(shape), layout.type.size, array.strides ? " and these strides" : "");
+    }
+    layout.c_contiguous = empty || is_contiguous(shape, layout, true);
+    layout.f_contiguous = empty || is_contiguous(shape, layout, false);
+    ret_layout = layout;
+    return EMM_OK;
+}
+
+namespace {
+
+constexpr uint64_t largest_element = INT32_MAX; // NumPy's limit
+constexpr unsigned deepest_descr = 16;
+constexpr uint32_t most_fields = 65536; // of a descr, one that is reached twice counting twice
+
+using observe::refuse;
+
+bool is_one_of(uint64_t size, std::initializer_list<uint64_t> sizes) {
+    return std::find(sizes.begin(), sizes.end(), size) != sizes.end();
+}
+
+bool has_such_a_size(char kind, uint64_t number) {
+    switch (kind) {
+    case 'b':
+        return number == 1;
+    case 'i':
+    case 'u':
+        return is_one_of(number, {1, 2, 4, 8, 16});
+    case 'f':
+        return is_one_of(number, {2, 4, 8, 12, 16});
+    case 'c':
+        return is_one_of(number, {4, 8, 16, 24, 32});
+    case 'm':
+    case 'M':
+        return number == 8;
+    default:
+        return true;
+    }
+}
+
+uint64_t bytes_of(char kind, uint64_t number) {
+    return kind == 't' ? (number + 7) / 8 : kind == 'U' ? number * 4 : number;
+}
+
+bool needs_order(const ElementType &type) {
+    return std::strchr("iufcmMU", type.kind) && type.size > 1;
+}
+
+// The unit behind a time: "[ns]".
+bool is_unit(std::string_view text) {
+    return text.size() > 2 && text.front() == '[' && text.back() == ']';
+}
+
+emm_status refuse_kind(char kind, const std::string &said) {
+    if (kind == 'O') {
+        return refuse("{}objects of a host program mean nothing to a device", said);
+    }
+    return refuse("{}expected a kind of t b i u f c m M S U V, found '{}'", said, kind);
+}
+
+} // namespace
+
+emm_status parse_typestr(const char *text, const std::string &where, ElementType &ret_type) {
+    if (!text) {
+        return refuse("{}: typestr is NULL; expected a text such as \"<f4\"", where);
+    }
+    const std::string_view whole(text, strnlen(text, 64));
+    const std::string said = fmt::format("{}: typestr \"{}\": ", where, whole);
+    if (whole.size() < 2 || !std::strchr("<>|", whole[0])) {
+        return refuse("{}expected a byte order (< > or |), a kind and a number of bytes", said);
+    }
+    ElementType type{whole[0], whole[1], 0};
+    if (!std::strchr("tbiufcmMSUV", type.kind)) {
+        return refuse_kind(type.kind, said);
+    }
+    uint64_t number = 0;
+    const char *const end = whole.data() + whole.size();
+    const auto [stop, error] = std::from_chars(whole.data() + 2, end, number);
+    if (error != std::errc() || number > largest_element) {
+        return refuse("{}expected a number of bytes up to 2147483647 behind the kind", said);
+    }
+    const std::string_view rest(stop, static_cast<size_t>(end - stop));
+    if (!rest.empty() && !(std::strchr("mM", type.kind) && is_unit(rest))) {
+        return refuse("{}expected nothing behind the number, found \"{}\"", said, rest);
+    }
+    if (!has_such_a_size(type.kind, number)) {
+        return refuse("{}there is no kind '{}' of {} bytes", said, type.kind, number);
+    }
+    type.size = bytes_of(type.kind, number);
+    if (type.order == '|' && needs_order(type)) {
+        return refuse("{}expected a byte order, < or >, for elements of several bytes", said);
+    }
+    ret_type = type;
+    return EMM_OK;
+}
+
+namespace {
+
+emm_status repeat(const emm_array_field &field, const std::string &where, uint64_t &size) {
+    if (field.ndim > EMM_ARRAY_MAX_DIMENSIONS || (field.ndim != 0 && !field.shape)) {
+        return refuse("{}: expected a shape of at most 64 dimensions, found ndim {}{}", where,
+                      field.ndim, field.shape ? "" : " and shape NULL");
+    }
+    for (uint32_t i = 0; i < field.ndim; ++i) {
+        if (field.shape[i] < 0 ||
+            __builtin_mul_overflow(size, static_cast<uint64_t>(field.shape[i]), &size)) {
+            return refuse("{}: shape[{}] is {}, negative or beyond all memory", where, i,
+                          field.shape[i]);
+        }
+    }
+    return EMM_OK;
+}
+
+// How deep in the descr a list of fields is, and how many fields may follow in all: lists that
+// share their parts describe more fields than there is memory or time.
+struct Walk {
+    unsigned depth = 0;
+    uint32_t &left;
+};
+
+emm_status measure_fields(const emm_array_field *fields, uint32_t count, const std::string &where,
+                          Walk walk, uint64_t &ret_size);
+
+emm_status measure_field(const emm_array_field &field, const std::string &where, Walk walk,
+                         uint64_t &ret_size) {
+    if (!field.name) {
+        return refuse("{}: its name is NULL; expected a text, \"\" for padding", where);
+    }
+    const std::string named =
+        fmt::format("{} \"{}\"", where, std::string_view(field.name, strnlen(field.name, 64)));
+    if ((field.typestr != nullptr) == (field.fields != nullptr)) {
+        return refuse("{}: expected either a typestr or fields, found {}", named,
+                      field.typestr ? "both" : "neither");
+    }
+    uint64_t size = 0;
+    ElementType type;
+    if (field.typestr) {
+        EMM_TRY(parse_typestr(field.typestr, named, type));
+        size = type.size;
+    } else {
+        EMM_TRY(measure_fields(field.fields, field.field_count, named, walk, size));
+    }
+    EMM_TRY(repeat(field, named, size));
+    ret_size = size;
+    return EMM_OK;
+}
+
+emm_status measure_fields(const emm_array_field *fields, uint32_t count, const std::string &where,
+                          Walk walk, uint64_t &ret_size) {
+    if (walk.depth == deepest_descr) {
+        return refuse("{}: expected fields at most 16 deep, found more", where);
+    }
+    if (count > walk.left) {
+        return refuse("{}: expected at most {} fields in all, found more", where, most_fields);
+    }
+    walk.left -= count;
+    ++walk.depth;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < count; ++i) {
+        uint64_t size = 0;
+        EMM_TRY(measure_field(fields[i], fmt::format("{}, field {}", where, i), walk, size));
+        if (__builtin_add_overflow(sum, size, &sum)) {
+            return refuse("{}: its fields are larger than all memory", where);
+        }
+    }
+    ret_size = sum;
+    return EMM_OK;
+}
+
+} // namespace
+
+emm_status check_descr(const emm_array_field *fields, uint32_t count, uint64_t size,
+                       const std::string &where) {
+    uint64_t found = 0;
+    uint32_t left = most_fields;
+    EMM_TRY(measure_fields(fields, count, where + ", descr", Walk{0, left}, found));
+    if (found != size) {
+        return refuse("{}: descr: expected the {} bytes of typestr, found {}", where, size, found);
+    }
+    return EMM_OK;
+}
+
 namespace {
 
 using observe::refuse;

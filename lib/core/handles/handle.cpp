@@ -1,7 +1,7 @@
 #include "core/handles/handle.h"
 
-#include "core/record/counters.h"
-#include "core/record/uncancelled.h"
+#include "core/record/context.h"
+#include "core/record/this_thread.h"
 #include "observe/error.h"
 #include "observe/log.h"
 

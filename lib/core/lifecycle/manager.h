@@ -3,8 +3,10 @@
 #include "loader/plugin.h"
 
 #include <emm/emm.h>
+#include <emm/plugin.h>
 
 // A manager's life: made for one context, reset, given up.
+
 namespace emm::core {
 
 // create and initialize. On success the context is ready to serve; its state flags are the
@@ -18,5 +20,8 @@ emm_status reset_manager(emm_context &context);
 
 // Whether a reset makes a new manager, which is then told what the one before was.
 bool begins_anew(const emm_context &context) noexcept;
+
+// The services that plugins get. Lives as long as the process.
+const emm_host &host();
 
 } // namespace emm::core

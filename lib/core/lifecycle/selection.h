@@ -5,6 +5,7 @@
 #include <emm/emm.h>
 
 // Which plugin serves this process, and how that came about.
+
 namespace emm::core {
 
 // emm_set_plugin and emm_set_plugin_entry.
@@ -22,5 +23,8 @@ void describe_selection(const loader::Selection &selection, emm_plugin_info *ret
 // Makes the context's manager. The first success settles the choice: until then a plugin whose
 // `create` or `initialize` fails gives way to the next of the list.
 emm_status make_manager(emm_context &context);
+
+// Bytes in all for the contexts of a device, as the plugin in force tells without any of them.
+emm_status device_total(int32_t device, size_t *ret_total);
 
 } // namespace emm::core

@@ -1,10 +1,12 @@
 #pragma once
 
 #include "core/record/context.h"
-#include "core/record/uncancelled.h"
+#include "core/record/this_thread.h"
 #include "observe/process.h"
 #include "observe/running.h"
 
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -78,5 +80,34 @@ emm_status call(emm_context &context, loader::Slot slot, Function emm_plugin::*f
 #define EMM_CALL_END(context, slot, ...)                                                           \
     ::emm::core::call<true>((context), ::emm::loader::Slot::slot,                                  \
                             &emm_plugin::slot __VA_OPT__(, ) __VA_ARGS__)
+
+// A struct that a plugin fills. A plugin that writes more than struct_size says, which is what it
+// knows of a later version, writes into the room behind it, and is found out.
+template <class Struct> class Filled {
+public:
+    Filled() {
+        if constexpr (requires(Struct & any) { any.struct_size; }) {
+            value_.struct_size = sizeof(Struct);
+        }
+        std::fill(std::begin(behind_), std::end(behind_), untouched);
+    }
+    Struct *out() { return &value_; }
+
+    // What the slot answered, unless it succeeded and wrote too much.
+    emm_status conclude(emm_context &context, emm_status status, const char *slot) {
+        if constexpr (requires(Struct & any) { any.struct_size; }) {
+            value_.struct_size = sizeof(Struct); // what is copied from here ends with it
+        }
+        const bool whole = std::all_of(std::begin(behind_), std::end(behind_),
+                                       [](unsigned char byte) { return byte == untouched; });
+        return whole ? status : conclude_overrun(context, slot, sizeof(Struct));
+    }
+
+private:
+    static constexpr unsigned char untouched = 0xa5;
+
+    Struct value_ = {};
+    unsigned char behind_[1024];
+};
 
 } // namespace emm::core

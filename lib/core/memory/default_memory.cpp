@@ -2,8 +2,6 @@
 
 #include "core/account/watch.h"
 #include "core/record/context.h"
-#include "core/record/counters.h"
-#include "core/record/sharing.h"
 #include "observe/error.h"
 
 #include <memory>

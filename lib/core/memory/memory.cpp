@@ -3,9 +3,8 @@
 #include "core/account/watch.h"
 #include "core/memory/call.h"
 #include "core/memory/default_memory.h"
-#include "core/memory/filled.h"
 #include "core/memory/recovery.h"
-#include "core/record/counters.h"
+#include "core/record/context.h"
 #include "observe/error.h"
 #include "observe/process.h"
 

@@ -1,9 +1,9 @@
 #include "core/memory/recovery.h"
 
 #include "core/memory/call.h"
-#include "core/record/counters.h"
+#include "core/record/context.h"
 #include "core/record/epoch.h"
-#include "core/record/uncancelled.h"
+#include "core/record/this_thread.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"

@@ -1,8 +1,6 @@
 #include "core/record/context.h"
 
-#include "core/record/counters.h"
 #include "core/record/this_thread.h"
-#include "core/record/uncancelled.h"
 #include "driver/driver.h"
 #include "observe/error.h"
 #include "observe/log.h"

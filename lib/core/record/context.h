@@ -4,14 +4,15 @@
 #include "core/record/deferred.h"
 #include "core/record/epoch.h"
 #include "core/record/owner_lock.h"
-#include "core/record/returns.h"
 #include "driver/driver.h"
 #include "loader/plugin.h"
 
 #include <emm/emm.h>
-#include <fmt/core.h>
+#include <emm/plugin.h>
 
 #include <atomic>
+#include <cstdint>
+#include <fmt/core.h>
 
 namespace emm::core {
 
@@ -136,5 +137,41 @@ void flush(emm_context &context) noexcept;
 // Puts a free on the queue, and flushes if that passes a limit.
 emm_status defer(emm_context &context, emm_deferred function, void *argument,
                  size_t bytes) noexcept;
+
+// Rare events, counted for emm_get_counters.
+struct Counters {
+    std::atomic<uint64_t> late_frees{0}, flushes{0}, failed_deferred{0}, dropped{0},
+        memory_retries{0};
+};
+
+inline Counters &counters() {
+    static Counters the_counters;
+    return the_counters;
+}
+
+// What core asks of lib/sharing, which stands above it: core itself knows neither exports nor
+// imports.
+struct Sharing {
+    // The context's memory is dropped: its exports end, and what it has opened of other processes'
+    // is closed.
+    void (*end)(emm_context &context) noexcept;
+
+    // Gives a device access to the memory of other processes that the context has open (flags:
+    // EMM_ACCESS_*). Later imports follow `announced`. A refusal by the driver is logged.
+    void (*set_access)(const emm_context &context, int32_t device, uint32_t flags);
+
+    // The slot get_ipc_handle of plugins that leave it out: memory in a block of cuMemAlloc.
+    emm_status (*get_legacy_handle)(emm_context &context, emm_deviceptr ptr, size_t size,
+                                    emm_ipc_handle *ret_handle);
+
+    // host->serve_ipc and host->withdraw_ipc. The handle is a random number, which an importer has
+    // to know.
+    emm_status (*serve)(emm_context &context, const emm_ipc_source &source,
+                        emm_ipc_handle *ret_handle);
+    emm_status (*withdraw)(const emm_context &context, const emm_ipc_handle &handle) noexcept;
+};
+
+// Set by lib/api, which knows both, before a context is asked for.
+inline constinit const Sharing *sharing = nullptr;
 
 } // namespace emm::core

@@ -1,7 +1,6 @@
 #include "observe/callers/modules.h"
 
 #include "observe/events/module.h"
-#include "observe/library_name.h"
 #include "observe/process.h"
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 // The calls of Python that a thread is inside of, by CPython's own C API, as far as it is in the
 // process. Nothing is linked.
@@ -17,6 +18,7 @@
 // off. CPython 3.11 and later make the frame objects that are asked for; no other object is made
 // but for code that is seen for the first time. An exception that is pending stays, and none is
 // left.
+
 namespace emm::observe {
 
 constexpr size_t deepest_python = 32; // frames
@@ -43,5 +45,17 @@ size_t python_frames(uint64_t *ret_words, size_t most) noexcept;
 
 // Of a word's code. Valid for good.
 const PythonCode &python_code(uint32_t number) noexcept;
+
+// Whether a file of Python is an installed package's, the standard library's, the interpreter's own
+// (<frozen importlib>) or emm's: calls in it are made on behalf of a program's own lines.
+inline bool is_installed_python(std::string_view file) {
+    for (const std::string_view part :
+         {"/site-packages/", "/dist-packages/", "/lib/python3", "/python/emm/"}) {
+        if (file.find(part) != std::string_view::npos) {
+            return true;
+        }
+    }
+    return file.empty() || file.front() == '<';
+}
 
 } // namespace emm::observe

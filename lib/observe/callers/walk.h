@@ -1,5 +1,6 @@
 #pragma once
 
+#include "observe/callers/modules.h"
 #include "observe/callers/unwind_rule.h"
 
 #include <atomic>
@@ -11,6 +12,9 @@
 #define EMM_CLANG_SANITIZES
 #endif
 #endif
+
+// Who asked for memory: the first call on the stack that is not one of a library which only passes
+// calls on (is_passing_library).
 
 namespace emm::observe {
 
@@ -136,5 +140,37 @@ EMM_UNWATCHED inline uintptr_t stack_word(uintptr_t address) noexcept {
 // The return addresses of the calling thread, the innermost first, from the caller of `frame` on;
 // as many as there are, or `most`.
 size_t walk(Frame frame, uintptr_t *ret_addresses, size_t most) noexcept;
+
+constexpr size_t deepest_stack = 64; // frames; what is further out is not told
+
+[[gnu::noinline]] const void *outer_caller_slowly(const void *direct) noexcept;
+
+// The return address of that call. `direct` is the one of the call into libemm, somewhere on this
+// thread's stack, or NULL; it is the answer unless a library that passes calls on is there.
+inline const void *outer_caller(const void *direct) noexcept {
+    if (!direct) {
+        return nullptr;
+    }
+    const CodeRange *const range = modules().find(reinterpret_cast<uintptr_t>(direct));
+    return range && range->is_passing ? outer_caller_slowly(direct) : direct;
+}
+
+// The same with the file that it is in, for one look where that is `direct` itself.
+struct OuterCaller {
+    const void *address = nullptr;
+    CodePlace place;
+};
+inline OuterCaller find_outer_caller(const void *direct) noexcept {
+    const auto address = reinterpret_cast<uintptr_t>(direct);
+    const CodeRange *const range = direct ? modules().find(address) : nullptr;
+    if (!range) [[unlikely]] {
+        return {direct, {0, address}};
+    }
+    if (range->is_passing) [[unlikely]] {
+        const void *const outer = outer_caller_slowly(direct);
+        return {outer, modules().place_of(reinterpret_cast<uintptr_t>(outer))};
+    }
+    return {direct, {range->module, address - range->base}};
+}
 
 } // namespace emm::observe

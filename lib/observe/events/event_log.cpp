@@ -9,7 +9,6 @@
 #include "observe/file.h"
 #include "observe/log.h"
 #include "observe/process.h"
-#include "observe/write_signals.h"
 
 #include <emm/plugin.h>
 

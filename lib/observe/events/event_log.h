@@ -109,7 +109,4 @@ uint32_t python_calls_number(const Stack &stack) noexcept;
 // True: events are to be recorded.
 bool open_event_log() noexcept;
 
-// Completes a log from the spool beside it.
-emm_status recover_event_log(const std::string &path);
-
 } // namespace emm::observe

@@ -3,6 +3,7 @@
 #include "observe/events/rows.h"
 #include "observe/events/spool.h"
 
+#include <emm/status.h>
 #include <string>
 #include <vector>
 
@@ -37,5 +38,8 @@ private:
     uint64_t csv_bytes_ = 0; // in the file
     size_t lines_known_ = 0; // bytes of the spool's text about them
 };
+
+// Completes a log from the spool beside it.
+emm_status recover_event_log(const std::string &path);
 
 } // namespace emm::observe

@@ -1,6 +1,6 @@
 #include "observe/events/spool.h"
 
-#include "observe/write_signals.h"
+#include "observe/file.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -4,6 +4,8 @@
 #include "core/record/context.h"
 #include "sharing/handle/wire.h"
 
+#include <emm/emm.h>
+
 namespace emm::sharing {
 
 // host->serve_ipc and host->withdraw_ipc. The handle is a random number, which an importer has to
@@ -38,5 +40,12 @@ private:
     emm_ipc_part parts_[parts_at_once];
     int descriptors_[parts_at_once];
 };
+
+// Finds the handle of the export with that name. False: no such export.
+using FindExport = bool (*)(const emm_ipc_name &name, emm_ipc_handle *ret_handle) noexcept;
+
+// From here on importers that connect to this process are answered, by a thread that starts with
+// the first call.
+emm_status start_serving(FindExport find) noexcept;
 
 } // namespace emm::sharing

@@ -1,6 +1,12 @@
 #include "sharing/handle/wire.h"
 
+#include "observe/descriptors.h"
+#include "observe/error.h"
+
 #include <cstring>
+#include <fmt/ranges.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 
 namespace emm::sharing {
 
@@ -21,6 +27,60 @@ bool is_same(const uint8_t (&a)[64], const uint8_t (&b)[64]) noexcept {
         difference |= static_cast<unsigned>(a[i] ^ b[i]);
     }
     return difference == 0;
+}
+
+namespace {
+
+// The kernel's number of a socket's network namespace, which takes no /proc; 0 before Linux 5.14.
+uint64_t namespace_cookie(int socket) noexcept {
+    constexpr int so_netns_cookie = 71; // missing in older headers
+    uint64_t cookie = 0;
+    socklen_t length = sizeof cookie;
+    return getsockopt(socket, SOL_SOCKET, so_netns_cookie, &cookie, &length) == 0 ? cookie : 0;
+}
+
+} // namespace
+
+emm_status get_nonce(uint8_t (&ret_nonce)[8]) {
+    struct Nonce {
+        uint8_t bytes[8] = {};
+        bool known = getrandom(bytes, sizeof bytes, 0) == sizeof bytes;
+    };
+    static const Nonce nonce{};
+    if (!nonce.known) {
+        return observe::fail(EMM_E_NOT_SUPPORTED, 0, "getrandom gives no number for this process");
+    }
+    std::memcpy(ret_nonce, nonce.bytes, sizeof nonce.bytes);
+    return EMM_OK;
+}
+
+// Exporter and importer have to find the number in the same way: where no socket is to be had, it
+// is not known.
+uint32_t network_namespace() noexcept {
+    const int asking =
+        observe::make_own([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); });
+    if (asking < 0) {
+        return 0;
+    }
+    const uint64_t cookie = namespace_cookie(asking);
+    observe::forget_and_close(asking);
+    if (cookie != 0) {
+        const auto folded = static_cast<uint32_t>(cookie ^ cookie >> 32);
+        return folded != 0 ? folded : 1;
+    }
+    struct stat it;
+    return stat("/proc/self/ns/net", &it) == 0 ? static_cast<uint32_t>(it.st_ino) : 0;
+}
+
+Sight sight_of(uint32_t exporter, uint32_t own) noexcept {
+    if (exporter == 0 || own == 0) {
+        return Sight::unknown;
+    }
+    return exporter == own ? Sight::here : Sight::elsewhere;
+}
+
+std::string socket_name(const uint8_t *nonce) {
+    return fmt::format("emm-ipc-{:02x}", fmt::join(nonce, nonce + 8, ""));
 }
 
 } // namespace emm::sharing

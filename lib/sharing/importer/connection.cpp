@@ -3,9 +3,8 @@
 #include "driver/driver.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
-#include "sharing/handle/name.h"
-#include "sharing/handle/origin.h"
 #include "sharing/handle/stamp.h"
+#include "sharing/handle/wire.h"
 #include "sockets/user.h"
 
 #include <fmt/format.h>

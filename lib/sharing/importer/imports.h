@@ -9,7 +9,7 @@ namespace emm::sharing {
 emm_status open_import(emm_context &context, const emm_ipc_handle &handle,
                        core::Import **ret_import, emm_deviceptr *ret_base);
 
-// Sharing::set_access of core/record/sharing.h.
+// Sharing::set_access of core/record/context.h.
 void set_imports_access(const emm_context &context, int32_t device, uint32_t flags);
 
 // Closes whatever the context has open.

@@ -1,6 +1,6 @@
 #include "sharing/importer/mapping.h"
 
-#include "core/record/counters.h"
+#include "core/record/context.h"
 #include "observe/error.h"
 #include "observe/log.h"
 

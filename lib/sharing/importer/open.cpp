@@ -1,16 +1,162 @@
 #include "sharing/importer/open.h"
 
 #include "core/handles/handle.h"
+#include "core/lifecycle/registry.h"
 #include "core/record/context.h"
+#include "driver/driver.h"
+#include "observe/environment.h"
 #include "observe/error.h"
+#include "observe/process.h"
 #include "sharing/handle/stamp.h"
 #include "sharing/importer/connection.h"
-#include "sharing/importer/devices.h"
 #include "sharing/importer/imports.h"
 
+#include <cstring>
+#include <fmt/ranges.h>
+#include <map>
+#include <mutex>
 #include <new>
+#include <string>
+#include <vector>
 
 namespace emm::sharing {
+namespace {
+
+struct Devices {
+    std::mutex mutex;
+    std::vector<driver::DeviceIdentity> all; // empty: not asked yet
+    std::map<std::pair<int32_t, int32_t>, bool> reachable;
+    std::vector<emm_context *> sources; // never freed: imports point to them
+};
+
+Devices &devices() {
+    static observe::Immortal<Devices> the_devices;
+    return the_devices.value;
+}
+
+std::string address_of(uint32_t domain, uint32_t bus, uint32_t device) {
+    return fmt::format("{:04x}:{:02x}:{:02x}", domain, bus, device);
+}
+
+emm_status check_address(const emm_ipc_handle &handle, const uint32_t (&pci)[3]) {
+    if (handle.pci_domain == pci[0] && handle.pci_bus == pci[1] && handle.pci_device == pci[2]) {
+        return EMM_OK;
+    }
+    return observe::refuse("an IPC handle's PCI address: expected {}, found {}",
+                           address_of(pci[0], pci[1], pci[2]),
+                           address_of(handle.pci_domain, handle.pci_bus, handle.pci_device));
+}
+
+emm_status ask_for_all(const driver::Driver &driver, std::vector<driver::DeviceIdentity> &ret_all) {
+    {
+        const std::lock_guard lock(devices().mutex);
+        ret_all = devices().all;
+    }
+    if (!ret_all.empty()) {
+        return EMM_OK;
+    }
+    int count = 0;
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuDeviceGetCount, &count));
+    for (int i = 0; i < count; ++i) {
+        EMM_TRY(driver::identify_device(driver, i, &ret_all.emplace_back()));
+    }
+    const std::lock_guard lock(devices().mutex);
+    devices().all = ret_all;
+    return EMM_OK;
+}
+
+bool is_staging_forced() {
+    static const bool forced = observe::setting("EMM_IPC_STAGED") == "1";
+    return forced;
+}
+
+emm_context *find_source(int32_t device) {
+    for (emm_context *each = core::first_context(); each; each = each->next) {
+        if (each->device == device && core::is_alive(*each)) {
+            return each;
+        }
+    }
+    std::vector<emm_context *> known;
+    {
+        const std::lock_guard lock(devices().mutex);
+        known = devices().sources;
+    }
+    for (emm_context *each : known) {
+        if (each->device == device && core::is_alive(*each)) {
+            return each;
+        }
+    }
+    return nullptr;
+}
+
+} // namespace
+
+emm_status find_device(const emm_context &context, const emm_ipc_handle &handle,
+                       int32_t *ret_device) {
+    if (std::memcmp(handle.device_uuid, context.uuid, sizeof context.uuid) == 0) {
+        *ret_device = context.device;
+        return check_address(handle, context.pci);
+    }
+    std::vector<driver::DeviceIdentity> all;
+    EMM_TRY(ask_for_all(context.driver, all));
+    for (size_t i = 0; i < all.size(); ++i) {
+        if (std::memcmp(handle.device_uuid, all[i].uuid, sizeof all[i].uuid) == 0) {
+            *ret_device = static_cast<int32_t>(i);
+            return check_address(handle, all[i].pci);
+        }
+    }
+    return observe::refuse("an IPC handle's device: expected one of the {} that this process sees, "
+                           "found {:02x}",
+                           all.size(), fmt::join(handle.device_uuid, ""));
+}
+
+emm_status can_reach(const driver::Driver &driver, int32_t from, int32_t to, bool *ret_reachable) {
+    const std::pair pair(from, to);
+    {
+        const std::lock_guard lock(devices().mutex);
+        const auto known = devices().reachable.find(pair);
+        if (known != devices().reachable.end()) {
+            *ret_reachable = known->second;
+            return EMM_OK;
+        }
+    }
+    int possible = 0;
+    const CUresult result =
+        is_staging_forced() ? CUDA_SUCCESS : driver.cuDeviceCanAccessPeer(&possible, from, to);
+    if (result != CUDA_SUCCESS) {
+        return driver::fail(result, "cuDeviceCanAccessPeer");
+    }
+    const std::lock_guard lock(devices().mutex);
+    devices().reachable[pair] = possible != 0;
+    *ret_reachable = possible != 0;
+    return EMM_OK;
+}
+
+emm_status context_to_copy_from(const driver::Driver &driver, int32_t device,
+                                emm_context **ret_context) {
+    if (emm_context *const found = find_source(device)) {
+        *ret_context = found;
+        return EMM_OK;
+    }
+    CUcontext primary = nullptr;
+    unsigned long long id = 0;
+    EMM_TRY(EMM_DRIVER_CALL(driver, cuDevicePrimaryCtxRetain, &primary, device));
+    CUresult result = driver.cuCtxGetId(primary, &id);
+    emm_status status = result == CUDA_SUCCESS ? EMM_OK : driver::fail(result, "cuCtxGetId");
+    if (status == EMM_OK) {
+        auto made = std::make_unique<emm_context>(driver, primary, id, core::DeferredLimits{});
+        status = core::identify(*made);
+        if (status == EMM_OK) {
+            const std::lock_guard lock(devices().mutex);
+            devices().sources.push_back(made.get());
+            *ret_context = made.release();
+            return EMM_OK;
+        }
+    }
+    driver.cuDevicePrimaryCtxRelease(device);
+    return status;
+}
+
 namespace {
 
 // The driver takes the way through host memory where there is no other.

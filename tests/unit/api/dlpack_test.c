@@ -1,4 +1,4 @@
-/* DLPack tensors, read as their consumers do: by the layout of DLPack 1. */
+/* Behaviour: DLPack tensors, read as their consumers do: by the layout of DLPack 1. */
 #include "check.h"
 #include "gpu.h"
 

@@ -1,3 +1,4 @@
+// Behaviour: plugins are loaded once, also by threads that race.
 #include "support.h"
 
 #include <atomic>

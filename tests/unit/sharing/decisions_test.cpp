@@ -2,7 +2,6 @@
 #include "../core/recorder.h"
 #include "catch.h"
 #include "driver/driver.h"
-#include "sharing/handle/origin.h"
 #include "sharing/handle/wire.h"
 #include "sockets/user.h"
 

@@ -1,7 +1,7 @@
 #include "exchange/timeline.h"
 
 #include "exchange/conversion.h"
-#include "observe/callers/python_files.h"
+#include "observe/callers/python_frames.h"
 #include "print.h"
 #include "trace/event_log.h"
 #include "trace/file.h"

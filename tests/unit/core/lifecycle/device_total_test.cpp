@@ -1,3 +1,4 @@
+// Behaviour: the total of a device, as the plugin in force tells it.
 #include "../driver_calls.h"
 #include "../recorder.h"
 #include "catch.h"

@@ -1,8 +1,8 @@
-// Requests that run out of memory while another thread gives some back.
+// Behaviour: requests that run out of memory while another thread gives some back.
 #include "../recorder.h"
 #include "catch.h"
 #include "core/record/context.h"
-#include "core/record/returns.h"
+#include "core/record/deferred.h"
 
 #include <atomic>
 #include <chrono>

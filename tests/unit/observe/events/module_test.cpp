@@ -1,7 +1,7 @@
 #include "catch.h"
-#include "observe/events/locations.h"
 #include "observe/events/module.h"
 #include "observe/events/python_calls.h"
+#include "observe/events/rows.h"
 #include "observe/text.h"
 
 #include <algorithm>

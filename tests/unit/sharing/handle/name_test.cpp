@@ -1,7 +1,6 @@
-#include "sharing/handle/name.h"
+// Behaviour: names of exports, the short form of their handles.
 
 #include "catch.h"
-#include "sharing/handle/origin.h"
 #include "sharing/handle/stamp.h"
 #include "sharing/handle/wire.h"
 
