@@ -79,37 +79,47 @@ inline emm_status check(emm_status status) {
 
 // --- contexts ------------------------------------------------------------------------------------
 
+namespace detail {
+
+// What a function of the C interface gives by its last argument.
+template <class Out, class Function, class... Arguments>
+Out made_by(Function function, Arguments... arguments) {
+    Out out = {};
+    check(function(arguments..., &out));
+    return out;
+}
+
+// The same of a struct that tells its size.
+template <class Struct, class Function, class... Arguments>
+Struct told_by(Function function, Arguments... arguments) {
+    Struct told = {};
+    told.struct_size = sizeof told;
+    check(function(arguments..., &told));
+    return told;
+}
+
+} // namespace detail
+
 // Records of emm_context_*, which live as long as the process.
 inline emm_context *current_context() {
-    emm_context *context = nullptr;
-    check(emm_context_current(&context));
-    return context;
+    return detail::made_by<emm_context *>(emm_context_current);
 }
 
 inline emm_context *context_from(struct CUctx_st *cuda_context) {
-    emm_context *context = nullptr;
-    check(emm_context_from(cuda_context, &context));
-    return context;
+    return detail::made_by<emm_context *>(emm_context_from, cuda_context);
 }
 
 inline emm_context *context_for_device(int32_t device) {
-    emm_context *context = nullptr;
-    check(emm_context_for_device(device, &context));
-    return context;
+    return detail::made_by<emm_context *>(emm_context_for_device, device);
 }
 
 inline emm_stats stats(emm_context *context) {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    check(emm_get_stats(context, &stats));
-    return stats;
+    return detail::told_by<emm_stats>(emm_get_stats, context);
 }
 
 // Returns the plugin's cache to the driver, but for `keep_bytes`; tells how much that was.
 inline size_t trim(emm_context *context, size_t keep_bytes = 0) {
-    size_t released = 0;
-    check(emm_trim(context, keep_bytes, &released));
-    return released;
+    return detail::made_by<size_t>(emm_trim, context, keep_bytes);
 }
 
 // Drops every allocation of the context.
@@ -275,10 +285,7 @@ public:
     uint32_t kind() const noexcept { return info_.kind; }
     // As it is now: its state may have changed.
     emm_memory_info info() const {
-        emm_memory_info info = {};
-        info.struct_size = sizeof info;
-        check(emm_memory_get_info(handle_, &info));
-        return info;
+        return detail::told_by<emm_memory_info>(emm_memory_get_info, handle_);
     }
 
     // Frees the memory now, also if other handles refer to it.
@@ -298,9 +305,7 @@ protected:
     }
 
     emm_memory *part(size_t start, size_t stop) const {
-        emm_memory *view = nullptr;
-        check(emm_memory_view(handle_, start, stop, &view));
-        return view;
+        return detail::made_by<emm_memory *>(emm_memory_view, handle_, start, stop);
     }
     void require_device_address() const {
         if (size() != 0 && info_.ptr == 0) {
@@ -320,9 +325,7 @@ protected:
     }
 
     static emm_memory *hostalloc(emm_context *context, size_t size, uint32_t flags) {
-        emm_memory *memory = nullptr;
-        check(emm_memory_hostalloc(context, size, flags, &memory));
-        return memory;
+        return detail::made_by<emm_memory *>(emm_memory_hostalloc, context, size, flags);
     }
     static emm_memory *pin(emm_context *context, std::span<std::byte> range, uint32_t flags,
                            std::shared_ptr<void> keep) {
@@ -346,7 +349,7 @@ public:
     // the class is for is refused, and the reference given back.
     explicit MemoryPointer(emm_memory *handle) : Memory(handle) { require_device_address(); }
     MemoryPointer(emm_context *context, size_t size, emm_stream stream = EMM_STREAM_UNORDERED)
-        : Memory(allocate(context, size, stream)) {}
+        : Memory(detail::made_by<emm_memory *>(emm_memory_alloc, context, size, stream)) {}
     // Memory that emm did not allocate; `owner` is shared until the last reference goes.
     static MemoryPointer wrap(emm_context *context, emm_deviceptr ptr, size_t size,
                               std::shared_ptr<void> keep = {}) {
@@ -365,13 +368,6 @@ public:
     }
     // The bytes [start, stop).
     MemoryPointer view(size_t start, size_t stop) const { return MemoryPointer(part(start, stop)); }
-
-private:
-    static emm_memory *allocate(emm_context *context, size_t size, emm_stream stream) {
-        emm_memory *memory = nullptr;
-        check(emm_memory_alloc(context, size, stream, &memory));
-        return memory;
-    }
 };
 
 // Pinned host memory that a device can use at the address of MemoryPointer.
@@ -413,17 +409,10 @@ public:
     ManagedMemory() noexcept = default;
     explicit ManagedMemory(emm_memory *handle) : MemoryPointer(handle) { require_host_address(); }
     ManagedMemory(emm_context *context, size_t size, uint32_t flags = EMM_ATTACH_GLOBAL)
-        : MemoryPointer(allocate(context, size, flags)) {}
+        : MemoryPointer(detail::made_by<emm_memory *>(emm_memory_managed, context, size, flags)) {}
 
     template <class T = std::byte> std::span<T> span() const { return host_span<T>(); }
     ManagedMemory view(size_t start, size_t stop) const { return ManagedMemory(part(start, stop)); }
-
-private:
-    static emm_memory *allocate(emm_context *context, size_t size, uint32_t flags) {
-        emm_memory *memory = nullptr;
-        check(emm_memory_managed(context, size, flags, &memory));
-        return memory;
-    }
 };
 
 // --- memory of other processes -------------------------------------------------------------------
@@ -447,9 +436,7 @@ public:
     const emm_ipc_handle &handle() const noexcept { return handle_; }
     // The same in 64 bytes.
     emm_ipc_name name() const {
-        emm_ipc_name name = {};
-        check(emm_ipc_handle_to_name(&handle_, &name));
-        return name;
+        return detail::made_by<emm_ipc_name>(emm_ipc_handle_to_name, &handle_);
     }
 
 private:
@@ -459,14 +446,10 @@ private:
 
 // What another process exports; closed with the last reference.
 inline MemoryPointer open_ipc(emm_context *context, const emm_ipc_handle &handle) {
-    emm_memory *memory = nullptr;
-    check(emm_memory_open_ipc(context, &handle, &memory));
-    return MemoryPointer(memory);
+    return MemoryPointer(detail::made_by<emm_memory *>(emm_memory_open_ipc, context, &handle));
 }
 inline MemoryPointer open_ipc(emm_context *context, const emm_ipc_name &name) {
-    emm_ipc_handle handle = {};
-    check(emm_ipc_name_to_handle(&name, &handle));
-    return open_ipc(context, handle);
+    return open_ipc(context, detail::made_by<emm_ipc_handle>(emm_ipc_name_to_handle, &name));
 }
 
 // --- arrays --------------------------------------------------------------------------------------
@@ -507,9 +490,8 @@ public:
     // For a library that speaks DLPack 1: release() hands it on. Needs dlpack/dlpack.h.
     template <class Tensor = DLManagedTensorVersioned>
     std::unique_ptr<Tensor, DLPackDeleter> dlpack(const emm_dlpack_type *type = nullptr) const {
-        Tensor *tensor = nullptr;
-        check(emm_dlpack_export(memory().get(), parts_->offset, &get(), type, &tensor));
-        return std::unique_ptr<Tensor, DLPackDeleter>(tensor);
+        return std::unique_ptr<Tensor, DLPackDeleter>(detail::made_by<Tensor *>(
+            emm_dlpack_export, memory().get(), parts_->offset, &get(), type));
     }
 
 private:
@@ -732,9 +714,6 @@ public:
 
     friend bool operator==(const DeviceAllocator &a, const DeviceAllocator &b) noexcept {
         return a.context_ == b.context_ && a.stream_ == b.stream_;
-    }
-    friend bool operator!=(const DeviceAllocator &a, const DeviceAllocator &b) noexcept {
-        return !(a == b);
     }
 
 private:

@@ -11,8 +11,7 @@ using namespace emm;
 namespace {
 
 void tell(const core::Layout &found, emm_array_layout *ret_layout) {
-    emm_array_layout layout = {};
-    layout.struct_size = sizeof layout;
+    auto layout = observe::sized<emm_array_layout>();
     layout.flags = (found.c_contiguous ? EMM_ARRAY_C_CONTIGUOUS : 0) |
                    (found.f_contiguous ? EMM_ARRAY_F_CONTIGUOUS : 0);
     layout.itemsize = found.type.size;
@@ -50,10 +49,7 @@ emm_status emm_array_get_layout(const emm_array *array, emm_array_layout *ret_la
 emm_status emm_array_import(emm_context *context, const emm_array *array, emm_stream stream,
                             uint32_t flags, void *owner, emm_finalizer finalizer,
                             emm_memory **ret_memory, emm_array_layout *ret_layout) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
-    EMM_REQUIRE(array);
-    EMM_REQUIRE(ret_memory);
+    EMM_ENTER(context, array, ret_memory);
     EMM_REQUIRE_FLAGS(flags, EMM_ARRAY_NO_SYNC, "0 or EMM_ARRAY_NO_SYNC");
     if (ret_layout) {
         EMM_REQUIRE_SIZED(ret_layout);
@@ -75,12 +71,9 @@ emm_status emm_array_import(emm_context *context, const emm_array *array, emm_st
 
 emm_status emm_array_export(emm_memory *memory, uint64_t offset, emm_stream stream,
                             emm_array *array) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(memory);
-    EMM_REQUIRE(array);
+    EMM_ENTER(memory, array);
     return api::guarded([&] {
-        emm_memory_info info = {};
-        info.struct_size = sizeof info;
+        auto info = observe::sized<emm_memory_info>();
         EMM_TRY(core::describe(*memory, &info));
         return core::hand_over(info, offset, stream, *array);
     });
@@ -119,8 +112,7 @@ emm_status share(emm_memory *memory, std::unique_ptr<Shared<Managed>> shared,
 template <class Managed>
 emm_status describe(emm_memory *memory, uint64_t offset, const emm_array &array,
                     const emm_dlpack_type *type, Shared<Managed> &shared) {
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
+    auto info = observe::sized<emm_memory_info>();
     EMM_TRY(core::describe(*memory, &info));
     return core::describe(info, offset, array, type, shared.described);
 }
@@ -129,10 +121,7 @@ emm_status describe(emm_memory *memory, uint64_t offset, const emm_array &array,
 
 emm_status emm_dlpack_export(emm_memory *memory, uint64_t offset, const emm_array *array,
                              const emm_dlpack_type *type, DLManagedTensorVersioned **ret_tensor) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(memory);
-    EMM_REQUIRE(array);
-    EMM_REQUIRE(ret_tensor);
+    EMM_ENTER(memory, array, ret_tensor);
     return api::guarded([&] {
         auto shared = std::make_unique<Shared<DLManagedTensorVersioned>>();
         EMM_TRY(describe(memory, offset, *array, type, *shared));
@@ -145,10 +134,7 @@ emm_status emm_dlpack_export(emm_memory *memory, uint64_t offset, const emm_arra
 emm_status emm_dlpack_export_unversioned(emm_memory *memory, uint64_t offset,
                                          const emm_array *array, const emm_dlpack_type *type,
                                          DLManagedTensor **ret_tensor) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(memory);
-    EMM_REQUIRE(array);
-    EMM_REQUIRE(ret_tensor);
+    EMM_ENTER(memory, array, ret_tensor);
     return api::guarded([&] {
         auto shared = std::make_unique<Shared<DLManagedTensor>>();
         EMM_TRY(describe(memory, offset, *array, type, *shared));

@@ -7,17 +7,27 @@
 
 #include <emm/emm.h>
 #include <new>
+#include <string_view>
 #include <type_traits>
 
 namespace emm::api {
 
-// What a required argument is that is not there.
-template <class Argument> constexpr const char *nothing(const Argument &) noexcept {
-    return std::is_pointer_v<Argument> ? "NULL" : "0";
+template <class... Arguments> constexpr bool are_there(Arguments... arguments) noexcept {
+    return (static_cast<bool>(arguments) && ...);
 }
 
-inline emm_status missing(const char *function, const char *argument, const char *what) noexcept {
-    return observe::refuse("{}: {} is {}", function, argument, what);
+// Refuses the first of some arguments that is not there. `names`: as the call has them.
+template <class... Arguments>
+[[gnu::noinline, gnu::cold]] emm_status missing(const char *function, std::string_view names,
+                                                Arguments... arguments) noexcept {
+    const char *what = "";
+    const auto is_there = [&](const auto &argument) {
+        what = std::is_pointer_v<std::decay_t<decltype(argument)>> ? "NULL" : "0";
+        names.remove_prefix(argument ? names.find(", ") + 2 : 0);
+        return argument != std::decay_t<decltype(argument)>{};
+    };
+    static_cast<void>((is_there(arguments) && ...));
+    return observe::refuse("{}: {} is {}", function, names.substr(0, names.find(',')), what);
 }
 
 inline emm_status without_size(const char *function, const char *argument) noexcept {
@@ -83,11 +93,16 @@ template <class Function> emm_status guarded(Function function) noexcept {
         return ::emm::observe::refuse_forked_child();                                              \
     }
 
-// A required argument, checked at the door and never again inside.
-#define EMM_REQUIRE(argument)                                                                      \
-    if (!(argument)) {                                                                             \
-        return ::emm::api::missing(__func__, #argument, ::emm::api::nothing(argument));            \
+// Required arguments, checked at the door and never again inside.
+#define EMM_REQUIRE(...)                                                                           \
+    if (!::emm::api::are_there(__VA_ARGS__)) [[unlikely]] {                                        \
+        return ::emm::api::missing(__func__, #__VA_ARGS__, __VA_ARGS__);                           \
     }
+
+// Both.
+#define EMM_ENTER(...)                                                                             \
+    EMM_REFUSE_CHILD();                                                                            \
+    EMM_REQUIRE(__VA_ARGS__)
 
 // A struct to be filled, as far as its caller knows it.
 #define EMM_REQUIRE_SIZED(argument)                                                                \

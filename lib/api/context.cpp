@@ -49,23 +49,19 @@ emm_status emm_context_current(emm_context **ret_context) {
 }
 
 emm_status emm_context_from(CUctx_st *cuda_context, emm_context **ret_context) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(cuda_context);
-    EMM_REQUIRE(ret_context);
+    EMM_ENTER(cuda_context, ret_context);
     EMM_TRY(core::admit_process());
     return api::guarded([&] { return core::context_from(cuda_context, *ret_context); });
 }
 
 emm_status emm_context_for_device(int32_t device, emm_context **ret_context) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(ret_context);
+    EMM_ENTER(ret_context);
     EMM_TRY(core::admit_process());
     return api::guarded([&] { return core::context_for_device(device, *ret_context); });
 }
 
 emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
+    EMM_ENTER(context);
     EMM_REQUIRE_SIZED(ret_info);
     const emm_context_info info = core::info_of(*context);
     emm_copy_sized(ret_info, &info);
@@ -73,22 +69,19 @@ emm_status emm_context_get_info(emm_context *context, emm_context_info *ret_info
 }
 
 emm_status emm_context_retire(emm_context *context) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
+    EMM_ENTER(context);
     const void *const caller = __builtin_return_address(0);
     return api::guarded([&] { return core::retire(*context, caller); });
 }
 
 emm_status emm_context_reset(emm_context *context) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
+    EMM_ENTER(context);
     const void *const caller = __builtin_return_address(0);
     return api::guarded([&] { return core::reset(*context, caller); });
 }
 
 emm_status emm_foreach_context(emm_context_visitor visit, void *user_data) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(visit);
+    EMM_ENTER(visit);
     for (emm_context *context = core::first_context(); context; context = context->next) {
         if ((context->state.load() & ~core::state_serving) == 0 && visit(context, user_data) != 0) {
             break;
@@ -99,15 +92,12 @@ emm_status emm_foreach_context(emm_context_visitor visit, void *user_data) {
 
 emm_status emm_foreach_allocation(emm_context *context, emm_allocation_visitor visit,
                                   void *user_data) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
-    EMM_REQUIRE(visit);
+    EMM_ENTER(context, visit);
     return api::guarded([&] { return core::foreach_allocation(*context, visit, user_data); });
 }
 
 emm_status emm_track_driver_memory(int32_t device, uint64_t size, uint64_t *ret_id) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(ret_id);
+    EMM_ENTER(ret_id);
     const void *const caller = __builtin_return_address(0);
     return api::guarded([&] { return core::track_driver_memory(device, size, caller, *ret_id); });
 }
@@ -128,42 +118,36 @@ emm_status emm_shutdown(void) {
 }
 
 emm_status emm_stream_register(emm_context *context, emm_stream stream) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
+    EMM_ENTER(context);
     EMM_REQUIRE_STREAM(stream);
     return core::register_stream(*context, stream);
 }
 
 emm_status emm_stream_retire(emm_context *context, emm_stream stream) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
+    EMM_ENTER(context);
     EMM_REQUIRE_STREAM(stream);
     return core::retire_stream(*context, stream);
 }
 
 emm_status emm_capture_begin(emm_context *context, emm_stream stream) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
+    EMM_ENTER(context);
     EMM_REQUIRE_STREAM(stream);
     return core::begin_capture(*context, stream);
 }
 
 emm_status emm_capture_end(emm_context *context, emm_stream stream) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
+    EMM_ENTER(context);
     EMM_REQUIRE_STREAM(stream);
     return core::end_capture(*context, stream);
 }
 
 emm_status emm_defer_cleanup_begin(emm_context *context) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
+    EMM_ENTER(context);
     return core::begin_section(*context, __builtin_return_address(0));
 }
 
 emm_status emm_defer_cleanup_end(emm_context *context) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
+    EMM_ENTER(context);
     return core::end_section(*context, __builtin_return_address(0));
 }
 
@@ -200,8 +184,7 @@ emm_status emm_get_counters(emm_counters *ret_counters) {
     EMM_REFUSE_CHILD();
     EMM_REQUIRE_SIZED(ret_counters);
     const core::Counters &counted = core::counters();
-    emm_counters counters = {};
-    counters.struct_size = sizeof counters;
+    auto counters = observe::sized<emm_counters>();
     counters.late_frees = counted.late_frees;
     counters.flushes = counted.flushes;
     counters.failed_deferred = counted.failed_deferred;

@@ -14,8 +14,7 @@ emm_status emm_get_driver(emm_driver_info *ret_info) {
     EMM_TRY(api::guarded([&] { return driver::initialize(driver); }));
     int count = 0;
     EMM_TRY(EMM_DRIVER_CALL(*driver, cuDeviceGetCount, &count));
-    emm_driver_info info = {};
-    info.struct_size = sizeof info;
+    auto info = observe::sized<emm_driver_info>();
     info.cuda_version = driver->cuda_version;
     info.simulated = driver->simulated;
     info.device_count = static_cast<uint32_t>(count);
@@ -32,8 +31,7 @@ emm_status emm_get_driver_usage(emm_driver_usage *ret_usage) {
     EMM_COUNT_CALL();
     EMM_REQUIRE_SIZED(ret_usage);
     return api::guarded([&]() -> emm_status {
-        emm_driver_usage usage = {};
-        usage.struct_size = sizeof usage;
+        auto usage = observe::sized<emm_driver_usage>();
         driver::read_usage(usage);
         emm_copy_sized(ret_usage, &usage);
         return EMM_OK;
@@ -41,8 +39,7 @@ emm_status emm_get_driver_usage(emm_driver_usage *ret_usage) {
 }
 
 emm_status emm_foreach_driver_count(emm_driver_count_visitor visit, void *user_data) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(visit);
+    EMM_ENTER(visit);
     return api::guarded([&]() -> emm_status {
         driver::visit_calls(
             [&](const char *name, uint64_t calls) { return visit(name, calls, user_data) == 0; });
@@ -51,8 +48,7 @@ emm_status emm_foreach_driver_count(emm_driver_count_visitor visit, void *user_d
 }
 
 emm_status emm_foreach_driver_call(emm_driver_call_visitor visit, void *user_data) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(visit);
+    EMM_ENTER(visit);
     return api::guarded([&]() -> emm_status {
         driver::visit_calls([&](const char *name, uint64_t calls) {
             visit(name, calls, user_data);

@@ -8,19 +8,14 @@
 using namespace emm;
 
 emm_status emm_memory_export(emm_memory *memory, emm_ipc_handle *ret_handle) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(memory);
-    EMM_REQUIRE(ret_handle);
+    EMM_ENTER(memory, ret_handle);
     const core::Uncancelled uncancelled;
     return sharing::export_memory(*memory, ret_handle);
 }
 
 emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handle,
                                emm_memory **ret_memory) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
-    EMM_REQUIRE(handle);
-    EMM_REQUIRE(ret_memory);
+    EMM_ENTER(context, handle, ret_memory);
     const emm_ipc_handle copy = *handle; // checked and used alike, should it lie in shared memory
     const core::Uncancelled uncancelled;
     return sharing::open_handle(*context, copy, ret_memory, __builtin_return_address(0));
@@ -28,20 +23,14 @@ emm_status emm_memory_open_ipc(emm_context *context, const emm_ipc_handle *handl
 
 emm_status emm_get_ipc_handle(emm_context *context, emm_deviceptr ptr, size_t size,
                               emm_ipc_handle *ret_handle) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
-    EMM_REQUIRE(ptr);
-    EMM_REQUIRE(size);
-    EMM_REQUIRE(ret_handle);
+    EMM_ENTER(context, ptr, size, ret_handle);
     const core::Uncancelled uncancelled;
     EMM_TRY(core::admit(*context));
     return sharing::get_handle(*context, nullptr, ptr, size, ret_handle);
 }
 
 emm_status emm_release_ipc_handle(emm_context *context, const emm_ipc_handle *handle) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(context);
-    EMM_REQUIRE(handle);
+    EMM_ENTER(context, handle);
     const core::Uncancelled uncancelled;
     emm_status status = EMM_OK;
     return core::is_late(*context, &status) ? status : sharing::release_handle(*context, *handle);
@@ -53,16 +42,14 @@ int emm_ipc_is_name(const void *bytes) {
 
 emm_status emm_ipc_handle_to_name(const emm_ipc_handle *handle, emm_ipc_name *ret_name) {
     EMM_COUNT_CALL();
-    EMM_REQUIRE(handle);
-    EMM_REQUIRE(ret_name);
+    EMM_REQUIRE(handle, ret_name);
     const emm_ipc_handle copy = *handle;
     return api::guarded([&] { return sharing::name_handle(copy, ret_name); });
 }
 
 emm_status emm_ipc_name_to_handle(const emm_ipc_name *name, emm_ipc_handle *ret_handle) {
     EMM_COUNT_CALL();
-    EMM_REQUIRE(name);
-    EMM_REQUIRE(ret_handle);
+    EMM_REQUIRE(name, ret_handle);
     const emm_ipc_name copy = *name;
     return api::guarded([&] { return sharing::find_handle(copy, ret_handle); });
 }

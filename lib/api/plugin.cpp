@@ -52,15 +52,13 @@ emm_status emm_probe_plugin(const char *spec, emm_plugin_info *ret_info) {
 }
 
 emm_status emm_get_device_total(int32_t device, size_t *ret_total) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(ret_total);
+    EMM_ENTER(ret_total);
     EMM_TRY(core::admit_process());
     return api::guarded([&] { return core::device_total(device, ret_total); });
 }
 
 emm_status emm_foreach_plugin(emm_plugin_visitor visit, void *user_data) {
-    EMM_REFUSE_CHILD();
-    EMM_REQUIRE(visit);
+    EMM_ENTER(visit);
     return api::guarded([&]() -> emm_status {
         loader::for_each_candidate(
             counted_search(), [&](const std::string &name, const std::string &path) {

@@ -61,8 +61,8 @@ std::vector<Place> places(const Search &search) {
 
 // The name in "libemm-NAME.so"; "" if the file is not called so.
 std::string plugin_name(const std::string &file) {
-    if (file.size() <= prefix.size() + suffix.size() || file.rfind(prefix, 0) != 0 ||
-        file.compare(file.size() - suffix.size(), suffix.size(), suffix) != 0) {
+    if (file.size() <= prefix.size() + suffix.size() || !file.starts_with(prefix) ||
+        !file.ends_with(suffix)) {
         return "";
     }
     return file.substr(prefix.size(), file.size() - prefix.size() - suffix.size());
@@ -70,11 +70,10 @@ std::string plugin_name(const std::string &file) {
 
 // What remains of "libemm-NAME.so" without the one, the other or both of its ends.
 std::string bare_name(std::string file) {
-    if (file.size() > suffix.size() &&
-        file.compare(file.size() - suffix.size(), suffix.size(), suffix) == 0) {
+    if (file.size() > suffix.size() && file.ends_with(suffix)) {
         file.resize(file.size() - suffix.size());
     }
-    const bool prefixed = file.size() > prefix.size() && file.rfind(prefix, 0) == 0;
+    const bool prefixed = file.size() > prefix.size() && file.starts_with(prefix);
     return prefixed ? file.substr(prefix.size()) : file;
 }
 

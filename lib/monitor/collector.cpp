@@ -84,8 +84,7 @@ void ask(emm_context &context, ContextFigures &ret_figures) {
         ret_figures.problem = "the plugin keeps no figures";
         return;
     }
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
+    auto stats = observe::sized<emm_stats>();
     if (core::get_stats(context, &stats) < EMM_OK) {
         ret_figures.problem = observe::last_error()->text;
         return;

@@ -15,8 +15,7 @@ namespace emm::observe {
 namespace {
 
 constexpr emm_error error_of(emm_status code, const char *text) {
-    emm_error error = {};
-    error.struct_size = sizeof error;
+    auto error = sized<emm_error>();
     error.code = code;
     error.text = text;
     return error;

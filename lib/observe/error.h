@@ -10,6 +10,13 @@
 
 namespace emm::observe {
 
+// A struct of emm.h: its size is there, all else is 0.
+template <class Struct> constexpr Struct sized() noexcept {
+    Struct made = {};
+    made.struct_size = sizeof made;
+    return made;
+}
+
 // What emm_last_error tells. The fields from `stage` on are for plugins that did not load; an empty
 // text means that the field does not apply.
 struct ErrorDetail {

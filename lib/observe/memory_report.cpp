@@ -78,41 +78,44 @@ bool is_largest_told(const MemoryReport::Plugin &plugin) {
     return plugin.largest_free_block != 0 || plugin.cached_bytes == 0;
 }
 
+// "  cached      1.50 GiB kept by ..."
+template <class... Values>
+std::string figure(const char *name, uint64_t bytes, fmt::format_string<Values...> rest,
+                   Values &&...values) {
+    return fmt::format("  {:<10} {:>10} {}", name, bytes_text(bytes),
+                       fmt::format(rest, std::forward<Values>(values)...));
+}
+
 std::string largest_line(const MemoryReport::Plugin &plugin) {
     return is_largest_told(plugin)
-               ? fmt::format("  largest    {:>10} free in one piece of what is cached",
-                             bytes_text(plugin.largest_free_block))
+               ? figure("largest", plugin.largest_free_block, "free in one piece of what is cached")
                : "  largest             - free in one piece: none, or not told by the plugin";
 }
 
 void add_figures(std::vector<std::string> &lines, const MemoryReport &report) {
     if (report.of_plugin) {
         const MemoryReport::Plugin &plugin = *report.of_plugin;
-        lines.push_back(fmt::format("  live       {:>10} in {} allocations",
-                                    bytes_text(plugin.live_bytes), plugin.live_count));
-        lines.push_back(fmt::format("  cached     {:>10} kept by plugin {} for later requests",
-                                    bytes_text(plugin.cached_bytes), shown(report.plugin)));
-        lines.push_back(fmt::format("  pending    {:>10} freed, and waiting for the device",
-                                    bytes_text(plugin.pending_bytes)));
-        lines.push_back(fmt::format("  reserved   {:>10} taken from the driver by the plugin",
-                                    bytes_text(plugin.reserved_bytes)));
-        lines.push_back(largest_line(plugin));
-        lines.push_back(
-            fmt::format("  pinned     {:>10} of host memory", bytes_text(plugin.host_live_bytes)));
+        lines.insert(
+            lines.end(),
+            {figure("live", plugin.live_bytes, "in {} allocations", plugin.live_count),
+             figure("cached", plugin.cached_bytes, "kept by plugin {} for later requests",
+                    shown(report.plugin)),
+             figure("pending", plugin.pending_bytes, "freed, and waiting for the device"),
+             figure("reserved", plugin.reserved_bytes, "taken from the driver by the plugin"),
+             largest_line(plugin), figure("pinned", plugin.host_live_bytes, "of host memory")});
     } else {
         lines.push_back("  plugin     its figures are not told");
     }
     if (is_limited(report)) {
-        lines.push_back(fmt::format(
-            "  limit      {:>10} by the plugin, {}", bytes_text(report.of_manager->total),
-            is_held_by_limit(report)
-                ? fmt::format("of which {} are free", bytes_text(report.of_manager->free))
-                : "which is not reached"));
+        lines.push_back(
+            figure("limit", report.of_manager->total, "by the plugin, {}",
+                   is_held_by_limit(report)
+                       ? fmt::format("of which {} are free", bytes_text(report.of_manager->free))
+                       : "which is not reached"));
     }
     if (report.of_driver) {
-        lines.push_back(fmt::format("  free       {:>10} of {}, says the driver",
-                                    bytes_text(report.of_driver->free),
-                                    bytes_text(report.of_driver->total)));
+        lines.push_back(figure("free", report.of_driver->free, "of {}, says the driver",
+                               bytes_text(report.of_driver->total)));
     }
 }
 
@@ -124,8 +127,8 @@ void add_processes(std::vector<std::string> &lines, const MemoryReport &report) 
     size_t told = 0;
     for (const DeviceProcess &process : *report.processes) {
         if (process.id != report.own_process && told++ < most_processes) {
-            lines.push_back(fmt::format("  process    {:>10} {} {}", bytes_text(process.bytes),
-                                        process.id, shown(process.name)));
+            lines.push_back(
+                figure("process", process.bytes, "{} {}", process.id, shown(process.name)));
         }
     }
     if (told > most_processes) {
@@ -135,8 +138,8 @@ void add_processes(std::vector<std::string> &lines, const MemoryReport &report) 
 
 void add_remainder(std::vector<std::string> &lines, const MemoryReport &report) {
     if (const auto remainder = remainder_of(report)) {
-        lines.push_back(fmt::format(
-            "  remainder  {:>10} {}", bytes_text(remainder->bytes),
+        lines.push_back(figure(
+            "remainder", remainder->bytes, "{}",
             remainder->includes_others ? "contexts, modules, local memory, and other processes"
             : report.tracked           ? "contexts, modules, local memory"
                                        : "contexts, modules, local memory, and what the program "

@@ -93,6 +93,16 @@ constexpr std::array rows = {
 
 constexpr std::string_view prefix = "EMM_";
 
+template <class Name, class Predicate> const std::vector<Name> *names_of(Predicate is_wanted) {
+    auto *const names = new std::vector<Name>;
+    for (const VariableRow &row : rows) {
+        if (is_wanted(row)) {
+            names->push_back(row.name);
+        }
+    }
+    return names;
+}
+
 } // namespace
 
 std::string complaint_about(std::string_view variable, std::string_view value) {
@@ -121,26 +131,14 @@ std::string complaint_about_name(std::string_view variable) {
 }
 
 const std::vector<std::string> &variables() {
-    static const auto *const names = [] {
-        auto *const made = new std::vector<std::string>;
-        for (const VariableRow &row : rows) {
-            made->push_back(row.name);
-        }
-        return made;
-    }();
+    static const auto *const names =
+        names_of<std::string>([](const VariableRow &) { return true; });
     return *names;
 }
 
 const std::vector<const char *> &settings() {
-    static const auto *const names = [] {
-        auto *const made = new std::vector<const char *>;
-        for (const VariableRow &row : rows) {
-            if (row.takes != is_any && !row.reader_warns) {
-                made->push_back(row.name);
-            }
-        }
-        return made;
-    }();
+    static const auto *const names = names_of<const char *>(
+        [](const VariableRow &row) { return row.takes != is_any && !row.reader_warns; });
     return *names;
 }
 

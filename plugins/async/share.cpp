@@ -18,12 +18,10 @@ bool is_same(const emm_ipc_handle &a, const emm_ipc_handle &b) {
 void check_size(const emm_block_info &info, emm_deviceptr ptr, size_t size) {
     const uint64_t left = info.base + info.size - ptr;
     if (size > left) {
-        char text[128];
-        snprintf(text, sizeof text,
-                 "async: an export's size: expected at most the %llu bytes that are left, found "
-                 "%zu",
-                 static_cast<unsigned long long>(left), size);
-        throw PluginError(EMM_E_INVALID_VALUE, 0, text);
+        common::refuse(EMM_E_INVALID_VALUE,
+                       "async: an export's size: expected at most the %llu bytes that are left, "
+                       "found %zu",
+                       static_cast<unsigned long long>(left), size);
     }
 }
 
@@ -32,13 +30,12 @@ void check_size(const emm_block_info &info, emm_deviceptr ptr, size_t size) {
 void check_importable(const emm_block_info &info) {
     constexpr uint64_t largest = uint64_t(4) << 30;
     if (info.size > largest) {
-        char text[200];
-        snprintf(text, sizeof text,
-                 "async: an export: expected an allocation of at most %llu bytes, which CUDA can "
-                 "import from a memory pool, found %llu; pool:growth=vmm shares larger ones",
-                 static_cast<unsigned long long>(largest),
-                 static_cast<unsigned long long>(info.size));
-        throw PluginError(EMM_E_NOT_SUPPORTED, 0, text);
+        common::refuse(EMM_E_NOT_SUPPORTED,
+                       "async: an export: expected an allocation of at most %llu bytes, which CUDA "
+                       "can import from a memory pool, found %llu; pool:growth=vmm shares larger "
+                       "ones",
+                       static_cast<unsigned long long>(largest),
+                       static_cast<unsigned long long>(info.size));
     }
 }
 

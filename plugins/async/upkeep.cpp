@@ -168,9 +168,7 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
 
 emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_bytes,
                                      const char *const *option_texts, size_t *ret_total) {
-    const uint64_t most = read_options(option_texts).max_bytes;
-    *ret_total = most == 0 ? device_bytes : std::min<uint64_t>(device_bytes, most);
-    return EMM_OK;
+    return common::limited_total(device_bytes, read_options(option_texts).max_bytes, ret_total);
 }
 
 emm_status Manager::set_access(int32_t peer_device, uint32_t flags) {

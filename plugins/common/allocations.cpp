@@ -1,5 +1,7 @@
 #include "common/allocations.h"
 
+#include "common/driver.h"
+
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -35,18 +37,15 @@ LiveAllocations::Entry LiveAllocations::take(emm_deviceptr ptr, size_t size) noe
 }
 
 void LiveAllocations::refuse_free(const char *plugin, emm_deviceptr ptr, size_t size) const {
-    char text[160];
     emm_block_info info = {};
     if (!find(ptr, info) || info.base != ptr) {
-        snprintf(text, sizeof text,
-                 "%s: memfree of 0x%llx, where no live allocation of this manager begins", plugin,
-                 ptr);
-        throw PluginError(EMM_E_NOT_OWNED, 0, text);
+        refuse(EMM_E_NOT_OWNED,
+               "%s: memfree of 0x%llx, where no live allocation of this manager begins", plugin,
+               ptr);
     }
-    snprintf(text, sizeof text,
-             "%s: memfree of 0x%llx as %zu bytes, which was allocated as %llu; it was not freed",
-             plugin, ptr, size, static_cast<unsigned long long>(info.size));
-    throw PluginError(EMM_E_INVALID_VALUE, 0, text);
+    refuse(EMM_E_INVALID_VALUE,
+           "%s: memfree of 0x%llx as %zu bytes, which was allocated as %llu; it was not freed",
+           plugin, ptr, size, static_cast<unsigned long long>(info.size));
 }
 
 void LiveAllocations::put_back(Entry entry) noexcept {
@@ -102,6 +101,17 @@ bool LiveAllocations::find(emm_deviceptr ptr, emm_block_info &ret_info) const no
     ret_info.base = base;
     ret_info.size = size;
     return true;
+}
+
+emm_block_info LiveAllocations::at(emm_deviceptr ptr, const char *plugin, int32_t device) const {
+    emm_block_info info = {};
+    if (!find(ptr, info)) {
+        refuse(EMM_E_NOT_OWNED, "0x%llx is no live allocation of %s on device %d", ptr, plugin,
+               static_cast<int>(device));
+    }
+    info.struct_size = sizeof info;
+    info.device = device;
+    return info;
 }
 
 void LiveAllocations::fill(emm_stats &stats) const noexcept {

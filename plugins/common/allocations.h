@@ -38,6 +38,8 @@ public:
 
     // The allocation that holds `ptr`; false if none does.
     bool find(emm_deviceptr ptr, emm_block_info &ret_info) const noexcept;
+    // The same as `query` tells it; throws if there is none.
+    emm_block_info at(emm_deviceptr ptr, const char *plugin, int32_t device) const;
     void fill(emm_stats &stats) const noexcept;
     uint64_t live_bytes() const noexcept;
 

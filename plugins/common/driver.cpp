@@ -1,6 +1,17 @@
 #include "common/driver.h"
 
+#include <cstdarg>
+
 namespace emm::common {
+
+void refuse(emm_status status, const char *format, ...) {
+    char text[300];
+    va_list values;
+    va_start(values, format);
+    vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    throw PluginError(status, 0, text);
+}
 
 Driver::Driver(const emm_host &host) : Entries(host.driver) {
     expect_complete();
@@ -8,10 +19,7 @@ Driver::Driver(const emm_host &host) : Entries(host.driver) {
 
 void Driver::expect_complete() const {
     if (missing()) {
-        char text[128];
-        snprintf(text, sizeof text, "the driver has no %s, which CUDA 12.0 and later have",
-                 missing());
-        throw PluginError(EMM_E_NO_DRIVER, 0, text);
+        refuse(EMM_E_NO_DRIVER, "the driver has no %s, which CUDA 12.0 and later have", missing());
     }
 }
 
@@ -26,9 +34,9 @@ void Driver::expect_own(CUcontext context, emm_stream stream) const {
         check(result, "cuStreamGetCtx");
     }
     if (foreign) {
-        throw PluginError(EMM_E_INVALID_VALUE, 0,
-                          "the stream belongs to another context, whose work no wait here covers; "
-                          "nothing was freed");
+        refuse(EMM_E_INVALID_VALUE,
+               "the stream belongs to another context, whose work no wait here covers; "
+               "nothing was freed");
     }
 }
 

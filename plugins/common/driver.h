@@ -5,6 +5,9 @@
 
 namespace emm::common {
 
+// Throws PluginError with a text as snprintf writes it.
+[[noreturn, gnu::format(printf, 2, 3)]] void refuse(emm_status status, const char *format, ...);
+
 // The driver's entries in use here. It may be the simulated one: no CUDA library is linked.
 struct Driver : cuda::Entries {
     explicit Driver(const emm_host &host); // throws if one is missing

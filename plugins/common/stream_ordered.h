@@ -3,6 +3,7 @@
 #include "common/allocations.h"
 #include "common/streams.h"
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <set>
@@ -20,14 +21,18 @@ inline uint64_t size_option(const emm_option *options, const char *const *texts,
     return otherwise;
 }
 
+// get_device_total of a plugin with the option `max`; 0: no limit.
+inline emm_status limited_total(size_t device_bytes, uint64_t max_bytes, size_t *ret_total) {
+    *ret_total = max_bytes == 0 ? device_bytes : std::min<uint64_t>(device_bytes, max_bytes);
+    return EMM_OK;
+}
+
 // What plugins share whose memory is allocated and freed on streams: the live allocations, their
 // uses on other streams, and frees that wait for the end of captures. `Entries` are the driver's.
 template <class Entries> class StreamOrdered {
 public:
     emm_status query(emm_deviceptr ptr, emm_block_info *ret_info) {
-        emm_block_info info = allocation_at(ptr);
-        info.struct_size = sizeof info;
-        info.device = device_;
+        const emm_block_info info = allocation_at(ptr);
         emm_copy_sized(ret_info, &info);
         return EMM_OK;
     }
@@ -62,14 +67,7 @@ protected:
 
     // The live allocation that holds `ptr`; throws if there is none.
     emm_block_info allocation_at(emm_deviceptr ptr) const {
-        emm_block_info info = {};
-        if (!allocations_.find(ptr, info)) {
-            char text[128];
-            snprintf(text, sizeof text, "0x%llx is no live allocation of %s on device %d", ptr,
-                     name_, static_cast<int>(device_));
-            throw PluginError(EMM_E_NOT_OWNED, 0, text);
-        }
-        return info;
+        return allocations_.at(ptr, name_, device_);
     }
 
     // Takes out what record_use has told of the allocation at `ptr`; empty if that is nothing.

@@ -77,7 +77,6 @@ private:
     void defer_what_can_go();
     void defer_or_free(LiveAllocations::Entry entry);
     void drop_all() noexcept;
-    [[noreturn]] void refuse(emm_deviceptr ptr) const;
 
     const emm_host &host_;
     emm_context *const context_;
@@ -212,22 +211,14 @@ void Manager::drop_all() noexcept {
 }
 
 emm_status Manager::query(emm_deviceptr ptr, emm_block_info *ret_info) {
-    emm_block_info info = {};
-    info.struct_size = sizeof info;
-    info.device = device_;
-    if (!state_->allocations.find(ptr, info)) {
-        refuse(ptr);
-    }
+    const emm_block_info info = state_->allocations.at(ptr, "passthrough", device_);
     emm_copy_sized(ret_info, &info);
     return EMM_OK;
 }
 
 // cuMemFree waits for every stream: there is nothing to remember.
 emm_status Manager::record_use(emm_deviceptr ptr, size_t, emm_stream) {
-    emm_block_info info = {};
-    if (!state_->allocations.find(ptr, info)) {
-        refuse(ptr);
-    }
+    state_->allocations.at(ptr, "passthrough", device_); // throws
     return EMM_OK;
 }
 
@@ -236,13 +227,6 @@ emm_status Manager::get_stats(emm_stats *ret_stats) {
     state_->allocations.fill(stats);
     emm_copy_sized(ret_stats, &stats);
     return EMM_OK;
-}
-
-void Manager::refuse(emm_deviceptr ptr) const {
-    char text[128];
-    snprintf(text, sizeof text, "0x%llx is no live allocation of passthrough on device %d", ptr,
-             static_cast<int>(device_));
-    throw PluginError(EMM_E_NOT_OWNED, 0, text);
 }
 
 } // namespace

@@ -29,12 +29,6 @@ using common::RelaxedCapture;
 
 namespace {
 
-[[noreturn]] void refuse(emm_status status, const char *format, unsigned long long value) {
-    char text[200];
-    snprintf(text, sizeof text, format, value);
-    throw PluginError(status, 0, text);
-}
-
 // What RMM throws, as emm's statuses.
 template <class Function> auto translated(Function function) -> decltype(function()) {
     try {
@@ -70,7 +64,7 @@ emm_status Manager::memalloc(size_t size, emm_stream stream, emm_deviceptr *ret_
 // RMM rounds sizes up, and those near 2^64 to nothing.
 void *Manager::allocate(size_t size, emm_stream stream) {
     if (size > device_bytes_) {
-        refuse(EMM_E_OUT_OF_MEMORY, "%llu bytes are more than the device has", size);
+        common::refuse(EMM_E_OUT_OF_MEMORY, "%zu bytes are more than the device has", size);
     }
     const bool for_any = stream == EMM_STREAM_UNORDERED;
     const ::cuda::stream_ref used(for_any ? static_cast<CUstream>(supply_) : stream);

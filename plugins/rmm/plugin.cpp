@@ -96,10 +96,8 @@ void expect_runtime(CUcontext context) {
         error = cudaEventCreateWithFlags(&event, cudaEventDisableTiming);
     }
     if (error != cudaSuccess || cudaEventDestroy(event) != cudaSuccess) {
-        char text[200];
-        snprintf(text, sizeof text, "RMM's CUDA runtime does not work on this driver: %s",
-                 cudaGetErrorName(error));
-        throw PluginError(EMM_E_NOT_SUPPORTED, 0, text);
+        common::refuse(EMM_E_NOT_SUPPORTED, "RMM's CUDA runtime does not work on this driver: %s",
+                       cudaGetErrorName(error));
     }
 }
 
@@ -199,9 +197,7 @@ emm_status Manager::get_memory_info(size_t *ret_free, size_t *ret_total) {
 
 emm_status Manager::get_device_total(const emm_host &, int32_t, size_t device_bytes,
                                      const char *const *option_texts, size_t *ret_total) {
-    const uint64_t most = read_options(option_texts).max_bytes;
-    *ret_total = most == 0 ? device_bytes : std::min<uint64_t>(device_bytes, most);
-    return EMM_OK;
+    return common::limited_total(device_bytes, read_options(option_texts).max_bytes, ret_total);
 }
 
 emm_status Manager::check_options(const emm_host &, const char *const *option_texts) {

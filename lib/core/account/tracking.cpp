@@ -128,8 +128,7 @@ void look_for_unloads(Tracker &all, uint64_t now) noexcept {
 // What a visitor gets. The texts live as long as the process.
 emm_allocation described(const TrackedAllocation &record, uint64_t now) {
     const Tracker &all = tracker();
-    emm_allocation allocation = {};
-    allocation.struct_size = sizeof allocation;
+    auto allocation = observe::sized<emm_allocation>();
     allocation.memory = memory_of(static_cast<observe::EventType>(record.type));
     allocation.ptr = record.address;
     allocation.size = record.size;

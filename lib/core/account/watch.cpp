@@ -1,6 +1,7 @@
 #include "core/account/watch.h"
 
 #include "core/record/this_thread.h"
+#include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"
 
@@ -109,8 +110,7 @@ void watch_if_wanted(emm_context &context) {
 }
 
 void WatchedCall::tell_hook(emm_status status) const noexcept {
-    emm_event event = {};
-    event.struct_size = sizeof event;
+    auto event = observe::sized<emm_event>();
     event.memory = memory_of(type_);
     event.context = &context_;
     (observe::is_free(type_) ? event.old_ptr : event.new_ptr) = address_;

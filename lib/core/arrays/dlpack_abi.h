@@ -3,7 +3,6 @@
 // header.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 namespace emm::dlpack {
@@ -51,17 +50,3 @@ struct DLManagedTensorVersioned {
     uint64_t flags;
     emm::dlpack::Tensor dl_tensor;
 };
-
-static_assert(offsetof(emm::dlpack::Tensor, device) == 8);
-static_assert(offsetof(emm::dlpack::Tensor, ndim) == 16);
-static_assert(offsetof(emm::dlpack::Tensor, dtype) == 20);
-static_assert(offsetof(emm::dlpack::Tensor, shape) == 24);
-static_assert(offsetof(emm::dlpack::Tensor, strides) == 32);
-static_assert(offsetof(emm::dlpack::Tensor, byte_offset) == 40);
-static_assert(sizeof(emm::dlpack::Tensor) == 48);
-static_assert(offsetof(DLManagedTensor, manager_ctx) == 48);
-static_assert(offsetof(DLManagedTensor, deleter) == 56);
-static_assert(offsetof(DLManagedTensorVersioned, manager_ctx) == 8);
-static_assert(offsetof(DLManagedTensorVersioned, deleter) == 16);
-static_assert(offsetof(DLManagedTensorVersioned, flags) == 24);
-static_assert(offsetof(DLManagedTensorVersioned, dl_tensor) == 32);

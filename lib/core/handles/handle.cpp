@@ -407,8 +407,7 @@ emm_status describe(const emm_memory &memory, emm_memory_info *ret_info) noexcep
         return admit(*memory.context);
     }
     const emm_memory &all = whole(memory);
-    emm_memory_info info = {};
-    info.struct_size = sizeof info;
+    auto info = observe::sized<emm_memory_info>();
     info.kind = memory.kind;
     info.state = state_of(all);
     info.flags = memory.flags;

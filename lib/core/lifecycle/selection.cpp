@@ -254,8 +254,7 @@ emm_status probe(const char *spec, const loader::Selection *&ret_selection) {
 
 void describe_selection(const loader::Selection &selection, emm_plugin_info *ret_info) {
     const loader::Plugin &plugin = *selection.plugin;
-    emm_plugin_info info = {};
-    info.struct_size = sizeof info;
+    auto info = observe::sized<emm_plugin_info>();
     info.abi_major = plugin.abi_major;
     info.abi_minor = plugin.abi_minor;
     info.name = plugin.name.c_str();

@@ -374,8 +374,7 @@ emm_status not_supported(const char *what) {
 }
 
 emm_plugin make_table() {
-    emm_plugin table = {};
-    table.struct_size = sizeof table;
+    auto table = observe::sized<emm_plugin>();
     table.destroy = table.initialize = nothing_to_do;
     table.memhostalloc = Of<&DefaultMemory::host_alloc>::slot;
     table.memhostfree = Of<&DefaultMemory::host_free>::slot;
@@ -403,8 +402,7 @@ emm_plugin make_table() {
         return not_supported("give other devices access to its memory");
     };
     table.get_stats = [](emm_manager *, emm_stats *ret_stats) -> emm_status {
-        emm_stats zeros = {};
-        zeros.struct_size = sizeof zeros;
+        auto zeros = observe::sized<emm_stats>();
         emm_copy_sized(ret_stats, &zeros);
         return EMM_OK;
     };

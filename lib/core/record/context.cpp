@@ -64,8 +64,7 @@ void add_context(emm_context &made) noexcept {
 }
 
 emm_context_info info_of(emm_context &context) {
-    emm_context_info info = {};
-    info.struct_size = sizeof info;
+    auto info = observe::sized<emm_context_info>();
     info.device = context.device;
     info.cuda_context = context.cuda_context;
     info.context_id = context.id;

@@ -72,17 +72,11 @@ std::string aligned(const std::vector<Row> &rows) {
     return text;
 }
 
-emm_stats empty_stats() noexcept {
-    emm_stats stats = {};
-    stats.struct_size = sizeof stats;
-    return stats;
-}
-
 ContextStatistics statistics_of(emm_context &context) {
     ContextStatistics one = {fmt::format("{}", context),
                              context.selection ? context.selection->spec : "-", std::nullopt,
                              context.pressure_runs.load(std::memory_order_relaxed)};
-    emm_stats stats = empty_stats();
+    auto stats = observe::sized<emm_stats>();
     const OwnerGuard guard(context.manager_lock, std::try_to_lock);
     if (context.has_last_stats.load(std::memory_order_acquire)) {
         one.stats = context.last_stats;
@@ -140,7 +134,7 @@ void report_statistics_at_exit() noexcept {
 
 void keep_statistics(emm_context &context) noexcept {
     const observe::Preserved said;
-    emm_stats stats = empty_stats();
+    auto stats = observe::sized<emm_stats>();
     if (is_reporting() && !context.has_last_stats.load(std::memory_order_relaxed) &&
         get_stats(context, &stats) >= EMM_OK) {
         context.last_stats = stats;

@@ -186,8 +186,7 @@ std::optional<MemoryReport::Plugin> plugin_figures(int32_t device) {
     std::optional<MemoryReport::Plugin> sum;
     for (emm_context *context = first_context(); context; context = context->next) {
         const OwnerGuard guard(context->manager_lock, std::try_to_lock);
-        emm_stats stats = {};
-        stats.struct_size = sizeof stats;
+        auto stats = observe::sized<emm_stats>();
         if (context->device != device || !guard.owns() || !is_served(*context) ||
             get_stats(*context, &stats) < EMM_OK) {
             continue;

@@ -239,8 +239,7 @@ emm_status check_owned(emm_context &context, emm_deviceptr ptr, size_t size) {
     if (context.selection->plugin->defaults(loader::Slot::query)) {
         return EMM_OK;
     }
-    emm_block_info info = {};
-    info.struct_size = sizeof info;
+    auto info = observe::sized<emm_block_info>();
     EMM_TRY(EMM_CALL(context, query, ptr, &info));
     return check_size(size, info.base + info.size - ptr, "allocation");
 }
