@@ -125,10 +125,7 @@ uint64_t host_granules(uint64_t bytes) {
     return round_up(bytes, 4096);
 }
 
-Ledger &ledger() {
-    static observe::Immortal<Ledger> the_ledger;
-    return the_ledger.value;
-}
+constexpr auto &ledger = observe::immortal<Ledger>;
 
 uint64_t key_of(const void *pointer) {
     return reinterpret_cast<uintptr_t>(pointer);

@@ -52,17 +52,11 @@ emm_status refuse_kind(const Found &found, mode_t mode) {
 
 } // namespace
 
-PluginFile::~PluginFile() {
-    if (descriptor_ >= 0) {
-        close(descriptor_);
-    }
-}
-
 emm_status PluginFile::open(const Found &found) {
     named_ = found.path;
     // O_NONBLOCK: a named pipe would wait for its writer.
-    descriptor_ = ::open(found.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-    if (descriptor_ < 0 || fstat(descriptor_, &status_) != 0) {
+    file_ = observe::File(::open(found.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+    if (!file_ || fstat(file_.number(), &status_) != 0) {
         return refuse_open(found, errno);
     }
     if (!S_ISREG(status_.st_mode)) {

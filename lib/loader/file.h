@@ -1,6 +1,7 @@
 #pragma once
 
 #include "loader/search.h"
+#include "observe/file.h"
 
 #include <emm/status.h>
 
@@ -20,11 +21,6 @@ struct FileIdentity {
 // A plugin file, held open while it is being checked, so that all checks are about the same file.
 class PluginFile {
 public:
-    PluginFile() = default;
-    ~PluginFile();
-    PluginFile(const PluginFile &) = delete;
-    PluginFile &operator=(const PluginFile &) = delete;
-
     // Opens what `found` names; refuses what is missing, unreadable or not a regular file.
     emm_status open(const Found &found);
 
@@ -35,12 +31,12 @@ public:
     // Refuses if the real path has come to mean another file since it was opened.
     emm_status check_unchanged() const;
 
-    int descriptor() const { return descriptor_; }
+    int descriptor() const { return file_.number(); }
     const std::string &path() const { return path_; }
     FileIdentity identity() const { return {status_.st_dev, status_.st_ino}; }
 
 private:
-    int descriptor_ = -1;
+    observe::File file_;
     struct stat status_ = {};
     std::string named_; // as it was found
     std::string path_;  // the real one: symbolic links resolved

@@ -2,6 +2,7 @@
 
 #include "driver/nvml.h"
 #include "observe/descriptors.h"
+#include "observe/file.h"
 #include "observe/process.h"
 #include "observe/text.h"
 
@@ -24,12 +25,9 @@ std::string shortened(std::string_view text, size_t longest) {
 
 std::string command_line() {
     char bytes[longest_command];
-    const int file =
-        observe::make_own([] { return open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC); });
-    const ssize_t got = file < 0 ? -1 : read(file, bytes, sizeof bytes);
-    if (file >= 0) {
-        observe::forget_and_close(file);
-    }
+    const observe::File file(
+        observe::make_own([] { return open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC); }), true);
+    const ssize_t got = file ? read(file.number(), bytes, sizeof bytes) : -1;
     std::string text(bytes, got > 0 ? static_cast<size_t>(got) : 0);
     std::replace(text.begin(), text.end(), '\0', ' ');
     text.erase(text.find_last_not_of(' ') + 1);

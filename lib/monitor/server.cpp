@@ -38,10 +38,7 @@ constexpr int64_t plugin_timeout = 300'000'000; // for a plugin
 constexpr int64_t exit_timeout = 1'000'000'000; // at the end of the process
 constexpr int backlog = 128;
 
-Collector &collector() {
-    static observe::Immortal<Collector> the_collector;
-    return the_collector.value;
-}
+constexpr auto &collector = observe::immortal<Collector>;
 
 constinit std::atomic<const loader::Plugin *> plugin_in_force{nullptr};
 

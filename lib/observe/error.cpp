@@ -7,9 +7,7 @@
 
 #include <cstring>
 #include <memory>
-#include <new>
 #include <pthread.h>
-#include <utility>
 
 namespace emm::observe {
 namespace {

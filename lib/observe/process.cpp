@@ -5,7 +5,6 @@
 
 #include <climits>
 #include <pthread.h>
-#include <string>
 #include <sys/auxv.h>
 #include <unistd.h>
 

@@ -81,4 +81,10 @@ template <class Type> union Immortal {
     ~Immortal() {}
 };
 
+// The one of its type, made at its first use.
+template <class Type> Type &immortal() {
+    static Immortal<Type> the_one;
+    return the_one.value;
+}
+
 } // namespace emm::observe

@@ -1,6 +1,5 @@
 #include "core/account/tracking.h"
 
-#include "core/account/tracked_table.h"
 #include "dl/load.h"
 #include "observe/callers/python_frames.h"
 #include "observe/callers/stacks.h"

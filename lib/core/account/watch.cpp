@@ -1,9 +1,7 @@
 #include "core/account/watch.h"
 
-#include "core/record/this_thread.h"
 #include "observe/error.h"
 #include "observe/log.h"
-#include "observe/process.h"
 
 #include <mutex>
 
@@ -48,10 +46,7 @@ private:
     std::atomic<void *> user_data_{nullptr};
 };
 
-Hook &the_hook() {
-    static observe::Immortal<Hook> hook;
-    return hook.value;
-}
+constexpr auto &the_hook = observe::immortal<Hook>;
 
 // With the hook's mutex held.
 void watch(emm_context &context) noexcept {

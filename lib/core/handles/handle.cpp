@@ -7,7 +7,6 @@
 
 #include <memory>
 #include <new>
-#include <string>
 #include <utility>
 
 namespace emm::core {
@@ -311,9 +310,6 @@ emm_status make_view(emm_memory &memory, size_t start, size_t stop,
                                memory.size, start, stop);
     }
     emm_memory &parent = memory.parent ? *memory.parent : memory;
-    if (is_forked(*memory.context)) {
-        return admit(*memory.context);
-    }
     if (parent.freed.load(std::memory_order_acquire)) {
         return observe::fail(EMM_E_ALREADY_FREED, 0, emm_status_text(EMM_E_ALREADY_FREED));
     }
@@ -345,9 +341,6 @@ void finalize_dropped(emm_context &context) noexcept {
 }
 
 emm_status retain(emm_memory &memory) noexcept {
-    if (is_forked(*memory.context)) [[unlikely]] {
-        return admit(*memory.context);
-    }
     memory.references.fetch_add(1, std::memory_order_relaxed);
     return EMM_OK;
 }
@@ -367,9 +360,6 @@ emm_status release(emm_memory &memory, const void *caller) {
 }
 
 emm_status free_now(emm_memory &memory, const void *caller) {
-    if (is_forked(*memory.context)) {
-        return admit(*memory.context);
-    }
     if (memory.parent) {
         return observe::fail(EMM_E_INVALID_VALUE, 0,
                              "a view has no memory of its own to be freed: release it, or free "
@@ -395,17 +385,11 @@ emm_status free_now(emm_memory &memory, const void *caller) {
 }
 
 emm_status set_stream(emm_memory &memory, emm_stream stream) noexcept {
-    if (is_forked(*memory.context)) {
-        return admit(*memory.context);
-    }
     order_by(memory.parent ? *memory.parent : memory, stream);
     return EMM_OK;
 }
 
 emm_status describe(const emm_memory &memory, emm_memory_info *ret_info) noexcept {
-    if (is_forked(*memory.context)) {
-        return admit(*memory.context);
-    }
     const emm_memory &all = whole(memory);
     auto info = observe::sized<emm_memory_info>();
     info.kind = memory.kind;

@@ -6,8 +6,6 @@
 #include "core/record/context.h"
 #include "observe/error.h"
 
-#include <string>
-
 namespace emm::core {
 namespace {
 

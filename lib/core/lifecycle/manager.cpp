@@ -4,7 +4,6 @@
 #include "core/memory/default_memory.h"
 #include "core/memory/recovery.h"
 #include "core/record/context.h"
-#include "core/record/this_thread.h"
 #include "core/reports/exit_statistics.h"
 #include "driver/driver.h"
 #include "observe/error.h"
@@ -14,7 +13,6 @@
 #include "observe/text.h"
 
 #include <fmt/format.h>
-#include <new>
 #include <utility>
 
 namespace emm::core {

@@ -21,10 +21,7 @@ struct Registry {
     std::map<uint64_t, emm_context *> by_id; // a green context's id leads to its primary's record
 };
 
-Registry &registry() {
-    static observe::Immortal<Registry> the_registry;
-    return the_registry.value;
-}
+constexpr auto &registry = observe::immortal<Registry>;
 
 // The last context that this thread has asked for; the id tells whether the handle still means it.
 struct Remembered {

@@ -11,8 +11,6 @@
 #include "observe/log.h"
 #include "observe/process.h"
 
-#include <string>
-
 namespace emm::core {
 namespace {
 

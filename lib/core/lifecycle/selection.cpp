@@ -37,10 +37,7 @@ struct Choice {
     size_t warned = 0;                                  // about that many of them
 };
 
-OwnerLock &choice_lock() {
-    static observe::Immortal<OwnerLock> the_lock;
-    return the_lock.value;
-}
+constexpr auto &choice_lock = observe::immortal<OwnerLock>;
 
 Choice *the_choice = nullptr; // behind the manager_lock
 // Set once, by the first manager that was made; what serves is fixed from then on.

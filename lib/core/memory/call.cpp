@@ -5,9 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <exception>
 #include <new>
-#include <string_view>
 
 namespace emm::core {
 

@@ -1,15 +1,12 @@
 #include "core/memory/memory.h"
 
 #include "core/account/watch.h"
-#include "core/memory/call.h"
 #include "core/memory/default_memory.h"
-#include "core/memory/recovery.h"
 #include "core/record/context.h"
 #include "observe/error.h"
 #include "observe/process.h"
 
 #include <cstdint>
-#include <string>
 
 namespace emm::core {
 namespace {

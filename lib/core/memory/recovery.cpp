@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include <mutex>
-#include <string>
 #include <utility>
 
 namespace emm::core {
@@ -22,10 +21,7 @@ struct Pressure {
     emm_pressure_callback_info current = {};
 };
 
-Pressure &pressure() {
-    static observe::Immortal<Pressure> the_pressure;
-    return the_pressure.value;
-}
+constexpr auto &pressure = observe::immortal<Pressure>;
 
 thread_local bool pressing = false;
 

@@ -1,7 +1,6 @@
 #include "core/record/context.h"
 
 #include "core/record/this_thread.h"
-#include "driver/driver.h"
 #include "observe/error.h"
 #include "observe/log.h"
 #include "observe/process.h"

@@ -2,7 +2,6 @@
 
 #include "core/account/tracking.h"
 #include "core/memory/memory.h"
-#include "core/record/context.h"
 #include "core/reports/holders.h"
 #include "loader/plugin.h"
 #include "observe/environment.h"
@@ -16,7 +15,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <string_view>
 #include <unistd.h>
 
 namespace emm::core {

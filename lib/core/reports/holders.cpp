@@ -20,7 +20,6 @@
 #include <map>
 #include <mutex>
 #include <set>
-#include <string_view>
 #include <unistd.h>
 
 namespace emm::core {
@@ -177,10 +176,7 @@ struct Dropped {
     std::mutex mutex;
     std::map<std::string, TrackedSums> by_moment;
 };
-Dropped &all_dropped() {
-    static observe::Immortal<Dropped> dropped;
-    return dropped.value;
-}
+constexpr auto &all_dropped = observe::immortal<Dropped>;
 
 std::optional<MemoryReport::Plugin> plugin_figures(int32_t device) {
     std::optional<MemoryReport::Plugin> sum;

@@ -36,10 +36,7 @@ private:
     std::unordered_map<std::string, uint32_t> numbers_{{"", 0}};
 };
 
-Names &names() {
-    static Immortal<Names> the_names;
-    return the_names.value;
-}
+constexpr auto &names = immortal<Names>;
 
 struct Counts {
     uint64_t loads = 0, unloads = 0;

@@ -215,10 +215,7 @@ private:
     std::deque<PythonCode> codes_{{"?", "?"}};
 };
 
-Codes &codes() {
-    static Immortal<Codes> the_codes;
-    return the_codes.value;
-}
+constexpr auto &codes = immortal<Codes>;
 
 uint64_t word_of(PyObject *frame) noexcept {
     PyObject *const code = api.PyFrame_GetCode(frame);

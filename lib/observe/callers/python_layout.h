@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 
 // The calls of Python that a thread is inside of while it does not hold the interpreter's lock. As
 // long as such a thread is in C code no other one runs, ends or frees its frames, so it may read

@@ -88,10 +88,7 @@ struct KnownStacks {
     }
 };
 
-KnownStacks &known_stacks() {
-    static Immortal<KnownStacks> the_stacks;
-    return the_stacks.value;
-}
+constexpr auto &known_stacks = immortal<KnownStacks>;
 
 } // namespace
 

@@ -1,7 +1,5 @@
 #include "observe/callers/walk.h"
 
-#include "observe/callers/modules.h"
-
 #include <pthread.h>
 
 namespace emm::observe {

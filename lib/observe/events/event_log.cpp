@@ -5,7 +5,6 @@
 #include "observe/events/log_writer.h"
 #include "observe/events/module.h"
 #include "observe/events/python_calls.h"
-#include "observe/events/spool.h"
 #include "observe/file.h"
 #include "observe/log.h"
 #include "observe/process.h"
@@ -17,7 +16,6 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstring>
-#include <ctime>
 #include <deque>
 #include <filesystem>
 #include <mutex>

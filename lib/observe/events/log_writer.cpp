@@ -2,7 +2,6 @@
 
 #include "observe/error.h"
 #include "observe/events/python_calls.h"
-#include "observe/events/spool.h"
 #include "observe/file.h"
 
 #include <algorithm>

@@ -10,7 +10,6 @@
 #include <cxxabi.h>
 #include <elf.h>
 #include <fmt/format.h>
-#include <link.h>
 #include <unistd.h>
 #include <vector>
 

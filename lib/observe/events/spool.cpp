@@ -1,7 +1,5 @@
 #include "observe/events/spool.h"
 
-#include "observe/file.h"
-
 #include <algorithm>
 #include <cerrno>
 #include <cmath>

@@ -9,11 +9,9 @@
 #include "sharing/handle/wire.h"
 
 #include <atomic>
-#include <cstdio>
 #include <cstring>
 #include <list>
 #include <mutex>
-#include <string>
 #include <sys/random.h>
 
 namespace emm::sharing {
@@ -32,10 +30,7 @@ struct Exports {
     std::list<Export> all;
 };
 
-Exports &exports() {
-    static observe::Immortal<Exports> the_exports;
-    return the_exports.value;
-}
+constexpr auto &exports = observe::immortal<Exports>;
 
 bool find_again(const Export &wanted, size_t size, emm_ipc_handle *ret_handle) {
     const std::lock_guard lock(exports().mutex);

@@ -3,7 +3,6 @@
 #include "observe/descriptors.h"
 #include "observe/error.h"
 #include "observe/process.h"
-#include "sharing/handle/wire.h"
 #include "sockets/message.h"
 #include "sockets/server.h"
 #include "sockets/socket.h"
@@ -17,7 +16,6 @@
 #include <list>
 #include <mutex>
 #include <new>
-#include <string>
 #include <sys/random.h>
 #include <unistd.h>
 #include <vector>
@@ -43,10 +41,7 @@ struct ServedExports {
     std::list<ServedExport> all;
 };
 
-ServedExports &served_exports() {
-    static observe::Immortal<ServedExports> the_exports;
-    return the_exports.value;
-}
+constexpr auto &served_exports = observe::immortal<ServedExports>;
 
 // The mutex is held.
 ServedExport *find(const uint8_t (&handle)[64], uint64_t generation) noexcept {

@@ -4,7 +4,6 @@
 #include "observe/error.h"
 #include "sharing/handle/wire.h"
 
-#include <cstddef>
 #include <cstring>
 
 namespace emm::sharing {

@@ -3,8 +3,8 @@
 #include "driver/driver.h"
 #include "observe/descriptors.h"
 #include "observe/error.h"
+#include "observe/file.h"
 #include "sharing/handle/stamp.h"
-#include "sharing/handle/wire.h"
 #include "sockets/user.h"
 
 #include <fmt/format.h>
@@ -91,37 +91,21 @@ emm_status check_user(int socket) {
 // A connection to the socket of the exporter that `handle` names, which is of the same user. It
 // takes up to `left` nanoseconds, and subtracts what it took. EMM_E_BUSY: there was no room for one
 // more connection.
-emm_status reach(const emm_ipc_handle &handle, int64_t &left, int *ret_socket) {
-    const int asking =
-        observe::make_own([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); });
-    if (asking < 0) {
+emm_status reach(const emm_ipc_handle &handle, int64_t &left, observe::File &ret_socket) {
+    observe::File asking(
+        observe::make_own([] { return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); }), true);
+    if (!asking) {
         return observe::fail(EMM_E_OUT_OF_HOST_MEMORY, 0, "no socket to ask an exporter with: {}",
                              std::strerror(errno));
     }
-    const int error =
-        sockets::connect_within(asking, sockets::address_of(socket_name(handle.nonce)), left);
-    const emm_status status = error == 0 ? check_user(asking) : fail_reaching(handle, error);
-    if (status != EMM_OK) {
-        observe::forget_and_close(asking);
-        return status;
-    }
-    *ret_socket = asking;
+    const auto address = sockets::address_of(socket_name(handle.nonce));
+    const int error = sockets::connect_within(asking.number(), address, left);
+    EMM_TRY(error == 0 ? check_user(asking.number()) : fail_reaching(handle, error));
+    ret_socket = std::move(asking);
     return EMM_OK;
 }
 
 } // namespace
-
-struct Connection::Socket {
-    int descriptor = -1;
-    Socket() = default;
-    ~Socket() {
-        if (descriptor >= 0) {
-            observe::forget_and_close(descriptor);
-        }
-    }
-    Socket(const Socket &) = delete;
-    Socket &operator=(const Socket &) = delete;
-};
 
 // What the exporter says is looked at before it is used: it may be any program of this user.
 emm_status Connection::check(const Reply &reply, sockets::Descriptors &descriptors) const {
@@ -170,14 +154,13 @@ emm_status Connection::fail_exchange(int error, bool &ret_again) const {
     return fail_busy(error == EAGAIN || error == EINTR ? "does not answer" : std::strerror(error));
 }
 
-emm_status Connection::exchange(const Socket &socket, const Messages &messages,
+emm_status Connection::exchange(int socket, const Messages &messages,
                                 sockets::Descriptors &descriptors, bool &ret_again) {
-    if (!sockets::send_message(socket.descriptor, messages.request, messages.request_size, nullptr,
-                               0)) {
+    if (!sockets::send_message(socket, messages.request, messages.request_size, nullptr, 0)) {
         return fail_exchange(errno, ret_again);
     }
-    const long got = sockets::receive_within(socket.descriptor, messages.reply, messages.reply_size,
-                                             descriptors, left_);
+    const long got =
+        sockets::receive_within(socket, messages.reply, messages.reply_size, descriptors, left_);
     if (got < 0 || (got == 0 && descriptors.count() == 0)) {
         return fail_exchange(got == 0 ? 0 : errno, ret_again);
     }
@@ -189,11 +172,11 @@ emm_status Connection::exchange(const Socket &socket, const Messages &messages,
 
 emm_status Connection::converse(const Messages &messages, sockets::Descriptors &descriptors) {
     for (;;) {
-        Socket socket;
+        observe::File socket;
         bool again = false;
-        emm_status status = reach(handle_, left_, &socket.descriptor);
+        emm_status status = reach(handle_, left_, socket);
         if (status == EMM_OK) {
-            status = exchange(socket, messages, descriptors, again);
+            status = exchange(socket.number(), messages, descriptors, again);
         }
         if (!again || left_ <= 0) {
             return status;

@@ -35,7 +35,6 @@ public:
     emm_status ask_for_handle(const emm_ipc_name &name, emm_ipc_handle *ret_handle);
 
 private:
-    struct Socket;
     struct Messages {
         const void *request;
         size_t request_size;
@@ -43,8 +42,8 @@ private:
         size_t reply_size;
     };
     emm_status converse(const Messages &messages, sockets::Descriptors &descriptors);
-    emm_status exchange(const Socket &socket, const Messages &messages,
-                        sockets::Descriptors &descriptors, bool &ret_again);
+    emm_status exchange(int socket, const Messages &messages, sockets::Descriptors &descriptors,
+                        bool &ret_again);
     emm_status check(const Reply &reply, sockets::Descriptors &descriptors) const;
     emm_status check(const HandleReply &reply) const;
     emm_status fail_exchange(int error, bool &ret_again) const;

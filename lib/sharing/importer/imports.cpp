@@ -11,8 +11,6 @@
 #include <cstring>
 #include <list>
 #include <mutex>
-#include <new>
-#include <string>
 #include <thread>
 
 namespace emm::sharing {
@@ -41,10 +39,7 @@ struct Imports {
     uint64_t passes = 0;
 };
 
-Imports &imports() {
-    static observe::Immortal<Imports> the_imports;
-    return the_imports.value;
-}
+constexpr auto &imports = observe::immortal<Imports>;
 
 // What the driver calls the same. Views of an allocation, and allocations that share a block, are
 // exports of their own with one mapping.

@@ -1,6 +1,5 @@
 #include "sharing/importer/mapping.h"
 
-#include "core/record/context.h"
 #include "observe/error.h"
 #include "observe/log.h"
 

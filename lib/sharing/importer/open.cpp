@@ -2,7 +2,6 @@
 
 #include "core/handles/handle.h"
 #include "core/lifecycle/registry.h"
-#include "core/record/context.h"
 #include "driver/driver.h"
 #include "observe/environment.h"
 #include "observe/error.h"
@@ -15,7 +14,6 @@
 #include <fmt/ranges.h>
 #include <map>
 #include <mutex>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -29,10 +27,7 @@ struct Devices {
     std::vector<emm_context *> sources; // never freed: imports point to them
 };
 
-Devices &devices() {
-    static observe::Immortal<Devices> the_devices;
-    return the_devices.value;
-}
+constexpr auto &devices = observe::immortal<Devices>;
 
 std::string address_of(uint32_t domain, uint32_t bus, uint32_t device) {
     return fmt::format("{:04x}:{:02x}:{:02x}", domain, bus, device);

@@ -9,7 +9,6 @@
 #include <map>
 #include <new>
 #include <set>
-#include <string>
 #include <utility>
 
 namespace emm::sharing {
@@ -118,10 +117,7 @@ struct ImportedPools {
     std::map<CUmemoryPool, std::set<CUdeviceptr>> mappings;
 };
 
-ImportedPools &pools() {
-    static observe::Immortal<ImportedPools> the_pools;
-    return the_pools.value;
-}
+constexpr auto &pools = observe::immortal<ImportedPools>;
 
 CUresult leave_pool(const driver::Driver &driver, CUmemoryPool pool) noexcept {
     const auto found = pools().mappings.find(pool);
