@@ -1,4 +1,4 @@
-#include "command.h"
+#include "commands.h"
 
 #include "manual/pages.h"
 #include "print.h"
@@ -27,11 +27,7 @@ public:
         app_.get_formatter()->column_width(34);
         app_.add_option("--generate-manual", manual_)->group(""); // for the build
         app_.set_version_flag("--version", std::string("emm ") + emm_version());
-        commands_ = {
-            info_command(app_),   replay_command(app_), bench_command(app_),
-            events_command(app_), check_command(app_),  run_command(app_, program_, write_signals_),
-            export_command(app_), import_command(app_), new_command(app_),
-            top_command(app_),    report_command(app_)};
+        commands_ = make_commands(app_, program_, write_signals_);
     }
 
     int run(int argc, char **argv) {

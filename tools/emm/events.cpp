@@ -1,15 +1,12 @@
-#include "events.h"
+#include "commands.h"
 
-#include "command.h"
 #include "json.h"
 #include "observe/text.h"
 #include "print.h"
 #include "progress.h"
 #include "table.h"
 #include "trace/reader.h"
-#include "usage.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -46,20 +43,6 @@ int run_events(const EventsOptions &options) {
                           in_bytes(log.peak_live_bytes)));
     }
     return 0;
-}
-
-Command events_command(CLI::App &app) {
-    const auto options = std::make_shared<EventsOptions>();
-    CLI::App *events = app.add_subcommand(
-        "events", "Complete the event log of a program that was killed, and sum it up");
-    events->add_option("LOG", options->log, "the file that EMM_EVENT_LOG named")
-        ->option_text(" ")
-        ->required();
-    json_flag(events, options->json);
-    events->footer("What the program had recorded and not yet written lies beside the log, in "
-                   "LOG.spool;\nit becomes rows, and that file goes. `emm replay LOG` does the "
-                   "same first.");
-    return {events, [options] { return run_events(*options); }};
 }
 
 } // namespace emm::tool

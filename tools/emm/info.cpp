@@ -1,7 +1,6 @@
-#include "info.h"
+#include "commands.h"
 
 #include "child.h"
-#include "command.h"
 #include "driver.h"
 #include "loader/text.h"
 #include "observe/settings.h"
@@ -11,11 +10,9 @@
 #include "progress.h"
 #include "spec.h"
 #include "table.h"
-#include "usage.h"
 
 #include <emm/emm.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -276,27 +273,6 @@ int run_info(const InfoOptions &options) {
     // A machine may have no driver; one that was asked for by name must be there.
     const bool lacks_driver = report["driver"].contains("error") && std::getenv("EMM_DRIVER");
     return lacks_driver || refused ? 1 : 0;
-}
-
-Command info_command(CLI::App &app) {
-    const auto options = std::make_shared<InfoOptions>();
-    CLI::App *info =
-        app.add_subcommand("info", "What is in force and why: plugin, driver, devices, variables");
-    info->add_option("SPEC", options->spec, "a plugin to describe, in place of the one in force")
-        ->option_text(" ");
-    info->add_option("--limit", options->limit,
-                     "seconds that the plugin may take to load (default 30)")
-        ->option_text("SECONDS")
-        ->check(positive_number());
-    json_flag(info, options->json);
-    info->footer("Loads the plugin, in a process of its own, but allocates nothing. A missing "
-                 "driver is shown and is no "
-                 "failure;\na plugin that does not load is one (exit status 1).");
-    return {info, [options] {
-                expect_one_plugin("info", options->spec);
-                make_paths_absolute(options->spec);
-                return run_info(*options);
-            }};
 }
 
 } // namespace emm::tool

@@ -1,10 +1,7 @@
 // What a child process does: the job that arrives first on its standard input.
-#include "bench/bench.h"
-#include "check/check.h"
 #include "child.h"
-#include "info.h"
+#include "commands.h"
 #include "problem.h"
-#include "replay/replay.h"
 
 #include <nlohmann/json.hpp>
 

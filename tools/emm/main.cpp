@@ -1,5 +1,5 @@
 #include "child.h"
-#include "command.h"
+#include "commands.h"
 #include "print.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "bench/bench.h"
+#include "commands.h"
 
 #include "bench/plan.h"
 #include "bench/report.h"

@@ -1,6 +1,6 @@
-#include "bench/bench.h"
 #include "bench/candidate.h"
 #include "child.h"
+#include "commands.h"
 #include "problem.h"
 #include "replay/session.h"
 

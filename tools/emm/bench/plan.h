@@ -1,7 +1,7 @@
 #pragma once
 
-#include "bench/bench.h"
 #include "bench/candidate.h"
+#include "commands.h"
 
 #include <cstdint>
 #include <string>

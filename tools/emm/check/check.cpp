@@ -1,4 +1,4 @@
-#include "check/check.h"
+#include "commands.h"
 
 #include "check/report.h"
 #include "child.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "check/case.h"
-#include "check/check.h"
+#include "commands.h"
 
 #include <string>
 #include <vector>

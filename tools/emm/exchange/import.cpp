@@ -1,4 +1,4 @@
-#include "exchange/commands.h"
+#include "commands.h"
 
 #include "exchange/conversion.h"
 #include "exchange/kineto.h"

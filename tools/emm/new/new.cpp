@@ -1,14 +1,12 @@
 #include "new/new.h"
 
-#include "command.h"
+#include "commands.h"
 #include "exchange/output.h"
 #include "json.h"
 #include "new/prefix.h"
 #include "print.h"
 #include "problem.h"
-#include "usage.h"
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -104,31 +102,6 @@ std::string next_steps(const std::string &name, Builder builder) {
 }
 
 } // namespace
-
-Command new_command(CLI::App &app) {
-    const auto options = std::make_shared<NewOptions>();
-    CLI::App *command = app.add_subcommand(
-        "new", "Write the project of a plugin, ready to build, into a folder of its name");
-    command->add_option("NAME", options->name, "the plugin's name, by which EMM_PLUGIN finds it")
-        ->option_text(" ")
-        ->required();
-    CLI::Option *cpp = command->add_flag("--cpp", options->cpp, "in C++17 (default)");
-    CLI::Option *c = command->add_flag("--c", options->c, "in C11");
-    CLI::Option *meson = command->add_flag("--meson", options->meson, "built by Meson (default)");
-    CLI::Option *cmake = command->add_flag("--cmake", options->cmake, "built by CMake");
-    c->excludes(cpp);
-    cmake->excludes(meson);
-    json_flag(command, options->json);
-    command->footer(
-        "  emm new mine --cpp --meson && cd mine\n"
-        "  meson setup build && meson compile -C build\n"
-        "  EMM_DRIVER=sim emm check $PWD/build/libemm-mine.so\n"
-        "  EMM_PLUGIN=$PWD/build/libemm-mine.so PROGRAM\n\n"
-        "Meson finds emm with pkg-config (PKG_CONFIG_PATH), CMake with find_package "
-        "(CMAKE_PREFIX_PATH).\nThe plugin gives out cuMemAlloc's memory; change it from "
-        "there.");
-    return {command, [options] { return run_new(*options); }};
-}
 
 int run_new(const NewOptions &options) {
     const std::string problem = plugin_name_problem(options.name);

@@ -5,15 +5,6 @@
 
 namespace emm::tool {
 
-struct NewOptions {
-    std::string name;
-    bool c = false, cpp = false, cmake = false, meson = false;
-    bool json = false;
-};
-
-// Writes a plugin's project into a folder of its name. Returns the exit status; throws Failure.
-int run_new(const NewOptions &options);
-
 enum class Language { c, cpp };
 enum class Builder { meson, cmake };
 

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "commands.h"
 #include "problem.h"
 #include "report/history.h"
-#include "report/report.h"
 #include "trace/file.h"
 
 #include <functional>

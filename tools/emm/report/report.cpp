@@ -1,4 +1,4 @@
-#include "report/report.h"
+#include "commands.h"
 
 #include "exchange/conversion.h"
 #include "exchange/output.h"

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "child.h"
-#include "run/run.h"
+#include "commands.h"
 
 #include <map>
 #include <string>

@@ -1,4 +1,4 @@
-#include "run/run.h"
+#include "commands.h"
 
 #include "observe/callers/track_options.h"
 #include "observe/text.h"

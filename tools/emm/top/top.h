@@ -1,23 +1,8 @@
 #pragma once
 
-#include <cstdint>
-#include <string>
+#include "commands.h"
 
-namespace emm::tool {
-
-struct TopOptions {
-    bool json = false, prometheus = false;
-    std::string output;  // a file for Prometheus; empty: standard output
-    int64_t dump = 0;    // a process
-    double interval = 0; // seconds; 0: not given
-    uint64_t count = 0;  // of tables or objects; 0: not given
-    std::string sort = "reserved";
-};
-
-// `emm top`: returns the exit status.
-int run_top(const TopOptions &options);
-
-namespace top {
+namespace emm::tool::top {
 
 // How it shows what it finds.
 enum class Mode { json, prometheus, dump, tables, screen };
@@ -28,6 +13,4 @@ struct Plan {
 };
 Plan plan_for(const TopOptions &options, bool is_terminal);
 
-} // namespace top
-
-} // namespace emm::tool
+} // namespace emm::tool::top

@@ -1,5 +1,5 @@
 #include "catch.h"
-#include "command.h"
+#include "commands.h"
 
 #include <initializer_list>
 #include <string>

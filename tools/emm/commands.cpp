@@ -1,0 +1,427 @@
+// The options of each command, and what --help says of them.
+#include "commands.h"
+
+#include "spec.h"
+#include "top/view.h"
+#include "usage.h"
+#include "workload/workload.h"
+
+#include <emm/plugin_helpers.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+namespace emm::tool {
+namespace {
+
+// "--limit SECONDS": its name, and what stands for its value. A word by itself has none.
+template <class Value>
+CLI::Option *option(CLI::App *command, const std::string &what, Value &value,
+                    const std::string &help) {
+    const size_t space = std::min(what.find(' '), what.size());
+    return command->add_option(what.substr(0, space), value, help)
+        ->option_text(space == what.size() ? " " : what.substr(space + 1));
+}
+
+void output_option(CLI::App *command, std::string &output) {
+    option(command, "-o,--output FILE", output,
+           "the file to write, once it is whole (default: standard output)");
+}
+
+void json_option(CLI::App *command, bool &json) {
+    command->add_flag("--json", json,
+                      "print one JSON object about the file, which -o names, and nothing else");
+}
+
+Command info_command(CLI::App &app) {
+    const auto options = std::make_shared<InfoOptions>();
+    CLI::App *info =
+        app.add_subcommand("info", "What is in force and why: plugin, driver, devices, variables");
+    option(info, "SPEC", options->spec, "a plugin to describe, in place of the one in force");
+    option(info, "--limit SECONDS", options->limit,
+           "seconds that the plugin may take to load (default 30)")
+        ->check(positive_number());
+    json_flag(info, options->json);
+    info->footer("Loads the plugin, in a process of its own, but allocates nothing. A missing "
+                 "driver is shown and is no "
+                 "failure;\na plugin that does not load is one (exit status 1).");
+    return {info, [options] {
+                expect_one_plugin("info", options->spec);
+                make_paths_absolute(options->spec);
+                return run_info(*options);
+            }};
+}
+
+Command replay_command(CLI::App &app) {
+    const auto options = std::make_shared<ReplayOptions>();
+    const auto order = std::make_shared<std::string>("strict");
+    CLI::App *replay = app.add_subcommand(
+        "replay", "Run a recorded program's allocations through one or more plugins");
+    CLI::Option *file = option(replay, "TRACE", options->trace,
+                               "time,thread,stream,op,id,size lines or an event log,\n"
+                               "plain or gzip; - for standard input");
+    CLI::Option *workload =
+        option(replay, "--generate NAME", options->workload, "a built-in workload, see below");
+    std::vector<std::string> names;
+    for (const Workload &known : workloads()) {
+        names.emplace_back(known.name);
+    }
+    expect_one_of(workload, names);
+    file->excludes(workload);
+    workload->excludes(file);
+    option(replay, "--seed N", options->seed, "of the built-in workload (default 1)")
+        ->check(whole_number())
+        ->needs(workload);
+    plugin_option(replay, options->plugins);
+    expect_one_of(option(replay, "--order strict|free", *order,
+                         "strict (default, for footprints): events in the file's order;\n"
+                         "free (for cost): threads run on their own, and only a free of\n"
+                         "another thread's block waits"),
+                  {"strict", "free"});
+    replay->add_flag("--touch", options->touch,
+                     "write to each block, and check it before its free, on the streams\n"
+                     "concerned: finds memory that is handed over too early");
+    replay->add_flag("--warm", options->warm,
+                     "play the trace once before, so that the plugin has its memory already;\n"
+                     "the times and the driver's calls of the second half are the second "
+                     "time's");
+    option(replay, "--pace", options->pace,
+           "keep the recording's times between calls, times FACTOR (default 1),\n"
+           "with work on the streams meanwhile; tells the share of the time that\n"
+           "emm's calls take")
+        ->option_text("[FACTOR]")
+        ->expected(0, 1)
+        ->default_str("1")
+        ->check(positive_number());
+    option(replay, "--limit SECONDS", options->limit,
+           "seconds (default 120) after which a plugin's process is stopped, if no\n"
+           "event came to its end and it used no processor time meanwhile")
+        ->check(positive_number());
+    json_flag(replay, options->json);
+    replay->footer(
+        workload_help() +
+        "\nns/event is the time inside emm's calls alone. 'peak reserved' is what "
+        "the plugin had taken\nfrom the driver, 'peak live' what the trace had allocated "
+        "at once, 'ratio' the one by the other\n(none if an allocation failed), "
+        "'leaked' what was not given back after the context was retired,\n'2nd "
+        "half' the driver's calls in the trace's second half, 'early hand-overs' "
+        "blocks that\nwere given out again while work of their previous owner could still "
+        "use them, 'share of\ntime' with --pace what emm's calls take of the time from the first "
+        "event to the last.");
+    return {replay, [options, order] {
+                if (options->trace.empty() == options->workload.empty()) {
+                    throw usage("replay: expected a trace file or --generate NAME, found neither");
+                }
+                std::for_each(options->plugins.begin(), options->plugins.end(),
+                              make_paths_absolute);
+                options->free_order = *order == "free";
+                if (options->free_order && options->pace > 0) {
+                    throw usage("replay: expected --order strict with --pace, found free");
+                }
+                return run_replay(*options);
+            }};
+}
+
+std::string size_problem(std::string &text) {
+    uint64_t size = 0;
+    return emm_parse_size(text.c_str(), &size) && size > 0
+               ? ""
+               : "expected a size above 0, such as 256, 64KiB or 1MiB, found '" + text + "'";
+}
+
+Command bench_command(CLI::App &app) {
+    const auto options = std::make_shared<BenchOptions>();
+    const auto sizes = std::make_shared<std::vector<std::string>>();
+    CLI::App *bench =
+        app.add_subcommand("bench", "What an allocation costs, side by side with references");
+    plugin_option(bench, options->plugins);
+    option(bench, "--case NAME,...", options->cases, "cases to run (default all), see below")
+        ->delimiter(',');
+    option(bench, "--threads N,...", options->threads, "numbers of threads (default 1)")
+        ->delimiter(',')
+        ->check(whole_number(1, 1024));
+    option(bench, "--size BYTES,...", *sizes,
+           "block sizes, for cases that do not draw their own: 256, 64KiB, 1MiB")
+        ->delimiter(',')
+        ->check(CLI::Validator(size_problem, "", ""));
+    json_flag(bench, options->json);
+    bench->footer(case_help() +
+                  "\nReferences in the same run: malloc of the C library, mimalloc if it is "
+                  "installed, and on a\nreal GPU cuMemAlloc, cuMemAllocAsync and "
+                  "cuMemHostAlloc. All take turns, and medians are shown.\n'ns/pair' is of "
+                  "short stretches, without what interrupts a few of them; 'million pairs/s'\n"
+                  "is of whole rounds, interruptions included.");
+    return {bench, [options, sizes] {
+                std::for_each(options->plugins.begin(), options->plugins.end(),
+                              make_paths_absolute);
+                for (const std::string &text : *sizes) {
+                    emm_parse_size(text.c_str(), &options->sizes.emplace_back());
+                }
+                return run_bench(*options);
+            }};
+}
+
+Command events_command(CLI::App &app) {
+    const auto options = std::make_shared<EventsOptions>();
+    CLI::App *events = app.add_subcommand(
+        "events", "Complete the event log of a program that was killed, and sum it up");
+    option(events, "LOG", options->log, "the file that EMM_EVENT_LOG named")->required();
+    json_flag(events, options->json);
+    events->footer("What the program had recorded and not yet written lies beside the log, in "
+                   "LOG.spool;\nit becomes rows, and that file goes. `emm replay LOG` does the "
+                   "same first.");
+    return {events, [options] { return run_events(*options); }};
+}
+
+Command check_command(CLI::App &app) {
+    const auto options = std::make_shared<CheckOptions>();
+    CLI::App *check = app.add_subcommand(
+        "check", "Whether a plugin meets its requirements, each case in a process of its own");
+    option(check, "SPEC", options->spec, "the plugin");
+    option(check, "--filter TEXT", options->filters,
+           "only cases with this in their name, or of this requirement; may be given\n"
+           "several times")
+        ->take_all()
+        ->allow_extra_args(false);
+    option(check, "--seed N", options->seed, "of what is random (default 1)")
+        ->check(whole_number());
+    option(check, "--limit SECONDS", options->limit, "seconds that a case may take (default 30)")
+        ->check(positive_number());
+    option(check, "--jobs N", options->jobs, "cases at a time (default: a processor each)")
+        ->check(whole_number(1, 1024));
+    check->add_flag("--list", options->list, "name the cases and what they ask; run none");
+    json_flag(check, options->json);
+    check->footer("Requirements (EMM-P-01 ...) are numbered in REQUIREMENTS.md, beside the "
+                  "templates\n(`pkg-config --variable=templatedir emm`; in the sources: "
+                  "plugins/). With EMM_DRIVER=sim,\nwhich needs no GPU, every case runs; on a "
+                  "real driver those that only the simulated one\ncan judge are skipped by "
+                  "name. Speed is not judged.");
+    return {check, [options] {
+                if (options->spec.empty() && !options->list) {
+                    throw usage("check: expected a SPEC, found none");
+                }
+                expect_one_plugin("check", options->spec);
+                make_paths_absolute(options->spec);
+                return run_check(*options);
+            }};
+}
+
+Command run_command(CLI::App &app, const std::vector<std::string> &program,
+                    WriteSignalsIgnored &signals) {
+    const auto options = std::make_shared<RunOptions>();
+    CLI::App *run = app.add_subcommand(
+        "run", "Start any CUDA program with its memory on a plugin: no source, no rebuild");
+    run->formatter(help_formatter_of_run());
+    run->get_formatter()->column_width(34);
+    option(run, "--plugin SPEC", options->plugin, "the plugin (default: EMM_PLUGIN)");
+    run->add_flag("--sync-free", options->sync_free,
+                  "a free waits for the work of its context, as the driver's does");
+    run->add_flag("--zero", options->zero, "memory is zero when it is handed out");
+    option(run, "--release MODULE,...", options->release,
+           "when an allocation fails, have the caches of these modules (torch,\n"
+           "cupy) of a Python program give back, and try again");
+    option(run, "--record FILE", options->record,
+           "write each allocation and free to FILE, as EMM_EVENT_LOG does;\n"
+           "%p in the name is the process id");
+    option(run, "--track SPEC", options->track,
+           "keep who asked for each live allocation, as EMM_TRACK does: module or\n"
+           "stack, with :sample=1/N for one of N; told when memory runs out");
+    run->add_flag("--audit", options->audit,
+                  "also for a program that opens the driver by its absolute path");
+    run->add_flag("--no-children", options->no_children,
+                  "programs that the program starts run without emm");
+    run->add_flag("--print-env", options->print_env,
+                  "print the variables for a shell, and start nothing");
+    run->footer(
+        "  emm run --plugin pool:max=8GiB -- python train.py\n"
+        "  eval \"$(emm run --plugin pool --print-env)\"\n\n"
+        "LD_PRELOAD and LD_LIBRARY_PATH lead the program to emm's libcuda.so.1, which serves "
+        "its\nmemory and passes all other calls on.\n\n"
+        "Exit status: the program's; 1: the plugin does not load; 2: wrong usage; 126: the "
+        "program\ncannot be run, or not on emm; 127: it is not there.");
+    return {run, [options, &program, &signals] {
+                options->program = program;
+                if (options->plugin) {
+                    make_paths_absolute(*options->plugin);
+                }
+                return run_program(*options, signals);
+            }};
+}
+
+Command export_command(CLI::App &app) {
+    const auto options = std::make_shared<ExportOptions>();
+    CLI::App *command =
+        app.add_subcommand("export", "Write an event log in a format that other tools show");
+    option(command, "LOG", options->log,
+           "the file that EMM_EVENT_LOG or emm run --record named;\n"
+           "- for standard input")
+        ->required();
+    expect_one_of(option(command, "--to FORMAT", options->to,
+                         "torch-snapshot: a memory snapshot of PyTorch, for\n"
+                         "pytorch.org/memory_viz and python -m torch.cuda._memory_viz;\n"
+                         "chrome-trace: JSON for ui.perfetto.dev")
+                      ->required(),
+                  {"torch-snapshot", "chrome-trace"});
+    output_option(command, options->output);
+    option(command, "--last N", options->last,
+           "of each device the last N events (default: all); the viewers are\n"
+           "slow from some 100,000 on")
+        ->check(whole_number(1));
+    json_option(command, options->json);
+    command->footer("  emm run --record log.csv -- python train.py\n"
+                    "  emm export log.csv --to torch-snapshot -o snapshot.pickle\n"
+                    "  python -m torch.cuda._memory_viz trace_plot snapshot.pickle -o plot.html\n"
+                    "  emm export log.csv --to chrome-trace -o trace.json\n\n"
+                    "A snapshot has device memory alone. A log does not tell what a plugin had "
+                    "reserved, so each\n"
+                    "block is a segment of its own there.");
+    return {command, [options] { return run_export(*options); }};
+}
+
+Command import_command(CLI::App &app) {
+    const auto options = std::make_shared<ImportOptions>();
+    CLI::App *command = app.add_subcommand(
+        "import", "Make a trace for emm replay out of what another program recorded");
+    option(command, "FILE", options->file, "plain or gzip; - for standard input")->required();
+    expect_one_of(option(command, "--from FORMAT", options->from,
+                         "torch-snapshot: torch.cuda.memory._dump_snapshot();\n"
+                         "rmm: the CSV of RMM's logging_resource_adaptor;\n"
+                         "kineto: the JSON of torch.profiler with profile_memory=True\n"
+                         "(default: what the file begins with)"),
+                  {"torch-snapshot", "rmm", "kineto"});
+    output_option(command, options->output);
+    option(command, "--device N", options->device,
+           "the device, of a snapshot or Kineto trace with several")
+        ->check(whole_number());
+    json_option(command, options->json);
+    command->footer(
+        "  emm import snapshot.pickle -o trace.csv\n"
+        "  emm replay trace.csv --plugin pool\n"
+        "  emm import rmm_log.csv | emm replay - --plugin pool\n\n"
+        "A recording may lack its beginning: the ring of a snapshot holds the latest events "
+        "alone.\nBlocks that were live before are allocated at the start of the trace, and how "
+        "many is told.");
+    return {command, [options] { return run_import(*options); }};
+}
+
+Command new_command(CLI::App &app) {
+    const auto options = std::make_shared<NewOptions>();
+    CLI::App *command = app.add_subcommand(
+        "new", "Write the project of a plugin, ready to build, into a folder of its name");
+    option(command, "NAME", options->name, "the plugin's name, by which EMM_PLUGIN finds it")
+        ->required();
+    CLI::Option *cpp = command->add_flag("--cpp", options->cpp, "in C++17 (default)");
+    CLI::Option *c = command->add_flag("--c", options->c, "in C11");
+    CLI::Option *meson = command->add_flag("--meson", options->meson, "built by Meson (default)");
+    CLI::Option *cmake = command->add_flag("--cmake", options->cmake, "built by CMake");
+    c->excludes(cpp);
+    cmake->excludes(meson);
+    json_flag(command, options->json);
+    command->footer(
+        "  emm new mine --cpp --meson && cd mine\n"
+        "  meson setup build && meson compile -C build\n"
+        "  EMM_DRIVER=sim emm check $PWD/build/libemm-mine.so\n"
+        "  EMM_PLUGIN=$PWD/build/libemm-mine.so PROGRAM\n\n"
+        "Meson finds emm with pkg-config (PKG_CONFIG_PATH), CMake with find_package "
+        "(CMAKE_PREFIX_PATH).\nThe plugin gives out cuMemAlloc's memory; change it from "
+        "there.");
+    return {command, [options] { return run_new(*options); }};
+}
+
+std::string column_problem(std::string &text) {
+    top::Column column;
+    return top::find_column(text, column)
+               ? ""
+               : "expected pid, program, plugin, device, live, cached, reserved, peak, rate or "
+                 "oldest, found '" +
+                     text + "'";
+}
+
+Command top_command(CLI::App &app) {
+    constexpr uint64_t most_processes = 1 << 22; // PID_MAX_LIMIT of Linux
+    const auto options = std::make_shared<TopOptions>();
+    CLI::App *command =
+        app.add_subcommand("top", "What each process of yours that uses emm holds, live");
+    CLI::Option *json = command->add_flag(
+        "--json", options->json, "print one JSON object, or --count N so many, and nothing else");
+    CLI::Option *prometheus = command->add_flag("--prometheus", options->prometheus,
+                                                "print Prometheus's text exposition format");
+    option(command, "-o,--output FILE", options->output,
+           "the file that --prometheus writes in place of printing; with --interval\n"
+           "again and again, each time as a whole")
+        ->needs(prometheus);
+    CLI::Option *dump =
+        option(command, "--dump PID", options->dump,
+               "have a process write its memory report where its EMM_LOG writes, and\n"
+               "print it")
+            ->check(whole_number(1, most_processes));
+    option(command, "--interval SECONDS", options->interval,
+           "seconds between two tables (default 1)")
+        ->check(number_from(0.05, 86400));
+    CLI::Option *count =
+        option(command, "--count N", options->count, "end after N tables, or JSON objects")
+            ->check(whole_number(1));
+    option(command, "--sort COLUMN", options->sort,
+           "pid, program, plugin, device, live, cached, reserved (default), peak, rate\n"
+           "or oldest")
+        ->check(CLI::Validator(column_problem, "", ""));
+    json->excludes(prometheus);
+    prometheus->excludes(dump)->excludes(count);
+    dump->excludes(count);
+    command->footer(
+        "On a terminal the table is refreshed until q is pressed; s sorts by the next column. In "
+        "a\n"
+        "pipe, or on a terminal that knows no escape codes, one table comes after half a second;\n"
+        "with --interval or --count, several.\n\n"
+        "LIVE is what the program has asked for, CACHED what the plugin keeps for later, RESERVED\n"
+        "what it has from the driver, PEAK the highest RESERVED. NO_COLOR is honoured. A program\n"
+        "that runs with EMM_TOP=off is not shown.");
+    return {command, [options] { return run_top(*options); }};
+}
+
+Command report_command(CLI::App &app) {
+    const auto options = std::make_shared<ReportOptions>();
+    CLI::App *command = app.add_subcommand(
+        "report", "Show in a browser who held memory, and what made the peak: one HTML file");
+    option(command, "LOG", options->input,
+           "an event log (EMM_EVENT_LOG, emm run --record) or a trace,\n"
+           "plain or gzip; - for standard input")
+        ->required();
+    option(command, "-o,--output FILE", options->output,
+           "the page to write, once it is whole (default: report.html,\n"
+           "with --json none); - for standard output");
+    CLI::Option *plugin =
+        option(command, "--plugin SPEC", options->plugin,
+               "replay the events through a plugin, on the simulated driver unless\n"
+               "EMM_DRIVER is set: what it reserves, its driver calls, its addresses");
+    option(command, "--compare SPEC SPEC...", options->compare,
+           "the same for two to six plugins, side by side; comes behind LOG")
+        ->expected(2, 6)
+        ->excludes(plugin);
+    option(command, "--limit SECONDS", options->limit,
+           "seconds (default 120) that a plugin's process may be silent")
+        ->check(positive_number());
+    command->add_flag("--json", options->json,
+                      "print the figures of the page as one JSON object, and nothing else");
+    command->footer(
+        "  emm run --plugin pool --record log.csv -- python train.py\n"
+        "  emm report log.csv -o report.html\n"
+        "  emm report log.csv --plugin pool:max=8GiB\n"
+        "  emm report trace.csv.gz --compare pool async -o compared.html\n\n"
+        "The page needs no other file and no network. A log does not tell what the plugin had "
+        "reserved,\nnor which driver calls it made; a trace has no callers and no addresses. "
+        "A replay shows what\na plugin would have done with the same events.");
+    return {command, [options] { return run_report(*options); }};
+}
+
+} // namespace
+
+std::vector<Command> make_commands(CLI::App &app, const std::vector<std::string> &program,
+                                   WriteSignalsIgnored &signals) {
+    return {info_command(app),   replay_command(app), bench_command(app),
+            events_command(app), check_command(app),  run_command(app, program, signals),
+            export_command(app), import_command(app), new_command(app),
+            top_command(app),    report_command(app)};
+}
+
+} // namespace emm::tool
