@@ -1,6 +1,5 @@
 #pragma once
 
-#include "bench/report.h"
 #include "bench/team.h"
 #include "json.h"
 

@@ -7,10 +7,18 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
 namespace emm::tool {
+
+// One measurement of one candidate.
+struct Measurement {
+    std::string name; // of the case
+    uint32_t threads = 1;
+    size_t size = 0;
+};
 
 // What one thread does over and over: a pair is one allocation and one free.
 class Work {

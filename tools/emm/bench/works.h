@@ -1,7 +1,6 @@
 #pragma once
 
 #include "bench/memory.h"
-#include "bench/report.h"
 #include "bench/team.h"
 #include "clock.h"
 #include "workload/program.h"

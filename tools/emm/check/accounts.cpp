@@ -3,7 +3,6 @@
 #include "check/gpu.h"
 #include "check/hosted.h"
 #include "check/plan.h"
-#include "check/tail.h"
 
 #include <limits>
 #include <vector>

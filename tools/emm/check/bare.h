@@ -5,7 +5,12 @@
 
 #include <emm/plugin.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstring>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace emm::tool::check {
 
@@ -110,5 +115,27 @@ emm_context_info describe_current();
 // Tries create; what it made is the caller's. Without texts, with the plugin's own.
 emm_status try_create(const Bare &bare, emm_manager **ret_manager,
                       const char *const *option_texts = nullptr);
+
+// Called before each driver call of the plugin that returns device memory; NULL: not at all.
+extern std::atomic<void (*)()> before_giving_back;
+
+// A struct that ends where inaccessible memory begins.
+template <class Struct> class Tail {
+public:
+    explicit Tail(const Struct &value, size_t bytes = sizeof(Struct)) {
+        const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+        void *got =
+            mmap(nullptr, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        expect(got != MAP_FAILED, "the suite has no memory");
+        char *pages = static_cast<char *>(got);
+        mprotect(pages + page, page, PROT_NONE);
+        at_ = pages + page - bytes;
+        std::memcpy(at_, &value, std::min(bytes, sizeof value));
+    }
+    Struct *get() const { return reinterpret_cast<Struct *>(at_); }
+
+private:
+    char *at_; // never unmapped: a plugin may keep the address
+};
 
 } // namespace emm::tool::check

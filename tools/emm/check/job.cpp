@@ -1,8 +1,8 @@
 // What a process of `emm check` does: it runs one case and answers how that ended.
 #include "check/case.h"
 #include "check/gpu.h"
+#include "check/plan.h"
 #include "check/report.h"
-#include "check/sharing.h"
 #include "child.h"
 #include "commands.h"
 #include "driver.h"

@@ -42,4 +42,7 @@ std::vector<Case> host_memory_cases();
 std::vector<Case> process_cases();
 std::vector<Case> host_side_cases();
 
+// The other side of sharing: opens the memory that the job describes and tells what is in it.
+Json open_shared(const Json &job);
+
 } // namespace emm::tool::check

@@ -2,7 +2,6 @@
 #include "check/bare.h"
 #include "check/hosted.h"
 #include "check/plan.h"
-#include "check/sharing.h"
 #include "child.h"
 #include "problem.h"
 

@@ -3,7 +3,6 @@
 // another thread is returning counts as available.
 #include "check/bare.h"
 #include "check/gpu.h"
-#include "check/hold.h"
 #include "check/plan.h"
 
 #include <atomic>

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "trace/event_log.h"
 #include "trace/file.h"
-#include "trace/log_row.h"
 #include "trace/trace.h"
 
 #include <cstdint>

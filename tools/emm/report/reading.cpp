@@ -4,7 +4,7 @@
 #include "print.h"
 #include "trace/event_log.h"
 #include "trace/file.h"
-#include "trace/trace_row.h"
+#include "trace/reader.h"
 
 #include <fmt/format.h>
 

@@ -1,15 +1,104 @@
 #include "trace/event_log.h"
 
 #include "observe/events/rows.h"
+#include "print.h"
 #include "problem.h"
-#include "trace/log_row.h"
 
 #include <algorithm>
+#include <charconv>
 #include <emm/emm.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 namespace emm::tool {
+
+namespace {
+
+constexpr size_t location = 11, context = 12;
+
+uint64_t number(std::string_view text, const char *what) {
+    const bool is_address = text.substr(0, 2) == "0x";
+    const std::string_view digits = text.substr(is_address ? 2 : 0);
+    const char *const end = digits.data() + digits.size();
+    uint64_t value = 0;
+    const auto [stopped, error] = std::from_chars(digits.data(), end, value, is_address ? 16 : 10);
+    if (error != std::errc() || stopped != end) {
+        throw Malformed(std::string("a number for ") + what, in_quotes(text));
+    }
+    return value;
+}
+
+uint64_t stream_of(std::string_view text) {
+    return text == "-1" ? ~uint64_t(0) : number(text, "Stream");
+}
+
+// Seconds with up to nine digits behind the point.
+uint64_t nanoseconds(std::string_view text, const char *what) {
+    constexpr size_t digits = 9;
+    constexpr uint64_t second = 1'000'000'000;
+    const size_t point = text.find('.');
+    const std::string_view whole = text.substr(0, point);
+    std::string part(point == std::string_view::npos ? "" : text.substr(point + 1));
+    part.resize(digits, '0');
+    uint64_t sum = 0;
+    if (__builtin_mul_overflow(number(whole, what), second, &sum) ||
+        __builtin_add_overflow(sum, number(part, what), &sum)) {
+        throw Malformed(std::string("seconds for ") + what, "more than 584 years");
+    }
+    return sum;
+}
+
+} // namespace
+
+LogFields log_fields(std::string_view line) {
+    LogFields fields;
+    std::string_view rest = line;
+    for (size_t i = 0; i < location; i++) {
+        const size_t comma = rest.find(',');
+        if (comma == std::string_view::npos) {
+            throw Malformed("the 12 fields of an event log, or 13", std::to_string(i + 1));
+        }
+        fields[i] = rest.substr(0, comma);
+        rest.remove_prefix(comma + 1);
+    }
+    // A location with a comma is quoted.
+    const size_t comma = rest.ends_with('"') ? std::string_view::npos : rest.rfind(',');
+    fields[location] = rest.substr(0, comma);
+    fields[context] = comma == std::string_view::npos ? "" : rest.substr(comma + 1);
+    return fields;
+}
+
+LogCall log_call(const LogFields &fields) {
+    return {fields[0],
+            number(fields[1], "Device ID"),
+            number(fields[2], "Address"),
+            stream_of(fields[3]),
+            number(fields[4], "Size (bytes)"),
+            fields[context].empty() ? 0 : number(fields[context], "Context")};
+}
+
+LogDetails log_details(const LogFields &fields) {
+    return {number(fields[5], "Free Memory"), number(fields[6], "Total Memory"), log_start(fields),
+            nanoseconds(fields[9], "End")};
+}
+
+uint64_t log_start(const LogFields &fields) {
+    return nanoseconds(fields[8], "Start");
+}
+
+std::string log_location(const LogFields &fields) {
+    std::string_view text = fields[location];
+    if (text.size() < 2 || text.front() != '"' || text.back() != '"') {
+        return std::string(text);
+    }
+    text = text.substr(1, text.size() - 2);
+    std::string plain;
+    for (size_t i = 0; i < text.size(); i++) {
+        plain += text[i];
+        i += text.substr(i, 2) == "\"\"";
+    }
+    return plain;
+}
 
 Drop drop_of(std::string_view type) {
     return type == "Reset" ? Drop::reset : type == "Retire" ? Drop::context_end : Drop::none;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "trace/trace.h"
+#include "trace/builder.h"
 
 #include <functional>
 #include <string>
@@ -21,5 +21,11 @@ Trace parse_trace(std::string_view text, const std::string &path);
 // The log of a program, completed first if that was killed. It may have no events.
 Trace read_event_log(const std::string &path, bool &ret_was_incomplete,
                      const ReadReport &report = {});
+
+// The first line of a trace.
+inline constexpr std::string_view trace_first_line = "time,thread,stream,op,id,size";
+
+// One of the lines that follow. Throws Malformed.
+Row trace_row(std::string_view line);
 
 } // namespace emm::tool
