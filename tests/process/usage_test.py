@@ -1,9 +1,23 @@
 #!/usr/bin/env python3
 """What the emm tool says of itself, and of command lines that it cannot obey."""
+import os
 import re
+import shlex
+import subprocess
+import tempfile
 import unittest
 
-from emm_program import run
+from emm_program import EMM, run
+
+
+class New(unittest.TestCase):
+    def test_the_steps_that_it_prints_start_this_tool_whatever_path_is(self):
+        for path, starts in (("/usr/bin:/bin", EMM), (f"{os.path.dirname(EMM)}:/usr/bin:/bin", "emm")):
+            with self.subTest(path), tempfile.TemporaryDirectory() as folder:
+                said = subprocess.run([EMM, "new", "mine"], cwd=folder, env={"PATH": path}, capture_output=True, text=True,
+                                      check=True).stdout
+                step = next(line for line in said.splitlines() if " check " in line)
+                self.assertEqual(shlex.split(step)[1], starts, said)
 
 
 class Help(unittest.TestCase):

@@ -6,6 +6,7 @@
 #include "new/prefix.h"
 #include "print.h"
 #include "problem.h"
+#include "run/program.h"
 
 #include <cerrno>
 #include <cstdlib>
@@ -90,6 +91,14 @@ std::string cmake_step(const dl::Home &home) {
                : export_step("CMAKE_PREFIX_PATH", prefix);
 }
 
+// How a shell starts the tool: this one, where PATH leads to none.
+std::string tool_command() {
+    std::error_code error;
+    const std::string own = fs::read_symlink("/proc/self/exe", error).string();
+    const bool is_found = find_program("emm", std::getenv("PATH")).error == 0;
+    return is_found || own.empty() ? "emm" : shell_quoted(own);
+}
+
 std::string next_steps(const std::string &name, Builder builder) {
     const dl::Home home = dl::home_of(dlsym(RTLD_DEFAULT, "emm_version"));
     const std::string steps =
@@ -97,8 +106,8 @@ std::string next_steps(const std::string &name, Builder builder) {
             ? pkg_config_step(home) + "  meson setup build && meson compile -C build\n"
             : cmake_step(home) + "  cmake -B build && cmake --build build\n";
     const std::string library = fmt::format("$PWD/build/libemm-{}.so", name);
-    return fmt::format("  cd {}\n{}  EMM_DRIVER=sim emm check {}\n  EMM_PLUGIN={} PROGRAM\n", name,
-                       steps, library, library);
+    return fmt::format("  cd {}\n{}  EMM_DRIVER=sim {} check {}\n  EMM_PLUGIN={} PROGRAM\n", name,
+                       steps, tool_command(), library, library);
 }
 
 } // namespace
