@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """usage.py ROOT: the scripts in tools/ say how they are used, and then set nothing up."""
+import json
 import os
 import re
 import shutil
@@ -61,26 +62,69 @@ build() { mkdir -p "$1"; }; logged() { :; }; cuda_headers() { :; }
 
 
 class Names(unittest.TestCase):
-    SETUP = Folders.SETUP + "configure() { :; }; compile() { :; }; fetch_cccl_headers() { :; }\n" \
-                            "fetch_cuda_runtimes() { :; }; fetch_rmm() { :; }\n"
+    """tools/test, with stubs for what sets up and for Meson."""
+    SETUP = Folders.SETUP + """say() { printf '%s\\n' "$@"; }; set_up() { say looking; }
+configure() { say configuring; }; compile() { :; }
+fetch_cccl_headers() { say 'fetch cccl'; }; fetch_cuda_runtimes() { say 'fetch runtimes'; }; fetch_rmm() { say 'fetch rmm'; }
+"""
+    TESTS = [{"name": "pool-eager", "cmd": ["pool"], "depends": []},
+             {"name": "lookups", "cmd": ["python3", "/root/.cache/runtime/cuda-13"], "depends": []},
+             {"name": "the plugin rmm", "cmd": ["python3", "/root/.cache", "c++"], "depends": []},
+             {"name": "resources", "cmd": ["python3", "/root/.cache/cccl/cu12"], "depends": []}]
     MESON = """#!/usr/bin/env bash
 echo "$*" >>asked
-case $* in introspect*) echo '[]' ;; *--list*) echo 'emm:unit+pool / pool-eager' ;; esac
+case $* in
+*--tests) cat tests.json ;;
+*--targets) echo '[]' ;;
+*--list*) echo "emm:unit+pool / $name" ;;
+*) mkdir -p build/meson-logs; echo "{\\"name\\": \\"emm:unit+pool / $name\\", \\"result\\": \\"OK\\"}" >build/meson-logs/testlog.json ;;
+esac
 """
+
+    def answer(self, name, *words):
+        with tempfile.TemporaryDirectory() as root:
+            os.makedirs(os.path.join(root, "tools"))
+            for file, text in (("tools/setup.sh", self.SETUP), ("meson", self.MESON), ("tests.json", json.dumps(self.TESTS))):
+                with open(os.path.join(root, file), "w", encoding="utf-8") as stub:
+                    stub.write(text)
+            os.chmod(os.path.join(root, "meson"), 0o755)
+            shutil.copy(os.path.join(TOOLS, "test"), os.path.join(root, "tools"))
+            done = subprocess.run([os.path.join(root, "tools/test"), *words], check=True, timeout=60, capture_output=True, text=True,
+                                  env={**os.environ, "name": name, "PATH": root + ":" + os.environ["PATH"]})
+            with open(os.path.join(root, "asked"), encoding="utf-8") as file:
+                return done.stdout.splitlines(), file.read().splitlines()
 
     def test_a_test_may_be_named_as_it_is_printed(self):
         for name in ("pool-eager", "emm:unit+pool / pool-eager"):
-            with tempfile.TemporaryDirectory() as root:
-                os.makedirs(os.path.join(root, "tools"))
-                for file, text in (("tools/setup.sh", self.SETUP), ("meson", self.MESON)):
-                    with open(os.path.join(root, file), "w", encoding="utf-8") as stub:
-                        stub.write(text)
-                os.chmod(os.path.join(root, "meson"), 0o755)
-                shutil.copy(os.path.join(TOOLS, "test"), os.path.join(root, "tools"))
-                subprocess.run([os.path.join(root, "tools/test"), name], env={**os.environ, "PATH": root + ":" + os.environ["PATH"]},
-                               check=False, timeout=60, capture_output=True)
-                with open(os.path.join(root, "asked"), encoding="utf-8") as file:
-                    self.assertRegex(file.read().splitlines()[-1], r"--print-errorlogs pool-eager$")
+            self.assertRegex(self.answer("pool-eager", name)[1][-1], r"--print-errorlogs pool-eager$")
+
+    def test_a_list_of_tests_has_nothing_but_their_names(self):
+        self.assertEqual(self.answer("pool-eager", "--list")[0], ["emm:unit+pool / pool-eager"])
+
+    def test_only_what_the_chosen_tests_need_is_fetched(self):
+        for name, fetched in (("pool-eager", []), ("lookups", ["fetch runtimes"]), ("the plugin rmm", ["fetch rmm"]),
+                              ("resources", ["fetch cccl"])):
+            said = self.answer(name, name)[0]
+            self.assertEqual([line for line in said if line.startswith("fetch")], fetched, name)
+
+    def test_who_runs_a_few_tests_is_told_which_have_passed(self):
+        self.assertEqual(self.answer("pool-eager", "pool-eager")[0][-1], "passed: emm:unit+pool / pool-eager")
+
+
+class Quickstart(unittest.TestCase):
+    def test_what_comes_next_stands_in_two_columns(self):
+        with tempfile.TemporaryDirectory() as root:
+            for file, text in (("tools/setup.sh", Names.SETUP), ("build/tools/emm/emm", "#!/bin/sh\n")):
+                os.makedirs(os.path.dirname(os.path.join(root, file)), exist_ok=True)
+                with open(os.path.join(root, file), "w", encoding="utf-8") as stub:
+                    stub.write(text)
+            os.chmod(os.path.join(root, "build/tools/emm/emm"), 0o755)
+            shutil.copy(os.path.join(TOOLS, "quickstart"), os.path.join(root, "tools"))
+            said = subprocess.run([os.path.join(root, "tools/quickstart")], check=True, timeout=60, capture_output=True,
+                                  text=True).stdout.splitlines()
+            rows = [re.fullmatch(r"  (\S.*?) {2,}(\S.*)", row) for row in said[said.index("Where to go next:") + 1:]]
+            self.assertGreater(len(rows), 6)
+            self.assertEqual({row and row.start(2) for row in rows}, {rows[0].start(2)}, "\n".join(said))
 
 
 class Bare(unittest.TestCase):
