@@ -44,13 +44,11 @@ uint64_t track(CUdevice device, uint64_t bytes) {
     return id;
 }
 
-// What a call has made.
+// A call that makes one; `made` tells of it once it has succeeded.
 struct Made {
     uint64_t key, bytes;
     CUdevice device = no_device;
 };
-
-// A call that makes one; `made` tells of it once it has succeeded.
 template <class Call, class Tell>
 CUresult make(Passed kind, CUcontext context, Call call, Tell made) {
     const Turn turn;
@@ -77,24 +75,66 @@ template <class Call> CUresult end(Passed kind, uint64_t key, Call call) {
     return result;
 }
 
-// --- physical memory and mappings --------------------------------------------------------------
+// --- what is made and destroyed by handle ------------------------------------------------------
 
-CUresult mem_create(CUmemGenericAllocationHandle *ret_handle, size_t size,
-                    const CUmemAllocationProp *properties, unsigned long long flags) {
-    return make(
-        Passed::physical, nullptr,
-        [&] {
-            return ask_driver<&mem_create>(served_cuMemCreate, ret_handle, size, properties, flags);
-        },
-        [&] {
-            return Made{key_of(*ret_handle), size, device_of(*properties)};
-        });
+// How large it is, and on which device, by the arguments behind the handle's place.
+struct Told {
+    uint64_t bytes;
+    CUdevice device = no_device;
+};
+
+Told tell_physical(size_t size, const CUmemAllocationProp *properties, unsigned long long) {
+    return {size, device_of(*properties)};
 }
 
-CUresult mem_release(CUmemGenericAllocationHandle handle) {
-    return end(Passed::physical, key_of(handle),
-               [&] { return ask_driver<&mem_release>(served_cuMemRelease, handle); });
+Told tell_array_3d(const CUDA_ARRAY3D_DESCRIPTOR *descriptor) {
+    return {array_bytes(*descriptor), current_device()};
 }
+
+Told tell_array(const CUDA_ARRAY_DESCRIPTOR *descriptor) {
+    CUDA_ARRAY3D_DESCRIPTOR same = {};
+    same.Width = descriptor->Width;
+    same.Height = descriptor->Height;
+    same.Format = descriptor->Format;
+    same.NumChannels = descriptor->NumChannels;
+    return tell_array_3d(&same);
+}
+
+Told tell_mipmapped_array(const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels) {
+    return {mipmapped_bytes(*descriptor, levels), current_device()};
+}
+
+Told tell_external(const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *descriptor) {
+    return {descriptor->size};
+}
+
+// Physical memory outlives contexts.
+template <Served entry, Passed kind, class Handle, auto told> struct Create;
+template <Served entry, Passed kind, class Handle, class... More, Told (*told)(More...)>
+struct Create<entry, kind, Handle, told> {
+    static CUresult call(Handle *ret_handle, More... more) {
+        return make(
+            kind, kind == Passed::physical ? nullptr : current_context(),
+            [&] { return ask_driver<&call>(entry, ret_handle, more...); },
+            [&] {
+                const Told its = told(more...);
+                return Made{key_of(*ret_handle), its.bytes, its.device};
+            });
+    }
+};
+
+template <Served entry, Passed kind, class Handle> CUresult destroy(Handle handle) {
+    return end(kind, key_of(handle),
+               [&] { return ask_driver<&destroy<entry, kind, Handle>>(entry, handle); });
+}
+
+template <Passed kind, class Handle, Served create_entry, Served destroy_entry, auto told>
+void serve_both(Entries &entries) {
+    entries.at[create_entry] = entry_of<&Create<create_entry, kind, Handle, told>::call>();
+    entries.at[destroy_entry] = entry_of<&destroy<destroy_entry, kind, Handle>>();
+}
+
+// --- mappings ----------------------------------------------------------------------------------
 
 CUresult mem_map(CUdeviceptr ptr, size_t size, size_t offset, CUmemGenericAllocationHandle handle,
                  unsigned long long flags) {
@@ -123,82 +163,6 @@ CUresult mem_unmap(CUdeviceptr ptr, size_t size) {
     return result;
 }
 
-// --- arrays ------------------------------------------------------------------------------------
-
-CUDA_ARRAY3D_DESCRIPTOR in_3d(const CUDA_ARRAY_DESCRIPTOR &descriptor) {
-    CUDA_ARRAY3D_DESCRIPTOR made = {};
-    made.Width = descriptor.Width;
-    made.Height = descriptor.Height;
-    made.Format = descriptor.Format;
-    made.NumChannels = descriptor.NumChannels;
-    return made;
-}
-
-CUresult array_create(CUarray *ret_array, const CUDA_ARRAY_DESCRIPTOR *descriptor) {
-    return make(
-        Passed::array, current_context(),
-        [&] { return ask_driver<&array_create>(served_cuArrayCreate_v2, ret_array, descriptor); },
-        [&] {
-            return Made{key_of(*ret_array), array_bytes(in_3d(*descriptor)), current_device()};
-        });
-}
-
-CUresult array_3d_create(CUarray *ret_array, const CUDA_ARRAY3D_DESCRIPTOR *descriptor) {
-    return make(
-        Passed::array, current_context(),
-        [&] {
-            return ask_driver<&array_3d_create>(served_cuArray3DCreate_v2, ret_array, descriptor);
-        },
-        [&] {
-            return Made{key_of(*ret_array), array_bytes(*descriptor), current_device()};
-        });
-}
-
-CUresult array_destroy(CUarray array) {
-    return end(Passed::array, key_of(array),
-               [&] { return ask_driver<&array_destroy>(served_cuArrayDestroy, array); });
-}
-
-CUresult mipmapped_array_create(CUmipmappedArray *ret_array,
-                                const CUDA_ARRAY3D_DESCRIPTOR *descriptor, unsigned levels) {
-    return make(
-        Passed::mipmapped_array, current_context(),
-        [&] {
-            return ask_driver<&mipmapped_array_create>(served_cuMipmappedArrayCreate, ret_array,
-                                                       descriptor, levels);
-        },
-        [&] {
-            return Made{key_of(*ret_array), mipmapped_bytes(*descriptor, levels), current_device()};
-        });
-}
-
-CUresult mipmapped_array_destroy(CUmipmappedArray array) {
-    return end(Passed::mipmapped_array, key_of(array), [&] {
-        return ask_driver<&mipmapped_array_destroy>(served_cuMipmappedArrayDestroy, array);
-    });
-}
-
-// --- external memory ---------------------------------------------------------------------------
-
-CUresult import_external(CUexternalMemory *ret_memory,
-                         const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *descriptor) {
-    return make(
-        Passed::external, current_context(),
-        [&] {
-            return ask_driver<&import_external>(served_cuImportExternalMemory, ret_memory,
-                                                descriptor);
-        },
-        [&] {
-            return Made{key_of(*ret_memory), descriptor->size};
-        });
-}
-
-CUresult destroy_external(CUexternalMemory memory) {
-    return end(Passed::external, key_of(memory), [&] {
-        return ask_driver<&destroy_external>(served_cuDestroyExternalMemory, memory);
-    });
-}
-
 void say_at_exit() {
     const std::string line = Turn::is_forked_child() ? "" : server().passed_on.line();
     if (!line.empty()) {
@@ -209,17 +173,18 @@ void say_at_exit() {
 } // namespace
 
 void serve_counted(Entries &entries) {
-    entries.at[served_cuMemCreate] = entry_of<&mem_create>();
-    entries.at[served_cuMemRelease] = entry_of<&mem_release>();
+    serve_both<Passed::physical, CUmemGenericAllocationHandle, served_cuMemCreate,
+               served_cuMemRelease, &tell_physical>(entries);
     entries.at[served_cuMemMap] = entry_of<&mem_map>();
     entries.at[served_cuMemUnmap] = entry_of<&mem_unmap>();
-    entries.at[served_cuArrayCreate_v2] = entry_of<&array_create>();
-    entries.at[served_cuArray3DCreate_v2] = entry_of<&array_3d_create>();
-    entries.at[served_cuArrayDestroy] = entry_of<&array_destroy>();
-    entries.at[served_cuMipmappedArrayCreate] = entry_of<&mipmapped_array_create>();
-    entries.at[served_cuMipmappedArrayDestroy] = entry_of<&mipmapped_array_destroy>();
-    entries.at[served_cuImportExternalMemory] = entry_of<&import_external>();
-    entries.at[served_cuDestroyExternalMemory] = entry_of<&destroy_external>();
+    serve_both<Passed::array, CUarray, served_cuArray3DCreate_v2, served_cuArrayDestroy,
+               &tell_array_3d>(entries);
+    entries.at[served_cuArrayCreate_v2] =
+        entry_of<&Create<served_cuArrayCreate_v2, Passed::array, CUarray, &tell_array>::call>();
+    serve_both<Passed::mipmapped_array, CUmipmappedArray, served_cuMipmappedArrayCreate,
+               served_cuMipmappedArrayDestroy, &tell_mipmapped_array>(entries);
+    serve_both<Passed::external, CUexternalMemory, served_cuImportExternalMemory,
+               served_cuDestroyExternalMemory, &tell_external>(entries);
     std::atexit(&say_at_exit);
 }
 
