@@ -78,12 +78,65 @@ const PickleValue *Pickle::find(const PickleValue &dictionary, uint8_t name) con
 }
 
 bool Pickle::step(uint8_t code) {
+    using Run = void (*)(Pickle &);
+    static constexpr struct {
+        uint8_t code;
+        Run run;
+    } rows[] = {
+        // values without parts
+        {opcode::proto, [](Pickle &self) { self.protocol(self.byte()); }},
+        {opcode::frame, [](Pickle &self) { self.little_endian(8); }},
+        {opcode::none, [](Pickle &self) { self.push(Kind::none); }},
+        {opcode::new_true, [](Pickle &self) { self.push(Kind::boolean, 1); }},
+        {opcode::new_false, [](Pickle &self) { self.push(Kind::boolean, 0); }},
+        {opcode::bin_int, [](Pickle &self) { self.integer(4, true); }},
+        {opcode::bin_int1, [](Pickle &self) { self.integer(1, false); }},
+        {opcode::bin_int2, [](Pickle &self) { self.integer(2, false); }},
+        {opcode::long1, [](Pickle &self) { self.long_integer(self.byte()); }},
+        {opcode::long4, [](Pickle &self) { self.long_integer(self.little_endian(4)); }},
+        {opcode::bin_float, [](Pickle &self) { self.push(Kind::real, self.little_endian(8)); }},
+        {opcode::short_bin_unicode, [](Pickle &self) { self.text(self.byte()); }},
+        {opcode::bin_unicode, [](Pickle &self) { self.text(self.little_endian(4)); }},
+        {opcode::bin_unicode8, [](Pickle &self) { self.text(self.little_endian(8)); }},
+        {opcode::short_bin_bytes, [](Pickle &self) { self.byte_text(self.byte()); }},
+        {opcode::bin_bytes, [](Pickle &self) { self.byte_text(self.little_endian(4)); }},
+        {opcode::bin_bytes8, [](Pickle &self) { self.byte_text(self.little_endian(8)); }},
+        {opcode::byte_array8, [](Pickle &self) { self.byte_text(self.little_endian(8)); }},
+        // containers
+        {opcode::mark, [](Pickle &self) { self.put_mark(); }},
+        {opcode::empty_dict, [](Pickle &self) { self.open_dictionary(); }},
+        {opcode::empty_list, [](Pickle &self) { self.tuple(0); }},
+        {opcode::empty_tuple, [](Pickle &self) { self.tuple(0); }},
+        {opcode::empty_set, [](Pickle &self) { self.tuple(0); }},
+        {opcode::op_append, [](Pickle &self) { self.append(self.stack_.size() - 1); }},
+        {opcode::appends, [](Pickle &self) { self.append(self.take_mark()); }},
+        {opcode::add_items, [](Pickle &self) { self.append(self.take_mark()); }},
+        {opcode::set_item, [](Pickle &self) { self.set_items(self.stack_.size() - 2); }},
+        {opcode::op_set_items, [](Pickle &self) { self.set_items(self.take_mark()); }},
+        {opcode::op_tuple, [](Pickle &self) { self.tuple(self.stack_.size() - self.take_mark()); }},
+        {opcode::frozen_set,
+         [](Pickle &self) { self.tuple(self.stack_.size() - self.take_mark()); }},
+        {opcode::tuple1, [](Pickle &self) { self.tuple(1); }},
+        {opcode::tuple2, [](Pickle &self) { self.tuple(2); }},
+        {opcode::tuple3, [](Pickle &self) { self.tuple(3); }},
+        // the memo
+        {opcode::memoize, [](Pickle &self) { self.remember(self.memo_.size()); }},
+        {opcode::bin_put, [](Pickle &self) { self.remember(self.byte()); }},
+        {opcode::long_bin_put, [](Pickle &self) { self.remember(self.little_endian(4)); }},
+        {opcode::bin_get, [](Pickle &self) { self.recall(self.byte()); }},
+        {opcode::long_bin_get, [](Pickle &self) { self.recall(self.little_endian(4)); }},
+    };
+    static constexpr auto by_code = [] {
+        std::array<Run, 256> all = {};
+        for (const auto &row : rows) {
+            all[row.code] = row.run;
+        }
+        return all;
+    }();
     if (code == opcode::stop) {
         return false;
     }
-    if (!step_simple(code) && !step_container(code) && !step_memo(code)) {
-        refuse(code);
-    }
+    by_code[code] ? by_code[code](*this) : refuse(code);
     return true;
 }
 
@@ -94,133 +147,10 @@ void Pickle::refuse(uint8_t code) const {
                     other ? other->name : fmt::format("the byte {:#04x}", code));
 }
 
-// Values without parts.
-bool Pickle::step_simple(uint8_t code) {
-    switch (code) {
-    case opcode::proto:
-        if (const uint8_t version = byte(); version < 2 || version > 5) {
-            throw Malformed("protocol 2 to 5", std::to_string(version));
-        }
-        break;
-    case opcode::frame:
-        little_endian(8);
-        break;
-    case opcode::none:
-        push(Kind::none);
-        break;
-    case opcode::new_true:
-    case opcode::new_false:
-        push(Kind::boolean, code == opcode::new_true);
-        break;
-    case opcode::bin_int:
-        integer(4, true);
-        break;
-    case opcode::bin_int1:
-        integer(1, false);
-        break;
-    case opcode::bin_int2:
-        integer(2, false);
-        break;
-    case opcode::long1:
-        long_integer(byte());
-        break;
-    case opcode::long4:
-        long_integer(little_endian(4));
-        break;
-    case opcode::bin_float:
-        push(Kind::real, little_endian(8));
-        break;
-    case opcode::short_bin_unicode:
-        text(byte());
-        break;
-    case opcode::bin_unicode:
-        text(little_endian(4));
-        break;
-    case opcode::bin_unicode8:
-        text(little_endian(8));
-        break;
-    case opcode::short_bin_bytes:
-        byte_text(byte());
-        break;
-    case opcode::bin_bytes:
-        byte_text(little_endian(4));
-        break;
-    case opcode::bin_bytes8:
-    case opcode::byte_array8:
-        byte_text(little_endian(8));
-        break;
-    default:
-        return false;
+void Pickle::protocol(uint8_t version) {
+    if (version < 2 || version > 5) {
+        throw Malformed("protocol 2 to 5", std::to_string(version));
     }
-    return true;
-}
-
-bool Pickle::step_container(uint8_t code) {
-    switch (code) {
-    case opcode::mark:
-        expect_room();
-        marks_.push_back(stack_.size());
-        break;
-    case opcode::empty_dict:
-        push(Kind::dictionary, dictionaries_.size());
-        dictionaries_.push_back(0);
-        break;
-    case opcode::empty_list:
-    case opcode::empty_tuple:
-    case opcode::empty_set:
-        count_value();
-        push(Kind::list, lists_.size());
-        lists_.emplace_back();
-        break;
-    case opcode::op_append:
-        append(stack_.size() - 1);
-        break;
-    case opcode::appends:
-    case opcode::add_items:
-        append(take_mark());
-        break;
-    case opcode::set_item:
-        set_items(stack_.size() - 2);
-        break;
-    case opcode::op_set_items:
-        set_items(take_mark());
-        break;
-    case opcode::op_tuple:
-    case opcode::frozen_set:
-        tuple(stack_.size() - take_mark());
-        break;
-    case opcode::tuple1:
-    case opcode::tuple2:
-    case opcode::tuple3:
-        tuple(code - opcode::tuple1 + 1u);
-        break;
-    default:
-        return false;
-    }
-    return true;
-}
-
-bool Pickle::step_memo(uint8_t code) {
-    switch (code) {
-    case opcode::memoize:
-        remember(memo_.size());
-        break;
-    case opcode::bin_put:
-        remember(byte());
-        break;
-    case opcode::long_bin_put:
-        remember(little_endian(4));
-        break;
-    case opcode::bin_get:
-        recall(byte());
-        break;
-    case opcode::long_bin_get:
-        recall(little_endian(4));
-        break;
-    default:
-        return false;
-    }
-    return true;
 }
 
 void Pickle::fill() {
@@ -335,6 +265,12 @@ void Pickle::byte_text(uint64_t bytes) {
     push(Kind::text);
 }
 
+void Pickle::open_dictionary() {
+    push(Kind::dictionary, dictionaries_.size());
+    dictionaries_.push_back(0);
+}
+
+// A list or a set in the beginning has none.
 void Pickle::tuple(size_t count) {
     std::vector<PickleValue> parts;
     for (size_t i = 0; i < count; i++) {
@@ -367,6 +303,11 @@ void Pickle::recall(uint64_t number) {
     }
     push(Kind::none);
     stack_.back() = memo_[number];
+}
+
+void Pickle::put_mark() {
+    expect_room();
+    marks_.push_back(stack_.size());
 }
 
 size_t Pickle::take_mark() {

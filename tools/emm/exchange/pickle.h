@@ -97,9 +97,6 @@ private:
     using Kind = PickleValue::Kind;
 
     bool step(uint8_t code); // false: it was the last one
-    bool step_simple(uint8_t code);
-    bool step_container(uint8_t code);
-    bool step_memo(uint8_t code);
     [[noreturn]] void refuse(uint8_t code) const;
 
     uint8_t byte();
@@ -114,8 +111,11 @@ private:
     void text(uint64_t bytes);
     void byte_text(uint64_t bytes);
     void tuple(size_t count);
+    static void protocol(uint8_t version);
+    void open_dictionary();
     void remember(uint64_t number);
     void recall(uint64_t number);
+    void put_mark();
     size_t take_mark();
     void append(size_t first);
     void set_items(size_t first);
@@ -163,6 +163,10 @@ public:
     void signed_number(int64_t value);
     void boolean(bool value);
 
+    // An entry of a dictionary.
+    void entry(std::string_view key, std::string_view value) { word(key), word(value); }
+    void entry(std::string_view key, uint64_t value) { word(key), number(value); }
+
     // Keeps the value that was written last, and answers its number.
     uint32_t keep();
     void again(uint32_t number);
@@ -170,6 +174,7 @@ public:
     void finish();
 
 private:
+    void write(uint8_t code);
     void little_endian(uint64_t value, size_t bytes);
 
     Output &output_;

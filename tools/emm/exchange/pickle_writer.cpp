@@ -7,31 +7,31 @@
 namespace emm::tool {
 
 PickleWriter::PickleWriter(Output &output) : output_(output) {
-    output_.write(static_cast<char>(opcode::proto));
+    write(opcode::proto);
     output_.write('\4');
 }
 
 void PickleWriter::open_dictionary() {
-    output_.write(static_cast<char>(opcode::empty_dict));
-    output_.write(static_cast<char>(opcode::mark));
+    write(opcode::empty_dict);
+    write(opcode::mark);
 }
 
 void PickleWriter::close_dictionary() {
-    output_.write(static_cast<char>(opcode::op_set_items));
+    write(opcode::op_set_items);
 }
 
 void PickleWriter::open_list() {
-    output_.write(static_cast<char>(opcode::empty_list));
-    output_.write(static_cast<char>(opcode::mark));
+    write(opcode::empty_list);
+    write(opcode::mark);
 }
 
 void PickleWriter::next_part() {
-    output_.write(static_cast<char>(opcode::appends));
-    output_.write(static_cast<char>(opcode::mark));
+    write(opcode::appends);
+    write(opcode::mark);
 }
 
 void PickleWriter::close_list() {
-    output_.write(static_cast<char>(opcode::appends));
+    write(opcode::appends);
 }
 
 void PickleWriter::word(std::string_view text) {
@@ -46,24 +46,24 @@ void PickleWriter::word(std::string_view text) {
 
 void PickleWriter::text(std::string_view text) {
     const std::string plain = observe::one_line(text);
-    output_.write(static_cast<char>(opcode::bin_unicode));
+    write(opcode::bin_unicode);
     little_endian(plain.size(), 4);
     output_.write(plain);
 }
 
 void PickleWriter::number(uint64_t value) {
     if (value <= 0xff) {
-        output_.write(static_cast<char>(opcode::bin_int1));
+        write(opcode::bin_int1);
         little_endian(value, 1);
     } else if (value <= 0xffff) {
-        output_.write(static_cast<char>(opcode::bin_int2));
+        write(opcode::bin_int2);
         little_endian(value, 2);
     } else if (value <= static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) {
-        output_.write(static_cast<char>(opcode::bin_int));
+        write(opcode::bin_int);
         little_endian(value, 4);
     } else {
         const bool is_long = value >> 63 != 0; // a zero byte keeps it from being negative
-        output_.write(static_cast<char>(opcode::long1));
+        write(opcode::long1);
         little_endian(is_long ? 9 : 8, 1);
         little_endian(value, 8);
         little_endian(0, is_long ? 1 : 0);
@@ -75,29 +75,33 @@ void PickleWriter::signed_number(int64_t value) {
         number(static_cast<uint64_t>(value));
         return;
     }
-    output_.write(static_cast<char>(opcode::long1));
+    write(opcode::long1);
     little_endian(8, 1);
     little_endian(static_cast<uint64_t>(value), 8);
 }
 
 void PickleWriter::boolean(bool value) {
-    output_.write(static_cast<char>(value ? opcode::new_true : opcode::new_false));
+    write(value ? opcode::new_true : opcode::new_false);
 }
 
 uint32_t PickleWriter::keep() {
-    output_.write(static_cast<char>(opcode::long_bin_put));
+    write(opcode::long_bin_put);
     little_endian(kept_, 4);
     return kept_++;
 }
 
 void PickleWriter::again(uint32_t number) {
     const bool is_short = number <= 0xff;
-    output_.write(static_cast<char>(is_short ? opcode::bin_get : opcode::long_bin_get));
+    write(is_short ? opcode::bin_get : opcode::long_bin_get);
     little_endian(number, is_short ? 1 : 4);
 }
 
 void PickleWriter::finish() {
-    output_.write(static_cast<char>(opcode::stop));
+    write(opcode::stop);
+}
+
+void PickleWriter::write(uint8_t code) {
+    output_.write(static_cast<char>(code));
 }
 
 void PickleWriter::little_endian(uint64_t value, size_t bytes) {

@@ -88,8 +88,7 @@ private:
         pickle_.text(function);
         pickle_.word("filename");
         pickle_.text(file);
-        pickle_.word("line");
-        pickle_.number(line);
+        pickle_.entry("line", line);
         pickle_.close_dictionary();
     }
 
@@ -121,8 +120,7 @@ public:
     void failed(const LogCall &call, const Moment &moment) override {
         if (is_next(call.device, Memory::device)) {
             begin("oom", moment);
-            pickle_.word("device_free");
-            pickle_.number(moment.free);
+            pickle_.entry("device_free", moment.free);
             end(call.size, call.stream, moment);
         }
     }
@@ -140,22 +138,18 @@ private:
 
     void write(const char *action, const LiveBlock &block, uint64_t stream, const Moment &moment) {
         begin(action, moment);
-        pickle_.word("addr");
-        pickle_.number(block.address);
+        pickle_.entry("addr", block.address);
         end(block.size, stream, moment);
     }
 
     void begin(const char *action, const Moment &moment) {
         pickle_.open_dictionary();
-        pickle_.word("action");
-        pickle_.word(action);
-        pickle_.word("time_us");
-        pickle_.number(moment.time / 1000);
+        pickle_.entry("action", action);
+        pickle_.entry("time_us", moment.time / 1000);
     }
 
     void end(uint64_t size, uint64_t stream, const Moment &moment) {
-        pickle_.word("size");
-        pickle_.number(size);
+        pickle_.entry("size", size);
         pickle_.word("stream");
         pickle_.signed_number(static_cast<int64_t>(stream));
         pickle_.word("frames");
@@ -218,19 +212,15 @@ private:
 
     void write_segment(const LiveBlock &block) {
         pickle_.open_dictionary();
-        pickle_.word("device");
-        pickle_.number(block.device);
-        pickle_.word("address");
-        pickle_.number(block.address);
+        pickle_.entry("device", block.device);
+        pickle_.entry("address", block.address);
         for (const char *const size :
              {"total_size", "allocated_size", "active_size", "requested_size"}) {
-            pickle_.word(size);
-            pickle_.number(block.size);
+            pickle_.entry(size, block.size);
         }
         pickle_.word("stream");
         pickle_.signed_number(static_cast<int64_t>(block.stream));
-        pickle_.word("segment_type");
-        pickle_.word("large");
+        pickle_.entry("segment_type", "large");
         pickle_.word("is_expandable");
         pickle_.boolean(false);
         pickle_.word("frames");
@@ -244,14 +234,11 @@ private:
 
     void write_block(const LiveBlock &block) {
         pickle_.open_dictionary();
-        pickle_.word("address");
-        pickle_.number(block.address);
+        pickle_.entry("address", block.address);
         for (const char *const size : {"size", "requested_size"}) {
-            pickle_.word(size);
-            pickle_.number(block.size);
+            pickle_.entry(size, block.size);
         }
-        pickle_.word("state");
-        pickle_.word("active_allocated");
+        pickle_.entry("state", "active_allocated");
         pickle_.word("frames");
         frames_.write(block.site);
         pickle_.close_dictionary();
