@@ -34,6 +34,7 @@ struct Absent {
 struct CandidateKind {
     const char *name;
     std::vector<const char *> cases;
+    std::unique_ptr<Candidate> (*make)(); // throws Absent or Failure
 };
 
 constexpr const char *plugin_kind = "plugin", *logged_kind = "empty, logged",
@@ -45,13 +46,6 @@ std::unique_ptr<Candidate> make_candidate(const std::string &kind);
 
 std::unique_ptr<Candidate> make_plugin_candidate();
 std::unique_ptr<Candidate> make_empty_candidate();
-std::unique_ptr<Candidate> make_malloc_candidate();
-std::unique_ptr<Candidate> make_mimalloc_candidate();
-std::unique_ptr<Candidate> make_driver_candidate();
-std::unique_ptr<Candidate> make_driver_async_candidate();
-std::unique_ptr<Candidate> make_driver_host_candidate();
-std::unique_ptr<Candidate> make_driver_questions_candidate();
-std::unique_ptr<Candidate> make_counter_candidate();
 
 // The entry of a plugin that is linked into the tool and does nothing: every block has the same
 // address. The cost of a pair with it is the cost of its caller.

@@ -73,19 +73,11 @@ private:
     CUcontext context_ = nullptr;
 };
 
-class DriverPairs : public DriverCandidate {
+template <class Memory, auto allocate, auto release> class DriverPairs : public DriverCandidate {
 public:
     Team::Maker maker(const Measurement &measurement) override {
         const DriverCalls &calls = driver_calls();
-        return pair_maker(measurement, DriverMemory{calls.cuMemAlloc, calls.cuMemFree});
-    }
-};
-
-class DriverHostPairs : public DriverCandidate {
-public:
-    Team::Maker maker(const Measurement &measurement) override {
-        const DriverCalls &calls = driver_calls();
-        return pair_maker(measurement, DriverHostMemory{calls.cuMemHostAlloc, calls.cuMemFreeHost});
+        return pair_maker(measurement, Memory{calls.*allocate, calls.*release});
     }
 };
 
@@ -185,14 +177,12 @@ private:
     CUmemoryPool pool_ = nullptr;
 };
 
-} // namespace
-
-std::unique_ptr<Candidate> make_malloc_candidate() {
+std::unique_ptr<Candidate> make_malloc() {
     return std::make_unique<LibraryCandidate>(std::malloc, std::free);
 }
 
 // Opened, not linked: linking it would replace malloc in the whole program.
-std::unique_ptr<Candidate> make_mimalloc_candidate() {
+std::unique_ptr<Candidate> make_mimalloc() {
     void *library = dlopen("libmimalloc.so.2", RTLD_NOW | RTLD_LOCAL);
     if (!library) {
         throw Absent{"libmimalloc.so.2 is not installed"};
@@ -205,20 +195,46 @@ std::unique_ptr<Candidate> make_mimalloc_candidate() {
     return std::make_unique<LibraryCandidate>(allocate, release);
 }
 
-std::unique_ptr<Candidate> make_driver_candidate() {
-    return std::make_unique<DriverPairs>();
+template <class Made> std::unique_ptr<Candidate> make() {
+    return std::make_unique<Made>();
 }
-std::unique_ptr<Candidate> make_driver_async_candidate() {
-    return std::make_unique<DriverAsync>();
+
+} // namespace
+
+Json Candidate::driver() const {
+    return nullptr;
 }
-std::unique_ptr<Candidate> make_driver_host_candidate() {
-    return std::make_unique<DriverHostPairs>();
+
+const std::vector<CandidateKind> &candidate_kinds() {
+    using Pairs = DriverPairs<DriverMemory, &DriverCalls::cuMemAlloc, &DriverCalls::cuMemFree>;
+    using HostPairs =
+        DriverPairs<DriverHostMemory, &DriverCalls::cuMemHostAlloc, &DriverCalls::cuMemFreeHost>;
+    static const std::vector<CandidateKind> kinds = {
+        {"empty", {"bare", "vtable", "clock"}, make_empty_candidate},
+        {logged_kind, {"logged"}, make_empty_candidate},
+        {tracked_kind, {"tracked"}, make_empty_candidate},
+        {stacks_kind, {"tracked_stack"}, make_empty_candidate},
+        {plugin_kind,
+         {"pair", "pair_null", "pair_raw", "pair_unordered", "pair_busy", "pair_current", "handle",
+          "mixed", "holes", "large", "host", "cross"},
+         make_plugin_candidate},
+        {"malloc", {"pair", "mixed", "cross"}, make_malloc},
+        {"mimalloc", {"pair", "mixed", "cross"}, make_mimalloc},
+        {"cuMemAlloc", {"pair"}, make<Pairs>},
+        {"cuMemAllocAsync", {"pair", "mixed", "holes", "large", "cross"}, make<DriverAsync>},
+        {"cuMemHostAlloc", {"host"}, make<HostPairs>},
+        {"driver", {"ask_raw", "ask_current"}, make<DriverQuestions>},
+        {"counter", {"counter"}, make<CounterCandidate>}};
+    return kinds;
 }
-std::unique_ptr<Candidate> make_driver_questions_candidate() {
-    return std::make_unique<DriverQuestions>();
-}
-std::unique_ptr<Candidate> make_counter_candidate() {
-    return std::make_unique<CounterCandidate>();
+
+std::unique_ptr<Candidate> make_candidate(const std::string &kind) {
+    for (const CandidateKind &known : candidate_kinds()) {
+        if (kind == known.name) {
+            return known.make();
+        }
+    }
+    throw Absent{"there is no such thing to measure: " + kind};
 }
 
 } // namespace emm::tool
