@@ -77,14 +77,23 @@ pid_t spawn_self(int in, int out, int errors, const Changes &changes, std::strin
 
 } // namespace
 
-std::string simulator_settings(const std::vector<std::string> &settings) {
-    const char *given = std::getenv("EMM_SIM");
-    std::string text = given ? given : "";
-    for (const std::string &setting : settings) {
+void add_settings(std::string &text, const std::string &settings) {
+    for (size_t from = 0; from < settings.size();) {
+        const size_t to = std::min(settings.find(',', from), settings.size());
+        const std::string setting = settings.substr(from, to - from);
         const std::string key = setting.substr(0, setting.find('=') + 1);
         if (("," + text).find("," + key) == std::string::npos) {
             text += (text.empty() ? "" : ",") + setting;
         }
+        from = to + 1;
+    }
+}
+
+std::string simulator_settings(const std::vector<std::string> &settings) {
+    const char *given = std::getenv("EMM_SIM");
+    std::string text = given ? given : "";
+    for (const std::string &setting : settings) {
+        add_settings(text, setting);
     }
     return text;
 }

@@ -42,6 +42,7 @@ using Changes = std::vector<std::pair<std::string, std::optional<std::string>>>;
 
 // EMM_SIM as it is, with `settings` ("key=value") put in where their keys are not given already.
 std::string simulator_settings(const std::vector<std::string> &settings);
+void add_settings(std::string &text, const std::string &settings); // separated by commas
 
 // The stage of a Failure that says how a child process came to its end, or that it was stopped.
 constexpr const char *process_stage = "run";

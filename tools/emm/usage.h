@@ -10,16 +10,13 @@
 namespace CLI {
 class App;
 class Error;
+class Formatter;
 class Option;
 class Validator;
 } // namespace CLI
 
-// What is said about a command line that cannot be obeyed: exit status 2.
-namespace CLI {
-class Formatter;
-} // namespace CLI
-
-// What --help says beyond the options.
+// What --help says beyond the options, and what is said about a command line that cannot be obeyed:
+// exit status 2.
 namespace emm::tool {
 
 std::vector<std::string> names_of_commands(const CLI::App &app);

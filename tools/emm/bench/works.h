@@ -47,38 +47,54 @@ private:
     volatile uint64_t sum_ = 0;
 };
 
+// Blocks that are live meanwhile.
+template <class Memory> class LiveWork : public Work {
+public:
+    explicit LiveWork(Memory memory) : memory_(memory) {}
+    void clean_up() override { release(blocks_); }
+
+protected:
+    struct Block {
+        typename Memory::Address address;
+        size_t size;
+    };
+    Block allocate(size_t size) const { return {memory_.allocate(size), size}; }
+    void release(std::vector<Block> &blocks) const {
+        for (const Block &block : blocks) {
+            memory_.release(block.address, block.size);
+        }
+        blocks.clear();
+    }
+
+    const Memory memory_;
+    std::vector<Block> blocks_;
+};
+
 // Replaces random blocks of a live set by blocks of random sizes, which were drawn beforehand.
-template <class Memory> class ReplaceWork : public Work {
+template <class Memory> class ReplaceWork : public LiveWork<Memory> {
+    using Live = LiveWork<Memory>;
+
 public:
     ReplaceWork(Memory memory, size_t live, size_t smallest, size_t largest, uint64_t seed)
-        : memory_(memory), random_(seed) {
+        : Live(memory), random_(seed) {
         for (size_t i = 0; i < drawn; i++) {
             sizes_.push_back(random_.spread(smallest, largest));
         }
         for (size_t i = 0; i < live; i++) {
-            blocks_.push_back({memory_.allocate(sizes_[i % drawn]), sizes_[i % drawn]});
+            Live::blocks_.push_back(Live::allocate(sizes_[i % drawn]));
         }
     }
     void run(uint64_t pairs) override {
         for (; pairs > 0; pairs--) {
-            Block &block = blocks_[draw(blocks_.size())];
+            typename Live::Block &block = blocks_[draw(blocks_.size())];
             memory_.release(block.address, block.size);
             block.size = sizes_[next_++ % drawn];
             block.address = memory_.allocate(block.size);
         }
     }
-    void clean_up() override {
-        for (const Block &block : blocks_) {
-            memory_.release(block.address, block.size);
-        }
-        blocks_.clear();
-    }
 
 private:
-    struct Block {
-        typename Memory::Address address;
-        size_t size;
-    };
+    using Live::blocks_, Live::memory_;
     static constexpr size_t drawn = size_t(1) << 16;
 
     // One multiplication: the choice must cost nothing beside what is measured.
@@ -87,45 +103,31 @@ private:
         return static_cast<size_t>(((state_ >> 32) * limit) >> 32);
     }
 
-    const Memory memory_;
     Random random_;
     uint64_t state_ = 1;
     size_t next_ = 0;
     std::vector<size_t> sizes_;
-    std::vector<Block> blocks_;
 };
 
 // Pairs while many blocks lie free between blocks that are in use.
-template <class Memory> class HolesWork : public Work {
+template <class Memory> class HolesWork : public LiveWork<Memory> {
+    using Live = LiveWork<Memory>;
+
 public:
     HolesWork(Memory memory, size_t size, size_t holes, uint64_t seed)
-        : memory_(memory), pairs_(memory, size) {
+        : Live(memory), pairs_(memory, size) {
         Random random(seed);
-        std::vector<Block> every_other;
+        std::vector<typename Live::Block> every_other;
         for (size_t i = 0; i < 2 * holes; i++) {
-            const size_t bytes = random.between(1, 16) * 512;
-            (i % 2 == 0 ? blocks_ : every_other).push_back({memory_.allocate(bytes), bytes});
+            (i % 2 == 0 ? Live::blocks_ : every_other)
+                .push_back(Live::allocate(random.between(1, 16) * 512));
         }
-        for (const Block &block : every_other) {
-            memory_.release(block.address, block.size);
-        }
+        Live::release(every_other);
     }
     void run(uint64_t pairs) override { pairs_.run(pairs); }
-    void clean_up() override {
-        for (const Block &block : blocks_) {
-            memory_.release(block.address, block.size);
-        }
-        blocks_.clear();
-    }
 
 private:
-    struct Block {
-        typename Memory::Address address;
-        size_t size;
-    };
-    const Memory memory_;
     PairWork<Memory> pairs_;
-    std::vector<Block> blocks_;
 };
 
 // Blocks on their way from one thread to the next.

@@ -22,19 +22,6 @@ bool wanted(const CheckOptions &options, const Planned &planned) {
            std::any_of(options.filters.begin(), options.filters.end(), lets_through);
 }
 
-// Appends the settings whose keys are not there yet.
-void add(std::string &text, const std::string &settings) {
-    for (size_t from = 0; from < settings.size();) {
-        const size_t to = std::min(settings.find(',', from), settings.size());
-        const std::string setting = settings.substr(from, to - from);
-        const std::string key = setting.substr(0, setting.find('=') + 1);
-        if (("," + text).find("," + key) == std::string::npos) {
-            text += (text.empty() ? "" : ",") + setting;
-        }
-        from = to + 1;
-    }
-}
-
 } // namespace
 
 std::string Planned::name() const {
@@ -61,13 +48,13 @@ std::vector<Planned> plan(const CheckOptions &options, bool simulated) {
 std::string simulator_settings(const Planned &planned, uint64_t seed) {
     std::string text = planned.entry->settings;
     if (!planned.mode.empty()) {
-        add(text, "progress=" + planned.mode);
+        add_settings(text, "progress=" + planned.mode);
     }
-    add(text, "race=count,seed=" + std::to_string(seed));
+    add_settings(text, "race=count,seed=" + std::to_string(seed));
     if (const char *given = std::getenv("EMM_SIM")) {
-        add(text, given);
+        add_settings(text, given);
     }
-    add(text, "memory=8GiB");
+    add_settings(text, "memory=8GiB");
     return text;
 }
 

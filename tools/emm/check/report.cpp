@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fmt/ranges.h>
 #include <sstream>
 #include <unistd.h>
 
@@ -32,14 +33,6 @@ std::string indented(const std::string &text) {
 
 const char *word_for(const std::string &state) {
     return state == "passed" ? "ok" : state == "failed" ? "FAIL" : "skip";
-}
-
-std::string joined_words(const std::vector<std::string> &words) {
-    std::string text;
-    for (const std::string &word : words) {
-        text += (text.empty() ? "" : " ") + word;
-    }
-    return text;
 }
 
 } // namespace
@@ -101,7 +94,7 @@ std::string Report::verdict() const {
         return name + ": nothing was checked";
     }
     return failed_ == 0 ? name + " keeps every requirement that was checked"
-                        : name + " fails " + joined_words(broken_);
+                        : fmt::format("{} fails {}", name, fmt::join(broken_, " "));
 }
 
 void Report::end(double seconds) {

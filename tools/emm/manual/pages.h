@@ -7,11 +7,6 @@ namespace CLI {
 class App;
 }
 
-namespace CLI {
-class App;
-class Option;
-} // namespace CLI
-
 // What the command line's description says of itself, for manual pages and completion.
 namespace emm::tool::manual {
 

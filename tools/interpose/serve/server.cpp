@@ -2,10 +2,20 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <pthread.h>
 
 namespace emm::run {
 
 Server *the_server = nullptr;
+
+Entries driver_entries;
+
+constinit thread_local int Turn::depth_ = 0;
+bool Turn::is_forked_child_ = false;
+
+void Turn::watch_forks() {
+    pthread_atfork(nullptr, nullptr, [] { is_forked_child_ = true; });
+}
 
 namespace {
 
@@ -36,20 +46,12 @@ bool serve(const Entries *driver, Entries *ret_serving, char *ret_problem, size_
         return false;
     }
     Turn::watch_forks();
-    serve_counted(*ret_serving);
-    serve_device_memory(*ret_serving);
-    serve_driver_addresses(*ret_serving);
-    serve_frees(*ret_serving);
-    serve_figures(*ret_serving);
-    serve_graph_figures(*ret_serving);
-    serve_graph_nodes(*ret_serving);
-    serve_graphs(*ret_serving);
-    serve_host_memory(*ret_serving);
-    serve_ipc(*ret_serving);
-    serve_questions(*ret_serving);
-    serve_lifetimes(*ret_serving);
-    serve_peers(*ret_serving);
-    serve_pools(*ret_serving);
+    for (const auto serve_group :
+         {serve_counted, serve_device_memory, serve_driver_addresses, serve_frees, serve_figures,
+          serve_graph_figures, serve_graph_nodes, serve_graphs, serve_host_memory, serve_ipc,
+          serve_questions, serve_lifetimes, serve_peers, serve_pools}) {
+        serve_group(*ret_serving);
+    }
     return true;
 }
 
